@@ -1,0 +1,176 @@
+"""Covariances of inducing values, block by block."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import tensorflow as tf
+from check_shapes import check_shapes
+from gpflow.base import TensorType
+from gpflow.config import default_jitter
+
+from ..inducing_variables.additive import AdditiveInducingVariables, check_compatible
+from ..kernels import AdditiveKernel
+from ..kernels.additive import ComponentGroup, gather_columns
+from ..kernels.stacked import StackedKernel, stack
+from ..layout import BlockLayout
+
+
+@dataclass(frozen=True)
+class Features:
+    """
+    What the data tell each component's inducing values, in group order.
+
+    For points x_1..x_N: ``phi[g]`` [G, M, N] holds ``L_c^-1 k_c(Z_c, x_n)`` and ``prior[g]``
+    [G, N] holds ``k_c(x_n, x_n)``.
+    """
+
+    phi: list[tf.Tensor]
+    prior: list[tf.Tensor]
+
+
+class InducingBlocks:
+    """
+    The covariances between inducing values and functions, never densified.
+
+    A short-lived view of a kernel and its inducing variables: it reads their parameters once, when
+    it first needs them. Make one inside each gradient tape and ``tf.function``.
+
+    :param inducing_variable: inducing inputs per component.
+    :param kernel: the additive kernel.
+    :raises ValueError: where the two do not fit together.
+    """
+
+    def __init__(
+        self, inducing_variable: AdditiveInducingVariables, kernel: AdditiveKernel
+    ) -> None:
+        check_compatible(inducing_variable, kernel)
+        self.inducing_variable = inducing_variable
+        self.kernel = kernel
+        sizes = inducing_variable.sizes
+        self.groups = kernel.groups(sizes)
+        self.layout = BlockLayout(sizes, tuple(g.indices for g in self.groups))
+        self._stacks: dict[ComponentGroup, StackedKernel] = {}
+        self._inputs: dict[ComponentGroup, tf.Tensor] = {}
+
+    def _stacked(self, group: ComponentGroup) -> StackedKernel:
+        if group not in self._stacks:
+            assert group.columns is not None
+            self._stacks[group] = stack(self.kernel.group_kernels(group), group.columns)
+        return self._stacks[group]
+
+    def _stacked_inputs(self, group: ComponentGroup) -> tf.Tensor:
+        """[G, M, d] of a batched group."""
+        if group not in self._inputs:
+            inputs = [self.inducing_variable.inputs[i] for i in group.indices]
+            self._inputs[group] = tf.stack([tf.convert_to_tensor(Z) for Z in inputs])
+        return self._inputs[group]
+
+    def _embedded(self, index: int, width: int) -> tf.Tensor:
+        """Z_c in ``width`` columns, zero where the component does not read."""
+        Z = tf.convert_to_tensor(self.inducing_variable.inputs[index])
+        columns = self.kernel.columns[index]
+        if columns is None:
+            return Z
+        where = np.zeros((len(columns), width))
+        where[np.arange(len(columns)), list(columns)] = 1.0
+        return tf.matmul(Z, tf.constant(where, dtype=Z.dtype))
+
+    def kuu(self) -> list[tf.Tensor]:
+        """``k_c(Z_c, Z_c)`` of each group, [G, M, M], without jitter."""
+        blocks = []
+        for group in self.groups:
+            if group.gather is None:
+                width = max(self.kernel.num_columns, 1)
+                (index,) = group.indices
+                blocks.append(self.kernel.kernels[index](self._embedded(index, width))[None])
+            else:
+                Z = self._stacked_inputs(group)
+                blocks.append(self._stacked(group).K(Z, Z))
+        return blocks
+
+    def kuf(self, X: TensorType) -> list[tf.Tensor]:
+        """``k_c(Z_c, X)`` of each group, [G, M, N], for X [N, D]."""
+        self.kernel.check_inputs(X)
+        blocks = []
+        for group in self.groups:
+            if group.gather is None:
+                (index,) = group.indices
+                Z = self._embedded(index, X.shape[-1])
+                blocks.append(self.kernel.kernels[index](Z, X)[None])
+            else:
+                Z, own = self._stacked_inputs(group), gather_columns(X, group.gather)
+                blocks.append(self._stacked(group).K(Z, own))
+        return blocks
+
+    def prior_variance(self, X: TensorType) -> list[tf.Tensor]:
+        """``k_c(x_n, x_n)`` of each group, [G, N], for X [N, D]."""
+        return [
+            self.kernel.group_K_diag(group, X)
+            if group.gather is None
+            else self._stacked(group).K_diag(gather_columns(X, group.gather))
+            for group in self.groups
+        ]
+
+    def cholesky(self, jitter: float | None = None) -> list[tf.Tensor]:
+        """
+        Lower Cholesky factors of ``k_c(Z_c, Z_c) + jitter I`` of each group, [G, M, M].
+
+        :param jitter: GPflow's default, and at least 1e-5 in single precision, where less is lost
+            in rounding.
+        :raises tf.errors.InvalidArgumentError: a block is not positive definite; names the
+            component and says what to change.
+        """
+        factors = []
+        for group, K in zip(self.groups, self.kuu()):
+            add = default_jitter() if jitter is None else jitter
+            if jitter is None and K.dtype == tf.float32:
+                add = max(add, 1e-5)
+            L = tf.linalg.cholesky(tf.linalg.set_diag(K, tf.linalg.diag_part(K) + add))
+            factors.append(self._checked(L, group, add))
+        return factors
+
+    def _checked(self, L: tf.Tensor, group: ComponentGroup, jitter: float) -> tf.Tensor:
+        # On a CPU a failed Cholesky returns NaN and says nothing.
+        failed = tf.reduce_any(~tf.math.is_finite(L), axis=[-2, -1])
+        names = tf.constant([self.kernel.names[i] for i in group.indices])
+        check = tf.debugging.Assert(
+            ~tf.reduce_any(failed),
+            [
+                "kernel matrix of the inducing inputs is not positive definite for component",
+                tf.boolean_mask(names, failed),
+                f"even with jitter {jitter:g}: its parameters are not finite, its variance is "
+                "huge, or inducing inputs (nearly) coincide. Use fewer or distinct inducing "
+                "inputs, standardise the column, put a prior on the lengthscale, or raise "
+                "gpflow's default_jitter.",
+            ],
+            summarize=16,
+        )
+        # in eager mode the assertion has run and there is no op to wait for
+        with tf.control_dependencies([] if check is None else [check]):
+            return tf.identity(L)
+
+    def features(self, X: TensorType, cholesky: list[tf.Tensor]) -> Features:
+        """
+        Whitened features of X [N, D].
+
+        :param X: inputs.
+        :param cholesky: what :meth:`cholesky` returned.
+        """
+        phi = [tf.linalg.triangular_solve(L, k, lower=True) for L, k in zip(cholesky, self.kuf(X))]
+        return Features(phi, self.prior_variance(X))
+
+    @check_shapes(
+        "x: [N, D]",
+        "return: [C, N]",
+    )
+    def residual_variance(self, x: TensorType) -> tf.Tensor:
+        """
+        ``k_c(x, x) - |phi_c(x)|^2`` of every component: what its inducing inputs cannot see.
+
+        :param x: inputs.
+        """
+        f = self.features(x, self.cholesky())
+        parts = [p - tf.reduce_sum(tf.square(a), axis=-2) for a, p in zip(f.phi, f.prior)]
+        return self.layout.restore_components(parts)

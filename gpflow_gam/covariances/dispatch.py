@@ -1,0 +1,70 @@
+"""Dense ``Kuu`` and ``Kuf`` for GPflow's own models on our kernel and inducing variables."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+from check_shapes import check_shapes
+from gpflow.base import TensorLike, TensorType
+from gpflow.covariances import Kuf, Kuu
+from gpflow.kernels import Kernel
+
+from ..inducing_variables.additive import AdditiveInducingVariables
+from ..kernels import AdditiveKernel
+from .blocks import InducingBlocks
+
+
+@Kuu.register(AdditiveInducingVariables, AdditiveKernel)
+@check_shapes(
+    "inducing_variable: [P, D, 1]",
+    "return: [P, P]",
+)
+def kuu_additive(
+    inducing_variable: AdditiveInducingVariables, kernel: AdditiveKernel, *, jitter: float = 0.0
+) -> tf.Tensor:
+    """blockdiag_c(k_c(Z_c, Z_c)) + jitter I, in component order."""
+    blocks = InducingBlocks(inducing_variable, kernel)
+    singles: list[tf.Tensor] = [None] * kernel.num_components
+    for group, K in zip(blocks.groups, blocks.kuu()):
+        for row, index in zip(tf.unstack(K), group.indices):
+            singles[index] = row
+    operators = [tf.linalg.LinearOperatorFullMatrix(K) for K in singles]
+    dense = tf.linalg.LinearOperatorBlockDiag(operators).to_dense()
+    return tf.linalg.set_diag(dense, tf.linalg.diag_part(dense) + jitter)
+
+
+@Kuf.register(AdditiveInducingVariables, AdditiveKernel, TensorLike)
+@check_shapes(
+    "inducing_variable: [P, D, 1]",
+    "Xnew: [batch..., N, D2]",
+    "return: [P, batch..., N]",
+)
+def kuf_additive(
+    inducing_variable: AdditiveInducingVariables, kernel: AdditiveKernel, Xnew: TensorType
+) -> tf.Tensor:
+    """Cov(U, rho(x)) = [k_1(Z_1, x), ..., k_C(Z_C, x)], in component order."""
+    blocks = InducingBlocks(inducing_variable, kernel)
+    shape = tf.shape(Xnew)
+    flat = tf.reshape(Xnew, [-1, Xnew.shape[-1]])
+    dense = blocks.layout.to_components(blocks.layout.concat(blocks.kuf(flat)))
+    return tf.reshape(dense, tf.concat([tf.shape(dense)[:1], shape[:-1]], axis=0))
+
+
+def _no_such_pair(kernel: Kernel) -> TypeError:
+    return TypeError(
+        "AdditiveInducingVariables need an AdditiveKernel, whose components they belong to; got "
+        f"{type(kernel).__name__}. Build gpflow_gam.kernels.AdditiveKernel([...]) from its parts."
+    )
+
+
+@Kuu.register(AdditiveInducingVariables, Kernel)
+def _kuu_other(
+    inducing_variable: AdditiveInducingVariables, kernel: Kernel, *, jitter: float = 0.0
+) -> tf.Tensor:
+    raise _no_such_pair(kernel)
+
+
+@Kuf.register(AdditiveInducingVariables, Kernel, TensorLike)
+def _kuf_other(
+    inducing_variable: AdditiveInducingVariables, kernel: Kernel, Xnew: TensorType
+) -> tf.Tensor:
+    raise _no_such_pair(kernel)

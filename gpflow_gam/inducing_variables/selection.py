@@ -1,0 +1,219 @@
+"""Where to put the inducing inputs of each component."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import tensorflow as tf
+from gpflow.base import AnyNDArray, TensorData
+from gpflow.config import default_float
+from gpflow.kernels import Kernel
+from gpflow.utilities import set_trainable
+from sklearn.cluster import KMeans
+
+from ..kernels import AdditiveKernel
+from .additive import AdditiveInducingVariables
+
+Strategy = Callable[[AnyNDArray, int, np.random.Generator, Callable[..., AnyNDArray]], AnyNDArray]
+"""(distinct rows or rows, M, generator, covariance) -> Z [at most M, d]."""
+
+_MAX_ROWS = 20_000
+"""Rows looked at for a component: more do not move inducing inputs, but cost k-means and greedy."""
+
+
+def select(
+    X: TensorData,
+    kernel: AdditiveKernel,
+    num_inducing: int | Mapping[str, int],
+    strategy: str | Mapping[str, str] = "quantiles",
+    *,
+    seed: int = 0,
+    trainable: bool = False,
+) -> AdditiveInducingVariables:
+    """
+    Inducing inputs for every component of ``kernel``.
+
+    Strategies:
+
+    - ``"random"``: a random subset of the data;
+    - ``"kmeans"``: centres of k-means clusters (scikit-learn);
+    - ``"greedy"``: greedy conditional variance, a pivoted Cholesky factorisation of the kernel at
+      its present parameters (Burt, Rasmussen & van der Wilk 2020);
+    - ``"trainable"``: greedy, then optimised with the ELBO;
+    - ``"quantiles"`` (default): evenly spaced quantiles for a component of one varying column,
+      k-means for several;
+    - ``"grid"``: evenly spaced from minimum to maximum, in several columns a product of such grids
+      with ``round(M^(1/d))`` values each.
+
+    Only rows are used at which the component's prior variance is positive (a ``by=`` component
+    sees the rows of its level), and a component never gets more inputs than it has distinct rows:
+    exact copies would make its covariance singular. Constants get one.
+
+    :param X: inputs [N, D].
+    :param kernel: the components.
+    :param num_inducing: M, for all components or by name.
+    :param strategy: for all components or by name.
+    :param seed: makes random choices reproducible.
+    :param trainable: whether the inputs are optimised with the ELBO.
+    :raises ValueError: bad X, M < 1, a name that is no component, an unknown strategy.
+    """
+    X = np.asarray(X, dtype=default_float())
+    if X.ndim != 2 or len(X) == 0:
+        raise ValueError(f"X must be a matrix [N, D] with N >= 1; got shape {X.shape}.")
+    if not np.all(np.isfinite(X)):
+        raise ValueError("X must be finite; drop or impute the rows with missing values.")
+    kernel.check_inputs(X)
+    numbers = _per_component(kernel, num_inducing, "num_inducing")
+    strategies = _per_component(kernel, strategy, "strategy")
+    # one stream a component: adding a component does not move the others' inputs
+    generators = [np.random.default_rng([seed, i]) for i in range(kernel.num_components)]
+    chosen = {}
+    for name, own, columns, rng in zip(kernel.names, kernel.kernels, kernel.columns, generators):
+        chosen[name] = _select_one(X, own, columns, numbers[name], strategies[name], name, rng)
+    variables = AdditiveInducingVariables(chosen, trainable=trainable)
+    for name, how in strategies.items():
+        if how == "trainable":
+            set_trainable(variables[name], True)
+    return variables
+
+
+def _per_component(kernel: AdditiveKernel, value: object, argument: str) -> dict[str, object]:
+    if not isinstance(value, Mapping):
+        return dict.fromkeys(kernel.names, value)
+    unknown = [n for n in value if n not in kernel.names]
+    missing = [n for n in kernel.names if n not in value]
+    if unknown or missing:
+        raise ValueError(
+            f"{argument} must have one entry a component ({', '.join(kernel.names)}); "
+            f"unknown: {unknown}, missing: {missing}."
+        )
+    return dict(value)
+
+
+def _select_one(
+    X: AnyNDArray,
+    kernel: Kernel,
+    columns: tuple[int, ...] | None,
+    number: object,
+    strategy: object,
+    name: str,
+    rng: np.random.Generator,
+) -> AnyNDArray:
+    if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or number < 1:
+        raise ValueError(
+            f"num_inducing of component {name!r} must be a whole number of at least 1; "
+            f"got {number!r}."
+        )
+    if strategy not in _STRATEGIES:
+        raise ValueError(
+            f"strategy of component {name!r} must be one of {', '.join(_STRATEGIES)}; "
+            f"got {strategy!r}."
+        )
+    if len(X) > _MAX_ROWS:
+        X = X[np.sort(rng.choice(len(X), _MAX_ROWS, replace=False))]
+    alive = np.asarray(kernel(tf.constant(X), full_cov=False)) > 0.0
+    if not np.any(alive):
+        raise ValueError(
+            f"component {name!r} has no prior variance at any row of X (a level that does not "
+            "occur?), so that no inducing inputs can be chosen."
+        )
+    own = X[alive] if columns is None else X[alive][:, list(columns)]
+    distinct = np.unique(own, axis=0)
+    if own.shape[1] == 0:
+        return np.zeros((1, 0))
+
+    def covariance(A: AnyNDArray, B: AnyNDArray | None = None) -> AnyNDArray:
+        first = tf.constant(_embed(A, columns, X.shape[1]))
+        if B is None:
+            return np.asarray(kernel(first, full_cov=False))
+        return np.asarray(kernel(first, tf.constant(_embed(B, columns, X.shape[1]))))
+
+    if len(distinct) <= number and strategy != "grid":
+        return distinct
+    Z = _STRATEGIES[str(strategy)](own, int(number), rng, covariance)
+    return np.unique(Z, axis=0)
+
+
+def _embed(Z: AnyNDArray, columns: tuple[int, ...] | None, width: int) -> AnyNDArray:
+    if columns is None:
+        return Z
+    full = np.zeros((len(Z), width))
+    full[:, list(columns)] = Z
+    return full
+
+
+def _random(
+    X: AnyNDArray, M: int, rng: np.random.Generator, covariance: Callable[..., AnyNDArray]
+) -> AnyNDArray:
+    distinct, counts = np.unique(X, axis=0, return_counts=True)
+    return distinct[rng.choice(len(distinct), M, replace=False, p=counts / counts.sum())]
+
+
+def _kmeans(
+    X: AnyNDArray, M: int, rng: np.random.Generator, covariance: Callable[..., AnyNDArray]
+) -> AnyNDArray:
+    scale = X.std(axis=0)
+    scale = np.where(scale > 0.0, scale, 1.0)  # clusters must not depend on a column's unit
+    fitted = KMeans(M, n_init=1, random_state=int(rng.integers(2**31))).fit(X / scale)
+    centres = fitted.cluster_centers_ * scale
+    constant = X.std(axis=0) == 0.0
+    centres[:, constant] = X[0, constant]  # exactly: a level code must stay one
+    return centres
+
+
+def _greedy(
+    X: AnyNDArray, M: int, rng: np.random.Generator, covariance: Callable[..., AnyNDArray]
+) -> AnyNDArray:
+    """Pivoted Cholesky: each input is where the others leave most variance."""
+    distinct = np.unique(X, axis=0)
+    residual = covariance(distinct).copy()
+    rows = np.zeros((M, len(distinct)))
+    chosen: list[int] = []
+    floor = 1e-10 * residual.max()
+    for m in range(M):
+        best = int(np.argmax(residual))
+        if residual[best] <= floor:
+            break  # the rest is explained to rounding: more inputs would only be singular
+        k = covariance(distinct[best : best + 1], distinct)[0]
+        rows[m] = (k - rows[:m, best] @ rows[:m]) / np.sqrt(residual[best])
+        residual = np.maximum(residual - rows[m] ** 2, 0.0)
+        residual[best] = 0.0
+        chosen.append(best)
+    return distinct[chosen]
+
+
+def _quantiles(
+    X: AnyNDArray, M: int, rng: np.random.Generator, covariance: Callable[..., AnyNDArray]
+) -> AnyNDArray:
+    varying = np.flatnonzero(np.ptp(X, axis=0) > 0.0)
+    if len(varying) != 1:
+        return _kmeans(X, M, rng, covariance)
+    # of the distinct values: heavy ties must not swallow whole quantiles
+    values = np.unique(X[:, varying[0]])
+    Z = np.repeat(X[:1], M, axis=0)
+    Z[:, varying[0]] = np.quantile(values, np.linspace(0.0, 1.0, M))
+    return Z
+
+
+def _grid(
+    X: AnyNDArray, M: int, rng: np.random.Generator, covariance: Callable[..., AnyNDArray]
+) -> AnyNDArray:
+    low, high = X.min(axis=0), X.max(axis=0)
+    varying = high > low
+    each = max(round(M ** (1.0 / max(int(varying.sum()), 1))), 1)
+    axes = [
+        np.linspace(lo, hi, each) if more else np.array([lo])
+        for lo, hi, more in zip(low, high, varying)
+    ]
+    return np.stack([a.ravel() for a in np.meshgrid(*axes, indexing="ij")], axis=-1)
+
+
+_STRATEGIES: dict[str, Strategy] = {
+    "random": _random,
+    "kmeans": _kmeans,
+    "greedy": _greedy,
+    "trainable": _greedy,
+    "quantiles": _quantiles,
+    "grid": _grid,
+}

@@ -1,0 +1,286 @@
+"""The kernel of a GAM: a sum of named components that keeps them apart."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import tensorflow as tf
+from check_shapes import check_shapes, inherit_check_shapes
+from gpflow.base import AnyNDArray, TensorType
+from gpflow.kernels import Kernel, MultioutputKernel
+
+from . import stacked_gpflow as _stacked_gpflow  # noqa: F401  registers GPflow's kernels
+from .columns import Columns, kernel_columns
+from .stacked import signature, stack
+
+_MAX_STACKED = 2**24
+"""Entries of a stacked [C, N, N2] array above which a sum is accumulated one by one instead."""
+
+
+@dataclass(frozen=True, eq=False)
+class ComponentGroup:
+    """Components that are evaluated in one batch."""
+
+    indices: tuple[int, ...]
+    """Their places in the additive kernel."""
+
+    columns: Columns | None
+    """The columns the first one reads (all read as many); None: evaluated alone, on all columns."""
+
+    gather: AnyNDArray | None
+    """[G, d] columns to gather for each; None: evaluated alone."""
+
+
+class AdditiveKernel(Kernel):
+    """
+    A sum of kernels, each the prior of one named component of a generalized additive model.
+
+    Works wherever a GPflow kernel does; unlike :class:`gpflow.kernels.Sum` it keeps which part is
+    which, and evaluates like components in one batch.
+
+    :param components: a mapping name -> kernel, or a sequence of kernels, which are named after
+        the columns they read (``f0``, ``f1_2``, ``constant``). Every kernel carries its own
+        ``active_dims``.
+    :raises TypeError: a component is no single-output GPflow kernel.
+    :raises ValueError: no component, a duplicate or empty name, or one kernel object used twice.
+    """
+
+    def __init__(self, components: Mapping[str, Kernel] | Sequence[Kernel]) -> None:
+        super().__init__()
+        named = _named(components)
+        for name, kernel in named.items():
+            if not isinstance(kernel, Kernel) or isinstance(kernel, MultioutputKernel):
+                raise TypeError(
+                    f"components[{name!r}] must be a single-output gpflow kernel; "
+                    f"got {type(kernel).__name__}."
+                )
+        if len({id(k) for k in named.values()}) < len(named):
+            raise ValueError(
+                "components holds the same kernel object twice; give each component its own "
+                "(copy it with gpflow.utilities.deepcopy)."
+            )
+        self.components: dict[str, Kernel] = named
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Component names, in order."""
+        return tuple(self.components)
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """Component kernels, in order."""
+        return tuple(self.components.values())
+
+    @property
+    def num_components(self) -> int:
+        """How many components there are, C."""
+        return len(self.components)
+
+    def __getitem__(self, name: str) -> Kernel:
+        """The kernel of the component called ``name``."""
+        try:
+            return self.components[name]
+        except KeyError:
+            raise KeyError(f"no component {name!r}; there are {', '.join(self.names)}.") from None
+
+    @property
+    def columns(self) -> tuple[Columns | None, ...]:
+        """The columns of X that each component reads; None for "every column"."""
+        return tuple(kernel_columns(k) for k in self.kernels)
+
+    @property
+    def num_columns(self) -> int:
+        """The least number of columns an input must have."""
+        return max((max(c, default=-1) + 1 for c in self.columns if c is not None), default=0)
+
+    def check_inputs(self, X: TensorType, argument: str = "X") -> None:
+        """
+        :param X: [..., N, D] inputs.
+        :param argument: what to call them in the message.
+        :raises ValueError: a component reads a column that ``X`` lacks.
+        """
+        width = X.shape[-1]
+        for name, columns in zip(self.names, self.columns):
+            missing = [c for c in columns or () if c >= width]
+            if missing:
+                raise ValueError(
+                    f"component {name!r} reads column {missing[0]}, but {argument} has only "
+                    f"{width} column(s) (0 to {width - 1}); mend its active_dims or {argument}."
+                )
+
+    def groups(self, sizes: Sequence[Hashable] | None = None) -> tuple[ComponentGroup, ...]:
+        """
+        The components in batches of equal formula (and equal ``sizes``), first come first.
+
+        :param sizes: one value a component; components whose values differ never share a batch.
+        """
+        found: dict[Hashable, list[int]] = {}
+        for i, (kernel, columns) in enumerate(zip(self.kernels, self.columns)):
+            own = signature(kernel, columns)
+            key: Hashable = (
+                ("alone", i) if own is None else (own, None if sizes is None else sizes[i])
+            )
+            found.setdefault(key, []).append(i)
+        groups = []
+        for key, indices in found.items():
+            columns = self.columns[indices[0]]
+            alone = isinstance(key, tuple) and key[0] == "alone"
+            gather = None if alone else np.array([self.columns[i] for i in indices], dtype=np.int32)
+            groups.append(ComponentGroup(tuple(indices), None if alone else columns, gather))
+        return tuple(groups)
+
+    def group_kernels(self, group: ComponentGroup) -> list[Kernel]:
+        """The kernels of a group, in its order."""
+        return [self.kernels[i] for i in group.indices]
+
+    # --- per component ----------------------------------------------------------------------
+
+    @check_shapes(
+        "X: [N, D]",
+        "X2: [N2, D]",
+        "return: [C, N, N2] if X2 is not None",
+        "return: [C, N, N] if X2 is None",
+    )
+    def K_components(self, X: TensorType, X2: TensorType | None = None) -> tf.Tensor:
+        """
+        The covariance of every component.
+
+        :param X: inputs.
+        :param X2: further inputs; X itself by default.
+        :raises ValueError: a component reads a column that ``X`` lacks.
+        """
+        self.check_inputs(X)
+        blocks: list[tf.Tensor] = []
+        order: list[int] = []
+        for group in self.groups():
+            kernels = self.group_kernels(group)
+            if group.columns is None or group.gather is None:
+                blocks.append(kernels[0](X, X2)[None])
+            else:
+                own = gather_columns(X, group.gather)
+                other = own if X2 is None else gather_columns(X2, group.gather)
+                blocks.append(stack(kernels, group.columns).K(own, other))
+            order.extend(group.indices)
+        return in_order(tf.concat(blocks, axis=0), order)
+
+    @check_shapes(
+        "X: [N, D]",
+        "return: [C, N]",
+    )
+    def K_diag_components(self, X: TensorType) -> tf.Tensor:
+        """
+        The prior variance of every component.
+
+        :param X: inputs.
+        :raises ValueError: a component reads a column that ``X`` lacks.
+        """
+        self.check_inputs(X)
+        blocks: list[tf.Tensor] = []
+        order: list[int] = []
+        for group in self.groups():
+            blocks.append(self.group_K_diag(group, X))
+            order.extend(group.indices)
+        return in_order(tf.concat(blocks, axis=0), order)
+
+    def group_K_diag(self, group: ComponentGroup, X: TensorType) -> tf.Tensor:
+        """Prior variances [G, N] of one group at X [N, D]."""
+        kernels = self.group_kernels(group)
+        if group.columns is None or group.gather is None:
+            return kernels[0](X, full_cov=False)[None]
+        return stack(kernels, group.columns).K_diag(gather_columns(X, group.gather))
+
+    # --- as any kernel ----------------------------------------------------------------------
+
+    @inherit_check_shapes
+    def K(self, X: TensorType, X2: TensorType | None = None) -> tf.Tensor:
+        self.check_inputs(X)
+        if self._stacks(X, X2):
+            return tf.reduce_sum(self.K_components(X, X2), axis=0)
+        return functools.reduce(tf.add, (k(X, X2) for k in self.kernels))
+
+    @inherit_check_shapes
+    def K_diag(self, X: TensorType) -> tf.Tensor:
+        self.check_inputs(X)
+        if len(X.shape) == 2:
+            return tf.reduce_sum(self.K_diag_components(X), axis=0)
+        return functools.reduce(tf.add, (k(X, full_cov=False) for k in self.kernels))
+
+    def _stacks(self, X: TensorType, X2: TensorType | None) -> bool:
+        other = X if X2 is None else X2
+        if len(X.shape) != 2 or len(other.shape) != 2:
+            return False
+        rows, columns = X.shape[0], other.shape[0]
+        # Large covariances gain nothing from a batch and would be held C times over.
+        return (
+            rows is None
+            or columns is None
+            or (self.num_components * int(rows) * int(columns) <= _MAX_STACKED)
+        )
+
+
+def gather_columns(X: TensorType, gather: AnyNDArray) -> tf.Tensor:
+    """X [N, D] and columns [G, d] -> [G, N, d], each component's own columns."""
+    G, d = gather.shape
+    if d == 0:
+        return tf.zeros([G, tf.shape(X)[0], 0], dtype=X.dtype)
+    return tf.transpose(tf.gather(X, gather, axis=-1), [1, 0, 2])
+
+
+def in_order(x: tf.Tensor, order: Sequence[int]) -> tf.Tensor:
+    """Rows that stand in ``order`` put back into 0, 1, 2, ..."""
+    if list(order) == list(range(len(order))):
+        return x
+    return tf.gather(x, np.argsort(order), axis=0)
+
+
+def _named(components: Mapping[str, Kernel] | Sequence[Kernel]) -> dict[str, Kernel]:
+    if isinstance(components, Kernel) or not isinstance(components, (Mapping, Sequence)):
+        raise TypeError(
+            "components must be a mapping name -> kernel or a sequence of kernels; "
+            f"got {type(components).__name__}."
+        )
+    if len(components) == 0:
+        raise ValueError("components is empty; an additive kernel needs at least one.")
+    if not isinstance(components, Mapping):
+        return _auto_named(components)
+    named: dict[str, Kernel] = {}
+    for name, kernel in components.items():
+        if not isinstance(name, str) or not name:
+            raise ValueError(f"component names must be non-empty strings; got {name!r}.")
+        named[name] = kernel
+    return named
+
+
+def _auto_named(components: Sequence[Kernel | tuple[str, Kernel]]) -> dict[str, Kernel]:
+    named: dict[str, Kernel] = {}
+    for item in components:
+        if isinstance(item, tuple) and len(item) == 2:  # explicit pairs keep duplicates visible
+            name, kernel = item
+            if name in named:
+                raise ValueError(f"components holds two components named {name!r}; rename one.")
+        else:
+            kernel = item
+            name = _unused(_describe(kernel), named)
+        named[name] = kernel
+    return named
+
+
+def _describe(kernel: Kernel) -> str:
+    if not isinstance(kernel, Kernel):
+        return "f"
+    columns = kernel_columns(kernel)
+    if columns is None:
+        return "f"
+    return "f" + "_".join(str(c) for c in columns) if columns else "constant"
+
+
+def _unused(name: str, taken: Mapping[str, Kernel]) -> str:
+    if name not in taken:
+        return name
+    k = 2
+    while f"{name}#{k}" in taken:
+        k += 1
+    return f"{name}#{k}"

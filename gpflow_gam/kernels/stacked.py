@@ -1,0 +1,144 @@
+"""
+Several like kernels evaluated in one batch of tensor operations.
+
+A GAM of 64 one-dimensional squared exponentials is 64 copies of one formula; written as a Python
+loop it is thousands of tiny operations, whose overhead exceeds the arithmetic. Kernels with equal
+:func:`signature` have the same formula and the same parameter shapes, so that their parameters
+stack along a leading axis G. Kernels without a class here keep working, one at a time.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+import tensorflow as tf
+from gpflow.base import Parameter
+from gpflow.kernels import Kernel
+
+from .columns import Columns, kernel_columns
+
+Kernels = Sequence[Kernel]
+
+
+class StackedKernel(abc.ABC):
+    """
+    G kernels of one :func:`signature`, their parameters read and stacked once.
+
+    A short-lived view: it holds the parameters' values at the moment it was made, so make it where
+    it is used, inside the gradient tape and the ``tf.function``.
+
+    :param kernels: the kernels.
+    :param columns: the columns of X that the first kernel's inputs hold; they fix the local order.
+    """
+
+    def __init__(self, kernels: Kernels, columns: Columns) -> None:
+        self.kernels = list(kernels)
+        self.columns = columns
+
+    @classmethod
+    @abc.abstractmethod
+    def signature(cls, kernel: Kernel, columns: Columns) -> Hashable | None:
+        """
+        A value that is equal for kernels of this class that stack, None for one that never does.
+
+        :param kernel: one kernel.
+        :param columns: the columns that its inputs hold.
+        """
+
+    @abc.abstractmethod
+    def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
+        """
+        Covariances [G, N, N2] of each kernel at its own inputs.
+
+        :param X: [G, N, d], sliced.
+        :param X2: [G, N2, d], sliced.
+        """
+
+    @abc.abstractmethod
+    def K_diag(self, X: tf.Tensor) -> tf.Tensor:
+        """
+        Variances [G, N] of each kernel at its own inputs.
+
+        :param X: [G, N, d], sliced.
+        """
+
+
+_CLASSES: dict[type, type[StackedKernel]] = {}
+
+
+def register_stacked(*kernel_types: type) -> _Register:
+    """
+    Class decorator: this :class:`StackedKernel` evaluates ``kernel_types``.
+
+    It is used for exactly these classes: a subclass may change the formula.
+
+    :param kernel_types: subclasses of :class:`gpflow.kernels.Kernel`.
+    """
+    return _Register(kernel_types)
+
+
+class _Register:
+    def __init__(self, kernel_types: Sequence[type]) -> None:
+        self.kernel_types = kernel_types
+
+    def __call__(self, stacked: type[StackedKernel]) -> type[StackedKernel]:
+        for kernel_type in self.kernel_types:
+            _CLASSES[kernel_type] = stacked
+        return stacked
+
+
+def signature(kernel: Kernel, columns: Columns | None) -> Hashable | None:
+    """
+    A value that is equal for kernels that can be evaluated together, None for one that cannot.
+
+    :param kernel: any GPflow kernel.
+    :param columns: the columns of X that its inputs hold, in order.
+    """
+    stacked = _CLASSES.get(type(kernel))
+    if stacked is None or columns is None:
+        return None
+    own = stacked.signature(kernel, columns)
+    return None if own is None else (type(kernel), len(columns), own)
+
+
+def stack(kernels: Kernels, columns: Columns) -> StackedKernel:
+    """
+    The batched evaluation of kernels of equal :func:`signature`.
+
+    :param kernels: G of them.
+    :param columns: the columns of X that the first one's inputs hold.
+    """
+    return _CLASSES[type(kernels[0])](kernels, columns)
+
+
+# --- for the classes ---------------------------------------------------------------------------
+
+
+def stack_parameters(parameters: Sequence[Parameter], rank: int) -> tf.Tensor:
+    """Parameters of equal shape as [G, 1, ..., 1, *shape] of the given rank."""
+    stacked = tf.stack([tf.convert_to_tensor(p) for p in parameters])
+    shape = stacked.shape.as_list()
+    if len(shape) == rank:
+        return stacked
+    return tf.reshape(stacked, [shape[0]] + [1] * (rank - len(shape)) + shape[1:])
+
+
+def local_positions(kernel: Kernel, columns: Columns) -> list[int]:
+    """Where the columns that ``kernel`` reads stand among ``columns``."""
+    own = kernel_columns(kernel)
+    assert own is not None  # only reached where every column is known
+    return [columns.index(c) for c in own]
+
+
+def take(X: tf.Tensor, positions: Sequence[int]) -> tf.Tensor:
+    """``X[..., positions]``, free where that is all of X in order."""
+    if list(positions) == list(range(X.shape[-1])):
+        return X
+    return tf.gather(X, np.asarray(positions, dtype=np.int32), axis=-1)
+
+
+def fill(value: tf.Tensor, X: tf.Tensor) -> tf.Tensor:
+    """``value`` [G, 1] at every point of X [G, N, d]: [G, N]."""
+    return tf.broadcast_to(value, tf.shape(X)[:-1])

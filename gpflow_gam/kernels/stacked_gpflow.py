@@ -1,0 +1,218 @@
+"""Batched evaluation of GPflow's own kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+
+import numpy as np
+import tensorflow as tf
+from gpflow.kernels import (
+    Constant,
+    Exponential,
+    Kernel,
+    Linear,
+    Matern12,
+    Matern32,
+    Matern52,
+    Periodic,
+    Product,
+    SquaredExponential,
+)
+
+from .columns import Columns, kernel_columns
+from .stacked import (
+    Kernels,
+    StackedKernel,
+    fill,
+    local_positions,
+    register_stacked,
+    signature,
+    stack,
+    stack_parameters,
+    take,
+)
+
+
+def _reads(kernel: Kernel, columns: Columns) -> bool:
+    """Whether the inputs hold just what the kernel reads, in its order (scales are by place)."""
+    return bool(columns) and kernel_columns(kernel) == columns
+
+
+def _variances(kernels: Kernels) -> tf.Tensor:
+    """[G, 1] (GPflow also lets a variance have shape [1])."""
+    return tf.reshape(stack_parameters([k.variance for k in kernels], rank=2), [-1, 1])
+
+
+# --- stationary: Rasmussen & Williams 2006, chapter 4 --------------------------------------------
+
+
+def _root(r2: tf.Tensor) -> tf.Tensor:
+    return tf.sqrt(tf.maximum(r2, 1e-36))  # GPflow's clip: keeps the gradient at r = 0 finite
+
+
+def _matern32(r2: tf.Tensor) -> tf.Tensor:
+    s = np.sqrt(3.0) * _root(r2)
+    return (1.0 + s) * tf.exp(-s)
+
+
+def _matern52(r2: tf.Tensor) -> tf.Tensor:
+    s = np.sqrt(5.0) * _root(r2)
+    return (1.0 + s + tf.square(s) / 3.0) * tf.exp(-s)
+
+
+_CORRELATIONS: dict[type, Callable[[tf.Tensor], tf.Tensor]] = {
+    SquaredExponential: lambda r2: tf.exp(-0.5 * r2),
+    Exponential: lambda r2: tf.exp(-0.5 * _root(r2)),
+    Matern12: lambda r2: tf.exp(-_root(r2)),
+    Matern32: _matern32,
+    Matern52: _matern52,
+}
+"""Correlation as a function of the scaled squared distance."""
+
+
+@register_stacked(*_CORRELATIONS)
+class StackedStationary(StackedKernel):
+    """Isotropic stationary kernels, with or without ARD."""
+
+    def __init__(self, kernels: Kernels, columns: Columns) -> None:
+        super().__init__(kernels, columns)
+        self.lengthscales = stack_parameters([k.lengthscales for k in kernels], rank=2)
+        self.variances = _variances(kernels)
+
+    @classmethod
+    def signature(cls, kernel: Kernel, columns: Columns) -> Hashable | None:
+        if not _reads(kernel, columns):
+            return None
+        return tuple(kernel.lengthscales.shape), tuple(kernel.variance.shape)
+
+    def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
+        scale = self.lengthscales[:, None, :]
+        X, X2 = X / scale, X2 / scale
+        # One difference per dimension: components read few columns, and unlike the expanded
+        # square |x|^2 - 2 x'y + |y|^2 this loses no digits for inputs far from the origin.
+        r2 = tf.add_n([tf.square(X[:, :, None, d] - X2[:, None, :, d]) for d in range(X.shape[-1])])
+        return self.variances[:, :, None] * _CORRELATIONS[type(self.kernels[0])](r2)
+
+    def K_diag(self, X: tf.Tensor) -> tf.Tensor:
+        return fill(self.variances, X)
+
+
+@register_stacked(Periodic)
+class StackedPeriodic(StackedKernel):
+    """Periodic squared exponentials (MacKay 1998, eq. 47, in GPflow's parameterisation)."""
+
+    def __init__(self, kernels: Kernels, columns: Columns) -> None:
+        super().__init__(kernels, columns)
+        bases = [k.base_kernel for k in kernels]
+        shape = [len(bases), len(columns)]
+        lengthscales = stack_parameters([k.lengthscales for k in bases], rank=2)
+        self.lengthscales = tf.broadcast_to(lengthscales, shape)
+        periods = stack_parameters([k.period for k in kernels], rank=2)
+        self.periods = tf.broadcast_to(periods, shape)
+        self.variances = _variances(bases)
+
+    @classmethod
+    def signature(cls, kernel: Kernel, columns: Columns) -> Hashable | None:
+        base = kernel.base_kernel
+        # GPflow's periodic Matern kernels use the 1-norm of the sines: they go one at a time.
+        if type(base) is not SquaredExponential or not _reads(base, columns):
+            return None
+        return tuple(base.lengthscales.shape), tuple(kernel.period.shape)
+
+    def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
+        terms = []
+        for d in range(X.shape[-1]):
+            period, scale = self.periods[:, d, None, None], self.lengthscales[:, d, None, None]
+            sine = tf.sin(np.pi * (X[:, :, None, d] - X2[:, None, :, d]) / period)
+            terms.append(tf.square(sine / scale))
+        return self.variances[:, :, None] * tf.exp(-0.5 * tf.add_n(terms))
+
+    def K_diag(self, X: tf.Tensor) -> tf.Tensor:
+        return fill(self.variances, X)
+
+
+# --- linear, constant ----------------------------------------------------------------------------
+
+
+@register_stacked(Linear)
+class StackedLinear(StackedKernel):
+    """Linear kernels, with or without ARD."""
+
+    def __init__(self, kernels: Kernels, columns: Columns) -> None:
+        super().__init__(kernels, columns)
+        self.variances = stack_parameters([k.variance for k in kernels], rank=2)[:, None, :]
+
+    @classmethod
+    def signature(cls, kernel: Kernel, columns: Columns) -> Hashable | None:
+        return tuple(kernel.variance.shape) if _reads(kernel, columns) else None
+
+    def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
+        return tf.matmul(X * self.variances, X2, transpose_b=True)
+
+    def K_diag(self, X: tf.Tensor) -> tf.Tensor:
+        return tf.reduce_sum(tf.square(X) * self.variances, axis=-1)
+
+
+@register_stacked(Constant)
+class StackedConstant(StackedKernel):
+    """Constants, which read nothing."""
+
+    def __init__(self, kernels: Kernels, columns: Columns) -> None:
+        super().__init__(kernels, columns)
+        self.variances = _variances(kernels)
+
+    @classmethod
+    def signature(cls, kernel: Kernel, columns: Columns) -> Hashable | None:
+        return ()
+
+    def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
+        shape = [len(self.kernels), tf.shape(X)[1], tf.shape(X2)[1]]
+        return tf.broadcast_to(self.variances[:, :, None], shape)
+
+    def K_diag(self, X: tf.Tensor) -> tf.Tensor:
+        return fill(self.variances, X)
+
+
+# --- products ------------------------------------------------------------------------------------
+
+
+def _columns_of(factor: Kernel, columns: Columns) -> Columns:
+    return tuple(columns[p] for p in local_positions(factor, columns))
+
+
+@register_stacked(Product)
+class StackedProduct(StackedKernel):
+    """Products whose factors stack one by one."""
+
+    def __init__(self, kernels: Kernels, columns: Columns) -> None:
+        super().__init__(kernels, columns)
+        first = kernels[0].kernels
+        self.positions = [local_positions(factor, columns) for factor in first]
+        self.factors = [
+            stack([k.kernels[i] for k in kernels], _columns_of(factor, columns))
+            for i, factor in enumerate(first)
+        ]
+
+    @classmethod
+    def signature(cls, kernel: Kernel, columns: Columns) -> Hashable | None:
+        parts = []
+        for factor in kernel.kernels:
+            own = signature(factor, _columns_of(factor, columns))
+            if own is None:
+                return None
+            parts.append((own, tuple(local_positions(factor, columns))))
+        return tuple(parts)
+
+    def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
+        parts = [f.K(take(X, at), take(X2, at)) for f, at in zip(self.factors, self.positions)]
+        result = parts[0]
+        for part in parts[1:]:
+            result = result * part
+        return result
+
+    def K_diag(self, X: tf.Tensor) -> tf.Tensor:
+        parts = [f.K_diag(take(X, at)) for f, at in zip(self.factors, self.positions)]
+        result = parts[0]
+        for part in parts[1:]:
+            result = result * part
+        return result

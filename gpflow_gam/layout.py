@@ -1,0 +1,100 @@
+"""Where each component's block stands in a stacked vector of inducing values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import tensorflow as tf
+from gpflow.base import AnyNDArray
+
+
+@dataclass(frozen=True)
+class BlockLayout:
+    """
+    The blocks of U = [U_1, ..., U_C] in R^P, and which of them are worked on together.
+
+    Parameters are stored in *component order*. Inside, arrays are in *group order*: the blocks of
+    one group, all of size M, stand side by side, so that a group's part reshapes to [G, M, ...].
+
+    :param sizes: M_c, the block size of every component.
+    :param groups: component indices of each group, a partition of 0..C-1.
+    """
+
+    sizes: tuple[int, ...]
+    groups: tuple[tuple[int, ...], ...]
+
+    def __post_init__(self) -> None:
+        if sorted(i for g in self.groups for i in g) != list(range(len(self.sizes))):
+            raise ValueError(f"groups {self.groups} are no partition of {len(self.sizes)} blocks.")
+        for g in self.groups:
+            if len({self.sizes[i] for i in g}) != 1:
+                raise ValueError(f"group {g} mixes block sizes {[self.sizes[i] for i in g]}.")
+
+    @property
+    def num_components(self) -> int:
+        """C."""
+        return len(self.sizes)
+
+    @property
+    def total(self) -> int:
+        """P, the sum of the block sizes."""
+        return sum(self.sizes)
+
+    @property
+    def group_shapes(self) -> tuple[tuple[int, int], ...]:
+        """(G, M) of every group."""
+        return tuple((len(g), self.sizes[g[0]]) for g in self.groups)
+
+    @property
+    def component_order(self) -> list[int]:
+        """Component indices in group order."""
+        return [i for g in self.groups for i in g]
+
+    @cached_property
+    def offsets(self) -> AnyNDArray:
+        """Where each component's block begins, in component order, and P at the end: [C + 1]."""
+        return np.concatenate([[0], np.cumsum(self.sizes)])
+
+    @cached_property
+    def order(self) -> AnyNDArray:
+        """Component-order positions in group order, [P]: ``x_group = x_component[order]``."""
+        blocks = [np.arange(self.offsets[i], self.offsets[i + 1]) for i in self.component_order]
+        return np.concatenate(blocks).astype(np.int32)
+
+    def to_groups(self, x: tf.Tensor, axis: int = -2) -> tf.Tensor:
+        """Component order to group order along ``axis``."""
+        if np.array_equal(self.order, np.arange(self.total)):
+            return x
+        return tf.gather(x, self.order, axis=axis)
+
+    def to_components(self, x: tf.Tensor, axis: int = -2) -> tf.Tensor:
+        """Group order to component order along ``axis``."""
+        if np.array_equal(self.order, np.arange(self.total)):
+            return x
+        return tf.gather(x, np.argsort(self.order), axis=axis)
+
+    def split(self, x: tf.Tensor) -> list[tf.Tensor]:
+        """[..., P, K] in group order -> a list of [..., G, M, K]."""
+        parts = tf.split(x, [g * m for g, m in self.group_shapes], axis=-2)
+        return [
+            tf.reshape(p, tf.concat([tf.shape(p)[:-2], [g, m], tf.shape(p)[-1:]], axis=0))
+            for p, (g, m) in zip(parts, self.group_shapes)
+        ]
+
+    def concat(self, parts: Sequence[tf.Tensor]) -> tf.Tensor:
+        """The inverse of :meth:`split`."""
+        flat = [
+            tf.reshape(p, tf.concat([tf.shape(p)[:-3], [g * m], tf.shape(p)[-1:]], axis=0))
+            for p, (g, m) in zip(parts, self.group_shapes)
+        ]
+        return flat[0] if len(flat) == 1 else tf.concat(flat, axis=-2)
+
+    def restore_components(self, parts: Sequence[tf.Tensor], axis: int = 0) -> tf.Tensor:
+        """One slice a component, given group by group along ``axis`` -> component order."""
+        x = parts[0] if len(parts) == 1 else tf.concat(list(parts), axis=axis)
+        if self.component_order == list(range(self.num_components)):
+            return x
+        return tf.gather(x, np.argsort(self.component_order), axis=axis)

@@ -1,0 +1,127 @@
+"""Which observations a likelihood can have produced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tensorflow as tf
+from gpflow.base import RegressionData, TensorType
+from gpflow.likelihoods import (
+    Bernoulli,
+    Beta,
+    Exponential,
+    Gamma,
+    Likelihood,
+    MultiClass,
+    Ordinal,
+    Poisson,
+    Softmax,
+)
+
+from ..kernels import AdditiveKernel
+
+Condition = Callable[[Likelihood, tf.Tensor], tuple[tf.Tensor, str]]
+"""(likelihood, Y) -> element-wise test, and what Y must be."""
+
+_SUPPORTS: dict[type, Condition] = {}
+
+
+def register_support(likelihood_type: type, condition: Condition) -> None:
+    """
+    Say what observations a likelihood class accepts; subclasses inherit it.
+
+    :param likelihood_type: a subclass of :class:`gpflow.likelihoods.Likelihood`.
+    :param condition: see :data:`Condition`.
+    """
+    _SUPPORTS[likelihood_type] = condition
+
+
+def _whole(Y: tf.Tensor) -> tf.Tensor:
+    return tf.equal(Y, tf.round(Y))
+
+
+def _labels(number: int, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
+    inside = _whole(Y) & (Y >= 0.0) & (number > Y)
+    return inside, f"whole labels 0 to {number - 1}, one a class"
+
+
+register_support(Poisson, lambda lik, Y: (_whole(Y) & (Y >= 0.0), "whole counts, not negative"))
+register_support(Bernoulli, lambda lik, Y: (tf.equal(Y, 0.0) | tf.equal(Y, 1.0), "0 or 1"))
+register_support(Gamma, lambda lik, Y: (Y > 0.0, "positive"))
+register_support(Exponential, lambda lik, Y: (Y >= 0.0, "not negative"))
+register_support(Beta, lambda lik, Y: ((Y > 0.0) & (Y < 1.0), "strictly between 0 and 1"))
+register_support(Softmax, lambda lik, Y: _labels(lik.num_classes, Y))
+register_support(MultiClass, lambda lik, Y: _labels(lik.num_classes, Y))
+register_support(Ordinal, lambda lik, Y: _labels(lik.num_bins, Y))
+
+
+def _condition(likelihood: Likelihood) -> Condition | None:
+    for cls in type(likelihood).__mro__:
+        if cls in _SUPPORTS:
+            return _SUPPORTS[cls]
+    return None
+
+
+def checked_inputs(X: TensorType, kernel: AdditiveKernel, argument: str = "X") -> tf.Tensor:
+    """
+    X, once it is known to be finite and wide enough.
+
+    :param X: inputs [N, D].
+    :param kernel: says which columns are read.
+    :param argument: what to call X in messages.
+    :raises ValueError: not a matrix, a missing column, or (eagerly) NaN or infinite values.
+    :raises tf.errors.InvalidArgumentError: NaN or infinite values, inside a ``tf.function``.
+    """
+    X = tf.convert_to_tensor(X)
+    if X.shape.rank != 2:
+        raise ValueError(f"{argument} must be a matrix [N, D]; got shape {X.shape}.")
+    kernel.check_inputs(X, argument)
+    return _require(X, tf.math.is_finite(X), f"{argument} must be finite; drop or impute the rows")
+
+
+def checked_data(
+    data: RegressionData, kernel: AdditiveKernel, likelihood: Likelihood
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """
+    (X, Y), once they are known to be finite, to fit together and to be possible observations.
+
+    :param data: X [N, D] and Y [N, K].
+    :param kernel: says which columns of X are read.
+    :param likelihood: says which Y it can have produced (:func:`register_support`).
+    :raises ValueError: naming the argument, the first bad row and its value; inside a
+        ``tf.function`` a :class:`tf.errors.InvalidArgumentError`.
+    """
+    if not isinstance(data, (tuple, list)) or len(data) != 2:
+        raise ValueError(f"data must be a pair (X, Y); got {type(data).__name__}.")
+    X = checked_inputs(data[0], kernel)
+    Y = tf.convert_to_tensor(data[1])
+    if Y.shape.rank != 2:
+        raise ValueError(f"Y must be a matrix [N, K]; got shape {Y.shape}; write Y[:, None].")
+    if not Y.dtype.is_floating:
+        Y = tf.cast(Y, X.dtype)
+    if X.dtype != Y.dtype:
+        raise ValueError(f"X and Y must be of one dtype; got {X.dtype.name} and {Y.dtype.name}.")
+    if X.shape[0] is not None and Y.shape[0] is not None and X.shape[0] != Y.shape[0]:
+        raise ValueError(f"X has {X.shape[0]} rows, Y has {Y.shape[0]}; they must be equal.")
+    Y = _require(Y, tf.math.is_finite(Y), "Y must be finite; drop the rows where it is missing")
+    condition = _condition(likelihood)
+    if condition is not None:
+        possible, what = condition(likelihood, Y)
+        Y = _require(Y, possible, f"Y must be {what} under {type(likelihood).__name__}")
+    if isinstance(likelihood, Softmax):
+        Y = tf.cast(Y, tf.int32)  # GPflow's softmax takes integer labels only
+    return X, Y
+
+
+def _require(x: tf.Tensor, holds: tf.Tensor, message: str) -> tf.Tensor:
+    if tf.executing_eagerly():
+        if not bool(tf.reduce_all(holds)):
+            row, column = (int(i) for i in tf.where(~holds)[0])
+            raise ValueError(
+                f"{message}; got {float(x[row, column]):g} in row {row}, column {column} "
+                f"({int(tf.reduce_sum(tf.cast(~holds, tf.int64)))} such values)."
+            )
+        return x
+    check = tf.debugging.Assert(tf.reduce_all(holds), [message, tf.boolean_mask(x, ~holds)])
+    with tf.control_dependencies([check]):
+        return tf.identity(x)

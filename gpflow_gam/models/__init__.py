@@ -1,0 +1,8 @@
+"""Additive models: GPflow models whose posterior has components."""
+
+from .base import AdditiveModel
+from .sgpr import AdditiveSGPR
+from .svgp import AdditiveSVGP
+from .vgp import AdditiveVGP
+
+__all__ = ["AdditiveModel", "AdditiveSGPR", "AdditiveSVGP", "AdditiveVGP"]

@@ -1,0 +1,153 @@
+"""Sparse variational additive models."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+from check_shapes import check_shapes, inherit_check_shapes
+from gpflow.base import RegressionData
+from gpflow.likelihoods import Likelihood
+from gpflow.mean_functions import MeanFunction
+from gpflow.models.training_mixins import ExternalDataTrainingLossMixin
+from gpflow.posteriors import PrecomputeCacheType
+
+from ..covariances import Features, InducingBlocks
+from ..inducing_variables.additive import AdditiveInducingVariables
+from ..kernels import AdditiveKernel
+from ..likelihoods import checked_data
+from ..posteriors import SparseAdditivePosterior
+from ..posteriors.sparse import total_prior
+from ..rows import sum_over_rows
+from ..variational import BlockPrecision, VariationalFamily, WhitenedGaussian
+from .base import AdditiveModel, check_kernel
+
+
+class AdditiveSVGP(AdditiveModel, ExternalDataTrainingLossMixin):
+    """
+    Additive sparse variational GP: minibatches, any likelihood (Adam, Durrande & John 2018).
+
+    :param kernel: the components' priors.
+    :param likelihood: any GPflow likelihood; one with several latent functions (softmax) gives
+        each its own q, under the same prior.
+    :param inducing_variable: inducing inputs per component.
+    :param variational: the family of q(U), unbuilt; :class:`BlockPrecision` by default.
+    :param mean_function: m(x); zero by default.
+    :param num_data: N of the whole data, when ``elbo`` is given minibatches.
+    :param num_latent_gps: L; by default the likelihood's, else one.
+    :raises TypeError: an argument of the wrong kind.
+    :raises ValueError: arguments that do not fit together, with what to change.
+    """
+
+    def __init__(
+        self,
+        kernel: AdditiveKernel,
+        likelihood: Likelihood,
+        inducing_variable: AdditiveInducingVariables,
+        *,
+        variational: VariationalFamily | None = None,
+        mean_function: MeanFunction | None = None,
+        num_data: int | None = None,
+        num_latent_gps: int | None = None,
+    ) -> None:
+        check_kernel(kernel)
+        if not isinstance(likelihood, Likelihood):
+            raise TypeError(
+                f"likelihood must be a gpflow likelihood; got {type(likelihood).__name__}."
+            )
+        if num_latent_gps is None:
+            num_latent_gps = likelihood.latent_dim or 1
+        super().__init__(kernel, likelihood, mean_function, num_latent_gps)
+        if num_data is not None and num_data < 1:
+            raise ValueError(f"num_data must be at least 1; got {num_data}.")
+        self.num_data = num_data
+        self.inducing_variable = inducing_variable
+        if variational is None:
+            variational = BlockPrecision()
+        if not isinstance(variational, VariationalFamily):
+            raise TypeError(
+                "variational must be a family such as gpflow_gam.variational.BlockPrecision(); "
+                f"got {type(variational).__name__}."
+            )
+        self.variational = variational
+        blocks = self.blocks
+        variational.build(blocks.layout, num_latent_gps, blocks.cholesky())
+
+    @property
+    def blocks(self) -> InducingBlocks:
+        """The covariances between inducing values and functions."""
+        return InducingBlocks(self.inducing_variable, self.kernel)
+
+    @check_shapes("return: []")
+    def prior_kl(self) -> tf.Tensor:
+        """KL[q(U) || p(U)], summed over the latent outputs."""
+        return self.variational.kl(self.blocks.cholesky())
+
+    @inherit_check_shapes
+    def maximum_log_likelihood_objective(self, data: RegressionData) -> tf.Tensor:
+        return self.elbo(data)
+
+    @check_shapes(
+        "data[0]: [N, D]",
+        "data[1]: [N, K]",
+        "return: []",
+    )
+    def elbo(self, data: RegressionData) -> tf.Tensor:
+        """
+        The evidence lower bound, ``sum_n E_q[log p(y_n | rho(x_n))] - KL[q(U) || p(U)]``.
+
+        :param data: X [N, D] and Y [N, K], all of it or a minibatch; the sum is scaled by
+            ``num_data / N``.
+        :raises ValueError: bad data (see :func:`gpflow_gam.likelihoods.checked_data`).
+        """
+        cholesky = self.blocks.cholesky()
+        q = self.variational.whitened(cholesky)
+        expected = self.expected_log_density(data, cholesky, q)
+        if self.num_data is None:
+            return expected - q.kl()
+        rows = tf.cast(tf.shape(data[0])[0], expected.dtype)
+        return expected * (tf.cast(self.num_data, expected.dtype) / rows) - q.kl()
+
+    def expected_log_density(
+        self, data: RegressionData, cholesky: list[tf.Tensor], q: WhitenedGaussian
+    ) -> tf.Tensor:
+        """
+        ``sum_n E_q[log p(y_n | rho(x_n))]``, in memory that does not grow with N.
+
+        :param data: X [N, D] and Y [N, K].
+        :param cholesky: of the prior at the present parameters.
+        :param q: over the whitened inducing values.
+        """
+        X, Y = checked_data(data, self.kernel, self.likelihood)
+        form, number = q.form(), len(cholesky)
+
+        def part(inputs: tuple[tf.Tensor, ...], X: tf.Tensor, Y: tf.Tensor) -> tuple[tf.Tensor]:
+            features = self.blocks.features(X, list(inputs[:number]))
+            mean, var = self.marginals(features, form(inputs[number:]), X)
+            return (tf.reduce_sum(self.likelihood.variational_expectations(X, mean, var, Y)),)
+
+        return sum_over_rows(part, (X, Y), (*cholesky, *q.tensors()))[0]
+
+    def marginals(
+        self, features: Features, q: WhitenedGaussian, X: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """
+        Mean and variance [N, L] of the predictor, mean function included.
+
+        :param features: of X.
+        :param q: over the whitened inducing values.
+        :param X: inputs [N, D].
+        """
+        mean = q.total_mean(features.phi) + self.mean_function(X)
+        var = total_prior(features) + q.total_quadratic(features.phi)
+        return mean, tf.transpose(var)
+
+    def posterior(
+        self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
+    ) -> SparseAdditivePosterior:
+        return SparseAdditivePosterior(
+            self.kernel,
+            self.inducing_variable,
+            self.variational.whitened,
+            self.num_latent_gps,
+            self.mean_function,
+            precompute_cache=precompute_cache,
+        )

@@ -1,0 +1,112 @@
+"""Variational additive models without inducing variables."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+from check_shapes import check_shapes, inherit_check_shapes
+from gpflow.base import Parameter, RegressionData
+from gpflow.config import default_float
+from gpflow.likelihoods import Likelihood
+from gpflow.mean_functions import MeanFunction
+from gpflow.models.training_mixins import InternalDataTrainingLossMixin
+from gpflow.posteriors import PrecomputeCacheType
+from gpflow.utilities import positive
+
+from ..kernels import AdditiveKernel
+from ..likelihoods import checked_data
+from ..posteriors import DataAdditivePosterior
+from .base import AdditiveModel, check_kernel
+
+
+class AdditiveVGP(AdditiveModel, InternalDataTrainingLossMixin):
+    r"""
+    Full-data variational additive GP in 2N parameters (Adam et al. 2018, Appendix B).
+
+    With K = sum_c K_c at the data, lambda > 0 and alpha in R^N (per latent output):
+
+    .. math:: E[f_c] = K_c \alpha,\qquad
+              \Sigma_F^{-1} = K_F^{-1} + (1 \otimes \Lambda)(1 \otimes \Lambda)',\qquad
+              A = I + \Lambda K \Lambda
+
+    .. math:: KL = \tfrac12 ( \log|A| + \alpha' K \alpha - tr(\Lambda A^{-1} \Lambda K) )
+
+    (The appendix prints the KL without 1/2 on its last two terms.) Exact up to the Gaussian form
+    of q; costs O(N^3), so for N up to a few thousand.
+
+    :param data: X [N, D] and Y [N, K].
+    :param kernel: the components' priors.
+    :param likelihood: any GPflow likelihood.
+    :param mean_function: m(x); zero by default.
+    :param num_latent_gps: L; by default the likelihood's, else the number of columns of Y.
+    :raises TypeError: an argument of the wrong kind.
+    :raises ValueError: bad data, with what to change.
+    """
+
+    def __init__(
+        self,
+        data: RegressionData,
+        kernel: AdditiveKernel,
+        likelihood: Likelihood,
+        *,
+        mean_function: MeanFunction | None = None,
+        num_latent_gps: int | None = None,
+    ) -> None:
+        check_kernel(kernel)
+        X, Y = checked_data(data, kernel, likelihood)
+        if num_latent_gps is None:
+            num_latent_gps = likelihood.latent_dim or int(Y.shape[1])
+        super().__init__(kernel, likelihood, mean_function, num_latent_gps)
+        self.data = X, Y
+        shape = (int(X.shape[0]), num_latent_gps)
+        self.q_alpha = Parameter(np.zeros(shape), dtype=default_float())
+        self.q_lambda = Parameter(np.ones(shape), transform=positive(), dtype=default_float())
+
+    def _projection(self, K: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """H = L_A^-1 Lambda [L, N, N], so that Lambda A^-1 Lambda = H'H, and log|A| [L]."""
+        lam = tf.transpose(tf.convert_to_tensor(self.q_lambda))  # [L, N]
+        A = lam[:, :, None] * K[None] * lam[:, None, :]
+        A = tf.linalg.set_diag(A, tf.linalg.diag_part(A) + 1.0)
+        root = tf.debugging.check_numerics(
+            tf.linalg.cholesky(A),
+            "A = I + Lambda K Lambda is not positive definite: kernel parameters or q_lambda "
+            "overflowed; standardise the inputs",
+        )
+        H = tf.linalg.triangular_solve(root, tf.linalg.diag(lam), lower=True)
+        return H, 2.0 * tf.reduce_sum(tf.math.log(tf.linalg.diag_part(root)), axis=-1)
+
+    @inherit_check_shapes
+    def maximum_log_likelihood_objective(self) -> tf.Tensor:
+        return self.elbo()
+
+    @check_shapes("return: []")
+    def elbo(self) -> tf.Tensor:
+        """The evidence lower bound (Appendix B, corrected)."""
+        X, Y = self.data
+        K = self.kernel(X)
+        H, log_det = self._projection(K)
+        alpha = tf.convert_to_tensor(self.q_alpha)
+        mean = tf.matmul(K, alpha)
+        HK = tf.matmul(H, K[None])
+        var = tf.linalg.diag_part(K) - tf.reduce_sum(tf.square(HK), axis=-2)  # [L, N]
+        trace = tf.reduce_sum(HK * H, axis=[-2, -1])  # tr(Lambda A^-1 Lambda K)
+        kl = 0.5 * (tf.reduce_sum(log_det - trace) + tf.reduce_sum(alpha * mean))
+        mean = mean + self.mean_function(X)
+        expected = self.likelihood.variational_expectations(X, mean, tf.transpose(var), Y)
+        return tf.reduce_sum(expected) - kl
+
+    def _weights(self) -> tuple[tf.Tensor, tf.Tensor]:
+        H, _ = self._projection(self.kernel(self.data[0]))
+        return tf.convert_to_tensor(self.q_alpha), H
+
+    def posterior(
+        self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
+    ) -> DataAdditivePosterior:
+        return DataAdditivePosterior(
+            self.kernel,
+            self.data[0],
+            self._weights,
+            self.num_latent_gps,
+            self.mean_function,
+            precompute_cache=precompute_cache,
+        )

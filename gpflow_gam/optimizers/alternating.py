@@ -1,0 +1,158 @@
+"""Site updates in turn with L-BFGS on hyperparameters at fixed sites."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+from gpflow.base import RegressionData
+
+from ..models import AdditiveSVGP
+from .lbfgs import LBFGS
+from .natural_gradient import check_sites
+from .result import FitResult
+from .sites import DataSites, SiteSums, collected, data_sites, elbo_at_sites, sweep
+from .tracker import StopFit, Tracker
+
+_MAX_ROUNDS = 100
+_MAX_SITE_STEPS = 50
+_MAX_HALVINGS = 30
+_FIRST_STEPS, _MOST_STEPS = 10, 80
+"""L-BFGS iterations a round: few while sites are stale, doubling as they settle."""
+
+
+def fit_sites(
+    model: AdditiveSVGP,
+    data: RegressionData,
+    tracker: Tracker,
+    max_iterations: int,
+    tolerance: float,
+) -> FitResult:
+    """
+    Fit q by its sites and hyperparameters by L-BFGS, on all data, in turn.
+
+    :param model: with ``OptimalPrecision``.
+    :param data: X and Y, checked.
+    :param tracker: of this fit.
+    :param max_iterations: limit on site and L-BFGS iterations together.
+    :param tolerance: a round that improves the bound by less ends the fit.
+    """
+    sites = _Sites(model, data)
+    converged, message = False, f"round limit of {_MAX_ROUNDS} reached"
+    with tracker:
+        try:
+            bound = sites.converge(tracker, tolerance)
+            if not model.trainable_variables:
+                return tracker.result(True, "no hyperparameter is trainable", bound)
+            hyperparameters = _Hyperparameters(model, data, sites)
+            for k in range(_MAX_ROUNDS):
+                hyperparameters.improve(tracker, tolerance, min(_FIRST_STEPS * 2**k, _MOST_STEPS))
+                new = sites.converge(tracker, tolerance)
+                gain, bound = new - bound, new
+                if gain < tolerance:
+                    converged = True
+                    message = f"the last round of site and hyperparameter steps gained {gain:.2g}"
+                    break
+                if len(tracker.history) >= max_iterations:
+                    message = f"iteration limit of {max_iterations} reached"
+                    break
+        except StopFit as stop:
+            converged, message = stop.converged, stop.message
+            tracker.restore_best()
+        except KeyboardInterrupt:
+            message = "interrupted"
+            tracker.restore_best()
+        return tracker.result(converged, message, tracker.best)
+
+
+class _Sites:
+    """Natural-gradient steps at fixed hyperparameters until the bound stands still."""
+
+    def __init__(self, model: AdditiveSVGP, data: RegressionData) -> None:
+        family = check_sites(model)
+        rows, outputs = int(data[0].shape[0]), model.num_latent_gps
+        zeros = tf.zeros([rows, outputs], dtype=data[0].dtype)
+        self.weight = tf.Variable(zeros, trainable=False)
+        self.shift = tf.Variable(zeros, trainable=False)
+
+        @tf.function(autograph=False)
+        def visit(precision: tf.Tensor, shift: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+            """Take the site; return the bound there and the sites' sums at its q."""
+            cholesky = model.blocks.cholesky()
+            family.assign_sites(cholesky, precision, shift)
+            q = family.whitened(cholesky)
+            seen = sweep(model, data, cholesky, q)
+            bound = seen.expected - q.kl() + model.log_prior_density()
+            return bound, seen.sums.precision, seen.sums.shift
+
+        @tf.function(autograph=False)
+        def remember() -> None:
+            cholesky = model.blocks.cholesky()
+            now = data_sites(model, data, cholesky, family.whitened(cholesky))
+            self.weight.assign(now.weight)
+            self.shift.assign(now.shift)
+
+        self._visit = visit
+        self.remember = remember
+        self._present = SiteSums(*family.sites(model.blocks.cholesky()))
+
+    def data_sites(self) -> DataSites:
+        """The sites at the last :meth:`remember`."""
+        return DataSites(tf.identity(self.weight), tf.identity(self.shift))
+
+    def move_to(self, sums: SiteSums) -> None:
+        """Where to begin next, after the hyperparameters have moved."""
+        self._present = sums
+
+    def converge(self, tracker: Tracker, tolerance: float) -> float:
+        """Steps of rho = 1, halved where the bound would fall; returns the bound."""
+        bound, *target = self._visit(*self._present)
+        tracker.record(float(bound))
+        for _ in range(_MAX_SITE_STEPS):
+            moved = self._step(float(bound), SiteSums(*target))
+            if moved is None:
+                self._visit(*self._present)
+                break
+            new, *target = moved
+            gain, bound = float(new) - float(bound), new
+            tracker.record(float(bound))
+            if gain < 0.1 * tolerance:
+                break
+        return float(bound)
+
+    def _step(self, bound: float, target: SiteSums) -> tuple[tf.Tensor, ...] | None:
+        old, rho = self._present, 1.0
+        for _ in range(_MAX_HALVINGS):
+            trial = SiteSums(*((1.0 - rho) * a + rho * b for a, b in zip(old, target)))
+            try:
+                seen: tuple[tf.Tensor, ...] = self._visit(*trial)
+                if float(seen[0]) >= bound - 1e-10 * abs(bound):  # false for NaN
+                    self._present = trial
+                    return seen
+            except tf.errors.InvalidArgumentError:
+                pass  # the weights overflowed: too long a step
+            rho *= 0.5
+        return None
+
+
+class _Hyperparameters:
+    """L-BFGS on hyperparameters, the site of each observation held fixed."""
+
+    def __init__(self, model: AdditiveSVGP, data: RegressionData, sites: _Sites) -> None:
+        self.sites = sites
+
+        def loss() -> tf.Tensor:
+            return -(elbo_at_sites(model, data, sites.data_sites()) + model.log_prior_density())
+
+        @tf.function(autograph=False)
+        def collect() -> SiteSums:
+            return collected(model, model.blocks.cholesky(), data[0], sites.data_sites())
+
+        self._lbfgs = LBFGS(loss, model.trainable_variables)
+        self._collect = collect
+
+    def improve(self, tracker: Tracker, tolerance: float, max_iterations: int) -> None:
+        """Some iterations; the sites are carried to the new hyperparameters, come what may."""
+        self.sites.remember()
+        try:
+            self._lbfgs.run(tracker, max_iterations=max_iterations, tolerance=0.1 * tolerance)
+        finally:
+            self.sites.move_to(self._collect())

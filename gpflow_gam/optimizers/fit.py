@@ -1,0 +1,158 @@
+"""One function that fits any additive model sensibly."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+from gpflow.base import RegressionData
+from gpflow.models import BayesianModel
+from gpflow.models.training_mixins import InternalDataTrainingLossMixin
+
+from ..likelihoods import checked_data
+from ..models import AdditiveSVGP
+from ..variational import OptimalPrecision
+from .alternating import fit_sites
+from .lbfgs import LBFGS
+from .minibatch import fit_minibatches
+from .result import Callback, FitResult
+from .start import is_untouched, start_from_null_model
+from .tracker import StopFit, Tracker
+
+FULL_DATA_ROWS = 50_000
+"""Rows up to which the whole data are used at every step unless a batch size is given."""
+
+
+def fit(
+    model: BayesianModel,
+    data: RegressionData | None = None,
+    *,
+    max_iterations: int = 1000,
+    batch_size: int | None = None,
+    learning_rate: float = 0.01,
+    rho: float = 0.1,
+    tolerance: float = 1e-2,
+    patience: int = 5,
+    max_seconds: float | None = None,
+    callback: Callback | None = None,
+    progress: bool | None = None,
+    seed: int = 0,
+) -> FitResult:
+    """
+    Fit ``model``: its q(U) and every trainable hyperparameter.
+
+    What is done depends on the model:
+
+    - it holds its data (``AdditiveSGPR``, ``AdditiveVGP``, GPflow's own): L-BFGS;
+    - ``AdditiveSVGP`` with ``OptimalPrecision``: natural-gradient site updates, in turn with
+      L-BFGS on hyperparameters at fixed sites; with minibatches, site updates of step ``rho`` in
+      turn with Adam;
+    - ``AdditiveSVGP`` with another family: L-BFGS on everything, or Adam with minibatches.
+
+    Minibatches are used where ``batch_size`` is given or there are more than 50 000 rows. q starts
+    at the null model's posterior, unless it was moved from where it was built.
+
+    :param model: the model, changed in place.
+    :param data: X [N, D] and Y [N, K], where the model does not hold them.
+    :param max_iterations: L-BFGS iterations, or epochs over minibatches.
+    :param batch_size: rows a minibatch.
+    :param learning_rate: Adam's.
+    :param rho: natural-gradient step size on minibatches.
+    :param tolerance: improvement of the ELBO, in nats, that no longer counts.
+    :param patience: epochs without an improvement after which minibatch training ends.
+    :param max_seconds: time budget; the fit ends with the best parameters so far.
+    :param callback: called once an iteration; a true return value ends the fit.
+    :param progress: a progress bar; by default on a terminal only.
+    :param seed: of the minibatches' order.
+    :return: what happened. A fit that was ended early or that broke says so, and leaves the model
+        at its best parameters.
+    :raises ValueError: bad data or options, naming them.
+    """
+    _check_options(max_iterations, batch_size, learning_rate, rho, tolerance)
+    if isinstance(model, InternalDataTrainingLossMixin):
+        if data is not None:
+            raise ValueError(f"data: {type(model).__name__} holds its own; leave the argument out.")
+        return _fit_lbfgs(model, None, max_iterations, tolerance, max_seconds, callback, progress)
+    if data is None:
+        raise ValueError(f"data: {type(model).__name__} holds none; pass (X, Y).")
+    if not isinstance(model, AdditiveSVGP):
+        raise TypeError(
+            f"model must be additive or hold its data; got {type(model).__name__}, which GPflow's "
+            "own optimisers train."
+        )
+    data = checked_data(data, model.kernel, model.likelihood)
+    rows = int(data[0].shape[0])
+    if rows == 0:
+        raise ValueError("data has no rows.")
+    if batch_size is None and rows > FULL_DATA_ROWS:
+        batch_size = 1024
+    minibatches = batch_size is not None and batch_size < rows
+    if model.num_data not in (None, rows):
+        raise ValueError(
+            f"num_data={model.num_data} of the model is not the {rows} rows of data; the bound "
+            "would be of neither."
+        )
+    if minibatches and model.num_data is None:
+        model.num_data = rows
+    if is_untouched(model):
+        start_from_null_model(model, data)
+    if minibatches:
+        assert batch_size is not None
+        tracker = Tracker(model.variables, "minibatch", max_seconds, callback, progress)
+        return fit_minibatches(
+            model,
+            data,
+            tracker,
+            max_iterations,
+            batch_size,
+            learning_rate,
+            rho,
+            tolerance,
+            patience,
+            seed,
+        )
+    if isinstance(model.variational, OptimalPrecision):
+        tracker = Tracker(model.variables, "sites + L-BFGS", max_seconds, callback, progress)
+        return fit_sites(model, data, tracker, max_iterations, tolerance)
+    return _fit_lbfgs(model, data, max_iterations, tolerance, max_seconds, callback, progress)
+
+
+def _fit_lbfgs(
+    model: BayesianModel,
+    data: RegressionData | None,
+    max_iterations: int,
+    tolerance: float,
+    max_seconds: float | None,
+    callback: Callback | None,
+    progress: bool | None,
+) -> FitResult:
+    arguments = () if data is None else (data,)
+    closure = tf.function(model.training_loss_closure(*arguments, compile=False), autograph=False)
+    variables = model.trainable_variables
+    with Tracker(variables, "L-BFGS", max_seconds, callback, progress) as tracker:
+        if not variables:
+            return tracker.result(True, "nothing is trainable", -float(closure()))
+        try:
+            converged, message = LBFGS(closure, variables).run(
+                tracker, max_iterations=max_iterations, tolerance=tolerance
+            )
+        except StopFit as stop:
+            converged, message = stop.converged, stop.message
+        except KeyboardInterrupt:
+            converged, message = False, "interrupted"
+            tracker.restore_best()
+        return tracker.result(converged, message, -float(closure()))
+
+
+def _check_options(
+    max_iterations: int, batch_size: int | None, learning_rate: float, rho: float, tolerance: float
+) -> None:
+    if max_iterations < 1:
+        raise ValueError(f"max_iterations must be at least 1; got {max_iterations}.")
+    if batch_size is not None and batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1; got {batch_size}.")
+    if not (np.isfinite(learning_rate) and learning_rate > 0.0):
+        raise ValueError(f"learning_rate must be positive; got {learning_rate}.")
+    if not 0.0 < rho <= 1.0:
+        raise ValueError(f"rho must be in (0, 1]; got {rho}.")
+    if not tolerance > 0.0:
+        raise ValueError(f"tolerance must be positive; got {tolerance}.")

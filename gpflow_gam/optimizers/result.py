@@ -1,0 +1,53 @@
+"""What a fit reports, while it runs and at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from gpflow.base import AnyNDArray
+
+
+@dataclass(frozen=True)
+class FitProgress:
+    """The state of a running fit, as callbacks see it."""
+
+    iteration: int
+    """Iterations done, counted from 1."""
+
+    elbo: float
+    """The objective now (an epoch's mean under minibatches)."""
+
+    seconds: float
+    """Time since the fit began."""
+
+
+Callback = Callable[[FitProgress], bool | None]
+"""Called once an iteration; a true return value ends the fit."""
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """How a fit ended."""
+
+    converged: bool
+    """Whether the objective had stopped improving."""
+
+    message: str
+    """Why it ended, in words."""
+
+    elbo: float
+    """The objective at the end: the ELBO, plus the log-densities of priors where there are any."""
+
+    num_iterations: int
+    """How many iterations there were."""
+
+    seconds: float
+    """How long it took."""
+
+    method: str
+    """What was done."""
+
+    history: AnyNDArray = field(repr=False, default_factory=lambda: np.zeros(0))
+    """The objective after each iteration."""

@@ -1,0 +1,50 @@
+"""Where a fit of q(U) begins."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+from gpflow.base import RegressionData
+
+from ..likelihoods import constant_predictor
+from ..models import AdditiveSVGP
+from ..variational import OptimalPrecision, VariationalFamily
+from .sites import SiteSums, collected, q_from, sites_at
+
+_MAX_START_ROWS = 20_000
+_MAX_START_SIZE = 3_000
+
+
+def is_untouched(model: AdditiveSVGP) -> bool:
+    """Whether q still has the zero mean that families are built with."""
+    family: VariationalFamily = model.variational
+    mean = family.site_shift if isinstance(family, OptimalPrecision) else family.q_mu
+    return not bool(tf.reduce_any(tf.not_equal(tf.convert_to_tensor(mean), 0.0)))
+
+
+def start_from_null_model(model: AdditiveSVGP, data: RegressionData) -> None:
+    """
+    Set q to the posterior that the sites at the null model give.
+
+    A first step from the prior mean overflows under a log link as soon as counts are large.
+    Does nothing where q has P > 3000 values, whose dense precision would cost more than it saves.
+
+    :param model: whose q is still as built.
+    :param data: X and Y; beyond 20 000 rows an even selection of them.
+    """
+    family = model.variational
+    if family.layout.total > _MAX_START_SIZE:
+        return
+    X, Y = (tf.convert_to_tensor(a) for a in data)
+    number = int(X.shape[0])
+    stride = -(-number // _MAX_START_ROWS)
+    X, Y = X[::stride], Y[::stride]
+    offset = tf.broadcast_to(model.mean_function(X), [tf.shape(X)[0], model.num_latent_gps])
+    c = constant_predictor(model.likelihood, X, Y, offset, model.num_latent_gps)
+    small = tf.fill(tf.shape(offset), tf.constant(1e-2, dtype=offset.dtype))
+    _, sites, _ = sites_at(model, (X, Y), offset + c, small)
+    cholesky = model.blocks.cholesky()
+    scale = float(model.num_data or number) / float(X.shape[0])
+    sums = SiteSums(*(scale * s for s in collected(model, cholesky, X, sites)))
+    mean = q_from(model, sums).mean
+    posterior = tf.linalg.set_diag(sums.precision, tf.linalg.diag_part(sums.precision) + 1.0)
+    family.match(cholesky, mean, posterior)

@@ -1,0 +1,101 @@
+"""Progress, history, time budget and early stop of a fit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from types import TracebackType
+
+import numpy as np
+import tensorflow as tf
+from gpflow.base import AnyNDArray
+from tqdm.auto import tqdm
+
+from .result import Callback, FitProgress, FitResult
+
+
+class StopFit(Exception):
+    """Ends a fit from inside an optimiser; carries why."""
+
+    def __init__(self, message: str, converged: bool = False) -> None:
+        super().__init__(message)
+        self.message = message
+        self.converged = converged
+
+
+class Tracker:
+    """
+    Follows one fit and keeps its best parameters.
+
+    :param variables: what the fit changes; put back to the best seen where a fit breaks.
+    :param method: what to call it.
+    :param max_seconds: time budget.
+    :param callback: called once an iteration.
+    :param progress: whether to draw a bar; None for "on a terminal only".
+    """
+
+    def __init__(
+        self,
+        variables: Sequence[tf.Variable],
+        method: str,
+        max_seconds: float | None,
+        callback: Callback | None,
+        progress: bool | None,
+    ) -> None:
+        self.variables = list(variables)
+        self.method = method
+        self.max_seconds = max_seconds
+        self.callback = callback
+        self.history: list[float] = []
+        self.start = time.perf_counter()
+        self._best: tuple[float, list[AnyNDArray]] = (-np.inf, [])
+        self._bar = tqdm(desc=method, unit="it", disable=None if progress is None else not progress)
+
+    def __enter__(self) -> Tracker:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._bar.close()
+
+    @property
+    def seconds(self) -> float:
+        """Time since the start."""
+        return time.perf_counter() - self.start
+
+    @property
+    def best(self) -> float:
+        """The best objective recorded."""
+        return self._best[0]
+
+    def record(self, elbo: float) -> None:
+        """
+        Note one iteration's objective.
+
+        :raises StopFit: time is up or the callback says so.
+        """
+        self.history.append(elbo)
+        if elbo > self._best[0]:
+            self._best = (elbo, [v.numpy() for v in self.variables])
+        self._bar.set_postfix_str(f"ELBO {elbo:.4f}", refresh=False)
+        self._bar.update()
+        if self.callback is not None and self.callback(
+            FitProgress(len(self.history), elbo, self.seconds)
+        ):
+            raise StopFit("stopped by the callback")
+        if self.max_seconds is not None and self.seconds > self.max_seconds:
+            raise StopFit(f"time budget of {self.max_seconds:g} s used up")
+
+    def restore_best(self) -> None:
+        """Put the variables back to the best iteration."""
+        for variable, value in zip(self.variables, self._best[1]):
+            variable.assign(value)
+
+    def result(self, converged: bool, message: str, elbo: float) -> FitResult:
+        """The fit's report."""
+        history = np.array(self.history)
+        return FitResult(converged, message, elbo, len(history), self.seconds, self.method, history)

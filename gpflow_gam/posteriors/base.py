@@ -1,0 +1,224 @@
+"""The posterior of an additive model: total, per component, and joint draws."""
+
+from __future__ import annotations
+
+import abc
+
+import numpy as np
+import tensorflow as tf
+from check_shapes import check_shapes, inherit_check_shapes
+from gpflow.base import AnyNDArray, MeanAndVariance, TensorType
+from gpflow.conditionals.util import expand_independent_outputs
+from gpflow.posteriors import AbstractPosterior, PrecomputeCacheType
+
+from ..kernels import AdditiveKernel
+
+Cache = tuple[tf.Tensor, ...]
+
+
+class AdditivePosterior(AbstractPosterior, abc.ABC):
+    """
+    Posterior over the components f_c of rho(x) = m(x) + sum_c f_c(x).
+
+    Both inference engines return one: ``predict_f`` for rho (with the mean function),
+    ``predict_components`` for the f_c (without), and draws of either. Methods use the cache where
+    there is one (``update_cache``) and compute what they need otherwise.
+
+    Shapes: N points, C components in the kernel's order, L latent outputs; where L = 1 the last
+    axis of the component methods is dropped.
+    """
+
+    kernel: AdditiveKernel
+    num_latent_gps: int
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Component names, in the order of the component axis."""
+        return self.kernel.names
+
+    # --- what an engine provides -------------------------------------------------------------
+
+    @abc.abstractmethod
+    def _present_cache(self) -> Cache:
+        """The tensors that :meth:`_precompute` wraps, at the present parameters."""
+
+    @abc.abstractmethod
+    def _total(self, cache: Cache, X: tf.Tensor, full_cov: bool) -> MeanAndVariance:
+        """Mean [N, L] and covariance [N, L] or [L, N, N] of sum_c f_c."""
+
+    @abc.abstractmethod
+    def _components(self, cache: Cache, X: tf.Tensor, full_cov: bool) -> MeanAndVariance:
+        """Means [C, N, L] and covariances [L, C, N] or [L, C, N, N] of the f_c."""
+
+    @abc.abstractmethod
+    def _component_covariance(self, cache: Cache, X: tf.Tensor) -> tf.Tensor:
+        """Cov(f_c(x_n), f_d(x_n)), [L, N, C, C]."""
+
+    @abc.abstractmethod
+    def _sample_components(
+        self, cache: Cache, X: tf.Tensor, num_samples: int, seed: int | None
+    ) -> tf.Tensor:
+        """Joint draws [S, C, N, L]."""
+
+    # --- GPflow's interface ------------------------------------------------------------------
+
+    @inherit_check_shapes
+    def _conditional_fused(
+        self, Xnew: TensorType, full_cov: bool = False, full_output_cov: bool = False
+    ) -> MeanAndVariance:
+        return self._conditional_with_precompute(
+            self._present_cache(), Xnew, full_cov=full_cov, full_output_cov=full_output_cov
+        )
+
+    @inherit_check_shapes
+    def _conditional_with_precompute(
+        self,
+        cache: Cache,
+        Xnew: TensorType,
+        full_cov: bool = False,
+        full_output_cov: bool = False,
+    ) -> MeanAndVariance:
+        Xnew = tf.convert_to_tensor(Xnew)
+        if Xnew.shape.rank == 2:
+            mean, cov = self._total(cache, Xnew, full_cov)
+        else:
+            mean, cov = self._batched_total(cache, Xnew, full_cov)
+        return mean, expand_independent_outputs(cov, full_cov, full_output_cov)
+
+    def _batched_total(self, cache: Cache, X: tf.Tensor, full_cov: bool) -> MeanAndVariance:
+        """Leading dimensions: points are independent queries unless their covariance is asked."""
+        shape = tf.shape(X)
+        L = self.num_latent_gps
+        if not full_cov:
+            mean, var = self._total(cache, tf.reshape(X, [-1, X.shape[-1]]), False)
+            out = tf.concat([shape[:-1], [L]], axis=0)
+            return tf.reshape(mean, out), tf.reshape(var, out)
+        flat = tf.reshape(X, tf.concat([[-1], shape[-2:]], axis=0))
+        flat.set_shape([None, X.shape[-2], X.shape[-1]])
+        mean, cov = tf.map_fn(
+            lambda x: self._total(cache, x, True), flat, fn_output_signature=(X.dtype, X.dtype)
+        )
+        mean_shape = tf.concat([shape[:-1], [L]], axis=0)
+        cov_shape = tf.concat([shape[:-2], [L], shape[-2:-1], shape[-2:-1]], axis=0)
+        return tf.reshape(mean, mean_shape), tf.reshape(cov, cov_shape)
+
+    def _active_cache(self) -> Cache:
+        return self._present_cache() if self.cache is None else tuple(self.cache)
+
+    # --- components --------------------------------------------------------------------------
+
+    @check_shapes(
+        "Xnew: [N, D]",
+        "return[0]: [N, C, any...]",
+        "return[1]: [N, C, any...] if not full_cov",
+        "return[1]: [C, any..., N, N] if full_cov",
+    )
+    def predict_components(self, Xnew: TensorType, full_cov: bool = False) -> MeanAndVariance:
+        """
+        Mean and variance of every component, on the predictor's scale.
+
+        :param Xnew: points [N, D].
+        :param full_cov: covariances between the points instead of variances.
+        :return: mean [N, C] and variance [N, C] ([N, C, L] for L > 1 outputs); with ``full_cov``
+            covariances [C, N, N] ([C, L, N, N]).
+        :raises ValueError: ``Xnew`` lacks a column that a component reads.
+        """
+        mean, cov = self._components(self._active_cache(), tf.convert_to_tensor(Xnew), full_cov)
+        mean = tf.transpose(mean, [1, 0, 2])  # [N, C, L]
+        cov = tf.transpose(cov, [1, 0, 2, 3] if full_cov else [2, 1, 0])
+        if self.num_latent_gps == 1:
+            return mean[..., 0], cov[:, 0] if full_cov else cov[..., 0]
+        return mean, cov
+
+    @check_shapes(
+        "Xnew: [N, D]",
+        "return: [N, C, C, any...]",
+    )
+    def predict_component_covariance(self, Xnew: TensorType) -> tf.Tensor:
+        """
+        Covariances between components at each point.
+
+        :param Xnew: points [N, D].
+        :return: [N, C, C] ([N, C, C, L] for L > 1 outputs). Its entries sum to the variance of the
+            total.
+        """
+        cov = self._component_covariance(self._active_cache(), tf.convert_to_tensor(Xnew))
+        cov = tf.transpose(cov, [1, 2, 3, 0])
+        return cov[..., 0] if self.num_latent_gps == 1 else cov
+
+    # --- draws -------------------------------------------------------------------------------
+
+    @check_shapes(
+        "Xnew: [N, D]",
+        "return: [S, N, C, any...]",
+    )
+    def sample_components(
+        self, Xnew: TensorType, num_samples: int = 1, *, seed: int | None = None
+    ) -> tf.Tensor:
+        """
+        Joint draws of all components at all points.
+
+        :param Xnew: points [N, D].
+        :param num_samples: S.
+        :param seed: makes the draws reproducible; None for fresh ones.
+        :return: [S, N, C] ([S, N, C, L] for L > 1 outputs).
+        """
+        _check_num_samples(num_samples)
+        draws = self._sample_components(
+            self._active_cache(), tf.convert_to_tensor(Xnew), num_samples, seed
+        )
+        draws = tf.transpose(draws, [0, 2, 1, 3])
+        return draws[..., 0] if self.num_latent_gps == 1 else draws
+
+    @check_shapes(
+        "Xnew: [N, D]",
+        "return: [S, N, L]",
+    )
+    def sample_f(
+        self, Xnew: TensorType, num_samples: int = 1, *, seed: int | None = None
+    ) -> tf.Tensor:
+        """
+        Joint draws of the predictor rho at all points, mean function included.
+
+        With equal ``seed`` they are the sums of :meth:`sample_components`.
+
+        :param Xnew: points [N, D].
+        :param num_samples: S.
+        :param seed: makes the draws reproducible; None for fresh ones.
+        """
+        _check_num_samples(num_samples)
+        X = tf.convert_to_tensor(Xnew)
+        draws = self._sample_components(self._active_cache(), X, num_samples, seed)
+        mean = self._add_mean_function(X, tf.zeros_like(draws[0, 0]))  # m(x), [N, L]
+        return mean + tf.reduce_sum(draws, axis=1)
+
+
+def _check_num_samples(num_samples: int) -> None:
+    if isinstance(num_samples, bool) or not isinstance(num_samples, (int, np.integer)):
+        raise ValueError(f"num_samples must be a whole number; got {num_samples!r}.")
+    if num_samples < 1:
+        raise ValueError(f"num_samples must be at least 1; got {num_samples}.")
+
+
+def seeds(seed: int | None, number: int) -> list[AnyNDArray | None]:
+    """``number`` independent stateless seeds made from one, or Nones."""
+    if seed is None:
+        return [None] * number
+    state = np.random.SeedSequence(int(seed)).generate_state(2 * number)
+    return [row.astype(np.int32) for row in state.reshape(number, 2).astype(np.int64) % (2**31)]
+
+
+def standard_normal(shape: object, dtype: tf.DType, seed: AnyNDArray | None) -> tf.Tensor:
+    """Standard normal draws, stateless where there is a seed."""
+    if seed is None:
+        return tf.random.normal(shape, dtype=dtype)
+    return tf.random.stateless_normal(shape, seed=seed, dtype=dtype)
+
+
+def cache_type(value: PrecomputeCacheType | str | None) -> PrecomputeCacheType:
+    """
+    :raises ValueError: ``value`` names no kind of cache.
+    """
+    if value is None:
+        return PrecomputeCacheType.NOCACHE
+    return value if isinstance(value, PrecomputeCacheType) else PrecomputeCacheType(value.lower())

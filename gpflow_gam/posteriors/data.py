@@ -1,0 +1,103 @@
+"""The posterior of an additive model in terms of its data points."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tensorflow as tf
+from gpflow.base import MeanAndVariance
+from gpflow.config import default_jitter
+from gpflow.mean_functions import MeanFunction
+from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue
+
+from ..kernels import AdditiveKernel
+from .base import AdditivePosterior, Cache, cache_type, seeds, standard_normal
+
+Weights = Callable[[], tuple[tf.Tensor, tf.Tensor]]
+
+
+class DataAdditivePosterior(AdditivePosterior):
+    """
+    Components with mean ``k_c(., X) alpha`` and covariance
+    ``delta_cd k_c - k_c(., X) H'H k_d(X, .)`` (Adam et al. 2018, Appendix B).
+
+    :param kernel: the additive kernel.
+    :param X_data: training inputs [N, D].
+    :param weights: gives alpha [N, L] and H [L, R, N] at the present parameters.
+    :param num_latent_gps: L.
+    :param mean_function: m(x).
+    :param precompute_cache: whether and how to keep alpha and H.
+    """
+
+    def __init__(
+        self,
+        kernel: AdditiveKernel,
+        X_data: tf.Tensor,
+        weights: Weights,
+        num_latent_gps: int,
+        mean_function: MeanFunction | None = None,
+        *,
+        precompute_cache: PrecomputeCacheType | str | None = None,
+    ) -> None:
+        super().__init__(kernel, X_data, mean_function=mean_function)
+        self.num_latent_gps = num_latent_gps
+        self._weights = weights
+        kind = cache_type(precompute_cache)
+        if kind is not PrecomputeCacheType.NOCACHE:
+            self.update_cache(kind)
+
+    def _present_cache(self) -> Cache:
+        return self._weights()
+
+    def _precompute(self) -> tuple[PrecomputedValue, ...]:
+        alpha, H = self._weights()
+        return PrecomputedValue(alpha, (False, False)), PrecomputedValue(H, (False, False, False))
+
+    def _total(self, cache: Cache, X: tf.Tensor, full_cov: bool) -> MeanAndVariance:
+        alpha, H = cache
+        k = self.kernel(self.X_data, X)
+        mean = tf.matmul(k, alpha, transpose_a=True)
+        h = tf.matmul(H, k[None])
+        if full_cov:
+            return mean, self.kernel(X) - tf.matmul(h, h, transpose_a=True)
+        var = self.kernel(X, full_cov=False) - tf.reduce_sum(tf.square(h), axis=-2)
+        return mean, tf.transpose(var)
+
+    def _moments(self, cache: Cache, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """k_c(X, x)' alpha [C, N, L] and H k_c(X, x) [L, C, R, N]."""
+        alpha, H = cache
+        k = self.kernel.K_components(self.X_data, X)
+        return tf.matmul(k, alpha[None], transpose_a=True), tf.matmul(H[:, None], k[None])
+
+    def _components(self, cache: Cache, X: tf.Tensor, full_cov: bool) -> MeanAndVariance:
+        mean, h = self._moments(cache, X)
+        if full_cov:
+            return mean, self.kernel.K_components(X) - tf.matmul(h, h, transpose_a=True)
+        prior = self.kernel.K_diag_components(X)
+        return mean, prior - tf.reduce_sum(tf.square(h), axis=-2)
+
+    def _component_covariance(self, cache: Cache, X: tf.Tensor) -> tf.Tensor:
+        _, h = self._moments(cache, X)
+        prior = tf.linalg.diag(tf.transpose(self.kernel.K_diag_components(X)))
+        return prior - tf.einsum("lcrn,ldrn->lncd", h, h)
+
+    def _sample_components(
+        self, cache: Cache, X: tf.Tensor, num_samples: int, seed: int | None
+    ) -> tf.Tensor:
+        mean, h = self._moments(cache, X)
+        C, N, L = self.kernel.num_components, tf.shape(X)[0], self.num_latent_gps
+        prior = tf.linalg.LinearOperatorBlockDiag(
+            [tf.linalg.LinearOperatorFullMatrix(K) for K in tf.unstack(self.kernel.K_components(X))]
+        ).to_dense()
+        h = tf.reshape(tf.transpose(h, [0, 2, 1, 3]), [L, -1, C * N])
+        cov = prior - tf.matmul(h, h, transpose_a=True)
+        jitter = tf.cast(default_jitter(), cov.dtype)
+        root = tf.linalg.cholesky(tf.linalg.set_diag(cov, tf.linalg.diag_part(cov) + jitter))
+        root = tf.debugging.check_numerics(
+            root,
+            "the posterior covariance is not positive definite at Xnew; raise gpflow's "
+            "default_jitter",
+        )
+        noise = standard_normal([L, C * N, num_samples], X.dtype, seeds(seed, 1)[0])
+        draws = tf.reshape(tf.matmul(root, noise), [L, C, N, num_samples])
+        return mean[None] + tf.transpose(draws, [3, 1, 2, 0])

@@ -1,0 +1,134 @@
+"""The posterior of an additive model with inducing variables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+from gpflow.base import MeanAndVariance
+from gpflow.config import default_jitter
+from gpflow.mean_functions import MeanFunction
+from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue
+
+from ..covariances import Features, InducingBlocks
+from ..inducing_variables.additive import AdditiveInducingVariables
+from ..kernels import AdditiveKernel
+from ..variational import WhitenedGaussian
+from ..variational.gaussian import Form
+from .base import AdditivePosterior, Cache, cache_type, seeds, standard_normal
+
+QOfCholesky = Callable[[Sequence[tf.Tensor]], WhitenedGaussian]
+
+
+class SparseAdditivePosterior(AdditivePosterior):
+    """
+    Components given a Gaussian over their whitened inducing values (math: section 1).
+
+    :param kernel: the additive kernel.
+    :param inducing_variable: the inducing inputs.
+    :param whitened: from the Cholesky factors of K_c(Z_c, Z_c) to q(V), at present parameters.
+    :param num_latent_gps: L.
+    :param mean_function: m(x).
+    :param precompute_cache: whether and how to keep what does not depend on the new points.
+    """
+
+    def __init__(
+        self,
+        kernel: AdditiveKernel,
+        inducing_variable: AdditiveInducingVariables,
+        whitened: QOfCholesky,
+        num_latent_gps: int,
+        mean_function: MeanFunction | None = None,
+        *,
+        precompute_cache: PrecomputeCacheType | str | None = None,
+    ) -> None:
+        super().__init__(kernel, inducing_variable, mean_function=mean_function)
+        self.num_latent_gps = num_latent_gps
+        self._whitened = whitened
+        self._form: Form | None = None
+        kind = cache_type(precompute_cache)
+        if kind is not PrecomputeCacheType.NOCACHE:
+            self.update_cache(kind)
+
+    @property
+    def blocks(self) -> InducingBlocks:
+        """The covariances between inducing values and functions."""
+        return InducingBlocks(self.X_data, self.kernel)
+
+    def q(self) -> WhitenedGaussian:
+        """q(V) at the present parameters."""
+        return self._whitened(self.blocks.cholesky())
+
+    # --- cache: Cholesky factors, then q's tensors --------------------------------------------
+
+    def _present_cache(self) -> Cache:
+        cholesky = self.blocks.cholesky()
+        q = self._whitened(cholesky)
+        self._form = q.form()
+        return (*cholesky, *q.tensors())
+
+    def _precompute(self) -> tuple[PrecomputedValue, ...]:
+        return tuple(PrecomputedValue(t, (False,) * t.shape.rank) for t in self._present_cache())
+
+    def _unpack(self, cache: Cache, X: tf.Tensor) -> tuple[WhitenedGaussian, Features]:
+        blocks = self.blocks
+        number = len(blocks.groups)
+        assert self._form is not None  # whoever made the cache has set it
+        q = self._form([tf.convert_to_tensor(t) for t in cache[number:]])
+        cholesky = [tf.convert_to_tensor(L) for L in cache[:number]]
+        return q, blocks.features(X, cholesky)
+
+    # --- moments -----------------------------------------------------------------------------
+
+    def _total(self, cache: Cache, X: tf.Tensor, full_cov: bool) -> MeanAndVariance:
+        q, features = self._unpack(cache, X)
+        mean = q.total_mean(features.phi)
+        if full_cov:
+            return mean, self.kernel(X) + q.total_quadratic_full(features.phi)
+        return mean, tf.transpose(total_prior(features) + q.total_quadratic(features.phi))
+
+    def _components(self, cache: Cache, X: tf.Tensor, full_cov: bool) -> MeanAndVariance:
+        q, features = self._unpack(cache, X)
+        mean = q.component_mean(features.phi)
+        if full_cov:
+            prior = self.kernel.K_components(X)
+            return mean, prior + q.component_quadratic_full(features.phi)
+        prior = q.layout.restore_components(features.prior)
+        return mean, prior + q.component_quadratic(features.phi)
+
+    def _component_covariance(self, cache: Cache, X: tf.Tensor) -> tf.Tensor:
+        q, features = self._unpack(cache, X)
+        prior = tf.transpose(q.layout.restore_components(features.prior))  # [N, C]
+        return tf.linalg.diag(prior) + q.cross_quadratic(features.phi)
+
+    def _sample_components(
+        self, cache: Cache, X: tf.Tensor, num_samples: int, seed: int | None
+    ) -> tf.Tensor:
+        # Given V the components are independent, so that a joint draw needs a draw of V and C
+        # square roots of [N, N], not one of [C N, C N].
+        q, features = self._unpack(cache, X)
+        seed_v, seed_f = seeds(seed, 2)
+        V = q.sample(num_samples, seed_v)  # [S, P, L]
+        parts = [tf.einsum("gmn,sgml->sgnl", f, v) for f, v in zip(features.phi, q.layout.split(V))]
+        explained = q.layout.restore_components(parts, axis=1)  # [S, C, N, L]
+        gram = q.layout.restore_components(
+            [tf.matmul(f, f, transpose_a=True) for f in features.phi]
+        )
+        residual = self.kernel.K_components(X) - gram  # [C, N, N]
+        jitter = tf.cast(default_jitter(), residual.dtype)
+        root = tf.linalg.cholesky(
+            tf.linalg.set_diag(residual, tf.linalg.diag_part(residual) + jitter)
+        )
+        root = tf.debugging.check_numerics(
+            root,
+            "the conditional covariance of a component is not positive definite at Xnew; "
+            "raise gpflow's default_jitter",
+        )
+        C, N = self.kernel.num_components, tf.shape(X)[0]
+        shape = [num_samples, C, N, self.num_latent_gps]
+        return explained + tf.matmul(root, standard_normal(shape, X.dtype, seed_f))
+
+
+def total_prior(features: Features) -> tf.Tensor:
+    """sum_c k_c(x_n, x_n), [N]."""
+    return tf.add_n([tf.reduce_sum(p, axis=0) for p in features.prior])

@@ -1,0 +1,197 @@
+"""What the families of q(U) have in common."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+from gpflow.base import AnyNDArray, Module, Parameter
+from gpflow.config import default_float
+from gpflow.utilities import triangular
+
+from ..layout import BlockLayout
+from .gaussian import WhitenedGaussian
+
+Cholesky = Sequence[tf.Tensor]
+"""Lower Cholesky factors of K_c(Z_c, Z_c), one [G, M, M] a group."""
+
+
+class VariationalFamily(Module, abc.ABC):
+    """
+    A family of Gaussians q(U) over the inducing values of all components.
+
+    Constructed without sizes; the model that it is given to calls :meth:`build`. Then it holds
+    parameters, and :meth:`whitened` turns them into a Gaussian over V, ``U_c = L_c V_c``.
+
+    :param whiten: whether the parameters describe V (the default) or U itself.
+    """
+
+    def __init__(self, *, whiten: bool = True) -> None:
+        super().__init__()
+        self.whiten = whiten
+        self._layout: BlockLayout | None = None
+        self.num_latent_gps = 0
+
+    @property
+    def built(self) -> bool:
+        """Whether a model has given this family its sizes."""
+        return self._layout is not None
+
+    @property
+    def layout(self) -> BlockLayout:
+        """The blocks; raises before :meth:`build`."""
+        if self._layout is None:
+            raise ValueError(
+                f"{type(self).__name__} has no sizes yet; pass it to a model as variational=..."
+            )
+        return self._layout
+
+    def build(self, layout: BlockLayout, num_latent_gps: int, cholesky: Cholesky) -> None:
+        """
+        Create the parameters, at the prior (or as near to it as the family can start from).
+
+        :param layout: the blocks.
+        :param num_latent_gps: L.
+        :param cholesky: of the prior, where the parameters describe U.
+        :raises ValueError: where this object belongs to another model already, or its rank does
+            not fit.
+        """
+        if self.built:
+            raise ValueError(
+                f"this {type(self).__name__} belongs to a model already; give each model its own."
+            )
+        self._validate(layout)
+        self._layout = layout
+        self.num_latent_gps = num_latent_gps
+        self._build([np.asarray(L) for L in cholesky])
+
+    def _validate(self, layout: BlockLayout) -> None:
+        """Raise where the options do not fit the sizes."""
+
+    @abc.abstractmethod
+    def _build(self, cholesky: list[AnyNDArray]) -> None:
+        """Create the parameters."""
+
+    @abc.abstractmethod
+    def whitened(self, cholesky: Cholesky) -> WhitenedGaussian:
+        """
+        q over the whitened values.
+
+        :param cholesky: of the prior at the present hyperparameters.
+        """
+
+    def kl(self, cholesky: Cholesky) -> tf.Tensor:
+        """
+        KL[q(U) || p(U)], summed over the latent outputs.
+
+        :param cholesky: of the prior at the present hyperparameters.
+        """
+        return self.whitened(cholesky).kl()
+
+    @abc.abstractmethod
+    def match(self, cholesky: Cholesky, mean: tf.Tensor, precision: tf.Tensor) -> None:
+        """
+        Set the parameters close to N(mean, precision^-1) over the whitened values: a start.
+
+        :param cholesky: of the prior at the present hyperparameters.
+        :param mean: [P, L], in group order.
+        :param precision: [L, P, P], in group order.
+        """
+
+    # --- for the families -------------------------------------------------------------------
+
+    def _zero_mean(self) -> Parameter:
+        shape = (self.layout.total, self.num_latent_gps)
+        return Parameter(np.zeros(shape), dtype=default_float())
+
+    def _block_sqrt(self, cholesky: list[AnyNDArray]) -> list[Parameter]:
+        """One lower-triangular [L, G, M, M] a group, at the prior."""
+        blocks = []
+        for (G, M), L in zip(self.layout.group_shapes, cholesky):
+            start = np.broadcast_to(np.eye(M), (G, M, M)) if self.whiten else L
+            start = np.tile(start[None], (self.num_latent_gps, 1, 1, 1))
+            blocks.append(Parameter(start, transform=triangular(), dtype=default_float()))
+        return blocks
+
+    def _low_rank_start(self, rank: int, seed: int) -> Parameter:
+        """[L, P, R]: small and random, because the ELBO is stationary in B at B = 0."""
+        shape = (self.num_latent_gps, self.layout.total, rank)
+        noise = np.random.default_rng(seed).standard_normal(shape)
+        return Parameter(0.1 * noise / np.sqrt(max(rank, 1)), dtype=default_float())
+
+    def _whiten_columns(self, x: tf.Tensor, cholesky: Cholesky) -> tf.Tensor:
+        """blockdiag(L_c)^-1 x for x [..., P, K] in group order."""
+        return self.layout.concat(
+            [_solve(L, block) for L, block in zip(cholesky, self.layout.split(x))]
+        )
+
+    def _whitened_mean(self, q_mu: tf.Tensor, cholesky: Cholesky) -> tf.Tensor:
+        mean = self.layout.to_groups(tf.convert_to_tensor(q_mu))
+        return mean if self.whiten else self._whiten_columns(mean, cholesky)
+
+    def _match_mean(self, q_mu: Parameter, cholesky: Cholesky, mean: tf.Tensor) -> None:
+        if not self.whiten:
+            mean = self._unwhiten_columns(mean, cholesky)
+        q_mu.assign(self.layout.to_components(mean))
+
+    def _match_blocks(
+        self, q_sqrt: Sequence[Parameter], cholesky: Cholesky, precision: tf.Tensor
+    ) -> None:
+        """The best independent blocks: inverses of the precision's diagonal blocks."""
+        for W, L, block in zip(q_sqrt, cholesky, self._diagonal_blocks(precision)):
+            best = tf.linalg.cholesky(tf.linalg.inv(block))
+            W.assign(best if self.whiten else tf.matmul(L[None], best))
+
+    def _diagonal_blocks(self, x: tf.Tensor) -> list[tf.Tensor]:
+        """[L, P, P] -> one [L, G, M, M] a group."""
+        blocks, start = [], 0
+        for G, M in self.layout.group_shapes:
+            own = [x[:, at : at + M, at : at + M] for at in range(start, start + G * M, M)]
+            blocks.append(tf.stack(own, axis=1))
+            start += G * M
+        return blocks
+
+    def _unwhiten_columns(self, x: tf.Tensor, cholesky: Cholesky) -> tf.Tensor:
+        """blockdiag(L_c) x for x [..., P, K] in group order."""
+        return self.layout.concat(
+            [tf.matmul(L, block) for L, block in zip(cholesky, self.layout.split(x))]
+        )
+
+    def _whitened_blocks(self, q_sqrt: Sequence[Parameter], cholesky: Cholesky) -> list[tf.Tensor]:
+        blocks = [tf.convert_to_tensor(W) for W in q_sqrt]
+        return blocks if self.whiten else [_solve(L, W) for L, W in zip(cholesky, blocks)]
+
+
+def _solve(L: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
+    """L^-1 x for L [G, M, M] and x [..., G, M, K]."""
+    shape = tf.concat([tf.shape(x)[:-2], tf.shape(L)[-2:]], axis=0)
+    return tf.linalg.triangular_solve(tf.broadcast_to(L, shape), x, lower=True)
+
+
+def valid_rank(rank: int) -> int:
+    """
+    :raises ValueError: ``rank`` is no whole number of at least 1.
+    """
+    if isinstance(rank, bool) or not isinstance(rank, (int, np.integer)) or rank < 1:
+        raise ValueError(f"rank must be a whole number of at least 1; got {rank!r}.")
+    return int(rank)
+
+
+def check_rank(rank: int, layout: BlockLayout) -> None:
+    """
+    :raises ValueError: ``rank`` exceeds P.
+    """
+    if rank > layout.total:
+        raise ValueError(
+            f"rank={rank} exceeds the number of inducing values P={layout.total} (the sum of the "
+            "components' inducing inputs), beyond which it adds nothing; choose 1 <= rank <= P."
+        )
+
+
+def log_abs_det(blocks: Sequence[tf.Tensor]) -> tf.Tensor:
+    """log|W W'| summed over triangular blocks [L, G, M, M]: [L]."""
+    return tf.add_n(
+        [tf.reduce_sum(tf.math.log(tf.square(tf.linalg.diag_part(W))), axis=[1, 2]) for W in blocks]
+    )

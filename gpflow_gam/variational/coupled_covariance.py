@@ -1,0 +1,60 @@
+"""Coupled covariance: one dense Gaussian over all inducing values (Adam 2017)."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+from gpflow.base import AnyNDArray, Parameter
+from gpflow.config import default_float
+from gpflow.utilities import triangular
+
+from .base import Cholesky, VariationalFamily
+from .gaussian import DenseGaussian
+
+
+class CoupledCovariance(VariationalFamily):
+    """
+    q(U) = N(mu, W W') with W lower triangular [P, P]: every coupling, at a cost of P^2 a point.
+
+    What :class:`gpflow.models.SVGP` holds when it is built on our kernel and inducing variables
+    (Adam 2017, "Structured variational inference for coupled Gaussian processes").
+
+    Parameters, in component order: ``q_mu`` [P, L], ``q_sqrt`` [L, P, P].
+
+    :param whiten: whether they describe V = L^-1 U (default) or U.
+    """
+
+    def __init__(self, *, whiten: bool = True) -> None:
+        super().__init__(whiten=whiten)
+
+    def _build(self, cholesky: list[AnyNDArray]) -> None:
+        self.q_mu = self._zero_mean()
+        P = self.layout.total
+        start = np.eye(P)
+        if not self.whiten:
+            for indices, L in zip(self.layout.groups, cholesky):
+                for index, block in zip(indices, L):
+                    at = slice(self.layout.offsets[index], self.layout.offsets[index + 1])
+                    start[at, at] = block
+        start = np.tile(start[None], (self.num_latent_gps, 1, 1))
+        self.q_sqrt = Parameter(start, transform=triangular(), dtype=default_float())
+
+    def whitened(self, cholesky: Cholesky) -> DenseGaussian:
+        W = tf.convert_to_tensor(self.q_sqrt)
+        factor = self.layout.to_groups(W)
+        log_det = tf.reduce_sum(tf.math.log(tf.square(tf.linalg.diag_part(W))), axis=-1)
+        if not self.whiten:
+            factor = self._whiten_columns(factor, cholesky)
+            half = [tf.reduce_sum(tf.math.log(tf.linalg.diag_part(L))) for L in cholesky]
+            log_det -= 2.0 * tf.add_n(half)
+        mean = self._whitened_mean(self.q_mu, cholesky)
+        return DenseGaussian(self.layout, mean, log_det, factor)
+
+    def match(self, cholesky: Cholesky, mean: tf.Tensor, precision: tf.Tensor) -> None:
+        self._match_mean(self.q_mu, cholesky, mean)
+        S = tf.linalg.inv(precision)
+        if not self.whiten:
+            half = tf.linalg.matrix_transpose(self._unwhiten_columns(S, cholesky))
+            S = self._unwhiten_columns(half, cholesky)
+        S = self.layout.to_components(self.layout.to_components(S), axis=-1)
+        self.q_sqrt.assign(tf.linalg.cholesky(0.5 * (S + tf.linalg.matrix_transpose(S))))

@@ -1,0 +1,87 @@
+"""Optimal precision: q from sites, found by natural gradients (eq. 6; Adam et al. 2021)."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+from gpflow.base import AnyNDArray, Parameter
+from gpflow.config import default_float
+from gpflow.utilities import set_trainable
+
+from .base import Cholesky, VariationalFamily, _solve
+from .gaussian import DenseGaussian, from_precision
+
+
+class OptimalPrecision(VariationalFamily):
+    r"""
+    q(U) proportional to p(U) times a Gaussian site: the optimum's own form.
+
+    .. math:: \Sigma_U^{-1} = K^{-1} + K^{-1} \bar\Lambda K^{-1},\qquad
+              \bar\Lambda = \sum_n w_n k_n k_n'
+
+    The site is kept fixed *as a function of U* while hyperparameters move, for which the bound is
+    tighter than at a fixed mean and covariance (Adam, Chang, Khan & Solin 2021, "Dual
+    parameterization of sparse variational Gaussian processes"). It is stored in factors,
+    ``Lambda-bar = L_0 Lambda L_0'`` with L_0 the prior's Cholesky factor when the site was set:
+    forming ``Lambda-bar`` itself and whitening it again would lose its digits to K's condition.
+
+    The parameters are not trainable, since a gradient step could leave the cone of positive
+    matrices; :class:`gpflow_gam.optimizers.NaturalGradient` moves them. Any GPflow optimiser then
+    trains hyperparameters at fixed sites.
+
+    Parameters, in component order: ``site_shift`` [P, L], ``site_precision`` [L, P, P],
+    ``reference``, one [G, M, M] per group.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(whiten=False)
+
+    def _build(self, cholesky: list[AnyNDArray]) -> None:
+        P, L = self.layout.total, self.num_latent_gps
+        self.site_shift = self._zero_mean()
+        self.site_precision = Parameter(np.zeros((L, P, P)), dtype=default_float())
+        self.reference = [Parameter(block, dtype=default_float()) for block in cholesky]
+        set_trainable(self, False)
+
+    def sites(self, cholesky: Cholesky) -> tuple[tf.Tensor, tf.Tensor]:
+        """
+        The site in the whitened basis of the present prior.
+
+        :param cholesky: of the prior at the present hyperparameters.
+        :return: Lambda [L, P, P] and eta [P, L], in group order.
+        """
+        change = [_solve(L, tf.convert_to_tensor(L0)) for L, L0 in zip(cholesky, self.reference)]
+        shift = self.layout.to_groups(tf.convert_to_tensor(self.site_shift))
+        precision = tf.convert_to_tensor(self.site_precision)
+        precision = self.layout.to_groups(self.layout.to_groups(precision), axis=-1)
+        half = tf.linalg.matrix_transpose(self._apply(change, precision))
+        return self._apply(change, half), self._apply(change, shift)
+
+    def _apply(self, change: list[tf.Tensor], x: tf.Tensor) -> tf.Tensor:
+        blocks = self.layout.split(x)
+        return self.layout.concat([tf.matmul(T, b) for T, b in zip(change, blocks)])
+
+    def assign_sites(self, cholesky: Cholesky, precision: tf.Tensor, shift: tf.Tensor) -> None:
+        """
+        Set the site, given in the whitened basis of the present prior.
+
+        :param cholesky: of the prior at the present hyperparameters.
+        :param precision: Lambda [L, P, P], positive semi-definite, in group order.
+        :param shift: eta [P, L], in group order.
+        """
+        for L0, L in zip(self.reference, cholesky):
+            L0.assign(L)
+        precision = self.layout.to_components(self.layout.to_components(precision), axis=-1)
+        precision = 0.5 * (precision + tf.linalg.matrix_transpose(precision))
+        self.site_precision.assign(precision)
+        self.site_shift.assign(self.layout.to_components(shift))
+
+    def whitened(self, cholesky: Cholesky) -> DenseGaussian:
+        Lambda, eta = self.sites(cholesky)
+        precision = tf.linalg.set_diag(Lambda, tf.linalg.diag_part(Lambda) + 1.0)
+        return from_precision(self.layout, precision, eta)[0]
+
+    def match(self, cholesky: Cholesky, mean: tf.Tensor, precision: tf.Tensor) -> None:
+        Lambda = tf.linalg.set_diag(precision, tf.linalg.diag_part(precision) - 1.0)
+        shift = tf.linalg.matvec(precision, tf.transpose(mean))
+        self.assign_sites(cholesky, Lambda, tf.transpose(shift))

@@ -1,0 +1,51 @@
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+here = Path(__file__).parent
+version = next(
+    line.split('"')[1]
+    for line in (here / "gpflow_gam" / "version.py").read_text(encoding="utf-8").splitlines()
+    if line.startswith("__version__")
+)
+
+plot = ["matplotlib>=3.8", "tabulate>=0.9"]
+test = ["pytest>=8"]
+docs = ["sphinx>=7.3", "furo>=2024.1.29", "sphinx-autodoc-typehints>=2.0", *plot]
+
+setup(
+    name="gpflow_gam",
+    version=version,
+    description="Generalized additive models with Gaussian processes, on GPflow",
+    long_description=(here / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.11,<3.13",
+    packages=find_packages(include=["gpflow_gam", "gpflow_gam.*"]),
+    package_data={"gpflow_gam": ["py.typed"], "gpflow_gam.datasets": ["*.csv.gz"]},
+    install_requires=[
+        "check_shapes>=1.1.1",
+        # without the lower bound pip settles on GPflow 2.9, which imports pkg_resources
+        "gpflow>=2.11",
+        "keras>=3.6",
+        "numpy>=1.26,<2",  # GPflow's bound
+        "scikit-learn>=1.4",
+        "scipy>=1.12",
+        "tensorflow>=2.18",
+        "tensorflow-probability>=0.25",
+        "tqdm>=4.66",
+    ],
+    extras_require={
+        "plot": plot,
+        "test": [*plot, *test],
+        "docs": docs,
+        "dev": [*plot, *test, "ruff>=0.6", "mypy>=1.11", "tox>=4.18"],
+    },
+    classifiers=[
+        "License :: OSI Approved :: Apache Software License",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Typing :: Typed",
+    ],
+)
