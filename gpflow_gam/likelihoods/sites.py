@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
-from gpflow.base import TensorType
+from gpflow.base import AnyNDArray, TensorType
 from gpflow.likelihoods import Likelihood
 from scipy.optimize import minimize
 
@@ -57,7 +57,7 @@ def constant_predictor(
             value = -tf.reduce_mean(likelihood.log_prob(X, offset + c, Y))
         return value, tape.gradient(value, c, unconnected_gradients="zero")
 
-    def evaluate(c: np.ndarray) -> tuple[float, np.ndarray]:
+    def evaluate(c: AnyNDArray) -> tuple[float, AnyNDArray]:
         value, slope = loss(tf.constant(c[None], dtype=offset.dtype))
         if not (np.isfinite(value) and np.all(np.isfinite(slope))):
             return np.inf, np.zeros_like(c)

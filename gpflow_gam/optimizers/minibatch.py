@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import keras
 import numpy as np
 import tensorflow as tf
-from gpflow.base import RegressionData
+from gpflow.base import AnyNDArray, RegressionData
 
 from ..models import AdditiveSVGP
 from ..variational import OptimalPrecision
@@ -99,10 +99,11 @@ def _gradient_step(
         adam.apply(tape.gradient(loss, variables, unconnected_gradients="zero"), variables)
         return -loss
 
-    return step
+    compiled: Callable[[tf.Tensor, tf.Tensor], tf.Tensor] = step
+    return compiled
 
 
-def _batches(rng: np.random.Generator, rows: int, size: int) -> Iterator[np.ndarray]:
+def _batches(rng: np.random.Generator, rows: int, size: int) -> Iterator[AnyNDArray]:
     order = rng.permutation(rows)
     for start in range(0, rows - size + 1, size):
         yield order[start : start + size]
