@@ -134,21 +134,22 @@ class InducingBlocks:
     def _checked(self, L: tf.Tensor, group: ComponentGroup, jitter: float) -> tf.Tensor:
         # On a CPU a failed Cholesky returns NaN and says nothing.
         failed = tf.reduce_any(~tf.math.is_finite(L), axis=[-2, -1])
-        names = tf.constant([self.kernel.names[i] for i in group.indices])
-        check = tf.debugging.Assert(
-            ~tf.reduce_any(failed),
-            [
-                "kernel matrix of the inducing inputs is not positive definite for component",
-                tf.boolean_mask(names, failed),
-                f"even with jitter {jitter:g}: its parameters are not finite, its variance is "
-                "huge, or inducing inputs (nearly) coincide. Use fewer or distinct inducing "
-                "inputs, standardise the column, put a prior on the lengthscale, or raise "
-                "gpflow's default_jitter.",
-            ],
-            summarize=16,
+        names = [self.kernel.names[i] for i in group.indices]
+        problem = "kernel matrix of the inducing inputs is not positive definite for component"
+        advice = (
+            f"even with jitter {jitter:g}: its parameters are not finite, its variance is huge, or "
+            "inducing inputs (nearly) coincide. Use fewer or distinct inducing inputs, standardise "
+            "the column, put a prior on the lengthscale, or raise gpflow's default_jitter."
         )
-        # in eager mode the assertion has run and there is no op to wait for
-        with tf.control_dependencies([] if check is None else [check]):
+        if tf.executing_eagerly():
+            guilty = [name for name, bad in zip(names, failed.numpy()) if bad]
+            if guilty:
+                message = f"{problem} {', '.join(guilty)} {advice}"
+                raise tf.errors.InvalidArgumentError(None, None, message)
+            return L
+        guilty_names = tf.boolean_mask(tf.constant(names), failed)
+        check = tf.debugging.Assert(~tf.reduce_any(failed), [problem, guilty_names, advice], 16)
+        with tf.control_dependencies([check]):
             return tf.identity(L)
 
     def features(self, X: TensorType, cholesky: list[tf.Tensor]) -> Features:

@@ -1,0 +1,37 @@
+"""Sphinx configuration; ``tox -e docs`` runs the pages' code and builds them."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+from gpflow_gam import __version__
+
+project = "gpflow_gam"
+release = version = __version__
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.doctest",
+    "sphinx.ext.mathjax",
+    "sphinx.ext.viewcode",
+]
+exclude_patterns = ["_build"]
+
+html_theme = "furo"
+html_title = f"gpflow_gam {release}"
+
+autodoc_default_options = {"members": True, "show-inheritance": True}
+autodoc_member_order = "bysource"
+autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented"
+
+# Code on the pages is executed; hyperparameters that another platform rounds otherwise must not
+# fail it, so outputs are printed coarsely.
+doctest_test_doctest_blocks = ""
+doctest_global_setup = """
+import gpflow
+import numpy as np
+import tensorflow as tf
+import gpflow_gam as gg
+"""

@@ -1,0 +1,166 @@
+"""Small seeded problems that many tests share, and numpy references written as loops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import gpflow
+import numpy as np
+from gpflow.kernels import (
+    Constant,
+    Kernel,
+    Linear,
+    Matern32,
+    Periodic,
+    Product,
+    RationalQuadratic,
+    SquaredExponential,
+)
+
+import gpflow_gam as gg
+
+AdditiveKernel = gg.kernels.AdditiveKernel
+AdditiveInducingVariables = gg.inducing_variables.AdditiveInducingVariables
+
+
+@dataclass
+class Problem:
+    """Data, and fresh kernels and inducing variables on each call."""
+
+    X: np.ndarray
+    Y: np.ndarray
+    Z: dict[str, np.ndarray]
+
+    def kernel(self) -> AdditiveKernel:
+        return AdditiveKernel(mixed_components())
+
+    def inducing(self, **options: bool) -> AdditiveInducingVariables:
+        return AdditiveInducingVariables(self.Z, **options)
+
+    @property
+    def data(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.X, self.Y
+
+    @property
+    def total(self) -> int:
+        return sum(len(Z) for Z in self.Z.values())
+
+
+def mixed_components() -> dict[str, Kernel]:
+    """
+    Batched groups that interleave (so that group order is not component order), kernels without a
+    batched form, different M_c and D_c, a constant and a product.
+    """
+    return {
+        "a": SquaredExponential(1.3, 0.3, active_dims=[0]),
+        "line": Linear(0.5, active_dims=[1]),
+        "b": SquaredExponential(0.7, 0.5, active_dims=[2]),
+        "level": Constant(0.4),
+        "rq": RationalQuadratic(0.8, 0.6, active_dims=[1]),
+        "c": SquaredExponential(0.5, 0.4, active_dims=[1]),
+        "ab": Product(
+            [SquaredExponential(0.6, 0.5, active_dims=[0]), Matern32(0.9, 0.8, active_dims=[2])]
+        ),
+        "cycle": Periodic(SquaredExponential(0.5, 0.7, active_dims=[2]), period=1.0),
+    }
+
+
+def mixed(num_data: int = 60, seed: int = 1) -> Problem:
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(size=(num_data, 3))
+    Y = np.sin(6 * X[:, :1]) + X[:, 1:2] ** 2 - X[:, 2:] + 0.3 * rng.standard_normal((num_data, 1))
+    line = np.linspace(0.05, 0.95, 7)[:, None]
+    Z = {
+        "a": line,
+        "line": np.array([[1.0]]),
+        "b": line[:5],
+        "level": np.zeros((1, 0)),
+        "rq": line[::2],
+        "c": line,
+        "ab": rng.uniform(size=(6, 2)),
+        "cycle": line[:4],
+    }
+    return Problem(X, Y, Z)
+
+
+def like(num_components: int = 4, num_data: int = 80, num_inducing: int = 6, seed: int = 2):
+    """C one-dimensional SE components: one batched group. Returns X, Y, kernels, Zs."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(size=(num_data, num_components))
+    Y = np.sin(4 * X).sum(axis=1, keepdims=True) + 0.3 * rng.standard_normal((num_data, 1))
+    line = np.linspace(0.0, 1.0, num_inducing)[:, None]
+
+    def kernel() -> AdditiveKernel:
+        return AdditiveKernel(
+            [
+                SquaredExponential(0.5 + 0.3 * c, 0.3 + 0.1 * c, active_dims=[c])
+                for c in range(num_components)
+            ]
+        )
+
+    def inducing() -> AdditiveInducingVariables:
+        return AdditiveInducingVariables([line] * num_components)
+
+    return X, Y, kernel, inducing
+
+
+# --- numpy references ------------------------------------------------------------------------
+
+
+@dataclass
+class Dense:
+    """Everything about q(U), dense, in component order, computed component by component."""
+
+    K: np.ndarray  # [P, P]
+    root: np.ndarray  # Cholesky factor of K + jitter
+    phi: list[np.ndarray]  # phi_c [M_c, N]
+    prior: list[np.ndarray]  # k_c(x, x) [N]
+    prior_full: list[np.ndarray]  # k_c(X, X) [N, N]
+
+
+def dense(kernels: list[Kernel], Zs: list[np.ndarray], X: np.ndarray, jitter: float) -> Dense:
+    """One component at a time, each evaluated by GPflow on full-width inputs."""
+    P = sum(len(Z) for Z in Zs)
+    K = np.zeros((P, P))
+    phi, prior, prior_full, start = [], [], [], 0
+    for kernel, Z in zip(kernels, Zs):
+        columns = gg.kernels.kernel_columns(kernel)
+        full = np.zeros((len(Z), X.shape[1]))
+        if columns is None:
+            full = Z
+        else:
+            for j, column in enumerate(columns):
+                full[:, column] = Z[:, j]
+        block = kernel(full).numpy() + jitter * np.eye(len(Z))
+        K[start : start + len(Z), start : start + len(Z)] = block
+        phi.append(np.linalg.solve(np.linalg.cholesky(block), kernel(full, X).numpy()))
+        prior.append(kernel(X, full_cov=False).numpy())
+        prior_full.append(kernel(X).numpy())
+        start += len(Z)
+    return Dense(K, np.linalg.cholesky(K), phi, prior, prior_full)
+
+
+def gauss_kl(mean: np.ndarray, S: np.ndarray) -> float:
+    """KL[N(mean, S) || N(0, I)]."""
+    return 0.5 * float(np.trace(S) + mean @ mean - len(mean) - np.linalg.slogdet(S)[1])
+
+
+def randomise(family: gg.variational.VariationalFamily, rng: np.random.Generator) -> None:
+    """Random, well-conditioned values for every parameter of a built family."""
+    for parameter in family.parameters:
+        value = parameter.numpy()
+        if isinstance(family, gg.variational.OptimalPrecision):
+            continue
+        noise = 0.4 * rng.standard_normal(value.shape)
+        if value.ndim >= 3 and value.shape[-1] == value.shape[-2] and _is_triangular(parameter):
+            noise = np.tril(noise) + np.eye(value.shape[-1])
+        parameter.assign(noise)
+    if isinstance(family, gg.variational.OptimalPrecision):
+        L, P = family.num_latent_gps, family.layout.total
+        A = rng.standard_normal((L, P, P))
+        family.site_precision.assign(A @ A.transpose(0, 2, 1))
+        family.site_shift.assign(rng.standard_normal((P, L)))
+
+
+def _is_triangular(parameter: gpflow.Parameter) -> bool:
+    return "FillTriangular" in type(parameter.transform).__name__

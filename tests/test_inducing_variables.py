@@ -1,0 +1,206 @@
+"""Inducing variables, their covariances in blocks and dense, and where to put them."""
+
+from __future__ import annotations
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from gpflow.covariances import Kuf, Kuu
+from gpflow.kernels import Constant, Linear, Product, SquaredExponential
+
+from gpflow_gam.covariances import InducingBlocks
+from gpflow_gam.inducing_variables import AdditiveInducingVariables, select
+from gpflow_gam.kernels import AdditiveKernel, Indicator
+from tests import problems
+
+STRATEGIES = ["random", "kmeans", "greedy", "trainable", "quantiles", "grid"]
+
+
+def test_dense_kuu_and_kuf_against_a_loop(problem):
+    kernel, inducing = problem.kernel(), problem.inducing()
+    reference = problems.dense(list(kernel.kernels), list(problem.Z.values()), problem.X, 1e-6)
+    np.testing.assert_allclose(Kuu(inducing, kernel, jitter=1e-6), reference.K, atol=1e-12)
+    kuf, start = Kuf(inducing, kernel, problem.X).numpy(), 0
+    for name, phi in zip(kernel.names, reference.phi):
+        stop = start + len(problem.Z[name])
+        expected = reference.root[start:stop, start:stop] @ phi
+        np.testing.assert_allclose(kuf[start:stop], expected, atol=1e-10)
+        start = stop
+    batched = Kuf(inducing, kernel, problem.X[:12].reshape(2, 6, 3))
+    np.testing.assert_allclose(batched, kuf[:, :12].reshape(-1, 2, 6), atol=1e-12)
+
+
+def test_features_against_a_loop(problem):
+    kernel = problem.kernel()
+    blocks = InducingBlocks(problem.inducing(), kernel)
+    assert blocks.layout.component_order != list(range(kernel.num_components))
+    reference = problems.dense(list(kernel.kernels), list(problem.Z.values()), problem.X, 1e-6)
+    features = blocks.features(problem.X, blocks.cholesky())
+    for indices, phi, prior in zip(blocks.layout.groups, features.phi, features.prior):
+        for row, index in enumerate(indices):
+            np.testing.assert_allclose(phi[row], reference.phi[index], atol=1e-8)
+            np.testing.assert_allclose(prior[row], reference.prior[index], atol=1e-12)
+
+
+def test_blocks_are_never_densified(problem):
+    """No tensor of the elbo's graph is [P, P] under a family that has no dense matrix itself."""
+    import gpflow_gam as gg
+
+    model = gg.models.AdditiveSVGP(
+        problem.kernel(), gpflow.likelihoods.Gaussian(), problem.inducing()
+    )
+    graph = tf.function(lambda: model.elbo(problem.data)).get_concrete_function().graph
+    P = problem.total
+    shapes = [t.shape.as_list() for op in graph.get_operations() for t in op.outputs if t.shape]
+    assert not [s for s in shapes if s.count(P) >= 2]
+
+
+def test_residual_variance_is_what_inducing_inputs_cannot_see(problem):
+    kernel = problem.kernel()
+    blocks = InducingBlocks(problem.inducing(), kernel)
+    reference = problems.dense(list(kernel.kernels), list(problem.Z.values()), problem.X, 1e-6)
+    expected = [k - (f**2).sum(axis=0) for k, f in zip(reference.prior, reference.phi)]
+    np.testing.assert_allclose(blocks.residual_variance(problem.X), expected, atol=1e-7)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_strategies_are_deterministic_and_sized(strategy, rng):
+    X = np.column_stack([rng.normal(size=200), rng.uniform(size=200), rng.integers(0, 2, 200)])
+    kernel = AdditiveKernel(
+        {
+            "level": Constant(),
+            "a": SquaredExponential(1.0, 0.5, active_dims=[0]),
+            "ab": SquaredExponential(1.0, [0.5, 0.3], active_dims=[0, 1]),
+            "by": Product([Indicator(1, [2]), SquaredExponential(1.0, 0.5, active_dims=[0])]),
+        }
+    )
+    one, two = (select(X, kernel, 9, strategy, seed=3) for _ in range(2))
+    for Z1, Z2 in zip(one.inputs, two.inputs):
+        np.testing.assert_array_equal(Z1, Z2)
+    assert one.sizes == (1, 9, 9, 9)
+    assert one["level"].shape == (1, 0)
+    assert set(one["by"].numpy()[:, 1]) == {1.0}, "a by-component lives on its level only"
+    assert all(Z.trainable is (strategy == "trainable") for Z in one.inputs)
+    for Z in [Z.numpy() for Z in one.inputs[1:]]:
+        assert len(np.unique(Z, axis=0)) == len(Z)
+        assert np.all(Z[:, 0] >= X[:, 0].min() - 1e-12)
+        assert np.all(Z[:, 0] <= X[:, 0].max() + 1e-12)
+    InducingBlocks(one, kernel).cholesky()
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_duplicates_and_few_distinct_values(strategy):
+    X = np.repeat([[0.0], [1.0], [2.0]], 50, axis=0)
+    kernel = AdditiveKernel([SquaredExponential(active_dims=[0])])
+    inducing = select(X, kernel, 10, strategy)
+    assert np.linalg.cond(Kuu(inducing, kernel, jitter=1e-6)) < 1e7
+    if strategy != "grid":
+        np.testing.assert_array_equal(inducing.inputs[0], [[0.0], [1.0], [2.0]])
+
+
+def test_greedy_is_pivoted_cholesky(rng):
+    """Each choice maximises the variance that those before leave, by dense numpy."""
+    X = rng.uniform(size=(40, 1))
+    kernel = SquaredExponential(1.0, 0.2, active_dims=[0])
+    chosen = select(X, AdditiveKernel([kernel]), 6, "greedy").inputs[0].numpy()
+    K, distinct, expected = kernel(np.unique(X, axis=0)).numpy(), np.unique(X, axis=0), []
+    for _ in range(6):
+        if expected:
+            A = K[np.ix_(expected, expected)]
+            left = np.diag(K) - np.diag(K[:, expected] @ np.linalg.solve(A, K[expected]))
+        else:
+            left = np.diag(K)
+        expected.append(int(np.argmax(left)))
+    np.testing.assert_allclose(chosen, np.sort(distinct[expected], axis=0))
+
+
+def test_greedy_leaves_less_than_random(rng):
+    X = rng.uniform(size=(300, 1))
+    kernel = AdditiveKernel([SquaredExponential(1.0, 0.1, active_dims=[0])])
+
+    def left(strategy: str) -> float:
+        blocks = InducingBlocks(select(X, kernel, 12, strategy), kernel)
+        return float(tf.reduce_sum(blocks.residual_variance(X)))
+
+    assert left("greedy") < 0.5 * left("random")
+
+
+def test_per_component_options(rng):
+    X = rng.uniform(size=(50, 2))
+    kernel = AdditiveKernel([SquaredExponential(active_dims=[0]), Linear(active_dims=[1])])
+    chosen = select(X, kernel, {"f0": 7, "f1": 1}, {"f0": "trainable", "f1": "random"})
+    assert chosen.sizes == (7, 1)
+    assert [Z.trainable for Z in chosen.inputs] == [True, False]
+
+
+def test_bad_selections_are_refused(rng):
+    X = rng.uniform(size=(50, 2))
+    kernel = AdditiveKernel([SquaredExponential(active_dims=[0]), Linear(active_dims=[1])])
+    with pytest.raises(ValueError, match="num_inducing of component 'f0' .* at least 1; got 0"):
+        select(X, kernel, 0)
+    with pytest.raises(ValueError, match="strategy of component 'f0' must be one of random, "):
+        select(X, kernel, 5, "best")
+    with pytest.raises(ValueError, match=r"unknown: \['f9'\], missing: \['f1'\]"):
+        select(X, kernel, {"f0": 3, "f9": 3})
+    with pytest.raises(ValueError, match="X must be finite"):
+        select(np.full((3, 2), np.nan), kernel, 2)
+    with pytest.raises(ValueError, match="N >= 1"):
+        select(np.zeros((0, 2)), kernel, 2)
+    by = AdditiveKernel([Product([Indicator(7, [1]), SquaredExponential(active_dims=[0])])])
+    with pytest.raises(ValueError, match="component 'f0_1' has no prior variance at any row"):
+        select(X, by, 5)
+
+
+def test_bad_inducing_variables_are_refused(problem):
+    kernel = AdditiveKernel({"a": SquaredExponential(active_dims=[0])})
+
+    def blocks(Z: object) -> InducingBlocks:
+        return InducingBlocks(AdditiveInducingVariables(Z), kernel)
+
+    with pytest.raises(ValueError, match="component 'a' has 2 column.* reads 1"):
+        blocks({"a": np.zeros((3, 2))})
+    with pytest.raises(ValueError, match=r"component 'a' is empty \(M_c = 0\)"):
+        blocks({"a": np.zeros((0, 1))})
+    with pytest.raises(ValueError, match="component 'a' holds NaN"):
+        blocks({"a": [[np.nan]]})
+    with pytest.raises(ValueError, match="component 'a' must be a matrix"):
+        blocks({"a": [0.0, 1.0]})
+    with pytest.raises(ValueError, match="has 2 components, the kernel has 1"):
+        blocks([[[0.0]], [[1.0]]])
+    with pytest.raises(ValueError, match="names its components"):
+        blocks({"b": [[0.0]]})
+    with pytest.raises(ValueError, match="is empty"):
+        blocks({})
+    with pytest.raises(TypeError, match="must be AdditiveInducingVariables; got InducingPoints"):
+        InducingBlocks(gpflow.inducing_variables.InducingPoints([[0.0]]), kernel)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_singular_kernel_matrix_names_the_component(compiled):
+    kernel = AdditiveKernel(
+        {"fine": SquaredExponential(active_dims=[0]), "bad": SquaredExponential(active_dims=[0])}
+    )
+    kernel["bad"].variance.assign(1e14)
+    line = np.linspace(0, 1, 40)[:, None]
+    inducing = AdditiveInducingVariables({"fine": line, "bad": line})
+
+    def factor() -> list[tf.Tensor]:
+        return InducingBlocks(inducing, kernel).cholesky()
+
+    # straight after "component" comes the guilty one, and no other
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=r"not positive definite for component\W*bad\W*even"
+    ) as caught:
+        tf.function(factor)() if compiled else factor()
+    assert "inducing inputs (nearly) coincide" in str(caught.value)
+
+
+def test_gpflow_dispatch_refuses_other_kernels(problem):
+    other = SquaredExponential()
+    with pytest.raises(TypeError, match="need an AdditiveKernel"):
+        Kuu(problem.inducing(), other)
+    with pytest.raises(TypeError, match="need an AdditiveKernel"):
+        Kuf(problem.inducing(), other, problem.X)
+    with pytest.raises(TypeError, match="need an AdditiveKernel"):
+        gpflow.posteriors.get_posterior_class(other, problem.inducing())

@@ -1,0 +1,253 @@
+"""The additive kernel, and the components that GPflow lacks."""
+
+from __future__ import annotations
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from gpflow.kernels import (
+    Constant,
+    Exponential,
+    Linear,
+    Matern12,
+    Matern32,
+    Matern52,
+    Periodic,
+    Product,
+    RationalQuadratic,
+    SquaredExponential,
+)
+
+from gpflow_gam.kernels import AdditiveKernel, Factor, Indicator, ZeroMean, kernel_columns
+from gpflow_gam.measures import Discrete, Uniform
+from tests import problems
+
+STACKABLE = {
+    "se": lambda d: SquaredExponential(0.7, 0.4, active_dims=[d]),
+    "se ard": lambda d: SquaredExponential(0.7, [0.4, 0.9], active_dims=[d, 3]),
+    "exponential": lambda d: Exponential(0.7, 0.4, active_dims=[d]),
+    "matern12": lambda d: Matern12(0.7, 0.4, active_dims=[d]),
+    "matern32": lambda d: Matern32(0.7, 0.4, active_dims=[d, 3]),
+    "matern52": lambda d: Matern52(0.7, 0.4, active_dims=[d]),
+    "periodic": lambda d: Periodic(SquaredExponential(0.7, 0.4, active_dims=[d]), period=0.8),
+    "periodic 2d": lambda d: Periodic(
+        SquaredExponential(0.7, [0.4, 0.6], active_dims=[d, 3]), period=[0.8, 1.3]
+    ),
+    "linear": lambda d: Linear([0.7], active_dims=[d]),
+    "constant": lambda d: Constant(0.7 + d),
+    "product": lambda d: Product(
+        [SquaredExponential(0.7, 0.4, active_dims=[d]), Matern32(1.2, 0.8, active_dims=[3])]
+    ),
+    "factor": lambda d: Factor(0.7, active_dims=[4]),
+    "by": lambda d: Product(
+        [Indicator(d, active_dims=[4]), SquaredExponential(0.7, 0.4, active_dims=[d])]
+    ),
+    "zero mean": lambda d: ZeroMean(
+        SquaredExponential(0.7, 0.4, active_dims=[d]), Uniform(-0.1, 1.0 + d)
+    ),
+    "zero mean quadrature": lambda d: ZeroMean(
+        Matern52(0.7, 0.4, active_dims=[d]), Uniform(0.0, 1.0)
+    ),
+    "zero mean factor": lambda d: ZeroMean(
+        Factor(0.7, active_dims=[4]), Discrete(np.arange(3), [0.5, 0.3, 0.2])
+    ),
+}
+
+
+@pytest.fixture()
+def X(rng: np.random.Generator) -> np.ndarray:
+    return np.column_stack([rng.uniform(size=(9, 4)), rng.integers(0, 3, size=9)])
+
+
+@pytest.mark.parametrize("make", STACKABLE.values(), ids=STACKABLE)
+def test_batched_components_equal_one_by_one(make, X, rng):
+    kernels = [make(d) for d in range(3)]
+    additive = AdditiveKernel(kernels)
+    assert len(additive.groups()) == 1, "these are to be evaluated in one batch"
+    X2 = np.column_stack([rng.uniform(size=(6, 4)), rng.integers(0, 3, size=6)])
+    loop = np.stack([k(X, X2) for k in kernels])
+    np.testing.assert_allclose(additive.K_components(X, X2), loop, rtol=1e-11, atol=1e-12)
+    np.testing.assert_allclose(
+        additive.K_components(X), np.stack([k(X) for k in kernels]), rtol=1e-11, atol=1e-12
+    )
+    np.testing.assert_allclose(
+        additive.K_diag_components(X),
+        np.stack([k(X, full_cov=False) for k in kernels]),
+        rtol=1e-11,
+        atol=1e-12,
+    )
+
+
+@pytest.mark.parametrize("make", STACKABLE.values(), ids=STACKABLE)
+def test_batched_gradients_equal_one_by_one(make, X):
+    kernels = [make(d) for d in range(3)]
+    additive = AdditiveKernel(kernels)
+    if not additive.trainable_variables:
+        pytest.fail("a component without parameters tests nothing")
+    weights = tf.constant(np.random.default_rng(0).standard_normal((3, 9, 9)))
+    with tf.GradientTape(persistent=True) as tape:
+        batched = tf.reduce_sum(weights * additive.K_components(X))
+        loop = tf.reduce_sum(weights * tf.stack([k(X, X) for k in kernels]))
+    variables = additive.trainable_variables
+    for a, b in zip(tape.gradient(batched, variables), tape.gradient(loop, variables)):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-10)
+
+
+def test_additive_kernel_equals_gpflow_sum(problem):
+    ours, theirs = problem.kernel(), gpflow.kernels.Sum(list(problem.kernel().kernels))
+    X, X2 = problem.X, problem.X[:7] + 0.1
+    np.testing.assert_allclose(ours(X), theirs(X), rtol=1e-12)
+    np.testing.assert_allclose(ours(X, X2), theirs(X, X2), rtol=1e-11, atol=1e-12)
+    np.testing.assert_allclose(
+        ours(X, full_cov=False), theirs(X, full_cov=False), rtol=1e-12
+    )
+    np.testing.assert_allclose(tf.reduce_sum(ours.K_components(X), axis=0), theirs(X), rtol=1e-11)
+
+
+def test_additive_kernel_takes_gpflow_batch_shapes(problem):
+    ours, theirs = problem.kernel(), gpflow.kernels.Sum(list(problem.kernel().kernels))
+    X = problem.X[:24].reshape(2, 4, 3, 3)
+    X2 = problem.X[24:34].reshape(2, 5, 3)
+    np.testing.assert_allclose(ours(X), theirs(X), rtol=1e-12)
+    np.testing.assert_allclose(ours(X, full_cov=False), theirs(X, full_cov=False), rtol=1e-12)
+    np.testing.assert_allclose(ours(X, X2), theirs(X, X2), rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        Factor(0.7, active_dims=[4]),
+        Indicator(1, active_dims=[4]),
+        ZeroMean(SquaredExponential(0.7, 0.4, active_dims=[0]), Uniform(0.0, 1.0)),
+        ZeroMean(RationalQuadratic(0.7, 0.4, active_dims=[0]), Uniform(0.0, 1.0)),
+    ],
+    ids=["factor", "indicator", "closed form", "unbatched base"],
+)
+def test_own_kernels_take_gpflow_batch_shapes(kernel, X):
+    A, B = X[:6].reshape(2, 3, 5), X[3:]
+    full = kernel(X).numpy()
+    np.testing.assert_allclose(kernel(A)[1], full[3:6, 3:6], atol=1e-12)
+    np.testing.assert_allclose(kernel(A, B)[0], full[:3, 3:], atol=1e-12)
+    np.testing.assert_allclose(kernel(A, full_cov=False)[1], np.diag(full)[3:6], atol=1e-12)
+
+
+def test_kernel_matrix_of_gpr_is_accumulated_where_it_is_large(rng):
+    X, _, kernel, _ = problems.like(num_components=3, num_data=2400)
+    ours = kernel()
+    assert not ours._stacks(X, None)
+    np.testing.assert_allclose(
+        ours(X)[:5, :5], tf.reduce_sum(ours.K_components(X[:5]), axis=0), rtol=1e-10
+    )
+
+
+@pytest.mark.parametrize(
+    ("base", "measure", "points", "tolerance"),
+    [
+        (SquaredExponential(1.3, 0.2), Uniform(-1.0, 2.0), None, 1e-12),
+        (SquaredExponential(1.3, 0.01), Uniform(0.0, 1.0), None, 1e-9),
+        (SquaredExponential(1.3, 5.0), Uniform(0.0, 1.0), None, 1e-9),
+        (Matern52(1.3, 0.3), Uniform(0.0, 1.0, num_nodes=200), None, 1e-6),
+        (Factor(0.7), Discrete([0, 1, 2], [0.5, 0.3, 0.2]), True, 1e-14),
+        (Periodic(SquaredExponential(0.7, 0.6), period=24.0), Discrete(np.arange(24)), True, 1e-14),
+    ],
+)
+def test_zero_mean_kernels_integrate_to_zero(base, measure, points, tolerance):
+    base.active_dims = [0]
+    kernel = ZeroMean(base, measure)
+    if points:
+        nodes, weights = measure.nodes()
+    else:  # an own dense rule: composite Gauss-Legendre on 400 panels
+        x, w = np.polynomial.legendre.leggauss(10)
+        edges = np.linspace(measure.lower, measure.upper, 401)
+        half = 0.5 * np.diff(edges)[:, None]
+        nodes = (edges[:-1, None] + half * (x + 1)).reshape(-1, 1)
+        weights = np.tile(0.5 * w / 400, 400)
+    integral = kernel(nodes[:: len(nodes) // 20 or 1], nodes).numpy() @ weights
+    np.testing.assert_allclose(integral, 0.0, atol=tolerance)
+
+
+def test_zero_mean_kernel_is_positive_semi_definite():
+    kernel = ZeroMean(SquaredExponential(1.0, 0.3, active_dims=[0]), Uniform(0.0, 1.0))
+    assert np.linalg.eigvalsh(kernel(np.linspace(0, 1, 40)[:, None]))[0] > -1e-12
+
+
+def test_components_are_named_and_found():
+    kernel = AdditiveKernel(
+        [
+            Constant(),
+            SquaredExponential(active_dims=[2]),
+            SquaredExponential(active_dims=[2]),
+            Product([Linear(active_dims=[1]), Linear(active_dims=[0])]),
+        ]
+    )
+    assert kernel.names == ("constant", "f2", "f2#2", "f0_1")
+    assert kernel["f2#2"] is kernel.kernels[2]
+    assert kernel.columns == ((), (2,), (2,), (0, 1))
+    with pytest.raises(KeyError, match="no component 'temp'; there are constant, f2"):
+        kernel["temp"]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "columns"),
+    [
+        (Constant(), ()),
+        (SquaredExponential(), None),
+        (SquaredExponential(active_dims=slice(1, 3)), (1, 2)),
+        (SquaredExponential(active_dims=[3, 1]), (3, 1)),
+        (SquaredExponential(active_dims=[3]) + Linear(active_dims=[0]), (0, 3)),
+    ],
+)
+def test_columns_that_a_kernel_reads(kernel, columns):
+    assert kernel_columns(kernel) == columns
+
+
+def test_columns_out_of_order_scale_the_right_ones(rng):
+    X = rng.uniform(size=(5, 4))
+    kernel = SquaredExponential(1.0, [0.1, 10.0], active_dims=[3, 1])
+    np.testing.assert_allclose(AdditiveKernel([kernel]).K_components(X)[0], kernel(X), rtol=1e-12)
+
+
+def test_bad_components_are_refused():
+    se = SquaredExponential(active_dims=[0])
+    with pytest.raises(ValueError, match="components is empty"):
+        AdditiveKernel([])
+    with pytest.raises(TypeError, match="mapping name -> kernel or a sequence"):
+        AdditiveKernel(se)
+    with pytest.raises(ValueError, match="two components named 'a'"):
+        AdditiveKernel([("a", se), ("a", Linear(active_dims=[1]))])
+    with pytest.raises(ValueError, match="same kernel object twice"):
+        AdditiveKernel({"a": se, "b": se})
+    with pytest.raises(TypeError, match=r"components\['a'\] must be a single-output gpflow kernel"):
+        AdditiveKernel({"a": "se"})
+    with pytest.raises(TypeError, match="single-output"):
+        AdditiveKernel({"a": gpflow.kernels.SharedIndependent(se, 2)})
+    with pytest.raises(ValueError, match="non-empty strings"):
+        AdditiveKernel({"": se})
+    with pytest.raises(ValueError, match="count from the end"):
+        AdditiveKernel([SquaredExponential(active_dims=[-1])])
+    with pytest.raises(ValueError, match="repeat a column"):
+        AdditiveKernel([SquaredExponential(active_dims=[1, 1])])
+
+
+def test_missing_column_is_named():
+    kernel = AdditiveKernel({"temp": SquaredExponential(active_dims=[5])})
+    with pytest.raises(ValueError, match="component 'temp' reads column 5, but X has only 3 col"):
+        kernel(np.zeros((2, 3)))
+
+
+def test_bad_measures_are_refused():
+    with pytest.raises(ValueError, match="lower < upper"):
+        Uniform(1.0, 1.0)
+    with pytest.raises(ValueError, match="sum to one"):
+        Discrete([0, 1], [0.5, 0.6])
+    with pytest.raises(ValueError, match="Q >= 1"):
+        Discrete([])
+    with pytest.raises(ValueError, match="finite"):
+        Discrete([np.nan])
+    with pytest.raises(ValueError, match="one a point"):
+        Discrete([0, 1], [1.0])
+    with pytest.raises(ValueError, match="reads every column"):
+        ZeroMean(SquaredExponential(), Uniform(0, 1))
+    with pytest.raises(ValueError, match="reads 2"):
+        ZeroMean(SquaredExponential(active_dims=[0, 1]), Uniform(0, 1))

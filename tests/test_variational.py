@@ -1,0 +1,285 @@
+"""Every family of q(U) against dense, loop-written numpy."""
+
+from __future__ import annotations
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import gpflow_gam as gg
+from gpflow_gam.covariances import InducingBlocks
+from tests import problems
+
+vi = gg.variational
+
+FAMILIES = {
+    "mean field": lambda: vi.MeanField(),
+    "mean field, unwhitened": lambda: vi.MeanField(whiten=False),
+    "coupled covariance": lambda: vi.CoupledCovariance(),
+    "coupled covariance, unwhitened": lambda: vi.CoupledCovariance(whiten=False),
+    "coupled precision": lambda: vi.CoupledPrecision(rank=5),
+    "coupled precision, unwhitened": lambda: vi.CoupledPrecision(rank=5, whiten=False),
+    "optimal precision": lambda: vi.OptimalPrecision(),
+    "block precision": lambda: vi.BlockPrecision(rank=3),
+    "block precision, unwhitened": lambda: vi.BlockPrecision(rank=3, whiten=False),
+}
+
+
+def blocks_in_component_order(family, parameters, index):
+    """Group parameters [L, G, M, M] -> the [M_c, M_c] of each component, for output ``index``."""
+    found = {}
+    for indices, W in zip(family.layout.groups, parameters):
+        for row, component in enumerate(indices):
+            found[component] = W.numpy()[index, row]
+    return [found[c] for c in range(family.layout.num_components)]
+
+
+def block_diag(blocks):
+    P = sum(len(b) for b in blocks)
+    out, start = np.zeros((P, P)), 0
+    for b in blocks:
+        out[start : start + len(b), start : start + len(b)] = b
+        start += len(b)
+    return out
+
+
+def reference_q(family, root, index):
+    """Mean and covariance of U in component order, by the family's definition."""
+    K = root @ root.T
+    P = len(K)
+    if isinstance(family, vi.OptimalPrecision):
+        site = root @ family.site_precision.numpy()[index] @ root.T  # Lambda-bar
+        Kinv = np.linalg.inv(K)
+        S = np.linalg.inv(Kinv + Kinv @ site @ Kinv)
+        return S @ Kinv @ root @ family.site_shift.numpy()[:, index], S
+    mean = family.q_mu.numpy()[:, index]
+    if isinstance(family, vi.MeanField):
+        W = block_diag(blocks_in_component_order(family, family.q_sqrt, index))
+        S = W @ W.T
+    elif isinstance(family, vi.CoupledCovariance):
+        W = family.q_sqrt.numpy()[index]
+        S = W @ W.T
+    elif isinstance(family, vi.CoupledPrecision):
+        B = family.B.numpy()[index]
+        if not family.whiten:  # Appendix C of the paper, in U
+            return K @ mean, np.linalg.inv(np.linalg.inv(K) + B @ B.T)
+        S = np.linalg.inv(np.eye(P) + B @ B.T)
+    else:
+        W = block_diag(blocks_in_component_order(family, family.q_sqrt, index))
+        C = family.coupling.numpy()[index]
+        D = np.linalg.inv(W @ W.T)
+        B = np.linalg.solve(W.T, C)
+        S = np.linalg.inv(D + B @ B.T)
+    if family.whiten:
+        return root @ mean, root @ S @ root.T
+    return mean, S
+
+
+@pytest.fixture(params=FAMILIES.values(), ids=FAMILIES)
+def family(request):
+    return request.param()
+
+
+@pytest.mark.parametrize("num_latent", [1, 2])
+def test_kl_and_marginals_against_dense_numpy(family, problem, rng, num_latent):
+    kernel = problem.kernel()
+    model = gg.models.AdditiveSVGP(
+        kernel,
+        gpflow.likelihoods.Gaussian(),
+        problem.inducing(),
+        variational=family,
+        num_latent_gps=num_latent,
+    )
+    problems.randomise(family, rng)
+    X = problem.X[:9]
+    reference = problems.dense(list(kernel.kernels), list(problem.Z.values()), X, 1e-6)
+    posterior = model.posterior()
+    mean, var = (a.numpy() for a in posterior.predict_f(X))
+    _, cov = posterior.predict_f(X, full_cov=True)
+    c_mean, c_var = (
+        a.numpy().reshape(9, -1, num_latent) for a in posterior.predict_components(X)
+    )
+    c_cov = posterior.predict_components(X, full_cov=True)[1].numpy()
+    c_cov = c_cov.reshape(-1, num_latent, 9, 9)
+    cross = posterior.predict_component_covariance(X).numpy().reshape(9, 8, 8, num_latent)
+    kl = 0.0
+    for index in range(num_latent):
+        m_U, S_U = reference_q(family, reference.root, index)
+        # through U itself, not V: another route than the code's
+        m = np.linalg.solve(reference.root, m_U)
+        S = np.linalg.solve(reference.root, np.linalg.solve(reference.root, S_U).T).T
+        kl += problems.gauss_kl(m, S)
+        start, total, total_var = 0, np.zeros(9), np.zeros((9, 9))
+        for c, phi in enumerate(reference.phi):
+            at = slice(start, start + len(phi))
+            own = phi.T @ m[at]
+            own_cov = reference.prior_full[c] - phi.T @ phi + phi.T @ S[at, at] @ phi
+            np.testing.assert_allclose(c_mean[:, c, index], own, atol=2e-7)
+            np.testing.assert_allclose(c_var[:, c, index], np.diag(own_cov), atol=2e-7)
+            np.testing.assert_allclose(c_cov[c, index], own_cov, atol=2e-7)
+            total += own
+            total_var += own_cov
+            other = 0
+            for d, phi_d in enumerate(reference.phi):
+                if d != c:
+                    between = phi.T @ S[at, other : other + len(phi_d)] @ phi_d
+                    total_var += between
+                    np.testing.assert_allclose(
+                        cross[:, c, d, index], np.diag(between), atol=2e-7
+                    )
+                other += len(phi_d)
+            np.testing.assert_allclose(cross[:, c, c, index], np.diag(own_cov), atol=2e-7)
+            start += len(phi)
+        np.testing.assert_allclose(mean[:, index], total, atol=2e-7)
+        np.testing.assert_allclose(var[:, index], np.diag(total_var), atol=5e-7)
+        np.testing.assert_allclose(cov[index], total_var, atol=5e-7)
+    np.testing.assert_allclose(model.prior_kl(), kl, rtol=1e-6)
+
+
+def test_starts_at_the_prior(family, problem):
+    """Every family starts at (or, with a low rank to learn, within half a nat of) the prior."""
+    model = gg.models.AdditiveSVGP(
+        problem.kernel(),
+        gpflow.likelihoods.Gaussian(),
+        problem.inducing(),
+        variational=family,
+    )
+    start = float(model.prior_kl())
+    low_rank = isinstance(family, vi.CoupledPrecision | vi.BlockPrecision)
+    exact_start = not (isinstance(family, vi.CoupledPrecision) and not family.whiten)
+    assert start == pytest.approx(0.0, abs=(0.5 if low_rank and exact_start else 1e-7)) or (
+        not exact_start and start < 50.0
+    )
+
+
+def test_match_reaches_a_target_within_the_family(problem, rng):
+    """match() is exact where the family holds the target."""
+    kernel, inducing = problem.kernel(), problem.inducing()
+    blocks = InducingBlocks(inducing, kernel)
+    layout, cholesky = blocks.layout, blocks.cholesky()
+    P = layout.total
+    mean = tf.constant(rng.standard_normal((P, 1)))
+    low = rng.standard_normal((P, 3))
+    dense_target = np.eye(P) + low @ low.T
+    block_target = np.zeros((P, P))
+    start = 0
+    for G, M in layout.group_shapes:
+        for _ in range(G):
+            A = rng.standard_normal((M, M))
+            block_target[start : start + M, start : start + M] = np.eye(M) + A @ A.T
+            start += M
+    for family, target in [
+        (vi.MeanField(), block_target),
+        (vi.MeanField(whiten=False), block_target),
+        (vi.CoupledCovariance(), dense_target),
+        (vi.CoupledCovariance(whiten=False), dense_target),
+        (vi.CoupledPrecision(rank=3), dense_target),
+        (vi.CoupledPrecision(rank=3, whiten=False), dense_target),
+        (vi.OptimalPrecision(), dense_target),
+    ]:
+        family.build(layout, 1, cholesky)
+        family.match(cholesky, mean, tf.constant(target[None]))
+        q = family.whitened(cholesky)
+        np.testing.assert_allclose(q.mean, mean, atol=1e-8)
+        np.testing.assert_allclose(q.covariance()[0], np.linalg.inv(target), atol=1e-7)
+
+
+def test_samples_have_the_covariance_of_q(family, problem, rng):
+    kernel, inducing = problem.kernel(), problem.inducing()
+    blocks = InducingBlocks(inducing, kernel)
+    family.build(blocks.layout, 1, blocks.cholesky())
+    problems.randomise(family, rng)
+    q = family.whitened(blocks.cholesky())
+    S = q.covariance()[0].numpy()
+    draws = q.sample(40_000, np.array([1, 2], dtype=np.int32))[:, :, 0].numpy()
+    scale = np.sqrt(np.outer(np.diag(S), np.diag(S)))
+    assert np.abs((np.cov(draws.T) - S) / scale).max() < 5 / np.sqrt(40_000) * 1.5
+    error = (draws.mean(axis=0) - q.mean[:, 0]) / np.sqrt(np.diag(S))
+    assert np.abs(error).max() < 5 / np.sqrt(40_000)
+
+
+def test_block_precision_contains_mean_field_and_coupled_precision(problem, rng):
+    blocks = InducingBlocks(problem.inducing(), problem.kernel())
+    cholesky = blocks.cholesky()
+
+    def built(family):
+        family.build(blocks.layout, 1, cholesky)
+        problems.randomise(family, rng)
+        return family
+
+    def covariance(family):
+        return family.whitened(cholesky).covariance()[0].numpy()
+
+    mine, field = built(vi.BlockPrecision(rank=4)), built(vi.MeanField())
+    mine.coupling.assign(0.0 * mine.coupling)
+    for a, b in zip(mine.q_sqrt, field.q_sqrt):
+        a.assign(b)
+    np.testing.assert_allclose(covariance(mine), covariance(field), atol=1e-12)
+
+    mine, low = built(vi.BlockPrecision(rank=4)), built(vi.CoupledPrecision(rank=4))
+    mine.coupling.assign(low.B)
+    for a in mine.q_sqrt:
+        a.assign(np.broadcast_to(np.eye(a.shape[-1]), a.shape))
+    np.testing.assert_allclose(covariance(mine), covariance(low), atol=1e-12)
+
+
+def test_optimal_precision_keeps_its_site_as_a_function_of_u(problem, rng):
+    """Moving hyperparameters leaves Lambda-bar, not S, where it was (eq. 6)."""
+    kernel = problem.kernel()
+    model = gg.models.AdditiveSVGP(
+        kernel, gpflow.likelihoods.Gaussian(), problem.inducing(), variational=vi.OptimalPrecision()
+    )
+    problems.randomise(model.variational, rng)
+
+    def site_in_u() -> np.ndarray:
+        root = problems.dense(list(kernel.kernels), list(problem.Z.values()), problem.X[:1], 1e-6)
+        cholesky = model.blocks.cholesky()
+        Lambda = model.variational.sites(cholesky)[0]
+        layout = model.variational.layout
+        Lambda = layout.to_components(layout.to_components(Lambda), axis=-1)[0]
+        return root.root @ Lambda @ root.root.T
+
+    before = site_in_u()
+    kernel["a"].lengthscales.assign(0.45)
+    kernel["c"].variance.assign(0.9)
+    np.testing.assert_allclose(site_in_u(), before, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("rank", [0, -1, 2.5, True, "8"])
+@pytest.mark.parametrize("make", [vi.CoupledPrecision, vi.BlockPrecision])
+def test_bad_ranks_are_refused(make, rank):
+    with pytest.raises(ValueError, match="rank must be a whole number of at least 1"):
+        make(rank=rank)
+
+
+@pytest.mark.parametrize("make", [vi.CoupledPrecision, vi.BlockPrecision])
+def test_rank_above_p_is_refused(make, problem):
+    with pytest.raises(ValueError, match=f"rank=1000 exceeds .* P={problem.total}"):
+        gg.models.AdditiveSVGP(
+            problem.kernel(),
+            gpflow.likelihoods.Gaussian(),
+            problem.inducing(),
+            variational=make(rank=1000),
+        )
+
+
+def test_default_rank_fits_small_models():
+    kernel = gg.kernels.AdditiveKernel([gpflow.kernels.Linear(active_dims=[0])])
+    model = gg.models.AdditiveSVGP(
+        kernel,
+        gpflow.likelihoods.Gaussian(),
+        gg.inducing_variables.AdditiveInducingVariables([[[1.0]]]),
+    )
+    assert model.variational.coupling.shape == (1, 1, 1)
+
+
+def test_a_family_belongs_to_one_model(problem):
+    family = vi.MeanField()
+    with pytest.raises(ValueError, match="has no sizes yet"):
+        _ = family.layout
+    options = {"variational": family}
+    likelihood = gpflow.likelihoods.Gaussian()
+    gg.models.AdditiveSVGP(problem.kernel(), likelihood, problem.inducing(), **options)
+    with pytest.raises(ValueError, match="belongs to a model already"):
+        gg.models.AdditiveSVGP(problem.kernel(), likelihood, problem.inducing(), **options)
