@@ -11,7 +11,7 @@ version = next(
 
 plot = ["matplotlib>=3.8", "tabulate>=0.9"]
 test = ["pytest>=8"]
-docs = ["sphinx>=7.3", "furo>=2024.1.29", "sphinx-autodoc-typehints>=2.0", *plot]
+docs = ["sphinx>=7.3", "furo>=2024.1.29"]
 
 setup(
     name="gpflow_gam",

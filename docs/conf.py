@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+from sphinx.application import Sphinx
 
 from gpflow_gam import __version__
 
@@ -35,3 +38,14 @@ import numpy as np
 import tensorflow as tf
 import gpflow_gam as gg
 """
+
+
+def _without_gpflow_pages(
+    app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]
+) -> None:
+    """Docstrings inherited from GPflow point to pages of its documentation, not of ours."""
+    lines[:] = [re.sub(r":doc:`[^`]*`", "GPflow's documentation", line) for line in lines]
+
+
+def setup(app: Sphinx) -> None:
+    app.connect("autodoc-process-docstring", _without_gpflow_pages)

@@ -32,7 +32,8 @@ class Problem:
     Z: dict[str, np.ndarray]
 
     def kernel(self) -> AdditiveKernel:
-        return AdditiveKernel(mixed_components())
+        components = mixed_components()
+        return AdditiveKernel({name: components[name] for name in self.Z})
 
     def inducing(self, **options: bool) -> AdditiveInducingVariables:
         return AdditiveInducingVariables(self.Z, **options)
@@ -63,6 +64,12 @@ def mixed_components() -> dict[str, Kernel]:
         ),
         "cycle": Periodic(SquaredExponential(0.5, 0.7, active_dims=[2]), period=1.0),
     }
+
+
+def few(num_data: int = 60) -> Problem:
+    """Four of the components, for tests that evaluate many times: a batched pair, split in two."""
+    whole = mixed(num_data)
+    return Problem(whole.X, whole.Y, {n: whole.Z[n] for n in ("a", "level", "c", "rq")})
 
 
 def mixed(num_data: int = 60, seed: int = 1) -> Problem:

@@ -8,7 +8,6 @@ import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes, inherit_check_shapes
 from gpflow.base import AnyNDArray, MeanAndVariance, TensorType
-from gpflow.conditionals.util import expand_independent_outputs
 from gpflow.posteriors import AbstractPosterior, PrecomputeCacheType
 
 from ..kernels import AdditiveKernel
@@ -83,7 +82,7 @@ class AdditivePosterior(AbstractPosterior, abc.ABC):
             mean, cov = self._total(cache, Xnew, full_cov)
         else:
             mean, cov = self._batched_total(cache, Xnew, full_cov)
-        return mean, expand_independent_outputs(cov, full_cov, full_output_cov)
+        return mean, _expand_outputs(cov, full_cov) if full_output_cov else cov
 
     def _batched_total(self, cache: Cache, X: tf.Tensor, full_cov: bool) -> MeanAndVariance:
         """Leading dimensions: points are independent queries unless their covariance is asked."""
@@ -191,6 +190,20 @@ class AdditivePosterior(AbstractPosterior, abc.ABC):
         draws = self._sample_components(self._active_cache(), X, num_samples, seed)
         mean = self._add_mean_function(X, tf.zeros_like(draws[0, 0]))  # m(x), [N, L]
         return mean + tf.reduce_sum(draws, axis=1)
+
+
+def _expand_outputs(cov: tf.Tensor, full_cov: bool) -> tf.Tensor:
+    """
+    Outputs are independent: [..., N, L] -> [..., N, L, L], [..., L, N, N] -> [..., N, L, N, L].
+
+    GPflow's own helper takes no leading dimensions where both covariances are asked.
+    """
+    if not full_cov:
+        return tf.linalg.diag(cov)
+    rank = cov.shape.rank
+    lead = list(range(rank - 3))
+    last = tf.transpose(cov, [*lead, rank - 2, rank - 1, rank - 3])  # [..., N, N, L]
+    return tf.transpose(tf.linalg.diag(last), [*lead, rank - 3, rank - 1, rank - 2, rank])
 
 
 def _check_num_samples(num_samples: int) -> None:

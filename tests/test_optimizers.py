@@ -1,0 +1,324 @@
+"""Natural gradients, sites, and the one function that fits."""
+
+from __future__ import annotations
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from gpflow.kernels import SquaredExponential
+
+import gpflow_gam as gg
+from gpflow_gam.likelihoods import constant_predictor, expectation_gradients
+from gpflow_gam.optimizers.sites import data_sites, elbo_at_sites
+from tests import problems
+
+vi = gg.variational
+
+
+def counts(num_data: int = 150, level: float = 3.0, seed: int = 3):
+    rng = np.random.default_rng(seed)
+    X, _, kernel, inducing = problems.like(num_components=2, num_inducing=6, num_data=num_data)
+    Y = rng.poisson(np.exp(level + np.sin(6 * X[:, :1]) + 0.5 * X[:, 1:])).astype(float)
+    return X, Y, kernel, inducing
+
+
+def poisson(family: vi.VariationalFamily, **options: object):
+    X, Y, kernel, inducing = counts(**options)
+    model = gg.models.AdditiveSVGP(
+        kernel(), gpflow.likelihoods.Poisson(), inducing(), variational=family
+    )
+    return model, (X, Y)
+
+
+# --- gradients of expectations, and sites -------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "observe"),
+    [
+        (gpflow.likelihoods.Poisson(), lambda rng, n: rng.poisson(3.0, (n, 1))),
+        (gpflow.likelihoods.Bernoulli(), lambda rng, n: rng.integers(0, 2, (n, 1))),
+        (gpflow.likelihoods.StudentT(), lambda rng, n: rng.standard_normal((n, 1))),
+    ],
+)
+def test_expectation_gradients_against_finite_differences(likelihood, observe, rng):
+    n, h = 12, 1e-5
+    X, Y = np.zeros((n, 1)), observe(rng, n).astype(float)
+    mean, var = rng.standard_normal((n, 1)), rng.uniform(0.2, 1.0, (n, 1))
+    expected, g, w = expectation_gradients(likelihood, X, mean, var, Y)
+
+    def value(m: np.ndarray, v: np.ndarray) -> np.ndarray:
+        return likelihood.variational_expectations(X, m, v, Y).numpy()
+
+    np.testing.assert_allclose(expected, value(mean, var))
+    slope = (value(mean + h, var) - value(mean - h, var)) / (2 * h)
+    np.testing.assert_allclose(g[:, 0], slope, rtol=1e-6, atol=1e-7)
+    slope = (value(mean, var + h) - value(mean, var - h)) / (2 * h)
+    np.testing.assert_allclose(w[:, 0], -2 * slope, rtol=1e-5, atol=1e-6)
+
+
+def test_constant_predictor_is_the_null_model(rng):
+    X = np.zeros((200, 1))
+    Y = rng.poisson(40.0, (200, 1)).astype(float)
+    c = constant_predictor(gpflow.likelihoods.Poisson(), X, Y, np.zeros((200, 1)), 1)
+    assert float(c[0, 0]) == pytest.approx(np.log(Y.mean()), abs=1e-4)
+    labels = (rng.uniform(size=(200, 1)) < 0.3).astype(float)
+    likelihood = gpflow.likelihoods.Bernoulli(invlink=tf.sigmoid)
+    offset = np.full((200, 1), 0.5)
+    c = constant_predictor(likelihood, X, labels, offset, 1)
+    expected = np.log(labels.mean() / (1 - labels.mean())) - 0.5
+    assert float(c[0, 0]) == pytest.approx(expected, abs=1e-4)
+
+
+def test_bound_at_fixed_sites_is_the_collapsed_bound_for_gaussian_data(problem):
+    """At any hyperparameters, not only those at which the sites were made."""
+    model = gg.models.AdditiveSVGP(
+        problem.kernel(),
+        gpflow.likelihoods.Gaussian(0.2),
+        problem.inducing(),
+        variational=vi.OptimalPrecision(),
+    )
+    X, Y = tf.constant(problem.X), tf.constant(problem.Y)
+    cholesky = model.blocks.cholesky()
+    sites = data_sites(model, (X, Y), cholesky, model.variational.whitened(cholesky))
+    np.testing.assert_allclose(sites.weight, 5.0)
+    model.kernel["a"].lengthscales.assign(0.7)
+    model.kernel["b"].variance.assign(2.0)
+    collapsed = gg.models.AdditiveSGPR(problem.data, model.kernel, model.inducing_variable, 0.2)
+    np.testing.assert_allclose(
+        elbo_at_sites(model, (X, Y), sites), collapsed.elbo(), rtol=1e-9
+    )
+
+
+def test_bound_at_fixed_sites_is_tighter_than_at_fixed_moments():
+    """The reason to hold sites (Adam, Chang, Khan & Solin 2021): after a hyperparameter moves."""
+    model, (X, Y) = poisson(vi.OptimalPrecision())
+    gpflow.set_trainable(model.kernel, False)
+    gg.optimizers.fit(model, (X, Y))
+    dense = gg.models.AdditiveSVGP(
+        model.kernel, model.likelihood, model.inducing_variable,
+        variational=vi.CoupledCovariance(whiten=False),
+    )  # fmt: skip
+    q = model.variational.whitened(model.blocks.cholesky())
+    precision = tf.linalg.inv(q.covariance())
+    dense.variational.match(model.blocks.cholesky(), q.mean, precision)
+    np.testing.assert_allclose(dense.elbo((X, Y)), model.elbo((X, Y)), rtol=1e-6)
+    for factor in (0.7, 1.4):
+        length = model.kernel["f0"].lengthscales
+        before = length.numpy()
+        length.assign(factor * before)
+        assert float(model.elbo((X, Y))) > float(dense.elbo((X, Y))) + 0.1
+        length.assign(before)
+
+
+# --- natural gradients ---------------------------------------------------------------------------
+
+
+def test_natural_gradient_step_against_a_dense_loop(rng):
+    """One step of size 0.3 from a random site, data point by data point."""
+    model, (X, Y) = poisson(vi.OptimalPrecision(), num_data=25, level=1.0)
+    problems.randomise(model.variational, rng)
+    model.num_data = 75
+    cholesky = model.blocks.cholesky()
+    Lambda, eta = (a.numpy() for a in model.variational.sites(cholesky))
+    features = model.blocks.features(X, cholesky)
+    phi = model.blocks.layout.concat(features.phi).numpy()
+    mean, var = (a.numpy() for a in model.predict_f(X))
+    new_Lambda, new_eta = 0.7 * Lambda, 0.7 * eta
+    for n in range(25):
+        rate = np.exp(mean[n, 0] + 0.5 * var[n, 0])  # E exp(rho): Poisson in closed form
+        g, w = Y[n, 0] - rate, rate
+        new_Lambda[0] += 0.3 * 3.0 * w * np.outer(phi[:, n], phi[:, n])
+        new_eta[:, 0] += 0.3 * 3.0 * (g + w * mean[n, 0]) * phi[:, n]
+    step = gg.optimizers.NaturalGradient(rho=0.3).step(model, (X, Y))
+    got_Lambda, got_eta = model.variational.sites(cholesky)
+    np.testing.assert_allclose(got_Lambda, new_Lambda, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(got_eta, new_eta, rtol=1e-9, atol=1e-9)
+    assert step.num_negative == 0
+
+
+def test_negative_weights_are_counted_and_harmless(rng):
+    """Student-t: outliers have w < 0; the precision has to stay positive."""
+    X, Y, kernel, inducing = problems.like(num_components=2)
+    Y = Y + 50.0 * (rng.uniform(size=Y.shape) < 0.1)
+    model = gg.models.AdditiveSVGP(
+        kernel(),
+        gpflow.likelihoods.StudentT(scale=0.2, df=3.0),
+        inducing(),
+        variational=vi.OptimalPrecision(),
+    )
+    gradient = gg.optimizers.NaturalGradient(rho=0.5)
+    before = float(model.elbo((X, Y)))
+    seen = [gradient.step(model, (X, Y)).num_negative for _ in range(15)]
+    assert max(seen) > 0
+    assert np.isfinite(float(model.elbo((X, Y))))
+    assert float(model.elbo((X, Y))) > before
+    weights = np.linalg.eigvalsh(model.variational.site_precision.numpy()[0])
+    assert weights[0] > -1e-8 * weights[-1]
+
+
+def test_fit_survives_a_likelihood_that_is_not_log_concave(rng):
+    X, Y, kernel, inducing = problems.like(num_components=2)
+    Y = Y + 50.0 * (rng.uniform(size=Y.shape) < 0.1)
+    model = gg.models.AdditiveSVGP(
+        kernel(),
+        gpflow.likelihoods.StudentT(scale=0.2, df=3.0),
+        inducing(),
+        variational=vi.OptimalPrecision(),
+    )
+    result = gg.optimizers.fit(model, (X, Y))
+    assert np.isfinite(result.elbo)
+    assert np.all(np.diff(np.maximum.accumulate(result.history)) >= 0.0)
+    clean = np.sin(4 * X).sum(axis=1)
+    rough = np.abs(model.predict_f(X)[0][:, 0] - clean)
+    assert np.median(rough) < 0.3
+
+
+def test_variational_pirls_converges_from_large_counts_in_few_steps():
+    model, data = poisson(vi.OptimalPrecision(), level=8.0)
+    gpflow.set_trainable(model.kernel, False)
+    result = gg.optimizers.fit(model, data, tolerance=1e-6)
+    assert result.converged
+    assert result.num_iterations <= 15
+    assert np.all(np.diff(result.history) > -1e-6)
+
+
+def test_minibatch_natural_gradients_reach_the_full_data_optimum():
+    model, data = poisson(vi.OptimalPrecision(), num_data=400)
+    gpflow.set_trainable(model.kernel, False)
+    full = gg.optimizers.fit(model, data).elbo
+    other, _ = poisson(vi.OptimalPrecision(), num_data=400)
+    gpflow.set_trainable(other.kernel, False)
+    result = gg.optimizers.fit(other, data, batch_size=100, max_iterations=40, rho=0.2)
+    assert full - 1.0 < result.elbo <= full + 1e-6
+    assert result.elbo == pytest.approx(float(other.elbo(data)))
+
+
+def test_natural_gradients_need_sites(problem):
+    model = gg.models.AdditiveSVGP(
+        problem.kernel(), gpflow.likelihoods.Gaussian(), problem.inducing()
+    )
+    with pytest.raises(TypeError, match=r"variational=OptimalPrecision\(\); got .*BlockPrecision"):
+        gg.optimizers.NaturalGradient().step(model, problem.data)
+    with pytest.raises(ValueError, match=r"rho must be in \(0, 1\]; got 0"):
+        gg.optimizers.NaturalGradient(rho=0.0)
+
+
+# --- fit -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("family", "options"),
+    [
+        (vi.OptimalPrecision, {}),
+        (vi.BlockPrecision, {}),
+        (vi.OptimalPrecision, {"batch_size": 50, "learning_rate": 0.05, "max_iterations": 60}),
+        (vi.BlockPrecision, {"batch_size": 50, "learning_rate": 0.05, "max_iterations": 60}),
+    ],
+    ids=["sites", "L-BFGS", "minibatch sites", "minibatch Adam"],
+)
+def test_fit_learns_hyperparameters_by_every_route(family, options):
+    model, data = poisson(family())
+    result = gg.optimizers.fit(model, data, **options)
+    reference, _ = poisson(vi.OptimalPrecision())
+    best = gg.optimizers.fit(reference, data, tolerance=1e-4).elbo
+    assert best - (3.0 if options else 0.5) < result.elbo < best + 0.01
+    assert result.elbo == pytest.approx(float(model.elbo(data)), rel=1e-8)
+    assert len(result.history) == result.num_iterations
+    assert result.seconds > 0.0
+
+
+def test_fit_equals_its_history_and_is_deterministic():
+    runs = []
+    for _ in range(2):
+        model, data = poisson(vi.BlockPrecision())
+        options = {"batch_size": 50, "max_iterations": 3, "seed": 4}
+        runs.append(gg.optimizers.fit(model, data, **options))
+    np.testing.assert_allclose(runs[0].history, runs[1].history, rtol=1e-9)
+    assert not runs[0].converged
+    assert runs[0].message == "epoch limit of 3 reached"
+
+
+def test_callback_and_time_budget_stop_a_fit():
+    model, data = poisson(vi.OptimalPrecision())
+    seen: list[gg.optimizers.FitProgress] = []
+
+    def stop(progress: gg.optimizers.FitProgress) -> bool:
+        seen.append(progress)
+        return progress.iteration == 4
+
+    result = gg.optimizers.fit(model, data, callback=stop)
+    assert not result.converged
+    assert "callback" in result.message
+    assert [p.iteration for p in seen] == [1, 2, 3, 4]
+    assert result.elbo == pytest.approx(float(model.elbo(data)), rel=1e-8)
+    model, data = poisson(vi.MeanField())
+    result = gg.optimizers.fit(model, data, max_seconds=1e-6)
+    assert "time budget" in result.message
+    assert result.num_iterations == 1
+
+
+def test_interruption_leaves_a_valid_model():
+    model, data = poisson(vi.OptimalPrecision())
+
+    def interrupt(progress: gg.optimizers.FitProgress) -> None:
+        if progress.iteration == 12:
+            raise KeyboardInterrupt
+
+    result = gg.optimizers.fit(model, data, callback=interrupt)
+    assert result.message == "interrupted"
+    assert float(model.elbo(data)) == pytest.approx(max(result.history), rel=1e-8)
+    resumed = gg.optimizers.fit(model, data)
+    assert resumed.history[0] == pytest.approx(result.elbo, rel=1e-8), "it began again"
+    assert resumed.elbo > result.elbo
+
+
+def test_progress_bar(capsys):
+    model, data = poisson(vi.OptimalPrecision())
+    gpflow.set_trainable(model.kernel, False)
+    gg.optimizers.fit(model, data, progress=True)
+    assert "ELBO" in capsys.readouterr().err
+    gg.optimizers.fit(model, data)
+    captured = capsys.readouterr()
+    assert captured.err == captured.out == ""
+
+
+def test_priors_enter_the_objective():
+    import tensorflow_probability as tfp
+
+    model, data = poisson(vi.OptimalPrecision())
+    model.kernel["f0"].lengthscales.prior = tfp.distributions.LogNormal(
+        np.float64(np.log(0.9)), np.float64(0.001)
+    )
+    result = gg.optimizers.fit(model, data)
+    assert model.kernel["f0"].lengthscales.numpy() == pytest.approx(0.9, rel=0.01)
+    expected = float(model.elbo(data) + model.log_prior_density())
+    assert result.elbo == pytest.approx(expected, rel=1e-8)
+
+
+def test_bad_options_are_refused():
+    model, (X, Y) = poisson(vi.OptimalPrecision())
+    fit = gg.optimizers.fit
+    with pytest.raises(ValueError, match="data: AdditiveSVGP holds none"):
+        fit(model)
+    with pytest.raises(ValueError, match="Y must be whole counts"):
+        fit(model, (X, Y + 0.5))
+    with pytest.raises(ValueError, match="num_data=7 of the model is not the 150 rows"):
+        model.num_data = 7
+        fit(model, (X, Y))
+    model.num_data = None
+    for option, value in [
+        ("max_iterations", 0),
+        ("batch_size", 0),
+        ("learning_rate", -1.0),
+        ("rho", 2.0),
+        ("tolerance", 0.0),
+    ]:
+        with pytest.raises(ValueError, match=f"{option} must be"):
+            fit(model, (X, Y), **{option: value})
+    regression = gg.models.AdditiveVGP((X, Y), model.kernel, gpflow.likelihoods.Poisson())
+    with pytest.raises(ValueError, match="data: AdditiveVGP holds its own"):
+        fit(regression, (X, Y))
+    with pytest.raises(TypeError, match="must be additive or hold its data; got SVGP"):
+        fit(gpflow.models.SVGP(SquaredExponential(), model.likelihood, X[:3]), (X, Y))

@@ -1,0 +1,151 @@
+"""What a newcomer meets first: the import, the data, the examples, the README."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+import gpflow_gam as gg
+
+ROOT = Path(__file__).parent.parent
+
+
+def script(path: str) -> ModuleType:
+    """An example or benchmark, imported from its file."""
+    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_import_prints_nothing_and_shows_the_nouns():
+    run = subprocess.run(
+        [sys.executable, "-c", "import gpflow; print('--'); import gpflow_gam as gg; print(dir(gg))"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    after = run.stdout.split("--\n")[1].strip()
+    assert after.startswith("[")
+    assert after.endswith("]"), "importing printed something"
+    for noun in gg.__all__:
+        assert f"'{noun}'" in after
+
+
+def test_every_public_name_exists_and_is_documented():
+    for noun in gg.__all__:
+        module = getattr(gg, noun)
+        if not isinstance(module, ModuleType):
+            continue
+        assert module.__doc__
+        for name in getattr(module, "__all__", []):
+            assert getattr(module, name).__doc__, f"{noun}.{name} has no docstring"
+
+
+def test_nothing_upstream_imports_downstream():
+    """terms -> kernels -> inducing variables -> covariances -> variational -> ... -> optimizers."""
+    order = [
+        "measures", "kernels", "inducing_variables", "layout", "covariances", "variational",
+        "rows", "likelihoods", "posteriors", "models", "optimizers",
+    ]  # fmt: skip
+    package = ROOT / "gpflow_gam"
+    if not package.exists():
+        pytest.skip("the sources are not beside the tests")
+    for rank, noun in enumerate(order):
+        folder = package / noun
+        files = folder.glob("*.py") if folder.is_dir() else [package / f"{noun}.py"]
+        for file in files:
+            dots = r"\.\." if folder.is_dir() else r"\."
+            for found in re.findall(rf"from {dots}(\w+)", file.read_text(encoding="utf-8")):
+                assert order.index(found) < rank, f"{file.name} of {noun} imports {found}"
+
+
+def test_bikeshare_data():
+    data = gg.datasets.bikeshare()
+    assert len(data) == 15
+    assert {len(column) for column in data.values()} == {8645}
+    np.testing.assert_array_equal(data["casual"] + data["registered"], data["bikers"])
+    assert data["bikers"].sum() == 1_243_103
+    assert set(data["hr"]) == set(range(24))
+    assert data["weathersit"][0] == "clear"
+
+
+def test_main_job(tmp_path, capsys, monkeypatch):
+    """The demo as a newcomer runs it."""
+    bikeshare = script("examples/bikeshare.py")
+    figure = tmp_path / "bikeshare.png"
+    monkeypatch.setattr(sys, "argv", ["bikeshare.py", "--figure", str(figure)])
+    bikeshare.main()
+    out = capsys.readouterr().out
+    explained = re.search(r"held-out deviance explained: (0\.\d{3})\n", out)
+    assert explained is not None
+    assert float(explained[1]) >= 0.915
+    assert "fit: converged" in out
+    assert re.search(r"ELBO: -\d+", out)
+    assert "hour | working day" in out
+    assert figure.stat().st_size > 50_000
+
+
+def test_daily_curve_joins_at_midnight_and_acts_on_its_days_only():
+    bikeshare = script("examples/bikeshare.py")
+    X, _ = bikeshare.load()
+    model = bikeshare.build(X)
+    model.variational.site_shift.assign(np.random.default_rng(0).standard_normal((103, 1)))
+    points = np.tile(X[:1], (4, 1))
+    points[:, 0] = [0.0, 24.0, 0.0, 24.0]
+    points[:, 1] = [1.0, 1.0, 0.0, 0.0]
+    mean, var = model.predict_components(points)
+    working = model.kernel.names.index("hour | working day")
+    assert mean[0, working] == pytest.approx(float(mean[1, working]), abs=1e-9)
+    assert abs(float(mean[0, working])) > 1e-3
+    np.testing.assert_allclose(mean[2:, working], 0.0)
+    np.testing.assert_allclose(var[2:, working], 0.0)
+
+
+def test_friedman_illustration():
+    """Section 7 of Adam, Durrande & John (2018), Figure 1 in numbers."""
+    friedman = script("examples/friedman.py")
+    model = friedman.build(*friedman.observations(5000, seed=0))
+    result = gg.optimizers.fit(model)
+    assert result.converged
+    errors = friedman.errors(model)
+    for name in ("x1", "x2", "x3", "x4", "x5"):
+        assert errors[name] < 0.15, f"main effect of {name}"
+    assert errors["x6"] < 0.1
+    assert errors["x1 x2"] < 0.2
+    assert model.likelihood.variance.numpy() == pytest.approx(1.0, abs=0.08)
+
+
+def test_analytic_effects_of_the_illustration(rng):
+    """The reference itself, by Monte Carlo over the other inputs."""
+    friedman = script("examples/friedman.py")
+    x, t = np.array([0.0, 0.3, 0.9]), (np.arange(20_000) + 0.5) / 20_000
+    np.testing.assert_allclose(
+        friedman._sine_mean(x), 10 * np.sin(np.pi * np.outer(x, t)).mean(axis=1), atol=1e-6
+    )
+    for name in friedman.NAMES:
+        assert friedman.main_effect(name, t).mean() == pytest.approx(0.0, abs=1e-6)
+    grid = (np.arange(400) + 0.5) / 400
+    x1, x2 = np.meshgrid(grid, grid)
+    np.testing.assert_allclose(friedman.interaction(x1, x2).mean(axis=0), 0.0, atol=1e-4)
+
+
+def test_readme_example_runs():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    code = re.search(r"```python\n(.*?)```", text, re.S)
+    assert code is not None
+    names: dict[str, object] = {}
+    exec(compile(code[1], "README.md", "exec"), names)
+    assert names["result"].converged
+    assert names["mean"].shape == (5, 4)
+    assert names["draws"].shape == (100, 5, 4)

@@ -1,0 +1,207 @@
+"""What all posteriors of additive models share: caches, shapes, draws."""
+
+from __future__ import annotations
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from gpflow.posteriors import PrecomputeCacheType
+
+import gpflow_gam as gg
+from tests import problems
+
+vi = gg.variational
+
+
+def svgp(problem: problems.Problem, family: vi.VariationalFamily) -> gg.models.AdditiveSVGP:
+    model = gg.models.AdditiveSVGP(
+        problem.kernel(),
+        gpflow.likelihoods.Gaussian(),
+        problem.inducing(),
+        variational=family,
+        num_latent_gps=2,
+        mean_function=gpflow.functions.Constant(np.array([1.0, -2.0])),
+    )
+    problems.randomise(family, np.random.default_rng(0))
+    return model
+
+
+def sgpr(problem: problems.Problem) -> gg.models.AdditiveSGPR:
+    Y = np.hstack([problem.Y, problem.Y**2])
+    return gg.models.AdditiveSGPR((problem.X, Y), problem.kernel(), problem.inducing(), 0.2)
+
+
+def vgp(problem: problems.Problem) -> gg.models.AdditiveVGP:
+    Y = np.hstack([problem.Y, problem.Y**2])
+    model = gg.models.AdditiveVGP(
+        (problem.X, Y), problem.kernel(), gpflow.likelihoods.Gaussian(0.2)
+    )
+    model.q_alpha.assign(0.2 * np.random.default_rng(0).standard_normal((60, 2)))
+    return model
+
+
+MODELS = {
+    "block precision": lambda p: svgp(p, vi.BlockPrecision(rank=3)),
+    "mean field": lambda p: svgp(p, vi.MeanField()),
+    "coupled precision": lambda p: svgp(p, vi.CoupledPrecision(rank=4)),
+    "coupled covariance": lambda p: svgp(p, vi.CoupledCovariance(whiten=False)),
+    "optimal precision": lambda p: svgp(p, vi.OptimalPrecision()),
+    "sgpr": sgpr,
+    "vgp": vgp,
+}
+
+
+@pytest.fixture()
+def problem() -> problems.Problem:
+    return problems.few()
+
+
+@pytest.fixture(params=MODELS.values(), ids=MODELS)
+def model(request, problem):
+    return request.param(problem)
+
+
+@pytest.mark.parametrize("full_cov", [False, True])
+@pytest.mark.parametrize("full_output_cov", [False, True])
+def test_cached_equals_fused(model, problem, full_cov, full_output_cov):
+    options = {"full_cov": full_cov, "full_output_cov": full_output_cov}
+    X = problem.X[:6]
+    fused = model.predict_f(X, **options)
+    for kind in (PrecomputeCacheType.TENSOR, "variable"):
+        for a, b in zip(model.posterior(kind).predict_f(X, **options), fused):
+            np.testing.assert_allclose(a, b, atol=1e-9)
+
+
+def test_component_methods_use_the_cache(model, problem):
+    cached, fused = model.posterior(), model.posterior("nocache")
+    X = problem.X[:5]
+    for full_cov in (False, True):
+        for a, b in zip(
+            cached.predict_components(X, full_cov), fused.predict_components(X, full_cov)
+        ):
+            np.testing.assert_allclose(a, b, atol=1e-9)
+    np.testing.assert_allclose(
+        cached.predict_component_covariance(X),
+        fused.predict_component_covariance(X),
+        atol=1e-9,
+    )
+    np.testing.assert_allclose(
+        cached.sample_components(X, 2, seed=1), fused.sample_components(X, 2, seed=1), atol=1e-6
+    )
+
+
+def test_leading_dimensions(model, problem):
+    X, posterior = problem.X[:8].reshape(2, 1, 4, 3), model.posterior()
+    for full_cov, full_output_cov in [(False, False), (True, False), (False, True), (True, True)]:
+        mean, cov = posterior.predict_f(X, full_cov=full_cov, full_output_cov=full_output_cov)
+        for i in range(2):
+            m, c = posterior.predict_f(X[i, 0], full_cov=full_cov, full_output_cov=full_output_cov)
+            np.testing.assert_allclose(mean[i, 0], m, atol=1e-9)
+            np.testing.assert_allclose(cov[i, 0], c, atol=1e-9)
+    # outputs are independent: their covariances are zero, and the rest is the plain covariance
+    full = posterior.predict_f(X[0, 0], full_cov=True, full_output_cov=True)[1].numpy()
+    plain = posterior.predict_f(X[0, 0], full_cov=True)[1].numpy()
+    np.testing.assert_array_equal(full[:, 0, :, 1], 0.0)
+    np.testing.assert_array_equal(full[:, 1, :, 1], plain[1])
+
+
+def test_variable_cache_follows_training(model, problem):
+    X = tf.constant(problem.X[:4])
+    posterior = model.posterior("variable")
+    compiled = tf.function(posterior.predict_f)
+    snapshot = model.posterior()
+    before = compiled(X)[0].numpy()
+    if hasattr(model, "q_alpha"):
+        model.q_alpha.assign(2.0 * model.q_alpha)
+    elif hasattr(model, "variational"):
+        problems.randomise(model.variational, np.random.default_rng(1))
+    else:
+        model.likelihood.variance.assign(0.9)
+    np.testing.assert_array_equal(compiled(X)[0], before)
+    posterior.update_cache()
+    np.testing.assert_allclose(compiled(X)[0], model.predict_f(X)[0], atol=1e-9)
+    np.testing.assert_allclose(snapshot.predict_f(X)[0], before, atol=1e-12)
+    assert not np.allclose(before, compiled(X)[0])
+    model.kernel["a"].variance.assign(2.0)
+    model.kernel["rq"].lengthscales.assign(0.2)
+    posterior.update_cache()
+    np.testing.assert_allclose(compiled(X)[1], model.predict_f(X)[1], atol=1e-9)
+
+
+def test_no_rows(model):
+    X = np.zeros((0, 3))
+    mean, var = model.predict_f(X)
+    assert mean.shape == var.shape == (0, 2)
+    assert model.predict_f(X, full_cov=True)[1].shape == (2, 0, 0)
+    posterior = model.posterior()
+    assert [a.shape for a in posterior.predict_components(X)] == [(0, 4, 2), (0, 4, 2)]
+    assert posterior.predict_component_covariance(X).shape == (0, 4, 4, 2)
+
+
+def test_components_and_their_covariances_add_up(model, problem):
+    X, posterior = problem.X[:6], model.posterior()
+    f_mean, f_var = posterior.predict_f(X)
+    mean, var = posterior.predict_components(X)
+    shift = model.mean_function(X)
+    np.testing.assert_allclose(tf.reduce_sum(mean, axis=1) + shift, f_mean, atol=1e-9)
+    cov = posterior.predict_component_covariance(X)
+    np.testing.assert_allclose(tf.reduce_sum(cov, axis=[1, 2]), f_var, atol=1e-8)
+    np.testing.assert_allclose(tf.einsum("nccl->ncl", cov), var, atol=1e-9)
+    full = posterior.predict_components(X, full_cov=True)[1]
+    np.testing.assert_allclose(tf.einsum("clnn->ncl", full), var, atol=1e-9)
+
+
+def test_draws_have_the_posterior_moments(model, problem):
+    X, number = problem.X[:4], 20_000
+    posterior = model.posterior()
+    draws = posterior.sample_components(X, number, seed=7).numpy()  # [S, N, C, L]
+    mean, var = (a.numpy() for a in posterior.predict_components(X))
+    cov = posterior.predict_component_covariance(X).numpy()
+    np.testing.assert_allclose((draws.mean(axis=0) - mean) / np.sqrt(var + 1e-5), 0.0, atol=0.05)
+    centred = draws - draws.mean(axis=0)
+    sampled = np.einsum("sncl,sndl->ncdl", centred, centred) / number
+    scale = np.sqrt(np.einsum("ncl,ndl->ncdl", var + 1e-5, var + 1e-5))
+    np.testing.assert_allclose((sampled - cov) / scale, 0.0, atol=0.07)
+    between = np.einsum("sncl,smcl->clnm", centred, centred) / number
+    full = posterior.predict_components(X, full_cov=True)[1].numpy()
+    spread = np.sqrt(np.einsum("clnn->cln", full) + 1e-5)
+    scale = spread[..., :, None] * spread[..., None, :]
+    np.testing.assert_allclose((between - full) / scale, 0.0, atol=0.07)
+
+
+def test_draws_are_reproducible_and_add_up(model, problem):
+    X, posterior = problem.X[:4], model.posterior()
+    one = posterior.sample_components(X, 3, seed=1)
+    np.testing.assert_array_equal(one, posterior.sample_components(X, 3, seed=1))
+    assert not np.allclose(one, posterior.sample_components(X, 3, seed=2))
+    assert not np.allclose(
+        posterior.sample_components(X, 1), posterior.sample_components(X, 1)
+    )
+    total = posterior.sample_f(X, 3, seed=1)
+    np.testing.assert_allclose(
+        total, tf.reduce_sum(one, axis=2) + model.mean_function(X), atol=1e-10
+    )
+
+
+def test_bad_requests_are_refused(problem):
+    posterior = MODELS["mean field"](problem).posterior()
+    with pytest.raises(ValueError, match="num_samples must be at least 1"):
+        posterior.sample_f(problem.X, 0)
+    with pytest.raises(ValueError, match="num_samples must be a whole number"):
+        posterior.sample_components(problem.X, 1.5)
+    with pytest.raises(ValueError, match="reads column 1, but X has only 1"):
+        posterior.predict_components(problem.X[:, :1])
+    with pytest.raises(ValueError, match="not a valid"):
+        MODELS["mean field"](problem).posterior("sometimes")
+
+
+def test_every_posterior_class_is_tested_here(problem):
+    """A new posterior has to join MODELS above, or this fails."""
+    from gpflow_gam.posteriors import AdditivePosterior
+
+    def leaves(cls: type) -> set[type]:
+        return {x for s in cls.__subclasses__() for x in leaves(s)} or {cls}
+
+    tested = {type(make(problem).posterior("nocache")) for make in MODELS.values()}
+    assert {c for c in leaves(AdditivePosterior) if c.__module__.startswith("gpflow_gam")} <= tested

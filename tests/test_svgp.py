@@ -1,0 +1,429 @@
+"""AdditiveSVGP: equal to GPflow where both can do it, and to the collapsed bound at its optimum."""
+
+from __future__ import annotations
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from gpflow.kernels import SquaredExponential
+
+import gpflow_gam as gg
+from tests import problems
+
+vi = gg.variational
+LIKELIHOODS = {
+    "gaussian": (lambda: gpflow.likelihoods.Gaussian(0.3), lambda f, rng: f),
+    "poisson": (gpflow.likelihoods.Poisson, lambda f, rng: rng.poisson(np.exp(f)).astype(float)),
+    "bernoulli": (gpflow.likelihoods.Bernoulli, lambda f, rng: (f > 0).astype(float)),
+}
+
+
+@pytest.mark.parametrize("name", LIKELIHOODS)
+def test_one_component_mean_field_equals_gpflow_svgp(name, rng):
+    make, observe = LIKELIHOODS[name]
+    X = rng.uniform(size=(50, 2))
+    Y = observe(np.sin(6 * X[:, 1:]), rng)
+    Z, M = np.linspace(0, 1, 8)[:, None], 8
+    ours = gg.models.AdditiveSVGP(
+        gg.kernels.AdditiveKernel([SquaredExponential(0.8, 0.3, active_dims=[1])]),
+        make(),
+        gg.inducing_variables.AdditiveInducingVariables([Z], trainable=True),
+        variational=vi.MeanField(),
+        num_data=100,
+    )
+    theirs = gpflow.models.SVGP(
+        SquaredExponential(0.8, 0.3), make(), gpflow.inducing_variables.InducingPoints(Z),
+        num_data=100,
+    )  # fmt: skip
+    q_mu, q_sqrt = rng.standard_normal((M, 1)), np.tril(rng.standard_normal((1, M, M)))
+    ours.variational.q_mu.assign(q_mu)
+    ours.variational.q_sqrt[0].assign(q_sqrt[:, None])
+    theirs.q_mu.assign(q_mu)
+    theirs.q_sqrt.assign(q_sqrt)
+
+    pairs = [
+        (ours.kernel["f1"].variance, theirs.kernel.variance),
+        (ours.kernel["f1"].lengthscales, theirs.kernel.lengthscales),
+        (ours.inducing_variable.inputs[0], theirs.inducing_variable.Z),
+        (ours.variational.q_mu, theirs.q_mu),
+        (ours.variational.q_sqrt[0], theirs.q_sqrt),
+    ]
+    with tf.GradientTape(persistent=True) as tape:
+        a, b = ours.elbo((X, Y)), theirs.elbo((X[:, 1:], Y))
+    np.testing.assert_allclose(a, b, rtol=1e-10)
+    for mine, other in pairs:
+        mine = tape.gradient(a, mine.unconstrained_variable)
+        other = tape.gradient(b, other.unconstrained_variable)
+        scale = np.abs(other).max()
+        np.testing.assert_allclose(np.ravel(mine), np.ravel(other), rtol=1e-8, atol=1e-8 * scale)
+    for full_cov in (False, True):
+        for mine, other in zip(
+            ours.predict_f(X[:7], full_cov=full_cov),
+            theirs.predict_f(X[:7, 1:], full_cov=full_cov),
+        ):
+            np.testing.assert_allclose(mine, other, atol=1e-8)
+    for mine, other in zip(ours.predict_y(X[:7]), theirs.predict_y(X[:7, 1:])):
+        np.testing.assert_allclose(mine, other, rtol=1e-8)
+    np.testing.assert_allclose(
+        ours.predict_log_density((X, Y)),
+        theirs.predict_log_density((X[:, 1:], Y)),
+        rtol=1e-8,
+    )
+
+
+@pytest.mark.parametrize("whiten", [True, False])
+def test_gpflow_svgp_on_our_pair_equals_coupled_covariance(problem, rng, whiten):
+    likelihood = gpflow.likelihoods.StudentT()
+    theirs = gpflow.models.SVGP(problem.kernel(), likelihood, problem.inducing(), whiten=whiten)
+    ours = gg.models.AdditiveSVGP(
+        problem.kernel(),
+        likelihood,
+        problem.inducing(),
+        variational=vi.CoupledCovariance(whiten=whiten),
+    )
+    problems.randomise(ours.variational, rng)
+    if not whiten:  # a q(U) that is smooth like its prior, not one that K^-1 blows up
+        reference = problems.dense(
+            list(ours.kernel.kernels), list(problem.Z.values()), problem.X[:1], 1e-6
+        )
+        ours.variational.q_mu.assign(reference.root @ ours.variational.q_mu)
+        ours.variational.q_sqrt.assign(reference.root @ ours.variational.q_sqrt)
+    theirs.q_mu.assign(ours.variational.q_mu)
+    theirs.q_sqrt.assign(ours.variational.q_sqrt)
+    np.testing.assert_allclose(ours.prior_kl(), theirs.prior_kl(), rtol=1e-7)
+    np.testing.assert_allclose(ours.elbo(problem.data), theirs.elbo(problem.data), rtol=1e-7)
+    for full_cov in (False, True):
+        mine = ours.predict_f(problem.X[:6], full_cov=full_cov)
+        other = theirs.predict_f(problem.X[:6], full_cov=full_cov)
+        cached = theirs.posterior().predict_f(problem.X[:6], full_cov=full_cov)
+        for a, b, c in zip(mine, other, cached):
+            np.testing.assert_allclose(a, b, atol=2e-6)
+            np.testing.assert_allclose(a, c, atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda P: vi.CoupledCovariance(),
+        lambda P: vi.BlockPrecision(rank=P),
+        lambda P: vi.CoupledPrecision(rank=P),
+    ],
+    ids=["coupled covariance", "block precision", "coupled precision"],
+)
+def test_full_families_reach_the_collapsed_bound(make):
+    X, Y, kernel, inducing = problems.like(num_components=3, num_inducing=4)
+    collapsed = gg.models.AdditiveSGPR((X, Y), kernel(), inducing(), 0.2)
+    model = gg.models.AdditiveSVGP(
+        kernel(), gpflow.likelihoods.Gaussian(0.2), inducing(), variational=make(12)
+    )
+    gpflow.set_trainable(model.kernel, False)
+    gpflow.set_trainable(model.likelihood, False)
+    gpflow.optimizers.Scipy().minimize(
+        model.training_loss_closure((X, Y)),
+        model.trainable_variables,
+        options={"maxiter": 20_000, "maxfun": 100_000, "ftol": 0.0, "gtol": 1e-9, "maxcor": 50},
+    )
+    bound = float(collapsed.elbo())
+    assert float(model.elbo((X, Y))) == pytest.approx(bound, abs=1e-6)
+    assert float(model.elbo((X, Y))) <= bound + 1e-8
+    for a, b in zip(model.predict_components(X), collapsed.predict_components(X)):
+        np.testing.assert_allclose(a, b, atol=2e-3)
+
+
+def test_optimal_precision_reaches_the_collapsed_bound_in_one_step(problem):
+    collapsed = gg.models.AdditiveSGPR(problem.data, problem.kernel(), problem.inducing(), 0.2)
+    model = gg.models.AdditiveSVGP(
+        problem.kernel(),
+        gpflow.likelihoods.Gaussian(0.2),
+        problem.inducing(),
+        variational=vi.OptimalPrecision(),
+    )
+    step = gg.optimizers.NaturalGradient(rho=1.0).step(model, problem.data)
+    assert step.num_negative == 0
+    assert step.elbo < float(collapsed.elbo()) - 1.0, "the step began at the optimum"
+    np.testing.assert_allclose(model.elbo(problem.data), collapsed.elbo(), rtol=1e-9)
+    for a, b in zip(model.predict_components(problem.X), collapsed.predict_components(problem.X)):
+        np.testing.assert_allclose(a, b, atol=1e-8)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_block_precision_is_never_worse_than_what_it_contains(seed):
+    """After training, for a likelihood that is not Gaussian and inputs that are correlated."""
+    rng = np.random.default_rng(seed)
+    latent = rng.standard_normal((150, 1))
+    X = 0.7 * latent + 0.5 * rng.standard_normal((150, 3))
+    Y = rng.poisson(np.exp(1 + np.sin(X).sum(axis=1, keepdims=True))).astype(float)
+    line = np.quantile(X[:, 0], np.linspace(0, 1, 4))[:, None]
+
+    def trained(family: vi.VariationalFamily) -> float:
+        kernel = gg.kernels.AdditiveKernel(
+            [SquaredExponential(1.0, 1.0, active_dims=[c]) for c in range(3)]
+        )
+        model = gg.models.AdditiveSVGP(
+            kernel,
+            gpflow.likelihoods.Poisson(),
+            gg.inducing_variables.AdditiveInducingVariables([line] * 3),
+            variational=family,
+        )
+        gpflow.set_trainable(kernel, False)
+        return gg.optimizers.fit(model, (X, Y), tolerance=1e-5, max_iterations=2000).elbo
+
+    rank = 2
+    block = trained(vi.BlockPrecision(rank=rank, seed=seed))
+    assert block >= trained(vi.MeanField()) - 1e-3
+    assert block >= trained(vi.CoupledPrecision(rank=rank, seed=seed)) - 1e-3
+
+
+def test_poisson_sites_reach_the_optimum_of_the_dense_family():
+    """Variational PIRLS and L-BFGS on (mu, W) are two routes to one optimum."""
+    rng = np.random.default_rng(5)
+    X, _, kernel, inducing = problems.like(num_components=2, num_inducing=4, num_data=120)
+    Y = rng.poisson(np.exp(3 + np.sin(6 * X[:, :1]))).astype(float)
+    elbos = []
+    for family in (vi.OptimalPrecision(), vi.CoupledCovariance()):
+        model = gg.models.AdditiveSVGP(
+            kernel(), gpflow.likelihoods.Poisson(), inducing(), variational=family
+        )
+        gpflow.set_trainable(model.kernel, False)
+        result = gg.optimizers.fit(model, (X, Y), tolerance=1e-8, max_iterations=5000)
+        assert result.converged, result.message
+        elbos.append(result.elbo)
+    assert elbos[0] == pytest.approx(elbos[1], abs=1e-5)
+
+
+def test_minibatch_elbo_is_unbiased(problem):
+    model = gg.models.AdditiveSVGP(
+        problem.kernel(), gpflow.likelihoods.Gaussian(), problem.inducing(), num_data=60
+    )
+    X, Y = problem.data
+    parts = [float(model.elbo((X[i : i + 20], Y[i : i + 20]))) for i in (0, 20, 40)]
+    assert np.mean(parts) == pytest.approx(float(model.elbo((X, Y))), rel=1e-10)
+
+
+def test_large_data_are_summed_in_blocks(monkeypatch, problem):
+    """Value and gradient in blocks of rows equal those in one piece."""
+    model = gg.models.AdditiveSVGP(
+        problem.kernel(), gpflow.likelihoods.StudentT(), problem.inducing(trainable=True)
+    )
+    problems.randomise(model.variational, np.random.default_rng(0))
+
+    def evaluate() -> tuple[float, list[np.ndarray]]:
+        @tf.function
+        def f() -> tuple[tf.Tensor, list[tf.Tensor]]:
+            with tf.GradientTape() as tape:
+                loss = model.training_loss(problem.data)
+            variables = model.trainable_variables  # a constant's Z is [1, 0]: no gradient at all
+            return loss, tape.gradient(loss, variables, unconnected_gradients="zero")
+
+        loss, gradients = f()
+        return float(loss), [g.numpy() for g in gradients]
+
+    whole, whole_gradients = evaluate()
+    monkeypatch.setattr(gg.rows.sum_over_rows, "__defaults__", (13,))
+    blocked, blocked_gradients = evaluate()
+    assert blocked == pytest.approx(whole, rel=1e-11)
+    for a, b in zip(whole_gradients, blocked_gradients):
+        np.testing.assert_allclose(a, b, rtol=1e-7, atol=1e-8)
+
+
+def test_softmax_has_several_latent_outputs(rng):
+    X, _, kernel, inducing = problems.like(num_components=2)
+    Y = np.digitize(X[:, :1], [0.35, 0.7]).astype(float)
+    model = gg.models.AdditiveSVGP(kernel(), gpflow.likelihoods.Softmax(3), inducing())
+    assert model.num_latent_gps == 3
+    mean, var = model.predict_components(X)
+    assert mean.shape == var.shape == (80, 2, 3)
+    before = float(model.elbo((X, Y)))
+    result = gg.optimizers.fit(
+        model, (X, Y), batch_size=40, max_iterations=60, learning_rate=0.05, seed=1
+    )
+    assert result.elbo > before + 20.0
+    probabilities, _ = model.predict_y(X)
+    np.testing.assert_allclose(tf.reduce_sum(probabilities, axis=1), 1.0, atol=1e-10)
+    assert np.mean(np.argmax(probabilities, axis=1) == Y[:, 0]) > 0.9
+
+
+def test_mean_function_is_added_once(problem):
+    shift = gpflow.functions.Constant(2.5)
+    plain, shifted = (
+        gg.models.AdditiveSVGP(
+            problem.kernel(),
+            gpflow.likelihoods.Gaussian(),
+            problem.inducing(),
+            mean_function=mean,
+        )
+        for mean in (None, shift)
+    )
+    X, Y = problem.data
+    assert float(plain.elbo((X, Y))) == pytest.approx(float(shifted.elbo((X, Y + 2.5))), rel=1e-12)
+    np.testing.assert_allclose(shifted.predict_f(X)[0], plain.predict_f(X)[0] + 2.5, atol=1e-12)
+    for a, b in zip(plain.predict_components(X), shifted.predict_components(X)):
+        np.testing.assert_allclose(a, b, atol=1e-12)
+
+
+def test_unknown_batch_size(problem):
+    model = gg.models.AdditiveSVGP(
+        problem.kernel(), gpflow.likelihoods.Gaussian(), problem.inducing()
+    )
+    signature = [tf.TensorSpec([None, 3], tf.float64), tf.TensorSpec([None, 1], tf.float64)]
+    elbo = tf.function(lambda X, Y: model.elbo((X, Y)), input_signature=signature)
+    components = tf.function(model.predict_components, input_signature=signature[:1])
+    for rows in (1, 5, 60):
+        data = problem.X[:rows], problem.Y[:rows]
+        np.testing.assert_allclose(elbo(*data), model.elbo(data), rtol=1e-10)
+        for a, b in zip(components(data[0]), model.predict_components(data[0])):
+            np.testing.assert_allclose(a, b, atol=1e-10)
+
+
+@pytest.mark.parametrize("family", [vi.BlockPrecision, vi.OptimalPrecision])
+def test_float32_agrees_with_float64(family):
+    X, Y, _, _ = problems.like(num_components=3, num_inducing=5)
+
+    def evaluate(dtype: type) -> tuple[np.ndarray, ...]:
+        gpflow.config.set_default_float(dtype)
+        _, _, kernel, inducing = problems.like(num_components=3, num_inducing=5)
+        model = gg.models.AdditiveSVGP(
+            kernel(), gpflow.likelihoods.Gaussian(0.3), inducing(), variational=family()
+        )
+        data = X.astype(dtype), Y.astype(dtype)
+        if family is vi.OptimalPrecision:
+            gg.optimizers.NaturalGradient().step(model, data)
+        elbo = model.elbo(data)
+        assert elbo.dtype == dtype
+        mean, var = model.posterior().predict_components(data[0])
+        return np.array(elbo), mean.numpy(), var.numpy()
+
+    gpflow.config.set_default_jitter(1e-5)
+    for a, b in zip(evaluate(np.float32), evaluate(np.float64)):
+        np.testing.assert_allclose(a, b, rtol=2e-3, atol=5e-3)
+
+
+def test_gpflow_tools_work(problem, tmp_path, capsys):
+    model = gg.models.AdditiveSVGP(
+        problem.kernel(), gpflow.likelihoods.Gaussian(), problem.inducing()
+    )
+    gpflow.utilities.print_summary(model)
+    assert "kernel.components['ab']" in capsys.readouterr().out
+
+    import tensorflow_probability as tfp
+
+    before = float(model.training_loss(problem.data))
+    model.kernel["a"].lengthscales.prior = tfp.distributions.Gamma(
+        np.float64(2.0), np.float64(3.0)
+    )
+    prior = float(model.kernel["a"].lengthscales.log_prior_density())
+    assert float(model.training_loss(problem.data)) == pytest.approx(before - prior, rel=1e-10)
+
+    gpflow.set_trainable(model.kernel["b"], False)
+    fixed = model.kernel["b"].variance.numpy()
+    seen: list[float] = []
+    task = gpflow.monitor.ExecuteCallback(lambda: seen.append(float(model.elbo(problem.data))))
+    monitor = gpflow.monitor.Monitor(gpflow.monitor.MonitorTaskGroup([task]))
+    gpflow.optimizers.Scipy().minimize(
+        model.training_loss_closure(problem.data),
+        model.trainable_variables,
+        step_callback=monitor,
+        options={"maxiter": 5},
+    )
+    assert float(model.training_loss(problem.data)) < before
+    assert model.kernel["b"].variance.numpy() == fixed
+    assert len(seen) > 2
+    assert seen[-1] > seen[0]
+
+    copy = gpflow.utilities.deepcopy(model)
+    fresh = gg.models.AdditiveSVGP(
+        problem.kernel(), gpflow.likelihoods.Gaussian(), problem.inducing()
+    )
+    checkpoint = tf.train.Checkpoint(model=model).save(str(tmp_path / "checkpoint"))
+    tf.train.Checkpoint(model=fresh).restore(checkpoint).assert_consumed()
+    values = gpflow.utilities.read_values(model)
+    other = gg.models.AdditiveSVGP(
+        problem.kernel(), gpflow.likelihoods.Gaussian(), problem.inducing()
+    )
+    gpflow.utilities.multiple_assign(other, values)
+    expected = model.predict_f(problem.X)
+    for restored in (copy, fresh):
+        for a, b in zip(restored.predict_f(problem.X), expected):
+            np.testing.assert_array_equal(a, b)
+    for a, b in zip(other.predict_f(problem.X), expected):
+        np.testing.assert_allclose(a, b, rtol=1e-11)  # values went through their transforms
+    copy.variational.q_mu.assign(0.0 * copy.variational.q_mu)
+    assert not np.allclose(copy.predict_f(problem.X)[0], model.predict_f(problem.X)[0])
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize(
+    ("likelihood", "bad", "message"),
+    [
+        (gpflow.likelihoods.Poisson(), -1.0, "Y must be whole counts"),
+        (gpflow.likelihoods.Poisson(), 1.5, "Y must be whole counts"),
+        (gpflow.likelihoods.Bernoulli(), 2.0, "Y must be 0 or 1"),
+        (gpflow.likelihoods.Bernoulli(), -1.0, "Y must be 0 or 1"),
+        (gpflow.likelihoods.Softmax(3), 3.0, "Y must be whole labels 0 to 2"),
+        (gpflow.likelihoods.MultiClass(3), -1.0, "Y must be whole labels 0 to 2"),
+        (gpflow.likelihoods.Ordinal(np.array([0.0, 1.0])), 3.0, "Y must be whole labels 0 to 2"),
+        (gpflow.likelihoods.Gamma(), 0.0, "Y must be positive"),
+        (gpflow.likelihoods.Exponential(), -0.1, "Y must be not negative"),
+        (gpflow.likelihoods.Beta(), 1.0, "Y must be strictly between 0 and 1"),
+        (gpflow.likelihoods.Gaussian(), np.nan, "Y must be finite"),
+        (gpflow.likelihoods.Gaussian(), np.inf, "Y must be finite"),
+    ],
+    ids=lambda v: type(v).__name__ if isinstance(v, gpflow.likelihoods.Likelihood) else str(v),
+)
+def test_impossible_observations_are_refused(problem, likelihood, bad, message, compiled):
+    model = gg.models.AdditiveSVGP(problem.kernel(), likelihood, problem.inducing())
+    Y = np.full((60, 1), 0.5 if isinstance(likelihood, gpflow.likelihoods.Beta) else 1.0)
+    float(model.elbo((problem.X, Y)))
+    Y[17] = bad
+    if compiled:
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            tf.function(model.elbo)((problem.X, Y))
+    else:
+        with pytest.raises(ValueError, match=f"{message}.*row 17"):
+            model.elbo((problem.X, Y))
+
+
+def test_bad_inputs_are_refused(problem):
+    model = gg.models.AdditiveSVGP(
+        problem.kernel(), gpflow.likelihoods.Gaussian(), problem.inducing()
+    )
+    X, Y = problem.X.copy(), problem.Y
+    with pytest.raises(ValueError, match="component 'b' reads column 2, but X has only 2"):
+        model.elbo((X[:, :2], Y))
+    with pytest.raises(ValueError, match="component 'b' reads column 2, but Xnew has only 2"):
+        model.predict_f(X[:, :2])
+    X[3, 1] = np.nan
+    with pytest.raises(ValueError, match="X must be finite.*row 3, column 1"):
+        model.elbo((X, Y))
+    with pytest.raises(ValueError, match="Xnew must be finite.*row 3, column 1"):
+        model.predict_components(X)
+    with pytest.raises(ValueError, match="float32"):
+        model.elbo((problem.X, Y.astype(np.float32)))
+
+
+def test_bad_arguments_are_refused(problem):
+    kernel, likelihood = problem.kernel(), gpflow.likelihoods.Gaussian()
+    SVGP, inducing = gg.models.AdditiveSVGP, problem.inducing()
+    with pytest.raises(TypeError, match="kernel must be a gpflow_gam.kernels.AdditiveKernel"):
+        SVGP(SquaredExponential(), likelihood, inducing)
+    with pytest.raises(TypeError, match="likelihood must be a gpflow likelihood; got str"):
+        SVGP(kernel, "poisson", inducing)
+    with pytest.raises(TypeError, match="inducing_variable must be AdditiveInducingVariables"):
+        SVGP(kernel, likelihood, problem.X)
+    with pytest.raises(TypeError, match="variational must be a family"):
+        SVGP(kernel, likelihood, inducing, variational="mean field")
+    with pytest.raises(ValueError, match="num_data must be at least 1"):
+        SVGP(kernel, likelihood, inducing, num_data=0)
+
+
+def test_prior_kl_never_misreads_other_parameters(problem):
+    kernel, inducing, P = problem.kernel(), problem.inducing(), problem.total
+    from gpflow.kullback_leiblers import prior_kl
+
+    with pytest.raises(ValueError, match=f"P = {P}"):
+        prior_kl(inducing, kernel, tf.zeros([P - 1, 1], tf.float64), tf.eye(P - 1)[None])
+    with pytest.raises(ValueError, match="q_sqrt must be"):
+        prior_kl(inducing, kernel, tf.zeros([P, 1], tf.float64), tf.zeros([1, 3, 3]))
+    with pytest.raises(TypeError, match=r"model.prior_kl\(\)"):
+        prior_kl(inducing, kernel, vi.MeanField(), None)
