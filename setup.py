@@ -10,7 +10,7 @@ version = next(
 )
 
 plot = ["matplotlib>=3.8", "tabulate>=0.9"]
-test = ["pytest>=8"]
+test = ["pytest>=8", "pytest-xdist>=3.5"]
 docs = ["sphinx>=7.3", "furo>=2024.1.29"]
 
 setup(

@@ -3,7 +3,7 @@ How close does each family of q(U) come to the exact posterior, and what does it
 
 Gaussian noise, so that the posterior over the inducing values is known. Inputs are uniform with a
 Gaussian copula of correlation r; every family minimises KL[q || exact] over its parameters, with
-L-BFGS from the best start known. Run it with ``python benchmarks/families.py``; takes half a minute.
+L-BFGS from the best start known. Run it with ``python benchmarks/families.py``; takes seconds.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def main() -> None:
     parser.add_argument("--verbose", action="store_true", help="how every optimisation ended")
     arguments = parser.parse_args()
 
-    rows = {name: [name] for name in FAMILIES}
+    rows: dict[str, list[object]] = {name: [name] for name in FAMILIES}
     freedom = []
     begin = time.perf_counter()
     for correlation in CORRELATIONS:

@@ -1,10 +1,9 @@
 """
 What does each family of q(U) cost? Table 1 of Adam, Durrande & John (2018), measured.
 
-First storage, KL and marginals of every family against the number of components C and of inducing
-inputs M, as exponents of fitted power laws; then three ratios of whole training steps. Compiled,
-double precision, on whatever TensorFlow finds. Run it with ``python benchmarks/table1.py``; takes
-about three minutes.
+Three ratios of whole training steps, then storage, KL and marginals of every family against the
+number of components C and of inducing inputs M, with the exponents of fitted power laws. Compiled,
+in double precision. Run it with ``python benchmarks/table1.py``; takes about three minutes.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import platform
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import gpflow
 import numpy as np
@@ -31,48 +29,44 @@ from gpflow_gam.variational import (
     MeanField,
     OptimalPrecision,
     VariationalFamily,
+    WhitenedGaussian,
 )
 
 ROWS = 1000
-Call = Callable[[], object]
+MAX_DENSE = 1024
+"""Inducing values above which the families that hold a P x P matrix are left out."""
 
+FAMILIES: dict[str, Callable[[int], VariationalFamily]] = {
+    "mean field": lambda M: MeanField(),
+    "coupled covariance": lambda M: CoupledCovariance(),
+    "coupled precision": lambda M: CoupledPrecision(rank=M),
+    "optimal precision": lambda M: OptimalPrecision(),
+    "block precision": lambda M: BlockPrecision(rank=M),
+}
+DENSE = ("coupled covariance", "optimal precision")
 
-class Family(NamedTuple):
-    """A family and its claimed exponents (of C, of M) at rank R = M."""
-
-    make: Callable[[int], VariationalFamily]
-    """From M."""
-
-    storage: tuple[int, int]
-    kl: tuple[int, int]
-    marginals: tuple[int, int]
-    paper: tuple[int, int] | None
-    """The paper's marginals, where its table has the family."""
-
-
-FAMILIES = {
-    "mean field": Family(lambda M: MeanField(), (1, 2), (1, 3), (1, 2), (1, 2)),
-    "coupled covariance": Family(lambda M: CoupledCovariance(), (2, 2), (3, 3), (2, 2), (2, 2)),
-    "coupled precision": Family(lambda M: CoupledPrecision(rank=M), (1, 2), (1, 3), (1, 2), (2, 2)),
-    "optimal precision": Family(lambda M: OptimalPrecision(), (2, 2), (3, 3), (2, 2), None),
-    "block precision": Family(lambda M: BlockPrecision(rank=M), (1, 2), (1, 3), (1, 2), None),
+# Exponents (of C, of M) of storage, KL and all N marginals, at rank R = M.
+Exponents = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
+PAPER: dict[str, Exponents] = {
+    "mean field": ((1, 2), (1, 3), (1, 2)),
+    "coupled covariance": ((2, 2), (3, 3), (2, 2)),
+    "coupled precision": ((1, 2), (1, 3), (2, 2)),
+}
+OURS: dict[str, Exponents] = {
+    "mean field": ((1, 2), (1, 2), (1, 2)),  # whitened: no solves in the KL
+    "coupled covariance": ((2, 2), (2, 2), (2, 2)),
+    "coupled precision": ((1, 2), (1, 3), (1, 2)),  # components summed before the norm is taken
+    "optimal precision": ((2, 2), (3, 3), (2, 2)),
+    "block precision": ((1, 2), (1, 3), (1, 2)),
 }
 
-
-class Cost(NamedTuple):
-    """Of one family at one size."""
-
-    storage: float
-    """Numbers held."""
-
-    kl: float
-    """Seconds."""
-
-    marginals: float
-    """Seconds."""
+Data = tuple[tf.Tensor, tf.Tensor]
+Call = Callable[[], object]
+Costs = dict[str, tuple[float, float, float]]
+"""Numbers held, milliseconds of the KL, milliseconds of the marginals, of every family."""
 
 
-def make_data(num_components: int, seed: int = 0) -> tuple[tf.Tensor, tf.Tensor]:
+def make_data(num_components: int, seed: int = 0) -> Data:
     """A sum of sines of uniform inputs, plus noise."""
     rng = np.random.default_rng(seed)
     X = rng.uniform(size=(ROWS, num_components))
@@ -91,188 +85,174 @@ def make_model(
     kernel = gg.kernels.AdditiveKernel(make_kernels(num_components))
     grid = np.linspace(0.0, 1.0, num_inducing)[:, None]
     inducing = gg.inducing_variables.AdditiveInducingVariables([grid] * num_components)
-    return gg.models.AdditiveSVGP(
-        kernel, gpflow.likelihoods.Gaussian(0.25), inducing, variational=family
-    )
+    likelihood = gpflow.likelihoods.Gaussian(0.25)
+    return gg.models.AdditiveSVGP(kernel, likelihood, inducing, variational=family)
 
 
 def make_gpflow(num_components: int, num_inducing: int) -> gpflow.models.SVGP:
-    """The same prior and as many inducing values, as GPflow has it."""
-    rng = np.random.default_rng(0)
-    Z = rng.uniform(size=(num_components * num_inducing, num_components))
+    """GPflow's own model of the same prior, with as many inducing values."""
+    shape = (num_components * num_inducing, num_components)
     model = gpflow.models.SVGP(
         gpflow.kernels.Sum(make_kernels(num_components)),
         gpflow.likelihoods.Gaussian(0.25),
-        gpflow.inducing_variables.InducingPoints(Z),
+        gpflow.inducing_variables.InducingPoints(np.random.default_rng(0).uniform(size=shape)),
     )
-    gpflow.set_trainable(model.inducing_variable, False)  # ours are not trained by default
+    gpflow.set_trainable(model.inducing_variable, False)  # as ours are by default
     return model
 
 
-def training_step(
-    model: gpflow.models.GPModel, data: tuple[tf.Tensor, tf.Tensor]
-) -> Callable[[], object]:
+def training_step(model: gpflow.models.GPModel, data: Data) -> Call:
     """ELBO and its gradient with respect to every trainable variable, compiled."""
     variables = model.trainable_variables
 
     @tf.function(autograph=False)
-    def step(X: tf.Tensor, Y: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    def step(data: Data) -> tuple[tf.Tensor, list[tf.Tensor]]:
         with tf.GradientTape() as tape:
-            elbo = model.elbo((X, Y))
+            elbo = model.elbo(data)
         return elbo, tape.gradient(elbo, variables)
 
-    return lambda: step(*data)
+    return lambda: step(data)
 
 
-# --- timing ------------------------------------------------------------------------------------
+# --- timing --------------------------------------------------------------------------------------
 
 
-def wait(result: object) -> None:
-    """Until ``result`` has been computed, also where that happens on another device."""
-    tf.nest.map_structure(lambda t: t.numpy() if t.shape.rank == 0 else t, result)
+def run(call: Call) -> float:
+    """Seconds until all results of ``call`` are there."""
+    start = time.perf_counter()
+    for tensor in tf.nest.flatten(call(), expand_composites=True):
+        tensor.numpy()  # waits, wherever it is computed
+    return time.perf_counter() - start
 
 
 def medians(calls: Sequence[Call], seconds: float, at_least: int = 5) -> list[float]:
-    """Median seconds of each call, taken in turn so that the machine's noise hits all alike."""
-    for call in calls:  # traces and warms up
-        wait(call())
-        wait(call())
+    """Median milliseconds of each call, taken in turn so that the machine's noise hits all."""
+    for call in calls:
+        run(call)  # traces
     times: list[list[float]] = [[] for _ in calls]
     end = time.perf_counter() + seconds
     while len(times[0]) < at_least or time.perf_counter() < end:
         for call, own in zip(calls, times):
-            start = time.perf_counter()
-            wait(call())
-            own.append(time.perf_counter() - start)
-    return [float(np.median(own)) for own in times]
+            own.append(run(call))
+    return [1e3 * float(np.median(own)) for own in times]
 
 
 def exponent(sizes: Sequence[int], values: Sequence[float]) -> float:
-    """Slope in log-log over the larger half of the sizes, where overhead matters least."""
+    """Log-log slope over the larger half of the sizes, where overhead matters less."""
     half = slice(len(sizes) // 2, None)
     return float(np.polyfit(np.log(sizes[half]), np.log(values[half]), 1)[0])
+
+
+# --- the ratios ----------------------------------------------------------------------------------
+
+
+def print_ratios(seconds: float) -> None:
+    """The three comparisons at M = 32, block precision with rank M and with its default of 8."""
+    M = 32
+    data = {C: make_data(C) for C in (8, 16, 64)}
+    calls = {
+        "mean field, C = 8": training_step(make_model(8, M, MeanField()), data[8]),
+        "GPflow, C = 16": training_step(make_gpflow(16, M), data[16]),
+    }
+    for C in data:
+        for label, rank in (("R = M", M), ("R = 8", None)):
+            model = make_model(C, M, BlockPrecision(rank))
+            calls[f"block {label}, C = {C}"] = training_step(model, data[C])
+    taken = dict(zip(calls, medians(list(calls.values()), seconds, at_least=15)))
+    rows: list[list[object]] = []
+    for label in ("R = M", "R = 8"):
+        for above, below, sense, target in (
+            (f"block {label}, C = 8", "mean field, C = 8", "at most", 1.5),
+            ("GPflow, C = 16", f"block {label}, C = 16", "at least", 5.0),
+            (f"block {label}, C = 64", f"block {label}, C = 8", "at most", 12.0),
+        ):
+            ratio = taken[above] / taken[below]
+            met = ratio <= target if sense == "at most" else ratio >= target
+            both = taken[above], taken[below]
+            rows.append([above, "/ " + below, *both, ratio, f"{sense} {target:g}", met])
+    print(f"\nELBO and gradient, M = {M}, batch of {ROWS}, medians in turn")
+    header = ["step", "over", "ms", "ms", "ratio", "target", "met"]
+    print(tabulate(rows, header, floatfmt=("", "", ".1f", ".1f", ".2f")))
 
 
 # --- the table -----------------------------------------------------------------------------------
 
 
-def costs(num_components: int, num_inducing: int, seconds: float) -> dict[str, Cost]:
-    """Of every family at one size, all measured in turn."""
-    X, _ = make_data(num_components)
-    storage, calls = [], []
-    for family in FAMILIES.values():
-        q_family = family.make(num_inducing)
-        model = make_model(num_components, num_inducing, q_family)
-        blocks = model.blocks
-        cholesky = blocks.cholesky()
-        q = q_family.whitened(cholesky)
-        form = q.form()
+def compiled_kl(family: VariationalFamily, cholesky: list[tf.Tensor]) -> Call:
+    kl = tf.function(family.kl, autograph=False)
+    return lambda: kl(cholesky)
 
-        @tf.function(autograph=False)
-        def marginals(tensors, phi, form=form):  # type: ignore[no-untyped-def]
-            q = form(tensors)
-            return q.total_mean(phi), q.total_quadratic(phi)
 
-        kl = tf.function(q_family.kl, autograph=False)
-        phi, tensors = blocks.features(X, cholesky).phi, q.tensors()
-        storage.append(sum(v.shape.num_elements() for v in q_family.variables))
-        calls.append(lambda kl=kl, cholesky=cholesky: kl(cholesky))
-        calls.append(lambda run=marginals, tensors=tensors, phi=phi: run(tensors, phi))
+def compiled_marginals(q: WhitenedGaussian, phi: list[tf.Tensor]) -> Call:
+    """Means and variances (but for the prior's) of the predictor, from given features and q."""
+    form, tensors = q.form(), q.tensors()
+
+    @tf.function(autograph=False)
+    def marginals(tensors: list[tf.Tensor], phi: list[tf.Tensor]) -> Data:
+        given = form(tensors)
+        return given.total_mean(phi), given.total_quadratic(phi)
+
+    return lambda: marginals(tensors, phi)
+
+
+def costs(num_components: int, num_inducing: int, seconds: float) -> Costs:
+    """Of every family at one size."""
+    blocks = make_model(num_components, num_inducing, MeanField()).blocks
+    cholesky = blocks.cholesky()
+    phi = blocks.features(make_data(num_components)[0], cholesky).phi
+    storage: dict[str, int] = {}
+    calls: list[Call] = []
+    for name, make in FAMILIES.items():
+        if name in DENSE and blocks.layout.total > MAX_DENSE:
+            continue
+        family = make(num_inducing)
+        family.build(blocks.layout, 1, cholesky)
+        storage[name] = sum(v.shape.num_elements() for v in family.variables)
+        calls.append(compiled_kl(family, cholesky))
+        calls.append(compiled_marginals(family.whitened(cholesky), phi))
     measured = iter(medians(calls, seconds))
-    return {
-        name: Cost(number, next(measured), next(measured))
-        for name, number in zip(FAMILIES, storage)
-    }
+    return {name: (number, next(measured), next(measured)) for name, number in storage.items()}
 
 
-def sweep(sizes: Sequence[tuple[int, int]], axis: int, seconds: float) -> None:
-    """Print costs at every (C, M), and the exponents of what varies (0: C, 1: M)."""
+def print_costs(sizes: Sequence[tuple[int, int]], axis: int, seconds: float) -> None:
+    """Tables of the costs at every (C, M), of which ``axis`` (0: C, 1: M) varies."""
     found = [costs(C, M, seconds) for C, M in sizes]
-    along = [size[axis] for size in sizes]
-    rows, details = [], []
-    for name, family in FAMILIES.items():
-        row: list[object] = [name]
-        for i, claims in enumerate((family.storage, family.kl, family.marginals)):
-            row += [exponent(along, [c[name][i] for c in found]), claims[axis]]
-        row.append("" if family.paper is None else family.paper[axis])
-        rows.append(row)
-        details.append(
-            [name]
-            + [f"{1e3 * c[name].kl:.2f}" for c in found]
-            + [f"{1e3 * c[name].marginals:.2f}" for c in found]
-        )
     letter, fixed = "CM"[axis], f"{'MC'[axis]} = {sizes[0][1 - axis]}"
-    print(f"\nMilliseconds against {letter} ({fixed}, N = {ROWS}): KL, then all marginals")
-    header = [f"{kind} {letter}={a}" for kind in ("KL", "marg") for a in along]
-    print(tabulate(details, ["family", *header], disable_numparse=True, stralign="right"))
-    print(f"\nExponent of {letter} over the larger half of these, and the claim")
-    header = ["family", "storage", "claim", "KL", "claim", "marginals", "claim", "paper"]
-    print(tabulate(rows, header, floatfmt=".2f"))
-
-
-# --- the ratios ------------------------------------------------------------------------------------
-
-
-def ratios(seconds: float) -> list[list[object]]:
-    """Rows of (what, milliseconds of both, ratio, target, met)."""
-    M = 32
-    narrow, middle, wide = make_data(8), make_data(16), make_data(64)
-    calls = {
-        "mean field, C = 8": training_step(make_model(8, M, MeanField()), narrow),
-        "block, C = 8": training_step(make_model(8, M, BlockPrecision(rank=M)), narrow),
-        "block, C = 64": training_step(make_model(64, M, BlockPrecision(rank=M)), wide),
-        "default rank, C = 8": training_step(make_model(8, M, BlockPrecision()), narrow),
-        "default rank, C = 64": training_step(make_model(64, M, BlockPrecision()), wide),
-        "block, C = 16": training_step(make_model(16, M, BlockPrecision(rank=M)), middle),
-        "default rank, C = 16": training_step(make_model(16, M, BlockPrecision()), middle),
-        "GPflow's SVGP, C = 16": training_step(make_gpflow(16, M), middle),
-    }
-    taken = dict(zip(calls, medians(list(calls.values()), seconds, at_least=15)))
-    comparisons = [
-        ("block, C = 8", "mean field, C = 8", "at most", 1.5),
-        ("GPflow's SVGP, C = 16", "block, C = 16", "at least", 5.0),
-        ("GPflow's SVGP, C = 16", "default rank, C = 16", "at least", 5.0),
-        ("block, C = 64", "block, C = 8", "at most", 12.0),
-        ("default rank, C = 8", "mean field, C = 8", "at most", 1.5),
-        ("default rank, C = 64", "default rank, C = 8", "at most", 12.0),
-    ]
-    rows: list[list[object]] = []
-    for above, below, sense, target in comparisons:
-        ratio = taken[above] / taken[below]
-        met = ratio <= target if sense == "at most" else ratio >= target
-        name = f"{above} / {below}"
-        both = 1e3 * taken[above], 1e3 * taken[below]
-        rows.append([name, *both, ratio, f"{sense} {target:g}", "yes" if met else "NO"])
-    return rows
+    kinds = ("numbers held", "ms for the KL", f"ms for {ROWS} marginals, given features")
+    for i, kind in enumerate(kinds):
+        rows = []
+        for name in FAMILIES:
+            known = [(s[axis], c[name][i]) for s, c in zip(sizes, found) if name in c]
+            values = [f"{v:.0f}" if i == 0 else f"{v:.2f}" for _, v in known]
+            values += [""] * (len(sizes) - len(known))
+            claims = [c[name][i][axis] if name in c else "" for c in (PAPER, OURS)]
+            rows.append([name, *values, f"{exponent(*zip(*known)):.2f}", *claims])
+        print(f"\n{kind}, against {letter} ({fixed}); exponents over the larger half, and claimed")
+        header = ["family", *(f"{letter} = {s[axis]}" for s in sizes), "exponent", "paper", "ours"]
+        print(tabulate(rows, header, disable_numparse=True, colalign=["left"]))
 
 
 def machine() -> str:
-    cpu = platform.processor() or platform.machine()
-    info = Path("/proc/cpuinfo")
+    cpu, info = platform.processor() or platform.machine(), Path("/proc/cpuinfo")
     if info.exists():
-        models = [row for row in info.read_text().splitlines() if row.startswith("model name")]
-        cpu = models[0].split(":")[1].strip() if models else cpu
-    return (
-        f"{os.cpu_count()} cores, {cpu}, TensorFlow {tf.__version__}, GPflow {gpflow.__version__}"
-    )
+        names = [row for row in info.read_text().splitlines() if row.startswith("model name")]
+        cpu = names[0].split(":")[1].strip() if names else cpu
+    versions = f"TensorFlow {tf.__version__}, GPflow {gpflow.__version__}"
+    return f"{os.cpu_count()} cores, {cpu}, {versions}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=6.0, help="of timing for each size")
-    parser.add_argument("--max-components", type=int, default=64)
-    parser.add_argument("--max-inducing", type=int, default=64)
+    parser.add_argument("--seconds", type=float, default=5.0, help="of timing for each size")
+    parser.add_argument("--max-size", type=int, default=256, help="the largest C, and M")
     arguments = parser.parse_args()
 
     start = time.perf_counter()
     print(machine())
-    print(f"\nELBO and gradient, M = 32 (rank M, or the default 8), batch of {ROWS}, medians")
-    header = ["", "ms", "ms", "ratio", "target", "met"]
-    print(tabulate(ratios(5.0 * arguments.seconds), header, floatfmt=("", ".1f", ".1f", ".2f")))
-    components = [C for C in (4, 8, 16, 32, 64) if C <= arguments.max_components]
-    sweep([(C, 16) for C in components], 0, arguments.seconds)
-    inducing = [M for M in (8, 16, 32, 64) if M <= arguments.max_inducing]
-    sweep([(8, M) for M in inducing], 1, arguments.seconds)
+    print_ratios(6.0 * arguments.seconds)
+    powers = [n for n in (4, 8, 16, 32, 64, 128, 256) if n <= arguments.max_size]
+    print_costs([(C, 16) for C in powers], 0, arguments.seconds)
+    print_costs([(8, M) for M in powers[1:]], 1, arguments.seconds)
     print(f"\ntime taken: {time.perf_counter() - start:.0f} s")
 
 

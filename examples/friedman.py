@@ -24,7 +24,7 @@ from gpflow_gam.kernels import AdditiveKernel, ZeroMean
 from gpflow_gam.measures import Uniform
 
 matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402
+import matplotlib.pyplot as plt
 
 NAMES = ["x1", "x2", "x3", "x4", "x5", "x6"]
 

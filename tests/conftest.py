@@ -21,11 +21,11 @@ def _defaults() -> None:
     gpflow.config.set_default_jitter(1e-6)
 
 
-@pytest.fixture()
+@pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(20180)
 
 
-@pytest.fixture()
+@pytest.fixture
 def problem() -> problems.Problem:
     return problems.mixed()

@@ -55,7 +55,7 @@ STACKABLE = {
 }
 
 
-@pytest.fixture()
+@pytest.fixture
 def X(rng: np.random.Generator) -> np.ndarray:
     return np.column_stack([rng.uniform(size=(9, 4)), rng.integers(0, 3, size=9)])
 
@@ -99,9 +99,7 @@ def test_additive_kernel_equals_gpflow_sum(problem):
     X, X2 = problem.X, problem.X[:7] + 0.1
     np.testing.assert_allclose(ours(X), theirs(X), rtol=1e-12)
     np.testing.assert_allclose(ours(X, X2), theirs(X, X2), rtol=1e-11, atol=1e-12)
-    np.testing.assert_allclose(
-        ours(X, full_cov=False), theirs(X, full_cov=False), rtol=1e-12
-    )
+    np.testing.assert_allclose(ours(X, full_cov=False), theirs(X, full_cov=False), rtol=1e-12)
     np.testing.assert_allclose(tf.reduce_sum(ours.K_components(X), axis=0), theirs(X), rtol=1e-11)
 
 

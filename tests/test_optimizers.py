@@ -86,9 +86,7 @@ def test_bound_at_fixed_sites_is_the_collapsed_bound_for_gaussian_data(problem):
     model.kernel["a"].lengthscales.assign(0.7)
     model.kernel["b"].variance.assign(2.0)
     collapsed = gg.models.AdditiveSGPR(problem.data, model.kernel, model.inducing_variable, 0.2)
-    np.testing.assert_allclose(
-        elbo_at_sites(model, (X, Y), sites), collapsed.elbo(), rtol=1e-9
-    )
+    np.testing.assert_allclose(elbo_at_sites(model, (X, Y), sites), collapsed.elbo(), rtol=1e-9)
 
 
 def test_bound_at_fixed_sites_is_tighter_than_at_fixed_moments():
@@ -209,21 +207,24 @@ def test_natural_gradients_need_sites(problem):
 
 
 @pytest.mark.parametrize(
-    ("family", "options"),
+    ("family", "options", "gap"),
     [
-        (vi.OptimalPrecision, {}),
-        (vi.BlockPrecision, {}),
-        (vi.OptimalPrecision, {"batch_size": 50, "learning_rate": 0.05, "max_iterations": 60}),
-        (vi.BlockPrecision, {"batch_size": 50, "learning_rate": 0.05, "max_iterations": 60}),
+        (vi.OptimalPrecision, {}, 0.1),
+        (vi.BlockPrecision, {}, 2.0),
+        (vi.OptimalPrecision, {"batch_size": 50, "learning_rate": 0.05}, 4.0),
+        (vi.BlockPrecision, {"batch_size": 50, "learning_rate": 0.05, "patience": 20}, 12.0),
     ],
     ids=["sites", "L-BFGS", "minibatch sites", "minibatch Adam"],
 )
-def test_fit_learns_hyperparameters_by_every_route(family, options):
+def test_fit_learns_hyperparameters_by_every_route(family, options, gap):
+    """First-order routes end within some nats of what sites reach, far above where q began."""
     model, data = poisson(family())
-    result = gg.optimizers.fit(model, data, **options)
+    start = float(model.elbo(data))
+    result = gg.optimizers.fit(model, data, max_iterations=1000, **options)
     reference, _ = poisson(vi.OptimalPrecision())
     best = gg.optimizers.fit(reference, data, tolerance=1e-4).elbo
-    assert best - (3.0 if options else 0.5) < result.elbo < best + 0.01
+    assert best - gap < result.elbo < best + 0.01
+    assert start < best - 1000.0
     assert result.elbo == pytest.approx(float(model.elbo(data)), rel=1e-8)
     assert len(result.history) == result.num_iterations
     assert result.seconds > 0.0
@@ -304,8 +305,8 @@ def test_bad_options_are_refused():
         fit(model)
     with pytest.raises(ValueError, match="Y must be whole counts"):
         fit(model, (X, Y + 0.5))
+    model.num_data = 7
     with pytest.raises(ValueError, match="num_data=7 of the model is not the 150 rows"):
-        model.num_data = 7
         fit(model, (X, Y))
     model.num_data = None
     for option, value in [

@@ -52,7 +52,7 @@ MODELS = {
 }
 
 
-@pytest.fixture()
+@pytest.fixture
 def problem() -> problems.Problem:
     return problems.few()
 
@@ -175,9 +175,7 @@ def test_draws_are_reproducible_and_add_up(model, problem):
     one = posterior.sample_components(X, 3, seed=1)
     np.testing.assert_array_equal(one, posterior.sample_components(X, 3, seed=1))
     assert not np.allclose(one, posterior.sample_components(X, 3, seed=2))
-    assert not np.allclose(
-        posterior.sample_components(X, 1), posterior.sample_components(X, 1)
-    )
+    assert not np.allclose(posterior.sample_components(X, 1), posterior.sample_components(X, 1))
     total = posterior.sample_f(X, 3, seed=1)
     np.testing.assert_allclose(
         total, tf.reduce_sum(one, axis=2) + model.mean_function(X), atol=1e-10

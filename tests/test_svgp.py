@@ -167,7 +167,7 @@ def test_block_precision_is_never_worse_than_what_it_contains(seed):
             variational=family,
         )
         gpflow.set_trainable(kernel, False)
-        return gg.optimizers.fit(model, (X, Y), tolerance=1e-5, max_iterations=2000).elbo
+        return gg.optimizers.fit(model, (X, Y), tolerance=1e-3, max_iterations=500).elbo
 
     rank = 2
     block = trained(vi.BlockPrecision(rank=rank, seed=seed))
@@ -201,8 +201,9 @@ def test_minibatch_elbo_is_unbiased(problem):
     assert np.mean(parts) == pytest.approx(float(model.elbo((X, Y))), rel=1e-10)
 
 
-def test_large_data_are_summed_in_blocks(monkeypatch, problem):
+def test_large_data_are_summed_in_blocks(monkeypatch):
     """Value and gradient in blocks of rows equal those in one piece."""
+    problem = problems.few()
     model = gg.models.AdditiveSVGP(
         problem.kernel(), gpflow.likelihoods.StudentT(), problem.inducing(trainable=True)
     )
@@ -262,7 +263,8 @@ def test_mean_function_is_added_once(problem):
         np.testing.assert_allclose(a, b, atol=1e-12)
 
 
-def test_unknown_batch_size(problem):
+def test_unknown_batch_size():
+    problem = problems.few()
     model = gg.models.AdditiveSVGP(
         problem.kernel(), gpflow.likelihoods.Gaussian(), problem.inducing()
     )
@@ -299,24 +301,23 @@ def test_float32_agrees_with_float64(family):
         np.testing.assert_allclose(a, b, rtol=2e-3, atol=5e-3)
 
 
-def test_gpflow_tools_work(problem, tmp_path, capsys):
+def test_gpflow_tools_work(tmp_path, capsys):
+    problem = problems.few()
     model = gg.models.AdditiveSVGP(
         problem.kernel(), gpflow.likelihoods.Gaussian(), problem.inducing()
     )
     gpflow.utilities.print_summary(model)
-    assert "kernel.components['ab']" in capsys.readouterr().out
+    assert "kernel.components['rq']" in capsys.readouterr().out
 
     import tensorflow_probability as tfp
 
     before = float(model.training_loss(problem.data))
-    model.kernel["a"].lengthscales.prior = tfp.distributions.Gamma(
-        np.float64(2.0), np.float64(3.0)
-    )
+    model.kernel["a"].lengthscales.prior = tfp.distributions.Gamma(np.float64(2.0), np.float64(3.0))
     prior = float(model.kernel["a"].lengthscales.log_prior_density())
     assert float(model.training_loss(problem.data)) == pytest.approx(before - prior, rel=1e-10)
 
-    gpflow.set_trainable(model.kernel["b"], False)
-    fixed = model.kernel["b"].variance.numpy()
+    gpflow.set_trainable(model.kernel["c"], False)
+    fixed = model.kernel["c"].variance.numpy()
     seen: list[float] = []
     task = gpflow.monitor.ExecuteCallback(lambda: seen.append(float(model.elbo(problem.data))))
     monitor = gpflow.monitor.Monitor(gpflow.monitor.MonitorTaskGroup([task]))
@@ -327,7 +328,7 @@ def test_gpflow_tools_work(problem, tmp_path, capsys):
         options={"maxiter": 5},
     )
     assert float(model.training_loss(problem.data)) < before
-    assert model.kernel["b"].variance.numpy() == fixed
+    assert model.kernel["c"].variance.numpy() == fixed
     assert len(seen) > 2
     assert seen[-1] > seen[0]
 

@@ -10,7 +10,7 @@ import gpflow_gam as gg
 from tests import problems
 
 
-@pytest.fixture()
+@pytest.fixture
 def small() -> problems.Problem:
     return problems.mixed(num_data=20)
 

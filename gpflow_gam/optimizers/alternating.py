@@ -56,11 +56,11 @@ def fit_sites(
                     break
         except StopFit as stop:
             converged, message = stop.converged, stop.message
-            tracker.restore_best()
+            bound = sites.settle()
         except KeyboardInterrupt:
             message = "interrupted"
-            tracker.restore_best()
-        return tracker.result(converged, message, tracker.best)
+            bound = sites.settle()
+        return tracker.result(converged, message, bound)
 
 
 class _Sites:
@@ -102,6 +102,10 @@ class _Sites:
         """Where to begin next, after the hyperparameters have moved."""
         self._present = sums
 
+    def settle(self) -> float:
+        """Leave the model at the last site that was taken; returns the bound there."""
+        return float(self._visit(*self._present)[0])
+
     def converge(self, tracker: Tracker, tolerance: float) -> float:
         """Steps of rho = 1, halved where the bound would fall; returns the bound."""
         bound, *target = self._visit(*self._present)
@@ -109,7 +113,7 @@ class _Sites:
         for _ in range(_MAX_SITE_STEPS):
             moved = self._step(float(bound), SiteSums(*target))
             if moved is None:
-                self._visit(*self._present)
+                self.settle()
                 break
             new, *target = moved
             gain, bound = float(new) - float(bound), new

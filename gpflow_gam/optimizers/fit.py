@@ -132,7 +132,7 @@ def _fit_lbfgs(
         if not variables:
             return tracker.result(True, "nothing is trainable", -float(closure()))
         try:
-            converged, message = LBFGS(closure, variables).run(
+            converged, message = LBFGS(closure, variables).converge(
                 tracker, max_iterations=max_iterations, tolerance=tolerance
             )
         except StopFit as stop:

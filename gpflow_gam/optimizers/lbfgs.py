@@ -35,6 +35,29 @@ class LBFGS:
         self._seen.assign(tf.cast(value, tf.float64))  # for the history: SciPy passes no value
         return value
 
+    def converge(
+        self, tracker: Tracker, *, max_iterations: int, tolerance: float
+    ) -> tuple[bool, str]:
+        """
+        Runs, each with a fresh memory of curvature, until one gains less than ``tolerance``.
+
+        A single small step is no sign of convergence: it may be the memory that is bad.
+
+        :return: whether it converged, and why it ended.
+        :raises StopFit: from ``tracker``.
+        """
+        value, begun = float(self._loss()), len(tracker.history)
+        while True:
+            left = max_iterations - (len(tracker.history) - begun)
+            if left <= 0:
+                return False, f"iteration limit of {max_iterations} reached"
+            converged, message = self.run(tracker, max_iterations=left, tolerance=0.1 * tolerance)
+            gain, value = value - float(self._loss()), float(self._loss())
+            if converged and gain < tolerance:
+                return True, f"the last run of L-BFGS gained {gain:.2g}"
+            if not converged:
+                return converged, message
+
     def run(self, tracker: Tracker, *, max_iterations: int, tolerance: float) -> tuple[bool, str]:
         """
         One run.
@@ -51,8 +74,7 @@ class LBFGS:
         def after(step: int, moved: Sequence[tf.Variable], values: Sequence[Any]) -> None:
             nonlocal last
             last = [tf.identity(v).numpy() for v in values]
-            for variable, value in zip(moved, last):
-                variable.assign(value)
+            self._assign(last)
             tracker.record(-float(self._seen))
 
         options = {
@@ -69,11 +91,17 @@ class LBFGS:
                 self._watched, self.variables, step_callback=after, options=options
             )
         except tf.errors.InvalidArgumentError as error:
-            # A trial step left the region where matrices factorise: keep the last good point.
-            for variable, value in zip(self.variables, last):
-                variable.assign(value)
+            # A trial step left the region where matrices factorise.
+            self._assign(last)
             reason = str(error.message).strip().splitlines()[0]
             return False, f"stopped at the last good step, since the next one failed: {reason}"
+        except BaseException:  # an interruption may come in the middle of a trial step
+            self._assign(last)
+            raise
         if outcome.status == 1:
             return False, f"iteration limit of {max_iterations} reached"
         return bool(outcome.success), str(outcome.message)
+
+    def _assign(self, values: Sequence[Any]) -> None:
+        for variable, value in zip(self.variables, values):
+            variable.assign(value)

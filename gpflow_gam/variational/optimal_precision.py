@@ -14,23 +14,29 @@ from .gaussian import DenseGaussian, from_precision
 
 class OptimalPrecision(VariationalFamily):
     r"""
-    q(U) proportional to p(U) times a Gaussian site: the optimum's own form.
+    q(U) proportional to p(U) times a Gaussian site t(U): the optimum's own form (eq. 6).
 
-    .. math:: \Sigma_U^{-1} = K^{-1} + K^{-1} \bar\Lambda K^{-1},\qquad
-              \bar\Lambda = \sum_n w_n k_n k_n'
+    .. math:: \Sigma_U^{-1} = K^{-1} + \Lambda_U,\qquad
+              \Lambda_U = K^{-1} \Big(\sum_n w_n k_n k_n'\Big) K^{-1}
+              \text{ at its optimum}
 
-    The site is kept fixed *as a function of U* while hyperparameters move, for which the bound is
-    tighter than at a fixed mean and covariance (Adam, Chang, Khan & Solin 2021, "Dual
-    parameterization of sparse variational Gaussian processes"). It is stored in factors,
-    ``Lambda-bar = L_0 Lambda L_0'`` with L_0 the prior's Cholesky factor when the site was set:
-    forming ``Lambda-bar`` itself and whitening it again would lose its digits to K's condition.
+    While hyperparameters move, the site t(U) stays fixed *as a function of U* and the prior moves
+    under it: the bound is tighter than at a fixed mean and covariance (in the spirit of Adam,
+    Chang, Khan & Solin 2021, "Dual parameterization of sparse variational Gaussian processes").
+    What is held matters: with the K-weighted sum ``sum_n w_n k_n k_n'`` held fixed instead, its
+    :math:`k_n` no longer match the new :math:`K`, and a lengthscale that moves by a tenth costs
+    tens to thousands of nats.
+
+    The site is stored whitened by the prior's Cholesky factor L_0 at the time when it was set,
+    ``Lambda_U = L_0^-T Lambda L_0^-1``: forming Lambda_U itself would lose its digits to K's
+    condition.
 
     The parameters are not trainable, since a gradient step could leave the cone of positive
     matrices; :class:`gpflow_gam.optimizers.NaturalGradient` moves them. Any GPflow optimiser then
     trains hyperparameters at fixed sites.
 
     Parameters, in component order: ``site_shift`` [P, L], ``site_precision`` [L, P, P],
-    ``reference``, one [G, M, M] per group.
+    ``reference``, the L_0, one [G, M, M] per group.
     """
 
     def __init__(self) -> None:
@@ -50,7 +56,8 @@ class OptimalPrecision(VariationalFamily):
         :param cholesky: of the prior at the present hyperparameters.
         :return: Lambda [L, P, P] and eta [P, L], in group order.
         """
-        change = [_solve(L, tf.convert_to_tensor(L0)) for L, L0 in zip(cholesky, self.reference)]
+        # t(U) with U = L V: Lambda_V = (L_0^-1 L)' Lambda (L_0^-1 L)
+        change = [_solve(tf.convert_to_tensor(L0), L) for L, L0 in zip(cholesky, self.reference)]
         shift = self.layout.to_groups(tf.convert_to_tensor(self.site_shift))
         precision = tf.convert_to_tensor(self.site_precision)
         precision = self.layout.to_groups(self.layout.to_groups(precision), axis=-1)
@@ -58,8 +65,11 @@ class OptimalPrecision(VariationalFamily):
         return self._apply(change, half), self._apply(change, shift)
 
     def _apply(self, change: list[tf.Tensor], x: tf.Tensor) -> tf.Tensor:
+        """blockdiag(T_c)' x."""
         blocks = self.layout.split(x)
-        return self.layout.concat([tf.matmul(T, b) for T, b in zip(change, blocks)])
+        return self.layout.concat(
+            [tf.matmul(T, b, transpose_a=True) for T, b in zip(change, blocks)]
+        )
 
     def assign_sites(self, cholesky: Cholesky, precision: tf.Tensor, shift: tf.Tensor) -> None:
         """
