@@ -3,7 +3,7 @@ What does each family of q(U) cost? Table 1 of Adam, Durrande & John (2018), mea
 
 Three ratios of whole training steps, then storage, KL and marginals of every family against the
 number of components C and of inducing inputs M, with the exponents of fitted power laws. Compiled,
-in double precision. Run it with ``python benchmarks/table1.py``; takes about three minutes.
+in double precision. Run it with ``python benchmarks/table1.py``; takes two to three minutes.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray, RegressionData
@@ -45,8 +45,6 @@ def fit_minibatches(
     """
     steps = NaturalGradient(rho) if isinstance(model.variational, OptimalPrecision) else None
     variables = list(model.trainable_variables)
-    import keras  # a second that an import of the package need not pay
-
     adam = keras.optimizers.Adam(learning_rate)
     adam.build(variables)
     gradient_step = _gradient_step(model, adam, variables)
@@ -92,7 +90,7 @@ def fit_minibatches(
 
 
 def _gradient_step(
-    model: AdditiveSVGP, adam: Any, variables: list[tf.Variable]
+    model: AdditiveSVGP, adam: keras.optimizers.Optimizer, variables: list[tf.Variable]
 ) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
     @tf.function(autograph=False)
     def step(X: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:

@@ -11,7 +11,7 @@ from ..variational import OptimalPrecision, VariationalFamily
 from .sites import SiteSums, collected, q_from, sites_at
 
 _MAX_START_ROWS = 20_000
-_MAX_START_SIZE = 3_000
+_MAX_START_SIZE = 2_000
 
 
 def is_untouched(model: AdditiveSVGP) -> bool:
@@ -26,7 +26,7 @@ def start_from_null_model(model: AdditiveSVGP, data: RegressionData) -> None:
     Set q to the posterior that the sites at the null model give.
 
     A first step from the prior mean overflows under a log link as soon as counts are large.
-    Does nothing where q has P > 3000 values, whose dense precision would cost more than it saves.
+    Does nothing where q has P > 2000 values, whose dense precision would cost more than it saves.
 
     :param model: whose q is still as built.
     :param data: X and Y; beyond 20 000 rows an even selection of them.
