@@ -9,9 +9,8 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
 import gpflow
 import numpy as np
+import problems
 import pytest
-
-from tests import problems
 
 
 @pytest.fixture(autouse=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gpflow
 import numpy as np
+import problems
 import pytest
 import tensorflow as tf
 from gpflow.kernels import (
@@ -21,7 +22,6 @@ from gpflow.kernels import (
 
 from gpflow_gam.kernels import AdditiveKernel, Factor, Indicator, ZeroMean, kernel_columns
 from gpflow_gam.measures import Discrete, Uniform
-from tests import problems
 
 STACKABLE = {
     "se": lambda d: SquaredExponential(0.7, 0.4, active_dims=[d]),

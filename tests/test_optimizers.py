@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gpflow
 import numpy as np
+import problems
 import pytest
 import tensorflow as tf
 from gpflow.kernels import SquaredExponential
@@ -11,7 +12,6 @@ from gpflow.kernels import SquaredExponential
 import gpflow_gam as gg
 from gpflow_gam.likelihoods import constant_predictor, expectation_gradients
 from gpflow_gam.optimizers.sites import data_sites, elbo_at_sites
-from tests import problems
 
 vi = gg.variational
 
@@ -226,6 +226,7 @@ def test_fit_learns_hyperparameters_by_every_route(family, options, gap):
     assert best - gap < result.elbo < best + 0.01
     assert start < best - 1000.0
     assert result.elbo == pytest.approx(float(model.elbo(data)), rel=1e-8)
+    assert model.num_data is None, "the model's own setting was changed"
     assert len(result.history) == result.num_iterations
     assert result.seconds > 0.0
 

@@ -8,13 +8,13 @@ import textwrap
 
 import gpflow
 import numpy as np
+import problems
 import pytest
 import tensorflow as tf
 from gpflow.kernels import SquaredExponential
 
 import gpflow_gam as gg
 from gpflow_gam.rows import sum_over_rows
-from tests import problems
 
 
 def dense_bound(problem: problems.Problem, noise: float) -> float:

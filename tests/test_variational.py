@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import gpflow
 import numpy as np
+import problems
 import pytest
 import tensorflow as tf
 
 import gpflow_gam as gg
 from gpflow_gam.covariances import InducingBlocks
-from tests import problems
 
 vi = gg.variational
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import gpflow
 import numpy as np
+import problems
 import pytest
 
 import gpflow_gam as gg
-from tests import problems
 
 
 @pytest.fixture

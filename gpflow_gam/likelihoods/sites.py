@@ -46,7 +46,7 @@ def constant_predictor(
     large; started from here it does not.
 
     :param offset: [N, L].
-    :param latent: L.
+    :param latent: the number of latent outputs, L.
     """
     X, Y, offset = (tf.convert_to_tensor(a) for a in (X, Y, offset))
 

@@ -31,7 +31,7 @@ def register_support(likelihood_type: type, condition: Condition) -> None:
     Say what observations a likelihood class accepts; subclasses inherit it.
 
     :param likelihood_type: a subclass of :class:`gpflow.likelihoods.Likelihood`.
-    :param condition: see :data:`Condition`.
+    :param condition: ``(likelihood, Y)`` -> an element-wise test, and what Y must be, in words.
     """
     _SUPPORTS[likelihood_type] = condition
 

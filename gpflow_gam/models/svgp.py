@@ -29,7 +29,8 @@ class AdditiveSVGP(AdditiveModel, ExternalDataTrainingLossMixin):
     :param likelihood: any GPflow likelihood; one with several latent functions (softmax) gives
         each its own q, under the same prior.
     :param inducing_variable: inducing inputs per component.
-    :param variational: the family of q(U), unbuilt; :class:`BlockPrecision` by default.
+    :param variational: the family of q(U), unbuilt; by default
+        :class:`~gpflow_gam.variational.BlockPrecision`.
     :param mean_function: m(x); zero by default.
     :param num_data: N of the whole data, when ``elbo`` is given minibatches.
     :param num_latent_gps: L; by default the likelihood's, else one.

@@ -52,7 +52,8 @@ class LBFGS:
             if left <= 0:
                 return False, f"iteration limit of {max_iterations} reached"
             converged, message = self.run(tracker, max_iterations=left, tolerance=0.1 * tolerance)
-            gain, value = value - float(self._loss()), float(self._loss())
+            now = float(self._loss())
+            gain, value = value - now, now
             if converged and gain < tolerance:
                 return True, f"the last run of L-BFGS gained {gain:.2g}"
             if not converged:

@@ -31,7 +31,7 @@ def fit_minibatches(
     """
     Epochs of minibatch steps until the epoch's mean ELBO no longer improves.
 
-    :param model: with ``num_data`` set.
+    :param model: its ``num_data`` is the number of rows while this runs, and what it was after.
     :param data: X and Y, checked.
     :param tracker: of this fit.
     :param max_epochs: limit.
@@ -52,6 +52,7 @@ def fit_minibatches(
     rng = np.random.default_rng(seed)
     message, converged = f"epoch limit of {max_epochs} reached", False
     best, waited, lowered = -np.inf, 0, False
+    num_data, model.num_data = model.num_data, int(X.shape[0])
     with tracker:
         try:
             for _ in range(max_epochs):
@@ -85,6 +86,8 @@ def fit_minibatches(
             converged, message = stop.converged, stop.message
         except KeyboardInterrupt:
             message = "interrupted"
+        finally:
+            model.num_data = num_data
         elbo = tf.function(model.elbo, autograph=False)(data)
         return tracker.result(converged, message, float(elbo + model.log_prior_density()))
 

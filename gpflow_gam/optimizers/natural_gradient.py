@@ -54,7 +54,8 @@ class NaturalGradient:
         """
         Move q towards its optimum for this batch, at the model's hyperparameters.
 
-        :param model: an :class:`AdditiveSVGP` with ``variational=OptimalPrecision()``.
+        :param model: a :class:`~gpflow_gam.models.AdditiveSVGP` with
+            ``variational=OptimalPrecision()``.
         :param data: X [N, D] and Y [N, K], all or a minibatch.
         :param rho: another step size for this step.
         :raises TypeError: another variational family.

@@ -41,7 +41,7 @@ def sites_at(
     model: AdditiveSVGP, data: RegressionData, mean: tf.Tensor, var: tf.Tensor
 ) -> tuple[tf.Tensor, DataSites, tf.Tensor]:
     """
-    The sites of observations whose predictor is N(mean, var), m(x) included (math: section 3).
+    The sites of observations whose predictor is N(mean, var), m(x) included (Khan & Lin 2017).
 
     Negative weights, which only likelihoods that are not log-concave have, count as 0.
 

@@ -158,7 +158,7 @@ class AdditivePosterior(AbstractPosterior, abc.ABC):
         Joint draws of all components at all points.
 
         :param Xnew: points [N, D].
-        :param num_samples: S.
+        :param num_samples: how many, S.
         :param seed: makes the draws reproducible; None for fresh ones.
         :return: [S, N, C] ([S, N, C, L] for L > 1 outputs).
         """
@@ -182,7 +182,7 @@ class AdditivePosterior(AbstractPosterior, abc.ABC):
         With equal ``seed`` they are the sums of :meth:`sample_components`.
 
         :param Xnew: points [N, D].
-        :param num_samples: S.
+        :param num_samples: how many, S.
         :param seed: makes the draws reproducible; None for fresh ones.
         """
         _check_num_samples(num_samples)

@@ -24,7 +24,7 @@ class DataAdditivePosterior(AdditivePosterior):
     :param kernel: the additive kernel.
     :param X_data: training inputs [N, D].
     :param weights: gives alpha [N, L] and H [L, R, N] at the present parameters.
-    :param num_latent_gps: L.
+    :param num_latent_gps: the number of latent outputs, L.
     :param mean_function: m(x).
     :param precompute_cache: whether and how to keep alpha and H.
     """

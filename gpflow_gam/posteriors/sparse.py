@@ -22,12 +22,12 @@ QOfCholesky = Callable[[Sequence[tf.Tensor]], WhitenedGaussian]
 
 class SparseAdditivePosterior(AdditivePosterior):
     """
-    Components given a Gaussian over their whitened inducing values (math: section 1).
+    Components given a Gaussian over all whitened inducing values (Adam et al. 2018, section 3.2).
 
     :param kernel: the additive kernel.
     :param inducing_variable: the inducing inputs.
     :param whitened: from the Cholesky factors of K_c(Z_c, Z_c) to q(V), at present parameters.
-    :param num_latent_gps: L.
+    :param num_latent_gps: the number of latent outputs, L.
     :param mean_function: m(x).
     :param precompute_cache: whether and how to keep what does not depend on the new points.
     """

@@ -53,7 +53,7 @@ class VariationalFamily(Module, abc.ABC):
         Create the parameters, at the prior (or as near to it as the family can start from).
 
         :param layout: the blocks.
-        :param num_latent_gps: L.
+        :param num_latent_gps: the number of latent outputs, L.
         :param cholesky: of the prior, where the parameters describe U.
         :raises ValueError: where this object belongs to another model already, or its rank does
             not fit.

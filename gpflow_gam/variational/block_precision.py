@@ -30,7 +30,7 @@ class BlockPrecision(VariationalFamily):
     Parameters: ``q_mu`` [P, L]; ``q_sqrt``, the W, one [L, G, M, M] per group of like components;
     ``coupling``, the C, [L, P, R] in component order.
 
-    :param rank: R; by default 8, or P where that is less.
+    :param rank: the number of columns, R; by default 8, or P where that is less.
     :param whiten: whether ``q_mu`` and ``q_sqrt`` describe V = L^-1 U (default) or U.
     :param seed: of C's small random start.
     :raises ValueError: a rank below 1, or, once sizes are known, above P.

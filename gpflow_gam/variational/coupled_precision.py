@@ -37,7 +37,7 @@ class CoupledPrecision(VariationalFamily):
     Parameters, in component order: ``q_mu`` [P, L] and ``B`` [L, P, R]. Unwhitened they are the
     paper's ``alpha`` (the mean of U is K alpha) and ``B_u`` (precision K^-1 + B_u B_u').
 
-    :param rank: R.
+    :param rank: the number of columns, R.
     :param whiten: whether the parameters describe V = L^-1 U (default) or U.
     :param seed: of B's small random start.
     :raises ValueError: a rank below 1, or, once sizes are known, above P.

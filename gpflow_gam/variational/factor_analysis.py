@@ -29,7 +29,7 @@ def factor_analysis(
 
     :param A: [P, P], symmetric positive definite.
     :param sizes: of the blocks, which follow each other.
-    :param rank: R.
+    :param rank: the number of columns, R.
     :param max_sweeps: limit.
     :param tolerance: a sweep that lowers the KL by less, in nats, is the last.
     :return: D, one [M_c, M_c] a block, and B.
