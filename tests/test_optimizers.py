@@ -11,7 +11,9 @@ from gpflow.kernels import SquaredExponential
 
 import gpflow_gam as gg
 from gpflow_gam.likelihoods import constant_predictor, expectation_gradients
+from gpflow_gam.optimizers.lbfgs import LBFGS
 from gpflow_gam.optimizers.sites import data_sites, elbo_at_sites
+from gpflow_gam.optimizers.tracker import Tracker
 
 vi = gg.variational
 
@@ -274,6 +276,40 @@ def test_interruption_leaves_a_valid_model():
     resumed = gg.optimizers.fit(model, data)
     assert resumed.history[0] == pytest.approx(result.elbo, rel=1e-8), "it began again"
     assert resumed.elbo > result.elbo
+
+
+def _walled(x, wall):
+    """-exp(-(x - 2)^2 / 2), which cannot be evaluated beyond 2.05: a first step goes too far."""
+    one, zero = tf.ones([], tf.float64), tf.zeros([], tf.float64)
+
+    def loss():
+        if wall == "raises":
+            inside = tf.linalg.cholesky([[one, zero], [zero, 2.05 - x]])[1, 1]
+        else:
+            inside = x * tf.where(x < 2.05, one, np.nan)
+        return -tf.exp(-0.5 * tf.square(x - 2.0)) + 1e-12 * inside
+
+    return loss
+
+
+@pytest.mark.parametrize("wall", ["raises", "nan"])
+def test_lbfgs_steps_back_from_where_nothing_can_be_evaluated(wall):
+    x = tf.Variable(-1.0, dtype=tf.float64)
+    try:
+        gpflow.optimizers.Scipy().minimize(_walled(x, wall), [x])
+    except tf.errors.InvalidArgumentError:
+        assert wall == "raises"
+    assert abs(x.numpy() - 2.0) > 0.04  # so the wall is in the way of a search that knows none
+    x.assign(-1.0)
+    with Tracker([x], "L-BFGS", None, None, progress=False) as tracker:
+        converged, _ = LBFGS(_walled(x, wall), [x]).converge(
+            tracker, max_iterations=50, tolerance=1e-6
+        )
+    assert converged
+    assert x.numpy() == pytest.approx(2.0, abs=1e-6)
+    x.assign(3.0)
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        LBFGS(_walled(x, wall), [x]).run(tracker, max_iterations=1, tolerance=1.0)
 
 
 def test_progress_bar(capsys):

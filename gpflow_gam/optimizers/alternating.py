@@ -157,6 +157,6 @@ class _Hyperparameters:
         """Some iterations; the sites are carried to the new hyperparameters, come what may."""
         self.sites.remember()
         try:
-            self._lbfgs.run(tracker, max_iterations=max_iterations, tolerance=0.1 * tolerance)
+            self._lbfgs.run(tracker, max_iterations=max_iterations, tolerance=1e-2 * tolerance)
         finally:
             self.sites.move_to(self._collect())
