@@ -9,9 +9,9 @@ version = next(
     if line.startswith("__version__")
 )
 
-plot = ["matplotlib>=3.8", "tabulate>=0.9"]
+plot = ["matplotlib>=3.8"]
 test = ["pytest>=8", "pytest-xdist>=3.5"]
-docs = ["sphinx>=7.3", "furo>=2024.1.29"]
+docs = [*plot, "sphinx>=7.3", "furo>=2024.1.29"]
 
 setup(
     name="gpflow_gam",
@@ -29,8 +29,10 @@ setup(
         "gpflow>=2.11",
         "keras>=3.6",
         "numpy>=1.26,<2",  # GPflow's bound
-        "scikit-learn>=1.4",
+        "pandas>=2.1",
+        "scikit-learn>=1.6",
         "scipy>=1.12",
+        "tabulate>=0.9",
         "tensorflow>=2.18",
         "tensorflow-probability>=0.25",
         "tqdm>=4.66",

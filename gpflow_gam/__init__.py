@@ -1,8 +1,13 @@
 """Generalized additive models with Gaussian processes, on GPflow."""
 
+import importlib
+from types import ModuleType
+
 from . import (
     covariances,
     datasets,
+    effects,
+    families,
     inducing_variables,
     kernels,
     likelihoods,
@@ -10,20 +15,50 @@ from . import (
     models,
     optimizers,
     posteriors,
+    summaries,
+    terms,
     variational,
 )
+from .gam import GAM
+from .terms import factor, linear, random_effect, s, te, ti
 from .version import __version__
 
 __all__ = [
+    "GAM",
     "__version__",
     "covariances",
     "datasets",
+    "effects",
+    "factor",
+    "families",
     "inducing_variables",
     "kernels",
     "likelihoods",
+    "linear",
     "measures",
     "models",
     "optimizers",
+    "plotting",
     "posteriors",
+    "random_effect",
+    "s",
+    "sklearn",
+    "summaries",
+    "te",
+    "terms",
+    "ti",
     "variational",
 ]
+
+_LAZY = ("plotting", "sklearn")
+"""Modules whose imports are dear, or not everybody's: matplotlib and scikit-learn's machinery."""
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name in _LAZY:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -61,6 +61,8 @@ def test_nothing_upstream_imports_downstream():
     order = [
         "measures", "kernels", "inducing_variables", "layout", "covariances", "variational",
         "rows", "likelihoods", "posteriors", "models", "optimizers",
+        "terms", "families", "frames", "components", "fits", "effects", "summaries", "plotting",
+        "version", "gam", "sklearn",
     ]  # fmt: skip
     package = ROOT / "gpflow_gam"
     if not package.exists():
@@ -144,12 +146,30 @@ def test_analytic_effects_of_the_illustration(rng):
     np.testing.assert_allclose(friedman.interaction(x1, x2).mean(axis=0), 0.0, atol=1e-4)
 
 
-def test_readme_example_runs():
+def readme_blocks() -> list[str]:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    code = re.search(r"```python\n(.*?)```", text, re.S)
-    assert code is not None
+    return re.findall(r"```python\n(.*?)```", text, re.S)
+
+
+def test_readme_from_a_table_to_a_figure(tmp_path, monkeypatch):
+    """As it stands, on every twentieth row."""
+    monkeypatch.chdir(tmp_path)
+    whole = gg.datasets.bikeshare()
+    monkeypatch.setattr(
+        gg.datasets, "bikeshare", lambda: {name: column[::20] for name, column in whole.items()}
+    )
+    monkeypatch.setattr("gpflow_gam.effects.hyperparameters._draw", lambda fit: [])
     names: dict[str, object] = {}
-    exec(compile(code[1], "README.md", "exec"), names)
+    exec(compile(readme_blocks()[0], "README.md", "exec"), names)
+    summary = names["gam"].summary()
+    assert summary.converged
+    assert summary.deviance_explained > 0.85
+    assert (tmp_path / "effects.png").stat().st_size > 30_000
+
+
+def test_readme_from_gpflow():
+    names: dict[str, object] = {}
+    exec(compile(readme_blocks()[1], "README.md", "exec"), names)
     assert names["result"].converged
     assert names["mean"].shape == (5, 4)
     assert names["draws"].shape == (100, 5, 4)

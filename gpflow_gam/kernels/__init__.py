@@ -3,13 +3,17 @@
 from .additive import AdditiveKernel
 from .columns import kernel_columns
 from .factor import Factor, Indicator
+from .linear import CentredLinear
+from .on_columns import OnColumns
 from .stacked import StackedKernel, register_stacked
 from .zero_mean import ZeroMean
 
 __all__ = [
     "AdditiveKernel",
+    "CentredLinear",
     "Factor",
     "Indicator",
+    "OnColumns",
     "StackedKernel",
     "ZeroMean",
     "kernel_columns",

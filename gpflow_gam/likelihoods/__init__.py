@@ -1,12 +1,32 @@
-"""What models ask of a GPflow likelihood beyond its own interface."""
+"""Likelihoods that GPflow lacks, and what models ask of one beyond GPflow's interface."""
 
+from .bernoulli import Bernoulli
+from .binomial import Binomial
+from .fixed_softmax import FixedSoftmax
+from .heteroskedastic import Heteroskedastic
+from .logit_beta import LogitBeta
+from .mean_gamma import MeanGamma
+from .negative_binomial import NegativeBinomial
+from .ordered import Ordered
 from .sites import constant_predictor, expectation_gradients
-from .support import checked_data, checked_inputs, register_support
+from .support import checked_data, checked_inputs, checked_observations, register_support
+from .weighted import Weighted, unwrapped
 
 __all__ = [
+    "Bernoulli",
+    "Binomial",
+    "FixedSoftmax",
+    "Heteroskedastic",
+    "LogitBeta",
+    "MeanGamma",
+    "NegativeBinomial",
+    "Ordered",
+    "Weighted",
     "checked_data",
     "checked_inputs",
+    "checked_observations",
     "constant_predictor",
     "expectation_gradients",
     "register_support",
+    "unwrapped",
 ]

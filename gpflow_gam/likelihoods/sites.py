@@ -9,6 +9,8 @@ from gpflow.base import AnyNDArray, TensorType
 from gpflow.likelihoods import Likelihood
 from scipy.optimize import minimize
 
+from .weighted import unwrapped
+
 
 @check_shapes(
     "X: [N, D]",
@@ -64,7 +66,7 @@ def constant_predictor(
         return float(value), np.asarray(slope, dtype=np.float64)[0]
 
     # Behind a link 30 is as good as infinite; without one the predictor has Y's own scale.
-    bounds = [(-30.0, 30.0)] * latent if hasattr(likelihood, "invlink") else None
+    bounds = [(-30.0, 30.0)] * latent if hasattr(unwrapped(likelihood), "invlink") else None
     result = minimize(evaluate, np.zeros(latent), jac=True, method="L-BFGS-B", bounds=bounds)
     best = result.x if np.all(np.isfinite(result.x)) else np.zeros(latent)
     return tf.constant(best[None], dtype=offset.dtype)

@@ -19,6 +19,10 @@ from gpflow.likelihoods import (
 )
 
 from ..kernels import AdditiveKernel
+from .binomial import Binomial
+from .negative_binomial import NegativeBinomial
+from .ordered import Ordered
+from .weighted import Weighted, unwrapped
 
 Condition = Callable[[Likelihood, tf.Tensor], tuple[tf.Tensor, str]]
 """(likelihood, Y) -> element-wise test, and what Y must be."""
@@ -45,7 +49,22 @@ def _labels(number: int, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
     return inside, f"whole labels 0 to {number - 1}, one a class"
 
 
-register_support(Poisson, lambda lik, Y: (_whole(Y) & (Y >= 0.0), "whole counts, not negative"))
+def _counts(likelihood: Likelihood, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
+    return _whole(Y) & (Y >= 0.0), "whole counts, not negative"
+
+
+def _successes(likelihood: Likelihood, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
+    if Y.shape[-1] != 2:
+        raise ValueError(f"Y must be [N, 2], successes and trials; got shape {Y.shape}.")
+    y, trials = Y[:, :1], Y[:, 1:]
+    hits = _whole(y) & (y >= 0.0) & (y <= trials)
+    inside = tf.concat([hits, _whole(trials) & (trials >= 1.0)], axis=1)
+    return inside, "whole successes from 0 to the trials, and whole trials from 1"
+
+
+register_support(Poisson, _counts)
+register_support(NegativeBinomial, _counts)
+register_support(Binomial, _successes)
 register_support(Bernoulli, lambda lik, Y: (tf.equal(Y, 0.0) | tf.equal(Y, 1.0), "0 or 1"))
 register_support(Gamma, lambda lik, Y: (Y > 0.0, "positive"))
 register_support(Exponential, lambda lik, Y: (Y >= 0.0, "not negative"))
@@ -53,6 +72,7 @@ register_support(Beta, lambda lik, Y: ((Y > 0.0) & (Y < 1.0), "strictly between 
 register_support(Softmax, lambda lik, Y: _labels(lik.num_classes, Y))
 register_support(MultiClass, lambda lik, Y: _labels(lik.num_classes, Y))
 register_support(Ordinal, lambda lik, Y: _labels(lik.num_bins, Y))
+register_support(Ordered, lambda lik, Y: _labels(lik.num_classes, Y))
 
 
 def _condition(likelihood: Likelihood) -> Condition | None:
@@ -103,14 +123,34 @@ def checked_data(
         raise ValueError(f"X and Y must be of one dtype; got {X.dtype.name} and {Y.dtype.name}.")
     if X.shape[0] is not None and Y.shape[0] is not None and X.shape[0] != Y.shape[0]:
         raise ValueError(f"X has {X.shape[0]} rows, Y has {Y.shape[0]}; they must be equal.")
-    Y = _require(Y, tf.math.is_finite(Y), "Y must be finite; drop the rows where it is missing")
+    if isinstance(likelihood, Weighted):
+        weighed = (likelihood.weights(X) >= 0.0)[:, None] | (
+            tf.range(tf.shape(X)[1]) != likelihood.column
+        )
+        X = _require(X, weighed, "X must hold weights that are not negative")
+    return X, checked_observations(Y, likelihood)
+
+
+def checked_observations(Y: tf.Tensor, likelihood: Likelihood, argument: str = "Y") -> tf.Tensor:
+    """
+    Y, once it is known to be finite and possible, in the dtype that the likelihood takes.
+
+    :param Y: [N, K], floating.
+    :param likelihood: says which Y it can have produced (:func:`register_support`).
+    :param argument: what to call Y in messages.
+    :raises ValueError: naming the argument, the first bad row and its value; inside a
+        ``tf.function`` a :class:`tf.errors.InvalidArgumentError`.
+    """
+    likelihood = unwrapped(likelihood)
+    finite = tf.math.is_finite(Y)
+    Y = _require(Y, finite, f"{argument} must be finite; drop the rows where it is missing")
     condition = _condition(likelihood)
     if condition is not None:
         possible, what = condition(likelihood, Y)
-        Y = _require(Y, possible, f"Y must be {what} under {type(likelihood).__name__}")
+        Y = _require(Y, possible, f"{argument} must be {what} under {type(likelihood).__name__}")
     if isinstance(likelihood, Softmax):
         Y = tf.cast(Y, tf.int32)  # GPflow's softmax takes integer labels only
-    return X, Y
+    return Y
 
 
 def _require(x: tf.Tensor, holds: tf.Tensor, message: str) -> tf.Tensor:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes, inherit_check_shapes
-from gpflow.base import RegressionData
+from gpflow.base import RegressionData, TensorType
 from gpflow.likelihoods import Gaussian
 from gpflow.mean_functions import MeanFunction
 from gpflow.models.training_mixins import InternalDataTrainingLossMixin
@@ -26,19 +26,22 @@ from .base import AdditiveModel, check_kernel
 
 
 class SufficientStatistics(NamedTuple):
-    """What the collapsed bound needs of the data, in group order."""
+    """What the collapsed bound needs of the data, in group order; w_n are the weights."""
 
     gram: tf.Tensor
-    """sum_n phi_n phi_n', [P, P]."""
+    """sum_n w_n phi_n phi_n', [P, P]."""
 
     cross: tf.Tensor
-    """sum_n phi_n e_n', [P, L], with e_n = y_n - m(x_n)."""
+    """sum_n w_n phi_n e_n', [P, L], with e_n = y_n - m(x_n)."""
 
     prior: tf.Tensor
-    """sum_n sum_c k_c(x_n, x_n), []."""
+    """sum_n w_n sum_c k_c(x_n, x_n), []."""
 
     error: tf.Tensor
-    """sum_n |e_n|^2, []."""
+    """sum_n w_n |e_n|^2, []."""
+
+    number: tf.Tensor
+    """sum_n w_n, []."""
 
 
 class AdditiveSGPR(AdditiveModel, InternalDataTrainingLossMixin):
@@ -54,6 +57,7 @@ class AdditiveSGPR(AdditiveModel, InternalDataTrainingLossMixin):
     :param inducing_variable: inducing inputs per component.
     :param noise_variance: where the noise variance starts.
     :param mean_function: m(x); zero by default.
+    :param weights: how often each row counts, [N]; once by default.
     :param block_size: rows a block.
     :raises TypeError: an argument of the wrong kind.
     :raises ValueError: bad data or arguments that do not fit together, with what to change.
@@ -67,6 +71,7 @@ class AdditiveSGPR(AdditiveModel, InternalDataTrainingLossMixin):
         noise_variance: float = 1.0,
         *,
         mean_function: MeanFunction | None = None,
+        weights: TensorType | None = None,
         block_size: int = DEFAULT_BLOCK,
     ) -> None:
         check_kernel(kernel)
@@ -74,6 +79,7 @@ class AdditiveSGPR(AdditiveModel, InternalDataTrainingLossMixin):
         X, Y = checked_data(data, kernel, likelihood)
         super().__init__(kernel, likelihood, mean_function, num_latent_gps=int(Y.shape[1]))
         self.data = X, Y
+        self.weights = _checked_weights(weights, X)
         self.inducing_variable = inducing_variable
         self.block_size = block_size
         InducingBlocks(inducing_variable, kernel)  # raises where the two do not fit together
@@ -91,20 +97,23 @@ class AdditiveSGPR(AdditiveModel, InternalDataTrainingLossMixin):
         """
 
         def part(
-            inputs: tuple[tf.Tensor, ...], X: tf.Tensor, Y: tf.Tensor
+            inputs: tuple[tf.Tensor, ...], X: tf.Tensor, Y: tf.Tensor, w: tf.Tensor
         ) -> tuple[tf.Tensor, ...]:
             blocks = self.blocks
             features = blocks.features(X, list(inputs))
             phi = blocks.layout.concat(features.phi)
             error = Y - self.mean_function(X)
+            weighted = phi * w
             return (
-                tf.matmul(phi, phi, transpose_b=True),
-                tf.matmul(phi, error),
-                tf.reduce_sum(total_prior(features)),
-                tf.reduce_sum(tf.square(error)),
+                tf.matmul(weighted, phi, transpose_b=True),
+                tf.matmul(weighted, error),
+                tf.reduce_sum(w * total_prior(features)),
+                tf.reduce_sum(w[:, None] * tf.square(error)),
+                tf.reduce_sum(w),
             )
 
-        return SufficientStatistics(*sum_over_rows(part, self.data, cholesky, self.block_size))
+        rows = (*self.data, self.weights)
+        return SufficientStatistics(*sum_over_rows(part, rows, cholesky, self.block_size))
 
     def _optimum(
         self, cholesky: list[tf.Tensor], statistics: SufficientStatistics
@@ -131,7 +140,6 @@ class AdditiveSGPR(AdditiveModel, InternalDataTrainingLossMixin):
         cholesky = self.blocks.cholesky()
         s = self.statistics(cholesky)
         noise = self.likelihood.variance
-        N = tf.cast(tf.shape(self.data[0])[0], noise.dtype)
         L = tf.cast(self.num_latent_gps, noise.dtype)
         _, root = self._optimum(cholesky, s)
         # e'e/s2 - e'Phi' S Phi e/s2^2
@@ -139,7 +147,7 @@ class AdditiveSGPR(AdditiveModel, InternalDataTrainingLossMixin):
         fit = s.error / noise - tf.reduce_sum(tf.square(half))
         log_det = 2.0 * tf.reduce_sum(tf.math.log(tf.linalg.diag_part(root)))
         missing = (s.prior - tf.linalg.trace(s.gram)) / noise
-        log_noise = N * tf.math.log(2.0 * np.pi * noise)
+        log_noise = s.number * tf.math.log(2.0 * np.pi * noise)
         return -0.5 * (L * (log_noise + log_det + missing) + fit)
 
     def _whitened(self, cholesky: Sequence[tf.Tensor]) -> DenseGaussian:
@@ -156,3 +164,15 @@ class AdditiveSGPR(AdditiveModel, InternalDataTrainingLossMixin):
             self.mean_function,
             precompute_cache=precompute_cache,
         )
+
+
+def _checked_weights(weights: TensorType | None, X: tf.Tensor) -> tf.Tensor:
+    if weights is None:
+        return tf.ones(tf.shape(X)[:1], dtype=X.dtype)
+    w = np.asarray(weights, dtype=X.dtype.as_numpy_dtype)
+    if w.shape != (int(X.shape[0]),) or not np.all(np.isfinite(w) & (w >= 0.0)):
+        raise ValueError(
+            f"weights must be {int(X.shape[0])} finite numbers, none negative; got shape {w.shape}"
+            + (f", smallest {np.min(w):g}." if w.size else ".")
+        )
+    return tf.constant(w)

@@ -1,0 +1,18 @@
+"""Components: terms made concrete by data, and the kernels and inducing variables they become."""
+
+from .component import By, Component, Margin
+from .kernels import build_inducing, build_kernel, positive_parameter
+from .plan import INTERCEPT, keys_of, learn_encoder, plan
+
+__all__ = [
+    "INTERCEPT",
+    "By",
+    "Component",
+    "Margin",
+    "build_inducing",
+    "build_kernel",
+    "keys_of",
+    "learn_encoder",
+    "plan",
+    "positive_parameter",
+]

@@ -1,0 +1,24 @@
+"""What the components of a fitted GAM look like, with bands."""
+
+from .bands import critical_values, max_deviations
+from .effect import Differences, derivative, differences, effect, sample_effect
+from .grid import make_grid
+from .hyperparameters import hyperparameter_draws, joint_moments
+from .joint import InducingMoments, inducing_moments
+from .table import EffectTable
+
+__all__ = [
+    "Differences",
+    "EffectTable",
+    "InducingMoments",
+    "critical_values",
+    "derivative",
+    "differences",
+    "effect",
+    "hyperparameter_draws",
+    "inducing_moments",
+    "joint_moments",
+    "make_grid",
+    "max_deviations",
+    "sample_effect",
+]

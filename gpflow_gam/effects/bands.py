@@ -1,0 +1,49 @@
+"""Pointwise and simultaneous bands of jointly normal values."""
+
+from __future__ import annotations
+
+import numpy as np
+from gpflow.base import AnyNDArray
+from scipy.stats import norm
+
+_NUM_DRAWS = 4000
+
+
+def critical_values(covariance: AnyNDArray, level: float, seed: int) -> tuple[float, float]:
+    """
+    How many standard errors a band extends, for each point alone and for all points together.
+
+    The second is the ``level`` quantile of ``max_n |z_n| / sd(z_n)`` for ``z ~ N(0, covariance)``,
+    by simulation (Ruppert, Wand & Carroll 2003, section 6.5).
+
+    :param covariance: [N, N].
+    :param level: probability.
+    :param seed: of the simulation.
+    """
+    pointwise = float(norm.ppf(0.5 + 0.5 * level))
+    deviations = max_deviations(covariance, seed)
+    if len(deviations) == 0:
+        return pointwise, pointwise
+    return pointwise, max(pointwise, float(np.quantile(deviations, level)))
+
+
+def max_deviations(covariance: AnyNDArray, seed: int) -> AnyNDArray:
+    """Draws of ``max_n |z_n| / sd(z_n)``; none where no value varies."""
+    sd = np.sqrt(np.maximum(np.diag(covariance), 0.0))
+    alive = sd > 1e-6 * max(sd.max(initial=0.0), 1e-300)
+    if not alive.any():
+        return np.zeros(0)
+    correlation = covariance[np.ix_(alive, alive)] / np.outer(sd[alive], sd[alive])
+    draws = normal_draws(correlation, _NUM_DRAWS, seed)
+    deviations: AnyNDArray = np.abs(draws).max(axis=1)
+    return deviations
+
+
+def normal_draws(covariance: AnyNDArray, num_samples: int, seed: int) -> AnyNDArray:
+    """Draws [S, N] from N(0, covariance), which may be singular."""
+    values, vectors = np.linalg.eigh(covariance)
+    keep = values > 1e-12 * max(values[-1], 1e-300)
+    root = vectors[:, keep] * np.sqrt(values[keep])
+    z = np.random.default_rng(seed).standard_normal((num_samples, int(keep.sum())))
+    draws: AnyNDArray = z @ root.T
+    return draws

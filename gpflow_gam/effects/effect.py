@@ -1,0 +1,242 @@
+"""Effects, their slopes and their differences, from the joint posterior."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from gpflow.base import AnyNDArray
+
+from ..components import Component
+from ..fits import FittedGAM
+from .bands import normal_draws
+from .grid import make_grid
+from .hyperparameters import joint_moments
+from .table import EffectTable
+
+_STEP = 1e-3
+"""Half the width of a central difference against the column's span."""
+
+
+def effect(
+    fit: FittedGAM,
+    term: str,
+    grid: Any = None,
+    level: float = 0.95,
+    num_points: int | None = None,
+    seed: int = 0,
+    unconditional: bool = True,
+) -> EffectTable:
+    """
+    A component at the points of a grid.
+
+    :param term: its name.
+    :param grid: values of its column, a dict of columns, a DataFrame; by default an even grid.
+    :param level: probability of the limits.
+    :param num_points: of the default grid on each axis.
+    :param seed: of the simulation behind simultaneous limits.
+    :param unconditional: whether uncertainty allows for uncertain hyperparameters.
+    :raises ValueError: an unknown name, or a grid that does not suit.
+    """
+    component = _component(fit, term)
+    where = make_grid(fit, component, grid, num_points)
+    mean, covariance = joint_moments(fit, [(component, where.X)], unconditional)
+    return EffectTable(
+        component.name,
+        component,
+        where.columns,
+        mean,
+        covariance,
+        level,
+        seed,
+        fit.spec.predictor_names,
+        where.axes,
+    )
+
+
+def derivative(
+    fit: FittedGAM,
+    term: str,
+    grid: Any = None,
+    level: float = 0.95,
+    num_points: int | None = None,
+    seed: int = 0,
+    unconditional: bool = True,
+) -> EffectTable:
+    """
+    The slope of a component of one numeric column.
+
+    By central differences of the joint posterior, so that bands come with it.
+
+    :raises ValueError: a component of several columns or of levels, or one that has no slope
+        (``bs="matern12"``).
+    """
+    component = _component(fit, term)
+    margins = component.margins
+    if len(margins) != 1 or margins[0].kind == "levels":
+        raise ValueError(f"derivatives: {term!r} is not a function of one numeric column.")
+    if margins[0].kind == "matern12":
+        raise ValueError(f"derivatives: {term!r} has bs='matern12', whose draws have no slope.")
+    where = make_grid(fit, component, grid, num_points)
+    column, n = margins[0].column, len(where.X)
+    h = _STEP * margins[0].span
+    low, high = where.X.copy(), where.X.copy()
+    low[:, column] -= h
+    high[:, column] += h
+    both = [(component, np.concatenate([low, high]))]
+    mean, covariance = joint_moments(fit, both, unconditional)
+    A = np.concatenate([-np.eye(n), np.eye(n)], axis=1) / (2.0 * h)
+    return EffectTable(
+        f"d {component.name}",
+        component,
+        where.columns,
+        A @ mean,
+        A @ covariance @ A.T,
+        level,
+        seed,
+        fit.spec.predictor_names,
+        where.axes,
+    )
+
+
+class Differences:
+    """
+    Differences between levels.
+
+    :param tables: (level, level, table) of each pair.
+    """
+
+    def __init__(self, tables: list[tuple[Any, Any, EffectTable]]) -> None:
+        self.tables = tables
+
+    def frame(self) -> pd.DataFrame:
+        """One table: ``level_1``, ``level_2``, and the columns of an effect."""
+        frames = []
+        for first, second, table in self.tables:
+            frame = table.frame()
+            frame.insert(0, "level_2", [second] * len(frame))
+            frame.insert(0, "level_1", [first] * len(frame))
+            frames.append(frame)
+        return pd.concat(frames, ignore_index=True)
+
+
+def differences(
+    fit: FittedGAM,
+    term: str,
+    level: float = 0.95,
+    grid: Any = None,
+    num_points: int | None = None,
+    seed: int = 0,
+    unconditional: bool = True,
+) -> Differences:
+    """
+    ``f(level_1) - f(level_2)`` for every pair of levels of a factor, or of a ``by=`` factor.
+
+    :param term: the factor's name, or the label of the term with ``by=``.
+    :raises ValueError: a term without levels.
+    """
+    spec = fit.spec
+    curves = [
+        c for c in spec.components if c.term == term and c.by is not None and c.by.code is not None
+    ]
+    if curves:
+        return _curve_differences(fit, curves, level, grid, num_points, seed, unconditional)
+    component = _component(fit, term)
+    if component.form not in ("levels", "random"):
+        raise ValueError(f"differences: {term!r} has no levels to compare.")
+    where = make_grid(fit, component)
+    mean, covariance = joint_moments(fit, [(component, where.X)], unconditional)
+    (labels,) = where.columns.values()
+    tables = []
+    for i, j in itertools.combinations(range(len(labels)), 2):
+        a = np.zeros((1, len(labels)))
+        a[0, i], a[0, j] = 1.0, -1.0
+        table = EffectTable(
+            component.name,
+            component,
+            {},
+            a @ mean,
+            a @ covariance @ a.T,
+            level,
+            seed,
+            spec.predictor_names,
+        )
+        tables.append((labels[i], labels[j], table))
+    return Differences(tables)
+
+
+def _curve_differences(
+    fit: FittedGAM,
+    curves: list[Component],
+    level: float,
+    grid: Any,
+    num_points: int | None,
+    seed: int,
+    unconditional: bool,
+) -> Differences:
+    # on the values that the data of all levels cover
+    first = curves[0]
+    if grid is None and len(first.margins) == 1 and first.margins[0].kind != "levels":
+        values = fit.X[:, first.margins[0].column]
+        name = fit.spec.term(first.term).columns[0]
+        grid = {name: np.linspace(values.min(), values.max(), num_points or 100)}
+    wheres = [make_grid(fit, c, grid, num_points) for c in curves]
+    n = len(wheres[0].X)
+    blocks = [(c, w.X) for c, w in zip(curves, wheres)]
+    mean, covariance = joint_moments(fit, blocks, unconditional)
+    tables = []
+    for i, j in itertools.combinations(range(len(curves)), 2):
+        A = np.zeros((n, n * len(curves)))
+        A[:, i * n : (i + 1) * n] = np.eye(n)
+        A[:, j * n : (j + 1) * n] = -np.eye(n)
+        table = EffectTable(
+            f"{curves[i].name} - {curves[j].name}",
+            curves[i],
+            wheres[i].columns,
+            A @ mean,
+            A @ covariance @ A.T,
+            level,
+            seed,
+            fit.spec.predictor_names,
+            wheres[i].axes,
+        )
+        tables.append((_level(curves[i]), _level(curves[j]), table))
+    return Differences(tables)
+
+
+def sample_effect(
+    fit: FittedGAM, term: str, grid: Any = None, num_samples: int = 100, seed: int = 0
+) -> AnyNDArray:
+    """
+    Joint posterior draws of a component, [S, n], or [S, n, L] for several predictors.
+
+    :raises ValueError: as :func:`effect`, or ``num_samples`` < 1.
+    """
+    if num_samples < 1:
+        raise ValueError(f"num_samples must be at least 1; got {num_samples}.")
+    table = effect(fit, term, grid)
+    draws = [
+        table.estimate[:, i] + normal_draws(table.covariance[i], num_samples, seed + i)
+        for i in range(len(table.predictors))
+    ]
+    return draws[0] if len(draws) == 1 else np.stack(draws, axis=-1)
+
+
+def _level(component: Component) -> str:
+    assert component.by is not None
+    return component.by.level
+
+
+def _component(fit: FittedGAM, term: str) -> Component:
+    names = fit.spec.names[1:]
+    if term not in names:
+        split = [c.name for c in fit.spec.components if c.term == term]
+        if split:
+            raise ValueError(
+                f"{term!r} is several effects, one a level; ask for one of {', '.join(split)}."
+            )
+    if term == fit.spec.names[0]:
+        raise ValueError("the intercept is no effect of a column; see summary().")
+    return fit.spec.component(term)

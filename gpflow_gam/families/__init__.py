@@ -1,0 +1,37 @@
+"""Response families: the distribution of y given the predictor."""
+
+from .base import Family, Level, Levels, Response
+from .binary import Bernoulli
+from .binomial import Binomial
+from .categorical import Categorical
+from .counts import NegativeBinomial, Poisson
+from .custom import Custom
+from .gaussian import Gaussian
+from .heteroskedastic import Heteroskedastic
+from .ordinal import Ordinal
+from .positive import Gamma
+from .proportion import Beta
+from .registry import FAMILIES, family, from_json
+from .student_t import StudentT
+
+__all__ = [
+    "FAMILIES",
+    "Bernoulli",
+    "Beta",
+    "Binomial",
+    "Categorical",
+    "Custom",
+    "Family",
+    "Gamma",
+    "Gaussian",
+    "Heteroskedastic",
+    "Level",
+    "Levels",
+    "NegativeBinomial",
+    "Ordinal",
+    "Poisson",
+    "Response",
+    "StudentT",
+    "family",
+    "from_json",
+]

@@ -1,0 +1,117 @@
+"""From a column of a data frame to numbers, with errors that name the row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from gpflow.base import AnyNDArray
+
+Level = str | int | float | bool
+_SHOWN = 6
+
+
+def values(y: AnyNDArray, name: str, family: str) -> AnyNDArray:
+    """
+    The column as an array [N] without missing values.
+
+    :raises ValueError: not a column, empty, or with missing values.
+    """
+    y = np.asarray(y)
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y[:, 0]
+    if y.ndim != 1:
+        raise ValueError(
+            f"{name} must be one column [N] for family {family!r}; got shape {y.shape}."
+        )
+    if len(y) == 0:
+        raise ValueError(f"{name} has no rows.")
+    if y.dtype.kind not in "biufUS":
+        missing = np.array([_is_missing(v) for v in y])
+        require(y, ~missing, "given in every row", name, family, "drop the rows")
+    return y
+
+
+def numbers(y: AnyNDArray, name: str, family: str) -> AnyNDArray:
+    """
+    The column in double precision, [N].
+
+    :raises ValueError: values that are no numbers, NaN or infinite.
+    """
+    y = values(y, name, family)
+    if y.dtype.kind not in "biuf":
+        is_number = [isinstance(v, (bool, int, float, np.number, np.bool_)) for v in y]
+        require(y, np.array(is_number), "numbers", name, family)
+    x = y.astype(np.float64)
+    require(x, np.isfinite(x), "finite", name, family, "drop the rows")
+    return x
+
+
+def require(
+    y: AnyNDArray, holds: AnyNDArray, what: str, name: str, family: str, remedy: str = ""
+) -> None:
+    """
+    :raises ValueError: naming the column, the first value that is bad and its row.
+    """
+    if np.all(holds):
+        return
+    row = int(np.flatnonzero(~holds)[0])
+    count = int(np.sum(~holds))
+    raise ValueError(
+        f"{name} must be {what}, for family {family!r}; got {_plain(y[row])!r} in row {row} "
+        f"({count} such {'value' if count == 1 else 'values'})"
+        + (f"; {remedy}." if remedy else ".")
+    )
+
+
+def learned_levels(y: AnyNDArray, name: str, family: str) -> tuple[Level, ...]:
+    """
+    The distinct labels of a column, sorted.
+
+    :raises ValueError: labels that cannot be sorted, or that JSON cannot hold.
+    """
+    labels = {_plain(v) for v in y}
+    for label in labels:
+        if not isinstance(label, (str, int, float, bool)):
+            raise ValueError(
+                f"{name} must hold strings or numbers for family {family!r}; got a "
+                f"{type(label).__name__}; convert it to strings."
+            )
+    if len({isinstance(label, str) for label in labels}) > 1:
+        raise ValueError(
+            f"{name} mixes strings and numbers, which have no common order; convert it to strings."
+        )
+    return tuple(sorted(labels))
+
+
+def codes(y: AnyNDArray, levels: Sequence[Level], name: str, family: str) -> AnyNDArray:
+    """
+    Positions [N] in ``levels``, in double precision.
+
+    :raises ValueError: a label that is not among them.
+    """
+    place = {level: float(i) for i, level in enumerate(levels)}
+    plain = [_plain(v) for v in y]
+    known = np.array([v in place for v in plain])
+    require(y, known, f"one of {shown(levels)}", name, family)
+    return np.array([place[v] for v in plain])
+
+
+def shown(levels: Sequence[Level]) -> str:
+    """The levels in words, the first few of many."""
+    words = ", ".join(repr(level) for level in levels[:_SHOWN])
+    return words if len(levels) <= _SHOWN else f"{words}, ... ({len(levels)} in all)"
+
+
+def _plain(v: Any) -> Any:
+    return v.item() if isinstance(v, np.generic) else v
+
+
+def _is_missing(v: Any) -> bool:
+    if v is None:
+        return True
+    try:
+        return bool(v != v)
+    except TypeError:  # pandas.NA has no truth value
+        return True

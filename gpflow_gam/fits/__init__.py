@@ -1,0 +1,16 @@
+"""Fitting GAMs to named columns, and predicting from them."""
+
+from .build import FAMILIES, build_model
+from .fitted import FittedGAM
+from .fitting import Roles, checked_response, fit_gam
+from .specification import Specification
+
+__all__ = [
+    "FAMILIES",
+    "FittedGAM",
+    "Roles",
+    "Specification",
+    "build_model",
+    "checked_response",
+    "fit_gam",
+]

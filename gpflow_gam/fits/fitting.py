@@ -1,0 +1,163 @@
+"""From a formula and data to a fitted GAM."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from gpflow.base import AnyNDArray
+
+from .. import optimizers
+from ..components import learn_encoder, plan
+from ..families import Family
+from ..frames import Encoder, NumericColumn, Table, complete_rows
+from ..likelihoods import Weighted, checked_observations, constant_predictor
+from ..terms import Column, Terms
+from ..terms.base import column_of
+from .build import build_model, choose_variational
+from .fitted import FittedGAM
+from .specification import Specification
+
+
+@dataclasses.dataclass(frozen=True)
+class Roles:
+    """
+    The columns that are no terms.
+
+    :param response: the response.
+    :param offset: added to the first predictor.
+    :param weights: how often each row counts.
+    :param trials: of a binomial response.
+    """
+
+    response: Column
+    offset: tuple[Column, ...] = ()
+    weights: Column | None = None
+    trials: Column | None = None
+
+    def numeric(self) -> list[tuple[Column, str]]:
+        """The columns that become columns of X, and what they are for."""
+        extra = [(c, "the offset") for c in self.offset]
+        return extra + ([] if self.weights is None else [(self.weights, "the weights")])
+
+
+def fit_gam(
+    terms: Terms,
+    family: Family,
+    roles: Roles,
+    table: Table,
+    *,
+    missing: str,
+    variational: str | None,
+    seed: int,
+    **options: Any,
+) -> FittedGAM:
+    """
+    Fit a GAM.
+
+    :param table: holds every column that is named.
+    :param missing: ``"error"`` or ``"drop"``.
+    :param variational: the family of q(U); None for the one that suits.
+    :param seed: of k-means and of minibatches.
+    :param options: of :func:`gpflow_gam.optimizers.fit`.
+    :raises ValueError: data that no such model can be fitted to: one sentence that says why.
+    """
+    table, dropped = _rows(table, terms, roles, missing)
+    encoder = learn_encoder(terms, roles.numeric(), table)
+    X = encoder.encode(table)
+    _check_weights(roles, encoder, X)
+    trials = None if roles.trials is None else NumericColumn(roles.trials, "trials").encode(table)
+    response = family.encode(
+        table.values(roles.response),
+        table.levels(roles.response),
+        trials=trials,
+        name=str(roles.response),
+    )
+    Y = response.Y
+    if np.all(Y[0] == Y):
+        raise ValueError(
+            f"the response {roles.response!r} is constant ({Y[0, 0]:g}): there is nothing to model."
+        )
+    if len(terms) >= len(X):
+        raise ValueError(
+            f"{len(terms)} terms cannot be learnt from {len(X)} rows; drop terms or add rows."
+        )
+    weights = None if roles.weights is None else X[:, encoder.index(roles.weights, "number")]
+    components = plan(terms, table, encoder, X, weights, seed)
+    size = sum(len(c.inducing) for c in components)
+    spec = Specification(
+        terms,
+        family,
+        roles.response,
+        response.levels,
+        encoder,
+        tuple(components),
+        family.scale(Y, weights),
+        (),
+        roles.offset,
+        roles.weights,
+        roles.trials,
+        choose_variational(family, size, variational),
+    )
+    spec = dataclasses.replace(spec, constant=_null_model(spec, X, Y))
+    model = build_model(spec, X, Y)
+    data = () if spec.variational == "exact" else ((X, Y),)
+    result = optimizers.fit(model, *data, **{"seed": seed, **options})
+    return FittedGAM(spec, model, X, Y, result, dropped)
+
+
+def _rows(table: Table, terms: Terms, roles: Roles, missing: str) -> tuple[Table, int]:
+    columns: list[Column] = [c for term in terms for c in term.columns]
+    columns += [column_of(term.by) for term in terms if term.by is not None]
+    if roles.response in columns:
+        raise ValueError(f"the response {roles.response!r} is also in a term; drop that term.")
+    columns += [roles.response, *(name for name, _ in roles.numeric())]
+    if roles.trials is not None:
+        columns.append(roles.trials)
+    if table.num_rows < 2:
+        raise ValueError(f"data has {table.num_rows} row(s); a fit needs at least 2.")
+    return complete_rows(table, columns, missing)
+
+
+def _check_weights(roles: Roles, encoder: Encoder, X: AnyNDArray) -> None:
+    if roles.weights is None:
+        return
+    w = X[:, encoder.index(roles.weights, "number")]
+    if np.any(w < 0.0) or not np.any(w > 0.0):
+        raise ValueError(
+            f"weights {roles.weights!r} must not be negative, and not all zero; got {w.min():g} in "
+            f"row {int(w.argmin())}."
+        )
+
+
+def _null_model(spec: Specification, X: AnyNDArray, Y: AnyNDArray) -> tuple[float, ...]:
+    """The constant predictor [L] that explains the response best, beside the offsets."""
+    likelihood = spec.family.likelihood(Y, spec.levels)
+    L = spec.family.num_predictors(spec.levels)
+    if spec.weights is not None:
+        likelihood = Weighted(likelihood, spec.place(spec.weights))
+    offset = np.zeros((len(X), L))
+    for column in spec.offset:
+        offset[:, 0] += X[:, spec.place(column)]
+    constant = constant_predictor(
+        likelihood, tf.constant(X), checked_observations(Y, likelihood), offset, L
+    )
+    return tuple(np.asarray(constant)[0].tolist())
+
+
+def checked_response(fit: FittedGAM, table: Table) -> AnyNDArray:
+    """
+    The response of new rows, [N, K].
+
+    :raises ValueError: a response that is not there or that the family cannot have produced.
+    """
+    spec = fit.spec
+    trials = None
+    if spec.trials is not None:
+        trials = NumericColumn(spec.trials, "trials").encode(table)
+    values = table.values(spec.response)
+    Y = spec.family.encode(values, spec.levels, trials=trials, name=str(spec.response)).Y
+    checked_observations(Y, fit.likelihood, str(spec.response))
+    return Y

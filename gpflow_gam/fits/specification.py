@@ -1,0 +1,93 @@
+"""What a GAM is, apart from its parameters' values."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from gpflow.kernels import Kernel
+
+from ..components import Component
+from ..families import Family
+from ..frames import Encoder
+from ..terms import Column, Levels, Smooth, Term, Terms
+
+
+@dataclasses.dataclass(frozen=True)
+class Specification:
+    """
+    Everything that the model is built from, but the data and the parameters' values.
+
+    :param terms: the terms.
+    :param family: the response's distribution.
+    :param response: the response's name.
+    :param levels: its levels, where it has any.
+    :param encoder: how columns become X.
+    :param components: the components, the intercept first.
+    :param scale: the predictor's natural size.
+    :param constant: the null model's predictor, [L].
+    :param offset: offset columns.
+    :param weights: the column of weights.
+    :param trials: the column of binomial trials.
+    :param variational: the family of q(U), ``"exact"`` for the collapsed one.
+    """
+
+    terms: Terms
+    family: Family
+    response: Column
+    levels: tuple[Any, ...] | None
+    encoder: Encoder
+    components: tuple[Component, ...]
+    scale: float
+    constant: tuple[float, ...]
+    offset: tuple[Column, ...] = ()
+    weights: Column | None = None
+    trials: Column | None = None
+    variational: str = "exact"
+
+    @property
+    def own_kernels(self) -> dict[str, Kernel]:
+        """Users' own kernels, by the label of their term."""
+        return {
+            t.label: t.kernel for t in self.terms if isinstance(t, Smooth) and t.kernel is not None
+        }
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The components' names, the intercept first."""
+        return tuple(c.name for c in self.components)
+
+    @property
+    def predictor_names(self) -> tuple[str, ...]:
+        """What the predictors are called; one empty name where there is one."""
+        return self.family.predictor_names(self.levels)
+
+    def place(self, column: Column) -> int:
+        """Where in X a numeric column stands."""
+        return self.encoder.index(column, "number")
+
+    def component(self, name: str) -> Component:
+        """
+        The component called ``name``.
+
+        :raises ValueError: there is none.
+        """
+        for component in self.components:
+            if component.name == name:
+                return component
+        raise ValueError(f"there is no effect {name!r}; there are {', '.join(self.names[1:])}.")
+
+    def term(self, label: str) -> Term:
+        """The term with a label."""
+        return next(t for t in self.terms if t.label == label)
+
+    def column_levels(self, column: Column) -> tuple[Any, ...]:
+        """The levels of a column that some term reads as levels."""
+        return self.encoder.levels(column)
+
+    def takes_unseen(self, component: Component) -> bool:
+        """Whether a component has an effect, of prior variance, for new levels."""
+        if not component.term:
+            return False
+        term = self.term(component.term)
+        return isinstance(term, Levels) and term.unseen == "prior"

@@ -1,0 +1,206 @@
+"""From named columns to the matrix X that kernels read."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from gpflow.base import AnyNDArray
+
+from ..terms import Column
+from .table import Table
+
+
+@dataclasses.dataclass(frozen=True)
+class NumericColumn:
+    """
+    A column of numbers, in its own unit.
+
+    :param name: the column.
+    :param use: what wants it, for messages.
+    """
+
+    name: Column
+    use: str
+
+    def encode(self, table: Table) -> AnyNDArray:
+        """
+        The column as floats [N].
+
+        :raises ValueError: text, or infinite values.
+        """
+        values = table.values(self.name)
+        if values.dtype.kind in "mM":
+            raise ValueError(
+                f"column {self.name!r} holds times; {self.use} needs numbers: convert it, to days "
+                "since its start for instance."
+            )
+        try:
+            numbers: AnyNDArray = values.astype(np.float64)
+        except (TypeError, ValueError):
+            row, text = _first_text(values)
+            raise ValueError(
+                f"column {self.name!r} holds text ({text!r} in row {row}) where {self.use} needs "
+                f"numbers; convert it, or use factor({self.name!r})."
+            ) from None
+        if not np.all(np.isfinite(numbers)):
+            row = int(np.flatnonzero(~np.isfinite(numbers))[0])
+            raise ValueError(
+                f"column {self.name!r} must be finite; got {numbers[row]} in row {row}."
+            )
+        return numbers
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON can hold it."""
+        return {"name": self.name, "use": self.use}
+
+
+@dataclasses.dataclass(frozen=True)
+class LevelColumn:
+    """
+    A column of levels, as codes 0, 1, ...
+
+    :param name: the column.
+    :param levels: its levels, in order.
+    :param unseen: the policy for other levels, ``"error"`` or ``"prior"``.
+    """
+
+    name: Column
+    levels: tuple[Any, ...]
+    unseen: str = "error"
+
+    def encode(self, table: Table) -> AnyNDArray:
+        """
+        The codes as floats [N]; levels that were not there get codes of their own.
+
+        :raises ValueError: a level that was not there, where the policy says so.
+        """
+        values = table.values(self.name)
+        codes = {level: i for i, level in enumerate(self.levels)}
+        encoded = np.array([codes.get(plain(v), -1) for v in values], dtype=np.float64)
+        strange = encoded < 0
+        if not strange.any():
+            return encoded
+        new = list(dict.fromkeys(plain(v) for v in values[strange]))
+        if self.unseen == "error":
+            shown = ", ".join(repr(level) for level in self.levels[:12])
+            raise ValueError(
+                f"column {self.name!r} has the level {new[0]!r} in row "
+                f"{int(np.flatnonzero(strange)[0])}, never seen in the fit; the levels are {shown}"
+                f"{', ...' if len(self.levels) > 12 else ''}. factor(..., unseen='prior') or "
+                "random_effect() take new levels."
+            )
+        codes |= {level: len(self.levels) + i for i, level in enumerate(new)}
+        return np.array([codes[plain(v)] for v in values], dtype=np.float64)
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON can hold it."""
+        return {"name": self.name, "levels": list(self.levels), "unseen": self.unseen}
+
+
+Key = tuple[Column, str]
+"""A column and how it is read, ``"number"`` or ``"level"``."""
+
+
+class Encoder:
+    """
+    How named columns become the columns of X.
+
+    :param columns: the columns of X in order.
+    """
+
+    def __init__(self, columns: Mapping[Key, NumericColumn | LevelColumn]) -> None:
+        self.columns = dict(columns)
+
+    @property
+    def width(self) -> int:
+        """D, the number of columns of X."""
+        return len(self.columns)
+
+    def index(self, name: Column, kind: str) -> int:
+        """Where in X a column stands, read as ``kind``."""
+        return list(self.columns).index((name, kind))
+
+    def levels(self, name: Column) -> tuple[Any, ...]:
+        """The levels of a column that is read as levels."""
+        column = self.columns[name, "level"]
+        assert isinstance(column, LevelColumn)
+        return column.levels
+
+    def encode(self, table: Table, only: set[Key] | None = None) -> AnyNDArray:
+        """
+        X [N, D].
+
+        :param only: the columns wanted; others become zero and need not be in ``table``.
+        :raises ValueError: naming the column and what is wrong with it.
+        """
+        X = np.zeros((table.num_rows, self.width))
+        for i, (key, column) in enumerate(self.columns.items()):
+            if only is None or key in only:
+                X[:, i] = column.encode(table)
+        return X
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """As JSON can hold it."""
+        return [{"kind": kind, **c.to_json()} for (_, kind), c in self.columns.items()]
+
+    @classmethod
+    def from_json(cls, values: list[dict[str, Any]]) -> Encoder:
+        """What :meth:`to_json` wrote."""
+        columns: dict[Key, NumericColumn | LevelColumn] = {}
+        for value in values:
+            kind, name = value["kind"], value["name"]
+            if kind == "level":
+                column = LevelColumn(name, tuple(value["levels"]), value["unseen"])
+                columns[name, kind] = column
+            else:
+                columns[name, kind] = NumericColumn(name, value["use"])
+        return cls(columns)
+
+
+def plain(value: Any) -> Any:
+    """A level as Python writes it, whatever array it comes from: whole floats equal integers."""
+    value = value.item() if isinstance(value, np.generic) else value
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def learn_levels(table: Table, name: Column, unseen: str = "error") -> LevelColumn:
+    """
+    The levels that occur in a column: in a category's own order, else sorted.
+
+    :raises ValueError: fewer than two of them, or as many as rows for a column of fractions.
+    """
+    occurring = {plain(v) for v in table.values(name) if not pd.isna(v)}
+    own = table.levels(name)
+    if own is not None:
+        levels = tuple(plain(v) for v in own if plain(v) in occurring)
+    else:
+        levels = tuple(sorted(occurring, key=lambda v: (isinstance(v, str), v)))
+    if any(isinstance(v, float) for v in levels) and len(levels) > 20:
+        raise ValueError(
+            f"column {name!r} holds {len(levels)} different fractions, which are no levels; use "
+            f"s({name!r})."
+        )
+    return LevelColumn(name, levels, unseen)
+
+
+def is_levels(table: Table, name: Column) -> bool:
+    """Whether a column is of levels by its type: text, categories or truth values."""
+    if table.levels(name) is not None:
+        return True
+    values = table.values(name)
+    if values.dtype.kind in "USb":
+        return True
+    return values.dtype.kind == "O" and any(isinstance(v, (str, bool)) for v in values)
+
+
+def _first_text(values: AnyNDArray) -> tuple[int, Any]:
+    for row, value in enumerate(values):
+        try:
+            float(value)
+        except (TypeError, ValueError):
+            return row, value
+    return 0, values[0]

@@ -1,0 +1,423 @@
+"""The front door: formula and data in, a fitted, readable model out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pandas as pd
+from gpflow.base import AnyNDArray
+from gpflow.kernels import Kernel
+from gpflow.likelihoods import Likelihood
+
+from .. import effects as _effects
+from ..effects import EffectTable
+from ..families import Family
+from ..families import family as as_family
+from ..fits import FAMILIES, FittedGAM, Roles, fit_gam, prediction
+from ..fits.build import Model
+from ..frames import Table
+from ..posteriors import SparseAdditivePosterior
+from ..summaries import Summary, concurvity, summarise
+from ..terms import Column, Term, Terms, parse_formula
+from . import saving
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+class NotFittedError(ValueError, AttributeError):
+    """The GAM has not seen data yet."""
+
+
+class GAM:
+    """
+    A generalized additive model whose functions have Gaussian-process priors.
+
+    The predictor ``rho(x) = constant + sum_c f_c(x)`` (and offsets) sets the mean of the response
+    through the family's link. Smoothness, variances and the family's own parameters are learnt by
+    the evidence lower bound; components average to zero over the data, so that each is identified.
+
+    :param terms: terms added up (``s("x") + factor("g")``), one term, or a formula
+        (``"y ~ s(x) + factor(g)"``).
+    :param family: a name (``"gaussian"``, ``"poisson"``, ...: see :mod:`gpflow_gam.families`), a
+        family, or any GPflow likelihood.
+    :param offset: column(s) added to the predictor; under a log link the logarithm of exposure.
+    :param weights: column of weights: how often a row counts.
+    :param trials: column of trials, for ``family="binomial"``.
+    :param missing: what to do with rows that lack a value: ``"error"`` or ``"drop"``.
+    :param engine: the inference engine, ``"variational"``.
+    :param variational: the family of q(U): ``"exact"`` (Gaussian data), ``"sites"``, ``"block"``,
+        ``"mean_field"``, ``"covariance"``, ``"precision"``; None takes ``"exact"`` or ``"sites"``,
+        and ``"block"`` beyond 1500 inducing values.
+    :param seed: of everything random.
+    :raises TypeError, ValueError: naming the argument.
+    """
+
+    def __init__(
+        self,
+        terms: Terms | Term | str,
+        family: str | Family | Likelihood = "gaussian",
+        *,
+        offset: Column | Iterable[Column] | None = None,
+        weights: Column | None = None,
+        trials: Column | None = None,
+        missing: str = "error",
+        engine: str = "variational",
+        variational: str | None = None,
+        seed: int = 0,
+    ) -> None:
+        self._response: Column | None = None
+        offsets = _columns("offset", offset)
+        if isinstance(terms, str):
+            formula = parse_formula(terms)
+            terms, self._response = formula.terms, formula.response
+            offsets += formula.offset
+        elif isinstance(terms, Term):
+            terms = Terms((terms,))
+        if not isinstance(terms, Terms):
+            raise TypeError(
+                "terms must be terms such as s('x') + factor('g'), or a formula such as "
+                f"'y ~ s(x)'; got {type(terms).__name__}."
+            )
+        if missing not in ("error", "drop"):
+            raise ValueError(f"missing must be 'error' or 'drop'; got {missing!r}.")
+        if engine != "variational":
+            raise ValueError(f"engine must be 'variational'; got {engine!r}.")
+        if variational is not None and variational not in ("exact", *FAMILIES):
+            raise ValueError(
+                f"variational must be one of exact, {', '.join(FAMILIES)}; got {variational!r}."
+            )
+        self.terms = terms
+        self.family = as_family(family)
+        self.offset = tuple(dict.fromkeys(offsets))
+        self.weights = weights
+        self.trials = trials
+        self.missing = missing
+        self.engine = engine
+        self.variational = variational
+        self.seed = seed
+        self._fit: FittedGAM | None = None
+
+    def __repr__(self) -> str:
+        state = "fitted" if self.is_fitted else "not fitted"
+        return f"GAM({self.terms!r}, family={self.family.name!r}) [{state}]"
+
+    # --- fitting -----------------------------------------------------------------------------
+
+    def fit(self, data: Any, y: Any = None, **options: Any) -> GAM:
+        """
+        Fit to data.
+
+        :param data: a DataFrame, a dict of columns, or a matrix [N, D] (columns 0, 1, ...).
+        :param y: the response: the name of a column, or N values. A formula may name it instead.
+        :param options: of :func:`gpflow_gam.optimizers.fit`: ``max_iterations``, ``batch_size``,
+            ``tolerance``, ``max_seconds``, ``callback``, ``progress``, ...
+        :return: itself.
+        :raises ValueError: data that the model cannot be fitted to: one sentence that says why. A
+            GAM that was fitted before stays as it was.
+        """
+        table, response = self._response_of(Table(data), y)
+        roles = Roles(response, self.offset, self.weights, self.trials)
+        self._fit = fit_gam(
+            self.terms,
+            self.family,
+            roles,
+            table,
+            missing=self.missing,
+            variational=self.variational,
+            seed=self.seed,
+            **options,
+        )
+        return self
+
+    def _response_of(self, table: Table, y: Any) -> tuple[Table, Column]:
+        if y is None:
+            y = self._response
+        if y is None:
+            raise ValueError("y is missing: name the response's column, or pass its values.")
+        if isinstance(y, (str, int)) and not isinstance(y, bool):
+            table.raw(y)  # raises where there is none
+            return table, y
+        values = y if isinstance(y, pd.Series) else np.asarray(y)
+        if values.ndim == 2 and values.shape[1] == 1:
+            values = np.asarray(values)[:, 0]
+        if values.ndim != 1 or len(values) != table.num_rows:
+            raise ValueError(
+                f"y must have one value a row of data, {table.num_rows}; got shape {values.shape}."
+            )
+        name: Any = getattr(values, "name", None)
+        name = "y" if not isinstance(name, str) or name in table else name
+        while name in table:
+            name += "_"
+        return Table({**{n: table.raw(n) for n in table.names}, name: values}), name
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether :meth:`fit` has been called."""
+        return self._fit is not None
+
+    @property
+    def fitted(self) -> FittedGAM:
+        """
+        The outcome of the fit.
+
+        :raises NotFittedError: there is none.
+        """
+        if self._fit is None:
+            raise NotFittedError("the GAM is not fitted yet; call fit(data, y) first.")
+        return self._fit
+
+    @property
+    def model(self) -> Model:
+        """The GPflow model inside."""
+        return self.fitted.model
+
+    @property
+    def posterior(self) -> SparseAdditivePosterior:
+        """Its posterior: ``predict_f``, ``predict_components``, joint draws."""
+        return self.fitted.posterior
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the effects."""
+        return self.fitted.spec.names[1:]
+
+    # --- predictions -------------------------------------------------------------------------
+
+    def predict(
+        self,
+        data: Any,
+        type: prediction.PredictionType = "response",
+        *,
+        interval: float | None = None,
+        se: bool = False,
+    ) -> Any:
+        """
+        Predict at new rows.
+
+        - ``"response"``: the expected response (class probabilities [N, K] for classes), its
+          posterior mean;
+        - ``"link"``: the predictor, offsets included;
+        - ``"terms"``: a DataFrame with the contribution of each component to the predictor, whose
+          sum with the model's constant and the offsets is the predictor;
+        - ``"observation"``: a new response, with the family's noise;
+        - ``"class"``: the most probable class.
+
+        :param data: as in :meth:`fit`; the response is not needed.
+        :param type: what to predict.
+        :param interval: a probability; adds equal-tailed credible limits.
+        :param se: adds posterior standard deviations.
+        :return: an array; with ``se`` a pair (estimate, se); with ``interval`` a DataFrame with
+            columns ``estimate``, ``se``, ``lower`` and ``upper``.
+        :raises ValueError: naming the argument or column.
+        """
+        return prediction.predict(
+            self.fitted, Table(data), type, interval=interval, se=se, seed=self.seed
+        )
+
+    def sample(
+        self,
+        data: Any,
+        num_samples: int = 100,
+        type: Literal["response", "link", "observation"] = "response",
+        *,
+        seed: int | None = None,
+    ) -> AnyNDArray:
+        """
+        Draws from the posterior: whole functions at all rows, not row by row.
+
+        :param data: new rows.
+        :param num_samples: S.
+        :param type: the expected response, the predictor, or new responses.
+        :param seed: makes draws reproducible; the GAM's own by default.
+        :return: [S, N], [S, N, L] for L predictors, [S, N, K] for class probabilities.
+        """
+        seed = self.seed if seed is None else seed
+        return prediction.sample(self.fitted, Table(data), num_samples, type, seed)
+
+    def log_density(self, data: Any) -> AnyNDArray:
+        """
+        Log predictive density of each row's response, [N]: the score of held-out data.
+
+        :param data: rows with the response's column.
+        """
+        return prediction.log_density(self.fitted, Table(data))
+
+    # --- reading the model -------------------------------------------------------------------
+
+    def summary(self) -> Summary:
+        """A table of the terms and the fit as a whole; prints as text, and as HTML in notebooks."""
+        return summarise(self.fitted)
+
+    def concurvity(self) -> pd.DataFrame:
+        """How far each effect could be made of the others: see :func:`summaries.concurvity`."""
+        return concurvity(self.fitted)
+
+    def effects(
+        self,
+        term: str,
+        grid: Any = None,
+        *,
+        level: float = 0.95,
+        num_points: int | None = None,
+        unconditional: bool = True,
+    ) -> pd.DataFrame:
+        """
+        A component with its standard error, pointwise and simultaneous limits.
+
+        :param term: its name, such as ``"s(x)"``; see :attr:`names`.
+        :param grid: where: values of its column, a dict of columns or a DataFrame; by default an
+            even grid over the data.
+        :param level: probability of the limits.
+        :param num_points: of the default grid, per axis.
+        :param unconditional: whether uncertainty allows for uncertain hyperparameters, which takes
+            some seconds the first time; predictions and :attr:`posterior` take them as known.
+        :return: the grid's columns, ``estimate``, ``se``, ``lower``, ``upper``,
+            ``lower_simultaneous``, ``upper_simultaneous``; ``predictor`` where there are several.
+        """
+        return self.effect_table(
+            term, grid, level=level, num_points=num_points, unconditional=unconditional
+        ).frame()
+
+    def effect_table(
+        self,
+        term: str,
+        grid: Any = None,
+        *,
+        level: float = 0.95,
+        num_points: int | None = None,
+        unconditional: bool = True,
+    ) -> EffectTable:
+        """The same as :meth:`effects`, as an object that can be drawn."""
+        return _effects.effect(self.fitted, term, grid, level, num_points, self.seed, unconditional)
+
+    def derivatives(
+        self, term: str, grid: Any = None, *, level: float = 0.95, num_points: int | None = None
+    ) -> pd.DataFrame:
+        """
+        The slope of a one-dimensional smooth, with bands.
+
+        :param term: its name.
+        :param grid: where; by default an even grid over the data.
+        :param level: probability of the limits.
+        :param num_points: of the default grid.
+        :return: as :meth:`effects`.
+        """
+        return _effects.derivative(self.fitted, term, grid, level, num_points, self.seed).frame()
+
+    def differences(
+        self, term: str, *, level: float = 0.95, grid: Any = None, num_points: int | None = None
+    ) -> pd.DataFrame:
+        """
+        Differences between levels: of a factor's effects, or of the curves of a ``by=`` factor.
+
+        :param term: the factor's name, or the label of the smooth (``"s(x):g"``).
+        :param level: probability of the limits.
+        :param grid: for curves, where.
+        :param num_points: of the default grid.
+        :return: ``level_1``, ``level_2`` and, for ``level_1 - level_2``, the columns of
+            :meth:`effects`.
+        """
+        return _effects.differences(self.fitted, term, level, grid, num_points, self.seed).frame()
+
+    def sample_effects(
+        self, term: str, grid: Any = None, num_samples: int = 100, *, seed: int | None = None
+    ) -> AnyNDArray:
+        """
+        Joint posterior draws of a component, [S, N] ([S, N, L] for several predictors).
+
+        :param term: its name.
+        :param grid: where; by default an even grid over the data.
+        :param num_samples: S.
+        :param seed: the GAM's own by default.
+        """
+        seed = self.seed if seed is None else seed
+        return _effects.sample_effect(self.fitted, term, grid, num_samples, seed)
+
+    def draw(
+        self,
+        terms: str | Iterable[str] | None = None,
+        *,
+        ax: Axes | None = None,
+        level: float = 0.95,
+        residuals: bool = False,
+        **options: Any,
+    ) -> Figure:
+        """
+        Draw the effects: curves with bands and a rug, maps with their uncertainty, levels.
+
+        :param terms: names; all effects by default.
+        :param ax: draw one effect into this.
+        :param level: probability of the bands.
+        :param residuals: adds partial residuals.
+        :param options: of :func:`gpflow_gam.plotting.draw`.
+        """
+        from ..plotting import draw
+
+        options = {"seed": self.seed, **options}
+        return draw(self.fitted, terms, ax=ax, level=level, residuals=residuals, **options)
+
+    def appraise(self) -> Figure:
+        """A page of diagnostics: residual QQ, residuals and observations against fitted values."""
+        from ..plotting import appraise
+
+        return appraise(self.fitted, self.seed)
+
+    # --- files -------------------------------------------------------------------------------
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """
+        Write the fitted GAM to one file: JSON and arrays, no pickle, its data included.
+
+        The file appears whole or not at all.
+
+        :param path: where.
+        :param overwrite: whether a file that is there may be replaced.
+        :raises FileExistsError: there is one.
+        """
+        saving.save(self.fitted, self._options(), Path(path), overwrite)
+
+    @classmethod
+    def load(cls, path: str | Path, *, kernels: Mapping[str, Kernel] | None = None) -> GAM:
+        """
+        Read what :meth:`save` wrote; it predicts the same to the last bit.
+
+        :param path: where.
+        :param kernels: users' own kernels by the label of their term, which no file holds.
+        :raises ValueError: a damaged file, a newer one, or one that holds no GAM.
+        """
+        fit, options = saving.load(Path(path), kernels or {})
+        spec = fit.spec
+        gam = cls(
+            spec.terms,
+            spec.family,
+            offset=spec.offset,
+            weights=spec.weights,
+            trials=spec.trials,
+            **options,
+        )
+        gam._response = spec.response
+        gam._fit = fit
+        return gam
+
+    def _options(self) -> dict[str, Any]:
+        return {
+            "missing": self.missing,
+            "engine": self.engine,
+            "variational": self.variational,
+            "seed": self.seed,
+        }
+
+
+def _columns(argument: str, value: Any) -> tuple[Column, ...]:
+    if value is None:
+        return ()
+    names = (value,) if isinstance(value, (str, int)) else tuple(value)
+    for name in names:
+        if isinstance(name, bool) or not isinstance(name, (str, int)):
+            raise TypeError(f"{argument} must name a column; got {name!r}.")
+    return names

@@ -1,0 +1,186 @@
+"""What is drawn of an effect: one or two axes and the values over them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from gpflow.base import AnyNDArray
+from scipy.stats import norm
+
+from ..components import Component, Margin
+from ..effects import EffectTable, effect, make_grid
+from ..fits import FittedGAM
+from ..frames import LevelColumn, NumericColumn
+from ..summaries import effective_dof
+from ..terms import Column
+from .residuals import acting
+
+_MAP_POINTS = 30
+"""On each axis of a map: a joint covariance is [n, n], and colours are interpolated anyway."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Axis:
+    """
+    One axis of a view.
+
+    :param name: the column.
+    :param values: numbers, or the codes of levels.
+    :param levels: the levels' names; None for numbers.
+    :param margin: the component's margin behind it.
+    """
+
+    name: str
+    values: AnyNDArray
+    levels: tuple[str, ...] | None
+    margin: Margin
+
+    def place(self, values: AnyNDArray) -> AnyNDArray:
+        """Data on this axis: other turns of a cycle are brought to the one that is drawn."""
+        period = self.margin.period
+        if self.margin.kind != "cyclic" or period is None:
+            return values
+        low, high = self.values[0], self.values[-1]
+        inside = (values >= low) & (values <= high)
+        return np.where(inside, values, low + np.mod(values - low, period))
+
+
+@dataclasses.dataclass(frozen=True)
+class Series:
+    """
+    Values over one axis.
+
+    :param label: for the legend.
+    :param estimate: [n].
+    :param se: [n].
+    :param pointwise: standard errors on each side of pointwise limits.
+    :param simultaneous: and of simultaneous ones; None where they are not wanted.
+    """
+
+    label: str
+    estimate: AnyNDArray
+    se: AnyNDArray
+    pointwise: float
+    simultaneous: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class View:
+    """
+    An effect over its first two columns.
+
+    :param component: the component.
+    :param table: the effect at all combinations of the axes' values.
+    :param axes: one or two.
+    :param fixed: what further columns are held at, such as ``"w = 0.5"``.
+    :param dof: effective degrees of freedom, [L].
+    """
+
+    component: Component
+    table: EffectTable
+    axes: tuple[Axis, ...]
+    fixed: str
+    dof: AnyNDArray
+
+    def label(self, predictor: int) -> str:
+        """The effect with its effective degrees of freedom."""
+        return f"{self.component.name} [edf {self.dof[predictor]:.1f}]"
+
+    def title(self, predictor: int | None = None) -> str:
+        """The effect, the predictor where there are several, and the slice."""
+        title = self.component.name
+        if predictor is not None and len(self.table.predictors) > 1:
+            title += f", {self.table.predictors[predictor]}"
+        return f"{title} at {self.fixed}" if self.fixed else title
+
+    def critical(self, predictor: int, simultaneous: bool) -> tuple[float, float | None]:
+        """Standard errors on each side of the limits; simultaneous ones are simulated."""
+        if simultaneous:
+            return self.table.critical(predictor)
+        return float(norm.ppf(0.5 + 0.5 * self.table.level)), None
+
+    def surface(self, values: AnyNDArray) -> AnyNDArray:
+        """Values [n] of two axes as [n_1, n_2]."""
+        return values.reshape([len(axis.values) for axis in self.axes])
+
+    def series(self, predictors: list[int], simultaneous: bool) -> tuple[Axis, str, list[Series]]:
+        """
+        The axis to draw over, what tells the series apart, and the series.
+
+        Over one axis there is one for each predictor; over two, of which at least one has levels,
+        one for each level.
+        """
+        estimate, se = self.table.estimate, self.table.se
+        if len(self.axes) == 1:
+            several = len(self.table.predictors) > 1
+            one = [
+                Series(
+                    f"{self.table.predictors[i]} [edf {self.dof[i]:.1f}]" if several else "",
+                    estimate[:, i],
+                    se[:, i],
+                    *self.critical(i, simultaneous),
+                )
+                for i in predictors
+            ]
+            return self.axes[0], "", one
+        (i,) = predictors
+        means, errors = self.surface(estimate[:, i]), self.surface(se[:, i])
+        along, across = self.axes
+        if across.levels is None:
+            along, across, means, errors = across, along, means.T, errors.T
+        critical = self.critical(i, simultaneous)
+        names = across.levels or ()
+        each = [Series(n, means[:, k], errors[:, k], *critical) for k, n in enumerate(names)]
+        return along, across.name, each
+
+
+def view(
+    fit: FittedGAM, component: Component, level: float, num_points: int | None, seed: int
+) -> View:
+    """
+    What to draw of a component.
+
+    Columns after the second are held at their median, or their commonest level.
+    """
+    shown, held = component.margins[:2], component.margins[2:]
+    if num_points is None and is_map(component):
+        num_points = _MAP_POINTS
+    where = make_grid(fit, dataclasses.replace(component, margins=shown), None, num_points)
+    grid, fixed = dict(where.columns), []
+    for margin in held:
+        name, value = _middle(fit, component, margin)
+        grid[name] = np.repeat(value, len(where.X))
+        fixed.append(f"{name} = {value:.3g}" if isinstance(value, float) else f"{name} = {value}")
+    # without further columns the default grid is the same one
+    table = effect(fit, component.name, grid if held else None, level, num_points, seed)
+    axes = []
+    for margin, values in zip(shown, where.axes or ()):
+        reader = _reader(fit, margin)
+        names = None
+        if isinstance(reader, LevelColumn):
+            names = tuple(str(reader.levels[int(v)]) for v in values)
+        axes.append(Axis(str(reader.name), values, names, margin))
+    dof = effective_dof(fit, component)
+    return View(component, table, tuple(axes), ", ".join(fixed), dof)
+
+
+def is_map(component: Component) -> bool:
+    """Whether a component is drawn over two numbers."""
+    margins = component.margins
+    return len(margins) > 1 and all(m.kind != "levels" for m in margins[:2])
+
+
+def _reader(fit: FittedGAM, margin: Margin) -> NumericColumn | LevelColumn:
+    return list(fit.spec.encoder.columns.values())[margin.column]
+
+
+def _middle(fit: FittedGAM, component: Component, margin: Margin) -> tuple[Column, Any]:
+    """A column's name with its median, a float, or its commonest level."""
+    reader = _reader(fit, margin)
+    values = fit.X[acting(fit, component), margin.column]
+    if isinstance(reader, NumericColumn):
+        return reader.name, float(np.median(values))
+    codes, counts = np.unique(values, return_counts=True)
+    return reader.name, reader.levels[int(codes[counts.argmax()])]

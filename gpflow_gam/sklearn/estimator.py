@@ -1,0 +1,156 @@
+"""What the regressor and the classifier share."""
+
+from __future__ import annotations
+
+import numbers
+import tempfile
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from gpflow.base import AnyNDArray
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_consistent_length, check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from ..families import Bernoulli, Categorical, Family, Ordinal
+from ..frames import Table, is_levels
+from ..gam import GAM
+from ..terms import Column, Smooth, Term, Terms
+from ..terms.base import column_of
+from .automatic import automatic_terms
+from .weights import checked_weights, counted
+
+OF_CLASSES = (Bernoulli, Categorical, Ordinal)
+"""The families whose responses are labels."""
+
+
+class GAMEstimator(BaseEstimator):  # type: ignore[misc]
+    """What the two estimators share; their parameters are stored as they come."""
+
+    terms: Terms | Term | str | None
+    family: Any
+    offset: Column | Iterable[Column] | None
+    missing: str
+    variational: str | None
+    max_iterations: int
+    tolerance: float
+    random_state: int | np.random.RandomState | None
+    gam_: GAM
+
+    def _family(self, y: AnyNDArray) -> Family:
+        raise AssertionError("each estimator has its own")
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, numeric: bool) -> None:
+        name = getattr(y, "name", None)
+        y = validate_data(self, y=y, y_numeric=numeric)
+        if not numeric:
+            check_classification_targets(y)
+        frame = self._frame(X, reset=True)
+        check_consistent_length(frame, y)
+        weights = checked_weights(sample_weight, len(y))
+        frame, y, weights = counted(frame, y, weights)
+        family = self._family(y)
+        gam = GAM(
+            automatic_terms(frame, self.offset) if self.terms is None else self.terms,
+            family,
+            offset=self.offset,
+            missing=self.missing,
+            variational=self.variational,
+            seed=self._seed(),
+        )
+        _check_places(gam, len(frame.columns))
+        if weights is not None:
+            gam.weights = _free_name("sample_weight", frame, gam)
+            frame = frame.assign(**{gam.weights: weights})
+        response = pd.Series(y, name=name if isinstance(name, str) else "y")
+        gam.fit(frame, response, max_iterations=self.max_iterations, tolerance=self.tolerance)
+        self.gam_ = gam
+        result = gam.fitted.result
+        self.n_iter_ = result.num_iterations
+        if not result.converged:
+            warnings.warn(
+                f"the fit did not converge: {result.message}; raise max_iterations.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+    def _frame(self, X: Any, reset: bool) -> pd.DataFrame:
+        """
+        X by the names of its columns, or by their places 0, 1, ... where they have none.
+
+        scikit-learn's validation makes one matrix of floats, which text does not survive: a frame
+        with columns of levels has its names checked here, and its values by the GAM.
+        """
+        table = Table(X) if hasattr(X, "columns") and hasattr(X, "__getitem__") else None
+        if table is not None and any(is_levels(table, name) for name in table.names):
+            validate_data(self, X, reset=reset, skip_check_array=True)
+            columns = [pd.Series(table.raw(n)).reset_index(drop=True) for n in table.names]
+        else:
+            drops = reset and self.missing == "drop"
+            matrix = validate_data(
+                self,
+                X,
+                reset=reset,
+                dtype=np.float64,
+                ensure_all_finite="allow-nan" if drops else True,
+                ensure_min_samples=2 if reset else 1,
+            )
+            columns = [pd.Series(column) for column in matrix.T]
+        names = getattr(self, "feature_names_in_", range(len(columns)))
+        return pd.DataFrame(dict(zip(names, columns)))
+
+    def _seed(self) -> int:
+        if isinstance(self.random_state, numbers.Integral):
+            return int(self.random_state)
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+    def _rows(self, X: Any) -> pd.DataFrame:
+        check_is_fitted(self)
+        return self._frame(X, reset=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(super().__getstate__())
+        gam = state.pop("gam_", None)
+        if gam is not None:  # variables of TensorFlow do not pickle; GAM's file holds every bit
+            with tempfile.TemporaryDirectory() as folder:
+                gam.save(Path(folder) / "gam")
+                state["_gam_file"] = (Path(folder) / "gam").read_bytes()
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        state = dict(state)
+        file = state.pop("_gam_file", None)
+        super().__setstate__(state)
+        if file is not None:
+            given = (self.terms,) if isinstance(self.terms, Term) else self.terms
+            kernels = {
+                t.label: t.kernel
+                for t in (given if isinstance(given, (tuple, Terms)) else ())
+                if isinstance(t, Smooth) and t.kernel is not None
+            }
+            with tempfile.TemporaryDirectory() as folder:
+                (Path(folder) / "gam").write_bytes(file)
+                self.gam_ = GAM.load(Path(folder) / "gam", kernels=kernels)
+
+
+def _check_places(gam: GAM, number: int) -> None:
+    """Columns by place are columns of X: the response and the weights stand after them."""
+    columns: list[Column] = [*gam.offset]
+    for term in gam.terms:
+        columns += [*term.columns, *(() if term.by is None else (column_of(term.by),))]
+    for column in columns:
+        if isinstance(column, int) and column >= number:
+            raise ValueError(f"terms name column {column}; X has {number}, 0 to {number - 1}.")
+
+
+def _free_name(name: str, frame: pd.DataFrame, gam: GAM) -> str:
+    taken = {*frame.columns, *(c for term in gam.terms for c in term.columns)}
+    while name in taken:
+        name += "_"
+    return name

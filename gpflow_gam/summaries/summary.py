@@ -1,0 +1,204 @@
+"""The summary of a fitted GAM: text, HTML and DataFrame."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from gpflow.base import Parameter
+from gpflow.kernels import Kernel
+from tabulate import tabulate
+
+from ..components import Component
+from ..fits import FittedGAM
+from .shares import effective_dof, variance_shares, zero_tail
+
+_NOTE = (
+    "zero: posterior probability of functions at least as far from the estimate as zero is\n"
+    "(hyperparameters taken as known; not a p-value). share: of the predictor's variance."
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Summary:
+    """
+    What a fit says, in numbers.
+
+    :param table: a row an effect (and predictor): ``edf``, ``M`` inducing inputs, ``sd`` (prior
+        standard deviation), ``lengthscale``, ``share`` with 95 % limits, ``zero``.
+    :param terms: the formula.
+    :param family: the family's name.
+    :param parameters: the family's own parameters as learnt.
+    :param num_rows: N.
+    :param dropped: rows left out for missing values.
+    :param edf: effective degrees of freedom in all, the intercept's included.
+    :param deviance_explained: against the null model; None where the family has no deviance.
+    :param elbo: the bound at the end, log-densities of priors included.
+    :param converged: whether the fit had stopped improving.
+    :param message: why it ended.
+    :param seconds: how long it took.
+    """
+
+    table: pd.DataFrame
+    terms: str
+    family: str
+    parameters: dict[str, float]
+    num_rows: int
+    dropped: int
+    edf: float
+    deviance_explained: float | None
+    elbo: float
+    converged: bool
+    message: str
+    seconds: float
+
+    def to_frame(self) -> pd.DataFrame:
+        """The table of effects."""
+        return self.table.copy()
+
+    def _header(self) -> list[tuple[str, str]]:
+        explained = self.deviance_explained
+        rows = f"{self.num_rows:,}" + (f" ({self.dropped:,} dropped)" if self.dropped else "")
+        family = self.family
+        if self.parameters:
+            family += " (" + ", ".join(f"{k} {v:.4g}" for k, v in self.parameters.items()) + ")"
+        return [
+            ("terms", self.terms),
+            ("family", family),
+            ("rows", rows),
+            ("deviance explained", "none defined" if explained is None else f"{explained:.1%}"),
+            ("effective degrees of freedom", f"{self.edf:.1f}"),
+            ("ELBO", f"{self.elbo:.2f}"),
+            ("fit", f"{'converged' if self.converged else 'NOT CONVERGED'}: {self.message}"),
+            ("time", f"{self.seconds:.1f} s"),
+        ]
+
+    def _rows(self) -> list[list[str]]:
+        rows = []
+        for name, row in self.table.iterrows():
+            lengths = row["lengthscale"]
+            rows.append(
+                [
+                    str(name) if not isinstance(name, tuple) else " | ".join(map(str, name)),
+                    f"{row['edf']:.2f}",
+                    str(row["M"]),
+                    f"{row['sd']:.3g}" if np.isfinite(row["sd"]) else "",
+                    ", ".join(f"{v:.3g}" for v in lengths),
+                    f"{row['share']:.3f} [{row['share_lower']:.3f}, {row['share_upper']:.3f}]",
+                    f"{row['zero']:.3f}",
+                ]
+            )
+        return rows
+
+    def __str__(self) -> str:
+        header = "\n".join(f"{name + ':':30s}{value}" for name, value in self._header())
+        return f"{header}\n\n{tabulate(self._rows(), _HEADER, disable_numparse=True)}\n\n{_NOTE}"
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        head = "".join(
+            f"<tr><th style='text-align:left'>{html.escape(n)}</th>"
+            f"<td style='text-align:left'>{html.escape(v)}</td></tr>"
+            for n, v in self._header()
+        )
+        body = tabulate(self._rows(), _HEADER, tablefmt="html", disable_numparse=True)
+        return f"<table>{head}</table>{body}<p>{html.escape(_NOTE)}</p>"
+
+
+_HEADER = ["effect", "edf", "M", "prior sd", "lengthscale", "share [95 %]", "zero"]
+
+
+def summarise(fit: FittedGAM, seed: int = 0) -> Summary:
+    """
+    The summary of a fit.
+
+    :param seed: of posterior draws behind shares and tails.
+    """
+    spec = fit.spec
+    components = spec.components[1:]
+    names = spec.predictor_names
+    shares = variance_shares(fit, seed)
+    rows: list[dict[str, Any]] = []
+    index: list[Any] = []
+    for c, component in enumerate(components):
+        dof, zero = effective_dof(fit, component), zero_tail(fit, component, seed)
+        sd, lengths = _scales(fit.model.kernel[component.name], component)
+        for i, name in enumerate(names):
+            lower, upper = np.quantile(shares[:, c, i], [0.025, 0.975])
+            index.append(component.name if len(names) == 1 else (component.name, name))
+            rows.append(
+                {
+                    "edf": dof[i],
+                    "M": len(component.inducing),
+                    "sd": sd,
+                    "lengthscale": lengths,
+                    "share": shares[:, c, i].mean(),
+                    "share_lower": lower,
+                    "share_upper": upper,
+                    "zero": zero[i],
+                }
+            )
+    labels = (
+        pd.Index(index, name="effect")
+        if len(names) == 1
+        else pd.MultiIndex.from_tuples(index, names=["effect", "predictor"])
+    )
+    columns = ["edf", "M", "sd", "lengthscale", "share", "share_lower", "share_upper", "zero"]
+    deviance = fit.deviance()
+    total = sum(float(effective_dof(fit, c).sum()) for c in spec.components)
+    result = fit.result
+    return Summary(
+        pd.DataFrame(rows, index=labels if rows else None, columns=columns),
+        repr(spec.terms),
+        spec.family.name,
+        _parameters(fit),
+        len(fit.X),
+        fit.dropped,
+        total,
+        None if deviance is None else 1.0 - deviance[0] / deviance[1],
+        result.elbo,
+        result.converged,
+        result.message,
+        result.seconds,
+    )
+
+
+def _parameters(fit: FittedGAM) -> dict[str, float]:
+    """The likelihood's scalar parameters by name."""
+    from gpflow.utilities import parameter_dict
+
+    found = {}
+    for path, parameter in parameter_dict(fit.likelihood).items():
+        value = np.asarray(parameter)
+        if value.ndim == 0:
+            found[path.lstrip(".")] = float(value)
+    return found
+
+
+def _scales(kernel: Kernel, component: Component) -> tuple[float, tuple[float, ...]]:
+    """Prior standard deviation and lengthscales, which users' own kernels keep to themselves."""
+    if component.form == "own":
+        return float("nan"), ()
+    lengths: list[float] = []
+    variance = 1.0
+    for part in _leaves(kernel):
+        if isinstance(getattr(part, "lengthscales", None), Parameter):
+            lengths += np.atleast_1d(np.asarray(part.lengthscales)).tolist()
+        own = getattr(part, "variance", None)
+        if isinstance(own, Parameter) and own.trainable:
+            variance *= float(np.asarray(own))
+    return float(np.sqrt(variance)), tuple(lengths)
+
+
+def _leaves(kernel: Kernel) -> list[Kernel]:
+    if hasattr(kernel, "kernels"):
+        return [leaf for part in kernel.kernels for leaf in _leaves(part)]
+    for name in ("base", "base_kernel"):
+        if hasattr(kernel, name):
+            return _leaves(getattr(kernel, name))
+    return [kernel]

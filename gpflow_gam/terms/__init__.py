@@ -1,0 +1,28 @@
+"""The terms of a GAM: values that add up, know no data, and can be written down."""
+
+from .base import Column, Term, Terms
+from .formula import Formula, parse_formula
+from .parametric import Levels, Linear, RandomEffect, factor, linear, random_effect
+from .serial import terms_from_json
+from .smooth import Interaction, Smooth, Tensor, s, te, ti
+
+__all__ = [
+    "Column",
+    "Formula",
+    "Interaction",
+    "Levels",
+    "Linear",
+    "RandomEffect",
+    "Smooth",
+    "Tensor",
+    "Term",
+    "Terms",
+    "factor",
+    "linear",
+    "parse_formula",
+    "random_effect",
+    "s",
+    "te",
+    "terms_from_json",
+    "ti",
+]

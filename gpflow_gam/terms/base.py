@@ -1,0 +1,165 @@
+"""Terms are values: they compare, hash, print and add up."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Iterable, Iterator
+from typing import Any, ClassVar
+
+Column = str | int
+"""A column's name, or its index where the data are an array."""
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Term(abc.ABC):
+    """
+    One term of a GAM's formula: which columns it reads and what sort of function of them it is.
+
+    A term knows no data. Terms add up to :class:`Terms` with ``+``.
+    """
+
+    function: ClassVar[str]
+    """How users write it."""
+
+    @property
+    @abc.abstractmethod
+    def columns(self) -> tuple[Column, ...]:
+        """The columns it is a function of, ``by`` left out."""
+
+    @property
+    def by(self) -> Column | Term | None:
+        """The column that multiplies it or splits it by level."""
+        return None
+
+    @property
+    def label(self) -> str:
+        """Its name in tables and plots, such as ``s(hour)`` or ``s(hour):day``."""
+        name = f"{self.function}({','.join(str(c) for c in self.columns)})"
+        return name if self.by is None else f"{name}:{column_of(self.by)}"
+
+    def options(self) -> dict[str, Any]:
+        """Its fields that differ from their defaults, columns left out."""
+        given = {}
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name not in _COLUMN_FIELDS and value != field.default:
+                given[field.name.rstrip("_")] = value
+        return given
+
+    def to_json(self) -> dict[str, Any]:
+        """
+        As JSON can hold it; :meth:`Terms.from_json` reads it back.
+
+        A user's own kernel is no JSON: its class is named, and it has to be given again.
+        """
+        options = {k: _plain(v) for k, v in self.options().items()}
+        return {"term": self.function, "columns": list(self.columns), **options}
+
+    def __add__(self, other: Term | Terms) -> Terms:
+        return Terms((self,)) + other
+
+    def __repr__(self) -> str:
+        arguments = [repr(c) for c in self.columns]
+        arguments += [f"{name}={value!r}" for name, value in self.options().items()]
+        return f"{self.function}({', '.join(arguments)})"
+
+
+_COLUMN_FIELDS = ("column", "over")
+
+
+def column_of(by: Column | Term) -> Column:
+    """The column that a ``by`` names, which may be written ``factor("column")``."""
+    return by.columns[0] if isinstance(by, Term) else by
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Term):
+        return value.to_json()
+    if isinstance(value, tuple):
+        return [_plain(v) for v in value]
+    if value is None or isinstance(value, (str, int, float, bool)):
+        return value
+    return {"own": type(value).__name__}
+
+
+def checked_columns(function: str, columns: Iterable[object], least: int = 1) -> tuple[Column, ...]:
+    """
+    The columns of a term.
+
+    :raises TypeError: something that is no column name or index.
+    :raises ValueError: too few columns, or one twice.
+    """
+    names = tuple(columns)
+    for name in names:
+        if isinstance(name, bool) or not isinstance(name, (str, int)):
+            raise TypeError(
+                f"{function}() takes column names (or indices), such as {function}('x'); got "
+                f"{name!r} of type {type(name).__name__}."
+            )
+        if isinstance(name, int) and name < 0:
+            raise ValueError(f"{function}(): column indices count from 0; got {name}.")
+    if len(names) < least:
+        few = "no column" if not names else f"one column, {names[0]!r}"
+        better = f"; for one column write s({names[0]!r})" if names else ""
+        raise ValueError(f"{function}() needs at least {least} column(s); got {few}{better}.")
+    if len(set(names)) < len(names):
+        raise ValueError(f"{function}{names} names a column twice.")
+    return names  # type: ignore[return-value]
+
+
+class Terms:
+    """
+    The terms of an additive predictor, in order.
+
+    :param terms: the terms.
+    :raises TypeError: something that is no term.
+    :raises ValueError: the same label twice.
+    """
+
+    def __init__(self, terms: Iterable[Term] = ()) -> None:
+        self._terms = tuple(terms)
+        seen: dict[str, Term] = {}
+        for term in self._terms:
+            if not isinstance(term, Term):
+                raise TypeError(
+                    f"terms must be terms such as s('x') or factor('g'); got {term!r} of type "
+                    f"{type(term).__name__}."
+                )
+            if term.label in seen:
+                raise ValueError(f"the term {term.label} is there twice; leave one out.")
+            seen[term.label] = term
+
+    def __add__(self, other: Term | Terms) -> Terms:
+        if isinstance(other, Term):
+            return Terms((*self._terms, other))
+        if isinstance(other, Terms):
+            return Terms((*self._terms, *other))
+        return NotImplemented
+
+    def __radd__(self, other: object) -> Terms:
+        if isinstance(other, int) and other == 0:  # sum([...]) begins with 0
+            return self
+        return NotImplemented
+
+    def __iter__(self) -> Iterator[Term]:
+        return iter(self._terms)
+
+    def __len__(self) -> int:
+        return len(self._terms)
+
+    def __getitem__(self, index: int) -> Term:
+        return self._terms[index]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Terms) and self._terms == other._terms
+
+    def __hash__(self) -> int:
+        return hash(self._terms)
+
+    def __repr__(self) -> str:
+        return " + ".join(repr(t) for t in self._terms)
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """As JSON can hold them."""
+        return [term.to_json() for term in self._terms]

@@ -1,0 +1,59 @@
+"""Terms from JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gpflow.kernels import Kernel
+
+from .base import Term, Terms
+from .parametric import factor, linear, random_effect
+from .smooth import s, te, ti
+
+FUNCTIONS: dict[str, Any] = {
+    "s": s,
+    "te": te,
+    "ti": ti,
+    "linear": linear,
+    "factor": factor,
+    "random_effect": random_effect,
+}
+"""What a term may be called in a formula or a file."""
+
+
+def terms_from_json(
+    values: list[dict[str, Any]], kernels: Mapping[str, Kernel] | None = None
+) -> Terms:
+    """
+    The terms that :meth:`Terms.to_json` wrote.
+
+    :param values: what it wrote.
+    :param kernels: users' own kernels, by the label of their term.
+    :raises ValueError: no such terms, or a kernel that is not given.
+    """
+    return Terms(_term(value, kernels or {}) for value in values)
+
+
+def _term(value: Any, kernels: Mapping[str, Kernel]) -> Term:
+    if not isinstance(value, dict) or value.get("term") not in FUNCTIONS:
+        raise ValueError(f"no term can be read from {value!r}.")
+    options = {
+        name: tuple(option) if isinstance(option, list) else option
+        for name, option in value.items()
+        if name not in ("term", "columns")
+    }
+    if isinstance(options.get("by"), dict):
+        options["by"] = _term(options["by"], kernels)
+    if "kernel" in options:
+        kind = value["kernel"]["own"]
+        del options["kernel"]
+        label = FUNCTIONS[value["term"]](*value["columns"], **options).label
+        if label not in kernels:
+            raise ValueError(
+                f"{label} has a kernel of your own ({kind}), which no file holds; pass "
+                f"kernels={{{label!r}: ...}}."
+            )
+        options["kernel"] = kernels[label]
+    term: Term = FUNCTIONS[value["term"]](*value["columns"], **options)
+    return term

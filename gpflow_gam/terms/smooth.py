@@ -1,0 +1,232 @@
+"""Smooth terms: ``s``, ``te`` and ``ti``."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar
+
+import numpy as np
+from gpflow.kernels import Kernel
+
+from .base import Column, Term, checked_columns
+
+KINDS = ("se", "matern12", "matern32", "matern52", "cyclic", "linear")
+"""What ``bs`` may be."""
+
+_ALIASES = {"cc": "cyclic", "cp": "cyclic", "periodic": "cyclic", "rbf": "se", "gp": "se"}
+_SPLINES = ("tp", "ts", "cr", "cs", "ps", "ds", "bs", "ad")
+
+
+def checked_kind(function: str, bs: object) -> str:
+    """
+    The kind of kernel that ``bs`` asks for.
+
+    :raises ValueError: none that there is.
+    """
+    kind = _ALIASES.get(str(bs), bs)
+    if kind not in KINDS:
+        hint = (
+            " Spline bases have no counterpart here: leave bs out for a smooth curve."
+            if bs in _SPLINES
+            else ""
+        )
+        raise ValueError(f"{function}(): bs must be one of {', '.join(KINDS)}; got {bs!r}.{hint}")
+    return str(kind)
+
+
+def _checked_k(function: str, k: object) -> None:
+    if k is None:
+        return
+    if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
+        raise ValueError(
+            f"{function}(): k, the number of inducing inputs, must be a whole number of at least "
+            f"1; got {k!r}."
+        )
+
+
+def _checked_period(function: str, kind: str, period: object) -> None:
+    if period is None:
+        return
+    if kind != "cyclic":
+        raise ValueError(f"{function}(): period={period!r} needs bs='cyclic'; got bs={kind!r}.")
+    if not isinstance(period, (int, float)) or not np.isfinite(period) or period <= 0:
+        raise ValueError(f"{function}(): period must be a positive number; got {period!r}.")
+
+
+def _checked_by(function: str, columns: tuple[Column, ...], by: object) -> None:
+    name = by.columns[0] if isinstance(by, Term) else by
+    if name is not None and (isinstance(name, bool) or not isinstance(name, (str, int))):
+        raise TypeError(f"{function}(): by must name a column; got {by!r}.")
+    if isinstance(by, Term) and by.function != "factor":
+        raise TypeError(f"{function}(): by must be a column or factor(column); got {by!r}.")
+    if name in columns:
+        raise ValueError(f"{function}(): by={name!r} is also what it is a function of.")
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Smooth(Term):
+    """
+    A smooth function of one column, or an isotropic one of several: see :func:`s`.
+
+    :raises TypeError, ValueError: options that make no sense, naming them.
+    """
+
+    function: ClassVar[str] = "s"
+    over: tuple[Column, ...]
+    bs: str = "se"
+    k: int | None = None
+    by_: Column | Term | None = None
+    period: float | None = None
+    kernel: Kernel | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "over", checked_columns("s", self.over))
+        kind = checked_kind("s", self.bs)
+        object.__setattr__(self, "bs", kind)
+        _checked_k("s", self.k)
+        _checked_period("s", kind, self.period)
+        _checked_by("s", self.over, self.by_)
+        if len(self.over) > 1 and kind in ("cyclic", "linear"):
+            raise ValueError(f"s(): bs={kind!r} is for one column; use te() for {self.over}.")
+        if self.kernel is not None and not isinstance(self.kernel, Kernel):
+            raise TypeError(f"s(): kernel must be a gpflow kernel; got {self.kernel!r}.")
+        if self.kernel is not None and kind != "se":
+            raise ValueError(f"s(): give bs={kind!r} or kernel=..., not both.")
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return self.over
+
+    @property
+    def by(self) -> Column | Term | None:
+        return self.by_
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Tensor(Term):
+    """A function of several columns, each with its own kernel: see :func:`te` and :func:`ti`."""
+
+    function: ClassVar[str] = "te"
+    over: tuple[Column, ...]
+    bs: str | tuple[str, ...] = "se"
+    k: int | None = None
+    by_: Column | Term | None = None
+    period: float | tuple[float | None, ...] | None = None
+
+    def __post_init__(self) -> None:
+        name = self.function
+        object.__setattr__(self, "over", checked_columns(name, self.over, least=2))
+        object.__setattr__(self, "bs", self._each("bs", self.bs, lambda b: checked_kind(name, b)))
+        object.__setattr__(self, "period", self._each("period", self.period, lambda p: p))
+        _checked_k(name, self.k)
+        _checked_by(name, self.over, self.by_)
+        for kind, period in zip(self.kinds, self.periods):
+            _checked_period(name, kind, period)
+
+    def _each(self, argument: str, value: Any, check: Any) -> Any:
+        """Checked; one value, or a tuple with one a column."""
+        if not isinstance(value, (tuple, list)):
+            return check(value)
+        if len(value) != len(self.over):
+            raise ValueError(
+                f"{self.function}(): {argument} must be one value or one a column, "
+                f"{len(self.over)}; got {value!r}."
+            )
+        return tuple(check(v) for v in value)
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return self.over
+
+    @property
+    def by(self) -> Column | Term | None:
+        return self.by_
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kind of kernel on each column."""
+        return self.bs if isinstance(self.bs, tuple) else (self.bs,) * len(self.over)
+
+    @property
+    def periods(self) -> tuple[float | None, ...]:
+        """The period on each column."""
+        if isinstance(self.period, tuple):
+            return self.period
+        # one period is for the cyclic columns among several
+        return tuple(self.period if kind == "cyclic" else None for kind in self.kinds)
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Interaction(Tensor):
+    """What several columns do together beyond their main effects: see :func:`ti`."""
+
+    function: ClassVar[str] = "ti"
+
+
+def s(
+    *columns: Column,
+    bs: str = "se",
+    k: int | None = None,
+    by: Column | Term | None = None,
+    period: float | None = None,
+    kernel: Kernel | None = None,
+) -> Term:
+    """
+    A smooth function of a column, zero on average over the data.
+
+    :param columns: one column; several share one lengthscale, so have them in one unit.
+    :param bs: the kernel: ``"se"`` (squared exponential), ``"matern12"``, ``"matern32"``,
+        ``"matern52"``, ``"cyclic"`` (periodic; also ``"cc"``), ``"linear"``; ``"re"`` gives
+        :func:`random_effect`.
+    :param k: how many inducing inputs; by default up to 24, quantiles of the column.
+    :param by: a numeric column that multiplies the function (a varying coefficient), or a column
+        of levels (text, categories, or ``factor("column")``) that each get a function of their own.
+    :param period: of ``bs="cyclic"``, in the column's unit; by default the column's range.
+    :param kernel: your own GPflow kernel on these columns, numbered from 0 in this order; it is
+        used as it is, neither centred nor given priors.
+    :raises TypeError, ValueError: naming the argument.
+    """
+    if bs == "re":
+        from .parametric import random_effect
+
+        if len(columns) != 1:
+            raise ValueError(f"s(): bs='re' takes one column; got {columns!r}.")
+        return random_effect(columns[0], by=by)
+    return Smooth(columns, bs, k, by, period, kernel)
+
+
+def te(
+    *columns: Column,
+    bs: str | tuple[str, ...] = "se",
+    k: int | None = None,
+    by: Column | Term | None = None,
+    period: float | tuple[float | None, ...] | None = None,
+) -> Tensor:
+    """
+    A smooth function of several columns, main effects included, with a lengthscale for each.
+
+    :param columns: two or more; columns of levels may be among them.
+    :param bs: kernels as in :func:`s`, one for all columns or one each.
+    :param k: how many inducing inputs in all; by default 36, centres of k-means.
+    :param by: as in :func:`s`.
+    :param period: of cyclic columns.
+    :raises TypeError, ValueError: naming the argument.
+    """
+    return Tensor(columns, bs, k, by, period)
+
+
+def ti(
+    *columns: Column,
+    bs: str | tuple[str, ...] = "se",
+    k: int | None = None,
+    by: Column | Term | None = None,
+    period: float | tuple[float | None, ...] | None = None,
+) -> Interaction:
+    """
+    The interaction of several columns alone: it averages to zero over each of them.
+
+    Add ``s()`` of the columns for their main effects. Arguments as in :func:`te`.
+
+    :raises TypeError, ValueError: naming the argument.
+    """
+    return Interaction(columns, bs, k, by, period)

@@ -1,0 +1,310 @@
+"""Effects, slopes, differences and summaries, against closed forms and loops."""
+
+from __future__ import annotations
+
+import gpflow
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import norm
+
+import gpflow_gam as gg
+from gpflow_gam import effects, factor, linear, s, ti
+from gpflow_gam.effects import critical_values, inducing_moments, max_deviations
+from gpflow_gam.summaries import effective_dof, variance_shares, zero_tail
+
+QUICK = {"max_iterations": 15, "progress": False}
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(5)
+    df = pd.DataFrame({"x": rng.uniform(size=150), "z": rng.normal(size=150)})
+    df["g"] = rng.choice(["a", "b", "c"], 150)
+    df["noise"] = rng.uniform(size=150)
+    f = np.sin(6 * df["x"]) + 0.5 * df["z"] + df["g"].map({"a": 0.0, "b": 0.5, "c": -0.5})
+    df["y"] = f + 0.3 * rng.standard_normal(150)
+    df["count"] = rng.poisson(np.exp(f))
+    return df
+
+
+@pytest.fixture(scope="module")
+def gam(data):
+    terms = s("x", k=10) + linear("z") + factor("g") + s("noise", k=6) + ti("x", "z", k=8)
+    return gg.GAM(terms, family="poisson").fit(data, y="count", **QUICK)
+
+
+@pytest.fixture(scope="module")
+def by_level(data):
+    return gg.GAM(s("x", by="g", k=8)).fit(data, y="y", **QUICK)
+
+
+# --- moments -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["s(x)", "linear(z)", "factor(g)", "ti(x,z)"])
+def test_effects_are_the_posteriors_components(gam, data, name):
+    index = gam.posterior.names.index(name)
+    mean, cov = gam.posterior.predict_components(gam.fitted.X[:20], full_cov=True)
+    columns = {c: data[c].head(20) for c in ("x", "z", "g")}
+    table = gam.effect_table(name, columns, unconditional=False)
+    np.testing.assert_allclose(table.estimate[:, 0], mean.numpy()[:, index], atol=1e-9)
+    np.testing.assert_allclose(table.covariance[0], cov.numpy()[index], atol=1e-7)
+
+
+def test_limits_of_effects(gam):
+    frame = gam.effects("s(x)", level=0.9)
+    half = norm.ppf(0.95) * frame["se"]
+    np.testing.assert_allclose(frame["upper"] - frame["estimate"], half)
+    ratio = (frame["upper_simultaneous"] - frame["estimate"]) / frame["se"]
+    assert np.ptp(ratio) < 1e-9
+    assert ratio[0] > norm.ppf(0.95)
+
+
+def test_simultaneous_limits_hold_whole_draws():
+    """For independent values the critical value is known: P(max |z| < c) = (2 Phi(c) - 1)^n."""
+    _, c = critical_values(np.diag([1.0, 4.0, 9.0, 0.25, 1.0]), 0.95, seed=0)
+    assert c == pytest.approx(norm.ppf(0.5 + 0.5 * 0.95 ** (1 / 5)), abs=0.06)
+    pointwise, c = critical_values(np.ones((7, 7)), 0.95, seed=0)
+    assert c == pytest.approx(pointwise, abs=0.08)
+    assert len(max_deviations(np.zeros((3, 3)), seed=0)) == 0
+
+
+def test_several_predictors_have_effects_each(data):
+    labels = np.digitize(data["y"], [-0.5, 0.5]).astype(str)
+    gam = gg.GAM(s("x", k=6), family="categorical").fit(data.assign(k=labels), y="k", **QUICK)
+    frame = gam.effects("s(x)", [0.2, 0.5])
+    assert list(frame["predictor"]) == ["0", "0", "1", "1", "2", "2"]
+    mean, _ = gam.posterior.predict_components(np.array([[0.2], [0.5]]))
+    np.testing.assert_allclose(frame["estimate"], mean.numpy()[:, 1].T.ravel(), atol=1e-9)
+    assert gam.sample_effects("s(x)", [0.2, 0.5], 7).shape == (7, 2, 3)
+    assert len(gam.summary().table) == 3
+
+
+def test_draws_of_effects_have_their_moments(gam):
+    grid = np.linspace(0.1, 0.9, 5)
+    table = gam.effect_table("s(x)", grid)
+    draws = gam.sample_effects("s(x)", grid, 20_000)
+    np.testing.assert_allclose(draws.mean(axis=0), table.estimate[:, 0], atol=0.01)
+    np.testing.assert_allclose(np.cov(draws.T), table.covariance[0], atol=0.02 * table.se.max())
+
+
+# --- uncertain hyperparameters -------------------------------------------------------------------
+
+
+def test_uncertain_variance_of_a_slope_against_quadrature(data):
+    """
+    One hyperparameter, v: the slope's variance is E[var | v] + E[(mean | v - estimate)^2] under the
+    normal approximation of log v, computed here from the closed-form slope by quadrature.
+    """
+    gam = gg.GAM(linear("z")).fit(data.head(40), y="y", progress=False)
+    model = gam.model
+    gpflow.set_trainable(model.likelihood, False)
+    z = data["z"].head(40).to_numpy()
+    z = z - z.mean()
+    y = data["y"].head(40).to_numpy()
+    noise = model.likelihood.variance.numpy()
+    prior = model.kernel["linear(z)"].variance.prior
+    best = np.log(model.kernel["linear(z)"].variance.numpy())
+    precision = z @ z / noise
+
+    def objective(u):
+        """log N(y; 0, noise + v z z') + log p(v), up to constants."""
+        a = 1.0 + np.exp(u) * precision
+        fit = np.exp(u) * (z @ y) ** 2 / (noise**2 * a)
+        return -0.5 * np.log(a) + 0.5 * fit + prior.log_prob(np.exp(u)).numpy()
+
+    h = 1e-3
+    curvature = -(objective(best + h) - 2 * objective(best) + objective(best - h)) / h**2
+    nodes, weights = np.polynomial.hermite_e.hermegauss(40)
+    v = np.exp(best + nodes / np.sqrt(curvature))
+    mean, var = z @ y / noise / (precision + 1 / v), 1 / (precision + 1 / v)
+    at_best = z @ y / noise / (precision + np.exp(-best))
+    expected = weights @ (var + (mean - at_best) ** 2) / weights.sum()
+    table = gam.effect_table("linear(z)", [z[0] + data["z"].head(40).mean()])
+    assert table.covariance[0, 0, 0] == pytest.approx(z[0] ** 2 * expected, rel=0.03)
+    assert table.estimate[0, 0] == pytest.approx(z[0] * at_best, rel=1e-3)
+
+
+def test_uncertain_hyperparameters_widen_bands_and_leave_the_model_alone(gam):
+    before = {k: v.numpy() for k, v in gpflow.utilities.parameter_dict(gam.model).items()}
+    wide, narrow = (gam.effects("s(x)", unconditional=u) for u in (True, False))
+    np.testing.assert_array_equal(wide["estimate"], narrow["estimate"])
+    assert np.mean(wide["se"] / narrow["se"]) > 1.01
+    after = gpflow.utilities.parameter_dict(gam.model)
+    for name, value in before.items():
+        np.testing.assert_array_equal(after[name].numpy(), value)
+
+
+# --- slopes and differences ----------------------------------------------------------------------
+
+
+def test_slope_of_a_line_is_its_coefficient(gam):
+    slopes = gam.derivatives("linear(z)", [-1.0, 0.0, 2.0])
+    unit = gam.effect_table("linear(z)", [0.0, 1.0])
+    contrast = np.array([-1.0, 1.0])
+    np.testing.assert_allclose(slopes["estimate"], contrast @ unit.estimate[:, 0], rtol=1e-6)
+    sd = np.sqrt(contrast @ unit.covariance[0] @ contrast)
+    np.testing.assert_allclose(slopes["se"], sd, rtol=1e-4)
+
+
+def test_slopes_of_draws_lie_in_the_slopes_band(gam):
+    grid = np.linspace(0.1, 0.9, 30)
+    step = 1e-3
+    slopes = gam.derivatives("s(x)", grid)
+    draws = gam.sample_effects("s(x)", np.concatenate([grid - step, grid + step]), 4000)
+    own = (draws[:, 30:] - draws[:, :30]) / (2 * step)
+    np.testing.assert_allclose(own.mean(axis=0), slopes["estimate"], atol=0.15)
+    np.testing.assert_allclose(own.std(axis=0), slopes["se"], rtol=0.1)
+
+
+def test_differences_between_levels(gam):
+    levels = gam.effect_table("factor(g)")
+    frame = gam.differences("factor(g)")
+    assert list(zip(frame["level_1"], frame["level_2"])) == [("a", "b"), ("a", "c"), ("b", "c")]
+    for (_, row), (i, j) in zip(frame.iterrows(), [(0, 1), (0, 2), (1, 2)]):
+        assert row["estimate"] == pytest.approx(levels.estimate[i, 0] - levels.estimate[j, 0])
+        S = levels.covariance[0]
+        assert row["se"] == pytest.approx(np.sqrt(S[i, i] + S[j, j] - 2 * S[i, j]))
+
+
+def test_differences_between_curves_use_the_coupling(by_level):
+    grid = np.array([0.2, 0.6])
+    frame = by_level.differences("s(x):g", grid=grid)
+    first = frame[(frame["level_1"] == "a") & (frame["level_2"] == "c")]
+    a, c = (by_level.effects(f"s(x):g={k}", grid) for k in "ac")
+    np.testing.assert_allclose(first["estimate"], a["estimate"] - c["estimate"])
+    fixed = effects.differences(by_level.fitted, "s(x):g", grid=grid, unconditional=False).frame()
+    first = fixed[(fixed["level_1"] == "a") & (fixed["level_2"] == "c")]
+    a, c = (by_level.effects(f"s(x):g={k}", grid, unconditional=False) for k in "ac")
+    # against the posterior's own covariance between components
+    names = by_level.posterior.names
+    i, j = names.index("s(x):g=a"), names.index("s(x):g=c")
+    moments = inducing_moments(by_level.fitted)
+    spec = by_level.fitted.spec
+    parts = [spec.component(n) for n in (names[i], names[j])]
+    X = [p.full(grid[:, None], by_level.fitted.X.shape[1]) for p in parts]
+    cross = (
+        moments.features(parts[0], X[0]).T
+        @ moments.covariance[0][moments.block(parts[0]), moments.block(parts[1])]
+        @ moments.features(parts[1], X[1])
+    )
+    variance = a["se"] ** 2 + c["se"] ** 2 - 2 * np.diag(cross)
+    np.testing.assert_allclose(first["se"], np.sqrt(variance), rtol=1e-6)
+
+
+def test_what_has_no_slope_or_difference(gam, by_level):
+    with pytest.raises(ValueError, match="not a function of one numeric column"):
+        gam.derivatives("factor(g)")
+    with pytest.raises(ValueError, match="has no levels to compare"):
+        gam.differences("s(x)")
+    with pytest.raises(ValueError, match="several effects, one a level"):
+        by_level.effects("s(x):g")
+    with pytest.raises(ValueError, match="no effect 's\\(q\\)'; there are"):
+        gam.effects("s(q)")
+    with pytest.raises(ValueError, match="the columns 'x', 'z'"):
+        gam.effects("ti(x,z)", [0.1])
+    with pytest.raises(ValueError, match="level must be a probability"):
+        gam.effects("s(x)", level=95)
+
+
+# --- numbers of the summary ----------------------------------------------------------------------
+
+
+def test_effective_dof_of_a_line_is_its_shrinkage(data):
+    """One whitened weight of feature phi: edf = a / (1 + a), a = sum phi^2 / s2."""
+    gam = gg.GAM(linear("z")).fit(data, y="y", **QUICK)
+    model, fit = gam.model, gam.fitted
+    v = model.kernel["linear(z)"].variance.numpy()
+    v0 = model.kernel["intercept"].variance.numpy()
+    noise = model.likelihood.variance.numpy()
+    z = data["z"] - data["z"].mean()
+    # centred, so that the intercept does not matter
+    a = v * np.sum(z**2) / noise
+    component = fit.spec.component("linear(z)")
+    assert effective_dof(fit, component)[0] == pytest.approx(a / (1 + a), rel=1e-5)
+    intercept = effective_dof(fit, fit.spec.component("intercept"))[0]
+    a = v0 * 150 / noise
+    assert intercept == pytest.approx(a / (1 + a), rel=1e-5)
+
+
+def test_total_dof_is_the_trace_of_the_smoother(data):
+    """With Gaussian data fitted = A y: trace A by differences of predictions, one row at a time."""
+    small = data.head(25)
+    gam = gg.GAM(s("x", k=6) + linear("z")).fit(small, y="y", **QUICK)
+    model = gam.model
+    X, Y = (a.numpy() for a in model.data)
+    constant = model.mean_function.constant.numpy()
+    trace = 0.0
+    for n in range(25):
+        e = np.zeros_like(Y)
+        e[n] = 1.0
+        unit = gg.models.AdditiveSGPR((X, e), model.kernel, model.inducing_variable)
+        unit.likelihood.variance.assign(model.likelihood.variance)
+        trace += unit.posterior().predict_f(X)[0].numpy()[n, 0]
+    assert constant.shape == (1,)
+    assert gam.summary().edf == pytest.approx(trace, rel=1e-4)
+
+
+def test_shares_add_up_and_find_the_large_ones(gam):
+    shares = variance_shares(gam.fitted)
+    np.testing.assert_allclose(shares.sum(axis=1), 1.0)
+    table = gam.summary().table
+    np.testing.assert_allclose(table["share"].sum(), 1.0)
+    assert table["share"].idxmax() == "s(x)"
+    # the plug-in shares, by a loop
+    parts = gam.predict(pd.DataFrame(_rows(gam)), "terms").drop(columns="intercept")
+    plug_in = parts.var(ddof=0) / parts.var(ddof=0).sum()
+    assert table.loc["s(x)", "share"] == pytest.approx(plug_in["s(x)"], abs=0.08)
+    assert np.all(table["share_lower"] <= table["share_upper"])
+
+
+def _rows(gam):
+    fit = gam.fitted
+    levels = fit.spec.column_levels("g")
+    names = {name: fit.X[:, i] for i, (name, _) in enumerate(fit.spec.encoder.columns)}
+    names["g"] = np.array([levels[int(code)] for code in names["g"]])
+    return names
+
+
+def test_zero_is_where_the_simultaneous_band_touches(gam):
+    fit = gam.fitted
+    assert zero_tail(fit, fit.spec.component("s(x)"))[0] < 0.01
+    assert zero_tail(fit, fit.spec.component("s(noise)"))[0] > 0.2
+    # the band of that level just touches zero
+    component = fit.spec.component("linear(z)")
+    tail = zero_tail(fit, component)[0]
+    table = gam.effect_table("linear(z)", [1.0], unconditional=False)
+    expected = 2 * norm.sf(abs(table.estimate[0, 0]) / table.se[0, 0])
+    assert tail == pytest.approx(expected, abs=0.01)
+
+
+def test_deviance_explained_against_a_loop(gam, data):
+    y = data["count"].to_numpy()
+    mean = np.exp(gam.predict(data, type="link"))
+    null = y.mean()
+    own = least = 0.0
+    for value, m in zip(y, mean):
+        own += 2 * ((value * np.log(value / m) if value else 0.0) - value + m)
+        least += 2 * ((value * np.log(value / null) if value else 0.0) - value + null)
+    assert gam.summary().deviance_explained == pytest.approx(1 - own / least, abs=1e-6)
+
+
+def test_summary_in_its_three_forms(gam):
+    summary = gam.summary()
+    text = str(summary)
+    for part in ("s(x)", "poisson", "deviance explained", "ELBO", "not a p-value", "150"):
+        assert part in text
+    assert "<table>" in summary._repr_html_()
+    assert "s(x)" in summary._repr_html_()
+    assert list(summary.to_frame().columns)[:2] == ["edf", "M"]
+    assert not summary.converged or "converged" in text
+
+
+def test_concurvity_sees_copies(data):
+    close = data.assign(copy=data["x"] + 1e-3 * data["z"])
+    gam = gg.GAM(s("x", k=6) + s("copy", k=6) + s("noise", k=6)).fit(close, y="y", **QUICK)
+    table = gam.concurvity()
+    assert table.loc["s(x)", "observed"] > 0.95
+    assert table.loc["s(copy)", "estimate"] > 0.95
+    assert table.loc["s(noise)", "estimate"] < 0.3

@@ -1,0 +1,333 @@
+"""The front door: fits, predictions, and what has to be equal by two routes."""
+
+from __future__ import annotations
+
+import gpflow
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import norm
+
+import gpflow_gam as gg
+from gpflow_gam import factor, linear, random_effect, s, te, ti
+
+QUICK = {"max_iterations": 12, "progress": False}
+
+
+def make_data(rng, n=120):
+    df = pd.DataFrame(
+        {"x": rng.uniform(size=n), "z": rng.normal(size=n), "e": rng.uniform(1, 3, n)}
+    )
+    df["g"] = rng.choice(["low", "mid", "top"], n)
+    f = np.sin(5 * df["x"]) + 0.4 * df["z"] + df["g"].map({"low": -0.5, "mid": 0.0, "top": 0.6})
+    df["y"] = f + 0.3 * rng.standard_normal(n)
+    df["count"] = rng.poisson(df["e"] * np.exp(0.5 * f))
+    df["label"] = np.where(rng.uniform(size=n) < 1 / (1 + np.exp(-2 * f)), "yes", "no")
+    df["kind"] = np.array(["a", "b", "c"])[np.digitize(f + rng.logistic(size=n), [-0.5, 0.8])]
+    df["log_e"] = np.log(df["e"])
+    return df
+
+
+@pytest.fixture(scope="module")
+def data():
+    return make_data(np.random.default_rng(0))
+
+
+TERMS = s("x", k=8) + linear("z") + factor("g")
+
+
+@pytest.fixture(scope="module")
+def gaussian(data):
+    return gg.GAM(TERMS).fit(data, y="y", progress=False)
+
+
+@pytest.fixture(scope="module")
+def poisson(data):
+    return gg.GAM(TERMS, family="poisson", offset="log_e").fit(data, y="count", progress=False)
+
+
+@pytest.fixture(scope="module")
+def softmax(data):
+    return gg.GAM(s("x", k=6) + linear("z"), family="categorical").fit(data, y="kind", **QUICK)
+
+
+# --- predictions ---------------------------------------------------------------------------------
+
+
+def test_terms_add_up_to_the_predictor(poisson, data):
+    total = poisson.predict(data, type="terms").sum(axis=1)
+    constant = poisson.model.mean_function.constant.numpy()[0]
+    link, se = poisson.predict(data, type="link", se=True)
+    np.testing.assert_allclose(total + constant + data["log_e"], link)
+    mean, var = poisson.posterior.predict_f(poisson.fitted.X)
+    np.testing.assert_allclose(link, mean.numpy()[:, 0])
+    np.testing.assert_allclose(se, np.sqrt(var.numpy()[:, 0]))
+
+
+def test_link_interval_is_normal_and_response_interval_its_image(poisson, data):
+    link = poisson.predict(data, type="link", interval=0.9)
+    half = norm.ppf(0.95) * link["se"]
+    np.testing.assert_allclose(link["upper"], link["estimate"] + half)
+    response = poisson.predict(data, interval=0.9)
+    np.testing.assert_allclose(response["lower"], np.exp(link["lower"]))
+    np.testing.assert_allclose(response["upper"], np.exp(link["upper"]))
+    # the mean and variance of a log-normal variable
+    v = link["se"] ** 2
+    mean = np.exp(link["estimate"] + v / 2)
+    np.testing.assert_allclose(response["estimate"], mean, rtol=1e-8)
+    np.testing.assert_allclose(response["se"], mean * np.sqrt(np.expm1(v)), rtol=1e-6)
+
+
+def test_gaussian_predictions_are_the_models(gaussian, data):
+    mean, var = gaussian.model.predict_y(gaussian.fitted.X)
+    np.testing.assert_allclose(gaussian.predict(data), mean.numpy()[:, 0])
+    observed = gaussian.predict(data.head(4), type="observation", interval=0.8)
+    sd = np.sqrt(var.numpy()[:4, 0])
+    np.testing.assert_allclose(observed["se"], sd, rtol=0.1)
+    half = norm.ppf(0.9) * sd
+    np.testing.assert_allclose(observed["upper"] - observed["lower"], 2 * half, rtol=0.12)
+
+
+def test_log_density_is_the_predictive_one(gaussian, data):
+    mean, var = gaussian.model.predict_y(gaussian.fitted.X)
+    expected = norm.logpdf(data["y"], mean.numpy()[:, 0], np.sqrt(var.numpy()[:, 0]))
+    np.testing.assert_allclose(gaussian.log_density(data), expected)
+
+
+def test_class_probabilities(softmax, data):
+    p, se = softmax.predict(data, se=True)
+    assert p.shape == se.shape == (120, 3)
+    np.testing.assert_allclose(p.sum(axis=1), 1.0)
+    frame = softmax.predict(data, interval=0.5)
+    assert list(frame.columns.get_level_values(0).unique()) == ["a", "b", "c"]
+    assert np.all(frame["b"]["lower"] <= frame["b"]["upper"])
+    classes = softmax.predict(data, type="class")
+    np.testing.assert_array_equal(classes, np.array(["a", "b", "c"])[p.argmax(axis=1)])
+    assert np.mean(classes == data["kind"]) > 0.5
+    assert softmax.predict(data.head(2), type="terms").shape == (2, 9)
+
+
+def test_draws_have_the_posteriors_moments(poisson, data):
+    draws = poisson.sample(data.head(5), 4000, type="link")
+    mean, se = poisson.predict(data.head(5), type="link", se=True)
+    np.testing.assert_allclose(draws.mean(axis=0), mean, atol=4 * se.max() / np.sqrt(4000))
+    np.testing.assert_allclose(draws.std(axis=0), se, rtol=0.06)
+    np.testing.assert_array_equal(poisson.sample(data, 3), poisson.sample(data, 3))
+    counts = poisson.sample(data.head(5), 20, type="observation")
+    assert counts.shape == (20, 5)
+    assert np.all(counts == np.round(counts))
+
+
+def test_no_rows(gaussian, data):
+    assert gaussian.predict(data.head(0)).shape == (0,)
+    assert gaussian.predict(data.head(0), type="terms").shape == (0, 5 - 1)
+
+
+# --- two routes, one answer ----------------------------------------------------------------------
+
+
+def test_objects_and_formula_are_the_same_model(gaussian, data):
+    formula = gg.GAM("y ~ s(x, k=8) + z + factor(g)").fit(data, progress=False)
+    np.testing.assert_array_equal(formula.predict(data), gaussian.predict(data))
+
+
+def test_every_kind_of_table_gives_the_same_model(gaussian, data):
+    columns = {name: data[name].to_numpy() for name in data}
+    mapping = gg.GAM(TERMS).fit(columns, y="y", progress=False)
+    np.testing.assert_array_equal(mapping.predict(columns), gaussian.predict(data))
+    codes = data["g"].map({"low": 0, "mid": 1, "top": 2})
+    X = np.column_stack([data["x"], data["z"], codes])
+    matrix = gg.GAM(s(0, k=8) + linear(1) + factor(2)).fit(X, data["y"], progress=False)
+    np.testing.assert_array_equal(matrix.predict(X), gaussian.predict(data))
+    assert matrix.names == ("s(0)", "linear(1)", "factor(2)")
+
+
+@pytest.mark.parametrize(("family", "response"), [("gaussian", "y"), ("poisson", "count")])
+def test_weights_are_replicated_rows(family, response, data):
+    w = np.random.default_rng(1).integers(0, 4, len(data))
+    terms = s("x", k=8) + ti("x", "z", k=6) + factor("g")
+    weighted = gg.GAM(terms, family=family, weights="w").fit(
+        data.assign(w=w), y=response, progress=False
+    )
+    rows = data.loc[np.repeat(data.index, w)].reset_index(drop=True)
+    replicated = gg.GAM(terms, family=family).fit(rows, y=response, progress=False)
+    assert weighted.fitted.result.elbo == pytest.approx(replicated.fitted.result.elbo, abs=2e-3)
+    for kind in ("link", "response"):
+        a, b = weighted.predict(data, kind, se=True), replicated.predict(data, kind, se=True)
+        np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-3)
+    one, other = weighted.summary(), replicated.summary()
+    assert one.deviance_explained == pytest.approx(other.deviance_explained, abs=1e-3)
+
+
+def test_offset_is_exposure(data):
+    """Counts over exposures 2 and 3 are sums of as many counts over exposure 1."""
+    rng = np.random.default_rng(3)
+    x = rng.uniform(size=60)
+    times = np.tile([2, 3], 30)
+    single = rng.poisson(np.exp(np.sin(5 * np.repeat(x, times))))
+    total = np.add.reduceat(single, np.concatenate([[0], np.cumsum(times)[:-1]]))
+    separate = pd.DataFrame({"x": np.repeat(x, times), "y": single})
+    summed = pd.DataFrame({"x": x, "y": total, "log_t": np.log(times), "t": times})
+    a = gg.GAM(s("x", k=8), family="poisson").fit(separate, y="y", progress=False)
+    # the weights only make both centre the effect on the same distribution
+    b = gg.GAM(s("x", k=8), family="poisson", offset="log_t").fit(summed, y="y", progress=False)
+    _equal_curves(a, b)
+    assert b.predict(summed, "link") == pytest.approx(
+        a.predict(summed, "link") + summed["log_t"], abs=5e-3
+    )
+
+
+def _equal_curves(a, b):
+    grid = np.linspace(0.05, 0.95, 9)
+    one, other = (m.predict({"x": grid, "log_t": 0 * grid}, "link", se=True) for m in (a, b))
+    np.testing.assert_allclose(one[0], other[0], atol=5e-3)
+    np.testing.assert_allclose(one[1], other[1], rtol=0.03)
+
+
+def test_factor_by_equals_separate_fits_with_shared_hyperparameters(data):
+    """
+    With a free level for each group and no common intercept, groups share hyperparameters only.
+    """
+    joint = gg.GAM(s("x", k=8, by="g") + random_effect("g")).fit(data, y="y", **QUICK)
+    model = joint.model
+    model.kernel["intercept"].variance.assign(1e-9)
+    model.mean_function.constant.assign([0.0])
+    level = model.kernel["random_effect(g)"].variance
+    level.assign(0.8)
+    for group in ("low", "mid", "top"):
+        smooth = model.kernel[f"s(x):g={group}"].kernels[0].base
+        smooth.lengthscales.assign(0.3)
+        smooth.variance.assign(0.7)
+    model.likelihood.variance.assign(0.09)
+    grid = np.linspace(0.1, 0.9, 7)
+    for group in ("low", "mid", "top"):
+        rows = data[data["g"] == group]
+        alone = gg.GAM(s("x", k=8)).fit(rows, y="y", max_iterations=1, progress=False)
+        inner = alone.model
+        inner.kernel["intercept"].variance.assign(0.8)
+        inner.mean_function.constant.assign([0.0])
+        inner.kernel["s(x)"].base.lengthscales.assign(0.3)
+        inner.kernel["s(x)"].base.variance.assign(0.7)
+        inner.likelihood.variance.assign(0.09)
+        new = {"x": grid, "g": np.repeat(group, len(grid))}
+        X = joint.fitted.encode(new)
+        own = alone.fitted.encode(new)
+        for a, b in zip(model.posterior().predict_f(X), inner.posterior().predict_f(own)):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_dropping_rows_is_missing_drop(gaussian, data):
+    holes = data.copy()
+    holes.loc[[3, 50], "x"] = np.nan
+    holes.loc[[7], "g"] = None
+    kept = gg.GAM(TERMS, missing="drop").fit(holes, y="y", progress=False)
+    by_hand = gg.GAM(TERMS).fit(holes.drop(index=[3, 7, 50]), y="y", progress=False)
+    np.testing.assert_array_equal(kept.predict(data), by_hand.predict(data))
+    assert kept.summary().dropped == 3
+    with pytest.raises(ValueError, match=r"2 in 'x', 1 in 'g' \(3 of 120 rows\)"):
+        gg.GAM(TERMS).fit(holes, y="y")
+    with pytest.raises(ValueError, match="1 in 'g'"):
+        kept.predict(holes.loc[[7, 8]])
+
+
+def test_varying_coefficient_is_the_function_times_the_number(data):
+    gam = gg.GAM(s("x", k=8, by="z")).fit(data, y="y", **QUICK)
+    one = gam.predict({"x": data["x"], "z": np.ones(120)}, "terms")["s(x):z"]
+    twice = gam.predict({"x": data["x"], "z": np.full(120, -2.0)}, "terms")["s(x):z"]
+    np.testing.assert_allclose(twice, -2.0 * one)
+    np.testing.assert_allclose(gam.effects("s(x):z", data["x"])["estimate"], one)
+
+
+# --- kinds of terms ------------------------------------------------------------------------------
+
+
+def test_effects_average_to_zero_over_the_data(data):
+    terms = s("x", k=8) + s("z", bs="matern52", k=8) + te("x", "z", k=10)
+    terms += factor("g") + linear("e") + te("x", "g", k=10)
+    gam = gg.GAM(terms).fit(data, y="y", **QUICK)
+    effects = gam.predict(data, type="terms").drop(columns="intercept")
+    size = effects.std() + 1e-3
+    assert np.all(np.abs(effects.mean()) < 0.05 * size)
+    assert abs(effects["factor(g)"].mean()) < 1e-8
+    assert abs(effects["linear(e)"].mean()) < 1e-8
+
+
+def test_interaction_averages_to_zero_over_each_column(data):
+    gam = gg.GAM(ti("x", "z", k=20)).fit(data, y="y", **QUICK)
+    component = gam.fitted.spec.component("ti(x,z)")
+    nodes, weights = np.array(component.margins[0].nodes), np.array(component.margins[0].weights)
+    for z in (-1.0, 0.5):
+        effect = gam.effects("ti(x,z)", {"x": nodes, "z": np.full(len(nodes), z)})
+        assert abs(weights @ effect["estimate"]) < 1e-6 * np.abs(effect["estimate"]).max()
+
+
+def test_cyclic_curve_joins(data):
+    gam = gg.GAM(s("x", bs="cyclic", period=0.8, k=10)).fit(data, y="y", **QUICK)
+    effect = gam.effects("s(x)", [0.0, 0.8, 0.3, 1.1])
+    np.testing.assert_allclose(effect["estimate"][0], effect["estimate"][1], atol=1e-8)
+    np.testing.assert_allclose(effect["se"][2], effect["se"][3], atol=1e-8)
+
+
+def test_unseen_levels(gaussian, data):
+    new = data.head(3).assign(g=["new", "low", "other"])
+    with pytest.raises(ValueError, match="level 'new' in row 0, never seen in the fit; .* 'low'"):
+        gaussian.predict(new)
+    gam = gg.GAM(random_effect("g")).fit(data, y="y", **QUICK)
+    mean, se = gam.predict(new, "terms", se=True)
+    np.testing.assert_allclose(mean["random_effect(g)"][[0, 2]], 0.0, atol=1e-12)
+    prior = np.sqrt(gam.model.kernel["random_effect(g)"].variance.numpy())
+    np.testing.assert_allclose(se["random_effect(g)"][[0, 2]], prior)
+    assert se["random_effect(g)"][1] < 0.8 * prior
+
+
+def test_levels_keep_the_order_of_a_category(data):
+    ordered = data.assign(g=pd.Categorical(data["g"], ["top", "mid", "low"]))
+    gam = gg.GAM(factor("g")).fit(ordered, y="y", **QUICK)
+    assert list(gam.effects("factor(g)")["g"]) == ["top", "mid", "low"]
+    numbers = gg.GAM(factor("code")).fit(data.assign(code=data["x"].round()), y="y", **QUICK)
+    assert list(numbers.effects("factor(code)")["code"]) == [0, 1]
+    assert numbers.predict({"code": [1, 0]}).shape == (2,)
+
+
+def test_own_kernel_is_used_as_it_is_and_copied(data):
+    own = gpflow.kernels.RBF(lengthscales=0.2) + gpflow.kernels.Linear()
+    gam = gg.GAM(s("x", kernel=own, k=8) + linear("z")).fit(data, y="y", **QUICK)
+    inside = gam.model.kernel["s(x)"].base
+    assert isinstance(inside, gpflow.kernels.Sum)
+    assert own.kernels[0].lengthscales.numpy() == 0.2
+    assert inside.kernels[0].lengthscales.numpy() != 0.2
+    assert gam.effects("s(x)").shape[0] == 100
+
+
+def test_model_inside_is_gpflows(gaussian, poisson):
+    assert isinstance(gaussian.model, gg.models.AdditiveSGPR)
+    assert isinstance(poisson.model.variational, gg.variational.OptimalPrecision)
+    assert isinstance(poisson.model.likelihood, gpflow.likelihoods.Poisson)
+    assert poisson.posterior.names == ("intercept", "s(x)", "linear(z)", "factor(g)")
+
+
+def test_any_gpflow_likelihood(data):
+    gam = gg.GAM(s("x", k=6), family=gpflow.likelihoods.StudentT(df=5.0)).fit(data, y="y", **QUICK)
+    assert gam.summary().deviance_explained is None
+    assert np.corrcoef(gam.predict(data), data["y"])[0, 1] > 0.5
+
+
+def test_minibatches_and_variational_families(data):
+    gam = gg.GAM(s("x", k=6), family="poisson", variational="block")
+    gam.fit(data, y="count", batch_size=40, max_iterations=3, progress=False)
+    assert isinstance(gam.model.variational, gg.variational.BlockPrecision)
+    assert gam.fitted.result.method == "minibatch"
+    gaussian = gg.GAM(s("x", k=6), variational="sites").fit(data, y="y", progress=False)
+    exact = gg.GAM(s("x", k=6)).fit(data, y="y", progress=False)
+    assert gaussian.fitted.result.elbo == pytest.approx(exact.fitted.result.elbo, abs=5e-3)
+    np.testing.assert_allclose(gaussian.predict(data), exact.predict(data), atol=5e-3)
+
+
+def test_refused_fit_leaves_the_last_one(data):
+    gam = gg.GAM(s("x", k=6)).fit(data, y="y", **QUICK)
+    before = gam.predict(data)
+    with pytest.raises(ValueError, match="no column 'y_'"):
+        gam.fit(data, y="y_")
+    np.testing.assert_array_equal(gam.predict(data), before)
+    with pytest.raises(ValueError, match="not fitted yet"):
+        gg.GAM(s("x")).predict(data)

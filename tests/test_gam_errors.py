@@ -1,0 +1,138 @@
+"""What newcomers get wrong, and the one sentence that tells them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import gpflow_gam as gg
+from gpflow_gam import factor, linear, s, te
+
+
+@pytest.fixture
+def data():
+    rng = np.random.default_rng(0)
+    df = pd.DataFrame({"temp": rng.uniform(size=30), "hum": rng.uniform(size=30)})
+    df["site"] = ["a", "b", "c"] * 10
+    df["flat"] = 3.0
+    df["empty"] = np.nan
+    df["text"] = ["1.5", "abc", "2"] * 10
+    df["when"] = pd.date_range("2020-01-01", periods=30)
+    df["count"] = rng.poisson(2.0, 30)
+    df["y"] = rng.normal(size=30)
+    return df
+
+
+@pytest.mark.parametrize(
+    ("terms", "options", "response", "message"),
+    [
+        (s("tempp"), {}, "y", "no column 'tempp'; did you mean 'temp'"),
+        (s("qqq"), {}, "y", "no column 'qqq'; it has 'temp', 'hum'"),
+        (s("temp"), {}, "yy", "no column 'yy'"),
+        (s("temp", by="hhum"), {}, "y", "did you mean 'hum'"),
+        (s("temp"), {"offset": "tmp"}, "y", "did you mean 'temp'"),
+        (
+            s("site"),
+            {},
+            "y",
+            r"holds text \('a' in row 0\) where s\(site\) needs.*factor\('site'\)",
+        ),
+        (linear("text"), {}, "y", r"holds text \('abc' in row 1\)"),
+        (s("when"), {}, "y", "holds times"),
+        (s("temp"), {"weights": "site"}, "y", "holds text .* where the weights needs numbers"),
+        (s("flat"), {}, "y", r"'flat' is constant, so that s\(flat\) has nothing to show"),
+        (factor("flat"), {}, "y", "'flat' is constant"),
+        (te("temp", "flat"), {}, "y", "'flat' is constant"),
+        (s("empty"), {}, "y", "'empty' has no value at all"),
+        (s("empty"), {"missing": "drop"}, "y", "'empty' has no value at all"),
+        (s("temp"), {}, "flat", r"response 'flat' is constant \(3\)"),
+        (s("temp"), {}, "temp", "also in a term"),
+        (s("temp"), {"family": "poisson"}, "y", "y .*whole.* not negative.*poisson.*got -"),
+        (s("temp"), {"family": "bernoulli"}, "site", "site"),
+        (s("temp"), {"family": "gamma"}, "y", "positive"),
+        (s("temp"), {"family": "beta"}, "count", "between 0 and 1"),
+        (s("temp"), {"family": "binomial"}, "count", "trials"),
+        (s("temp"), {"trials": "hum"}, "y", "takes none"),
+        (s("temp"), {"weights": "y"}, "count", "must not be negative"),
+        (factor("temp"), {}, "y", r"30 different fractions.* use s\('temp'\)"),
+    ],
+    ids=str,
+)
+def test_one_sentence_says_what_to_do(terms, options, response, message, data):
+    with pytest.raises(ValueError, match=message) as caught:
+        gg.GAM(terms, **options).fit(data, y=response)
+    assert "\n" not in str(caught.value)
+
+
+def test_too_few_rows(data):
+    with pytest.raises(ValueError, match="data has 1 row"):
+        gg.GAM(s("temp")).fit(data.head(1), y="y")
+    with pytest.raises(ValueError, match="data has 0 row"):
+        gg.GAM(s("temp")).fit(data.head(0), y="y")
+    with pytest.raises(ValueError, match="3 terms cannot be learnt from 3 rows"):
+        gg.GAM(s("temp") + s("hum") + factor("site")).fit(data.head(3), y="y")
+
+
+def test_two_rows_are_fitted(data):
+    gam = gg.GAM(linear("temp")).fit(data.head(2), y="y", progress=False)
+    assert np.all(np.isfinite(gam.predict(data)))
+
+
+def test_infinite_values(data):
+    data.loc[4, "temp"] = np.inf
+    with pytest.raises(ValueError, match="'temp' must be finite; got inf in row 4"):
+        gg.GAM(s("temp")).fit(data, y="y")
+    data.loc[4, "temp"] = 0.0
+    data.loc[5, "y"] = np.nan
+    with pytest.raises(ValueError, match="1 in 'y'"):
+        gg.GAM(s("temp")).fit(data, y="y")
+
+
+def test_responses_given_as_values(data):
+    with pytest.raises(ValueError, match="one value a row of data, 30; got shape \\(3,\\)"):
+        gg.GAM(s("temp")).fit(data, y=[1.0, 2.0, 3.0])
+    with pytest.raises(ValueError, match="y is missing"):
+        gg.GAM(s("temp")).fit(data)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"family": "poison"}, "Did you mean 'poisson'"),
+        ({"missing": "ignore"}, "missing must be 'error' or 'drop'"),
+        ({"engine": "mcmc"}, "engine must be"),
+        ({"variational": "full"}, "variational must be one of"),
+    ],
+)
+def test_bad_options(options, message):
+    with pytest.raises(ValueError, match=message):
+        gg.GAM(s("x"), **options)
+
+
+def test_bad_tables():
+    with pytest.raises(TypeError, match="data must be a DataFrame, a dict of columns or a matrix"):
+        gg.GAM(s("x")).fit([1.0, 2.0], y="y")
+    with pytest.raises(ValueError, match="columns must be of one length"):
+        gg.GAM(s("x")).fit({"x": [1.0, 2.0], "y": [1.0]}, y="y")
+    with pytest.raises(ValueError, match="column 5 is asked for; data has 2 columns"):
+        gg.GAM(s(5)).fit(pd.DataFrame({"a": [1.0, 2, 3], "b": [1.0, 2, 4]}), y="b")
+    with pytest.raises(ValueError, match="twice"):
+        gg.GAM(s("a")).fit(pd.DataFrame([[1, 2], [3, 4]], columns=["a", "a"]), y="a")
+
+
+def test_bad_predictions(data):
+    gam = gg.GAM(linear("temp")).fit(data, y="y", max_iterations=2, progress=False)
+    with pytest.raises(ValueError, match="no column 'temp'"):
+        gam.predict(data.drop(columns="temp"))
+    with pytest.raises(ValueError, match="type must be one of"):
+        gam.predict(data, type="probabilities")
+    with pytest.raises(ValueError, match="interval must be a probability"):
+        gam.predict(data, interval=95)
+    with pytest.raises(ValueError, match="use effects"):
+        gam.predict(data, type="terms", interval=0.9)
+    with pytest.raises(ValueError, match="has no classes"):
+        gam.predict(data, type="class")
+    data.loc[3, "temp"] = np.nan
+    with pytest.raises(ValueError, match="new data has missing values: 1 in 'temp'"):
+        gam.predict(data)

@@ -1,0 +1,326 @@
+"""Likelihoods against scipy, dense quadrature, and their own tails; weights and supports."""
+
+from __future__ import annotations
+
+import gpflow
+import numpy as np
+import problems
+import pytest
+import scipy.stats as st
+import tensorflow as tf
+from response_cases import (
+    CASES,
+    CUTPOINTS,
+    INCREMENTS,
+    Case,
+    Labels,
+    each,
+    ordered,
+    svgp,
+    weighted,
+)
+from scipy.integrate import trapezoid
+from scipy.special import log_ndtr, ndtr, softmax
+
+import gpflow_gam as gg
+from gpflow_gam import families as fam
+from gpflow_gam import likelihoods as lk
+
+# --- densities ---------------------------------------------------------------------------------
+
+
+@each
+def test_log_density_is_scipys(case: Case, rng):
+    Y, F = case.data(rng)
+    expected = case.logp(Y[:, 0], F)
+    for likelihood in (case.likelihood(), weighted(case.likelihood())):
+        got = case.family.log_density(likelihood, Y, F)
+        assert got.shape == (40,)
+        np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-10)
+    several = np.stack([F, F + 0.3])
+    got = case.family.log_density(case.likelihood(), Y, several)
+    np.testing.assert_allclose(got[1], case.logp(Y[:, 0], F + 0.3), rtol=1e-9, atol=1e-10)
+
+
+@each
+def test_density_adds_up_to_one(case: Case):
+    F = np.tile(np.linspace(0.3, -0.4, case.L), (len(case.grid), 1))
+    p = np.exp(case.family.log_density(case.likelihood(), case.Y(case.grid), F))
+    total = np.sum(p) if case.discrete else trapezoid(p, case.grid)
+    assert total == pytest.approx(1.0, abs=1e-5)
+
+
+@each
+def test_mean_is_scipys(case: Case, rng):
+    F = rng.standard_normal((5, 4, case.L))
+    mean = case.family.mean(weighted(case.likelihood()), F)
+    reference = case.reference(F)
+    if isinstance(reference, Labels):
+        np.testing.assert_allclose(mean, reference.p, atol=1e-12)
+    else:
+        np.testing.assert_allclose(mean, reference.mean() / (case.trials or 1), rtol=1e-9)
+
+
+@each
+def test_cdf_is_scipys(case: Case, rng):
+    Y, F = case.data(rng)
+    result = case.family.cdf(weighted(case.likelihood()), Y, F)
+    if isinstance(case.family, fam.Categorical):
+        assert result is None
+        return
+    lower, upper = result
+    reference = case.reference(F)
+    np.testing.assert_allclose(upper, reference.cdf(Y[:, 0]), rtol=1e-9, atol=1e-12)
+    below = reference.cdf(Y[:, 0] - 1.0) if case.discrete else upper
+    np.testing.assert_allclose(lower, below, rtol=1e-9, atol=1e-12)
+
+
+@each
+def test_draws_have_the_moments_and_uniform_residuals(case: Case, rng):
+    n = 20_000
+    F = np.tile(np.linspace(0.5, -0.2, case.L), (n, 1))
+    likelihood = weighted(case.likelihood())
+    trials = None if case.trials is None else np.full(n, case.trials)
+    y = case.family.sample(likelihood, F, rng, trials)
+    assert y.shape == (n,)
+    reference = case.reference(F[:1])
+    mean, var = float(reference.mean()[0]), float(reference.var()[0])
+    assert np.mean(y) == pytest.approx(mean, abs=4.5 * np.sqrt(var / n))
+    assert np.var(y) == pytest.approx(var, rel=0.12)
+    if isinstance(case.family, fam.Categorical):
+        return
+    F = rng.standard_normal((n, case.L))
+    y = case.family.sample(likelihood, F, rng, trials)
+    lower, upper = case.family.cdf(likelihood, case.Y(y), F)
+    assert st.kstest(rng.uniform(lower, upper), "uniform").pvalue > 1e-3
+    lower, upper = case.family.cdf(likelihood, case.Y(y), F + 0.2)
+    assert st.kstest(rng.uniform(lower, upper), "uniform").pvalue < 1e-3
+
+
+# --- expectations under a Gaussian -------------------------------------------------------------
+
+
+def nodes(L: int) -> tuple[np.ndarray, np.ndarray]:
+    """A product rule [Q, L] for independent standard normals, and its weights."""
+    x = np.linspace(-6.5, 6.5, (2001, 301, 41)[L - 1])
+    grid = np.stack(np.meshgrid(*[x] * L, indexing="ij"), -1).reshape(-1, L)
+    w = np.exp(-0.5 * np.sum(grid**2, axis=1))
+    return grid, w / np.sum(w)
+
+
+@each
+def test_expectations_against_dense_quadrature(case: Case, rng):
+    Y, mean = case.data(rng, 8)
+    var = rng.uniform(0.05, 0.5, mean.shape)
+    z, w = nodes(case.L)
+    F = mean + np.sqrt(var) * z[:, None, :]
+    logp, reference = case.logp(Y[:, 0], F), case.reference(F)
+    likelihood, X = case.likelihood(), np.zeros((8, 1))
+    fixed = isinstance(case.family, fam.Categorical)
+    tolerance = dict(rtol=0.02, atol=0.01) if fixed else dict(rtol=3e-5, atol=1e-6)
+    observed = Y.astype(np.int32) if fixed else Y
+    got = likelihood.variational_expectations(X, mean, var, observed)
+    np.testing.assert_allclose(got, w @ logp, **tolerance)
+    got = likelihood.predict_log_density(X, mean, var, observed)
+    np.testing.assert_allclose(got, np.log(w @ np.exp(logp)), **tolerance)
+    m, v = (np.asarray(a) for a in likelihood.predict_mean_and_var(X, mean, var))
+    if fixed:
+        p = np.einsum("q,qnc->nc", w, reference.p)
+        np.testing.assert_allclose(m, p, **tolerance)
+        return
+    n = case.trials or 1
+    expected = w @ reference.mean() / n
+    np.testing.assert_allclose(m[:, 0], expected, **tolerance)
+    if n == 1:
+        square = w @ (reference.var() + reference.mean() ** 2)
+        np.testing.assert_allclose(v[:, 0], square - expected**2, rtol=2e-4)
+    else:  # of one trial
+        np.testing.assert_allclose(v[:, 0], expected * (1 - expected), **tolerance)
+        np.testing.assert_allclose((m[:, 1], v[:, 1]), np.array([[1.0], [0.0]]) * np.ones(8))
+
+
+@each
+def test_single_precision(case: Case, rng):
+    Y, mean = case.data(rng, 8)
+    var = np.full(mean.shape, 0.3)
+    X, Y = np.ones((8, 1)), Y.astype(int) if isinstance(case.family, fam.Categorical) else Y
+    double = case.likelihood().variational_expectations(X, mean, var, Y)
+    gpflow.config.set_default_float(np.float32)
+    X, mean, var = (a.astype(np.float32) for a in (X, mean, var))
+    Y = Y.astype(np.float32) if Y.dtype == np.float64 else Y
+    single = weighted(case.likelihood()).variational_expectations(X, mean, var, Y)
+    assert single.dtype == tf.float32
+    np.testing.assert_allclose(single, double, rtol=2e-4, atol=2e-4)
+
+
+def test_fixed_softmax_is_repeatable_and_exact_to_second_order(rng):
+    likelihood = lk.FixedSoftmax(4)
+    mean, labels = rng.standard_normal((6, 4)), rng.integers(0, 4, (6, 1))
+    small = np.full((6, 4), 1e-6)
+    one, g, w = lk.expectation_gradients(likelihood, np.zeros((6, 1)), mean, small, labels)
+    two = lk.expectation_gradients(likelihood, np.zeros((6, 1)), mean, small, labels)[0]
+    np.testing.assert_array_equal(one, two)
+    p = softmax(mean, axis=1)
+    np.testing.assert_allclose(g, np.eye(4)[labels[:, 0]] - p, atol=1e-5)
+    np.testing.assert_allclose(w, p * (1 - p), atol=1e-5)  # minus the Hessian's diagonal
+
+
+# --- far from the data -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("far", [-400.0, -40.0, 40.0, 400.0])
+@pytest.mark.parametrize("name", ["bernoulli_logit", "bernoulli_probit", "ordinal", "beta"])
+def test_tails_are_finite_with_finite_gradients(name: str, far: float):
+    likelihood = CASES[name].likelihood()
+    observed = np.array([[0.2], [0.9]]) if name == "beta" else np.array([[0.0], [1.0]])
+    F = tf.constant([[far], [far]], dtype=tf.float64)
+    with tf.GradientTape() as tape:
+        tape.watch([F, *likelihood.trainable_variables])
+        value = likelihood.log_prob(np.zeros((2, 1)), F, observed)
+    assert np.all(np.isfinite(value))
+    for gradient in tape.gradient(value, [F, *likelihood.trainable_variables]):
+        assert gradient is None or np.all(np.isfinite(gradient))
+
+
+def test_ordered_keeps_its_digits_in_the_tails():
+    likelihood = lk.Ordered(4, INCREMENTS)
+    F = np.array([[12.0], [-12.0], [30.0]])
+    got = likelihood.log_prob(np.zeros((3, 1)), F, np.ones((3, 1)))
+    # log(Phi(b) - Phi(a)) = log Phi(b) + log(1 - Phi(a) / Phi(b)), in whichever tail is small
+    edges = [(-12.0, -11.6), (-12.4, -12.0), (-30.0, -29.6)]
+    expected = [log_ndtr(b) + np.log1p(-np.exp(log_ndtr(a) - log_ndtr(b))) for a, b in edges]
+    np.testing.assert_allclose(got, expected, rtol=1e-10)
+
+
+def test_ordered_is_gpflows_ordinal_at_equal_cutpoints(rng):
+    case = CASES["ordinal"]
+    F, X = case.data(rng)[1], np.zeros((40, 1))
+    ours, theirs = case.likelihood(), gpflow.likelihoods.Ordinal(CUTPOINTS)
+    np.testing.assert_allclose(ours.cutpoints, CUTPOINTS)
+    # inner labels: on the outer ones GPflow's is NaN where TensorFlow's erf(inf) is
+    Y = rng.integers(1, 3, (40, 1)).astype(float)
+    squeezed = 0.998 * np.exp(ours.log_prob(X, F, Y)) + 1e-6  # as theirs does to Phi
+    np.testing.assert_allclose(theirs.log_prob(X, F, Y), np.log(squeezed), rtol=1e-9)
+    np.testing.assert_allclose(ours.conditional_mean(X, F)[:, 0], ordered(F).mean(), rtol=1e-10)
+    np.testing.assert_allclose(ours.conditional_variance(X, F)[:, 0], ordered(F).var(), rtol=1e-9)
+    np.testing.assert_allclose(ours.cumulative(F)[:, 0, :3], ndtr(CUTPOINTS - F), rtol=1e-12)
+
+
+def test_two_ordered_classes_are_probit(rng):
+    likelihood, F = lk.Ordered(2), rng.standard_normal((9, 1))
+    assert not likelihood.trainable_variables
+    got = likelihood.log_prob(np.zeros((9, 1)), F, np.ones((9, 1)))
+    np.testing.assert_allclose(got, log_ndtr(F[:, 0]), rtol=1e-12)
+
+
+# --- weights -----------------------------------------------------------------------------------
+
+
+def elbo_and_gradients(
+    model: gg.models.AdditiveSVGP, data: tuple[np.ndarray, np.ndarray]
+) -> tuple[float, list[np.ndarray]]:
+    with tf.GradientTape() as tape:
+        value = model.elbo(data)
+    return float(value), [np.asarray(g) for g in tape.gradient(value, model.trainable_variables)]
+
+
+@each
+def test_weights_are_frequencies(case: Case, rng):
+    X = rng.uniform(size=(20, 1))
+    Y, _ = case.data(rng, 20)
+    w = np.array([0.0, 1.0, 2.0, 3.0] * 5)
+    again = np.repeat(np.arange(20), w.astype(int))
+    plain, heavy = svgp(case.likelihood()), svgp(lk.Weighted(case.likelihood(), 1))
+    for model in (plain, heavy):
+        problems.randomise(model.variational, np.random.default_rng(5))
+    value, gradients = elbo_and_gradients(plain, (X[again], Y[again]))
+    got, weighted_gradients = elbo_and_gradients(heavy, (np.column_stack([X, w]), Y))
+    assert got == pytest.approx(value, rel=1e-10)
+    assert len(gradients) == len(weighted_gradients)  # those of the base are tracked
+    for a, b in zip(weighted_gradients, gradients):
+        np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-10)
+
+
+def test_a_row_of_weight_zero_adds_nothing_even_where_its_density_overflows():
+    likelihood = lk.Weighted(gpflow.likelihoods.Poisson(), 0)
+    X = np.array([[0.0], [2.0]])
+    F, Y = tf.constant([[1e4], [0.5]], dtype=tf.float64), np.array([[3.0], [3.0]])
+    var = tf.constant([[1e4], [0.1]], dtype=tf.float64)
+    for method, args in (
+        ("log_prob", (F,)),
+        ("variational_expectations", (F, var)),
+        ("predict_log_density", (F, var)),
+    ):
+        with tf.GradientTape() as tape:
+            tape.watch(args)
+            value = getattr(likelihood, method)(X, *args, Y)
+        alone = getattr(likelihood.base, method)(X[1:], *(a[1:] for a in args), Y[1:])
+        np.testing.assert_allclose(value, [0.0, 2.0 * float(alone[0])])
+        for gradient in tape.gradient(value, args):
+            assert float(gradient[0, 0]) == 0.0
+            assert np.isfinite(gradient[1, 0])
+            assert gradient[1, 0] != 0.0
+
+
+def test_weighted_predictions_are_the_bases(rng):
+    base = gpflow.likelihoods.Gaussian(0.3)
+    likelihood = lk.Weighted(base, 0)
+    X, F = np.full((5, 1), 4.0), rng.standard_normal((5, 1))
+    np.testing.assert_array_equal(likelihood.conditional_mean(X, F), F)
+    np.testing.assert_allclose(likelihood.conditional_variance(X, F), 0.3)
+    np.testing.assert_allclose(likelihood.predict_mean_and_var(X, F, F**2)[1], 0.3 + F**2)
+
+
+def test_the_null_model_of_a_weighted_likelihood_stays_behind_its_link():
+    """Labels that are all equal have their best predictor at infinity."""
+    X, Y, zero = np.ones((9, 1)), np.zeros((9, 1)), np.zeros((9, 1))
+    for likelihood in (gpflow.likelihoods.Poisson(), lk.NegativeBinomial(), lk.Bernoulli()):
+        c = [
+            lk.constant_predictor(lik, X, Y, zero, 1) for lik in (likelihood, weighted(likelihood))
+        ]
+        assert -30.0 <= float(c[0][0, 0]) < -8.0
+        np.testing.assert_allclose(*c)
+    likelihood = gpflow.likelihoods.Exponential()  # best beyond the bound
+    c = lk.constant_predictor(weighted(likelihood), X, np.full((9, 1), 1e-20), zero, 1)
+    assert float(c[0, 0]) == pytest.approx(-30.0)
+
+
+def test_weighted_says_what_is_wrong():
+    X, Y = np.column_stack([np.linspace(0, 1, 5), [1.0, 1.0, -1.0, 1.0, 1.0]]), np.zeros((5, 1))
+    base = gpflow.likelihoods.Poisson()
+    with pytest.raises(
+        ValueError, match=r"weights that are not negative; got -1 in row 2, col.* 1"
+    ):
+        svgp(lk.Weighted(base, 1)).elbo((X, Y))
+    with pytest.raises(ValueError, match="X has 2 columns, but the weights are in column 5"):
+        svgp(lk.Weighted(base, 5)).elbo((X, Y))
+    with pytest.raises(ValueError, match="Y must be whole counts, not negative under Poisson"):
+        svgp(lk.Weighted(base, 0)).elbo((X, Y - 0.5))
+    with pytest.raises(ValueError, match="weighted already"):
+        lk.Weighted(lk.Weighted(base, 0), 1)
+    with pytest.raises(ValueError, match="column must be at least 0"):
+        lk.Weighted(base, -1)
+    with pytest.raises(TypeError, match="base must be a gpflow likelihood"):
+        lk.Weighted("poisson", 0)
+
+
+# --- support -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "row", "message"),
+    [
+        (lk.Binomial(), [3.0, 2.0], "whole successes from 0 to the trials"),
+        (lk.Binomial(), [0.0, 0.0], "whole trials from 1"),
+        (lk.Binomial(), [1.0], r"Y must be \[N, 2\], successes and trials"),
+        (lk.NegativeBinomial(), [0.5], "whole counts, not negative"),
+        (lk.Ordered(3), [3.0], "whole labels 0 to 2"),
+        (lk.Weighted(lk.FixedSoftmax(3), 0), [3.0], "whole labels 0 to 2"),
+        (lk.Bernoulli(), [0.5], "0 or 1"),
+        (lk.MeanGamma(), [0.0], "positive"),
+        (lk.LogitBeta(), [1.0], "strictly between 0 and 1"),
+    ],
+)
+def test_impossible_observations_are_refused(likelihood, row, message):
+    with pytest.raises(ValueError, match=message):
+        svgp(likelihood).elbo((np.full((1, 1), 0.5), np.array([row])))

@@ -1,0 +1,436 @@
+"""What is drawn is what the model says."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import sys
+from pathlib import Path
+
+import gpflow
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from plotting_cases import DATA, N, extent, marked, panels
+from scipy.stats import kstest, norm
+
+from gpflow_gam import GAM, plotting
+from gpflow_gam.families import Binomial
+from gpflow_gam.plotting.calibration import binned
+from gpflow_gam.plotting.diagnostics import order_statistics
+from gpflow_gam.plotting.figures import panels as new_panels
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _fitted_hyperparameters():
+    """Pictures are of numbers that others test: here without draws of hyperparameters, for time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gpflow_gam.effects.hyperparameters._draw", lambda fit: [])
+        yield
+
+
+@pytest.fixture(scope="module")
+def gaussian() -> GAM:
+    formula = "num ~ s(x, k=6, by=g) + factor(g) + te(x, z, k=8) + random_effect(h)"
+    return GAM(formula, seed=1).fit(DATA)
+
+
+@pytest.fixture(scope="module")
+def poisson() -> GAM:
+    formula = "count ~ s(x, k=6) + s(w, k=5, by=z)"
+    return GAM(formula, family="poisson", offset="size").fit(DATA)
+
+
+@pytest.fixture(scope="module")
+def bernoulli() -> GAM:
+    formula = "bin ~ te(x, g, k=8) + te(x, z, w, k=8)"
+    return GAM(formula, family="bernoulli").fit(DATA)
+
+
+@pytest.fixture(scope="module")
+def categorical() -> GAM:
+    formula = "kind ~ s(x, k=5) + factor(g) + te(x, z, k=6)"
+    return GAM(formula, family="categorical").fit(DATA)
+
+
+@pytest.fixture(autouse=True)
+def _closed():
+    yield
+    plt.close("all")
+
+
+# --- draw ----------------------------------------------------------------------------------------
+
+
+def test_curve_and_bands_are_the_effects(gaussian):
+    figure = gaussian.draw("s(x):g=b", level=0.8, num_points=12, simultaneous=True, seed=1)
+    (ax,) = figure.axes
+    frame = gaussian.effects("s(x):g=b", level=0.8, num_points=12)
+    (curve,) = [line for line in ax.lines if len(line.get_xdata()) == 12]
+    np.testing.assert_allclose(curve.get_xdata(), frame["x"])
+    np.testing.assert_allclose(curve.get_ydata(), frame["estimate"])
+    for gid, suffix in (("pointwise", ""), ("simultaneous", "_simultaneous")):
+        lower, upper = extent(marked(ax, gid), frame["x"])
+        np.testing.assert_allclose(lower, frame[f"lower{suffix}"])
+        np.testing.assert_allclose(upper, frame[f"upper{suffix}"])
+    assert ax.get_title() == "s(x):g=b"
+    assert ax.get_xlabel() == "x"
+    edf = gaussian.summary().table.loc["s(x):g=b", "edf"]
+    assert ax.get_ylabel() == f"s(x):g=b [edf {edf:.1f}]"
+
+
+def test_no_simultaneous_band_unless_asked(gaussian):
+    (ax,) = gaussian.draw("s(x):g=b", num_points=5).axes
+    assert marked(ax, "simultaneous") == []
+    assert marked(ax, "pointwise") != []
+
+
+def test_rug_has_the_rows_of_the_level_alone(gaussian):
+    (ax,) = gaussian.draw("s(x):g=b", num_points=5).axes
+    ticks = [segment[0, 0] for segment in marked(ax, "rug").get_segments()]
+    np.testing.assert_allclose(ticks, np.unique(DATA.loc[DATA["g"] == "b", "x"]))
+    (ax,) = gaussian.draw("s(x):g=b", num_points=5, rug=False).axes
+    assert marked(ax, "rug") == []
+
+
+def test_a_label_expands_and_every_effect_has_its_panel(gaussian):
+    assert set(panels(gaussian.draw("s(x):g", num_points=4))) == {"s(x):g=a", "s(x):g=b"}
+    titles = set(panels(gaussian.draw(num_points=4)))
+    edf = gaussian.summary().table.loc["te(x,z)", "edf"]
+    rest = {"factor(g)", "random_effect(h)", f"te(x,z) [edf {edf:.1f}]", "standard error"}
+    assert titles == {"s(x):g=a", "s(x):g=b"} | rest
+
+
+def test_maps_are_the_estimate_and_its_error(gaussian):
+    figure = gaussian.draw("te(x,z)", num_points=9)
+    (estimate, error) = panels(figure).values()
+    frame = gaussian.effects("te(x,z)", num_points=9)
+    for ax, column in ((estimate, "estimate"), (error, "se")):
+        mesh = next(c for c in ax.collections if hasattr(c, "get_coordinates"))
+        x, z = np.moveaxis(mesh.get_coordinates(), -1, 0)
+        at = frame.set_index([frame["x"].round(9), frame["z"].round(9)])[column]
+        want = [at[round(a, 9), round(b, 9)] for a, b in zip(x.ravel(), z.ravel())]
+        np.testing.assert_allclose(np.ravel(mesh.get_array()), want)
+        assert (ax.get_xlabel(), ax.get_ylabel()) == ("x", "z")
+    mesh = next(c for c in estimate.collections if hasattr(c, "get_coordinates"))
+    low, high = mesh.get_clim()
+    assert low == -high
+    assert high == pytest.approx(frame["estimate"].abs().max())
+    np.testing.assert_allclose(marked(estimate, "data").get_xydata(), DATA[["x", "z"]])
+
+
+def bars(ax):
+    """Points and ends of error bars."""
+    container = next(c for c in ax.containers if c.lines[0] is not None)
+    ends = np.array([s[:, 1] for s in container.lines[2][0].get_segments()])
+    return container.lines[0].get_ydata(), ends
+
+
+def test_levels_have_points_with_limits(gaussian):
+    (ax,) = gaussian.draw("factor(g)").axes
+    frame = gaussian.effects("factor(g)")
+    points, ends = bars(ax)
+    np.testing.assert_allclose(points, frame["estimate"])
+    np.testing.assert_allclose(ends, frame[["lower", "upper"]])
+    assert [t.get_text() for t in ax.get_xticklabels()] == ["a", "b"]
+
+
+def test_many_levels_are_sorted_and_nameless(gaussian):
+    (ax,) = gaussian.draw("random_effect(h)").axes
+    frame = gaussian.effects("random_effect(h)").sort_values("estimate")
+    points, ends = bars(ax)
+    np.testing.assert_allclose(points, frame["estimate"])
+    np.testing.assert_allclose(ends, frame[["lower", "upper"]])
+    assert len(ax.get_xticks()) == 0
+    assert "45 levels" in ax.get_xlabel()
+
+
+def test_partial_residuals_by_hand(poisson):
+    figure = poisson.draw("s(x)", residuals=True, num_points=5)
+    rho = poisson.predict(DATA, type="link")  # with the offset
+    f = poisson.effects("s(x)", DATA["x"])["estimate"]
+    want = []
+    for y, r, own in zip(DATA["count"], rho, f):
+        mu = np.exp(r)
+        want.append((y - mu) / mu + own)
+    got = marked(figure.axes[0], "residuals")
+    np.testing.assert_allclose(got.get_xdata(), DATA["x"])
+    np.testing.assert_allclose(got.get_ydata(), want, rtol=1e-6, atol=1e-6)
+
+
+def test_partial_residuals_of_a_varying_coefficient_scatter_around_it(poisson):
+    got = plotting.partial_residuals(poisson.fitted, "s(w):z")
+    f = poisson.effects("s(w):z", DATA["w"])["estimate"]
+    want = f + plotting.working_residuals(poisson.fitted) / DATA["z"]
+    np.testing.assert_allclose(got, want, atol=1e-8)
+
+
+def test_partial_residuals_of_a_level_are_on_its_rows(gaussian):
+    got = plotting.partial_residuals(gaussian.fitted, "s(x):g=a")
+    np.testing.assert_array_equal(np.isfinite(got), DATA["g"] == "a")
+
+
+def test_a_wild_residual_does_not_set_the_axis(poisson):
+    Y = poisson.fitted.Y.copy()
+    Y[0] = 1e6
+    figure = plotting.draw(dataclasses.replace(poisson.fitted, Y=Y), "s(x)", residuals=True)
+    assert figure.axes[0].get_ylim()[1] < 100.0
+
+
+def test_no_partial_residuals_for_several_predictors(categorical):
+    with pytest.raises(ValueError, match="residuals: family 'categorical' has 3 predictors"):
+        categorical.draw("s(x)", residuals=True)
+
+
+def test_a_curve_for_each_level(bernoulli):
+    (ax,) = bernoulli.draw("te(x,g)", num_points=7).axes
+    frame = bernoulli.effects("te(x,g)", num_points=7)
+    curves = {line.get_label(): line for line in ax.lines if len(line.get_xdata()) == 7}
+    assert set(curves) == {"a", "b"}
+    for level, curve in curves.items():
+        rows = frame[frame["g"] == level]
+        np.testing.assert_allclose(curve.get_xdata(), rows["x"])
+        np.testing.assert_allclose(curve.get_ydata(), rows["estimate"])
+    assert ax.get_legend().get_title().get_text() == "g"
+
+
+def test_a_third_column_is_held_at_its_median(bernoulli):
+    figure = bernoulli.draw("te(x,z,w)", num_points=6)
+    ax = figure.axes[0]
+    middle = float(np.median(DATA["w"]))
+    assert f"at w = {middle:.3g}" in ax.get_title()
+    mesh = next(c for c in ax.collections if hasattr(c, "get_coordinates"))
+    x, z = np.moveaxis(mesh.get_coordinates(), -1, 0)
+    grid = {"x": x.ravel(), "z": z.ravel(), "w": np.full(36, middle)}
+    want = bernoulli.effects("te(x,z,w)", grid)["estimate"]
+    np.testing.assert_allclose(np.ravel(mesh.get_array()), want, atol=1e-10)
+
+
+def test_several_predictors_share_a_panel_of_curves(categorical):
+    (ax,) = categorical.draw("s(x)", num_points=6).axes
+    frame = categorical.effects("s(x)", num_points=6)
+    curves = [line for line in ax.lines if len(line.get_xdata()) == 6]
+    assert len(curves) == 3
+    for curve, name in zip(curves, ("cat", "cow", "dog")):
+        rows = frame[frame["predictor"] == name]
+        np.testing.assert_allclose(curve.get_ydata(), rows["estimate"])
+        assert curve.get_label().startswith(f"{name} [edf ")
+    assert len(marked(ax, "pointwise")) == 3
+
+
+def test_several_predictors_have_a_map_each(categorical):
+    titles = [ax.get_title() for ax in categorical.draw("te(x,z)", num_points=4).axes]
+    for name in ("cat", "cow", "dog"):
+        assert sum(title.startswith(f"te(x,z), {name} [edf") for title in titles) == 1
+    figure = categorical.draw("te(x,z)", num_points=4, predictor="cow")
+    frame = categorical.effects("te(x,z)", num_points=4)
+    mesh = next(c for c in figure.axes[0].collections if hasattr(c, "get_coordinates"))
+    want = frame.loc[frame["predictor"] == "cow", "estimate"].to_numpy().reshape(4, 4).T
+    np.testing.assert_allclose(np.reshape(mesh.get_array(), (4, 4)), want)
+
+
+def test_draws_into_axes(gaussian):
+    figure, (left, right) = plt.subplots(1, 2)
+    assert gaussian.draw("s(x):g=a", ax=right, num_points=5) is figure
+    assert right.get_title() == "s(x):g=a"
+    assert not left.lines
+    gaussian.draw("te(x,z)", ax=left, num_points=5)
+    assert left.get_title().startswith("te(x,z)")
+    inner = plt.figure()
+    ax = inner.subfigures(1, 2)[0].subplots()
+    assert gaussian.draw("factor(g)", ax=ax) is inner
+
+
+def test_bad_arguments_are_named(gaussian, categorical):
+    with pytest.raises(ValueError, match=r"there is no effect 's\(q\)'; there are s\(x\):g=a"):
+        gaussian.draw("s(q)")
+    with pytest.raises(ValueError, match="intercept"):
+        gaussian.draw("intercept")
+    with pytest.raises(ValueError, match="terms names no effect"):
+        gaussian.draw([])
+    with pytest.raises(TypeError, match="terms must be names"):
+        gaussian.draw(3)
+    with pytest.raises(TypeError, match="ax must be matplotlib axes; got Figure"):
+        gaussian.draw("factor(g)", ax=plt.figure())
+    with pytest.raises(ValueError, match="ax holds one panel; .* would be 2"):
+        gaussian.draw("s(x):g", ax=plt.figure().subplots())
+    with pytest.raises(ValueError, match="level must be a probability"):
+        gaussian.draw("factor(g)", level=95)
+    with pytest.raises(ValueError, match="num_points must be"):
+        gaussian.draw("s(x):g=a", num_points=1)
+    with pytest.raises(ValueError, match="predictor must be None"):
+        gaussian.draw("factor(g)", predictor="cat")
+    with pytest.raises(ValueError, match="predictor must be one of cat, cow, dog; got 'pig'"):
+        categorical.draw("s(x)", predictor="pig")
+
+
+def test_nothing_global_changes_and_nothing_is_drawn_on_error(gaussian):
+    before = dict(mpl.rcParams)
+    gaussian.draw(num_points=4)
+    gaussian.appraise()
+    assert dict(mpl.rcParams) == before
+    plt.close("all")
+    with pytest.raises(ValueError, match="no effect"):
+        gaussian.draw(["factor(g)", "s(q)"])
+    assert plt.get_fignums() == []
+
+
+def test_panels_do_not_overlap():
+    figure, axes = new_panels([1, 2, 1, 1, 2, 1])
+    assert [len(places) for places in axes] == [1, 2, 1, 1, 2, 1]
+    cells = set()
+    for places in axes:
+        specs = [ax.get_subplotspec() for ax in places]
+        assert len({spec.rowspan.start for spec in specs}) == 1
+        cells |= {(spec.rowspan.start, spec.colspan.start) for spec in specs}
+    assert len(cells) == 8
+    assert {column for _, column in cells} == {0, 1, 2}
+    assert len(figure.axes) == 8
+
+
+def test_without_matplotlib_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    file = Path(plotting.__file__).with_name("figures.py")
+    spec = importlib.util.spec_from_file_location("alone", file)
+    with pytest.raises(ImportError, match=r"pip install 'gpflow_gam\[plot\]'"):
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+
+# --- residuals -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["gaussian", "poisson", "bernoulli"])
+def test_quantile_residuals_of_the_model_s_own_data_are_standard_normal(name, request):
+    fit = request.getfixturevalue(name).fitted
+    F, _ = fit.predict_link(fit.X)
+    rng = np.random.default_rng(5)
+    family = fit.spec.family
+    residuals, wrong = [], []
+    for seed in range(100, 110):
+        own = dataclasses.replace(fit, Y=family.sample(fit.likelihood, F, rng)[:, None])
+        residuals.append(plotting.quantile_residuals(own, seed))
+        off = dataclasses.replace(fit, Y=family.sample(fit.likelihood, F + 0.8, rng)[:, None])
+        wrong.append(plotting.quantile_residuals(off, seed))
+    assert kstest(np.concatenate(residuals), "norm").pvalue > 0.01
+    assert kstest(np.concatenate(wrong), "norm").pvalue < 1e-4
+
+
+def test_quantile_residuals_are_finite_and_reproducible(poisson):
+    Y = poisson.fitted.Y.copy()
+    Y[0] = 1e6
+    fit = dataclasses.replace(poisson.fitted, Y=Y)
+    first = plotting.quantile_residuals(fit, 3)
+    assert np.all(np.isfinite(first))
+    np.testing.assert_array_equal(first, plotting.quantile_residuals(fit, 3))
+    assert not np.array_equal(first, plotting.quantile_residuals(fit, 4))
+
+
+def test_working_residuals_of_gaussian_are_plain(gaussian):
+    want = DATA["num"] - gaussian.predict(DATA, type="link")
+    np.testing.assert_allclose(plotting.working_residuals(gaussian.fitted), want, atol=1e-8)
+
+
+def test_working_residuals_of_binomial_are_of_shares(bernoulli):
+    fit = bernoulli.fitted
+    trials = np.arange(N) % 5 + 1.0
+    hits = np.minimum(np.arange(N) % 3, trials)
+    spec = dataclasses.replace(fit.spec, family=Binomial(), trials="n")
+    fit = dataclasses.replace(fit, spec=spec, Y=np.stack([hits, trials], axis=1))
+    p = 1.0 / (1.0 + np.exp(-fit.predict_link(fit.X)[0][:, 0]))
+    want = (hits / trials - p) / (p * (1.0 - p))
+    np.testing.assert_allclose(plotting.working_residuals(fit), want, rtol=1e-6, atol=1e-8)
+
+
+def test_no_quantile_residuals_without_a_distribution_function(categorical):
+    with pytest.raises(ValueError, match="'categorical' has no distribution function"):
+        plotting.quantile_residuals(categorical.fitted)
+
+
+# --- appraise ------------------------------------------------------------------------------------
+
+
+def test_appraise_gaussian(gaussian):
+    axes = panels(gaussian.appraise())
+    residuals = plotting.quantile_residuals(gaussian.fitted, 1)
+    line = marked(axes["QQ plot"], "data")
+    np.testing.assert_allclose(line.get_ydata(), np.sort(residuals))
+    np.testing.assert_allclose(norm.cdf(line.get_xdata()), (np.arange(N) + 0.5) / N)
+    seen = marked(axes["residuals against predictor"], "data")
+    np.testing.assert_allclose(seen.get_xdata(), gaussian.predict(DATA, type="link"))
+    np.testing.assert_allclose(seen.get_ydata(), residuals)
+    seen = marked(axes["observed against fitted"], "data")
+    np.testing.assert_allclose(seen.get_ydata(), DATA["num"])
+    heights = [patch.get_height() for patch in axes["PIT histogram"].patches]
+    assert np.mean(heights) == pytest.approx(1.0)
+
+
+def test_appraise_counts_has_binned_means(poisson):
+    axes = panels(poisson.appraise())
+    predicted = poisson.predict(DATA)
+    order = np.argsort(predicted)
+    bins = np.array_split(np.asarray(DATA["count"])[order], 10)
+    points, ends = bars(axes["calibration"])
+    np.testing.assert_allclose(points, [b.mean() for b in bins])
+    half = [1.96 * b.std() / np.sqrt(len(b)) for b in bins]
+    np.testing.assert_allclose(ends[:, 1] - points, half)
+    assert "QQ plot" in axes
+
+
+def test_appraise_two_classes(bernoulli):
+    axes = panels(bernoulli.appraise())
+    assert set(axes) == {
+        "QQ plot", "residuals against predictor", "calibration", "fitted probabilities",
+    }  # fmt: skip
+    order = np.argsort(bernoulli.predict(DATA))
+    shares = [b.mean() for b in np.array_split(np.asarray(DATA["bin"], float)[order], 10)]
+    points, ends = bars(axes["calibration"])
+    np.testing.assert_allclose(points, shares)
+    assert ends.min() >= -1e-12
+    assert ends.max() <= 1.0 + 1e-12
+
+
+def test_appraise_classes(categorical):
+    axes = panels(categorical.appraise())
+    assert set(axes) == {
+        "fitted probabilities", "running means of residuals", "calibration", "confusion matrix",
+    }  # fmt: skip
+    ax = axes["confusion matrix"]
+    names = ["cat", "cow", "dog"]
+    assert [t.get_text() for t in ax.get_xticklabels()] == names
+    predicted = categorical.predict(DATA, type="class")
+    counts = np.array(
+        [[np.sum((DATA["kind"] == a) & (predicted == b)) for b in names] for a in names]
+    )
+    shares = counts / counts.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(ax.images[0].get_array(), shares)
+    assert len(axes["calibration"].containers) == 3
+
+
+def test_appraise_a_likelihood_without_distribution_function():
+    gam = GAM("num ~ s(x, k=5)", family=gpflow.likelihoods.StudentT(df=4)).fit(DATA)
+    axes = panels(gam.appraise())
+    assert set(axes) == {
+        "residuals", "residuals against predictor", "observed against fitted", "calibration",
+    }  # fmt: skip
+    seen = marked(axes["residuals against predictor"], "data")
+    np.testing.assert_allclose(seen.get_ydata(), DATA["num"] - gam.predict(DATA))
+
+
+def test_order_statistics_cover_as_they_say():
+    lower, upper = order_statistics(40)
+    draws = np.sort(np.random.default_rng(0).normal(size=(20_000, 40)), axis=1)
+    np.testing.assert_allclose(
+        np.mean((draws >= lower) & (draws <= upper), axis=0), 0.95, atol=6e-3
+    )
+
+
+def test_limits_of_shares_stay_between_zero_and_one():
+    bins = binned(np.linspace(0.0, 1.0, 40), np.repeat([0.0, 1.0], 20), shares=True)
+    assert len(bins.observed) == 4
+    assert np.all(bins.lower >= -1e-12)
+    assert np.all(bins.upper <= 1.0 + 1e-12)
+    assert np.all(bins.upper - bins.lower > 0.1)
+    # Wilson's interval solves (p - y)^2 = 1.96^2 p (1 - p) / n
+    p = bins.upper[0]
+    assert p**2 == pytest.approx(1.96**2 * p * (1.0 - p) / 10.0)

@@ -1,0 +1,277 @@
+"""Response families: deviances, columns, names and fits."""
+
+from __future__ import annotations
+
+import json
+
+import gpflow
+import numpy as np
+import pytest
+import scipy.stats as st
+from response_cases import CASES, Case, Labels, each, svgp, weighted
+from scipy.special import expit, log_ndtr, logit, softmax, xlogy
+
+import gpflow_gam as gg
+from gpflow_gam import families as fam
+from gpflow_gam import likelihoods as lk
+
+# --- deviance ----------------------------------------------------------------------------------
+
+
+def test_deviances_are_the_textbooks(rng):
+    """McCullagh & Nelder (1989), table 2.1, over the dispersion; Hilbe (2011) for NB2."""
+
+    def deviance(name: str, y: np.ndarray, F: np.ndarray) -> np.ndarray:
+        case = CASES[name]
+        return case.family.deviance(weighted(case.likelihood()), case.Y(y), F)
+
+    f = rng.standard_normal((6, 1))
+    mu, p = np.exp(f[:, 0]), expit(f[:, 0])
+    y = np.array([0.0, 1.0, 2.0, 3.0, 5.0, 7.0])
+    expected = {
+        "gaussian": (y - f[:, 0]) ** 2 / 0.7,
+        "poisson": 2 * (xlogy(y, y / mu) - (y - mu)),
+        "negative_binomial": 2
+        * (xlogy(y, y / mu) - (y + 1 / 0.6) * np.log((1 + 0.6 * y) / (1 + 0.6 * mu))),
+        "binomial_logit": 2 * (xlogy(y, y / (7 * p)) + xlogy(7 - y, (7 - y) / (7 * (1 - p)))),
+        "student_t": 6.0 * np.log(1 + ((y - f[:, 0]) / 0.6) ** 2 / 5.0),
+    }
+    for name, value in expected.items():
+        np.testing.assert_allclose(deviance(name, y, f), value, rtol=1e-9, err_msg=name)
+    np.testing.assert_allclose(
+        deviance("gamma", y + 1, f), 2 * 2.3 * ((y + 1 - mu) / mu - np.log((y + 1) / mu)), rtol=1e-9
+    )
+    np.testing.assert_allclose(
+        deviance("bernoulli_probit", np.array([0.0, 1.0]), f[:2]),
+        [-2 * log_ndtr(-f[0, 0]), -2 * log_ndtr(f[1, 0])],
+    )
+
+
+SATURATED = {
+    "gaussian": (np.array([-1.0, 2.0]), lambda y: y),
+    "student_t": (np.array([-1.0, 2.0]), lambda y: y),
+    "poisson": (np.array([1.0, 40.0]), np.log),
+    "negative_binomial": (np.array([1.0, 40.0]), np.log),
+    "gamma": (np.array([0.01, 40.0]), np.log),
+    "binomial_logit": (np.array([2.0, 5.0]), lambda y: logit(y / 7)),
+    "binomial_probit": (np.array([2.0, 5.0]), lambda y: st.norm.ppf(y / 7)),
+    "bernoulli_logit": (np.array([1.0, 1.0]), lambda y: 40.0 * y),
+}
+
+
+@pytest.mark.parametrize("name", SATURATED)
+def test_deviance_is_zero_at_the_saturated_model_only(name: str):
+    case, (y, best) = CASES[name], SATURATED[name]
+    F, likelihood, Y = best(y)[:, None], case.likelihood(), case.Y(y)
+    np.testing.assert_allclose(case.family.deviance(likelihood, Y, F), 0.0, atol=1e-10)
+    worse = case.family.deviance(likelihood, Y, F - 0.4)
+    gap = case.logp(y, F) - case.logp(y, F - 0.4)
+    np.testing.assert_allclose(worse, 2 * gap, rtol=1e-9, atol=1e-12)
+
+
+def test_beta_deviance_saturates_where_each_observation_is_most_likely():
+    case, y = CASES["beta"], np.array([0.003, 0.3, 0.98])
+    line = np.linspace(-12.0, 12.0, 40_001)
+    best = np.array([np.max(case.logp(v, line[:, None])) for v in y])
+    F = np.array([[0.2], [-1.0], [3.0]])
+    got = case.family.deviance(case.likelihood(), y[:, None], F)
+    np.testing.assert_allclose(got, 2 * (best - case.logp(y, F)), rtol=1e-5)
+
+
+def test_deviance_of_classes_and_of_varying_noise(rng):
+    for name in ("ordinal", "categorical"):
+        case = CASES[name]
+        Y, F = case.data(rng)
+        got = case.family.deviance(case.likelihood(), Y, F)
+        np.testing.assert_allclose(got, -2 * case.logp(Y[:, 0], F), rtol=1e-9, atol=1e-12)
+    case = CASES["heteroskedastic"]
+    Y, F = case.data(rng)
+    expected = 2 * (case.logp(2 * F[:, 0], F) - case.logp(Y[:, 0], F))
+    np.testing.assert_allclose(case.family.deviance(case.likelihood(), Y, F), expected, atol=1e-9)
+
+
+# --- encoding ----------------------------------------------------------------------------------
+
+
+def test_numbers_pass_and_labels_are_coded():
+    Y, levels = fam.Poisson().encode(np.array([0, 3, 2]), name="bikers")
+    assert levels is None
+    assert Y.dtype == np.float64
+    assert Y.tolist() == [[0.0], [3.0], [2.0]]
+    for y, levels, coded, expected in (
+        (np.array(["yes", "no"], dtype=object), None, [1.0, 0.0], ("no", "yes")),
+        (np.array(["no"]), ("no", "yes"), [0.0], ("no", "yes")),
+        (np.array([True, True]), None, [1.0, 1.0], (False, True)),
+        (np.array([0.0, 0.0]), None, [0.0, 0.0], (0, 1)),
+        (np.array([2, 1, 2]), None, [1.0, 0.0, 1.0], (1, 2)),
+    ):
+        response = fam.Bernoulli().encode(y, levels)
+        assert response.Y[:, 0].tolist() == coded
+        assert response.levels == expected
+        assert [type(a) for a in response.levels] == [type(a) for a in expected]
+    Y, levels = fam.Categorical().encode(np.array(["c", "a", "b", "a"]))
+    assert levels == ("a", "b", "c")
+    assert all(type(level) is str for level in levels)
+    assert Y[:, 0].tolist() == [2.0, 0.0, 1.0, 0.0]
+    low_to_high = ("low", "mid", "high")
+    Y, levels = fam.Ordinal(low_to_high).encode(np.array(["high", "low"]))
+    assert levels == low_to_high
+    assert Y[:, 0].tolist() == [2.0, 0.0]
+    Y, _ = fam.Binomial().encode(np.array([1, 2]), trials=np.array([4, 2]))
+    assert Y.tolist() == [[1.0, 4.0], [2.0, 2.0]]
+    assert fam.Custom(gpflow.likelihoods.Exponential()).encode(np.ones(3)).Y.shape == (3, 1)
+
+
+nan = np.nan
+
+
+@pytest.mark.parametrize(
+    ("family", "y", "options", "message"),
+    [
+        ("poisson", [1, -3, 0.5], {}, r"bikers must be whole counts, not negative, for family "
+         r"'poisson'; got -3.0 in row 1 \(2 such values\)\."),
+        ("gaussian", [1.0, nan], {}, "bikers must be finite.*row 1 .*drop the rows"),
+        ("gaussian", ["1", "x"], {}, "bikers must be numbers, for family 'gaussian'; got '1' in"),
+        ("gaussian", np.array([1.0, None], dtype=object), {}, "given in every row.*None in row 1"),
+        ("gaussian", np.ones((3, 2)), {}, r"one column \[N\].*shape \(3, 2\)"),
+        ("gaussian", [], {}, "bikers has no rows"),
+        ("gaussian", [1.0], {"trials": [1]}, "trials: family 'gaussian' takes none"),
+        ("gamma", [1.0, 0.0], {}, "bikers must be positive, .*0.0 in row 1 .1 such value.\\."),
+        ("beta", [0.5, 1.0], {}, "strictly between 0 and 1"),
+        ("bernoulli", ["a", "b", "c"], {}, "two labels .*got 3: 'a', 'b', 'c'.*'binomial'"),
+        ("bernoulli", ["a", "a"], {}, "two labels .*got 1: 'a'"),
+        ("bernoulli", ["maybe"], {"levels": ("no", "yes")}, "one of 'no', 'yes', .*'maybe' in row"),
+        ("binomial", [1], {}, "trials must be given"),
+        ("binomial", [1, 3], {"trials": [2, 2]}, "at most the row's trials.*3.0 in row 1"),
+        ("binomial", [1, 3], {"trials": [2, 0]}, "trials must be whole and at least 1"),
+        ("binomial", [1, 3], {"trials": [2]}, "bikers has 2 rows, trials has 1"),
+        ("binomial", [0.5], {"trials": [2]}, "whole counts of successes"),
+        ("categorical", ["a", "a"], {}, "at least two labels .*only 'a'"),
+        ("categorical", np.array(["a", 1], dtype=object), {}, "mixes strings and numbers"),
+        ("categorical", np.array([(1,), None], dtype=object)[:1], {}, "a tuple; convert"),
+        ("ordinal", [1.0, nan], {}, "bikers must be finite"),
+        (gpflow.likelihoods.Poisson(), [0.5], {}, "bikers must be whole counts"),
+    ],
+)  # fmt: skip
+def test_bad_columns_are_named(family, y, options, message):
+    with pytest.raises(ValueError, match=message):
+        fam.family(family).encode(np.asarray(y), **{"levels": None, "name": "bikers", **options})
+
+
+# --- names and values --------------------------------------------------------------------------
+
+
+@each
+def test_json_round_trip(case: Case):
+    data = json.loads(json.dumps(case.family.to_json()))
+    again = fam.from_json(data)
+    assert again == case.family
+    assert hash(again) == hash(case.family)
+    assert data["name"] == case.family.name
+
+
+def test_options_survive_json_and_tell_families_apart():
+    assert fam.Bernoulli("probit").to_json() == {"name": "bernoulli", "link": "probit"}
+    ordinal = fam.Ordinal(("low", "high"))
+    assert fam.from_json(json.loads(json.dumps(ordinal.to_json()))) == ordinal
+    assert fam.Bernoulli("probit") != fam.Bernoulli()
+    assert fam.Poisson() != fam.NegativeBinomial()
+    with pytest.raises(ValueError, match="'custom' .Poisson. cannot be saved"):
+        fam.Custom(gpflow.likelihoods.Poisson()).to_json()
+
+
+def test_families_by_name():
+    names = {"normal": "gaussian", "binary": "bernoulli", "nb": "negative_binomial",
+             "softmax": "categorical", "multinomial": "categorical", "t": "student_t",
+             "student": "student_t", "gaulss": "heteroskedastic", "Negative-Binomial":
+             "negative_binomial", **{name: name for name in fam.FAMILIES}}  # fmt: skip
+    for alias, name in names.items():
+        assert fam.family(alias).name == name
+    poisson = fam.Poisson()
+    assert fam.family(poisson) is poisson
+    assert isinstance(fam.family(gpflow.likelihoods.Exponential()), fam.Custom)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: fam.family("poison"), ValueError, "'poison' is unknown; .*mean 'poisson'"),
+        (lambda: fam.family("zzz"), ValueError, r"there are gaussian, .*heteroskedastic\.$"),
+        (lambda: fam.family(3), TypeError, "must be a name.*got int"),
+        (lambda: fam.from_json({"link": "logit"}), ValueError, "mapping with a 'name'"),
+        (lambda: fam.from_json({"name": "poisson", "df": 3}), ValueError, "no option 'df'.*none"),
+        (lambda: fam.from_json({"name": "bernoulli", "link": "log"}), ValueError, "'logit' or"),
+        (lambda: fam.StudentT(0.0), ValueError, "df must be positive"),
+        (lambda: fam.Ordinal(("a", "a")), ValueError, "different labels"),
+        (lambda: fam.Categorical().num_predictors(), ValueError, "levels must be given"),
+        (lambda: fam.Custom("poisson"), TypeError, "base must be a gpflow likelihood"),
+        (lambda: lk.Ordered(1), ValueError, "num_classes must be at least 2"),
+        (lambda: lk.Ordered(4, [1.0]), ValueError, r"increments must be \[2\]"),
+        (lambda: lk.Binomial("cloglog"), ValueError, "link must be 'logit' or 'probit'"),
+    ],
+)
+def test_bad_options_are_named(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_another_familys_likelihood_is_refused():
+    with pytest.raises(TypeError, match="must be the MeanGamma .* got Poisson"):
+        fam.Gamma().deviance(gpflow.likelihoods.Poisson(), np.ones((1, 1)), np.ones((1, 1)))
+
+
+def test_predictors_and_their_size(rng):
+    assert fam.Poisson().predictor_names() == ("",)
+    assert fam.Heteroskedastic().predictor_names() == ("mean", "log scale")
+    assert fam.Categorical().predictor_names(("a", 2)) == ("a", "2")
+    y = 50.0 * rng.standard_normal((500, 1))
+    for family in (fam.Gaussian(), fam.StudentT()):
+        assert family.scale(y) == pytest.approx(np.std(y))
+        assert family.scale(np.full((5, 1), 3.0)) == 1.0
+    assert fam.Poisson().scale(y) == fam.Heteroskedastic().scale(y) == 1.0
+    for unit in (1e-5, 1.0, 1e6):  # parameters start where the data are, in any unit
+        variance = fam.Gaussian().likelihood(unit * y).variance
+        assert float(variance.numpy()) == pytest.approx(0.5 * np.var(unit * y))
+
+
+def test_custom_wraps_and_never_changes_the_users_likelihood(rng):
+    user = gpflow.likelihoods.Exponential()
+    family = fam.Custom(user)
+    likelihood = family.likelihood(np.ones((3, 1)))
+    assert likelihood is not user
+    F, Y = rng.standard_normal((4, 1)), rng.exponential(size=(4, 1))
+    np.testing.assert_allclose(family.mean(likelihood, F), np.exp(F[:, 0]))
+    expected = st.expon(scale=np.exp(F[:, 0])).logpdf(Y[:, 0])
+    np.testing.assert_allclose(family.log_density(likelihood, Y, F), expected)
+    assert family.deviance(likelihood, Y, F) is family.cdf(likelihood, Y, F) is None
+    with pytest.raises(ValueError, match="has no sampler"):
+        family.sample(likelihood, F, rng)
+    softmax3 = fam.Custom(gpflow.likelihoods.Softmax(3))
+    assert softmax3.predictor_names() == ("0", "1", "2")
+    F, Y = rng.standard_normal((4, 3)), np.array([[0.0], [1.0], [2.0], [1.0]])
+    got = softmax3.log_density(softmax3.likelihood(Y), Y, F)
+    np.testing.assert_allclose(got, Labels(softmax(F, axis=1)).logpmf(Y[:, 0]))
+
+
+# --- fits --------------------------------------------------------------------------------------
+
+
+@each
+def test_fit_converges(case: Case, rng):
+    """From the family's own start; L-BFGS and the sites at work on a weighted likelihood."""
+    x = rng.uniform(size=60)
+    F = np.column_stack([1.2 * np.sin(6 * x + i) for i in range(case.L)])
+    Y = case.Y(case.observe(rng, F))
+    likelihood = lk.Weighted(case.family.likelihood(Y, case.levels), 1)
+    model = svgp(likelihood, gg.variational.OptimalPrecision())
+    assert model.num_latent_gps == case.family.num_predictors(case.levels) == case.L
+    data = (np.column_stack([x, np.ones(60)]), Y)
+    before = float(model.elbo(data))
+    result = gg.optimizers.fit(model, data, max_iterations=60)
+    assert np.isfinite(result.elbo)
+    assert result.elbo > before
+    assert result.converged
+    mean = np.asarray(model.predict_f(data[0])[0])
+    density = case.family.log_density(likelihood, Y, mean)
+    null = np.zeros_like(mean)
+    assert np.mean(density) > np.mean(case.family.log_density(likelihood, Y, null))

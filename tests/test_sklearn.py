@@ -1,0 +1,325 @@
+"""GAMs among scikit-learn's tools."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import gpflow
+import numpy as np
+import pandas as pd
+import pytest
+import tensorflow as tf
+from sklearn.base import clone
+from sklearn.compose import make_column_transformer
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import gpflow_gam as gg
+from gpflow_gam.sklearn import GAMClassifier, GAMRegressor, weights
+from gpflow_gam.sklearn.automatic import automatic_terms
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+@pytest.fixture
+def eagerly() -> Iterator[None]:
+    """The same arithmetic without graphs: a fit of few steps costs less than its tracing."""
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
+QUICK: dict[str, Any] = {"max_iterations": 1, "tolerance": 1.0}
+CHECKS = parametrize_with_checks([GAMRegressor(**QUICK), GAMClassifier(**QUICK)])
+AGAIN = ("check_estimators_dtypes", "check_positive_only_tag_during_fit", "data_not_an_array")
+
+
+def in_time() -> Iterator[Any]:
+    """scikit-learn's checks; those of many fits that repeat what others see are slow."""
+    for estimator, check in CHECKS.args[1]:
+        name = f"{check.func.__name__} {check.keywords}"
+        again = "memmap" in name or (
+            isinstance(estimator, GAMClassifier) and any(a in name for a in AGAIN)
+        )
+        yield pytest.param(estimator, check, marks=[pytest.mark.slow] if again else [])
+
+
+@pytest.mark.usefixtures("eagerly")
+@pytest.mark.parametrize(("estimator", "check"), in_time(), ids=CHECKS.kwargs["ids"])
+def test_estimator_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks([GAMRegressor(), GAMClassifier()])
+def test_estimator_checks_at_defaults(estimator, check):
+    check(estimator)
+
+
+def wave(number: int = 200, seed: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """X [N, 2], the mean sin(3 x0) + x1 and observations around it."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1.0, 1.0, (number, 2))
+    mean = np.sin(3.0 * X[:, 0]) + X[:, 1]
+    return X, mean, mean + 0.2 * rng.standard_normal(number)
+
+
+def shops(number: int = 60, seed: int = 2) -> tuple[pd.DataFrame, pd.Series]:
+    """Numbers, text, a switch and a column that says nothing, under an index of its own."""
+    rng = np.random.default_rng(seed)
+    town = rng.choice(["Bath", "Ely", "Wells"], number)
+    X = pd.DataFrame(
+        {
+            "size": rng.uniform(0.0, 1.0, number),
+            "town": town,
+            "open": rng.integers(0, 2, number),
+            "country": "UK",
+        },
+        index=np.arange(number) * 3 + 7,
+    )
+    y = 3.0 * X["size"] + (X["town"] == "Ely") + 0.1 * rng.standard_normal(number)
+    return X, y.rename("sales")
+
+
+# --- what is learnt ------------------------------------------------------------------------------
+
+
+def test_regression_finds_a_known_truth():
+    X, _, y = wave()
+    model = GAMRegressor().fit(X, y)
+    new, mean, _ = wave(100, seed=5)
+    estimate, std = model.predict(new, return_std=True)
+    assert np.sqrt(np.mean((estimate - mean) ** 2)) < 0.07
+    assert np.mean(np.abs(estimate - mean) < 2.0 * std) > 0.85
+    assert model.score(new, mean) > 0.99
+    assert model.gam_.names == ("s(0)", "s(1)")
+    assert model.n_iter_ == model.gam_.fitted.result.num_iterations
+    np.testing.assert_allclose(model.predict(new[3:5]), estimate[3:5], rtol=1e-9)
+
+
+@pytest.mark.parametrize("labels", [["no", "yes"], ["c", "a", "b"]])
+def test_probabilities_follow_the_classes(labels):
+    X, mean, _ = wave(120)
+    code = np.digitize(mean, [-0.5, 0.5] if len(labels) == 3 else [0.0])
+    y = np.array(labels)[code]
+    model = GAMClassifier("s(0, k=8) + linear(1)").fit(X, y)
+    p = model.predict_proba(X)
+    assert list(model.classes_) == sorted(labels)
+    assert p.shape == (120, len(labels))
+    np.testing.assert_allclose(p.sum(axis=1), 1.0, atol=1e-12)
+    np.testing.assert_array_equal(model.classes_[p.argmax(axis=1)], model.predict(X))
+    assert model.score(X, y) > 0.9
+    np.testing.assert_allclose(model.predict_proba(X[::-7]), p[::-7], rtol=1e-9)
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict_proba(X), p)
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_ordered_classes():
+    X, mean, _ = wave(60)
+    model = GAMClassifier("0 + 1", "ordinal", **QUICK).fit(X, np.digitize(mean, [-0.5, 0.5]))
+    np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0, atol=1e-9)
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_counts_with_an_offset():
+    rng = np.random.default_rng(4)
+    X = pd.DataFrame({"x": rng.uniform(-1, 1, 80), "log_n": np.log(rng.integers(1, 50, 80))})
+    y = rng.poisson(np.exp(X["log_n"] + X["x"]))
+    named = GAMRegressor("cases ~ x + offset(log_n)", "poisson", **QUICK).fit(X, y)
+    given = GAMRegressor(gg.linear("x"), "poisson", offset="log_n", **QUICK).fit(X, y)
+    placed = GAMRegressor(gg.linear(0), "poisson", offset=[1], **QUICK).fit(X, y)
+    np.testing.assert_array_equal(named.predict(X), given.predict(X))
+    np.testing.assert_array_equal(placed.predict(X), given.predict(X))
+    double = given.predict(X.assign(log_n=X["log_n"] + np.log(2.0)))
+    np.testing.assert_allclose(double, 2.0 * given.predict(X))
+    assert automatic_terms(X, [1]) == gg.terms.Terms([gg.s("x")])
+
+
+# --- columns -------------------------------------------------------------------------------------
+
+
+def test_terms_nobody_named():
+    X, _ = shops()
+    X["grade"] = pd.Categorical(["a", "b"] * 30)
+    unseen = {"unseen": "prior"}
+    expected = gg.s("size") + gg.factor("town", **unseen) + gg.linear("open")
+    assert automatic_terms(X, None) == expected + gg.factor("grade", **unseen)
+    wide = pd.DataFrame(np.random.default_rng(0).standard_normal((4, 5)))
+    assert automatic_terms(wide, None) == gg.terms.Terms([gg.s(0, 1, 2, 3, 4)])
+    assert automatic_terms(wide, 2) == gg.terms.Terms([gg.s(0, 1, 3, 4)])
+
+
+def test_text_columns():
+    X, y = shops()
+    model = GAMRegressor().fit(X, y)
+    assert list(model.feature_names_in_) == list(X.columns)
+    assert model.gam_.fitted.spec.response == "sales"
+    assert model.score(X, y) > 0.95
+    elsewhere = X.iloc[:3].assign(town="York")
+    _, std = model.predict(X.iloc[:3], return_std=True)
+    assert np.all(model.predict(elsewhere, return_std=True)[1] > std)
+    with pytest.raises(ValueError, match="feature names should match"):
+        model.predict(X[["town", "size", "open", "country"]])
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    np.testing.assert_array_equal(again.predict(X, True)[1], model.predict(X, True)[1])
+    assert str(again.gam_.summary()) == str(model.gam_.summary())
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_frames_and_matrices_of_the_same_numbers():
+    X, _, y = wave(40)
+    frame = pd.DataFrame(X, columns=["u", "v"])
+    places = GAMRegressor(gg.s(0, k=6) + gg.linear(1), **QUICK)
+    names = GAMRegressor("s(u, k=6) + v", **QUICK)
+    expected = places.fit(X, y).predict(X)
+    np.testing.assert_array_equal(places.fit(frame, y).predict(frame), expected)
+    np.testing.assert_array_equal(names.fit(frame, y).predict(frame), expected)
+    with pytest.warns(UserWarning, match="valid feature names"):
+        np.testing.assert_array_equal(names.predict(X), expected)
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_missing_values():
+    X, _, y = wave(40)
+    holes = X.copy()
+    holes[5, 0] = np.nan
+    with pytest.raises(ValueError, match="NaN"):
+        GAMRegressor("0 + 1", **QUICK).fit(holes, y)
+    dropped = GAMRegressor("0 + 1", missing="drop", **QUICK).fit(holes, y)
+    assert dropped.gam_.fitted.dropped == 1
+    rest = np.delete(np.arange(40), 5)
+    expected = GAMRegressor("0 + 1", **QUICK).fit(X[rest], y[rest])
+    np.testing.assert_array_equal(dropped.predict(X), expected.predict(X))
+    with pytest.raises(ValueError, match="NaN"):
+        dropped.predict(holes)
+
+
+# --- weights -------------------------------------------------------------------------------------
+
+
+def test_weights_are_frequencies(monkeypatch):
+    X, _, y = wave(60)
+    w = np.random.default_rng(3).integers(0, 4, 60)
+    model = GAMRegressor("s(0, k=8) + linear(1)")
+    repeated = model.fit(X.repeat(w, axis=0), y.repeat(w)).predict(X, return_std=True)
+    whole = model.fit(X, y, sample_weight=w).predict(X, return_std=True)
+    np.testing.assert_array_equal(whole, repeated)
+    # as a column of the model, which centres its effects over rows and not over weights
+    monkeypatch.setattr(weights, "MAX_REPEATED_ROWS", 0)
+    column = model.fit(X, y, sample_weight=w)
+    assert column.gam_.weights == "sample_weight"
+    assert len(column.gam_.fitted.X) == np.sum(w > 0)
+    np.testing.assert_allclose(column.predict(X), repeated[0], atol=0.02)
+    np.testing.assert_allclose(column.predict(X, return_std=True)[1], repeated[1], rtol=0.1)
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_fractions_of_weights_and_classes_without_any():
+    X, mean, y = wave(40)
+    w = np.linspace(0.5, 2.5, 40)
+    model = GAMRegressor("0 + 1", **QUICK).fit(pd.DataFrame(X, columns=["a", "b"]), y, w)
+    assert model.gam_.fitted.spec.weights == "sample_weight"
+    label = np.digitize(mean, [-0.5, 0.5])
+    two = GAMClassifier("0 + 1", **QUICK).fit(X, label, sample_weight=label > 0)
+    assert list(two.classes_) == [1, 2]
+    with pytest.raises(ValueError, match=r"at least two classes among rows that count; got only 2"):
+        two.fit(X, label, sample_weight=label == 2)
+    with pytest.raises(ValueError, match=r"sample_weight must not be negative.* got -1 in row 0"):
+        model.fit(X, y, sample_weight=-np.ones(40))
+    with pytest.raises(ValueError, match=r"sample_weight must be \[N\].*got shape \(3,\)"):
+        model.fit(X, y, sample_weight=np.ones(3))
+
+
+# --- scikit-learn's tools ------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_pipelines_cross_validation_and_grids():
+    X, _, y = wave(60)
+    model = make_pipeline(StandardScaler(), GAMRegressor(gg.s(0, k=6) + gg.linear(1), **QUICK))
+    assert cross_val_score(model, X, y, cv=2).min() > 0.8
+    grid = [
+        {"gamregressor__terms": [gg.linear(0), gg.s(0, k=6) + gg.linear(1)]},
+        {"gamregressor__terms": ["0"], "gamregressor__family": [gg.families.StudentT()]},
+    ]
+    search = GridSearchCV(model, grid, cv=2).fit(X, y)
+    assert search.best_params_ == grid[0] | {"gamregressor__terms": gg.s(0, k=6) + gg.linear(1)}
+    assert not np.isnan(search.cv_results_["mean_test_score"]).any()
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_text_through_a_pipeline_and_folds():
+    X, y = shops()
+    X.loc[X.index[0], "town"] = "York"  # in one fold only
+    scale = make_column_transformer(
+        (StandardScaler(), ["size"]), remainder="passthrough", verbose_feature_names_out=False
+    ).set_output(transform="pandas")
+    model = make_pipeline(scale, GAMRegressor(**QUICK))
+    assert cross_val_score(model, X, y, cv=2).min() > 0.5
+
+
+@pytest.mark.parametrize("terms", [None, "s(0) + s(1)", gg.s(0, k=4), gg.s(0) + gg.te(0, 1)])
+def test_clones(terms):
+    model = GAMRegressor(terms, "student_t", random_state=3, missing="drop")
+    assert model.get_params()["terms"] is terms
+    twin = clone(model)
+    assert twin.get_params() == model.get_params()
+    assert not hasattr(twin, "gam_")
+    assert twin.set_params(max_iterations=7).max_iterations == 7
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_own_kernels_are_cloned_and_copied():
+    X, _, y = wave(30)
+    terms = gg.s(0, kernel=gpflow.kernels.Matern12(variance=0.3)) + gg.linear(1)
+    fitted = clone(GAMRegressor(terms, **QUICK)).fit(X, y)
+    again = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(again.predict(X), fitted.predict(X))
+    assert terms[0].kernel.variance.numpy() == pytest.approx(0.3)
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_random_state():
+    X, _, y = wave(30)
+    drawn = GAMRegressor("0 + 1", random_state=np.random.RandomState(1), **QUICK).fit(X, y)
+    same = GAMRegressor("0 + 1", random_state=np.random.RandomState(1), **QUICK).fit(X, y)
+    assert drawn.gam_.seed == same.gam_.seed
+    assert GAMRegressor("0 + 1", random_state=np.int64(9), **QUICK).fit(X, y).gam_.seed == 9
+
+
+# --- what is refused -----------------------------------------------------------------------------
+
+
+def test_refusals():
+    X, mean, y = wave(30)
+    with pytest.raises(ValueError, match="'bernoulli' is of classes; take GAMClassifier"):
+        GAMRegressor(family="bernoulli").fit(X, y)
+    with pytest.raises(ValueError, match="'poisson' is not of classes; take GAMRegressor"):
+        GAMClassifier(family="poisson").fit(X, mean > 0.0)
+    with pytest.raises(ValueError, match=r"two labels for family 'bernoulli'; got 3"):
+        GAMClassifier(family="bernoulli").fit(X, np.digitize(mean, [-0.5, 0.5]))
+    with pytest.raises(ValueError, match="terms name column 2; X has 2, 0 to 1"):
+        GAMRegressor(gg.s(0) + gg.s(2)).fit(pd.DataFrame(X, columns=["a", "b"]), y)
+    with pytest.raises(ValueError, match="terms name column 4"):
+        GAMRegressor(gg.s(0, by=4)).fit(X, y)
+    with pytest.raises(ValueError, match="missing must be 'error' or 'drop'"):
+        GAMRegressor(missing="skip").fit(X, y)
+    with pytest.raises(NotFittedError):
+        GAMClassifier().predict(X)
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_warns_where_iterations_do_not_suffice():
+    X, _, y = wave(30)
+    model = GAMRegressor("s(0, k=5)", max_iterations=1)
+    with pytest.warns(ConvergenceWarning, match="raise max_iterations"):
+        model.fit(X, y)
+    assert model.n_iter_ == 1

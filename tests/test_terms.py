@@ -1,0 +1,139 @@
+"""Terms as values, and formulas."""
+
+from __future__ import annotations
+
+import gpflow
+import pytest
+
+import gpflow_gam as gg
+from gpflow_gam import factor, linear, random_effect, s, te, ti
+from gpflow_gam.terms import Terms, parse_formula, terms_from_json
+
+EVERY = (
+    s("hr", bs="cyclic", period=24)
+    + s("temp", k=30)
+    + s(3, bs="matern32")
+    + s("u", "v")
+    + s("x", by="z")
+    + s("w", by=factor("code"))
+    + te("hum", "windspeed", k=49)
+    + te("hr", "temp", bs=("cyclic", "se"), period=24)
+    + ti("hum", "temp", by="day")
+    + linear("age")
+    + factor("weather", unseen="prior")
+    + random_effect("site", by="age")
+)
+
+
+def test_terms_are_values():
+    again = sum(list(EVERY), Terms())
+    assert again == EVERY
+    assert hash(again) == hash(EVERY)
+    assert s("x") == s("x") != s("x", k=5)
+    assert {s("x"): 1}[s("x")] == 1
+    assert s("x") + (s("y") + s("z")) == (s("x") + s("y")) + s("z")
+    assert sum([s("x"), s("y")], start=Terms()) == s("x") + s("y")
+
+
+@pytest.mark.parametrize("term", list(EVERY), ids=str)
+def test_terms_read_back_from_what_they_print_and_from_json(term):
+    assert parse_formula(repr(term)).terms == Terms([term])
+    assert terms_from_json(Terms([term]).to_json()) == Terms([term])
+
+
+def test_formula_and_objects_are_the_same():
+    formula = parse_formula(
+        "bikers ~ 1 + s(hr, bs='cyclic', period=24) + te(hum, windspeed) + factor(weathersit) + "
+        "age + s(temp, by=day) + offset(log_exposure)"
+    )
+    assert formula.response == "bikers"
+    assert formula.offset == ("log_exposure",)
+    assert formula.terms == (
+        s("hr", bs="cyclic", period=24)
+        + te("hum", "windspeed")
+        + factor("weathersit")
+        + linear("age")
+        + s("temp", by="day")
+    )
+    assert parse_formula("'the response' ~ s('a column')").response == "the response"
+    assert parse_formula("s(x)").response is None
+
+
+def test_labels():
+    labels = [term.label for term in s("x", by="g") + te("a", "b") + random_effect("g")]
+    assert labels == ["s(x):g", "te(a,b)", "random_effect(g)"]
+
+
+def test_random_effects_and_cycles_by_their_mgcv_names():
+    assert s("g", bs="re") == random_effect("g")
+    assert s("x", bs="cc") == s("x", bs="cyclic")
+
+
+@pytest.mark.parametrize(
+    ("formula", "message"),
+    [
+        ("y ~ s(x", "cannot be read"),
+        ("y ~", "empty side"),
+        ("y ~ s(x) * z", "joined by \\+"),
+        ("y ~ s(x) - 1", "intercept is always there"),
+        ("y ~ ss(x)", "did you mean s"),
+        ("y ~ s(log(x))", "is no column"),
+        ("y ~ s(x, kk=3)", "unexpected keyword argument 'kk'"),
+        ("y ~ s(x, k=open)", "k must be a number"),
+        ("y ~ s(x) + s(x)", "there twice"),
+        ("y ~ __import__('os').system('true')", "is no term"),
+        ("log(y) ~ s(x)", "transform it in the data"),
+    ],
+)
+def test_bad_formulas(formula, message):
+    with pytest.raises(ValueError, match=message):
+        gg.GAM(formula)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: te("x"), "for one column write s\\('x'\\)"),
+        (lambda: s(), "no column"),
+        (lambda: s("x", "x"), "twice"),
+        (lambda: s("x", k=0), "k, the number of inducing inputs"),
+        (lambda: s("x", bs="tp"), "leave bs out"),
+        (lambda: s("x", bs="nonsense"), "bs must be one of"),
+        (lambda: s("x", period=3), "needs bs='cyclic'"),
+        (lambda: s("x", bs="cyclic", period=-1), "positive number"),
+        (lambda: s("x", by="x"), "also what it is a function of"),
+        (lambda: te("x", "z", bs=("se",)), "one value or one a column"),
+        (lambda: factor("g", unseen="guess"), "unseen must be one of"),
+        (lambda: s(-1), "count from 0"),
+        (lambda: s("x", bs="cyclic", kernel=gpflow.kernels.RBF()), "not both"),
+        (lambda: s("x") + s("x"), "there twice"),
+        (lambda: s("g", "h", bs="re"), "takes one column"),
+    ],
+)
+def test_bad_terms(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: s(1.5),
+        lambda: s("x", kernel="se"),
+        lambda: s("x", by=s("z")),
+        lambda: s("x") + "s(z)",
+        lambda: gg.GAM(["x"]),
+        lambda: Terms(["s(x)"]),
+    ],
+)
+def test_things_that_are_no_terms(make):
+    with pytest.raises(TypeError):
+        make()
+
+
+def test_own_kernels_have_to_be_given_again():
+    kernel = gpflow.kernels.Matern32()
+    terms = Terms([s("x", kernel=kernel)])
+    with pytest.raises(ValueError, match="kernel of your own \\(Matern32\\)"):
+        terms_from_json(terms.to_json())
+    assert terms_from_json(terms.to_json(), {"s(x)": kernel}) == terms
