@@ -110,6 +110,12 @@ def test_bad_options(options, message):
         gg.GAM(s("x"), **options)
 
 
+def test_an_index_does_not_reach_the_response(data):
+    few = data[["temp", "hum"]]
+    with pytest.raises(ValueError, match="also in a term"):
+        gg.GAM(s(0) + s(2)).fit(few, data["y"])
+
+
 def test_bad_tables():
     with pytest.raises(TypeError, match="data must be a DataFrame, a dict of columns or a matrix"):
         gg.GAM(s("x")).fit([1.0, 2.0], y="y")

@@ -111,7 +111,7 @@ def fit_gam(
 def _rows(table: Table, terms: Terms, roles: Roles, missing: str) -> tuple[Table, int]:
     columns: list[Column] = [c for term in terms for c in term.columns]
     columns += [column_of(term.by) for term in terms if term.by is not None]
-    if roles.response in columns:
+    if table.name(roles.response) in [table.name(c) for c in columns]:
         raise ValueError(f"the response {roles.response!r} is also in a term; drop that term.")
     columns += [roles.response, *(name for name, _ in roles.numeric())]
     if roles.trials is not None:

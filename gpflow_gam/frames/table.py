@@ -61,11 +61,19 @@ class Table:
 
         :raises ValueError: there is no such column; names the nearest.
         """
+        return self._columns[self.name(name)]
+
+    def name(self, name: Column) -> Any:
+        """
+        What a column is called here, which an index into named columns is not.
+
+        :raises ValueError: there is no such column; names the nearest.
+        """
         if name in self._columns:
-            return self._columns[name]
+            return name
         if isinstance(name, int) and all(isinstance(n, str) for n in self._columns):
-            if name < len(self._columns):  # an index into named columns
-                return self._columns[self.names[name]]
+            if name < len(self._columns):
+                return self.names[name]
             raise ValueError(f"column {name} is asked for; data has {len(self._columns)} columns.")
         near = difflib.get_close_matches(
             str(name), [str(n) for n in self._columns], n=1, cutoff=0.5
@@ -90,7 +98,7 @@ class Table:
         return np.asarray(pd.isna(self.values(name)), dtype=bool)
 
     def rows(self, keep: AnyNDArray) -> Table:
-        """The rows where ``keep`` holds, or by index."""
+        """The rows where ``keep``, truth values [N], holds."""
         return Table(
             {n: pd.Series(v)[keep].reset_index(drop=True) for n, v in self._columns.items()}
         )
