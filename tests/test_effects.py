@@ -10,7 +10,8 @@ from scipy.stats import norm
 
 import gpflow_gam as gg
 from gpflow_gam import effects, factor, linear, s, ti
-from gpflow_gam.effects import critical_values, inducing_moments, max_deviations
+from gpflow_gam.effects import critical_values, hyperparameters, inducing_moments, max_deviations
+from gpflow_gam.frames import Table
 from gpflow_gam.summaries import effective_dof, variance_shares, zero_tail
 
 QUICK = {"max_iterations": 15, "progress": False}
@@ -137,6 +138,39 @@ def test_uncertain_hyperparameters_widen_bands_and_leave_the_model_alone(gam):
 
 
 # --- slopes and differences ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", ["gaussian", "poisson", "heteroskedastic"])
+def test_density_at_one_set_of_hyperparameters(data, family, monkeypatch):
+    """The average over no draws goes by components, the conditional density by the total."""
+    data = data.assign(o=np.linspace(-0.3, 0.3, len(data)))
+    model = gg.GAM(s("x", k=6) + linear("z"), family=family, offset="o")
+    model.fit(data, y="count", **QUICK)
+    monkeypatch.setattr(hyperparameters, "hyperparameter_draws", lambda fit: [])
+    averaged = model.log_density(data, unconditional=True)
+    np.testing.assert_allclose(averaged, model.log_density(data), atol=1e-8)
+
+
+def test_density_averaged_over_hyperparameters(by_level, data):
+    """A loop over the draws, with the covariances of the components between them."""
+    fit = by_level.fitted
+    draws = hyperparameters.hyperparameter_draws(fit)
+    rows = data.iloc[::17]
+    X, Y = fit.encode(Table(rows)), rows[["y"]].to_numpy()
+    densities = []
+    for draw in draws:
+        blocks = [(c, X) for c in fit.spec.components]
+        mean, covariance = draw.joint(blocks)
+        C, N = len(blocks), len(X)
+        total = mean.reshape(C, N).sum(axis=0) + fit.model.mean_function(X).numpy()[:, 0]
+        var = np.einsum("cndn->n", covariance[0].reshape(C, N, C, N))
+        noise = float(draw.likelihood.variance.numpy())
+        densities.append(norm.logpdf(Y[:, 0], total, np.sqrt(var + noise)))
+    assert np.std([d.likelihood.variance.numpy() for d in draws]) > 0.0
+    expected = np.log(np.mean(np.exp(densities), axis=0))
+    averaged = by_level.log_density(rows, unconditional=True)
+    np.testing.assert_allclose(averaged, expected, atol=1e-8)
+    assert np.max(np.abs(averaged - by_level.log_density(rows))) > 1e-4
 
 
 def test_slope_of_a_line_is_its_coefficient(gam):

@@ -35,8 +35,12 @@ LENGTHSCALE = 0.35, 0.8
 """Where a lengthscale's prior peaks against its column's span; its deviation in logarithms."""
 CYCLIC_LENGTHSCALE = 0.7, 0.6
 """The same of the dimensionless lengthscale of a periodic kernel."""
-VARIANCE = 1.0, 1.5
+VARIANCE = 2.0, 1.0
 """The same of a component's variance against that of the predictor."""
+INTERACTION_LENGTHSCALE = 0.7, 0.8
+"""A lengthscale's prior in an interaction: few data tell its shape."""
+INTERACTION_VARIANCE = 0.005, 2.0
+"""A variance's in an interaction: most of what happens is in main effects."""
 
 
 def build_kernel(
@@ -114,10 +118,12 @@ def _function(component: Component, size: float, own: Mapping[str, Kernel]) -> K
     if form == "levels":
         return _centred(_set_variance(_margin_kernel(margins[0]), size**2), margins[0])
     if form == "interaction":
-        parts = [_centred(_margin_kernel(m), m) for m in margins]
+        lengthscale, variance = INTERACTION_LENGTHSCALE, INTERACTION_VARIANCE
+        parts = [_centred(_margin_kernel(m, lengthscale=lengthscale), m) for m in margins]
         for i, (part, margin) in enumerate(zip(parts, margins)):
             base = part.base if isinstance(part, ZeroMean) else part
-            _set_variance(base, _unit(margin) * (size**2 if i == 0 else 1.0), free=i == 0)
+            unit = _unit(margin) * (size**2 if i == 0 else 1.0)
+            _set_variance(base, unit, free=i == 0, prior=variance)
         return Product(parts)
     # smooths and tensor products are centred as a whole, but for varying coefficients: what a
     # number multiplies is not confounded with the intercept
@@ -160,7 +166,9 @@ def _centred(kernel: Kernel, margin: Margin) -> Kernel:
     return ZeroMean(kernel, Discrete(np.array(margin.nodes), np.array(margin.weights)))
 
 
-def _margin_kernel(margin: Margin, column: int | None = None) -> Kernel:
+def _margin_kernel(
+    margin: Margin, column: int | None = None, lengthscale: tuple[float, float] | None = None
+) -> Kernel:
     dims = [margin.column if column is None else column]
     if margin.kind == "levels":
         return Factor(active_dims=dims)
@@ -174,16 +182,18 @@ def _margin_kernel(margin: Margin, column: int | None = None) -> Kernel:
         set_trainable(cyclic.period, False)
         return cyclic
     kernel = _STATIONARY[margin.kind](active_dims=dims)
-    mode, spread = LENGTHSCALE
+    mode, spread = lengthscale or LENGTHSCALE
     kernel.lengthscales = positive_parameter(mode * margin.span, mode * margin.span, spread)
     return kernel
 
 
-def _set_variance(kernel: Kernel, size: float, free: bool = True) -> Kernel:
+def _set_variance(
+    kernel: Kernel, size: float, free: bool = True, prior: tuple[float, float] | None = None
+) -> Kernel:
     """Give a kernel a variance that is learnt, or one that is one for good."""
     holder = kernel.base_kernel if isinstance(kernel, Periodic) else kernel
     if free:
-        mode, spread = VARIANCE
+        mode, spread = prior or VARIANCE
         holder.variance = positive_parameter(mode * size, mode * size, spread)
     else:
         holder.variance = Parameter(size, transform=positive(), trainable=False)

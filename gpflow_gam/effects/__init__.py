@@ -3,7 +3,7 @@
 from .bands import critical_values, max_deviations
 from .effect import Differences, derivative, differences, effect, sample_effect
 from .grid import make_grid
-from .hyperparameters import hyperparameter_draws, joint_moments
+from .hyperparameters import averaged_log_density, hyperparameter_draws, joint_moments
 from .joint import InducingMoments, inducing_moments
 from .table import EffectTable
 
@@ -11,6 +11,7 @@ __all__ = [
     "Differences",
     "EffectTable",
     "InducingMoments",
+    "averaged_log_density",
     "critical_values",
     "derivative",
     "differences",

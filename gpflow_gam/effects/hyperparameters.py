@@ -8,12 +8,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
+from scipy.special import logsumexp
 from scipy.stats import norm, qmc
 
 from ..fits import FittedGAM
-from ..likelihoods import checked_observations
+from ..likelihoods import checked_observations, unwrapped
 from ..models import AdditiveSVGP
 from ..optimizers.sites import collected, data_sites, elbo_at_sites, q_from
+from ..optimizers.traced import Traced
 from ..variational import OptimalPrecision
 from .joint import Block, InducingMoments, Whitened, inducing_moments
 
@@ -61,6 +63,30 @@ def hyperparameter_draws(fit: FittedGAM) -> list[InducingMoments]:
     if fit not in _DRAWS:
         _DRAWS[fit] = _draw(fit)
     return _DRAWS[fit]
+
+
+def averaged_log_density(fit: FittedGAM, X: AnyNDArray, Y: AnyNDArray) -> AnyNDArray:
+    """
+    log p(y | data) of each row, [N], averaged over draws of the hyperparameters.
+
+    :param X: [N, D].
+    :param Y: [N, K], as the likelihood takes it.
+    """
+    draws = hyperparameter_draws(fit)
+    parts = []
+    for rows in fit.blocks(np.concatenate([X, Y], axis=1)):
+        x, y = rows[:, : X.shape[1]], rows[:, X.shape[1] :]
+        labels = checked_observations(y, fit.likelihood)
+        shift = np.asarray(fit.model.mean_function(x))
+        found = []
+        for moments in draws or [inducing_moments(fit)]:
+            mean, var = moments.total(x)
+            likelihood = unwrapped(moments.likelihood)
+            density = likelihood.predict_log_density(x, mean + shift, np.maximum(var, 0.0), labels)
+            found.append(np.asarray(density))
+        parts.append(logsumexp(found, axis=0) - np.log(len(found)))
+    whole: AnyNDArray = np.concatenate(parts)
+    return whole
 
 
 def _draw(fit: FittedGAM) -> list[InducingMoments]:
@@ -126,7 +152,7 @@ def _covariance_factor(
 ) -> AnyNDArray:
     """A square root of the inverse Hessian of the loss, by differences of gradients."""
 
-    @tf.function(autograph=False)
+    @Traced
     def gradient() -> list[tf.Tensor]:
         with tf.GradientTape() as tape:
             value = loss()

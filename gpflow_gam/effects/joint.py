@@ -13,6 +13,7 @@ from gpflow.utilities import deepcopy
 from scipy.linalg import solve_triangular
 
 from ..components import Component
+from ..covariances import InducingBlocks
 from ..fits import FittedGAM
 from ..variational import WhitenedGaussian
 
@@ -42,11 +43,13 @@ class InducingMoments:
         model = fit.model
         self._names = fit.spec.names
         self._kernel = deepcopy(model.kernel) if frozen else model.kernel
+        self.likelihood = deepcopy(model.likelihood) if frozen else model.likelihood
         self._inducing = model.inducing_variable
         posterior = model.posterior(PrecomputeCacheType.NOCACHE)
-        blocks = posterior.blocks
+        blocks = InducingBlocks(self._inducing, self._kernel)
         self.layout = blocks.layout
         factors = blocks.cholesky()
+        self._blocks, self._factors = blocks, factors
         q = posterior.q() if whitened is None else whitened(factors)
         self.mean: AnyNDArray = self.layout.to_components(q.mean).numpy()
         covariance = self.layout.to_components(q.covariance(), axis=-1)
@@ -112,6 +115,14 @@ class InducingMoments:
             covariance[:, start:stop, start:stop] += prior - phi.T @ phi
             start = stop
         return mean, covariance
+
+    def total(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
+        """Mean [N, L] and variance [N, L] of the sum of all components, without m(x)."""
+        features = self._blocks.features(tf.constant(X), self._factors)
+        phi = self.layout.to_components(self.layout.concat(features.phi)).numpy()
+        prior = sum(np.sum(variances.numpy(), axis=0) for variances in features.prior)
+        inner = np.einsum("mn,lmk,kn->nl", phi, self.covariance, phi, optimize=True)
+        return phi.T @ self.mean, inner + (prior - np.sum(phi**2, axis=0))[:, None]
 
 
 _MOMENTS: weakref.WeakKeyDictionary[FittedGAM, InducingMoments] = weakref.WeakKeyDictionary()

@@ -13,11 +13,12 @@ from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 
 from .. import effects as _effects
-from ..effects import EffectTable
+from ..effects import EffectTable, averaged_log_density
 from ..families import Family
 from ..families import family as as_family
 from ..fits import FAMILIES, FittedGAM, Roles, fit_gam, prediction
 from ..fits.build import Model
+from ..fits.fitting import checked_response
 from ..frames import Table
 from ..posteriors import SparseAdditivePosterior
 from ..summaries import Summary, concurvity, summarise
@@ -239,13 +240,18 @@ class GAM:
         seed = self.seed if seed is None else seed
         return prediction.sample(self.fitted, Table(data), num_samples, type, seed)
 
-    def log_density(self, data: Any) -> AnyNDArray:
+    def log_density(self, data: Any, *, unconditional: bool = False) -> AnyNDArray:
         """
         Log predictive density of each row's response, [N]: the score of held-out data.
 
         :param data: rows with the response's column.
+        :param unconditional: whether to average the density over uncertain hyperparameters, as
+            :meth:`effects` does, rather than to take the fitted ones as known.
         """
-        return prediction.log_density(self.fitted, Table(data))
+        fit, table = self.fitted, Table(data)
+        if not unconditional:
+            return prediction.log_density(fit, table)
+        return averaged_log_density(fit, fit.encode(table), checked_response(fit, table))
 
     # --- reading the model -------------------------------------------------------------------
 

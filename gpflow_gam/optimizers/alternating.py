@@ -10,6 +10,7 @@ from .lbfgs import LBFGS
 from .natural_gradient import check_sites
 from .result import FitResult
 from .sites import DataSites, SiteSums, collected, data_sites, elbo_at_sites, sweep
+from .traced import Traced
 from .tracker import StopFit, Tracker
 
 _MAX_ROUNDS = 100
@@ -73,7 +74,7 @@ class _Sites:
         self.weight = tf.Variable(zeros, trainable=False)
         self.shift = tf.Variable(zeros, trainable=False)
 
-        @tf.function(autograph=False)
+        @Traced
         def visit(precision: tf.Tensor, shift: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
             """Take the site; return the bound there and the sites' sums at its q."""
             cholesky = model.blocks.cholesky()
@@ -83,7 +84,7 @@ class _Sites:
             bound = seen.expected - q.kl() + model.log_prior_density()
             return bound, seen.sums.precision, seen.sums.shift
 
-        @tf.function(autograph=False)
+        @Traced
         def remember() -> None:
             cholesky = model.blocks.cholesky()
             now = data_sites(model, data, cholesky, family.whitened(cholesky))
@@ -146,7 +147,7 @@ class _Hyperparameters:
         def loss() -> tf.Tensor:
             return -(elbo_at_sites(model, data, sites.data_sites()) + model.log_prior_density())
 
-        @tf.function(autograph=False)
+        @Traced
         def collect() -> SiteSums:
             return collected(model, model.blocks.cholesky(), data[0], sites.data_sites())
 
