@@ -230,6 +230,38 @@ def test_dropping_rows_is_missing_drop(gaussian, data):
         kept.predict(holes.loc[[7, 8]])
 
 
+def test_imputing_is_filling_in_by_hand(data, tmp_path):
+    holes = data.copy()
+    holes.loc[[3, 50], "x"] = np.nan
+    holes.loc[[7], "g"] = None
+    x, g = np.sort(holes["x"].dropna())[58], holes["g"].value_counts().idxmax()  # 118 are left
+    assert len(holes["x"].dropna()) == 118
+    by_hand = holes.fillna({"x": x, "g": g})
+    gam = gg.GAM(TERMS, missing="impute").fit(holes, y="y", **QUICK)
+    expected = gg.GAM(TERMS).fit(by_hand, y="y", **QUICK)
+    np.testing.assert_array_equal(gam.fitted.X, expected.fitted.X)
+    np.testing.assert_array_equal(gam.predict(holes), expected.predict(by_hand))
+    assert "3 values imputed" in str(gam.summary())
+    # with the values of the fit, whatever the new rows have
+    new = holes.loc[[3, 7]]
+    np.testing.assert_array_equal(gam.predict(new), expected.predict(by_hand.loc[[3, 7]]))
+    gam.save(tmp_path / "holes.gam")
+    np.testing.assert_array_equal(
+        gg.GAM.load(tmp_path / "holes.gam").predict(new), gam.predict(new)
+    )
+    holes.loc[5, "y"] = np.nan
+    with pytest.raises(ValueError, match="not the response.*1 missing in 'y'"):
+        gg.GAM(TERMS, missing="impute").fit(holes, y="y")
+
+
+def test_numbers_as_levels_are_imputed_by_their_mode(data):
+    codes = np.resize([1.0, 2.0, 5.0, 5.0, 9.0, 9.0, 9.0, 9.0], 120)
+    codes[[0, 1]] = np.nan
+    gam = gg.GAM(factor("code") + s("x", k=5), missing="impute")
+    gam.fit(data.assign(code=codes), y="y", **QUICK)
+    assert [f.value for f in gam.fitted.spec.fills if f.name == "code"] == [9]
+
+
 def test_varying_coefficient_is_the_function_times_the_number(data):
     gam = gg.GAM(s("x", k=8, by="z")).fit(data, y="y", **QUICK)
     one = gam.predict({"x": data["x"], "z": np.ones(120)}, "terms")["s(x):z"]

@@ -100,7 +100,7 @@ def test_responses_given_as_values(data):
     ("options", "message"),
     [
         ({"family": "poison"}, "Did you mean 'poisson'"),
-        ({"missing": "ignore"}, "missing must be 'error' or 'drop'"),
+        ({"missing": "ignore"}, "missing must be 'error', 'drop' or 'impute'"),
         ({"engine": "mcmc"}, "engine must be"),
         ({"variational": "full"}, "variational must be one of"),
     ],

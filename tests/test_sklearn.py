@@ -310,7 +310,7 @@ def test_refusals():
         GAMRegressor(gg.s(0) + gg.s(2)).fit(pd.DataFrame(X, columns=["a", "b"]), y)
     with pytest.raises(ValueError, match="terms name column 4"):
         GAMRegressor(gg.s(0, by=4)).fit(X, y)
-    with pytest.raises(ValueError, match="missing must be 'error' or 'drop'"):
+    with pytest.raises(ValueError, match="missing must be 'error', 'drop' or 'impute'"):
         GAMRegressor(missing="skip").fit(X, y)
     with pytest.raises(NotFittedError):
         GAMClassifier().predict(X)

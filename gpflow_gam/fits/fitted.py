@@ -13,7 +13,7 @@ from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
 
 from ..components import Component
-from ..frames import Key, Table
+from ..frames import Key, Table, filled
 from ..likelihoods import checked_observations, constant_predictor, unwrapped
 from ..optimizers import FitResult
 from ..posteriors import SparseAdditivePosterior
@@ -83,7 +83,7 @@ class FittedGAM:
             keys |= {every[i] for i in spec.component(name).columns}
         if offset:
             keys |= {(c, "number") for c in spec.offset}
-        table = Table(data)
+        table = filled(Table(data), spec.fills)
         holes = {
             name: int(table.missing(name).sum()) for name, _ in keys if table.missing(name).any()
         }

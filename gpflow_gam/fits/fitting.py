@@ -12,9 +12,17 @@ from gpflow.base import AnyNDArray
 from .. import optimizers
 from ..components import learn_encoder, plan
 from ..families import Family
-from ..frames import Encoder, NumericColumn, Table, complete_rows
+from ..frames import (
+    Encoder,
+    Fill,
+    NumericColumn,
+    Table,
+    complete_rows,
+    filled,
+    learn_fills,
+)
 from ..likelihoods import Weighted, checked_observations, constant_predictor
-from ..terms import Column, Terms
+from ..terms import Column, Levels, Term, Terms
 from ..terms.base import column_of
 from .build import build_model, choose_variational
 from .fitted import FittedGAM
@@ -58,13 +66,13 @@ def fit_gam(
     Fit a GAM.
 
     :param table: holds every column that is named.
-    :param missing: ``"error"`` or ``"drop"``.
+    :param missing: ``"error"``, ``"drop"`` or ``"impute"``.
     :param variational: the family of q(U); None for the one that suits.
     :param seed: of k-means and of minibatches.
     :param options: of :func:`gpflow_gam.optimizers.fit`.
     :raises ValueError: data that no such model can be fitted to: one sentence that says why.
     """
-    table, dropped = _rows(table, terms, roles, missing)
+    table, dropped, fills = _rows(table, terms, roles, missing)
     encoder = learn_encoder(terms, roles.numeric(), table)
     X = encoder.encode(table)
     _check_weights(roles, encoder, X)
@@ -100,6 +108,7 @@ def fit_gam(
         roles.weights,
         roles.trials,
         choose_variational(family, size, variational),
+        fills,
     )
     spec = dataclasses.replace(spec, constant=_null_model(spec, X, Y))
     model = build_model(spec, X, Y)
@@ -108,17 +117,26 @@ def fit_gam(
     return FittedGAM(spec, model, X, Y, result, dropped)
 
 
-def _rows(table: Table, terms: Terms, roles: Roles, missing: str) -> tuple[Table, int]:
+def _rows(
+    table: Table, terms: Terms, roles: Roles, missing: str
+) -> tuple[Table, int, tuple[Fill, ...]]:
+    """Complete rows, how many were dropped, and what the inputs were filled with."""
     columns: list[Column] = [c for term in terms for c in term.columns]
     columns += [column_of(term.by) for term in terms if term.by is not None]
     if table.name(roles.response) in [table.name(c) for c in columns]:
         raise ValueError(f"the response {roles.response!r} is also in a term; drop that term.")
+    fills: tuple[Fill, ...] = ()
+    if missing == "impute":
+        levels = [table.name(t.columns[0]) for t in terms if isinstance(t, Levels)]
+        levels += [table.name(column_of(t.by)) for t in terms if isinstance(t.by, Term)]
+        fills = learn_fills(table, columns, levels)
+        table = filled(table, fills)
     columns += [roles.response, *(name for name, _ in roles.numeric())]
     if roles.trials is not None:
         columns.append(roles.trials)
     if table.num_rows < 2:
         raise ValueError(f"data has {table.num_rows} row(s); a fit needs at least 2.")
-    return complete_rows(table, columns, missing)
+    return *complete_rows(table, columns, missing), fills
 
 
 def _check_weights(roles: Roles, encoder: Encoder, X: AnyNDArray) -> None:

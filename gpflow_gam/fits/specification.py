@@ -9,7 +9,7 @@ from gpflow.kernels import Kernel
 
 from ..components import Component
 from ..families import Family
-from ..frames import Encoder
+from ..frames import Encoder, Fill
 from ..terms import Column, Levels, Smooth, Term, Terms
 
 
@@ -30,6 +30,7 @@ class Specification:
     :param weights: the column of weights.
     :param trials: the column of binomial trials.
     :param variational: the family of q(U), ``"exact"`` for the collapsed one.
+    :param fills: what stands in for missing values, with ``missing="impute"``.
     """
 
     terms: Terms
@@ -44,6 +45,7 @@ class Specification:
     weights: Column | None = None
     trials: Column | None = None
     variational: str = "exact"
+    fills: tuple[Fill, ...] = ()
 
     @property
     def own_kernels(self) -> dict[str, Kernel]:

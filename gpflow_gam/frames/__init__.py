@@ -9,16 +9,20 @@ from .encoding import (
     learn_levels,
     plain,
 )
+from .imputation import Fill, filled, learn_fills
 from .table import Table, complete_rows
 
 __all__ = [
     "Encoder",
+    "Fill",
     "Key",
     "LevelColumn",
     "NumericColumn",
     "Table",
     "complete_rows",
+    "filled",
     "is_levels",
+    "learn_fills",
     "learn_levels",
     "plain",
 ]

@@ -125,7 +125,7 @@ def complete_rows(table: Table, columns: Iterable[Column], missing: str) -> tupl
     """
     The rows without missing values in ``columns``.
 
-    :param missing: ``"error"`` or ``"drop"``.
+    :param missing: ``"error"``, ``"drop"`` or ``"impute"``, which must have filled terms' columns.
     :return: the table, and how many rows were dropped.
     :raises ValueError: there are missing values and ``missing="error"``; a column has no value at
         all. Names the columns and counts.
@@ -142,12 +142,18 @@ def complete_rows(table: Table, columns: Iterable[Column], missing: str) -> tupl
         raise ValueError(f"column {empty[0]!r} has no value at all; leave it out of the model.")
     if not counts:
         return table, 0
+    if missing == "impute":
+        raise ValueError(
+            "missing='impute' fills in what terms read, not the response, offsets or weights: "
+            + ", ".join(f"{count} missing in {n!r}" for n, count in counts.items())
+            + "; leave those rows out."
+        )
     if missing != "drop":
         raise ValueError(
             "data has missing values: "
             + ", ".join(f"{count} in {n!r}" for n, count in counts.items())
-            + f" ({int(bad.sum())} of {table.num_rows} rows); fill them in, or drop those rows "
-            "with missing='drop'."
+            + f" ({int(bad.sum())} of {table.num_rows} rows); fill them in, drop those rows with "
+            "missing='drop', or let missing='impute' fill in what terms read."
         )
     if bad.all():
         raise ValueError(

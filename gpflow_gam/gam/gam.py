@@ -49,7 +49,10 @@ class GAM:
     :param offset: column(s) added to the predictor; under a log link the logarithm of exposure.
     :param weights: column of weights: how often a row counts.
     :param trials: column of trials, for ``family="binomial"``.
-    :param missing: what to do with rows that lack a value: ``"error"`` or ``"drop"``.
+    :param missing: what to do with rows that lack a value: ``"error"``, ``"drop"``, or
+        ``"impute"``: the median of a column of numbers and the most frequent level of others stand
+        in for what terms lack, also in new data. The response, offsets and weights are never
+        imputed.
     :param engine: the inference engine, ``"variational"``.
     :param variational: the family of q(U): ``"exact"`` (Gaussian data), ``"sites"``, ``"block"``,
         ``"mean_field"``, ``"covariance"``, ``"precision"``; None takes ``"exact"`` or ``"sites"``,
@@ -84,8 +87,8 @@ class GAM:
                 "terms must be terms such as s('x') + factor('g'), or a formula such as "
                 f"'y ~ s(x)'; got {type(terms).__name__}."
             )
-        if missing not in ("error", "drop"):
-            raise ValueError(f"missing must be 'error' or 'drop'; got {missing!r}.")
+        if missing not in ("error", "drop", "impute"):
+            raise ValueError(f"missing must be 'error', 'drop' or 'impute'; got {missing!r}.")
         if engine != "variational":
             raise ValueError(f"engine must be 'variational'; got {engine!r}.")
         if variational is not None and variational not in ("exact", *FAMILIES):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import os
@@ -19,7 +20,7 @@ from gpflow.kernels import Kernel
 from .. import families
 from ..components import Component
 from ..fits import FittedGAM, Specification, build_model
-from ..frames import Encoder
+from ..frames import Encoder, Fill
 from ..optimizers import FitResult
 from ..terms import terms_from_json
 from ..version import __version__
@@ -57,6 +58,7 @@ def save(fit: FittedGAM, options: dict[str, Any], path: Path, overwrite: bool) -
         "weights": spec.weights,
         "trials": spec.trials,
         "variational": spec.variational,
+        "fills": [dataclasses.asdict(fill) for fill in spec.fills],
         "dropped": fit.dropped,
         "result": {
             name: getattr(fit.result, name)
@@ -105,6 +107,7 @@ def load(path: Path, kernels: Mapping[str, Kernel]) -> tuple[FittedGAM, dict[str
         weights=header["weights"],
         trials=header["trials"],
         variational=header["variational"],
+        fills=tuple(Fill(**fill) for fill in header["fills"]),
     )
     X, Y = arrays["X"], arrays["Y"]
     model = build_model(spec, X, Y)

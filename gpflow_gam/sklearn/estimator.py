@@ -92,13 +92,13 @@ class GAMEstimator(BaseEstimator):  # type: ignore[misc]
             validate_data(self, X, reset=reset, skip_check_array=True)
             columns = [pd.Series(table.raw(n)).reset_index(drop=True) for n in table.names]
         else:
-            drops = reset and self.missing == "drop"
+            holes = self.missing == "impute" or (reset and self.missing == "drop")
             matrix = validate_data(
                 self,
                 X,
                 reset=reset,
                 dtype=np.float64,
-                ensure_all_finite="allow-nan" if drops else True,
+                ensure_all_finite="allow-nan" if holes else True,
                 ensure_min_samples=2 if reset else 1,
             )
             columns = [pd.Series(column) for column in matrix.T]

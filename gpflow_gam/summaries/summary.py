@@ -34,6 +34,7 @@ class Summary:
     :param parameters: the family's own parameters as learnt.
     :param num_rows: N.
     :param dropped: rows left out for missing values.
+    :param imputed: values that were missing and filled in.
     :param edf: effective degrees of freedom in all, the intercept's included.
     :param deviance_explained: against the null model; None where the family has no deviance.
     :param elbo: the bound at the end, log-densities of priors included.
@@ -48,6 +49,7 @@ class Summary:
     parameters: dict[str, float]
     num_rows: int
     dropped: int
+    imputed: int
     edf: float
     deviance_explained: float | None
     elbo: float
@@ -62,6 +64,7 @@ class Summary:
     def _header(self) -> list[tuple[str, str]]:
         explained = self.deviance_explained
         rows = f"{self.num_rows:,}" + (f" ({self.dropped:,} dropped)" if self.dropped else "")
+        rows += f" ({self.imputed:,} values imputed)" if self.imputed else ""
         family = self.family
         if self.parameters:
             family += " (" + ", ".join(f"{k} {v:.4g}" for k, v in self.parameters.items()) + ")"
@@ -159,6 +162,7 @@ def summarise(fit: FittedGAM, seed: int = 0) -> Summary:
         _parameters(fit),
         len(fit.X),
         fit.dropped,
+        sum(fill.count for fill in spec.fills),
         total,
         None if deviance is None else 1.0 - deviance[0] / deviance[1],
         result.elbo,

@@ -1,0 +1,29 @@
+"""One compiled computation of a fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+
+class Traced:
+    """
+    A function compiled at its first call, for arguments of the same shapes ever after.
+
+    TensorFlow counts the traces of a line of code over the whole program, and warns of retracing
+    when several models are fitted one after the other: it looks only at calls through
+    ``tf.function`` itself, not at those of the concrete function that is called here.
+
+    :param function: of tensors.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = tf.function(function, autograph=False)
+        self._concrete: Callable[..., Any] | None = None
+
+    def __call__(self, *arguments: tf.Tensor) -> Any:
+        if self._concrete is None:
+            self._concrete = self._function.get_concrete_function(*arguments)
+        return self._concrete(*arguments)
