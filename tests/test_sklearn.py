@@ -200,6 +200,11 @@ def test_missing_values():
     np.testing.assert_array_equal(dropped.predict(X), expected.predict(X))
     with pytest.raises(ValueError, match="NaN"):
         dropped.predict(holes)
+    imputed = GAMRegressor("0 + 1", missing="impute", **QUICK).fit(holes, y)
+    by_hand = holes.copy()
+    by_hand[5, 0] = np.sort(X[rest, 0])[19]  # of 39
+    expected = GAMRegressor("0 + 1", **QUICK).fit(by_hand, y)
+    np.testing.assert_array_equal(imputed.predict(holes), expected.predict(by_hand))
 
 
 # --- weights -------------------------------------------------------------------------------------

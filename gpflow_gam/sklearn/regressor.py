@@ -28,7 +28,8 @@ class GAMRegressor(RegressorMixin, GAMEstimator):  # type: ignore[misc]
         as many columns as rows, one smooth of all numeric columns together.
     :param family: as of :class:`gpflow_gam.GAM`, for numbers.
     :param offset: column(s) of X added to the predictor.
-    :param missing: what to do with rows of the fit that lack a value: ``"error"`` or ``"drop"``.
+    :param missing: what to do with rows that lack a value: ``"error"``, ``"drop"`` (of the fit
+        alone) or ``"impute"``: see :class:`gpflow_gam.GAM`.
     :param variational: the family of q(U); None for the one that suits.
     :param max_iterations: of L-BFGS; the fit warns where they do not suffice.
     :param tolerance: improvement of the ELBO, in nats, that no longer counts.
