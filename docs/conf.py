@@ -24,7 +24,12 @@ exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = f"gpflow_gam {release}"
 
-autodoc_default_options = {"members": True, "show-inheritance": True}
+autodoc_default_options = {
+    "members": True,
+    "show-inheritance": True,
+    # scikit-learn generates these, with references to its own pages
+    "exclude-members": "set_fit_request, set_predict_request, set_score_request",
+}
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
