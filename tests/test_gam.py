@@ -230,6 +230,18 @@ def test_dropping_rows_is_missing_drop(gaussian, data):
         kept.predict(holes.loc[[7, 8]])
 
 
+def test_many_inducing_inputs_find_what_varies_quickly():
+    """From the lengthscale of the prior, the fit ends 500 nats below, with a smooth trend."""
+    rng = np.random.default_rng(0)
+    t = np.linspace(0.0, 1.0, 800)
+    season, quick = np.sin(2 * np.pi * 14 * t), np.sin(2 * np.pi * 23 * t)
+    data = pd.DataFrame({"t": t, "temp": season + 0.3 * rng.standard_normal(800)})
+    data["y"] = rng.poisson(np.exp(3.0 + 0.3 * season + 0.4 * quick))
+    gam = gg.GAM(s("t", k=120) + s("temp"), family="poisson").fit(data, y="y", progress=False)
+    effect = gam.predict(data, "terms")["s(t)"] + gam.predict(data, "terms")["s(temp)"]
+    assert np.corrcoef(effect, 0.3 * season + 0.4 * quick)[0, 1] > 0.95
+
+
 def test_imputing_is_filling_in_by_hand(data, tmp_path):
     holes = data.copy()
     holes.loc[[3, 50], "x"] = np.nan

@@ -42,6 +42,12 @@ INTERACTION_LENGTHSCALE = 0.7, 0.8
 INTERACTION_VARIANCE = 0.005, 2.0
 """A variance's in an interaction: most of what happens is in main effects."""
 
+_MANY_INDUCING, _START_SPACINGS = 24, 3.0
+"""
+Who asks for more inducing inputs expects what varies quickly: the lengthscale then starts at so
+many spacings between them. From a long one the optimiser takes quick changes for noise, and stays.
+"""
+
 
 def build_kernel(
     components: Sequence[Component], scale: float, own: Mapping[str, Kernel] | None = None
@@ -140,7 +146,10 @@ def _joint_kernel(component: Component, size: float) -> Kernel:
     columns = [m.column for m in margins]
     kinds = {m.kind for m in margins}
     if len(margins) == 1:
-        return _set_variance(_margin_kernel(margins[0]), size**2)
+        kernel = _set_variance(_margin_kernel(margins[0]), size**2)
+        if margins[0].kind in _STATIONARY and len(component.inducing) > _MANY_INDUCING:
+            kernel.lengthscales.assign(_START_SPACINGS * margins[0].span / len(component.inducing))
+        return kernel
     if len(kinds) == 1 and kinds <= set(_STATIONARY):
         kernel = _STATIONARY[margins[0].kind](active_dims=columns)
         spans = np.array([m.span for m in margins])
