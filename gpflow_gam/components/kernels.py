@@ -23,7 +23,7 @@ from ..kernels import (
     kernel_columns,
 )
 from ..measures import Discrete
-from .component import Component, Margin
+from .component import NUM_INDUCING, Component, Margin
 
 _STATIONARY = {
     "se": gpflow.kernels.SquaredExponential,
@@ -42,10 +42,11 @@ INTERACTION_LENGTHSCALE = 0.7, 0.8
 INTERACTION_VARIANCE = 0.005, 2.0
 """A variance's in an interaction: most of what happens is in main effects."""
 
-_MANY_INDUCING, _START_SPACINGS = 24, 3.0
+_START_SPACINGS = 3.0
 """
-Who asks for more inducing inputs expects what varies quickly: the lengthscale then starts at so
-many spacings between them. From a long one the optimiser takes quick changes for noise, and stays.
+Who asks for more inducing inputs than there are by default expects what varies quickly: the
+lengthscale then starts at so many spacings between them. From a long one the optimiser takes quick
+changes for noise, and stays.
 """
 
 
@@ -147,7 +148,7 @@ def _joint_kernel(component: Component, size: float) -> Kernel:
     kinds = {m.kind for m in margins}
     if len(margins) == 1:
         kernel = _set_variance(_margin_kernel(margins[0]), size**2)
-        if margins[0].kind in _STATIONARY and len(component.inducing) > _MANY_INDUCING:
+        if margins[0].kind in _STATIONARY and len(component.inducing) > NUM_INDUCING[1]:
             kernel.lengthscales.assign(_START_SPACINGS * margins[0].span / len(component.inducing))
         return kernel
     if len(kinds) == 1 and kinds <= set(_STATIONARY):

@@ -23,11 +23,9 @@ from ..terms import (
     Terms,
 )
 from ..terms.base import column_of
-from .component import By, Component, Form, Margin
+from .component import NUM_INDUCING, By, Component, Form, Margin
 
 INTERCEPT = "intercept"
-_NUM_INDUCING = {1: 24, 2: 36}
-"""By dimension; 50 beyond."""
 _NUM_NODES = {1: 48, 2: 100}
 """Nodes of the centring measure by dimension; 150 beyond."""
 _MAX_ROWS = 20_000
@@ -289,7 +287,7 @@ def _inducing(
     """Inducing inputs [M, d]: quantiles, a cycle, levels, or centres of k-means."""
     points = data.points
     d = points.shape[1]
-    number = _NUM_INDUCING.get(d, 50) if k is None else int(k)
+    number = NUM_INDUCING.get(d, 50) if k is None else int(k)
     if form == "line":
         return np.array([[margins[0].centre + margins[0].span]])
     if form == "random":

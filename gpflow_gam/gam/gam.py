@@ -249,7 +249,11 @@ class GAM:
 
         :param data: rows with the response's column.
         :param unconditional: whether to average the density over uncertain hyperparameters, as
-            :meth:`effects` does, rather than to take the fitted ones as known.
+            :meth:`effects` does, rather than to take the fitted ones as known. Only with
+            ``variational`` ``"exact"`` or ``"sites"`` (the defaults up to 1500 inducing values):
+            the other families of q(U) say nothing of other hyperparameters.
+        :return: [N].
+        :raises ValueError: as :meth:`predict`; a response outside the family's support.
         """
         fit, table = self.fitted, Table(data)
         if not unconditional:
