@@ -1,8 +1,17 @@
 """Additive models: GPflow models whose posterior has components."""
 
 from .base import AdditiveModel
+from .iterncgp import IterNCGP
+from .newton_fit import NewtonResult
 from .sgpr import AdditiveSGPR
 from .svgp import AdditiveSVGP
 from .vgp import AdditiveVGP
 
-__all__ = ["AdditiveModel", "AdditiveSGPR", "AdditiveSVGP", "AdditiveVGP"]
+__all__ = [
+    "AdditiveModel",
+    "AdditiveSGPR",
+    "AdditiveSVGP",
+    "AdditiveVGP",
+    "IterNCGP",
+    "NewtonResult",
+]

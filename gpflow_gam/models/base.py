@@ -48,13 +48,16 @@ class AdditiveModel(GPModel, abc.ABC):
         """The posterior without a cache, which follows the parameters."""
         return self.posterior(PrecomputeCacheType.NOCACHE)
 
+    def _checked_inputs(self, Xnew: InputData) -> tf.Tensor:
+        return checked_inputs(Xnew, self.kernel, "Xnew")
+
     @inherit_check_shapes
     def predict_f(
         self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
     ) -> MeanAndVariance:
         Xnew = tf.convert_to_tensor(Xnew)
         if Xnew.shape.rank == 2:
-            Xnew = checked_inputs(Xnew, self.kernel, "Xnew")
+            Xnew = self._checked_inputs(Xnew)
         return self.fused_posterior().fused_predict_f(
             Xnew, full_cov=full_cov, full_output_cov=full_output_cov
         )
@@ -65,5 +68,5 @@ class AdditiveModel(GPModel, abc.ABC):
 
         See :meth:`~gpflow_gam.posteriors.AdditivePosterior.predict_components`.
         """
-        Xnew = checked_inputs(Xnew, self.kernel, "Xnew")
+        Xnew = self._checked_inputs(Xnew)
         return self.fused_posterior().predict_components(Xnew, full_cov=full_cov)

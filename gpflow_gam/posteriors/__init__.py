@@ -1,8 +1,14 @@
 """Posteriors of additive models."""
 
 from . import dispatch as _dispatch  # noqa: F401  registers with GPflow
+from .actions import ActionPosterior
 from .base import AdditivePosterior
 from .data import DataAdditivePosterior
 from .sparse import SparseAdditivePosterior
 
-__all__ = ["AdditivePosterior", "DataAdditivePosterior", "SparseAdditivePosterior"]
+__all__ = [
+    "ActionPosterior",
+    "AdditivePosterior",
+    "DataAdditivePosterior",
+    "SparseAdditivePosterior",
+]

@@ -82,7 +82,13 @@ class AdditivePosterior(AbstractPosterior, abc.ABC):
             mean, cov = self._total(cache, Xnew, full_cov)
         else:
             mean, cov = self._batched_total(cache, Xnew, full_cov)
-        return mean, _expand_outputs(cov, full_cov) if full_output_cov else cov
+        return mean, self._with_outputs(cache, Xnew, cov, full_cov) if full_output_cov else cov
+
+    def _with_outputs(
+        self, cache: Cache, X: tf.Tensor, cov: tf.Tensor, full_cov: bool
+    ) -> tf.Tensor:
+        """``cov`` with the covariances between outputs, which are independent unless overridden."""
+        return _expand_outputs(cov, full_cov)
 
     def _batched_total(self, cache: Cache, X: tf.Tensor, full_cov: bool) -> MeanAndVariance:
         """Leading dimensions: points are independent queries unless their covariance is asked."""

@@ -1,0 +1,225 @@
+"""
+Block-diagonal matrices W with one symmetric Q x Q block a data point, W >= 0.
+
+Vectors over Q latent functions at N points are [Q, N], several of them [Q, N, R]. Products cost
+O(N Q R) where the blocks have structure.
+"""
+
+from __future__ import annotations
+
+import abc
+
+import numpy as np
+import tensorflow as tf
+from check_shapes import check_shapes, inherit_check_shapes
+
+
+class Precision(abc.ABC):
+    """W, the precision of a pseudo-observation of the latent functions at every point."""
+
+    num_latents: int
+
+    tensor: tf.Tensor
+    """All there is to it: compiled functions take tensors, and build the precision anew."""
+
+    @abc.abstractmethod
+    def __init__(self, tensor: tf.Tensor) -> None: ...
+
+    @abc.abstractmethod
+    @check_shapes("V: [Q, N, R]", "return: [Q, N, R]")
+    def multiply(self, V: tf.Tensor) -> tf.Tensor:
+        """W V."""
+
+    @abc.abstractmethod
+    @check_shapes("V: [Q, N, R]", "return: [Q, N, R]")
+    def solve(self, V: tf.Tensor) -> tf.Tensor:
+        """W^+ V, with the pseudo-inverse of each block."""
+
+    @abc.abstractmethod
+    @check_shapes("noise: [broadcast Q, N]")
+    def shrunk(self, noise: tf.Tensor) -> Precision:
+        """
+        ``(I + W D)^-1 W``, D = diag(noise): what W tells once noise is added to the observation.
+
+        The limit of ``(W_e^-1 + D)^-1`` as W_e > 0 goes to W, so that directions of which W says
+        nothing still have none.
+        """
+
+    @abc.abstractmethod
+    @check_shapes("T: [broadcast Q, N, B]", "return: [P, P]")
+    def gram(self, T: tf.Tensor) -> tf.Tensor:
+        """``T'W T`` [QB, QB] for T = blockdiag(T_q); one T [1, N, B] serves all functions."""
+
+    @abc.abstractmethod
+    @check_shapes("return: [N]")
+    def smallest(self) -> tf.Tensor:
+        """The smallest eigenvalue of every block, or a bound of its sign."""
+
+    @abc.abstractmethod
+    @check_shapes("weights: [N]")
+    def weighted(self, weights: tf.Tensor) -> Precision:
+        """Every block times a number."""
+
+    @abc.abstractmethod
+    @check_shapes("return: [N, Q, Q]")
+    def blocks(self) -> tf.Tensor:
+        """The blocks themselves."""
+
+
+def block_diagonal(parts: tf.Tensor) -> tf.Tensor:
+    """[Q, B, B] -> [QB, QB]."""
+    Q, B = tf.shape(parts)[0], tf.shape(parts)[1]
+    spread = parts[:, :, None, :] * tf.eye(Q, dtype=parts.dtype)[:, None, :, None]
+    return tf.reshape(spread, [Q * B, Q * B])
+
+
+def _positive(x: tf.Tensor) -> tf.Tensor:
+    """Away from 0, where a reciprocal would overflow once it is squared."""
+    return tf.maximum(
+        x, tf.constant(float(np.sqrt(np.finfo(x.dtype.as_numpy_dtype).tiny)), x.dtype)
+    )
+
+
+class DiagonalPrecision(Precision):
+    """
+    Blocks diag(w_n): latent functions that the likelihood does not couple.
+
+    :param w: [Q, N].
+    """
+
+    def __init__(self, w: tf.Tensor) -> None:
+        self.w = self.tensor = w
+        self.num_latents = int(w.shape[0])
+
+    @inherit_check_shapes
+    def multiply(self, V: tf.Tensor) -> tf.Tensor:
+        return self.w[..., None] * V
+
+    @inherit_check_shapes
+    def solve(self, V: tf.Tensor) -> tf.Tensor:
+        return V / _positive(self.w)[..., None]
+
+    @inherit_check_shapes
+    def shrunk(self, noise: tf.Tensor) -> DiagonalPrecision:
+        return DiagonalPrecision(self.w / (1.0 + noise * self.w))
+
+    @inherit_check_shapes
+    def gram(self, T: tf.Tensor) -> tf.Tensor:
+        return block_diagonal(tf.matmul(T, self.w[..., None] * T, transpose_a=True))
+
+    @inherit_check_shapes
+    def smallest(self) -> tf.Tensor:
+        return tf.reduce_min(self.w, axis=0)
+
+    @inherit_check_shapes
+    def weighted(self, weights: tf.Tensor) -> DiagonalPrecision:
+        return DiagonalPrecision(self.w * weights)
+
+    @inherit_check_shapes
+    def blocks(self) -> tf.Tensor:
+        return tf.linalg.diag(tf.transpose(self.w))
+
+
+class SoftmaxPrecision(Precision):
+    """
+    Blocks ``diag(a) - a a' / sum(a)``: precisions a, blind to a common shift of the functions.
+
+    The softmax has a = pi, its class probabilities.
+
+    :param a: [Q, N], positive.
+    """
+
+    def __init__(self, a: tf.Tensor) -> None:
+        self.a = self.tensor = a
+        self.num_latents = int(a.shape[0])
+
+    @inherit_check_shapes
+    def multiply(self, V: tf.Tensor) -> tf.Tensor:
+        shift = tf.reduce_sum(self.a[..., None] * V, axis=0) / self._sum()[:, None]
+        return self.a[..., None] * (V - shift)
+
+    @inherit_check_shapes
+    def solve(self, V: tf.Tensor) -> tf.Tensor:
+        # W^+ = P diag(1/a) P, P = I - 11'/Q: diag(1/a) inverts W on differences of functions
+        inner = _without_shift(V) / _positive(self.a)[..., None]
+        return _without_shift(inner)
+
+    def _sum(self) -> tf.Tensor:
+        return _positive(tf.reduce_sum(self.a, axis=0))
+
+    @inherit_check_shapes
+    def shrunk(self, noise: tf.Tensor) -> SoftmaxPrecision:
+        return SoftmaxPrecision(self.a / (1.0 + noise * self.a))
+
+    @inherit_check_shapes
+    def gram(self, T: tf.Tensor) -> tf.Tensor:
+        own = self.a[..., None] * T  # [Q, N, B]
+        whole = block_diagonal(tf.matmul(T, own, transpose_a=True))
+        wide = tf.reshape(tf.transpose(own, [1, 0, 2]), [tf.shape(own)[1], -1])
+        wide = wide / tf.sqrt(self._sum())[:, None]
+        return whole - tf.matmul(wide, wide, transpose_a=True)
+
+    @inherit_check_shapes
+    def smallest(self) -> tf.Tensor:
+        return tf.reduce_min(self.a, axis=0)
+
+    @inherit_check_shapes
+    def weighted(self, weights: tf.Tensor) -> SoftmaxPrecision:
+        return SoftmaxPrecision(self.a * weights)
+
+    @inherit_check_shapes
+    def blocks(self) -> tf.Tensor:
+        a = tf.transpose(self.a)
+        return tf.linalg.diag(a) - a[:, :, None] * a[:, None, :] / self._sum()[:, None, None]
+
+
+class DensePrecision(Precision):
+    """
+    Blocks without structure.
+
+    :param M: [N, Q, Q], symmetric.
+    """
+
+    def __init__(self, M: tf.Tensor) -> None:
+        self.M = self.tensor = 0.5 * (M + tf.linalg.matrix_transpose(M))
+        self.num_latents = int(M.shape[-1])
+
+    @inherit_check_shapes
+    def multiply(self, V: tf.Tensor) -> tf.Tensor:
+        return tf.einsum("npq,qnr->pnr", self.M, V)
+
+    @inherit_check_shapes
+    def solve(self, V: tf.Tensor) -> tf.Tensor:
+        return tf.einsum("npq,qnr->pnr", tf.linalg.pinv(self.M), V)
+
+    @inherit_check_shapes
+    def shrunk(self, noise: tf.Tensor) -> DensePrecision:
+        noise = tf.transpose(tf.broadcast_to(noise, [self.num_latents, tf.shape(self.M)[0]]))
+        inner = tf.eye(self.num_latents, dtype=self.M.dtype) + self.M * noise[:, None, :]
+        return DensePrecision(tf.linalg.solve(inner, self.M))
+
+    @inherit_check_shapes
+    def gram(self, T: tf.Tensor) -> tf.Tensor:
+        Q, B = self.num_latents, tf.shape(T)[2]
+        T = tf.broadcast_to(T, [Q, tf.shape(T)[1], B])
+        rows = [
+            [tf.matmul(T[p], self.M[:, p, q, None] * T[q], transpose_a=True) for q in range(Q)]
+            for p in range(Q)
+        ]
+        return tf.concat([tf.concat(row, axis=1) for row in rows], axis=0)
+
+    @inherit_check_shapes
+    def smallest(self) -> tf.Tensor:
+        return tf.reduce_min(tf.linalg.eigvalsh(self.M), axis=-1)
+
+    @inherit_check_shapes
+    def weighted(self, weights: tf.Tensor) -> DensePrecision:
+        return DensePrecision(self.M * weights[:, None, None])
+
+    @inherit_check_shapes
+    def blocks(self) -> tf.Tensor:
+        return self.M
+
+
+def _without_shift(V: tf.Tensor) -> tf.Tensor:
+    return V - tf.reduce_mean(V, axis=0, keepdims=True)

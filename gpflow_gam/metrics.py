@@ -1,0 +1,86 @@
+"""How good predicted class probabilities are."""
+
+from __future__ import annotations
+
+import numpy as np
+from gpflow.base import AnyNDArray, TensorType
+
+
+def accuracy(labels: TensorType, probabilities: TensorType) -> float:
+    """
+    Share of rows whose most probable class is right.
+
+    :param labels: whole class numbers [N] or [N, 1].
+    :param probabilities: [N, C], or [N] or [N, 1] of class 1 out of two.
+    :raises ValueError: shapes, labels or probabilities that cannot be.
+    """
+    y, p = _checked(labels, probabilities)
+    return float(np.mean(p.argmax(axis=1) == y))
+
+
+def nlpd(labels: TensorType, probabilities: TensorType) -> float:
+    """
+    Mean negative log probability of the right class, in nats; infinite where one has none.
+
+    :param labels: as :func:`accuracy`.
+    :param probabilities: as :func:`accuracy`.
+    :raises ValueError: as :func:`accuracy`.
+    """
+    y, p = _checked(labels, probabilities)
+    with np.errstate(divide="ignore"):
+        return float(-np.mean(np.log(p[np.arange(len(y)), y])))
+
+
+def brier(labels: TensorType, probabilities: TensorType) -> float:
+    """
+    Mean squared distance between probabilities and outcome, summed over classes (Brier 1950).
+
+    :param labels: as :func:`accuracy`.
+    :param probabilities: as :func:`accuracy`.
+    :raises ValueError: as :func:`accuracy`.
+    """
+    y, p = _checked(labels, probabilities)
+    return float(np.mean(np.sum(np.square(p - np.eye(p.shape[1])[y]), axis=1)))
+
+
+def ece(labels: TensorType, probabilities: TensorType, num_bins: int = 10) -> float:
+    """
+    Expected calibration error: the mean gap between confidence and accuracy (Guo et al. 2017).
+
+    :param labels: as :func:`accuracy`.
+    :param probabilities: as :func:`accuracy`.
+    :param num_bins: equal bins of confidence, the probability of the predicted class; each
+        includes its upper end.
+    :raises ValueError: as :func:`accuracy`; fewer than one bin.
+    """
+    if num_bins < 1:
+        raise ValueError(f"num_bins must be at least 1; got {num_bins}.")
+    y, p = _checked(labels, probabilities)
+    confidence, right = p.max(axis=1), p.argmax(axis=1) == y
+    bins = np.clip(np.ceil(confidence * num_bins).astype(int) - 1, 0, num_bins - 1)
+    gap = 0.0
+    for b in np.unique(bins):
+        inside = bins == b
+        gap += float(inside.mean()) * abs(float(confidence[inside].mean() - right[inside].mean()))
+    return gap
+
+
+def _checked(labels: TensorType, probabilities: TensorType) -> tuple[AnyNDArray, AnyNDArray]:
+    y, p = np.asarray(labels), np.asarray(probabilities, dtype=float)
+    y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
+    p = p[:, None] if p.ndim == 1 else p
+    if y.ndim != 1 or p.ndim != 2 or len(y) != len(p):
+        raise ValueError(
+            f"labels must be [N] and probabilities [N, C]; got {y.shape} and {p.shape}."
+        )
+    if len(y) == 0:
+        raise ValueError("labels is empty; there is nothing to measure.")
+    p = np.concatenate([1.0 - p, p], axis=1) if p.shape[1] == 1 else p
+    if not np.all((p >= 0.0) & (p <= 1.0)) or not np.allclose(p.sum(axis=1), 1.0, atol=1e-4):
+        raise ValueError("probabilities must be between 0 and 1, and sum to 1 in each row.")
+    whole = y.astype(int)
+    if not np.all(whole == y) or whole.min() < 0 or whole.max() >= p.shape[1]:
+        raise ValueError(
+            f"labels must be whole, 0 to {p.shape[1] - 1}; got {y.min()} to {y.max()}."
+        )
+    return whole, p

@@ -1,0 +1,89 @@
+"""The evidence bound of a posterior given by actions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import tensorflow as tf
+from gpflow.base import AnyNDArray, TensorType
+
+from ..operators import KernelOperator
+from ..solvers import ActionPosteriorState
+
+if TYPE_CHECKING:
+    from .iterncgp import IterNCGP
+
+_SMALLEST = 1e-9
+"""Of the noise of a combination of actions, against the largest: less is taken for none at all."""
+
+
+def noisy_basis(noise: tf.Tensor) -> AnyNDArray:
+    """
+    Combinations U [B, R] of actions with ``U'S'W^+S U = I``, well away from singular.
+
+    :param noise: S'W^+S [B, B].
+    """
+    A = noise.numpy()
+    scale = 1.0 / np.sqrt(np.maximum(np.diag(A), np.finfo(A.dtype).tiny))
+    values, vectors = np.linalg.eigh(scale[:, None] * A * scale)
+    keep = values > max(_SMALLEST, 10.0 * np.finfo(A.dtype).eps * len(A)) * values[-1]
+    basis: AnyNDArray = scale[:, None] * vectors[:, keep] / np.sqrt(values[keep])
+    return basis
+
+
+def action_bound(
+    model: IterNCGP, state: ActionPosteriorState, rows: TensorType | None = None
+) -> tf.Tensor:
+    r"""
+    ``sum_n E_q[log p(y_n | f_n)] - KL``, for q(g) = N(K S w, K - K S G^-1 S'K).
+
+    With actions combined so that S'W^+S = I: G = I + S'KS, w = G^-1 S'(yhat - m), and
+
+    .. math:: KL = \tfrac12 [ w'S'KS w + \log|G| - tr(G^{-1} S'KS) ]
+
+    (Wenger et al. 2024; also for W^+ a pseudo-inverse of blocks, since q depends on it through
+    S'W^+S only: its precision is K^-1 + S (S'W^+S)^-1 S'.)
+
+    :param model: gives the kernel, likelihood and mean function.
+    :param state: S, W and yhat, held.
+    :param rows: indices of a minibatch for the first sum; all by default.
+    """
+    X, Y = model.data
+    U = tf.constant(noisy_basis(state.noise))
+    S = tf.tensordot(U, state.actions, [[0], [0]])  # [R, Q, N]
+    targets = tf.linalg.matvec(U, state.targets, transpose_a=True)
+    operator = KernelOperator(model.latents, X)
+    T = operator.product(tf.transpose(S, [1, 2, 0]))  # [Q, N, R]
+    R, Q = U.shape[1], T.shape[0]
+    H = tf.matmul(
+        tf.reshape(S, [R, -1]), tf.reshape(tf.transpose(T, [2, 0, 1]), [R, -1]), False, True
+    )
+    H = 0.5 * (H + tf.transpose(H))
+    root = tf.debugging.check_numerics(
+        tf.linalg.cholesky(H + tf.eye(R, dtype=H.dtype)),
+        "G = I + S'KS is not positive definite: the kernel's parameters overflowed, or its matrix "
+        "is not positive semi-definite",
+    )
+    w = tf.linalg.cholesky_solve(root, targets[:, None])[:, 0]
+    inner = tf.linalg.cholesky_solve(root, H)
+    log_det = 2.0 * tf.reduce_sum(tf.math.log(tf.linalg.diag_part(root)))
+    kl = 0.5 * (tf.tensordot(w, tf.linalg.matvec(H, w), 1) + log_det - tf.linalg.trace(inner))
+
+    scale = 1.0
+    if rows is not None:
+        rows = tf.convert_to_tensor(rows)
+        scale = X.shape[0] / tf.cast(tf.shape(rows)[0], X.dtype)
+        X, Y, T = tf.gather(X, rows), tf.gather(Y, rows), tf.gather(T, rows, axis=1)
+    latents = model.latents
+    mean = tf.transpose(latents.mixed(tf.linalg.matvec(T, w))) + model.mean_function(X)
+    h = tf.linalg.triangular_solve(root, tf.transpose(latents.mixed(T), [0, 2, 1]))  # [L, R, n]
+    prior = tf.stack([k(X, full_cov=False) for k in latents.kernels])
+    if latents.shared:
+        prior = tf.repeat(prior, Q, axis=0)
+    if latents.mixing is not None:
+        prior = tf.matmul(tf.square(tf.convert_to_tensor(latents.mixing)), prior)
+    var = tf.transpose(prior - tf.reduce_sum(tf.square(h), axis=1))
+    var = tf.maximum(var, tf.constant(1e-12, var.dtype))
+    expected = model.likelihood.variational_expectations(X, mean, var, Y)
+    return scale * tf.reduce_sum(expected) - kl

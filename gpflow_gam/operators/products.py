@@ -1,0 +1,126 @@
+"""Products with a kernel's matrix, block by block, compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import tensorflow as tf
+from gpflow.kernels import Kernel
+
+_NARROW, _ENTRIES = 64, (2**19, 2**22)
+"""Entries of a block of rows: near the caches, or, with more right-hand sides than so many, large
+enough that these are not read too often."""
+
+
+class Compiled:
+    """
+    A function compiled by XLA, once for each combination of shapes.
+
+    :param function: of tensors with static shapes.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self._concrete: dict[Hashable, Callable[..., Any]] = {}
+
+    def __call__(self, *arguments: tf.Tensor) -> Any:
+        key = tuple((a.dtype, tuple(a.shape)) for a in arguments)
+        if key not in self._concrete:
+            traced = tf.function(self._function, autograph=False, jit_compile=True)
+            self._concrete[key] = traced.get_concrete_function(*arguments)
+        return self._concrete[key](*arguments)
+
+
+def _rows_of_block(num_rows: int, num_columns: int, width: int) -> int:
+    entries = _ENTRIES[0] if width <= _NARROW else _ENTRIES[1]
+    return max(1, min(num_rows, entries // max(num_columns, 1)))
+
+
+class KernelProduct:
+    """
+    ``k(X1, X2) V`` in memory for one block of rows, differentiable in V and kernel parameters.
+
+    A ``tf.while_loop`` over blocks inside one XLA program; the gradient is that of the whole
+    product and runs a second such loop, where automatic differentiation would keep every block.
+
+    :param kernel: any GPflow kernel of one output.
+    """
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self._compiled = Compiled(self._product)
+
+    def __call__(self, X1: tf.Tensor, X2: tf.Tensor, V: tf.Tensor) -> tf.Tensor:
+        """
+        :param X1: [N, D].
+        :param X2: [M, D].
+        :param V: [M, R].
+        :return: [N, R].
+        """
+        return self._compiled(X1, X2, V)
+
+    def _product(self, X1: tf.Tensor, X2: tf.Tensor, V: tf.Tensor) -> tf.Tensor:
+        # The gradient has to be inside the compiled function: TensorFlow differentiates whatever
+        # it calls while a tape is open, and would keep every block of the loop.
+        @tf.custom_gradient
+        def product(V: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
+            def gradient(U: tf.Tensor, variables: Sequence[tf.Variable] | None = None) -> Any:
+                to_V = self._run(X2, X1, U)
+                if variables is None:
+                    return to_V
+                return to_V, self._run_gradient(X1, X2, V, U, variables)
+
+            return self._run(X1, X2, V), gradient
+
+        return product(V)
+
+    def _blocks(self, X1: tf.Tensor, X2: tf.Tensor, V: tf.Tensor) -> tuple[tf.Tensor, int, int]:
+        """X1 with rows to spare, how many blocks it has and of how many rows."""
+        N = int(X1.shape[0])
+        rows = _rows_of_block(N, int(X2.shape[0]), int(V.shape[1]))
+        number = -(-N // rows)
+        spare = tf.repeat(X1[:1], number * rows - N, axis=0)
+        return tf.concat([X1, spare], axis=0), number, rows
+
+    def _run(self, X1: tf.Tensor, X2: tf.Tensor, V: tf.Tensor) -> tf.Tensor:
+        N, width = int(X1.shape[0]), int(V.shape[1])
+        if N == 0 or X2.shape[0] == 0:
+            return tf.zeros([N, width], dtype=V.dtype)
+        X1, number, rows = self._blocks(X1, X2, V)
+
+        def body(i: tf.Tensor, done: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            block = tf.slice(X1, [i * rows, 0], [rows, X1.shape[1]])
+            return i + 1, done.write(i, tf.matmul(self.kernel(block, X2), V))
+
+        done = tf.TensorArray(V.dtype, size=number, element_shape=[rows, width])
+        _, done = tf.while_loop(
+            lambda i, _: i < number, body, (tf.constant(0), done), parallel_iterations=1
+        )
+        return tf.reshape(done.stack(), [number * rows, width])[:N]
+
+    def _run_gradient(
+        self,
+        X1: tf.Tensor,
+        X2: tf.Tensor,
+        V: tf.Tensor,
+        U: tf.Tensor,
+        variables: Sequence[tf.Variable],
+    ) -> list[tf.Tensor]:
+        """d tr(U' K V) / d theta of the kernel's variables."""
+        N = int(X1.shape[0])
+        X1, number, rows = self._blocks(X1, X2, V)
+        U = tf.pad(U, [[0, number * rows - N], [0, 0]])
+
+        def body(i: tf.Tensor, *totals: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            block = tf.slice(X1, [i * rows, 0], [rows, X1.shape[1]])
+            weights = tf.slice(U, [i * rows, 0], [rows, U.shape[1]])
+            weights = tf.matmul(weights, V, transpose_b=True)  # d / d K
+            with tf.GradientTape() as tape:
+                value = tf.reduce_sum(self.kernel(block, X2) * weights)
+            parts = tape.gradient(value, variables, unconnected_gradients="zero")
+            return (i + 1, *(t + tf.convert_to_tensor(p) for t, p in zip(totals, parts)))
+
+        start = (tf.constant(0), *(tf.zeros(v.shape, dtype=v.dtype) for v in variables))
+        found = tf.while_loop(lambda i, *_: i < number, body, start, parallel_iterations=1)
+        return list(found[1:])

@@ -1,0 +1,222 @@
+"""The posterior of a GP that has asked its data a number of questions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tensorflow as tf
+from check_shapes import check_shapes
+from gpflow.base import MeanAndVariance, TensorType
+from gpflow.config import default_jitter
+from gpflow.mean_functions import MeanFunction
+from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue
+
+from ..operators import LatentKernels
+from ..operators.kernel_operator import over_rows
+from .base import AdditivePosterior, Cache, cache_type, seeds, standard_normal
+
+Weights = Callable[[], tuple[tf.Tensor, tf.Tensor, tf.Tensor]]
+
+
+class ActionPosterior(AdditivePosterior):
+    """
+    Latent functions with mean ``k_q(., X) v_q`` and covariance
+    ``delta_pq k_q - k_p(., X) E_p E_q' k_q(X, .)``, mixed into outputs (Tatzel et al. 2025).
+
+    Outputs are coupled by the likelihood: ``full_output_cov`` is not diagonal. Components are those
+    of an additive kernel; any other kernel is its own one component. Memory is that of a block of
+    rows of ``k(Xnew, X)``.
+
+    :param latents: the latent functions' kernels and their mixing.
+    :param X_data: training inputs [N, D].
+    :param weights: gives v [Q, N], E [R, Q, N] and the prior's share E0 [R0, Q, N] at the present
+        parameters.
+    :param mean_function: m(x).
+    :param precompute_cache: whether and how to keep them.
+    :raises ValueError: the latent functions' kernels have different components.
+    """
+
+    def __init__(
+        self,
+        latents: LatentKernels,
+        X_data: tf.Tensor,
+        weights: Weights,
+        mean_function: MeanFunction | None = None,
+        *,
+        precompute_cache: PrecomputeCacheType | str | None = None,
+    ) -> None:
+        super().__init__(latents.kernels[0], X_data, mean_function=mean_function)
+        self.latents = latents
+        self.num_latent_gps = latents.num_outputs
+        self._weights = weights
+        kind = cache_type(precompute_cache)
+        if kind is not PrecomputeCacheType.NOCACHE:
+            self.update_cache(kind)
+
+    def _present_cache(self) -> Cache:
+        return self._weights()
+
+    def _precompute(self) -> tuple[PrecomputedValue, ...]:
+        v, E, E0 = self._weights()
+        wide = (True, False, False)  # later there may be more actions, or fewer
+        return (
+            PrecomputedValue(v, (False, False)),
+            PrecomputedValue(E, wide),
+            PrecomputedValue(E0, wide),
+        )
+
+    # --- moments of the outputs ---------------------------------------------------------------
+
+    def _seen(self, X: tf.Tensor, v: tf.Tensor, E: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """k_q(x, X) v_q [Q, N] and k_q(x, X) E_q [Q, N, R]."""
+        V = tf.concat([v[..., None], tf.transpose(E, [1, 2, 0])], axis=2)
+
+        def block(x: tf.Tensor) -> tf.Tensor:
+            if self.latents.shared:
+                return tf.matmul(self.latents.kernels[0](x, self.X_data)[None], V)
+            kernels = enumerate(self.latents.kernels)
+            return tf.stack([tf.matmul(k(x, self.X_data), V[q]) for q, k in kernels])
+
+        h = over_rows(block, X, tf.shape(self.X_data)[0], axis=1)
+        return h[..., 0], h[..., 1:]
+
+    def _squared_mixing(self) -> tf.Tensor | None:
+        mixing = self.latents.mixing
+        return None if mixing is None else tf.square(tf.convert_to_tensor(mixing))
+
+    def _prior(self, values: list[tf.Tensor]) -> tf.Tensor:
+        """Prior (co)variances of the kernels, [...] each -> of the outputs, [L, ...]."""
+        stacked = tf.stack(values)
+        if self.latents.shared:
+            stacked = tf.repeat(stacked, self.latents.num_latents, axis=0)
+        squared = self._squared_mixing()
+        return stacked if squared is None else tf.tensordot(squared, stacked, 1)
+
+    def _total(self, cache: Cache, X: tf.Tensor, full_cov: bool) -> MeanAndVariance:
+        v, E, _ = cache
+        mean, h = self._seen(X, v, E)
+        mean, h = self.latents.mixed(mean), self.latents.mixed(h)
+        if full_cov:
+            prior = self._prior([k(X) for k in self.latents.kernels])
+            return tf.transpose(mean), prior - tf.matmul(h, h, transpose_b=True)
+        prior = self._prior([k(X, full_cov=False) for k in self.latents.kernels])
+        var = prior - tf.reduce_sum(tf.square(h), axis=2)
+        return tf.transpose(mean), tf.transpose(tf.maximum(var, tf.zeros([], var.dtype)))
+
+    def _with_outputs(
+        self, cache: Cache, X: tf.Tensor, cov: tf.Tensor, full_cov: bool
+    ) -> tf.Tensor:
+        if X.shape.rank != 2:
+            raise NotImplementedError(
+                f"full_output_cov takes Xnew [N, D] here; got shape {X.shape}. Reshape it."
+            )
+        v, E, _ = cache
+        _, h = self._seen(X, v, E)
+        h = self.latents.mixed(h)
+        values = [k(X) if full_cov else k(X, full_cov=False) for k in self.latents.kernels]
+        stacked = tf.stack(values)
+        Q = self.latents.num_latents
+        if self.latents.shared:
+            stacked = tf.repeat(stacked, Q, axis=0)
+        mixing = self.latents.mixing
+        A = tf.eye(Q, dtype=X.dtype) if mixing is None else tf.convert_to_tensor(mixing)
+        if full_cov:
+            prior = tf.einsum("lq,qnm,kq->nlmk", A, stacked, A)
+            return prior - tf.einsum("lnr,kmr->nlmk", h, h)
+        return tf.einsum("lq,qn,kq->nlk", A, stacked, A) - tf.einsum("lnr,knr->nlk", h, h)
+
+    @check_shapes("Xnew: [N, D]", "return[0]: [N, L]", "return[1]: [N, L]")
+    def predict_variance_parts(self, Xnew: TensorType) -> MeanAndVariance:
+        """
+        The variance of :meth:`predict_f` as mathematical plus computational (Wenger et al. 2022).
+
+        The computational part is what the actions taken leave of the prior variance, whatever the
+        noise: more of them bring it down. The mathematical part is the posterior uncertainty of
+        what they have looked at; more data, or less noise, bring it down.
+
+        :param Xnew: points [N, D].
+        :return: both [N, L].
+        """
+        X = tf.convert_to_tensor(Xnew)
+        cache = self._active_cache()
+        _, total = self._total(cache, X, False)
+        _, unseen = self._total((cache[0], cache[2], cache[2]), X, False)
+        unseen = tf.minimum(unseen, total)
+        return total - unseen, unseen
+
+    # --- components ---------------------------------------------------------------------------
+
+    def _check_components(self) -> None:
+        names = {k.names for k in self.latents.kernels}
+        if len(names) > 1:
+            raise ValueError(
+                "components need outputs whose kernels have the same ones; got "
+                + ", ".join(str(n) for n in sorted(names))
+                + "."
+            )
+
+    def _seen_components(
+        self, X: tf.Tensor, v: tf.Tensor, E: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """k_qc(x, X) v_q [Q, C, N] and k_qc(x, X) E_q [Q, C, N, R]."""
+        self._check_components()
+        V = tf.concat([v[..., None], tf.transpose(E, [1, 2, 0])], axis=2)[:, None]
+        kernels = self.latents.kernels
+
+        def block(x: tf.Tensor) -> tf.Tensor:
+            parts = [k.K_components(x, self.X_data) for k in kernels]  # [C, n, N] each
+            return tf.matmul(tf.stack(parts), V)
+
+        columns = tf.shape(self.X_data)[0] * kernels[0].num_components
+        h = over_rows(block, X, columns, axis=2)
+        return h[..., 0], h[..., 1:]
+
+    def _components(self, cache: Cache, X: tf.Tensor, full_cov: bool) -> MeanAndVariance:
+        v, E, _ = cache
+        mean, h = self._seen_components(X, v, E)
+        mean, h = self.latents.mixed(mean), self.latents.mixed(h)  # [L, C, N], [L, C, N, R]
+        mean = tf.transpose(mean, [1, 2, 0])
+        if full_cov:
+            prior = self._prior([k.K_components(X) for k in self.latents.kernels])
+            return mean, prior - tf.matmul(h, h, transpose_b=True)
+        prior = self._prior([k.K_diag_components(X) for k in self.latents.kernels])
+        var = prior - tf.reduce_sum(tf.square(h), axis=3)
+        return mean, tf.maximum(var, tf.zeros([], var.dtype))
+
+    def _component_covariance(self, cache: Cache, X: tf.Tensor) -> tf.Tensor:
+        v, E, _ = cache
+        _, h = self._seen_components(X, v, E)
+        h = self.latents.mixed(h)
+        prior = self._prior([k.K_diag_components(X) for k in self.latents.kernels])  # [L, C, N]
+        prior = tf.linalg.diag(tf.transpose(prior, [0, 2, 1]))
+        return prior - tf.einsum("lcnr,ldnr->lncd", h, h)
+
+    def _sample_components(
+        self, cache: Cache, X: tf.Tensor, num_samples: int, seed: int | None
+    ) -> tf.Tensor:
+        """
+        Prior draws A z, changed by what the actions tell: ``A (I - B B')^(1/2) z``, B = A^-1 h.
+
+        The root needs the eigenvectors of B'B [R, R] only; no matrix over all points, components
+        and outputs is factorised.
+        """
+        v, E, _ = cache
+        mean, h = self._seen_components(X, v, E)  # [Q, C, N], [Q, C, N, R]
+        K = tf.stack([k.K_components(X) for k in self.latents.kernels])
+        jitter = tf.cast(default_jitter(), K.dtype) * tf.reduce_max(tf.linalg.diag_part(K))
+        A = tf.debugging.check_numerics(
+            tf.linalg.cholesky(tf.linalg.set_diag(K, tf.linalg.diag_part(K) + jitter)),
+            "the prior covariance is not positive definite at Xnew; raise gpflow's default_jitter",
+        )
+        Q, C, N = self.latents.num_latents, self.kernel.num_components, tf.shape(X)[0]
+        A = tf.broadcast_to(A, [Q, C, N, N])
+        B = tf.linalg.triangular_solve(A, h)
+        z = standard_normal([Q, C, N, num_samples], X.dtype, seeds(seed, 1)[0])
+        values, vectors = tf.linalg.eigh(tf.einsum("qcnr,qcns->rs", B, B))
+        values = tf.clip_by_value(values, tf.zeros([], K.dtype), tf.ones([], K.dtype))
+        # 1 - sqrt(1 - x), over x, without cancellation
+        shrink = 1.0 / (1.0 + tf.sqrt(1.0 - values))
+        inner = tf.einsum("sr,qcns,qcnk->rk", vectors, B, z)
+        inner = tf.einsum("sr,rk->sk", vectors, shrink[:, None] * inner)
+        draws = mean[..., None] + tf.matmul(A, z - tf.einsum("qcnr,rk->qcnk", B, inner))
+        return tf.transpose(self.latents.mixed(draws), [3, 1, 2, 0])

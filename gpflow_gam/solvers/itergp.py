@@ -1,0 +1,341 @@
+"""IterNCGP as published: Newton steps whose linear systems IterGP solves, and recycles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ..curvatures import Curvature, Precision
+from ..operators import KernelOperator
+from .actions import ActionPosteriorState
+from .policies import Context, Policy, Residual
+from .problem import LaplaceProblem, noise_products
+from .progress import Diverged, Run, Solver, StepReport
+
+
+@dataclass(frozen=True)
+class IterGP(Solver):
+    """
+    Algorithms 1 to 3 of Tatzel et al. (2025), without safeguards.
+
+    Where W^+ is large and the systems are solved roughly, its Newton steps can diverge:
+    :class:`ReducedNewton` does not. One iteration costs one product with K.
+
+    :param policy: of the actions.
+    :param max_steps: Newton steps.
+    :param max_iterations: of the inner loop in one step.
+    :param compression: R, how many actions are kept between steps; None for all.
+    :param recycle: whether a step starts from the actions of those before.
+    :param tolerance: of the relative change of f - m between Newton steps.
+    :param inner_tolerance: of the inner loop's residual, absolute and relative to |yhat - m|.
+    :raises ValueError: a limit below 1.
+    """
+
+    policy: Policy = field(default_factory=Residual)
+    max_steps: int = 20
+    max_iterations: int = 20
+    compression: int | None = None
+    recycle: bool = True
+    tolerance: float = 1e-2
+    inner_tolerance: float = 1e-5
+
+    def __post_init__(self) -> None:
+        for name in ("max_steps", "max_iterations", "compression"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1; got {value}.")
+
+    def start(self, problem: LaplaceProblem, weights: tf.Tensor | None = None) -> IterGPRun:
+        return IterGPRun(self, problem)
+
+
+@dataclass
+class Buffers:
+    """S and ``T = K S`` [B, Q, N] and the triangle with ``C = S F F'S'``; zeros beyond ``used``."""
+
+    S: tf.Tensor
+    T: tf.Tensor
+    F: tf.Tensor
+    used: int
+
+    @classmethod
+    def empty(cls, capacity: int, Q: int, N: int, dtype: tf.DType) -> Buffers:
+        """Room for so many actions, which never grows."""
+        shape = [capacity, Q, N]
+        return cls(
+            tf.zeros(shape, dtype), tf.zeros(shape, dtype), tf.zeros([capacity] * 2, dtype), 0
+        )
+
+    def with_room(self, capacity: int) -> Buffers:
+        """The same actions in buffers of another size, at least of ``used``."""
+        spare = max(capacity, self.used) - self.used
+        rows = [[0, spare], [0, 0], [0, 0]]
+        S, T, F = self.S[: self.used], self.T[: self.used], self.F[: self.used, : self.used]
+        return Buffers(tf.pad(S, rows), tf.pad(T, rows), tf.pad(F, [[0, spare]] * 2), self.used)
+
+
+class IterGPRun(Run):
+    """See :class:`IterGP`."""
+
+    def __init__(self, options: IterGP, problem: LaplaceProblem) -> None:
+        self.options = options
+        self.problem = problem
+        operator = problem.operator
+        Q, N = operator.num_latents, operator.num_data
+        dtype = problem.X.dtype
+        self.buffers = Buffers.empty(0, Q, N, dtype)
+        self.v = tf.zeros([Q, N], dtype)
+        self.Kv = tf.zeros([Q, N], dtype)
+        self._linearised: tuple[Precision, tf.Tensor] | None = None
+        self._taken = 0
+        self._step = 0
+        self._change = np.inf
+        self._inner = InnerLoop(operator, options.inner_tolerance)
+
+    def steps(self) -> Iterator[StepReport]:
+        limit = self._step + self.options.max_steps
+        self._make_room()
+        while self._step < limit:
+            report = self._outer()
+            yield report
+            if report.converged:
+                return
+
+    def _make_room(self) -> None:
+        """Buffers for all the steps of one call: they do not grow between them."""
+        options, (_, Q, N) = self.options, self.buffers.S.shape
+        each = min(options.max_iterations, Q * N)
+        if not options.recycle:
+            capacity = each
+        elif options.compression is None:
+            capacity = min(self.buffers.used + each * options.max_steps, Q * N + each)
+        else:
+            capacity = options.compression + each
+        self.buffers = self.buffers.with_room(capacity)
+
+    def _outer(self) -> StepReport:
+        here = self.problem.curvature(self.Kv)
+        target = self.Kv + here.precision.solve(here.gradient[..., None])[..., 0]  # yhat - m
+        buffers, v, Kv = self._recycled(here.precision, target)
+        taken = self._taken if self.options.recycle else 0
+        context = Context(self.problem, here.precision, taken)
+        plan = self.options.policy.plan(context, self.options.max_iterations)
+        buffers, v, new, residuals = self._inner(
+            here.precision, target, buffers, v, Kv, plan.fixed, plan.adaptive
+        )
+        if not bool(tf.reduce_all(tf.math.is_finite(new))) or not np.isfinite(
+            float(self.problem.log_likelihood(new))
+        ):
+            raise Diverged(
+                f"the Newton step after step {self._step} leads to no finite log-likelihood, as "
+                "rough steps without a safeguard may; what was there before is kept. Use "
+                "solver='newton', or more inner iterations"
+            )
+        self._change = float(tf.norm(new - self.Kv) / tf.maximum(tf.norm(new), 1e-300))
+        self._taken += len(residuals)
+        self._step += 1
+        self._linearised = here.precision, target
+        self.buffers, self.v, self.Kv = buffers, v, new
+        return self._report(residuals)
+
+    def _recycled(
+        self, precision: Precision, target: tf.Tensor
+    ) -> tuple[Buffers, tf.Tensor, tf.Tensor]:
+        """Algorithm 3: the solver run again, virtually, on the actions that it has."""
+        old = self.buffers
+        if not self.options.recycle or old.used == 0:
+            capacity, Q, N = old.S.shape
+            zero = tf.zeros([Q, N], old.S.dtype)
+            return Buffers.empty(capacity, Q, N, old.S.dtype), zero, zero
+        S, T = old.S[: old.used], old.T[: old.used]
+        M = pairs(S, T + noise_products(precision, S))
+        values, vectors = tf.linalg.eigh(0.5 * (M + tf.transpose(M)))
+        smallest = np.finfo(S.dtype.as_numpy_dtype).eps ** 0.75  # less is rounding, in T too
+        useful = int(np.sum(values.numpy() > smallest * float(values[-1])))
+        room = old.S.shape[0] - min(self.options.max_iterations, S.shape[1] * S.shape[2])
+        kept = min(useful, self.options.compression or useful, room)
+        U, values = vectors[:, -kept:], values[-kept:]
+        S, T = tf.tensordot(U, S, [[0], [0]]), tf.tensordot(U, T, [[0], [0]])
+        F = tf.linalg.diag(tf.math.rsqrt(values))
+        a = along(F, S, target)
+        v, Kv = tf.tensordot(a, S, 1), tf.tensordot(a, T, 1)
+        return Buffers(S, T, F, kept).with_room(old.S.shape[0]), v, Kv
+
+    def _report(self, residuals: list[float]) -> StepReport:
+        found: Curvature = self.problem.curvature(self.Kv)
+        quadratic = 0.5 * float(tf.reduce_sum(self.v * self.Kv))
+        away = tf.norm(found.gradient - self.v) / tf.maximum(tf.norm(found.gradient), 1e-300)
+        return StepReport(
+            step=self._step,
+            sweeps=self.problem.operator.sweeps,
+            num_actions=self.buffers.used,
+            log_posterior=float(tf.reduce_sum(found.log_prob)) - quadratic,
+            residual=float(away),
+            converged=self._change <= self.options.tolerance,
+            inner_steps=len(residuals),
+            inner_residuals=tuple(residuals),
+        )
+
+    def finish(self, cheap: bool = False) -> ActionPosteriorState:
+        used = self.buffers.used
+        S = self.buffers.S[:used]
+        if self._linearised is None:
+            return ActionPosteriorState.nothing(self.v)
+        precision, target = self._linearised
+        return ActionPosteriorState(
+            self.v,
+            S,
+            self.buffers.F[:used, :used],
+            pairs(S, self.buffers.T[:used]),
+            pairs(S, noise_products(precision, S)),
+            tf.linalg.matvec(flat(S), tf.reshape(target, [-1])),
+        )
+
+
+def flat(S: tf.Tensor) -> tf.Tensor:
+    """[B, Q, N] -> [B, QN]."""
+    return tf.reshape(S, [tf.shape(S)[0], -1])
+
+
+def pairs(S: tf.Tensor, T: tf.Tensor) -> tf.Tensor:
+    """``S'T`` [B, B] of joint actions."""
+    return tf.matmul(flat(S), flat(T), transpose_b=True)
+
+
+def along(F: tf.Tensor, S: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
+    """Coefficients [B] with ``C x = S a``."""
+    inner = tf.linalg.matvec(flat(S), tf.reshape(x, [-1]))
+    return tf.linalg.matvec(F, tf.linalg.matvec(F, inner, transpose_a=True))
+
+
+class InnerLoop:
+    """
+    Algorithm 2 in one compiled ``tf.while_loop`` over buffers of fixed size.
+
+    Differs from the paper in four ways. (1) K v follows from T, so that an iteration costs one
+    product with K, not two. (2) Directions are orthogonalised twice: residual actions lose
+    orthogonality in some thirty steps otherwise. (3) It stops where eta is rounding,
+    ``eta <= 1000 eps s'Khat s``, not only where it is not positive. (4) Actions have unit length:
+    the posterior does not depend on it, but what compression keeps does.
+
+    :param operator: K.
+    :param tolerance: of the residual.
+    """
+
+    def __init__(self, operator: KernelOperator, tolerance: float = 1e-5) -> None:
+        self.operator = operator
+        self.tolerance = tolerance
+        self._compiled: dict[Any, Callable[..., Any]] = {}
+
+    def __call__(
+        self,
+        precision: Precision,
+        target: tf.Tensor,
+        buffers: Buffers,
+        v: tf.Tensor,
+        Kv: tf.Tensor,
+        fixed: tf.Tensor | None,
+        adaptive: np.ndarray[Any, Any],
+    ) -> tuple[Buffers, tf.Tensor, tf.Tensor, list[float]]:
+        """The buffers, v, K v and the residuals' norms after as many iterations as were needed."""
+        number = min(len(adaptive), buffers.S.shape[0] - buffers.used)
+        if number == 0:
+            return buffers, v, Kv, []
+        if fixed is None:
+            fixed = tf.zeros([1, *target.shape], target.dtype)
+        tensors = (
+            precision.tensor,
+            target,
+            buffers.S,
+            buffers.T,
+            buffers.F,
+            v,
+            Kv,
+            tf.constant(buffers.used),
+            fixed,
+            tf.constant(adaptive[:number]),
+        )
+        key = (type(precision), *(tuple(t.shape) for t in tensors))
+        if key not in self._compiled:
+            kind = type(precision)
+            traced = tf.function(lambda *a: self._loop(kind(a[0]), *a[1:]), autograph=False)
+            self._compiled[key] = traced.get_concrete_function(*tensors)
+        S, T, F, v, Kv, used, norms = self._compiled[key](*tensors)
+        done = int(used) - buffers.used
+        before = self.operator.sweeps
+        self.operator.sweeps = before + done
+        return Buffers(S, T, F, int(used)), v, Kv, [float(n) for n in norms[:done]]
+
+    def _loop(
+        self,
+        precision: Precision,
+        target: tf.Tensor,
+        S: tf.Tensor,
+        T: tf.Tensor,
+        F: tf.Tensor,
+        v: tf.Tensor,
+        Kv: tf.Tensor,
+        start: tf.Tensor,
+        fixed: tf.Tensor,
+        adaptive: tf.Tensor,
+    ) -> tuple[tf.Tensor, ...]:
+        number = adaptive.shape[0]
+        eps = tf.constant(np.finfo(target.dtype.as_numpy_dtype).eps, target.dtype)
+        tolerance = self.tolerance * tf.maximum(tf.ones([], target.dtype), tf.norm(target))
+        counted = self.operator.sweeps  # tracing is no sweep
+
+        def noisy(x: tf.Tensor) -> tf.Tensor:
+            return precision.solve(x[..., None])[..., 0]
+
+        def residual(v: tf.Tensor, Kv: tf.Tensor) -> tf.Tensor:
+            return target - Kv - noisy(v)
+
+        def condition(j: tf.Tensor, going: tf.Tensor, *state: tf.Tensor) -> tf.Tensor:
+            norm = tf.norm(residual(state[3], state[4]))
+            return (j - start < number) & going & (norm >= tolerance)
+
+        def body(
+            j: tf.Tensor,
+            going: tf.Tensor,
+            S: tf.Tensor,
+            T: tf.Tensor,
+            F: tf.Tensor,
+            v: tf.Tensor,
+            Kv: tf.Tensor,
+            norms: tf.Tensor,
+        ) -> tuple[tf.Tensor, ...]:
+            r = residual(v, Kv)
+            k = j - start
+            s = tf.where(adaptive[k], r, fixed[tf.minimum(k, fixed.shape[0] - 1)])
+            s = tf.math.divide_no_nan(s, tf.norm(s))
+            t = self.operator.product(s[..., None])[..., 0]
+            z = t + noisy(s)
+            a = along(F, S, z)
+            inner = tf.tensordot(a, S, 1)
+            a = a + along(F, S, z - tf.tensordot(a, T, 1) - noisy(inner))
+            d = s - tf.tensordot(a, S, 1)
+            Kd = t - tf.tensordot(a, T, 1)
+            eta = tf.reduce_sum(d * (Kd + noisy(d)))
+            good = (eta > 1e3 * eps * tf.reduce_sum(s * z)) & tf.math.is_finite(eta)
+            length = tf.where(good, tf.reduce_sum(s * r) / eta, 0.0)
+            v, Kv = v + length * d, Kv + length * Kd
+            column = tf.one_hot(j, F.shape[0], dtype=F.dtype) - a
+            column = tf.where(good, column * tf.math.rsqrt(tf.where(good, eta, 1.0)), 0.0)
+            keep = tf.cast(good, s.dtype)
+            S = tf.tensor_scatter_nd_update(S, [[j]], [keep * s])
+            T = tf.tensor_scatter_nd_update(T, [[j]], [keep * t])
+            F = F + column[:, None] * tf.one_hot(j, F.shape[0], dtype=F.dtype)
+            norms = tf.tensor_scatter_nd_update(norms, [[k]], [tf.norm(residual(v, Kv))])
+            return j + tf.cast(good, j.dtype), good, S, T, F, v, Kv, norms
+
+        norms = tf.zeros([number], target.dtype)
+        state = (start, tf.constant(True), S, T, F, v, Kv, norms)
+        used, _, S, T, F, v, Kv, norms = tf.while_loop(
+            condition, body, state, maximum_iterations=number + 1, parallel_iterations=1
+        )
+        self.operator.sweeps = counted
+        return S, T, F, v, Kv, used, norms

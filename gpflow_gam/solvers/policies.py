@@ -1,0 +1,188 @@
+"""Which questions a solver asks the data: actions s, of which it learns s'(K + W^+)."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import tensorflow as tf
+from gpflow.base import AnyNDArray
+
+from ..curvatures import Precision
+from .problem import LaplaceProblem
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a policy may look at when actions are planned."""
+
+    problem: LaplaceProblem
+    precision: Precision
+    """W at the present latent functions."""
+
+    taken: int
+    """Actions that this run has planned before."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The next J actions."""
+
+    fixed: tf.Tensor | None
+    """[J, Q, N]; rows of those that are not known beforehand are ignored. None where none is."""
+
+    adaptive: AnyNDArray
+    """[J]: whether the action is the residual of its time."""
+
+    noise: tf.Tensor | None = None
+    """S'W^+S [J, J], where the policy knows it better than by the pseudo-inverse."""
+
+
+class Policy(abc.ABC):
+    """Plans actions; a small immutable object of its options."""
+
+    @abc.abstractmethod
+    def plan(self, context: Context, number: int) -> Plan:
+        """
+        :param context: of the solve.
+        :param number: of actions, J; fewer may come where there are no more.
+        """
+
+
+class Residual(Policy):
+    """
+    The residual of the linear system: the method of conjugate gradients (Hestenes & Stiefel 1952).
+    """
+
+    def plan(self, context: Context, number: int) -> Plan:
+        return Plan(None, np.ones(number, dtype=bool))
+
+
+class UnitVectors(Policy):
+    """
+    One datum (and one latent function) an action: a subset of the data, at O(N) an action.
+
+    :param order: of the data: "given", "pivoted" (where most prior variance is left: pivoted
+        Cholesky), or row numbers.
+    :raises ValueError: another order.
+    """
+
+    def __init__(self, order: str | Sequence[int] = "given") -> None:
+        if isinstance(order, str) and order not in ("given", "pivoted"):
+            raise ValueError(f"order must be 'given', 'pivoted' or row numbers; got {order!r}.")
+        self.order = order if isinstance(order, str) else tuple(int(i) for i in order)
+
+    def rows(self, problem: LaplaceProblem, number: int) -> AnyNDArray:
+        """
+        The first data of the order.
+
+        :raises ValueError: a row that is not there.
+        """
+        size = problem.operator.num_data
+        if self.order == "given":
+            return np.arange(min(number, size))
+        if self.order == "pivoted":
+            found = problem.pivoted(number).pivots
+            flat = found.T.reshape(-1)
+            unique = list(dict.fromkeys(int(i) for i in flat if i >= 0))
+            rest = [i for i in range(size) if i not in set(unique)] if len(unique) < number else []
+            return np.array([*unique, *rest])[:number]
+        rows = np.array(self.order[:number], dtype=int)
+        if rows.size and (rows.min() < 0 or rows.max() >= size):
+            raise ValueError(
+                f"order names row {rows.max() if rows.max() >= size else rows.min()}, but there "
+                f"are {size} data."
+            )
+        return rows
+
+    def plan(self, context: Context, number: int) -> Plan:
+        Q, size = context.problem.operator.num_latents, context.problem.operator.num_data
+        last = context.taken + number
+        rows = self.rows(context.problem, -(-last // Q))
+        pairs = [(i, q) for i in rows for q in range(Q)][context.taken : last]
+        fixed = np.zeros((len(pairs), Q, size), dtype=context.problem.X.dtype.as_numpy_dtype)
+        for j, (i, q) in enumerate(pairs):
+            fixed[j, q, i] = 1.0
+        return Plan(tf.constant(fixed), np.zeros(len(pairs), dtype=bool))
+
+
+class Informative(Policy):
+    """
+    Actions of which the data say most: one sweep serves them all.
+
+    The variance that an action s takes away is large where it sees much prior variance through
+    little noise: the best J are ``s = W u``, u the first generalised eigenvectors of (K W K, K).
+    Here K is replaced, in this choice only, by its partial Cholesky factor, ``K ~ P P'``, so that u
+    comes from an eigenproblem in P's columns. Their noise, ``s'W^+ s = u'W u``, needs no
+    pseudo-inverse, which is huge wherever a class is improbable, and they ask nothing of which W
+    says nothing (a common shift of a softmax). The posterior uses the actions with the whole K,
+    so it stays one that never claims more than the data say.
+
+    :param num_pivots: of the partial Cholesky factor; fewer where there are many latent functions.
+    """
+
+    max_size = 1024
+    """Of the eigenproblem, pivots times latent functions."""
+
+    def __init__(self, num_pivots: int = 256) -> None:
+        if num_pivots < 1:
+            raise ValueError(f"num_pivots must be at least 1; got {num_pivots}.")
+        self.num_pivots = num_pivots
+
+    def plan(self, context: Context, number: int) -> Plan:
+        problem = context.problem
+        Q = problem.operator.num_latents
+        pivoted = problem.pivoted(max(1, min(self.num_pivots, self.max_size // Q)))
+        P = pivoted.factor
+        values, vectors = tf.linalg.eigh(context.precision.gram(P))
+        eps = np.finfo(P.dtype.as_numpy_dtype).eps
+        useful = int(np.sum(values.numpy() > 100.0 * eps * float(values[-1])))
+        last = min(context.taken + number, useful)
+        count = max(0, last - context.taken)
+        start = vectors.shape[1] - last
+        values = values[start : start + count][::-1]
+        chosen = tf.reshape(vectors[:, start : start + count][:, ::-1], [Q, -1, count])
+        U = tf.matmul(tf.broadcast_to(P, [Q, *P.shape[1:]]), chosen)  # [Q, N, J]
+        S = tf.transpose(context.precision.multiply(U), [2, 0, 1])
+        return Plan(S, np.zeros(count, dtype=bool), noise=tf.linalg.diag(values))
+
+
+class Schedule(Policy):
+    """
+    Policies one after the other, over and over.
+
+    :param parts: (policy, number of actions) pairs.
+    :raises ValueError: no parts, or a number below 1.
+    """
+
+    def __init__(self, parts: Sequence[tuple[Policy, int]]) -> None:
+        if not parts or any(n < 1 for _, n in parts):
+            raise ValueError(f"parts must be pairs (policy, number >= 1); got {parts!r}.")
+        self.parts = tuple(parts)
+
+    def plan(self, context: Context, number: int) -> Plan:
+        cycle = [p for p, (_, n) in enumerate(self.parts) for _ in range(n)]
+        taken = [0] * len(self.parts)
+        whole, spare = divmod(context.taken, len(cycle))
+        for p, (_, n) in enumerate(self.parts):
+            taken[p] = whole * n + cycle[:spare].count(p)
+        turn = [cycle[(context.taken + j) % len(cycle)] for j in range(number)]
+        plans = [
+            policy.plan(Context(context.problem, context.precision, taken[p]), turn.count(p))
+            for p, (policy, _) in enumerate(self.parts)
+        ]
+        Q, N = context.problem.operator.num_latents, context.problem.operator.num_data
+        used = [0] * len(self.parts)
+        rows, adaptive = [], []
+        nothing = tf.zeros([Q, N], dtype=context.problem.X.dtype)
+        for p in turn:
+            k, plan = used[p], plans[p]
+            used[p] += 1
+            if k >= len(plan.adaptive):
+                continue  # that policy has no more
+            adaptive.append(bool(plan.adaptive[k]))
+            rows.append(nothing if plan.fixed is None else plan.fixed[k])
+        fixed = None if all(adaptive) or not rows else tf.stack(rows)
+        return Plan(fixed, np.array(adaptive, dtype=bool))

@@ -1,0 +1,80 @@
+"""What a Newton solver works on."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+from gpflow.likelihoods import Likelihood
+from gpflow.mean_functions import MeanFunction
+
+from ..curvatures import (
+    Curvature,
+    DensePrecision,
+    Precision,
+    checked_curvature,
+    curvature,
+)
+from ..operators import KernelOperator, PivotedCholesky, pivoted_cholesky
+
+
+class LaplaceProblem:
+    """
+    ``max_g log p(y | m + A g) - 1/2 g'K^-1 g`` over Q latent functions at N data, and its parts.
+
+    Latent functions are [Q, N] here; outputs of the likelihood are [N, L].
+
+    :param operator: K.
+    :param likelihood: log-concave in its outputs.
+    :param Y: observations [N, K].
+    :param mean_function: m(x).
+    """
+
+    def __init__(
+        self,
+        operator: KernelOperator,
+        likelihood: Likelihood,
+        Y: tf.Tensor,
+        mean_function: MeanFunction,
+    ) -> None:
+        self.operator = operator
+        self.likelihood = likelihood
+        self.X, self.Y = operator.X, Y
+        shape = [operator.num_data, operator.latents.num_outputs]
+        self.mean = tf.broadcast_to(mean_function(self.X), shape)
+        self._pivoted: PivotedCholesky | None = None
+        self._asked = 0
+
+    def predictor(self, g: tf.Tensor) -> tf.Tensor:
+        """Outputs m + A g, [N, L]."""
+        return self.mean + tf.transpose(self.operator.latents.mixed(g))
+
+    def log_likelihood(self, g: tf.Tensor) -> tf.Tensor:
+        """Summed over the data."""
+        return tf.reduce_sum(self.likelihood.log_prob(self.X, self.predictor(g), self.Y))
+
+    def curvature(self, g: tf.Tensor) -> Curvature:
+        """
+        The log-likelihood to second order in the latent functions.
+
+        :raises ValueError: not finite or not log-concave there.
+        """
+        found = curvature(self.likelihood, self.X, self.predictor(g), self.Y)
+        found = checked_curvature(found, self.likelihood)
+        mixing = self.operator.latents.mixing
+        if mixing is None:
+            return found
+        A = tf.convert_to_tensor(mixing)
+        gradient = tf.matmul(A, found.gradient, transpose_a=True)
+        blocks = tf.einsum("lq,nlk,kp->nqp", A, found.precision.blocks(), A)
+        return Curvature(found.log_prob, gradient, DensePrecision(blocks))
+
+    def pivoted(self, number: int) -> PivotedCholesky:
+        """A partial Cholesky factor of K with at most ``number`` pivots, kept for the next call."""
+        number = min(number, self.operator.num_data)
+        if self._pivoted is None or self._asked < number:
+            self._pivoted, self._asked = pivoted_cholesky(self.operator, number), number
+        return self._pivoted.first(number, self.operator.diag())
+
+
+def noise_products(precision: Precision, S: tf.Tensor) -> tf.Tensor:
+    """``W^+ S`` of joint actions S [B, Q, N], [B, Q, N]."""
+    return tf.transpose(precision.solve(tf.transpose(S, [1, 2, 0])), [2, 0, 1])

@@ -1,0 +1,78 @@
+"""What a solver reports after each of its steps, and how it is driven."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import tensorflow as tf
+
+from .actions import ActionPosteriorState
+from .problem import LaplaceProblem
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """The state after one outer (Newton) step."""
+
+    step: int
+    """Counted from 1."""
+
+    sweeps: float
+    """Passes over the kernel's entries so far."""
+
+    num_actions: int
+    """Actions held in the buffers."""
+
+    log_posterior: float
+    """log p(y | f) + log p(f) without its constant, at the present f."""
+
+    residual: float
+    """|g - v| / |g|: how far the weights v are from the gradient g, their value at the mode."""
+
+    converged: bool
+    """Whether the solver would stop here."""
+
+    inner_steps: int
+    """Inner iterations of this step."""
+
+    inner_residuals: tuple[float, ...] = ()
+    """Of the inner loop, where it is iterative."""
+
+
+class Diverged(ArithmeticError):
+    """A step led nowhere; the run is as it was before. Carries why."""
+
+
+class Solver(abc.ABC):
+    """
+    A solver is an immutable set of options; what it has reached is its run.
+    """
+
+    @abc.abstractmethod
+    def start(self, problem: LaplaceProblem, weights: tf.Tensor | None = None) -> Run:
+        """
+        A run from nothing.
+
+        :param problem: what to solve.
+        :param weights: v [Q, N] of a similar problem, where there is one.
+        """
+
+
+class Run(abc.ABC):
+    """The buffers of one solve, which go on from where they are."""
+
+    problem: LaplaceProblem
+
+    @abc.abstractmethod
+    def steps(self) -> Iterator[StepReport]:
+        """Outer steps until convergence; between two of them the run is always whole."""
+
+    @abc.abstractmethod
+    def finish(self, cheap: bool = False) -> ActionPosteriorState:
+        """
+        The posterior from what has been computed.
+
+        :param cheap: without any further sweep.
+        """

@@ -1,0 +1,310 @@
+"""Newton's method in the span of the actions taken so far, which never loses ground."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import tensorflow as tf
+from gpflow.base import AnyNDArray
+
+from ..curvatures import Curvature, Precision
+from .actions import ActionPosteriorState, explained
+from .itergp import Buffers, InnerLoop, flat, pairs
+from .policies import Context, Informative, Policy
+from .problem import LaplaceProblem, noise_products
+from .progress import Run, Solver, StepReport
+
+_START_SIZE, _PRECONDITIONER_SIZE, _CHEAP_SIZE = 512, 1024, 200
+"""Pivots times latent functions: of the start, the preconditioner and a cheap posterior."""
+
+
+@dataclass(frozen=True)
+class ReducedNewton(Solver):
+    """
+    Maximises the log posterior over ``g = T c``, ``T = K S``, exactly, then adds actions to S.
+
+    Where Algorithm 1 of Tatzel et al. (2025) solves a rough quadratic and steps wherever that
+    leads, this solves the problem itself, restricted to what products with K have been computed: a
+    concave problem in as many coefficients as there are actions, with no product in it. So the log
+    posterior never falls. A sweep brings two actions a latent function: the gradient in function
+    space, ``r = d log p / d g - K^-1 g``, and the Newton direction for a K approximated by its
+    partial Cholesky factor, ``(I + W (P P' + R))^-1 r``, R diagonal. The fit starts from the
+    optimum over functions in the span of the pivots' columns, which costs no sweep.
+
+    The posterior's covariance comes from actions that ``policy`` plans at the mode, all served by
+    one more sweep, unless they depend on residuals.
+
+    :param policy: of the actions that the covariance rests on.
+    :param num_actions: how many of those, and of a latent function's actions in the search.
+    :param max_steps: sweeps of the search.
+    :param tolerance: in nats: a sweep that gains less ends the search.
+    :param num_pivots: of the partial Cholesky factor; fewer where there are many latent functions.
+    :raises ValueError: a limit below 1.
+    """
+
+    policy: Policy = field(default_factory=Informative)
+    num_actions: int = 200
+    max_steps: int = 50
+    tolerance: float = 1e-3
+    num_pivots: int = 256
+
+    def __post_init__(self) -> None:
+        for name in ("num_actions", "max_steps", "num_pivots"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}.")
+
+    def start(self, problem: LaplaceProblem, weights: tf.Tensor | None = None) -> ReducedNewtonRun:
+        return ReducedNewtonRun(self, problem, weights)
+
+
+class ReducedNewtonRun(Run):
+    """
+    See :class:`ReducedNewton`.
+
+    Actions are per latent function here, S and T [Q, N, B], with ``S_q'T_q = I``.
+    """
+
+    def __init__(
+        self, options: ReducedNewton, problem: LaplaceProblem, weights: tf.Tensor | None = None
+    ) -> None:
+        self.options = options
+        self.problem = problem
+        self._warm = weights
+        Q, N = problem.operator.num_latents, problem.operator.num_data
+        self.S = tf.zeros([Q, N, 0], problem.X.dtype)
+        self.T = tf.zeros([Q, N, 0], problem.X.dtype)
+        self.c = tf.zeros([Q, 0], problem.X.dtype)
+        self._step = 0
+        self._converged = False
+        self._value = -np.inf
+
+    @property
+    def g(self) -> tf.Tensor:
+        """Latent functions without the mean function, K v, [Q, N]."""
+        return tf.linalg.matvec(self.T, self.c)
+
+    @property
+    def v(self) -> tf.Tensor:
+        """Weights [Q, N]."""
+        return tf.linalg.matvec(self.S, self.c)
+
+    def steps(self) -> Iterator[StepReport]:
+        limit = self._step + self.options.max_steps
+        if self._step == 0:
+            self._start()
+        while self._step < limit:
+            before = self._value
+            here = self.problem.curvature(self.g)
+            inner = self._sweep(here)
+            self._step += 1
+            gain = self._value - before
+            yield self._report(inner, gain)
+            if gain < self.options.tolerance:
+                return
+
+    def _pivots(self, size: int) -> int:
+        return max(1, min(self.options.num_pivots, size // self.problem.operator.num_latents))
+
+    def _start(self) -> None:
+        """The optimum over the span of the pivots' columns of K, as one action a function."""
+        pivoted = self.problem.pivoted(self._pivots(_START_SIZE))
+        Q, N = self.c.shape[0], self.problem.operator.num_data
+        P = tf.broadcast_to(pivoted.factor, [Q, *pivoted.factor.shape[1:]])
+        zero = tf.zeros([Q, pivoted.rank], P.dtype)
+        w, _, _ = _maximise(self.problem, P, zero, self.options.tolerance)
+        # P w = K s with s at the pivots: P's rows there are a triangle
+        s = np.zeros((Q, N), dtype=P.dtype.as_numpy_dtype)
+        for q in range(Q):
+            k = q if len(pivoted.pivots) > 1 else 0
+            rows = pivoted.pivots[k][pivoted.pivots[k] >= 0]
+            triangle = tf.gather(pivoted.factor[k], rows)[:, : len(rows)]
+            own = tf.linalg.triangular_solve(triangle, w[q, : len(rows), None], adjoint=True)
+            s[q, rows] = own[:, 0].numpy()
+        g = tf.linalg.matvec(P, w)
+        self._append(tf.constant(s)[..., None], g[..., None])
+        length = tf.reduce_sum(self.S * g[..., None], axis=1)  # g in the basis T: S'T = I
+        self.c, self._value, _ = _maximise(self.problem, self.T, length, self.options.tolerance)
+
+    def _sweep(self, here: Curvature) -> int:
+        """Two more actions a function; inner Newton steps."""
+        r = here.gradient - self.v
+        self._bound()
+        s = self._preconditioned(here.precision, r)
+        new = tf.stack([s, r], axis=2)
+        if self._warm is not None:
+            new, self._warm = tf.concat([new, self._warm[..., None]], axis=2), None
+        self._append(new, self.problem.operator.product(new))
+        spare = self.S.shape[2] - self.c.shape[1]
+        c = tf.pad(self.c, [[0, 0], [0, spare]])
+        self.c, self._value, inner = _maximise(self.problem, self.T, c, self.options.tolerance)
+        return inner
+
+    def _preconditioned(self, precision: Precision, r: tf.Tensor) -> tf.Tensor:
+        """``(I + W (P P' + R))^-1 r`` by Woodbury's identity."""
+        pivoted = self.problem.pivoted(self._pivots(_PRECONDITIONER_SIZE))
+        Q = r.shape[0]
+        P = tf.broadcast_to(pivoted.factor, [Q, *pivoted.factor.shape[1:]])
+        rest = precision.shrunk(pivoted.left)  # (I + W R)^-1 W
+        r = r - rest.multiply((pivoted.left * r)[..., None])[..., 0]  # (I + W R)^-1 r
+        gram = rest.gram(pivoted.factor)
+        inner = tf.linalg.set_diag(gram, tf.linalg.diag_part(gram) + 1.0)
+        b = tf.reshape(tf.linalg.matvec(P, r, transpose_a=True), [-1, 1])
+        b = tf.reshape(tf.linalg.cholesky_solve(tf.linalg.cholesky(inner), b), [Q, -1])
+        return r - rest.multiply(tf.linalg.matvec(P, b)[..., None])[..., 0]
+
+    def _append(self, S: tf.Tensor, T: tf.Tensor) -> None:
+        """More actions [Q, N, A] and their products, made orthonormal in K to those before."""
+        eps = float(np.finfo(S.dtype.as_numpy_dtype).eps)
+        for a in range(S.shape[2]):
+            s, t = S[..., a : a + 1], T[..., a : a + 1]
+            size = tf.reduce_sum(s * t, axis=1, keepdims=True)
+            for _ in range(2):
+                overlap = tf.matmul(self.T, s, transpose_a=True)
+                s, t = s - tf.matmul(self.S, overlap), t - tf.matmul(self.T, overlap)
+            left = tf.reduce_sum(s * t, axis=1, keepdims=True)
+            good = left > 100.0 * eps * size  # the rest is rounding: no action at all
+            scale = tf.where(good, tf.math.rsqrt(tf.where(good, left, 1.0)), 0.0)
+            self.S = tf.concat([self.S, s * scale], axis=2)
+            self.T = tf.concat([self.T, t * scale], axis=2)
+
+    def _bound(self) -> None:
+        """Keeps the buffers within ``num_actions``: g and the latest directions stay."""
+        limit, held = max(3, self.options.num_actions), int(self.c.shape[1])
+        if held + 2 <= limit:
+            return
+        kept = max(1, limit // 2)
+        latest = tf.eye(held, dtype=self.c.dtype)[:, held - kept + 1 :]
+        basis = [tf.concat([c[:, None], latest], axis=1) for c in tf.unstack(self.c)]
+        turn, _ = tf.linalg.qr(tf.stack(basis))  # [Q, B, kept]
+        self.S, self.T = tf.matmul(self.S, turn), tf.matmul(self.T, turn)
+        self.c = tf.linalg.matvec(turn, self.c, transpose_a=True)
+
+    def _report(self, inner: int, gain: float) -> StepReport:
+        gradient = self.problem.curvature(self.g).gradient
+        away = tf.norm(gradient - self.v) / tf.maximum(tf.norm(gradient), 1e-300)
+        return StepReport(
+            step=self._step,
+            sweeps=self.problem.operator.sweeps,
+            num_actions=int(self.c.shape[1]),
+            log_posterior=self._value,
+            residual=float(away),
+            converged=gain < self.options.tolerance,
+            inner_steps=inner,
+        )
+
+    # --- the covariance ----------------------------------------------------------------------
+
+    def finish(self, cheap: bool = False) -> ActionPosteriorState:
+        if self._step == 0 and self.S.shape[2] == 0:
+            self._start()
+        here = self.problem.curvature(self.g)
+        if cheap:
+            return self._of_pivots(here)
+        context = Context(self.problem, here.precision, 0)
+        plan = self.options.policy.plan(context, self.options.num_actions)
+        if plan.adaptive.any():
+            return self._iterated(here, plan.fixed, plan.adaptive)
+        assert plan.fixed is not None
+        S = plan.fixed
+        T = tf.transpose(self.problem.operator.product(tf.transpose(S, [1, 2, 0])), [2, 0, 1])
+        noise = plan.noise
+        if noise is None:
+            noise = pairs(S, noise_products(here.precision, S))
+        return self._joined(here, S, pairs(S, T), noise)
+
+    def _joined(
+        self, here: Curvature, S: tf.Tensor, prior: tf.Tensor, noise: tf.Tensor
+    ) -> ActionPosteriorState:
+        """With the mode's own weights as one more action, which costs nothing: K v is known."""
+        v, g = self.v, self.g
+        ahead = noise_products(here.precision, v[None])[0]  # W^+ v
+        own = float(tf.reduce_sum(v * ahead))
+        target = g + here.precision.solve(here.gradient[..., None])[..., 0]
+        if np.isfinite(own) and own > 0.0:
+            S = tf.concat([S, v[None]], axis=0)
+            prior = _bordered(prior, tf.linalg.matvec(flat(S), tf.reshape(g, [-1])))
+            noise = _bordered(noise, tf.linalg.matvec(flat(S), tf.reshape(ahead, [-1])))
+        targets = tf.linalg.matvec(flat(S), tf.reshape(target, [-1]))
+        return ActionPosteriorState(v, S, explained(prior + noise), prior, noise, targets)
+
+    def _of_pivots(self, here: Curvature) -> ActionPosteriorState:
+        """From the data at the pivots alone, whose covariances are known without a sweep."""
+        operator = self.problem.operator
+        Q, N = operator.num_latents, operator.num_data
+        pivoted = self.problem.pivoted(self._pivots(_CHEAP_SIZE))
+        rows = pivoted.pivots[0][pivoted.pivots[0] >= 0]
+        M = len(rows)
+        blocks = tf.gather(here.precision.blocks(), rows)  # s = W_n e_q at datum n: [M, Q, Q]
+        hit = tf.one_hot(rows, N, dtype=blocks.dtype)
+        S = tf.reshape(blocks[..., None] * hit[:, None, None, :], [M * Q, Q, N])
+        points = tf.gather(self.problem.X, rows)
+        K = tf.stack([k(points) for k in operator.latents.kernels])
+        K = tf.broadcast_to(K, [Q, M, M])
+        prior = tf.reshape(tf.einsum("map,pmn,nbp->manb", blocks, K, blocks), [M * Q, M * Q])
+        noise = tf.einsum("map,mn->manp", blocks, tf.eye(M, dtype=blocks.dtype))
+        return self._joined(here, S, prior, tf.reshape(noise, [M * Q, M * Q]))
+
+    def _iterated(
+        self, here: Curvature, fixed: tf.Tensor | None, adaptive: AnyNDArray
+    ) -> ActionPosteriorState:
+        """Residual actions: IterGP on the system at the mode."""
+        Q, N = self.v.shape
+        target = self.g + here.precision.solve(here.gradient[..., None])[..., 0]
+        zero = tf.zeros([Q, N], target.dtype)
+        empty = Buffers.empty(len(adaptive), Q, N, target.dtype)
+        loop = InnerLoop(self.problem.operator)
+        found, _, _, _ = loop(here.precision, target, empty, zero, zero, fixed, adaptive)
+        S = found.S[: found.used]
+        noise = pairs(S, noise_products(here.precision, S))
+        targets = tf.linalg.matvec(flat(S), tf.reshape(target, [-1]))
+        factor = found.F[: found.used, : found.used]
+        prior = pairs(S, found.T[: found.used])
+        return ActionPosteriorState(self.v, S, factor, prior, noise, targets)
+
+
+def _bordered(A: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
+    """A [B, B] with one more row and column, ``last`` [B + 1]."""
+    wide = tf.concat([A, last[:-1, None]], axis=1)
+    return tf.concat([wide, last[None]], axis=0)
+
+
+def _maximise(
+    problem: LaplaceProblem, T: tf.Tensor, c: tf.Tensor, tolerance: float, max_steps: int = 100
+) -> tuple[tf.Tensor, float, int]:
+    """
+    Damped Newton on ``log p(y | T c) - |c|^2 / 2``, which is concave.
+
+    :param T: [Q, N, B].
+    :param c: where to start, [Q, B].
+    :return: c, the value there, and steps taken.
+    """
+    here = problem.curvature(tf.linalg.matvec(T, c))
+    value = float(tf.reduce_sum(here.log_prob)) - 0.5 * float(tf.reduce_sum(c * c))
+    for step in range(max_steps):
+        slope = tf.linalg.matvec(T, here.gradient, transpose_a=True) - c
+        gram = here.precision.gram(T)
+        hessian = tf.linalg.set_diag(gram, tf.linalg.diag_part(gram) + 1.0)
+        root = tf.debugging.check_numerics(
+            tf.linalg.cholesky(hessian),
+            "the reduced Newton system is not positive definite; standardise the inputs or reduce "
+            "the kernel's variance",
+        )
+        move = tf.reshape(tf.linalg.cholesky_solve(root, tf.reshape(slope, [-1, 1])), tf.shape(c))
+        decrement = float(tf.reduce_sum(slope * move))
+        if decrement < 0.01 * tolerance:
+            return c, value, step
+        length = 1.0
+        while True:
+            trial = c + length * move
+            new = float(problem.log_likelihood(tf.linalg.matvec(T, trial)))
+            new -= 0.5 * float(tf.reduce_sum(trial * trial))
+            if np.isfinite(new) and new >= value + 1e-4 * length * decrement:
+                break
+            length *= 0.5
+            if length < 1e-8:  # rounding: nothing more to be had
+                return c, value, step
+        c, value = trial, new
+        here = problem.curvature(tf.linalg.matvec(T, c))
+    return c, value, max_steps

@@ -1,0 +1,175 @@
+"""Matrix-free products, columns and partial factors against dense matrices."""
+
+from __future__ import annotations
+
+import gpflow
+import numpy as np
+import problems
+import pytest
+import tensorflow as tf
+
+import gpflow_gam as gg
+from gpflow_gam.operators import KernelOperator, KernelProduct, LatentKernels, pivoted_cholesky
+from gpflow_gam.operators import products as products_module
+
+N = 90
+
+
+def _inputs(rng, n=N):
+    return tf.constant(rng.uniform(size=(n, 3)))
+
+
+KERNELS = {
+    "se": lambda: gpflow.kernels.SquaredExponential(1.3, 0.4),
+    "ard matern": lambda: gpflow.kernels.Matern52(0.7, [0.2, 0.5, 0.9]),
+    "sum and product": lambda: (
+        gpflow.kernels.Linear(active_dims=[0])
+        + gpflow.kernels.Matern12(active_dims=[1])
+        * gpflow.kernels.Periodic(gpflow.kernels.SquaredExponential(active_dims=[2]))
+    ),
+    "additive": lambda: problems.mixed().kernel(),
+    "arc cosine": lambda: gpflow.kernels.ArcCosine(order=1),
+}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_product_and_its_gradient_equal_the_dense_ones(name, rng, monkeypatch):
+    monkeypatch.setattr(products_module, "_ENTRIES", (7 * N, 7 * N))  # blocks of 7 rows, and a rest
+    kernel, X = KERNELS[name](), _inputs(rng)
+    V = tf.Variable(rng.normal(size=(N, 4)))
+    product = KernelProduct(kernel)
+
+    def values(multiply):
+        with tf.GradientTape() as tape:
+            out = multiply(V)
+            loss = tf.reduce_sum(tf.sin(out))
+        return out, tape.gradient(loss, [V, *kernel.trainable_variables])
+
+    ours, dense = values(lambda V: product(X, X, V)), values(lambda V: kernel(X, X) @ V)
+    np.testing.assert_allclose(ours[0], dense[0], rtol=1e-10, atol=1e-10)
+    for a, b in zip(ours[1], dense[1]):
+        np.testing.assert_allclose(a, b, rtol=1e-7, atol=1e-8)
+
+
+def test_product_inside_a_compiled_function_and_between_other_points(rng):
+    kernel, X, X2 = KERNELS["se"](), _inputs(rng), _inputs(rng, 31)
+    V = tf.constant(rng.normal(size=(31, 2)))
+    product = KernelProduct(kernel)
+
+    @tf.function
+    def gradient():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(product(X, X2, V) ** 2)
+        return tape.gradient(loss, kernel.trainable_variables)
+
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum((kernel(X, X2) @ V) ** 2)
+    for a, b in zip(gradient(), tape.gradient(loss, kernel.trainable_variables)):
+        np.testing.assert_allclose(a, b, rtol=1e-9)
+
+
+def test_product_never_holds_the_matrix(rng):
+    """The largest tensor of the compiled program is far below N^2 entries."""
+    X, V = _inputs(rng, 6000), tf.zeros([6000, 1], tf.float64)
+    product = KernelProduct(KERNELS["se"]())
+
+    @tf.function(jit_compile=True)
+    def run(X, V):
+        return product._product(X, X, V)
+
+    text = run.experimental_get_compiler_ir(X, V)(stage="optimized_hlo")
+    sizes = [
+        np.prod([int(n) for n in shape.split(",")])
+        for shape in __import__("re").findall(r"f64\[([\d,]+)\]", text)
+    ]
+    assert max(sizes) < 6000**2 / 50
+
+
+def _multioutput(rng):
+    k = [gpflow.kernels.SquaredExponential(1.0, 0.3), gpflow.kernels.Matern32(0.5, 0.8)]
+    W = rng.normal(size=(3, 2))
+    return {
+        "one": (gpflow.kernels.SquaredExponential(), 2, None),
+        "shared": (gpflow.kernels.SharedIndependent(k[0], output_dim=2), 2, None),
+        "separate": (gpflow.kernels.SeparateIndependent(k), 2, None),
+        "coregionalised": (gpflow.kernels.LinearCoregionalization(k, W), 3, W),
+    }
+
+
+@pytest.mark.parametrize("name", ["one", "shared", "separate", "coregionalised"])
+def test_outputs_of_multioutput_kernels(name, rng):
+    """A g of independent latent functions has GPflow's own covariance of the outputs."""
+    kernel, L, W = _multioutput(rng)[name]
+    X = _inputs(rng, 12)
+    latents = LatentKernels.of(kernel, L)
+    operator = KernelOperator(latents, X)
+    Q = latents.num_latents
+    # K applied to A' V, mixed again, is the covariance of the outputs applied to V
+    V = rng.normal(size=(L, 12, 3))
+    A = np.eye(Q) if W is None else W
+    inner = operator.product(tf.constant(np.einsum("lq,lnr->qnr", A, V)))
+    ours = latents.mixed(inner).numpy()
+    if name == "one":
+        dense = np.einsum("nm,lmr->lnr", kernel(X).numpy(), V)
+    else:
+        dense = np.einsum(
+            "nlmk,kmr->lnr", kernel(X, full_cov=True, full_output_cov=True).numpy(), V
+        )
+    np.testing.assert_allclose(ours, dense, rtol=1e-9, atol=1e-10)
+    assert operator.sweeps == 1.0
+
+
+def test_white_noise_is_on_the_diagonal(rng):
+    kernel = gpflow.kernels.SquaredExponential() + gpflow.kernels.White(0.3)
+    X, V = _inputs(rng), rng.normal(size=(1, N, 2))
+    operator = KernelOperator(LatentKernels.of(kernel, 1), X)
+    K = kernel(X).numpy()
+    np.testing.assert_allclose(operator.product(tf.constant(V))[0], K @ V[0], atol=1e-10)
+    rows = tf.constant([3, 50])
+    np.testing.assert_allclose(operator.columns(rows)[0], K[:, [3, 50]], atol=1e-12)
+    factor = pivoted_cholesky(operator, N).factor[0].numpy()
+    np.testing.assert_allclose(factor @ factor.T, K, atol=1e-8)
+
+
+def test_pivoted_cholesky_is_exact_at_its_pivots_and_nested(rng):
+    kernel, X = KERNELS["ard matern"](), _inputs(rng)
+    operator = KernelOperator(LatentKernels.of(kernel, 1), X)
+    K = kernel(X).numpy()
+    whole = pivoted_cholesky(operator, 30)
+    assert operator.sweeps == pytest.approx(30 / N)
+    P, pivots = whole.factor[0].numpy(), whole.pivots[0]
+    assert len(set(pivots)) == 30
+    np.testing.assert_allclose((P @ P.T)[:, pivots], K[:, pivots], atol=1e-10)
+    np.testing.assert_allclose(whole.left[0], np.diag(K - P @ P.T), atol=1e-10)
+    assert np.linalg.eigvalsh(K - P @ P.T).min() > -1e-10
+    few = whole.first(10, operator.diag())
+    again = pivoted_cholesky(operator, 10)
+    np.testing.assert_array_equal(few.factor, again.factor)
+    np.testing.assert_allclose(few.left, again.left, atol=1e-12)
+    # where most variance is left
+    left = np.full(N, 0.7)
+    for j, i in enumerate(pivots[:10]):
+        assert left[i] == pytest.approx(left.max())
+        left = 0.7 - np.sum(P[:, : j + 1] ** 2, axis=1)
+
+
+def test_pivoted_cholesky_ends_where_the_rank_does(rng):
+    operator = KernelOperator(LatentKernels.of(gpflow.kernels.Linear(), 1), _inputs(rng))
+    assert pivoted_cholesky(operator, 20).rank == 3
+    kernels = [gpflow.kernels.Linear(), gpflow.kernels.Matern32()]
+    both = KernelOperator(
+        LatentKernels.of(gpflow.kernels.SeparateIndependent(kernels), 2), _inputs(rng)
+    )
+    found = pivoted_cholesky(both, 20)
+    assert found.rank == 20
+    assert np.sum(found.pivots[0] >= 0) == 3
+    np.testing.assert_array_equal(found.factor[0, :, 3:], 0.0)
+
+
+def test_bad_kernels_are_named():
+    k = gpflow.kernels.SquaredExponential()
+    with pytest.raises(TypeError, match="kernel must be a gpflow kernel; got str"):
+        LatentKernels.of("rbf", 1)
+    with pytest.raises(ValueError, match=r"kernel has 2 output\(s\), but the likelihood takes 3"):
+        LatentKernels.of(gpflow.kernels.SeparateIndependent([k, k]), 3)
+    assert gg.operators.as_additive(k).num_components == 1

@@ -1,0 +1,395 @@
+"""The solvers of IterNCGP: the published theorems, dense references, and each other."""
+
+from __future__ import annotations
+
+import gpflow
+import laplace
+import numpy as np
+import pytest
+import tensorflow as tf
+from gpflow.functions import Zero
+from gpflow.likelihoods import Gaussian, Poisson, Softmax
+
+import gpflow_gam as gg
+from gpflow_gam.operators import KernelOperator, LatentKernels
+from gpflow_gam.solvers import (
+    Informative,
+    IterGP,
+    LaplaceProblem,
+    ReducedNewton,
+    Residual,
+    Schedule,
+    UnitVectors,
+    explained,
+)
+from gpflow_gam.solvers.policies import Context
+
+N, C = 60, 3
+Bernoulli = gg.likelihoods.Bernoulli
+
+
+def problem(name, rng, n=N):
+    """A small problem, its dense K and observations."""
+    X = rng.uniform(-1, 1, (n, 2))
+    kernel = gpflow.kernels.Matern32(3.0, 0.6)
+    f = np.linalg.cholesky(kernel(X).numpy() + 1e-9 * np.eye(n)) @ rng.normal(size=(n, C))
+    likelihood, Y = {
+        "gaussian": (Gaussian(0.2), f[:, :1] + 0.4 * rng.normal(size=(n, 1))),
+        "binary": (Bernoulli("logit"), (rng.uniform(size=(n, 1)) < 1 / (1 + np.exp(-f[:, :1])))),
+        "poisson": (Poisson(), rng.poisson(np.exp(0.5 * f[:, :1]))),
+        "softmax": (Softmax(C), f.argmax(axis=1)[:, None]),
+    }[name]
+    Y = tf.constant(np.asarray(Y, dtype=np.int32 if name == "softmax" else float))
+    operator = KernelOperator(LatentKernels.of(kernel, C if name == "softmax" else 1), X_(X))
+    return LaplaceProblem(operator, likelihood, Y, Zero()), kernel(X).numpy()
+
+
+def X_(X):
+    return tf.constant(X)
+
+
+def reference(name, found, K):
+    """Mode [Q, N] and dense covariance at the data [Q N, Q N] by Rasmussen & Williams."""
+    Y = found.Y.numpy()
+    if name == "softmax":
+        F, W, _ = laplace.classes(K, Y[:, 0], C)
+        big = np.kron(np.eye(C), K)
+        return F.T, np.linalg.solve(np.eye(C * N) + big @ W, big)
+    y = Y[:, 0]
+
+    def derivatives(f):
+        if name == "poisson":
+            return y * f - np.exp(f), y - np.exp(f), np.exp(f)
+        p = 1 / (1 + np.exp(-f))
+        return -np.logaddexp(0, (1 - 2 * y) * f), y - p, p * (1 - p)
+
+    f, _, W = laplace.binary_or_counts(K, derivatives)
+    return f[None], laplace.covariance(K, W, K, K)
+
+
+def run_to_the_end(solver, of):
+    run = solver.start(of)
+    reports = list(run.steps())
+    return run, reports, run.finish()
+
+
+def covariance(state, K):
+    """Posterior covariance at the data [Q N, Q N]."""
+    S = state.actions.numpy()
+    KS = np.stack([np.concatenate([K @ s for s in action]) for action in S], axis=1)
+    E = KS @ state.factor.numpy()
+    return np.kron(np.eye(S.shape[1]), K) - E @ E.T
+
+
+# --- dense Laplace posteriors --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["binary", "poisson", "softmax"])
+def test_default_solver_finds_the_dense_laplace_posterior(name, rng):
+    of, K = problem(name, rng)
+    mode, dense = reference(name, of, K)
+    solver = ReducedNewton(num_actions=N * C, tolerance=1e-11)
+    run, reports, state = run_to_the_end(solver, of)
+    np.testing.assert_allclose(run.g, mode, atol=1e-6)
+    np.testing.assert_allclose(covariance(state, K), dense, atol=1e-6)
+    assert reports[-1].residual < 1e-5
+
+
+@pytest.mark.parametrize("name", ["binary", "poisson"])
+@pytest.mark.parametrize("policy", [UnitVectors(), UnitVectors("pivoted"), Residual()])
+def test_literal_solver_with_all_actions_is_the_dense_laplace_posterior(name, policy, rng):
+    of, K = problem(name, rng)
+    mode, dense = reference(name, of, K)
+    solver = IterGP(
+        policy, max_steps=30, max_iterations=N, recycle=False, tolerance=1e-9, inner_tolerance=1e-10
+    )
+    run, _, state = run_to_the_end(solver, of)
+    np.testing.assert_allclose(run.Kv, mode, atol=1e-6)
+    if not isinstance(policy, Residual):  # which stops once the mean is there
+        np.testing.assert_allclose(covariance(state, K), dense, atol=1e-6)
+
+
+def test_all_unit_vectors_know_too_much_of_a_common_shift(rng):
+    """
+    The pseudo-inverse has no noise where the softmax is blind, as if the shift were observed.
+
+    So S = I is Rasmussen & Williams' posterior on differences of classes only: the paper's formula
+    puts the variance of a common shift at 0, theirs leaves it at the prior's. Actions in the range
+    of W, such as residuals and ours, never meet that.
+    """
+    of, K = problem("softmax", rng)
+    mode, dense = reference("softmax", of, K)
+    solver = IterGP(
+        UnitVectors(), max_steps=40, max_iterations=N * C, recycle=False, tolerance=1e-8
+    )
+    run, _, state = run_to_the_end(solver, of)
+    np.testing.assert_allclose(run.Kv, mode, atol=1e-5)
+    P = np.kron(np.eye(C) - 1 / C, np.eye(N))
+    one = np.kron(np.ones((1, C)) / C, np.eye(N))
+    found = covariance(state, K)
+    np.testing.assert_allclose(P @ found @ P, P @ dense @ P, atol=1e-5)
+    np.testing.assert_allclose(one @ found @ one.T, 0.0, atol=1e-5)
+    np.testing.assert_allclose(one @ dense @ one.T, K / C, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["binary", "poisson", "softmax"])
+def test_both_solvers_agree_at_the_mode(name, rng):
+    of, _ = problem(name, rng)
+    solver = IterGP(max_steps=60, max_iterations=N * C, tolerance=1e-10, inner_tolerance=1e-11)
+    literal, _, _ = run_to_the_end(solver, of)
+    ours, _, _ = run_to_the_end(ReducedNewton(tolerance=1e-11), of)
+    np.testing.assert_allclose(literal.Kv, ours.g, atol=1e-6)
+    np.testing.assert_allclose(literal.v, of.curvature(ours.g).gradient, atol=1e-6)
+
+
+# --- the paper's theorems ------------------------------------------------------------------------
+
+
+def test_gaussian_likelihood_takes_one_step_to_gpr(rng):
+    """Theorem A.2: IterGP on K + sigma^2 I, and the exact posterior at full rank."""
+    of, K = problem("gaussian", rng)
+    solver = IterGP(UnitVectors(), max_steps=1, max_iterations=N)
+    run, _, state = run_to_the_end(solver, of)
+    X, Y = of.X.numpy(), of.Y.numpy()
+    gpr = gpflow.models.GPR((X, Y), gpflow.kernels.Matern32(3.0, 0.6), noise_variance=0.2)
+    mean, cov = gpr.predict_f(X, full_cov=True)
+    np.testing.assert_allclose(run.Kv[0], mean[:, 0], atol=1e-8)
+    np.testing.assert_allclose(covariance(state, K), cov[0], atol=1e-8)
+    again = run._outer()
+    np.testing.assert_allclose(run.Kv[0], mean[:, 0], atol=1e-8)
+    assert again.converged
+
+
+def test_residual_actions_are_conjugate_gradients(rng):
+    """After j residual actions v is the best of the Krylov space, which defines CG."""
+    of, K = problem("gaussian", rng)
+    A, b = K + 0.2 * np.eye(N), of.Y.numpy()[:, 0]
+    for j in (1, 4, 12):
+        basis = b[:, None] / np.linalg.norm(b)
+        for _ in range(j - 1):
+            basis, _ = np.linalg.qr(np.column_stack([basis, A @ basis[:, -1]]))
+        x = basis @ np.linalg.solve(basis.T @ A @ basis, basis.T @ b)
+        run, reports, _ = run_to_the_end(IterGP(max_steps=1, max_iterations=j), of)
+        np.testing.assert_allclose(run.v[0], x, atol=1e-7)
+        norm = np.linalg.norm(b - A @ x)
+        assert reports[0].inner_residuals[-1] == pytest.approx(norm, rel=1e-6)
+
+
+@pytest.mark.parametrize("policy", [UnitVectors(), Residual(), Informative()])
+@pytest.mark.parametrize("name", ["poisson", "softmax"])
+def test_variance_never_grows_with_actions(name, policy, rng):
+    """Theorem A.3, within a step; and no posterior claims less variance than the exact one."""
+    of, K = problem(name, rng)
+    last = np.tile(np.diag(K), C if name == "softmax" else 1)
+    for iterations in (1, 2, 5, 10, 20):
+        _, _, state = run_to_the_end(IterGP(policy, max_steps=1, max_iterations=iterations), of)
+        now = np.diag(covariance(state, K))
+        assert np.all(now <= last + 1e-9)
+        last = now
+
+
+@pytest.mark.parametrize("name", ["binary", "softmax"])
+def test_computed_posteriors_never_claim_more_than_the_exact_one(name, rng):
+    of, K = problem(name, rng)
+    _, dense = reference(name, of, K)
+    for number in (1, 5, 25):
+        run, _, state = run_to_the_end(ReducedNewton(num_actions=number, tolerance=1e-10), of)
+        assert np.linalg.eigvalsh(covariance(state, K) - dense).min() > -1e-6
+        assert np.linalg.eigvalsh(covariance(run.finish(cheap=True), K) - dense).min() > -1e-6
+
+
+@pytest.mark.parametrize("compression", [None, 4])
+def test_virtual_run(compression, rng):
+    """Theorems A.4 and A.5: S'r0 = 0 and C0 Khat (v - v0) = 0 after recycling."""
+    of, K = problem("poisson", rng)
+    run = IterGP(max_steps=3, max_iterations=6, compression=compression).start(of)
+    list(run.steps())
+    here = of.curvature(run.Kv)
+    target = run.Kv + here.precision.solve(here.gradient[..., None])[..., 0]
+    buffers, v0, Kv0 = run._recycled(here.precision, target)
+    target, v0, Kv0 = target.numpy(), v0.numpy(), Kv0.numpy()
+    S = buffers.S.numpy()[: buffers.used, 0].T
+    F = buffers.F.numpy()[: buffers.used, : buffers.used]
+    noise = np.diag(1 / here.precision.blocks().numpy()[:, 0, 0])
+    Khat = K + noise
+    r0 = target[0] - Khat @ v0[0]
+    np.testing.assert_allclose(S.T @ r0, 0.0, atol=1e-8)
+    np.testing.assert_allclose(K @ v0[0], Kv0[0], atol=1e-9)
+    solution = np.linalg.solve(Khat, target[0])
+    np.testing.assert_allclose(S @ F @ F.T @ S.T @ Khat @ (solution - v0[0]), 0.0, atol=1e-7)
+    assert buffers.used == (compression or buffers.used)
+
+
+def test_compression_keeps_what_counts_without_noise(rng):
+    """Theorem A.6: W^+ = 0 and S eigenvectors, so the trace falls by that of M."""
+    _, K = problem("poisson", rng)
+    _, vectors = np.linalg.eigh(K)
+    S = tf.constant(vectors[:, -7:].T[:, None, :])
+    M = S[:, 0].numpy() @ K @ S[:, 0].numpy().T
+    state = gg.solvers.ActionPosteriorState(
+        tf.zeros([1, N], tf.float64),
+        S,
+        explained(tf.constant(M)),
+        tf.constant(M),
+        tf.zeros([7, 7], tf.float64),
+        tf.zeros([7], tf.float64),
+    )
+    assert np.trace(covariance(state, K)) == pytest.approx(np.trace(K) - np.trace(M), rel=1e-10)
+
+
+def test_subset_of_data_is_unit_vectors(rng):
+    of, K = problem("poisson", rng)
+    n = 15
+    solver = IterGP(
+        UnitVectors(),
+        max_steps=40,
+        max_iterations=n,
+        recycle=False,
+        tolerance=1e-10,
+        inner_tolerance=1e-12,
+    )
+    run, _, state = run_to_the_end(solver, of)
+    few = LaplaceProblem(
+        KernelOperator(of.operator.latents, of.X[:n]), of.likelihood, of.Y[:n], Zero()
+    )
+    y = few.Y.numpy()[:, 0]
+    _, a, W = laplace.binary_or_counts(
+        K[:n, :n], lambda f: (y * f - np.exp(f), y - np.exp(f), np.exp(f))
+    )
+    np.testing.assert_allclose(run.Kv[0], K[:, :n] @ a, atol=1e-6)
+    expected = laplace.covariance(K[:n, :n], W, K[:n], K)
+    np.testing.assert_allclose(covariance(state, K), expected, atol=1e-6)
+
+
+def test_compression_to_at_least_the_rank_changes_nothing(rng):
+    of, _ = problem("poisson", rng)
+    options = {"max_steps": 4, "max_iterations": 5, "tolerance": 1e-12}
+    free, _, state = run_to_the_end(IterGP(**options), of)
+    bound, _, other = run_to_the_end(IterGP(compression=20, **options), of)
+    np.testing.assert_allclose(bound.Kv, free.Kv, atol=1e-8)
+    C0, C1 = (
+        np.einsum("bn,br->nr", s.actions.numpy()[:, 0], s.factor.numpy()) for s in (state, other)
+    )
+    np.testing.assert_allclose(C0 @ C0.T, C1 @ C1.T, atol=1e-6)
+
+
+def test_recycling_changes_no_answer_but_saves_products(rng):
+    of, _ = problem("poisson", rng)
+    options = {"max_steps": 40, "max_iterations": 60, "tolerance": 1e-9, "inner_tolerance": 1e-10}
+    fresh, with_out, _ = run_to_the_end(IterGP(recycle=False, **options), of)
+    recycled, with_in, _ = run_to_the_end(IterGP(recycle=True, **options), of)
+    np.testing.assert_allclose(recycled.Kv, fresh.Kv, atol=1e-6)
+    assert sum(r.inner_steps for r in with_in) < 0.6 * sum(r.inner_steps for r in with_out)
+
+
+def test_buffers_never_grow(rng):
+    of, _ = problem("softmax", rng)
+    run = IterGP(max_steps=6, max_iterations=5, compression=8).start(of)
+    shapes = set()
+    for _ in run.steps():
+        shapes.add((tuple(run.buffers.S.shape), tuple(run.buffers.T.shape)))
+        assert run.buffers.used <= 13
+    assert shapes == {((13, C, N), (13, C, N))}
+    run = ReducedNewton(num_actions=8, max_steps=15, tolerance=1e-12).start(of)
+    assert max(r.num_actions for r in run.steps()) <= 10
+
+
+# --- the safeguarded solver ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("variance", [0.5, 20.0])
+def test_log_posterior_never_falls(variance, rng):
+    X = rng.uniform(-1, 1, (150, 2))
+    labels = (np.floor(2 * X[:, :1] + 2) % 4).astype(np.int32)
+    operator = KernelOperator(LatentKernels.of(gpflow.kernels.Matern32(variance, 0.1), 4), X_(X))
+    of = LaplaceProblem(operator, Softmax(4), tf.constant(labels), Zero())
+    solver = ReducedNewton(num_actions=12, num_pivots=5, tolerance=1e-8)
+    values = [r.log_posterior for r in solver.start(of).steps()]
+    assert np.all(np.diff(values) >= -1e-9)
+    assert len(values) > 4
+
+
+def test_actions_of_the_search_are_orthonormal_in_the_kernel(rng):
+    of, K = problem("softmax", rng)
+    run = ReducedNewton(tolerance=1e-10).start(of)
+    list(run.steps())
+    for q in range(C):
+        S, T = run.S[q].numpy(), run.T[q].numpy()
+        np.testing.assert_allclose(T, K @ S, atol=1e-7)
+        gram = S.T @ T
+        used = np.diag(gram) > 0.5
+        np.testing.assert_allclose(gram, np.diag(used.astype(float)), atol=1e-6)
+
+
+def test_a_warm_start_saves_sweeps(rng):
+    of, _ = problem("softmax", rng)
+    solver = ReducedNewton(num_pivots=3, tolerance=1e-8)
+    cold, reports, _ = run_to_the_end(solver, of)
+    run = solver.start(of, cold.v)
+    warm = list(run.steps())
+    assert len(warm) < len(reports)
+    assert warm[0].log_posterior == pytest.approx(reports[-1].log_posterior, abs=1e-6)
+
+
+# --- policies ------------------------------------------------------------------------------------
+
+
+def test_informative_actions_explain_more_than_any_unit_vectors(rng):
+    of, K = problem("poisson", rng)
+    left = {}
+    for name, policy in {"ours": Informative(), "units": UnitVectors("pivoted")}.items():
+        solver = ReducedNewton(policy, num_actions=8, tolerance=1e-9)
+        left[name] = np.trace(covariance(run_to_the_end(solver, of)[2], K))
+    assert left["ours"] < 0.8 * left["units"]
+
+
+def test_informative_noise_is_that_of_the_pseudo_inverse(rng):
+    for name in ("poisson", "softmax"):
+        of, _ = problem(name, rng)
+        W = of.curvature(_zero(of)).precision
+        plan = Informative().plan(Context(of, W, 0), 10)
+        S = tf.transpose(plan.fixed, [1, 2, 0])
+        dense = tf.einsum("qnb,qnc->bc", S, W.solve(S))
+        np.testing.assert_allclose(plan.noise, dense, atol=1e-10)
+
+
+def _zero(of):
+    return tf.zeros([of.operator.num_latents, of.operator.num_data], tf.float64)
+
+
+def test_schedule_takes_turns_and_goes_on(rng):
+    of, _ = problem("poisson", rng)
+    context = Context(of, of.curvature(_zero(of)).precision, 0)
+    policy = Schedule([(UnitVectors(), 2), (Residual(), 1)])
+    plan = policy.plan(context, 5)
+    np.testing.assert_array_equal(plan.adaptive, [False, False, True, False, False])
+    rows = [int(np.argmax(s[0])) for s in plan.fixed.numpy()]
+    assert [rows[j] for j in (0, 1, 3, 4)] == [0, 1, 2, 3]
+    later = policy.plan(Context(of, context.precision, 4), 3)
+    np.testing.assert_array_equal(later.adaptive, [False, True, False])
+    assert int(np.argmax(later.fixed[0, 0])) == 3
+    run, _, _ = run_to_the_end(IterGP(policy, max_steps=30, max_iterations=30, tolerance=1e-9), of)
+    ours, _, _ = run_to_the_end(ReducedNewton(tolerance=1e-11), of)
+    np.testing.assert_allclose(run.Kv, ours.g, atol=1e-5)
+
+
+def test_bad_options_are_named():
+    with pytest.raises(ValueError, match="compression must be at least 1; got 0"):
+        IterGP(compression=0)
+    with pytest.raises(ValueError, match="num_actions must be at least 1; got 0"):
+        ReducedNewton(num_actions=0)
+    with pytest.raises(ValueError, match="order must be 'given', 'pivoted' or row numbers"):
+        UnitVectors("random")
+    with pytest.raises(ValueError, match="parts must be pairs"):
+        Schedule([])
+    with pytest.raises(ValueError, match="num_pivots must be at least 1"):
+        Informative(0)
+
+
+def test_unit_vectors_in_an_order_of_rows(rng):
+    of, _ = problem("poisson", rng)
+    context = Context(of, of.curvature(_zero(of)).precision, 0)
+    fixed = UnitVectors([7, 3]).plan(context, 5).fixed.numpy()
+    assert [int(np.argmax(s[0])) for s in fixed] == [7, 3]
+    with pytest.raises(ValueError, match="order names row 99, but there are 60 data"):
+        UnitVectors([1, 99]).plan(context, 2)
