@@ -321,6 +321,21 @@ def test_actions_of_the_search_are_orthonormal_in_the_kernel(rng):
         np.testing.assert_allclose(gram, np.diag(used.astype(float)), atol=1e-6)
 
 
+def test_kernels_that_are_nearly_singular(rng):
+    """Smooth kernels and duplicated rows: T stays K S, and the mode is still found."""
+    X = rng.uniform(-1, 1, (40, 1))
+    X, kernel = np.vstack([X, X]), gpflow.kernels.SquaredExponential(2.0, 0.8)
+    f = np.sin(4 * X)
+    operator = KernelOperator(LatentKernels.of(kernel, 1), X_(X))
+    of = LaplaceProblem(operator, Gaussian(0.1), X_(f + 0.3 * rng.normal(size=f.shape)), Zero())
+    run = ReducedNewton(num_pivots=4, tolerance=1e-10).start(of)
+    list(run.steps())
+    K = kernel(X).numpy()
+    np.testing.assert_allclose(run.T[0], K @ run.S[0].numpy(), atol=1e-6)
+    exact = K @ np.linalg.solve(K + 0.1 * np.eye(80), of.Y.numpy()[:, 0])
+    np.testing.assert_allclose(run.g[0], exact, atol=1e-5)
+
+
 def test_a_warm_start_saves_sweeps(rng):
     of, _ = problem("softmax", rng)
     solver = ReducedNewton(num_pivots=3, tolerance=1e-8)

@@ -135,6 +135,9 @@ class ReducedNewtonRun(Run):
         new = tf.stack([s, r], axis=2)
         if self._warm is not None:
             new, self._warm = tf.concat([new, self._warm[..., None]], axis=2), None
+        # before the product, so that what the buffers have in error is not carried on and grown
+        for _ in range(2):
+            new -= tf.matmul(self.S, tf.matmul(self.T, new, transpose_a=True))
         self._append(new, self.problem.operator.product(new))
         spare = self.S.shape[2] - self.c.shape[1]
         c = tf.pad(self.c, [[0, 0], [0, spare]])
@@ -156,18 +159,22 @@ class ReducedNewtonRun(Run):
 
     def _append(self, S: tf.Tensor, T: tf.Tensor) -> None:
         """More actions [Q, N, A] and their products, made orthonormal in K to those before."""
-        eps = float(np.finfo(S.dtype.as_numpy_dtype).eps)
+        # s't is known to rounding in t only: where duplicated points, or smooth kernels, leave K
+        # (nearly) singular, less than that is no direction at all
+        rounding = 100.0 * float(np.finfo(S.dtype.as_numpy_dtype).eps)
+        scale = tf.reduce_mean(self.problem.operator.diag(), axis=1)[:, None, None]
         for a in range(S.shape[2]):
             s, t = S[..., a : a + 1], T[..., a : a + 1]
             size = tf.reduce_sum(s * t, axis=1, keepdims=True)
             for _ in range(2):
-                overlap = tf.matmul(self.T, s, transpose_a=True)
+                overlap = tf.matmul(self.S, t, transpose_a=True)
                 s, t = s - tf.matmul(self.S, overlap), t - tf.matmul(self.T, overlap)
             left = tf.reduce_sum(s * t, axis=1, keepdims=True)
-            good = left > 100.0 * eps * size  # the rest is rounding: no action at all
-            scale = tf.where(good, tf.math.rsqrt(tf.where(good, left, 1.0)), 0.0)
-            self.S = tf.concat([self.S, s * scale], axis=2)
-            self.T = tf.concat([self.T, t * scale], axis=2)
+            length = scale * tf.reduce_sum(tf.square(s), axis=1, keepdims=True)
+            good = left > rounding * (size + length)
+            unit = tf.where(good, tf.math.rsqrt(tf.where(good, left, 1.0)), 0.0)
+            self.S = tf.concat([self.S, s * unit], axis=2)
+            self.T = tf.concat([self.T, t * unit], axis=2)
 
     def _bound(self) -> None:
         """Keeps the buffers within ``num_actions``: g and the latest directions stay."""

@@ -1,0 +1,563 @@
+"""The IterNCGP model: predictions, components, bound, budgets and errors."""
+
+from __future__ import annotations
+
+import copy
+import signal
+
+import gpflow
+import laplace
+import numpy as np
+import problems
+import pytest
+import tensorflow as tf
+from gpflow.likelihoods import Gaussian, Poisson, Softmax
+from scipy.stats import multivariate_normal
+
+import gpflow_gam as gg
+from gpflow_gam.models import IterNCGP
+from gpflow_gam.solvers import IterGP, ReducedNewton, Residual, UnitVectors
+
+N = 50
+
+
+def data(rng, n=N, C=3):
+    X = rng.uniform(-1, 1, (n, 2))
+    f = 2.0 * np.sin(3 * X[:, :1]) + X[:, 1:] ** 2
+    return {
+        "counts": (X, rng.poisson(np.exp(0.5 * f)).astype(float)),
+        "binary": (X, (rng.uniform(size=(n, 1)) < 1 / (1 + np.exp(-f))).astype(float)),
+        "real": (X, f + 0.3 * rng.normal(size=(n, 1))),
+        "classes": (X, (np.floor(1.5 * (X[:, :1] + 1)) % C).astype(float)),
+    }
+
+
+def kernel():
+    return gpflow.kernels.Matern32(1.5, 0.7)
+
+
+def additive():
+    se = gpflow.kernels.SquaredExponential
+    return gg.kernels.AdditiveKernel(
+        {"a": se(2.0, 0.4, active_dims=[0]), "b": se(1.0, 0.8, active_dims=[1])}
+    )
+
+
+def fitted(name, rng, k=None, likelihood=None, **options):
+    likelihood = (
+        likelihood
+        or {
+            "counts": Poisson,
+            "binary": gg.likelihoods.Bernoulli,
+            "real": lambda: Gaussian(0.1),
+            "classes": lambda: Softmax(3),
+        }[name]()
+    )
+    options.setdefault("solver", ReducedNewton(num_actions=200, tolerance=1e-11))
+    model = IterNCGP(data(rng)[name], k or kernel(), likelihood, **options)
+    model.fit()
+    return model
+
+
+# --- predictions ---------------------------------------------------------------------------------
+
+
+def test_predictions_of_counts_equal_the_dense_laplace_posterior(rng):
+    model = fitted("counts", rng)
+    X, Y = (t.numpy() for t in model.data)
+    Xnew = rng.uniform(-1.5, 1.5, (9, 2))
+    K, Ks, Kss = (kernel()(*a).numpy() for a in ((X,), (X, Xnew), (Xnew,)))
+    y = Y[:, 0]
+    _, a, W = laplace.binary_or_counts(K, lambda f: (y * f - np.exp(f), y - np.exp(f), np.exp(f)))
+    expected = laplace.covariance(K, W, Ks, Kss)
+    mean, cov = model.predict_f(Xnew, full_cov=True)
+    np.testing.assert_allclose(mean[:, 0], Ks.T @ a, atol=1e-6)
+    np.testing.assert_allclose(cov[0], expected, atol=1e-6)
+    _, var = model.predict_f(Xnew)
+    np.testing.assert_allclose(var[:, 0], np.diag(expected), atol=1e-6)
+    log_density = model.predict_log_density((Xnew, np.ones((9, 1))))
+    assert log_density.shape == (9,)
+
+
+def test_gaussian_data_give_gpr(rng):
+    model = fitted("real", rng)
+    gpr = gpflow.models.GPR(model.data, kernel(), noise_variance=0.1)
+    Xnew = rng.uniform(-1.5, 1.5, (9, 2))
+    for ours, exact in zip(model.predict_y(Xnew), gpr.predict_y(Xnew)):
+        np.testing.assert_allclose(ours, exact, atol=1e-7)
+    # the bound is then the evidence
+    assert float(model.elbo()) == pytest.approx(float(gpr.log_marginal_likelihood()), abs=1e-5)
+
+
+def test_cached_fused_and_compiled_predictions_are_equal(rng):
+    model = fitted("classes", rng)
+    Xnew = rng.uniform(-1, 1, (7, 2))
+    posterior = model.posterior()
+    for options in ({}, {"full_cov": True}, {"full_output_cov": True},
+                    {"full_cov": True, "full_output_cov": True}):  # fmt: skip
+        cached, fused = posterior.predict_f(Xnew, **options), model.predict_f(Xnew, **options)
+        compiled = tf.function(lambda x, o=options: model.predict_f(x, **o))(tf.constant(Xnew))
+        for a, b, c in zip(cached, fused, compiled):
+            np.testing.assert_allclose(a, b, atol=1e-12)
+            np.testing.assert_allclose(a, c, atol=1e-12)
+    _, var = posterior.predict_f(Xnew)
+    _, cov = posterior.predict_f(Xnew, full_output_cov=True)
+    _, whole = posterior.predict_f(Xnew, full_cov=True, full_output_cov=True)
+    np.testing.assert_allclose(np.einsum("nll->nl", cov), var, atol=1e-10)
+    np.testing.assert_allclose(np.einsum("nlnk->nlk", whole), cov, atol=1e-10)
+    assert np.abs(cov.numpy()[:, 0, 1]).max() > 1e-3  # the softmax couples its outputs
+    unknown = tf.function(model.predict_f, input_signature=[tf.TensorSpec([None, 2], tf.float64)])
+    np.testing.assert_allclose(unknown(Xnew)[1], var, atol=1e-12)
+
+
+def test_predictions_in_blocks_equal_those_at_once(rng, monkeypatch):
+    model = fitted("classes", rng, additive())
+    Xnew = rng.uniform(-1, 1, (23, 2))
+    whole = [*model.predict_f(Xnew), *model.predict_components(Xnew)]
+    monkeypatch.setattr(gg.operators.kernel_operator, "_CROSS_ENTRIES", 5 * N)
+    parts = [*model.predict_f(Xnew), *model.predict_components(Xnew)]
+    signature = [tf.TensorSpec([None, 2], tf.float64)]
+    graph = tf.function(model.predict_f, input_signature=signature)(Xnew)
+    for a, b in zip([*whole, *whole[:2]], [*parts, *graph]):
+        np.testing.assert_allclose(a, b, atol=1e-12)
+
+
+def test_components_of_gaussian_data_equal_the_closed_form(rng):
+    model = fitted("real", rng, additive())
+    X, Y = (t.numpy() for t in model.data)
+    Xnew, k = rng.uniform(-1, 1, (8, 2)), additive()
+    inverse = np.linalg.inv(k(X).numpy() + 0.1 * np.eye(N))
+    mean, cov = model.predict_components(Xnew, full_cov=True)
+    _, var = model.predict_components(Xnew)
+    for c, part in enumerate(k.kernels):
+        cross = part(Xnew, X).numpy()
+        np.testing.assert_allclose(mean[:, c], cross @ inverse @ Y[:, 0], atol=1e-6)
+        expected = part(Xnew).numpy() - cross @ inverse @ cross.T
+        np.testing.assert_allclose(cov[c], expected, atol=1e-6)
+        np.testing.assert_allclose(var[:, c], np.diag(expected), atol=1e-6)
+
+
+def test_components_add_up_and_their_draws_have_their_moments(rng):
+    model = fitted("classes", rng, additive())
+    posterior, Xnew = model.posterior(), rng.uniform(-1, 1, (5, 2))
+    mean, var = posterior.predict_f(Xnew)
+    part, part_var = posterior.predict_components(Xnew)
+    between = posterior.predict_component_covariance(Xnew)
+    np.testing.assert_allclose(np.sum(part, axis=1), mean, atol=1e-10)
+    np.testing.assert_allclose(np.einsum("nccl->ncl", between), part_var, atol=1e-10)
+    np.testing.assert_allclose(np.sum(between, axis=(1, 2)), var, atol=1e-9)
+    draws = posterior.sample_components(Xnew, 20_000, seed=1).numpy()
+    assert draws.shape == (20_000, 5, 2, 3)
+    np.testing.assert_allclose(draws.mean(axis=0), part, atol=0.05)
+    np.testing.assert_allclose(draws.var(axis=0), part_var, rtol=0.05)
+    total = posterior.sample_f(Xnew, 20_000, seed=1).numpy()
+    np.testing.assert_allclose(total, draws.sum(axis=2), atol=1e-10)
+    _, whole = posterior.predict_f(Xnew, full_cov=True, full_output_cov=True)
+    flat = np.cov(total.reshape(20_000, 15), rowvar=False)
+    np.testing.assert_allclose(flat, np.reshape(whole, (15, 15)), atol=0.1)
+
+
+def test_multioutput_kernels(rng):
+    """Separate kernels with equal parameters are a shared one; mixing by I changes nothing."""
+    X, Y = data(rng)["classes"]
+    Xnew = rng.uniform(-1, 1, (6, 2))
+    solver = ReducedNewton(num_actions=200, tolerance=1e-11)
+    kernels = {
+        "one": kernel(),
+        "shared": gpflow.kernels.SharedIndependent(kernel(), output_dim=3),
+        "separate": gpflow.kernels.SeparateIndependent([kernel() for _ in range(3)]),
+        "mixed": gpflow.kernels.LinearCoregionalization([kernel() for _ in range(3)], np.eye(3)),
+    }
+    found = {}
+    for name, k in kernels.items():
+        model = IterNCGP((X, Y), k, Softmax(3), solver=solver)
+        model.fit()
+        found[name] = model.posterior().predict_f(Xnew, full_output_cov=True)
+    for name in ("shared", "separate", "mixed"):
+        for a, b in zip(found[name], found["one"]):
+            np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+def test_coregionalised_outputs_equal_a_dense_laplace_posterior(rng):
+    """Two Poisson-like outputs of one latent function, the second twice the first."""
+    X = rng.uniform(-1, 1, (30, 2))
+    Y = rng.poisson(1.5, (30, 2)).astype(float)
+    W = np.array([[1.0], [0.5]])
+    k = gpflow.kernels.LinearCoregionalization([kernel()], W)
+    likelihood = Poisson()
+    model = IterNCGP((X, Y), k, likelihood, solver=ReducedNewton(tolerance=1e-11))
+    model.fit()
+    K = kernel()(X).numpy()
+
+    def derivatives(g):
+        rate = np.exp(g[:, None] * W[:, 0])
+        value = np.sum(Y * g[:, None] * W[:, 0] - rate, axis=1)
+        return value, (Y - rate) @ W[:, 0], rate @ W[:, 0] ** 2
+
+    g, _, w = laplace.binary_or_counts(K, derivatives)
+    cov = laplace.covariance(K, w, K, K)
+    mean, var = model.predict_f(X)
+    np.testing.assert_allclose(mean, g[:, None] * W[:, 0], atol=1e-6)
+    np.testing.assert_allclose(var, np.diag(cov)[:, None] * W[:, 0] ** 2, atol=1e-6)
+
+
+def test_mean_function_is_exposure(rng):
+    """Counts over twice the exposure with log 2 as the mean are counts of the doubled rate."""
+    X, Y = data(rng)["counts"]
+    plain = fitted("counts", np.random.default_rng(1))
+    X, Y = plain.data
+    shifted = IterNCGP(
+        (X, Y), kernel(), Poisson(binsize=0.5), solver=plain.solver,
+        mean_function=gpflow.functions.Constant(np.log(2.0)),
+    )  # fmt: skip
+    shifted.fit()
+    a, b = plain.predict_f(X), shifted.predict_f(X)
+    np.testing.assert_allclose(b[0] - np.log(2.0), a[0], atol=1e-7)
+    np.testing.assert_allclose(b[1], a[1], atol=1e-7)
+
+
+def test_class_probabilities(rng):
+    model = fitted("classes", rng)
+    Xnew = rng.uniform(-1, 1, (40, 2))
+    p = {m: model.predict_probabilities(Xnew, m).numpy() for m in
+         ("mean", "probit", "projected", "monte carlo")}  # fmt: skip
+    for values in p.values():
+        np.testing.assert_allclose(values.sum(axis=1), 1.0)
+    mean, cov = model.predict_f(Xnew, full_output_cov=True)
+    draws = np.stack([rng.multivariate_normal(m, c, 4000) for m, c in zip(mean, cov)])
+    np.testing.assert_allclose(
+        p["monte carlo"],
+        laplace.softmax(draws.reshape(-1, 3)).reshape(40, -1, 3).mean(1),
+        atol=0.04,
+    )
+    assert p["mean"].max(1).mean() > p["projected"].max(1).mean() > p["probit"].max(1).mean()
+    with pytest.raises(ValueError, match="method must be one of mean, probit"):
+        model.predict_probabilities(Xnew, "exact")
+    with pytest.raises(ValueError, match="need a Bernoulli or softmax likelihood; got Poisson"):
+        fitted("counts", rng).predict_probabilities(Xnew)
+    binary = fitted("binary", rng)
+    exact, _ = binary.predict_y(Xnew)
+    for method in ("probit", "monte carlo"):
+        found = binary.predict_probabilities(Xnew, method)[:, 1]
+        np.testing.assert_allclose(found, exact[:, 0], atol=0.02)
+
+
+def test_variance_is_mathematical_and_computational(rng):
+    Xnew = rng.uniform(-1, 1, (20, 2))
+    last = np.inf
+    for number in (3, 10, 200):
+        model = fitted("counts", rng, solver=ReducedNewton(num_actions=number))
+        mathematical, computational = model.posterior().predict_variance_parts(Xnew)
+        _, var = model.predict_f(Xnew)
+        np.testing.assert_allclose(mathematical + computational, var, atol=1e-10)
+        assert np.all(mathematical.numpy() >= -1e-10)
+        assert np.sum(computational) < last
+        last = float(np.sum(computational))
+    exact = fitted("counts", rng, policy=None)
+    X = exact.data[0]
+    _, computational = exact.posterior().predict_variance_parts(X)
+    np.testing.assert_allclose(computational, 0.0, atol=1e-5)  # every datum was asked
+
+
+# --- the bound -----------------------------------------------------------------------------------
+
+
+def numpy_bound(model):
+    """E_q[log p] - KL with q's mean and covariance formed densely over all latent values."""
+    state, (X, _) = model.state, model.data
+    S = state.actions.numpy().reshape(state.actions.shape[0], -1).T  # [QN, B]
+    Q = state.weights.shape[0]
+    K = np.kron(np.eye(Q), kernel()(X).numpy()) + 1e-10 * np.eye(Q * len(X))
+    G = S.T @ K @ S + state.noise.numpy()
+    Gi = np.linalg.pinv(G, rcond=1e-13, hermitian=True)
+    mean = K @ S @ Gi @ state.targets.numpy()
+    cov = K - K @ S @ Gi @ S.T @ K
+    trace = np.trace(np.linalg.solve(K, cov))
+    _, log_K = np.linalg.slogdet(K)
+    _, log_cov = np.linalg.slogdet(cov)
+    kl = 0.5 * (trace + mean @ np.linalg.solve(K, mean) - len(K) + log_K - log_cov)
+    F, V = mean.reshape(Q, -1).T, np.diag(cov).reshape(Q, -1).T
+    expected = model.likelihood.variational_expectations(X, F, V, model.data[1])
+    return float(np.sum(expected)) - kl
+
+
+@pytest.mark.parametrize("name", ["counts", "binary", "classes"])
+def test_bound_equals_dense_numpy(name, rng):
+    """Also for the blocks of a softmax, whose noise is a pseudo-inverse."""
+    likelihood = gg.likelihoods.FixedSoftmax(3) if name == "classes" else None
+    model = fitted(name, rng, likelihood=likelihood, solver=ReducedNewton(num_actions=12))
+    assert float(model.elbo()) == pytest.approx(numpy_bound(model), abs=1e-4)
+
+
+def test_bound_is_below_the_evidence(rng):
+    """Against importance sampling from a wide Gaussian around the dense Laplace posterior."""
+    X = rng.uniform(-1, 1, (12, 2))
+    Y = rng.poisson(2.0, (12, 1)).astype(float)
+    model = IterNCGP((X, Y), kernel(), Poisson())
+    model.fit()
+    K = kernel()(X).numpy()
+    y = Y[:, 0]
+    f, _, W = laplace.binary_or_counts(K, lambda f: (y * f - np.exp(f), y - np.exp(f), np.exp(f)))
+    proposal = multivariate_normal(f, 1.2 * laplace.covariance(K, W, K, K) + 1e-9 * np.eye(12))
+    draws = proposal.rvs(200_000, random_state=1)
+    log_w = multivariate_normal(np.zeros(12), K).logpdf(draws) - proposal.logpdf(draws)
+    log_w += Poisson()._scalar_log_prob(None, draws, y).numpy().sum(axis=1)
+    top = log_w.max()
+    w = np.exp(log_w - top)
+    evidence, error = top + np.log(w.mean()), w.std() / w.mean() / np.sqrt(len(w))
+    assert error < 0.01
+    for number in (1, 3, 12):
+        few = IterNCGP((X, Y), kernel(), Poisson(), max_solver_steps=number)
+        few.fit()
+        assert float(few.elbo()) < evidence + 3 * error
+    assert float(model.elbo()) > evidence - 0.5  # Laplace's q is not the best Gaussian
+
+
+def test_bound_has_exact_gradients_and_minibatches(rng):
+    X, Y = data(rng)["real"]
+    model = IterNCGP((X, Y), kernel(), Gaussian(0.3), mean_function=gpflow.functions.Constant(0.1))
+    model.fit()
+    with tf.GradientTape() as tape:
+        value = model.elbo()
+    gradients = tape.gradient(value, model.trainable_variables)
+    assert len(gradients) == 4
+    for variable, gradient in zip(model.trainable_variables, gradients):
+        start = variable.numpy()
+        ends = []
+        for step in (1e-5, -1e-5):
+            variable.assign(start + step)
+            ends.append(float(model.elbo()))
+        variable.assign(start)
+        assert float(gradient) == pytest.approx((ends[0] - ends[1]) / 2e-5, rel=1e-4, abs=1e-5)
+    halves = [model.elbo(rows) for rows in np.arange(N).reshape(2, -1)]
+    assert float(np.mean(halves)) == pytest.approx(float(value), rel=1e-12)
+
+
+def test_learnt_hyperparameters_equal_those_of_gpr(rng):
+    X, Y = data(rng)["real"]
+    model = IterNCGP((X, Y), kernel(), Gaussian(0.5))
+    result = model.fit(hyperparameters=True)
+    gpr = gpflow.models.GPR((X, Y), kernel(), noise_variance=0.5)
+    gpflow.optimizers.Scipy().minimize(gpr.training_loss, gpr.trainable_variables)
+    assert result.elbo == pytest.approx(float(gpr.log_marginal_likelihood()), abs=0.1)
+    assert result.converged
+    ours, theirs = (np.log(m.kernel.lengthscales.numpy()) for m in (model, gpr))
+    assert ours == pytest.approx(theirs, abs=0.1)
+
+
+def test_bound_never_falls_while_hyperparameters_are_learnt(rng):
+    model = IterNCGP(data(rng)["counts"], kernel(), Poisson())
+    model.fit()
+    before = float(model.elbo())
+    result = model.fit(hyperparameters=True, max_rounds=4)
+    assert result.elbo >= before
+    assert float(model.elbo()) == pytest.approx(result.elbo, abs=1e-6)
+
+
+# --- fitting -------------------------------------------------------------------------------------
+
+
+def test_history_budgets_and_going_on(rng):
+    X, Y = data(rng, 300)["classes"]
+    options = {"solver": ReducedNewton(num_pivots=4, tolerance=1e-8)}
+    model = IterNCGP((X, Y), kernel(), Softmax(3), **options)
+    whole = model.fit(validation_data=(X[:50], Y[:50]))
+    assert whole.converged
+    assert whole.history[-1]["nlpd"] < whole.history[0]["nlpd"]
+    assert [h["step"] for h in whole.history] == list(range(1, len(whole.history) + 1))
+
+    again = IterNCGP((X, Y), kernel(), Softmax(3), **options)
+    first = again.fit(max_sweeps=4)
+    assert first.sweeps <= 4
+    assert not first.converged
+    assert "budget of 4 sweeps" in first.message
+    rest = again.fit()
+    assert rest.converged
+    assert rest.history[0]["step"] == first.history[-1]["step"] + 1
+    for a, b in zip(again.predict_f(X), model.predict_f(X)):
+        np.testing.assert_allclose(a, b, atol=1e-3)
+
+
+def test_no_time_and_one_sweep_still_give_a_posterior(rng):
+    X, Y = data(rng, 200)["classes"]
+    exact = IterNCGP((X, Y), kernel(), Softmax(3))
+    exact.fit()
+    for budget in ({"max_seconds": 1e-9}, {"max_sweeps": 1}):
+        model = IterNCGP((X, Y), kernel(), Softmax(3))
+        result = model.fit(**budget)
+        assert "budget" in result.message
+        _, var = model.predict_f(X)
+        assert np.all(np.isfinite(var))
+        assert np.mean(var) > np.mean(exact.predict_f(X)[1])  # stopping early is more uncertainty
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timer signals on this system")
+def test_ctrl_c_ends_with_a_valid_posterior(rng, monkeypatch):
+    X, Y = data(rng, 200)["classes"]
+    model = IterNCGP((X, Y), kernel(), Softmax(3))
+    original, calls = gg.operators.KernelOperator.product, []
+
+    def product(self, V):
+        calls.append(1)
+        if len(calls) == 2:
+            signal.raise_signal(signal.SIGINT)
+        return original(self, V)
+
+    monkeypatch.setattr(gg.operators.KernelOperator, "product", product)
+    result = model.fit()
+    assert result.message == "interrupted"
+    assert not result.converged
+    assert np.all(np.isfinite(model.predict_f(X)[1]))
+    rest = model.fit()
+    assert rest.converged
+
+
+def test_a_diverging_literal_fit_says_so_and_keeps_what_it_had():
+    X = np.linspace(-1, 1, 400)[:, None]
+    Y = (np.abs(X) < 0.5).astype(float)
+    k = gpflow.kernels.Matern32(50.0, 0.5)
+    rough = IterGP(max_steps=60, max_iterations=1, recycle=False, tolerance=1e-12)
+    literal = IterNCGP((X, Y), k, Poisson(), solver=rough)
+    literal.fit()
+    assert np.all(np.isfinite(literal.predict_f(X)[1]))
+    safe = IterNCGP((X, Y), k, Poisson())
+    values = [h["log_posterior"] for h in safe.fit().history]
+    assert np.all(np.diff(values) >= -1e-9)
+
+
+def test_moved_parameters_are_noticed(rng):
+    """Predictions and bound follow the kernel; a fit starts anew."""
+    model = fitted("real", rng)
+    X, Y = model.data
+    model.kernel.lengthscales.assign(0.5)
+    gpr = gpflow.models.GPR((X, Y), gpflow.kernels.Matern32(1.5, 0.5), noise_variance=0.1)
+    for a, b in zip(model.predict_f(X), gpr.predict_f(X)):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+    assert model.fit().converged
+    for a, b in zip(model.predict_f(X), gpr.predict_f(X)):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+def test_copies_are_independent(rng):
+    model = fitted("counts", rng)
+    other = copy.deepcopy(model)
+    other.kernel.variance.assign(9.0)
+    X = model.data[0]
+    assert np.abs(model.predict_f(X)[1] - other.predict_f(X)[1]).max() > 0.1
+    assert other.fit().converged
+    assert gpflow.utilities.parameter_dict(model).keys() == {
+        ".kernel.variance",
+        ".kernel.lengthscales",
+    }
+
+
+def test_float32(rng):
+    double = fitted("classes", rng, solver=ReducedNewton(num_actions=50))
+    X, Y = double.data
+    gpflow.config.set_default_float(np.float32)
+    single = IterNCGP((X.numpy().astype(np.float32), Y.numpy()), kernel(), Softmax(3))
+    result = single.fit()
+    assert result.converged
+    mean, var = single.predict_f(X.numpy().astype(np.float32))
+    assert mean.dtype == tf.float32
+    for a, b in zip((mean, var), double.predict_f(X)):
+        np.testing.assert_allclose(a, b, atol=2e-2)
+
+
+# --- odd data and bad input ----------------------------------------------------------------------
+
+
+def test_duplicated_rows_count_as_often_as_they_are(rng):
+    X, Y = data(rng)["counts"]
+    twice = IterNCGP((np.vstack([X, X]), np.vstack([Y, Y])), kernel(), Poisson(),
+                     solver=ReducedNewton(num_actions=200, tolerance=1e-11))  # fmt: skip
+    twice.fit()
+    weighted = IterNCGP((np.column_stack([X, np.full(N, 2.0)]), Y),
+                        gpflow.kernels.Matern32(1.5, 0.7, active_dims=[0, 1]),
+                        gg.likelihoods.Weighted(Poisson(), 2), solver=twice.solver)  # fmt: skip
+    weighted.fit()
+    Xnew = rng.uniform(-1, 1, (9, 2))
+    for a, b in zip(twice.predict_f(Xnew), weighted.predict_f(np.column_stack([Xnew, np.ones(9)]))):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+def test_one_datum_one_class_and_no_variance(rng):
+    one = IterNCGP((np.zeros((1, 1)), np.ones((1, 1))), kernel(), gpflow.likelihoods.Bernoulli())
+    assert one.fit().converged
+    assert 0.5 < float(one.predict_y(np.zeros((1, 1)))[0]) < 1.0
+    X = rng.uniform(size=(30, 1))
+    same = IterNCGP((X, np.zeros((30, 1))), kernel(), Softmax(3))
+    assert same.fit().converged
+    assert np.all(same.predict_probabilities(X).numpy().argmax(axis=1) == 0)
+    flat = IterNCGP(
+        (X, np.ones((30, 1))), gpflow.kernels.Matern32(1e-12), gg.likelihoods.Bernoulli()
+    )
+    flat.fit()
+    np.testing.assert_allclose(flat.predict_f(X)[0], 0.0, atol=1e-9)
+
+
+BAD = {
+    "labels outside": (lambda X, Y: IterNCGP((X, Y + 9), kernel(), Softmax(3)),
+                       ValueError, "Y must be whole labels 0 to 2"),
+    "not finite": (lambda X, Y: IterNCGP((np.where(X > 0, np.nan, X), Y), kernel(), Softmax(3)),
+                   ValueError, "X must be finite"),
+    "no rows": (lambda X, Y: IterNCGP((X[:0], Y[:0]), kernel(), Softmax(3)),
+                ValueError, "X has no rows"),
+    "float16": (lambda X, Y: IterNCGP((X.astype(np.float16), Y.astype(np.float16)), kernel(),
+                                      Poisson()), ValueError, "float32 or float64; got float16"),
+    "R": (lambda X, Y: IterNCGP((X, Y), kernel(), Softmax(3), compression=0),
+          ValueError, "compression must be at least 1; got 0"),
+    "steps": (lambda X, Y: IterNCGP((X, Y), kernel(), Softmax(3), max_newton_steps=0),
+              ValueError, "max_newton_steps must be at least 1; got 0"),
+    "solver": (lambda X, Y: IterNCGP((X, Y), kernel(), Softmax(3), solver="cg"),
+               ValueError, "solver must be 'newton', 'itergp' or a Solver; got 'cg'"),
+    "both": (lambda X, Y: IterNCGP((X, Y), kernel(), Softmax(3), solver=IterGP(), compression=3),
+             ValueError, "solver has options of its own; set compression there"),
+    "policy": (lambda X, Y: IterNCGP((X, Y), kernel(), Softmax(3), policy="cg"),
+               TypeError, "policy must be a gpflow_gam.solvers.Policy; got str"),
+    "kernel": (lambda X, Y: IterNCGP((X, Y), None, Softmax(3)), TypeError, "kernel must be"),
+    "likelihood": (lambda X, Y: IterNCGP((X, Y), kernel(), "softmax"),
+                   TypeError, "likelihood must be a gpflow likelihood; got str"),
+    "unfitted": (lambda X, Y: IterNCGP((X, Y), kernel(), Softmax(3)).predict_f(X),
+                 ValueError, "call fit"),
+    "budget": (lambda X, Y: IterNCGP((X, Y), kernel(), Softmax(3)).fit(max_sweeps=0),
+               ValueError, "max_sweeps must be positive; got 0"),
+    "not log-concave": (lambda X, Y: IterNCGP((X, 9.0 * Y), kernel(),
+                                              gpflow.likelihoods.StudentT(0.1)).fit(),
+                        ValueError, "StudentT is not log-concave"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input(name, rng):
+    call, error, message = BAD[name]
+    with pytest.raises(error, match=message):
+        call(*data(rng)["classes"])
+
+
+def test_gpflow_bernoulli_is_used_without_its_squeeze(rng):
+    """Its probit, squeezed into [0.001, 0.999], is not log-concave in the tails."""
+    ours = fitted("binary", rng, likelihood=gg.likelihoods.Bernoulli("probit"))
+    theirs = IterNCGP(ours.data, kernel(), gpflow.likelihoods.Bernoulli(), solver=ours.solver)
+    theirs.fit()
+    np.testing.assert_array_equal(
+        ours.predict_f(ours.data[0])[0], theirs.predict_f(ours.data[0])[0]
+    )
+
+
+@pytest.mark.parametrize("policy", [UnitVectors(), UnitVectors("pivoted"), Residual()])
+def test_other_policies_give_posteriors_between_prior_and_exact(policy, rng):
+    exact = fitted("counts", rng)
+    X = exact.data[0]
+    model = IterNCGP(exact.data, kernel(), Poisson(), policy=policy, max_solver_steps=10)
+    model.fit()
+    _, var = model.predict_f(X)
+    assert np.all(var <= 1.5 + 1e-9)
+    assert np.all(var >= exact.predict_f(X)[1] - 1e-6)
+    assert float(np.mean(var)) < 1.4
+
+
+def test_names_of_components_and_of_a_plain_kernel(rng):
+    assert fitted("counts", rng, additive()).posterior().names == ("a", "b")
+    assert fitted("counts", rng).posterior().names == ("f",)
+    assert problems.mixed().kernel().num_components == 8
