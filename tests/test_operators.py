@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import gpflow
 import numpy as np
 import problems
@@ -173,3 +177,12 @@ def test_bad_kernels_are_named():
     with pytest.raises(ValueError, match=r"kernel has 2 output\(s\), but the likelihood takes 3"):
         LatentKernels.of(gpflow.kernels.SeparateIndependent([k, k]), 3)
     assert gg.operators.as_additive(k).num_components == 1
+
+
+def test_rows_are_split_over_devices():
+    """In a process with two logical CPUs: see the script."""
+    script = Path(__file__).with_name("distributed_product.py")
+    command = [sys.executable, str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "equal on two devices" in done.stdout

@@ -8,7 +8,6 @@ import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray, TensorType
 
-from ..operators import KernelOperator
 from ..solvers import ActionPosteriorState
 
 if TYPE_CHECKING:
@@ -32,13 +31,24 @@ def noisy_basis(noise: tf.Tensor) -> AnyNDArray:
     return basis
 
 
+def held_actions(state: ActionPosteriorState) -> tuple[tf.Tensor, tf.Tensor]:
+    """
+    Actions S [R, Q, N] with S'W^+S = I, and S'(yhat - m) [R].
+
+    :param state: what a fit has computed.
+    """
+    U = tf.constant(noisy_basis(state.noise))
+    S = tf.tensordot(U, state.actions, [[0], [0]])
+    return S, tf.linalg.matvec(U, state.targets, transpose_a=True)
+
+
 def action_bound(
-    model: IterNCGP, state: ActionPosteriorState, rows: TensorType | None = None
+    model: IterNCGP, S: tf.Tensor, targets: tf.Tensor, rows: TensorType | None = None
 ) -> tf.Tensor:
     r"""
     ``sum_n E_q[log p(y_n | f_n)] - KL``, for q(g) = N(K S w, K - K S G^-1 S'K).
 
-    With actions combined so that S'W^+S = I: G = I + S'KS, w = G^-1 S'(yhat - m), and
+    Where S'W^+S = I: G = I + S'KS, w = G^-1 S'(yhat - m), and
 
     .. math:: KL = \tfrac12 [ w'S'KS w + \log|G| - tr(G^{-1} S'KS) ]
 
@@ -46,16 +56,13 @@ def action_bound(
     S'W^+S only: its precision is K^-1 + S (S'W^+S)^-1 S'.)
 
     :param model: gives the kernel, likelihood and mean function.
-    :param state: S, W and yhat, held.
+    :param S: actions [R, Q, N], and
+    :param targets: S'(yhat - m) [R], of :func:`held_actions`; rows of zeros change nothing.
     :param rows: indices of a minibatch for the first sum; all by default.
     """
     X, Y = model.data
-    U = tf.constant(noisy_basis(state.noise))
-    S = tf.tensordot(U, state.actions, [[0], [0]])  # [R, Q, N]
-    targets = tf.linalg.matvec(U, state.targets, transpose_a=True)
-    operator = KernelOperator(model.latents, X)
-    T = operator.product(tf.transpose(S, [1, 2, 0]))  # [Q, N, R]
-    R, Q = U.shape[1], T.shape[0]
+    T = model.operator().product(tf.transpose(S, [1, 2, 0]))  # [Q, N, R]
+    R, Q = S.shape[0], S.shape[1]
     H = tf.matmul(
         tf.reshape(S, [R, -1]), tf.reshape(tf.transpose(T, [2, 0, 1]), [R, -1]), False, True
     )

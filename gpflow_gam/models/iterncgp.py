@@ -18,7 +18,7 @@ from gpflow.models.training_mixins import InternalDataTrainingLossMixin
 from gpflow.posteriors import PrecomputeCacheType
 
 from ..likelihoods import Bernoulli, checked_data, checked_inputs
-from ..operators import KernelOperator, LatentKernels
+from ..operators import KernelOperator, KernelProduct, LatentKernels
 from ..posteriors import ActionPosterior
 from ..solvers import (
     ActionPosteriorState,
@@ -31,14 +31,18 @@ from ..solvers import (
 from ..solvers.itergp import pairs
 from ..solvers.progress import Run
 from .base import AdditiveModel
-from .bound import action_bound
+from .bound import action_bound, held_actions
 from .newton_fit import NewtonResult, follow, learn
 from .probabilities import class_probabilities
 
 Weights = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 
 _RUNS: weakref.WeakKeyDictionary[IterNCGP, tuple[AnyNDArray, Run]] = weakref.WeakKeyDictionary()
-"""What solvers have in hand, and at which parameters: compiled functions, which are not copied."""
+"""What solvers have in hand, and at which parameters."""
+_PRODUCTS: weakref.WeakKeyDictionary[IterNCGP, tuple[LatentKernels, list[KernelProduct]]] = (
+    weakref.WeakKeyDictionary()
+)
+"""Compiled functions, which could not be copied with a model."""
 
 
 class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
@@ -117,6 +121,14 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         """The independent latent functions, and how they mix into outputs."""
         return LatentKernels.of(self.kernel, self.num_latent_gps)
 
+    def operator(self) -> KernelOperator:
+        """The prior covariance at the data; its products are compiled once a model."""
+        if self not in _PRODUCTS:
+            latents = self.latents
+            _PRODUCTS[self] = latents, [KernelProduct(k) for k in latents.kernels]
+        latents, products = _PRODUCTS[self]
+        return KernelOperator(latents, self.data[0], products)
+
     def _checked_inputs(self, Xnew: InputData) -> tf.Tensor:
         return checked_inputs(Xnew, self.latents.kernels[0], "Xnew")
 
@@ -176,9 +188,8 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         here = self._parameters()
         if self in _RUNS and np.array_equal(_RUNS[self][0], here):
             return _RUNS[self][1]
-        X, Y = self.data
-        operator = KernelOperator(self.latents, X)
-        problem = LaplaceProblem(operator, self.likelihood, Y, self.mean_function)
+        _, Y = self.data
+        problem = LaplaceProblem(self.operator(), self.likelihood, Y, self.mean_function)
         run = self.solver.start(problem, weights)
         _RUNS[self] = here, run
         return run
@@ -221,7 +232,7 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         :param rows: indices of a minibatch for the expected log-likelihood; all by default.
         :raises ValueError: the model is not fitted.
         """
-        return action_bound(self, self.state, rows)
+        return action_bound(self, *held_actions(self.state), rows)
 
     # --- prediction ----------------------------------------------------------------------------
 
@@ -237,8 +248,7 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         state = self.state
         S, factor, prior, v = state.actions, state.factor, state.prior, state.weights
         if not np.array_equal(self._fitted_at, here):  # the same actions under another kernel
-            operator = KernelOperator(self.latents, self.data[0])
-            T = tf.transpose(operator.product(tf.transpose(S, [1, 2, 0])), [2, 0, 1])
+            T = tf.transpose(self.operator().product(tf.transpose(S, [1, 2, 0])), [2, 0, 1])
             prior = pairs(S, T)
             factor = explained(prior + state.noise)
             w = tf.linalg.matvec(factor, tf.linalg.matvec(factor, state.targets, transpose_a=True))

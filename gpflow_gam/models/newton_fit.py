@@ -13,6 +13,7 @@ from gpflow.base import RegressionData
 from tqdm.auto import tqdm
 
 from ..solvers import Diverged, StepReport
+from .bound import action_bound, held_actions
 
 if TYPE_CHECKING:
     from .iterncgp import IterNCGP
@@ -155,6 +156,33 @@ _GAIN = 1e-2
 """In nats: a round of hyperparameters that gains less is the last."""
 
 
+class _HeldBound:
+    """
+    The objective of hyperparameters, at actions that are variables: it is compiled once.
+
+    :param model: whose state they are.
+    """
+
+    def __init__(self, model: IterNCGP) -> None:
+        self.model = model
+        S, targets = held_actions(model.state)
+        room = model.state.actions.shape[0]
+        self.S = tf.Variable(tf.zeros([room, *S.shape[1:]], S.dtype), trainable=False)
+        self.targets = tf.Variable(tf.zeros([room], S.dtype), trainable=False)
+        self.hold(S, targets)
+
+    def hold(self, S: tf.Tensor, targets: tf.Tensor) -> None:
+        """Take other actions, no more than there is room for."""
+        spare = self.S.shape[0] - S.shape[0]
+        self.S.assign(tf.pad(S, [[0, spare], [0, 0], [0, 0]]))
+        self.targets.assign(tf.pad(targets, [[0, spare]]))
+
+    def loss(self) -> tf.Tensor:
+        """Minus the bound, and minus the log-densities of priors."""
+        bound = action_bound(self.model, tf.identity(self.S), tf.identity(self.targets))
+        return -(bound + self.model.log_prior_density())
+
+
 def learn(model: IterNCGP, *, max_rounds: int, **options: Any) -> NewtonResult:
     """
     Mode and hyperparameters in turn.
@@ -163,6 +191,7 @@ def learn(model: IterNCGP, *, max_rounds: int, **options: Any) -> NewtonResult:
     mode, and with it new ones, at the parameters reached. A round whose new bound is worse than the
     old is taken back.
     """
+    # the optimizers know the models, so not the other way round at import
     from ..optimizers.lbfgs import LBFGS
     from ..optimizers.tracker import StopFit, Tracker
 
@@ -170,43 +199,42 @@ def learn(model: IterNCGP, *, max_rounds: int, **options: Any) -> NewtonResult:
     variables = list(model.trainable_variables)
     with follower.bar:
         converged, message = follower.solve()
-        best = _objective(model)
+        held = _HeldBound(model)
+        best = -float(held.loss())
         if not variables:
             return follower.result(converged, message + "; nothing is trainable", best)
+        optimiser = LBFGS(held.loss, variables)
         converged, message = False, f"limit of {max_rounds} rounds reached"
         for follower.round in range(1, max_rounds + 1):
             if follower.seconds > follower.max_seconds or follower.sweeps >= follower.max_sweeps:
                 message = "budget used up"
                 break
-            kept = [v.numpy() for v in variables], model.state
-            weights = model.state.weights
+            kept, state = [v.numpy() for v in variables], model.state
             left = max(follower.max_seconds - follower.seconds, 0.0)
             with Tracker(variables, "L-BFGS", left, None, False) as tracker:
                 try:
-                    optimiser = LBFGS(model.training_loss, variables)
                     optimiser.run(tracker, max_iterations=25, tolerance=1e-4)
                 except StopFit:
                     pass
                 except KeyboardInterrupt:
                     message = "interrupted"
-            follower.sweeps += 2.0 * len(tracker.history)
-            _, inner = follower.solve(weights)
-            now = _objective(model)
+            follower.sweeps += 2.0 * len(tracker.history)  # each value with its gradient
+            _, inner = follower.solve(state.weights)
+            if model.state.actions.shape[0] > held.S.shape[0]:
+                held = _HeldBound(model)
+                optimiser = LBFGS(held.loss, variables)
+            held.hold(*held_actions(model.state))
+            now = -float(held.loss())
             gain = now - best
-            if gain < 0.0:
-                for variable, value in zip(variables, kept[0]):
+            if not gain >= 0.0:  # worse, or not a number
+                for variable, value in zip(variables, kept):
                     variable.assign(value)
-                model.accept(kept[1])
-            best = max(best, now)
-            if message == "interrupted" or inner == "interrupted":
+                model.accept(state)
+            best = max(best, now) if np.isfinite(now) else best
+            if "interrupted" in (message, inner):
                 message = "interrupted"
                 break
             if gain < _GAIN:
                 converged, message = True, f"the last round gained {gain:.2g} nats"
                 break
         return follower.result(converged, message, best)
-
-
-def _objective(model: IterNCGP) -> float:
-    value = -float(model.training_loss())
-    return value if np.isfinite(value) else -math.inf

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import gpflow
 import tensorflow as tf
@@ -24,14 +24,20 @@ class KernelOperator:
 
     :param latents: the functions' kernels.
     :param X: inputs [N, D].
+    :param products: of the kernels, where they are compiled already.
     """
 
-    def __init__(self, latents: LatentKernels, X: tf.Tensor) -> None:
+    def __init__(
+        self,
+        latents: LatentKernels,
+        X: tf.Tensor,
+        products: Sequence[KernelProduct] | None = None,
+    ) -> None:
         self.latents = latents
         self.X = X
         self.sweeps = 0.0
         """How often all kernel entries have been evaluated, parts of them counted as fractions."""
-        self._products = [KernelProduct(k) for k in latents.kernels]
+        self._products = products or [KernelProduct(k) for k in latents.kernels]
         self._noise = self._white()
 
     @property

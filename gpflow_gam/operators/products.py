@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 from gpflow.kernels import Kernel
+from gpflow.utilities import deepcopy
 
 _NARROW, _ENTRIES = 64, (2**19, 2**22)
 """Entries of a block of rows: near the caches, or, with more right-hand sides than so many, large
@@ -43,6 +44,7 @@ class KernelProduct:
 
     A ``tf.while_loop`` over blocks inside one XLA program; the gradient is that of the whole
     product and runs a second such loop, where automatic differentiation would keep every block.
+    In the scope of a ``tf.distribute`` strategy each replica takes a block of rows.
 
     :param kernel: any GPflow kernel of one output.
     """
@@ -50,6 +52,8 @@ class KernelProduct:
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self._compiled = Compiled(self._product)
+        self._copies: dict[tuple[str, ...], list[KernelProduct]] = {}
+        self._runs: dict[tuple[str, ...], Callable[..., Any]] = {}
 
     def __call__(self, X1: tf.Tensor, X2: tf.Tensor, V: tf.Tensor) -> tf.Tensor:
         """
@@ -58,7 +62,52 @@ class KernelProduct:
         :param V: [M, R].
         :return: [N, R].
         """
+        if tf.executing_eagerly() and tf.distribute.has_strategy():
+            return self._distributed(tf.distribute.get_strategy(), X1, X2, V)
         return self._compiled(X1, X2, V)
+
+    def _distributed(
+        self, strategy: tf.distribute.Strategy, X1: tf.Tensor, X2: tf.Tensor, V: tf.Tensor
+    ) -> tf.Tensor:
+        """A block of rows on each replica. Not differentiable: gradients run on one device."""
+        replicas, N = strategy.num_replicas_in_sync, int(X1.shape[0])
+        rows = -(-N // replicas)
+        X1 = tf.concat([X1, tf.repeat(X1[:1], replicas * rows - N, axis=0)], axis=0)
+        blocks = tf.split(X1, replicas)
+        mine = strategy.experimental_distribute_values_from_function(
+            lambda context: blocks[context.replica_id_in_sync_group]
+        )
+        found = self._placed(strategy)(mine, X2, V)
+        return strategy.gather(found, axis=0)[:N]
+
+    def _placed(self, strategy: tf.distribute.Strategy) -> Callable[..., Any]:
+        """The product of each replica's rows, in one compiled call."""
+        devices = tuple(strategy.extended.worker_devices)
+        copies = self._on_devices(devices)
+        if devices not in self._runs:
+
+            def run(block: tf.Tensor, X2: tf.Tensor, V: tf.Tensor) -> tf.Tensor:
+                replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+                return copies[int(tf.get_static_value(replica))]._compiled(block, X2, V)
+
+            self._runs[devices] = tf.function(
+                lambda *arguments: strategy.run(run, args=arguments), autograph=False
+            )
+        return self._runs[devices]
+
+    def _on_devices(self, devices: tuple[str, ...]) -> list[KernelProduct]:
+        """The same product with the kernel's present parameters on each device: XLA reads no
+        others."""
+        if devices not in self._copies:
+            copies = []
+            for device in devices:
+                with tf.device(device):
+                    copies.append(KernelProduct(deepcopy(self.kernel)))
+            self._copies[devices] = copies
+        for copy in self._copies[devices]:
+            for theirs, ours in zip(copy.kernel.variables, self.kernel.variables):
+                theirs.assign(ours)
+        return self._copies[devices]
 
     def _product(self, X1: tf.Tensor, X2: tf.Tensor, V: tf.Tensor) -> tf.Tensor:
         # The gradient has to be inside the compiled function: TensorFlow differentiates whatever

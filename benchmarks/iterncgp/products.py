@@ -1,0 +1,108 @@
+"""
+The kernel product alone: k(X, X) V against KeOps and against holding the matrix.
+
+Matern-3/2 in three dimensions, ten right-hand sides, N = 20 000: million kernel entries a second,
+medians of several runs, and the peak memory that a product adds in a process of its own (Linux).
+Run it with ``python benchmarks/iterncgp/products.py``; KeOps needs ``pip install pykeops``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+from tabulate import tabulate
+
+from gpflow_gam.operators import KernelProduct
+
+LENGTHSCALE = 0.3
+
+
+def problem(number: int, dtype: type) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (number, 3)).astype(dtype)
+    return X, rng.normal(size=(number, 10)).astype(dtype)
+
+
+def ours(X: np.ndarray, V: np.ndarray) -> Callable[[], np.ndarray]:
+    gpflow.config.set_default_float(X.dtype.type)
+    product = KernelProduct(gpflow.kernels.Matern32(1.0, LENGTHSCALE))
+    points, right = tf.constant(X), tf.constant(V)
+    return lambda: product(points, points, right).numpy()
+
+
+def keops(X: np.ndarray, V: np.ndarray) -> Callable[[], np.ndarray]:
+    from pykeops.numpy import LazyTensor
+
+    scaled = np.ascontiguousarray(np.sqrt(3.0) / LENGTHSCALE * X).astype(X.dtype)
+    distance = ((LazyTensor(scaled[:, None]) - LazyTensor(scaled[None])) ** 2).sum(-1).sqrt()
+    K = (1.0 + distance) * (-distance).exp()
+    return lambda: K @ V
+
+
+def median_seconds(run: Callable[[], np.ndarray], repeats: int) -> float:
+    run()
+    times: list[float] = []
+    for _ in range(repeats):
+        begun = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - begun)
+    return statistics.median(times)
+
+
+def added_memory(number: int) -> float:
+    """MB that a product in float32 adds to what a fresh process holds, compilation included."""
+    code = (
+        "import products, numpy as np\n"
+        "def held(key):\n"
+        "    lines = open('/proc/self/status').read().splitlines()\n"
+        "    return next(int(l.split()[1]) for l in lines if l.startswith(key)) / 1024\n"
+        "products.ours(*products.problem(64, np.float32))()\n"
+        f"run = products.ours(*products.problem({number}, np.float32))\n"
+        "open('/proc/self/clear_refs', 'w').write('5')\n"  # the peak starts anew
+        "before = held('VmRSS'); run(); print(held('VmHWM') - before)"
+    )
+    folder = Path(__file__).parent
+    out = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, check=True)
+    return float(out.stdout.decode().strip().splitlines()[-1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
+    parser.add_argument("--n", type=int, default=20_000)
+    parser.add_argument("--repeats", type=int, default=5)
+    arguments = parser.parse_args()
+    rows = []
+    for dtype in (np.float32, np.float64):
+        X, V = problem(arguments.n, dtype)
+        run = ours(X, V)
+        found = {"ours": median_seconds(run, arguments.repeats)}
+        try:
+            peer = keops(X, V)
+            error = np.abs(peer() - run()).max() / np.abs(run()).max()
+            found["KeOps"] = median_seconds(peer, arguments.repeats)
+        except ImportError:
+            error = np.nan
+            print("KeOps is not installed", file=sys.stderr)
+        for name, seconds in found.items():
+            speed = arguments.n**2 / seconds / 1e6
+            ratio = found.get("KeOps", np.nan) / seconds
+            rows.append([dtype.__name__, name, seconds, speed, ratio, error])
+    heads = ["type", "product", "s", "million entries/s", "times KeOps", "difference"]
+    print(tabulate(rows, heads, floatfmt=".3g"))
+    if Path("/proc/self/clear_refs").exists():
+        sizes = (5_000, 20_000, 80_000)
+        memory = [[n, added_memory(n), n**2 * 4 / 2**20] for n in sizes]
+        print(tabulate(memory, ["N", "MB added", "MB of the matrix"], floatfmt=".0f"))
+
+
+if __name__ == "__main__":
+    main()

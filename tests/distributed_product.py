@@ -1,0 +1,42 @@
+"""Run by test_operators in a process of its own: devices are set before TensorFlow starts."""
+
+from __future__ import annotations
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+
+import gpflow_gam as gg
+
+
+def main() -> None:
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    rng = np.random.default_rng(0)
+    X, V = tf.constant(rng.uniform(size=(61, 2))), tf.constant(rng.normal(size=(61, 3)))
+    kernel = gpflow.kernels.Matern32(1.3, 0.4)
+    product = gg.operators.KernelProduct(kernel)
+    with strategy.scope():
+        found = product(X, X, V)
+    np.testing.assert_allclose(found, kernel(X).numpy() @ V.numpy(), atol=1e-12)
+    copies = product._on_devices(tuple(strategy.extended.worker_devices))
+    for copy, device in zip(copies, strategy.extended.worker_devices):
+        assert next(iter(copy._compiled._concrete))[0][1] == (31, 2)  # half of the rows
+        assert copy.kernel.variance.unconstrained_variable.device == device
+    kernel.variance.assign(2.6)
+    with strategy.scope():
+        np.testing.assert_allclose(product(X, X, V), 2.0 * found, atol=1e-12)
+
+    Y = tf.cast(X[:, :1] > 0.5, X.dtype)
+    models = [gg.models.IterNCGP((X, Y), kernel, gg.likelihoods.Bernoulli()) for _ in range(2)]
+    models[0].fit()
+    with strategy.scope():
+        models[1].fit()
+    for a, b in zip(models[0].predict_f(X), models[1].predict_f(X)):
+        np.testing.assert_allclose(a, b, atol=1e-10)
+    print("equal on two devices")
+
+
+if __name__ == "__main__":
+    main()
