@@ -11,9 +11,8 @@ from gpflow.kernels import SquaredExponential
 
 import gpflow_gam as gg
 from gpflow_gam.likelihoods import constant_predictor, expectation_gradients
-from gpflow_gam.optimizers.lbfgs import LBFGS
+from gpflow_gam.minimizers import LBFGS, Tracker
 from gpflow_gam.optimizers.sites import data_sites, elbo_at_sites
-from gpflow_gam.optimizers.tracker import Tracker
 
 vi = gg.variational
 

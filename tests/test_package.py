@@ -59,8 +59,9 @@ def test_every_public_name_exists_and_is_documented():
 def test_nothing_upstream_imports_downstream():
     """terms -> kernels -> inducing variables -> covariances -> variational -> ... -> optimizers."""
     order = [
-        "measures", "kernels", "inducing_variables", "layout", "covariances", "variational",
-        "rows", "likelihoods", "posteriors", "models", "optimizers",
+        "measures", "metrics", "minimizers", "kernels", "inducing_variables", "layout",
+        "covariances", "variational", "rows", "likelihoods", "curvatures", "operators",
+        "solvers", "posteriors", "models", "optimizers",
         "terms", "families", "frames", "components", "fits", "effects", "summaries", "plotting",
         "version", "gam", "sklearn",
     ]  # fmt: skip

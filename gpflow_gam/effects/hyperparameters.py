@@ -13,9 +13,9 @@ from scipy.stats import norm, qmc
 
 from ..fits import FittedGAM
 from ..likelihoods import checked_observations, unwrapped
-from ..models import AdditiveSVGP
+from ..minimizers import Traced
+from ..models import AdditiveSVGP, IterNCGP
 from ..optimizers.sites import collected, data_sites, elbo_at_sites, q_from
-from ..optimizers.traced import Traced
 from ..variational import OptimalPrecision
 from .joint import Block, InducingMoments, Whitened, inducing_moments
 
@@ -91,6 +91,8 @@ def averaged_log_density(fit: FittedGAM, X: AnyNDArray, Y: AnyNDArray) -> AnyNDA
 
 def _draw(fit: FittedGAM) -> list[InducingMoments]:
     model = fit.model
+    if isinstance(model, IterNCGP):
+        return []
     whitened: Whitened | None = None
     if isinstance(model, AdditiveSVGP):
         if not isinstance(model.variational, OptimalPrecision):

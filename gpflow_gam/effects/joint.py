@@ -10,11 +10,12 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray
 from gpflow.posteriors import PrecomputeCacheType
 from gpflow.utilities import deepcopy
-from scipy.linalg import solve_triangular
+from scipy.linalg import block_diag, solve_triangular
 
-from ..components import Component
+from ..components import Component, build_inducing
 from ..covariances import InducingBlocks
 from ..fits import FittedGAM
+from ..models import IterNCGP
 from ..variational import WhitenedGaussian
 
 Block = tuple[Component, AnyNDArray]
@@ -44,20 +45,45 @@ class InducingMoments:
         self._names = fit.spec.names
         self._kernel = deepcopy(model.kernel) if frozen else model.kernel
         self.likelihood = deepcopy(model.likelihood) if frozen else model.likelihood
-        self._inducing = model.inducing_variable
-        posterior = model.posterior(PrecomputeCacheType.NOCACHE)
+        if isinstance(model, IterNCGP):
+            self._inducing = build_inducing(fit.spec.components, self._kernel, fit.X.shape[1])
+        else:
+            self._inducing = model.inducing_variable
         blocks = InducingBlocks(self._inducing, self._kernel)
         self.layout = blocks.layout
         factors = blocks.cholesky()
         self._blocks, self._factors = blocks, factors
-        q = posterior.q() if whitened is None else whitened(factors)
-        self.mean: AnyNDArray = self.layout.to_components(q.mean).numpy()
-        covariance = self.layout.to_components(q.covariance(), axis=-1)
-        self.covariance: AnyNDArray = self.layout.to_components(covariance, axis=-2).numpy()
         per_component: dict[int, AnyNDArray] = {}
         for group, L in zip(blocks.groups, factors):
             per_component |= {index: L[i].numpy() for i, index in enumerate(group.indices)}
         self._cholesky = per_component
+        self.mean: AnyNDArray
+        self.covariance: AnyNDArray
+        if isinstance(model, IterNCGP):
+            self.mean, self.covariance = self._of_actions(fit)
+            return
+        q = (
+            model.posterior(PrecomputeCacheType.NOCACHE).q()
+            if whitened is None
+            else whitened(factors)
+        )
+        self.mean = self.layout.to_components(q.mean).numpy()
+        covariance = self.layout.to_components(q.covariance(), axis=-1)
+        self.covariance = self.layout.to_components(covariance, axis=-2).numpy()
+
+    def _of_actions(self, fit: FittedGAM) -> tuple[AnyNDArray, AnyNDArray]:
+        """
+        Whitened moments [P, L] and [L, P, P] of the components at the inducing inputs.
+
+        That engine has no inducing values; effects are read off a posterior as if it had.
+        """
+        width = fit.X.shape[1]
+        points = {c.name: self._inducing_rows(c, width) for c in fit.spec.components}
+        mean, covariance = (t.numpy() for t in fit.posterior.joint_components(points))
+        root = block_diag(*(self._cholesky[i] for i in range(len(points))))
+        white = solve_triangular(root, mean, lower=True)
+        half = [solve_triangular(root, c, lower=True) for c in covariance]
+        return white, np.stack([solve_triangular(root, h.T, lower=True) for h in half])
 
     def block(self, component: Component) -> slice:
         """Where a component's inducing values stand."""

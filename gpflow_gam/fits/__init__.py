@@ -1,11 +1,12 @@
 """Fitting GAMs to named columns, and predicting from them."""
 
-from .build import FAMILIES, build_model
+from .build import ENGINES, FAMILIES, build_model
 from .fitted import FittedGAM
 from .fitting import Roles, checked_response, fit_gam
 from .specification import Specification
 
 __all__ = [
+    "ENGINES",
     "FAMILIES",
     "FittedGAM",
     "Roles",

@@ -11,7 +11,7 @@ from gpflow.utilities import deepcopy, positive
 from ..components import build_inducing, build_kernel
 from ..families import Gaussian
 from ..likelihoods import Weighted
-from ..models import AdditiveSGPR, AdditiveSVGP
+from ..models import AdditiveSGPR, AdditiveSVGP, IterNCGP
 from ..variational import (
     BlockPrecision,
     CoupledCovariance,
@@ -23,7 +23,10 @@ from ..variational import (
 from .mean import OffsetMean
 from .specification import Specification
 
-Model = AdditiveSGPR | AdditiveSVGP
+Model = AdditiveSGPR | AdditiveSVGP | IterNCGP
+
+ENGINES = ("variational", "iterncgp")
+"""How the posterior is found."""
 
 MAX_SITES = 1500
 """Inducing values up to which q is kept dense, as sites."""
@@ -37,15 +40,26 @@ FAMILIES: dict[str, type[VariationalFamily]] = {
 """What ``variational`` may be called."""
 
 
-def choose_variational(family: object, size: int, asked: str | None) -> str:
+def choose_variational(
+    family: object, size: int, asked: str | None, engine: str = "variational"
+) -> str:
     """
     The family of q(U): collapsed for Gaussian data, sites up to 1500 values, block precision.
+
+    The other engine has none, and its name stands here.
 
     :param family: the response's.
     :param size: P, the inducing values in all.
     :param asked: the user's choice.
+    :param engine: of :data:`ENGINES`.
     :raises ValueError: an unknown choice.
     """
+    if engine == "iterncgp":
+        if asked is not None:
+            raise ValueError(
+                f"variational={asked!r} is of engine='variational'; leave one of the two out."
+            )
+        return engine
     if asked is not None:
         known = ("exact", *FAMILIES)
         if asked not in known:
@@ -79,6 +93,8 @@ def build_model(spec: Specification, X: AnyNDArray, Y: AnyNDArray) -> Model:
         return model
     if spec.weights is not None:
         likelihood = Weighted(likelihood, spec.place(spec.weights))
+    if spec.variational == "iterncgp":
+        return IterNCGP((X, Y), kernel, likelihood, mean_function=mean)
     return AdditiveSVGP(
         kernel,
         likelihood,

@@ -16,7 +16,7 @@ from ..components import Component
 from ..frames import Key, Table, filled
 from ..likelihoods import checked_observations, constant_predictor, unwrapped
 from ..optimizers import FitResult
-from ..posteriors import SparseAdditivePosterior
+from ..posteriors import ActionPosterior, SparseAdditivePosterior
 from .build import Model
 from .specification import Specification
 
@@ -45,7 +45,7 @@ class FittedGAM:
     dropped: int = 0
 
     @functools.cached_property
-    def posterior(self) -> SparseAdditivePosterior:
+    def posterior(self) -> SparseAdditivePosterior | ActionPosterior:
         """The posterior over the components, cached at the fitted parameters."""
         return self.model.posterior()
 

@@ -22,6 +22,7 @@ from ..frames import (
     learn_fills,
 )
 from ..likelihoods import Weighted, checked_observations, constant_predictor
+from ..models import IterNCGP
 from ..terms import Column, Levels, Term, Terms
 from ..terms.base import column_of
 from .build import build_model, choose_variational
@@ -59,6 +60,7 @@ def fit_gam(
     *,
     missing: str,
     variational: str | None,
+    engine: str,
     seed: int,
     **options: Any,
 ) -> FittedGAM:
@@ -68,6 +70,7 @@ def fit_gam(
     :param table: holds every column that is named.
     :param missing: ``"error"``, ``"drop"`` or ``"impute"``.
     :param variational: the family of q(U); None for the one that suits.
+    :param engine: ``"variational"`` or ``"iterncgp"``.
     :param seed: of k-means and of minibatches.
     :param options: of :func:`gpflow_gam.optimizers.fit`.
     :raises ValueError: data that no such model can be fitted to: one sentence that says why.
@@ -107,14 +110,40 @@ def fit_gam(
         roles.offset,
         roles.weights,
         roles.trials,
-        choose_variational(family, size, variational),
+        choose_variational(family, size, variational, engine),
         fills,
     )
     spec = dataclasses.replace(spec, constant=_null_model(spec, X, Y))
     model = build_model(spec, X, Y)
+    if isinstance(model, IterNCGP):
+        return FittedGAM(spec, model, X, Y, _newton(model, options), dropped)
     data = () if spec.variational == "exact" else ((X, Y),)
     result = optimizers.fit(model, *data, **{"seed": seed, **options})
     return FittedGAM(spec, model, X, Y, result, dropped)
+
+
+def _newton(model: IterNCGP, options: dict[str, Any]) -> optimizers.FitResult:
+    """
+    Fit by the second engine.
+
+    :raises ValueError: an option that it does not have.
+    """
+    known = ("max_sweeps", "max_seconds", "progress", "hyperparameters")
+    unknown = [name for name in options if name not in known]
+    if unknown:
+        raise ValueError(
+            f"engine='iterncgp' has no option {unknown[0]!r}; it takes {', '.join(known)}."
+        )
+    result = model.fit(**{"hyperparameters": True, **options})
+    return optimizers.FitResult(
+        result.converged,
+        result.message,
+        float(model.elbo()) if result.elbo is None else result.elbo,
+        len(result.history),
+        result.seconds,
+        "IterNCGP",
+        np.array([row["log_posterior"] for row in result.history]),
+    )
 
 
 def _rows(

@@ -16,7 +16,7 @@ from .. import effects as _effects
 from ..effects import EffectTable, averaged_log_density
 from ..families import Family
 from ..families import family as as_family
-from ..fits import FAMILIES, FittedGAM, Roles, fit_gam, prediction
+from ..fits import ENGINES, FAMILIES, FittedGAM, Roles, fit_gam, prediction
 from ..fits.build import Model
 from ..fits.fitting import checked_response
 from ..frames import Table
@@ -53,7 +53,8 @@ class GAM:
         ``"impute"``: the median of a column of numbers and the most frequent level of others stand
         in for what terms lack, also in new data. The response, offsets and weights are never
         imputed.
-    :param engine: the inference engine, ``"variational"``.
+    :param engine: the inference engine: ``"variational"``, or ``"iterncgp"``, Laplace's posterior
+        by :class:`~gpflow_gam.models.IterNCGP`, for likelihoods that are log-concave.
     :param variational: the family of q(U): ``"exact"`` (Gaussian data), ``"sites"``, ``"block"``,
         ``"mean_field"``, ``"covariance"``, ``"precision"``; None takes ``"exact"`` or ``"sites"``,
         and ``"block"`` beyond 1500 inducing values.
@@ -89,8 +90,8 @@ class GAM:
             )
         if missing not in ("error", "drop", "impute"):
             raise ValueError(f"missing must be 'error', 'drop' or 'impute'; got {missing!r}.")
-        if engine != "variational":
-            raise ValueError(f"engine must be 'variational'; got {engine!r}.")
+        if engine not in ENGINES:
+            raise ValueError(f"engine must be one of {', '.join(ENGINES)}; got {engine!r}.")
         if variational is not None and variational not in ("exact", *FAMILIES):
             raise ValueError(
                 f"variational must be one of exact, {', '.join(FAMILIES)}; got {variational!r}."
@@ -119,7 +120,9 @@ class GAM:
         :param data: a DataFrame, a dict of columns, or a matrix [N, D] (columns 0, 1, ...).
         :param y: the response: the name of a column, or N values. A formula may name it instead.
         :param options: of :func:`gpflow_gam.optimizers.fit`: ``max_iterations``, ``batch_size``,
-            ``tolerance``, ``max_seconds``, ``callback``, ``progress``, ...
+            ``tolerance``, ``max_seconds``, ``callback``, ``progress``, ...; with
+            ``engine="iterncgp"`` ``max_sweeps``, ``max_seconds``, ``hyperparameters`` and
+            ``progress``.
         :return: itself.
         :raises ValueError: data that the model cannot be fitted to: one sentence that says why. A
             GAM that was fitted before stays as it was.
@@ -133,6 +136,7 @@ class GAM:
             table,
             missing=self.missing,
             variational=self.variational,
+            engine=self.engine,
             seed=self.seed,
             **options,
         )

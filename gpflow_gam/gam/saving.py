@@ -21,7 +21,9 @@ from .. import families
 from ..components import Component
 from ..fits import FittedGAM, Specification, build_model
 from ..frames import Encoder, Fill
+from ..models import IterNCGP
 from ..optimizers import FitResult
+from ..solvers import ActionPosteriorState
 from ..terms import terms_from_json
 from ..version import __version__
 
@@ -67,6 +69,9 @@ def save(fit: FittedGAM, options: dict[str, Any], path: Path, overwrite: bool) -
     }
     arrays = {"X": fit.X, "Y": fit.Y, "history": fit.result.history}
     arrays |= {f"variable {name}": v.numpy() for name, v in _variables(fit.model).items()}
+    if isinstance(fit.model, IterNCGP):
+        state = fit.model.state
+        arrays |= {f"state {f.name}": getattr(state, f.name) for f in dataclasses.fields(state)}
     text = json.dumps(header, indent=1, allow_nan=True)
     # beside the target, so that the last step is a rename within one file system
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -121,6 +126,13 @@ def load(path: Path, kernels: Mapping[str, Kernel]) -> tuple[FittedGAM, dict[str
                 "was it saved with another kernel?"
             )
         variable.assign(arrays[key])
+    if isinstance(model, IterNCGP):
+        names = [f.name for f in dataclasses.fields(ActionPosteriorState)]
+        missing = [name for name in names if f"state {name}" not in arrays]
+        if missing:
+            raise ValueError(f"{path} is damaged: it lacks the posterior's {missing[0]}.")
+        state = {name: tf.constant(arrays[f"state {name}"]) for name in names}
+        model.accept(ActionPosteriorState(**state))
     result = FitResult(**header["result"], history=arrays["history"])
     return FittedGAM(spec, model, X, Y, result, header["dropped"]), header["options"]
 

@@ -12,6 +12,7 @@ import tensorflow as tf
 from gpflow.base import RegressionData
 from tqdm.auto import tqdm
 
+from ..minimizers import LBFGS, StopFit, Tracker
 from ..solvers import Diverged, StepReport
 from .bound import action_bound, held_actions
 
@@ -191,10 +192,6 @@ def learn(model: IterNCGP, *, max_rounds: int, **options: Any) -> NewtonResult:
     mode, and with it new ones, at the parameters reached. A round whose new bound is worse than the
     old is taken back.
     """
-    # the optimizers know the models, so not the other way round at import
-    from ..optimizers.lbfgs import LBFGS
-    from ..optimizers.tracker import StopFit, Tracker
-
     follower = _Follower(model, **options)
     variables = list(model.trainable_variables)
     with follower.bar:

@@ -5,13 +5,10 @@ from __future__ import annotations
 import tensorflow as tf
 from gpflow.base import RegressionData
 
+from ..minimizers import LBFGS, FitResult, StopFit, Traced, Tracker
 from ..models import AdditiveSVGP
-from .lbfgs import LBFGS
 from .natural_gradient import check_sites
-from .result import FitResult
 from .sites import DataSites, SiteSums, collected, data_sites, elbo_at_sites, sweep
-from .traced import Traced
-from .tracker import StopFit, Tracker
 
 _MAX_ROUNDS = 100
 _MAX_SITE_STEPS = 50

@@ -9,14 +9,13 @@ from gpflow.models import BayesianModel
 from gpflow.models.training_mixins import InternalDataTrainingLossMixin
 
 from ..likelihoods import checked_data
+from ..minimizers import LBFGS, FitResult, StopFit, Tracker
+from ..minimizers.result import Callback
 from ..models import AdditiveSVGP
 from ..variational import OptimalPrecision
 from .alternating import fit_sites
-from .lbfgs import LBFGS
 from .minibatch import fit_minibatches
-from .result import Callback, FitResult
 from .start import is_untouched, start_from_null_model
-from .tracker import StopFit, Tracker
 
 FULL_DATA_ROWS = 50_000
 """Rows up to which the whole data are used at every step unless a batch size is given."""

@@ -9,11 +9,10 @@ import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray, RegressionData
 
+from ..minimizers import FitResult, StopFit, Tracker
 from ..models import AdditiveSVGP
 from ..variational import OptimalPrecision
 from .natural_gradient import NaturalGradient
-from .result import FitResult
-from .tracker import StopFit, Tracker
 
 
 def fit_minibatches(

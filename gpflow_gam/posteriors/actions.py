@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 from check_shapes import check_shapes
@@ -190,6 +190,28 @@ class ActionPosterior(AdditivePosterior):
         prior = self._prior([k.K_diag_components(X) for k in self.latents.kernels])  # [L, C, N]
         prior = tf.linalg.diag(tf.transpose(prior, [0, 2, 1]))
         return prior - tf.einsum("lcnr,ldnr->lncd", h, h)
+
+    def joint_components(self, points: Mapping[str, TensorType]) -> MeanAndVariance:
+        """
+        Joint moments of components, each at points of its own.
+
+        :param points: component name -> rows [M_c, D]; P rows in all.
+        :return: mean [P, L] and covariance [L, P, P], one component after the other.
+        """
+        self._check_components()
+        v, E, _ = self._active_cache()
+        V = tf.concat([v[..., None], tf.transpose(E, [1, 2, 0])], axis=2)
+        seen, priors = [], []
+        for name, rows in points.items():
+            X = tf.convert_to_tensor(rows)
+            kernels = [k[name] for k in self.latents.kernels]
+            seen.append(tf.matmul(tf.stack([k(X, self.X_data) for k in kernels]), V))
+            priors.append(self._prior([k(X) for k in kernels]))
+        h = self.latents.mixed(tf.concat(seen, axis=1))  # [L, P, 1 + R]
+        blocks = [tf.linalg.LinearOperatorFullMatrix(prior) for prior in priors]
+        prior = tf.linalg.LinearOperatorBlockDiag(blocks).to_dense()
+        covariance = prior - tf.matmul(h[..., 1:], h[..., 1:], transpose_b=True)
+        return tf.transpose(h[..., 0]), covariance
 
     def _sample_components(
         self, cache: Cache, X: tf.Tensor, num_samples: int, seed: int | None

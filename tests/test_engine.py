@@ -1,0 +1,108 @@
+"""A GAM fitted by the second engine, beside the first."""
+
+from __future__ import annotations
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+
+import gpflow_gam as gg
+from gpflow_gam import factor, s
+
+
+def table(n: int = 300) -> pd.DataFrame:
+    rng = np.random.default_rng(5)
+    x, z, g = rng.uniform(size=n), rng.uniform(size=n), rng.integers(0, 3, n)
+    rate = np.exp(1.0 + np.sin(6 * x) + 0.5 * z + 0.4 * (g == 1))
+    frame = pd.DataFrame({"x": x, "z": z, "g": np.array(["a", "b", "c"])[g]})
+    frame["y"] = rng.poisson(rate)
+    frame["win"] = (rng.uniform(size=n) < 1 / (1 + np.exp(1.5 - rate / 3))).astype(int)
+    frame["real"] = np.log(rate) + 0.3 * rng.normal(size=n)
+    return frame
+
+
+TERMS = s("x", k=12) + s("z", k=8) + factor("g")
+
+
+@pytest.fixture(scope="module")
+def pair() -> tuple[gg.GAM, gg.GAM]:
+    data = table()
+    return tuple(  # type: ignore[return-value]
+        gg.GAM(TERMS, family="poisson", engine=engine).fit(data, y="y")
+        for engine in ("variational", "iterncgp")
+    )
+
+
+def test_predictions_and_effects_of_both_engines_agree(pair):
+    """Different approximations and priors at their own optima: apart by less than their errors."""
+    first, second = pair
+    data = table()
+    a, b = (gam.predict(data, type="link", interval=0.95) for gam in pair)
+    assert np.abs(a["estimate"] - b["estimate"]).max() < 0.5 * a["se"].max()
+    np.testing.assert_allclose(a["se"].mean(), b["se"].mean(), rtol=0.15)
+    for term in ("s(x)", "s(z)", "factor(g)"):
+        one, two = (gam.effects(term, unconditional=False) for gam in pair)
+        assert np.abs(one["estimate"] - two["estimate"]).max() < one["se"].max()
+        np.testing.assert_allclose(one["se"].mean(), two["se"].mean(), rtol=0.25)
+    assert second.summary().deviance_explained == pytest.approx(
+        first.summary().deviance_explained, abs=0.01
+    )
+
+
+def test_effects_are_those_of_the_models_posterior(pair):
+    """What is read off through inducing inputs, against the components at the points themselves."""
+    _, gam = pair
+    effect = gam.effects("s(x)", unconditional=False)
+    X = gam._fit.encode(pd.DataFrame({"x": effect["x"], "z": 0.5, "g": "a"}))
+    mean, var = gam.posterior.predict_components(X)
+    column = gam.posterior.names.index("s(x)")
+    np.testing.assert_allclose(effect["estimate"], mean[:, column], atol=5e-3)
+    np.testing.assert_allclose(effect["se"], np.sqrt(var[:, column]), atol=5e-3)
+
+
+def test_summary_plots_and_densities(pair):
+    _, gam = pair
+    text = str(gam.summary())
+    assert "IterNCGP" in text or "converged" in text
+    assert isinstance(gam.model, gg.models.IterNCGP)
+    assert np.all(gam.summary().table["edf"] > 0.0)
+    assert np.all(np.isfinite(gam.log_density(table().head(20), unconditional=True)))
+    gam.concurvity()
+    gam.draw()
+    gam.appraise()
+    plt.close("all")
+    assert gam.sample(table().head(3), 5, seed=1).shape[0] == 5
+
+
+def test_saved_and_loaded_predicts_the_same_bits(pair, tmp_path):
+    _, gam = pair
+    gam.save(tmp_path / "a.gam")
+    again = gg.GAM.load(tmp_path / "a.gam")
+    assert again.engine == "iterncgp"
+    for kind in ("link", "response"):
+        pd.testing.assert_frame_equal(
+            gam.predict(table(), type=kind, interval=0.9),
+            again.predict(table(), type=kind, interval=0.9),
+            check_exact=True,
+        )
+
+
+@pytest.mark.parametrize(("family", "y"), [("bernoulli", "win"), ("gaussian", "real")])
+def test_other_families(family, y):
+    gam = gg.GAM(s("x", k=10) + s("z", k=6), family=family, engine="iterncgp").fit(table(), y=y)
+    other = gg.GAM(s("x", k=10) + s("z", k=6), family=family).fit(table(), y=y)
+    a, b = (g.predict(table(), type="link", interval=0.95) for g in (gam, other))
+    assert np.abs(a["estimate"] - b["estimate"]).max() < 0.7 * b["se"].max()
+
+
+def test_bad_input():
+    with pytest.raises(ValueError, match="engine must be one of variational, iterncgp; got 'mcmc'"):
+        gg.GAM(TERMS, engine="mcmc")
+    with pytest.raises(ValueError, match="engine='iterncgp' has no option 'batch_size'"):
+        gg.GAM(TERMS, family="poisson", engine="iterncgp").fit(table(), y="y", batch_size=10)
+    both = gg.GAM(TERMS, family="poisson", engine="iterncgp", variational="block")
+    with pytest.raises(ValueError, match="variational='block' is of engine='variational'"):
+        both.fit(table(), y="y")
+    with pytest.raises(ValueError, match="StudentT is not log-concave"):
+        gg.GAM(TERMS, family="student-t", engine="iterncgp").fit(table(), y="real")
