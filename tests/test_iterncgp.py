@@ -391,19 +391,23 @@ def test_no_time_and_one_sweep_still_give_a_posterior(rng):
         assert np.mean(var) > np.mean(exact.predict_f(X)[1])  # stopping early is more uncertainty
 
 
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timer signals on this system")
-def test_ctrl_c_ends_with_a_valid_posterior(rng, monkeypatch):
+@pytest.mark.parametrize("where", ["product", "search"])
+def test_ctrl_c_ends_with_a_valid_posterior(where, rng, monkeypatch):
     X, Y = data(rng, 200)["classes"]
     model = IterNCGP((X, Y), kernel(), Softmax(3))
-    original, calls = gg.operators.KernelOperator.product, []
+    owner, name, last = {
+        "product": (gg.operators.KernelOperator, "product", 2),
+        "search": (gg.solvers.reduced_newton, "_maximise", 4),
+    }[where]
+    original, calls = getattr(owner, name), []
 
-    def product(self, V):
+    def interrupted(*arguments, **options):
         calls.append(1)
-        if len(calls) == 2:
+        if len(calls) == last:
             signal.raise_signal(signal.SIGINT)
-        return original(self, V)
+        return original(*arguments, **options)
 
-    monkeypatch.setattr(gg.operators.KernelOperator, "product", product)
+    monkeypatch.setattr(owner, name, interrupted)
     result = model.fit()
     assert result.message == "interrupted"
     assert not result.converged

@@ -136,10 +136,10 @@ class IterGPRun(Run):
                 "solver='newton', or more inner iterations"
             )
         self._change = float(tf.norm(new - self.Kv) / tf.maximum(tf.norm(new), 1e-300))
+        self.buffers, self.v, self.Kv = buffers, v, new
+        self._linearised = here.precision, target
         self._taken += len(residuals)
         self._step += 1
-        self._linearised = here.precision, target
-        self.buffers, self.v, self.Kv = buffers, v, new
         return self._report(residuals)
 
     def _recycled(

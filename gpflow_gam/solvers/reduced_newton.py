@@ -59,12 +59,29 @@ class ReducedNewton(Solver):
         return ReducedNewtonRun(self, problem, weights)
 
 
-class ReducedNewtonRun(Run):
+@dataclass(frozen=True)
+class _Reached:
     """
-    See :class:`ReducedNewton`.
+    Actions per latent function, with ``S_q'T_q = I``, and the optimum in their span.
 
-    Actions are per latent function here, S and T [Q, N, B], with ``S_q'T_q = I``.
+    One value, so that an interruption never meets half of a new one.
     """
+
+    S: tf.Tensor
+    """[Q, N, B]."""
+
+    T: tf.Tensor
+    """K S, [Q, N, B]."""
+
+    c: tf.Tensor
+    """[Q, B]."""
+
+    value: float
+    """The log posterior there."""
+
+
+class ReducedNewtonRun(Run):
+    """See :class:`ReducedNewton`."""
 
     def __init__(
         self, options: ReducedNewton, problem: LaplaceProblem, weights: tf.Tensor | None = None
@@ -73,33 +90,41 @@ class ReducedNewtonRun(Run):
         self.problem = problem
         self._warm = weights
         Q, N = problem.operator.num_latents, problem.operator.num_data
-        self.S = tf.zeros([Q, N, 0], problem.X.dtype)
-        self.T = tf.zeros([Q, N, 0], problem.X.dtype)
-        self.c = tf.zeros([Q, 0], problem.X.dtype)
+        nothing = tf.zeros([Q, N, 0], problem.X.dtype)
+        c = tf.zeros([Q, 0], problem.X.dtype)
+        self._reached = _Reached(nothing, nothing, c, -np.inf)
         self._step = 0
-        self._converged = False
-        self._value = -np.inf
+
+    @property
+    def S(self) -> tf.Tensor:
+        """Actions [Q, N, B]."""
+        return self._reached.S
+
+    @property
+    def T(self) -> tf.Tensor:
+        """K S, [Q, N, B]."""
+        return self._reached.T
 
     @property
     def g(self) -> tf.Tensor:
         """Latent functions without the mean function, K v, [Q, N]."""
-        return tf.linalg.matvec(self.T, self.c)
+        return tf.linalg.matvec(self.T, self._reached.c)
 
     @property
     def v(self) -> tf.Tensor:
         """Weights [Q, N]."""
-        return tf.linalg.matvec(self.S, self.c)
+        return tf.linalg.matvec(self.S, self._reached.c)
 
     def steps(self) -> Iterator[StepReport]:
         limit = self._step + self.options.max_steps
-        if self._step == 0:
+        if self.S.shape[2] == 0:
             self._start()
         while self._step < limit:
-            before = self._value
+            before = self._reached.value
             here = self.problem.curvature(self.g)
             inner = self._sweep(here)
             self._step += 1
-            gain = self._value - before
+            gain = self._reached.value - before
             yield self._report(inner, gain)
             if gain < self.options.tolerance:
                 return
@@ -110,7 +135,7 @@ class ReducedNewtonRun(Run):
     def _start(self) -> None:
         """The optimum over the span of the pivots' columns of K, as one action a function."""
         pivoted = self.problem.pivoted(self._pivots(_START_SIZE))
-        Q, N = self.c.shape[0], self.problem.operator.num_data
+        Q, N = self.S.shape[:2]
         P = tf.broadcast_to(pivoted.factor, [Q, *pivoted.factor.shape[1:]])
         zero = tf.zeros([Q, pivoted.rank], P.dtype)
         w, _, _ = _maximise(self.problem, P, zero, self.options.tolerance)
@@ -123,9 +148,10 @@ class ReducedNewtonRun(Run):
             own = tf.linalg.triangular_solve(triangle, w[q, : len(rows), None], adjoint=True)
             s[q, rows] = own[:, 0].numpy()
         g = tf.linalg.matvec(P, w)
-        self._append(tf.constant(s)[..., None], g[..., None])
-        length = tf.reduce_sum(self.S * g[..., None], axis=1)  # g in the basis T: S'T = I
-        self.c, self._value, _ = _maximise(self.problem, self.T, length, self.options.tolerance)
+        S, T = self._extended(tf.constant(s)[..., None], g[..., None])
+        length = tf.reduce_sum(S * g[..., None], axis=1)  # g in the basis T: S'T = I
+        c, value, _ = _maximise(self.problem, T, length, self.options.tolerance)
+        self._reached = _Reached(S, T, c, value)
 
     def _sweep(self, here: Curvature) -> int:
         """Two more actions a function; inner Newton steps."""
@@ -138,10 +164,10 @@ class ReducedNewtonRun(Run):
         # before the product, so that what the buffers have in error is not carried on and grown
         for _ in range(2):
             new -= tf.matmul(self.S, tf.matmul(self.T, new, transpose_a=True))
-        self._append(new, self.problem.operator.product(new))
-        spare = self.S.shape[2] - self.c.shape[1]
-        c = tf.pad(self.c, [[0, 0], [0, spare]])
-        self.c, self._value, inner = _maximise(self.problem, self.T, c, self.options.tolerance)
+        S, T = self._extended(new, self.problem.operator.product(new))
+        c = tf.pad(self._reached.c, [[0, 0], [0, S.shape[2] - self.S.shape[2]]])
+        c, value, inner = _maximise(self.problem, T, c, self.options.tolerance)
+        self._reached = _Reached(S, T, c, value)
         return inner
 
     def _preconditioned(self, precision: Precision, r: tf.Tensor) -> tf.Tensor:
@@ -157,36 +183,39 @@ class ReducedNewtonRun(Run):
         b = tf.reshape(tf.linalg.cholesky_solve(tf.linalg.cholesky(inner), b), [Q, -1])
         return r - rest.multiply(tf.linalg.matvec(P, b)[..., None])[..., 0]
 
-    def _append(self, S: tf.Tensor, T: tf.Tensor) -> None:
-        """More actions [Q, N, A] and their products, made orthonormal in K to those before."""
+    def _extended(self, more: tf.Tensor, products: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """S and T with more actions [Q, N, A], made orthonormal in K to those before."""
+        S, T = self.S, self.T
         # s't is known to rounding in t only: where duplicated points, or smooth kernels, leave K
         # (nearly) singular, less than that is no direction at all
-        rounding = 100.0 * float(np.finfo(S.dtype.as_numpy_dtype).eps)
+        rounding = 100.0 * float(np.finfo(more.dtype.as_numpy_dtype).eps)
         scale = tf.reduce_mean(self.problem.operator.diag(), axis=1)[:, None, None]
-        for a in range(S.shape[2]):
-            s, t = S[..., a : a + 1], T[..., a : a + 1]
+        for a in range(more.shape[2]):
+            s, t = more[..., a : a + 1], products[..., a : a + 1]
             size = tf.reduce_sum(s * t, axis=1, keepdims=True)
             for _ in range(2):
-                overlap = tf.matmul(self.S, t, transpose_a=True)
-                s, t = s - tf.matmul(self.S, overlap), t - tf.matmul(self.T, overlap)
+                overlap = tf.matmul(S, t, transpose_a=True)
+                s, t = s - tf.matmul(S, overlap), t - tf.matmul(T, overlap)
             left = tf.reduce_sum(s * t, axis=1, keepdims=True)
             length = scale * tf.reduce_sum(tf.square(s), axis=1, keepdims=True)
             good = left > rounding * (size + length)
             unit = tf.where(good, tf.math.rsqrt(tf.where(good, left, 1.0)), 0.0)
-            self.S = tf.concat([self.S, s * unit], axis=2)
-            self.T = tf.concat([self.T, t * unit], axis=2)
+            S, T = tf.concat([S, s * unit], axis=2), tf.concat([T, t * unit], axis=2)
+        return S, T
 
     def _bound(self) -> None:
         """Keeps the buffers within ``num_actions``: g and the latest directions stay."""
-        limit, held = max(3, self.options.num_actions), int(self.c.shape[1])
+        here = self._reached
+        limit, held = max(3, self.options.num_actions), int(here.c.shape[1])
         if held + 2 <= limit:
             return
         kept = max(1, limit // 2)
-        latest = tf.eye(held, dtype=self.c.dtype)[:, held - kept + 1 :]
-        basis = [tf.concat([c[:, None], latest], axis=1) for c in tf.unstack(self.c)]
+        latest = tf.eye(held, dtype=here.c.dtype)[:, held - kept + 1 :]
+        basis = [tf.concat([c[:, None], latest], axis=1) for c in tf.unstack(here.c)]
         turn, _ = tf.linalg.qr(tf.stack(basis))  # [Q, B, kept]
-        self.S, self.T = tf.matmul(self.S, turn), tf.matmul(self.T, turn)
-        self.c = tf.linalg.matvec(turn, self.c, transpose_a=True)
+        c = tf.linalg.matvec(turn, here.c, transpose_a=True)
+        S, T = tf.matmul(here.S, turn), tf.matmul(here.T, turn)
+        self._reached = _Reached(S, T, c, here.value)
 
     def _report(self, inner: int, gain: float) -> StepReport:
         gradient = self.problem.curvature(self.g).gradient
@@ -194,8 +223,8 @@ class ReducedNewtonRun(Run):
         return StepReport(
             step=self._step,
             sweeps=self.problem.operator.sweeps,
-            num_actions=int(self.c.shape[1]),
-            log_posterior=self._value,
+            num_actions=int(self.S.shape[2]),
+            log_posterior=self._reached.value,
             residual=float(away),
             converged=gain < self.options.tolerance,
             inner_steps=inner,
@@ -204,7 +233,7 @@ class ReducedNewtonRun(Run):
     # --- the covariance ----------------------------------------------------------------------
 
     def finish(self, cheap: bool = False) -> ActionPosteriorState:
-        if self._step == 0 and self.S.shape[2] == 0:
+        if self.S.shape[2] == 0:
             self._start()
         here = self.problem.curvature(self.g)
         if cheap:
