@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import signal
 
 import gpflow
 import laplace
@@ -404,7 +403,7 @@ def test_ctrl_c_ends_with_a_valid_posterior(where, rng, monkeypatch):
     def interrupted(*arguments, **options):
         calls.append(1)
         if len(calls) == last:
-            signal.raise_signal(signal.SIGINT)
+            raise KeyboardInterrupt
         return original(*arguments, **options)
 
     monkeypatch.setattr(owner, name, interrupted)
@@ -414,6 +413,21 @@ def test_ctrl_c_ends_with_a_valid_posterior(where, rng, monkeypatch):
     assert np.all(np.isfinite(model.predict_f(X)[1]))
     rest = model.fit()
     assert rest.converged
+
+
+def test_ctrl_c_before_hyperparameters_are_learnt_leaves_them(rng, monkeypatch):
+    model = IterNCGP(data(rng)["counts"], kernel(), Poisson())
+    original = gg.solvers.reduced_newton._maximise
+
+    def interrupted(*arguments, **options):
+        monkeypatch.setattr(gg.solvers.reduced_newton, "_maximise", original)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(gg.solvers.reduced_newton, "_maximise", interrupted)
+    result = model.fit(hyperparameters=True)
+    assert result.message == "interrupted"
+    assert float(model.kernel.lengthscales.numpy()) == pytest.approx(0.7, rel=1e-12)
+    assert np.all(np.isfinite(model.predict_f(model.data[0])[1]))
 
 
 def test_a_diverging_literal_fit_says_so_and_keeps_what_it_had():

@@ -200,6 +200,8 @@ def learn(model: IterNCGP, *, max_rounds: int, **options: Any) -> NewtonResult:
         best = -float(held.loss())
         if not variables:
             return follower.result(converged, message + "; nothing is trainable", best)
+        if message == "interrupted":
+            return follower.result(False, message, best)
         optimiser = LBFGS(held.loss, variables)
         converged, message = False, f"limit of {max_rounds} rounds reached"
         for follower.round in range(1, max_rounds + 1):

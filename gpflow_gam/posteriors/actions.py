@@ -106,10 +106,19 @@ class ActionPosterior(AdditivePosterior):
     def _with_outputs(
         self, cache: Cache, X: tf.Tensor, cov: tf.Tensor, full_cov: bool
     ) -> tf.Tensor:
-        if X.shape.rank != 2:
-            raise NotImplementedError(
-                f"full_output_cov takes Xnew [N, D] here; got shape {X.shape}. Reshape it."
-            )
+        if X.shape.rank == 2:
+            return self._between_outputs(cache, X, full_cov)
+        shape, L = tf.shape(X), self.num_latent_gps
+        if not full_cov:  # points are independent queries
+            flat = self._between_outputs(cache, tf.reshape(X, [-1, X.shape[-1]]), False)
+            return tf.reshape(flat, tf.concat([shape[:-1], [L, L]], axis=0))
+        flat = tf.reshape(X, tf.concat([[-1], shape[-2:]], axis=0))
+        flat = tf.map_fn(lambda x: self._between_outputs(cache, x, True), flat)
+        one = [shape[-2], L, shape[-2], L]
+        return tf.reshape(flat, tf.concat([shape[:-2], one], axis=0))
+
+    def _between_outputs(self, cache: Cache, X: tf.Tensor, full_cov: bool) -> tf.Tensor:
+        """[N, L, L], or [N, L, N, L]."""
         v, E, _ = cache
         _, h = self._seen(X, v, E)
         h = self.latents.mixed(h)
