@@ -31,7 +31,8 @@ class IterGP(Solver):
     :param compression: R, how many actions are kept between steps; None for all.
     :param recycle: whether a step starts from the actions of those before.
     :param tolerance: of the relative change of f - m between Newton steps.
-    :param inner_tolerance: of the inner loop's residual, absolute and relative to |yhat - m|.
+    :param inner_tolerance: of the inner loop's residual, absolute and relative to the norm
+        of ``yhat - m``.
     :raises ValueError: a limit below 1.
     """
 

@@ -29,7 +29,8 @@ class StepReport:
     """log p(y | f) + log p(f) without its constant, at the present f."""
 
     residual: float
-    """|g - v| / |g|: how far the weights v are from the gradient g, their value at the mode."""
+    """``norm(g - v) / norm(g)``: how far the weights v are from the gradient g, their value at the
+    mode. Where K is singular v is not unique, and this need not vanish."""
 
     converged: bool
     """Whether the solver would stop here."""
