@@ -94,14 +94,10 @@ class KernelOperator:
         hit = tf.one_hot(indices, self.num_data, axis=0, dtype=found.dtype)
         return found + self._noise[..., None] * hit
 
-    @check_shapes("Xnew: [M, D]", "V: [Q, N, R]", "return: [Q, M, R]")
-    def cross(self, Xnew: tf.Tensor, V: tf.Tensor) -> tf.Tensor:
-        """``k_q(Xnew, X) V_q``, a block of Xnew at a time, inside compiled functions as outside."""
-        return cross_product(self.latents, Xnew, self.X, V)
 
-
+@check_shapes("Xnew: [M, D]", "X: [N, D]", "V: [Q, N, R]", "return: [Q, M, R]")
 def cross_product(latents: LatentKernels, Xnew: tf.Tensor, X: tf.Tensor, V: tf.Tensor) -> tf.Tensor:
-    """``k_q(Xnew, X) V_q`` [Q, M, R]; see :meth:`KernelOperator.cross`."""
+    """``k_q(Xnew, X) V_q``, a block of Xnew at a time, inside compiled functions as outside."""
 
     def block(x: tf.Tensor) -> tf.Tensor:
         if latents.shared:

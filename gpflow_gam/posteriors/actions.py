@@ -12,7 +12,7 @@ from gpflow.mean_functions import MeanFunction
 from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue
 
 from ..operators import LatentKernels
-from ..operators.kernel_operator import over_rows
+from ..operators.kernel_operator import cross_product, over_rows
 from .base import AdditivePosterior, Cache, cache_type, seeds, standard_normal
 
 Weights = Callable[[], tuple[tf.Tensor, tf.Tensor, tf.Tensor]]
@@ -70,14 +70,7 @@ class ActionPosterior(AdditivePosterior):
     def _seen(self, X: tf.Tensor, v: tf.Tensor, E: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """k_q(x, X) v_q [Q, N] and k_q(x, X) E_q [Q, N, R]."""
         V = tf.concat([v[..., None], tf.transpose(E, [1, 2, 0])], axis=2)
-
-        def block(x: tf.Tensor) -> tf.Tensor:
-            if self.latents.shared:
-                return tf.matmul(self.latents.kernels[0](x, self.X_data)[None], V)
-            kernels = enumerate(self.latents.kernels)
-            return tf.stack([tf.matmul(k(x, self.X_data), V[q]) for q, k in kernels])
-
-        h = over_rows(block, X, tf.shape(self.X_data)[0], axis=1)
+        h = cross_product(self.latents, X, self.X_data, V)
         return h[..., 0], h[..., 1:]
 
     def _squared_mixing(self) -> tf.Tensor | None:
