@@ -12,7 +12,7 @@ from gpflow.config import default_float
 from gpflow.likelihoods import Likelihood
 from gpflow.utilities import deepcopy
 
-from ..likelihoods import checked_observations, unwrapped
+from ..likelihoods import checked_observations, conditional_response, unwrapped
 from . import encoding
 from .base import Family, Levels, Response, tensors
 
@@ -56,8 +56,8 @@ class Custom(Family):
         return ("",) if number == 1 else tuple(str(i) for i in range(number))
 
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
-        mean = np.asarray(unwrapped(likelihood).conditional_mean(*tensors(F)), dtype=np.float64)
-        return mean[..., 0] if mean.shape[-1] == 1 else mean
+        mean = conditional_response(unwrapped(likelihood), *tensors(F))
+        return np.asarray(mean, dtype=np.float64)
 
     def log_density(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
         X, F = tensors(F)

@@ -10,14 +10,12 @@ from gpflow.base import AnyNDArray
 from scipy.stats import norm
 
 from ..frames import NumericColumn, Table
-from ..likelihoods import checked_observations
+from ..likelihoods import checked_observations, summarised_response
 from .fitted import FittedGAM
 from .fitting import checked_response
 
 PredictionType = Literal["response", "link", "terms", "observation", "class"]
 
-_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(32)  # type: ignore[no-untyped-call]
-_WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 _DRAWS = 1000
 
 
@@ -148,36 +146,15 @@ def response(fit: FittedGAM, X: AnyNDArray, level: float | None, seed: int) -> S
     """
     The expected response mu(rho(x)): its posterior mean, deviation and equal-tailed limits.
 
-    One predictor is integrated by Gauss-Hermite quadrature, and its limits are carried through the
-    inverse link, which is monotone; several predictors are drawn from their marginals.
+    See :func:`gpflow_gam.likelihoods.summarised_response`.
     """
     mean, var = fit.predict_link(X)
-    family, likelihood = fit.spec.family, fit.likelihood
-    sd = np.sqrt(var)
-    names: tuple[Any, ...] = fit.spec.levels or ()
-    if fit.num_predictors == 1:
-        values = np.asarray(family.mean(likelihood, mean + sd * _NODES[:, None, None]))
-        if values.ndim == 2:  # [Q, N]: not probabilities of several classes
-            weights = _WEIGHTS[:, None]
-            estimate = np.sum(weights * values, axis=0)
-            se = np.sqrt(np.maximum(np.sum(weights * (values - estimate) ** 2, axis=0), 0.0))
-            if level is None:
-                return Summaries(estimate, se)
-            z = norm.ppf(0.5 + 0.5 * level)
-            ends = [np.asarray(family.mean(likelihood, mean + sign * z * sd)) for sign in (-1, 1)]
-            return Summaries(estimate, se, np.minimum(*ends), np.maximum(*ends))
-    # the same for every row: what is predicted of one does not depend on the others
-    normals = np.random.default_rng(seed).standard_normal((_DRAWS, 1, mean.shape[1]))
-    parts = []
-    for start in range(0, max(len(mean), 1), 2_000):  # [S, block, K] at a time
-        m, s = mean[start : start + 2_000], sd[start : start + 2_000]
-        draws = family.mean(likelihood, m + s * normals)
-        tail = 0.5 * (1.0 - (level or 0.95))
-        limits = np.quantile(draws, [tail, 1.0 - tail], axis=0)
-        parts.append((draws.mean(axis=0), draws.std(axis=0), *limits))
-    estimate, se, lower, upper = (np.concatenate(p) for p in zip(*parts))
-    if level is None:
-        return Summaries(estimate, se, names=names)
+    summary = summarised_response(fit.likelihood, X, mean, var, level, seed=seed)
+    estimate, se = np.asarray(summary.mean), np.asarray(summary.sd)
+    lower, upper = (None if end is None else np.asarray(end) for end in summary[2:])
+    names: tuple[Any, ...] = ()
+    if estimate.ndim == 2:  # probabilities of classes, which a likelihood of the user's only counts
+        names = fit.spec.levels or tuple(range(estimate.shape[1]))
     return Summaries(estimate, se, lower, upper, names)
 
 

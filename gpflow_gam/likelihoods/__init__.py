@@ -8,6 +8,13 @@ from .logit_beta import LogitBeta
 from .mean_gamma import MeanGamma
 from .negative_binomial import NegativeBinomial
 from .ordered import Ordered
+from .response import (
+    ResponseSummary,
+    conditional_response,
+    expected_response,
+    response_interval,
+    summarised_response,
+)
 from .sites import constant_predictor, expectation_gradients
 from .support import checked_data, checked_inputs, checked_observations, register_support
 from .weighted import Weighted, unwrapped
@@ -21,12 +28,17 @@ __all__ = [
     "MeanGamma",
     "NegativeBinomial",
     "Ordered",
+    "ResponseSummary",
     "Weighted",
     "checked_data",
     "checked_inputs",
     "checked_observations",
+    "conditional_response",
     "constant_predictor",
     "expectation_gradients",
+    "expected_response",
     "register_support",
+    "response_interval",
+    "summarised_response",
     "unwrapped",
 ]

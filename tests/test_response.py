@@ -1,0 +1,200 @@
+"""The expected response and its limits, against closed forms, other quadrature and loops."""
+
+from __future__ import annotations
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from response_cases import CASES, Case, each, weighted
+from scipy.integrate import trapezoid
+from scipy.special import expit, ndtr
+from scipy.stats import norm
+
+import gpflow_gam as gg
+from gpflow_gam import likelihoods as lk
+
+NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(32)
+WEIGHTS = WEIGHTS / WEIGHTS.sum()
+ONE_COLUMN = [name for name, case in CASES.items() if case.L == 1 and name != "ordinal"]
+
+
+def predictors(rng: np.random.Generator, L: int, n: int = 20) -> tuple[np.ndarray, ...]:
+    return np.zeros((n, 1)), rng.standard_normal((n, L)), rng.uniform(0.01, 2.0, (n, L))
+
+
+def loop(case: Case, mean: np.ndarray, var: np.ndarray, level: float, seed: int) -> list:
+    """Row by row in numpy: what a GAM predicted before there was anything to export."""
+    likelihood, rows = case.likelihood(), []
+    normals = np.random.default_rng(seed).standard_normal((1000, case.L))
+    tails = [0.5 * (1.0 - level), 0.5 * (1.0 + level)]
+    for m, v in zip(mean, var):
+        if case.L == 1 and case.family.name != "ordinal":
+            values = case.family.mean(likelihood, m + np.sqrt(v) * NODES[:, None])
+            center = WEIGHTS @ values
+            spread = np.sqrt(WEIGHTS @ (values - center) ** 2)
+            ends = m + np.sqrt(v) * norm.ppf(tails)[:, None]
+            limits = np.sort(case.family.mean(likelihood, ends))
+        else:
+            values = case.family.mean(likelihood, m + np.sqrt(v) * normals)
+            center, spread = values.mean(axis=0), values.std(axis=0)
+            limits = np.quantile(values, tails, axis=0)
+        rows.append((center, spread, *limits))
+    return [np.stack(part) for part in zip(*rows)]
+
+
+@each
+@pytest.mark.parametrize("level", [0.95, 0.123])
+def test_same_as_a_loop_over_rows(case: Case, level, rng):
+    X, mean, var = predictors(rng, case.L)
+    got = lk.summarised_response(weighted(case.likelihood()), X, mean, var, level, seed=3)
+    for a, b in zip(got, loop(case, mean, var, level, 3)):
+        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
+    alone = lk.expected_response(case.likelihood(), X, mean, var, seed=3)
+    np.testing.assert_array_equal(alone, got.mean)
+    limits = lk.response_interval(case.likelihood(), X, mean, var, level, seed=3)
+    np.testing.assert_array_equal(limits, [got.lower, got.upper])
+
+
+@pytest.mark.parametrize("name", ONE_COLUMN)
+def test_dense_integral(name, rng):
+    case = CASES[name]
+    X, mean, var = predictors(rng, 1)
+    z = np.linspace(-12.0, 12.0, 20_001)
+    values = case.family.mean(case.likelihood(), (mean + np.sqrt(var) * z)[..., None])
+    expected = trapezoid(values * norm.pdf(z), z, axis=1)
+    got = lk.expected_response(case.likelihood(), X, mean, var)
+    np.testing.assert_allclose(got, expected, rtol=1e-7)
+
+
+def test_closed_forms(rng):
+    X, mean, var = predictors(rng, 1)
+    m, v = mean[:, 0], var[:, 0]
+    got = lk.expected_response(lk.Bernoulli("probit"), X, mean, var)
+    np.testing.assert_allclose(got, ndtr(m / np.sqrt(1.0 + v)), rtol=1e-6)
+    got = lk.expected_response(gpflow.likelihoods.Poisson(), X, mean, var)
+    np.testing.assert_allclose(got, np.exp(m + 0.5 * v), rtol=1e-10)
+    got = lk.summarised_response(gpflow.likelihoods.Gaussian(), X, mean, var, 0.9)
+    z = norm.ppf(0.95) * np.sqrt(v)
+    for a, b in zip(got, (m, np.sqrt(v), m - z, m + z)):
+        np.testing.assert_allclose(a, b, atol=1e-12)
+    lower, upper = lk.response_interval(lk.Bernoulli("logit"), X, mean, var)
+    np.testing.assert_allclose(lower, expit(m - norm.ppf(0.975) * np.sqrt(v)))
+    np.testing.assert_allclose(upper, expit(m + norm.ppf(0.975) * np.sqrt(v)))
+
+
+def test_decreasing_link_keeps_limits_in_order(rng):
+    X, mean, var = predictors(rng, 1)
+    falling = gpflow.likelihoods.Poisson(invlink=lambda f: tf.exp(-f))
+    lower, upper = lk.response_interval(falling, X, mean, var)
+    np.testing.assert_allclose(upper, np.exp(-mean + norm.ppf(0.975) * np.sqrt(var))[:, 0])
+    assert np.all(lower < upper)
+
+
+@pytest.mark.parametrize("name", ["ordinal", "categorical"])
+def test_class_probabilities_are_near_their_integral(name, rng):
+    case = CASES[name]
+    X, mean, var = predictors(rng, case.L)
+    got = lk.expected_response(case.likelihood(), X, mean, var).numpy()
+    np.testing.assert_allclose(got.sum(axis=1), 1.0)
+    normals = rng.standard_normal((100_000, case.L))
+    for row in range(3):
+        values = case.family.mean(case.likelihood(), mean[row] + np.sqrt(var[row]) * normals)
+        np.testing.assert_allclose(got[row], values.mean(axis=0), atol=0.03)
+
+
+def test_gpflow_ordinal_and_robust_max_give_probabilities(rng):
+    edges = np.array([0.0, 0.4, 1.7])
+    X, mean, var = predictors(rng, 1)
+    theirs = lk.expected_response(gpflow.likelihoods.Ordinal(edges), X, mean, var)
+    ours = lk.expected_response(lk.Ordered(4, np.diff(edges)), X, mean, var)
+    np.testing.assert_allclose(theirs, ours, atol=1e-2)  # GPflow's probit is squeezed elsewhere
+    X, mean, var = predictors(rng, 3)
+    robust = gpflow.likelihoods.MultiClass(3)
+    got = lk.expected_response(robust, X, mean, 1e-12 * var).numpy()
+    np.testing.assert_allclose(got, robust.conditional_mean(X, mean), atol=1e-12)
+    assert got.shape == (20, 3)
+
+
+def test_outputs_observed_one_by_one_are_integrated_not_drawn(rng):
+    X, mean, var = predictors(rng, 2)
+    got = lk.expected_response(gpflow.likelihoods.Poisson(), X, mean, var)
+    np.testing.assert_allclose(got, np.exp(mean + 0.5 * var), rtol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["poisson", "ordinal", "categorical", "heteroskedastic"])
+def test_any_batch_size_in_a_graph(name, rng, monkeypatch):
+    """Blocks of rows, the last of them padded; rows do not depend on each other."""
+    case = CASES[name]
+    likelihood = case.likelihood()
+    monkeypatch.setattr("gpflow_gam.likelihoods.response._ENTRIES", 12_000)
+    spec = [tf.TensorSpec([None, 1], tf.float64)] + [tf.TensorSpec([None, case.L], tf.float64)] * 2
+    compiled = tf.function(
+        lambda X, m, v: lk.summarised_response(likelihood, X, m, v, 0.9), spec, autograph=False
+    )
+    X, mean, var = predictors(rng, case.L, 31)
+    whole = lk.summarised_response(likelihood, X, mean, var, 0.9)
+    for number in (0, 1, 4, 31):
+        got = compiled(X[:number], mean[:number], var[:number])
+        for a, b in zip(got, whole):
+            np.testing.assert_allclose(a, b[:number], rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", ["bernoulli_probit", "categorical"])
+def test_xla(name, rng):
+    case = CASES[name]
+    likelihood = case.likelihood()
+    compiled = tf.function(
+        lambda X, m, v: lk.summarised_response(likelihood, X, m, v, 0.9),
+        autograph=False,
+        jit_compile=True,
+    )
+    X, mean, var = predictors(rng, case.L)
+    got = compiled(X, mean, var)
+    for a, b in zip(got, lk.summarised_response(likelihood, X, mean, var, 0.9)):
+        np.testing.assert_allclose(a, b, rtol=1e-9)
+
+
+def test_wrong_level(rng):
+    with pytest.raises(ValueError, match="level must be a probability"):
+        lk.response_interval(gpflow.likelihoods.Poisson(), *predictors(rng, 1), 95)
+
+
+def test_users_own_conditional_response(rng):
+    class Halved(gpflow.likelihoods.Gaussian):
+        pass
+
+    lk.conditional_response.register(Halved, object, object)(lambda lik, X, F: 0.5 * F[..., 0])
+    X, mean, var = predictors(rng, 1)
+    got = lk.expected_response(Halved(), X, mean, var)
+    np.testing.assert_allclose(got, 0.5 * mean[:, 0], atol=1e-12)
+
+
+@pytest.mark.parametrize("family", ["poisson", "categorical"])
+def test_what_a_gam_predicts(family, rng):
+    x = rng.uniform(size=80)
+    y = rng.integers(0, 3, 80)
+    gam = gg.GAM(gg.s("x", k=6), family=family, seed=5).fit({"x": x}, y, max_iterations=5)
+    fit, new = gam.fitted, {"x": np.linspace(0.0, 1.0, 9)}
+    X = fit.encode(new)
+    mean, var = fit.predict_link(X)
+    got = lk.summarised_response(fit.likelihood, X, mean, var, 0.8, seed=5)
+    np.testing.assert_array_equal(gam.predict(new), got.mean)
+    np.testing.assert_array_equal(gam.predict(new, se=True)[1], got.sd)
+    frame = gam.predict(new, interval=0.8)
+    if family == "poisson":
+        np.testing.assert_array_equal(frame["upper"], got.upper)
+        np.testing.assert_allclose(got.mean, np.exp(mean + 0.5 * var)[:, 0], rtol=1e-10)
+    else:
+        np.testing.assert_array_equal(frame[1, "lower"], got.lower[:, 1])
+        assert list(frame.columns.levels[0]) == [0, 1, 2]
+
+
+def test_classes_of_a_users_likelihood_have_names(rng):
+    """``interval=`` of such a GAM found no names to write above its columns."""
+    data = {"x": rng.uniform(size=60)}
+    gam = gg.GAM(gg.s("x", k=5), family=lk.FixedSoftmax(3))
+    gam.fit(data, rng.integers(0, 3, 60), max_iterations=3)
+    frame = gam.predict(data, interval=0.9)
+    np.testing.assert_allclose(sum(frame[k, "estimate"] for k in range(3)), 1.0, atol=1e-12)
+    assert gam.sample(data, 2).shape == (2, 60, 3)
