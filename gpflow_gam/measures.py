@@ -5,7 +5,9 @@ from __future__ import annotations
 import abc
 
 import numpy as np
+import tensorflow as tf
 from gpflow.base import AnyNDArray
+from gpflow.config import default_float
 
 
 class Measure(abc.ABC):
@@ -17,7 +19,7 @@ class Measure(abc.ABC):
         """How many columns the measure lives on."""
 
     @abc.abstractmethod
-    def nodes(self) -> tuple[AnyNDArray, AnyNDArray]:
+    def nodes(self) -> tuple[AnyNDArray | tf.Tensor, AnyNDArray | tf.Tensor]:
         """
         Quadrature nodes [Q, d] and weights [Q], which sum to one.
 
@@ -95,3 +97,43 @@ class Discrete(Measure):
 
     def __repr__(self) -> str:
         return f"Discrete({len(self.points)} points)"
+
+
+class Nodes(tf.Module, Measure):
+    """
+    A discrete measure whose points are variables: state that can be set and saved.
+
+    :param start: where it begins; its number of points is for good.
+    """
+
+    def __init__(self, start: Discrete) -> None:
+        super().__init__()
+        self.points = tf.Variable(start.points, trainable=False, dtype=default_float())
+        self.probabilities = tf.Variable(
+            start.probabilities, trainable=False, dtype=default_float()
+        )
+
+    @property
+    def dimension(self) -> int:
+        return int(self.points.shape[1])
+
+    def nodes(self) -> tuple[tf.Tensor, tf.Tensor]:
+        return tf.convert_to_tensor(self.points), tf.convert_to_tensor(self.probabilities)
+
+    def assign(self, measure: Discrete) -> None:
+        """
+        Take another measure's points, fewer ones with points of no weight beside them.
+
+        :raises ValueError: it has more points, or other columns.
+        """
+        have, want = measure.points.shape, tuple(self.points.shape)
+        if have[0] > want[0] or have[1] != want[1]:
+            raise ValueError(f"measure has points {have}; there is room for {want}.")
+        spare = want[0] - have[0]
+        self.points.assign(
+            np.concatenate([measure.points, np.repeat(measure.points[-1:], spare, 0)])
+        )
+        self.probabilities.assign(np.concatenate([measure.probabilities, np.zeros(spare)]))
+
+    def __repr__(self) -> str:
+        return f"Nodes({self.points.shape[0]} points)"

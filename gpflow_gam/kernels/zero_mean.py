@@ -82,7 +82,7 @@ class ZeroMean(Kernel):
             embedding = _embedding(stack([self.base], columns), [self.measure], flat.dtype)
             mean, total = embedding.mean(flat[None])[0], embedding.total[0]
         else:
-            nodes, weights = (tf.constant(a, dtype=flat.dtype) for a in self.measure.nodes())
+            nodes, weights = (tf.cast(a, flat.dtype) for a in self.measure.nodes())
             mean = tf.linalg.matvec(self.base.K(flat, nodes), weights)
             total = tf.reduce_sum(weights * tf.linalg.matvec(self.base.K(nodes), weights))
         return tf.reshape(mean, tf.shape(X)[:-1]), total
@@ -105,8 +105,8 @@ class _Nodes(_Embedding):
     def __init__(self, base: StackedKernel, measures: Sequence[Measure], dtype: tf.DType) -> None:
         nodes, weights = zip(*(m.nodes() for m in measures))
         self.base = base
-        self.nodes = tf.constant(np.stack(nodes), dtype=dtype)
-        self.weights = tf.constant(np.stack(weights), dtype=dtype)
+        self.nodes = tf.stack([tf.cast(x, dtype) for x in nodes])
+        self.weights = tf.stack([tf.cast(w, dtype) for w in weights])
         self.total = tf.reduce_sum(self.weights * self.mean(self.nodes), axis=-1)
 
     def mean(self, X: tf.Tensor) -> tf.Tensor:
@@ -165,7 +165,7 @@ class StackedZeroMean(StackedKernel):
         if base is None:
             return None
         closed = (type(kernel.base), type(kernel.measure)) in _CLOSED_FORMS
-        num_nodes = 0 if closed else len(kernel.measure.nodes()[1])
+        num_nodes = 0 if closed else int(kernel.measure.nodes()[1].shape[0])
         return base, type(kernel.measure), num_nodes
 
     def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:

@@ -88,20 +88,32 @@ def check_sites(model: AdditiveSVGP) -> OptimalPrecision:
 
 
 def _stepper(model: AdditiveSVGP) -> Callable[..., tuple[tf.Tensor, tf.Tensor]]:
-    def step(X: tf.Tensor, Y: tf.Tensor, rho: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        family = check_sites(model)
-        cholesky = model.blocks.cholesky()
-        q = family.whitened(cholesky)
-        seen = sweep(model, (X, Y), cholesky, q)
-        scale = tf.cast(1.0, rho.dtype)
-        if model.num_data is not None:
-            scale = tf.cast(model.num_data, rho.dtype) / tf.cast(tf.shape(X)[0], rho.dtype)
-        precision, shift = family.sites(cholesky)
-        family.assign_sites(
-            cholesky,
-            (1.0 - rho) * precision + rho * scale * seen.sums.precision,
-            (1.0 - rho) * shift + rho * scale * seen.sums.shift,
-        )
-        return scale * seen.expected - q.kl(), seen.num_negative
+    return lambda X, Y, rho: site_step(model, X, Y, rho)
 
-    return step
+
+def site_step(
+    model: AdditiveSVGP, X: tf.Tensor, Y: tf.Tensor, rho: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """
+    The step of :class:`NaturalGradient`, for use inside compiled functions.
+
+    :param model: with sites.
+    :param X: [N, D].
+    :param Y: [N, K].
+    :param rho: step size.
+    :return: the batch's ELBO before the step, and how many weights were negative.
+    """
+    family = check_sites(model)
+    cholesky = model.blocks.cholesky()
+    q = family.whitened(cholesky)
+    seen = sweep(model, (X, Y), cholesky, q)
+    scale = tf.cast(1.0, rho.dtype)
+    if model.num_data is not None:
+        scale = tf.cast(model.num_data, rho.dtype) / tf.cast(tf.shape(X)[0], rho.dtype)
+    precision, shift = family.sites(cholesky)
+    family.assign_sites(
+        cholesky,
+        (1.0 - rho) * precision + rho * scale * seen.sums.precision,
+        (1.0 - rho) * shift + rho * scale * seen.sums.shift,
+    )
+    return scale * seen.expected - q.kl(), seen.num_negative

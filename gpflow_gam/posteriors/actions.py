@@ -216,7 +216,11 @@ class ActionPosterior(AdditivePosterior):
         return tf.transpose(h[..., 0]), covariance
 
     def _sample_components(
-        self, cache: Cache, X: tf.Tensor, num_samples: int, seed: int | None
+        self,
+        cache: Cache,
+        X: tf.Tensor,
+        num_samples: int | tf.Tensor,
+        seed: int | tf.Tensor | None,
     ) -> tf.Tensor:
         """
         Prior draws A z, changed by what the actions tell: ``A (I - B B')^(1/2) z``, B = A^-1 h.

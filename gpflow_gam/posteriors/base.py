@@ -55,7 +55,11 @@ class AdditivePosterior(AbstractPosterior, abc.ABC):
 
     @abc.abstractmethod
     def _sample_components(
-        self, cache: Cache, X: tf.Tensor, num_samples: int, seed: int | None
+        self,
+        cache: Cache,
+        X: tf.Tensor,
+        num_samples: int | tf.Tensor,
+        seed: int | tf.Tensor | None,
     ) -> tf.Tensor:
         """Joint draws [S, C, N, L]."""
 
@@ -158,14 +162,19 @@ class AdditivePosterior(AbstractPosterior, abc.ABC):
         "return: [S, N, C, any...]",
     )
     def sample_components(
-        self, Xnew: TensorType, num_samples: int = 1, *, seed: int | None = None
+        self,
+        Xnew: TensorType,
+        num_samples: int | tf.Tensor = 1,
+        *,
+        seed: int | tf.Tensor | None = None,
     ) -> tf.Tensor:
         """
         Joint draws of all components at all points.
 
         :param Xnew: points [N, D].
         :param num_samples: how many, S.
-        :param seed: makes the draws reproducible; None for fresh ones.
+        :param seed: makes the draws reproducible; None for fresh ones. In a graph it may be a
+            scalar tensor, and so may ``num_samples``.
         :return: [S, N, C] ([S, N, C, L] for L > 1 outputs).
         """
         _check_num_samples(num_samples)
@@ -180,7 +189,11 @@ class AdditivePosterior(AbstractPosterior, abc.ABC):
         "return: [S, N, L]",
     )
     def sample_f(
-        self, Xnew: TensorType, num_samples: int = 1, *, seed: int | None = None
+        self,
+        Xnew: TensorType,
+        num_samples: int | tf.Tensor = 1,
+        *,
+        seed: int | tf.Tensor | None = None,
     ) -> tf.Tensor:
         """
         Joint draws of the predictor rho at all points, mean function included.
@@ -189,7 +202,8 @@ class AdditivePosterior(AbstractPosterior, abc.ABC):
 
         :param Xnew: points [N, D].
         :param num_samples: how many, S.
-        :param seed: makes the draws reproducible; None for fresh ones.
+        :param seed: makes the draws reproducible; None for fresh ones. In a graph it may be a
+            scalar tensor, and so may ``num_samples``.
         """
         _check_num_samples(num_samples)
         X = tf.convert_to_tensor(Xnew)
@@ -212,22 +226,36 @@ def _expand_outputs(cov: tf.Tensor, full_cov: bool) -> tf.Tensor:
     return tf.transpose(tf.linalg.diag(last), [*lead, rank - 3, rank - 1, rank - 2, rank])
 
 
-def _check_num_samples(num_samples: int) -> None:
+def _check_num_samples(num_samples: int | tf.Tensor) -> None:
+    if tf.is_tensor(num_samples):
+        num_samples = tf.get_static_value(num_samples)
+        if num_samples is None:  # known when the graph runs
+            return
     if isinstance(num_samples, bool) or not isinstance(num_samples, (int, np.integer)):
         raise ValueError(f"num_samples must be a whole number; got {num_samples!r}.")
     if num_samples < 1:
         raise ValueError(f"num_samples must be at least 1; got {num_samples}.")
 
 
-def seeds(seed: int | None, number: int) -> list[AnyNDArray | None]:
-    """``number`` independent stateless seeds made from one, or Nones."""
+def seeds(seed: int | tf.Tensor | None, number: int) -> list[AnyNDArray | tf.Tensor | None]:
+    """
+    ``number`` independent stateless seeds made from one, or Nones.
+
+    :param seed: a whole number, or a scalar tensor of them, known when a graph runs only; the two
+        give different seeds.
+    """
     if seed is None:
         return [None] * number
+    if tf.is_tensor(seed):
+        pair = tf.stack([tf.cast(seed, tf.int64), tf.constant(0, tf.int64)])
+        return list(tf.unstack(tf.random.split(pair, number), num=number))
     state = np.random.SeedSequence(int(seed)).generate_state(2 * number)
     return [row.astype(np.int32) for row in state.reshape(number, 2).astype(np.int64) % (2**31)]
 
 
-def standard_normal(shape: object, dtype: tf.DType, seed: AnyNDArray | None) -> tf.Tensor:
+def standard_normal(
+    shape: object, dtype: tf.DType, seed: AnyNDArray | tf.Tensor | None
+) -> tf.Tensor:
     """Standard normal draws, stateless where there is a seed."""
     if seed is None:
         return tf.random.normal(shape, dtype=dtype)

@@ -82,7 +82,11 @@ class DataAdditivePosterior(AdditivePosterior):
         return prior - tf.einsum("lcrn,ldrn->lncd", h, h)
 
     def _sample_components(
-        self, cache: Cache, X: tf.Tensor, num_samples: int, seed: int | None
+        self,
+        cache: Cache,
+        X: tf.Tensor,
+        num_samples: int | tf.Tensor,
+        seed: int | tf.Tensor | None,
     ) -> tf.Tensor:
         mean, h = self._moments(cache, X)
         C, N, L = self.kernel.num_components, tf.shape(X)[0], self.num_latent_gps

@@ -102,7 +102,11 @@ class SparseAdditivePosterior(AdditivePosterior):
         return tf.linalg.diag(prior) + q.cross_quadratic(features.phi)
 
     def _sample_components(
-        self, cache: Cache, X: tf.Tensor, num_samples: int, seed: int | None
+        self,
+        cache: Cache,
+        X: tf.Tensor,
+        num_samples: int | tf.Tensor,
+        seed: int | tf.Tensor | None,
     ) -> tf.Tensor:
         # Given V the components are independent, so that a joint draw needs a draw of V and C
         # square roots of [N, N], not one of [C N, C N].

@@ -1,0 +1,191 @@
+"""What a step needs of a model: its loss on a share, its variables, its optimiser."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+from gpflow.utilities import parameter_dict
+
+from ..likelihoods import checked_data
+from ..models import AdditiveSVGP
+from ..variational import OptimalPrecision
+from .batches import ArrayBatches, Batches
+from .result import Model
+
+LearningRate = float | Callable[[], keras.optimizers.Optimizer] | None
+
+
+class Trainee:
+    """
+    A model under training. Made in the strategy's scope.
+
+    :param model: as ``build`` returned it.
+    :param batches: what it will be trained on.
+    :param learning_rate: Adam's, or a function that makes an optimiser, or None for the default.
+    :raises TypeError: no such model, or no optimiser.
+    :raises ValueError: a model that these data or these steps do not fit.
+    """
+
+    def __init__(self, model: Model, batches: Batches, learning_rate: LearningRate) -> None:
+        self.model, self._replicas = model, batches.replicas
+        if isinstance(model, AdditiveSVGP):
+            _check_svgp(model, batches)
+            _settle_flags(model)
+            self.trained: list[Any] = list(model.trainable_variables)
+            self.variables = _by_path(model)
+            self.num_data: int | None = model.num_data
+        elif isinstance(model, keras.Model):
+            _check_keras(model, batches, learning_rate)
+            self.trained = list(model.trainable_variables)
+            self.variables = _by_layer(model)
+            self.num_data = batches.num_data
+        else:
+            raise TypeError(
+                "build must return an AdditiveSVGP or a compiled keras.Model; it returned "
+                f"{type(model).__name__}."
+            )
+        if not self.trained:
+            raise ValueError("build returned a model in which nothing is trainable.")
+        self.optimizer = _optimizer(model, learning_rate)
+        self.optimizer.build(self.trained)
+
+    @property
+    def trained_names(self) -> list[str]:
+        """Names of what is trained, in the order of the optimiser's slots."""
+        names = {id(v): name for name, v in self.variables.items()}
+        return [names[id(_plain(v))] for v in self.trained]
+
+    @property
+    def slots(self) -> dict[str, tf.Variable]:
+        """
+        The optimiser's variables, except the learning rate: that is the caller's at each start, so
+        that a fit that broke may go on with a lower one.
+        """
+        found = [v for v in self.optimizer.variables if v.name != "learning_rate"]
+        return {f"optimizer {i}": _plain(v) for i, v in enumerate(found)}
+
+    def loss(self, X: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
+        """
+        A replica's part of the loss: the sum over the replicas is the loss of the whole batch.
+
+        :param X: the replica's share [B / R, ...].
+        :param Y: the replica's share [B / R, ...].
+        """
+        if isinstance(self.model, AdditiveSVGP):
+            # Each share's bound is scaled to all the data, and holds KL and priors once: the mean
+            # over shares is the bound of their union.
+            return self.model.training_loss((X, Y)) / self._replicas
+        # Keras divides its losses, and those of add_loss, by the number of replicas itself.
+        return self.model.compute_loss(
+            x=X, y=Y, y_pred=self.model(X, training=True), sample_weight=None
+        )
+
+
+def _check_svgp(model: AdditiveSVGP, batches: Batches) -> None:
+    if model.num_data is None:
+        raise ValueError(
+            "build returned an AdditiveSVGP without num_data, which scales the bound of a batch; "
+            "pass AdditiveSVGP(..., num_data=N)."
+        )
+    if batches.num_data is not None and batches.num_data != model.num_data:
+        raise ValueError(
+            f"num_data={model.num_data} of the model that build returned is not the "
+            f"{batches.num_data} rows of data; the bound would be of neither."
+        )
+    if isinstance(model.variational, OptimalPrecision):
+        raise ValueError(
+            "build returned an AdditiveSVGP with OptimalPrecision, whose q no gradient step moves; "
+            "use another family, such as gpflow_gam.variational.BlockPrecision()."
+        )
+    if isinstance(batches, ArrayBatches):  # the first bad row, while it can be named
+        X, Y = checked_data((batches.X, batches.Y), model.kernel, model.likelihood)
+        batches.X, batches.Y = X.numpy(), Y.numpy()
+
+
+def _settle_flags(model: AdditiveSVGP) -> None:
+    """
+    Make ``gpflow.set_trainable`` hold on replicas.
+
+    It writes to the variable that stands for all of them, which asks the first replica's when it
+    is read: so under a strategy every parameter stays trainable.
+    """
+    for variable in _by_path(model).values():
+        flag = vars(variable).get("_trainable")
+        if flag is not None and isinstance(variable, tf.distribute.DistributedValues):
+            for component in tf.distribute.get_strategy().experimental_local_results(variable):
+                component._trainable = flag
+
+
+def _check_keras(model: keras.Model, batches: Batches, learning_rate: LearningRate) -> None:
+    if not model.compiled:
+        raise ValueError(
+            "build returned a keras.Model that is not compiled; call model.compile(optimizer=..., "
+            "loss=...) in it."
+        )
+    if not model.built:  # no variable may be made inside a compiled step
+        X, _ = next(iter(batches.shares(0, [0]).values()))
+        model(X[:1], training=False)
+
+
+def _optimizer(model: Model, learning_rate: LearningRate) -> keras.optimizers.Optimizer:
+    if learning_rate is None and isinstance(model, keras.Model):
+        found = model.optimizer
+    elif callable(learning_rate):
+        found = learning_rate()
+    else:
+        found = keras.optimizers.Adam(0.01 if learning_rate is None else learning_rate)
+    if not isinstance(found, keras.optimizers.Optimizer):
+        raise TypeError(
+            "learning_rate must be a number or a function that returns a keras.optimizers."
+            f"Optimizer; it returned {type(found).__name__}."
+        )
+    if isinstance(found, keras.optimizers.LossScaleOptimizer):
+        raise ValueError(
+            "the optimiser scales the loss for float16, which is not distributed here; train in "
+            "float32 or float64."
+        )
+    return found
+
+
+def _by_path(model: AdditiveSVGP) -> dict[str, tf.Variable]:
+    """Unconstrained values, which no transform rounds."""
+    return {
+        path: p.unconstrained_variable if hasattr(p, "unconstrained_variable") else p
+        for path, p in parameter_dict(model).items()
+    }
+
+
+def _by_layer(model: keras.Model) -> dict[str, tf.Variable]:
+    """
+    Paths with their automatic numbers counted anew from 0: what is ``dense`` in one process is
+    ``dense_7`` in one that made seven others before. Metrics are left out.
+    """
+    metrics = {id(v) for v in model.metrics_variables}
+    variables = [v for v in model.variables if id(v) not in metrics]
+    parts = {part for v in variables for part in v.path.split("/")}
+    anew: dict[str, str] = {}
+    used: Counter[str] = Counter()
+    for part in sorted(parts, key=_name_and_number):
+        name, _ = _name_and_number(part)
+        anew[part] = f"{name}_{used[name]}"
+        used[name] += 1
+    found: dict[str, tf.Variable] = {}
+    for v in variables:
+        path = "/".join(anew[part] for part in v.path.split("/"))
+        used[path] += 1
+        found[path if used[path] == 1 else f"{path} {used[path]}"] = _plain(v)
+    return found
+
+
+def _name_and_number(part: str) -> tuple[str, int]:
+    match = re.fullmatch(r"(.*?)_(\d+)", part)
+    return (match[1], int(match[2])) if match else (part, 0)
+
+
+def _plain(variable: Any) -> tf.Variable:
+    return variable.value if isinstance(variable, keras.Variable) else variable

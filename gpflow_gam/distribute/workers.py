@@ -1,0 +1,120 @@
+"""The workers of a strategy: what they tell each other, and what is said when one is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import tensorflow as tf
+from gpflow.base import AnyNDArray
+
+from ..minimizers import Traced
+
+_LOST = (
+    tf.errors.UnavailableError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.InternalError,
+    tf.errors.FailedPreconditionError,
+)
+"""What TensorFlow raises where another process does not answer; which, depends on the moment."""
+
+
+class LostWorkerError(RuntimeError):
+    """Another worker is gone, or did not answer in time; nothing can be computed without it."""
+
+
+class Workers:
+    """
+    This process among those of a strategy.
+
+    :param strategy: synchronous.
+    :param timeout: seconds that a worker waits for the others in one reduction.
+    """
+
+    def __init__(self, strategy: tf.distribute.Strategy, timeout: float) -> None:
+        self.strategy, self.timeout = strategy, timeout
+        self.options = tf.distribute.experimental.CommunicationOptions(timeout_seconds=timeout)
+        self.local: list[int] = []
+        """The replicas of this process, by their numbers among all."""
+
+        def note(context: tf.distribute.experimental.ValueContext) -> tf.Tensor:
+            self.local.append(int(context.replica_id_in_sync_group))
+            return tf.constant(0)
+
+        strategy.experimental_distribute_values_from_function(note)
+        self.replicas = int(strategy.num_replicas_in_sync)
+        self._totals: dict[int, Traced] = {}
+
+    @property
+    def chief(self) -> bool:
+        """Whether this process is the one that writes checkpoints."""
+        return 0 in self.local
+
+    @property
+    def several(self) -> bool:
+        """Whether there are other processes."""
+        return self.replicas > len(self.local)
+
+    def count(self, flag: bool) -> int:
+        """On how many workers ``flag`` is true; each waits for all."""
+        return int(self._sum(np.array([int(flag)]))[0]) if self.several else int(flag)
+
+    def from_chief(self, payload: bytes) -> bytes:
+        """
+        The chief's ``payload``, on every worker.
+
+        :param payload: ignored on the others.
+        """
+        if not self.several:
+            return payload
+        # whole numbers, because a sum with zeros leaves those as they are, bit for bit
+        size = int(self._sum(np.array([len(payload) if self.chief else 0]))[0])
+        if size == 0:  # TensorFlow dies of reducing an empty vector
+            return b""
+        words = np.zeros(-(-size // 8) * 8, np.uint8)
+        if self.chief:
+            words[:size] = np.frombuffer(payload, np.uint8)
+        found: bytes = self._sum(words.view(np.int64)).tobytes()
+        return found[:size]
+
+    def _sum(self, vector: AnyNDArray) -> AnyNDArray:
+        """The sum over processes, to which the first replica of each contributes."""
+
+        def share(context: tf.distribute.experimental.ValueContext) -> tf.Tensor:
+            first = int(context.replica_id_in_sync_group) == self.local[0]
+            return tf.constant(vector if first else np.zeros_like(vector), tf.int64)
+
+        values = self.strategy.experimental_distribute_values_from_function(share)
+        # one for each size: a trace is for arguments of the same shapes
+        total = self._totals.setdefault(vector.size, Traced(self._total))
+        found: AnyNDArray = self.strategy.experimental_local_results(total(values))[0].numpy()
+        return found
+
+    def _total(self, values: tf.Tensor) -> tf.Tensor:
+        def reduce(value: tf.Tensor) -> tf.Tensor:
+            value = tf.identity(value)  # placed on a device, which an argument is not
+            context = tf.distribute.get_replica_context()
+            return context.all_reduce(tf.distribute.ReduceOp.SUM, value, self.options)
+
+        return self.strategy.run(reduce, args=(values,))
+
+    @contextmanager
+    def watched(self, remedy: str) -> Iterator[None]:
+        """
+        Says in words that a worker is gone.
+
+        :param remedy: what to do then.
+        :raises LostWorkerError: it is.
+        """
+        try:
+            yield
+        except _LOST as error:
+            if not self.several:
+                raise
+            raise LostWorkerError(
+                f"another worker is gone, or did not answer within {self.timeout:g} s "
+                f"({type(error).__name__}). {remedy}"
+            ) from error

@@ -1,0 +1,209 @@
+"""A sparse variational additive GP as a Keras layer."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from gpflow.base import AnyNDArray
+from gpflow.likelihoods import Likelihood
+
+from ..components import Component, build_inducing
+from ..families import Family
+from ..fits import FAMILIES
+from ..models import AdditiveSVGP
+from ..optimizers.natural_gradient import site_step
+from ..posteriors import SparseAdditivePosterior
+from ..terms import Term, Terms
+from .head import GPHead, Output
+from .scaling import Normalization
+from .structure import spread_rows
+
+
+class _Penalty(keras.regularizers.Regularizer):
+    """A head's part of the loss that no row contributes to."""
+
+    def __init__(self, head: AdditiveGP) -> None:
+        self._head = weakref.ref(head)
+
+    def __call__(self, variable: Any) -> tf.Tensor:
+        head = self._head()
+        assert head is not None  # it owns the variable
+        return head.penalty()
+
+
+@keras.saving.register_keras_serializable(package="gpflow_gam")
+class AdditiveGP(GPHead):
+    """
+    An additive Gaussian process on features, trained by ``model.fit`` with what comes before it.
+
+    The ELBO (Adam, Durrande & John 2018) is split in Keras's way: :attr:`loss` is the expected log
+    density of each row, and the layer adds ``(KL - log prior) / num_data``, once however often it
+    is called. So ``fit`` reports the negative ELBO over the number of data; ``evaluate`` and
+    validation the same with their own rows and the training data's ``num_data``. (With all of the
+    layer held fixed that part is a constant, and left out.)
+
+    Features are scaled inside the layer, so that inducing inputs and priors fit them.
+
+    :param terms: on features by index, ``s(0) + te(1, 2)``; ``by=``, ``linear``, ``factor`` too.
+    :param likelihood: a family's name (``"gaussian"``, ``"softmax"``, ...), a
+        :class:`~gpflow_gam.families.Family`, or any GPflow likelihood (which no file can hold).
+    :param num_data: rows of the training data.
+    :param num_classes: for softmax and ordinal responses.
+    :param num_levels: for features that terms read as levels, how many there are:
+        ``{3: 7}`` for codes 0 to 6 in feature 3.
+    :param num_inducing: inducing inputs of each smooth that says no ``k``; else 24 in one
+        dimension, 36 in two, 50 beyond.
+    :param variational: the family of q(U): ``"block"``, ``"mean_field"``, ``"covariance"``,
+        ``"precision"``, or ``"sites"`` for :class:`NaturalGradientModel`.
+    :param rho: step size of natural gradients, in (0, 1].
+    :param scale: the predictor's natural size: a Gaussian response's standard deviation, 1 behind
+        a link.
+    :param normalization: ``"running"``: location and spread of features follow the training
+        batches; ``"adapt"``: only :meth:`adapt` sets them; None: features are taken as they are.
+    :param output: what calls return, see :meth:`call`.
+    :param level: probability of intervals.
+    :param frozen: beginnings of the paths of parameters that training leaves alone (see
+        :attr:`parameters`); by default the inducing inputs.
+    :param options: of :class:`keras.Layer`; ``dtype`` is ``"float64"`` (GPflow's default) or
+        ``"float32"``.
+    :raises TypeError, ValueError: naming the argument.
+    """
+
+    def __init__(
+        self,
+        terms: Terms | Term,
+        likelihood: str | Family | Likelihood = "gaussian",
+        *,
+        num_data: int | None = None,
+        num_classes: int | None = None,
+        num_levels: Mapping[int, int] | None = None,
+        num_inducing: int | None = None,
+        variational: str = "block",
+        rho: float = 0.1,
+        scale: float = 1.0,
+        normalization: Normalization = "running",
+        output: Output = "moments",
+        level: float = 0.95,
+        frozen: Sequence[str] = ("inducing_variable",),
+        **options: Any,
+    ) -> None:
+        if isinstance(num_data, bool) or not isinstance(num_data, (int, np.integer)):
+            raise ValueError(
+                f"num_data must be the number of training rows, which scales the KL; got "
+                f"{num_data!r}."
+            )
+        if num_data < 1:
+            raise ValueError(f"num_data must be at least 1; got {num_data}.")
+        if variational not in FAMILIES:
+            raise ValueError(
+                f"variational must be one of {', '.join(FAMILIES)}; got {variational!r}."
+            )
+        if not 0.0 < rho <= 1.0:
+            raise ValueError(f"rho must be in (0, 1]; got {rho!r}.")
+        self.num_data = int(num_data)
+        self.rho = float(rho)
+        self._penalty = _Penalty(self)
+        self.variational = variational
+        super().__init__(
+            terms,
+            likelihood,
+            num_classes=num_classes,
+            num_levels=num_levels,
+            num_inducing=num_inducing,
+            scale=scale,
+            normalization=normalization,
+            output=output,
+            level=level,
+            frozen=frozen,
+            **options,
+        )
+
+    def _build_model(self) -> AdditiveSVGP:
+        spec = self.specification
+        kernel = spec.build_kernel(self.structure)
+        inducing = spec.build_inducing(self.structure, kernel)
+        for Z in inducing.inputs:  # free by structure; whether they move is a flag
+            for variable in Z.variables:
+                variable._trainable = True
+        return AdditiveSVGP(
+            kernel,
+            spec.build_likelihood(),
+            inducing,
+            variational=FAMILIES[self.variational](),
+            mean_function=spec.build_mean(),
+            num_data=self.num_data,
+            num_latent_gps=spec.num_predictors,
+        )
+
+    @property
+    def model(self) -> AdditiveSVGP:
+        """The GPflow model, on scaled features."""
+        return self._gp
+
+    def posterior(self) -> SparseAdditivePosterior:
+        with self._precision():
+            posterior: SparseAdditivePosterior = self._gp.posterior()
+            return posterior
+
+    def _adapt_inducing(self, components: Sequence[Component]) -> None:
+        fresh = build_inducing(components, self.kernel, self.structure.width)
+        for Z, new in zip(self._gp.inducing_variable.inputs, fresh.inputs, strict=True):
+            have: AnyNDArray = np.asarray(Z)
+            Z.assign(spread_rows(np.asarray(new), have) if have.size else have)
+
+    def _marginals(self, X: tf.Tensor, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
+        gp = self._gp
+        blocks = gp.blocks
+        cholesky = blocks.cholesky()
+        q = gp.variational.whitened(cholesky)
+        mean, var = gp.marginals(blocks.features(X, cholesky), q, X)
+        if training:
+            rows = tf.shape(X)[0]
+            check = tf.debugging.Assert(
+                rows <= self.num_data,
+                [f"num_data={self.num_data} of {self.name} is smaller than the batch:", rows],
+            )
+            with tf.control_dependencies([] if check is None else [check]):
+                mean = tf.identity(mean)
+        return mean, var
+
+    def natural_gradient_step(self, features: tf.Tensor, y: tf.Tensor) -> None:
+        """
+        Move q(U) towards its optimum for a batch, by the step size :attr:`rho`.
+
+        :param features: [N, F].
+        :param y: [N] or [N, K].
+        :raises TypeError: ``variational`` is not ``"sites"``.
+        """
+        with self._precision():
+            X, Y = self.scaled(features), self._checked_response(y)
+            site_step(self._gp, X, Y, tf.constant(self.rho, X.dtype))
+
+    def penalty(self) -> tf.Tensor:
+        """``(KL - log prior) / num_data``, in the float type in which Keras adds losses up."""
+        with self._precision():
+            penalty = (self._gp.prior_kl() - self._gp.log_prior_density()) / self.num_data
+            return tf.cast(penalty, keras.config.floatx())
+
+    def _set_flags(self) -> None:
+        super()._set_flags()
+        # Keras asks a trainable variable for its regulariser once a loss, in the replica that
+        # asks. What add_loss() is given in call() would count a layer twice that is called twice,
+        # and goes astray between replicas that meet inside the forward pass.
+        variables = self._adopted.variables.values()
+        first = next((v for v in variables if v.trainable), None)
+        for variable in variables:
+            variable.regularizer = self._penalty if variable is first else None
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "num_data": self.num_data,
+            "variational": self.variational,
+            "rho": self.rho,
+        }

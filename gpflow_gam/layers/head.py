@@ -1,0 +1,442 @@
+"""What Keras layers with an additive Gaussian process have in common."""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, get_args
+
+import gpflow
+import keras
+import numpy as np
+import tensorflow as tf
+from gpflow.likelihoods import Likelihood
+
+from ..components import Component
+from ..families import Family
+from ..kernels import AdditiveKernel
+from ..likelihoods import checked_observations, expected_response, response_interval
+from ..posteriors import AdditivePosterior
+from ..terms import Term, Terms
+from .adaptation import adapt_measures, adapt_response, adapted_components
+from .adoption import Adopted
+from .losses import (
+    ExpectedLogLikelihood,
+    NegativeLogPredictiveDensity,
+    ResponseMetric,
+    register,
+)
+from .scaling import FeatureScaling, Normalization
+from .specification import HeadSpecification
+from .state import load_state
+
+Output = Literal["moments", "components", "response", "interval"]
+"""What a head's ``call`` returns."""
+
+_SINGLE_JITTER = 1e-4
+
+
+class GPHead(keras.Layer, abc.ABC):
+    """
+    An additive Gaussian process on the features that come in: terms, response, scaling and state.
+
+    See :class:`AdditiveGP` and :class:`NewtonGP`.
+    """
+
+    def __init__(
+        self,
+        terms: Terms | Term,
+        likelihood: str | Family | Likelihood,
+        *,
+        num_classes: int | None,
+        num_levels: Mapping[int, int] | None,
+        num_inducing: int | None,
+        scale: float,
+        normalization: Normalization,
+        output: Output,
+        level: float,
+        frozen: Sequence[str],
+        **options: Any,
+    ) -> None:
+        if options.get("dtype") is None:
+            options["dtype"] = gpflow.default_float().__name__
+        super().__init__(**options)
+        if self.compute_dtype not in ("float32", "float64"):
+            raise ValueError(
+                f"dtype must be 'float64' or 'float32': Cholesky factors need it; got "
+                f"{self.compute_dtype!r}."
+            )
+        if normalization not in get_args(Normalization):
+            raise ValueError(
+                f"normalization must be 'running', 'adapt' or None; got {normalization!r}."
+            )
+        _check_output(output)
+        if not 0.0 < level < 1.0:
+            raise ValueError(f"level must be a probability between 0 and 1; got {level!r}.")
+        self.specification = HeadSpecification.of(
+            terms, likelihood, num_classes, num_levels, num_inducing, scale
+        )
+        self.structure = self.specification.structure()
+        self.normalization = normalization
+        self.output_kind = output
+        self.level = level
+        self._frozen = tuple(frozen)
+        with self._precision():
+            self._gp = self._build_model()
+        self._adopted = Adopted(self._gp)
+        self._adopted.require(self._frozen)
+        # an attribute that Keras sees: its trackers take the variables out of this list
+        self._gp_variables = list(self._adopted.variables.values())
+        kinds = np.array(self.structure.kinds)
+        self.scaling = FeatureScaling(
+            kinds == "number", (kinds == "number") | (kinds == "multiplier"), self
+        )
+        self._set_flags()
+        self._baked: AdditivePosterior | None = None
+        self._recorded: list[tf.Tensor] | None = None
+        self.built = True
+        register(self)
+
+    # --- what a kind of head provides --------------------------------------------------------
+
+    @abc.abstractmethod
+    def _build_model(self) -> gpflow.models.GPModel:
+        """The GPflow model, on scaled features."""
+
+    @abc.abstractmethod
+    def posterior(self) -> AdditivePosterior:
+        """
+        The posterior on scaled features at the present weights: a snapshot.
+
+        :meth:`scaled` turns features into its inputs.
+        """
+
+    @abc.abstractmethod
+    def _marginals(self, X: tf.Tensor, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
+        """Mean and variance [N, L] of the predictor at scaled features."""
+
+    # --- reading it --------------------------------------------------------------------------
+
+    @property
+    def kernel(self) -> AdditiveKernel:
+        """The components' priors, on scaled features."""
+        return self._gp.kernel
+
+    @property
+    def likelihood(self) -> Likelihood:
+        """The response's likelihood."""
+        return self._gp.likelihood
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The components' names, the intercept first."""
+        return self.kernel.names
+
+    @property
+    def num_predictors(self) -> int:
+        """L."""
+        return self.specification.num_predictors
+
+    @property
+    def parameters(self) -> dict[str, gpflow.Parameter]:
+        """GPflow's parameters by path, such as ``"likelihood.variance"``."""
+        return dict(self._adopted.parameters)
+
+    # --- trainable flags, in one place -------------------------------------------------------
+
+    @property
+    def frozen(self) -> tuple[str, ...]:
+        """Beginnings of the paths of parameters that training leaves alone; can be set."""
+        return self._frozen
+
+    @frozen.setter
+    def frozen(self, prefixes: Sequence[str]) -> None:
+        self._adopted.require(prefixes)
+        self._frozen = tuple(prefixes)
+        self._set_flags()
+
+    @property
+    def trainable(self) -> bool:
+        return bool(self._trainable)
+
+    @trainable.setter
+    def trainable(self, value: bool) -> None:
+        # Keras sets every variable's flag, whatever is frozen
+        self._trainable = bool(value)
+        if hasattr(self, "_adopted"):
+            self._set_flags()
+
+    def _set_flags(self) -> None:
+        self._adopted.freeze(self._frozen, self._trainable)
+
+    # --- features ----------------------------------------------------------------------------
+
+    def scaled(self, features: tf.Tensor) -> tf.Tensor:
+        """
+        The columns of X [N, D] that the components read, from features [N, F].
+
+        :raises ValueError: too few features, or another rank.
+        """
+        features = tf.cast(features, self.compute_dtype)
+        self._check_width(features.shape)
+        X = tf.gather(features, list(self.structure.features), axis=1)
+        for place, count in self.structure.num_levels.items():
+            code, feature = X[:, place], self.structure.features[place]
+            inside = tf.equal(code, tf.round(code)) & (code >= 0.0) & (code < count)
+            strange = tf.boolean_mask(code, ~inside)
+            check = tf.debugging.Assert(
+                tf.reduce_all(inside),
+                [f"feature {feature} must hold codes 0 to {count - 1}; got", strange],
+            )
+            with tf.control_dependencies([] if check is None else [check]):
+                X = tf.identity(X)
+        return X if self.normalization is None else self.scaling(X)
+
+    def _check_width(self, shape: Any) -> None:
+        if len(shape) != 2:
+            raise ValueError(
+                f"{self.name} takes features [N, F]; got shape {tuple(shape)}: flatten or pool "
+                "them."
+            )
+        most = max(self.structure.features)
+        if shape[1] is not None and shape[1] <= most:
+            term = next(t.label for t in self.specification.terms if most in t.columns)
+            raise ValueError(
+                f"{term} reads feature {most}, but {self.name} is given {shape[1]} feature(s) "
+                f"(0 to {shape[1] - 1})."
+            )
+
+    def adapt(self, features: Any, y: Any = None) -> None:
+        """
+        Take scaling, inducing inputs and centring measures from features; start from ``y``.
+
+        :param features: [N, F]: raw inputs, or what the network gives for a first batch.
+        :param y: responses [N]; sets the predictor's constant and the likelihood's parameters.
+        :raises ValueError: features that are not finite or too few; a response whose spread is far
+            from ``scale``.
+        """
+        features = np.asarray(features, dtype=np.float64)
+        self._check_width(features.shape)
+        if len(features) < 2:
+            raise ValueError(f"features has {len(features)} row(s); adapt needs at least 2.")
+        if not np.all(np.isfinite(features)):
+            raise ValueError("features must be finite; drop or impute the rows that are not.")
+        if self.normalization is not None:
+            self.scaling.set(features[:, list(self.structure.features)])
+        X = self.scaled(features).numpy()
+        with self._precision():
+            components = adapted_components(self.structure, X)
+            adapt_measures(self.kernel, components, self.specification.scale)
+            self._adapt_inducing(components)
+            if y is not None:
+                Y = self._response_matrix(tf.convert_to_tensor(y, self.compute_dtype))
+                Y = np.asarray(checked_observations(Y, self.likelihood, "y"))
+                adapt_response(self.specification, self._gp, X, Y)
+
+    def _adapt_inducing(self, components: Sequence[Component]) -> None:
+        """Move inducing inputs, where there are any."""
+
+    # --- calling it --------------------------------------------------------------------------
+
+    def call(
+        self, inputs: tf.Tensor, training: bool | None = None, output: Output | None = None
+    ) -> tf.Tensor:
+        """
+        Predict from features.
+
+        :param inputs: [N, F].
+        :param output: another :attr:`output_kind` for this call: ``"moments"``, mean and variance
+            of the predictor [N, L, 2]; ``"components"``, the same of every component
+            [N, C, L, 2]; ``"response"``, the expected response [N], class probabilities [N, K];
+            ``"interval"``, that with its equal-tailed limits [N, 3] or [N, K, 3].
+        """
+        kind = self.output_kind if output is None else output
+        _check_output(kind)
+        if self._recorded is not None:
+            self._recorded.append(inputs)
+        with self._precision():
+            X = self.scaled(inputs)
+            if kind == "components":
+                return self._component_moments(X)
+            if self._baked is None:
+                mean, var = self._marginals(X, bool(training))
+            else:
+                mean, var = self._baked.predict_f(X)
+            if training and self.normalization == "running":
+                raw = tf.gather(inputs, list(self.structure.features), axis=1)
+                self.scaling.update(tf.cast(raw, self.compute_dtype))
+            moments = tf.stack([mean, var], axis=-1)
+            if kind == "moments":
+                return moments
+            if kind == "response":
+                return self.response(moments)
+            return tf.stack([self.response(moments), *self.interval(moments)], axis=-1)
+
+    def _component_moments(self, X: tf.Tensor) -> tf.Tensor:
+        posterior = self.posterior() if self._baked is None else self._baked
+        mean, var = posterior.predict_components(X)
+        if self.num_predictors == 1:
+            mean, var = mean[..., None], var[..., None]
+        return tf.stack([mean, var], axis=-1)
+
+    def compute_output_spec(
+        self, inputs: Any, training: bool | None = None, output: Output | None = None
+    ) -> keras.KerasTensor:
+        self._check_width(inputs.shape)
+        kind = self.output_kind if output is None else output
+        _check_output(kind)
+        N, L = inputs.shape[0], self.num_predictors
+        levels = self.specification.levels
+        classes = (len(levels),) if levels is not None and self.specification.num_classes else ()
+        if self.specification.family.name == "bernoulli":
+            classes = ()
+        shape = {
+            "moments": (N, L, 2),
+            "components": (N, len(self.names), L, 2),
+            "response": (N, *classes),
+            "interval": (N, *classes, 3),
+        }[kind]
+        return keras.KerasTensor(shape, dtype=self.compute_dtype)
+
+    # --- the response ------------------------------------------------------------------------
+
+    def response(self, moments: tf.Tensor) -> tf.Tensor:
+        """The expected response [N], or class probabilities [N, K], from moments [N, L, 2]."""
+        mean, var, X = self._unpacked(moments)
+        return expected_response(self.likelihood, X, mean, var)
+
+    def interval(
+        self, moments: tf.Tensor, level: float | None = None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Equal-tailed limits of the expected response, shaped as :meth:`response`."""
+        mean, var, X = self._unpacked(moments)
+        level = self.level if level is None else level
+        return response_interval(self.likelihood, X, mean, var, level)
+
+    def negative_expected_log_likelihood(self, y: tf.Tensor, moments: tf.Tensor) -> tf.Tensor:
+        """``-E_q[log p(y | rho)]`` of each row, [N]; NaN for a y that is impossible."""
+        mean, var, X = self._unpacked(moments)
+        Y = self._checked_response(y)
+        expected = self.likelihood.variational_expectations(X, mean, var, Y)
+        return -tf.cast(expected, self.compute_dtype)
+
+    def predict_log_density(self, y: tf.Tensor, moments: tf.Tensor) -> tf.Tensor:
+        """``log E_q[p(y | rho)]`` of each row, [N]."""
+        mean, var, X = self._unpacked(moments)
+        return self.likelihood.predict_log_density(X, mean, var, self._checked_response(y))
+
+    def _unpacked(self, moments: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        moments = tf.convert_to_tensor(moments)
+        if moments.shape.rank != 3 or tuple(moments.shape[1:]) != (self.num_predictors, 2):
+            raise ValueError(
+                f"y_pred must be the moments [N, {self.num_predictors}, 2] that {self.name} gives "
+                f"with output='moments'; got shape {tuple(moments.shape)}."
+            )
+        moments = tf.cast(moments, self.compute_dtype)
+        return moments[..., 0], moments[..., 1], tf.zeros_like(moments[:, 0, :1])
+
+    def _response_matrix(self, y: tf.Tensor) -> tf.Tensor:
+        y = tf.cast(y, self.compute_dtype)
+        return y[:, None] if y.shape.rank == 1 else y
+
+    def _checked_response(self, y: tf.Tensor) -> tf.Tensor:
+        Y = self._response_matrix(y)
+        return checked_observations(Y, self.likelihood, "y")
+
+    # --- losses and metrics ------------------------------------------------------------------
+
+    @property
+    def loss(self) -> ExpectedLogLikelihood:
+        """The loss to compile a model with whose output are this head's moments."""
+        return ExpectedLogLikelihood(self)
+
+    def metric(self, metric: str | keras.metrics.Metric) -> keras.metrics.Metric:
+        """
+        A metric for ``compile``, of the response where ``y_pred`` are moments.
+
+        :param metric: ``"nlpd"`` (negative log predictive density), ``"accuracy"``, or a Keras
+            metric of (y, response) or its name.
+        """
+        if metric == "nlpd":
+            return NegativeLogPredictiveDensity(self)
+        if metric in ("accuracy", "acc"):
+            binary = self.num_predictors == 1 and self.specification.family.name == "bernoulli"
+            kind = (
+                keras.metrics.BinaryAccuracy if binary else keras.metrics.SparseCategoricalAccuracy
+            )
+            return ResponseMetric(kind(name="accuracy"), self)
+        found = keras.metrics.get(metric)
+        if not isinstance(found, keras.metrics.Metric):
+            found = keras.metrics.MeanMetricWrapper(found, name=str(metric))
+        return ResponseMetric(found, self)
+
+    # --- state -------------------------------------------------------------------------------
+
+    def _state(self) -> dict[str, keras.Variable]:
+        """Every variable by its path."""
+        scaling = {f"scaling.{k}": v for k, v in self.scaling.variables_by_name().items()}
+        return {**self._adopted.variables, **scaling}
+
+    def save_own_variables(self, store: Any) -> None:
+        for path, variable in self._state().items():
+            store[path] = np.asarray(variable)
+
+    def load_own_variables(self, store: Any) -> None:
+        load_state(self.name, self._state(), store)
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "dtype": self.compute_dtype,
+            **self.specification.to_json(),
+            "normalization": self.normalization,
+            "output": self.output_kind,
+            "level": self.level,
+            "frozen": list(self._frozen),
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> GPHead:
+        config = dict(config)
+        levels = config.get("num_levels") or {}
+        config["num_levels"] = {int(f): k for f, k in levels.items()}
+        return cls(**config)
+
+    # --- for export --------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def baked(self) -> Iterator[AdditivePosterior]:
+        """Within it, calls use a posterior whose caches are constants: nothing is factorised."""
+        with self._precision():
+            self._baked = self.posterior()
+        try:
+            yield self._baked
+        finally:
+            self._baked = None
+
+    @contextlib.contextmanager
+    def recorded(self) -> Iterator[list[tf.Tensor]]:
+        """Within it, the features of every call are kept in a list."""
+        self._recorded = []
+        try:
+            yield self._recorded
+        finally:
+            self._recorded = None
+
+    @contextlib.contextmanager
+    def _precision(self) -> Iterator[None]:
+        """GPflow's float type and jitter for this layer."""
+        single = self.compute_dtype == "float32"
+        config = gpflow.config.Config(
+            int=gpflow.config.default_int(),
+            float=np.float32 if single else np.float64,
+            jitter=max(gpflow.config.default_jitter(), _SINGLE_JITTER if single else 0.0),
+        )
+        with gpflow.config.as_context(config):
+            yield
+
+
+def _check_output(output: object) -> None:
+    if output not in get_args(Output):
+        raise ValueError(f"output must be one of {', '.join(get_args(Output))}; got {output!r}.")

@@ -1,0 +1,206 @@
+"""A Laplace posterior by IterNCGP as the last layer of a network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gpflow
+import keras
+import numpy as np
+import tensorflow as tf
+from gpflow.base import Module
+from gpflow.functions import MeanFunction
+from gpflow.likelihoods import Likelihood
+
+from .. import models
+from ..families import Family
+from ..kernels import AdditiveKernel
+from ..likelihoods import checked_observations
+from ..models import NewtonResult
+from ..operators import LatentKernels
+from ..posteriors import ActionPosterior
+from ..terms import Term, Terms
+from .head import GPHead, Output
+from .scaling import Normalization
+
+_SIZES = ("num_rows", "num_actions", "num_prior_actions")
+
+
+class _Prior(Module):
+    """Kernel, likelihood and mean function: what :class:`GPHead` calls its model."""
+
+    def __init__(
+        self, kernel: AdditiveKernel, likelihood: Likelihood, mean_function: MeanFunction
+    ) -> None:
+        super().__init__()
+        self.kernel = kernel
+        self.likelihood = likelihood
+        self.mean_function = mean_function
+
+
+@keras.saving.register_keras_serializable(package="gpflow_gam")
+class IterNCGP(GPHead):
+    """
+    An additive GP on frozen features, its Laplace posterior found by
+    :class:`gpflow_gam.models.IterNCGP` (Tatzel et al. 2025).
+
+    ``fit`` on features and responses, then use it as any layer: it keeps the training features and
+    the posterior's actions as weights. Nothing of it is trained by ``model.fit``.
+
+    :param terms: as of :class:`AdditiveGP`.
+    :param likelihood: log-concave; as of :class:`AdditiveGP`.
+    :param num_classes: for softmax and ordinal responses.
+    :param num_levels: for features that terms read as levels.
+    :param scale: the predictor's natural size.
+    :param normalization: ``"adapt"``: :meth:`fit` scales the features; None: as they are.
+    :param output: what calls return, see :meth:`call`.
+    :param level: probability of intervals.
+    :param sizes: of the weights, once fitted; files hold them.
+    :param options: of :class:`keras.Layer`.
+    :raises TypeError, ValueError: naming the argument.
+    """
+
+    def __init__(
+        self,
+        terms: Terms | Term,
+        likelihood: str | Family | Likelihood = "gaussian",
+        *,
+        num_classes: int | None = None,
+        num_levels: Mapping[int, int] | None = None,
+        scale: float = 1.0,
+        normalization: Normalization = "adapt",
+        output: Output = "moments",
+        level: float = 0.95,
+        sizes: Mapping[str, int] | None = None,
+        **options: Any,
+    ) -> None:
+        if normalization not in ("adapt", None):
+            raise ValueError(f"normalization must be 'adapt' or None; got {normalization!r}.")
+        options.pop("num_inducing", None)  # a configuration has them; there are none here
+        options.pop("frozen", None)
+        super().__init__(
+            terms,
+            likelihood,
+            num_classes=num_classes,
+            num_levels=num_levels,
+            num_inducing=None,
+            scale=scale,
+            normalization=normalization,
+            output=output,
+            level=level,
+            frozen=(),
+            **options,
+        )
+        self.trainable = False
+        self._sizes: dict[str, int] | None = None
+        self._data: dict[str, keras.Variable] = {}
+        if sizes is not None:
+            self._allocate({name: int(sizes[name]) for name in _SIZES})
+
+    def _build_model(self) -> _Prior:
+        spec = self.specification
+        return _Prior(spec.build_kernel(self.structure), spec.build_likelihood(), spec.build_mean())
+
+    def _allocate(self, sizes: dict[str, int]) -> None:
+        """Weights of these sizes; a second fit with others needs a new layer."""
+        if self._sizes == sizes:
+            return
+        if self._sizes is not None:
+            raise ValueError(
+                f"{self.name} holds a posterior of {self._sizes}; a fit with {sizes} needs a new "
+                "layer: its weights cannot change their sizes."
+            )
+        N, L, D = sizes["num_rows"], self.num_predictors, self.structure.width
+        shapes = {
+            "inputs": (N, D),
+            "weights": (L, N),
+            "actions": (sizes["num_actions"], L, N),
+            "prior_actions": (sizes["num_prior_actions"], L, N),
+        }
+        self._data = {
+            name: self.add_weight(
+                name=name,
+                shape=shape,
+                dtype=self.compute_dtype,
+                initializer="zeros",
+                trainable=False,
+            )
+            for name, shape in shapes.items()
+        }
+        self._held = tf.Module()  # for tf.train.Checkpoint, which does not see Keras's lists
+        self._held.values = [v.value for v in self._data.values()]
+        self._sizes = sizes
+
+    def fit(
+        self, features: Any, y: Any, *, hyperparameters: bool = True, **options: Any
+    ) -> NewtonResult:
+        """
+        Find the posterior given features.
+
+        :param features: [N, F], such as a network's ``predict``.
+        :param y: responses [N].
+        :param hyperparameters: whether to learn kernel and likelihood parameters too.
+        :param options: of :meth:`gpflow_gam.models.IterNCGP.fit`: ``max_sweeps``, ``max_seconds``,
+            ``validation_data``, ``progress``, ...
+        :return: what happened.
+        :raises ValueError: bad data or options.
+        """
+        y = np.asarray(y)
+        if len(y) != len(features):
+            raise ValueError(f"features has {len(features)} rows, y has {len(y)}.")
+        self.adapt(features, y)
+        with self._precision():
+            X = self.scaled(np.asarray(features))
+            Y = self._response_matrix(tf.convert_to_tensor(y, self.compute_dtype))
+            checked_observations(Y, self.likelihood, "y")
+            gp = self._gp
+            model = models.IterNCGP(
+                (X, Y), gp.kernel, gp.likelihood, mean_function=gp.mean_function
+            )
+            self._adopted.freeze((), trainable=True)  # for this fit only
+            try:
+                result = model.fit(hyperparameters=hyperparameters, **options)
+            finally:
+                self._adopted.freeze((), trainable=False)
+            if model.likelihood is not gp.likelihood:  # a smooth equivalent took its place
+                learnt = gpflow.utilities.parameter_dict(model.likelihood)
+                for path, parameter in gpflow.utilities.parameter_dict(gp.likelihood).items():
+                    parameter.assign(learnt[path])
+            cache = model.posterior().cache
+            assert cache is not None
+            v, E, E0 = (tf.convert_to_tensor(t) for t in cache)
+        self._allocate(dict(zip(_SIZES, (X.shape[0], E.shape[0], E0.shape[0]))))
+        for variable, value in zip(self._data.values(), (X, v, E, E0)):
+            variable.assign(value)
+        return result
+
+    def posterior(self) -> ActionPosterior:
+        """
+        The posterior on scaled features.
+
+        :raises ValueError: there is none yet.
+        """
+        if self._sizes is None:
+            raise ValueError(f"{self.name} has no posterior yet; call fit(features, y) first.")
+        inputs, *rest = (tf.convert_to_tensor(v) for v in self._data.values())
+        latents = LatentKernels.of(self.kernel, self.num_predictors)
+        with self._precision():
+            return ActionPosterior(
+                latents,
+                inputs,
+                lambda: tuple(rest),  # type: ignore[arg-type, return-value]
+                self._gp.mean_function,
+                precompute_cache="tensor",
+            )
+
+    def _marginals(self, X: tf.Tensor, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
+        mean, var = self.posterior().predict_f(X)
+        return mean, var
+
+    def _state(self) -> dict[str, keras.Variable]:
+        return {**super()._state(), **{f"posterior.{k}": v for k, v in self._data.items()}}
+
+    def get_config(self) -> dict[str, Any]:
+        config = {**super().get_config(), "sizes": self._sizes}
+        return {k: v for k, v in config.items() if k not in ("num_inducing", "frozen")}

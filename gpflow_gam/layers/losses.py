@@ -1,0 +1,157 @@
+"""The data's part of the ELBO as a Keras loss."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import keras
+import tensorflow as tf
+
+if TYPE_CHECKING:
+    from .head import GPHead
+
+_HEADS: weakref.WeakValueDictionary[str, GPHead] = weakref.WeakValueDictionary()
+"""The latest head of each name: how a loss or metric read from a file finds the layer beside it."""
+
+
+def register(head: GPHead) -> None:
+    """Make a head known by its name."""
+    _HEADS[head.name] = head
+
+
+def head_named(name: str) -> GPHead:
+    """
+    The latest head of that name.
+
+    :raises ValueError: there is none.
+    """
+    if name not in _HEADS:
+        raise ValueError(
+            f"there is no layer {name!r} for this loss or metric; build its model first."
+        )
+    return _HEADS[name]
+
+
+class _OfHead:
+    """
+    Something that reads a head, which it does not own.
+
+    Keras saves what it finds by walking attributes: through a plain one the head's weights would
+    be filed under the loss, and be lost to a model that is not compiled.
+    """
+
+    _reference: weakref.ref[GPHead]
+
+    def _attach(self, head: GPHead | None, head_name: str | None) -> None:
+        self._reference = weakref.ref(head_named(str(head_name)) if head is None else head)
+
+    def _layer(self) -> GPHead:
+        head = self._reference()
+        if head is None:
+            raise ValueError("the layer of this loss or metric is gone; compile the model again.")
+        return head
+
+
+@keras.saving.register_keras_serializable(package="gpflow_gam")
+class ExpectedLogLikelihood(_OfHead, keras.losses.Loss):
+    """
+    ``-E_q[log p(y_n | rho(x_n))]``, a row at a time: with the head's KL divergence, which the
+    layer adds itself, the negative ELBO over the number of data.
+
+    :param head: the layer whose output is ``y_pred``.
+    :param head_name: or its name.
+    """
+
+    def __init__(
+        self,
+        head: GPHead | None = None,
+        *,
+        head_name: str | None = None,
+        reduction: str = "sum_over_batch_size",
+        name: str = "expected_log_likelihood",
+        dtype: Any = None,
+    ) -> None:
+        self._attach(head, head_name)
+        super().__init__(name=name, reduction=reduction, dtype=self._layer().compute_dtype)
+
+    def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
+        return self._layer().negative_expected_log_likelihood(y_true, y_pred)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "head_name": self._layer().name}
+
+
+@keras.saving.register_keras_serializable(package="gpflow_gam")
+class ResponseMetric(_OfHead, keras.metrics.Metric):
+    """
+    A Keras metric of the expected response, for a model whose output is a head's moments.
+
+    :param metric: such as ``keras.metrics.SparseCategoricalAccuracy()``.
+    :param head: the layer whose output is ``y_pred``.
+    :param head_name: or its name.
+    """
+
+    def __init__(
+        self,
+        metric: keras.metrics.Metric,
+        head: GPHead | None = None,
+        *,
+        head_name: str | None = None,
+        name: str | None = None,
+        dtype: Any = None,
+    ) -> None:
+        if isinstance(metric, dict):
+            metric = keras.saving.deserialize_keras_object(metric)
+        super().__init__(name=name or metric.name, dtype=dtype)
+        self._attach(head, head_name)
+        self.metric = metric
+
+    def update_state(
+        self, y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: tf.Tensor | None = None
+    ) -> Any:
+        response = tf.cast(self._layer().response(y_pred), self.metric.dtype)
+        return self.metric.update_state(y_true, response, sample_weight=sample_weight)
+
+    def result(self) -> tf.Tensor:
+        return self.metric.result()
+
+    def reset_state(self) -> None:
+        self.metric.reset_state()
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "metric": keras.saving.serialize_keras_object(self.metric),
+            "head_name": self._layer().name,
+        }
+
+
+@keras.saving.register_keras_serializable(package="gpflow_gam")
+class NegativeLogPredictiveDensity(_OfHead, keras.metrics.Mean):
+    """
+    ``-log E_q[p(y | rho(x))]``, averaged over rows: the score of the predictive distribution.
+
+    :param head: the layer whose output is ``y_pred``.
+    :param head_name: or its name.
+    """
+
+    def __init__(
+        self,
+        head: GPHead | None = None,
+        *,
+        head_name: str | None = None,
+        name: str = "nlpd",
+        dtype: Any = None,
+    ) -> None:
+        super().__init__(name=name, dtype=dtype)
+        self._attach(head, head_name)
+
+    def update_state(
+        self, y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: tf.Tensor | None = None
+    ) -> Any:
+        density = self._layer().predict_log_density(y_true, y_pred)
+        return super().update_state(-tf.cast(density, self.dtype), sample_weight=sample_weight)
+
+    def get_config(self) -> dict[str, Any]:
+        return {"name": self.name, "head_name": self._layer().name}

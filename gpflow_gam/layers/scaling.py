@@ -1,0 +1,105 @@
+"""Features brought to where kernels live: location 0 and spread 1, kept as weights."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import keras
+import numpy as np
+import tensorflow as tf
+from gpflow.base import AnyNDArray
+
+Normalization = Literal["running", "adapt", None]
+MOMENTUM = 0.99
+_SMALLEST = 1e-12
+
+
+class FeatureScaling(tf.Module):
+    """
+    ``(x - location) / spread`` a feature, by constants that only :meth:`update` and :meth:`set`
+    change.
+
+    Unlike batch normalisation a row's value never depends on the rows beside it: training and
+    prediction see the same function, and the ELBO stays one.
+
+    :param shifted: which of the D features have a location, [D].
+    :param scaled: which have a spread, [D].
+    :param owner: the layer that holds the weights.
+    """
+
+    held: list[tf.Variable]
+    """The same weights as ``tf.train.Checkpoint`` finds them: it does not see Keras's lists."""
+
+    def __init__(self, shifted: AnyNDArray, scaled: AnyNDArray, owner: keras.Layer) -> None:
+        super().__init__()
+        self.shifted = np.asarray(shifted, dtype=bool)
+        self.scaled = np.asarray(scaled, dtype=bool)
+        shape, dtype = self.shifted.shape, owner.compute_dtype
+
+        def weight(name: str, initializer: str, shape: tuple[int, ...]) -> keras.Variable:
+            return owner.add_weight(
+                name=name, shape=shape, dtype=dtype, initializer=initializer, trainable=False
+            )
+
+        self.location = weight("location", "zeros", shape)
+        self.variance = weight("variance", "ones", shape)
+        self.count = weight("count", "zeros", ())
+        self.held = [v.value for v in self.variables_by_name().values()]
+
+    def variables_by_name(self) -> dict[str, keras.Variable]:
+        """The weights by name."""
+        return {"location": self.location, "variance": self.variance, "count": self.count}
+
+    def __call__(self, x: tf.Tensor) -> tf.Tensor:
+        """Scaled features, [N, D]."""
+        location = tf.convert_to_tensor(self.location)
+        spread = tf.sqrt(tf.convert_to_tensor(self.variance))
+        return (x - location) / spread
+
+    def inverse(self, x: AnyNDArray) -> AnyNDArray:
+        """What scaled features [N, D] were."""
+        values: AnyNDArray = x * np.sqrt(np.asarray(self.variance)) + np.asarray(self.location)
+        return values
+
+    def set(self, x: AnyNDArray) -> None:
+        """
+        Take location and spread from data; features that do not vary keep a spread of 1.
+
+        :param x: [N, D].
+        """
+        location = np.where(self.shifted, x.mean(axis=0), 0.0)
+        variance = np.mean(np.square(x - location), axis=0)
+        usable = self.scaled & (variance > _SMALLEST * (1.0 + np.square(location)))
+        self.location.assign(location)
+        self.variance.assign(np.where(usable, variance, 1.0))
+        self.count.assign(self.count + 1.0)
+
+    def update(self, x: tf.Tensor) -> None:
+        """
+        Let location and spread follow a training batch, by averages over all replicas.
+
+        Early batches count alike; later ones as an exponential average.
+        """
+        x = tf.stop_gradient(x)
+        mean = _over_replicas(tf.reduce_mean(x, axis=0))
+        variance = _over_replicas(tf.reduce_mean(tf.square(x - mean), axis=0))
+        count = tf.convert_to_tensor(self.count)
+        rate = tf.maximum(1.0 / (count + 1.0), 1.0 - MOMENTUM)
+        location = tf.convert_to_tensor(self.location)
+        away = mean - location if self.shifted.any() else mean
+        moved = tf.where(self.shifted, location + rate * away, location)
+        # around what the location was: for a feature without one, the mean square
+        gap = tf.where(self.shifted, (1.0 - rate) * tf.square(away), tf.square(mean))
+        old = tf.convert_to_tensor(self.variance)
+        new = old + rate * (variance + gap - old)
+        usable = self.scaled & (variance > _SMALLEST * (1.0 + tf.square(mean)))
+        self.location.assign(moved)
+        self.variance.assign(tf.where(usable, new, old))
+        self.count.assign(count + 1.0)
+
+
+def _over_replicas(x: tf.Tensor) -> tf.Tensor:
+    context = tf.distribute.get_replica_context()
+    if context is None or context.num_replicas_in_sync == 1:
+        return x
+    return context.all_reduce(tf.distribute.ReduceOp.MEAN, x)

@@ -1,0 +1,26 @@
+"""
+Models as TensorFlow SavedModels, which are served without Python, GPflow or this package.
+
+:func:`export` writes one, :func:`load` reads one back here.
+"""
+
+from .export import export
+from .gam import GAMServable
+from .loaded import Served, load
+from .model import ModelServable
+from .network import NetworkServable
+from .posterior import PosteriorServable
+from .servable import Input, Servable, servable
+
+__all__ = [
+    "GAMServable",
+    "Input",
+    "ModelServable",
+    "NetworkServable",
+    "PosteriorServable",
+    "Servable",
+    "Served",
+    "export",
+    "load",
+    "servable",
+]

@@ -1,0 +1,132 @@
+"""A fitted GAM as something that can be exported: its columns are the arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import tensorflow as tf
+
+from ..fits import FittedGAM
+from ..frames import Key, LevelColumn
+from ..gam import GAM
+from ..terms import Column
+from .columns import Codes, input_dtype, without_missing
+from .posterior import PosteriorServable
+from .servable import Input, argument_names, servable
+
+
+class GAMServable(PosteriorServable):
+    """
+    A GAM, with an argument for each column that its terms and offsets read.
+
+    Where the columns have numbers for names, as those of a matrix, one argument takes the matrix.
+
+    :param gam: fitted.
+    :raises NotFittedError: it is not.
+    :raises ValueError: levels of several types in one column, or text in a matrix.
+    """
+
+    kind: ClassVar[str] = "GAM"
+
+    def __init__(self, gam: GAM) -> None:
+        fit = gam.fitted
+        super().__init__(fit.posterior, fit.model.likelihood, gam.seed)
+        self._fit = fit
+        self._fills = {fill.name: fill.value for fill in fit.spec.fills}
+        self._keys = _keys(fit)
+        columns = list(dict.fromkeys(name for name, _ in self._keys))
+        dtypes = {c: self._dtype(c) for c in columns}
+        self.is_matrix = bool(columns) and all(isinstance(c, int) for c in columns)
+        if self.is_matrix:
+            text = [c for c, dtype in dtypes.items() if dtype == tf.string]
+            if text:
+                raise ValueError(
+                    f"column {text[0]} of the matrix holds text, which cannot be served beside "
+                    "numbers; fit on a DataFrame or a dict of named columns."
+                )
+            dtypes = dict.fromkeys(columns, tf.float64)
+            width = 1 + max(c for c in columns if isinstance(c, int))
+            meaning = f"the first {width} columns of the data, of which {columns} are read"
+            self.inputs = (Input("inputs", tf.float64, (None, width), meaning),)
+        else:
+            arguments = argument_names(columns)
+            self.inputs = tuple(self._input(c, arguments[c], dtypes[c]) for c in columns)
+        self._codes = {
+            c: Codes(column, dtypes[c])
+            for (c, _), column in self._keys.items()
+            if isinstance(column, LevelColumn)
+        }
+
+    def _levels(self, column: Column) -> LevelColumn | None:
+        found = self._keys.get((column, "level"))
+        return found if isinstance(found, LevelColumn) else None
+
+    def _dtype(self, column: Column) -> tf.DType:
+        levels = self._levels(column)
+        if levels is None:
+            return tf.float64
+        dtype = input_dtype(column, levels.levels)
+        return tf.float64 if (column, "number") in self._keys else dtype
+
+    def _input(self, column: Column, name: str, dtype: tf.DType) -> Input:
+        levels = self._levels(column)
+        if levels is None:
+            meaning = f"column {column!r}, numbers"
+        else:
+            others = "no others" if levels.unseen == "error" else "new ones have the prior's effect"
+            meaning = f"column {column!r}, levels {list(levels.levels)}; {others}"
+        return Input(name, dtype, (None,), meaning, column, self._fills.get(column))
+
+    def features(self, inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
+        raw: dict[Column, tf.Tensor]
+        if self.is_matrix:
+            matrix = inputs["inputs"]
+            raw = {c: matrix[:, c] for c, _ in self._keys}
+            number = tf.shape(matrix)[0]
+        else:
+            raw = {i.column: inputs[i.name] for i in self.inputs if i.column is not None}
+            number = tf.shape(next(iter(raw.values())))[0]
+        whole = {}
+        for column, values in raw.items():
+            levels = self._levels(column)
+            own = () if levels is None else levels.levels
+            whole[column] = without_missing(values, column, self._fills.get(column), own)
+        zeros = tf.zeros([number], tf.float64)
+        parts = []
+        for key in self._fit.spec.encoder.columns:  # weights and the like are read by nobody
+            column, kind = key
+            if key not in self._keys:
+                parts.append(zeros)
+            elif kind == "level":
+                parts.append(self._codes[column](whole[column]))
+            else:
+                parts.append(tf.cast(whole[column], tf.float64))
+        return tf.stack(parts, axis=1)
+
+    def resources(self) -> list[Any]:
+        return [c.table for c in self._codes.values() if c.table is not None]
+
+    def description(self) -> dict[str, Any]:
+        spec = self._fit.spec
+        return {
+            "terms": [term.label for term in spec.terms],
+            "family": spec.family.name,
+            "response": spec.response,
+            "predictors": list(spec.predictor_names),
+            "classes": None if spec.levels is None else list(spec.levels),
+        }
+
+
+def _keys(fit: FittedGAM) -> dict[Key, Any]:
+    """The columns that terms and offsets read, and how, in the encoder's order."""
+    spec = fit.spec
+    every = list(spec.encoder.columns)
+    wanted = {every[i] for component in spec.components for i in component.columns}
+    wanted |= {(column, "number") for column in spec.offset}
+    return {key: column for key, column in spec.encoder.columns.items() if key in wanted}
+
+
+@servable.register(GAM)
+def _gam(gam: GAM) -> GAMServable:
+    return GAMServable(gam)

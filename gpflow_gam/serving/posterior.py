@@ -1,0 +1,63 @@
+"""What is exported of everything that has an additive posterior and a likelihood."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+from gpflow.likelihoods import Likelihood
+
+from ..likelihoods import conditional_response, summarised_response, unwrapped
+from ..posteriors import AdditivePosterior
+from .servable import Servable
+
+
+class PosteriorServable(Servable):
+    """
+    Predictions from a posterior with its cache and a likelihood.
+
+    :param posterior: cached, so that no prediction factorises anything.
+    :param likelihood: the likelihood, with or without weights.
+    :param seed: of the draws behind the expected response of several predictors.
+    """
+
+    def __init__(self, posterior: AdditivePosterior, likelihood: Likelihood, seed: int = 0) -> None:
+        self.posterior = posterior
+        self.likelihood = unwrapped(likelihood)
+        self.seed = seed
+        self.names = posterior.names
+
+    @property
+    def num_predictors(self) -> int:
+        """L."""
+        return self.posterior.num_latent_gps
+
+    def _single(self, values: tf.Tensor) -> tf.Tensor:
+        return values[..., 0] if self.num_predictors == 1 else values
+
+    def predict(self, X: tf.Tensor, level: float) -> dict[str, tf.Tensor]:
+        mean, var = self.posterior.predict_f(X)
+        var = _rounded(var)
+        shape = [None, self.num_predictors]
+        mean, var = tf.ensure_shape(mean, shape), tf.ensure_shape(var, shape)
+        summary = summarised_response(self.likelihood, X, mean, var, level, seed=self.seed)
+        return {
+            "mean": self._single(mean),
+            "variance": self._single(var),
+            "response": summary.mean,
+            "lower": summary.lower,
+            "upper": summary.upper,
+        }
+
+    def components(self, X: tf.Tensor) -> dict[str, tf.Tensor]:
+        mean, var = self.posterior.predict_components(X)
+        return {"mean": mean, "variance": _rounded(var)}
+
+    def sample(self, X: tf.Tensor, num_samples: tf.Tensor, seed: tf.Tensor) -> dict[str, tf.Tensor]:
+        F = self.posterior.sample_f(X, num_samples, seed=seed)
+        F = tf.ensure_shape(F, [None, None, self.num_predictors])
+        response = conditional_response(self.likelihood, X, F)
+        return {"predictor": self._single(F), "response": response}
+
+
+def _rounded(var: tf.Tensor) -> tf.Tensor:
+    """Variances without the negative ones of rounding."""
+    return tf.maximum(var, tf.zeros([], var.dtype))

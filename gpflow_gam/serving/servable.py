@@ -1,0 +1,137 @@
+"""What a model has to provide to be exported."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import functools
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+import tensorflow as tf
+
+from ..terms import Column
+
+RESERVED = ("seed", "num_samples")
+"""Arguments of the ``sample`` signature besides the inputs."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Input:
+    """
+    An argument of the signatures.
+
+    :param name: what TensorFlow calls it.
+    :param dtype: float64 for numbers, of which single precision is accepted too.
+    :param shape: [None], or [None, D] of a matrix.
+    :param meaning: in words.
+    :param column: the column of the data that it takes; None for a matrix of all columns.
+    :param fill: what stands in for a missing value; None where none may be missing.
+    """
+
+    name: str
+    dtype: tf.DType
+    shape: tuple[int | None, ...]
+    meaning: str
+    column: Column | None = None
+    fill: Any = None
+
+    def spec(self, single: bool = False) -> tf.TensorSpec:
+        """Its signature, with numbers in single precision on demand."""
+        dtype = tf.float32 if single and self.dtype == tf.float64 else self.dtype
+        return tf.TensorSpec(self.shape, dtype, name=self.name)
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON can hold it."""
+        return {
+            "name": self.name,
+            "dtype": self.dtype.name,
+            "shape": list(self.shape),
+            "meaning": self.meaning,
+            "column": self.column,
+            "fill": self.fill,
+        }
+
+
+class Servable(abc.ABC):
+    """
+    A fitted model as functions of tensors.
+
+    Everything is traced into graphs, with no Python left; ``features`` takes the inputs' dtypes as
+    they come, numbers in single or double precision, and everything else is in double precision.
+    Tensors that do not depend on the inputs belong in ``__init__``.
+    """
+
+    kind: ClassVar[str]
+    """What was exported, for the description."""
+
+    inputs: tuple[Input, ...]
+    """The arguments, in order."""
+
+    names: tuple[str, ...]
+    """The components."""
+
+    @abc.abstractmethod
+    def features(self, inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
+        """X [N, D] from the arguments by name; fails in the graph at values it cannot take."""
+
+    @abc.abstractmethod
+    def predict(self, X: tf.Tensor, level: float) -> dict[str, tf.Tensor]:
+        """
+        ``mean`` and ``variance`` of the predictor, [N] or [N, L]; ``response``, ``lower`` and
+        ``upper``, the expected response and its credible limits, [N] or [N, K].
+        """
+
+    @abc.abstractmethod
+    def components(self, X: tf.Tensor) -> dict[str, tf.Tensor]:
+        """``mean`` and ``variance`` of the components, [N, C] or [N, C, L]."""
+
+    @abc.abstractmethod
+    def sample(self, X: tf.Tensor, num_samples: tf.Tensor, seed: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Joint draws: ``predictor`` [S, N] or [S, N, L], ``response`` [S, N] or [S, N, K]."""
+
+    def resources(self) -> list[Any]:
+        """Lookup tables and the like, which the file has to hold besides variables."""
+        return []
+
+    def description(self) -> dict[str, Any]:
+        """What else readers should know, as JSON can hold it."""
+        return {}
+
+
+@functools.singledispatch
+def servable(model: Any) -> Servable:
+    """
+    The model as something that can be exported; ``servable.register`` teaches it another kind.
+
+    :raises TypeError: nothing is known about such models.
+    """
+    if isinstance(model, Servable):
+        return model
+    raise TypeError(
+        "model must be a fitted gpflow_gam.GAM, a gpflow_gam model with a posterior() "
+        "(AdditiveSVGP, AdditiveSGPR, AdditiveVGP, IterNCGP), or a keras.Model with a head of "
+        f"gpflow_gam.layers; got {type(model).__name__}."
+    )
+
+
+def argument_names(columns: Iterable[Column]) -> dict[Column, str]:
+    """
+    Names that TensorFlow, C and Python accept: other characters become ``_``.
+
+    Names that begin otherwise than with a letter get ``x_`` in front, and repeated ones a number
+    behind.
+    """
+    names: dict[Column, str] = {}
+    taken = set(RESERVED)
+    for column in columns:
+        name = re.sub(r"[^A-Za-z0-9_]", "_", str(column))
+        if not re.match(r"[A-Za-z]", name):
+            name = f"x_{name}"
+        unique, number = name, 2
+        while unique in taken:
+            unique, number = f"{name}_{number}", number + 1
+        taken.add(unique)
+        names[column] = unique
+    return names

@@ -1,0 +1,160 @@
+"""Run by test_distribute in processes of its own: devices are set before TensorFlow starts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import gpflow
+import keras
+import numpy as np
+import problems
+import pytest
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+import gpflow_gam as gg
+
+X, Y, KERNEL, INDUCING = problems.like(num_components=2, num_data=200, num_inducing=4)
+OPTIONS: dict[str, Any] = {"batch_size": 40, "num_steps": 8, "learning_rate": 0.05, "seed": 3}
+
+
+def svgp() -> gg.models.AdditiveSVGP:
+    """With a prior, which must count once."""
+    kernel = KERNEL()
+    lengthscale = kernel.kernels[0].lengthscales
+    lengthscale.prior = tfp.distributions.LogNormal(np.float64(0.0), np.float64(0.1))
+    return gg.models.AdditiveSVGP(
+        kernel, gpflow.likelihoods.Gaussian(0.3), INDUCING(), num_data=len(X)
+    )
+
+
+class Activity(keras.layers.Layer):
+    """A loss of the batch, and one of the weights alone."""
+
+    def build(self, shape: tuple[int | None, ...]) -> None:
+        self.scale = self.add_weight(shape=(shape[-1],), initializer="ones")
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        self.add_loss(0.1 * keras.ops.mean(x**2) + 0.3 * keras.ops.sum(self.scale**2))
+        return x * self.scale
+
+
+def network(**options: Any) -> keras.Model:
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential(
+        [
+            keras.layers.Dense(3, activation="tanh", dtype="float64", name="hidden"),
+            Activity(dtype="float64"),
+            keras.layers.Dense(1, kernel_regularizer="l2", dtype="float64"),
+        ]
+    )
+    model.build((None, 2))
+    model.compile(
+        optimizer=keras.optimizers.Adam(0.05, **options),
+        loss=keras.losses.MeanSquaredError(dtype="float64"),
+    )
+    return model
+
+
+def stream() -> tf.data.Dataset:
+    return tf.data.Dataset.from_tensor_slices((X, Y))
+
+
+def per_replica(context: tf.distribute.InputContext) -> tf.data.Dataset:
+    """Rows such that the union of the replicas' batches is the stream's next batch."""
+    replicas = context.num_replicas_in_sync
+    rows = OPTIONS["batch_size"] // replicas
+    local = replicas // context.num_input_pipelines
+    first = context.input_pipeline_id * local
+    batches = stream().batch(rows, drop_remainder=True).enumerate()
+    mine = batches.filter(lambda i, _: (i % replicas) // local == first // local)
+    return mine.map(lambda _, pair: pair)
+
+
+def fits(strategy: tf.distribute.Strategy | None = None) -> dict[str, gg.distribute.DistributedFit]:
+    def run(build: Callable[[], Any], data: Any = (X, Y), **changed: Any) -> Any:
+        return gg.distribute.fit(build, data, strategy=strategy, **{**OPTIONS, **changed})
+
+    return {
+        "svgp": run(svgp),
+        "stream": run(svgp, stream()),
+        "function": run(svgp, per_replica),
+        "keras": run(network, learning_rate=None),
+        "clipped": run(lambda: network(global_clipnorm=0.1, weight_decay=0.01), learning_rate=None),
+    }
+
+
+def values(fit: gg.distribute.DistributedFit) -> list[np.ndarray]:
+    return [fit.history, *(v.numpy() for v in fit.model.trainable_variables)]
+
+
+def save(path: str, found: dict[str, gg.distribute.DistributedFit]) -> None:
+    arrays = {f"{name} {i}": v for name, fit in found.items() for i, v in enumerate(values(fit))}
+    np.savez(path, **arrays)
+
+
+def interrupted(strategy: tf.distribute.Strategy, path: str, folder: str, kill_at: int) -> None:
+    """A fit whose process is gone after step ``kill_at``, if that is not 0."""
+
+    def callback(progress: gg.distribute.StepProgress) -> None:
+        if progress.step == kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    try:
+        found = gg.distribute.fit(
+            svgp,
+            (X, Y),
+            strategy=strategy,
+            **OPTIONS,
+            checkpoint=folder,
+            save_every=3,
+            callback=callback,
+            timeout=30.0,
+        )
+    except gg.distribute.LostWorkerError as error:
+        print(f"LostWorkerError: {error}", flush=True)
+        os._exit(3)  # TensorFlow's own end would wait for the other worker
+    print(f"resumed from {found.resumed_from}", flush=True)
+    save(path, {"svgp": found})
+
+
+def disagree(strategy: tf.distribute.Strategy) -> None:
+    """One worker's callback ends the fit of all; other arguments on one are an error on all."""
+    worker = strategy.cluster_resolver.task_id
+
+    def fit(seed: int) -> gg.distribute.DistributedFit:
+        return gg.distribute.fit(
+            svgp,
+            (X, Y),
+            strategy=strategy,
+            **{**OPTIONS, "seed": seed},
+            callback=lambda progress: worker == 1 and progress.step == 2,
+        )
+
+    assert len(fit(seed=0).history) == 2
+    with pytest.raises(ValueError, match="not started with the same arguments: (seed|another)"):
+        fit(seed=worker)
+
+
+def main(mode: str, path: str, *more: str) -> None:
+    keras.config.set_floatx("float64")
+    if mode == "mirrored":
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        two = [tf.config.LogicalDeviceConfiguration()] * 2
+        tf.config.set_logical_device_configuration(cpu, two)
+        save(path, fits(tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])))
+    elif mode == "workers":
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        save(path, fits(strategy))
+        disagree(strategy)
+    else:
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        interrupted(strategy, path, more[0], int(more[1]))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

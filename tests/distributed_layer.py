@@ -1,0 +1,52 @@
+"""Fits a head under MirroredStrategy and on one device; prints how far apart they end."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import gpflow_gam as gg
+
+N = 80
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(N, 2))
+Y = np.sin(2.0 * X[:, 0]) + 0.1 * RNG.normal(size=N)
+
+
+def fit(strategy: tf.distribute.Strategy, normalise: bool) -> tuple[dict[str, np.ndarray], float]:
+    keras.utils.set_random_seed(3)
+    with strategy.scope():
+        head = gg.layers.AdditiveGP(
+            gg.s(0) + gg.s(1), num_data=N, num_inducing=6, normalization="running"
+        )
+        inputs = keras.Input((2,), dtype="float64")
+        features = keras.layers.Dense(2, dtype="float64")(inputs)
+        if normalise:  # its replicas meet inside the forward pass
+            features = keras.layers.BatchNormalization(dtype="float64", synchronized=True)(features)
+        model = keras.Model(inputs, head(features))
+        model.compile(optimizer=keras.optimizers.SGD(0.02), loss=head.loss)
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+    rows = tf.data.Dataset.from_tensor_slices((X, Y)).batch(20).with_options(options)
+    losses = model.fit(rows, epochs=3, verbose=0).history["loss"]
+    return {v.path: np.array(v) for v in model.weights}, losses[-1]
+
+
+def main() -> None:
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+    two = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
+    assert two.num_replicas_in_sync == 2
+    one = tf.distribute.get_strategy()
+    (a, loss_a), (b, loss_b) = fit(one, False), fit(two, False)
+    print("moved", np.max(np.abs(a["variational.q_mu"])))
+    pairs = list(zip(a.values(), b.values(), strict=True))
+    print("parameters", max(np.max(np.abs(v - w), initial=0.0) for v, w in pairs))
+    print("loss", abs(loss_a - loss_b))
+    (_, loss_a), (_, loss_b) = fit(one, True), fit(two, True)
+    print("normalised", abs(loss_a - loss_b))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,455 @@
+"""Distributed training against plain loops, on one device and on several, with and without luck."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import distributed_fit as script
+import gpflow
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import gpflow_gam as gg
+
+fit = gg.distribute.fit
+DATA, OPTIONS = (script.X, script.Y), script.OPTIONS
+SCRIPT = Path(script.__file__)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _floatx() -> Iterator[None]:
+    """Keras holds learning rates in it, and adds up its losses."""
+    before = keras.config.floatx()
+    keras.config.set_floatx("float64")
+    yield
+    keras.config.set_floatx(before)
+
+
+def assert_equal(
+    found: gg.distribute.DistributedFit, expected: gg.distribute.DistributedFit
+) -> None:
+    for a, b in zip(script.values(found), script.values(expected)):
+        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10)
+
+
+def assert_file_equal(path: Path, expected: dict[str, gg.distribute.DistributedFit]) -> None:
+    with np.load(path) as found:
+        assert len(found) == sum(len(script.values(fit)) for fit in expected.values())
+        for name, one in expected.items():
+            for i, value in enumerate(script.values(one)):
+                np.testing.assert_allclose(found[f"{name} {i}"], value, rtol=1e-10, atol=1e-10)
+
+
+@pytest.fixture(scope="module")
+def on_one_device() -> dict[str, gg.distribute.DistributedFit]:
+    return script.fits()
+
+
+# --- one device ------------------------------------------------------------------------------
+
+
+def test_is_a_plain_loop(on_one_device: dict[str, gg.distribute.DistributedFit]) -> None:
+    model, history = script.svgp(), []
+    variables = list(model.trainable_variables)
+    adam = keras.optimizers.Adam(0.05)
+    for step in range(8):
+        epoch, batch = divmod(step, 5)  # of 40 rows each
+        order = np.random.default_rng((3, epoch)).permutation(200)
+        rows = order[40 * batch : 40 * (batch + 1)]
+        with tf.GradientTape() as tape:
+            loss = model.training_loss((script.X[rows], script.Y[rows]))
+        history.append(float(loss))
+        adam.apply(tape.gradient(loss, variables, unconnected_gradients="zero"), variables)
+    found = on_one_device["svgp"]
+    np.testing.assert_allclose(found.history, history, rtol=1e-10)
+    for a, b in zip(found.model.trainable_variables, variables):
+        np.testing.assert_allclose(a, b, atol=1e-10)
+    assert (found.resumed_from, len(found.history)) == (0, 8)
+
+
+def test_is_a_plain_loop_of_keras(on_one_device: dict[str, gg.distribute.DistributedFit]) -> None:
+    model, history = script.network(), []
+    for step in range(8):
+        order = np.random.default_rng((3, step // 5)).permutation(200)
+        rows = order[40 * (step % 5) : 40 * (step % 5 + 1)]
+        history.append(model.train_on_batch(script.X[rows], script.Y[rows]))
+        model.reset_metrics()
+    found = on_one_device["keras"]
+    np.testing.assert_allclose(found.history, np.ravel(history), rtol=1e-10)
+    for a, b in zip(found.model.trainable_variables, model.trainable_variables):
+        np.testing.assert_allclose(a, b, atol=1e-10)
+
+
+def test_a_stream_is_read_in_its_order_and_in_turns() -> None:
+    batches = gg.distribute.batches.batches_of(script.stream(), 80, 2, [0, 1], 0)
+    for step, start in ((0, 0), (1, 80), (2, 0), (5, 80)):  # 40 rows are left over
+        shares = batches.shares(step, [0, 1])
+        np.testing.assert_array_equal(
+            np.concatenate([shares[0][0], shares[1][0]]), script.X[start : start + 80]
+        )
+
+
+def test_the_union_of_shares_is_the_batch_of_one_device() -> None:
+    one = gg.distribute.batches.batches_of(DATA, 40, 1, [0], 7)
+    four = gg.distribute.batches.batches_of(DATA, 40, 4, [2, 3], 7)
+    seen = []
+    for step in range(10):
+        whole = one.shares(step, [0])[0]
+        seen.append(whole[0].numpy())
+        for replica in range(4):
+            share = four.shares(step, [replica])[replica]
+            for a, b in zip(share, whole):
+                np.testing.assert_array_equal(a, b[10 * replica : 10 * replica + 10])
+    for epoch in (seen[:5], seen[5:]):
+        np.testing.assert_array_equal(np.sort(np.concatenate(epoch), 0), np.sort(script.X, 0))
+    assert not np.array_equal(seen[0], seen[5])
+
+
+def test_a_callback_sees_steps_and_ends_the_fit(tmp_path: Path) -> None:
+    seen = []
+
+    def callback(progress: gg.distribute.StepProgress) -> bool:
+        seen.append((progress.step, progress.loss))
+        assert isinstance(progress.model, gg.models.AdditiveSVGP)
+        return progress.step == 2
+
+    found = fit(script.svgp, DATA, **OPTIONS, callback=callback, checkpoint=tmp_path)
+    assert seen == list(zip([1, 2], found.history))
+    again = fit(script.svgp, DATA, **{**OPTIONS, "num_steps": 2}, checkpoint=tmp_path)
+    assert again.resumed_from == 2  # the step it was ended at was saved
+    assert_equal(again, found)
+
+
+# --- checkpoints -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["svgp", "stream", "function", "keras", "clipped"])
+def test_resumes_after_an_exception(
+    kind: str, on_one_device: dict[str, gg.distribute.DistributedFit], tmp_path: Path
+) -> None:
+    def callback(progress: gg.distribute.StepProgress) -> None:
+        if progress.step == 5:
+            raise OSError("no more")
+
+    expected = on_one_device[kind]
+    arguments: dict[str, Any] = {**OPTIONS, "checkpoint": tmp_path / "deep" / "er", "save_every": 2}
+    build, data = script.svgp, DATA
+    if kind in ("keras", "clipped"):
+        arguments["learning_rate"] = None
+        options = {"global_clipnorm": 0.1, "weight_decay": 0.01} if kind == "clipped" else {}
+        build = lambda: script.network(**options)
+    elif kind != "svgp":
+        data = script.stream() if kind == "stream" else script.per_replica
+    with pytest.raises(OSError, match="no more"):
+        fit(build, data, **arguments, callback=callback)
+    found = fit(build, data, **arguments)
+    assert found.resumed_from == 4
+    assert_equal(found, expected)
+    done = fit(build, data, **arguments)
+    assert done.resumed_from == 8
+    assert_equal(done, expected)
+
+
+def test_a_higher_num_steps_goes_on(
+    on_one_device: dict[str, gg.distribute.DistributedFit], tmp_path: Path
+) -> None:
+    fit(script.svgp, DATA, **{**OPTIONS, "num_steps": 3}, checkpoint=tmp_path)
+    found = fit(script.svgp, DATA, **OPTIONS, checkpoint=tmp_path)
+    assert found.resumed_from == 3
+    assert_equal(found, on_one_device["svgp"])
+
+
+def test_a_half_written_checkpoint_is_none(tmp_path: Path) -> None:
+    fit(script.svgp, DATA, **{**OPTIONS, "num_steps": 3}, checkpoint=tmp_path)
+    (tmp_path / "state.npz.part").write_bytes(b"half")
+    found = fit(script.svgp, DATA, **{**OPTIONS, "num_steps": 4}, checkpoint=tmp_path)
+    assert found.resumed_from == 3
+    assert [path.name for path in tmp_path.iterdir()] == ["state.npz"]
+
+
+def build_with(num_inducing: int = 4, frozen: bool = False, rows: int = 200) -> Any:
+    line = np.linspace(0.0, 1.0, num_inducing)[:, None]
+    inducing = gg.inducing_variables.AdditiveInducingVariables([line] * 2)
+    likelihood = gpflow.likelihoods.Gaussian(0.3)
+    model = gg.models.AdditiveSVGP(script.KERNEL(), likelihood, inducing, num_data=rows)
+    gpflow.set_trainable(model.likelihood, not frozen)
+    return model
+
+
+OTHERS: dict[str, tuple[dict[str, Any], str]] = {
+    "seed": ({"seed": 4}, "seed was 3, now it is 4"),
+    "batch_size": ({"batch_size": 50}, "batch_size was 40, now it is 50"),
+    "num_data": (
+        {"build": lambda: build_with(rows=100), "data": (script.X[:100], script.Y[:100])},
+        "num_data was 200, now it is 100",
+    ),
+    "data": ({"data": (script.X, script.Y + 1.0)}, "its data were others"),
+    "shapes": ({"build": lambda: build_with(5)}, r"has shape .* there, .* here"),
+    "frozen": ({"build": lambda: build_with(frozen=True)}, r"differ in \.likelihood\.variance"),
+    "optimizer": ({"learning_rate": lambda: keras.optimizers.SGD(0.1)}, "optimizer was .*Adam"),
+    "num_steps": ({"num_steps": 2}, "num_steps=2 is less than the 3 steps"),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path: Path = tmp_path_factory.mktemp("checkpoint")
+    fit(build_with, DATA, **{**OPTIONS, "num_steps": 3}, checkpoint=path)
+    return path
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_refuses_a_checkpoint_of_another_fit(name: str, folder: Path) -> None:
+    changed, message = OTHERS[name]
+    arguments = {"build": build_with, "data": DATA, **OPTIONS, **changed, "checkpoint": folder}
+    with pytest.raises(ValueError, match=message):
+        fit(**arguments)
+
+
+def test_refuses_a_damaged_checkpoint(folder: Path, tmp_path: Path) -> None:
+    content = (folder / "state.npz").read_bytes()
+    (tmp_path / "state.npz").write_bytes(content[: len(content) // 2])
+    with pytest.raises(ValueError, match="is damaged or no checkpoint"):
+        fit(build_with, DATA, **OPTIONS, checkpoint=tmp_path)
+
+
+def test_a_learning_rate_may_change(folder: Path, tmp_path: Path) -> None:
+    path = shutil.copytree(folder, tmp_path / "copy")
+    options = {**OPTIONS, "num_steps": 4}
+    same = fit(build_with, DATA, **options, checkpoint=shutil.copytree(path, tmp_path / "same"))
+    tiny = fit(build_with, DATA, **{**options, "learning_rate": 1e-12}, checkpoint=path)
+    assert tiny.resumed_from == 3
+    start = fit(build_with, DATA, **{**OPTIONS, "num_steps": 3}, checkpoint=folder)
+    q, before = tiny.model.variational.q_mu.numpy(), start.model.variational.q_mu.numpy()
+    np.testing.assert_allclose(q, before, atol=1e-10)
+    assert np.max(np.abs(same.model.variational.q_mu.numpy() - before)) > 1e-3
+
+
+# --- errors ----------------------------------------------------------------------------------
+
+
+class Breaks(keras.layers.Layer):
+    """Sound for four calls, infinite from then on."""
+
+    def build(self, shape: Any) -> None:
+        self.calls = self.add_weight(shape=(), initializer="zeros", trainable=False)
+        self.scale = self.add_weight(shape=(), initializer="ones")
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        self.calls.assign_add(1.0)
+        return x * self.scale / tf.where(self.calls > 4.0, tf.zeros_like(x), tf.ones_like(x))
+
+
+def test_a_broken_step_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
+    def build() -> keras.Model:
+        model = keras.Sequential([keras.Input((2,)), Breaks(), keras.layers.Dense(1)])
+        model.compile(optimizer="sgd", loss="mse")
+        return model
+
+    data = script.X, script.Y
+    arguments = {**OPTIONS, "learning_rate": None, "checkpoint": tmp_path, "save_every": 3}
+    with pytest.raises(gg.distribute.FailedStepError, match=r"step 5: the loss is inf.*of step 3 "):
+        fit(build, data, **arguments)
+    assert fit(build, data, **{**arguments, "num_steps": 3}).resumed_from == 3
+
+
+def test_a_broken_gradient_is_found_at_its_step() -> None:
+    class Cusp(keras.layers.Layer):
+        """The square root of 0 has a value and no gradient."""
+
+        def build(self, shape: Any) -> None:
+            self.scale = self.add_weight(shape=(), initializer="zeros")
+
+        def call(self, x: tf.Tensor) -> tf.Tensor:
+            return x + tf.sqrt(self.scale)
+
+    def build() -> keras.Model:
+        model = keras.Sequential([keras.Input((2,)), Cusp()])
+        model.compile(optimizer="sgd", loss="mse")
+        return model
+
+    data = script.X, script.X + 1.0
+    with pytest.raises(gg.distribute.FailedStepError, match="step 1: the gradient"):
+        fit(build, data, **OPTIONS)
+
+
+def test_a_step_that_diverges_or_cannot_be_computed_is_named() -> None:
+    options = {**OPTIONS, "learning_rate": lambda: keras.optimizers.SGD(1e200)}
+    with pytest.raises(gg.distribute.FailedStepError, match="step 2: the loss is nan"):
+        fit(script.svgp, DATA, **options)
+    rows = tf.data.Dataset.from_tensor_slices((script.X, bad_row()))
+    with pytest.raises(gg.distribute.FailedStepError, match="step 1: .*Y must be finite"):
+        fit(script.svgp, rows, **OPTIONS)
+
+
+def uncompiled() -> keras.Model:
+    return keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+
+
+def without_num_data() -> gg.models.AdditiveSVGP:
+    model = build_with()
+    model.num_data = None
+    return model
+
+
+def with_sites() -> gg.models.AdditiveSVGP:
+    return gg.models.AdditiveSVGP(
+        script.KERNEL(),
+        gpflow.likelihoods.Gaussian(0.3),
+        script.INDUCING(),
+        variational=gg.variational.OptimalPrecision(),
+        num_data=200,
+    )
+
+
+def bad_row() -> np.ndarray:
+    Y = script.Y.copy()
+    Y[17] = np.nan
+    return Y
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "message"),
+    [
+        ({"batch_size": 0}, ValueError, "batch_size must be at least 1; got 0"),
+        ({"batch_size": 201}, ValueError, "batch_size=201 is more than the 200 rows"),
+        ({"num_steps": 0}, ValueError, "num_steps must be at least 1; got 0"),
+        ({"save_every": 0}, ValueError, "save_every must be at least 1"),
+        ({"timeout": 0.0}, ValueError, "timeout must be positive"),
+        ({"learning_rate": -1.0}, ValueError, "learning_rate must be positive; got -1.0"),
+        ({"learning_rate": lambda: "adam"}, TypeError, "it returned str"),
+        ({"data": (script.X, script.Y[:-1])}, ValueError, "X has 200 rows, Y has 199"),
+        ({"data": (script.X,)}, ValueError, r"must be a pair \(X, Y\); got 1"),
+        ({"data": (script.X, bad_row())}, ValueError, "Y must be finite.*17"),
+        ({"data": 3}, TypeError, "must be a pair of arrays.*got int"),
+        ({"data": lambda context: 3}, TypeError, "must return a tf.data.Dataset"),
+        ({"data": lambda context: script.stream().batch(30)}, ValueError, r"40 / 1 = 40"),
+        ({"data": script.stream().take(30)}, ValueError, "more than the 30 rows"),
+        ({"data": script.stream().filter(lambda x, y: False)}, ValueError, "data ran out"),
+        ({"data": tf.data.Dataset.range(300)}, ValueError, "dataset of pairs"),
+        ({"build": None}, TypeError, "build must be a function"),
+        ({"build": lambda: 3}, TypeError, "build must return an AdditiveSVGP or"),
+        ({"build": uncompiled}, ValueError, "not compiled"),
+        ({"build": without_num_data}, ValueError, "without num_data"),
+        ({"build": lambda: build_with(rows=150)}, ValueError, "num_data=150.*200 rows"),
+        ({"build": with_sites}, ValueError, "OptimalPrecision"),
+        ({"strategy": "mirrored"}, TypeError, "strategy must be of tf.distribute; got str"),
+    ],
+)
+def test_errors(changed: dict[str, Any], error: type[Exception], message: str) -> None:
+    arguments = {"build": build_with, "data": DATA, **OPTIONS, **changed}
+    with pytest.raises(error, match=message):
+        fit(**arguments)
+
+
+def test_batch_size_must_be_shared_out() -> None:
+    with pytest.raises(ValueError, match=r"batch_size=40 must be a multiple of the 3.*try 39"):
+        gg.distribute.batches.batches_of(DATA, 40, 3, [0], 0)
+
+
+# --- several devices and processes -----------------------------------------------------------
+
+
+def run(*jobs: list[str], seconds: float) -> list[tuple[int, str]]:
+    """
+    The script once for each of ``jobs``, as workers of one cluster if there are several.
+
+    :return: exit codes and outputs. None of the processes is left, whatever happens.
+    """
+    ports = [_free_port() for _ in jobs]
+    cluster = {"worker": [f"127.0.0.1:{port}" for port in ports]}
+    deadline = time.monotonic() + seconds
+    processes: list[subprocess.Popen[str]] = []
+    try:
+        for index, job in enumerate(jobs):
+            environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
+            environment.pop("TF_CONFIG", None)
+            if len(jobs) > 1:
+                task = {"cluster": cluster, "task": {"type": "worker", "index": index}}
+                environment["TF_CONFIG"] = json.dumps(task)
+            processes.append(
+                subprocess.Popen(
+                    [sys.executable, str(SCRIPT), *job],
+                    env=environment,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                )
+            )
+        outputs = [p.communicate(timeout=deadline - time.monotonic())[0] for p in processes]
+        return [(p.returncode, output) for p, output in zip(processes, outputs)]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def _free_port() -> int:
+    with ExitStack() as stack:
+        found = stack.enter_context(socket.socket())
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def test_two_devices_are_one(
+    on_one_device: dict[str, gg.distribute.DistributedFit], tmp_path: Path
+) -> None:
+    path = tmp_path / "found.npz"
+    ((code, output),) = run(["mirrored", str(path)], seconds=120)
+    assert code == 0, output
+    assert_file_equal(path, on_one_device)
+
+
+def test_two_workers_are_one(
+    on_one_device: dict[str, gg.distribute.DistributedFit], tmp_path: Path
+) -> None:
+    paths = [tmp_path / f"{i}.npz" for i in range(2)]
+    for code, output in run(*(["workers", str(path)] for path in paths), seconds=120):
+        assert code == 0, output
+    for path in paths:
+        assert_file_equal(path, on_one_device)
+
+
+@pytest.mark.slow  # four processes that start TensorFlow
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_worker_dies_and_all_are_started_again(
+    victim: int, on_one_device: dict[str, gg.distribute.DistributedFit], tmp_path: Path
+) -> None:
+    def start(kill_at: int) -> list[tuple[int, str]]:
+        return run(
+            *(
+                # the folder of worker 1 is its own: the chief's is the only one used
+                [
+                    "interrupted",
+                    str(tmp_path / f"{i}.npz"),
+                    str(tmp_path / f"folder {i}"),
+                    str(kill_at if i == victim else 0),
+                ]
+                for i in range(2)
+            ),
+            seconds=120,
+        )
+
+    found = start(kill_at=7)
+    other = 1 - victim
+    assert found[victim][0] == -9, found[victim][1]
+    assert found[other][0] == 3, found[other][1]
+    assert "LostWorkerError: another worker is gone" in found[other][1]
+    assert "they go on from step 6" in found[other][1]
+    for i, (code, output) in enumerate(start(kill_at=0)):
+        assert code == 0, output
+        assert "resumed from 6" in output
+        assert_file_equal(tmp_path / f"{i}.npz", {"svgp": on_one_device["svgp"]})
+    assert not (tmp_path / "folder 1").exists()

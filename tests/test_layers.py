@@ -1,0 +1,727 @@
+"""Keras layers: the same ELBO as GPflow's loop, state that no file loses, and clear errors."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import gpflow
+import h5py
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from gpflow.utilities import deepcopy, parameter_dict
+
+import gpflow_gam as gg
+from gpflow_gam.kernels import ZeroMean
+from gpflow_gam.layers import AdditiveGP, IterNCGP, NaturalGradientModel
+
+N = 90
+RNG = np.random.default_rng(4)
+X = RNG.normal(size=(N, 3))
+F = np.sin(2.0 * X[:, 0]) + 0.5 * X[:, 1] ** 2 - 0.5
+Y = (F + 0.2 * RNG.normal(size=N)) / 1.2
+LABELS = np.digitize(F, [-0.5, 0.5])
+
+
+def additive(terms: Any = None, likelihood: Any = "gaussian", **options: Any) -> AdditiveGP:
+    terms = gg.s(0) + gg.s(1) if terms is None else terms
+    return AdditiveGP(terms, likelihood, **{"num_data": N, "num_inducing": 6, **options})
+
+
+def network(head: Any, kind: type[keras.Model] = keras.Model) -> keras.Model:
+    inputs = keras.Input((3,))
+    return kind(inputs, head(keras.layers.Dense(3, name="dense")(inputs)))
+
+
+def compiled(model: keras.Model, head: Any, rate: float = 0.02, **options: Any) -> keras.Model:
+    model.compile(optimizer=keras.optimizers.Adam(rate), loss=head.loss, **options)
+    return model
+
+
+def scramble(head: Any, seed: int = 0) -> None:
+    """Move every number that the layer holds."""
+    rng = np.random.default_rng(seed)
+    for path, variable in head._state().items():
+        value = np.asarray(variable)
+        moved = value + 0.05 * rng.uniform(0.1, 1.0, value.shape)
+        if path.endswith("probabilities"):
+            moved = np.abs(moved) / np.abs(moved).sum()
+        variable.assign(moved)
+
+
+@pytest.fixture(scope="module")
+def trained() -> tuple[keras.Model, AdditiveGP]:
+    keras.utils.set_random_seed(0)
+    head = additive(gg.s(0) + gg.s(1) + gg.te(1, 2), name="trained")
+    model = compiled(network(head), head)
+    model.fit(X, Y, epochs=3, batch_size=30, verbose=0)
+    return model, head
+
+
+# --- the ELBO ----------------------------------------------------------------------------------
+
+
+def test_fit_is_the_loop_of_gpflow() -> None:
+    head = additive(normalization=None)
+    svgp = deepcopy(head.model)
+    inputs = keras.Input((3,), dtype="float64")
+    model = compiled(keras.Model(inputs, head(inputs)), head, 0.05)
+    data = X, Y[:, None]
+    seen: list[float] = []
+    after = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: seen.append(float(head.model.elbo(data)))
+    )
+    # arrays through Keras's adapters become float32; datasets stay what they are
+    rows = tf.data.Dataset.from_tensor_slices((X, Y)).batch(30)
+    model.fit(rows, epochs=4, verbose=0, callbacks=[after])
+
+    optimiser = tf.optimizers.Adam(0.05)
+    variables = svgp.trainable_variables
+
+    @tf.function
+    def step(batch: tuple[tf.Tensor, tf.Tensor]) -> None:
+        with tf.GradientTape() as tape:
+            loss = svgp.training_loss(batch) / N
+        optimiser.apply_gradients(zip(tape.gradient(loss, variables), variables))
+
+    optimiser.build(variables)
+    wanted = []
+    for _ in range(4):
+        for start in range(0, N, 30):
+            step((tf.constant(X[start : start + 30]), tf.constant(Y[start : start + 30, None])))
+            wanted.append(float(svgp.elbo(data)))
+    assert wanted[-1] > wanted[0] + 5.0
+    np.testing.assert_allclose(seen, wanted, rtol=0.0, atol=1e-8)
+
+
+def test_the_reported_loss_is_the_negative_elbo(trained: tuple[keras.Model, AdditiveGP]) -> None:
+    model, head = trained
+    features = model.get_layer("dense")(X.astype(np.float32))
+    scaled = head.scaled(features)
+    elbo = head.model.elbo((scaled, tf.constant(Y[:, None])))
+    want = -(elbo + head.model.log_prior_density()) / N
+    np.testing.assert_allclose(model.evaluate(X, Y, batch_size=N, verbose=0), want, rtol=1e-5)
+    # and in batches: Keras averages the KL with the rest
+    np.testing.assert_allclose(model.evaluate(X, Y, batch_size=30, verbose=0), want, rtol=1e-5)
+
+
+def test_fit_moves_every_trainable_parameter() -> None:
+    head = additive()
+    before = {k: np.array(v) for k, v in head._state().items()}
+    compiled(network(head), head).fit(X, Y, epochs=2, batch_size=30, verbose=0)
+    for path, variable in head._adopted.variables.items():
+        moved = not np.array_equal(before[path], np.asarray(variable))
+        assert moved == variable.trainable, path
+    assert float(head.scaling.count) == 6.0
+    assert sum(v.trainable for v in head._adopted.variables.values()) >= 8
+
+
+def test_sample_weights_count_rows() -> None:
+    head = additive(normalization=None)
+    inputs = keras.Input((3,))
+    model = compiled(keras.Model(inputs, head(inputs)), head)
+    once = np.concatenate([X, X[:10]]), np.concatenate([Y, Y[:10]])
+    weights = np.ones(N)
+    weights[:10] = 2.0
+    plain = model.evaluate(*once, batch_size=200, verbose=0) * 100
+    weighted = model.evaluate(X, Y, sample_weight=weights, batch_size=200, verbose=0) * N
+    kl = float((head.model.prior_kl() - head.model.log_prior_density()) / N)
+    np.testing.assert_allclose(plain - 100 * kl, weighted - N * kl, rtol=1e-5)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_the_kl_counts_once(times: int) -> None:
+    head = additive(normalization=None)
+    inputs = keras.Input((3,))
+    outputs = [head(inputs) for _ in range(times)]
+    total = keras.Model(inputs, outputs)
+    total(X)
+    want = float(head.model.prior_kl() - head.model.log_prior_density()) / N
+    assert len(total.losses) == 1
+    np.testing.assert_allclose(float(total.losses[0]), want, rtol=1e-6)
+    total(X)  # a second pass starts anew
+    assert len(total.losses) == 1
+
+
+def test_validation_split_and_keras_callbacks(tmp_path: Path) -> None:
+    head = additive(name="watched", num_data=60)
+    model = compiled(network(head), head, metrics=[head.metric("nlpd"), head.metric("mse")])
+    where = tmp_path / "best.keras"
+    history = model.fit(
+        X,
+        Y,
+        validation_split=1.0 / 3.0,
+        epochs=4,
+        batch_size=30,
+        verbose=0,
+        callbacks=[
+            keras.callbacks.EarlyStopping(patience=2, restore_best_weights=True),
+            keras.callbacks.ModelCheckpoint(where, save_best_only=True),
+            keras.callbacks.TensorBoard(tmp_path / "logs"),
+            keras.callbacks.ReduceLROnPlateau(patience=1),
+            gg.layers.DrawComponents(head, tmp_path / "figures", every=2),
+        ],
+    ).history
+    assert {"val_loss", "val_nlpd", "val_mean_squared_error"} <= set(history)
+    assert sorted(p.name for p in (tmp_path / "figures").iterdir()) == [
+        "epoch_0002.png",
+        "epoch_0004.png",
+    ]
+    best = keras.models.load_model(where)
+    assert best.evaluate(X[60:], Y[60:], verbose=0, return_dict=True)["loss"] == pytest.approx(
+        min(history["val_loss"]), rel=1e-5
+    )
+    mean, var = (a[:, 0] for a in np.moveaxis(model.predict(X[60:], verbose=0), -1, 0))
+    noise = float(head.likelihood.variance.numpy())
+    want = 0.5 * np.log(2 * np.pi * (var + noise)) + 0.5 * (Y[60:] - mean) ** 2 / (var + noise)
+    got = model.evaluate(X[60:], Y[60:], verbose=0, return_dict=True)
+    assert got["nlpd"] == pytest.approx(want.mean(), rel=1e-5)
+    assert got["mean_squared_error"] == pytest.approx(np.mean((Y[60:] - mean) ** 2), rel=1e-5)
+
+
+# --- state ---------------------------------------------------------------------------------------
+
+
+def test_state_is_all_there_is(trained: tuple[keras.Model, AdditiveGP]) -> None:
+    _, head = trained
+    inside = {path.lstrip(".") for path in parameter_dict(head.model)}
+    assert inside == set(head._adopted.variables)
+    for path, leaf in parameter_dict(head.model).items():
+        own = head._adopted.variables[path.lstrip(".")]
+        tensor = leaf.unconstrained_variable if hasattr(leaf, "unconstrained_variable") else leaf
+        assert own.value is tensor
+
+
+@pytest.mark.parametrize("way", ["keras", "weights", "checkpoint"])
+@pytest.mark.parametrize("flags", ["same", "changed"])
+def test_round_trips_are_exact(tmp_path: Path, way: str, flags: str) -> None:
+    terms = gg.s(0) + gg.s(1, by=2) + gg.ti(0, 1)
+    head = additive(terms, name="saved")
+    model = network(head)
+    scramble(head)
+    if flags == "changed":
+        head.frozen = ("kernel", "variational.q_mu")
+    want = model(X)
+    if way == "keras":
+        model.save(tmp_path / "net.keras")
+        again = keras.models.load_model(tmp_path / "net.keras")
+        other = again.get_layer("saved")
+        assert other.frozen == head.frozen
+    else:
+        other = additive(terms, name="saved")
+        again = network(other)
+        if way == "weights":
+            model.save_weights(tmp_path / "net.weights.h5")
+            again.load_weights(tmp_path / "net.weights.h5")
+        else:
+            saved = tf.train.Checkpoint(model).write(str(tmp_path / "checkpoint"))
+            tf.train.Checkpoint(again).read(saved).assert_existing_objects_matched()
+    for path, variable in head._state().items():
+        np.testing.assert_array_equal(variable, other._state()[path], err_msg=path)
+    np.testing.assert_array_equal(again(X), want)
+
+
+def test_a_file_that_lacks_one_parameter_is_refused(tmp_path: Path) -> None:
+    head = additive(name="part")
+    model = network(head)
+    where = tmp_path / "net.weights.h5"
+    model.save_weights(where)
+    before = {k: np.array(v) for k, v in head._state().items()}
+    with h5py.File(where, "a") as file:
+        group = next(g for name, g in _groups(file) if "variational.q_mu" in g)
+        del group["variational.q_mu"]
+    scramble(head)
+    moved = {k: np.array(v) for k, v in head._state().items()}
+    with pytest.raises(ValueError, match=r"lacks variational\.q_mu"):
+        model.load_weights(where)
+    for path, variable in head._state().items():
+        np.testing.assert_array_equal(variable, moved[path])
+        assert not np.array_equal(before[path], moved[path]) or before[path].size == 0
+
+
+def _groups(file: h5py.File) -> list[tuple[str, h5py.Group]]:
+    found: list[tuple[str, h5py.Group]] = []
+    file.visititems(
+        lambda name, item: found.append((name, item)) if isinstance(item, h5py.Group) else None
+    )
+    return found
+
+
+@pytest.mark.parametrize(
+    ("terms", "message"),
+    [(gg.s(0) + gg.s(2), "lacks|holds"), (gg.s(0, k=9) + gg.s(1), "was it saved with other terms")],
+)
+def test_files_of_other_terms_are_refused(tmp_path: Path, terms: Any, message: str) -> None:
+    where = tmp_path / "net.weights.h5"
+    network(additive(name="terms")).save_weights(where)
+    with pytest.raises(ValueError, match=message):
+        network(additive(terms, name="terms")).load_weights(where)
+
+
+def test_configuration_and_clones(trained: tuple[keras.Model, AdditiveGP]) -> None:
+    model, head = trained
+    again = AdditiveGP.from_config(head.get_config())
+    assert again.get_config() == head.get_config()
+    assert [v.shape for v in again._state().values()] == [v.shape for v in head._state().values()]
+    clone = keras.models.clone_model(model)
+    clone.set_weights(model.get_weights())
+    np.testing.assert_array_equal(clone(X), model(X))
+    own = clone.get_layer("trained")
+    assert own is not head
+    assert own.loss._layer() is own
+    by_name = keras.losses.deserialize(keras.losses.serialize(own.loss))
+    assert by_name._layer() is own
+
+
+def test_one_place_for_flags() -> None:
+    head = additive()
+    parameters = head.parameters
+    lengthscale = "kernel.components['s(0)'].base.lengthscales"
+    assert parameters[lengthscale].trainable
+    assert not parameters["inducing_variable.components['s(0)']"].trainable
+    head.frozen = ("kernel",)
+    assert not parameters[lengthscale].trainable
+    assert parameters["inducing_variable.components['s(0)']"].trainable
+    head.trainable = False
+    assert head.trainable_weights == []
+    assert not parameters["variational.q_mu"].trainable
+    head.trainable = True  # what is frozen stays frozen
+    names = {p for p, v in head._adopted.variables.items() if v.trainable}
+    assert not any(p.startswith("kernel") for p in names)
+    assert parameters["variational.q_mu"].trainable
+    with pytest.raises(ValueError, match="no parameter's path begins with 'kernels'"):
+        head.frozen = ("kernels",)
+
+
+def test_inducing_inputs_move_when_free() -> None:
+    head = additive(frozen=(), normalization=None)
+    before = np.array(head.model.inducing_variable["s(0)"])
+    inputs = keras.Input((3,))
+    compiled(keras.Model(inputs, head(inputs)), head).fit(X, Y, epochs=1, batch_size=45, verbose=0)
+    assert np.max(np.abs(np.array(head.model.inducing_variable["s(0)"]) - before)) > 1e-3
+
+
+# --- kinds of models, dtypes, compilation --------------------------------------------------------
+
+
+class Subclassed(keras.Model):
+    def __init__(self, head: AdditiveGP) -> None:
+        super().__init__()
+        self.dense = keras.layers.Dense(3)
+        self.head = head
+
+    def call(self, x: tf.Tensor, training: bool | None = None) -> tf.Tensor:
+        return self.head(self.dense(x), training=training)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["sequential", "subclassed", "float32", "float16", pytest.param("jit", marks=pytest.mark.slow)],
+)
+def test_kinds_of_models_learn(kind: str) -> None:
+    keras.utils.set_random_seed(1)
+    if kind == "float16":
+        keras.mixed_precision.set_global_policy("mixed_float16")
+    try:
+        head = additive(dtype="float32" if kind == "float32" else None)
+        model = {
+            "sequential": lambda: keras.Sequential([keras.layers.Dense(3), head]),
+            "subclassed": lambda: Subclassed(head),
+        }.get(kind, lambda: network(head))()
+        compiled(model, head, 0.05, jit_compile=kind == "jit")
+        losses = model.fit(X, Y, epochs=6, batch_size=45, verbose=0).history["loss"]
+        assert losses[-1] < losses[0] - 0.1
+        moments = model.predict(X, verbose=0)
+        assert np.all(np.isfinite(moments))
+        assert np.all(moments[..., 1] > 0.0)
+    finally:
+        keras.mixed_precision.set_global_policy("float32")
+
+
+def test_scaling_follows_training_only() -> None:
+    head = additive()
+    shifted = 50.0 + 7.0 * X
+    head(shifted)
+    head(shifted, training=False)
+    assert float(head.scaling.count) == 0.0
+    for _ in range(3):
+        head(shifted, training=True)
+    used = list(head.structure.features)
+    np.testing.assert_allclose(head.scaling.location, shifted.mean(axis=0)[used], rtol=1e-10)
+    np.testing.assert_allclose(head.scaling.variance, shifted.var(axis=0)[used], rtol=1e-10)
+
+
+def test_two_devices_are_one() -> None:
+    """MirroredStrategy over two logical CPUs, batch normalisation before the head."""
+    script = Path(__file__).parent / "distributed_layer.py"
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    lines = dict(line.split(maxsplit=1) for line in done.stdout.strip().splitlines())
+    assert float(lines["moved"]) > 1e-2
+    assert float(lines["parameters"]) < 1e-10
+    assert float(lines["loss"]) < 1e-6  # Keras reports in its own float32
+    assert float(lines["normalised"]) < 1e-6
+
+
+# --- what it returns -----------------------------------------------------------------------------
+
+
+def test_outputs_fit_together(trained: tuple[keras.Model, AdditiveGP]) -> None:
+    _, head = trained
+    moments, parts = (head(X, output=o).numpy() for o in ("moments", "components"))
+    assert moments.shape == (N, 1, 2)
+    assert parts.shape == (N, 4, 1, 2)
+    constant = np.asarray(head.model.mean_function.constant)
+    np.testing.assert_allclose(parts[..., 0].sum(axis=1) + constant, moments[..., 0], rtol=1e-10)
+    mean, var = head.model.predict_f(head.scaled(X))
+    np.testing.assert_allclose(moments[..., 0], mean, rtol=1e-10)
+    np.testing.assert_allclose(moments[..., 1], var, rtol=1e-10)
+    response, interval = (head(X, output=o).numpy() for o in ("response", "interval"))
+    np.testing.assert_allclose(response, mean[:, 0], rtol=1e-10)
+    half = 1.959963984540054 * np.sqrt(var[:, 0])
+    np.testing.assert_allclose(interval[:, 1], mean[:, 0] - half, rtol=1e-8)
+    np.testing.assert_allclose(interval[:, 2], mean[:, 0] + half, rtol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "classes", "shape"),
+    [("softmax", 3, (3,)), ("ordinal", 3, (3,)), ("bernoulli", None, ()), ("poisson", None, ())],
+)
+def test_response_shapes_agree_with_what_is_promised(
+    likelihood: str, classes: int | None, shape: tuple[int, ...]
+) -> None:
+    head = additive(likelihood=likelihood, num_classes=classes)
+    scramble(head)
+    for output in ("moments", "components", "response", "interval"):
+        promised = head.compute_output_spec(keras.KerasTensor((None, 3)), output=output).shape
+        value = head(X, output=output).numpy()
+        assert value.shape[1:] == promised[1:], output
+        if output == "response":
+            assert value.shape == (N, *shape)
+            if shape:
+                np.testing.assert_allclose(value.sum(axis=1), 1.0, rtol=1e-8)
+
+
+def test_components_have_zero_mean_under_their_measure() -> None:
+    head = additive(gg.s(0) + gg.te(1, 2))
+    skewed = np.exp(X)
+    head.adapt(skewed)
+    for kernel in head.kernel.kernels:
+        if isinstance(kernel, ZeroMean):
+            points, weights = kernel.measure.nodes()
+            full = np.zeros((points.shape[0], 3))
+            full[:, list(kernel.active_dims)] = points
+            np.testing.assert_allclose(kernel(X[:5], full) @ weights[:, None], 0.0, atol=1e-10)
+    # nodes stand for the data: their weighted mean is the scaled features'
+    points, weights = head.kernel["s(0)"].measure.nodes()
+    np.testing.assert_allclose(np.dot(weights, points[:, 0]), 0.0, atol=1e-10)
+
+
+def test_adapt_starts_from_the_data() -> None:
+    raw = np.column_stack([1e4 + 30.0 * X[:, 0], X[:, 1], X[:, 2]])
+    head = additive(likelihood="poisson")
+    counts = np.random.default_rng(0).poisson(40.0, N)
+    head.adapt(raw, counts)
+    np.testing.assert_allclose(head.scaled(raw).numpy().mean(axis=0), 0.0, atol=1e-9)
+    np.testing.assert_allclose(head.scaled(raw).numpy().std(axis=0), 1.0, rtol=1e-9)
+    constant = float(head.model.mean_function.constant[0])
+    assert constant == pytest.approx(np.log(counts.mean()), abs=1e-6)
+    Z = np.sort(np.array(head.model.inducing_variable["s(0)"])[:, 0])
+    scaled = head.scaled(raw).numpy()[:, 0]
+    np.testing.assert_allclose(Z, np.quantile(scaled, np.linspace(0, 1, 6)), atol=1e-12)
+
+
+def test_a_dead_unit_does_no_harm() -> None:
+    head = additive()
+    dead = np.column_stack([X[:, 0], np.zeros(N)])
+    head.adapt(dead)
+    assert np.all(np.isfinite(head(dead, output="moments")))
+
+
+def test_levels_and_multipliers() -> None:
+    codes = np.arange(N) % 4
+    data = np.column_stack([X[:, 0], codes, X[:, 2]])
+    head = additive(gg.s(0, by=2) + gg.factor(1), num_levels={1: 4})
+    head.adapt(data)
+    parts = head(data, output="components").numpy()
+    assert parts.shape == (N, 3, 1, 2)
+    # a varying coefficient is nothing where its multiplier is zero
+    still = data.copy()
+    still[:, 2] = 0.0
+    np.testing.assert_allclose(head(still, output="components")[:, 1], 0.0, atol=1e-12)
+    curve = gg.layers.component_curve(head, "factor(1)")
+    assert list(curve[1]) == [0, 1, 2, 3]
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="codes 0 to 3"):
+        head(np.column_stack([X[:, 0], codes + 1.0, X[:, 2]]))
+
+
+def test_curves_are_in_the_features_unit(trained: tuple[keras.Model, AdditiveGP]) -> None:
+    _, head = trained
+    grid = np.linspace(-2.0, 2.0, 7)
+    curve = gg.layers.component_curve(head, "s(0)", grid)
+    data = np.zeros((7, 3))
+    data[:, 0] = grid
+    parts = head(data, output="components").numpy()[:, head.names.index("s(0)"), 0]
+    np.testing.assert_allclose(curve["estimate"], parts[:, 0])
+    np.testing.assert_allclose(curve["se"], np.sqrt(parts[:, 1]))
+    with pytest.raises(ValueError, match="no function of one feature"):
+        gg.layers.component_curve(head, "te(1,2)")
+    with pytest.raises(ValueError, match=r"no component 's\(9\)'"):
+        gg.layers.component_curve(head, "s(9)")
+
+
+# --- natural gradients ---------------------------------------------------------------------------
+
+
+def test_a_natural_gradient_step_is_the_exact_posterior() -> None:
+    head = additive(variational="sites", rho=1.0, normalization=None)
+    inputs = keras.Input((3,), dtype="float64")
+    model = NaturalGradientModel(inputs, head(inputs))
+    model.compile(optimizer=keras.optimizers.SGD(0.0), loss=head.loss)
+    model.fit(tf.data.Dataset.from_tensors((X, Y)), epochs=1, verbose=0)
+    gp = head.model
+    exact = gg.models.AdditiveSGPR(
+        (X, Y[:, None]), gp.kernel, gp.inducing_variable, mean_function=gp.mean_function
+    )
+    exact.likelihood.variance.assign(gp.likelihood.variance)
+    for got, want in zip(gp.predict_f(X), exact.predict_f(X)):
+        np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-8)
+
+
+def test_natural_gradients_train_the_network_too(tmp_path: Path) -> None:
+    keras.utils.set_random_seed(2)
+    head = additive(likelihood="softmax", num_classes=3, variational="sites", rho=0.3)
+    model = compiled(network(head, NaturalGradientModel), head, metrics=[head.metric("accuracy")])
+    dense = np.array(model.get_layer("dense").kernel)
+    history = model.fit(X, LABELS, epochs=5, batch_size=45, verbose=0).history
+    assert history["loss"][-1] < history["loss"][0] - 0.2
+    assert np.max(np.abs(np.array(model.get_layer("dense").kernel) - dense)) > 1e-3
+    model.save(tmp_path / "net.keras")
+    again = keras.models.load_model(tmp_path / "net.keras")
+    assert isinstance(again, NaturalGradientModel)
+    np.testing.assert_array_equal(again(X), model(X))
+    with pytest.raises(ValueError, match="takes no sample_weight"):
+        model.fit(X, LABELS, sample_weight=np.ones(N), verbose=0)
+    plain = compiled(network(additive(), NaturalGradientModel), additive())
+    with pytest.raises(ValueError, match="variational='sites'"):
+        plain.fit(X, Y, verbose=0)
+
+
+# --- IterNCGP as a layer -------------------------------------------------------------------------
+
+
+def test_iterncgp_on_frozen_features(tmp_path: Path) -> None:
+    keras.utils.set_random_seed(5)
+    inputs = keras.Input((3,))
+    backbone = keras.Model(inputs, keras.layers.Dense(2)(inputs))
+    features = backbone(X).numpy()
+    head = IterNCGP(gg.s(0) + gg.s(1), "softmax", num_classes=3, name="newton")
+    with pytest.raises(ValueError, match="has no posterior yet"):
+        head(features)
+    result = head.fit(features, LABELS, hyperparameters=False, progress=False)
+    assert result.converged
+    likelihood = gg.likelihoods.FixedSoftmax(3)
+    wanted = gg.models.IterNCGP(
+        (head.scaled(features), LABELS[:, None].astype(float)),
+        head.kernel,
+        likelihood,
+        mean_function=head._gp.mean_function,
+    )
+    wanted.fit(progress=False)
+    mean, var = wanted.predict_f(head.scaled(features))
+    moments = head(features).numpy()
+    np.testing.assert_allclose(moments[..., 0], mean, atol=1e-8)
+    np.testing.assert_allclose(moments[..., 1], var, atol=1e-8)
+
+    model = keras.Model(backbone.inputs, head(backbone.output, output="response"))
+    p = model(X).numpy()
+    assert np.mean(p.argmax(axis=1) == LABELS) > 0.6
+    model.save(tmp_path / "net.keras")
+    again = keras.models.load_model(tmp_path / "net.keras")
+    np.testing.assert_array_equal(again(X), p)
+    assert again.get_layer("newton").trainable_weights == []
+    other = IterNCGP(
+        gg.s(0) + gg.s(1), "softmax", num_classes=3, name="newton", sizes=head.get_config()["sizes"]
+    )
+    saved = tf.train.Checkpoint(head).write(str(tmp_path / "checkpoint"))
+    tf.train.Checkpoint(other).read(saved).assert_existing_objects_matched()
+    np.testing.assert_array_equal(other(features), head(features))
+    with pytest.raises(ValueError, match="needs a new layer"):
+        head.fit(features[:50], LABELS[:50], hyperparameters=False, progress=False)
+
+
+def test_iterncgp_learns_its_hyperparameters() -> None:
+    head = IterNCGP(gg.s(0) + gg.s(1), "bernoulli")
+    before = head.parameters["kernel.components['s(0)'].base.variance"].numpy()
+    result = head.fit(X, (F > 0).astype(int), progress=False, max_rounds=2)
+    assert result.elbo is not None
+    assert head.parameters["kernel.components['s(0)'].base.variance"].numpy() != before
+    assert np.mean((head(X, output="response").numpy() > 0.5) == (F > 0)) > 0.85
+
+
+# --- bad input -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"num_data": None}, ValueError, "num_data must be the number of training rows"),
+        ({"num_data": 0}, ValueError, "num_data must be at least 1"),
+        ({"likelihood": "softmax"}, ValueError, "num_classes must be at least 2"),
+        ({"num_classes": 4}, ValueError, "num_classes=4 is for a softmax or ordinal"),
+        ({"likelihood": "poison"}, ValueError, "Did you mean 'poisson'"),
+        ({"terms": gg.s("x")}, TypeError, "features by index"),
+        ({"terms": 3}, TypeError, "terms must be terms"),
+        ({"terms": gg.s(0) + gg.factor(1)}, ValueError, r"num_levels=\{1: K\}"),
+        ({"terms": gg.s(0) + gg.factor(0), "num_levels": {0: 3}}, ValueError, "column twice"),
+        ({"num_levels": {2: 3}}, ValueError, "no term reads as levels"),
+        ({"terms": gg.s(0, bs="cyclic")}, ValueError, "needs period"),
+        ({"num_inducing": 0}, ValueError, "num_inducing must be at least 1"),
+        ({"variational": "mean-field"}, ValueError, "variational must be one of"),
+        ({"normalization": "batch"}, ValueError, "normalization must be"),
+        ({"output": "mean"}, ValueError, "output must be one of"),
+        ({"level": 95}, ValueError, "level must be a probability"),
+        ({"scale": 0.0}, ValueError, "scale must be a positive number"),
+        ({"dtype": "float16"}, ValueError, "dtype must be 'float64' or 'float32'"),
+        ({"rho": 2.0, "variational": "sites"}, ValueError, "rho must be in"),
+    ],
+)
+def test_bad_options(options: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        additive(**options)
+
+
+def test_bad_features() -> None:
+    head = additive(gg.s(0) + gg.te(1, 4))
+    with pytest.raises(ValueError, match=r"te\(1,4\) reads feature 4, but .* 3 feature"):
+        head(keras.Input((3,)))
+    with pytest.raises(ValueError, match="flatten or pool"):
+        head(keras.Input((3, 3, 1)))
+    with pytest.raises(ValueError, match="must be finite"):
+        additive().adapt(np.where(X > 2.0, np.nan, X))
+    with pytest.raises(ValueError, match=r"standard deviation of 25 where scale=1"):
+        additive().adapt(X, 25.0 * (Y - Y.mean()) / Y.std())
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "classes", "labels"),
+    [("softmax", 3, LABELS + 1), ("bernoulli", None, LABELS), ("poisson", None, LABELS - 1)],
+)
+def test_impossible_labels(likelihood: str, classes: int | None, labels: Any) -> None:
+    head = additive(likelihood=likelihood, num_classes=classes)
+    model = compiled(network(head), head)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="y must be"):
+        model.fit(X, labels, epochs=1, verbose=0)
+
+
+def test_a_batch_larger_than_num_data() -> None:
+    head = additive(num_data=20)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="num_data=20 .* smaller"):
+        compiled(network(head), head).fit(X, Y, batch_size=30, verbose=0)
+
+
+def test_other_outputs_have_no_loss() -> None:
+    head = additive()
+    inputs = keras.Input((3,))
+    model = compiled(keras.Model(inputs, head(inputs, output="response")), head)
+    with pytest.raises(ValueError, match="must be the moments"):
+        model.fit(X, Y, verbose=0)
+
+
+def test_own_objects_cannot_be_saved(tmp_path: Path) -> None:
+    head = additive(likelihood=gpflow.likelihoods.StudentT())
+    assert np.all(np.isfinite(head(X)))
+    with pytest.raises(ValueError, match="cannot be saved"):
+        network(head).save(tmp_path / "net.keras")
+    own = additive(gg.s(0, kernel=gpflow.kernels.Matern32()))
+    with pytest.raises(ValueError, match="kernel of your own"):
+        own.get_config()
+
+
+# --- serving -------------------------------------------------------------------------------------
+
+
+def test_export_of_a_network(trained: tuple[keras.Model, AdditiveGP], tmp_path: Path) -> None:
+    model, head = trained
+    gg.serving.export(model, tmp_path / "net")
+    served = gg.serving.load(tmp_path / "net")
+    x = X[:7].astype(np.float32)
+    moments = model(x).numpy()[:, 0]
+    found = served.predict(x)
+    np.testing.assert_allclose(found["mean"], moments[:, 0], rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(found["variance"], moments[:, 1], rtol=1e-9, atol=1e-12)
+    features = model.get_layer("dense")(x)
+    interval = head(features, output="interval").numpy()
+    for k, name in enumerate(("response", "lower", "upper")):
+        np.testing.assert_allclose(found[name], interval[:, k], rtol=1e-8, atol=1e-10)
+    parts = served.predict_components(x)
+    want = head(features, output="components").numpy()[:, :, 0]
+    assert tuple(parts["names"]) == head.names
+    np.testing.assert_allclose(parts["mean"], want[..., 0], rtol=1e-8, atol=1e-10)
+    draws = served.sample(x, num_samples=2000, seed=1)["predictor"]
+    np.testing.assert_array_equal(draws, served.sample(x, num_samples=2000, seed=1)["predictor"])
+    np.testing.assert_allclose(draws.mean(axis=0), moments[:, 0], atol=0.1)
+    np.testing.assert_allclose(draws.std(axis=0), np.sqrt(moments[:, 1]), rtol=0.1)
+    assert served.predict(x[:0])["mean"].shape == (0,)
+    with pytest.raises(ValueError, match="must be of shape"):
+        served.predict(x[:, :2])
+    # what was exported stays, whatever the network learns later
+    before = served.predict(x)["mean"]
+    old = head.parameters["variational.q_mu"].numpy()
+    head.parameters["variational.q_mu"].assign(old + 1.0)
+    np.testing.assert_array_equal(served.predict(x)["mean"], before)
+    head.parameters["variational.q_mu"].assign(old)
+
+
+def test_export_of_several_inputs_in_a_clean_process(tmp_path: Path) -> None:
+    """Nothing of GPflow, TFP or ours is needed to run it; two inputs, one of them of codes."""
+    wide, deep = keras.Input((2,), name="wide"), keras.Input((3,), name="deep")
+    features = keras.layers.Concatenate()([wide, keras.layers.Dense(1)(deep)])
+    head = additive(gg.s(0) + gg.factor(1) + gg.s(2), "softmax", num_classes=3, num_levels={1: 4})
+    model = keras.Model([wide, deep], head(features))
+    scramble(head)
+    gg.serving.export(model, tmp_path / "net")
+    columns = np.column_stack([X[:9, 0], np.arange(9) % 4]).astype(np.float32)
+    x = X[:9].astype(np.float32)
+    want = gg.serving.load(tmp_path / "net").predict({"wide": columns, "deep": x})
+    moments = model([columns, x]).numpy()
+    np.testing.assert_allclose(want["mean"], moments[..., 0], rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(want["response"].sum(axis=1), 1.0, rtol=1e-9)
+    np.savez(tmp_path / "data.npz", wide=columns, deep=x, **want)
+    code = f"""
+import sys
+for name in ("gpflow", "tensorflow_probability", "gpflow_gam", "tf_keras"):
+    sys.modules[name] = None
+import numpy as np
+import tensorflow as tf
+data = np.load({str(tmp_path / "data.npz")!r})
+served = tf.saved_model.load({str(tmp_path / "net")!r})
+found = served.signatures["predict"](
+    wide=tf.constant(data["wide"], tf.float64), deep=tf.constant(data["deep"], tf.float64))
+for name, value in found.items():
+    np.testing.assert_array_equal(value, data[name])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=200, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_networks_that_cannot_be_exported(tmp_path: Path) -> None:
+    head = additive()
+    inputs = keras.Input((3,))
+    plain = keras.Model(inputs, keras.layers.Dense(1)(inputs))
+    with pytest.raises(ValueError, match=r"holds 0; model\.export writes other"):
+        gg.serving.export(plain, tmp_path / "net")
+    with pytest.raises(ValueError, match="does not say what its inputs are"):
+        gg.serving.export(Subclassed(head), tmp_path / "net")
+    twice = keras.Model(inputs, [head(inputs), head(2.0 * inputs)])
+    with pytest.raises(ValueError, match="is called 2 times"):
+        gg.serving.export(twice, tmp_path / "net")
+    assert not (tmp_path / "net").exists()

@@ -1,0 +1,465 @@
+"""SavedModels: the same numbers as the models', without their code."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import gpflow
+import numpy as np
+import pandas as pd
+import pytest
+import tensorflow as tf
+
+import gpflow_gam as gg
+from gpflow_gam import likelihoods as lk
+from gpflow_gam.serving.servable import argument_names
+
+HERE = Path(__file__).parent
+N = 150
+
+
+def columns() -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    return {
+        "x 1": rng.uniform(size=N),
+        "Group": rng.choice(["a", "b", "c"], N),
+        "site": rng.integers(3, 7, N),
+        "flag": rng.integers(0, 2, N) > 0,
+        "log time": rng.uniform(0.0, 0.2, N),
+    }
+
+
+def new(rows: int = 7) -> dict[str, Any]:
+    return {name: values[:rows] for name, values in columns().items()}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("served")
+
+
+def fitted(family: str, terms: Any, y: np.ndarray, data: Any = None, **options: Any) -> gg.GAM:
+    gam = gg.GAM(terms, family=family, **options)
+    return gam.fit(columns() if data is None else data, y, max_iterations=8)
+
+
+def exported(model: Any, path: Path, **options: Any) -> gg.serving.Served:
+    gg.serving.export(model, path, **options)
+    return gg.serving.load(path)
+
+
+@pytest.fixture(scope="module")
+def counts(folder) -> tuple[gg.GAM, gg.serving.Served, Path]:
+    """Offset, text, whole-number and truth-value levels, by=, new levels."""
+    data, rng = columns(), np.random.default_rng(1)
+    rate = np.exp(np.sin(6.0 * data["x 1"]) + (data["Group"] == "b") + data["log time"])
+    terms = (
+        gg.s("x 1", k=6)
+        + gg.factor("Group")
+        + gg.random_effect("site")
+        + gg.s("x 1", k=5, by="flag")
+    )
+    gam = fitted("poisson", terms, rng.poisson(rate), offset="log time")
+    return gam, exported(gam, folder / "counts", level=0.9), folder / "counts"
+
+
+@pytest.fixture(scope="module")
+def simple(folder) -> tuple[gg.GAM, gg.serving.Served, Path]:
+    """A number and text: what other programs are fed."""
+    data, rng = columns(), np.random.default_rng(2)
+    data = {"x": data["x 1"], "g": data["Group"]}
+    y = np.sin(6.0 * data["x"]) + (data["g"] == "a") + 0.1 * rng.standard_normal(N)
+    gam = fitted("gaussian", gg.s("x", k=6) + gg.factor("g"), y, data)
+    return gam, exported(gam, folder / "simple"), folder / "simple"
+
+
+def same(gam: gg.GAM, served: gg.serving.Served, data: Any, level: float = 0.95) -> None:
+    """To the last bit where one predictor is integrated, to rounding where several are drawn."""
+    found = served.predict(data)
+    frame, link = gam.predict(data, interval=level), gam.predict(data, "link", se=True)
+    np.testing.assert_array_equal(found["mean"], link[0])
+    np.testing.assert_allclose(np.sqrt(found["variance"]), link[1], rtol=1e-14)
+    names = {"response": "estimate", "lower": "lower", "upper": "upper"}
+    for key, column in names.items():
+        if found[key].ndim == 1:
+            np.testing.assert_array_equal(found[key], frame[column])
+        else:
+            values = frame.xs(column, axis=1, level=1)
+            np.testing.assert_allclose(found[key], values, rtol=1e-12, atol=1e-14)
+    estimate, se = gam.predict(data, "terms", se=True)
+    parts = served.predict_components(data)
+    width = estimate.shape[1]
+    np.testing.assert_array_equal(parts["mean"].reshape(-1, width), estimate)
+    sd = np.sqrt(parts["variance"]).reshape(-1, width)
+    np.testing.assert_allclose(sd, se, rtol=1e-14)
+    assert list(parts["names"]) == ["intercept", *gam.names]
+
+
+# --- the same numbers --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [0, 1, 7])
+def test_counts(counts, rows):
+    gam, served, _ = counts
+    if rows:
+        same(gam, served, new(rows), 0.9)
+    found = served.predict(new(rows))
+    assert {v.shape for v in found.values()} == {(rows,)}
+
+
+def test_gaussian(simple):
+    gam, served, _ = simple
+    same(gam, served, {"x": [0.1, 0.2, 3.0], "g": ["a", "c", "b"]})
+
+
+@pytest.mark.parametrize("family", ["categorical", pytest.param("ordinal", marks=pytest.mark.slow)])
+def test_classes(family, folder):
+    y = np.digitize(columns()["x 1"], [0.3, 0.7])
+    gam = fitted(family, gg.s("x 1", k=5), y, variational="mean_field", seed=4)
+    served = exported(gam, folder / family)
+    same(gam, served, new(5))
+    found = served.predict(new(1))
+    assert found["response"].shape == (1, 3)
+    assert found["mean"].shape == ((1, 3) if family == "categorical" else (1,))
+    assert served.sample(new(4), 3)["response"].shape == (3, 4, 3)
+    assert served.description["classes"] == [0, 1, 2]
+
+
+def test_new_levels(counts):
+    gam, served, _ = counts
+    data = {**new(4), "site": np.array([99, 3, 98, 99])}
+    same(gam, served, data, 0.9)
+    draws = served.sample(data, 400)["predictor"]
+    other = served.predict(data)["variance"]
+    assert other[0] > other[1]
+    # the same new level is one effect, another one another
+    data = {k: np.repeat(np.asarray(v)[:1], 3) for k, v in data.items()}
+    draws = served.sample({**data, "site": np.array([99, 99, 98])}, 400)["predictor"]
+    np.testing.assert_allclose(draws[:, 0], draws[:, 1], atol=0.02)
+    assert np.std(draws[:, 0] - draws[:, 2]) > 0.05
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"Group.*never seen.*zz"):
+        served.predict({**new(2), "Group": ["a", "zz"]})
+
+
+def test_missing(counts, folder):
+    _, served, _ = counts
+    data = new(3)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"x 1.*must be finite"):
+        served.predict({**data, "x 1": [0.1, np.nan, 0.2]})
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"Group.*missing"):
+        served.predict({**data, "Group": ["a", None, "b"]})
+    with pytest.raises(ValueError, match="site.*missing"):
+        served.predict({**data, "site": [3.0, np.nan, 4.0]})
+    terms = gg.s("x 1", k=5) + gg.factor("Group") + gg.factor("site")
+    gam = fitted("bernoulli", terms, columns()["x 1"] > 0.5, missing="impute")
+    served = exported(gam, folder / "impute")
+    holes = {"x 1": [np.nan, 0.2], "Group": ["a", None], "site": [np.nan, 4.0]}
+    same(gam, served, holes)
+    same(gam, served, pd.DataFrame(holes))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"x 1.*must be finite"):
+        served.predict({**holes, "x 1": [np.inf, 0.2]})
+
+
+def test_matrix_and_fractions_as_levels(folder):
+    rng = np.random.default_rng(3)
+    X = np.column_stack([rng.uniform(size=N), rng.choice([0.1, 0.5, 2.0], N), rng.uniform(size=N)])
+    gam = fitted("gaussian", gg.s(0, k=5) + gg.factor(1), X[:, 0] + X[:, 1], X)
+    served = exported(gam, folder / "matrix")
+    same(gam, served, X[:6])
+    np.testing.assert_array_equal(
+        served.predict(X[:6])["mean"], served.predict({"inputs": X[:6, :2]})["mean"]
+    )
+    single = served.signatures["predict_float32"](inputs=tf.constant(X[:6, :2], tf.float32))
+    np.testing.assert_allclose(single["mean"], gam.predict(X[:6], "link"), rtol=1e-5)
+    with pytest.raises(ValueError, match="matrix with 2 columns"):
+        served.predict(X[:, :1])
+
+
+def test_single_precision(counts):
+    _, served, _ = counts
+    data = new()
+    arguments = served.arguments(data)
+    single = {
+        k: tf.cast(v, tf.float32) if v.dtype == tf.float64 else v for k, v in arguments.items()
+    }
+    for name in ("predict", "predict_components"):
+        double = served.signatures[name](**arguments)
+        for key, value in served.signatures[f"{name}_float32"](**single).items():
+            assert value.dtype in (tf.float32, tf.string)
+            if value.dtype == tf.float32:
+                np.testing.assert_allclose(value, double[key], rtol=1e-4, atol=1e-5)
+    draws = served.signatures["sample_float32"](
+        **single, seed=tf.constant(1, tf.int64), num_samples=tf.constant(2)
+    )
+    np.testing.assert_allclose(
+        draws["predictor"], served.sample(data, 2, 1)["predictor"], rtol=1e-4, atol=1e-3
+    )
+
+
+def test_draws(counts):
+    _, served, _ = counts
+    data = new(4)
+    first, again = (served.sample(data, 6000, 3) for _ in range(2))
+    np.testing.assert_array_equal(first["predictor"], again["predictor"])
+    assert not np.any(first["predictor"] == served.sample(data, 6000, 4)["predictor"])
+    np.testing.assert_allclose(first["response"], np.exp(first["predictor"]))
+    moments = served.predict(data)
+    sd = np.sqrt(moments["variance"])
+    z = (first["predictor"].mean(axis=0) - moments["mean"]) / sd
+    assert np.max(np.abs(z)) < 4.0 / np.sqrt(6000)
+    np.testing.assert_allclose(first["predictor"].std(axis=0), sd, rtol=0.05)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="num_samples must be at least 1"):
+        served.sample(data, 0)
+
+
+# --- models without a GAM ----------------------------------------------------------------------
+
+
+def kernel() -> gg.kernels.AdditiveKernel:
+    return gg.kernels.AdditiveKernel(
+        {
+            "a": gpflow.kernels.Matern32(1.0, 0.4, active_dims=[0]),
+            "b": gpflow.kernels.SquaredExponential(1.0, 0.4, active_dims=[1]),
+        }
+    )
+
+
+def model_of(name: str) -> Any:
+    rng = np.random.default_rng(4)
+    X = rng.uniform(size=(60, 2))
+    y = np.sin(6.0 * X[:, :1]) + X[:, 1:]
+    Z = np.linspace(0.0, 1.0, 6)[:, None]
+    inducing = gg.inducing_variables.AdditiveInducingVariables({"a": Z, "b": Z})
+    if name == "svgp":
+        return gg.models.AdditiveSVGP(kernel(), lk.Ordered(3), inducing)
+    if name == "sgpr":
+        return gg.models.AdditiveSGPR((X, y), kernel(), inducing)
+    labels = np.digitize(y, [0.5, 1.0])
+    newton = gg.models.IterNCGP((X, labels), kernel(), gpflow.likelihoods.Softmax(3))
+    newton.fit()
+    return newton
+
+
+@pytest.mark.parametrize("name", ["svgp", "sgpr", "newton"])
+def test_models(name, folder):
+    model = model_of(name)
+    served = exported(model, folder / name)
+    X = np.random.default_rng(5).uniform(size=(7, 2))
+    mean, var = (a.numpy() for a in model.posterior().predict_f(X))
+    found = served.predict(X)
+    np.testing.assert_allclose(found["mean"].reshape(7, -1), mean, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(found["variance"].reshape(7, -1), var, rtol=1e-12, atol=1e-14)
+    response = lk.expected_response(model.likelihood, X, mean, var)
+    np.testing.assert_allclose(found["response"], response, rtol=1e-12)
+    parts = served.predict_components(X)
+    np.testing.assert_allclose(parts["mean"], model.predict_components(X)[0], atol=1e-10)
+    draws = served.sample(X, 2000, 1)["predictor"].reshape(2000, 7, -1)
+    assert np.max(np.abs(draws.mean(axis=0) - mean) / np.sqrt(var)) < 5.0 / np.sqrt(2000)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="inputs must be finite"):
+        served.predict(np.full((1, 2), np.nan))
+
+
+def test_seeds_of_tensors_draw_as_many(rng):
+    model = model_of("svgp")
+    posterior, X = model.posterior(), rng.uniform(size=(4, 2))
+
+    @tf.function(autograph=False)
+    def draw(number: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        return posterior.sample_f(X, number, seed=seed)
+
+    found = draw(tf.constant(3), tf.constant(1, tf.int64))
+    np.testing.assert_allclose(
+        found, posterior.sample_f(X, tf.constant(3), seed=tf.constant(1, tf.int64))
+    )
+    with pytest.raises(ValueError, match="num_samples must be at least 1"):
+        posterior.sample_f(X, tf.constant(0), seed=1)
+
+
+# --- files -------------------------------------------------------------------------------------
+
+
+def test_description_and_names(counts):
+    _, served, path = counts
+    text = json.loads((path / "assets.extra" / "gpflow_gam.json").read_text())
+    assert text == served.description
+    assert {i["name"]: (i["column"], i["dtype"]) for i in text["inputs"]} == {
+        "x_1": ("x 1", "float64"),
+        "Group": ("Group", "string"),
+        "site": ("site", "int64"),
+        "flag": ("flag", "bool"),
+        "log_time": ("log time", "float64"),
+    }
+    assert text["level"] == 0.9
+    assert text["signatures"]["sample"]["inputs"]["seed"] == {"dtype": "int64", "shape": []}
+    assert text["signatures"]["predict"]["outputs"]["mean"]["shape"] == [None]
+    loaded = tf.saved_model.load(str(path))
+    assert set(loaded.signatures) == set(text["signatures"])
+    default = loaded.signatures["serving_default"](**served.arguments(new(2)))
+    np.testing.assert_array_equal(default["mean"], served.predict(new(2))["mean"])
+
+
+def test_argument_names():
+    names = argument_names(["a b", "a-b", "1", "seed", "größe", "_x", 3, ""])
+    assert len(set(names.values())) == 8
+    for name in names.values():
+        assert name.isascii()
+        assert name.isidentifier()
+        assert name != "seed"
+
+
+def test_export_errors(counts, tmp_path):
+    gam, _, path = counts
+    with pytest.raises(FileExistsError, match="overwrite=True"):
+        gg.serving.export(gam, path)
+    with pytest.raises(TypeError, match=r"fitted gpflow_gam.GAM.*got int"):
+        gg.serving.export(3, tmp_path / "m")
+    with pytest.raises(ValueError, match="not fitted"):
+        gg.serving.export(gg.GAM(gg.s("x")), tmp_path / "m")
+    with pytest.raises(ValueError, match="level must be a probability"):
+        gg.serving.export(gam, tmp_path / "m", level=95)
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "thesis.txt").write_text("all of it")
+    with pytest.raises(FileExistsError, match="no SavedModel"):
+        gg.serving.export(gam, mine, overwrite=True)
+    assert [p.name for p in tmp_path.iterdir()] == ["mine"]
+
+
+def test_whole_or_not_at_all(simple, tmp_path, monkeypatch):
+    gam, served, simple_path = simple
+    path, data = tmp_path / "m", {"x": [0.5], "g": ["a"]}
+    shutil.copytree(simple_path, path)
+
+    def fail(found: Any, path: Path, level: float) -> None:
+        path.mkdir()
+        (path / "saved_model.pb").write_text("half")
+        raise OSError("disk full")
+
+    with monkeypatch.context() as patch:
+        # the function hides the module of its name
+        patch.setattr(sys.modules["gpflow_gam.serving.export"], "_write", fail)
+        for target in (path, tmp_path / "other"):
+            with pytest.raises(OSError, match="disk full"):
+                gg.serving.export(gam, target, overwrite=True)
+    assert [p.name for p in tmp_path.iterdir()] == ["m"]
+    assert gg.serving.load(path).description == served.description
+    gg.serving.export(gam, path, overwrite=True, level=0.5)
+    assert [p.name for p in tmp_path.iterdir()] == ["m"]
+    again = gg.serving.load(path).predict(data)
+    assert again["upper"] < served.predict(data)["upper"]
+    np.testing.assert_array_equal(again["mean"], served.predict(data)["mean"])
+
+
+def test_load_errors(simple, tmp_path):
+    _, served, path = simple
+    with pytest.raises(FileNotFoundError, match="no folder"):
+        gg.serving.load(tmp_path / "m")
+    with pytest.raises(ValueError, match="no SavedModel"):
+        gg.serving.load(tmp_path)
+    other = tmp_path / "other"
+    tf.saved_model.save(tf.Module(), str(other))
+    with pytest.raises(ValueError, match="not one of gpflow_gam"):
+        gg.serving.load(other)
+    later = tmp_path / "later"
+    shutil.copytree(path, later)
+    text = later / "assets.extra" / "gpflow_gam.json"
+    text.write_text(json.dumps({**served.description, "format": 99}))
+    with pytest.raises(ValueError, match="Upgrade gpflow_gam"):
+        gg.serving.load(later)
+    with pytest.raises(ValueError, match="no column 'g'"):
+        served.predict({"x": [0.1]})
+    with pytest.raises(ValueError, match="must hold text"):
+        served.predict({"x": [0.1], "g": [3]})
+    with pytest.raises(ValueError, match="must hold numbers"):
+        served.predict({"x": ["far"], "g": ["a"]})
+
+
+# --- other programs ----------------------------------------------------------------------------
+
+CLEAN = """
+import sys
+for name in ("gpflow", "tensorflow_probability", "gpflow_gam", "check_shapes", "pandas", "scipy"):
+    sys.modules[name] = None
+import numpy as np
+import tensorflow as tf
+model = tf.saved_model.load(sys.argv[1])
+found = model.signatures["predict"](
+    x=tf.constant([0.1, 0.9], tf.float64), g=tf.constant(["a", "c"])
+)
+np.savez(sys.argv[2], **{k: v.numpy() for k, v in found.items()})
+"""
+
+
+def test_clean_process(simple, tmp_path):
+    _, served, path = simple
+    subprocess.run(
+        [sys.executable, "-c", CLEAN, str(path), str(tmp_path / "out.npz")],
+        check=True,
+        capture_output=True,
+    )
+    expected = served.predict({"x": [0.1, 0.9], "g": ["a", "c"]})
+    with np.load(tmp_path / "out.npz") as found:
+        assert set(found) == set(expected)
+        for key, value in expected.items():
+            np.testing.assert_array_equal(found[key], value)
+
+
+def test_saved_model_cli(simple, tmp_path):
+    _, served, path = simple
+    command = [sys.executable, "-m", "tensorflow.python.tools.saved_model_cli"]
+    command += ["run", "--dir", str(path), "--tag_set", "serve", "--signature_def", "predict"]
+    run = subprocess.run(
+        [*command, "--input_exprs", "x=[0.1, 0.9];g=['a', 'c']", "--outdir", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    expected = served.predict({"x": [0.1, 0.9], "g": ["a", "c"]})
+    for key, value in expected.items():
+        np.testing.assert_array_equal(np.load(tmp_path / f"{key}.npy"), value)
+
+
+@pytest.mark.slow
+def test_c_program(simple, tmp_path):
+    """No Python at all."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("there is no C compiler")
+    library = Path(tf.sysconfig.get_lib())
+    objects = [library / "libtensorflow_cc.so.2", library / "libtensorflow_framework.so.2"]
+    program = tmp_path / "client"
+    command = [compiler, str(HERE / "serving_client.c"), "-o", str(program)]
+    command += [f"-I{tf.sysconfig.get_include()}", *map(str, objects), f"-Wl,-rpath,{library}"]
+    subprocess.run(command, check=True)
+    gam, served, path = simple
+    names = _operations(path)
+    data = {"x": np.array([0.1, 0.45, 0.9]), "g": np.array(["a", "b", "c"])}
+    rows = "\n".join(f"{x!r} {g}" for x, g in zip(data["x"].tolist(), data["g"]))
+    run = subprocess.run(
+        [str(program), str(path), names["x"], names["g"], names["response"]],
+        input=rows,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    found = np.array([float(line) for line in run.stdout.split()])
+    np.testing.assert_allclose(found, gam.predict(data), rtol=1e-14)
+    np.testing.assert_allclose(found, served.predict(data)["response"], rtol=1e-14)
+
+
+def _operations(path: Path) -> dict[str, str]:
+    """What the graph calls inputs and outputs of ``predict``."""
+    from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
+
+    whole = SavedModel.FromString((path / "saved_model.pb").read_bytes())
+    signature = whole.meta_graphs[0].signature_def["predict"]
+    return {
+        key: t.name for part in (signature.inputs, signature.outputs) for key, t in part.items()
+    }
