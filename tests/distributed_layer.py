@@ -14,23 +14,32 @@ X = RNG.normal(size=(N, 2))
 Y = np.sin(2.0 * X[:, 0]) + 0.1 * RNG.normal(size=N)
 
 
+def build(normalise: bool = False) -> keras.Model:
+    head = gg.layers.AdditiveGP(gg.s(0) + gg.s(1), num_data=N, num_inducing=6)
+    inputs = keras.Input((2,), dtype="float64")
+    features = keras.layers.Dense(2, dtype="float64")(inputs)
+    if normalise:  # its replicas meet inside the forward pass
+        features = keras.layers.BatchNormalization(dtype="float64", synchronized=True)(features)
+    model = keras.Model(inputs, head(features))
+    model.compile(optimizer=keras.optimizers.SGD(0.02), loss=head.loss)
+    return model
+
+
 def fit(strategy: tf.distribute.Strategy, normalise: bool) -> tuple[dict[str, np.ndarray], float]:
     keras.utils.set_random_seed(3)
     with strategy.scope():
-        head = gg.layers.AdditiveGP(
-            gg.s(0) + gg.s(1), num_data=N, num_inducing=6, normalization="running"
-        )
-        inputs = keras.Input((2,), dtype="float64")
-        features = keras.layers.Dense(2, dtype="float64")(inputs)
-        if normalise:  # its replicas meet inside the forward pass
-            features = keras.layers.BatchNormalization(dtype="float64", synchronized=True)(features)
-        model = keras.Model(inputs, head(features))
-        model.compile(optimizer=keras.optimizers.SGD(0.02), loss=head.loss)
+        model = build(normalise)
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
     rows = tf.data.Dataset.from_tensor_slices((X, Y)).batch(20).with_options(options)
     losses = model.fit(rows, epochs=3, verbose=0).history["loss"]
     return {v.path: np.array(v) for v in model.weights}, losses[-1]
+
+
+def loop(strategy: tf.distribute.Strategy) -> list[np.ndarray]:
+    keras.utils.set_random_seed(3)
+    found = gg.distribute.fit(build, (X, Y), strategy=strategy, batch_size=20, num_steps=8)
+    return [np.array(v) for v in found.model.weights]
 
 
 def main() -> None:
@@ -46,6 +55,8 @@ def main() -> None:
     print("loss", abs(loss_a - loss_b))
     (_, loss_a), (_, loss_b) = fit(one, True), fit(two, True)
     print("normalised", abs(loss_a - loss_b))
+    pairs = list(zip(loop(one), loop(two), strict=True))
+    print("loop", max(np.max(np.abs(v - w), initial=0.0) for v, w in pairs))
 
 
 if __name__ == "__main__":

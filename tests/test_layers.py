@@ -367,6 +367,7 @@ def test_two_devices_are_one() -> None:
     assert float(lines["parameters"]) < 1e-10
     assert float(lines["loss"]) < 1e-6  # Keras reports in its own float32
     assert float(lines["normalised"]) < 1e-6
+    assert float(lines["loop"]) < 1e-10  # gg.distribute.fit, two devices beside one
 
 
 # --- what it returns -----------------------------------------------------------------------------
@@ -523,6 +524,8 @@ def test_iterncgp_on_frozen_features(tmp_path: Path) -> None:
     features = backbone(X).numpy()
     head = IterNCGP(gg.s(0) + gg.s(1), "softmax", num_classes=3, name="newton")
     with pytest.raises(ValueError, match="has no posterior yet"):
+        head.posterior()
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"call fit\(features, y\) first"):
         head(features)
     result = head.fit(features, LABELS, hyperparameters=False, progress=False)
     assert result.converged
@@ -546,6 +549,10 @@ def test_iterncgp_on_frozen_features(tmp_path: Path) -> None:
     again = keras.models.load_model(tmp_path / "net.keras")
     np.testing.assert_array_equal(again(X), p)
     assert again.get_layer("newton").trainable_weights == []
+    gg.serving.export(keras.Model(inputs, head(backbone.output)), tmp_path / "served")
+    served = gg.serving.load(tmp_path / "served").predict(X.astype(np.float32))
+    np.testing.assert_allclose(served["mean"], moments[..., 0], rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(served["response"], p, rtol=1e-8, atol=1e-8)
     other = IterNCGP(
         gg.s(0) + gg.s(1), "softmax", num_classes=3, name="newton", sizes=head.get_config()["sizes"]
     )
@@ -624,6 +631,16 @@ def test_a_batch_larger_than_num_data() -> None:
     head = additive(num_data=20)
     with pytest.raises(tf.errors.InvalidArgumentError, match="num_data=20 .* smaller"):
         compiled(network(head), head).fit(X, Y, batch_size=30, verbose=0)
+
+
+def test_before_adapt() -> None:
+    head = additive(normalization="adapt")
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"call adapt\(features\) first"):
+        head(X)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"call adapt\(features\) first"):
+        compiled(network(head), head).fit(X, Y, verbose=0)
+    head.adapt(X)
+    assert np.all(np.isfinite(head(X)))
 
 
 def test_other_outputs_have_no_loss() -> None:

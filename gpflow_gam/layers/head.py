@@ -41,8 +41,11 @@ class GPHead(keras.Layer, abc.ABC):
     """
     An additive Gaussian process on the features that come in: terms, response, scaling and state.
 
-    See :class:`AdditiveGP` and :class:`NewtonGP`.
+    See :class:`AdditiveGP` and :class:`IterNCGP`.
     """
+
+    _first = "adapt(features)"
+    """How it gets to know its features."""
 
     def __init__(
         self,
@@ -191,7 +194,15 @@ class GPHead(keras.Layer, abc.ABC):
             )
             with tf.control_dependencies([] if check is None else [check]):
                 X = tf.identity(X)
-        return X if self.normalization is None else self.scaling(X)
+        if self.normalization is None:
+            return X
+        if self.normalization == "adapt":
+            told = tf.convert_to_tensor(self.scaling.count) > 0.0
+            message = f"{self.name} does not know its features yet: call {self._first} first"
+            check = tf.debugging.Assert(told, [message])
+            with tf.control_dependencies([] if check is None else [check]):
+                X = tf.identity(X)
+        return self.scaling(X)
 
     def _check_width(self, shape: Any) -> None:
         if len(shape) != 2:

@@ -61,6 +61,8 @@ class IterNCGP(GPHead):
     :raises TypeError, ValueError: naming the argument.
     """
 
+    _first = "fit(features, y)"
+
     def __init__(
         self,
         terms: Terms | Term,
