@@ -26,6 +26,7 @@ import gpflow_gam as gg
 
 ANGLES = np.arange(0, 181, 15)
 NUM_FEATURES = 8
+RATE = 0.01
 
 
 def backbone() -> tuple[keras.KerasTensor, keras.KerasTensor]:
@@ -41,7 +42,7 @@ def dense() -> tuple[keras.Model, keras.Model]:
     inputs, features = backbone()
     outputs = keras.layers.Dense(10, activation="softmax")(features)
     model = keras.Model(inputs, outputs)
-    model.compile(optimizer=keras.optimizers.Adam(3e-3), loss="sparse_categorical_crossentropy")
+    model.compile(optimizer=keras.optimizers.Adam(RATE), loss="sparse_categorical_crossentropy")
     return model, model
 
 
@@ -58,7 +59,7 @@ def gaussian_process(num_data: int, natural: bool = False) -> tuple[keras.Model,
     )
     kind = gg.layers.NaturalGradientModel if natural else keras.Model
     model = kind(inputs, head(features))
-    model.compile(optimizer=keras.optimizers.Adam(3e-3), loss=head.loss)
+    model.compile(optimizer=keras.optimizers.Adam(RATE), loss=head.loss)
     return model, keras.Model(inputs, head(features, output="response"))
 
 

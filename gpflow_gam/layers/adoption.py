@@ -65,7 +65,8 @@ class Adopted:
             if not any(_below(name, prefix) for name in self.variables):
                 raise ValueError(
                     f"frozen: no parameter's path begins with {prefix!r}; there are "
-                    f"{', '.join(self.variables)}."
+                    f"{', '.join(dict.fromkeys(name.split('.')[0] for name in self.variables))}, "
+                    "and what is within them."
                 )
 
 

@@ -36,6 +36,7 @@ class DrawComponents(keras.callbacks.Callback):
         self.head, self.folder, self.every = head, Path(folder), every
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Draw, where it is time."""
         if (epoch + 1) % self.every:
             return
         self.folder.mkdir(parents=True, exist_ok=True)

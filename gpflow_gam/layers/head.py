@@ -409,6 +409,7 @@ class GPHead(keras.Layer, abc.ABC):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> GPHead:
+        """The layer that :meth:`get_config` described, its weights at their start."""
         config = dict(config)
         levels = config.get("num_levels") or {}
         config["num_levels"] = {int(f): k for f, k in levels.items()}
