@@ -49,11 +49,11 @@ def dense() -> tuple[keras.Model, keras.Model]:
 def gaussian_process(num_data: int, natural: bool) -> tuple[keras.Model, keras.Model]:
     inputs, features = backbone()
     head = gg.layers.AdditiveGP(
-        sum((gg.s(i) for i in range(1, NUM_FEATURES)), gg.s(0)),
+        sum((gg.s(i) + gg.linear(i) for i in range(NUM_FEATURES)), gg.terms.Terms()),
         "softmax",
         num_classes=10,
         num_data=num_data,
-        num_inducing=12,
+        num_inducing=8,
         variational="sites" if natural else "block",
         rho=0.1,
     )

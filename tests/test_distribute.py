@@ -403,6 +403,7 @@ def _free_port() -> int:
         return int(found.getsockname()[1])
 
 
+@pytest.mark.slow  # beside test_layers, which runs the loop on two devices
 def test_two_devices_are_one(
     on_one_device: dict[str, gg.distribute.DistributedFit], tmp_path: Path
 ) -> None:

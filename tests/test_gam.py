@@ -142,7 +142,10 @@ def test_every_kind_of_table_gives_the_same_model(gaussian, data):
     assert matrix.names == ("s(0)", "linear(1)", "factor(2)")
 
 
-@pytest.mark.parametrize(("family", "response"), [("gaussian", "y"), ("poisson", "count")])
+@pytest.mark.parametrize(
+    ("family", "response"),
+    [("gaussian", "y"), pytest.param("poisson", "count", marks=pytest.mark.slow)],
+)
 def test_weights_are_replicated_rows(family, response, data):
     w = np.random.default_rng(1).integers(0, 4, len(data))
     terms = s("x", k=8) + ti("x", "z", k=6) + factor("g")

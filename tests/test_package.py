@@ -119,6 +119,7 @@ def test_daily_curve_joins_at_midnight_and_acts_on_its_days_only():
     np.testing.assert_allclose(var[2:, working], 0.0)
 
 
+@pytest.mark.slow
 def test_friedman_illustration():
     """Section 7 of Adam, Durrande & John (2018), Figure 1 in numbers."""
     friedman = script("examples/friedman.py")

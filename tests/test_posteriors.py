@@ -51,6 +51,7 @@ def iterncgp(problem: problems.Problem) -> gg.models.IterNCGP:
     return model
 
 
+DISTINCT = ("block precision", "vgp", "iterncgp")
 MODELS = {
     "block precision": lambda p: svgp(p, vi.BlockPrecision(rank=3)),
     "mean field": lambda p: svgp(p, vi.MeanField()),
@@ -102,6 +103,15 @@ def test_component_methods_use_the_cache(model, problem):
     )
 
 
+@pytest.mark.parametrize(
+    "model",
+    [
+        # one of each kind of posterior; families of q share theirs
+        pytest.param(build, id=name, marks=() if name in DISTINCT else pytest.mark.slow)
+        for name, build in MODELS.items()
+    ],
+    indirect=True,
+)
 def test_leading_dimensions(model, problem):
     X, posterior = problem.X[:8].reshape(2, 1, 4, 3), model.posterior()
     for full_cov, full_output_cov in [(False, False), (True, False), (False, True), (True, True)]:

@@ -43,7 +43,7 @@ def saved(data, tmp_path_factory):
         ("gaussian", "y", {"weights": "w"}),
         ("poisson", "count", {"offset": "z", "variational": "block"}),
         ("bernoulli", "label", {}),
-        ("negative_binomial", "count", {"weights": "w"}),
+        pytest.param("negative_binomial", "count", {"weights": "w"}, marks=pytest.mark.slow),
     ],
 )
 def test_predictions_are_equal_to_the_last_bit(family, response, options, data, tmp_path):
