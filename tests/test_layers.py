@@ -634,6 +634,15 @@ def test_impossible_labels(likelihood: str, classes: int | None, labels: Any) ->
             model.fit(X, labels, epochs=1, verbose=0)
 
 
+@pytest.mark.slow
+def test_impossible_labels_under_xla() -> None:
+    """It has no assertions, and reads past the end of an array without a word."""
+    head = additive(likelihood="softmax", num_classes=3)
+    model = compiled(network(head), head, jit_compile=True)
+    assert np.isnan(model.evaluate(X, LABELS + 1, batch_size=N, verbose=0))
+    assert np.isfinite(model.evaluate(X, LABELS, batch_size=N, verbose=0))
+
+
 def test_a_batch_larger_than_num_data() -> None:
     head = additive(num_data=20)
     with pytest.raises(tf.errors.InvalidArgumentError, match="num_data=20 .* smaller"):

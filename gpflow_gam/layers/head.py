@@ -16,7 +16,12 @@ from gpflow.likelihoods import Likelihood
 from ..components import Component
 from ..families import Family
 from ..kernels import AdditiveKernel
-from ..likelihoods import checked_observations, expected_response, response_interval
+from ..likelihoods import (
+    checked_observations,
+    expected_response,
+    possible_observations,
+    response_interval,
+)
 from ..posteriors import AdditivePosterior
 from ..terms import Term, Terms
 from .adaptation import adapt_measures, adapt_response, adapted_components
@@ -330,7 +335,10 @@ class GPHead(keras.Layer, abc.ABC):
         mean, var, X = self._unpacked(moments)
         Y = self._checked_response(y)
         expected = self.likelihood.variational_expectations(X, mean, var, Y)
-        return -tf.cast(expected, self.compute_dtype)
+        # XLA drops assertions: what should have failed must not pass for a number
+        holds = possible_observations(self._response_matrix(y), self.likelihood)
+        missing = tf.constant(np.nan, self.compute_dtype)
+        return -tf.where(holds, tf.cast(expected, self.compute_dtype), missing)
 
     def predict_log_density(self, y: tf.Tensor, moments: tf.Tensor) -> tf.Tensor:
         """``log E_q[p(y | rho)]`` of each row, [N]."""

@@ -16,7 +16,13 @@ from .response import (
     summarised_response,
 )
 from .sites import constant_predictor, expectation_gradients
-from .support import checked_data, checked_inputs, checked_observations, register_support
+from .support import (
+    checked_data,
+    checked_inputs,
+    checked_observations,
+    possible_observations,
+    register_support,
+)
 from .weighted import Weighted, unwrapped
 
 __all__ = [
@@ -37,6 +43,7 @@ __all__ = [
     "constant_predictor",
     "expectation_gradients",
     "expected_response",
+    "possible_observations",
     "register_support",
     "response_interval",
     "summarised_response",

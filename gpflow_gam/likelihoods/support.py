@@ -153,6 +153,21 @@ def checked_observations(Y: tf.Tensor, likelihood: Likelihood, argument: str = "
     return Y
 
 
+def possible_observations(Y: tf.Tensor, likelihood: Likelihood) -> tf.Tensor:
+    """
+    Which rows of Y [N, K] are finite and possible, [N]: for code in which no assertion can fail.
+
+    :param Y: [N, K], floating.
+    :param likelihood: says which Y it can have produced (:func:`register_support`).
+    """
+    likelihood = unwrapped(likelihood)
+    holds = tf.math.is_finite(Y)
+    condition = _condition(likelihood)
+    if condition is not None:
+        holds &= condition(likelihood, Y)[0]
+    return tf.reduce_all(holds, axis=-1)
+
+
 def _require(x: tf.Tensor, holds: tf.Tensor, message: str) -> tf.Tensor:
     if tf.executing_eagerly():
         if not bool(tf.reduce_all(holds)):
