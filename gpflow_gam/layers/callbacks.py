@@ -33,6 +33,8 @@ class DrawComponents(keras.callbacks.Callback):
         ]
         if not self.terms:
             raise ValueError(f"{head.name} has no one-dimensional component to draw.")
+        structure = head.structure
+        self.levels = {structure.features[place] for place in structure.num_levels}
         self.head, self.folder, self.every = head, Path(folder), every
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
@@ -53,16 +55,20 @@ class DrawComponents(keras.callbacks.Callback):
         rows = -(-len(self.terms) // columns)
         figure = Figure(figsize=(3.2 * columns, 2.6 * rows), layout="constrained")
         axes = figure.subplots(rows, columns, squeeze=False, sharey=True).ravel()
+        # bands of many classes would hide each other
+        alpha = 0.25 if self.head.num_predictors <= 3 else 0.06
         for ax, name in zip(axes, self.terms):
             curve = component_curve(self.head, name)
             feature = curve.columns[0]
             for label, part in curve.groupby("predictor", sort=False):
                 ax.plot(part[feature], part["estimate"], label=label)
-                ax.fill_between(part[feature], part["lower"], part["upper"], alpha=0.25)
+                ax.fill_between(part[feature], part["lower"], part["upper"], alpha=alpha)
             ax.set_title(name, fontsize=10)
             ax.set_xlabel(f"feature {feature}")
+            if feature in self.levels:
+                ax.set_xticks(part[feature])
         for ax in axes[len(self.terms) :]:
             ax.set_axis_off()
         if self.head.num_predictors > 1:
-            axes[0].legend(fontsize=7)
+            figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper")
         return figure
