@@ -34,7 +34,7 @@ class DrawComponents(keras.callbacks.Callback):
         if not self.terms:
             raise ValueError(f"{head.name} has no one-dimensional component to draw.")
         structure = head.structure
-        self.levels = {structure.features[place] for place in structure.num_levels}
+        self.levels: set[Any] = {structure.features[place] for place in structure.num_levels}
         self.head, self.folder, self.every = head, Path(folder), every
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
