@@ -113,7 +113,7 @@ def main() -> None:
         )
     ax.set_xlabel("turned by, degrees")
     ax.set_ylabel("mean confidence")
-    ax.legend()
+    figure.legend(loc="outside upper center", ncols=3, fontsize=8)
     figure.savefig(arguments.out / "digits_confidence.png", dpi=110)
 
 
