@@ -332,6 +332,7 @@ def test_bound_has_exact_gradients_and_minibatches(rng):
     assert float(np.mean(halves)) == pytest.approx(float(value), rel=1e-12)
 
 
+@pytest.mark.slow
 def test_learnt_hyperparameters_equal_those_of_gpr(rng):
     X, Y = data(rng)["real"]
     model = IterNCGP((X, Y), kernel(), Gaussian(0.5))

@@ -612,6 +612,8 @@ def test_bad_features() -> None:
     head = additive(gg.s(0) + gg.te(1, 4))
     with pytest.raises(ValueError, match=r"te\(1,4\) reads feature 4, but .* 3 feature"):
         head(keras.Input((3,)))
+    with pytest.raises(ValueError, match=r"s\(0\):7 reads feature 7"):
+        additive(gg.s(0, by=7))(keras.Input((3,)))
     with pytest.raises(ValueError, match="flatten or pool"):
         head(keras.Input((3, 3, 1)))
     with pytest.raises(ValueError, match="must be finite"):
@@ -714,7 +716,7 @@ def test_export_of_several_inputs_in_a_clean_process(tmp_path: Path) -> None:
     """Nothing of GPflow, TFP or ours is needed to run it; two inputs, one of them of codes."""
     wide, deep = keras.Input((2,), name="wide"), keras.Input((3,), name="deep")
     features = keras.layers.Concatenate()([wide, keras.layers.Dense(1)(deep)])
-    head = additive(gg.s(0) + gg.factor(1) + gg.s(2), "softmax", num_classes=3, num_levels={1: 4})
+    head = additive(gg.s(0) + gg.factor(1) + gg.s(2), "poisson", num_levels={1: 4})
     model = keras.Model([wide, deep], head(features))
     scramble(head)
     gg.serving.export(model, tmp_path / "net")
@@ -722,8 +724,9 @@ def test_export_of_several_inputs_in_a_clean_process(tmp_path: Path) -> None:
     x = X[:9].astype(np.float32)
     want = gg.serving.load(tmp_path / "net").predict({"wide": columns, "deep": x})
     moments = model([columns, x]).numpy()
-    np.testing.assert_allclose(want["mean"], moments[..., 0], rtol=1e-8, atol=1e-10)
-    np.testing.assert_allclose(want["response"].sum(axis=1), 1.0, rtol=1e-9)
+    np.testing.assert_allclose(want["mean"], moments[:, 0, 0], rtol=1e-8, atol=1e-10)
+    rates = np.exp(moments[:, 0, 0] + 0.5 * moments[:, 0, 1])  # of a log-normal
+    np.testing.assert_allclose(want["response"], rates, rtol=1e-8)
     np.savez(tmp_path / "data.npz", wide=columns, deep=x, **want)
     code = f"""
 import sys

@@ -87,6 +87,7 @@ def test_bikeshare_data():
     assert data["weathersit"][0] == "clear"
 
 
+@pytest.mark.slow
 def test_main_job(tmp_path, capsys, monkeypatch):
     """The demo as a newcomer runs it."""
     bikeshare = script("examples/bikeshare.py")

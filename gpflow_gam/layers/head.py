@@ -24,6 +24,7 @@ from ..likelihoods import (
 )
 from ..posteriors import AdditivePosterior
 from ..terms import Term, Terms
+from ..terms.base import column_of
 from .adaptation import adapt_measures, adapt_response, adapted_components
 from .adoption import Adopted
 from .losses import (
@@ -101,7 +102,6 @@ class GPHead(keras.Layer, abc.ABC):
             kinds == "number", (kinds == "number") | (kinds == "multiplier"), self
         )
         self._set_flags()
-        self._baked: AdditivePosterior | None = None
         self._recorded: list[tf.Tensor] | None = None
         self.built = True
         register(self)
@@ -217,7 +217,11 @@ class GPHead(keras.Layer, abc.ABC):
             )
         most = max(self.structure.features)
         if shape[1] is not None and shape[1] <= most:
-            term = next(t.label for t in self.specification.terms if most in t.columns)
+            term = next(
+                t.label
+                for t in self.specification.terms
+                if most in t.columns or (t.by is not None and column_of(t.by) == most)
+            )
             raise ValueError(
                 f"{term} reads feature {most}, but {self.name} is given {shape[1]} feature(s) "
                 f"(0 to {shape[1] - 1})."
@@ -275,10 +279,7 @@ class GPHead(keras.Layer, abc.ABC):
             X = self.scaled(inputs)
             if kind == "components":
                 return self._component_moments(X)
-            if self._baked is None:
-                mean, var = self._marginals(X, bool(training))
-            else:
-                mean, var = self._baked.predict_f(X)
+            mean, var = self._marginals(X, bool(training))
             if training and self.normalization == "running":
                 raw = tf.gather(inputs, list(self.structure.features), axis=1)
                 self.scaling.update(tf.cast(raw, self.compute_dtype))
@@ -290,8 +291,7 @@ class GPHead(keras.Layer, abc.ABC):
             return tf.stack([self.response(moments), *self.interval(moments)], axis=-1)
 
     def _component_moments(self, X: tf.Tensor) -> tf.Tensor:
-        posterior = self.posterior() if self._baked is None else self._baked
-        mean, var = posterior.predict_components(X)
+        mean, var = self.posterior().predict_components(X)
         if self.num_predictors == 1:
             mean, var = mean[..., None], var[..., None]
         return tf.stack([mean, var], axis=-1)
@@ -424,16 +424,6 @@ class GPHead(keras.Layer, abc.ABC):
         return cls(**config)
 
     # --- for export --------------------------------------------------------------------------
-
-    @contextlib.contextmanager
-    def baked(self) -> Iterator[AdditivePosterior]:
-        """Within it, calls use a posterior whose caches are constants: nothing is factorised."""
-        with self._precision():
-            self._baked = self.posterior()
-        try:
-            yield self._baked
-        finally:
-            self._baked = None
 
     @contextlib.contextmanager
     def recorded(self) -> Iterator[list[tf.Tensor]]:
