@@ -16,12 +16,7 @@ from gpflow.likelihoods import Likelihood
 from ..components import Component
 from ..families import Family
 from ..kernels import AdditiveKernel
-from ..likelihoods import (
-    checked_observations,
-    expected_response,
-    possible_observations,
-    response_interval,
-)
+from ..likelihoods import checked_observations
 from ..posteriors import AdditivePosterior
 from ..terms import Term, Terms
 from ..terms.base import column_of
@@ -33,6 +28,7 @@ from .losses import (
     ResponseMetric,
     register,
 )
+from .moments import MomentReader
 from .scaling import FeatureScaling, Normalization
 from .specification import HeadSpecification
 from .state import load_state
@@ -43,7 +39,7 @@ Output = Literal["moments", "components", "response", "interval"]
 _SINGLE_JITTER = 1e-4
 
 
-class GPHead(keras.Layer, abc.ABC):
+class GPHead(MomentReader, keras.Layer):
     """
     An additive Gaussian process on the features that come in: terms, response, scaling and state.
 
@@ -314,54 +310,6 @@ class GPHead(keras.Layer, abc.ABC):
             "interval": (N, *classes, 3),
         }[kind]
         return keras.KerasTensor(shape, dtype=self.compute_dtype)
-
-    # --- the response ------------------------------------------------------------------------
-
-    def response(self, moments: tf.Tensor) -> tf.Tensor:
-        """The expected response [N], or class probabilities [N, K], from moments [N, L, 2]."""
-        mean, var, X = self._unpacked(moments)
-        return expected_response(self.likelihood, X, mean, var)
-
-    def interval(
-        self, moments: tf.Tensor, level: float | None = None
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Equal-tailed limits of the expected response, shaped as :meth:`response`."""
-        mean, var, X = self._unpacked(moments)
-        level = self.level if level is None else level
-        return response_interval(self.likelihood, X, mean, var, level)
-
-    def negative_expected_log_likelihood(self, y: tf.Tensor, moments: tf.Tensor) -> tf.Tensor:
-        """``-E_q[log p(y | rho)]`` of each row, [N]; NaN for a y that is impossible."""
-        mean, var, X = self._unpacked(moments)
-        Y = self._checked_response(y)
-        expected = self.likelihood.variational_expectations(X, mean, var, Y)
-        # XLA drops assertions: what should have failed must not pass for a number
-        holds = possible_observations(self._response_matrix(y), self.likelihood)
-        missing = tf.constant(np.nan, self.compute_dtype)
-        return -tf.where(holds, tf.cast(expected, self.compute_dtype), missing)
-
-    def predict_log_density(self, y: tf.Tensor, moments: tf.Tensor) -> tf.Tensor:
-        """``log E_q[p(y | rho)]`` of each row, [N]."""
-        mean, var, X = self._unpacked(moments)
-        return self.likelihood.predict_log_density(X, mean, var, self._checked_response(y))
-
-    def _unpacked(self, moments: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        moments = tf.convert_to_tensor(moments)
-        if moments.shape.rank != 3 or tuple(moments.shape[1:]) != (self.num_predictors, 2):
-            raise ValueError(
-                f"y_pred must be the moments [N, {self.num_predictors}, 2] that {self.name} gives "
-                f"with output='moments'; got shape {tuple(moments.shape)}."
-            )
-        moments = tf.cast(moments, self.compute_dtype)
-        return moments[..., 0], moments[..., 1], tf.zeros_like(moments[:, 0, :1])
-
-    def _response_matrix(self, y: tf.Tensor) -> tf.Tensor:
-        y = tf.cast(y, self.compute_dtype)
-        return y[:, None] if y.shape.rank == 1 else y
-
-    def _checked_response(self, y: tf.Tensor) -> tf.Tensor:
-        Y = self._response_matrix(y)
-        return checked_observations(Y, self.likelihood, "y")
 
     # --- losses and metrics ------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""The data's part of the ELBO as a Keras loss."""
+"""Losses and metrics that read a head: the ELBO's data term, the response, predictive density."""
 
 from __future__ import annotations
 
