@@ -10,7 +10,7 @@ version = next(
 )
 
 plot = ["matplotlib>=3.8"]
-test = ["pytest>=8", "pytest-xdist>=3.5", "tensorboard>=2.18"]
+test = ["mpmath>=1.3", "pytest>=8", "pytest-xdist>=3.5", "tensorboard>=2.18"]
 docs = [*plot, "sphinx>=7.3", "furo>=2024.1.29"]
 
 setup(

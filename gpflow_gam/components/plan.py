@@ -7,10 +7,12 @@ from collections.abc import Iterable
 
 import numpy as np
 from gpflow.base import AnyNDArray
-from sklearn.cluster import KMeans
 
 from ..frames import Encoder, Key, NumericColumn, Table, is_levels, learn_levels
 from ..frames.encoding import LevelColumn
+from ..measures import Empirical
+from ..measures.discrete import NUM_NODES
+from ..measures.thinning import cluster_means
 from ..terms import (
     Column,
     Interaction,
@@ -26,9 +28,6 @@ from ..terms.base import column_of
 from .component import NUM_INDUCING, By, Component, Form, Margin
 
 INTERCEPT = "intercept"
-_NUM_NODES = {1: 48, 2: 100}
-"""Nodes of the centring measure by dimension; 150 beyond."""
-_MAX_ROWS = 20_000
 
 
 def keys_of(term: Term, table: Table) -> list[Key]:
@@ -220,9 +219,11 @@ def _kinds(term: Term, keys: list[Key]) -> tuple[list[str], list[float | None]]:
 
 def _margin(place: int, kind: str, period: float | None, data: _Data, i: int) -> Margin:
     values, weights = data.column(i)
-    nodes, masses = _nodes(values, weights, exact=kind == "levels")
+    measure = Empirical(values, weights)
     if kind == "levels":
-        return Margin(place, kind, nodes=tuple(nodes.tolist()), weights=tuple(masses.tolist()))
+        own, masses = _stated(measure)
+        return Margin(place, kind, nodes=own, weights=masses)
+    own, masses = _stated(measure.thinned(NUM_NODES[1]))
     least, low, high, greatest = (float(v) for v in data.reach[:, i])
     span = high - low if high > low else greatest - least
     if kind == "cyclic":
@@ -233,52 +234,25 @@ def _margin(place: int, kind: str, period: float | None, data: _Data, i: int) ->
         span,
         float(np.average(values, weights=weights)),
         period,
-        tuple(nodes.tolist()),
-        tuple(masses.tolist()),
+        own,
+        masses,
     )
 
 
-def _nodes(values: AnyNDArray, weights: AnyNDArray, exact: bool) -> tuple[AnyNDArray, AnyNDArray]:
-    """
-    Values and probabilities that stand for a column.
-
-    The means of bins of about equal weight: averages over them equal averages over the data to
-    second order in the bins' width, and exactly for straight lines.
-    """
-    if exact or len(values) <= _NUM_NODES[1]:
-        return values, weights / weights.sum()
-    middle = np.cumsum(weights) - 0.5 * weights
-    bins = np.floor(_NUM_NODES[1] * middle / weights.sum()).astype(int)
-    mass = np.bincount(bins, weights)
-    totals = np.bincount(bins, weights * values)
-    return totals[mass > 0.0] / mass[mass > 0.0], mass[mass > 0.0] / weights.sum()
+def _stated(measure: Empirical) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """The nodes and weights of a measure on one column, as a margin holds them."""
+    return tuple(measure.points[:, 0].tolist()), tuple(measure.probabilities.tolist())
 
 
 def _joint_nodes(data: _Data, kinds: list[str], seed: int) -> tuple[AnyNDArray, AnyNDArray]:
-    number = _NUM_NODES.get(data.points.shape[1], 150)
-    if len(data.points) <= number:
-        return data.points, data.weights / data.weights.sum()
-    if "levels" in kinds:  # centres of clusters are no levels
+    number = NUM_NODES.get(data.points.shape[1], 150)
+    if "levels" in kinds and len(data.points) > number:  # centres of clusters are no levels
         chosen = np.random.default_rng(seed).choice(
             len(data.points), number, replace=False, p=data.weights / data.weights.sum()
         )
         return data.points[np.sort(chosen)], np.full(number, 1.0 / number)
-    centres, labels = _clusters(data, number, seed)
-    mass = np.bincount(labels, _thinned(data)[1], minlength=len(centres))
-    return centres[mass > 0.0], mass[mass > 0.0] / mass.sum()
-
-
-def _thinned(data: _Data) -> tuple[AnyNDArray, AnyNDArray]:
-    stride = -(-len(data.points) // _MAX_ROWS)
-    return data.points[::stride], data.weights[::stride]
-
-
-def _clusters(data: _Data, number: int, seed: int) -> tuple[AnyNDArray, AnyNDArray]:
-    points, weights = _thinned(data)
-    scale = points.std(axis=0)
-    scale = np.where(scale > 0.0, scale, 1.0)  # clusters must not depend on a column's unit
-    fitted = KMeans(number, n_init=1, random_state=seed).fit(points / scale, sample_weight=weights)
-    return fitted.cluster_centers_ * scale, fitted.labels_
+    measure = Empirical.from_data(data.points, data.weights, seed=seed)
+    return measure.points, measure.probabilities
 
 
 def _inducing(
@@ -310,4 +284,4 @@ def _inducing(
     if any(m.kind == "levels" for m in margins):
         rows = np.random.default_rng(seed).choice(len(points), number, replace=False)
         return points[np.sort(rows)]
-    return _clusters(data, number, seed)[0]
+    return cluster_means(points, data.weights, number, seed)[0]

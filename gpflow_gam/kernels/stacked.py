@@ -15,7 +15,7 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 import tensorflow as tf
 from gpflow.base import Parameter
-from gpflow.kernels import Kernel
+from gpflow.kernels import Combination, Kernel
 
 from .columns import Columns, kernel_columns
 
@@ -63,6 +63,61 @@ class StackedKernel(abc.ABC):
 
         :param X: [G, N, d], sliced.
         """
+
+    @property
+    def level(self) -> tf.Tensor | None:
+        """
+        A constant [G, 1] that is taken out of :meth:`K_rest`, None for none.
+
+        Kernels that are nearly constant for long lengthscales take it out, so that what is left
+        keeps its digits.
+        """
+        return None
+
+    def K_rest(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
+        """``K - level``, [G, N, N2], without cancellation."""
+        return self.K(X, X2)
+
+    def K_diag_rest(self, X: tf.Tensor) -> tf.Tensor:
+        """``K_diag - level``, [G, N], without cancellation."""
+        return self.K_diag(X)
+
+
+class Alone(StackedKernel):
+    """
+    One kernel that has no class of its own, evaluated by itself.
+
+    Where the inputs have more than one leading entry, they are points at which this one kernel is
+    evaluated, [B, N, d].
+    """
+
+    @classmethod
+    def signature(cls, kernel: Kernel, columns: Columns) -> Hashable | None:
+        return None
+
+    def __init__(self, kernels: Kernels, columns: Columns) -> None:
+        super().__init__(kernels, columns)
+        self._kernel = kernels[0]
+        # K() of a combination hands its inputs on as they are; called, it slices for each part
+        self._slices = isinstance(self._kernel, Combination)
+
+    def _inputs(self, X: tf.Tensor) -> tf.Tensor:
+        if not self._slices:
+            return X
+        where = np.zeros((len(self.columns), max(self.columns, default=-1) + 1))
+        where[np.arange(len(self.columns)), list(self.columns)] = 1.0
+        return tf.matmul(X, tf.constant(where, dtype=X.dtype))
+
+    def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
+        evaluate = self._kernel if self._slices else self._kernel.K
+        if X2 is X:
+            return evaluate(self._inputs(X))
+        return evaluate(self._inputs(X), self._inputs(X2)[0])
+
+    def K_diag(self, X: tf.Tensor) -> tf.Tensor:
+        if self._slices:
+            return self._kernel(self._inputs(X), full_cov=False)
+        return self._kernel.K_diag(X)
 
 
 _CLASSES: dict[type, type[StackedKernel]] = {}

@@ -70,6 +70,26 @@ _CORRELATIONS: dict[type, Callable[[tf.Tensor], tf.Tensor]] = {
 """Correlation as a function of the scaled squared distance, halved for the first."""
 
 
+def _deficit32(r2: tf.Tensor) -> tf.Tensor:
+    s = np.sqrt(3.0) * _root(r2)
+    return tf.math.expm1(-s) + s * tf.exp(-s)
+
+
+def _deficit52(r2: tf.Tensor) -> tf.Tensor:
+    s = np.sqrt(5.0) * _root(r2)
+    return tf.math.expm1(-s) + (s + tf.square(s) / 3.0) * tf.exp(-s)
+
+
+_DEFICITS: dict[type, Callable[[tf.Tensor], tf.Tensor]] = {
+    SquaredExponential: lambda half_r2: tf.math.expm1(-half_r2),
+    Exponential: lambda r2: tf.math.expm1(-0.5 * _root(r2)),
+    Matern12: lambda r2: tf.math.expm1(-_root(r2)),
+    Matern32: _deficit32,
+    Matern52: _deficit52,
+}
+"""The same less one."""
+
+
 @register_stacked(*_CORRELATIONS)
 class StackedStationary(StackedKernel):
     """Isotropic stationary kernels, with or without ARD."""
@@ -86,18 +106,36 @@ class StackedStationary(StackedKernel):
         return tuple(kernel.lengthscales.shape), tuple(kernel.variance.shape)
 
     def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
+        return self.variances[:, :, None] * _CORRELATIONS[self._kind](self._distances(X, X2))
+
+    def K_diag(self, X: tf.Tensor) -> tf.Tensor:
+        return fill(self.variances, X)
+
+    @property
+    def level(self) -> tf.Tensor:
+        return self.variances
+
+    def K_rest(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
+        return self.variances[:, :, None] * _DEFICITS[self._kind](self._distances(X, X2))
+
+    def K_diag_rest(self, X: tf.Tensor) -> tf.Tensor:
+        return tf.zeros(tf.shape(X)[:-1], X.dtype)
+
+    @property
+    def _kind(self) -> type[Kernel]:
+        return type(self.kernels[0])
+
+    def _distances(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
+        """Scaled squared distances [G, N, N2], halved for the squared exponential."""
         scale = self.lengthscales[:, None, :]
-        kind = type(self.kernels[0])
-        if kind is SquaredExponential:
+        if self._kind is SquaredExponential:
             scale *= np.sqrt(2.0)  # r^2 / 2 without one more pass over [G, N, N2]
         X, X2 = X / scale, X2 / scale
         # One difference per dimension: components read few columns, and unlike the expanded
         # square |x|^2 - 2 x'y + |y|^2 this loses no digits for inputs far from the origin.
-        r2 = tf.add_n([tf.square(X[:, :, None, d] - X2[:, None, :, d]) for d in range(X.shape[-1])])
-        return self.variances[:, :, None] * _CORRELATIONS[kind](r2)
-
-    def K_diag(self, X: tf.Tensor) -> tf.Tensor:
-        return fill(self.variances, X)
+        return tf.add_n(
+            [tf.square(X[:, :, None, d] - X2[:, None, :, d]) for d in range(X.shape[-1])]
+        )
 
 
 @register_stacked(Periodic)
@@ -123,15 +161,29 @@ class StackedPeriodic(StackedKernel):
         return tuple(base.lengthscales.shape), tuple(kernel.period.shape)
 
     def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
+        return self.variances[:, :, None] * tf.exp(-0.5 * self._distances(X, X2))
+
+    def K_diag(self, X: tf.Tensor) -> tf.Tensor:
+        return fill(self.variances, X)
+
+    @property
+    def level(self) -> tf.Tensor:
+        return self.variances
+
+    def K_rest(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
+        return self.variances[:, :, None] * tf.math.expm1(-0.5 * self._distances(X, X2))
+
+    def K_diag_rest(self, X: tf.Tensor) -> tf.Tensor:
+        return tf.zeros(tf.shape(X)[:-1], X.dtype)
+
+    def _distances(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
+        """Scaled squared sines [G, N, N2]."""
         terms = []
         for d in range(X.shape[-1]):
             period, scale = self.periods[:, d, None, None], self.lengthscales[:, d, None, None]
             sine = tf.sin(np.pi * (X[:, :, None, d] - X2[:, None, :, d]) / period)
             terms.append(tf.square(sine / scale))
-        return self.variances[:, :, None] * tf.exp(-0.5 * tf.add_n(terms))
-
-    def K_diag(self, X: tf.Tensor) -> tf.Tensor:
-        return fill(self.variances, X)
+        return tf.add_n(terms)
 
 
 # --- linear, constant ----------------------------------------------------------------------------
@@ -169,7 +221,7 @@ class StackedConstant(StackedKernel):
         return ()
 
     def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
-        shape = [len(self.kernels), tf.shape(X)[1], tf.shape(X2)[1]]
+        shape = [tf.shape(X)[0], tf.shape(X)[1], tf.shape(X2)[1]]
         return tf.broadcast_to(self.variances[:, :, None], shape)
 
     def K_diag(self, X: tf.Tensor) -> tf.Tensor:

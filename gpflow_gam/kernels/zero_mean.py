@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import abc
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 
 import numpy as np
 import tensorflow as tf
 from check_shapes import inherit_check_shapes
 from gpflow.base import TensorType
-from gpflow.kernels import Kernel, SquaredExponential
+from gpflow.kernels import Kernel
 from gpflow.kernels.base import ActiveDims, NormalizedActiveDims
 
-from ..measures import Measure, Uniform
+from ..measures import Measure
 from .columns import Columns, kernel_columns
-from .stacked import Kernels, StackedKernel, register_stacked, signature, stack
-from .stacked_gpflow import StackedStationary
+from .embedding import Embedding, closed_form, embed
+from .stacked import Alone, Kernels, StackedKernel, register_stacked, signature, stack
 
 
 class ZeroMean(Kernel):
@@ -27,16 +26,20 @@ class ZeroMean(Kernel):
     Main effects with such kernels are orthogonal to a constant, and products of them on different
     inputs to both, so that the components of a sum are identifiable (Durrande, Ginsbourger,
     Roustant & Carraro 2013, "ANOVA kernels and RKHS of zero mean functions"; eq. 8 of Adam et al.
-    2018). Closed form for the
-    squared exponential under a uniform measure; every other pair by the measure's nodes.
+    2018). Closed forms for the squared exponential and the Matern kernels under a uniform measure
+    and for the squared exponential under a Gaussian one; every other pair by the measure's nodes.
 
     :param base: the kernel g; its ``active_dims`` are this kernel's.
     :param measure: the measure, on as many columns as ``base`` reads.
-    :raises ValueError: where ``base`` and ``measure`` are of different dimension, or ``base`` does
-        not say which columns it reads.
+    :param extrapolate: whether the kernel may be used outside the measure's bounds, where it goes
+        on by the same formula. By default it refuses to: draws there are in no way centred, and
+        such inputs are mostly an error in the bounds.
+    :raises ValueError: where ``base`` and ``measure`` are of different dimension, ``base`` does
+        not say which columns it reads, or, when it is evaluated, inputs outside the bounds (in a
+        graph ``tf.errors.InvalidArgumentError``; XLA drops the check).
     """
 
-    def __init__(self, base: Kernel, measure: Measure) -> None:
+    def __init__(self, base: Kernel, measure: Measure, *, extrapolate: bool = False) -> None:
         super().__init__()
         columns = kernel_columns(base)
         if columns is None:
@@ -51,10 +54,13 @@ class ZeroMean(Kernel):
             )
         self.base = base
         self.measure = measure
+        self.extrapolate = extrapolate
 
     @property
     def active_dims(self) -> NormalizedActiveDims:
-        return self.base.active_dims
+        # not the base's: a product of kernels slices for itself, the measure must not
+        columns = kernel_columns(self.base)
+        return np.array(columns, dtype=np.int32)
 
     @active_dims.setter
     def active_dims(self, value: ActiveDims) -> None:
@@ -62,86 +68,25 @@ class ZeroMean(Kernel):
 
     @inherit_check_shapes
     def K(self, X: TensorType, X2: TensorType | None = None) -> tf.Tensor:
-        mean, total = self._embed(X)
-        if X2 is None:
-            return self.base.K(X) - mean[..., :, None] * mean[..., None, :] / total
-        mean2, _ = self._embed(X2)
-        return self.base.K(X, X2) - tf.tensordot(mean / total, mean2, axes=0)
+        own = self._stacked()
+        if X2 is None:  # leading dimensions take the place of G
+            flat = tf.reshape(X, tf.concat([[-1], tf.shape(X)[-2:]], axis=0))
+            return tf.reshape(
+                own.K(flat, flat), tf.concat([tf.shape(X)[:-1], tf.shape(X)[-2:-1]], axis=0)
+            )
+        rows, columns = (tf.reshape(x, [1, -1, x.shape[-1]]) for x in (X, X2))
+        shape = tf.concat([tf.shape(X)[:-1], tf.shape(X2)[:-1]], axis=0)
+        return tf.reshape(own.K(rows, columns), shape)
 
     @inherit_check_shapes
     def K_diag(self, X: TensorType) -> tf.Tensor:
-        mean, total = self._embed(X)
-        return self.base.K_diag(X) - tf.square(mean) / total
+        rows = tf.reshape(X, [1, -1, X.shape[-1]])
+        return tf.reshape(self._stacked().K_diag(rows), tf.shape(X)[:-1])
 
-    def _embed(self, X: TensorType) -> tuple[tf.Tensor, tf.Tensor]:
-        """E_t g(x, t) [batch..., N] and E_{t,u} g(t, u) []."""
-        flat = tf.reshape(X, [-1, X.shape[-1]])
-        columns = kernel_columns(self.base)
+    def _stacked(self) -> StackedKernel:
+        columns = kernel_columns(self)
         assert columns is not None
-        if signature(self.base, columns) is not None:
-            embedding = _embedding(stack([self.base], columns), [self.measure], flat.dtype)
-            mean, total = embedding.mean(flat[None])[0], embedding.total[0]
-        else:
-            nodes, weights = (tf.cast(a, flat.dtype) for a in self.measure.nodes())
-            mean = tf.linalg.matvec(self.base.K(flat, nodes), weights)
-            total = tf.reduce_sum(weights * tf.linalg.matvec(self.base.K(nodes), weights))
-        return tf.reshape(mean, tf.shape(X)[:-1]), total
-
-
-class _Embedding(abc.ABC):
-    """E_t g(x, t) and E_{t,u} g(t, u) of G kernels under their measures."""
-
-    total: tf.Tensor
-    """E_{t,u} g(t, u), [G]."""
-
-    @abc.abstractmethod
-    def mean(self, X: tf.Tensor) -> tf.Tensor:
-        """E_t g(x, t), [G, N], for X [G, N, d]."""
-
-
-class _Nodes(_Embedding):
-    """By the measure's nodes: exact for discrete measures, quadrature for others."""
-
-    def __init__(self, base: StackedKernel, measures: Sequence[Measure], dtype: tf.DType) -> None:
-        nodes, weights = zip(*(m.nodes() for m in measures))
-        self.base = base
-        self.nodes = tf.stack([tf.cast(x, dtype) for x in nodes])
-        self.weights = tf.stack([tf.cast(w, dtype) for w in weights])
-        self.total = tf.reduce_sum(self.weights * self.mean(self.nodes), axis=-1)
-
-    def mean(self, X: tf.Tensor) -> tf.Tensor:
-        return tf.linalg.matvec(self.base.K(X, self.nodes), self.weights)
-
-
-class _SquaredExponentialUniform(_Embedding):
-    """Squared exponential under Uniform[a, b], by error functions."""
-
-    def __init__(self, base: StackedKernel, measures: Sequence[Measure], dtype: tf.DType) -> None:
-        assert isinstance(base, StackedStationary)
-        ends = [(m.lower, m.upper) for m in measures if isinstance(m, Uniform)]
-        self.a, self.b = (tf.constant(e, dtype=dtype)[:, None] for e in zip(*ends))
-        self.length, self.variance = base.lengthscales, base.variances  # [G, 1]
-        width = self.b - self.a
-        z = width / (_ROOT_2 * self.length)
-        inner = self.length * tf.math.expm1(-tf.square(z)) + width * _ROOT_HALF_PI * tf.math.erf(z)
-        self.total = (self.variance * 2.0 * self.length / tf.square(width) * inner)[:, 0]
-
-    def mean(self, X: tf.Tensor) -> tf.Tensor:
-        x, scale = X[..., 0], _ROOT_2 * self.length
-        both = tf.math.erf((self.b - x) / scale) + tf.math.erf((x - self.a) / scale)
-        return self.variance * self.length / (self.b - self.a) * _ROOT_HALF_PI * both
-
-
-_ROOT_2, _ROOT_HALF_PI = np.sqrt(2.0), np.sqrt(np.pi / 2.0)
-
-_CLOSED_FORMS: dict[tuple[type, type], type[_Embedding]] = {
-    (SquaredExponential, Uniform): _SquaredExponentialUniform
-}
-
-
-def _embedding(base: StackedKernel, measures: Sequence[Measure], dtype: tf.DType) -> _Embedding:
-    pair = (type(base.kernels[0]), type(measures[0]))
-    return _CLOSED_FORMS.get(pair, _Nodes)(base, measures, dtype)  # type: ignore[call-arg]
+        return StackedZeroMean([self], columns)
 
 
 @register_stacked(ZeroMean)
@@ -150,13 +95,15 @@ class StackedZeroMean(StackedKernel):
 
     def __init__(self, kernels: Kernels, columns: Columns) -> None:
         super().__init__(kernels, columns)
-        self.base = stack([k.base for k in kernels], columns)
+        bases = [k.base for k in kernels]
+        known = signature(bases[0], columns) is not None
+        self.base = stack(bases, columns) if known else Alone(bases, columns)
         self._measures = [k.measure for k in kernels]
-        self._made: _Embedding | None = None
+        self._made: Embedding | None = None
 
-    def _embed(self, dtype: tf.DType) -> _Embedding:
+    def _embed(self, dtype: tf.DType) -> Embedding:
         if self._made is None:
-            self._made = _embedding(self.base, self._measures, dtype)
+            self._made = embed(self.base, self._measures, dtype)
         return self._made
 
     @classmethod
@@ -164,18 +111,62 @@ class StackedZeroMean(StackedKernel):
         base = signature(kernel.base, columns)
         if base is None:
             return None
-        closed = (type(kernel.base), type(kernel.measure)) in _CLOSED_FORMS
-        num_nodes = 0 if closed else int(kernel.measure.nodes()[1].shape[0])
-        return base, type(kernel.measure), num_nodes
+        form: Hashable = closed_form(kernel.base, kernel.measure)
+        if form is None:
+            form = int(kernel.measure.nodes()[1].shape[0])
+        return base, form, _checks(kernel)
 
     def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
-        embedding = self._embed(X.dtype)
+        same = X2 is X
+        X = self._inside(X)
+        X2 = X if same else self._inside(X2)
+        embedding, level = self._embed(X.dtype), self.base.level
+        rest = self.base.K_rest(X, X2)
         mean = embedding.mean(X)
-        mean2 = mean if X2 is X else embedding.mean(X2)
-        scaled = mean / embedding.total[:, None]
-        return self.base.K(X, X2) - scaled[:, :, None] * mean2[:, None, :]
+        mean2 = mean if same else embedding.mean(X2)
+        if level is None:
+            scaled = mean / embedding.total
+            return rest - scaled[:, :, None] * mean2[:, None, :]
+        # With g = c + h: s = h + [c (E h - E_t h(x, t) - E_t h(y, t)) - E_t h(x, t) E_t h(y, t)]
+        # / (c + E h), where what is of order c has cancelled on paper rather than in rounding.
+        whole = level + embedding.total
+        share = level / whole
+        along = share * (embedding.total - mean)
+        across = -(share + mean / whole)
+        return rest + along[:, :, None] + across[:, :, None] * mean2[:, None, :]
 
     def K_diag(self, X: tf.Tensor) -> tf.Tensor:
-        embedding = self._embed(X.dtype)
-        centre = tf.square(embedding.mean(X)) / embedding.total[:, None]
-        return self.base.K_diag(X) - centre
+        X = self._inside(X)
+        embedding, level = self._embed(X.dtype), self.base.level
+        rest, mean = self.base.K_diag_rest(X), embedding.mean(X)
+        if level is None:
+            return rest - tf.square(mean) / embedding.total
+        whole = level + embedding.total
+        inner = level * (embedding.total - 2.0 * mean) - tf.square(mean)
+        return tf.maximum(rest + inner / whole, tf.zeros([], X.dtype))
+
+    def _inside(self, X: tf.Tensor) -> tf.Tensor:
+        """X, once it is known to be within the measures' bounds."""
+        if not _checks(self.kernels[0]):
+            return X
+        bounds = [m.bounds for m in self._measures]
+        lower, upper = (np.stack([b[i] for b in bounds if b is not None]) for i in (0, 1))
+        slack = 1e-6 * (upper - lower)  # inputs may have been rounded to single precision
+        low = tf.constant((lower - slack)[:, None, :], X.dtype)
+        high = tf.constant((upper + slack)[:, None, :], X.dtype)
+        fine = tf.reduce_all((low <= X) & (high >= X))
+        least, greatest = tf.reduce_min(X, axis=1), tf.reduce_max(X, axis=1)
+        problem = f"inputs reach outside the bounds of {', '.join(map(repr, self._measures))}: from"
+        advice = "; widen the measure, or pass extrapolate=True to ZeroMean."
+        if tf.executing_eagerly():
+            if not fine:
+                low, high = (np.ravel(a).tolist() for a in (least, greatest))
+                raise ValueError(f"{problem} {low} to {high}{advice}")
+            return X
+        message = [problem, least, "to", greatest, advice]
+        with tf.control_dependencies([tf.debugging.Assert(fine, message, 64)]):
+            return tf.identity(X)
+
+
+def _checks(kernel: Kernel) -> bool:
+    return kernel.measure.bounds is not None and not kernel.extrapolate

@@ -1,0 +1,139 @@
+"""Measures: their nodes, their samples, and what they refuse."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from gpflow_gam.measures import (
+    Discrete,
+    Empirical,
+    Gaussian,
+    Measure,
+    Mixture,
+    Nodes,
+    Product,
+    Uniform,
+)
+
+MIXTURE = Mixture([Gaussian(-2.0, 0.5), Uniform(0.0, 3.0)], [0.3, 0.7])
+MEASURES: dict[str, tuple[Measure, list[float]]] = {
+    # first to third moments, from tables
+    "uniform": (Uniform(-1.0, 2.0), [0.5, 1.0, 1.25]),
+    "gaussian": (Gaussian(0.5, 2.0), [0.5, 4.25, 6.125]),
+    "discrete": (Discrete([0.0, 1.0, 4.0], [0.5, 0.3, 0.2]), [1.1, 3.5, 13.1]),
+    "empirical": (Empirical([1.0, 0.0, 1.0], [1.0, 2.0, 1.0]), [0.5, 0.5, 0.5]),
+    "mixture": (MIXTURE, [0.45, 3.375, 0.3 * -9.5 + 0.7 * 6.75]),
+}
+
+
+@pytest.mark.parametrize("name", MEASURES)
+def test_nodes_and_transport_have_the_measures_moments(name):
+    measure, moments = MEASURES[name]
+    x, w = measure.nodes()
+    assert x.shape == (len(w), 1)
+    for power, moment in enumerate(moments, start=1):
+        assert w @ x[:, 0] ** power == pytest.approx(moment, rel=1e-12)
+    u = (np.arange(200_000) + 0.5)[:, None] / 200_000
+    drawn = measure.transport(u)
+    for power, moment in enumerate(moments, start=1):
+        assert np.mean(drawn**power) == pytest.approx(moment, rel=1e-3)
+
+
+def test_transport_takes_the_ends_of_the_unit_interval():
+    u = np.array([[0.0], [np.nextafter(1.0, 0.0)]])
+    for measure, _ in MEASURES.values():
+        assert np.all(np.isfinite(measure.transport(u)))
+
+
+def test_product_is_the_outer_product_of_its_factors(rng):
+    pairs = Discrete([[0.0, 1.0], [2.0, -1.0]], [0.25, 0.75])
+    measure = Product([Uniform(0.0, 1.0, num_nodes=3), pairs])
+    x, w = measure.nodes()
+    assert (measure.dimension, x.shape, w.sum()) == (3, (6, 3), pytest.approx(1.0))
+    assert w @ (x[:, 0] ** 2 * x[:, 1] * x[:, 2]) == pytest.approx((1 / 3) * 0.75 * 2.0 * -1.0)
+    lower, upper = measure.bounds
+    np.testing.assert_array_equal(lower, [0.0, -np.inf, -np.inf])
+    np.testing.assert_array_equal(upper, [1.0, np.inf, np.inf])
+    drawn = measure.transport(rng.uniform(size=(4000, 3)))
+    assert set(map(tuple, drawn[:, 1:])) == {(0.0, 1.0), (2.0, -1.0)}
+    assert np.mean(drawn[:, 1]) == pytest.approx(1.5, abs=4 * np.sqrt(0.75 / 4000))
+
+
+def test_measures_from_data(rng):
+    x, w = rng.gamma(2.0, size=3000), rng.integers(0, 3, size=3000)
+    repeated = np.repeat(x, w)
+    assert Uniform.from_data(x).bounds == (x.min(), x.max())
+    fitted = Gaussian.from_data(x, w)
+    assert (fitted.mean, fitted.sd) == pytest.approx((repeated.mean(), repeated.std()))
+    thin = Empirical.from_data(x, w, num_nodes=30)
+    nodes, weights = thin.nodes()
+    assert len(nodes) == 30
+    assert weights @ nodes[:, 0] == pytest.approx(repeated.mean(), rel=1e-12)
+    # to second order in the bins' width: the far tail's bin is the widest
+    assert weights @ np.sin(nodes[:, 0]) == pytest.approx(np.sin(repeated).mean(), abs=5e-3)
+    again = Empirical.from_data(repeated, num_nodes=30)  # a row of weight two is the row twice
+    np.testing.assert_allclose(again.nodes()[0], nodes)
+
+
+def test_samples_of_several_columns_are_thinned_to_clusters(rng):
+    x = rng.standard_normal((2000, 2)) * [1.0, 1000.0]
+    x[:, 1] += 900.0 * x[:, 0]
+    thin = Empirical.from_data(x, seed=1)
+    nodes, weights = thin.nodes()
+    assert nodes.shape == (100, 2)
+    mean = weights @ nodes
+    np.testing.assert_allclose(mean, x.mean(axis=0), atol=0.02 * x.std(axis=0).max())
+    correlation = (weights * (nodes - mean)[:, 0]) @ (nodes - mean)[:, 1]
+    assert correlation == pytest.approx(np.cov(x.T)[0, 1], rel=0.05)
+
+
+def test_mixture_transport_is_its_distribution(rng):
+    drawn = MIXTURE.transport(rng.uniform(size=(5000, 1)))[:, 0]
+
+    def cdf(x: np.ndarray) -> np.ndarray:
+        return 0.3 * stats.norm(-2.0, 0.5).cdf(x) + 0.7 * stats.uniform(0.0, 3.0).cdf(x)
+
+    assert stats.kstest(drawn, cdf).pvalue > 1e-3
+    assert MIXTURE.bounds is None
+    assert Mixture([Uniform(0, 1), Uniform(2, 5)]).bounds == (0.0, 5.0)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Uniform(1.0, 1.0), "lower < upper"),
+        (lambda: Uniform(0.0, 1.0, num_nodes=0), "num_nodes must be a whole number from 1 on"),
+        (lambda: Uniform.from_data([2.0, 2.0]), "all 2.0"),
+        (lambda: Gaussian(0.0, 0.0), "sd must be positive"),
+        (lambda: Gaussian(np.nan), "mean must be finite"),
+        (lambda: Gaussian.from_data([1.0, 1.0]), "needs them to vary"),
+        (lambda: Discrete([0, 1], [0.5, 0.6]), "sum of 1.1"),
+        (lambda: Discrete([0, 1], [1.5, -0.5]), "non-negative"),
+        (lambda: Discrete([0, 1], [np.nan, 1.0]), "non-negative and sum to one"),
+        (lambda: Discrete([0, 1], [1.0]), r"one a point, \[2\]"),
+        (lambda: Discrete([]), "N >= 1"),
+        (lambda: Discrete([np.nan]), "must be finite"),
+        (lambda: Empirical([]), "N >= 1"),
+        (lambda: Empirical([1.0, 2.0], [0.0, 0.0]), "not all zero"),
+        (lambda: Empirical([1.0, 2.0], [1.0]), r"one a point, \[2\]"),
+        (lambda: Empirical.from_data(np.zeros((0, 2))), "N >= 1"),
+        (lambda: Mixture([]), "measures is empty"),
+        (lambda: Mixture([Uniform(0, 1)], [0.9]), "sum to one"),
+        (lambda: Mixture([Uniform(0, 1), Discrete([[0, 1]])]), "as many columns"),
+        (lambda: Product([Uniform(0, 1), 3]), "must be measures"),
+    ],
+)
+def test_bad_measures_are_refused(make, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        make()
+
+
+def test_nodes_take_another_measures_points():
+    held = Nodes(Discrete([0.0, 1.0, 2.0]))
+    held.assign(Discrete([3.0, 4.0], [0.2, 0.8]))
+    x, w = (a.numpy() for a in held.nodes())
+    assert w @ x[:, 0] == pytest.approx(3.8)
+    with pytest.raises(ValueError, match="room for"):
+        held.assign(Discrete([0.0, 1.0, 2.0, 3.0]))
