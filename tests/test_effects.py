@@ -159,8 +159,8 @@ def test_density_averaged_over_hyperparameters(by_level, data):
     X, Y = fit.encode(Table(rows)), rows[["y"]].to_numpy()
     densities = []
     for draw in draws:
-        blocks = [(c, X) for c in fit.spec.components]
-        mean, covariance = draw.joint(blocks)
+        blocks = [(c.name, X) for c in fit.spec.components]
+        mean, covariance = draw.moments.joint(blocks)
         C, N = len(blocks), len(X)
         total = mean.reshape(C, N).sum(axis=0) + fit.model.mean_function(X).numpy()[:, 0]
         var = np.einsum("cndn->n", covariance[0].reshape(C, N, C, N))
@@ -219,9 +219,9 @@ def test_differences_between_curves_use_the_coupling(by_level):
     parts = [spec.component(n) for n in (names[i], names[j])]
     X = [p.full(grid[:, None], by_level.fitted.X.shape[1]) for p in parts]
     cross = (
-        moments.features(parts[0], X[0]).T
-        @ moments.covariance[0][moments.block(parts[0]), moments.block(parts[1])]
-        @ moments.features(parts[1], X[1])
+        moments.features(names[i], X[0]).T
+        @ moments.covariance[0][moments.block(names[i]), moments.block(names[j])]
+        @ moments.features(names[j], X[1])
     )
     variance = a["se"] ** 2 + c["se"] ** 2 - 2 * np.diag(cross)
     np.testing.assert_allclose(first["se"], np.sqrt(variance), rtol=1e-6)

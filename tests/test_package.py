@@ -62,6 +62,7 @@ def test_nothing_upstream_imports_downstream():
         "measures", "metrics", "minimizers", "kernels", "inducing_variables", "layout",
         "covariances", "variational", "rows", "likelihoods", "curvatures", "operators",
         "solvers", "posteriors", "models", "optimizers",
+        "sensitivity",
         "terms", "families", "frames", "components", "fits", "effects", "summaries", "plotting",
         "version", "gam", "layers", "serving", "distribute", "sklearn",
     ]  # fmt: skip

@@ -4,13 +4,13 @@ from .bands import critical_values, max_deviations
 from .effect import Differences, derivative, differences, effect, sample_effect
 from .grid import make_grid
 from .hyperparameters import averaged_log_density, hyperparameter_draws, joint_moments
-from .joint import InducingMoments, inducing_moments
+from .joint import inducing_moments
+from .sobol import sobol
 from .table import EffectTable
 
 __all__ = [
     "Differences",
     "EffectTable",
-    "InducingMoments",
     "averaged_log_density",
     "critical_values",
     "derivative",
@@ -22,4 +22,5 @@ __all__ = [
     "make_grid",
     "max_deviations",
     "sample_effect",
+    "sobol",
 ]

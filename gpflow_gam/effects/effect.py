@@ -42,7 +42,7 @@ def effect(
     """
     component = _component(fit, term)
     where = make_grid(fit, component, grid, num_points)
-    mean, covariance = joint_moments(fit, [(component, where.X)], unconditional)
+    mean, covariance = joint_moments(fit, [(component.name, where.X)], unconditional)
     return EffectTable(
         component.name,
         component,
@@ -85,7 +85,7 @@ def derivative(
     low, high = where.X.copy(), where.X.copy()
     low[:, column] -= h
     high[:, column] += h
-    both = [(component, np.concatenate([low, high]))]
+    both = [(component.name, np.concatenate([low, high]))]
     mean, covariance = joint_moments(fit, both, unconditional)
     A = np.concatenate([-np.eye(n), np.eye(n)], axis=1) / (2.0 * h)
     return EffectTable(
@@ -147,7 +147,7 @@ def differences(
     if component.form not in ("levels", "random"):
         raise ValueError(f"differences: {term!r} has no levels to compare.")
     where = make_grid(fit, component)
-    mean, covariance = joint_moments(fit, [(component, where.X)], unconditional)
+    mean, covariance = joint_moments(fit, [(component.name, where.X)], unconditional)
     (labels,) = where.columns.values()
     tables = []
     for i, j in itertools.combinations(range(len(labels)), 2):
@@ -184,7 +184,7 @@ def _curve_differences(
         grid = {name: np.linspace(values.min(), values.max(), num_points or 100)}
     wheres = [make_grid(fit, c, grid, num_points) for c in curves]
     n = len(wheres[0].X)
-    blocks = [(c, w.X) for c, w in zip(curves, wheres)]
+    blocks = [(c.name, w.X) for c, w in zip(curves, wheres)]
     mean, covariance = joint_moments(fit, blocks, unconditional)
     tables = []
     for i, j in itertools.combinations(range(len(curves)), 2):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import weakref
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
+from gpflow.likelihoods import Likelihood
+from gpflow.utilities import deepcopy
 from scipy.special import logsumexp
 from scipy.stats import norm, qmc
 
@@ -16,13 +19,28 @@ from ..likelihoods import checked_observations, unwrapped
 from ..minimizers import Traced
 from ..models import AdditiveSVGP, IterNCGP
 from ..optimizers.sites import collected, data_sites, elbo_at_sites, q_from
+from ..posteriors import InducingMoments
+from ..posteriors.inducing import Block
 from ..variational import OptimalPrecision
-from .joint import Block, InducingMoments, Whitened, inducing_moments
+from .joint import Whitened, frozen_moments, inducing_moments
 
 _NUM_DRAWS = 32
 _STEP = 1e-2
 _MAX_SD = 2.0
 """Where the objective is flatter in a (logarithmic) hyperparameter, the draws go no further."""
+
+
+@dataclasses.dataclass(frozen=True)
+class HyperparameterDraw:
+    """
+    A posterior at other hyperparameters than the fitted ones.
+
+    :param moments: of the inducing values.
+    :param likelihood: its parameters there.
+    """
+
+    moments: InducingMoments
+    likelihood: Likelihood
 
 
 def joint_moments(
@@ -41,17 +59,17 @@ def joint_moments(
     if not draws:
         return mean, covariance
     covariance = np.zeros_like(covariance)  # a sum as they come: maps have large ones
-    for moments in draws:
-        own, inner = moments.joint(blocks)
+    for draw in draws:
+        own, inner = draw.moments.joint(blocks)
         away = (own - mean).T  # around the estimate that is reported, not the draws' own mean
         covariance += (inner + away[:, :, None] * away[:, None, :]) / len(draws)
     return mean, covariance
 
 
-_DRAWS: weakref.WeakKeyDictionary[FittedGAM, list[InducingMoments]] = weakref.WeakKeyDictionary()
+_DRAWS: weakref.WeakKeyDictionary[FittedGAM, list[HyperparameterDraw]] = weakref.WeakKeyDictionary()
 
 
-def hyperparameter_draws(fit: FittedGAM) -> list[InducingMoments]:
+def hyperparameter_draws(fit: FittedGAM) -> list[HyperparameterDraw]:
     """
     The posterior of the inducing values at draws of the hyperparameters, kept as long as the fit.
 
@@ -72,16 +90,16 @@ def averaged_log_density(fit: FittedGAM, X: AnyNDArray, Y: AnyNDArray) -> AnyNDA
     :param X: [N, D].
     :param Y: [N, K], as the likelihood takes it.
     """
-    draws = hyperparameter_draws(fit)
+    draws = hyperparameter_draws(fit) or [_fitted(fit)]
     parts = []
     for rows in fit.blocks(np.concatenate([X, Y], axis=1)):
         x, y = rows[:, : X.shape[1]], rows[:, X.shape[1] :]
         labels = checked_observations(y, fit.likelihood)
         shift = np.asarray(fit.model.mean_function(x))
         found = []
-        for moments in draws or [inducing_moments(fit)]:
-            mean, var = moments.total(x)
-            likelihood = unwrapped(moments.likelihood)
+        for draw in draws:
+            mean, var = draw.moments.total(x)
+            likelihood = unwrapped(draw.likelihood)
             density = likelihood.predict_log_density(x, mean + shift, np.maximum(var, 0.0), labels)
             found.append(np.asarray(density))
         parts.append(logsumexp(found, axis=0) - np.log(len(found)))
@@ -89,7 +107,7 @@ def averaged_log_density(fit: FittedGAM, X: AnyNDArray, Y: AnyNDArray) -> AnyNDA
     return whole
 
 
-def _draw(fit: FittedGAM) -> list[InducingMoments]:
+def _draw(fit: FittedGAM) -> list[HyperparameterDraw]:
     model = fit.model
     if isinstance(model, IterNCGP):
         return []
@@ -111,13 +129,18 @@ def _draw(fit: FittedGAM) -> list[InducingMoments]:
         factor = _covariance_factor(loss, coordinates, optimum)
         uniform = qmc.Sobol(len(optimum), seed=0).random(_NUM_DRAWS // 2)
         z = norm.ppf(np.clip(uniform, 1e-3, 1.0 - 1e-3))
-        moments = []
+        draws = []
         for point in np.concatenate([z, -z]):
             coordinates.set(optimum + factor @ point)
-            moments.append(InducingMoments(fit, whitened, frozen=True))
+            moments = frozen_moments(fit, whitened)
+            draws.append(HyperparameterDraw(moments, deepcopy(model.likelihood)))
     finally:
         coordinates.set(optimum)
-    return moments
+    return draws
+
+
+def _fitted(fit: FittedGAM) -> HyperparameterDraw:
+    return HyperparameterDraw(inducing_moments(fit), fit.likelihood)
 
 
 def _at_sites(model: AdditiveSVGP, fit: FittedGAM) -> tuple[Callable[[], tf.Tensor], Whitened]:

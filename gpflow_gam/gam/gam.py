@@ -274,6 +274,62 @@ class GAM:
         """How far each effect could be made of the others: see :func:`summaries.concurvity`."""
         return concurvity(self.fitted)
 
+    def sobol(
+        self,
+        *,
+        scale: Literal["link", "response"] = "link",
+        inputs: Literal["independent", "data"] = "independent",
+        level: float = 0.95,
+        unconditional: bool = True,
+        num_samples: int = 1000,
+        num_points: int = 2048,
+        seed: int | None = None,
+    ) -> pd.DataFrame:
+        """
+        Sobol indices: which share of the prediction's variance is due to which columns.
+
+        With ``inputs="independent"`` every column has its own distribution in the data, and the
+        predictor is split into effects of sets of columns that are orthogonal to each other: see
+        :meth:`gpflow_gam.sensitivity.FunctionalANOVA.sobol` for the kinds ``"first"``,
+        ``"interaction"``, ``"total"`` and ``"shapley"``. Where columns depend on each other in the
+        data this says what the fitted function does, not what happens in the data: combinations
+        of values that never occur count as much as any.
+
+        With ``inputs="data"`` rows stay together. Variances of components then overlap, and no
+        split by columns is orthogonal; the table gives each component's ``"share"``, its
+        covariance with the predictor over the predictor's variance (they add up to one), of which
+        ``"structural"`` is the component's own variance and ``"correlative"`` its covariance with
+        the other components (Li et al. 2010). Shapley effects under dependence need conditional
+        expectations of the function given any set of columns, which a sample of moderate size
+        cannot give without a further model; they are left out.
+
+        With ``scale="response"`` the indices are of the expected response, by Monte Carlo: past a
+        link inputs interact even where the predictor is a sum. Offsets are held at their mean.
+
+        :param scale: the predictor, or the expected response (probabilities of each class).
+        :param inputs: ``"independent"`` or ``"data"``.
+        :param level: probability of the limits.
+        :param unconditional: whether they allow for uncertain hyperparameters, as
+            :meth:`effects` does.
+        :param num_samples: posterior draws.
+        :param num_points: Monte Carlo rows with ``scale="response"``, a power of two.
+        :param seed: the GAM's own by default.
+        :return: a row an index: ``kind``, ``effect``, ``estimate`` (the posterior mean), ``lower``,
+            ``upper``, ``variance``; ``predictor`` or ``class`` first where there are several.
+        :raises ValueError: a prediction without variance, of which no share is defined; or
+            naming the argument.
+        """
+        return _effects.sobol(
+            self.fitted,
+            scale=scale,
+            inputs=inputs,
+            level=level,
+            unconditional=unconditional,
+            num_samples=num_samples,
+            num_points=num_points,
+            seed=self.seed if seed is None else seed,
+        )
+
     def effects(
         self,
         term: str,

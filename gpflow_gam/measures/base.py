@@ -26,6 +26,14 @@ class Measure(abc.ABC):
         Exact for discrete measures; to the order of the rule for others.
         """
 
+    def thinned(self, num_nodes: int) -> Measure:
+        """
+        The same measure, or one that stands for it, with at most about so many nodes.
+
+        :param num_nodes: Q.
+        """
+        return self
+
     @property
     def bounds(self) -> tuple[AnyNDArray, AnyNDArray] | None:
         """Ends [d] outside of which functions are not meant to be used; None where there are none.

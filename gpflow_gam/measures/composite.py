@@ -53,6 +53,10 @@ class Mixture(Measure):
         shares = [np.asarray(w) * p for w, p in zip(weights, self.probabilities)]
         return np.concatenate([np.asarray(x) for x in points]), np.concatenate(shares)
 
+    def thinned(self, num_nodes: int) -> Mixture:
+        each = max(num_nodes // len(self.measures), 1)
+        return Mixture([m.thinned(each) for m in self.measures], self.probabilities)
+
     def transport(self, u: AnyNDArray) -> AnyNDArray:
         # the first number also says which part: within its share it is uniform again
         edges = np.concatenate([[0.0], np.cumsum(self.probabilities)])
@@ -104,6 +108,10 @@ class Product(Measure):
             )
             weights = np.outer(weights, w).ravel()
         return points, weights
+
+    def thinned(self, num_nodes: int) -> Product:
+        each = max(int(num_nodes ** (1.0 / len(self.measures)) + 1e-9), 1)
+        return Product([m.thinned(each) for m in self.measures])
 
     def transport(self, u: AnyNDArray) -> AnyNDArray:
         ends = np.cumsum([m.dimension for m in self.measures])[:-1]

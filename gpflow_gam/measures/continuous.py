@@ -40,6 +40,10 @@ class Uniform(Measure):
             raise ValueError(f"values are all {low}; an interval needs two distinct ones.")
         return cls(low, high, num_nodes=num_nodes)
 
+    def thinned(self, num_nodes: int) -> Uniform:
+        number = min(checked_number(num_nodes), self.num_nodes)
+        return Uniform(self.lower, self.upper, num_nodes=number)
+
     @property
     def dimension(self) -> int:
         return 1
@@ -98,6 +102,11 @@ class Gaussian(Measure):
         if sd == 0.0:
             raise ValueError(f"values are all {mean}; a normal distribution needs them to vary.")
         return cls(mean, sd, num_nodes=num_nodes)
+
+    def thinned(self, num_nodes: int) -> Gaussian:
+        return Gaussian(
+            self.mean, self.sd, num_nodes=min(checked_number(num_nodes), self.num_nodes)
+        )
 
     @property
     def dimension(self) -> int:

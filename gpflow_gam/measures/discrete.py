@@ -18,6 +18,8 @@ class Discrete(Measure):
     """
     Finitely many points with probabilities: levels of a factor, hours of a day, nodes.
 
+    Its points are never thinned: between two levels there is none.
+
     :param points: [Q] or [Q, d].
     :param probabilities: [Q], non-negative, summing to one; equal by default.
     :raises ValueError: no point, a non-finite point, or weights that are no probabilities.
@@ -94,17 +96,17 @@ class Empirical(Discrete):
 
     def thinned(self, num_nodes: int, *, seed: int = 0) -> Empirical:
         """
-        The same with at most so many nodes: see :meth:`from_data`.
+        Fewer points that stand for all: means of bins, or of k-means' clusters.
 
-        :param num_nodes: Q.
+        :param num_nodes: at most so many.
         :param seed: of k-means.
         """
-        if len(self.points) <= num_nodes:
+        number = checked_number(num_nodes)
+        if len(self.points) <= number:
             return self
         if self.dimension == 1:
-            means, mass = bin_means(self.points[:, 0], self.probabilities, num_nodes)
-            return type(self)(means, mass)
-        return type(self)(*cluster_means(self.points, self.probabilities, num_nodes, seed))
+            return Empirical(*bin_means(self.points[:, 0], self.probabilities, number))
+        return Empirical(*cluster_means(self.points, self.probabilities, number, seed))
 
 
 class Nodes(tf.Module, Measure):

@@ -3,10 +3,13 @@
 from .appraise import appraise
 from .draw import draw
 from .residuals import partial_residuals, quantile_residuals, working_residuals
+from .sobol import draw_cumulative_sobol, draw_sobol
 
 __all__ = [
     "appraise",
     "draw",
+    "draw_cumulative_sobol",
+    "draw_sobol",
     "partial_residuals",
     "quantile_residuals",
     "working_residuals",

@@ -89,12 +89,12 @@ def partial_residuals(fit: FittedGAM, term: str) -> AnyNDArray:
     rows = acting(fit, component)
     moments = inducing_moments(fit)
     points = fit.X[rows][:, [m.column for m in component.margins]]
-    features = moments.features(component, component.full(points, fit.X.shape[1]))
+    features = moments.features(term, component.full(points, fit.X.shape[1]))
     by = component.by
     if by is not None and by.code is None:
         residuals = residuals / np.where(rows, fit.X[:, by.column], 1.0)
     partial = np.full(len(residuals), np.nan)
-    partial[rows] = residuals[rows] + features.T @ moments.mean[moments.block(component), 0]
+    partial[rows] = residuals[rows] + features.T @ moments.mean[moments.block(term), 0]
     return partial
 
 

@@ -4,11 +4,13 @@ from . import dispatch as _dispatch  # noqa: F401  registers with GPflow
 from .actions import ActionPosterior
 from .base import AdditivePosterior
 from .data import DataAdditivePosterior
+from .inducing import InducingMoments
 from .sparse import SparseAdditivePosterior
 
 __all__ = [
     "ActionPosterior",
     "AdditivePosterior",
     "DataAdditivePosterior",
+    "InducingMoments",
     "SparseAdditivePosterior",
 ]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import tensorflow as tf
-from gpflow.base import MeanAndVariance
+from gpflow.base import MeanAndVariance, TensorType
 from gpflow.config import default_jitter
 from gpflow.mean_functions import MeanFunction
 from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue
@@ -75,6 +75,24 @@ class DataAdditivePosterior(AdditivePosterior):
             return mean, self.kernel.K_components(X) - tf.matmul(h, h, transpose_a=True)
         prior = self.kernel.K_diag_components(X)
         return mean, prior - tf.reduce_sum(tf.square(h), axis=-2)
+
+    def joint_components(self, points: Mapping[str, TensorType]) -> MeanAndVariance:
+        """
+        Joint moments of components, each at points of its own.
+
+        :param points: component name -> rows [M_c, D]; P rows in all.
+        :return: mean [P, L] and covariance [L, P, P], one component after the other.
+        """
+        alpha, H = self._active_cache()
+        seen, priors = [], []
+        for name, rows in points.items():
+            X = tf.convert_to_tensor(rows)
+            seen.append(self.kernel[name](self.X_data, X))
+            priors.append(tf.linalg.LinearOperatorFullMatrix(self.kernel[name](X)))
+        k = tf.concat(seen, axis=1)  # [N, P]
+        h = tf.matmul(H, k[None])
+        prior = tf.linalg.LinearOperatorBlockDiag(priors).to_dense()
+        return tf.matmul(k, alpha, transpose_a=True), prior - tf.matmul(h, h, transpose_a=True)
 
     def _component_covariance(self, cache: Cache, X: tf.Tensor) -> tf.Tensor:
         _, h = self._moments(cache, X)

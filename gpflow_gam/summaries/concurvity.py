@@ -30,13 +30,13 @@ def concurvity(fit: FittedGAM) -> pd.DataFrame:
     moments = inducing_moments(fit)
     X = fit.X[even_rows(fit, _ROWS)]
     components = fit.spec.components[1:]
-    features = [moments.features(c, X).T for c in components]
+    features = [moments.features(c.name, X).T for c in components]
     rows = []
     for i, component in enumerate(components):
         others = [np.ones((len(X), 1))] + [f for j, f in enumerate(features) if j != i]
         basis = _basis(np.concatenate(others, axis=1))
         own = features[i] - features[i].mean(axis=0)
-        f = own @ moments.mean[moments.block(component), 0]
+        f = own @ moments.mean[moments.block(component.name), 0]
         rows.append((component.name, _explained(basis, f), _explained(basis, own)))
     frame = pd.DataFrame(rows, columns=["effect", "observed", "estimate"])
     return frame.set_index("effect")

@@ -23,7 +23,7 @@ def effective_dof(fit: FittedGAM, component: Component) -> AnyNDArray:
     section 6.1.2, where ``F = (X'WX + S)^-1 X'WX``).
     """
     moments = inducing_moments(fit)
-    block = moments.block(component)
+    block = moments.block(component.name)
     S = moments.covariance[:, block, block]
     return np.maximum(S.shape[-1] - np.trace(S, axis1=1, axis2=2), 0.0)
 
@@ -51,10 +51,10 @@ def variance_shares(fit: FittedGAM, seed: int = 0) -> AnyNDArray:
     ]
     variances = []
     for component in fit.spec.components[1:]:
-        phi = moments.features(component, X)
+        phi = moments.features(component.name, X)
         phi = phi - (phi @ w)[:, None]
         second = (phi * w) @ phi.T  # Var[f_c] = V_c' second V_c
-        block = moments.block(component)
+        block = moments.block(component.name)
         variances.append(
             np.stack(
                 [np.einsum("sm,mk,sk->s", V[:, block], second, V[:, block]) for V in draws], -1
@@ -78,7 +78,7 @@ def zero_tail(fit: FittedGAM, component: Component, seed: int = 0) -> AnyNDArray
     X = component.full(
         points[np.unique(np.linspace(0, len(points) - 1, 100).astype(int))], fit.X.shape[1]
     )
-    mean, covariance = inducing_moments(fit).joint([(component, X)])
+    mean, covariance = inducing_moments(fit).joint([(component.name, X)])
     tails = []
     for i in range(fit.num_predictors):
         sd = np.sqrt(np.maximum(np.diag(covariance[i]), 0.0))

@@ -1,0 +1,10 @@
+"""Which inputs a prediction depends on: functional ANOVA and Sobol indices."""
+
+from .anova import FunctionalANOVA, functional_anova
+from .variances import VarianceDraws
+
+__all__ = [
+    "FunctionalANOVA",
+    "VarianceDraws",
+    "functional_anova",
+]

@@ -1,0 +1,197 @@
+"""The functional ANOVA of a posterior: its effects and their Sobol indices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from check_shapes import check_shapes
+from gpflow.base import AnyNDArray
+from gpflow.models import GPModel
+from scipy.stats import qmc
+
+from ..inducing_variables import AdditiveInducingVariables
+from ..kernels import AdditiveKernel
+from ..measures import Measure
+from ..posteriors import AdditivePosterior, InducingMoments, SparseAdditivePosterior
+from .decomposition import effect_features
+from .grid import Columns, ProductGrid, component_columns, measures_of, measures_of_data
+from .table import check_level, sobol_table
+from .variances import VarianceDraws, draw_variances
+
+
+class FunctionalANOVA:
+    """
+    The decomposition of a predictor into orthogonal effects of sets of independent inputs.
+
+    Components need not be centred, nor be ANOVA components at all: a function of two columns is
+    split into its mean, two main effects and the interaction, and what several components say of
+    the same columns is added up.
+
+    :param moments: the posterior.
+    :param grid: nodes of the inputs.
+    :param members: posteriors at draws of the hyperparameters, over which indices are averaged;
+        the posterior itself by default.
+    :param names: what columns are called, by their place.
+    :param predictors: names of the outputs.
+    """
+
+    def __init__(
+        self,
+        moments: InducingMoments,
+        grid: ProductGrid,
+        *,
+        members: Sequence[InducingMoments] = (),
+        names: Mapping[int, str] | None = None,
+        predictors: Sequence[str] = ("",),
+    ) -> None:
+        self.moments = moments
+        self.grid = grid
+        self.members = tuple(members) or (moments,)
+        self.names = dict(names or {})
+        self.predictors = tuple(predictors)
+
+    def name(self, column: int) -> str:
+        """What a column is called."""
+        return self.names.get(column, f"x{column}")
+
+    def variances(self, num_samples: int = 1000, seed: int = 0) -> VarianceDraws:
+        """
+        Posterior draws of the variance of every effect.
+
+        :param num_samples: how many.
+        :param seed: of the draws.
+        """
+        return draw_variances(self.moments, self.members, self.grid, num_samples, seed)
+
+    def sobol(self, *, level: float = 0.95, num_samples: int = 1000, seed: int = 0) -> pd.DataFrame:
+        """
+        Sobol indices: the share of the predictor's variance that is due to a set of inputs.
+
+        Kinds: ``"first"``, an input's main effect alone; ``"interaction"``, what inputs do together
+        beyond their parts; ``"total"``, all effects that an input has a hand in (Sobol' 1993; Homma
+        & Saltelli 1996); ``"shapley"``, the same with interactions divided equally, which adds up
+        to one (Owen 2014). Indices are functions of the function, so that each has a posterior
+        distribution: ``estimate`` is its mean. The limits are equal-tailed, but the lower one is
+        zero where the effect that vanishes lies in the credible ball of that level: within its
+        distance, in mean square, of the posterior mean lies that share of the draws. An index
+        cannot be negative, and an equal-tailed interval would never contain zero.
+
+        :param level: probability of the limits.
+        :param num_samples: posterior draws.
+        :param seed: of the draws.
+        :return: a row an index: ``kind``, ``effect``, ``order`` (how many inputs), ``estimate``,
+            ``lower``, ``upper`` and ``variance`` (in the predictor's unit, squared); ``predictor``
+            first where there are several.
+        :raises ValueError: the predictor's variance is zero.
+        """
+        check_level(level)
+        draws = self.variances(num_samples, seed)
+        return sobol_table(draws, self.name, level, self.predictors)
+
+    @check_shapes("X: [N, D]", "return[0]: [N, L]", "return[1]: [N, L]")
+    def effect(self, columns: Columns, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
+        """
+        The effect of a set of columns, at the fitted hyperparameters.
+
+        :param columns: the set; ``(0,)`` is a main effect.
+        :param X: points [N, D], of which those columns matter.
+        :return: posterior mean and variance, [N, L] each.
+        :raises ValueError: no component reads all of these columns.
+        """
+        subset = tuple(sorted(columns))
+        found = effect_features(self.moments, self.grid, subset, np.asarray(X))
+        if not subset or not found:
+            raise ValueError(f"no component has an effect of columns {list(columns)}.")
+        moments = self.moments
+        places = np.concatenate(
+            [np.arange(moments.mean.shape[0])[moments.block(name)] for name in found]
+        )
+        phi = np.concatenate(list(found.values()))
+        mean = phi.T @ moments.mean[places]
+        covariance = moments.covariance[:, places[:, None], places[None, :]]
+        variance = np.einsum("pn,lpq,qn->nl", phi, covariance, phi, optimize=True)
+        own = component_columns(moments.kernel)
+        for name, features in found.items():
+            if own[name] == subset:
+                prior = moments.kernel[name](X, full_cov=False).numpy()
+                left = np.maximum(prior - np.sum(features**2, axis=0), 0.0)
+                variance += left[:, None]
+        return mean, variance
+
+
+def functional_anova(
+    posterior: AdditivePosterior | GPModel,
+    measures: Mapping[int, Measure] | AnyNDArray | None = None,
+    *,
+    names: Mapping[int, str] | Sequence[str] | None = None,
+    inducing_variable: AdditiveInducingVariables | None = None,
+) -> FunctionalANOVA:
+    """
+    The functional ANOVA of a posterior of any engine.
+
+    :param posterior: of an additive model, or the model.
+    :param measures: the distribution of each column, by its place; or data [N, D], whose columns
+        are taken as independent; by default the measures that zero-mean components are centred
+        under.
+    :param names: what columns are called.
+    :param inducing_variable: where to read off a posterior that has no inducing values (of
+        :class:`~gpflow_gam.models.IterNCGP`, :class:`~gpflow_gam.models.AdditiveVGP`); spread over
+        the measures by default.
+    :raises ValueError: columns without a measure, or with several, or components of too many
+        columns.
+    :raises TypeError: no posterior of an additive model.
+    """
+    if isinstance(posterior, GPModel):
+        posterior = posterior.posterior()
+    if not isinstance(posterior, AdditivePosterior):
+        raise TypeError(
+            f"posterior must be an additive model or its posterior; got {type(posterior).__name__}."
+        )
+    kernel = posterior.kernel
+    subsets = [s for s in component_columns(kernel).values() if s]
+    known = measures_of(kernel) if measures is None else measures
+    if not isinstance(known, Mapping):
+        known = measures_of_data(np.asarray(known))
+    grid = ProductGrid(known, subsets)
+    if inducing_variable is None and not isinstance(posterior, SparseAdditivePosterior):
+        inducing_variable = spread_inputs(kernel, known)
+    moments = InducingMoments.of(posterior, inducing_variable)
+    if names is not None and not isinstance(names, Mapping):
+        names = dict(enumerate(names))
+    L = moments.mean.shape[1]
+    predictors = ("",) if L == 1 else tuple(map(str, range(L)))
+    return FunctionalANOVA(moments, grid, names=names, predictors=predictors)
+
+
+_SPREAD = {1: 32, 2: 100}
+"""Points at which components are read off, by dimension; 200 beyond."""
+
+
+def spread_inputs(
+    kernel: AdditiveKernel, measures: Mapping[int, Measure]
+) -> AdditiveInducingVariables:
+    """
+    Inputs that pin components down where the measures have their mass.
+
+    :param kernel: says which columns components read.
+    :param measures: of each column.
+    """
+    inputs = {}
+    for name, columns in component_columns(kernel).items():
+        d = len(columns)
+        number = _SPREAD.get(d, 200)
+        if d <= 2:
+            each = [
+                np.asarray(measures[c].thinned(int(number ** (1 / d))).nodes()[0]) for c in columns
+            ]
+            mesh = np.meshgrid(*[x[:, 0] for x in each], indexing="ij")
+            points = np.stack([m.ravel() for m in mesh], axis=1) if d else np.zeros((1, 0))
+        else:
+            u = qmc.Sobol(d, seed=0).random(number)
+            points = np.concatenate(
+                [measures[c].transport(u[:, [i]]) for i, c in enumerate(columns)], axis=1
+            )
+        inputs[name] = np.unique(points, axis=0)
+    return AdditiveInducingVariables(inputs)

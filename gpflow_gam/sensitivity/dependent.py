@@ -1,0 +1,124 @@
+"""
+Shares of variance where inputs depend on each other.
+
+Without independence an additive predictor's variance is no sum of its components' variances. It is
+the sum of their covariances with the predictor, each of which is the component's own variance
+(structural) and its covariance with the other components (correlative; Li et al. 2010, "Global
+sensitivity analysis for systems with independent and/or correlated inputs").
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from gpflow.base import AnyNDArray
+
+from ..posteriors import InducingMoments
+from .table import interval
+from .variances import check_varies
+
+
+@dataclasses.dataclass(frozen=True)
+class CovarianceDraws:
+    """
+    Variances and covariances of components over data, for S posterior draws.
+
+    :param names: the components, [C].
+    :param variances: Var[f_c], [S, C, L].
+    :param covariances: Cov[f_c, rho], [S, C, L], which add up to Var[rho].
+    """
+
+    names: tuple[str, ...]
+    variances: AnyNDArray
+    covariances: AnyNDArray
+
+
+def draw_covariances(
+    members: Sequence[InducingMoments],
+    X: AnyNDArray,
+    weights: AnyNDArray,
+    names: Sequence[str],
+    num_samples: int,
+    seed: int,
+) -> CovarianceDraws:
+    """
+    Draws of components' covariances: quadratic forms in V.
+
+    What inducing values leave open adds its expected variance.
+
+    :param members: posteriors that share the draws evenly.
+    :param X: rows [N, D] that stand for the inputs' joint distribution.
+    :param weights: how often each counts, [N].
+    :param names: the components meant; the others are taken for constants.
+    :param num_samples: S, at least one a member.
+    :param seed: of the draws.
+    """
+    w = weights / weights.sum()
+    each = -(-num_samples // len(members))
+    variances, covariances = [], []
+    for i, member in enumerate(members):
+        features, left = [], []
+        for name in names:
+            phi = member.features(name, X)
+            prior = member.kernel[name](X, full_cov=False).numpy()
+            left.append(np.maximum(prior - np.sum(phi**2, axis=0), 0.0) @ w)
+            features.append(phi - (phi @ w)[:, None])
+        V = member.sample(each, seed + i)
+        parts = [V[:, member.block(name)] for name in names]
+        # f_c at the rows enters only through inner products: [P, P] rather than [S, C, N]
+        rho = np.concatenate(features)
+        towards = [(f * w) @ rho.T for f in features]
+        together = np.concatenate(parts, axis=1)
+        own = [
+            np.einsum("spl,pq,sql->sl", v, (f * w) @ f.T, v, optimize=True)
+            for v, f in zip(parts, features)
+        ]
+        across = [
+            np.einsum("spl,pq,sql->sl", v, t, together, optimize=True)
+            for v, t in zip(parts, towards)
+        ]
+        open_ = np.array(left)[:, None]
+        variances.append(np.stack(own, axis=1) + open_)
+        covariances.append(np.stack(across, axis=1) + open_)
+    return CovarianceDraws(tuple(names), np.concatenate(variances), np.concatenate(covariances))
+
+
+def covariance_table(
+    draws: CovarianceDraws, level: float, predictors: Sequence[str] = ("",)
+) -> pd.DataFrame:
+    """
+    Shares of the predictor's variance by component.
+
+    Kinds: ``"share"``, Cov[f_c, rho] / Var[rho], which add up to one; ``"structural"``,
+    Var[f_c] / Var[rho]; ``"correlative"``, what is left of the share, negative where a component
+    works against others.
+
+    :param level: probability of the equal-tailed limits.
+    :param predictors: names of the outputs.
+    :raises ValueError: the predictor's variance is zero.
+    """
+    total = draws.covariances.sum(axis=1, keepdims=True)
+    check_varies(total)
+    kinds = {
+        "share": draws.covariances / total,
+        "structural": draws.variances / total,
+        "correlative": (draws.covariances - draws.variances) / total,
+    }
+    rows = []
+    for kind, values in kinds.items():
+        for c, name in enumerate(draws.names):
+            for i, predictor in enumerate(predictors):
+                lower, upper = interval(values[:, c, i], level)
+                row = {
+                    "kind": kind,
+                    "effect": name,
+                    "estimate": float(values[:, c, i].mean()),
+                    "lower": lower,
+                    "upper": upper,
+                    "variance": float((values[:, c, i] * total[:, 0, i]).mean()),
+                }
+                rows.append(({"predictor": predictor} if len(predictors) > 1 else {}) | row)
+    return pd.DataFrame(rows)
