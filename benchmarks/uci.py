@@ -27,8 +27,7 @@ from sklearn.model_selection import KFold
 from tabulate import tabulate
 
 import gpflow_gam as gg
-from gpflow_gam import factor, s, ti
-from gpflow_gam.terms import Term, Terms
+from gpflow_gam.terms import Terms
 
 RESPONSE = "y"
 Scores = tuple[float, float]
@@ -60,23 +59,11 @@ def second_order(data: pd.DataFrame, num_inducing: int, order: int) -> Terms:
     """
     A main effect of every column and, where ``order`` is 2, an interaction of every pair.
 
-    Text columns are factors; a column of few values gets no more inducing inputs than values.
+    Text columns are factors.
     """
     columns = [c for c in data if c != RESPONSE]
-    levels = {c: data[c].nunique() for c in columns}
     text = [c for c in columns if not pd.api.types.is_numeric_dtype(data[c])]
-    terms: list[Term] = []
-    for c in columns:
-        if c in text:
-            terms.append(factor(c))
-        elif levels[c] < 20:
-            terms.append(s(c, k=levels[c]))
-        else:
-            terms.append(s(c))
-    if order == 2:
-        for a, b in itertools.combinations(columns, 2):
-            terms.append(ti(a, b, k=min(num_inducing, levels[a] * levels[b])))
-    return Terms(terms)
+    return gg.anova(columns, order, k=24, k_interaction=num_inducing, levels=text)
 
 
 # --- the data ------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from . import (
     operators,
     optimizers,
     posteriors,
+    screening,
     sensitivity,
     serving,
     solvers,
@@ -29,12 +30,14 @@ from . import (
     variational,
 )
 from .gam import GAM
+from .screening import anova
 from .terms import factor, linear, random_effect, s, te, ti
 from .version import __version__
 
 __all__ = [
     "GAM",
     "__version__",
+    "anova",
     "covariances",
     "curvatures",
     "datasets",
@@ -57,6 +60,7 @@ __all__ = [
     "posteriors",
     "random_effect",
     "s",
+    "screening",
     "sensitivity",
     "serving",
     "sklearn",

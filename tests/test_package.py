@@ -64,7 +64,7 @@ def test_nothing_upstream_imports_downstream():
         "solvers", "posteriors", "models", "optimizers",
         "sensitivity",
         "terms", "families", "frames", "components", "fits", "effects", "summaries", "plotting",
-        "version", "gam", "layers", "serving", "distribute", "sklearn",
+        "version", "gam", "screening", "layers", "serving", "distribute", "sklearn",
     ]  # fmt: skip
     package = ROOT / "gpflow_gam"
     if not package.exists():

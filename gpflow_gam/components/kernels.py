@@ -94,6 +94,22 @@ def positive_parameter(
     return Parameter(value, transform=positive(base="exp"), prior=prior)
 
 
+def interaction_margin(
+    margin: Margin, variance: float = 1.0, *, free: bool = False, column: int | None = None
+) -> Kernel:
+    """
+    What one column contributes to the product that is an interaction's kernel, zero on average.
+
+    :param margin: the column.
+    :param variance: against which the interaction's variance has its prior, or which it has.
+    :param free: whether the variance is learnt; the lengthscale always is.
+    :param column: where the kernel finds the column; its place in X by default.
+    """
+    kernel = _margin_kernel(margin, column, INTERACTION_LENGTHSCALE)
+    _set_variance(kernel, _unit(margin) * variance, free, INTERACTION_VARIANCE)
+    return _centred(kernel, margin)
+
+
 def _kernel(component: Component, scale: float, own: Mapping[str, Kernel]) -> Kernel:
     by = component.by
     size = scale if by is None or by.code is not None else scale / by.size
@@ -125,12 +141,10 @@ def _function(component: Component, size: float, own: Mapping[str, Kernel]) -> K
     if form == "levels":
         return _centred(_set_variance(_margin_kernel(margins[0]), size**2), margins[0])
     if form == "interaction":
-        lengthscale, variance = INTERACTION_LENGTHSCALE, INTERACTION_VARIANCE
-        parts = [_centred(_margin_kernel(m, lengthscale=lengthscale), m) for m in margins]
-        for i, (part, margin) in enumerate(zip(parts, margins)):
-            base = part.base if isinstance(part, ZeroMean) else part
-            unit = _unit(margin) * (size**2 if i == 0 else 1.0)
-            _set_variance(base, unit, free=i == 0, prior=variance)
+        parts = [
+            interaction_margin(m, size**2 if i == 0 else 1.0, free=i == 0)
+            for i, m in enumerate(margins)
+        ]
         return Product(parts)
     # smooths and tensor products are centred as a whole, but for varying coefficients: what a
     # number multiplies is not confounded with the intercept

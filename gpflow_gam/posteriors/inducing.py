@@ -186,12 +186,20 @@ class InducingMoments:
             start = stop
         return mean, covariance
 
-    def total(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
-        """Mean [N, L] and variance [N, L] of the sum of all components, without m(x)."""
+    def all_features(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
+        """
+        Features of all components [P, N], in their order, and sum_c k_c(x_n, x_n) [N].
+
+        Components of a kind are evaluated together: many calls of :meth:`features` are dearer.
+        """
         features = self._blocks.features(tf.constant(X), self._factors)
         layout = self._blocks.layout
         phi = layout.to_components(layout.concat(features.phi)).numpy()
-        prior = sum(np.sum(variances.numpy(), axis=0) for variances in features.prior)
+        return phi, sum(np.sum(variances.numpy(), axis=0) for variances in features.prior)
+
+    def total(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
+        """Mean [N, L] and variance [N, L] of the sum of all components, without m(x)."""
+        phi, prior = self.all_features(X)
         inner = np.einsum("mn,lmk,kn->nl", phi, self.covariance, phi, optimize=True)
         return phi.T @ self.mean, inner + (prior - np.sum(phi**2, axis=0))[:, None]
 

@@ -1,0 +1,237 @@
+"""Terms proposed from columns: main effects, and interactions up to a depth."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+from gpflow.likelihoods import Likelihood
+
+from ..components.component import NUM_INDUCING
+from ..families import Family
+from ..frames import Table, is_levels
+from ..gam import GAM
+from ..terms import Column, Term, Terms, factor, linear, s, ti
+from .screen import check_count, screen_interactions
+
+MAX_TERMS = 500
+"""Terms that are proposed without a look at data."""
+MAX_INDUCING = 600
+"""Inducing inputs that main effects have together, and interactions, where there are many."""
+_LEAST_INDUCING = 8
+
+
+def anova(
+    columns: Iterable[Column] | None = None,
+    depth: int = 2,
+    *,
+    bs: str | Mapping[Column, str] = "se",
+    k: int | None = None,
+    k_interaction: int | None = None,
+    levels: Iterable[Column] = (),
+    data: Any = None,
+    y: Any = None,
+    family: str | Family | Likelihood = "gaussian",
+    offset: Column | Iterable[Column] | None = None,
+    weights: Column | None = None,
+    trials: Column | None = None,
+    missing: str = "error",
+    max_interactions: int | None = None,
+    max_rows: int = 2000,
+    seed: int = 0,
+    **options: Any,
+) -> Terms:
+    """
+    Propose the terms of a functional ANOVA: main effects, and interactions up to a depth.
+
+    Without ``data`` these are a main effect of every column and ``ti`` of every set of 2 to
+    ``depth`` columns. With ``data`` and ``y`` a GAM of the main effects is fitted once, all pairs
+    are scored beside it, and those that stand out are proposed, the best first; see
+    :func:`gpflow_gam.screening.screen_interactions`, which also shows the scores. Sets of three
+    and more extend the pairs that were chosen, so that no number of columns is too large to try.
+
+    A column of text, categories or truth values becomes ``factor``, one of two numbers ``linear``,
+    all others ``s``.
+
+    :param columns: their names, or indices; with ``data`` None takes all that vary, but the
+        response, offsets, weights and trials.
+    :param depth: the most columns of a term; 1 for main effects alone.
+    :param bs: the kind of kernel, as in :func:`~gpflow_gam.s`; a mapping gives those of some
+        columns, and the others ``"se"``.
+    :param k: inducing inputs of a main effect. By default as in :func:`~gpflow_gam.s`, but beyond
+        25 columns as many as make 600 in all, and at least 8.
+    :param k_interaction: those of an interaction. By default as in :func:`~gpflow_gam.ti`, but
+        beyond 16 interactions as many as make 600 in all, and at least 8.
+    :param levels: columns of levels, where there are no data to tell by.
+    :param data: as in :meth:`gpflow_gam.GAM.fit`.
+    :param y: the response: a column's name, or N values.
+    :param family: of the response, as ``offset``, ``weights``, ``trials`` and ``missing`` are, an
+        argument of :class:`gpflow_gam.GAM`.
+    :param max_interactions: how many to propose at most; twice the number of columns by default.
+    :param max_rows: rows that are scored, drawn at random beyond that.
+    :param seed: of everything random.
+    :param options: of :meth:`gpflow_gam.GAM.fit`, for the main effects: ``progress``,
+        ``max_seconds``, ...
+    :return: main effects in the order of the columns, then interactions.
+    :raises TypeError, ValueError: naming the argument or the column.
+    """
+    if data is None:
+        unused = {
+            "y": y,
+            "offset": offset,
+            "weights": weights,
+            "trials": trials,
+            "max_interactions": max_interactions,
+            **options,
+        }
+        for argument, value in unused.items():
+            if value is not None:
+                raise ValueError(f"{argument} is of use with data only; pass data= as well.")
+        names = _checked(columns)
+        kinds, own = _kinds(bs, names), _listed("levels", levels, names)
+        _check_depth(depth, names)
+        number = sum(math.comb(len(names), order) for order in range(1, depth + 1))
+        if number > MAX_TERMS:
+            raise ValueError(
+                f"{len(names)} columns have {number} terms up to depth={depth}; pass data= and y=, "
+                "for those that stand out, or a smaller depth."
+            )
+        size = _shared(k, len(names), NUM_INDUCING[1])
+        main = [factor(c) if c in own else s(c, bs=kinds[c], k=size) for c in names]
+        size = _shared(k_interaction, number - len(names), NUM_INDUCING[2])
+        sets = [c for d in range(2, depth + 1) for c in itertools.combinations(names, d)]
+        return Terms([*main, *(_interaction(c, kinds, own, size) for c in sets)])
+
+    if y is None:
+        raise ValueError("y is missing: with data, name the response's column or pass its values.")
+    table = Table(data)
+    roles = _roles(table, y, offset, weights, trials)
+    names = _with_data(table, columns, roles)
+    _check_depth(depth, names)
+    kinds, own = _kinds(bs, names), _listed("levels", levels, names)
+    for name in own:
+        if depth > 1 and not is_levels(table, name):
+            raise ValueError(
+                f"levels: column {name!r} holds numbers, which interactions read as such; make it "
+                f"a category first: data.astype({{{name!r}: 'category'}})."
+            )
+    given = bs if isinstance(bs, Mapping) else {}
+    size = _shared(k, len(names), NUM_INDUCING[1])
+    terms: list[Term] = []
+    for name in names:
+        if name in own or is_levels(table, name):
+            terms.append(factor(name))
+        elif _distinct(table, name) == 2 and name not in given:
+            terms.append(linear(name))  # of two values nothing else can be learnt
+        else:
+            terms.append(s(name, bs=kinds[name], k=size))
+    if depth == 1:
+        return Terms(terms)
+    gam = GAM(
+        Terms(terms),
+        family,
+        offset=offset,
+        weights=weights,
+        trials=trials,
+        missing=missing,
+        seed=seed,
+    )
+    scores = screen_interactions(
+        gam.fit(table, y, **options),
+        depth,
+        max_interactions=max_interactions,
+        max_rows=max_rows,
+        seed=seed,
+    )
+    chosen = list(scores["term"][scores["chosen"]])
+    size = _shared(k_interaction, len(chosen), NUM_INDUCING[2])
+    return Terms([*terms, *(dataclasses.replace(t, k=size) for t in chosen)])
+
+
+def _checked(columns: Any) -> list[Column]:
+    if columns is None:
+        raise ValueError("columns is missing: name them, or pass data= and y=.")
+    if isinstance(columns, (str, int)):
+        raise TypeError(f"columns must be a list of names; got {columns!r}; write [{columns!r}].")
+    names = list(columns)
+    if not names:
+        raise ValueError("columns is empty; name at least one.")
+    for name in names:
+        if isinstance(name, bool) or not isinstance(name, (str, int)):
+            raise TypeError(f"columns must be names or indices; got {name!r}.")
+    twice = [n for n in names if names.count(n) > 1]
+    if twice:
+        raise ValueError(f"columns: {twice[0]!r} is there twice; leave one out.")
+    return names
+
+
+def _check_depth(depth: int, names: Sequence[Column]) -> None:
+    check_count("depth", depth, 1)
+    if depth > len(names):
+        raise ValueError(f"depth={depth} is more than there are columns, {len(names)}.")
+
+
+def _kinds(bs: str | Mapping[Column, str], names: Sequence[Column]) -> dict[Column, str]:
+    """The kind of kernel of every column."""
+    if not isinstance(bs, Mapping):
+        return dict.fromkeys(names, bs)
+    _listed("bs", bs, names)
+    return {name: bs.get(name, "se") for name in names}
+
+
+def _listed(argument: str, some: Iterable[Column], names: Sequence[Column]) -> set[Column]:
+    if isinstance(some, (str, int)):
+        some = (some,)
+    some = list(some)
+    for name in some:
+        if name not in names:
+            raise ValueError(f"{argument} names {name!r}, which is not among the columns.")
+    return set(some)
+
+
+def _shared(asked: int | None, number: int, usual: int) -> int | None:
+    """Inducing inputs of each of ``number`` components; None for the usual number."""
+    if asked is not None or number * usual <= MAX_INDUCING:
+        return asked
+    return max(MAX_INDUCING // number, _LEAST_INDUCING)
+
+
+def _interaction(
+    columns: tuple[Column, ...], kinds: Mapping[Column, str], own: set[Column], k: int | None
+) -> Term:
+    each = tuple("se" if c in own else kinds[c] for c in columns)
+    return ti(*columns, bs=each[0] if len(set(each)) == 1 else each, k=k)
+
+
+def _roles(table: Table, y: Any, *others: Any) -> set[Any]:
+    """The columns of the table that are no inputs."""
+    named = [y] if isinstance(y, (str, int)) else []
+    for other in others:
+        if other is not None:
+            named += [other] if isinstance(other, (str, int)) else list(other)
+    return {table.name(n) for n in named}
+
+
+def _with_data(table: Table, columns: Any, roles: set[Any]) -> list[Column]:
+    """The columns that are asked for, once each is there and varies, or all that do."""
+    if columns is None:
+        return [n for n in table.names if n not in roles and _distinct(table, n) > 1]
+    names = _checked(columns)
+    for name in names:
+        if table.name(name) in roles:
+            raise ValueError(f"columns: {name!r} is the response, an offset, weights or trials.")
+    constant = [n for n in names if _distinct(table, n) < 2]
+    if constant:
+        raise ValueError(
+            f"columns: {', '.join(map(repr, constant))} hold(s) a single value, which has no "
+            "effect; leave it out."
+        )
+    return names
+
+
+def _distinct(table: Table, name: Column) -> int:
+    return int(pd.Series(table.values(name)).nunique())

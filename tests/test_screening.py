@@ -1,0 +1,410 @@
+"""Proposed terms, and the screen of interactions against dense algebra and known truths."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import re
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import chi2
+
+import gpflow_gam as gg
+from gpflow_gam import factor, linear, s, ti
+from gpflow_gam.effects import inducing_moments
+from gpflow_gam.optimizers import FitResult
+from gpflow_gam.screening import (
+    Features,
+    evidence_gain,
+    expand,
+    margin_features,
+    product,
+    screen_interactions,
+)
+from gpflow_gam.terms import Terms
+
+NAMES = [f"x{i}" for i in range(12)]
+QUICK = {"max_iterations": 8, "progress": False}
+
+
+def table(n: int, number: int = 12, seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    df = pd.DataFrame(rng.uniform(size=(n, number)), columns=NAMES[:number])
+    df["g"] = rng.choice(["low", "mid", "top"], n)
+    return df
+
+
+def fitted(df, y, family="gaussian", columns=NAMES, **options) -> gg.GAM:
+    terms = gg.anova(columns, depth=1, k=5, levels={"g"} & set(columns))
+    return gg.GAM(terms, family=family).fit(df, y, **{**QUICK, **options})
+
+
+@contextlib.contextmanager
+def as_built() -> Iterator[None]:
+    """GAMs stay at the hyperparameters they start from: training is what takes time."""
+    with pytest.MonkeyPatch.context() as patch:
+        result = FitResult(True, "as built", 0.0, 0, 0.0, "none", np.zeros(0))
+        patch.setattr("gpflow_gam.optimizers.fit", lambda *data, **options: result)
+        yield
+
+
+@pytest.fixture
+def untrained() -> Iterator[None]:
+    with as_built():
+        yield
+
+
+def centred(x):
+    return x - 0.5
+
+
+# --- the algebra ---------------------------------------------------------------------------------
+
+
+def log_evidence(error, covariance):
+    L = np.linalg.cholesky(covariance)
+    white = np.linalg.solve(L, error)
+    return -0.5 * white @ white - np.log(np.diag(L)).sum()
+
+
+@pytest.fixture(scope="module")
+def small():
+    df = table(80, 3)
+    df["w"] = np.random.default_rng(1).integers(0, 3, 80).astype(float)
+    noise = 0.3 * np.random.default_rng(2).standard_normal(80)
+    df["y"] = np.sin(4 * df.x0) + 4 * centred(df.x1) * centred(df.x2) + noise
+    terms = gg.anova(["x0", "x1", "x2", "g"], depth=1, k=5, levels=["g"])
+    with as_built():
+        return gg.GAM(terms, weights="w").fit(df, "y")
+
+
+def dense(gam, rows):
+    """Errors y - m and their covariance under the main effects, [n] and [n, n]."""
+    fit = gam.fitted
+    moments = inducing_moments(fit)
+    X = fit.X[rows]
+    phi = np.concatenate([moments.features(c, X) for c in fit.spec.components])
+    noise = float(fit.likelihood.variance.numpy()) / fit.weights[rows]
+    error = fit.Y[rows, 0] - gam.model.mean_function(X).numpy()[:, 0]
+    return error, phi.T @ phi + np.diag(noise)
+
+
+def interaction(gam, *names):
+    """The features of an interaction at all rows, term by term."""
+    fit = gam.fitted
+    parts = []
+    for name in names:
+        margin = next(c for c in fit.spec.components if name in c.name).margins[0]
+        parts.append(margin_features(margin, fit.X[:, margin.column]))
+    return parts, product(tuple(parts))
+
+
+@pytest.mark.parametrize("names", [("x1", "x2"), ("x0", "g"), ("x0", "x1", "x2")])
+def test_gain_is_the_difference_of_log_evidences(small, names):
+    rows = np.flatnonzero(small.fitted.weights > 0)
+    error, K = dense(small, rows)
+    B = interaction(small, *names)[1].values[rows]
+    scores, curvatures = expand(small.fitted, rows).project(B)
+    start = log_evidence(error, K)
+    for variance in (0.01, 1.0, 30.0):
+        shrinkage = 1.0 + variance * curvatures
+        ours = 0.5 * np.sum(variance * scores**2 / shrinkage - np.log(shrinkage))
+        gain = log_evidence(error, K + variance * B @ B.T) - start
+        np.testing.assert_allclose(ours, gain, rtol=1e-8)
+    gain, variance = evidence_gain(scores, curvatures)
+    tried = [log_evidence(error, K + v * B @ B.T) - start for v in np.logspace(-6, 4, 201)]
+    assert gain >= max(*tried, 0.0) - 1e-9
+    if gain > 0.0:
+        own = log_evidence(error, K + variance * B @ B.T) - start
+        np.testing.assert_allclose(gain, own, rtol=1e-8)
+
+
+def test_some_rows_are_scored_given_the_others(small):
+    """The score of a sample is the gain of log p(sample | other rows)."""
+    every = np.flatnonzero(small.fitted.weights > 0)
+    error, K = dense(small, every)
+    inside = np.isin(every, every[::2])
+    B = np.where(inside[:, None], interaction(small, "x1", "x2")[1].values[every], 0.0)
+    gain, variance = evidence_gain(*expand(small.fitted, every[inside]).project(B[inside]))
+    assert gain > 1.0
+    expected = log_evidence(error, K + variance * B @ B.T) - log_evidence(error, K)
+    np.testing.assert_allclose(gain, expected, rtol=1e-8)
+
+
+def test_a_component_more_is_the_model_with_it(small):
+    rows = np.flatnonzero(small.fitted.weights > 0)
+    error, K = dense(small, rows)
+    B, C = (interaction(small, *names)[1].values[rows] for names in (("x1", "x2"), ("x0", "x1")))
+    with_one = expand(small.fitted, rows).extended(B, 2.0)
+    gain, variance = evidence_gain(*with_one.project(C))
+    scores, curvatures = with_one.project(C)
+    P = np.linalg.inv(K + 2.0 * B @ B.T)
+    np.testing.assert_allclose(curvatures, np.linalg.eigvalsh(C.T @ P @ C), rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(np.sum(scores**2), np.sum((C.T @ P @ error) ** 2), rtol=1e-8)
+    assert gain == 0.0 or variance > 0.0
+
+
+@pytest.mark.usefixtures("untrained")
+def test_features_make_up_the_kernel_of_the_term():
+    """What the leading features leave out of the interaction's kernel in the model is nothing."""
+    gam = gg.GAM(ti("x0", "x1") + ti("x0", "g"))
+    gam.fit(table(80, 3).assign(y=np.arange(80.0)), "y")
+    X = gam.fitted.X
+    for component in gam.fitted.spec.components[1:]:
+        kernel, parts = gam.model.kernel[component.name], []
+        for margin, factor_of_it in zip(component.margins, kernel.kernels):
+            parts.append(margin_features(margin, X[:, margin.column]))
+            at_nodes = margin_features(margin, np.array(margin.nodes)).values
+            np.testing.assert_allclose(np.array(margin.weights) @ at_nodes, 0.0, atol=1e-9)
+            np.testing.assert_allclose(
+                np.array(margin.weights) @ at_nodes**2, parts[-1].sizes, rtol=1e-6
+            )
+            factor_of_it.base.variance.assign(1.0)
+        B = product(tuple(parts)).values
+        np.testing.assert_allclose(B @ B.T, kernel(X).numpy(), atol=1e-4)
+
+
+def test_products_keep_what_has_most_variance():
+    values = np.arange(12.0).reshape(3, 4) + 1.0
+    a = Features(values, np.array([8.0, 4.0, 2.0, 1e-9]))
+    whole = product((a, a), max_rank=3)
+    np.testing.assert_allclose(whole.sizes, [64.0, 32.0, 32.0])
+    np.testing.assert_allclose(whole.values[:, 0], values[:, 0] ** 2)
+    assert product((a, a)).values.shape == (3, 9)
+
+
+# --- what is found -------------------------------------------------------------------------------
+
+
+def of_family(family: str, f, rng):
+    """Observations of a predictor, [N]."""
+    n = len(f)
+    if family == "gaussian":
+        return f + 0.5 * rng.standard_normal(n)
+    if family == "heteroskedastic":
+        return f + np.exp(0.3 * rng.standard_normal(n) - 0.7) * rng.standard_normal(n)
+    if family == "poisson":
+        return rng.poisson(np.exp(f))
+    if family == "categorical":
+        return np.array(["a", "b", "c"])[np.digitize(f + rng.logistic(size=n), [-1.0, 1.0])]
+    return (rng.uniform(size=n) < 1 / (1 + np.exp(-2 * f))).astype(int)
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        "bernoulli",
+        pytest.param("gaussian", marks=pytest.mark.slow),
+        pytest.param("poisson", marks=pytest.mark.slow),
+        pytest.param("heteroskedastic", marks=pytest.mark.slow),
+        pytest.param("categorical", marks=pytest.mark.slow),
+    ],
+)
+def test_true_interactions_rank_first(family):
+    df = table(500)
+    f = np.sin(4 * df.x0) + 10 * centred(df.x1) * centred(df.x2)
+    f += 10 * centred(df.x3) * centred(df.x4)
+    y = of_family(family, f, np.random.default_rng(3))
+    scores = screen_interactions(fitted(df, y, family))
+    assert len(scores) == 66
+    assert {t.columns for t in scores["term"][:2]} == {("x1", "x2"), ("x3", "x4")}
+    assert list(scores["chosen"]) == [True, True] + [False] * 64
+    assert np.all(np.diff(scores["gain"]) <= 0.0)
+    assert np.all(scores["partial_gain"][:2] > 1 + np.log(66))
+
+
+@pytest.mark.usefixtures("untrained")
+def test_additive_truths_seldom_gain():
+    """
+    Under the model of main effects gains exceed t no more often than chi-squared / 2 does in half
+    of all cases; over 40 x 66 candidates the threshold lets 1.8 through in expectation then.
+    """
+    n = 120
+    gam = fitted(table(n), np.random.default_rng(0).standard_normal(n))
+    columns = [c.margins[0] for c in gam.fitted.spec.components[1:]]
+    parts = [margin_features(m, gam.fitted.X[:, m.column]) for m in columns]
+    expansion = expand(gam.fitted, np.arange(n))
+    (predictor,) = expansion.predictors
+    half = np.linalg.cholesky(np.eye(n) - predictor.basis @ predictor.basis.T)
+    draws = predictor.root[:, None] * (half @ np.random.default_rng(1).standard_normal((n, 40)))
+    gains = []
+    for pair in itertools.combinations(parts, 2):
+        curvatures, Q = np.linalg.eigh(predictor.precision(product(pair).values))
+        scores = Q.T @ product(pair).values.T @ draws  # as the expansion's own alpha would give
+        gains += [evidence_gain(c, np.maximum(curvatures, 0.0))[0] for c in scores.T]
+    for t in (0.5, 1.0, 2.0, 3.0):
+        assert np.mean(np.array(gains) > t) < 0.5 * chi2.sf(2 * t, 1)
+    assert np.sum(np.array(gains) > 1 + np.log(66)) <= 4
+
+
+@pytest.mark.usefixtures("untrained")
+def test_levels_times_a_number_and_what_the_gam_has_already():
+    df = table(250, 4)
+    slope = df.g.map({"low": -2.0, "mid": 0.0, "top": 2.0})
+    y = slope * centred(df.x1) + 0.3 * np.random.default_rng(4).standard_normal(250)
+    columns = [*NAMES[:4], "g"]
+    gam = fitted(df, y, columns=columns)
+    scores = screen_interactions(gam, k=9)
+    assert len(scores) == 10
+    assert list(scores["term"][scores["chosen"]]) == [ti("x1", "g", k=9)]
+    terms = gg.anova(columns, depth=1, k=5, levels=["g"])
+    for present in (ti("x1", "g"), s("x1", by="g")):
+        again = screen_interactions(gg.GAM(terms + present).fit(df, y))
+        assert len(again) == 9
+        assert ("x1", "g") not in {t.columns for t in again["term"]}
+    some = screen_interactions(gam, columns=["g", "x3", "x1"])
+    assert some["term"][0].columns == ("g", "x1")
+    assert len(some) == 3
+
+
+@pytest.mark.usefixtures("untrained")
+def test_a_shadow_of_an_interaction_is_not_another_one():
+    """x2 and x5 are nearly the same: either explains the interaction, both are too many."""
+    df = table(300, 6)
+    rng = np.random.default_rng(5)
+    df["x5"] = df.x2 + 0.02 * rng.standard_normal(300)
+    y = 8 * centred(df.x1) * centred(df.x2) + 0.3 * rng.standard_normal(300)
+    scores = screen_interactions(fitted(df, y, columns=NAMES[:6]))
+    assert {t.columns for t in scores["term"][:2]} == {("x1", "x2"), ("x1", "x5")}
+    assert scores["gain"][1] > 10.0
+    assert scores["chosen"].sum() == 1
+    assert 0.0 <= scores["partial_gain"][1] < 1 + np.log(15)
+
+
+@pytest.mark.usefixtures("untrained")
+def test_triples_extend_pairs():
+    df = table(500, 8)
+    a, b, c = (2 * centred(df[n]) for n in ("x1", "x2", "x3"))
+    rng = np.random.default_rng(6)
+    y = 0.5 * a * b + 3 * a * b * c + 0.4 * rng.standard_normal(500)
+    gam = fitted(df, y, columns=NAMES[:8])
+    scores = screen_interactions(gam, depth=3, max_interactions=2)
+    order = scores["term"].map(lambda t: len(t.columns))
+    assert (order == 2).sum() == 28
+    assert (order == 3).sum() <= 2 * 6  # of the 56 that there are
+    best = scores[order == 3].iloc[0]
+    assert best["term"].columns == ("x1", "x2", "x3")
+    assert best["chosen"]
+    assert scores["chosen"].sum() <= 2
+    none = screen_interactions(gam, depth=3, max_interactions=0)
+    assert len(none) == 28
+    assert not none["chosen"].any()
+
+
+# --- what is proposed ----------------------------------------------------------------------------
+
+
+def test_proposals_without_data():
+    terms = gg.anova(["a", "b", "c", "d"], depth=3)
+    assert len(terms) == 4 + 6 + 4
+    assert gg.anova(["a", "b", "c"]) == Terms(
+        [s("a"), s("b"), s("c"), ti("a", "b"), ti("a", "c"), ti("b", "c")]
+    )
+    kinds = gg.anova(["a", "g", "h"], bs={"h": "cyclic"}, levels=["g"], k=7, k_interaction=11)
+    assert list(kinds) == [
+        s("a", k=7),
+        factor("g"),
+        s("h", bs="cyclic", k=7),
+        ti("a", "g", k=11),
+        ti("a", "h", bs=("se", "cyclic"), k=11),
+        ti("g", "h", bs=("se", "cyclic"), k=11),
+    ]
+    many = gg.anova(range(30))
+    assert len(many) == 30 + 435
+    assert {t.k for t in many if len(t.columns) == 1} == {20}
+    assert {t.k for t in many if len(t.columns) == 2} == {8}
+
+
+@pytest.mark.usefixtures("untrained")
+def test_proposals_from_data_are_terms_of_a_gam():
+    df = table(200, 4).assign(constant=1.0, flag=np.tile([0, 1], 100), log_e=np.linspace(0, 1, 200))
+    rng = np.random.default_rng(8)
+    df["y"] = 8 * centred(df.x0) * centred(df.x1) + df.log_e + 0.3 * rng.standard_normal(200)
+    terms = gg.anova(data=df, y="y", offset="log_e", k=5)
+    mains = [s(n, k=5) for n in NAMES[:4]]
+    assert terms == Terms([*mains, factor("g"), linear("flag"), ti("x0", "x1")])
+    gam = gg.GAM(terms, offset="log_e").fit(df, "y")
+    effect = gam.predict(df, type="terms")["ti(x0,x1)"]
+    assert np.corrcoef(effect, centred(df.x0) * centred(df.x1))[0, 1] > 0.9
+    alone = gg.anova(data=df.drop(columns="y"), y=df["y"], depth=1, bs={"flag": "se"})
+    assert [t.label for t in alone] == [
+        *(f"s({n})" for n in NAMES[:4]),
+        "factor(g)",
+        "s(flag)",
+        "s(log_e)",
+    ]
+
+
+def test_what_is_asked_for_wrongly():
+    df = table(20, 3).assign(y=np.arange(20.0), one=1.0, code=np.tile([0, 1, 2, 3], 5))
+    x = NAMES[:3]
+    for message, call in {
+        "columns is missing": lambda: gg.anova(),
+        "columns is empty": lambda: gg.anova([]),
+        "'a' is there twice": lambda: gg.anova(["a", "b", "a"]),
+        "depth must be a whole number of at least 1; got 0": lambda: gg.anova(x, 0),
+        "depth must be a whole number of at least 1; got True": lambda: gg.anova(x, True),
+        "depth=4 is more than there are columns, 3": lambda: gg.anova(x, 4),
+        "36050 terms up to depth=3; pass data=": lambda: gg.anova(range(60), 3),
+        "levels names 'h'": lambda: gg.anova(x, levels=["h"]),
+        "bs names 'h'": lambda: gg.anova(x, bs={"h": "se"}),
+        "bs must be one of": lambda: gg.anova(x, bs="tp"),
+        "y is of use with data only": lambda: gg.anova(x, y="y"),
+        "progress is of use with data only": lambda: gg.anova(x, progress=False),
+        "y is missing": lambda: gg.anova(x, data=df),
+        "no column 'x9'": lambda: gg.anova([*x, "x9"], data=df, y="y"),
+        "no column 'z'": lambda: gg.anova(x, data=df, y="z"),
+        "'y' is the response": lambda: gg.anova([*x, "y"], data=df, y="y"),
+        "'one' hold(s) a single value": lambda: gg.anova([*x, "one"], data=df, y="y"),
+        "levels: column 'code' holds numbers": lambda: gg.anova(
+            [*x, "code"], data=df, y="y", levels=["code"]
+        ),
+    }.items():
+        with pytest.raises(ValueError, match=re.escape(message)):
+            call()
+    with pytest.raises(TypeError, match=r"write \['a'\]"):
+        gg.anova("a")
+    with pytest.raises(TypeError, match="columns must be names or indices; got 1.5"):
+        gg.anova([1.5, 2.0])
+    holes = df.assign(x0=df.x0.mask(df.x0 > 0.9))
+    with pytest.raises(ValueError, match="data has missing values: .* in 'x0'"):
+        gg.anova(x, data=holes, y="y")
+
+
+def test_a_screen_that_cannot_be(small):
+    with pytest.raises(ValueError, match="not fitted"):
+        screen_interactions(gg.GAM(s("x")))
+    for message, options in {
+        "max_interactions must be a whole number of at least 0; got -1": {"max_interactions": -1},
+        "depth=5 is more than the 4 column": {"depth": 5},
+        "columns: 'x7' has no main effect": {"columns": ["x0", "x7"]},
+        "names a column twice": {"columns": ["x0", "x0"]},
+        "max_rows must be a whole number of at least 2; got 1": {"max_rows": 1},
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            screen_interactions(small, **options)
+
+
+# --- many columns --------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_sixty_columns():
+    """Binary data of the size of the sonar returns: 1770 pairs, and a GAM of what is chosen."""
+    rng = np.random.default_rng(1)
+    raw = rng.standard_normal((208, 64))
+    X = sum(raw[:, i : i + 60] for i in range(4)) / 2.0  # as neighbouring frequencies resemble
+    df = pd.DataFrame(X, columns=[f"x{i}" for i in range(60)])
+    f = 1.2 * df.x3 + 2.5 * df.x10 * df.x40
+    df["y"] = (rng.uniform(size=208) < 1 / (1 + np.exp(-2 * f))).astype(int)
+    terms = gg.anova(data=df, y="y", family="bernoulli", progress=False)
+    interactions = [set(t.columns) for t in terms if len(t.columns) == 2]
+    assert len(terms) == 60 + len(interactions)
+    assert interactions
+    near = [{f"x{i}", f"x{j}"} for i, j in itertools.product(range(8, 13), range(38, 43))]
+    assert interactions[0] in near
+    gam = gg.GAM(terms, family="bernoulli").fit(df, "y", progress=False, max_seconds=120)
+    assert np.mean((gam.predict(df) > 0.5) == df["y"]) > 0.8
