@@ -16,7 +16,8 @@ from ..families import Family
 from ..frames import Table, is_levels
 from ..gam import GAM
 from ..terms import Column, Term, Terms, factor, linear, s, ti
-from .screen import check_count, screen_interactions
+from .arguments import check_count, check_depth, checked_columns, listed
+from .screen import screen_interactions
 
 MAX_TERMS = 500
 """Terms that are proposed without a look at data."""
@@ -79,6 +80,14 @@ def anova(
     :return: main effects in the order of the columns, then interactions.
     :raises TypeError, ValueError: naming the argument or the column.
     """
+    for argument, count, least in (
+        ("max_interactions", max_interactions, 0),
+        ("max_rows", max_rows, 2),
+        ("k", k, 1),
+        ("k_interaction", k_interaction, 1),
+    ):
+        if count is not None:
+            check_count(argument, count, least)  # before anything is fitted
     if data is None:
         unused = {
             "y": y,
@@ -91,48 +100,17 @@ def anova(
         for argument, value in unused.items():
             if value is not None:
                 raise ValueError(f"{argument} is of use with data only; pass data= as well.")
-        names = _checked(columns)
-        kinds, own = _kinds(bs, names), _listed("levels", levels, names)
-        _check_depth(depth, names)
-        number = sum(math.comb(len(names), order) for order in range(1, depth + 1))
-        if number > MAX_TERMS:
-            raise ValueError(
-                f"{len(names)} columns have {number} terms up to depth={depth}; pass data= and y=, "
-                "for those that stand out, or a smaller depth."
-            )
-        size = _shared(k, len(names), NUM_INDUCING[1])
-        main = [factor(c) if c in own else s(c, bs=kinds[c], k=size) for c in names]
-        size = _shared(k_interaction, number - len(names), NUM_INDUCING[2])
-        sets = [c for d in range(2, depth + 1) for c in itertools.combinations(names, d)]
-        return Terms([*main, *(_interaction(c, kinds, own, size) for c in sets)])
-
+        return _every_term(checked_columns(columns), depth, bs, levels, k, k_interaction)
     if y is None:
         raise ValueError("y is missing: with data, name the response's column or pass its values.")
     table = Table(data)
-    roles = _roles(table, y, offset, weights, trials)
-    names = _with_data(table, columns, roles)
-    _check_depth(depth, names)
-    kinds, own = _kinds(bs, names), _listed("levels", levels, names)
-    for name in own:
-        if depth > 1 and not is_levels(table, name):
-            raise ValueError(
-                f"levels: column {name!r} holds numbers, which interactions read as such; make it "
-                f"a category first: data.astype({{{name!r}: 'category'}})."
-            )
-    given = bs if isinstance(bs, Mapping) else {}
-    size = _shared(k, len(names), NUM_INDUCING[1])
-    terms: list[Term] = []
-    for name in names:
-        if name in own or is_levels(table, name):
-            terms.append(factor(name))
-        elif _distinct(table, name) == 2 and name not in given:
-            terms.append(linear(name))  # of two values nothing else can be learnt
-        else:
-            terms.append(s(name, bs=kinds[name], k=size))
+    names = _that_vary(table, columns, _roles(table, y, offset, weights, trials))
+    check_depth(depth, names)
+    terms = _main_effects(table, names, bs, listed("levels", levels, names), depth, k)
     if depth == 1:
-        return Terms(terms)
+        return terms
     gam = GAM(
-        Terms(terms),
+        terms,
         family,
         offset=offset,
         weights=weights,
@@ -149,48 +127,67 @@ def anova(
     )
     chosen = list(scores["term"][scores["chosen"]])
     size = _shared(k_interaction, len(chosen), NUM_INDUCING[2])
-    return Terms([*terms, *(dataclasses.replace(t, k=size) for t in chosen)])
+    return terms + Terms(dataclasses.replace(t, k=size) for t in chosen)
 
 
-def _checked(columns: Any) -> list[Column]:
-    if columns is None:
-        raise ValueError("columns is missing: name them, or pass data= and y=.")
-    if isinstance(columns, (str, int)):
-        raise TypeError(f"columns must be a list of names; got {columns!r}; write [{columns!r}].")
-    names = list(columns)
-    if not names:
-        raise ValueError("columns is empty; name at least one.")
+def _every_term(
+    names: Sequence[Column],
+    depth: int,
+    bs: str | Mapping[Column, str],
+    levels: Iterable[Column],
+    k: int | None,
+    k_interaction: int | None,
+) -> Terms:
+    """All terms up to a depth, where they are not too many."""
+    kinds, own = _kinds(bs, names), listed("levels", levels, names)
+    check_depth(depth, names)
+    number = sum(math.comb(len(names), order) for order in range(1, depth + 1))
+    if number > MAX_TERMS:
+        raise ValueError(
+            f"{len(names)} columns have {number} terms up to depth={depth}; pass data= and y=, for "
+            "those that stand out, or a smaller depth."
+        )
+    size = _shared(k, len(names), NUM_INDUCING[1])
+    main = [factor(c) if c in own else s(c, bs=kinds[c], k=size) for c in names]
+    size = _shared(k_interaction, number - len(names), NUM_INDUCING[2])
+    sets = [c for d in range(2, depth + 1) for c in itertools.combinations(names, d)]
+    return Terms([*main, *(_interaction(c, kinds, own, size) for c in sets)])
+
+
+def _main_effects(
+    table: Table,
+    names: Sequence[Column],
+    bs: str | Mapping[Column, str],
+    own: set[Column],
+    depth: int,
+    k: int | None,
+) -> Terms:
+    """A main effect of every column, as its values ask for."""
+    kinds, given = _kinds(bs, names), bs if isinstance(bs, Mapping) else {}
+    size = _shared(k, len(names), NUM_INDUCING[1])
+    terms: list[Term] = []
     for name in names:
-        if isinstance(name, bool) or not isinstance(name, (str, int)):
-            raise TypeError(f"columns must be names or indices; got {name!r}.")
-    twice = [n for n in names if names.count(n) > 1]
-    if twice:
-        raise ValueError(f"columns: {twice[0]!r} is there twice; leave one out.")
-    return names
-
-
-def _check_depth(depth: int, names: Sequence[Column]) -> None:
-    check_count("depth", depth, 1)
-    if depth > len(names):
-        raise ValueError(f"depth={depth} is more than there are columns, {len(names)}.")
+        by_type = is_levels(table, name)
+        if name in own and not by_type and depth > 1:
+            raise ValueError(
+                f"levels: column {name!r} holds numbers, which interactions read as such; make it "
+                f"a category first: data.astype({{{name!r}: 'category'}})."
+            )
+        if by_type or name in own:
+            terms.append(factor(name))
+        elif _distinct(table, name) == 2 and name not in given:
+            terms.append(linear(name))  # of two values nothing else can be learnt
+        else:
+            terms.append(s(name, bs=kinds[name], k=size))
+    return Terms(terms)
 
 
 def _kinds(bs: str | Mapping[Column, str], names: Sequence[Column]) -> dict[Column, str]:
     """The kind of kernel of every column."""
     if not isinstance(bs, Mapping):
         return dict.fromkeys(names, bs)
-    _listed("bs", bs, names)
+    listed("bs", bs, names)
     return {name: bs.get(name, "se") for name in names}
-
-
-def _listed(argument: str, some: Iterable[Column], names: Sequence[Column]) -> set[Column]:
-    if isinstance(some, (str, int)):
-        some = (some,)
-    some = list(some)
-    for name in some:
-        if name not in names:
-            raise ValueError(f"{argument} names {name!r}, which is not among the columns.")
-    return set(some)
 
 
 def _shared(asked: int | None, number: int, usual: int) -> int | None:
@@ -216,11 +213,11 @@ def _roles(table: Table, y: Any, *others: Any) -> set[Any]:
     return {table.name(n) for n in named}
 
 
-def _with_data(table: Table, columns: Any, roles: set[Any]) -> list[Column]:
+def _that_vary(table: Table, columns: Any, roles: set[Any]) -> list[Column]:
     """The columns that are asked for, once each is there and varies, or all that do."""
     if columns is None:
         return [n for n in table.names if n not in roles and _distinct(table, n) > 1]
-    names = _checked(columns)
+    names = checked_columns(columns)
     for name in names:
         if table.name(name) in roles:
             raise ValueError(f"columns: {name!r} is the response, an offset, weights or trials.")

@@ -14,6 +14,7 @@ from ..components import Margin
 from ..fits import FittedGAM
 from ..gam import GAM
 from ..terms import Column, Interaction, ti
+from .arguments import check_count
 from .expansion import expand
 from .features import margin_features, product
 from .gain import evidence_gain
@@ -64,6 +65,11 @@ def screen_interactions(
     variance optimised the chance is about half of a chi-squared variable's on one degree of
     freedom to exceed 2t (Self & Liang 1987), so that in expectation less than one in ten screens
     chooses an interaction for nothing.
+
+    That holds where the main effects' model is right but for what they leave out. A family without
+    a variance of its own (Poisson, say) takes very strong interactions, before they are in, for
+    noise that it does not know, and may choose one too many: fit the GAM of those chosen, and
+    screen it again.
 
     Beyond pairs, candidates are the chosen interactions (and those in the GAM) with one column
     more: not all subsets are looked at, and an interaction none of whose parts stands out is
@@ -137,17 +143,6 @@ def screen_interactions(
             "chosen": np.array([c.chosen for c in found], dtype=bool),
         }
     )
-
-
-def check_count(argument: str, value: object, least: int) -> None:
-    """
-    Check an argument that counts something.
-
-    :raises ValueError: it is no whole number, or too small.
-    """
-    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    if not whole or int(value) < least:  # type: ignore[call-overload]
-        raise ValueError(f"{argument} must be a whole number of at least {least}; got {value!r}.")
 
 
 def _partial_gain(candidate: Candidate) -> float:
