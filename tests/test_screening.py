@@ -86,7 +86,7 @@ def dense(gam, rows):
     fit = gam.fitted
     moments = inducing_moments(fit)
     X = fit.X[rows]
-    phi = np.concatenate([moments.features(c, X) for c in fit.spec.components])
+    phi = np.concatenate([moments.features(c.name, X) for c in fit.spec.components])
     noise = float(fit.likelihood.variance.numpy()) / fit.weights[rows]
     error = fit.Y[rows, 0] - gam.model.mean_function(X).numpy()[:, 0]
     return error, phi.T @ phi + np.diag(noise)
