@@ -151,8 +151,7 @@ class InducingMoments:
         """
         P, L = self.mean.shape
         z = np.random.default_rng(seed).standard_normal((L, P, num_samples))
-        # the prior's covariance is I: what this adds is of no size beside it
-        roots = np.linalg.cholesky(self.covariance + 1e-9 * np.eye(P))
+        roots = np.stack([_root(covariance) for covariance in self.covariance])
         draws: AnyNDArray = np.transpose(roots @ z, (2, 1, 0)) + self.mean
         return draws
 
@@ -202,6 +201,17 @@ class InducingMoments:
         phi, prior = self.all_features(X)
         inner = np.einsum("mn,lmk,kn->nl", phi, self.covariance, phi, optimize=True)
         return phi.T @ self.mean, inner + (prior - np.sum(phi**2, axis=0))[:, None]
+
+
+def _root(covariance: AnyNDArray) -> AnyNDArray:
+    """A square root of a covariance beside which the prior's is I, up to rounding."""
+    try:
+        return np.linalg.cholesky(covariance + 1e-9 * np.eye(len(covariance)))
+    except np.linalg.LinAlgError:
+        # read off where inputs nearly coincide: whitening has blown rounding up
+        values, vectors = np.linalg.eigh(covariance)
+        root: AnyNDArray = vectors * np.sqrt(np.maximum(values, 0.0))
+        return root
 
 
 def inducing_rows(

@@ -7,8 +7,8 @@ from gpflow.base import AnyNDArray
 
 from ..components import Component
 from ..effects import inducing_moments, max_deviations
-from ..effects.bands import normal_draws
 from ..fits import FittedGAM
+from ..sensitivity.dependent import draw_covariances
 
 _ROWS = 500
 _DRAWS = 1000
@@ -38,31 +38,17 @@ def variance_shares(fit: FittedGAM, seed: int = 0) -> AnyNDArray:
     """
     Draws of ``Var[f_c] / sum_d Var[f_d]`` over the data, [S, C, L], without the intercept.
 
-    Variances are over at most 500 rows; the draws carry the posterior's uncertainty, the inducing
-    values' joint one (what they leave open is of no size at this scale).
+    Variances are over at most 500 rows; the draws carry the posterior's uncertainty at the fitted
+    hyperparameters.
     """
-    moments = inducing_moments(fit)
-    X = fit.X[even_rows(fit)]
-    w = fit.weights[even_rows(fit)]
-    w = w / w.sum()
-    draws = [
-        moments.mean[:, i] + normal_draws(moments.covariance[i], _DRAWS, seed + i)
-        for i in range(fit.num_predictors)
-    ]
-    variances = []
-    for component in fit.spec.components[1:]:
-        phi = moments.features(component.name, X)
-        phi = phi - (phi @ w)[:, None]
-        second = (phi * w) @ phi.T  # Var[f_c] = V_c' second V_c
-        block = moments.block(component.name)
-        variances.append(
-            np.stack(
-                [np.einsum("sm,mk,sk->s", V[:, block], second, V[:, block]) for V in draws], -1
-            )
-        )
-    stacked = np.stack(variances, axis=1)
-    total = stacked.sum(axis=1, keepdims=True)
-    shares: AnyNDArray = np.divide(stacked, total, out=np.zeros_like(stacked), where=total > 0.0)
+    rows = even_rows(fit)
+    draws = draw_covariances(
+        [inducing_moments(fit)], fit.X[rows], fit.weights[rows], fit.spec.names[1:], _DRAWS, seed
+    )
+    total = draws.variances.sum(axis=1, keepdims=True)
+    shares: AnyNDArray = np.divide(
+        draws.variances, total, out=np.zeros_like(draws.variances), where=total > 0.0
+    )
     return shares
 
 

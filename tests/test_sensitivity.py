@@ -1,0 +1,402 @@
+"""Functional ANOVA and Sobol indices: closed forms, other routes, known truths."""
+
+from __future__ import annotations
+
+import gpflow
+import numpy as np
+import pandas as pd
+import pytest
+from gpflow.kernels import Constant, Matern52, Product, SquaredExponential
+
+import gpflow_gam as gg
+from gpflow_gam.inducing_variables import AdditiveInducingVariables
+from gpflow_gam.kernels import AdditiveKernel, ZeroMean
+from gpflow_gam.measures import Discrete, Empirical, Gaussian, Uniform
+from gpflow_gam.posteriors import InducingMoments
+from gpflow_gam.sensitivity import FunctionalANOVA, functional_anova
+from gpflow_gam.sensitivity.decomposition import split
+from gpflow_gam.sensitivity.dependent import draw_covariances
+from gpflow_gam.sensitivity.grid import ProductGrid
+from gpflow_gam.sensitivity.pick_freeze import pick_freeze
+
+UNIFORM = Uniform(0.0, 1.0)
+
+
+def truth(X: np.ndarray) -> np.ndarray:
+    """On [0, 1]^3, x2 of two levels: variances 1/12 of the squared slopes, and a product's."""
+    centred = X - [0.5, 0.5, 0.5]
+    return 2.0 * centred[:, 0] + centred[:, 1] + 12.0 * centred[:, 0] * centred[:, 1]
+
+
+SHARES = {"x0": 4 / 12, "x1": 1 / 12, "x0:x1": 144 / 144}
+INDICES = {name: v / sum(SHARES.values()) for name, v in SHARES.items()}
+
+
+def observations(number: int = 150, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(size=(number, 3))
+    X[:, 2] = X[:, 2] > 0.5
+    return X, (truth(X) + 0.1 * rng.standard_normal(number))[:, None]
+
+
+def anova_kernel() -> AdditiveKernel:
+    def part(column: int) -> ZeroMean:
+        base = SquaredExponential(1.0, 0.8, active_dims=[column])
+        return ZeroMean(base, Discrete([0.0, 1.0]) if column == 2 else UNIFORM)
+
+    return AdditiveKernel(
+        {
+            "constant": Constant(),
+            "x0": part(0),
+            "x1": part(1),
+            "x2": part(2),
+            "x0:x1": Product([part(0), part(1)]),
+        }
+    )
+
+
+def whole_kernel() -> AdditiveKernel:
+    """The same functions in components that are no ANOVA terms."""
+    return AdditiveKernel(
+        {
+            "both": SquaredExponential(4.0, [0.8, 0.8], active_dims=[0, 1]),
+            "x1": SquaredExponential(1.0, 0.8, active_dims=[1]),
+            "x2": SquaredExponential(1.0, 0.8, active_dims=[2]),
+        }
+    )
+
+
+def inputs(kernel: AdditiveKernel) -> AdditiveInducingVariables:
+    line = np.linspace(0.0, 1.0, 10)
+    grids = {0: np.zeros((1, 0)), 1: line[:, None]}
+    grids[2] = np.stack(np.meshgrid(line[::2], line[::2]), -1).reshape(-1, 2)
+    return AdditiveInducingVariables(
+        {
+            n: grids[len(c)] if n != "x2" else [[0.0], [1.0]]
+            for n, c in zip(kernel.names, kernel.columns)
+        }
+    )
+
+
+def sgpr(kernel: AdditiveKernel) -> gg.models.AdditiveSGPR:
+    return gg.models.AdditiveSGPR(observations(), kernel, inputs(kernel), noise_variance=0.01)
+
+
+@pytest.fixture(scope="module")
+def model() -> gg.models.AdditiveSGPR:
+    return sgpr(anova_kernel())
+
+
+def indexed(table: pd.DataFrame, kind: str) -> pd.DataFrame:
+    return table[table["kind"] == kind].set_index("effect")
+
+
+# --- the decomposition ---------------------------------------------------------------------------
+
+
+def test_split_is_the_inclusion_exclusion_of_conditional_means(rng):
+    values = rng.standard_normal((2, 3, 4, 5))
+    w = [rng.dirichlet(np.ones(q)) for q in (3, 4, 5)]
+    terms = split(values, w)
+    assert len(terms) == 8
+    np.testing.assert_allclose(
+        terms[0, 2],
+        np.einsum("mijk,j->mik", values, w[1])
+        - np.einsum("mijk,j,k->mi", values, w[1], w[2])[:, :, None]
+        - np.einsum("mijk,i,j->mk", values, w[0], w[1])[:, None, :]
+        + np.einsum("mijk,i,j,k->m", values, *w)[:, None, None],
+        atol=1e-14,
+    )
+    total = sum(
+        term.reshape([2] + [n if a in axes else 1 for a, n in enumerate((3, 4, 5))])
+        for axes, term in terms.items()
+    )
+    np.testing.assert_allclose(total, values, atol=1e-14)
+
+
+def test_effects_of_zero_mean_components_are_the_components(model):
+    X, _ = observations(7, seed=3)
+    anova = functional_anova(model)
+    mean, var = (t.numpy() for t in model.predict_components(X))
+    for name, columns in (("x0", (0,)), ("x2", (2,)), ("x0:x1", (0, 1))):
+        c = model.kernel.names.index(name)
+        own, own_var = anova.effect(columns, X)
+        np.testing.assert_allclose(own[:, 0], mean[:, c], atol=1e-9)
+        np.testing.assert_allclose(own_var[:, 0], var[:, c], atol=1e-9)
+    with pytest.raises(ValueError, match=r"no component has an effect of columns \[0, 2\]"):
+        anova.effect((0, 2), X)
+
+
+def test_effects_of_any_component_have_zero_mean_and_add_up():
+    """A function of two columns and one of one, taken apart and put together again."""
+    model = sgpr(whole_kernel())
+    measures = {0: UNIFORM, 1: Gaussian(0.5, 0.2), 2: Discrete([0.0, 1.0], [0.3, 0.7])}
+    anova = functional_anova(model, measures)
+    x, w = measures[1].nodes()
+    points = np.full((len(x), 3), 0.3)
+    points[:, 1] = x[:, 0]
+    for columns in ((1,), (0, 1)):
+        assert np.ptp(anova.effect(columns, points)[0]) > 0.1
+        assert anova.effect(columns, points)[0][:, 0] @ w == pytest.approx(0.0, abs=1e-12)
+    # whatever is left of the sum over all effects is a constant
+    X, _ = observations(20, seed=4)
+    effects = [(0,), (1,), (2,), (0, 1)]
+    total = sum(anova.effect(columns, X)[0] for columns in effects)
+    left = model.predict_f(X)[0].numpy() - total
+    np.testing.assert_allclose(left, left[0, 0], atol=1e-9)
+
+
+# --- indices -------------------------------------------------------------------------------------
+
+
+def test_variances_are_those_of_drawn_functions(model):
+    """Quadratic forms against functions drawn on the grid by the posterior's own sampler."""
+    anova = functional_anova(model)
+    draws = anova.variances(num_samples=4000)
+    assert draws.subsets == ((0,), (1,), (2,), (0, 1))
+    nodes, weights = UNIFORM.nodes()
+    X = np.zeros((len(nodes), 3))
+    X[:, 0] = nodes[:, 0]
+    c = model.kernel.names.index("x0")
+    f = model.posterior().sample_components(X, 4000, seed=1).numpy()[:, :, c]
+    other = f**2 @ weights - (f @ weights) ** 2
+    own = draws.variances[:, 0, 0]
+    for q in (0.05, 0.5, 0.95):
+        assert np.quantile(own, q) == pytest.approx(np.quantile(other, q), rel=0.03)
+
+
+def test_expected_variance_in_closed_form(model):
+    """E Var[f] = m'Mm + tr(M S), with E[k(Z, x) k(x, Z)] by another rule."""
+    moments = InducingMoments.of(model.posterior())
+    block = moments.block("x1")
+    nodes = (np.arange(4000) + 0.5) / 4000
+    X = np.zeros((4000, 3))
+    X[:, 1] = nodes
+    phi = moments.features("x1", X)
+    M = phi @ phi.T / 4000
+    m, S = moments.mean[block, 0], moments.covariance[0][block, block]
+    variance = functional_anova(model).variances(20_000).variances[:, 1, 0]
+    standard_error = variance.std() / np.sqrt(len(variance))
+    assert variance.mean() == pytest.approx(m @ M @ m + np.trace(M @ S), abs=5 * standard_error)
+
+
+@pytest.mark.parametrize("make", [anova_kernel, whole_kernel])
+def test_known_indices_are_inside_their_intervals(make):
+    measures = {0: UNIFORM, 1: UNIFORM, 2: Discrete([0.0, 1.0])}
+    # ten intervals at once, at hyperparameters that are given rather than learnt
+    table = functional_anova(sgpr(make()), measures).sobol(level=0.995)
+    assert set(table["kind"]) == {"first", "interaction", "total", "shapley"}
+    first, total = indexed(table, "first"), indexed(table, "total")
+    for name in ("x0", "x1"):
+        assert first.loc[name, "lower"] < INDICES[name] < first.loc[name, "upper"]
+        whole = INDICES[name] + INDICES["x0:x1"]
+        assert total.loc[name, "lower"] < whole < total.loc[name, "upper"]
+        half = INDICES[name] + 0.5 * INDICES["x0:x1"]
+        shapley = indexed(table, "shapley").loc[name]
+        assert shapley["lower"] < half < shapley["upper"]
+    pair = indexed(table, "interaction").loc["x0:x1"]
+    assert pair["lower"] < INDICES["x0:x1"] < pair["upper"]
+    assert first.loc["x2", "lower"] == 0.0  # it has no effect
+    assert first.loc["x2", "upper"] < 0.01
+    parts = table[table["kind"].isin(["first", "interaction"])]
+    assert parts["estimate"].sum() == pytest.approx(1.0, abs=1e-12)
+    assert indexed(table, "shapley")["estimate"].sum() == pytest.approx(1.0, abs=1e-12)
+
+
+def test_all_engines_agree():
+    """Inducing values, data, actions: the same Gaussian posterior, read in three ways."""
+    X, Y = observations(80)
+    kernel = anova_kernel()
+    sparse = gg.models.AdditiveSGPR((X, Y), kernel, inputs(kernel), noise_variance=0.01)
+    likelihood = gpflow.likelihoods.Gaussian(0.01)
+    data = gg.models.AdditiveVGP((X, Y), kernel, likelihood)
+    data.q_lambda.assign(np.full((80, 1), 10.0))
+    data.q_alpha.assign(np.linalg.solve(kernel(X).numpy() + 0.01 * np.eye(80), Y))
+    actions = gg.models.IterNCGP((X, Y), kernel, likelihood)
+    assert actions.fit(progress=False).converged
+    tables = [functional_anova(m).sobol(num_samples=4000) for m in (sparse, data, actions)]
+    for table in tables[1:]:
+        assert list(table["effect"]) == list(tables[0]["effect"])
+        for column, tolerance in (("estimate", 2e-3), ("lower", 4e-3), ("upper", 4e-3)):
+            np.testing.assert_allclose(table[column], tables[0][column], atol=tolerance)
+
+
+def test_indices_of_levels_do_not_depend_on_the_unit(rng):
+    """Var[f] of two levels is p (1 - p) (f_1 - f_0)^2, whatever the kernel's variance."""
+    X = np.column_stack([rng.integers(0, 2, size=60), rng.uniform(size=60)]).astype(float)
+    Y = (2.0 * X[:, 0] + X[:, 1] + 0.05 * rng.standard_normal(60))[:, None]
+    p = X[:, 0].mean()
+    found = []
+    for unit in (1.0, 10.0):
+        kernel = AdditiveKernel(
+            {
+                "level": ZeroMean(gg.kernels.Factor(unit**2, [0]), Empirical(X[:, 0])),
+                "line": ZeroMean(SquaredExponential(unit**2, 1.0, active_dims=[1]), UNIFORM),
+            }
+        )
+        inducing = AdditiveInducingVariables([[[0.0]], np.linspace(0, 1, 8)[:, None]])
+        fit = gg.models.AdditiveSGPR(
+            (X, unit * (Y - Y.mean())), kernel, inducing, noise_variance=0.01 * unit**2
+        )
+        anova = functional_anova(fit, names=["level", "line"])
+        found.append(anova.sobol())
+        f = fit.predict_components(np.array([[0.0, 0.5], [1.0, 0.5]]))[0].numpy()[:, 0]
+        variance = indexed(found[-1], "first").loc["level", "variance"]
+        assert variance == pytest.approx(p * (1 - p) * (f[1] - f[0]) ** 2, rel=2e-3)
+    np.testing.assert_allclose(found[1]["estimate"], found[0]["estimate"], rtol=1e-4)
+
+
+def test_variance_left_open_is_counted():
+    """One inducing input pins next to nothing down: the prior's variance is what is left."""
+    kernel = AdditiveKernel({"f": ZeroMean(SquaredExponential(2.0, 0.1, active_dims=[0]), UNIFORM)})
+    moments = InducingMoments(
+        kernel, AdditiveInducingVariables([[[0.5]]]), np.zeros((1, 1)), np.eye(1)[None]
+    )
+    anova = FunctionalANOVA(moments, ProductGrid({0: UNIFORM}, [(0,)]))
+    nodes, weights = UNIFORM.nodes()
+    prior = weights @ kernel(nodes, full_cov=False).numpy()
+    variances = anova.variances(20_000).variances
+    assert variances.mean() == pytest.approx(prior, rel=0.02)
+
+
+# --- other scales, dependent inputs --------------------------------------------------------------
+
+
+def test_indices_of_a_response_against_a_dense_grid(model):
+    """The same draws of V, their responses integrated on a grid."""
+    moments = InducingMoments.of(model.posterior())
+    measures = {0: UNIFORM, 1: UNIFORM, 2: Discrete([0.0, 1.0])}
+    found = pick_freeze([(moments, np.exp)], measures, 4096, 3, seed=5)
+    assert found.inputs == (0, 1, 2)
+    V = moments.sample(3, 5)
+    x = (np.arange(40) + 0.5) / 40
+    mesh = np.stack(np.meshgrid(x, x, [0.0, 1.0], indexing="ij"), -1).reshape(-1, 3)
+    f = sum(
+        np.einsum("pn,spl->sn", moments.features(n, mesh), V[:, moments.block(n)])
+        for n in moments.kernel.names
+    )
+    weights = [np.full(40, 1 / 40)] * 2 + [np.full(2, 0.5)]
+    terms = split(np.exp(f).reshape(3, 40, 40, 2), weights)
+    sizes = {k: np.mean(t.reshape(3, -1) ** 2, axis=1) for k, t in terms.items() if k}
+    total = sum(sizes.values())
+    np.testing.assert_allclose(found.total[:, 0], total, rtol=0.03)
+    for i in range(3):
+        np.testing.assert_allclose(found.first[:, i, 0] / total, sizes[i,] / total, atol=0.02)
+        whole = sum(v for k, v in sizes.items() if i in k)
+        np.testing.assert_allclose(found.any[:, i, 0] / total, whole / total, atol=0.02)
+    assert found.pairs == ((0, 1),)
+    np.testing.assert_allclose(found.both[:, 0, 0] / total, sizes[0, 1] / total, atol=0.03)
+    assert np.all(sizes[0, 2] > 0.0)  # past the link all inputs interact
+    with pytest.raises(ValueError, match="power of two; got 1000"):
+        pick_freeze([(moments, np.exp)], measures, 1000, 3, seed=5)
+
+
+def test_covariances_over_data_against_drawn_components(model):
+    X, _ = observations(60, seed=8)
+    X[:, 1] = X[:, 0]  # as dependent as can be
+    weights = np.arange(1.0, 61.0)
+    moments = InducingMoments.of(model.posterior())
+    names = model.kernel.names[1:]
+    draws = draw_covariances([moments], X, weights, names, 4000, seed=0)
+    f = model.posterior().sample_components(X, 4000, seed=1).numpy()[:, :, 1:]
+    w = weights / weights.sum()
+    centred = f - np.einsum("n,snc->sc", w, f)[:, None]
+    rho = centred.sum(axis=2)
+    other = np.einsum("n,snc,sn->sc", w, centred, rho)
+    # the sampler's jitter of 1e-6 is all that differs
+    np.testing.assert_allclose(
+        draws.covariances[..., 0].mean(axis=0), other.mean(axis=0), atol=5e-3
+    )
+    spread = draws.covariances[..., 0].std(axis=0)
+    np.testing.assert_allclose(spread, other.std(axis=0), rtol=0.1, atol=1e-4)
+    own = np.einsum("n,snc,snc->sc", w, centred, centred)
+    np.testing.assert_allclose(draws.variances[..., 0].mean(axis=0), own.mean(axis=0), atol=5e-3)
+
+
+# --- bands ---------------------------------------------------------------------------------------
+
+
+def test_bands_of_a_sparse_fit_are_those_of_gpr(rng):
+    """
+    300 points, 60 inducing inputs in all: within 10 % of exact GPR everywhere.
+
+    For comparison, the variance that OAK (Lu et al. 2022, release of 2022) plots of a sparse model,
+    ``k_c(x, x) - |(I - L_B^-1) L^-1 k_c(Z, x)|^2`` with ``Kuu = L L'`` and ``I + A A' = L_B L_B'``;
+    the square of the difference stands where the difference of the squares belongs.
+    """
+    N, D = 300, 5
+    X = rng.uniform(size=(N, D))
+    f = np.sin(6 * X[:, 0]) + 2 * X[:, 1] ** 2 + np.cos(9 * X[:, 2]) + X[:, 3]
+    Y = (f + 0.2 * rng.standard_normal(N))[:, None]
+    kernel = AdditiveKernel(
+        {
+            f"x{i}": ZeroMean(SquaredExponential(1.0, 0.3, active_dims=[i]), UNIFORM)
+            for i in range(D)
+        }
+    )
+    inducing = AdditiveInducingVariables([np.linspace(0, 1, 12)[:, None]] * D)
+    sparse = gg.models.AdditiveSGPR((X, Y), kernel, inducing, noise_variance=0.04)
+    x = np.tile(np.linspace(0.02, 0.98, 25)[:, None], (1, D))
+    ours = np.sqrt(sparse.predict_components(x)[1].numpy())
+    inverse = np.linalg.inv(kernel(X).numpy() + 0.04 * np.eye(N))
+    Z = X[rng.choice(N, 60, replace=False)]
+    L = np.linalg.cholesky(kernel(Z).numpy() + 1e-6 * np.eye(60))
+    A = np.linalg.solve(L, kernel(Z, X).numpy()) / 0.2
+    L_B = np.linalg.cholesky(np.eye(60) + A @ A.T)
+    T = (np.eye(60) - np.linalg.inv(L_B)) @ np.linalg.inv(L)
+    for c, name in enumerate(kernel.names):
+        prior = kernel[name](x, full_cov=False).numpy()
+        k = kernel[name](X, x).numpy()
+        exact = np.sqrt(prior - np.einsum("na,nm,ma->a", k, inverse, k))
+        np.testing.assert_allclose(ours[:, c], exact, rtol=0.1)
+        theirs = np.sqrt(prior - np.sum((T @ kernel[name](Z, x).numpy()) ** 2, axis=0))
+        assert 4.0 < np.median(theirs / exact) < 6.5
+
+
+# --- bad input -----------------------------------------------------------------------------------
+
+
+def test_bad_input_is_refused(model):
+    with pytest.raises(TypeError, match="posterior must be an additive model"):
+        functional_anova(3)
+    with pytest.raises(ValueError, match="column 1 has no measure"):
+        functional_anova(model, {0: UNIFORM})
+    with pytest.raises(ValueError, match="level must be between 0 and 1; got 95"):
+        functional_anova(model).sobol(level=95)
+    plain = sgpr(whole_kernel())
+    with pytest.raises(ValueError, match="column 0 has no measure"):
+        functional_anova(plain)
+    pair = Discrete([[0.0, 1.0], [1.0, 0.0]])
+    with pytest.raises(ValueError, match="on 2 columns; independent inputs"):
+        functional_anova(plain, {0: pair, 1: UNIFORM, 2: UNIFORM})
+    from_data = functional_anova(plain, observations()[0]).sobol()  # each column by itself
+    assert set(from_data["effect"]) == {"x0", "x1", "x2", "x0:x1"}
+
+
+def test_different_measures_of_one_column_have_to_be_chosen_between():
+    kernel = AdditiveKernel(
+        {
+            "a": ZeroMean(SquaredExponential(1.0, 0.8, active_dims=[0]), UNIFORM),
+            "b": ZeroMean(Matern52(1.0, 0.8, active_dims=[0]), Uniform(-1.0, 1.0)),
+        }
+    )
+    X, Y = observations(20)
+    line = np.linspace(0.1, 0.9, 4)[:, None]
+    fit = gg.models.AdditiveSGPR((X, Y), kernel, AdditiveInducingVariables([line, line]))
+    with pytest.raises(ValueError, match=r"Uniform\(0.0, 1.0\) and Uniform\(-1.0, 1.0\)"):
+        functional_anova(fit)
+    table = functional_anova(fit, {0: UNIFORM}).sobol()
+    assert indexed(table, "first").loc["x0", "estimate"] == pytest.approx(1.0)
+
+
+def test_no_variance_no_index():
+    X, Y = observations(20)
+    for kernel in (
+        AdditiveKernel({"constant": Constant()}),
+        AdditiveKernel({"f": ZeroMean(SquaredExponential(active_dims=[0]), Discrete([0.3]))}),
+    ):
+        width = 0 if "constant" in kernel.names else 1
+        inducing = AdditiveInducingVariables([np.full((1, width), 0.3)])
+        fit = gg.models.AdditiveSGPR((X[:, :1] * 0 + 0.3, Y), kernel, inducing)
+        with pytest.raises(ValueError, match="Sobol indices are undefined: the predictor has zero"):
+            functional_anova(fit).sobol()

@@ -1,0 +1,154 @@
+"""Sobol indices of GAMs on tables, and their pictures."""
+
+from __future__ import annotations
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+
+import gpflow_gam as gg
+from gpflow_gam import factor, s, ti
+from gpflow_gam.plotting import draw_cumulative_sobol, draw_sobol
+from gpflow_gam.sensitivity import functional_anova
+
+
+def table(n: int = 160) -> pd.DataFrame:
+    rng = np.random.default_rng(3)
+    data = pd.DataFrame({"x": rng.uniform(size=n), "z": rng.uniform(size=n)})
+    data["g"] = rng.choice(["a", "b", "c"], n, p=[0.5, 0.3, 0.2])
+    rho = np.sin(6.0 * data["x"]) + 8.0 * (data["x"] - 0.5) * (data["z"] - 0.5)
+    data["count"] = rng.poisson(np.exp(rho + 1.0 + 0.7 * (data["g"] == "b")))
+    return data
+
+
+@pytest.fixture(scope="module")
+def gam() -> gg.GAM:
+    terms = s("x", k=7) + s("z", k=5) + ti("x", "z", k=12) + factor("g")
+    return gg.GAM(terms, family="poisson").fit(table(), y="count", max_iterations=40)
+
+
+def test_indices_of_a_gam_are_those_of_its_model(gam):
+    """The components are centred under the columns' own distributions in the data."""
+    own = gam.sobol(unconditional=False, seed=4)
+    names = {gam.fitted.spec.encoder.index(c, k): c for c, k in gam.fitted.spec.encoder.columns}
+    # the factor's measure is on levels, the others' are nodes: as in the kernels
+    other = functional_anova(gam.model, names=names).sobol(seed=4)
+    assert list(own["effect"]) == list(other["effect"])
+    np.testing.assert_allclose(own["estimate"], other["estimate"], rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(own["upper"], other["upper"], rtol=1e-6, atol=1e-9)
+    first = own[own["kind"] == "first"].set_index("effect")["estimate"]
+    assert first.idxmax() == "x"
+    pair = own[own["kind"] == "interaction"].set_index("effect").loc["x:z"]
+    assert pair["lower"] > 0.1
+
+
+@pytest.mark.slow
+def test_uncertain_hyperparameters_widen_intervals(gam):
+    known, uncertain = gam.sobol(unconditional=False), gam.sobol()
+    widths = [(t["upper"] - t["lower"]).to_numpy() for t in (known, uncertain)]
+    assert widths[1].sum() > widths[0].sum()
+    np.testing.assert_allclose(uncertain["estimate"], known["estimate"], atol=0.1)
+
+
+def test_indices_of_the_expected_response(gam):
+    """Against the definition, on rows of predictions: E over the levels' means of exp(rho)."""
+    found = gam.sobol(scale="response", unconditional=False, num_samples=64)
+    assert set(found["kind"]) == {"first", "interaction", "total"}
+    data = table()
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame({c: rng.choice(data[c], 3000) for c in ("x", "z")})
+    levels = data["g"].value_counts(normalize=True)
+    draws = np.stack(
+        [gam.sample(rows.iloc[:400].assign(g=level), 200, seed=0) for level in levels.index], axis=2
+    )  # of the same functions, [S, N, levels]
+    p = levels.to_numpy()
+    total = (draws**2 @ p).mean(axis=1) - (draws @ p).mean(axis=1) ** 2
+    means = draws.mean(axis=1)
+    index = (means**2 @ p - (means @ p) ** 2) / total
+    first = found[found["kind"] == "first"].set_index("effect").loc["g"]
+    assert first["estimate"] == pytest.approx(index.mean(), abs=0.03)
+    whole = found[found["kind"] == "total"].set_index("effect")["estimate"]
+    assert whole["g"] > first["estimate"] + 0.02  # past the link it has a part in interactions
+
+
+def test_shares_over_the_data(gam):
+    found = gam.sobol(inputs="data", unconditional=False)
+    parts = {kind: t.set_index("effect")["estimate"] for kind, t in found.groupby("kind")}
+    assert list(parts["share"].index) == list(gam.names)
+    assert parts["share"].sum() == pytest.approx(1.0, abs=1e-9)
+    pd.testing.assert_series_equal(
+        parts["structural"] + parts["correlative"], parts["share"], check_names=False
+    )
+    contributions = gam.predict(table(), type="terms").iloc[:, 1:]
+    plug_in = contributions.cov().sum() / contributions.cov().to_numpy().sum()
+    np.testing.assert_allclose(parts["share"], plug_in[list(gam.names)], atol=0.05)
+
+
+@pytest.mark.slow
+def test_several_predictors_and_classes():
+    data = table()
+    data["y"] = data["x"] * data["count"]
+    both = gg.GAM(s("x", k=5) + s("z", k=4), family="heteroskedastic")
+    both.fit(data, y="y", max_iterations=15)
+    found = both.sobol(unconditional=False)
+    assert found["predictor"].nunique() == 2
+    for _, own in found[found["kind"].isin(["first", "interaction"])].groupby("predictor"):
+        assert own["estimate"].sum() == pytest.approx(1.0)
+    with pytest.raises(ValueError, match="choose the rows of one"):
+        draw_sobol(found)
+    classes = gg.GAM(s("x", k=5) + s("z", k=4), family="categorical")
+    classes.fit(data, y="g", max_iterations=15)
+    found = classes.sobol(scale="response", unconditional=False, num_points=256)
+    assert sorted(found["class"].unique()) == ["a", "b", "c"]
+
+
+def test_bad_arguments_are_named(gam):
+    for arguments, message in (
+        ({"scale": "log"}, "scale must be one of link, response; got 'log'"),
+        ({"inputs": "both"}, "inputs must be one of independent, data"),
+        ({"inputs": "data", "scale": "response"}, "needs inputs='independent'"),
+        ({"level": 1.0}, "level must be between 0 and 1"),
+        ({"num_samples": 1.5}, "num_samples must be a whole number"),
+        ({"scale": "response", "num_points": 1000}, "num_points must be a power of two"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            gam.sobol(unconditional=False, **arguments)
+
+
+def test_a_column_read_in_two_ways_is_no_independent_input():
+    data = table()
+    data["g"] = data["g"].map({"a": 0, "b": 1, "c": 2})
+    twice = gg.GAM(s("x", k=4) + s("g", k=3) + factor("g"), family="gaussian")
+    twice.fit(data, y="count", max_iterations=3)
+    with pytest.raises(ValueError, match="'g' is read both as numbers and as levels"):
+        twice.sobol(unconditional=False)
+    assert len(twice.sobol(inputs="data", unconditional=False)) == 9
+
+
+# --- pictures ------------------------------------------------------------------------------------
+
+
+def test_bars_are_the_indices(gam):
+    found = gam.sobol(unconditional=False)
+    figure = draw_sobol(found)
+    (ax,) = figure.axes
+    total = found[found["kind"] == "total"].sort_values("estimate", ascending=False)
+    bars = [bar.get_width() for bar in ax.patches]
+    np.testing.assert_allclose(bars[:3], total["estimate"])
+    assert [t.get_text() for t in ax.get_yticklabels()] == [*total["effect"], "x:z"]
+    assert bars[-1] == pytest.approx(found.set_index("effect").loc["x:z", "estimate"])
+    lower, upper = ax.collections[0].get_segments()[0][:, 0]
+    assert (lower, upper) == pytest.approx(tuple(total.iloc[0][["lower", "upper"]]))
+    figure = draw_cumulative_sobol(found)
+    heights = figure.axes[0].lines[0].get_ydata()
+    assert heights[0] == 0.0
+    assert heights[-1] == pytest.approx(1.0)
+    assert np.all(np.diff(heights, 2) <= 1e-12)  # the greatest first
+    _, ax = plt.subplots()
+    assert draw_sobol(gam.sobol(inputs="data", unconditional=False), ax=ax) is ax.figure
+    plt.close("all")
+    with pytest.raises(ValueError, match="no first-order indices"):
+        draw_cumulative_sobol(gam.sobol(inputs="data", unconditional=False))
+    with pytest.raises(ValueError, match="table must be"):
+        draw_sobol(found[["effect"]])
