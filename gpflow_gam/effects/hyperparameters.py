@@ -2,45 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
-import tensorflow as tf
 from gpflow.base import AnyNDArray
-from gpflow.likelihoods import Likelihood
-from gpflow.utilities import deepcopy
 from scipy.special import logsumexp
-from scipy.stats import norm, qmc
 
 from ..fits import FittedGAM
 from ..likelihoods import checked_observations, unwrapped
-from ..minimizers import Traced
-from ..models import AdditiveSVGP, IterNCGP
-from ..optimizers.sites import collected, data_sites, elbo_at_sites, q_from
-from ..posteriors import InducingMoments
+from ..optimizers.laplace import HyperparameterDraw, draw_hyperparameters
 from ..posteriors.inducing import Block
-from ..variational import OptimalPrecision
-from .joint import Whitened, frozen_moments, inducing_moments
-
-_NUM_DRAWS = 32
-_STEP = 1e-2
-_MAX_SD = 2.0
-"""Where the objective is flatter in a (logarithmic) hyperparameter, the draws go no further."""
-
-
-@dataclasses.dataclass(frozen=True)
-class HyperparameterDraw:
-    """
-    A posterior at other hyperparameters than the fitted ones.
-
-    :param moments: of the inducing values.
-    :param likelihood: its parameters there.
-    """
-
-    moments: InducingMoments
-    likelihood: Likelihood
+from .joint import inducing_moments
 
 
 def joint_moments(
@@ -73,10 +46,7 @@ def hyperparameter_draws(fit: FittedGAM) -> list[HyperparameterDraw]:
     """
     The posterior of the inducing values at draws of the hyperparameters, kept as long as the fit.
 
-    Hyperparameters are normal in the coordinates in which they are optimised, with the objective's
-    curvature at its optimum (Laplace). At each draw q is the optimal one for Gaussian data; for
-    others it is that of the observations' sites, which are held. Empty for other families of q,
-    which say nothing of other hyperparameters, and where nothing is trainable.
+    See :func:`gpflow_gam.optimizers.laplace.draw_hyperparameters`; empty where it has none.
     """
     if fit not in _DRAWS:
         _DRAWS[fit] = _draw(fit)
@@ -108,91 +78,8 @@ def averaged_log_density(fit: FittedGAM, X: AnyNDArray, Y: AnyNDArray) -> AnyNDA
 
 
 def _draw(fit: FittedGAM) -> list[HyperparameterDraw]:
-    model = fit.model
-    if isinstance(model, IterNCGP):
-        return []
-    whitened: Whitened | None = None
-    if isinstance(model, AdditiveSVGP):
-        if not isinstance(model.variational, OptimalPrecision):
-            return []
-        fixed = {v.ref() for v in model.variational.trainable_variables}
-        loss, whitened = _at_sites(model, fit)
-    else:
-        fixed = set()
-        loss = model.training_loss_closure(compile=False)
-    variables = [v for v in model.trainable_variables if v.ref() not in fixed]
-    if not variables:
-        return []
-    coordinates = _Coordinates(variables)
-    optimum = coordinates.get()
-    try:
-        factor = _covariance_factor(loss, coordinates, optimum)
-        uniform = qmc.Sobol(len(optimum), seed=0).random(_NUM_DRAWS // 2)
-        z = norm.ppf(np.clip(uniform, 1e-3, 1.0 - 1e-3))
-        draws = []
-        for point in np.concatenate([z, -z]):
-            coordinates.set(optimum + factor @ point)
-            moments = frozen_moments(fit, whitened)
-            draws.append(HyperparameterDraw(moments, deepcopy(model.likelihood)))
-    finally:
-        coordinates.set(optimum)
-    return draws
+    return draw_hyperparameters(fit.model, (fit.X, fit.Y))
 
 
 def _fitted(fit: FittedGAM) -> HyperparameterDraw:
     return HyperparameterDraw(inducing_moments(fit), fit.likelihood)
-
-
-def _at_sites(model: AdditiveSVGP, fit: FittedGAM) -> tuple[Callable[[], tf.Tensor], Whitened]:
-    """The loss, and q, as hyperparameters move and the site of each observation stays."""
-    X = tf.constant(fit.X)
-    data = X, checked_observations(fit.Y, model.likelihood)
-    cholesky = model.blocks.cholesky()
-    sites = data_sites(model, data, cholesky, model.variational.whitened(cholesky))
-
-    def loss() -> tf.Tensor:
-        return -(elbo_at_sites(model, data, sites) + model.log_prior_density())
-
-    return loss, lambda factors: q_from(model, collected(model, factors, X, sites))
-
-
-class _Coordinates:
-    """Several variables as one vector."""
-
-    def __init__(self, variables: Sequence[tf.Variable]) -> None:
-        self.variables = variables
-        self.sizes = [int(tf.size(v)) for v in variables]
-
-    def get(self) -> AnyNDArray:
-        return np.concatenate([v.numpy().ravel() for v in self.variables])
-
-    def set(self, values: AnyNDArray) -> None:
-        parts = np.split(values, np.cumsum(self.sizes)[:-1])
-        for variable, part in zip(self.variables, parts):
-            variable.assign(part.reshape(variable.shape))
-
-
-def _covariance_factor(
-    loss: Callable[[], tf.Tensor], coordinates: _Coordinates, optimum: AnyNDArray
-) -> AnyNDArray:
-    """A square root of the inverse Hessian of the loss, by differences of gradients."""
-
-    @Traced
-    def gradient() -> list[tf.Tensor]:
-        with tf.GradientTape() as tape:
-            value = loss()
-        gradients: list[tf.Tensor] = tape.gradient(
-            value, coordinates.variables, unconnected_gradients="zero"
-        )
-        return gradients
-
-    def at(values: AnyNDArray) -> AnyNDArray:
-        coordinates.set(values)
-        return np.concatenate([g.numpy().ravel() for g in gradient()])
-
-    steps = _STEP * np.eye(len(optimum))
-    hessian = np.stack([(at(optimum + e) - at(optimum - e)) / (2.0 * _STEP) for e in steps])
-    values, vectors = np.linalg.eigh(0.5 * (hessian + hessian.T))
-    sd = np.minimum(1.0 / np.sqrt(np.maximum(values, 1e-12)), _MAX_SD)
-    factor: AnyNDArray = vectors * sd
-    return factor

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 from check_shapes import check_shapes
-from gpflow.base import AnyNDArray
+from gpflow.base import AnyNDArray, RegressionData
 from gpflow.models import GPModel
 from scipy.stats import qmc
 
 from ..inducing_variables import AdditiveInducingVariables
 from ..kernels import AdditiveKernel
 from ..measures import Measure
+from ..optimizers.laplace import draw_hyperparameters
 from ..posteriors import AdditivePosterior, InducingMoments, SparseAdditivePosterior
 from .decomposition import effect_features
 from .grid import Columns, ProductGrid, component_columns, measures_of, measures_of_data
@@ -127,6 +128,8 @@ def functional_anova(
     *,
     names: Mapping[int, str] | Sequence[str] | None = None,
     inducing_variable: AdditiveInducingVariables | None = None,
+    unconditional: bool = False,
+    data: RegressionData | None = None,
 ) -> FunctionalANOVA:
     """
     The functional ANOVA of a posterior of any engine.
@@ -139,10 +142,23 @@ def functional_anova(
     :param inducing_variable: where to read off a posterior that has no inducing values (of
         :class:`~gpflow_gam.models.IterNCGP`, :class:`~gpflow_gam.models.AdditiveVGP`); spread over
         the measures by default.
+    :param unconditional: whether indices allow for uncertain hyperparameters: see
+        :func:`gpflow_gam.optimizers.laplace.draw_hyperparameters`. It needs the model, of
+        :class:`~gpflow_gam.models.AdditiveSGPR` or with
+        :class:`~gpflow_gam.variational.OptimalPrecision`.
+    :param data: X and Y, with ``unconditional`` and a model that holds none.
     :raises ValueError: columns without a measure, or with several, or components of too many
         columns.
     :raises TypeError: no posterior of an additive model.
     """
+    members: list[InducingMoments] = []
+    if unconditional:
+        members = [draw.moments for draw in draw_hyperparameters(posterior, data)]
+        if not members:
+            raise ValueError(
+                "unconditional=True needs an AdditiveSGPR, or an AdditiveSVGP with "
+                f"OptimalPrecision, that has trainable parameters; got {type(posterior).__name__}."
+            )
     if isinstance(posterior, GPModel):
         posterior = posterior.posterior()
     if not isinstance(posterior, AdditivePosterior):
@@ -162,7 +178,7 @@ def functional_anova(
         names = dict(enumerate(names))
     L = moments.mean.shape[1]
     predictors = ("",) if L == 1 else tuple(map(str, range(L)))
-    return FunctionalANOVA(moments, grid, names=names, predictors=predictors)
+    return FunctionalANOVA(moments, grid, members=members, names=names, predictors=predictors)
 
 
 _SPREAD = {1: 32, 2: 100}

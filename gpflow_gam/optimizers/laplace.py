@@ -1,0 +1,164 @@
+"""Draws of hyperparameters around their optimum, and the posterior at each."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import tensorflow as tf
+from gpflow.base import AnyNDArray, RegressionData
+from gpflow.likelihoods import Likelihood
+from gpflow.models import GPModel
+from gpflow.posteriors import PrecomputeCacheType
+from gpflow.utilities import deepcopy
+from scipy.stats import norm, qmc
+
+from ..covariances import InducingBlocks
+from ..likelihoods import checked_observations
+from ..minimizers import Traced
+from ..models import AdditiveSGPR, AdditiveSVGP
+from ..posteriors import InducingMoments
+from ..variational import OptimalPrecision, WhitenedGaussian
+from .sites import collected, data_sites, elbo_at_sites, q_from
+
+Whitened = Callable[[list[tf.Tensor]], WhitenedGaussian]
+"""From the Cholesky factors of K_c(Z_c, Z_c) to q(V)."""
+
+_NUM_DRAWS = 32
+_STEP = 1e-2
+_MAX_SD = 2.0
+"""Where the objective is flatter in a (logarithmic) hyperparameter, the draws go no further."""
+
+
+@dataclasses.dataclass(frozen=True)
+class HyperparameterDraw:
+    """
+    A posterior at other hyperparameters than the fitted ones.
+
+    :param moments: of the inducing values.
+    :param likelihood: its parameters there.
+    """
+
+    moments: InducingMoments
+    likelihood: Likelihood
+
+
+def draw_hyperparameters(
+    model: GPModel, data: RegressionData | None = None
+) -> list[HyperparameterDraw]:
+    """
+    The posterior of the inducing values at draws of the hyperparameters.
+
+    Hyperparameters are normal in the coordinates in which they are optimised, with the objective's
+    curvature at its optimum (Laplace). At each draw q is the optimal one for Gaussian data; for
+    others it is that of the observations' sites, which are held. Empty for other models and
+    families of q, which say nothing of other hyperparameters, and where nothing is trainable.
+
+    :param model: at its optimum.
+    :param data: X [N, D] and Y [N, K] of a model that holds none.
+    :return: 32 draws, in pairs of opposite ones.
+    :raises ValueError: the model needs data.
+    """
+    whitened: Whitened | None = None
+    if isinstance(model, AdditiveSVGP):
+        if not isinstance(model.variational, OptimalPrecision):
+            return []
+        if data is None:
+            raise ValueError(
+                "data is missing: the model holds none, and how far its hyperparameters are known "
+                "depends on them; pass (X, Y)."
+            )
+        fixed = {v.ref() for v in model.variational.trainable_variables}
+        loss, whitened = _at_sites(model, *(tf.convert_to_tensor(d) for d in data))
+    elif isinstance(model, AdditiveSGPR):
+        fixed = set()
+        loss = model.training_loss_closure(compile=False)
+    else:
+        return []
+    variables = [v for v in model.trainable_variables if v.ref() not in fixed]
+    if not variables:
+        return []
+    coordinates = _Coordinates(variables)
+    optimum = coordinates.get()
+    try:
+        factor = _covariance_factor(loss, coordinates, optimum)
+        uniform = qmc.Sobol(len(optimum), seed=0).random(_NUM_DRAWS // 2)
+        z = norm.ppf(np.clip(uniform, 1e-3, 1.0 - 1e-3))
+        draws = []
+        for point in np.concatenate([z, -z]):
+            coordinates.set(optimum + factor @ point)
+            moments = _frozen_moments(model, whitened)
+            draws.append(HyperparameterDraw(moments, deepcopy(model.likelihood)))
+    finally:
+        coordinates.set(optimum)
+    return draws
+
+
+def _frozen_moments(
+    model: AdditiveSVGP | AdditiveSGPR, whitened: Whitened | None
+) -> InducingMoments:
+    """The moments at the hyperparameters that the model has now, which are about to change."""
+    kernel = deepcopy(model.kernel)
+    blocks = InducingBlocks(model.inducing_variable, kernel)
+    if whitened is None:
+        q = model.posterior(PrecomputeCacheType.NOCACHE).q()
+    else:
+        q = whitened(blocks.cholesky())
+    return InducingMoments.of_gaussian(kernel, model.inducing_variable, q)
+
+
+def _at_sites(
+    model: AdditiveSVGP, X: tf.Tensor, Y: tf.Tensor
+) -> tuple[Callable[[], tf.Tensor], Whitened]:
+    """The loss, and q, as hyperparameters move and the site of each observation stays."""
+    data = X, checked_observations(Y, model.likelihood)
+    cholesky = model.blocks.cholesky()
+    sites = data_sites(model, data, cholesky, model.variational.whitened(cholesky))
+
+    def loss() -> tf.Tensor:
+        return -(elbo_at_sites(model, data, sites) + model.log_prior_density())
+
+    return loss, lambda factors: q_from(model, collected(model, factors, X, sites))
+
+
+class _Coordinates:
+    """Several variables as one vector."""
+
+    def __init__(self, variables: Sequence[tf.Variable]) -> None:
+        self.variables = variables
+        self.sizes = [int(tf.size(v)) for v in variables]
+
+    def get(self) -> AnyNDArray:
+        return np.concatenate([v.numpy().ravel() for v in self.variables])
+
+    def set(self, values: AnyNDArray) -> None:
+        parts = np.split(values, np.cumsum(self.sizes)[:-1])
+        for variable, part in zip(self.variables, parts):
+            variable.assign(part.reshape(variable.shape))
+
+
+def _covariance_factor(
+    loss: Callable[[], tf.Tensor], coordinates: _Coordinates, optimum: AnyNDArray
+) -> AnyNDArray:
+    """A square root of the inverse Hessian of the loss, by differences of gradients."""
+
+    @Traced
+    def gradient() -> list[tf.Tensor]:
+        with tf.GradientTape() as tape:
+            value = loss()
+        gradients: list[tf.Tensor] = tape.gradient(
+            value, coordinates.variables, unconnected_gradients="zero"
+        )
+        return gradients
+
+    def at(values: AnyNDArray) -> AnyNDArray:
+        coordinates.set(values)
+        return np.concatenate([g.numpy().ravel() for g in gradient()])
+
+    steps = _STEP * np.eye(len(optimum))
+    hessian = np.stack([(at(optimum + e) - at(optimum - e)) / (2.0 * _STEP) for e in steps])
+    values, vectors = np.linalg.eigh(0.5 * (hessian + hessian.T))
+    sd = np.minimum(1.0 / np.sqrt(np.maximum(values, 1e-12)), _MAX_SD)
+    factor: AnyNDArray = vectors * sd
+    return factor
