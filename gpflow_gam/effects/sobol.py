@@ -15,7 +15,7 @@ from ..sensitivity import FunctionalANOVA
 from ..sensitivity.dependent import covariance_table, draw_covariances
 from ..sensitivity.grid import ProductGrid, component_columns
 from ..sensitivity.pick_freeze import Response, pick_freeze
-from ..sensitivity.table import check_level, response_table
+from ..sensitivity.table import check_options, response_table
 from .hyperparameters import hyperparameter_draws
 from .joint import inducing_moments
 
@@ -41,15 +41,13 @@ def sobol(
 
     :raises ValueError: naming the argument.
     """
-    check_level(level)
+    check_options(level, num_samples)
     for argument, value, allowed in (
         ("scale", scale, ("link", "response")),
         ("inputs", inputs, ("independent", "data")),
     ):
         if value not in allowed:
             raise ValueError(f"{argument} must be one of {', '.join(allowed)}; got {value!r}.")
-    if isinstance(num_samples, bool) or int(num_samples) != num_samples or num_samples < 2:
-        raise ValueError(f"num_samples must be a whole number from 2 on; got {num_samples!r}.")
     members = posterior_members(fit, unconditional)
     if inputs == "data":
         if scale == "response":

@@ -44,14 +44,17 @@ class Profile:
     def __init__(self, scale: float, series: AnyNDArray) -> None:
         powers = np.arange(1, len(series))
         self.scale = float(scale)
+        # traced once: some forty operations each, in every graph of every kernel otherwise
+        self.once = tf.function(self._once_of, reduce_retracing=True)
+        self.twice = tf.function(self._twice_of, reduce_retracing=True)
         self._once = np.concatenate([[0.0, 0.0], series[1:] / (powers + 1)])
         self._twice = np.concatenate([[0.0, 0.0, 0.0], series[1:] / ((powers + 1) * (powers + 2))])
 
-    def once(self, p: tf.Tensor) -> tf.Tensor:
+    def _once_of(self, p: tf.Tensor) -> tf.Tensor:
         """int_0^p (g - 1), odd in p."""
         return tf.sign(p) * self._joined(tf.abs(p), self._once, self._once_far)
 
-    def twice(self, z: tf.Tensor) -> tf.Tensor:
+    def _twice_of(self, z: tf.Tensor) -> tf.Tensor:
         """int_0^z (z - s)(g(s) - 1) ds, for z >= 0."""
         return self._joined(z, self._twice, self._twice_far)
 

@@ -125,14 +125,14 @@ class StackedZeroMean(StackedKernel):
         mean = embedding.mean(X)
         mean2 = mean if same else embedding.mean(X2)
         if level is None:
-            scaled = mean / embedding.total
+            scaled = tf.math.divide_no_nan(mean, embedding.total)  # a variance may be zero
             return rest - scaled[:, :, None] * mean2[:, None, :]
         # With g = c + h: s = h + [c (E h - E_t h(x, t) - E_t h(y, t)) - E_t h(x, t) E_t h(y, t)]
         # / (c + E h), where what is of order c has cancelled on paper rather than in rounding.
         whole = level + embedding.total
-        share = level / whole
+        share = tf.math.divide_no_nan(level, whole)
         along = share * (embedding.total - mean)
-        across = -(share + mean / whole)
+        across = -(share + tf.math.divide_no_nan(mean, whole))
         return rest + along[:, :, None] + across[:, :, None] * mean2[:, None, :]
 
     def K_diag(self, X: tf.Tensor) -> tf.Tensor:
@@ -140,10 +140,10 @@ class StackedZeroMean(StackedKernel):
         embedding, level = self._embed(X.dtype), self.base.level
         rest, mean = self.base.K_diag_rest(X), embedding.mean(X)
         if level is None:
-            return rest - tf.square(mean) / embedding.total
+            return rest - tf.math.divide_no_nan(tf.square(mean), embedding.total)
         whole = level + embedding.total
         inner = level * (embedding.total - 2.0 * mean) - tf.square(mean)
-        return tf.maximum(rest + inner / whole, tf.zeros([], X.dtype))
+        return tf.maximum(rest + tf.math.divide_no_nan(inner, whole), tf.zeros([], X.dtype))
 
     def _inside(self, X: tf.Tensor) -> tf.Tensor:
         """X, once it is known to be within the measures' bounds."""

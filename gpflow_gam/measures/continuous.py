@@ -20,6 +20,11 @@ class Uniform(Measure):
     """
 
     def __init__(self, lower: float, upper: float, *, num_nodes: int = 64) -> None:
+        if np.ndim(lower) or np.ndim(upper):
+            raise ValueError(
+                f"lower and upper must be numbers; got {lower!r} and {upper!r}. For several "
+                "columns use a Product of measures, for a sample Uniform.from_data."
+            )
         if not (np.isfinite(lower) and np.isfinite(upper) and lower < upper):
             raise ValueError(f"lower < upper must be finite; got lower={lower}, upper={upper}.")
         self.lower = float(lower)

@@ -122,6 +122,8 @@ class LBFGS:
 
         def after(step: int, moved: Sequence[tf.Variable], values: Sequence[Any]) -> None:
             nonlocal last
+            if not np.isfinite(float(self._seen)):
+                return  # SciPy has settled on a step that cannot be evaluated
             last = [tf.identity(v).numpy() for v in values]
             self._assign(last)
             tracker.record(-float(self._seen))
@@ -142,6 +144,8 @@ class LBFGS:
         except BaseException:  # it may come in the middle of a trial step
             self._assign(last)
             raise
+        if not np.isfinite(float(self._seen)):
+            self._assign(last)
         if outcome.status == 1:
             return False, f"iteration limit of {max_iterations} reached"
         return bool(outcome.success), str(outcome.message)

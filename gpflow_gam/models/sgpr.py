@@ -44,6 +44,10 @@ class SufficientStatistics(NamedTuple):
     """sum_n w_n, []."""
 
 
+_LEAST_NOISE = 1e-6
+"""GPflow's Gaussian likelihood starts at infinity from here down."""
+
+
 class AdditiveSGPR(AdditiveModel, InternalDataTrainingLossMixin):
     """
     Sparse additive GP regression: q(U) optimal in closed form, every coupling exact.
@@ -75,6 +79,11 @@ class AdditiveSGPR(AdditiveModel, InternalDataTrainingLossMixin):
         block_size: int = DEFAULT_BLOCK,
     ) -> None:
         check_kernel(kernel)
+        if not noise_variance > _LEAST_NOISE:
+            raise ValueError(
+                f"noise_variance must be above GPflow's lower bound of {_LEAST_NOISE}; "
+                f"got {noise_variance}."
+            )
         likelihood = Gaussian(noise_variance)
         X, Y = checked_data(data, kernel, likelihood)
         super().__init__(kernel, likelihood, mean_function, num_latent_gps=int(Y.shape[1]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -12,6 +12,7 @@ from scipy.linalg import block_diag, solve_triangular
 from ..covariances import InducingBlocks
 from ..inducing_variables import AdditiveInducingVariables
 from ..kernels import AdditiveKernel
+from ..kernels.stacked import stack
 from ..variational import WhitenedGaussian
 from .actions import ActionPosterior
 from .base import AdditivePosterior
@@ -135,6 +136,39 @@ class InducingMoments:
         """``phi_c = L_c^-1 k_c(Z_c, X)``, [M_c, N]."""
         Z = inducing_rows(self.kernel, self.inducing_variable, name, X.shape[1])
         return self._whitened(name, self.kernel[name](Z, X).numpy())
+
+    def features_at(
+        self, points: Mapping[str, AnyNDArray]
+    ) -> dict[str, tuple[AnyNDArray, AnyNDArray]]:
+        """
+        Features [M_c, N_c] and prior variances [N_c] of components, each at points of its own.
+
+        Components of a kind with as many points are evaluated together: calls are what costs.
+
+        :param points: component name -> rows of X [N_c, D].
+        """
+        found: dict[str, tuple[AnyNDArray, AnyNDArray]] = {}
+        names = self.kernel.names
+        for group in self._blocks.groups:
+            batches: dict[int, list[int]] = {}
+            for i in group.indices:
+                if names[i] in points:
+                    batches.setdefault(len(points[names[i]]), []).append(i)
+            for batch in batches.values():
+                if group.gather is None:
+                    (i,) = batch
+                    prior = self.kernel.kernels[i](points[names[i]], full_cov=False).numpy()
+                    found[names[i]] = self.features(names[i], points[names[i]]), prior
+                    continue
+                columns = [list(self.kernel.columns[i] or ()) for i in batch]
+                X = tf.constant(np.stack([points[names[i]][:, c] for i, c in zip(batch, columns)]))
+                Z = tf.stack([self.inducing_variable.inputs[i] for i in batch])
+                assert group.columns is not None
+                stacked = stack([self.kernel.kernels[i] for i in batch], group.columns)
+                K, prior = stacked.K(Z, X).numpy(), stacked.K_diag(X).numpy()
+                for row, i in enumerate(batch):
+                    found[names[i]] = self._whitened(names[i], K[row]), prior[row]
+        return found
 
     def _whitened(self, name: str, K: AnyNDArray) -> AnyNDArray:
         phi: AnyNDArray = solve_triangular(

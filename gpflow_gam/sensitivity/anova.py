@@ -18,7 +18,7 @@ from ..optimizers.laplace import draw_hyperparameters
 from ..posteriors import AdditivePosterior, InducingMoments, SparseAdditivePosterior
 from .decomposition import effect_features
 from .grid import Columns, ProductGrid, component_columns, measures_of, measures_of_data
-from .table import check_level, sobol_table
+from .table import check_options, sobol_table
 from .variances import VarianceDraws, draw_variances
 
 
@@ -87,12 +87,12 @@ class FunctionalANOVA:
             first where there are several.
         :raises ValueError: the predictor's variance is zero.
         """
-        check_level(level)
+        check_options(level, num_samples)
         draws = self.variances(num_samples, seed)
         return sobol_table(draws, self.name, level, self.predictors)
 
     @check_shapes("X: [N, D]", "return[0]: [N, L]", "return[1]: [N, L]")
-    def effect(self, columns: Columns, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
+    def effect(self, columns: Columns | int, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
         """
         The effect of a set of columns, at the fitted hyperparameters.
 
@@ -101,10 +101,10 @@ class FunctionalANOVA:
         :return: posterior mean and variance, [N, L] each.
         :raises ValueError: no component reads all of these columns.
         """
-        subset = tuple(sorted(columns))
+        subset = (columns,) if isinstance(columns, int) else tuple(sorted(columns))
         found = effect_features(self.moments, self.grid, subset, np.asarray(X))
         if not subset or not found:
-            raise ValueError(f"no component has an effect of columns {list(columns)}.")
+            raise ValueError(f"no component has an effect of columns {list(subset)}.")
         moments = self.moments
         places = np.concatenate(
             [np.arange(moments.mean.shape[0])[moments.block(name)] for name in found]
@@ -151,34 +151,52 @@ def functional_anova(
         columns.
     :raises TypeError: no posterior of an additive model.
     """
+    given = type(posterior).__name__
     members: list[InducingMoments] = []
     if unconditional:
         members = [draw.moments for draw in draw_hyperparameters(posterior, data)]
         if not members:
             raise ValueError(
                 "unconditional=True needs an AdditiveSGPR, or an AdditiveSVGP with "
-                f"OptimalPrecision, that has trainable parameters; got {type(posterior).__name__}."
+                f"OptimalPrecision, that has trainable parameters; got {given}."
             )
     if isinstance(posterior, GPModel):
         posterior = posterior.posterior()
     if not isinstance(posterior, AdditivePosterior):
-        raise TypeError(
-            f"posterior must be an additive model or its posterior; got {type(posterior).__name__}."
-        )
+        raise TypeError(f"posterior must be an additive model or its posterior; got {given}.")
     kernel = posterior.kernel
     subsets = [s for s in component_columns(kernel).values() if s]
-    known = measures_of(kernel) if measures is None else measures
-    if not isinstance(known, Mapping):
-        known = measures_of_data(np.asarray(known))
+    known = _measures(kernel, measures)
     grid = ProductGrid(known, subsets)
     if inducing_variable is None and not isinstance(posterior, SparseAdditivePosterior):
         inducing_variable = spread_inputs(kernel, known)
     moments = InducingMoments.of(posterior, inducing_variable)
     if names is not None and not isinstance(names, Mapping):
+        if isinstance(names, str) or len(names) < kernel.num_columns:
+            raise ValueError(
+                f"names must be one a column, at least {kernel.num_columns}, or a mapping from "
+                f"places to names; got {names!r}."
+            )
         names = dict(enumerate(names))
     L = moments.mean.shape[1]
     predictors = ("",) if L == 1 else tuple(map(str, range(L)))
     return FunctionalANOVA(moments, grid, members=members, names=names, predictors=predictors)
+
+
+def _measures(
+    kernel: AdditiveKernel, measures: Mapping[int, Measure] | AnyNDArray | None
+) -> Mapping[int, Measure]:
+    if measures is None:
+        return measures_of(kernel)
+    if isinstance(measures, Mapping):
+        return measures
+    data = None if isinstance(measures, Measure) else np.asarray(measures)
+    if data is None or data.dtype == object or data.ndim != 2:
+        raise ValueError(
+            "measures must map the place of each column to its measure, such as "
+            f"{{0: Uniform(0, 1)}}, or be data [N, D]; got {measures!r}."
+        )
+    return measures_of_data(data)
 
 
 _SPREAD = {1: 32, 2: 100}

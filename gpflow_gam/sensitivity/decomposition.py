@@ -44,6 +44,10 @@ class Part:
         return moments
 
 
+_NEGLIGIBLE = 1e-10
+"""Where features count as zero: what rounding leaves of the lower terms of a centred component."""
+
+
 def decompose(moments: InducingMoments, grid: ProductGrid) -> dict[Columns, Part]:
     """
     Every set of columns that some component has an effect of, single columns first.
@@ -54,12 +58,11 @@ def decompose(moments: InducingMoments, grid: ProductGrid) -> dict[Columns, Part
     :param grid: nodes of the inputs.
     """
     found: dict[Columns, list[tuple[slice, AnyNDArray, float]]] = {}
-    for name, columns in component_columns(moments.kernel).items():
-        if not columns:
-            continue
-        X = grid.points(columns, moments.kernel.num_columns)
-        features = moments.features(name, X)
-        prior = moments.kernel[name](X, full_cov=False).numpy()
+    reads = {name: c for name, c in component_columns(moments.kernel).items() if c}
+    width = moments.kernel.num_columns
+    every = moments.features_at({name: grid.points(c, width) for name, c in reads.items()})
+    for name, columns in reads.items():
+        features, prior = every[name]
         open_ = float(
             np.maximum(prior - np.sum(features**2, axis=0), 0.0) @ grid.joint_weights(columns)
         )
@@ -67,8 +70,10 @@ def decompose(moments: InducingMoments, grid: ProductGrid) -> dict[Columns, Part
             features.reshape(len(features), *grid.shape(columns)),
             [grid.weights(c) for c in columns],
         )
+        least = _NEGLIGIBLE * np.abs(features).max(initial=0.0)
         for axes, values in parts.items():
-            if axes:
+            whole = len(axes) == len(columns)
+            if whole or (axes and np.abs(values).max(initial=0.0) > least):
                 subset = tuple(columns[i] for i in axes)
                 left = open_ if subset == columns else 0.0
                 found.setdefault(subset, []).append(

@@ -112,10 +112,12 @@ def interval(draws: AnyNDArray, level: float) -> tuple[float, float]:
     return float(lower), float(upper)
 
 
-def check_level(level: float) -> None:
+def check_options(level: float, num_samples: int) -> None:
     """
-    :raises ValueError: ``level`` is no probability within (0, 1).
+    :raises ValueError: ``level`` is no probability within (0, 1), or too few draws.
     """
+    if isinstance(num_samples, bool) or int(num_samples) != num_samples or num_samples < 2:
+        raise ValueError(f"num_samples must be a whole number from 2 on; got {num_samples!r}.")
     if not 0.0 < level < 1.0:
         raise ValueError(f"level must be between 0 and 1; got {level}.")
 
