@@ -246,6 +246,30 @@ def test_indices_of_levels_do_not_depend_on_the_unit(rng):
     np.testing.assert_allclose(found[1]["estimate"], found[0]["estimate"], rtol=1e-4)
 
 
+def test_features_of_many_components_at_once(model):
+    moments = InducingMoments.of(model.posterior())
+    X, _ = observations(12)
+    points = {"x0": X[:5], "x1": X[5:10], "x2": X, "x0:x1": X}
+    for name, (phi, prior) in moments.features_at(points).items():
+        np.testing.assert_allclose(phi, moments.features(name, points.pop(name)), atol=1e-10)
+        rows = {"x0": X[:5], "x1": X[5:10]}.get(name, X)
+        np.testing.assert_allclose(prior, model.kernel[name](rows, full_cov=False), atol=1e-12)
+    assert not points
+
+
+@pytest.mark.slow
+def test_unconditional_indices_of_a_model(model):
+    fit = sgpr(anova_kernel())
+    before = [v.numpy() for v in fit.trainable_variables]
+    known = functional_anova(fit).sobol()
+    uncertain = functional_anova(fit, unconditional=True).sobol()
+    for variable, value in zip(fit.trainable_variables, before):
+        np.testing.assert_array_equal(variable, value)
+    widths = [(t["upper"] - t["lower"]).to_numpy() for t in (known, uncertain)]
+    assert widths[1].sum() > widths[0].sum()
+    np.testing.assert_allclose(uncertain["estimate"], known["estimate"], atol=0.05)
+
+
 def test_variance_left_open_is_counted():
     """One inducing input pins next to nothing down: the prior's variance is what is left."""
     kernel = AdditiveKernel({"f": ZeroMean(SquaredExponential(2.0, 0.1, active_dims=[0]), UNIFORM)})
@@ -366,6 +390,14 @@ def test_bad_input_is_refused(model):
     plain = sgpr(whole_kernel())
     with pytest.raises(ValueError, match="column 0 has no measure"):
         functional_anova(plain)
+    with pytest.raises(ValueError, match="must map the place of each column to its measure"):
+        functional_anova(plain, UNIFORM)
+    with pytest.raises(ValueError, match="names must be one a column, at least 3"):
+        functional_anova(model, names="abc")
+    with pytest.raises(ValueError, match="num_samples must be a whole number from 2 on; got 0"):
+        functional_anova(model).sobol(num_samples=0)
+    with pytest.raises(ValueError, match="unconditional=True needs an AdditiveSGPR"):
+        functional_anova(model.posterior(), unconditional=True)
     pair = Discrete([[0.0, 1.0], [1.0, 0.0]])
     with pytest.raises(ValueError, match="on 2 columns; independent inputs"):
         functional_anova(plain, {0: pair, 1: UNIFORM, 2: UNIFORM})

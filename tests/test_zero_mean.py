@@ -211,6 +211,20 @@ def test_long_lengthscales_survive_single_precision():
         np.testing.assert_allclose(single, exact, atol=1e-4 * exact.max())
 
 
+@pytest.mark.parametrize("base", [SquaredExponential, Matern32, RationalQuadratic])
+def test_a_kernel_without_variance_is_zero(base):
+    """Where the optimiser switches a component off, its variance may underflow."""
+    kernel = ZeroMean(base(active_dims=[0]), Uniform(0.0, 1.0))
+    kernel.base.variance.unconstrained_variable.assign(-1000.0)
+    x = tf.constant(np.linspace(0.0, 1.0, 3)[:, None])
+    with tf.GradientTape() as tape:
+        K = kernel(x)
+        found = tf.reduce_sum(K) + tf.reduce_sum(kernel(x, full_cov=False))
+    np.testing.assert_array_equal(K, 0.0)
+    gradient = tape.gradient(found, kernel.base.lengthscales.unconstrained_variable)
+    assert float(gradient) == 0.0
+
+
 def test_a_base_of_several_columns_is_centred_as_a_whole(rng):
     """Combinations read columns of their own; a product of measures goes with them."""
     measure = ProductMeasure([Uniform(0.0, 1.0), Discrete([0.0, 1.0], [0.3, 0.7])])
