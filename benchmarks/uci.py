@@ -7,19 +7,28 @@ original units (or error in %), NLL per row of the response standardised on the 
 Concrete as "Additive Gaussian Processes" (Duvenaud, Nickisch & Rasmussen, 2011) has it: all columns
 standardised, ten folds in the file's order, MSE and NLL. NLLs of ours are averaged over uncertain
 hyperparameters. AutoMPG is also fitted with a noise that varies with the inputs. The data are that
-paper's .mat files (repository duvenaud/additive-gps). Run it with
+paper's .mat files (repository duvenaud/additive-gps).
+
+Interactions are all pairs (``--orders 2``), or those that ``gpflow_gam.anova`` chooses by looking
+at the training rows of each fold (``--orders screened``), looked for again beside them with
+``--rounds``; the table says how many a fold has on average. With ``--figure FOLDER`` the screened
+models are drawn: the Sobol indices of a fold's effects added up, the greatest first, and below them
+the test error of the prediction that keeps only so many effects and the constant, each fold and
+their mean; ``uci_effects.csv`` beside the figure has its numbers. Run it with
 ``python benchmarks/uci.py --data FOLDER``.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import itertools
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from scipy.io import loadmat
@@ -30,8 +39,8 @@ import gpflow_gam as gg
 from gpflow_gam.terms import Terms
 
 RESPONSE = "y"
-Scores = tuple[float, float]
-"""Error and NLL of one fold."""
+ORDERS = {"1": "order 1", "2": "order 2", "screened": "order 2, screened"}
+"""What ``--orders`` takes, and the rows' names."""
 
 PUBLISHED: dict[str, dict[str, tuple[str, str]]] = {
     "autompg": {"OAK": ("2.685 +- 0.365", "0.349 +- 0.216")},
@@ -50,20 +59,86 @@ LIKELIHOODS = {
 }
 """The published rows' likelihood first."""
 UNITS = {"autompg": "RMSE", "breast": "error, %", "concrete": "MSE"}
+TITLES = {"autompg": "autoMPG", "breast": "breast", "concrete": "concrete"}
+CARRIED = 0.95
+"""The share of the variance that the figure marks."""
+COLOURS = ("#31688e", "#c7622b")
+"""Of Sobol indices and of errors."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """
+    What is fitted.
+
+    :param family: of the response.
+    :param order: one of ``ORDERS``.
+    :param num_inducing: of an interaction.
+    :param max_interactions: that a screen chooses at most; the library's default if None.
+    :param rounds: screens at most, each of the model fitted with those chosen before.
+    """
+
+    family: str
+    order: str
+    num_inducing: int
+    max_interactions: int | None = None
+    rounds: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Fold:
+    """
+    What one fold gave.
+
+    :param error: of the test rows.
+    :param nll: the same.
+    :param interactions: how many the model has.
+    :param seconds: to choose, fit and predict.
+    :param effects: what the greatest effects carry; see :func:`greatest_effects`.
+    """
+
+    error: float
+    nll: float
+    interactions: int
+    seconds: float
+    effects: pd.DataFrame | None
 
 
 # --- the model -----------------------------------------------------------------------------------
 
 
-def second_order(data: pd.DataFrame, num_inducing: int, order: int) -> Terms:
+def terms_of(data: pd.DataFrame, model: Model) -> Terms:
     """
-    A main effect of every column and, where ``order`` is 2, an interaction of every pair.
+    A main effect of every column, and interactions of every pair or of those that stand out.
 
     Text columns are factors.
     """
+    if model.order == "screened":
+        return gg.anova(
+            data=data,
+            y=RESPONSE,
+            family=model.family,
+            k=24,
+            k_interaction=model.num_inducing,
+            max_interactions=model.max_interactions,
+        )
     columns = [c for c in data if c != RESPONSE]
     text = [c for c in columns if not pd.api.types.is_numeric_dtype(data[c])]
-    return gg.anova(columns, order, k=24, k_interaction=num_inducing, levels=text)
+    return gg.anova(columns, int(model.order), k=24, k_interaction=model.num_inducing, levels=text)
+
+
+def fit(X: pd.DataFrame, y: np.ndarray, model: Model) -> gg.GAM:
+    data = X.assign(**{RESPONSE: y})
+    gam = gg.GAM(terms_of(data, model), family=model.family).fit(data, y=RESPONSE)
+    for _ in range(model.rounds - 1 if model.order == "screened" else 0):
+        scores = gg.screening.screen_interactions(
+            gam, k=model.num_inducing, max_interactions=model.max_interactions
+        )
+        more = Terms(scores["term"][scores["chosen"]])
+        if not len(more):
+            break
+        gam = gg.GAM(gam.terms + more, family=model.family).fit(data, y=RESPONSE)
+    return gam
 
 
 # --- the data ------------------------------------------------------------------------------------
@@ -106,28 +181,25 @@ def folds(
 # --- scores --------------------------------------------------------------------------------------
 
 
-def fit(X: pd.DataFrame, y: np.ndarray, family: str, num_inducing: int, order: int) -> gg.GAM:
-    data = X.assign(**{RESPONSE: y})
-    gam = gg.GAM(second_order(data, num_inducing, order), family=family)
-    gam.fit(data, y=RESPONSE)
-    return gam
-
-
 def regression(
     train: pd.DataFrame,
     test: pd.DataFrame,
     y: np.ndarray,
     y_test: np.ndarray,
-    family: str,
-    **options: int,
-) -> Scores:
+    model: Model,
+    effects: bool,
+) -> Fold:
     """RMSE in the units of y; NLL of y standardised."""
     mean, scale = y.mean(), y.std()
-    gam = fit(train, (y - mean) / scale, family, **options)
+    start = time.perf_counter()
+    gam = fit(train, (y - mean) / scale, model)
     standardised = (y_test - mean) / scale
-    error = np.asarray(gam.predict(test, type="response")) - standardised
-    density = gam.log_density(test.assign(**{RESPONSE: standardised}), unconditional=True)
-    return scale * float(np.sqrt(np.mean(error**2))), -float(np.mean(density))
+
+    def error(response: np.ndarray) -> float:
+        return float(scale * np.sqrt(np.mean((response - standardised) ** 2)))
+
+    found = error(np.asarray(gam.predict(test, type="response")))
+    return scored(gam, test, standardised, found, start, error if effects else None)
 
 
 def classification(
@@ -135,57 +207,201 @@ def classification(
     test: pd.DataFrame,
     y: np.ndarray,
     y_test: np.ndarray,
-    family: str,
-    **options: int,
-) -> Scores:
+    model: Model,
+    effects: bool,
+) -> Fold:
     """Errors in per cent, and NLL."""
-    gam = fit(train, (y > 0).astype(int), family, **options)
+    start = time.perf_counter()
+    gam = fit(train, (y > 0).astype(int), model)
     labels = (y_test > 0).astype(int)
-    wrong = (np.asarray(gam.predict(test, type="response")) > 0.5) != labels
-    density = gam.log_density(test.assign(**{RESPONSE: labels}), unconditional=True)
-    return 100.0 * float(wrong.mean()), -float(np.mean(density))
+
+    def error(predictor: np.ndarray) -> float:
+        return 100.0 * float(np.mean((predictor > 0.0) != labels))
+
+    found = error(np.asarray(gam.predict(test, type="response")) - 0.5)
+    return scored(gam, test, labels, found, start, error if effects else None)
 
 
-def scores(
-    folder: Path, name: str, family: str, order: int, num_inducing: int
-) -> tuple[np.ndarray, float]:
-    """Error and NLL of every fold [F, 2], and seconds a fold."""
+def scored(
+    gam: gg.GAM,
+    test: pd.DataFrame,
+    y_test: np.ndarray,
+    error: float,
+    start: float,
+    of_predictor: Callable[[np.ndarray], float] | None,
+) -> Fold:
+    """A fold with its NLL and, where an error of predictors is given, its greatest effects."""
+    density = gam.log_density(test.assign(**{RESPONSE: y_test}), unconditional=True)
+    seconds = time.perf_counter() - start
+    interactions = sum(len(t.columns) > 1 for t in gam.terms)
+    effects = None if of_predictor is None else greatest_effects(gam, test, of_predictor)
+    return Fold(error, -float(np.mean(density)), interactions, seconds, effects)
+
+
+def greatest_effects(
+    gam: gg.GAM, test: pd.DataFrame, error: Callable[[np.ndarray], float]
+) -> pd.DataFrame:
+    """
+    What the greatest effects carry: a row for each number of them, from none to all.
+
+    :param error: of a predictor at the rows of ``test``.
+    :return: the ``effect`` that was added last, its Sobol index as ``estimate`` and ``kind``, as
+        :meth:`gpflow_gam.GAM.sobol` has them, and the ``error``.
+    """
+    table = gam.sobol(unconditional=False)  # at the hyperparameters that predictions are made with
+    table = table[table["kind"].isin(["first", "interaction"])]
+    table = table.sort_values("estimate", ascending=False)
+    labels = {frozenset(map(str, t.columns)): t.label for t in gam.terms}
+    parts = gam.predict(test, type="terms")[list(gam.names)]
+    predictor = np.asarray(gam.predict(test, type="link")) - parts.sum(axis=1).to_numpy()
+    if not np.allclose(predictor, predictor[0]):
+        raise AssertionError("contributions do not add up to the predictor")
+    rows = [{"effect": "", "kind": "", "estimate": 0.0, "error": error(predictor)}]
+    for effect, kind, index in zip(table["effect"], table["kind"], table["estimate"]):
+        predictor = predictor + parts[labels[frozenset(effect.split(":"))]].to_numpy()
+        found = {"effect": effect, "kind": kind, "estimate": index}
+        rows.append({**found, "error": error(predictor)})
+    return pd.DataFrame(rows)
+
+
+def folds_of(folder: Path, name: str, model: Model, effects: bool) -> list[Fold]:
+    """Every fold of a data set."""
     X, y = load(folder, name)
     if name == "concrete":
         numeric = X.select_dtypes("number")
         X = X.assign(**(numeric - numeric.mean()) / numeric.std())
         y = (y - y.mean()) / y.std(ddof=1)
     found = []
-    start = time.perf_counter()
-    for number, split in enumerate(folds(X, y, name)):
+    for number, (train, test, own, own_test) in enumerate(folds(X, y, name)):
         of_fold = classification if name == "breast" else regression
-        train, test, own, own_test = split
-        error, nll = of_fold(
-            train, test, own, own_test, family=family, num_inducing=num_inducing, order=order
-        )
+        fold = of_fold(train, test, own, own_test, model, effects)
         if name == "concrete":  # its response is standardised once, over all rows
-            error, nll = error**2, nll + float(np.log(own.std()))
-        found.append((error, nll))
-        print(f"{name}, fold {number}: {error:.3f}, {nll:.3f}", file=sys.stderr, flush=True)
-    return np.array(found), (time.perf_counter() - start) / len(found)
+            if fold.effects is not None:
+                fold.effects["error"] **= 2
+            nll = fold.nll + float(np.log(own.std()))
+            fold = dataclasses.replace(fold, error=fold.error**2, nll=nll)
+        found.append(fold)
+        print(
+            f"{name}, fold {number}: {fold.error:.3f}, {fold.nll:.3f}, "
+            f"{fold.interactions} interactions, {fold.seconds:.0f} s",
+            file=sys.stderr,
+            flush=True,
+        )
+    return found
+
+
+# --- the figure ----------------------------------------------------------------------------------
+
+
+def draw(effects: pd.DataFrame, path: Path) -> None:
+    """
+    Cumulative Sobol indices and errors against the number of effects, a column a data set.
+
+    :param effects: of every fold, as :func:`greatest_effects` gives them, with the columns
+        ``dataset`` and ``fold``.
+    :param path: the file.
+    """
+    names = list(dict.fromkeys(effects["dataset"]))
+    size = 0.4 + 3.0 * len(names), 5.0
+    figure, axes = plt.subplots(
+        2, len(names), figsize=size, sharex="col", squeeze=False, layout="constrained"
+    )
+    for (upper, lower), name in zip(axes.T, names):
+        tables = [t for _, t in effects[effects["dataset"] == name].groupby("fold")]
+        most = max(map(len, tables)) - 1
+        thin = {"linewidth": 0.8, "alpha": 0.35}
+        for table in tables:
+            gg.plotting.draw_cumulative_sobol(table[table["kind"] != ""], ax=upper)
+            upper.lines[-1].set(color=COLOURS[0], drawstyle="default", **thin)
+            lower.plot(range(len(table)), table["error"], color=COLOURS[1], **thin)
+        for ax in (upper, lower):
+            ax.lines[0].set_label("a fold")
+        carried = mean_of([t["estimate"].cumsum() for t in tables], most)
+        error = mean_of([t["error"] for t in tables], most)
+        enough = int(np.argmax(carried >= CARRIED))
+        bold = {"marker": "o", "markersize": 3.0, "linewidth": 1.6, "label": "mean"}
+        upper.plot(carried, color=COLOURS[0], **bold)
+        lower.plot(error, color=COLOURS[1], **bold)
+        for ax in (upper, lower):
+            ax.axvline(enough, color="0.45", linewidth=0.8, linestyle=":", zorder=0)
+        left = enough > most / 2
+        upper.annotate(
+            f"{enough} effects\ncarry {100 * CARRIED:.0f} %",
+            (enough, 0.05),
+            (-4 if left else 4, 0),
+            textcoords="offset points",
+            ha="right" if left else "left",
+            fontsize=8,
+        )
+        upper.set_title(TITLES[name])
+        upper.set_xlabel("")
+        lower.set(xlabel="effects, the greatest first", ylabel=f"test {UNITS[name]}")
+        lower.set(xlim=(0, most + 0.15), ylim=(0.0, None))
+        lower.xaxis.get_major_locator().set_params(integer=True)
+        lower.spines[["top", "right"]].set_visible(False)
+    for ax in axes[0, 1:]:
+        ax.set_ylabel("")
+    axes[0, 0].legend(frameon=False, fontsize=8, loc="center right")
+    axes[1, 0].legend(frameon=False, fontsize=8, loc="upper right")
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
+def mean_of(curves: list[pd.Series], most: int) -> np.ndarray:
+    """The mean over folds for 0 to ``most`` effects; a fold of fewer keeps its last value."""
+    return np.mean([np.pad(c, (0, most + 1 - len(c)), mode="edge") for c in curves], axis=0)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
     parser.add_argument("--data", type=Path, required=True, help="folder of the .mat files")
     parser.add_argument("--datasets", nargs="+", choices=list(PUBLISHED), default=list(PUBLISHED))
-    parser.add_argument("--orders", nargs="+", type=int, choices=[1, 2], default=[1, 2])
+    parser.add_argument("--orders", nargs="+", choices=list(ORDERS), default=list(ORDERS))
+    parser.add_argument("--families", nargs="+", help="only these; all of a data set by default")
     parser.add_argument("--num-inducing", type=int, default=16, help="of an interaction")
+    parser.add_argument("--max-interactions", type=int, help="that a screen chooses")
+    parser.add_argument("--rounds", type=int, default=1, help="screens, each beside those before")
+    parser.add_argument("--figure", type=Path, metavar="FOLDER", help="draw the screened models")
     arguments = parser.parse_args()
+    if arguments.figure is not None and "screened" not in arguments.orders:
+        parser.error("--figure draws the screened models; add screened to --orders")
 
+    effects = []
     for name in arguments.datasets:
         rows = [[method, *numbers] for method, numbers in PUBLISHED[name].items()]
-        for family, order in itertools.product(LIKELIHOODS[name], arguments.orders):
-            found, seconds = scores(arguments.data, name, family, order, arguments.num_inducing)
-            both = [f"{m:.3f} +- {d:.3f}" for m, d in zip(found.mean(axis=0), found.std(axis=0))]
-            rows.append([f"ours, {family}, order {order}", *both, f"{seconds:.1f}"])
+        families = [f for f in LIKELIHOODS[name] if f in (arguments.families or [f])]
+        for family, order in itertools.product(families, arguments.orders):
+            model = Model(
+                family,
+                order,
+                arguments.num_inducing,
+                arguments.max_interactions,
+                arguments.rounds,
+            )
+            drawn = order == "screened" and family == LIKELIHOODS[name][0]
+            found = folds_of(arguments.data, name, model, drawn and arguments.figure is not None)
+            effects += [
+                fold.effects.assign(dataset=name, fold=number)
+                for number, fold in enumerate(found)
+                if fold.effects is not None
+            ]
+            both = np.array([(fold.error, fold.nll) for fold in found])
+            rows.append(
+                [
+                    f"ours, {family}, {ORDERS[order]}",
+                    *(f"{m:.3f} +- {d:.3f}" for m, d in zip(both.mean(axis=0), both.std(axis=0))),
+                    f"{np.mean([fold.interactions for fold in found]):.1f}",
+                    f"{np.mean([fold.seconds for fold in found]):.1f}",
+                ]
+            )
         print(f"\n{name}; mean +- standard deviation over folds")
-        print(tabulate(rows, ["method", UNITS[name], "NLL", "s a fold"], disable_numparse=True))
+        header = ["method", UNITS[name], "NLL", "interactions", "s a fold"]
+        print(tabulate(rows, header, disable_numparse=True), flush=True)
+        if effects:
+            arguments.figure.mkdir(parents=True, exist_ok=True)
+            table = pd.concat(effects)
+            table.to_csv(arguments.figure / "uci_effects.csv", index=False)
+            draw(table, arguments.figure / "uci_effects.png")
 
 
 if __name__ == "__main__":
