@@ -76,6 +76,7 @@ class Model:
     :param num_inducing: of an interaction.
     :param max_interactions: that a screen chooses at most; the library's default if None.
     :param rounds: screens at most, each of the model fitted with those chosen before.
+    :param min_gain: of an interaction, in nats; the library's guard if None.
     """
 
     family: str
@@ -83,6 +84,7 @@ class Model:
     num_inducing: int
     max_interactions: int | None = None
     rounds: int = 1
+    min_gain: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,6 +123,7 @@ def terms_of(data: pd.DataFrame, model: Model) -> Terms:
             k=24,
             k_interaction=model.num_inducing,
             max_interactions=model.max_interactions,
+            min_gain=model.min_gain,
         )
     columns = [c for c in data if c != RESPONSE]
     text = [c for c in columns if not pd.api.types.is_numeric_dtype(data[c])]
@@ -132,7 +135,10 @@ def fit(X: pd.DataFrame, y: np.ndarray, model: Model) -> gg.GAM:
     gam = gg.GAM(terms_of(data, model), family=model.family).fit(data, y=RESPONSE)
     for _ in range(model.rounds - 1 if model.order == "screened" else 0):
         scores = gg.screening.screen_interactions(
-            gam, k=model.num_inducing, max_interactions=model.max_interactions
+            gam,
+            k=model.num_inducing,
+            max_interactions=model.max_interactions,
+            min_gain=model.min_gain,
         )
         more = Terms(scores["term"][scores["chosen"]])
         if not len(more):
@@ -360,6 +366,7 @@ def main() -> None:
     parser.add_argument("--families", nargs="+", help="only these; all of a data set by default")
     parser.add_argument("--num-inducing", type=int, default=16, help="of an interaction")
     parser.add_argument("--max-interactions", type=int, help="that a screen chooses")
+    parser.add_argument("--min-gain", type=float, help="of an interaction, in nats")
     parser.add_argument("--rounds", type=int, default=1, help="screens, each beside those before")
     parser.add_argument("--figure", type=Path, metavar="FOLDER", help="draw the screened models")
     arguments = parser.parse_args()
@@ -377,6 +384,7 @@ def main() -> None:
                 arguments.num_inducing,
                 arguments.max_interactions,
                 arguments.rounds,
+                arguments.min_gain,
             )
             drawn = order == "screened" and family == LIKELIHOODS[name][0]
             found = folds_of(arguments.data, name, model, drawn and arguments.figure is not None)

@@ -140,7 +140,9 @@ def test_uncertain_hyperparameters_widen_bands_and_leave_the_model_alone(gam):
 # --- slopes and differences ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("family", ["gaussian", "poisson", "heteroskedastic"])
+@pytest.mark.parametrize(
+    "family", ["gaussian", "poisson", pytest.param("heteroskedastic", marks=pytest.mark.slow)]
+)
 def test_density_at_one_set_of_hyperparameters(data, family, monkeypatch):
     """The average over no draws goes by components, the conditional density by the total."""
     data = data.assign(o=np.linspace(-0.3, 0.3, len(data)))

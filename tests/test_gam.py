@@ -233,6 +233,7 @@ def test_dropping_rows_is_missing_drop(gaussian, data):
         kept.predict(holes.loc[[7, 8]])
 
 
+@pytest.mark.slow
 def test_many_inducing_inputs_find_what_varies_quickly():
     """From the lengthscale of the prior, the fit ends 500 nats below, with a smooth trend."""
     rng = np.random.default_rng(0)

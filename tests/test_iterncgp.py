@@ -391,7 +391,7 @@ def test_no_time_and_one_sweep_still_give_a_posterior(rng):
         assert np.mean(var) > np.mean(exact.predict_f(X)[1])  # stopping early is more uncertainty
 
 
-@pytest.mark.parametrize("where", ["product", "search"])
+@pytest.mark.parametrize("where", ["product", pytest.param("search", marks=pytest.mark.slow)])
 def test_ctrl_c_ends_with_a_valid_posterior(where, rng, monkeypatch):
     X, Y = data(rng, 200)["classes"]
     model = IterNCGP((X, Y), kernel(), Softmax(3))

@@ -321,9 +321,11 @@ class Subclassed(keras.Model):
 @pytest.mark.parametrize(
     "kind",
     [
-        "subclassed",
         "float16",
-        *(pytest.param(k, marks=pytest.mark.slow) for k in ("sequential", "float32", "jit")),
+        *(
+            pytest.param(k, marks=pytest.mark.slow)
+            for k in ("sequential", "subclassed", "float32", "jit")
+        ),
     ],
 )
 def test_kinds_of_models_learn(kind: str) -> None:
@@ -712,6 +714,7 @@ def test_export_of_a_network(trained: tuple[keras.Model, AdditiveGP], tmp_path: 
     head.parameters["variational.q_mu"].assign(old)
 
 
+@pytest.mark.slow
 def test_export_of_several_inputs_in_a_clean_process(tmp_path: Path) -> None:
     """Nothing of GPflow, TFP or ours is needed to run it; two inputs, one of them of codes."""
     wide, deep = keras.Input((2,), name="wide"), keras.Input((3,), name="deep")

@@ -179,6 +179,7 @@ def test_bad_kernels_are_named():
     assert gg.operators.as_additive(k).num_components == 1
 
 
+@pytest.mark.slow
 def test_rows_are_split_over_devices():
     """In a process with two logical CPUs: see the script."""
     script = Path(__file__).with_name("distributed_product.py")

@@ -42,7 +42,7 @@ def saved(data, tmp_path_factory):
     [
         ("gaussian", "y", {"weights": "w"}),
         ("poisson", "count", {"offset": "z", "variational": "block"}),
-        ("bernoulli", "label", {}),
+        pytest.param("bernoulli", "label", {}, marks=pytest.mark.slow),
         pytest.param("negative_binomial", "count", {"weights": "w"}, marks=pytest.mark.slow),
     ],
 )

@@ -291,6 +291,10 @@ def test_triples_extend_pairs():
     assert best["term"].columns == ("x1", "x2", "x3")
     assert best["chosen"]
     assert scores["chosen"].sum() <= 2
+    every = screen_interactions(gam, min_gain=0.0, max_interactions=28)
+    assert every["chosen"].sum() > (scores["chosen"] & (order == 2)).sum()
+    assert every["chosen"].sum() < 28
+    assert np.all(every["partial_gain"][every["chosen"]] > 0.0)
     none = screen_interactions(gam, depth=3, max_interactions=0)
     assert len(none) == 28
     assert not none["chosen"].any()
@@ -387,6 +391,7 @@ def test_a_screen_that_cannot_be(small):
         screen_interactions(gg.GAM(s("x")))
     for message, options in {
         "max_interactions must be a whole number of at least 0; got -1": {"max_interactions": -1},
+        "min_gain must be a number of nats from 0 on; got -1": {"min_gain": -1},
         "depth=5 is more than the 4 column": {"depth": 5},
         "columns: 'x7' has no main effect": {"columns": ["x0", "x7"]},
         "names a column twice": {"columns": ["x0", "x0"]},

@@ -116,6 +116,7 @@ def test_bad_arguments_are_named(gam):
             gam.sobol(unconditional=False, **arguments)
 
 
+@pytest.mark.slow
 def test_a_column_read_in_two_ways_is_no_independent_input():
     data = table()
     data["g"] = data["g"].map({"a": 0, "b": 1, "c": 2})

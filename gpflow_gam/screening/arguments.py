@@ -21,6 +21,16 @@ def check_count(argument: str, value: object, least: int) -> None:
         raise ValueError(f"{argument} must be a whole number of at least {least}; got {value!r}.")
 
 
+def check_gain(min_gain: float | None) -> None:
+    """
+    Check a least gain.
+
+    :raises ValueError: it is negative, or no number.
+    """
+    if min_gain is not None and not min_gain >= 0.0:
+        raise ValueError(f"min_gain must be a number of nats from 0 on; got {min_gain!r}.")
+
+
 def checked_columns(columns: Any) -> list[Column]:
     """
     The columns that an argument names.

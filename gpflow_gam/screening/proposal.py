@@ -16,7 +16,7 @@ from ..families import Family
 from ..frames import Table, is_levels
 from ..gam import GAM
 from ..terms import Column, Term, Terms, factor, linear, s, ti
-from .arguments import check_count, check_depth, checked_columns, listed
+from .arguments import check_count, check_depth, check_gain, checked_columns, listed
 from .screen import screen_interactions
 
 MAX_TERMS = 500
@@ -42,6 +42,7 @@ def anova(
     trials: Column | None = None,
     missing: str = "error",
     max_interactions: int | None = None,
+    min_gain: float | None = None,
     max_rows: int = 2000,
     seed: int = 0,
     **options: Any,
@@ -73,6 +74,9 @@ def anova(
     :param family: of the response, as ``offset``, ``weights``, ``trials`` and ``missing`` are, an
         argument of :class:`gpflow_gam.GAM`.
     :param max_interactions: how many to propose at most; twice the number of columns by default.
+    :param min_gain: the log evidence [nats] that is too little; by default what guards against
+        interactions that are not there. 0 takes all that the evidence is for, and leaves it to
+        their prior to hold back what is none: better predictions where interactions are many.
     :param max_rows: rows that are scored, drawn at random beyond that.
     :param seed: of everything random.
     :param options: of :meth:`gpflow_gam.GAM.fit`, for the main effects: ``progress``,
@@ -88,6 +92,7 @@ def anova(
     ):
         if count is not None:
             check_count(argument, count, least)  # before anything is fitted
+    check_gain(min_gain)
     if data is None:
         unused = {
             "y": y,
@@ -95,6 +100,7 @@ def anova(
             "weights": weights,
             "trials": trials,
             "max_interactions": max_interactions,
+            "min_gain": min_gain,
             **options,
         }
         for argument, value in unused.items():
@@ -122,6 +128,7 @@ def anova(
         gam.fit(table, y, **options),
         depth,
         max_interactions=max_interactions,
+        min_gain=min_gain,
         max_rows=max_rows,
         seed=seed,
     )

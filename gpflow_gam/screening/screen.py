@@ -14,7 +14,7 @@ from ..components import Margin
 from ..fits import FittedGAM
 from ..gam import GAM
 from ..terms import Column, Interaction, ti
-from .arguments import check_count
+from .arguments import check_count, check_gain
 from .expansion import expand
 from .features import margin_features, product
 from .gain import evidence_gain
@@ -46,6 +46,7 @@ def screen_interactions(
     columns: Iterable[Column] | None = None,
     k: int | None = None,
     max_interactions: int | None = None,
+    min_gain: float | None = None,
     max_rows: int = 2000,
     seed: int = 0,
 ) -> pd.DataFrame:
@@ -60,16 +61,17 @@ def screen_interactions(
     Several predictors count as independent and share the variance, as they do in the model.
 
     The best are chosen one by one, each beside those chosen before, while they gain more than
-    ``1 + log(number of candidates)`` nats. An additive truth lets a candidate of fixed variance
-    gain t with probability ``exp(-t)`` at most, as a likelihood ratio has mean 1; with the
-    variance optimised the chance is about half of a chi-squared variable's on one degree of
-    freedom to exceed 2t (Self & Liang 1987), so that in expectation less than one in ten screens
+    ``1 + log(number of candidates)`` nats (or ``min_gain``). An additive truth lets a candidate of
+    fixed variance gain t with probability ``exp(-t)`` at most, as a likelihood ratio has mean 1;
+    with the variance optimised the chance is about half of a chi-squared variable's on one degree
+    of freedom to exceed 2t (Self & Liang 1987), so that in expectation less than one in ten screens
     chooses an interaction for nothing.
 
-    That holds where the main effects' model is right but for what they leave out. A family without
-    a variance of its own (Poisson, say) takes very strong interactions, before they are in, for
-    noise that it does not know, and may choose one too many: fit the GAM of those chosen, and
-    screen it again.
+    That guard holds where the main effects' model is right but for what they leave out. A family
+    without a variance of its own (Poisson, say) takes very strong interactions, before they are
+    in, for noise that it does not know, and may choose one too many: fit the GAM of those chosen,
+    and screen it again. A family with one is held back instead: as interactions come in, the noise
+    goes down and those left would gain more. Where there are many, set ``min_gain=0``.
 
     Beyond pairs, candidates are the chosen interactions (and those in the GAM) with one column
     more: not all subsets are looked at, and an interaction none of whose parts stands out is
@@ -84,6 +86,9 @@ def screen_interactions(
     :param k: inducing inputs of the terms proposed; what :func:`~gpflow_gam.ti` has by default.
     :param max_interactions: how many to choose at most, in all; twice the number of columns by
         default.
+    :param min_gain: the log evidence [nats] that is too little; by default what guards against
+        interactions that are not there. 0 takes all that the evidence is for, and leaves it to
+        their prior to hold back what is none: better predictions where interactions are many.
     :param max_rows: rows that are looked at, drawn at random beyond that: scores then are of those
         rows given all others, and less than all rows would say.
     :param seed: of those draws.
@@ -104,6 +109,7 @@ def screen_interactions(
             f"depth={depth} is more than the {len(known)} column(s) that have a main effect."
         )
     check_count("max_rows", max_rows, 2)
+    check_gain(min_gain)
     limit = 2 * len(known) if max_interactions is None else max_interactions
     check_count("max_interactions", limit, 0)
 
@@ -123,7 +129,8 @@ def screen_interactions(
             for places in _extensions(parents, len(known))
             if places not in present
         ]
-        threshold = 1.0 + math.log(max(len(candidates), 1))
+        guard = 1.0 + math.log(max(len(candidates), 1))
+        threshold = guard if min_gain is None else min_gain
         expansion = choose(expansion, candidates, features, limit, threshold)
         parents = [c.columns for c in candidates if c.chosen]
         parents += [places for places in present if len(places) == order]
