@@ -148,6 +148,10 @@ def test_analytic_effects_of_the_illustration(rng):
     grid = (np.arange(400) + 0.5) / 400
     x1, x2 = np.meshgrid(grid, grid)
     np.testing.assert_allclose(friedman.interaction(x1, x2).mean(axis=0), 0.0, atol=1e-4)
+    indices = friedman.analytic_indices()
+    assert sum(indices.values()) == pytest.approx(1.0)
+    f = friedman.observations(400_000, seed=1)[1]  # with noise of variance one
+    assert indices["x4"] == pytest.approx(100 / 12 / (f.var() - 1.0), rel=0.01)
 
 
 def readme_blocks() -> list[str]:

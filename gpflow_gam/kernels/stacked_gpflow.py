@@ -90,8 +90,25 @@ _DEFICITS: dict[type, Callable[[tf.Tensor], tf.Tensor]] = {
 """The same less one."""
 
 
+class _Levelled(StackedKernel):
+    """Kernels that are their variance where two points meet, which is the level to take out."""
+
+    variances: tf.Tensor
+    """[G, 1]."""
+
+    def K_diag(self, X: tf.Tensor) -> tf.Tensor:
+        return fill(self.variances, X)
+
+    @property
+    def level(self) -> tf.Tensor:
+        return self.variances
+
+    def K_diag_rest(self, X: tf.Tensor) -> tf.Tensor:
+        return tf.zeros(tf.shape(X)[:-1], X.dtype)
+
+
 @register_stacked(*_CORRELATIONS)
-class StackedStationary(StackedKernel):
+class StackedStationary(_Levelled):
     """Isotropic stationary kernels, with or without ARD."""
 
     def __init__(self, kernels: Kernels, columns: Columns) -> None:
@@ -108,18 +125,8 @@ class StackedStationary(StackedKernel):
     def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
         return self.variances[:, :, None] * _CORRELATIONS[self._kind](self._distances(X, X2))
 
-    def K_diag(self, X: tf.Tensor) -> tf.Tensor:
-        return fill(self.variances, X)
-
-    @property
-    def level(self) -> tf.Tensor:
-        return self.variances
-
     def K_rest(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
         return self.variances[:, :, None] * _DEFICITS[self._kind](self._distances(X, X2))
-
-    def K_diag_rest(self, X: tf.Tensor) -> tf.Tensor:
-        return tf.zeros(tf.shape(X)[:-1], X.dtype)
 
     @property
     def _kind(self) -> type[Kernel]:
@@ -139,7 +146,7 @@ class StackedStationary(StackedKernel):
 
 
 @register_stacked(Periodic)
-class StackedPeriodic(StackedKernel):
+class StackedPeriodic(_Levelled):
     """Periodic squared exponentials (MacKay 1998, eq. 47, in GPflow's parameterisation)."""
 
     def __init__(self, kernels: Kernels, columns: Columns) -> None:
@@ -163,18 +170,8 @@ class StackedPeriodic(StackedKernel):
     def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
         return self.variances[:, :, None] * tf.exp(-0.5 * self._distances(X, X2))
 
-    def K_diag(self, X: tf.Tensor) -> tf.Tensor:
-        return fill(self.variances, X)
-
-    @property
-    def level(self) -> tf.Tensor:
-        return self.variances
-
     def K_rest(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
         return self.variances[:, :, None] * tf.math.expm1(-0.5 * self._distances(X, X2))
-
-    def K_diag_rest(self, X: tf.Tensor) -> tf.Tensor:
-        return tf.zeros(tf.shape(X)[:-1], X.dtype)
 
     def _distances(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
         """Scaled squared sines [G, N, N2]."""
