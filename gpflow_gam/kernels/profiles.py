@@ -11,6 +11,7 @@ what a formula loses to cancellation there is all there is. So near zero they ar
 
 from __future__ import annotations
 
+import abc
 from math import factorial
 
 import numpy as np
@@ -33,7 +34,7 @@ _TERMS = 16
 _ROOT_2, _ROOT_HALF_PI = np.sqrt(2.0), np.sqrt(np.pi / 2.0)
 
 
-class Profile:
+class Profile(abc.ABC):
     """
     A correlation ``g(s) = sum_j a_j s^j`` at ``s = scale |x - y| / lengthscale``.
 
@@ -64,11 +65,13 @@ class Profile:
         near = _horner(series, tf.minimum(s, edge))
         return tf.where(s < edge, near, far(tf.maximum(s, edge)))  # type: ignore[operator]
 
+    @abc.abstractmethod
     def _once_far(self, s: tf.Tensor) -> tf.Tensor:
-        raise NotImplementedError
+        """``once`` where the series has given way, in closed form."""
 
+    @abc.abstractmethod
     def _twice_far(self, s: tf.Tensor) -> tf.Tensor:
-        raise NotImplementedError
+        """``twice`` there."""
 
 
 class _Gauss(Profile):
