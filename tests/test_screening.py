@@ -344,6 +344,27 @@ def test_proposals_from_data_are_terms_of_a_gam():
     ]
 
 
+def test_a_second_round_sees_what_the_first_took_for_noise(monkeypatch):
+    df = table(150, 4)
+    rng = np.random.default_rng(0)
+    df["y"] = 12 * centred(df.x0) * centred(df.x1) + 2 * centred(df.x2) * centred(df.x3)
+    df["y"] += 0.2 * rng.standard_normal(150)
+    rounds = []
+
+    def seen(*arguments, **options):
+        rounds.append(screen_interactions(*arguments, **options))
+        return rounds[-1]
+
+    monkeypatch.setattr("gpflow_gam.screening.proposal.screen_interactions", seen)
+    options = {"k": 5, "k_interaction": 9, "max_iterations": 20, "progress": False}
+    terms = gg.anova(NAMES[:4], data=df, y="y", rounds=2, **options)
+    assert Terms(terms[4:]) == Terms([ti("x0", "x1", k=9), ti("x2", "x3", k=9)])
+    assert [list(scores["term"][scores["chosen"]]) for scores in rounds] == [
+        [ti("x0", "x1")],
+        [ti("x2", "x3")],
+    ]
+
+
 def test_what_is_asked_for_wrongly():
     df = table(20, 3).assign(y=np.arange(20.0), one=1.0, code=np.tile([0, 1, 2, 3], 5))
     x = NAMES[:3]
@@ -363,6 +384,10 @@ def test_what_is_asked_for_wrongly():
         "max_interactions must be a whole number of at least 0; got -1": lambda: gg.anova(
             x, data=df, y="y", max_interactions=-1
         ),
+        "rounds must be a whole number of at least 1; got 0": lambda: gg.anova(
+            x, data=df, y="y", rounds=0
+        ),
+        "rounds is of use with data only": lambda: gg.anova(x, rounds=2),
         "k_interaction must be a whole number of at least 1; got 0": lambda: gg.anova(
             x, k_interaction=0
         ),

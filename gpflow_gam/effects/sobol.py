@@ -32,7 +32,7 @@ def sobol(
     inputs: str = "independent",
     level: float = 0.95,
     unconditional: bool = True,
-    num_samples: int = 1000,
+    num_samples: int = 4000,
     num_points: int = 2048,
     seed: int = 0,
 ) -> pd.DataFrame:

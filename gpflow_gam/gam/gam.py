@@ -281,7 +281,7 @@ class GAM:
         inputs: Literal["independent", "data"] = "independent",
         level: float = 0.95,
         unconditional: bool = True,
-        num_samples: int = 1000,
+        num_samples: int = 4000,
         num_points: int = 2048,
         seed: int | None = None,
     ) -> pd.DataFrame:
@@ -311,7 +311,8 @@ class GAM:
         :param level: probability of the limits.
         :param unconditional: whether they allow for uncertain hyperparameters, as
             :meth:`effects` does.
-        :param num_samples: posterior draws.
+        :param num_samples: posterior draws; at most 128 with ``scale="response"``, where each needs
+            the functions themselves.
         :param num_points: Monte Carlo rows with ``scale="response"``, a power of two.
         :param seed: the GAM's own by default.
         :return: a row an index: ``kind``, ``effect``, ``estimate`` (the posterior mean), ``lower``,

@@ -43,6 +43,7 @@ def anova(
     missing: str = "error",
     max_interactions: int | None = None,
     min_gain: float | None = None,
+    rounds: int = 1,
     max_rows: int = 2000,
     seed: int = 0,
     **options: Any,
@@ -51,8 +52,8 @@ def anova(
     Propose the terms of a functional ANOVA: main effects, and interactions up to a depth.
 
     Without ``data`` these are a main effect of every column and ``ti`` of every set of 2 to
-    ``depth`` columns. With ``data`` and ``y`` a GAM of the main effects is fitted once, all pairs
-    are scored beside it, and those that stand out are proposed, the best first; see
+    ``depth`` columns. With ``data`` and ``y`` a GAM of the main effects is fitted, all pairs are
+    scored beside it, and those that stand out are proposed, the best first; see
     :func:`gpflow_gam.screening.screen_interactions`, which also shows the scores. Sets of three
     and more extend the pairs that were chosen, so that no number of columns is too large to try.
 
@@ -73,15 +74,19 @@ def anova(
     :param y: the response: a column's name, or N values.
     :param family: of the response, as ``offset``, ``weights``, ``trials`` and ``missing`` are, an
         argument of :class:`gpflow_gam.GAM`.
-    :param max_interactions: how many to propose at most; twice the number of columns by default.
+    :param max_interactions: how many a round proposes at most; twice the number of columns by
+        default.
     :param min_gain: the log evidence [nats] that is too little; by default what guards against
         interactions that are not there. 0 takes all that the evidence is for, and leaves it to
         their prior to hold back what is none: better predictions where interactions are many.
+    :param rounds: screens at most: after the first, the GAM is fitted with what was chosen and the
+        others are scored beside it, until none stands out. Noise that was interactions is noise no
+        more then, and smaller ones are seen.
     :param max_rows: rows that are scored, drawn at random beyond that.
     :param seed: of everything random.
-    :param options: of :meth:`gpflow_gam.GAM.fit`, for the main effects: ``progress``,
+    :param options: of :meth:`gpflow_gam.GAM.fit`, for the GAMs that are screened: ``progress``,
         ``max_seconds``, ...
-    :return: main effects in the order of the columns, then interactions.
+    :return: main effects in the order of the columns, then interactions, round by round.
     :raises TypeError, ValueError: naming the argument or the column.
     """
     for argument, count, least in (
@@ -89,6 +94,7 @@ def anova(
         ("max_rows", max_rows, 2),
         ("k", k, 1),
         ("k_interaction", k_interaction, 1),
+        ("rounds", rounds, 1),
     ):
         if count is not None:
             check_count(argument, count, least)  # before anything is fitted
@@ -101,6 +107,7 @@ def anova(
             "trials": trials,
             "max_interactions": max_interactions,
             "min_gain": min_gain,
+            "rounds": None if rounds == 1 else rounds,
             **options,
         }
         for argument, value in unused.items():
@@ -115,26 +122,31 @@ def anova(
     terms = _main_effects(table, names, bs, listed("levels", levels, names), depth, k)
     if depth == 1:
         return terms
-    gam = GAM(
-        terms,
-        family,
-        offset=offset,
-        weights=weights,
-        trials=trials,
-        missing=missing,
-        seed=seed,
-    )
-    scores = screen_interactions(
-        gam.fit(table, y, **options),
-        depth,
-        max_interactions=max_interactions,
-        min_gain=min_gain,
-        max_rows=max_rows,
-        seed=seed,
-    )
-    chosen = list(scores["term"][scores["chosen"]])
-    size = _shared(k_interaction, len(chosen), NUM_INDUCING[2])
-    return terms + Terms(dataclasses.replace(t, k=size) for t in chosen)
+    chosen: list[Term] = []
+    for _ in range(rounds):
+        gam = GAM(
+            terms + Terms(chosen),
+            family,
+            offset=offset,
+            weights=weights,
+            trials=trials,
+            missing=missing,
+            seed=seed,
+        )
+        scores = screen_interactions(
+            gam.fit(table, y, **options),
+            depth,
+            max_interactions=max_interactions,
+            min_gain=min_gain,
+            max_rows=max_rows,
+            seed=seed,
+        )
+        more = list(scores["term"][scores["chosen"]])
+        if not more:
+            break
+        size = _shared(k_interaction, len(chosen) + len(more), NUM_INDUCING[2])
+        chosen = [dataclasses.replace(term, k=size) for term in chosen + more]
+    return terms + Terms(chosen)
 
 
 def _every_term(

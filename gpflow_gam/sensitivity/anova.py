@@ -57,7 +57,7 @@ class FunctionalANOVA:
         """What a column is called."""
         return self.names.get(column, f"x{column}")
 
-    def variances(self, num_samples: int = 1000, seed: int = 0) -> VarianceDraws:
+    def variances(self, num_samples: int = 4000, seed: int = 0) -> VarianceDraws:
         """
         Posterior draws of the variance of every effect.
 
@@ -66,7 +66,7 @@ class FunctionalANOVA:
         """
         return draw_variances(self.moments, self.members, self.grid, num_samples, seed)
 
-    def sobol(self, *, level: float = 0.95, num_samples: int = 1000, seed: int = 0) -> pd.DataFrame:
+    def sobol(self, *, level: float = 0.95, num_samples: int = 4000, seed: int = 0) -> pd.DataFrame:
         """
         Sobol indices: the share of the predictor's variance that is due to a set of inputs.
 
@@ -80,7 +80,7 @@ class FunctionalANOVA:
         cannot be negative, and an equal-tailed interval would never contain zero.
 
         :param level: probability of the limits.
-        :param num_samples: posterior draws.
+        :param num_samples: posterior draws. Of 4000, the width of a 95 % interval varies by 1.5 %.
         :param seed: of the draws.
         :return: a row an index: ``kind``, ``effect``, ``order`` (how many inputs), ``estimate``,
             ``lower``, ``upper`` and ``variance`` (in the predictor's unit, squared); ``predictor``
