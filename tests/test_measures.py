@@ -77,6 +77,16 @@ def test_measures_from_data(rng):
     np.testing.assert_allclose(again.nodes()[0], nodes)
 
 
+def test_levels_from_data_are_never_thinned():
+    levels = Discrete.from_data(np.repeat(np.arange(100), 2), [1.0, 0.5] * 100)
+    assert type(levels) is Discrete
+    assert len(levels.nodes()[0]) == 100
+    np.testing.assert_array_equal(levels.nodes()[1], np.full(100, 0.01))
+    few = Discrete.from_data([3, 1, 3, 7], [1.0, 2.0, 1.0, 0.0])
+    np.testing.assert_array_equal(few.nodes()[0], [[1.0], [3.0]])
+    np.testing.assert_array_equal(few.nodes()[1], [0.5, 0.5])
+
+
 def test_samples_of_several_columns_are_thinned_to_clusters(rng):
     x = rng.standard_normal((2000, 2)) * [1.0, 1000.0]
     x[:, 1] += 900.0 * x[:, 0]
@@ -119,6 +129,7 @@ def test_mixture_transport_is_its_distribution(rng):
         (lambda: Empirical([1.0, 2.0], [0.0, 0.0]), "not all zero"),
         (lambda: Empirical([1.0, 2.0], [1.0]), r"one a point, \[2\]"),
         (lambda: Empirical.from_data(np.zeros((0, 2))), "N >= 1"),
+        (lambda: Discrete.from_data([]), "N >= 1"),
         (lambda: Mixture([]), "measures is empty"),
         (lambda: Mixture([Uniform(0, 1)], [0.9]), "sum to one"),
         (lambda: Mixture([Uniform(0, 1), Discrete([[0, 1]])]), "as many columns"),

@@ -14,6 +14,16 @@ from .continuous import checked_number
 from .thinning import bin_means, cluster_means
 
 
+def frequencies(
+    points: AnyNDArray | Sequence[float], weights: AnyNDArray | Sequence[float] | None
+) -> tuple[AnyNDArray, AnyNDArray]:
+    """Distinct rows [Q, d] of a sample, and their shares [Q] of its weight."""
+    rows, w = checked_sample("points", points, weights)
+    distinct, inverse = np.unique(rows[w > 0.0], axis=0, return_inverse=True)
+    mass = np.bincount(inverse.ravel(), w[w > 0.0])
+    return distinct, mass / mass.sum()
+
+
 class Discrete(Measure):
     """
     Finitely many points with probabilities: levels of a factor, hours of a day, nodes.
@@ -34,6 +44,18 @@ class Discrete(Measure):
         self.probabilities = checked_probabilities(
             "probabilities", probabilities, len(self.points), "point"
         )
+
+    @classmethod
+    def from_data(cls, values: AnyNDArray, weights: AnyNDArray | None = None) -> Discrete:
+        """
+        The distinct rows of a sample and how often they occur.
+
+        :param values: [N] or [N, d].
+        :param weights: how often each row counts, [N].
+        :raises ValueError: an empty sample, one that is not finite, or weights that are negative
+            or all zero.
+        """
+        return cls(*frequencies(values, weights))
 
     @property
     def dimension(self) -> int:
@@ -61,10 +83,7 @@ class Empirical(Discrete):
         points: AnyNDArray | Sequence[float],
         weights: AnyNDArray | Sequence[float] | None = None,
     ) -> None:
-        rows, w = checked_sample("points", points, weights)
-        distinct, inverse = np.unique(rows[w > 0.0], axis=0, return_inverse=True)
-        mass = np.bincount(inverse.ravel(), w[w > 0.0])
-        super().__init__(distinct, mass / mass.sum())
+        super().__init__(*frequencies(points, weights))
 
     @classmethod
     def from_data(
