@@ -9,7 +9,8 @@ analytic one, the Sobol indices beside the analytic ones, and draws the effects.
 ``python examples/friedman.py``.
 
 ``--replicates R`` draws R data sets instead, learns each, and counts how often the 95 % intervals
-hold the analytic indices (``python examples/friedman.py --replicates 100 --num-data 500``).
+hold the analytic indices (``python examples/friedman.py --replicates 100 --num-data 500``);
+``--seed`` is that of the first.
 """
 
 from __future__ import annotations
@@ -145,10 +146,14 @@ def indices(model: gg.models.AdditiveSGPR) -> pd.DataFrame:
     return table.assign(analytic=pd.Series(analytic_indices()))
 
 
-def coverage(replicates: int, num_data: int) -> pd.DataFrame:
-    """How often each interval holds the analytic index, and all of a data set together."""
+def coverage(replicates: int, num_data: int, first: int = 0) -> pd.DataFrame:
+    """
+    How often each interval holds the analytic index, and all of a data set together.
+
+    :param first: the seed of the first data set.
+    """
     inside = []
-    for seed in range(replicates):
+    for seed in range(first, first + replicates):
         model = build(*observations(num_data, seed))
         gg.optimizers.fit(model)
         table = indices(model)
@@ -202,7 +207,8 @@ def main() -> None:
     parser.add_argument("--replicates", type=int, help="count how often intervals hold the truth")
     arguments = parser.parse_args()
     if arguments.replicates:
-        print(tabulate(coverage(arguments.replicates, arguments.num_data), headers="keys"))
+        held = coverage(arguments.replicates, arguments.num_data, arguments.seed)
+        print(tabulate(held, headers="keys"))
         return
     model = build(*observations(arguments.num_data, arguments.seed))
     result = gg.optimizers.fit(model)
