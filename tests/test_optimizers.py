@@ -311,6 +311,19 @@ def test_lbfgs_steps_back_from_where_nothing_can_be_evaluated(wall):
         LBFGS(_walled(x, wall), [x]).run(tracker, max_iterations=1, tolerance=1.0)
 
 
+def test_lbfgs_does_not_settle_where_nothing_can_be_evaluated():
+    x = tf.Variable(1.5, dtype=tf.float64)
+
+    def loss():  # what a slope like this promises is lost beside 1e10
+        with tf.control_dependencies([tf.debugging.assert_less(x, np.float64(2.05))]):
+            return 1e10 - 1e-7 * tf.identity(x)
+
+    with Tracker([x], "L-BFGS", None, None, progress=False) as tracker:
+        LBFGS(loss, [x]).converge(tracker, max_iterations=50, tolerance=1e-6)
+    assert x.numpy() == 1.5
+    assert len(tracker.history) == 0
+
+
 def test_progress_bar(capsys):
     model, data = poisson(vi.OptimalPrecision())
     gpflow.set_trainable(model.kernel, False)

@@ -26,8 +26,11 @@ class _Guarded(Scipy):
     Far out on a line search a kernel matrix may not factorise, or a loss overflow. SciPy's line
     search takes neither an exception nor an infinity, so it is given a value as far above the
     best one as the slope there promised to go below: its interpolation then tries a ninth of the
-    step (Moré & Thuente 1994, case 1).
+    step (Moré & Thuente 1994, case 1). Where the slope is next to nothing, so is that penalty, and
+    SciPy may settle on such a step: ``failed`` says whether the last one was.
     """
+
+    failed = False
 
     def eval_func(
         self, *args: Any, **kwargs: Any
@@ -43,7 +46,8 @@ class _Guarded(Scipy):
                 if best is None:
                     raise
                 loss, gradient = np.array(np.inf), np.zeros_like(x)
-            if not (np.isfinite(loss) and np.all(np.isfinite(gradient))):
+            self.failed = not (np.isfinite(loss) and np.all(np.isfinite(gradient)))
+            if self.failed:
                 if best is None:
                     raise tf.errors.InvalidArgumentError(
                         None,
@@ -122,7 +126,7 @@ class LBFGS:
 
         def after(step: int, moved: Sequence[tf.Variable], values: Sequence[Any]) -> None:
             nonlocal last
-            if not np.isfinite(float(self._seen)):
+            if self._scipy.failed:
                 return  # SciPy has settled on a step that cannot be evaluated
             last = [tf.identity(v).numpy() for v in values]
             self._assign(last)
@@ -144,7 +148,7 @@ class LBFGS:
         except BaseException:  # it may come in the middle of a trial step
             self._assign(last)
             raise
-        if not np.isfinite(float(self._seen)):
+        if self._scipy.failed:
             self._assign(last)
         if outcome.status == 1:
             return False, f"iteration limit of {max_iterations} reached"
