@@ -432,3 +432,25 @@ def test_no_variance_no_index():
         fit = gg.models.AdditiveSGPR((X[:, :1] * 0 + 0.3, Y), kernel, inducing)
         with pytest.raises(ValueError, match="Sobol indices are undefined: the predictor has zero"):
             functional_anova(fit).sobol()
+
+
+def test_a_vanished_component_does_not_end_draws_of_hyperparameters(rng):
+    X = rng.uniform(size=(60, 2))
+    Y = np.sin(6.0 * X[:, :1]) + 0.1 * rng.standard_normal((60, 1))
+    kernel = AdditiveKernel(
+        {
+            name: ZeroMean(SquaredExponential(active_dims=[i], lengthscales=0.3), Uniform(0, 1))
+            for i, name in enumerate("ab")
+        }
+    )
+    inducing = gg.inducing_variables.select(X, kernel, num_inducing=6)
+    model = gg.models.AdditiveSGPR((X, Y), kernel, inducing, noise_variance=0.01)
+    # where fits may leave it: exp(-350), and a little further its square is no number any more
+    kernel["b"].base.variance.unconstrained_variable.assign(-300.0)
+    kernel["b"].base.lengthscales.unconstrained_variable.assign(-350.0)
+    table = (
+        functional_anova(model, names=["a", "b"], unconditional=True).sobol().set_index("effect")
+    )
+    first = table[table["kind"] == "first"]
+    np.testing.assert_allclose(first["estimate"], [1.0, 0.0], atol=1e-12)
+    assert kernel["b"].base.lengthscales.unconstrained_variable.numpy() == -350.0

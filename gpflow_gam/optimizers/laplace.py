@@ -57,7 +57,8 @@ def draw_hyperparameters(
 
     :param model: at its optimum.
     :param data: X [N, D] and Y [N, K] of a model that holds none.
-    :return: 32 draws, in pairs of opposite ones.
+    :return: 32 draws, in pairs of opposite ones; one at which kernel matrices do not factorise is
+        moved towards the optimum.
     :raises ValueError: the model needs data.
     """
     whitened: Whitened | None = None
@@ -87,12 +88,33 @@ def draw_hyperparameters(
         z = norm.ppf(np.clip(uniform, 1e-3, 1.0 - 1e-3))
         draws = []
         for point in np.concatenate([z, -z]):
-            coordinates.set(optimum + factor @ point)
-            moments = _frozen_moments(model, whitened)
+            moments = _moments_towards(model, whitened, coordinates, optimum, factor @ point)
             draws.append(HyperparameterDraw(moments, deepcopy(model.likelihood)))
     finally:
         coordinates.set(optimum)
     return draws
+
+
+def _moments_towards(
+    model: AdditiveSVGP | AdditiveSGPR,
+    whitened: Whitened | None,
+    coordinates: _Coordinates,
+    optimum: AnyNDArray,
+    step: AnyNDArray,
+) -> InducingMoments:
+    """
+    The moments a step from the optimum, or as far on as they can be computed.
+
+    Where a component has vanished its lengthscale says nothing, and may be where numbers end.
+    """
+    for share in (1.0, 0.5, 0.25, 0.125):
+        coordinates.set(optimum + share * step)
+        try:
+            return _frozen_moments(model, whitened)
+        except tf.errors.InvalidArgumentError:
+            continue
+    coordinates.set(optimum)
+    return _frozen_moments(model, whitened)
 
 
 def _frozen_moments(
