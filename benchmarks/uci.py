@@ -12,10 +12,10 @@ paper's .mat files (repository duvenaud/additive-gps).
 Interactions are all pairs (``--orders 2``), or those that ``gpflow_gam.anova`` chooses by looking
 at the training rows of each fold (``--orders screened``): all that the evidence is for
 (``--min-gain 0``), in two ``--rounds``, the second beside those of the first; the table says how
-many a fold has on average. With ``--figure FOLDER`` the screened
-models are drawn: the Sobol indices of a fold's effects added up, the greatest first, and below them
-the test error of the prediction that keeps only so many effects and the constant, each fold and
-their mean; ``uci_effects.csv`` beside the figure has its numbers. Run it with
+many a fold has on average. With ``--figure FOLDER`` the screened models are drawn: the Sobol
+indices of a fold's effects added up, the greatest first, and below them the test error of the
+prediction that keeps only so many effects and the constant, each fold and their mean;
+``uci_effects.csv`` beside the figure has its numbers. Run it with
 ``python benchmarks/uci.py --data FOLDER``.
 """
 

@@ -71,7 +71,8 @@ def screen_interactions(
     without a variance of its own (Poisson, say) takes very strong interactions, before they are
     in, for noise that it does not know, and may choose one too many: fit the GAM of those chosen,
     and screen it again. A family with one is held back instead: as interactions come in, the noise
-    goes down and those left would gain more. Where there are many, set ``min_gain=0``.
+    goes down and those left would gain more. There too it helps to screen again, as
+    ``anova(rounds=2)`` does; where there are many, set ``min_gain=0`` as well.
 
     Beyond pairs, candidates are the chosen interactions (and those in the GAM) with one column
     more: not all subsets are looked at, and an interaction none of whose parts stands out is
