@@ -26,7 +26,7 @@ from tabulate import tabulate
 
 import gpflow_gam as gg
 from gpflow_gam import linear, s, ti
-from gpflow_gam.terms import Terms
+from gpflow_gam.gam.terms import Terms
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt

@@ -37,7 +37,7 @@ from sklearn.model_selection import KFold
 from tabulate import tabulate
 
 import gpflow_gam as gg
-from gpflow_gam.terms import Terms
+from gpflow_gam.gam.terms import Terms
 
 RESPONSE = "y"
 ORDERS = {"1": "order 1", "2": "order 2", "screened": "order 2, screened"}

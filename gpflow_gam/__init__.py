@@ -5,11 +5,9 @@ from types import ModuleType
 
 from . import (
     covariances,
-    curvatures,
     datasets,
     distribute,
-    effects,
-    families,
+    gam,
     inducing_variables,
     kernels,
     layers,
@@ -18,20 +16,17 @@ from . import (
     metrics,
     minimizers,
     models,
-    operators,
+    newton,
     optimizers,
     posteriors,
-    screening,
     sensitivity,
     serving,
-    solvers,
-    summaries,
-    terms,
     variational,
 )
-from .gam import GAM
-from .screening import anova
-from .terms import factor, linear, random_effect, s, te, ti
+from .gam import GAM, effects, families, screening, summaries, terms
+from .gam.screening import anova
+from .gam.terms import factor, linear, random_effect, s, te, ti
+from .newton import curvatures, operators, solvers
 from .version import __version__
 
 __all__ = [
@@ -45,6 +40,7 @@ __all__ = [
     "effects",
     "factor",
     "families",
+    "gam",
     "inducing_variables",
     "kernels",
     "layers",
@@ -54,6 +50,7 @@ __all__ = [
     "metrics",
     "minimizers",
     "models",
+    "newton",
     "operators",
     "optimizers",
     "plotting",
@@ -72,13 +69,13 @@ __all__ = [
     "variational",
 ]
 
-_LAZY = ("plotting", "sklearn")
+_LAZY = {"plotting": ".gam.plotting", "sklearn": ".sklearn"}
 """Modules whose imports are dear, or not everybody's: matplotlib and scikit-learn's machinery."""
 
 
 def __getattr__(name: str) -> ModuleType:
     if name in _LAZY:
-        return importlib.import_module(f"{__name__}.{name}")
+        return importlib.import_module(_LAZY[name], __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import gpflow_gam as gg
-from gpflow_gam.curvatures import (
+from gpflow_gam.newton.curvatures import (
     DensePrecision,
     DiagonalPrecision,
     SoftmaxPrecision,

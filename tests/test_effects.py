@@ -10,9 +10,14 @@ from scipy.stats import norm
 
 import gpflow_gam as gg
 from gpflow_gam import effects, factor, linear, s, ti
-from gpflow_gam.effects import critical_values, hyperparameters, inducing_moments, max_deviations
-from gpflow_gam.frames import Table
-from gpflow_gam.summaries import effective_dof, variance_shares, zero_tail
+from gpflow_gam.gam.effects import (
+    critical_values,
+    hyperparameters,
+    inducing_moments,
+    max_deviations,
+)
+from gpflow_gam.gam.frames import Table
+from gpflow_gam.gam.summaries import effective_dof, variance_shares, zero_tail
 
 QUICK = {"max_iterations": 15, "progress": False}
 

@@ -15,7 +15,7 @@ from scipy.stats import multivariate_normal
 
 import gpflow_gam as gg
 from gpflow_gam.models import IterNCGP
-from gpflow_gam.solvers import IterGP, ReducedNewton, Residual, UnitVectors
+from gpflow_gam.newton.solvers import IterGP, ReducedNewton, Residual, UnitVectors
 
 N = 50
 

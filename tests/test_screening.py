@@ -14,9 +14,8 @@ from scipy.stats import chi2
 
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, s, ti
-from gpflow_gam.effects import inducing_moments
-from gpflow_gam.optimizers import FitResult
-from gpflow_gam.screening import (
+from gpflow_gam.gam.effects import inducing_moments
+from gpflow_gam.gam.screening import (
     Features,
     evidence_gain,
     expand,
@@ -24,7 +23,8 @@ from gpflow_gam.screening import (
     product,
     screen_interactions,
 )
-from gpflow_gam.terms import Terms
+from gpflow_gam.gam.terms import Terms
+from gpflow_gam.optimizers import FitResult
 
 NAMES = [f"x{i}" for i in range(12)]
 QUICK = {"max_iterations": 8, "progress": False}
@@ -355,7 +355,7 @@ def test_a_second_round_sees_what_the_first_took_for_noise(monkeypatch):
         rounds.append(screen_interactions(*arguments, **options))
         return rounds[-1]
 
-    monkeypatch.setattr("gpflow_gam.screening.proposal.screen_interactions", seen)
+    monkeypatch.setattr("gpflow_gam.gam.screening.proposal.screen_interactions", seen)
     options = {"k": 5, "k_interaction": 9, "max_iterations": 20, "progress": False}
     terms = gg.anova(NAMES[:4], data=df, y="y", rounds=2, **options)
     assert Terms(terms[4:]) == Terms([ti("x0", "x1", k=9), ti("x2", "x3", k=9)])

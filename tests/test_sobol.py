@@ -9,7 +9,7 @@ import pytest
 
 import gpflow_gam as gg
 from gpflow_gam import factor, s, ti
-from gpflow_gam.plotting import draw_cumulative_sobol, draw_sobol
+from gpflow_gam.gam.plotting import draw_cumulative_sobol, draw_sobol
 from gpflow_gam.sensitivity import functional_anova
 
 

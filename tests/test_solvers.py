@@ -11,8 +11,8 @@ from gpflow.functions import Zero
 from gpflow.likelihoods import Gaussian, Poisson, Softmax
 
 import gpflow_gam as gg
-from gpflow_gam.operators import KernelOperator, LatentKernels
-from gpflow_gam.solvers import (
+from gpflow_gam.newton.operators import KernelOperator, LatentKernels
+from gpflow_gam.newton.solvers import (
     Informative,
     IterGP,
     LaplaceProblem,
@@ -22,7 +22,7 @@ from gpflow_gam.solvers import (
     UnitVectors,
     explained,
 )
-from gpflow_gam.solvers.policies import Context
+from gpflow_gam.newton.solvers.policies import Context
 
 N, C = 60, 3
 Bernoulli = gg.likelihoods.Bernoulli

@@ -7,7 +7,7 @@ import pytest
 
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, random_effect, s, te, ti
-from gpflow_gam.terms import Terms, parse_formula, terms_from_json
+from gpflow_gam.gam.terms import Terms, parse_formula, terms_from_json
 
 EVERY = (
     s("hr", bs="cyclic", period=24)

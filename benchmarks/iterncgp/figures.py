@@ -20,7 +20,7 @@ from tabulate import tabulate
 
 from gpflow_gam.likelihoods import Bernoulli
 from gpflow_gam.models import IterNCGP
-from gpflow_gam.solvers import (
+from gpflow_gam.newton.solvers import (
     Diverged,
     Informative,
     IterGP,

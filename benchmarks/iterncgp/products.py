@@ -21,7 +21,7 @@ import numpy as np
 import tensorflow as tf
 from tabulate import tabulate
 
-from gpflow_gam.operators import KernelProduct
+from gpflow_gam.newton.operators import KernelProduct
 
 LENGTHSCALE = 0.3
 

@@ -1,4 +1,4 @@
-"""Generalized additive models as their users know them."""
+"""Generalized additive models as their users know them, and what they are made of."""
 
 from .gam import GAM, NotFittedError
 

@@ -12,18 +12,18 @@ from gpflow.base import AnyNDArray
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 
-from .. import effects as _effects
-from ..effects import EffectTable, averaged_log_density
-from ..families import Family
-from ..families import family as as_family
-from ..fits import ENGINES, FAMILIES, FittedGAM, Roles, fit_gam, prediction
-from ..fits.build import Model
-from ..fits.fitting import checked_response
-from ..frames import Table
 from ..posteriors import SparseAdditivePosterior
-from ..summaries import Summary, concurvity, summarise
-from ..terms import Column, Term, Terms, parse_formula
+from . import effects as _effects
 from . import saving
+from .effects import EffectTable, averaged_log_density
+from .families import Family
+from .families import family as as_family
+from .fits import ENGINES, FAMILIES, FittedGAM, Roles, fit_gam, prediction
+from .fits.build import Model
+from .fits.fitting import checked_response
+from .frames import Table
+from .summaries import Summary, concurvity, summarise
+from .terms import Column, Term, Terms, parse_formula
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,8 +44,8 @@ class GAM:
 
     :param terms: terms added up (``s("x") + factor("g")``), one term, or a formula
         (``"y ~ s(x) + factor(g)"``).
-    :param family: a name (``"gaussian"``, ``"poisson"``, ...: see :mod:`gpflow_gam.families`), a
-        family, or any GPflow likelihood.
+    :param family: a name (``"gaussian"``, ``"poisson"``, ...: see :mod:`gpflow_gam.gam.families`),
+        a family, or any GPflow likelihood.
     :param offset: column(s) added to the predictor; under a log link the logarithm of exposure.
     :param weights: column of weights: how often a row counts.
     :param trials: column of trials, for ``family="binomial"``.
@@ -428,16 +428,16 @@ class GAM:
         :param ax: draw one effect into this.
         :param level: probability of the bands.
         :param residuals: adds partial residuals.
-        :param options: of :func:`gpflow_gam.plotting.draw`.
+        :param options: of :func:`gpflow_gam.gam.plotting.draw`.
         """
-        from ..plotting import draw
+        from .plotting import draw
 
         options = {"seed": self.seed, **options}
         return draw(self.fitted, terms, ax=ax, level=level, residuals=residuals, **options)
 
     def appraise(self) -> Figure:
         """A page of diagnostics: residual QQ, residuals and observations against fitted values."""
-        from ..plotting import appraise
+        from .plotting import appraise
 
         return appraise(self.fitted, self.seed)
 

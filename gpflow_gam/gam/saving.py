@@ -17,15 +17,15 @@ import numpy as np
 import tensorflow as tf
 from gpflow.kernels import Kernel
 
-from .. import families
-from ..components import Component
-from ..fits import FittedGAM, Specification, build_model
-from ..frames import Encoder, Fill
 from ..models import IterNCGP
+from ..newton.solvers import ActionPosteriorState
 from ..optimizers import FitResult
-from ..solvers import ActionPosteriorState
-from ..terms import terms_from_json
 from ..version import __version__
+from . import families
+from .components import Component
+from .fits import FittedGAM, Specification, build_model
+from .frames import Encoder, Fill
+from .terms import terms_from_json
 
 FORMAT = 1
 """Raised when older code could no longer read the files."""

@@ -10,7 +10,7 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray
 from gpflow.models import GPModel
 
-from ..components import Component, build_kernel
+from ..gam.components import Component, build_kernel
 from ..kernels import AdditiveKernel
 from ..likelihoods import constant_predictor
 from ..measures import Discrete, Nodes

@@ -12,13 +12,13 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
 
-from ..components import Component, build_inducing
-from ..families import Family
-from ..fits import FAMILIES
+from ..gam.components import Component, build_inducing
+from ..gam.families import Family
+from ..gam.fits import FAMILIES
+from ..gam.terms import Term, Terms
 from ..models import AdditiveSVGP
 from ..optimizers.natural_gradient import site_step
 from ..posteriors import SparseAdditivePosterior
-from ..terms import Term, Terms
 from .head import GPHead, Output
 from .scaling import Normalization
 from .structure import spread_rows
@@ -51,7 +51,7 @@ class AdditiveGP(GPHead):
 
     :param terms: on features by index, ``s(0) + te(1, 2)``; ``by=``, ``linear``, ``factor`` too.
     :param likelihood: a family's name (``"gaussian"``, ``"softmax"``, ...), a
-        :class:`~gpflow_gam.families.Family`, or any GPflow likelihood (which no file can hold).
+        :class:`~gpflow_gam.gam.families.Family`, or any GPflow likelihood (which no file can hold).
     :param num_data: rows of the training data.
     :param num_classes: for softmax and ordinal responses.
     :param num_levels: for features that terms read as levels, how many there are:

@@ -13,13 +13,13 @@ import numpy as np
 import tensorflow as tf
 from gpflow.likelihoods import Likelihood
 
-from ..components import Component
-from ..families import Family
+from ..gam.components import Component
+from ..gam.families import Family
+from ..gam.terms import Term, Terms
+from ..gam.terms.base import column_of
 from ..kernels import AdditiveKernel
 from ..likelihoods import checked_observations
 from ..posteriors import AdditivePosterior
-from ..terms import Term, Terms
-from ..terms.base import column_of
 from .adaptation import adapt_measures, adapt_response, adapted_components
 from .adoption import Adopted
 from .losses import (

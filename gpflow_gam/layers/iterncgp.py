@@ -14,13 +14,13 @@ from gpflow.functions import MeanFunction
 from gpflow.likelihoods import Likelihood
 
 from .. import models
-from ..families import Family
+from ..gam.families import Family
+from ..gam.terms import Term, Terms
 from ..kernels import AdditiveKernel
 from ..likelihoods import checked_observations
 from ..models import NewtonResult
-from ..operators import LatentKernels
+from ..newton.operators import LatentKernels
 from ..posteriors import ActionPosterior
-from ..terms import Term, Terms
 from .head import GPHead, Output
 from .scaling import Normalization
 

@@ -11,15 +11,15 @@ from gpflow.base import AnyNDArray
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 
-from .. import families
-from ..components import build_inducing, build_kernel
-from ..families import Family
-from ..families import family as as_family
-from ..fits.mean import OffsetMean
+from ..gam import families
+from ..gam.components import build_inducing, build_kernel
+from ..gam.families import Family
+from ..gam.families import family as as_family
+from ..gam.fits.mean import OffsetMean
+from ..gam.terms import Smooth, Term, Terms, terms_from_json
 from ..inducing_variables import AdditiveInducingVariables
 from ..kernels import AdditiveKernel, ZeroMean
 from ..measures import Discrete, Nodes
-from ..terms import Smooth, Term, Terms, terms_from_json
 from .structure import Structure, build_structure
 
 _CLASSES = ("categorical", "ordinal")

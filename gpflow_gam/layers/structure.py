@@ -11,10 +11,10 @@ from gpflow.base import AnyNDArray
 from scipy.special import ndtri
 from scipy.stats import qmc
 
-from ..components import Component, learn_encoder, plan
-from ..frames import Encoder, Table
-from ..terms import Levels, Smooth, Tensor, Term, Terms
-from ..terms.base import column_of
+from ..gam.components import Component, learn_encoder, plan
+from ..gam.frames import Encoder, Table
+from ..gam.terms import Levels, Smooth, Tensor, Term, Terms
+from ..gam.terms.base import column_of
 
 Kind = Literal["number", "level", "cycle", "multiplier"]
 _NUM_ROWS = 2048

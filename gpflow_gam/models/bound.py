@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray, TensorType
 
-from ..solvers import ActionPosteriorState
+from ..newton.solvers import ActionPosteriorState
 
 if TYPE_CHECKING:
     from .iterncgp import IterNCGP

@@ -18,9 +18,8 @@ from gpflow.models.training_mixins import InternalDataTrainingLossMixin
 from gpflow.posteriors import PrecomputeCacheType
 
 from ..likelihoods import Bernoulli, checked_data, checked_inputs
-from ..operators import KernelOperator, KernelProduct, LatentKernels
-from ..posteriors import ActionPosterior
-from ..solvers import (
+from ..newton.operators import KernelOperator, KernelProduct, LatentKernels
+from ..newton.solvers import (
     ActionPosteriorState,
     LaplaceProblem,
     Policy,
@@ -28,8 +27,9 @@ from ..solvers import (
     explained,
     named_solver,
 )
-from ..solvers.itergp import pairs
-from ..solvers.progress import Run
+from ..newton.solvers.itergp import pairs
+from ..newton.solvers.progress import Run
+from ..posteriors import ActionPosterior
 from .base import AdditiveModel
 from .bound import action_bound, held_actions
 from .newton_fit import NewtonResult, follow, learn
@@ -62,9 +62,9 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         (shared, separate, linear coregionalisation).
     :param likelihood: log-concave in its latent functions.
     :param mean_function: m(x); zero by default.
-    :param solver: "newton" (:class:`~gpflow_gam.solvers.ReducedNewton`, monotone; the default),
-        "itergp" (:class:`~gpflow_gam.solvers.IterGP`, the published algorithm), or such an object
-        with options of its own, which then takes the place of those below.
+    :param solver: "newton" (:class:`~gpflow_gam.newton.solvers.ReducedNewton`, monotone; the
+        default), "itergp" (:class:`~gpflow_gam.newton.solvers.IterGP`, the published algorithm), or
+        such an object with options of its own, which then takes the place of those below.
     :param policy: which actions the covariance rests on (and, under "itergp", the mean).
     :param max_newton_steps: outer steps of one fit.
     :param max_solver_steps: inner iterations of a step, under "itergp"; else how many actions the

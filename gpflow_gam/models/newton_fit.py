@@ -13,7 +13,7 @@ from gpflow.base import RegressionData
 from tqdm.auto import tqdm
 
 from ..minimizers import LBFGS, StopFit, Tracker
-from ..solvers import Diverged, StepReport
+from ..newton.solvers import Diverged, StepReport
 from .bound import action_bound, held_actions
 
 if TYPE_CHECKING:
@@ -43,8 +43,9 @@ class NewtonResult:
     """How long it took."""
 
     history: list[dict[str, Any]] = field(repr=False, default_factory=list)
-    """A dict an outer step: the fields of :class:`~gpflow_gam.solvers.StepReport`, ``seconds``,
-    ``nlpd`` of validation data, and ``round``; ``pandas.DataFrame(result.history)`` is a table."""
+    """A dict an outer step: the fields of :class:`~gpflow_gam.newton.solvers.StepReport`,
+    ``seconds``, ``nlpd`` of validation data, and ``round``; ``pandas.DataFrame(result.history)`` is
+    a table."""
 
 
 class _Stop(Exception):

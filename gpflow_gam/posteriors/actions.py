@@ -11,8 +11,8 @@ from gpflow.config import default_jitter
 from gpflow.mean_functions import MeanFunction
 from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue
 
-from ..operators import LatentKernels
-from ..operators.kernel_operator import cross_product, over_rows
+from ..newton.operators import LatentKernels
+from ..newton.operators.kernel_operator import cross_product, over_rows
 from .base import AdditivePosterior, Cache, cache_type, seeds, standard_normal
 
 Weights = Callable[[], tuple[tf.Tensor, tf.Tensor, tf.Tensor]]

@@ -1,4 +1,4 @@
-"""The encoding of columns (:mod:`gpflow_gam.frames`) inside a graph."""
+"""The encoding of columns (:mod:`gpflow_gam.gam.frames`) inside a graph."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..frames import LevelColumn
-from ..terms import Column
+from ..gam.frames import LevelColumn
+from ..gam.terms import Column
 
 
 def input_dtype(column: Column, levels: Sequence[Any] | None) -> tf.DType:
@@ -66,7 +66,7 @@ def without_missing(
 
 class Codes:
     """
-    Levels to codes 0, 1, ..., as :class:`gpflow_gam.frames.LevelColumn` does it.
+    Levels to codes 0, 1, ..., as :class:`gpflow_gam.gam.frames.LevelColumn` does it.
 
     Levels never seen get codes of their own, in the order in which they come, where the policy
     takes them; it fails in the graph, naming the column and the level, where it does not.

@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 
 import tensorflow as tf
 
-from ..fits import FittedGAM
-from ..frames import Key, LevelColumn
 from ..gam import GAM
-from ..terms import Column
+from ..gam.fits import FittedGAM
+from ..gam.frames import Key, LevelColumn
+from ..gam.terms import Column
 from .columns import Codes, input_dtype, without_missing
 from .posterior import PosteriorServable
 from .servable import Input, argument_names, servable

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
 
-from ..frames import Table
+from ..gam.frames import Table
 from .export import DESCRIPTION, FORMAT
 
 

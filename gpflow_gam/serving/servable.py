@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import tensorflow as tf
 
-from ..terms import Column
+from ..gam.terms import Column
 
 RESERVED = ("seed", "num_samples")
 """Arguments of the ``sample`` signature besides the inputs."""

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import pandas as pd
 
-from ..frames import Table, is_levels
-from ..terms import Column, Smooth, Term, Terms, factor, linear, s
+from ..gam.frames import Table, is_levels
+from ..gam.terms import Column, Smooth, Term, Terms, factor, linear, s
 
 
 def automatic_terms(frame: pd.DataFrame, offset: Column | Iterable[Column] | None) -> Terms:

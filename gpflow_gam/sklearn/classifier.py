@@ -9,9 +9,9 @@ import numpy as np
 from gpflow.base import AnyNDArray
 from sklearn.base import ClassifierMixin
 
-from ..families import Bernoulli, Categorical, Family
-from ..families import family as as_family
-from ..terms import Column, Term, Terms
+from ..gam.families import Bernoulli, Categorical, Family
+from ..gam.families import family as as_family
+from ..gam.terms import Column, Term, Terms
 from .estimator import OF_CLASSES, GAMEstimator
 
 

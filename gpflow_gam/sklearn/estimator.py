@@ -18,11 +18,11 @@ from sklearn.utils import check_consistent_length, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ..families import Bernoulli, Categorical, Family, Ordinal
-from ..frames import Table, is_levels
 from ..gam import GAM
-from ..terms import Column, Smooth, Term, Terms
-from ..terms.base import column_of
+from ..gam.families import Bernoulli, Categorical, Family, Ordinal
+from ..gam.frames import Table, is_levels
+from ..gam.terms import Column, Smooth, Term, Terms
+from ..gam.terms.base import column_of
 from .automatic import automatic_terms
 from .weights import checked_weights, counted
 

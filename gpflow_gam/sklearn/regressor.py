@@ -10,9 +10,9 @@ from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
 from sklearn.base import RegressorMixin
 
-from ..families import Family
-from ..families import family as as_family
-from ..terms import Column, Term, Terms
+from ..gam.families import Family
+from ..gam.families import family as as_family
+from ..gam.terms import Column, Term, Terms
 from .estimator import OF_CLASSES, GAMEstimator
 
 

@@ -1,0 +1,224 @@
+"""From components to GPflow kernels with priors, and to inducing variables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import gpflow
+import numpy as np
+import tensorflow_probability as tfp
+from gpflow.base import AnyNDArray, Parameter
+from gpflow.config import default_float
+from gpflow.kernels import Constant, Kernel, Periodic, Product
+from gpflow.utilities import positive, set_trainable
+
+from ...inducing_variables import AdditiveInducingVariables
+from ...kernels import (
+    AdditiveKernel,
+    CentredLinear,
+    Factor,
+    Indicator,
+    OnColumns,
+    ZeroMean,
+    kernel_columns,
+)
+from ...measures import Discrete
+from .component import NUM_INDUCING, Component, Margin
+
+_STATIONARY = {
+    "se": gpflow.kernels.SquaredExponential,
+    "matern12": gpflow.kernels.Matern12,
+    "matern32": gpflow.kernels.Matern32,
+    "matern52": gpflow.kernels.Matern52,
+}
+LENGTHSCALE = 0.35, 0.8
+"""Where a lengthscale's prior peaks against its column's span; its deviation in logarithms."""
+CYCLIC_LENGTHSCALE = 0.7, 0.6
+"""The same of the dimensionless lengthscale of a periodic kernel."""
+VARIANCE = 2.0, 1.0
+"""The same of a component's variance against that of the predictor."""
+INTERACTION_LENGTHSCALE = 0.7, 0.8
+"""A lengthscale's prior in an interaction: few data tell its shape."""
+INTERACTION_VARIANCE = 0.005, 2.0
+"""A variance's in an interaction: most of what happens is in main effects."""
+
+_START_SPACINGS = 3.0
+"""
+Who asks for more inducing inputs than there are by default expects what varies quickly: the
+lengthscale then starts at so many spacings between them. From a long one the optimiser takes quick
+changes for noise, and stays.
+"""
+
+
+def build_kernel(
+    components: Sequence[Component], scale: float, own: Mapping[str, Kernel] | None = None
+) -> AdditiveKernel:
+    """
+    The additive kernel of components.
+
+    :param components: what to build.
+    :param scale: the predictor's natural size: the priors of variances are relative to it.
+    :param own: users' own kernels by the label of their term.
+    """
+    return AdditiveKernel({c.name: _kernel(c, scale, own or {}) for c in components})
+
+
+def build_inducing(
+    components: Sequence[Component], kernel: AdditiveKernel, width: int
+) -> AdditiveInducingVariables:
+    """
+    The inducing variables of components.
+
+    :param width: D, the number of columns of X.
+    """
+    inputs = {}
+    for component in components:
+        points: AnyNDArray = np.array(component.inducing, dtype=default_float())
+        columns = kernel_columns(kernel[component.name])
+        assert columns is not None
+        inputs[component.name] = component.full(points, width)[:, list(columns)]
+    return AdditiveInducingVariables(inputs)
+
+
+def positive_parameter(
+    value: float | AnyNDArray, mode: float | AnyNDArray, spread: float
+) -> Parameter:
+    """
+    A positive parameter that is optimised in logarithms, where its prior is N(log mode, spread^2).
+
+    GPflow adds the density of the parameter itself, whose mode is not its logarithm's and runs to
+    zero as ``spread`` grows: a log-normal density peaks at ``exp(location - spread^2)``.
+    """
+    location: AnyNDArray = np.array(np.log(mode) + spread**2, default_float())
+    prior = tfp.distributions.LogNormal(location, np.array(spread, default_float()))
+    return Parameter(value, transform=positive(base="exp"), prior=prior)
+
+
+def interaction_margin(
+    margin: Margin, variance: float = 1.0, *, free: bool = False, column: int | None = None
+) -> Kernel:
+    """
+    What one column contributes to the product that is an interaction's kernel, zero on average.
+
+    :param margin: the column.
+    :param variance: against which the interaction's variance has its prior, or which it has.
+    :param free: whether the variance is learnt; the lengthscale always is.
+    :param column: where the kernel finds the column; its place in X by default.
+    """
+    kernel = _margin_kernel(margin, column, INTERACTION_LENGTHSCALE)
+    _set_variance(kernel, _unit(margin) * variance, free, INTERACTION_VARIANCE)
+    return _centred(kernel, margin)
+
+
+def _kernel(component: Component, scale: float, own: Mapping[str, Kernel]) -> Kernel:
+    by = component.by
+    size = scale if by is None or by.code is not None else scale / by.size
+    base = _function(component, size, own)
+    if by is None:
+        return base
+    if by.code is not None:
+        return Product([base, Indicator(by.code, active_dims=[by.column])])
+    multiplier = CentredLinear(0.0, 1.0, active_dims=[by.column])
+    set_trainable(multiplier, False)
+    return Product([base, multiplier])
+
+
+def _function(component: Component, size: float, own: Mapping[str, Kernel]) -> Kernel:
+    margins, form = component.margins, component.form
+    varying = component.by is not None and component.by.code is None
+    if form == "constant":
+        constant = Constant(10.0 * size**2)
+        set_trainable(constant, False)
+        return constant
+    if form == "own":
+        return OnColumns(own[component.term], [m.column for m in margins])
+    if form == "line":
+        line = CentredLinear(0.0 if varying else margins[0].centre, active_dims=[margins[0].column])
+        _set_variance(line, (size / margins[0].span) ** 2)
+        return line
+    if form == "random":
+        return _set_variance(_margin_kernel(margins[0]), size**2)
+    if form == "levels":
+        return _centred(_set_variance(_margin_kernel(margins[0]), size**2), margins[0])
+    if form == "interaction":
+        parts = [
+            interaction_margin(m, size**2 if i == 0 else 1.0, free=i == 0)
+            for i, m in enumerate(margins)
+        ]
+        return Product(parts)
+    # smooths and tensor products are centred as a whole, but for varying coefficients: what a
+    # number multiplies is not confounded with the intercept
+    whole = _joint_kernel(component, size)
+    if varying:
+        return whole
+    if not component.nodes:
+        return _centred(whole, margins[0])
+    return ZeroMean(whole, Discrete(np.array(component.nodes), np.array(component.weights)))
+
+
+def _joint_kernel(component: Component, size: float) -> Kernel:
+    margins = component.margins
+    columns = [m.column for m in margins]
+    kinds = {m.kind for m in margins}
+    if len(margins) == 1:
+        kernel = _set_variance(_margin_kernel(margins[0]), size**2)
+        if margins[0].kind in _STATIONARY and len(component.inducing) > NUM_INDUCING[1]:
+            kernel.lengthscales.assign(_START_SPACINGS * margins[0].span / len(component.inducing))
+        return kernel
+    if len(kinds) == 1 and kinds <= set(_STATIONARY):
+        kernel = _STATIONARY[margins[0].kind](active_dims=columns)
+        spans = np.array([m.span for m in margins])
+        if component.form == "smooth":  # isotropic
+            spans = np.array(np.exp(np.mean(np.log(spans))))
+        mode, spread = LENGTHSCALE
+        kernel.lengthscales = positive_parameter(mode * spans, mode * spans, spread)
+        return _set_variance(kernel, size**2)
+    parts = [_margin_kernel(m, column=i) for i, m in enumerate(margins)]
+    for i, (part, margin) in enumerate(zip(parts, margins)):
+        _set_variance(part, _unit(margin) * (size**2 if i == 0 else 1.0), free=i == 0)
+    return OnColumns(Product(parts), columns)
+
+
+def _unit(margin: Margin) -> float:
+    """The variance at which a margin's kernel is of size one."""
+    return 1.0 / margin.span**2 if margin.kind == "linear" else 1.0
+
+
+def _centred(kernel: Kernel, margin: Margin) -> Kernel:
+    if margin.kind == "linear":
+        return kernel  # it is zero at the mean
+    return ZeroMean(kernel, Discrete(np.array(margin.nodes), np.array(margin.weights)))
+
+
+def _margin_kernel(
+    margin: Margin, column: int | None = None, lengthscale: tuple[float, float] | None = None
+) -> Kernel:
+    dims = [margin.column if column is None else column]
+    if margin.kind == "levels":
+        return Factor(active_dims=dims)
+    if margin.kind == "linear":
+        return CentredLinear(margin.centre, active_dims=dims)
+    if margin.kind == "cyclic":
+        base = gpflow.kernels.SquaredExponential(active_dims=dims)
+        mode, spread = CYCLIC_LENGTHSCALE
+        base.lengthscales = positive_parameter(mode, mode, spread)
+        cyclic = Periodic(base, period=margin.period)
+        set_trainable(cyclic.period, False)
+        return cyclic
+    kernel = _STATIONARY[margin.kind](active_dims=dims)
+    mode, spread = lengthscale or LENGTHSCALE
+    kernel.lengthscales = positive_parameter(mode * margin.span, mode * margin.span, spread)
+    return kernel
+
+
+def _set_variance(
+    kernel: Kernel, size: float, free: bool = True, prior: tuple[float, float] | None = None
+) -> Kernel:
+    """Give a kernel a variance that is learnt, or one that is one for good."""
+    holder = kernel.base_kernel if isinstance(kernel, Periodic) else kernel
+    if free:
+        mode, spread = prior or VARIANCE
+        holder.variance = positive_parameter(mode * size, mode * size, spread)
+    else:
+        holder.variance = Parameter(size, transform=positive(), trainable=False)
+    return kernel

@@ -1,0 +1,287 @@
+"""From terms and data to components: spans, centring measures and inducing inputs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+import numpy as np
+from gpflow.base import AnyNDArray
+
+from ...measures import Empirical
+from ...measures.discrete import NUM_NODES
+from ...measures.thinning import cluster_means
+from ..frames import Encoder, Key, NumericColumn, Table, is_levels, learn_levels
+from ..frames.encoding import LevelColumn
+from ..terms import (
+    Column,
+    Interaction,
+    Levels,
+    Linear,
+    RandomEffect,
+    Smooth,
+    Tensor,
+    Term,
+    Terms,
+)
+from ..terms.base import column_of
+from .component import NUM_INDUCING, By, Component, Form, Margin
+
+INTERCEPT = "intercept"
+
+
+def keys_of(term: Term, table: Table) -> list[Key]:
+    """How a term reads the columns of ``table``, ``by`` last."""
+    if isinstance(term, Levels):
+        keys: list[Key] = [(term.columns[0], "level")]
+    elif isinstance(term, Tensor):
+        keys = [(c, "level" if is_levels(table, c) else "number") for c in term.columns]
+    else:
+        keys = [(c, "number") for c in term.columns]
+    by = term.by
+    if by is not None:
+        name = column_of(by)
+        own = not isinstance(term, RandomEffect) and (
+            isinstance(by, Term) or is_levels(table, name)
+        )
+        keys.append((name, "level" if own else "number"))
+    return keys
+
+
+def learn_encoder(terms: Terms, extra: Iterable[tuple[Column, str]], table: Table) -> Encoder:
+    """
+    The columns of X that the terms need.
+
+    :param extra: further numeric columns and what uses them, such as an offset; they come last.
+    :raises ValueError: a column that is not there or not of its kind.
+    """
+    columns: dict[Key, NumericColumn | LevelColumn] = {}
+    policies = {t.columns[0]: t.unseen for t in terms if isinstance(t, Levels)}
+    for term in terms:
+        for name, kind in keys_of(term, table):
+            if (name, kind) in columns:
+                continue
+            columns[name, kind] = (
+                learn_levels(table, name, policies.get(name, "error"))
+                if kind == "level"
+                else NumericColumn(name, term.label)
+            )
+    for name, use in extra:
+        columns.setdefault((name, "number"), NumericColumn(name, use))
+    return Encoder(columns)
+
+
+def plan(
+    terms: Terms,
+    table: Table,
+    encoder: Encoder,
+    X: AnyNDArray,
+    weights: AnyNDArray | None = None,
+    seed: int = 0,
+) -> list[Component]:
+    """
+    The components of the predictor, the intercept first.
+
+    Everything is settled by the distinct rows and their total weights, so that a row of weight two
+    is the same as the row twice.
+
+    :param terms: the terms.
+    :param table: the data, for the kinds of their columns.
+    :param encoder: says where in X columns stand.
+    :param X: the data as encoded, [N, D].
+    :param weights: how often each row counts, [N].
+    :param seed: of k-means.
+    :raises ValueError: a column with a single value, which gives no effect.
+    """
+    w = np.ones(len(X)) if weights is None else weights
+    X, w = X[w > 0.0], w[w > 0.0]
+    components = [Component(INTERCEPT, "", "constant", inducing=((),))]
+    for term in terms:
+        keys = keys_of(term, table)
+        places = [encoder.index(*key) for key in keys]
+        number = len(term.columns)
+        for name, place in zip(term.columns, places):
+            _check_varies(term, name, X[:, place])
+        own_keys, own = keys[:number], places[:number]
+        if term.by is None:
+            data = _Data.of(X[:, own], X[:, own], w)
+            components.append(_component(term, term.label, own_keys, own, data, None, seed))
+            continue
+        (by_name, kind), by_place = keys[number], places[number]
+        if kind == "number":
+            size = float(np.sqrt(np.sum(w * X[:, by_place] ** 2) / np.sum(w)))
+            if size == 0.0:
+                raise ValueError(f"column {by_name!r} is all zero; drop {term.label}.")
+            data = _Data.of(X[:, own], X[:, own], w)
+            by = By(by_place, size=size)
+            components.append(_component(term, term.label, own_keys, own, data, by, seed))
+            continue
+        for code, level in enumerate(encoder.levels(by_name)):
+            on = X[:, by_place] == code
+            if not on.any():
+                continue
+            for name, place in zip(term.columns, places):
+                _check_varies(term, name, X[on, place], f" where {by_name!r} is {level!r}")
+            data = _Data.of(X[:, own], X[on][:, own], w[on])
+            by = By(by_place, code, str(level))
+            label = f"{term.label}={level}"
+            components.append(_component(term, label, own_keys, own, data, by, seed))
+    return components
+
+
+@dataclasses.dataclass(frozen=True)
+class _Data:
+    """
+    What a component sees.
+
+    :param reach: least, 2.5 % point, 97.5 % point and greatest of each column over all rows: the
+        levels of a factor share their prior.
+    :param points: distinct rows on which it acts, [n, d].
+    :param weights: their total weights.
+    """
+
+    reach: AnyNDArray
+    points: AnyNDArray
+    weights: AnyNDArray
+
+    @classmethod
+    def of(cls, everywhere: AnyNDArray, rows: AnyNDArray, weights: AnyNDArray) -> _Data:
+        points, inverse = np.unique(rows, axis=0, return_inverse=True)
+        reach = np.quantile(np.unique(everywhere, axis=0), [0.0, 0.025, 0.975, 1.0], axis=0)
+        return cls(reach, points, np.bincount(inverse.ravel(), weights))
+
+    def column(self, i: int) -> tuple[AnyNDArray, AnyNDArray]:
+        """The distinct values of a column and their total weights."""
+        values, inverse = np.unique(self.points[:, i], return_inverse=True)
+        return values, np.bincount(inverse, self.weights)
+
+
+def _check_varies(term: Term, name: Column, values: AnyNDArray, where: str = "") -> None:
+    if np.ptp(values) == 0.0 and not isinstance(term, RandomEffect):
+        raise ValueError(
+            f"column {name!r} is constant{where}, so that {term.label} has nothing to show; drop "
+            "the term."
+        )
+
+
+def _component(
+    term: Term,
+    name: str,
+    keys: list[Key],
+    places: list[int],
+    data: _Data,
+    by: By | None,
+    seed: int,
+) -> Component:
+    kinds, periods = _kinds(term, keys)
+    margins = tuple(
+        _margin(place, kind, period, data, i)
+        for i, (place, kind, period) in enumerate(zip(places, kinds, periods))
+    )
+    form = _form(term)
+    nodes: AnyNDArray = np.zeros((0, len(places)))
+    weights: AnyNDArray = np.zeros(0)
+    if form == "tensor" or (form == "smooth" and len(places) > 1):
+        nodes, weights = _joint_nodes(data, kinds, seed)
+    Z = _inducing(form, margins, data, getattr(term, "k", None), seed)
+    return Component(
+        name,
+        term.label,
+        form,
+        margins,
+        by,
+        tuple(map(tuple, nodes.tolist())),
+        tuple(weights.tolist()),
+        tuple(map(tuple, Z.tolist())),
+    )
+
+
+def _form(term: Term) -> Form:
+    if isinstance(term, RandomEffect):
+        return "random"
+    if isinstance(term, Levels):
+        return "levels"
+    if isinstance(term, Linear) or (isinstance(term, Smooth) and term.bs == "linear"):
+        return "line"
+    if isinstance(term, Smooth):
+        return "smooth" if term.kernel is None else "own"
+    return "interaction" if isinstance(term, Interaction) else "tensor"
+
+
+def _kinds(term: Term, keys: list[Key]) -> tuple[list[str], list[float | None]]:
+    if isinstance(term, Tensor):
+        kinds = [b if k[1] == "number" else "levels" for b, k in zip(term.kinds, keys)]
+        return kinds, list(term.periods)
+    if isinstance(term, Smooth):
+        return [term.bs] * len(keys), [term.period] * len(keys)
+    return ["linear" if isinstance(term, Linear) else "levels"], [None]
+
+
+def _margin(place: int, kind: str, period: float | None, data: _Data, i: int) -> Margin:
+    values, weights = data.column(i)
+    measure = Empirical(values, weights)
+    if kind == "levels":
+        own, masses = _stated(measure)
+        return Margin(place, kind, nodes=own, weights=masses)
+    own, masses = _stated(measure.thinned(NUM_NODES[1]))
+    least, low, high, greatest = (float(v) for v in data.reach[:, i])
+    span = high - low if high > low else greatest - least
+    if kind == "cyclic":
+        period = greatest - least if period is None else float(period)
+    return Margin(
+        place,
+        kind,
+        span,
+        float(np.average(values, weights=weights)),
+        period,
+        own,
+        masses,
+    )
+
+
+def _stated(measure: Empirical) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """The nodes and weights of a measure on one column, as a margin holds them."""
+    return tuple(measure.points[:, 0].tolist()), tuple(measure.probabilities.tolist())
+
+
+def _joint_nodes(data: _Data, kinds: list[str], seed: int) -> tuple[AnyNDArray, AnyNDArray]:
+    number = NUM_NODES.get(data.points.shape[1], 150)
+    if "levels" in kinds and len(data.points) > number:  # centres of clusters are no levels
+        chosen = np.random.default_rng(seed).choice(
+            len(data.points), number, replace=False, p=data.weights / data.weights.sum()
+        )
+        return data.points[np.sort(chosen)], np.full(number, 1.0 / number)
+    measure = Empirical.from_data(data.points, data.weights, seed=seed)
+    return measure.points, measure.probabilities
+
+
+def _inducing(
+    form: Form, margins: tuple[Margin, ...], data: _Data, k: int | None, seed: int
+) -> AnyNDArray:
+    """Inducing inputs [M, d]: quantiles, a cycle, levels, or centres of k-means."""
+    points = data.points
+    d = points.shape[1]
+    number = NUM_INDUCING.get(d, 50) if k is None else int(k)
+    if form == "line":
+        return np.array([[margins[0].centre + margins[0].span]])
+    if form == "random":
+        return points
+    if form == "levels":
+        # one fewer than levels: their weighted mean is zero, which the last follows from
+        return points[:-1]
+    if len(points) <= number:
+        return points[:-1] if form != "own" else points
+    if d == 1 and margins[0].kind == "cyclic":
+        period = margins[0].period
+        assert period is not None
+        phases = np.unique(np.mod(points[:, 0], period))
+        if len(phases) > number:
+            phases = np.arange(number) * (period / number)
+        return phases[:, None]
+    if d == 1:
+        quantiles: AnyNDArray = np.quantile(points[:, 0], np.linspace(0.0, 1.0, number))
+        return quantiles[:, None]
+    if any(m.kind == "levels" for m in margins):
+        rows = np.random.default_rng(seed).choice(len(points), number, replace=False)
+        return points[np.sort(rows)]
+    return cluster_means(points, data.weights, number, seed)[0]

@@ -1,0 +1,184 @@
+"""What a GAM asks of the distribution of its response."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+import numpy as np
+import tensorflow as tf
+from gpflow.base import AnyNDArray
+from gpflow.config import default_float
+from gpflow.likelihoods import Likelihood
+
+from ...likelihoods import unwrapped
+from . import encoding
+
+Level = encoding.Level
+Levels = tuple[Level, ...]
+L = TypeVar("L", bound=Likelihood)
+
+
+class Response(NamedTuple):
+    """A response column as a likelihood takes it."""
+
+    Y: AnyNDArray
+    """Float64 [N, K]."""
+
+    levels: Levels | None
+    """The labels that Y's codes stand for, where it holds codes."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Family(abc.ABC):
+    """
+    A response distribution: how to encode a column, fit it, and judge a fit.
+
+    Families are values: equal options make equal families, and all state that is learned is in
+    the likelihood. Arrays are numpy's. A predictor F is [..., L] with L = ``num_predictors``;
+    ``likelihood`` is what :meth:`likelihood` built, with or without weights around it.
+    """
+
+    name: ClassVar[str]
+
+    def to_json(self) -> dict[str, Any]:
+        """The name and the options, as JSON takes them; ``from_json`` reads them."""
+        options = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        lists = {k: list(v) if isinstance(v, tuple) else v for k, v in options.items()}
+        return {"name": self.name, **lists}
+
+    def encode(
+        self,
+        y: AnyNDArray,
+        levels: Levels | None = None,
+        *,
+        trials: AnyNDArray | None = None,
+        name: str = "y",
+    ) -> Response:
+        """
+        The response as the likelihood takes it.
+
+        :param y: [N], numbers, booleans or strings.
+        :param levels: the labels learned when the model was fitted; None learns them.
+        :param trials: [N], for binomial responses only.
+        :param name: what to call the column in messages.
+        :raises ValueError: values that the family cannot produce, naming column, value and row.
+        """
+        if trials is not None:
+            raise ValueError(f"trials: family {self.name!r} takes none; leave the argument out.")
+        return self._encode(y, levels, name)
+
+    @abc.abstractmethod
+    def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
+        """As :meth:`encode`, for responses without trials."""
+
+    @abc.abstractmethod
+    def likelihood(self, Y: AnyNDArray, levels: Levels | None = None) -> Likelihood:
+        """
+        A fresh likelihood whose parameters begin where Y suggests.
+
+        :param Y: [N, K], as :meth:`encode` gives it.
+        """
+
+    def num_predictors(self, levels: Levels | None = None) -> int:
+        """L, the number of latent outputs."""
+        return 1
+
+    def predictor_names(self, levels: Levels | None = None) -> tuple[str, ...]:
+        """L names; the empty one where there is a single predictor."""
+        return ("",) * self.num_predictors(levels)
+
+    def scale(self, Y: AnyNDArray, weights: AnyNDArray | None = None) -> float:
+        """
+        The natural size of a predictor: 1 behind a link.
+
+        :param Y: [N, K].
+        :param weights: how often each row counts, [N].
+        """
+        return 1.0
+
+    @abc.abstractmethod
+    def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
+        """E[y | F], [...]; class probabilities [..., C]; of a binomial the probability [...]."""
+
+    @abc.abstractmethod
+    def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray | None:
+        """
+        ``2 (log p(y | saturated) - log p(y | F))``, [N], or None where there is no saturated model.
+
+        Dispersion parameters are those of ``likelihood`` in both terms: these are scaled deviances
+        (McCullagh & Nelder 1989, section 2.3). Weights are left out.
+
+        :param Y: [N, K].
+        :param F: [N, L].
+        """
+
+    def log_density(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
+        """
+        Log p(y | F), [...], without weights.
+
+        :param Y: [N, K].
+        :param F: [..., N, L].
+        """
+        X, F = tensors(F)
+        Y = tf.constant(Y, dtype=default_float())
+        return np.asarray(unwrapped(likelihood).log_prob(X, F, Y), dtype=np.float64)
+
+    @abc.abstractmethod
+    def cdf(
+        self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray
+    ) -> tuple[AnyNDArray, AnyNDArray] | None:
+        """
+        P(y' < y | F) and P(y' <= y | F), each [N]; None for classes without an order.
+
+        A uniform draw between the two is a randomised quantile residual on the uniform scale (Dunn
+        & Smyth 1996).
+        """
+
+    @abc.abstractmethod
+    def sample(
+        self,
+        likelihood: Likelihood,
+        F: AnyNDArray,
+        rng: np.random.Generator,
+        trials: AnyNDArray | None = None,
+    ) -> AnyNDArray:
+        """One response a row of F, [...]: codes where there are levels, counts of successes."""
+
+
+def own(likelihood: Likelihood, kind: type[L]) -> L:
+    """
+    The family's own likelihood, taken out of its weights.
+
+    :raises TypeError: it is another family's.
+    """
+    base = unwrapped(likelihood)
+    if not isinstance(base, kind):
+        raise TypeError(
+            f"likelihood must be the {kind.__name__} that the family builds; got "
+            f"{type(base).__name__}."
+        )
+    return base
+
+
+def tensors(F: AnyNDArray) -> tuple[tf.Tensor, tf.Tensor]:
+    """Inputs X [..., 1], which no unweighted likelihood reads, and F [..., L], for GPflow."""
+    F = np.asarray(F)
+    X = tf.zeros((*F.shape[:-1], 1), dtype=default_float())
+    return X, tf.constant(F, dtype=default_float())
+
+
+def number(parameter: Any) -> float:
+    """The value of a scalar parameter."""
+    return float(tf.convert_to_tensor(parameter))
+
+
+def single(Y: AnyNDArray, F: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
+    """The one column of Y, and the one predictor: [N] and [..., N]."""
+    return first(Y), first(F)
+
+
+def first(F: AnyNDArray) -> AnyNDArray:
+    """The first column, [...], in double precision."""
+    return np.asarray(F, dtype=np.float64)[..., 0]

@@ -1,0 +1,89 @@
+"""Successes out of trials."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import scipy.stats
+from gpflow.base import AnyNDArray
+from gpflow.likelihoods import Likelihood
+from scipy.special import xlogy
+
+from ... import likelihoods
+from ...likelihoods.links import checked_link
+from . import encoding
+from .base import Family, Levels, Response, first
+from .binary import log_probability, probability
+
+
+@dataclass(frozen=True)
+class Binomial(Family):
+    """
+    Counts of successes; Y is [N, 2], successes and trials.
+
+    :param link: "logit" or "probit".
+    :raises ValueError: another link.
+    """
+
+    name: ClassVar[str] = "binomial"
+    link: str = "logit"
+
+    def __post_init__(self) -> None:
+        checked_link(self.link)
+
+    def encode(
+        self,
+        y: AnyNDArray,
+        levels: Levels | None = None,
+        *,
+        trials: AnyNDArray | None = None,
+        name: str = "y",
+    ) -> Response:
+        if trials is None:
+            raise ValueError("trials must be given for family 'binomial': how many, of each row.")
+        count = encoding.numbers(trials, "trials", self.name)
+        whole = (count == np.round(count)) & (count >= 1.0)
+        encoding.require(count, whole, "whole and at least 1", "trials", self.name)
+        x = self._encode(y, levels, name).Y[:, 0]
+        if x.shape != count.shape:
+            raise ValueError(f"{name} has {len(x)} rows, trials has {len(count)}.")
+        encoding.require(x, x <= count, "at most the row's trials", name, self.name)
+        return Response(np.stack([x, count], axis=1), None)
+
+    def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
+        x = encoding.numbers(y, name, self.name)
+        whole = (x == np.round(x)) & (x >= 0.0)
+        encoding.require(x, whole, "whole counts of successes, not negative", name, self.name)
+        return Response(x[:, None], None)
+
+    def likelihood(self, Y: AnyNDArray, levels: Levels | None = None) -> likelihoods.Binomial:
+        return likelihoods.Binomial(self.link)
+
+    def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
+        return probability(self.link, first(F))
+
+    def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
+        y, n, f = Y[..., 0], Y[..., 1], first(F)
+        hits = xlogy(y, y / n) - y * log_probability(self.link, f)
+        misses = xlogy(n - y, (n - y) / n) - (n - y) * log_probability(self.link, -f)
+        return np.maximum(2.0 * (hits + misses), 0.0)
+
+    def cdf(
+        self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray
+    ) -> tuple[AnyNDArray, AnyNDArray]:
+        y, n, p = Y[..., 0], Y[..., 1], probability(self.link, first(F))
+        return scipy.stats.binom.cdf(y - 1.0, n, p), scipy.stats.binom.cdf(y, n, p)
+
+    def sample(
+        self,
+        likelihood: Likelihood,
+        F: AnyNDArray,
+        rng: np.random.Generator,
+        trials: AnyNDArray | None = None,
+    ) -> AnyNDArray:
+        if trials is None:
+            raise ValueError("trials must be given for family 'binomial': how many, of each row.")
+        count = np.asarray(trials).astype(np.int64)
+        return rng.binomial(count, probability(self.link, first(F))).astype(np.float64)

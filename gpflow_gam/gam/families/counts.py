@@ -1,0 +1,101 @@
+"""Counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import gpflow
+import numpy as np
+import scipy.stats
+from gpflow.base import AnyNDArray
+from gpflow.likelihoods import Likelihood
+from scipy.special import xlogy
+
+from ... import likelihoods
+from . import encoding
+from .base import Family, Levels, Response, first, number, own, single
+
+_LARGEST = 1e18
+"""Above this rate numpy draws no Poisson counts."""
+
+
+@dataclass(frozen=True)
+class Poisson(Family):
+    """Counts with a log link."""
+
+    name: ClassVar[str] = "poisson"
+
+    def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
+        x = encoding.numbers(y, name, self.name)
+        whole = (x == np.round(x)) & (x >= 0.0)
+        encoding.require(x, whole, "whole counts, not negative", name, self.name)
+        return Response(x[:, None], None)
+
+    def likelihood(self, Y: AnyNDArray, levels: Levels | None = None) -> Likelihood:
+        return gpflow.likelihoods.Poisson()
+
+    def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
+        return np.exp(first(F))
+
+    def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
+        y, f = single(Y, F)
+        return np.maximum(2.0 * (xlogy(y, y) - y * f - y + np.exp(f)), 0.0)
+
+    def cdf(
+        self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray
+    ) -> tuple[AnyNDArray, AnyNDArray]:
+        y, f = single(Y, F)
+        rate = np.exp(f)
+        return scipy.stats.poisson.cdf(y - 1.0, rate), scipy.stats.poisson.cdf(y, rate)
+
+    def sample(
+        self,
+        likelihood: Likelihood,
+        F: AnyNDArray,
+        rng: np.random.Generator,
+        trials: AnyNDArray | None = None,
+    ) -> AnyNDArray:
+        return rng.poisson(np.minimum(np.exp(first(F)), _LARGEST)).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class NegativeBinomial(Poisson):
+    """Counts of variance ``mu + alpha mu^2`` with a log link; alpha is learned."""
+
+    name: ClassVar[str] = "negative_binomial"
+
+    def likelihood(self, Y: AnyNDArray, levels: Levels | None = None) -> Likelihood:
+        y = np.asarray(Y, dtype=np.float64)[:, 0]
+        mean = max(float(np.mean(y)), 1e-3)
+        # by moments, as if the predictor were to explain half of the variance
+        alpha = (0.5 * float(np.var(y)) - mean) / mean**2
+        return likelihoods.NegativeBinomial(float(np.clip(alpha, 0.05, 5.0)))
+
+    def _alpha(self, likelihood: Likelihood) -> float:
+        return number(own(likelihood, likelihoods.NegativeBinomial).alpha)
+
+    def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
+        y, f = single(Y, F)
+        alpha = self._alpha(likelihood)
+        tail = np.log1p(alpha * y) - np.logaddexp(0.0, f + np.log(alpha))
+        return np.maximum(2.0 * (xlogy(y, y) - y * f - (y + 1.0 / alpha) * tail), 0.0)
+
+    def cdf(
+        self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray
+    ) -> tuple[AnyNDArray, AnyNDArray]:
+        y, f = single(Y, F)
+        alpha = self._alpha(likelihood)
+        size, p = 1.0 / alpha, 1.0 / (1.0 + alpha * np.exp(f))
+        return scipy.stats.nbinom.cdf(y - 1.0, size, p), scipy.stats.nbinom.cdf(y, size, p)
+
+    def sample(
+        self,
+        likelihood: Likelihood,
+        F: AnyNDArray,
+        rng: np.random.Generator,
+        trials: AnyNDArray | None = None,
+    ) -> AnyNDArray:
+        alpha = self._alpha(likelihood)
+        rate = rng.gamma(1.0 / alpha, alpha * np.exp(first(F)))
+        return rng.poisson(np.minimum(rate, _LARGEST)).astype(np.float64)

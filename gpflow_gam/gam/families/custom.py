@@ -1,0 +1,84 @@
+"""Any GPflow likelihood as a family."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import tensorflow as tf
+from gpflow.base import AnyNDArray
+from gpflow.config import default_float
+from gpflow.likelihoods import Likelihood
+from gpflow.utilities import deepcopy
+
+from ...likelihoods import checked_observations, conditional_response, unwrapped
+from . import encoding
+from .base import Family, Levels, Response, tensors
+
+
+@dataclass(frozen=True)
+class Custom(Family):
+    """
+    A likelihood of the user's, which is copied and so never changed.
+
+    There is no deviance, no distribution function, no sampler, and nothing to save it with.
+
+    :param base: any GPflow likelihood of a response of one column.
+    :raises TypeError: it is none.
+    """
+
+    name: ClassVar[str] = "custom"
+    base: Likelihood
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.base, Likelihood):
+            raise TypeError(f"base must be a gpflow likelihood; got {type(self.base).__name__}.")
+
+    def to_json(self) -> dict[str, Any]:
+        raise ValueError(
+            f"family 'custom' ({type(self.base).__name__}) cannot be saved; take a named family."
+        )
+
+    def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
+        Y = encoding.numbers(y, name, self.name)[:, None]
+        checked_observations(tf.constant(Y, dtype=default_float()), self.base, name)
+        return Response(Y, None)
+
+    def likelihood(self, Y: AnyNDArray, levels: Levels | None = None) -> Likelihood:
+        return deepcopy(self.base)
+
+    def num_predictors(self, levels: Levels | None = None) -> int:
+        return int(self.base.latent_dim or 1)
+
+    def predictor_names(self, levels: Levels | None = None) -> tuple[str, ...]:
+        number = self.num_predictors()
+        return ("",) if number == 1 else tuple(str(i) for i in range(number))
+
+    def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
+        mean = conditional_response(unwrapped(likelihood), *tensors(F))
+        return np.asarray(mean, dtype=np.float64)
+
+    def log_density(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
+        X, F = tensors(F)
+        Y = tf.constant(Y, dtype=default_float())
+        Y = checked_observations(Y, likelihood)  # integers, where the likelihood takes those
+        return np.asarray(unwrapped(likelihood).log_prob(X, F, Y), dtype=np.float64)
+
+    def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> None:
+        return None
+
+    def cdf(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> None:
+        return None
+
+    def sample(
+        self,
+        likelihood: Likelihood,
+        F: AnyNDArray,
+        rng: np.random.Generator,
+        trials: AnyNDArray | None = None,
+    ) -> AnyNDArray:
+        raise ValueError(
+            f"family 'custom' ({type(self.base).__name__}) has no sampler: GPflow likelihoods draw "
+            "no responses; take a named family."
+        )

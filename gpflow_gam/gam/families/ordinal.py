@@ -1,0 +1,74 @@
+"""Classes with an order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from gpflow.base import AnyNDArray
+from gpflow.likelihoods import Likelihood
+from scipy.special import ndtr, ndtri
+
+from ... import likelihoods
+from .base import Family, Levels, Response, first, own
+from .categorical import draw, known, labelled
+
+
+@dataclass(frozen=True)
+class Ordinal(Family):
+    """
+    Ordered probit, ``P(y <= k) = Phi(c_k - f)``; the cutpoints are learned, the first is 0.
+
+    :param levels: the labels from lowest to highest; by default those seen, sorted.
+    :raises ValueError: fewer than two labels, or one twice.
+    """
+
+    name: ClassVar[str] = "ordinal"
+    levels: Levels | None = None
+
+    def __post_init__(self) -> None:
+        if self.levels is None:
+            return
+        object.__setattr__(self, "levels", tuple(self.levels))
+        if len(self.levels) < 2 or len(set(self.levels)) < len(self.levels):
+            raise ValueError(f"levels must be two or more different labels; got {self.levels}.")
+
+    def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
+        codes, levels = labelled(y, levels or self.levels, name, self.name)
+        return Response(codes[:, None], levels)
+
+    def likelihood(self, Y: AnyNDArray, levels: Levels | None = None) -> likelihoods.Ordered:
+        number = len(known(levels or self.levels, self.name))
+        counts = np.bincount(np.asarray(Y)[:, 0].astype(np.int64), minlength=number)
+        # where a constant predictor puts them, half an observation more in each class
+        shares = np.cumsum(counts + 0.5)[:-1] / np.sum(counts + 0.5)
+        return likelihoods.Ordered(number, np.maximum(np.diff(ndtri(shares)), 1e-3))
+
+    def _cumulative(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
+        cutpoints = np.asarray(own(likelihood, likelihoods.Ordered).cutpoints, dtype=np.float64)
+        f = first(F)[..., None]
+        return np.concatenate([np.zeros_like(f), ndtr(cutpoints - f), np.ones_like(f)], axis=-1)
+
+    def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
+        return np.diff(self._cumulative(likelihood, F), axis=-1)
+
+    def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
+        return -2.0 * self.log_density(likelihood, Y, F)
+
+    def cdf(
+        self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray
+    ) -> tuple[AnyNDArray, AnyNDArray]:
+        below = self._cumulative(likelihood, F)
+        code = np.asarray(Y)[..., :1].astype(np.int64)
+        lower, upper = (np.take_along_axis(below, code + i, axis=-1)[..., 0] for i in (0, 1))
+        return lower, upper
+
+    def sample(
+        self,
+        likelihood: Likelihood,
+        F: AnyNDArray,
+        rng: np.random.Generator,
+        trials: AnyNDArray | None = None,
+    ) -> AnyNDArray:
+        return draw(self.mean(likelihood, F), rng)

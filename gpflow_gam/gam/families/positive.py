@@ -1,0 +1,62 @@
+"""Positive responses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import scipy.stats
+from gpflow.base import AnyNDArray
+from gpflow.likelihoods import Likelihood
+
+from ... import likelihoods
+from . import encoding
+from .base import Family, Levels, Response, first, number, own, single
+
+
+@dataclass(frozen=True)
+class Gamma(Family):
+    """Gamma with a log link on the mean; the shape is learned."""
+
+    name: ClassVar[str] = "gamma"
+
+    def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
+        x = encoding.numbers(y, name, self.name)
+        encoding.require(x, x > 0.0, "positive", name, self.name)
+        return Response(x[:, None], None)
+
+    def likelihood(self, Y: AnyNDArray, levels: Levels | None = None) -> likelihoods.MeanGamma:
+        y = np.asarray(Y, dtype=np.float64)[:, 0]
+        # by moments, as if the predictor were to explain half of the variance
+        shape = float(np.mean(y)) ** 2 / max(0.5 * float(np.var(y)), 1e-300)
+        return likelihoods.MeanGamma(float(np.clip(shape, 0.1, 100.0)))
+
+    def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
+        return np.exp(first(F))
+
+    def _shape(self, likelihood: Likelihood) -> float:
+        return number(own(likelihood, likelihoods.MeanGamma).shape)
+
+    def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
+        y, f = single(Y, F)
+        gap = np.log(y) - f
+        return np.maximum(2.0 * self._shape(likelihood) * (np.expm1(gap) - gap), 0.0)
+
+    def cdf(
+        self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray
+    ) -> tuple[AnyNDArray, AnyNDArray]:
+        y, f = single(Y, F)
+        shape = self._shape(likelihood)
+        below = scipy.stats.gamma.cdf(shape * y * np.exp(-f), shape)
+        return below, below
+
+    def sample(
+        self,
+        likelihood: Likelihood,
+        F: AnyNDArray,
+        rng: np.random.Generator,
+        trials: AnyNDArray | None = None,
+    ) -> AnyNDArray:
+        shape = self._shape(likelihood)
+        return rng.gamma(shape, np.exp(first(F)) / shape)

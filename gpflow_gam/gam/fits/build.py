@@ -1,0 +1,111 @@
+"""From a specification to a GPflow model."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+from gpflow.base import AnyNDArray, Parameter
+from gpflow.kernels import Kernel
+from gpflow.utilities import deepcopy, positive
+
+from ...likelihoods import Weighted
+from ...models import AdditiveSGPR, AdditiveSVGP, IterNCGP
+from ...variational import (
+    BlockPrecision,
+    CoupledCovariance,
+    CoupledPrecision,
+    MeanField,
+    OptimalPrecision,
+    VariationalFamily,
+)
+from ..components import build_inducing, build_kernel
+from ..families import Gaussian
+from .mean import OffsetMean
+from .specification import Specification
+
+Model = AdditiveSGPR | AdditiveSVGP | IterNCGP
+
+ENGINES = ("variational", "iterncgp")
+"""How the posterior is found."""
+
+MAX_SITES = 1500
+"""Inducing values up to which q is kept dense, as sites."""
+FAMILIES: dict[str, type[VariationalFamily]] = {
+    "sites": OptimalPrecision,
+    "block": BlockPrecision,
+    "mean_field": MeanField,
+    "covariance": CoupledCovariance,
+    "precision": CoupledPrecision,
+}
+"""What ``variational`` may be called."""
+
+
+def choose_variational(
+    family: object, size: int, asked: str | None, engine: str = "variational"
+) -> str:
+    """
+    The family of q(U): collapsed for Gaussian data, sites up to 1500 values, block precision.
+
+    The other engine has none, and its name stands here.
+
+    :param family: the response's.
+    :param size: P, the inducing values in all.
+    :param asked: the user's choice.
+    :param engine: of :data:`ENGINES`.
+    :raises ValueError: an unknown choice.
+    """
+    if engine == "iterncgp":
+        if asked is not None:
+            raise ValueError(
+                f"variational={asked!r} is of engine='variational'; leave one of the two out."
+            )
+        return engine
+    if asked is not None:
+        known = ("exact", *FAMILIES)
+        if asked not in known:
+            raise ValueError(f"variational must be one of {', '.join(known)}; got {asked!r}.")
+        if asked == "exact" and not isinstance(family, Gaussian):
+            raise ValueError("variational='exact' is for family='gaussian'; use 'sites'.")
+        return asked
+    if isinstance(family, Gaussian):
+        return "exact"
+    return "sites" if size <= MAX_SITES else "block"
+
+
+def build_model(spec: Specification, X: AnyNDArray, Y: AnyNDArray) -> Model:
+    """
+    The model, its parameters where they start.
+
+    :param X: [N, D].
+    :param Y: [N, K].
+    :raises ValueError: a response that the family cannot have produced.
+    """
+    kernel = build_kernel(spec.components, spec.scale, _copied(spec.own_kernels))
+    inducing = build_inducing(spec.components, kernel, spec.encoder.width)
+    mean = OffsetMean(np.array(spec.constant), [spec.place(c) for c in spec.offset])
+    likelihood = spec.family.likelihood(Y, spec.levels)
+    if spec.variational == "exact":
+        weights = None if spec.weights is None else X[:, spec.place(spec.weights)]
+        model = AdditiveSGPR((X, Y), kernel, inducing, mean_function=mean, weights=weights)
+        # in logarithms: a response may be in any unit
+        start = float(tf.convert_to_tensor(likelihood.variance))
+        model.likelihood.variance = Parameter(start, transform=positive(base="exp"))
+        return model
+    if spec.weights is not None:
+        likelihood = Weighted(likelihood, spec.place(spec.weights))
+    if spec.variational == "iterncgp":
+        return IterNCGP((X, Y), kernel, likelihood, mean_function=mean)
+    return AdditiveSVGP(
+        kernel,
+        likelihood,
+        inducing,
+        variational=FAMILIES[spec.variational](),
+        mean_function=mean,
+        num_data=len(X),
+        num_latent_gps=spec.family.num_predictors(spec.levels),
+    )
+
+
+def _copied(kernels: dict[str, Kernel]) -> dict[str, Kernel]:
+    """Copies: a term is a value, and fitting one GAM must not change another."""
+    return {label: deepcopy(kernel) for label, kernel in kernels.items()}

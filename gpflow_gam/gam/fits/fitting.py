@@ -1,0 +1,210 @@
+"""From a formula and data to a fitted GAM."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from gpflow.base import AnyNDArray
+
+from ... import optimizers
+from ...likelihoods import Weighted, checked_observations, constant_predictor
+from ...models import IterNCGP
+from ..components import learn_encoder, plan
+from ..families import Family
+from ..frames import (
+    Encoder,
+    Fill,
+    NumericColumn,
+    Table,
+    complete_rows,
+    filled,
+    learn_fills,
+)
+from ..terms import Column, Levels, Term, Terms
+from ..terms.base import column_of
+from .build import build_model, choose_variational
+from .fitted import FittedGAM
+from .specification import Specification
+
+
+@dataclasses.dataclass(frozen=True)
+class Roles:
+    """
+    The columns that are no terms.
+
+    :param response: the response.
+    :param offset: added to the first predictor.
+    :param weights: how often each row counts.
+    :param trials: of a binomial response.
+    """
+
+    response: Column
+    offset: tuple[Column, ...] = ()
+    weights: Column | None = None
+    trials: Column | None = None
+
+    def numeric(self) -> list[tuple[Column, str]]:
+        """The columns that become columns of X, and what they are for."""
+        extra = [(c, "the offset") for c in self.offset]
+        return extra + ([] if self.weights is None else [(self.weights, "the weights")])
+
+
+def fit_gam(
+    terms: Terms,
+    family: Family,
+    roles: Roles,
+    table: Table,
+    *,
+    missing: str,
+    variational: str | None,
+    engine: str,
+    seed: int,
+    **options: Any,
+) -> FittedGAM:
+    """
+    Fit a GAM.
+
+    :param table: holds every column that is named.
+    :param missing: ``"error"``, ``"drop"`` or ``"impute"``.
+    :param variational: the family of q(U); None for the one that suits.
+    :param engine: ``"variational"`` or ``"iterncgp"``.
+    :param seed: of k-means and of minibatches.
+    :param options: of :func:`gpflow_gam.optimizers.fit`.
+    :raises ValueError: data that no such model can be fitted to: one sentence that says why.
+    """
+    table, dropped, fills = _rows(table, terms, roles, missing)
+    encoder = learn_encoder(terms, roles.numeric(), table)
+    X = encoder.encode(table)
+    _check_weights(roles, encoder, X)
+    trials = None if roles.trials is None else NumericColumn(roles.trials, "trials").encode(table)
+    response = family.encode(
+        table.values(roles.response),
+        table.levels(roles.response),
+        trials=trials,
+        name=str(roles.response),
+    )
+    Y = response.Y
+    if np.all(Y[0] == Y):
+        raise ValueError(
+            f"the response {roles.response!r} is constant ({Y[0, 0]:g}): there is nothing to model."
+        )
+    if len(terms) >= len(X):
+        raise ValueError(
+            f"{len(terms)} terms cannot be learnt from {len(X)} rows; drop terms or add rows."
+        )
+    weights = None if roles.weights is None else X[:, encoder.index(roles.weights, "number")]
+    components = plan(terms, table, encoder, X, weights, seed)
+    size = sum(len(c.inducing) for c in components)
+    spec = Specification(
+        terms,
+        family,
+        roles.response,
+        response.levels,
+        encoder,
+        tuple(components),
+        family.scale(Y, weights),
+        (),
+        roles.offset,
+        roles.weights,
+        roles.trials,
+        choose_variational(family, size, variational, engine),
+        fills,
+    )
+    spec = dataclasses.replace(spec, constant=_null_model(spec, X, Y))
+    model = build_model(spec, X, Y)
+    if isinstance(model, IterNCGP):
+        return FittedGAM(spec, model, X, Y, _newton(model, options), dropped)
+    data = () if spec.variational == "exact" else ((X, Y),)
+    result = optimizers.fit(model, *data, **{"seed": seed, **options})
+    return FittedGAM(spec, model, X, Y, result, dropped)
+
+
+def _newton(model: IterNCGP, options: dict[str, Any]) -> optimizers.FitResult:
+    """
+    Fit by the second engine.
+
+    :raises ValueError: an option that it does not have.
+    """
+    known = ("max_sweeps", "max_seconds", "progress", "hyperparameters")
+    unknown = [name for name in options if name not in known]
+    if unknown:
+        raise ValueError(
+            f"engine='iterncgp' has no option {unknown[0]!r}; it takes {', '.join(known)}."
+        )
+    result = model.fit(**{"hyperparameters": True, **options})
+    return optimizers.FitResult(
+        result.converged,
+        result.message,
+        float(model.elbo()) if result.elbo is None else result.elbo,
+        len(result.history),
+        result.seconds,
+        "IterNCGP",
+        np.array([row["log_posterior"] for row in result.history]),
+    )
+
+
+def _rows(
+    table: Table, terms: Terms, roles: Roles, missing: str
+) -> tuple[Table, int, tuple[Fill, ...]]:
+    """Complete rows, how many were dropped, and what the inputs were filled with."""
+    columns: list[Column] = [c for term in terms for c in term.columns]
+    columns += [column_of(term.by) for term in terms if term.by is not None]
+    if table.name(roles.response) in [table.name(c) for c in columns]:
+        raise ValueError(f"the response {roles.response!r} is also in a term; drop that term.")
+    fills: tuple[Fill, ...] = ()
+    if missing == "impute":
+        levels = [table.name(t.columns[0]) for t in terms if isinstance(t, Levels)]
+        levels += [table.name(column_of(t.by)) for t in terms if isinstance(t.by, Term)]
+        fills = learn_fills(table, columns, levels)
+        table = filled(table, fills)
+    columns += [roles.response, *(name for name, _ in roles.numeric())]
+    if roles.trials is not None:
+        columns.append(roles.trials)
+    if table.num_rows < 2:
+        raise ValueError(f"data has {table.num_rows} row(s); a fit needs at least 2.")
+    return *complete_rows(table, columns, missing), fills
+
+
+def _check_weights(roles: Roles, encoder: Encoder, X: AnyNDArray) -> None:
+    if roles.weights is None:
+        return
+    w = X[:, encoder.index(roles.weights, "number")]
+    if np.any(w < 0.0) or not np.any(w > 0.0):
+        raise ValueError(
+            f"weights {roles.weights!r} must not be negative, and not all zero; got {w.min():g} in "
+            f"row {int(w.argmin())}."
+        )
+
+
+def _null_model(spec: Specification, X: AnyNDArray, Y: AnyNDArray) -> tuple[float, ...]:
+    """The constant predictor [L] that explains the response best, beside the offsets."""
+    likelihood = spec.family.likelihood(Y, spec.levels)
+    L = spec.family.num_predictors(spec.levels)
+    if spec.weights is not None:
+        likelihood = Weighted(likelihood, spec.place(spec.weights))
+    offset = np.zeros((len(X), L))
+    for column in spec.offset:
+        offset[:, 0] += X[:, spec.place(column)]
+    constant = constant_predictor(
+        likelihood, tf.constant(X), checked_observations(Y, likelihood), offset, L
+    )
+    return tuple(np.asarray(constant)[0].tolist())
+
+
+def checked_response(fit: FittedGAM, table: Table) -> AnyNDArray:
+    """
+    The response of new rows, [N, K].
+
+    :raises ValueError: a response that is not there or that the family cannot have produced.
+    """
+    spec = fit.spec
+    trials = None
+    if spec.trials is not None:
+        trials = NumericColumn(spec.trials, "trials").encode(table)
+    values = table.values(spec.response)
+    Y = spec.family.encode(values, spec.levels, trials=trials, name=str(spec.response)).Y
+    checked_observations(Y, fit.likelihood, str(spec.response))
+    return Y

@@ -1,0 +1,205 @@
+"""Predictions with their uncertainty, on the scales that users ask for."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+import numpy as np
+import pandas as pd
+from gpflow.base import AnyNDArray
+from scipy.stats import norm
+
+from ...likelihoods import checked_observations, summarised_response
+from ..frames import NumericColumn, Table
+from .fitted import FittedGAM
+from .fitting import checked_response
+
+PredictionType = Literal["response", "link", "terms", "observation", "class"]
+
+_DRAWS = 1000
+
+
+class Summaries:
+    """
+    Mean, standard deviation and limits of some quantity at N points.
+
+    :param estimate: [N] or [N, K].
+    :param se: the same.
+    :param lower: lower limits; None where no interval was asked.
+    :param upper: upper limits.
+    :param names: of the K quantities.
+    """
+
+    def __init__(
+        self,
+        estimate: AnyNDArray,
+        se: AnyNDArray,
+        lower: AnyNDArray | None = None,
+        upper: AnyNDArray | None = None,
+        names: tuple[Any, ...] = (),
+    ) -> None:
+        self.estimate, self.se, self.lower, self.upper = estimate, se, lower, upper
+        self.names = names
+
+    def frame(self) -> pd.DataFrame:
+        """Columns ``estimate``, ``se``, ``lower``, ``upper``; under each name where K > 1."""
+        parts = {"estimate": self.estimate, "se": self.se}
+        if self.lower is not None and self.upper is not None:
+            parts |= {"lower": self.lower, "upper": self.upper}
+        if self.estimate.ndim == 1:
+            return pd.DataFrame(parts)
+        frames = {
+            name: pd.DataFrame({what: values[:, k] for what, values in parts.items()})
+            for k, name in enumerate(self.names)
+        }
+        whole: pd.DataFrame = pd.concat(frames, axis=1)
+        return whole
+
+
+def predict(
+    fit: FittedGAM,
+    table: Table,
+    type: PredictionType,
+    *,
+    interval: float | None = None,
+    se: bool = False,
+    seed: int = 0,
+) -> Any:
+    """
+    What :meth:`gpflow_gam.GAM.predict` returns.
+
+    :raises ValueError: an unknown type, a bad interval, columns that are not there.
+    """
+    if interval is not None and not 0.0 < interval < 1.0:
+        raise ValueError(f"interval must be a probability between 0 and 1; got {interval}.")
+    if type not in get_args(PredictionType):
+        raise ValueError(
+            f"type must be one of {', '.join(get_args(PredictionType))}; got {type!r}."
+        )
+    X = fit.encode(table)
+    if type == "terms":
+        if interval is not None:
+            raise ValueError("interval: type='terms' gives se=True; for limits use effects().")
+        estimates, errors = terms(fit, X)
+        return (estimates, errors) if se else estimates
+    if type == "class":
+        return _classes(fit, response(fit, X, None, seed).estimate)
+    if type == "link":
+        out = link(fit, X, interval)
+    elif type == "response":
+        out = response(fit, X, interval, seed)
+    else:
+        out = observation(fit, X, _trials(fit, table), interval or 0.95, seed)
+    if interval is not None:
+        return out.frame()
+    return (out.estimate, out.se) if se else out.estimate
+
+
+def sample(
+    fit: FittedGAM, table: Table, num_samples: int, type: PredictionType, seed: int
+) -> AnyNDArray:
+    """
+    What :meth:`gpflow_gam.GAM.sample` returns.
+
+    :raises ValueError: an unknown type.
+    """
+    family = fit.spec.family
+    F: AnyNDArray = fit.posterior.sample_f(fit.encode(table), num_samples, seed=seed).numpy()
+    if type == "link":
+        return F[..., 0] if fit.num_predictors == 1 else F
+    if type == "response":
+        return np.asarray(family.mean(fit.likelihood, F))
+    if type == "observation":
+        rng, trials = np.random.default_rng(seed), _trials(fit, table)
+        return np.stack([family.sample(fit.likelihood, f, rng, trials=trials) for f in F])
+    raise ValueError(f"type must be 'response', 'link' or 'observation'; got {type!r}.")
+
+
+def _trials(fit: FittedGAM, table: Table) -> AnyNDArray | None:
+    trials = fit.spec.trials
+    return None if trials is None else NumericColumn(trials, "trials").encode(table)
+
+
+def _classes(fit: FittedGAM, probabilities: AnyNDArray) -> AnyNDArray:
+    levels = fit.spec.levels
+    if levels is None:
+        raise ValueError(f"type='class': family {fit.spec.family.name!r} has no classes.")
+    if probabilities.ndim == 1:
+        return np.asarray(levels)[(probabilities > 0.5).astype(int)]
+    return np.asarray(levels)[probabilities.argmax(axis=1)]
+
+
+def link(fit: FittedGAM, X: AnyNDArray, level: float | None) -> Summaries:
+    """The predictor rho(x): normal a posteriori."""
+    mean, var = fit.predict_link(X)
+    names = fit.spec.predictor_names
+    if fit.num_predictors == 1:
+        mean, var = mean[:, 0], var[:, 0]
+    se = np.sqrt(var)
+    if level is None:
+        return Summaries(mean, se, names=names)
+    z = norm.ppf(0.5 + 0.5 * level)
+    return Summaries(mean, se, mean - z * se, mean + z * se, names)
+
+
+def response(fit: FittedGAM, X: AnyNDArray, level: float | None, seed: int) -> Summaries:
+    """
+    The expected response mu(rho(x)): its posterior mean, deviation and equal-tailed limits.
+
+    See :func:`gpflow_gam.likelihoods.summarised_response`.
+    """
+    mean, var = fit.predict_link(X)
+    summary = summarised_response(fit.likelihood, X, mean, var, level, seed=seed)
+    estimate, se = np.asarray(summary.mean), np.asarray(summary.sd)
+    lower, upper = (None if end is None else np.asarray(end) for end in summary[2:])
+    names: tuple[Any, ...] = ()
+    if estimate.ndim == 2:  # probabilities of classes, which a likelihood of the user's only counts
+        names = fit.spec.levels or tuple(range(estimate.shape[1]))
+    return Summaries(estimate, se, lower, upper, names)
+
+
+def observation(
+    fit: FittedGAM, X: AnyNDArray, trials: AnyNDArray | None, level: float, seed: int
+) -> Summaries:
+    """A new response at x: mean, deviation and limits of draws from the predictive distribution."""
+    draws = sample_observations(fit, X, trials, _DRAWS, seed)
+    tail = 0.5 * (1.0 - level)
+    lower, upper = np.quantile(draws, [tail, 1.0 - tail], axis=0)
+    return Summaries(draws.mean(axis=0), draws.std(axis=0), lower, upper)
+
+
+def sample_observations(
+    fit: FittedGAM, X: AnyNDArray, trials: AnyNDArray | None, num_samples: int, seed: int
+) -> AnyNDArray:
+    """Draws of new responses [S, N], independent between points given their predictors."""
+    mean, var = fit.predict_link(X)
+    rng = np.random.default_rng(seed)
+    family, likelihood = fit.spec.family, fit.likelihood
+    draws = []
+    for _ in range(num_samples):
+        F = mean + np.sqrt(var) * rng.standard_normal(mean.shape)
+        draws.append(np.asarray(family.sample(likelihood, F, rng, trials=trials)))
+    return np.stack(draws)
+
+
+def terms(fit: FittedGAM, X: AnyNDArray) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Every component's contribution to the predictor and its standard error, a column each."""
+    mean, var = fit.predict_components(X)
+    names: list[Any] = list(fit.spec.names)
+    if fit.num_predictors == 1:
+        columns: Any = names
+        mean, var = mean[..., 0], var[..., 0]
+    else:
+        columns = pd.MultiIndex.from_product([names, fit.spec.predictor_names])
+        mean, var = (a.reshape(len(a), -1) for a in (mean, var))
+    return pd.DataFrame(mean, columns=columns), pd.DataFrame(np.sqrt(var), columns=columns)
+
+
+def log_density(fit: FittedGAM, table: Table) -> AnyNDArray:
+    """log E_q[p(y | rho(x))] of each row, [N]: held-out rows measure the whole prediction."""
+    Y = checked_response(fit, table)
+    X = fit.encode(table)
+    mean, var = fit.predict_link(X)
+    labels = checked_observations(Y, fit.likelihood)
+    density: AnyNDArray = np.asarray(fit.likelihood.predict_log_density(X, mean, var, labels))
+    return density

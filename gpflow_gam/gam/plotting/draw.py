@@ -1,0 +1,170 @@
+"""The effects of a fitted GAM, a panel each."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+import numpy as np
+
+from ..components import Component
+from ..fits import FittedGAM
+from .curves import draw_curves, draw_partial, draw_rug
+from .figures import Axes, Figure, figure_of, panels, put_title
+from .maps import draw_error, draw_estimate
+from .points import NAMED, draw_points
+from .residuals import acting, partial_residuals, working_residuals
+from .views import View, is_map, view
+
+
+@dataclasses.dataclass(frozen=True)
+class _Options:
+    level: float
+    residuals: bool
+    simultaneous: bool
+    num_points: int | None
+    rug: bool
+    seed: int
+
+
+@dataclasses.dataclass(frozen=True)
+class _Panel:
+    component: Component
+    predictors: list[int]
+
+
+def draw(
+    fit: FittedGAM,
+    terms: str | Iterable[str] | None = None,
+    *,
+    ax: Axes | None = None,
+    level: float = 0.95,
+    residuals: bool = False,
+    simultaneous: bool = False,
+    num_points: int | None = None,
+    rug: bool = True,
+    seed: int = 0,
+    predictor: str | None = None,
+) -> Figure:
+    """
+    Draw the effects, a panel each.
+
+    Functions of a number are curves with bands; of two numbers maps of the estimate and, beside
+    it, of its standard error; of levels points with limits; of a number and levels a curve a level.
+    Columns of a function after its second are held at their median or commonest level, as its title
+    says. Several predictors share a panel where they can, and have one each where they cannot.
+
+    :param fit: the fitted GAM.
+    :param terms: names of effects, or labels of terms for all their effects (``"s(x):g"``); all
+        effects by default.
+    :param ax: draw one effect into this, a map without its standard error; a figure with
+        ``layout="constrained"`` keeps labels apart.
+    :param level: probability of the limits.
+    :param residuals: adds partial residuals to functions of one number: see
+        :func:`gpflow_gam.gam.plotting.partial_residuals`; the axis holds 98 % of them.
+    :param simultaneous: adds limits that hold for the whole of each function at once.
+    :param num_points: on each axis of numbers; by default 100 of a curve, 30 of a map.
+    :param rug: ticks where the data are; of a ``by=`` level, only its own rows.
+    :param seed: of the simulation behind simultaneous limits.
+    :param predictor: one of several predictors; all by default.
+    :return: a new figure, or the one that ``ax`` stands on.
+    :raises ValueError: an unknown effect or predictor, or an option that cannot be, naming it.
+    """
+    if ax is not None and not isinstance(ax, Axes):
+        raise TypeError(f"ax must be matplotlib axes; got {type(ax).__name__}.")
+    if not 0.0 < level < 1.0:
+        raise ValueError(f"level must be a probability between 0 and 1; got {level}.")
+    if num_points is not None and num_points < 2:
+        raise ValueError(f"num_points must be at least 2; got {num_points}.")
+    every = _panels(fit, _components(fit, terms), _predictors(fit, predictor))
+    if residuals:
+        working_residuals(fit)  # raises where there are none
+    options = _Options(level, residuals, simultaneous, num_points, rug, seed)
+    if ax is not None:
+        if len(every) > 1:
+            names = ", ".join(dict.fromkeys(p.component.name for p in every))
+            raise ValueError(
+                f"ax holds one panel; {names} would be {len(every)}: name one effect, and with "
+                "predictor= one predictor."
+            )
+        _draw(fit, every[0], [ax], options)
+        return figure_of(ax)
+    figure, axes = panels([2 if is_map(p.component) else 1 for p in every])
+    for panel, places in zip(every, axes):
+        _draw(fit, panel, places, options)
+    return figure
+
+
+def _components(fit: FittedGAM, terms: str | Iterable[str] | None) -> list[Component]:
+    """Those called, or of the term called, ``terms``."""
+    effects = fit.spec.components[1:]
+    if terms is None:
+        names = [c.name for c in effects]
+    elif isinstance(terms, str):
+        names = [terms]
+    elif isinstance(terms, Iterable):
+        names = list(terms)
+    else:
+        raise TypeError(f"terms must be names of effects; got {type(terms).__name__}.")
+    if not names:
+        raise ValueError("terms names no effect, or the GAM has none; there is nothing to draw.")
+    found: dict[str, Component] = {}
+    for name in names:
+        if name == fit.spec.names[0]:
+            raise ValueError("terms: the intercept is no effect of a column; see summary().")
+        own = [c for c in effects if name == c.name]
+        own = own or [c for c in effects if name == c.term] or [fit.spec.component(name)]
+        found |= {c.name: c for c in own}
+    return list(found.values())
+
+
+def _predictors(fit: FittedGAM, predictor: str | None) -> list[int]:
+    names = fit.spec.predictor_names
+    if predictor is None:
+        return list(range(len(names)))
+    if predictor not in names or len(names) == 1:
+        which = f"one of {', '.join(names)}" if len(names) > 1 else "None where there is only one"
+        raise ValueError(f"predictor must be {which}; got {predictor!r}.")
+    return [names.index(predictor)]
+
+
+def _panels(fit: FittedGAM, components: list[Component], predictors: list[int]) -> list[_Panel]:
+    every = []
+    for component in components:
+        margins = component.margins
+        crowded = margins[0].kind == "levels" and len(margins[0].nodes) > NAMED
+        if len(margins) > 1 or crowded:
+            every += [_Panel(component, [i]) for i in predictors]
+        else:
+            every.append(_Panel(component, predictors))
+    return every
+
+
+def _draw(fit: FittedGAM, panel: _Panel, axes: list[Axes], options: _Options) -> None:
+    component = panel.component
+    what = view(fit, component, options.level, options.num_points, options.seed)
+    data = fit.X[acting(fit, component)][:, [m.column for m in component.margins[:2]]]
+    if is_map(component):
+        (i,) = panel.predictors
+        for ax, draw_map in zip(axes, (draw_estimate, draw_error)):
+            draw_map(ax, what, i, data)
+        return
+    (ax,) = axes
+    _draw_series(fit, panel, what, ax, options)
+
+
+def _draw_series(fit: FittedGAM, panel: _Panel, what: View, ax: Axes, options: _Options) -> None:
+    axis, legend_title, series = what.series(panel.predictors, options.simultaneous)
+    if axis.levels is not None:
+        draw_points(ax, axis, series, legend_title)
+    else:
+        draw_curves(ax, axis, series, legend_title)
+        column = axis.margin.column
+        if options.residuals and len(what.component.margins) == 1:
+            partial = partial_residuals(fit, what.component.name)
+            draw_partial(ax, axis, fit.X[:, column], partial, series[0])
+        if options.rug:
+            draw_rug(ax, axis, np.asarray(fit.X[acting(fit, what.component), column]))
+    one = panel.predictors[0] if len(panel.predictors) == 1 else None
+    put_title(ax, what.title(one))
+    ax.set_ylabel(what.component.name if one is None else what.label(one))
