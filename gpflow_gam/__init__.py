@@ -14,7 +14,6 @@ from . import (
     likelihoods,
     measures,
     metrics,
-    minimizers,
     models,
     newton,
     optimizers,
@@ -27,6 +26,7 @@ from .gam import GAM, effects, families, screening, summaries, terms
 from .gam.screening import anova
 from .gam.terms import factor, linear, random_effect, s, te, ti
 from .newton import curvatures, operators, solvers
+from .optimizers import minimizers
 from .version import __version__
 
 __all__ = [

@@ -30,9 +30,9 @@ def main() -> None:
 
     Y = tf.cast(X[:, :1] > 0.5, X.dtype)
     models = [gg.models.IterNCGP((X, Y), kernel, gg.likelihoods.Bernoulli()) for _ in range(2)]
-    models[0].fit()
+    gg.optimizers.fit(models[0], hyperparameters=False)
     with strategy.scope():
-        models[1].fit()
+        gg.optimizers.fit(models[1], hyperparameters=False)
     for a, b in zip(models[0].predict_f(X), models[1].predict_f(X)):
         np.testing.assert_allclose(a, b, atol=1e-10)
     print("equal on two devices")

@@ -20,6 +20,12 @@ from gpflow_gam.newton.solvers import IterGP, ReducedNewton, Residual, UnitVecto
 N = 50
 
 
+def fit(
+    model: IterNCGP, hyperparameters: bool = False, **options: object
+) -> gg.optimizers.FitResult:
+    return gg.optimizers.fit(model, hyperparameters=hyperparameters, **options)
+
+
 def data(rng, n=N, C=3):
     X = rng.uniform(-1, 1, (n, 2))
     f = 2.0 * np.sin(3 * X[:, :1]) + X[:, 1:] ** 2
@@ -54,7 +60,7 @@ def fitted(name, rng, k=None, likelihood=None, **options):
     )
     options.setdefault("solver", ReducedNewton(num_actions=200, tolerance=1e-11))
     model = IterNCGP(data(rng)[name], k or kernel(), likelihood, **options)
-    model.fit()
+    fit(model)
     return model
 
 
@@ -170,7 +176,7 @@ def test_multioutput_kernels(rng):
     found = {}
     for name, k in kernels.items():
         model = IterNCGP((X, Y), k, Softmax(3), solver=solver)
-        model.fit()
+        fit(model)
         found[name] = model.posterior().predict_f(Xnew, full_output_cov=True)
     for name in ("shared", "separate", "mixed"):
         for a, b in zip(found[name], found["one"]):
@@ -185,7 +191,7 @@ def test_coregionalised_outputs_equal_a_dense_laplace_posterior(rng):
     k = gpflow.kernels.LinearCoregionalization([kernel()], W)
     likelihood = Poisson()
     model = IterNCGP((X, Y), k, likelihood, solver=ReducedNewton(tolerance=1e-11))
-    model.fit()
+    fit(model)
     K = kernel()(X).numpy()
 
     def derivatives(g):
@@ -209,7 +215,7 @@ def test_mean_function_is_exposure(rng):
         (X, Y), kernel(), Poisson(binsize=0.5), solver=plain.solver,
         mean_function=gpflow.functions.Constant(np.log(2.0)),
     )  # fmt: skip
-    shifted.fit()
+    fit(shifted)
     a, b = plain.predict_f(X), shifted.predict_f(X)
     np.testing.assert_allclose(b[0] - np.log(2.0), a[0], atol=1e-7)
     np.testing.assert_allclose(b[1], a[1], atol=1e-7)
@@ -293,7 +299,7 @@ def test_bound_is_below_the_evidence(rng):
     X = rng.uniform(-1, 1, (12, 2))
     Y = rng.poisson(2.0, (12, 1)).astype(float)
     model = IterNCGP((X, Y), kernel(), Poisson())
-    model.fit()
+    fit(model)
     K = kernel()(X).numpy()
     y = Y[:, 0]
     f, _, W = laplace.binary_or_counts(K, lambda f: (y * f - np.exp(f), y - np.exp(f), np.exp(f)))
@@ -307,7 +313,7 @@ def test_bound_is_below_the_evidence(rng):
     assert error < 0.01
     for number in (1, 3, 12):
         few = IterNCGP((X, Y), kernel(), Poisson(), max_solver_steps=number)
-        few.fit()
+        fit(few)
         assert float(few.elbo()) < evidence + 3 * error
     assert float(model.elbo()) > evidence - 0.5  # Laplace's q is not the best Gaussian
 
@@ -315,7 +321,7 @@ def test_bound_is_below_the_evidence(rng):
 def test_bound_has_exact_gradients_and_minibatches(rng):
     X, Y = data(rng)["real"]
     model = IterNCGP((X, Y), kernel(), Gaussian(0.3), mean_function=gpflow.functions.Constant(0.1))
-    model.fit()
+    fit(model)
     with tf.GradientTape() as tape:
         value = model.elbo()
     gradients = tape.gradient(value, model.trainable_variables)
@@ -336,7 +342,7 @@ def test_bound_has_exact_gradients_and_minibatches(rng):
 def test_learnt_hyperparameters_equal_those_of_gpr(rng):
     X, Y = data(rng)["real"]
     model = IterNCGP((X, Y), kernel(), Gaussian(0.5))
-    result = model.fit(hyperparameters=True)
+    result = fit(model, hyperparameters=True)
     gpr = gpflow.models.GPR((X, Y), kernel(), noise_variance=0.5)
     gpflow.optimizers.Scipy().minimize(gpr.training_loss, gpr.trainable_variables)
     assert result.elbo == pytest.approx(float(gpr.log_marginal_likelihood()), abs=0.1)
@@ -347,9 +353,9 @@ def test_learnt_hyperparameters_equal_those_of_gpr(rng):
 
 def test_bound_never_falls_while_hyperparameters_are_learnt(rng):
     model = IterNCGP(data(rng)["counts"], kernel(), Poisson())
-    model.fit()
+    fit(model)
     before = float(model.elbo())
-    result = model.fit(hyperparameters=True, max_rounds=4)
+    result = fit(model, hyperparameters=True, max_rounds=4)
     assert result.elbo >= before
     assert float(model.elbo()) == pytest.approx(result.elbo, abs=1e-6)
 
@@ -361,19 +367,19 @@ def test_history_budgets_and_going_on(rng):
     X, Y = data(rng, 300)["classes"]
     options = {"solver": ReducedNewton(num_pivots=4, tolerance=1e-8)}
     model = IterNCGP((X, Y), kernel(), Softmax(3), **options)
-    whole = model.fit(validation_data=(X[:50], Y[:50]))
+    whole = fit(model, validation_data=(X[:50], Y[:50]))
     assert whole.converged
-    assert whole.history[-1]["nlpd"] < whole.history[0]["nlpd"]
-    assert [h["step"] for h in whole.history] == list(range(1, len(whole.history) + 1))
+    assert whole.steps[-1]["nlpd"] < whole.steps[0]["nlpd"]
+    assert [h["step"] for h in whole.steps] == list(range(1, len(whole.steps) + 1))
 
     again = IterNCGP((X, Y), kernel(), Softmax(3), **options)
-    first = again.fit(max_sweeps=4)
+    first = fit(again, max_sweeps=4)
     assert first.sweeps <= 4
     assert not first.converged
     assert "budget of 4 sweeps" in first.message
-    rest = again.fit()
+    rest = fit(again)
     assert rest.converged
-    assert rest.history[0]["step"] == first.history[-1]["step"] + 1
+    assert rest.steps[0]["step"] == first.steps[-1]["step"] + 1
     for a, b in zip(again.predict_f(X), model.predict_f(X)):
         np.testing.assert_allclose(a, b, atol=1e-3)
 
@@ -381,14 +387,28 @@ def test_history_budgets_and_going_on(rng):
 def test_no_time_and_one_sweep_still_give_a_posterior(rng):
     X, Y = data(rng, 200)["classes"]
     exact = IterNCGP((X, Y), kernel(), Softmax(3))
-    exact.fit()
+    fit(exact)
     for budget in ({"max_seconds": 1e-9}, {"max_sweeps": 1}):
         model = IterNCGP((X, Y), kernel(), Softmax(3))
-        result = model.fit(**budget)
+        result = fit(model, **budget)
         assert "budget" in result.message
         _, var = model.predict_f(X)
         assert np.all(np.isfinite(var))
         assert np.mean(var) > np.mean(exact.predict_f(X)[1])  # stopping early is more uncertainty
+
+
+def test_callback_and_iteration_limit_end_a_fit(rng):
+    for options, reason in (
+        ({"callback": lambda progress: progress.iteration == 2}, "stopped by the callback"),
+        ({"max_iterations": 2}, "iteration limit of 2 reached"),
+    ):
+        model = IterNCGP(data(rng)["counts"], kernel(), Poisson(),
+                         solver=ReducedNewton(num_pivots=2, tolerance=1e-11))  # fmt: skip
+        result = fit(model, **options)
+        assert result.num_iterations == len(result.steps) == 2
+        assert result.message == reason
+        assert not result.converged
+        assert np.all(np.isfinite(model.predict_f(model.data[0])[1]))
 
 
 @pytest.mark.parametrize("where", ["product", pytest.param("search", marks=pytest.mark.slow)])
@@ -408,11 +428,11 @@ def test_ctrl_c_ends_with_a_valid_posterior(where, rng, monkeypatch):
         return original(*arguments, **options)
 
     monkeypatch.setattr(owner, name, interrupted)
-    result = model.fit()
+    result = fit(model)
     assert result.message == "interrupted"
     assert not result.converged
     assert np.all(np.isfinite(model.predict_f(X)[1]))
-    rest = model.fit()
+    rest = fit(model)
     assert rest.converged
 
 
@@ -425,7 +445,7 @@ def test_ctrl_c_before_hyperparameters_are_learnt_leaves_them(rng, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(gg.solvers.reduced_newton, "_maximise", interrupted)
-    result = model.fit(hyperparameters=True)
+    result = fit(model, hyperparameters=True)
     assert result.message == "interrupted"
     assert float(model.kernel.lengthscales.numpy()) == pytest.approx(0.7, rel=1e-12)
     assert np.all(np.isfinite(model.predict_f(model.data[0])[1]))
@@ -437,10 +457,10 @@ def test_a_diverging_literal_fit_says_so_and_keeps_what_it_had():
     k = gpflow.kernels.Matern32(50.0, 0.5)
     rough = IterGP(max_steps=60, max_iterations=1, recycle=False, tolerance=1e-12)
     literal = IterNCGP((X, Y), k, Poisson(), solver=rough)
-    literal.fit()
+    fit(literal)
     assert np.all(np.isfinite(literal.predict_f(X)[1]))
     safe = IterNCGP((X, Y), k, Poisson())
-    values = [h["log_posterior"] for h in safe.fit().history]
+    values = fit(safe).history
     assert np.all(np.diff(values) >= -1e-9)
 
 
@@ -452,7 +472,7 @@ def test_moved_parameters_are_noticed(rng):
     gpr = gpflow.models.GPR((X, Y), gpflow.kernels.Matern32(1.5, 0.5), noise_variance=0.1)
     for a, b in zip(model.predict_f(X), gpr.predict_f(X)):
         np.testing.assert_allclose(a, b, atol=1e-6)
-    assert model.fit().converged
+    assert fit(model).converged
     for a, b in zip(model.predict_f(X), gpr.predict_f(X)):
         np.testing.assert_allclose(a, b, atol=1e-6)
 
@@ -463,7 +483,7 @@ def test_copies_are_independent(rng):
     other.kernel.variance.assign(9.0)
     X = model.data[0]
     assert np.abs(model.predict_f(X)[1] - other.predict_f(X)[1]).max() > 0.1
-    assert other.fit().converged
+    assert fit(other).converged
     assert gpflow.utilities.parameter_dict(model).keys() == {
         ".kernel.variance",
         ".kernel.lengthscales",
@@ -475,7 +495,7 @@ def test_float32(rng):
     X, Y = double.data
     gpflow.config.set_default_float(np.float32)
     single = IterNCGP((X.numpy().astype(np.float32), Y.numpy()), kernel(), Softmax(3))
-    result = single.fit()
+    result = fit(single)
     assert result.converged
     mean, var = single.predict_f(X.numpy().astype(np.float32))
     assert mean.dtype == tf.float32
@@ -490,11 +510,11 @@ def test_duplicated_rows_count_as_often_as_they_are(rng):
     X, Y = data(rng)["counts"]
     twice = IterNCGP((np.vstack([X, X]), np.vstack([Y, Y])), kernel(), Poisson(),
                      solver=ReducedNewton(num_actions=200, tolerance=1e-11))  # fmt: skip
-    twice.fit()
+    fit(twice)
     weighted = IterNCGP((np.column_stack([X, np.full(N, 2.0)]), Y),
                         gpflow.kernels.Matern32(1.5, 0.7, active_dims=[0, 1]),
                         gg.likelihoods.Weighted(Poisson(), 2), solver=twice.solver)  # fmt: skip
-    weighted.fit()
+    fit(weighted)
     Xnew = rng.uniform(-1, 1, (9, 2))
     for a, b in zip(twice.predict_f(Xnew), weighted.predict_f(np.column_stack([Xnew, np.ones(9)]))):
         np.testing.assert_allclose(a, b, atol=1e-5)
@@ -502,16 +522,16 @@ def test_duplicated_rows_count_as_often_as_they_are(rng):
 
 def test_one_datum_one_class_and_no_variance(rng):
     one = IterNCGP((np.zeros((1, 1)), np.ones((1, 1))), kernel(), gpflow.likelihoods.Bernoulli())
-    assert one.fit().converged
+    assert fit(one).converged
     assert 0.5 < float(one.predict_y(np.zeros((1, 1)))[0]) < 1.0
     X = rng.uniform(size=(30, 1))
     same = IterNCGP((X, np.zeros((30, 1))), kernel(), Softmax(3))
-    assert same.fit().converged
+    assert fit(same).converged
     assert np.all(same.predict_probabilities(X).numpy().argmax(axis=1) == 0)
     flat = IterNCGP(
         (X, np.ones((30, 1))), gpflow.kernels.Matern32(1e-12), gg.likelihoods.Bernoulli()
     )
-    flat.fit()
+    fit(flat)
     np.testing.assert_allclose(flat.predict_f(X)[0], 0.0, atol=1e-9)
 
 
@@ -539,10 +559,10 @@ BAD = {
                    TypeError, "likelihood must be a gpflow likelihood; got str"),
     "unfitted": (lambda X, Y: IterNCGP((X, Y), kernel(), Softmax(3)).predict_f(X),
                  ValueError, "call fit"),
-    "budget": (lambda X, Y: IterNCGP((X, Y), kernel(), Softmax(3)).fit(max_sweeps=0),
+    "budget": (lambda X, Y: fit(IterNCGP((X, Y), kernel(), Softmax(3)), max_sweeps=0),
                ValueError, "max_sweeps must be positive; got 0"),
-    "not log-concave": (lambda X, Y: IterNCGP((X, 9.0 * Y), kernel(),
-                                              gpflow.likelihoods.StudentT(0.1)).fit(),
+    "not log-concave": (lambda X, Y: fit(IterNCGP((X, 9.0 * Y), kernel(),
+                                                  gpflow.likelihoods.StudentT(0.1))),
                         ValueError, "StudentT is not log-concave"),
 }  # fmt: skip
 
@@ -558,7 +578,7 @@ def test_gpflow_bernoulli_is_used_without_its_squeeze(rng):
     """Its probit, squeezed into [0.001, 0.999], is not log-concave in the tails."""
     ours = fitted("binary", rng, likelihood=gg.likelihoods.Bernoulli("probit"))
     theirs = IterNCGP(ours.data, kernel(), gpflow.likelihoods.Bernoulli(), solver=ours.solver)
-    theirs.fit()
+    fit(theirs)
     np.testing.assert_array_equal(
         ours.predict_f(ours.data[0])[0], theirs.predict_f(ours.data[0])[0]
     )
@@ -569,7 +589,7 @@ def test_other_policies_give_posteriors_between_prior_and_exact(policy, rng):
     exact = fitted("counts", rng)
     X = exact.data[0]
     model = IterNCGP(exact.data, kernel(), Poisson(), policy=policy, max_solver_steps=10)
-    model.fit()
+    fit(model)
     _, var = model.predict_f(X)
     assert np.all(var <= 1.5 + 1e-9)
     assert np.all(var >= exact.predict_f(X)[1] - 1e-6)

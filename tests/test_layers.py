@@ -541,7 +541,7 @@ def test_iterncgp_on_frozen_features(tmp_path: Path) -> None:
         likelihood,
         mean_function=head._gp.mean_function,
     )
-    wanted.fit(progress=False)
+    gg.optimizers.fit(wanted, hyperparameters=False, progress=False)
     mean, var = wanted.predict_f(head.scaled(features))
     moments = head(features).numpy()
     np.testing.assert_allclose(moments[..., 0], mean, atol=1e-8)

@@ -11,7 +11,7 @@ from gpflow.kernels import SquaredExponential
 
 import gpflow_gam as gg
 from gpflow_gam.likelihoods import constant_predictor, expectation_gradients
-from gpflow_gam.minimizers import LBFGS, Tracker
+from gpflow_gam.optimizers.minimizers import LBFGS, Tracker
 from gpflow_gam.optimizers.sites import data_sites, elbo_at_sites
 
 vi = gg.variational
@@ -345,6 +345,17 @@ def test_priors_enter_the_objective():
     assert model.kernel["f0"].lengthscales.numpy() == pytest.approx(0.9, rel=0.01)
     expected = float(model.elbo(data) + model.log_prior_density())
     assert result.elbo == pytest.approx(expected, rel=1e-8)
+
+
+def test_options_of_another_engine_are_refused():
+    model, data = poisson(vi.OptimalPrecision())
+    with pytest.raises(ValueError, match="options of IterNCGP; got a AdditiveSVGP"):
+        gg.optimizers.fit(model, data, hyperparameters=False)
+    newton = gg.models.IterNCGP(data, model.kernel, gpflow.likelihoods.Poisson())
+    with pytest.raises(ValueError, match="IterNCGP takes no minibatches"):
+        gg.optimizers.fit(newton, batch_size=10)
+    with pytest.raises(ValueError, match="IterNCGP holds its own"):
+        gg.optimizers.fit(newton, data)
 
 
 def test_bad_options_are_refused():

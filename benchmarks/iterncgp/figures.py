@@ -18,6 +18,7 @@ from gpflow.kernels import SquaredExponential
 from gpflow.likelihoods import Poisson
 from tabulate import tabulate
 
+from gpflow_gam import optimizers
 from gpflow_gam.likelihoods import Bernoulli
 from gpflow_gam.models import IterNCGP
 from gpflow_gam.newton.solvers import (
@@ -50,14 +51,14 @@ def one_dimension(out: Path) -> None:
     X = np.random.default_rng(1).uniform(-3, 5, (50, 1))
     Y, grid = binary(X, kernel, 1), np.linspace(-4, 6, 200)[:, None]
     exact = IterNCGP((X, Y), kernel, Bernoulli(), solver=EXACT)
-    exact.fit()
+    optimizers.fit(exact, hyperparameters=False)
     counts = (1, 3, 6, 12)
     figure, axes = plt.subplots(3, 4, figsize=(12, 6.5), sharex=True, sharey=True)
     for row, (name, policy) in zip(axes, POLICIES.items()):
         for ax, number in zip(row, counts):
             solver = IterGP(policy, max_steps=10, max_iterations=number, recycle=False)
             model = IterNCGP((X, Y), kernel, Bernoulli(), solver=solver)
-            model.fit()
+            optimizers.fit(model, hyperparameters=False)
             for one, colour, label in ((exact, "0.6", "exact"), (model, "C0", "computed")):
                 mean, var = (t.numpy()[:, 0] for t in one.predict_f(grid))
                 half = 2 * np.sqrt(var)
@@ -79,12 +80,12 @@ def two_dimensions(out: Path) -> None:
     a, b = np.meshgrid(np.linspace(-3, 5, 60), np.linspace(-4, 1, 40))
     grid = np.column_stack([a.ravel(), b.ravel()])
     exact = IterNCGP((X, Y), kernel, Bernoulli(), solver=EXACT)
-    exact.fit()
+    optimizers.fit(exact, hyperparameters=False)
     models = {"exact": exact}
     for name, policy in POLICIES.items():
         solver = IterGP(policy, max_steps=10, max_iterations=10, recycle=False)
         models[f"{name}, 10"] = IterNCGP((X, Y), kernel, Bernoulli(), solver=solver)
-        models[f"{name}, 10"].fit()
+        optimizers.fit(models[f"{name}, 10"], hyperparameters=False)
     figure, axes = plt.subplots(
         2, 4, figsize=(13, 4.6), sharex=True, sharey=True, layout="constrained"
     )
@@ -106,7 +107,7 @@ def compression(out: Path) -> None:
     X = np.random.default_rng(2).uniform([-3, -4], [5, 1], (100, 2))
     Y = binary(X, kernel, 3)
     exact = IterNCGP((X, Y), kernel, Bernoulli(), solver=EXACT)
-    best = exact.fit().log_posterior
+    best = optimizers.fit(exact, hyperparameters=False).history[-1]
     mode, least = exact.predict_f(X)
     figure, axes = plt.subplots(1, 2, figsize=(10, 3.6))
     rows = []
@@ -153,7 +154,7 @@ def counts(out: Path) -> None:
         f = np.linalg.cholesky(K) @ rng.normal(size=(100, 1))
         data = X, rng.poisson(np.exp(f)).astype(float)
         exact = IterNCGP(data, kernel, Poisson(), solver=EXACT)
-        exact.fit()
+        optimizers.fit(exact, hyperparameters=False)
         mode = exact.predict_f(X)[0].numpy()
         scale = np.sqrt(np.mean(mode**2))
         for steps in (5, 10, 20, 100):

@@ -16,6 +16,7 @@ import numpy as np
 from gpflow.likelihoods import Poisson
 from tabulate import tabulate
 
+from gpflow_gam import optimizers
 from gpflow_gam.likelihoods import Bernoulli
 from gpflow_gam.models import IterNCGP
 
@@ -45,7 +46,7 @@ def main() -> None:
             data = draw(name, arguments.n, seed)
             begun = time.perf_counter()
             model = IterNCGP(data, gpflow.kernels.Matern52(1.0, 0.5), likelihood())
-            result = model.fit(hyperparameters=True)
+            result = optimizers.fit(model)
             found["ours"].append([*_values(model), time.perf_counter() - begun])
             print(name, seed, found["ours"][-1], result.elbo, result.message, flush=True)
             if seed < arguments.vgp_seeds:

@@ -18,7 +18,7 @@ import numpy as np
 from problems import NUM_CLASSES, DenseLaplace, mixture, probit, without_shift
 from tabulate import tabulate
 
-from gpflow_gam import metrics
+from gpflow_gam import metrics, optimizers
 from gpflow_gam.models import IterNCGP
 
 LENGTHSCALES, VARIANCES = (0.05, 0.1, 0.3, 1.0), (0.05, 0.5, 5.0, 20.0)
@@ -26,8 +26,8 @@ LENGTHSCALES, VARIANCES = (0.05, 0.1, 0.3, 1.0), (0.05, 0.5, 5.0, 20.0)
 
 def history(model: IterNCGP, max_sweeps: float) -> tuple[list[float], list[float], str]:
     """Sweeps, log posteriors, and how it ended."""
-    result = model.fit(max_sweeps=max_sweeps)
-    rows = result.history
+    result = optimizers.fit(model, hyperparameters=False, max_sweeps=max_sweeps)
+    rows = result.steps
     return [r["sweeps"] for r in rows], [r["log_posterior"] for r in rows], result.message
 
 
@@ -73,7 +73,7 @@ def predictions(X: np.ndarray, labels: np.ndarray, Xt: np.ndarray, truth: np.nda
     for bound in (None, 10, 50, 100, 400):
         model = IterNCGP((X, labels[:, None].astype(float)), kernel,
                          gpflow.likelihoods.Softmax(NUM_CLASSES), compression=bound)  # fmt: skip
-        result = model.fit(max_sweeps=40)
+        result = optimizers.fit(model, hyperparameters=False, max_sweeps=40)
         ways = [model.predict_probabilities(Xt, m).numpy() for m in ("mean", "probit", "projected")]
         add(f"ours, R = {bound or 'default'}", result.sweeps, ways)
     heads = [f"{m} {s}" for m in ("mean", "probit", "projected") for s in ("NLL", "ECE")]

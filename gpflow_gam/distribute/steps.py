@@ -7,7 +7,7 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
-from ..minimizers import Traced
+from ..optimizers.minimizers import Traced
 from .trainee import Trainee
 from .workers import Workers
 

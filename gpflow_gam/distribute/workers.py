@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
 
-from ..minimizers import Traced
+from ..optimizers.minimizers import Traced
 
 _LOST = (
     tf.errors.UnavailableError,

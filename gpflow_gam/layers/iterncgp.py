@@ -13,13 +13,13 @@ from gpflow.base import Module
 from gpflow.functions import MeanFunction
 from gpflow.likelihoods import Likelihood
 
-from .. import models
+from .. import models, optimizers
 from ..gam.families import Family
 from ..gam.terms import Term, Terms
 from ..kernels import AdditiveKernel
 from ..likelihoods import checked_observations
-from ..models import NewtonResult
 from ..newton.operators import LatentKernels
+from ..optimizers import FitResult
 from ..posteriors import ActionPosterior
 from .head import GPHead, Output
 from .scaling import Normalization
@@ -136,14 +136,14 @@ class IterNCGP(GPHead):
 
     def fit(
         self, features: Any, y: Any, *, hyperparameters: bool = True, **options: Any
-    ) -> NewtonResult:
+    ) -> FitResult:
         """
         Find the posterior given features.
 
         :param features: [N, F], such as a network's ``predict``.
         :param y: responses [N].
         :param hyperparameters: whether to learn kernel and likelihood parameters too.
-        :param options: of :meth:`gpflow_gam.models.IterNCGP.fit`: ``max_sweeps``, ``max_seconds``,
+        :param options: of :func:`gpflow_gam.optimizers.fit`: ``max_sweeps``, ``max_seconds``,
             ``validation_data``, ``progress``, ...
         :return: what happened.
         :raises ValueError: bad data or options.
@@ -162,7 +162,7 @@ class IterNCGP(GPHead):
             )
             self._adopted.freeze((), trainable=True)  # for this fit only
             try:
-                result = model.fit(hyperparameters=hyperparameters, **options)
+                result = optimizers.fit(model, hyperparameters=hyperparameters, **options)
             finally:
                 self._adopted.freeze((), trainable=False)
             if model.likelihood is not gp.likelihood:  # a smooth equivalent took its place

@@ -2,7 +2,6 @@
 
 from .base import AdditiveModel
 from .iterncgp import IterNCGP
-from .newton_fit import NewtonResult
 from .sgpr import AdditiveSGPR
 from .svgp import AdditiveSVGP
 from .vgp import AdditiveVGP
@@ -13,5 +12,4 @@ __all__ = [
     "AdditiveSVGP",
     "AdditiveVGP",
     "IterNCGP",
-    "NewtonResult",
 ]

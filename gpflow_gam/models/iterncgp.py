@@ -18,6 +18,7 @@ from gpflow.models.training_mixins import InternalDataTrainingLossMixin
 from gpflow.posteriors import PrecomputeCacheType
 
 from ..likelihoods import Bernoulli, checked_data, checked_inputs
+from ..newton import action_bound, held_actions
 from ..newton.operators import KernelOperator, KernelProduct, LatentKernels
 from ..newton.solvers import (
     ActionPosteriorState,
@@ -31,8 +32,6 @@ from ..newton.solvers.itergp import pairs
 from ..newton.solvers.progress import Run
 from ..posteriors import ActionPosterior
 from .base import AdditiveModel
-from .bound import action_bound, held_actions
-from .newton_fit import NewtonResult, follow, learn
 from .probabilities import class_probabilities
 
 Weights = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
@@ -52,6 +51,7 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
     The posterior is Laplace's (Rasmussen & Williams 2006, ch. 3) as far as it was computed:
     whatever was not shows as variance. Kernel matrices are never held; time goes into *sweeps*,
     each one pass over the N^2 kernel entries that serves as many right-hand sides as there are.
+    :func:`~gpflow_gam.optimizers.fit` finds the mode, and learns hyperparameters.
 
     Any GPflow kernel will do. Under an :class:`~gpflow_gam.kernels.AdditiveKernel` the posterior
     has its components. A ``gpflow.likelihoods.Bernoulli`` is used without the squeeze of its probit
@@ -132,52 +132,11 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
     def _checked_inputs(self, Xnew: InputData) -> tf.Tensor:
         return checked_inputs(Xnew, self.latents.kernels[0], "Xnew")
 
-    # --- fitting -------------------------------------------------------------------------------
+    # --- the mode ------------------------------------------------------------------------------
 
-    def fit(
-        self,
-        *,
-        max_sweeps: float | None = None,
-        max_seconds: float | None = None,
-        hyperparameters: bool = False,
-        validation_data: RegressionData | None = None,
-        max_rounds: int = 20,
-        progress: bool | None = None,
-    ) -> NewtonResult:
-        """
-        Find the mode and the posterior around it; a further call goes on from the buffers.
-
-        Interrupted by Ctrl-C or a budget, it ends with the posterior of what was computed.
-
-        :param max_sweeps: passes over the N^2 kernel entries that this call may take. The
-            posterior's own sweep is within them, where there are at least two.
-        :param max_seconds: time budget.
-        :param hyperparameters: whether to learn the trainable parameters of kernel, likelihood and
-            mean function too: maximising :meth:`elbo` in turn with the mode.
-        :param validation_data: (X, Y); their mean negative log predictive density goes into the
-            history, at the cost of a posterior each step.
-        :param max_rounds: how often hyperparameters and mode take turns.
-        :param progress: a progress bar; by default on a terminal only.
-        :return: what happened.
-        :raises ValueError: a budget that is not positive; validation data that do not fit; the
-            likelihood is not log-concave at a point reached.
-        """
-        for name, value in (("max_sweeps", max_sweeps), ("max_seconds", max_seconds)):
-            if value is not None and not value > 0:
-                raise ValueError(f"{name} must be positive; got {value}.")
-        if validation_data is not None:
-            validation_data = checked_data(
-                validation_data, self.latents.kernels[0], self.likelihood
-            )
-        options = {
-            "max_sweeps": max_sweeps,
-            "max_seconds": max_seconds,
-            "validation_data": validation_data,
-            "progress": progress,
-        }
-        if hyperparameters:
-            return learn(self, max_rounds=max_rounds, **options)
-        return follow(self, **options)
+    def problem(self) -> LaplaceProblem:
+        """What a solver works on, at the present parameters."""
+        return LaplaceProblem(self.operator(), self.likelihood, self.data[1], self.mean_function)
 
     def run(self, weights: tf.Tensor | None = None) -> Run:
         """
@@ -188,9 +147,7 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         here = self._parameters()
         if self in _RUNS and np.array_equal(_RUNS[self][0], here):
             return _RUNS[self][1]
-        _, Y = self.data
-        problem = LaplaceProblem(self.operator(), self.likelihood, Y, self.mean_function)
-        run = self.solver.start(problem, weights)
+        run = self.solver.start(self.problem(), weights)
         _RUNS[self] = here, run
         return run
 
@@ -208,7 +165,9 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         :raises ValueError: there was none.
         """
         if self._state is None:
-            raise ValueError("the model is not fitted; call fit() first.")
+            raise ValueError(
+                "the model is not fitted; call fit(model), of gpflow_gam.optimizers, first."
+            )
         return self._state
 
     def _parameters(self) -> AnyNDArray:
@@ -232,7 +191,7 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         :param rows: indices of a minibatch for the expected log-likelihood; all by default.
         :raises ValueError: the model is not fitted.
         """
-        return action_bound(self, *held_actions(self.state), rows)
+        return action_bound(self.problem(), *held_actions(self.state), rows)
 
     # --- prediction ----------------------------------------------------------------------------
 

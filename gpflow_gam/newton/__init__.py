@@ -1,5 +1,6 @@
 """What IterNCGP is made of: Newton's method with kernel matrices that are never held."""
 
 from . import curvatures, operators, solvers
+from .bound import action_bound, held_actions
 
-__all__ = ["curvatures", "operators", "solvers"]
+__all__ = ["action_bound", "curvatures", "held_actions", "operators", "solvers"]

@@ -1,7 +1,9 @@
-"""Fitting: natural gradients in site form, L-BFGS, Adam, and the one function that chooses."""
+"""
+Fitting: natural gradients in site form, L-BFGS, Adam, Newton, and the one function that chooses.
+"""
 
-from ..minimizers import FitProgress, FitResult
 from .fit import fit
+from .minimizers import FitProgress, FitResult
 from .natural_gradient import NaturalGradient, SiteStep
 
 __all__ = ["FitProgress", "FitResult", "NaturalGradient", "SiteStep", "fit"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import tensorflow as tf
 from gpflow.base import RegressionData
 
-from ..minimizers import LBFGS, FitResult, StopFit, Traced, Tracker
 from ..models import AdditiveSVGP
+from .minimizers import LBFGS, FitResult, StopFit, Traced, Tracker
 from .natural_gradient import check_sites
 from .sites import DataSites, SiteSums, collected, data_sites, elbo_at_sites, sweep
 

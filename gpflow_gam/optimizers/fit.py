@@ -9,12 +9,13 @@ from gpflow.models import BayesianModel
 from gpflow.models.training_mixins import InternalDataTrainingLossMixin
 
 from ..likelihoods import checked_data
-from ..minimizers import LBFGS, FitResult, StopFit, Tracker
-from ..minimizers.result import Callback
-from ..models import AdditiveSVGP
+from ..models import AdditiveSVGP, IterNCGP
 from ..variational import OptimalPrecision
 from .alternating import fit_sites
 from .minibatch import fit_minibatches
+from .minimizers import LBFGS, FitResult, StopFit, Tracker
+from .minimizers.result import Callback
+from .newton import fit_newton
 from .start import is_untouched, start_from_null_model
 
 FULL_DATA_ROWS = 50_000
@@ -37,6 +38,10 @@ def fit(
     callback: Callback | None = None,
     progress: bool | None = None,
     seed: int = 0,
+    hyperparameters: bool = True,
+    max_sweeps: float | None = None,
+    max_rounds: int = 20,
+    validation_data: RegressionData | None = None,
 ) -> FitResult:
     """
     Fit ``model``: its q(U) and every trainable hyperparameter.
@@ -48,31 +53,63 @@ def fit(
       L-BFGS on hyperparameters at fixed sites; with minibatches, site updates of step ``rho`` in
       turn with Adam;
     - ``AdditiveSVGP`` with another family: L-BFGS on everything, or Adam with minibatches. Up to
-      500 inducing values in all, L-BFGS starts from the optimum over dense q.
+      500 inducing values in all, L-BFGS starts from the optimum over dense q;
+    - ``IterNCGP``: Newton steps to the mode and the posterior around it, in turn with L-BFGS on
+      hyperparameters at held actions. A further call goes on from the buffers.
 
     Minibatches are used where ``batch_size`` is given or there are more than 50 000 rows. q starts
     at the null model's posterior, unless it was moved from where it was built.
 
     :param model: the model, changed in place.
     :param data: X [N, D] and Y [N, K], where the model does not hold them.
-    :param max_iterations: L-BFGS iterations, or epochs over minibatches.
+    :param max_iterations: L-BFGS iterations, epochs over minibatches, or Newton steps.
     :param batch_size: rows a minibatch.
     :param learning_rate: Adam's.
     :param rho: natural-gradient step size on minibatches.
-    :param tolerance: improvement of the ELBO, in nats, that no longer counts.
+    :param tolerance: improvement of the ELBO, in nats, that no longer counts; of an ``IterNCGP``
+        by a round of hyperparameters (its solver has a tolerance of its own).
     :param patience: epochs without an improvement after which minibatch training ends.
     :param max_seconds: time budget; the fit ends with the best parameters so far.
     :param callback: called once an iteration; a true return value ends the fit.
     :param progress: a progress bar; by default on a terminal only.
     :param seed: of the minibatches' order.
+    :param hyperparameters: of an ``IterNCGP``, whether to learn the trainable parameters of kernel,
+        likelihood and mean function beside the mode. Other models learn what is trainable.
+    :param max_sweeps: of an ``IterNCGP``: passes over the N^2 kernel entries that this call may
+        take. The posterior's own sweep is within them, where there are at least two.
+    :param max_rounds: of an ``IterNCGP``: how often hyperparameters and mode take turns.
+    :param validation_data: of an ``IterNCGP``: (X, Y); their mean negative log predictive density
+        goes into the result's ``steps``, at the cost of a posterior each step.
     :return: what happened. A fit that was ended early or that broke says so, and leaves the model
-        at its best parameters.
+        at its best parameters; an ``IterNCGP`` with the posterior of what was computed.
     :raises ValueError: bad data or options, naming them.
     """
     _check_options(max_iterations, batch_size, learning_rate, rho, tolerance)
+    for name, value in (("max_sweeps", max_sweeps), ("max_seconds", max_seconds)):
+        if value is not None and not value > 0.0:
+            raise ValueError(f"{name} must be positive; got {value}.")
     if isinstance(model, InternalDataTrainingLossMixin):
         if data is not None:
             raise ValueError(f"data: {type(model).__name__} holds its own; leave the argument out.")
+        if isinstance(model, IterNCGP):
+            if batch_size is not None:
+                raise ValueError("batch_size: IterNCGP takes no minibatches; set max_sweeps.")
+            return fit_newton(
+                model,
+                Tracker([], "IterNCGP", max_seconds, callback, progress),
+                max_iterations,
+                tolerance,
+                hyperparameters,
+                max_sweeps,
+                max_rounds,
+                validation_data,
+            )
+    if not hyperparameters or max_sweeps is not None or validation_data is not None:
+        raise ValueError(
+            "hyperparameters, max_sweeps and validation_data are options of IterNCGP; got a "
+            f"{type(model).__name__}. gpflow.set_trainable holds its parameters."
+        )
+    if isinstance(model, InternalDataTrainingLossMixin):
         return _fit_lbfgs(model, None, max_iterations, tolerance, max_seconds, callback, progress)
     if data is None:
         raise ValueError(f"data: {type(model).__name__} holds none; pass (X, Y).")

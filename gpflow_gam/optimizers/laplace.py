@@ -16,10 +16,10 @@ from scipy.stats import norm, qmc
 
 from ..covariances import InducingBlocks
 from ..likelihoods import checked_observations
-from ..minimizers import Traced
 from ..models import AdditiveSGPR, AdditiveSVGP
 from ..posteriors import InducingMoments
 from ..variational import OptimalPrecision, WhitenedGaussian
+from .minimizers import Traced
 from .sites import collected, data_sites, elbo_at_sites, q_from
 
 Whitened = Callable[[list[tf.Tensor]], WhitenedGaussian]

@@ -9,9 +9,9 @@ import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray, RegressionData
 
-from ..minimizers import FitResult, StopFit, Tracker
 from ..models import AdditiveSVGP
 from ..variational import OptimalPrecision
+from .minimizers import FitResult, StopFit, Tracker
 from .natural_gradient import NaturalGradient
 
 

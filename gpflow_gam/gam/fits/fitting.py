@@ -128,22 +128,19 @@ def _newton(model: IterNCGP, options: dict[str, Any]) -> optimizers.FitResult:
 
     :raises ValueError: an option that it does not have.
     """
-    known = ("max_sweeps", "max_seconds", "progress", "hyperparameters")
+    known = (
+        "hyperparameters", "max_sweeps", "max_seconds", "max_iterations", "tolerance", "callback",
+        "progress",
+    )  # fmt: skip
     unknown = [name for name in options if name not in known]
     if unknown:
         raise ValueError(
             f"engine='iterncgp' has no option {unknown[0]!r}; it takes {', '.join(known)}."
         )
-    result = model.fit(**{"hyperparameters": True, **options})
-    return optimizers.FitResult(
-        result.converged,
-        result.message,
-        float(model.elbo()) if result.elbo is None else result.elbo,
-        len(result.history),
-        result.seconds,
-        "IterNCGP",
-        np.array([row["log_posterior"] for row in result.history]),
-    )
+    result = optimizers.fit(model, **options)
+    if np.isnan(result.elbo):  # it was not needed
+        result = dataclasses.replace(result, elbo=float(model.elbo()))
+    return result
 
 
 def _rows(

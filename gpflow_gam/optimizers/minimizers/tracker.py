@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from types import TracebackType
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -47,6 +48,8 @@ class Tracker:
         self.max_seconds = max_seconds
         self.callback = callback
         self.history: list[float] = []
+        self.stopped = False
+        """Whether the callback has asked for the end."""
         self.start = time.perf_counter()
         self._best: tuple[float, list[AnyNDArray]] = (-np.inf, [])
         self._bar = tqdm(desc=method, unit="it", disable=None if progress is None else not progress)
@@ -78,14 +81,29 @@ class Tracker:
 
         :raises StopFit: time is up or the callback says so.
         """
-        self.history.append(elbo)
-        if elbo > self._best[0]:
-            self._best = (elbo, [v.numpy() for v in self.variables])
-        self._bar.set_postfix_str(f"ELBO {elbo:.4f}", refresh=False)
+        self.note(elbo, f"ELBO {elbo:.4f}")
+        self.check()
+
+    def note(self, objective: float, shown: str) -> None:
+        """
+        Note one iteration's objective, whether or not the fit has to end.
+
+        :param shown: beside the bar.
+        """
+        self.history.append(objective)
+        if objective > self._best[0]:
+            self._best = (objective, [v.numpy() for v in self.variables])
+        self._bar.set_postfix_str(shown, refresh=False)
         self._bar.update()
-        if self.callback is not None and self.callback(
-            FitProgress(len(self.history), elbo, self.seconds)
-        ):
+        if self.callback is not None:
+            progress = FitProgress(len(self.history), objective, self.seconds)
+            self.stopped = bool(self.callback(progress))
+
+    def check(self) -> None:
+        """
+        :raises StopFit: time is up or the callback says so.
+        """
+        if self.stopped:
             raise StopFit("stopped by the callback")
         if self.max_seconds is not None and self.seconds > self.max_seconds:
             raise StopFit(f"time budget of {self.max_seconds:g} s used up")
@@ -95,7 +113,9 @@ class Tracker:
         for variable, value in zip(self.variables, self._best[1]):
             variable.assign(value)
 
-    def result(self, converged: bool, message: str, elbo: float) -> FitResult:
-        """The fit's report."""
+    def result(self, converged: bool, message: str, elbo: float, **details: Any) -> FitResult:
+        """The fit's report; ``details`` are the fields that only some fits have."""
         history = np.array(self.history)
-        return FitResult(converged, message, elbo, len(history), self.seconds, self.method, history)
+        return FitResult(
+            converged, message, elbo, len(history), self.seconds, self.method, history, **details
+        )

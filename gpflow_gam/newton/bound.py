@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray, TensorType
 
-from ..newton.solvers import ActionPosteriorState
-
-if TYPE_CHECKING:
-    from .iterncgp import IterNCGP
+from .solvers import ActionPosteriorState, LaplaceProblem
 
 _SMALLEST = 1e-9
 """Of the noise of a combination of actions, against the largest: less is taken for none at all."""
@@ -43,7 +38,7 @@ def held_actions(state: ActionPosteriorState) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def action_bound(
-    model: IterNCGP, S: tf.Tensor, targets: tf.Tensor, rows: TensorType | None = None
+    problem: LaplaceProblem, S: tf.Tensor, targets: tf.Tensor, rows: TensorType | None = None
 ) -> tf.Tensor:
     r"""
     ``sum_n E_q[log p(y_n | f_n)] - KL``, for q(g) = N(K S w, K - K S G^-1 S'K).
@@ -55,13 +50,13 @@ def action_bound(
     (Wenger et al. 2024; also for W^+ a pseudo-inverse of blocks, since q depends on it through
     S'W^+S only: its precision is K^-1 + S (S'W^+S)^-1 S'.)
 
-    :param model: gives the kernel, likelihood and mean function.
+    :param problem: at the parameters whose bound is asked for.
     :param S: actions [R, Q, N], and
     :param targets: S'(yhat - m) [R], of :func:`held_actions`; rows of zeros change nothing.
     :param rows: indices of a minibatch for the first sum; all by default.
     """
-    X, Y = model.data
-    T = model.operator().product(tf.transpose(S, [1, 2, 0]))  # [Q, N, R]
+    operator, X, Y = problem.operator, problem.X, problem.Y
+    T = operator.product(tf.transpose(S, [1, 2, 0]))  # [Q, N, R]
     R, Q = S.shape[0], S.shape[1]
     H = tf.matmul(
         tf.reshape(S, [R, -1]), tf.reshape(tf.transpose(T, [2, 0, 1]), [R, -1]), False, True
@@ -77,13 +72,13 @@ def action_bound(
     log_det = 2.0 * tf.reduce_sum(tf.math.log(tf.linalg.diag_part(root)))
     kl = 0.5 * (tf.tensordot(w, tf.linalg.matvec(H, w), 1) + log_det - tf.linalg.trace(inner))
 
-    scale = 1.0
+    mean, scale = problem.predictor(tf.linalg.matvec(T, w)), 1.0
     if rows is not None:
         rows = tf.convert_to_tensor(rows)
         scale = X.shape[0] / tf.cast(tf.shape(rows)[0], X.dtype)
-        X, Y, T = tf.gather(X, rows), tf.gather(Y, rows), tf.gather(T, rows, axis=1)
-    latents = model.latents
-    mean = tf.transpose(latents.mixed(tf.linalg.matvec(T, w))) + model.mean_function(X)
+        X, Y, mean = tf.gather(X, rows), tf.gather(Y, rows), tf.gather(mean, rows)
+        T = tf.gather(T, rows, axis=1)
+    latents = operator.latents
     h = tf.linalg.triangular_solve(root, tf.transpose(latents.mixed(T), [0, 2, 1]))  # [L, R, n]
     prior = tf.stack([k(X, full_cov=False) for k in latents.kernels])
     if latents.shared:
@@ -92,5 +87,5 @@ def action_bound(
         prior = tf.matmul(tf.square(tf.convert_to_tensor(latents.mixing)), prior)
     var = tf.transpose(prior - tf.reduce_sum(tf.square(h), axis=1))
     var = tf.maximum(var, tf.constant(1e-12, var.dtype))
-    expected = model.likelihood.variational_expectations(X, mean, var, Y)
+    expected = problem.likelihood.variational_expectations(X, mean, var, Y)
     return scale * tf.reduce_sum(expected) - kl

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from gpflow.base import AnyNDArray
@@ -17,7 +18,7 @@ class FitProgress:
     """Iterations done, counted from 1."""
 
     elbo: float
-    """The objective now (an epoch's mean under minibatches)."""
+    """The objective now (an epoch's mean under minibatches; the log posterior at a Newton step)."""
 
     seconds: float
     """Time since the fit began."""
@@ -38,7 +39,8 @@ class FitResult:
     """Why it ended, in words."""
 
     elbo: float
-    """The objective at the end: the ELBO, plus the log-densities of priors where there are any."""
+    """The objective at the end: the ELBO, plus the log-densities of priors where there are any. NaN
+    where hyperparameters were held and the fit had no need of it."""
 
     num_iterations: int
     """How many iterations there were."""
@@ -50,4 +52,13 @@ class FitResult:
     """What was done."""
 
     history: AnyNDArray = field(repr=False, default_factory=lambda: np.zeros(0))
-    """The objective after each iteration."""
+    """The objective after each iteration; under Newton steps the log posterior
+    log p(y | f) + log p(f), without its constant."""
+
+    sweeps: float | None = None
+    """Passes over the kernel's entries, where kernel matrices are not held."""
+
+    steps: list[dict[str, Any]] = field(repr=False, default_factory=list)
+    """Of Newton steps, a dict each: the fields of :class:`~gpflow_gam.newton.solvers.StepReport`,
+    ``seconds``, ``nlpd`` of validation data, and ``round``; ``pandas.DataFrame(result.steps)`` is a
+    table."""

@@ -1,0 +1,234 @@
+"""Newton fits: budgets, progress, interruption, hyperparameters."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from gpflow.base import RegressionData
+
+from ..likelihoods import checked_data
+from ..models import IterNCGP
+from ..newton import action_bound, held_actions
+from ..newton.solvers import Diverged, StepReport
+from .minimizers import LBFGS, FitResult, StopFit, Tracker
+
+
+def fit_newton(
+    model: IterNCGP,
+    tracker: Tracker,
+    max_iterations: int,
+    tolerance: float,
+    hyperparameters: bool,
+    max_sweeps: float | None,
+    max_rounds: int,
+    validation_data: RegressionData | None,
+) -> FitResult:
+    """
+    Find the mode and the posterior around it; a further call goes on from the buffers.
+
+    Interrupted by Ctrl-C or a budget, it ends with the posterior of what was computed.
+
+    :param tracker: of this fit, without variables: the mode is no value of any that could be put
+        back.
+    :param max_iterations: limit on Newton steps.
+    :param tolerance: a round of hyperparameters that gains less is the last.
+    :param hyperparameters: whether to learn them.
+    :param max_sweeps: budget.
+    :param max_rounds: how often hyperparameters and mode take turns.
+    :param validation_data: (X, Y), where their density is asked for.
+    :raises ValueError: validation data that do not fit; the likelihood is not log-concave at a
+        point reached.
+    """
+    if validation_data is not None:
+        validation_data = checked_data(validation_data, model.latents.kernels[0], model.likelihood)
+    with tracker:
+        newton = _Newton(model, tracker, max_iterations, max_sweeps, validation_data)
+        if hyperparameters:
+            return _learn(newton, max_rounds, tolerance)
+        return newton.result(*newton.solve(), math.nan)
+
+
+class _Newton:
+    """One fit: its solver's steps, and what they have cost."""
+
+    def __init__(
+        self,
+        model: IterNCGP,
+        tracker: Tracker,
+        max_iterations: int,
+        max_sweeps: float | None,
+        validation_data: RegressionData | None,
+    ) -> None:
+        self.model = model
+        self.tracker = tracker
+        self.max_iterations = max_iterations
+        self.max_sweeps = math.inf if max_sweeps is None else max_sweeps
+        self.validation_data = validation_data
+        self.sweeps = 0.0
+        self.steps: list[dict[str, Any]] = []
+        self.round = 0
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Of the time budget; None where there is none."""
+        if self.tracker.max_seconds is None:
+            return None
+        return max(self.tracker.max_seconds - self.tracker.seconds, 0.0)
+
+    @property
+    def spent(self) -> bool:
+        """Whether a budget is used up."""
+        if self.seconds_left == 0.0 or self.sweeps >= self.max_sweeps:
+            return True
+        return len(self.steps) >= self.max_iterations
+
+    def solve(self, weights: tf.Tensor | None = None) -> tuple[bool, str]:
+        """
+        The mode at the present parameters and the posterior around it.
+
+        :return: whether it converged, and why it ended.
+        """
+        run = self.model.run(weights)
+        operator = run.problem.operator
+        spent = self.sweeps - operator.sweeps  # by earlier rounds, less what the run has behind it
+        converged, message, cheap = False, "step limit reached", False
+        try:
+            for report in run.steps():
+                step = spent + operator.sweeps - self.sweeps
+                self.sweeps = spent + operator.sweeps
+                self._record(run, report)
+                converged = report.converged
+                if converged:
+                    message = "converged"
+                    break
+                self._check(step)
+        except StopFit as stop:
+            message, cheap = stop.message, self.max_sweeps < 2.0
+        except Diverged as diverged:
+            message = str(diverged)
+        except KeyboardInterrupt:
+            message, cheap = "interrupted", True
+        self.model.accept(run.finish(cheap=cheap or self.seconds_left == 0.0))
+        self.sweeps = spent + operator.sweeps
+        return converged, message
+
+    def _check(self, last: float) -> None:
+        """
+        :raises StopFit: the next step, and the posterior's sweep after it, would go over a budget.
+        """
+        self.tracker.check()
+        if len(self.steps) >= self.max_iterations:
+            raise StopFit(f"iteration limit of {self.max_iterations} reached")
+        if self.sweeps + last + 1.0 > self.max_sweeps + 1e-9:
+            raise StopFit(f"budget of {self.max_sweeps:g} sweeps used up")
+
+    def _record(self, run: Any, report: StepReport) -> None:
+        row = {k: getattr(report, k) for k in report.__dataclass_fields__}
+        row.update(sweeps=self.sweeps, seconds=self.tracker.seconds, round=self.round)
+        shown = f"log posterior {report.log_posterior:.4f}, residual {report.residual:.2e}"
+        if self.validation_data is not None:
+            row["nlpd"] = self._validate(run)
+            shown += f", nlpd {row['nlpd']:.4f}"
+        self.steps.append(row)
+        self.tracker.note(report.log_posterior, shown)
+
+    def _validate(self, run: Any) -> float:
+        assert self.validation_data is not None
+        operator = run.problem.operator
+        counted = operator.sweeps
+        self.model.accept(run.finish())
+        operator.sweeps = counted  # looking is no part of the budget
+        X, Y = self.validation_data
+        mean, var = self.model.posterior().predict_f(X)
+        density = self.model.likelihood.predict_log_density(X, mean, var, Y)
+        return -float(tf.reduce_mean(density))
+
+    def result(self, converged: bool, message: str, elbo: float) -> FitResult:
+        """The fit's report."""
+        return self.tracker.result(converged, message, elbo, sweeps=self.sweeps, steps=self.steps)
+
+
+class _HeldBound:
+    """
+    The objective of hyperparameters, at actions that are variables: it is compiled once.
+
+    :param model: whose state they are.
+    """
+
+    def __init__(self, model: IterNCGP) -> None:
+        self.model = model
+        S, targets = held_actions(model.state)
+        room = model.state.actions.shape[0]
+        self.S = tf.Variable(tf.zeros([room, *S.shape[1:]], S.dtype), trainable=False)
+        self.targets = tf.Variable(tf.zeros([room], S.dtype), trainable=False)
+        self.hold(S, targets)
+
+    def hold(self, S: tf.Tensor, targets: tf.Tensor) -> None:
+        """Take other actions, no more than there is room for."""
+        spare = self.S.shape[0] - S.shape[0]
+        self.S.assign(tf.pad(S, [[0, spare], [0, 0], [0, 0]]))
+        self.targets.assign(tf.pad(targets, [[0, spare]]))
+
+    def loss(self) -> tf.Tensor:
+        """Minus the bound, and minus the log-densities of priors."""
+        bound = action_bound(self.model.problem(), tf.identity(self.S), tf.identity(self.targets))
+        return -(bound + self.model.log_prior_density())
+
+
+def _learn(newton: _Newton, max_rounds: int, tolerance: float) -> FitResult:
+    """
+    Mode and hyperparameters in turn.
+
+    Each round maximises the bound at held actions and pseudo-observations by L-BFGS, then finds the
+    mode, and with it new ones, at the parameters reached. A round whose new bound is worse than the
+    old is taken back.
+    """
+    model = newton.model
+    variables = list(model.trainable_variables)
+    converged, message = newton.solve()
+    held = _HeldBound(model)
+    best = -float(held.loss())
+    if not variables:
+        return newton.result(converged, message + "; nothing is trainable", best)
+    if message == "interrupted" or newton.tracker.stopped:
+        return newton.result(False, message, best)
+    optimiser = LBFGS(held.loss, variables)
+    converged, message = False, f"limit of {max_rounds} rounds reached"
+    for newton.round in range(1, max_rounds + 1):
+        if newton.spent:
+            message = "budget used up"
+            break
+        kept, state = [v.numpy() for v in variables], model.state
+        with Tracker(variables, "L-BFGS", newton.seconds_left, None, False) as tracker:
+            try:
+                optimiser.run(tracker, max_iterations=25, tolerance=1e-4)
+            except StopFit:
+                pass
+            except KeyboardInterrupt:
+                message = "interrupted"
+        newton.sweeps += 2.0 * len(tracker.history)  # each value with its gradient
+        _, inner = newton.solve(state.weights)
+        if model.state.actions.shape[0] > held.S.shape[0]:
+            held = _HeldBound(model)
+            optimiser = LBFGS(held.loss, variables)
+        held.hold(*held_actions(model.state))
+        now = -float(held.loss())
+        gain = now - best
+        if not gain >= 0.0:  # worse, or not a number
+            for variable, value in zip(variables, kept):
+                variable.assign(value)
+            model.accept(state)
+        best = max(best, now) if np.isfinite(now) else best
+        if "interrupted" in (message, inner):
+            message = "interrupted"
+            break
+        if newton.tracker.stopped:
+            message = inner
+            break
+        if gain < tolerance:
+            converged, message = True, f"the last round gained {gain:.2g} nats"
+            break
+    return newton.result(converged, message, best)
