@@ -26,9 +26,9 @@ from .losses import (
     ExpectedLogLikelihood,
     NegativeLogPredictiveDensity,
     ResponseMetric,
-    register,
 )
 from .moments import MomentReader
+from .registry import register
 from .scaling import FeatureScaling, Normalization
 from .specification import HeadSpecification
 from .state import load_state

@@ -3,34 +3,13 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import tensorflow as tf
 
-if TYPE_CHECKING:
-    from .head import GPHead
-
-_HEADS: weakref.WeakValueDictionary[str, GPHead] = weakref.WeakValueDictionary()
-"""The latest head of each name: how a loss or metric read from a file finds the layer beside it."""
-
-
-def register(head: GPHead) -> None:
-    """Make a head known by its name."""
-    _HEADS[head.name] = head
-
-
-def head_named(name: str) -> GPHead:
-    """
-    The latest head of that name.
-
-    :raises ValueError: there is none.
-    """
-    if name not in _HEADS:
-        raise ValueError(
-            f"there is no layer {name!r} for this loss or metric; build its model first."
-        )
-    return _HEADS[name]
+from .moments import MomentReader
+from .registry import head_named
 
 
 class _OfHead:
@@ -41,12 +20,12 @@ class _OfHead:
     be filed under the loss, and be lost to a model that is not compiled.
     """
 
-    _reference: weakref.ref[GPHead]
+    _reference: weakref.ref[MomentReader]
 
-    def _attach(self, head: GPHead | None, head_name: str | None) -> None:
+    def _attach(self, head: MomentReader | None, head_name: str | None) -> None:
         self._reference = weakref.ref(head_named(str(head_name)) if head is None else head)
 
-    def _layer(self) -> GPHead:
+    def _layer(self) -> MomentReader:
         head = self._reference()
         if head is None:
             raise ValueError("the layer of this loss or metric is gone; compile the model again.")
@@ -65,7 +44,7 @@ class ExpectedLogLikelihood(_OfHead, keras.losses.Loss):
 
     def __init__(
         self,
-        head: GPHead | None = None,
+        head: MomentReader | None = None,
         *,
         head_name: str | None = None,
         reduction: str = "sum_over_batch_size",
@@ -95,7 +74,7 @@ class ResponseMetric(_OfHead, keras.metrics.Metric):
     def __init__(
         self,
         metric: keras.metrics.Metric,
-        head: GPHead | None = None,
+        head: MomentReader | None = None,
         *,
         head_name: str | None = None,
         name: str | None = None,
@@ -138,7 +117,7 @@ class NegativeLogPredictiveDensity(_OfHead, keras.metrics.Mean):
 
     def __init__(
         self,
-        head: GPHead | None = None,
+        head: MomentReader | None = None,
         *,
         head_name: str | None = None,
         name: str = "nlpd",
