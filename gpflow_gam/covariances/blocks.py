@@ -127,7 +127,9 @@ class InducingBlocks:
             add = default_jitter() if jitter is None else jitter
             if jitter is None and K.dtype == tf.float32:
                 add = max(add, 1e-5)
-            L = tf.linalg.cholesky(tf.linalg.set_diag(K, tf.linalg.diag_part(K) + add))
+            diagonal = tf.linalg.diag_part(K)
+            scale = tf.reduce_mean(diagonal, axis=-1, keepdims=True)
+            L = tf.linalg.cholesky(tf.linalg.set_diag(K, diagonal + add * scale))
             factors.append(self._checked(L, group, add))
         return factors
 

@@ -159,7 +159,12 @@ class AdditiveSGPR(AdditiveModel, InternalDataTrainingLossMixin):
         log_noise = s.number * tf.math.log(2.0 * np.pi * noise)
         return -0.5 * (L * (log_noise + log_det + missing) + fit)
 
-    def _whitened(self, cholesky: Sequence[tf.Tensor]) -> DenseGaussian:
+    def whitened(self, cholesky: Sequence[tf.Tensor]) -> DenseGaussian:
+        """
+        The optimal q(V).
+
+        :param cholesky: of the prior at the present parameters.
+        """
         return self._optimum(list(cholesky), self.statistics(list(cholesky)))[0]
 
     def posterior(
@@ -168,7 +173,7 @@ class AdditiveSGPR(AdditiveModel, InternalDataTrainingLossMixin):
         return SparseAdditivePosterior(
             self.kernel,
             self.inducing_variable,
-            self._whitened,
+            self.whitened,
             self.num_latent_gps,
             self.mean_function,
             precompute_cache=precompute_cache,

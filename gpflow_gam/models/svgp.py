@@ -77,6 +77,14 @@ class AdditiveSVGP(AdditiveModel, ExternalDataTrainingLossMixin):
         """The covariances between inducing values and functions."""
         return InducingBlocks(self.inducing_variable, self.kernel)
 
+    def whitened(self, cholesky: list[tf.Tensor]) -> WhitenedGaussian:
+        """
+        q(V).
+
+        :param cholesky: of the prior at the present parameters.
+        """
+        return self.variational.whitened(cholesky)
+
     @check_shapes("return: []")
     def prior_kl(self) -> tf.Tensor:
         """KL[q(U) || p(U)], summed over the latent outputs."""

@@ -5,5 +5,16 @@ Fitting: natural gradients in site form, L-BFGS, Adam, Newton, and the one funct
 from .fit import fit
 from .minimizers import FitProgress, FitResult
 from .natural_gradient import NaturalGradient, SiteStep
+from .rows import Solution, fit_rows, present_solution, whitened_of
 
-__all__ = ["FitProgress", "FitResult", "NaturalGradient", "SiteStep", "fit"]
+__all__ = [
+    "FitProgress",
+    "FitResult",
+    "NaturalGradient",
+    "SiteStep",
+    "Solution",
+    "fit",
+    "fit_rows",
+    "present_solution",
+    "whitened_of",
+]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
-from gpflow.base import AnyNDArray, RegressionData
+from gpflow.base import AnyNDArray, Parameter, RegressionData
 from gpflow.likelihoods import Likelihood
 from gpflow.models import GPModel
 from gpflow.posteriors import PrecomputeCacheType
@@ -15,11 +15,18 @@ from gpflow.utilities import deepcopy
 from scipy.stats import norm, qmc
 
 from ..covariances import InducingBlocks
+from ..kernels.tangents import KernelTangents
 from ..likelihoods import checked_observations
 from ..models import AdditiveSGPR, AdditiveSVGP
 from ..posteriors import InducingMoments
+from ..posteriors.inducing import Block
+from ..statistics import GaussianPosterior, NotPositiveDefinite
+from ..statistics.parallel import one_blas_thread
 from ..variational import OptimalPrecision, WhitenedGaussian
+from .hyperparameters import Hyperparameters
 from .minimizers import Traced
+from .rounds import Rounds
+from .rows import SMALL, CollapsedBound, Solution, relative_jitter
 from .sites import collected, data_sites, elbo_at_sites, q_from
 
 Whitened = Callable[[list[tf.Tensor]], WhitenedGaussian]
@@ -31,17 +38,33 @@ _MAX_SD = 2.0
 """Where the objective is flatter in a (logarithmic) hyperparameter, the draws go no further."""
 
 
-@dataclasses.dataclass(frozen=True)
 class HyperparameterDraw:
     """
     A posterior at other hyperparameters than the fitted ones.
 
     :param moments: of the inducing values.
-    :param likelihood: its parameters there.
+    :param likelihood: gives the likelihood with its parameters there: few ask for it.
+    :param shares_kernel: whether the moments are of the model's own kernel at other values.
     """
 
-    moments: InducingMoments
-    likelihood: Likelihood
+    def __init__(
+        self,
+        moments: InducingMoments,
+        likelihood: Callable[[], Likelihood],
+        shares_kernel: bool = True,
+    ) -> None:
+        self.moments = moments
+        self.shares_kernel = shares_kernel
+        self._make = likelihood
+
+    def tangents(self, blocks: Sequence[Block]) -> list[KernelTangents]:
+        """The matrices of components at points, for moments that share no kernel with others."""
+        return [self.moments.tangents(name, X) for name, X in blocks]
+
+    @functools.cached_property
+    def likelihood(self) -> Likelihood:
+        """The likelihood at the draw."""
+        return self._make()
 
 
 def draw_hyperparameters(
@@ -84,15 +107,156 @@ def draw_hyperparameters(
     optimum = coordinates.get()
     try:
         factor = _covariance_factor(loss, coordinates, optimum)
-        uniform = qmc.Sobol(len(optimum), seed=0).random(_NUM_DRAWS // 2)
-        z = norm.ppf(np.clip(uniform, 1e-3, 1.0 - 1e-3))
         draws = []
-        for point in np.concatenate([z, -z]):
+        for point in _standard_normal(len(optimum)):
             moments = _moments_towards(model, whitened, coordinates, optimum, factor @ point)
-            draws.append(HyperparameterDraw(moments, deepcopy(model.likelihood)))
+            likelihood = deepcopy(model.likelihood)
+            draws.append(HyperparameterDraw(moments, lambda own=likelihood: own, False))
     finally:
         coordinates.set(optimum)
     return draws
+
+
+def draw_solutions(
+    model: AdditiveSVGP | AdditiveSGPR, solution: Solution
+) -> list[HyperparameterDraw]:
+    """
+    :func:`draw_hyperparameters` of a fit that is left as sums over rows, none of which it visits.
+
+    The likelihood's parameters are drawn by themselves, at held marginals of the predictor.
+
+    :param model: at its optimum; it stays as it is.
+    :param solution: what its fit came to.
+    """
+    with one_blas_thread(sum(model.inducing_variable.sizes) <= SMALL):
+        target: _Collapsed | _Sites
+        target = (
+            _Collapsed(model, solution)
+            if isinstance(model, AdditiveSGPR)
+            else _Sites(model, solution)
+        )
+        if not len(target.optimum):
+            return []
+        factor = _factor(target.hessian())
+        return [target.draw(factor @ point) for point in _standard_normal(len(target.optimum))]
+
+
+class _Collapsed:
+    """Gaussian data: the collapsed bound."""
+
+    def __init__(self, model: AdditiveSGPR, solution: Solution) -> None:
+        self.model = model
+        self.bound = CollapsedBound(model, solution.rows, solution.data, solution.error)
+        self.optimum = self.bound.start()
+
+    def hessian(self) -> AnyNDArray:
+        return _differenced(lambda u: self.bound.loss(u)[1], self.optimum)
+
+    def draw(self, step: AnyNDArray) -> HyperparameterDraw:
+        u, q = _towards(self.bound.posterior, self.optimum, step)
+        values = self.bound.rounds.values(u[: len(self.bound.kernel)])
+        noise = self.bound.noise
+        rest = u[len(self.bound.kernel) :]
+        return HyperparameterDraw(
+            _moments_at(self.model, values, q), lambda: _with(self.model.likelihood, noise, rest)
+        )
+
+
+class _Sites:
+    """Other data: the evidence of the sites, and the likelihood at held marginals."""
+
+    def __init__(self, model: AdditiveSVGP, solution: Solution) -> None:
+        self.model, self.solution = model, solution
+        self.rounds = Rounds(model.kernel, model.likelihood, solution.rows, relative_jitter(), None)
+        self.number = len(self.rounds.hyperparameters)
+        self.optimum = np.concatenate([self.rounds.hyperparameters.get(), self.rounds.family.get()])
+
+    def hessian(self) -> AnyNDArray:
+        found = np.zeros((len(self.optimum), len(self.optimum)))
+        n = self.number
+        if n:
+            loss = self.rounds.loss(self.solution.data)
+            found[:n, :n] = _differenced(lambda u: loss(u)[1], self.optimum[:n])
+        if n < len(found):
+            sweep = self.solution.rows.sweep(
+                self.model.likelihood, self.solution.values, self.solution.q
+            )
+            prior = self.rounds.family.log_prior
+            curvature = _differenced(lambda phi: prior(phi)[1], self.optimum[n:])
+            found[n:, n:] = -sweep.curvature - curvature
+        return found
+
+    def draw(self, step: AnyNDArray) -> HyperparameterDraw:
+        n, rounds, data = self.number, self.rounds, self.solution.data
+        u, q = _towards(
+            lambda x: rounds.evidence.posterior(data, rounds.values(x)),
+            self.optimum[:n],
+            step[:n],
+        )
+        phi = self.optimum[n:] + step[n:]
+        return HyperparameterDraw(
+            _moments_at(self.model, rounds.values(u), q),
+            lambda: _with(self.model.likelihood, rounds.family, phi),
+        )
+
+
+def _towards(
+    posterior: Callable[[AnyNDArray], GaussianPosterior], optimum: AnyNDArray, step: AnyNDArray
+) -> tuple[AnyNDArray, GaussianPosterior]:
+    """A step from the optimum, or as far on as it can be computed, and the posterior there."""
+    for share in (1.0, 0.5, 0.25, 0.125):
+        try:
+            return optimum + share * step, posterior(optimum + share * step)
+        except NotPositiveDefinite:
+            continue
+    return optimum, posterior(optimum)
+
+
+def _moments_at(
+    model: AdditiveSVGP | AdditiveSGPR,
+    values: Callable[[Parameter], AnyNDArray],
+    q: GaussianPosterior,
+) -> InducingMoments:
+    return InducingMoments(
+        model.kernel,
+        model.inducing_variable,
+        q.mean,
+        q.covariance,
+        values=values,
+        roots=q.roots,
+    )
+
+
+def _with(likelihood: Likelihood, parameters: Hyperparameters, u: AnyNDArray) -> Likelihood:
+    """A copy of a likelihood with other values of its trainable parameters."""
+    own = deepcopy(likelihood)
+    places = {id(p): i for i, p in enumerate(likelihood.trainable_parameters)}
+    copied = own.trainable_parameters
+    Hyperparameters([copied[places[id(p)]] for p in parameters.parameters]).set(u)
+    return own
+
+
+def _standard_normal(dimension: int) -> AnyNDArray:
+    """Points [32, K] of a normal distribution, in pairs of opposite ones."""
+    uniform = qmc.Sobol(dimension, seed=0).random(_NUM_DRAWS // 2)
+    z = norm.ppf(np.clip(uniform, 1e-3, 1.0 - 1e-3))
+    points: AnyNDArray = np.concatenate([z, -z])
+    return points
+
+
+def _differenced(gradient: Callable[[AnyNDArray], AnyNDArray], at: AnyNDArray) -> AnyNDArray:
+    """Second derivatives by central differences of first ones."""
+    steps = _STEP * np.eye(len(at))
+    rows = [(gradient(at + e) - gradient(at - e)) / (2.0 * _STEP) for e in steps]
+    return np.stack(rows) if rows else np.zeros((0, 0))
+
+
+def _factor(hessian: AnyNDArray) -> AnyNDArray:
+    """A square root of the inverse of a Hessian."""
+    values, vectors = np.linalg.eigh(0.5 * (hessian + hessian.T))
+    sd = np.minimum(1.0 / np.sqrt(np.maximum(values, 1e-12)), _MAX_SD)
+    factor: AnyNDArray = vectors * sd
+    return factor
 
 
 def _moments_towards(
@@ -178,9 +342,4 @@ def _covariance_factor(
         coordinates.set(values)
         return np.concatenate([g.numpy().ravel() for g in gradient()])
 
-    steps = _STEP * np.eye(len(optimum))
-    hessian = np.stack([(at(optimum + e) - at(optimum - e)) / (2.0 * _STEP) for e in steps])
-    values, vectors = np.linalg.eigh(0.5 * (hessian + hessian.T))
-    sd = np.minimum(1.0 / np.sqrt(np.maximum(values, 1e-12)), _MAX_SD)
-    factor: AnyNDArray = vectors * sd
-    return factor
+    return _factor(_differenced(at, optimum))

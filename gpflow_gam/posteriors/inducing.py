@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -12,7 +14,8 @@ from scipy.linalg import block_diag, solve_triangular
 from ..covariances import InducingBlocks
 from ..inducing_variables import AdditiveInducingVariables
 from ..kernels import AdditiveKernel
-from ..kernels.stacked import stack
+from ..kernels.functional import parameters_of, with_values
+from ..kernels.tangents import KernelTangents, Values, kernel_tangents
 from ..variational import WhitenedGaussian
 from .actions import ActionPosterior
 from .base import AdditivePosterior
@@ -21,6 +24,19 @@ from .sparse import SparseAdditivePosterior
 
 Block = tuple[str, AnyNDArray]
 """A component's name and rows of X [N, D]."""
+
+
+class JointParts(NamedTuple):
+    """Moments of components at points, in two parts."""
+
+    mean: AnyNDArray
+    """[n, L]."""
+
+    inner: AnyNDArray
+    """Covariance by way of the inducing values, [L, n, n]."""
+
+    open: AnyNDArray
+    """Variance of what inducing values leave open, [n]."""
 
 
 class InducingMoments:
@@ -35,6 +51,8 @@ class InducingMoments:
     :param inducing_variable: the inducing inputs.
     :param mean: of V, [P, L], in the components' order.
     :param covariance: of V, [L, P, P].
+    :param values: of the kernel's parameters; those that they have by default.
+    :param roots: Cholesky factors of k_c(Z_c, Z_c), [M_c, M_c] each, at these values.
     """
 
     def __init__(
@@ -43,14 +61,32 @@ class InducingMoments:
         inducing_variable: AdditiveInducingVariables,
         mean: AnyNDArray,
         covariance: AnyNDArray,
+        *,
+        values: Values | None = None,
+        roots: Sequence[AnyNDArray] | None = None,
     ) -> None:
-        self.kernel = kernel
         self.inducing_variable = inducing_variable
         self.mean = mean
         self.covariance = covariance
-        self._blocks = InducingBlocks(inducing_variable, kernel)
-        self._factors = self._blocks.cholesky()
-        self._roots = _roots(self._blocks, self._factors)
+        self._source = kernel
+        if values is None:
+            # now, and not when they are asked for: the parameters may have moved by then
+            present = {id(p): p.numpy() for p in parameters_of(kernel)}
+            values = lambda parameter: present[id(parameter)]  # noqa: E731
+        self._values = values
+        if roots is None:
+            blocks = InducingBlocks(inducing_variable, kernel)
+            found = _roots(blocks, blocks.cholesky())
+            roots = [found[i] for i in range(len(found))]
+        self._roots = list(roots)
+
+    @functools.cached_property
+    def kernel(self) -> AdditiveKernel:
+        """The additive kernel at the parameters' values of these moments, which stay."""
+        values = [self._values(p) for p in parameters_of(self._source)]
+        kernel = with_values(self._source, values)
+        assert isinstance(kernel, AdditiveKernel)
+        return kernel
 
     @classmethod
     def of_gaussian(
@@ -124,18 +160,35 @@ class InducingMoments:
     @property
     def layout_offsets(self) -> AnyNDArray:
         """Where each component's values begin, and P at the end."""
-        return self._blocks.layout.offsets
+        return np.concatenate([[0], np.cumsum(self.inducing_variable.sizes)])
+
+    def _index(self, name: str) -> int:
+        return self._source.names.index(name)
 
     def block(self, name: str) -> slice:
         """Where a component's inducing values stand."""
-        index = self.kernel.names.index(name)
-        start, end = self.layout_offsets[index : index + 2]
+        start, end = self.layout_offsets[self._index(name) :][:2]
         return slice(int(start), int(end))
+
+    def tangents(self, name: str, X: AnyNDArray) -> KernelTangents:
+        """A component's matrices between its inducing inputs and X [N, D]."""
+        Z = inducing_rows(self._source, self.inducing_variable, name, X.shape[1])
+        return kernel_tangents(self._source[name], Z, np.asarray(X, dtype=np.float64))
 
     def features(self, name: str, X: AnyNDArray) -> AnyNDArray:
         """``phi_c = L_c^-1 k_c(Z_c, X)``, [M_c, N]."""
-        Z = inducing_rows(self.kernel, self.inducing_variable, name, X.shape[1])
-        return self._whitened(name, self.kernel[name](Z, X).numpy())
+        return self.features_and_prior(name, self.tangents(name, X))[0]
+
+    def features_and_prior(
+        self, name: str, tangents: KernelTangents
+    ) -> tuple[AnyNDArray, AnyNDArray]:
+        """
+        Features [M_c, N] of a component and its prior variances [N].
+
+        :param tangents: what :meth:`tangents` made, of any moments of this kernel.
+        """
+        (_, K, diagonal), _ = tangents.evaluate(self._values)
+        return self._whitened(name, K), diagonal
 
     def features_at(
         self, points: Mapping[str, AnyNDArray]
@@ -143,37 +196,15 @@ class InducingMoments:
         """
         Features [M_c, N_c] and prior variances [N_c] of components, each at points of its own.
 
-        Components of a kind with as many points are evaluated together: calls are what costs.
-
         :param points: component name -> rows of X [N_c, D].
         """
-        found: dict[str, tuple[AnyNDArray, AnyNDArray]] = {}
-        names = self.kernel.names
-        for group in self._blocks.groups:
-            batches: dict[int, list[int]] = {}
-            for i in group.indices:
-                if names[i] in points:
-                    batches.setdefault(len(points[names[i]]), []).append(i)
-            for batch in batches.values():
-                if group.gather is None:
-                    (i,) = batch
-                    prior = self.kernel.kernels[i](points[names[i]], full_cov=False).numpy()
-                    found[names[i]] = self.features(names[i], points[names[i]]), prior
-                    continue
-                columns = [list(self.kernel.columns[i] or ()) for i in batch]
-                X = tf.constant(np.stack([points[names[i]][:, c] for i, c in zip(batch, columns)]))
-                Z = tf.stack([self.inducing_variable.inputs[i] for i in batch])
-                assert group.columns is not None
-                stacked = stack([self.kernel.kernels[i] for i in batch], group.columns)
-                K, prior = stacked.K(Z, X).numpy(), stacked.K_diag(X).numpy()
-                for row, i in enumerate(batch):
-                    found[names[i]] = self._whitened(names[i], K[row]), prior[row]
-        return found
+        return {
+            name: self.features_and_prior(name, self.tangents(name, X))
+            for name, X in points.items()
+        }
 
     def _whitened(self, name: str, K: AnyNDArray) -> AnyNDArray:
-        phi: AnyNDArray = solve_triangular(
-            self._roots[self.kernel.names.index(name)], K, lower=True
-        )
+        phi: AnyNDArray = solve_triangular(self._roots[self._index(name)], K, lower=True)
         return phi
 
     def sample(self, num_samples: int, seed: int) -> AnyNDArray:
@@ -189,20 +220,26 @@ class InducingMoments:
         draws: AnyNDArray = np.transpose(roots @ z, (2, 1, 0)) + self.mean
         return draws
 
-    def _features_and_prior(self, name: str, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
-        """Features [M_c, N] and k_c(X, X) [N, N], from one evaluation: calls are what costs."""
-        Z = inducing_rows(self.kernel, self.inducing_variable, name, X.shape[1])
-        K = self.kernel[name](np.concatenate([Z, X])).numpy()
-        M = len(Z)
-        return self._whitened(name, K[:M, M:]), K[M:, M:]
-
     def joint(self, blocks: Sequence[Block]) -> tuple[AnyNDArray, AnyNDArray]:
         """
         Mean [n, L] and covariance [L, n, n] of components at points, one block after the other.
 
         Blocks of one component have to be given as one block of all its points.
         """
-        phis, priors = zip(*(self._features_and_prior(c, X) for c, X in blocks))
+        parts = self.joint_parts(blocks, [self.tangents(c, X) for c, X in blocks])
+        return parts.mean, parts.inner + self.open_covariance(blocks)
+
+    def joint_parts(
+        self, blocks: Sequence[Block], tangents: Sequence[KernelTangents]
+    ) -> JointParts:
+        """
+        :meth:`joint` but for the covariance of what inducing values leave open.
+
+        :param blocks: components and rows of X, each component once.
+        :param tangents: what :meth:`tangents` made of each block, for any moments of this kernel.
+        """
+        found = [self.features_and_prior(c, t) for (c, _), t in zip(blocks, tangents)]
+        phis = [phi for phi, _ in found]
         slices = [self.block(c) for c, _ in blocks]
         mean = np.concatenate([phi.T @ self.mean[s] for phi, s in zip(phis, slices)])
         rows = [
@@ -211,24 +248,27 @@ class InducingMoments:
             )
             for p, s in zip(phis, slices)
         ]
-        covariance = np.concatenate(rows, axis=-2)
-        start = 0
-        for prior, phi in zip(priors, phis):
-            stop = start + len(prior)
-            covariance[:, start:stop, start:stop] += prior - phi.T @ phi
-            start = stop
-        return mean, covariance
+        left = [prior - np.sum(np.square(phi), axis=0) for phi, prior in found]
+        inner = np.concatenate(rows, axis=-2)
+        return JointParts(mean, inner, np.maximum(np.concatenate(left), 0.0))
+
+    def open_covariance(self, blocks: Sequence[Block]) -> AnyNDArray:
+        """``k_c(x, x') - phi_c(x)' phi_c(x')`` at points, components independent, [n, n]."""
+        parts = []
+        for name, X in blocks:
+            Z = inducing_rows(self._source, self.inducing_variable, name, X.shape[1])
+            X = np.asarray(X, dtype=np.float64)
+            (K, Kxz, _), _ = kernel_tangents(self._source[name], X, Z).evaluate(self._values)
+            phi = self._whitened(name, Kxz.T)
+            parts.append(K - phi.T @ phi)
+        whole: AnyNDArray = parts[0] if len(parts) == 1 else block_diag(*parts)
+        return whole
 
     def all_features(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
-        """
-        Features of all components [P, N], in their order, and sum_c k_c(x_n, x_n) [N].
-
-        Components of a kind are evaluated together: many calls of :meth:`features` are dearer.
-        """
-        features = self._blocks.features(tf.constant(X), self._factors)
-        layout = self._blocks.layout
-        phi = layout.to_components(layout.concat(features.phi)).numpy()
-        return phi, sum(np.sum(variances.numpy(), axis=0) for variances in features.prior)
+        """Features of all components [P, N], in their order, and sum_c k_c(x_n, x_n) [N]."""
+        found = [self.features_and_prior(n, self.tangents(n, X)) for n in self._source.names]
+        phi = np.concatenate([phi for phi, _ in found])
+        return phi, np.sum([prior for _, prior in found], axis=0)
 
     def total(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
         """Mean [N, L] and variance [N, L] of the sum of all components, without m(x)."""

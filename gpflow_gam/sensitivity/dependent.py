@@ -62,8 +62,7 @@ def draw_covariances(
     for i, member in enumerate(members):
         features, left = [], []
         for name in names:
-            phi = member.features(name, X)
-            prior = member.kernel[name](X, full_cov=False).numpy()
+            phi, prior = member.features_and_prior(name, member.tangents(name, X))
             left.append(np.maximum(prior - np.sum(phi**2, axis=0), 0.0) @ w)
             features.append(phi - (phi @ w)[:, None])
         V = member.sample(each, seed + i)

@@ -42,6 +42,9 @@ INTERACTION_LENGTHSCALE = 0.7, 0.8
 INTERACTION_VARIANCE = 0.005, 2.0
 """A variance's in an interaction: most of what happens is in main effects."""
 
+_EXPONENTIAL = positive(base="exp")
+"""One for all: making one is a good part of making a parameter."""
+
 _START_SPACINGS = 3.0
 """
 Who asks for more inducing inputs than there are by default expects what varies quickly: the
@@ -91,7 +94,7 @@ def positive_parameter(
     """
     location: AnyNDArray = np.array(np.log(mode) + spread**2, default_float())
     prior = tfp.distributions.LogNormal(location, np.array(spread, default_float()))
-    return Parameter(value, transform=positive(base="exp"), prior=prior)
+    return Parameter(value, transform=_EXPONENTIAL, prior=prior)
 
 
 def interaction_margin(

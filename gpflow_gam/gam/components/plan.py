@@ -11,6 +11,7 @@ from gpflow.base import AnyNDArray
 from ...measures import Empirical
 from ...measures.discrete import NUM_NODES
 from ...measures.thinning import cluster_means
+from ...statistics import Bins, ColumnBins
 from ..frames import Encoder, Key, NumericColumn, Table, is_levels, learn_levels
 from ..frames.encoding import LevelColumn
 from ..terms import (
@@ -78,12 +79,13 @@ def plan(
     X: AnyNDArray,
     weights: AnyNDArray | None = None,
     seed: int = 0,
+    bins: ColumnBins | None = None,
 ) -> list[Component]:
     """
     The components of the predictor, the intercept first.
 
-    Everything is settled by the distinct rows and their total weights, so that a row of weight two
-    is the same as the row twice.
+    Everything is settled by the distinct values (or the bins that stand for them) and their total
+    weights, so that a row of weight two is the same as the row twice.
 
     :param terms: the terms.
     :param table: the data, for the kinds of their columns.
@@ -91,20 +93,23 @@ def plan(
     :param X: the data as encoded, [N, D].
     :param weights: how often each row counts, [N].
     :param seed: of k-means.
+    :param bins: of X.
     :raises ValueError: a column with a single value, which gives no effect.
     """
     w = np.ones(len(X)) if weights is None else weights
-    X, w = X[w > 0.0], w[w > 0.0]
+    counts = slice(None) if np.all(w > 0.0) else w > 0.0
+    bins = ColumnBins(X) if bins is None else bins
     components = [Component(INTERCEPT, "", "constant", inducing=((),))]
     for term in terms:
         keys = keys_of(term, table)
         places = [encoder.index(*key) for key in keys]
         number = len(term.columns)
         for name, place in zip(term.columns, places):
-            _check_varies(term, name, X[:, place])
+            _check_varies(term, name, X[counts, place])
         own_keys, own = keys[:number], places[:number]
+        found = bins(tuple(own))
         if term.by is None:
-            data = _Data.of(X[:, own], X[:, own], w)
+            data = _Data.of(found, w)
             components.append(_component(term, term.label, own_keys, own, data, None, seed))
             continue
         (by_name, kind), by_place = keys[number], places[number]
@@ -112,17 +117,17 @@ def plan(
             size = float(np.sqrt(np.sum(w * X[:, by_place] ** 2) / np.sum(w)))
             if size == 0.0:
                 raise ValueError(f"column {by_name!r} is all zero; drop {term.label}.")
-            data = _Data.of(X[:, own], X[:, own], w)
+            data = _Data.of(found, w)
             by = By(by_place, size=size)
             components.append(_component(term, term.label, own_keys, own, data, by, seed))
             continue
         for code, level in enumerate(encoder.levels(by_name)):
-            on = X[:, by_place] == code
+            on = (X[:, by_place] == code) & (w > 0.0)
             if not on.any():
                 continue
             for name, place in zip(term.columns, places):
                 _check_varies(term, name, X[on, place], f" where {by_name!r} is {level!r}")
-            data = _Data.of(X[:, own], X[on][:, own], w[on])
+            data = _Data.of(found, w, on)
             by = By(by_place, code, str(level))
             label = f"{term.label}={level}"
             components.append(_component(term, label, own_keys, own, data, by, seed))
@@ -136,24 +141,51 @@ class _Data:
 
     :param reach: least, 2.5 % point, 97.5 % point and greatest of each column over all rows: the
         levels of a factor share their prior.
-    :param points: distinct rows on which it acts, [n, d].
+    :param points: distinct rows on which it acts, or what stands for them, [n, d].
     :param weights: their total weights.
+    :param exact: whether they are the distinct rows.
     """
 
     reach: AnyNDArray
     points: AnyNDArray
     weights: AnyNDArray
+    exact: bool
 
     @classmethod
-    def of(cls, everywhere: AnyNDArray, rows: AnyNDArray, weights: AnyNDArray) -> _Data:
-        points, inverse = np.unique(rows, axis=0, return_inverse=True)
-        reach = np.quantile(np.unique(everywhere, axis=0), [0.0, 0.025, 0.975, 1.0], axis=0)
-        return cls(reach, points, np.bincount(inverse.ravel(), weights))
+    def of(cls, bins: Bins, weights: AnyNDArray, on: AnyNDArray | None = None) -> _Data:
+        everywhere = bins.mass(weights)
+        seen = everywhere > 0.0
+        levels = [0.0, 0.025, 0.975, 1.0]
+        if bins.exact:
+            reach = np.quantile(bins.points[seen], levels, axis=0)
+        else:
+            columns = bins.points[seen].T
+            reach = np.stack([_quantiles(c, everywhere[seen], levels) for c in columns], axis=1)
+        mass = everywhere if on is None else bins.mass(np.where(on, weights, 0.0))
+        acts = mass > 0.0
+        return cls(reach, bins.points[acts], mass[acts], bins.exact)
 
     def column(self, i: int) -> tuple[AnyNDArray, AnyNDArray]:
         """The distinct values of a column and their total weights."""
         values, inverse = np.unique(self.points[:, i], return_inverse=True)
         return values, np.bincount(inverse, self.weights)
+
+    def quantiles(self, number: int) -> AnyNDArray:
+        """Even quantiles of the one column's values, [number]: of distinct ones where known."""
+        levels = np.linspace(0.0, 1.0, number)
+        if self.exact:
+            return np.asarray(np.quantile(self.points[:, 0], levels))
+        return _quantiles(self.points[:, 0], self.weights, levels)
+
+
+def _quantiles(
+    values: AnyNDArray, weights: AnyNDArray, levels: AnyNDArray | list[float]
+) -> AnyNDArray:
+    """Quantiles of values that count by weight, linear in between."""
+    order = np.argsort(values)
+    values, weights = values[order], weights[order]
+    middle = np.cumsum(weights) - 0.5 * weights
+    return np.asarray(np.interp(np.asarray(levels) * weights.sum(), middle, values))
 
 
 def _check_varies(term: Term, name: Column, values: AnyNDArray, where: str = "") -> None:
@@ -279,8 +311,7 @@ def _inducing(
             phases = np.arange(number) * (period / number)
         return phases[:, None]
     if d == 1:
-        quantiles: AnyNDArray = np.quantile(points[:, 0], np.linspace(0.0, 1.0, number))
-        return quantiles[:, None]
+        return data.quantiles(number)[:, None]
     if any(m.kind == "levels" for m in margins):
         rows = np.random.default_rng(seed).choice(len(points), number, replace=False)
         return points[np.sort(rows)]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 from gpflow.base import AnyNDArray
+from scipy.linalg import lapack
 from scipy.stats import norm
+
+from ...statistics.parallel import one_blas_thread
 
 _NUM_DRAWS = 4000
 
@@ -41,9 +44,12 @@ def max_deviations(covariance: AnyNDArray, seed: int) -> AnyNDArray:
 
 def normal_draws(covariance: AnyNDArray, num_samples: int, seed: int) -> AnyNDArray:
     """Draws [S, N] from N(0, covariance), which may be singular."""
-    values, vectors = np.linalg.eigh(covariance)
-    keep = values > 1e-12 * max(values[-1], 1e-300)
-    root = vectors[:, keep] * np.sqrt(values[keep])
-    z = np.random.default_rng(seed).standard_normal((num_samples, int(keep.sum())))
-    draws: AnyNDArray = z @ root.T
+    with one_blas_thread():
+        largest = float(np.max(np.diag(covariance)))
+        # a pivoted Cholesky decomposition stops at the rank, of which smooth functions have little
+        factor, pivots, rank, _ = lapack.dpstrf(covariance, tol=1e-12 * largest, lower=1)
+        root = np.zeros((len(covariance), rank))
+        root[pivots - 1] = np.tril(factor)[:, :rank]
+        z = np.random.default_rng(seed).standard_normal((num_samples, rank))
+        draws: AnyNDArray = z @ root.T
     return draws

@@ -10,8 +10,10 @@ from gpflow.base import AnyNDArray
 from scipy.special import logsumexp
 
 from ...likelihoods import checked_observations, unwrapped
-from ...optimizers.laplace import HyperparameterDraw, draw_hyperparameters
+from ...models import IterNCGP
+from ...optimizers.laplace import HyperparameterDraw, draw_hyperparameters, draw_solutions
 from ...posteriors.inducing import Block
+from ...statistics.parallel import one_blas_thread
 from ..fits import FittedGAM
 from .joint import inducing_moments
 
@@ -26,17 +28,28 @@ def joint_moments(
     :param unconditional: whether the covariance allows for uncertain hyperparameters:
         ``E[Cov(f | theta)] + Cov(E[f | theta])`` over draws of theta, around the mean at the fitted
         ones (Wood, Pya & Saefken 2016, section 4, who linearise what is drawn here).
+        Variances are those of the draws; of what inducing values leave open, correlations between
+        points are taken from the fitted hyperparameters.
     """
-    mean, covariance = inducing_moments(fit).joint(blocks)
-    draws = hyperparameter_draws(fit) if unconditional else []
-    if not draws:
-        return mean, covariance
-    covariance = np.zeros_like(covariance)  # a sum as they come: maps have large ones
-    for draw in draws:
-        own, inner = draw.moments.joint(blocks)
-        away = (own - mean).T  # around the estimate that is reported, not the draws' own mean
-        covariance += (inner + away[:, :, None] * away[:, None, :]) / len(draws)
-    return mean, covariance
+    fitted = inducing_moments(fit)
+    with one_blas_thread():
+        tangents = [fitted.tangents(name, X) for name, X in blocks]
+        own = fitted.joint_parts(blocks, tangents)
+        open_ = fitted.open_covariance(blocks)
+        draws = hyperparameter_draws(fit) if unconditional else []
+        if not draws:
+            return own.mean, own.inner + open_
+        covariance, left = np.zeros_like(own.inner), np.zeros_like(own.open)
+        for draw in draws:
+            # copies of the kernel have matrices of their own
+            at = tangents if draw.shares_kernel else draw.tangents(blocks)
+            parts = draw.moments.joint_parts(blocks, at)
+            away = (parts.mean - own.mean).T  # around the estimate that is reported
+            covariance += parts.inner + away[:, :, None] * away[:, None, :]
+            left += parts.open
+    # what is open keeps the correlation that it has at the fitted hyperparameters
+    sd = np.sqrt(np.divide(left / len(draws), own.open, out=np.ones_like(left), where=own.open > 0))
+    return own.mean, covariance / len(draws) + open_ * sd[:, None] * sd
 
 
 _DRAWS: weakref.WeakKeyDictionary[FittedGAM, list[HyperparameterDraw]] = weakref.WeakKeyDictionary()
@@ -78,8 +91,11 @@ def averaged_log_density(fit: FittedGAM, X: AnyNDArray, Y: AnyNDArray) -> AnyNDA
 
 
 def _draw(fit: FittedGAM) -> list[HyperparameterDraw]:
-    return draw_hyperparameters(fit.model, (fit.X, fit.Y))
+    solution, model = fit.solution, fit.model
+    if solution is None or isinstance(model, IterNCGP):
+        return draw_hyperparameters(model, (fit.X, fit.Y))
+    return draw_solutions(model, solution)
 
 
 def _fitted(fit: FittedGAM) -> HyperparameterDraw:
-    return HyperparameterDraw(inducing_moments(fit), fit.likelihood)
+    return HyperparameterDraw(inducing_moments(fit), lambda: fit.likelihood)

@@ -9,15 +9,20 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from gpflow.base import AnyNDArray
+from gpflow.base import AnyNDArray, Parameter
 from gpflow.likelihoods import Likelihood
+from gpflow.posteriors import PrecomputeCacheType
 
 from ...likelihoods import checked_observations, constant_predictor, unwrapped
-from ...optimizers import FitResult
+from ...models import AdditiveSGPR, AdditiveSVGP
+from ...optimizers import FitResult, Solution, present_solution, whitened_of
 from ...posteriors import ActionPosterior, SparseAdditivePosterior
+from ...statistics import ColumnBins
+from ...statistics.bins import EXACT_ROWS
 from ..components import Component
 from ..frames import Key, Table, filled
 from .build import Model
+from .rows import make_rows
 from .specification import Specification
 
 BLOCK = 10_000
@@ -43,11 +48,53 @@ class FittedGAM:
     Y: AnyNDArray
     result: FitResult
     dropped: int = 0
+    _solution: Solution | None = None
+
+    @functools.cached_property
+    def solution(self) -> Solution | None:
+        """
+        What the fit came to as sums over rows; None for engines and families of q that have none.
+
+        Made from the model's parameters where the fit did not leave it, as in a loaded file.
+        """
+        if self._solution is not None:
+            return self._solution
+        if self.spec.variational not in ("exact", "sites"):
+            return None
+        model = self.model
+        assert isinstance(model, (AdditiveSGPR, AdditiveSVGP))
+        mean = np.asarray(model.mean_function(self.X))
+        rows = make_rows(self.spec.components, model.kernel, ColumnBins(self.X), self.Y, mean)
+        return present_solution(model, rows)
 
     @functools.cached_property
     def posterior(self) -> SparseAdditivePosterior | ActionPosterior:
         """The posterior over the components, cached at the fitted parameters."""
-        return self.model.posterior()
+        model, solution = self.model, self.solution
+        small = len(self.X) <= EXACT_ROWS
+        if not isinstance(model, AdditiveSGPR) or solution is None or small:
+            return model.posterior()
+        return SparseAdditivePosterior(
+            model.kernel,
+            model.inducing_variable,
+            whitened_of(solution.q, model.blocks),
+            model.num_latent_gps,
+            model.mean_function,
+            precompute_cache=PrecomputeCacheType.TENSOR,
+        )
+
+    def value(self, parameter: Parameter) -> AnyNDArray:
+        """The fitted value of a parameter of the kernel."""
+        if self.solution is not None:
+            return self.solution.values(parameter)
+        return np.asarray(parameter)
+
+    def fitted_link(self) -> AnyNDArray:
+        """Means of the predictors at the rows of the fit, [N, L]."""
+        solution = self.solution
+        if solution is None:
+            return self.predict_link(self.X)[0]
+        return solution.rows.means(solution.values, solution.q)
 
     @property
     def weights(self) -> AnyNDArray:
@@ -132,7 +179,7 @@ class FittedGAM:
         The deviance at the posterior mean and the null model's; None where the family has none.
         """
         family, likelihood = self.spec.family, self.model.likelihood
-        F, _ = self.predict_link(self.X)
+        F = self.fitted_link()
         offset = self.model.mean_function(self.X) - np.array(self.spec.constant)
         null = constant_predictor(
             likelihood,

@@ -12,6 +12,7 @@ from gpflow.base import AnyNDArray
 from ... import optimizers
 from ...likelihoods import Weighted, checked_observations, constant_predictor
 from ...models import IterNCGP
+from ...statistics import ColumnBins
 from ..components import learn_encoder, plan
 from ..families import Family
 from ..frames import (
@@ -27,7 +28,11 @@ from ..terms import Column, Levels, Term, Terms
 from ..terms.base import column_of
 from .build import build_model, choose_variational
 from .fitted import FittedGAM
+from .rows import make_rows
 from .specification import Specification
+
+_NULL_ROWS = 20_000
+"""Rows that settle where the intercept's prior is centred."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +101,8 @@ def fit_gam(
             f"{len(terms)} terms cannot be learnt from {len(X)} rows; drop terms or add rows."
         )
     weights = None if roles.weights is None else X[:, encoder.index(roles.weights, "number")]
-    components = plan(terms, table, encoder, X, weights, seed)
+    bins = ColumnBins(X)
+    components = plan(terms, table, encoder, X, weights, seed, bins)
     size = sum(len(c.inducing) for c in components)
     spec = Specification(
         terms,
@@ -117,8 +123,13 @@ def fit_gam(
     model = build_model(spec, X, Y)
     if isinstance(model, IterNCGP):
         return FittedGAM(spec, model, X, Y, _newton(model, options), dropped)
-    data = () if spec.variational == "exact" else ((X, Y),)
-    result = optimizers.fit(model, *data, **{"seed": seed, **options})
+    minibatches = options.get("batch_size") is not None and options["batch_size"] < len(X)
+    if spec.variational == "exact" or (spec.variational == "sites" and not minibatches):
+        mean = np.asarray(model.mean_function(X))
+        rows = make_rows(spec.components, model.kernel, bins, Y, mean)
+        result, solution = optimizers.fit_rows(model, rows, **{"seed": seed, **options})
+        return FittedGAM(spec, model, X, Y, result, dropped, solution)
+    result = optimizers.fit(model, (X, Y), **{"seed": seed, **options})
     return FittedGAM(spec, model, X, Y, result, dropped)
 
 
@@ -182,6 +193,8 @@ def _null_model(spec: Specification, X: AnyNDArray, Y: AnyNDArray) -> tuple[floa
     L = spec.family.num_predictors(spec.levels)
     if spec.weights is not None:
         likelihood = Weighted(likelihood, spec.place(spec.weights))
+    stride = max(len(X) // _NULL_ROWS, 1)
+    X, Y = X[::stride], Y[::stride]
     offset = np.zeros((len(X), L))
     for column in spec.offset:
         offset[:, 0] += X[:, spec.place(column)]

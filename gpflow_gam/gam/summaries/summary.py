@@ -130,7 +130,7 @@ def summarise(fit: FittedGAM, seed: int = 0) -> Summary:
     index: list[Any] = []
     for c, component in enumerate(components):
         dof, zero = effective_dof(fit, component), zero_tail(fit, component, seed)
-        sd, lengths = _scales(fit.model.kernel[component.name], component)
+        sd, lengths = _scales(fit, component)
         for i, name in enumerate(names):
             lower, upper = np.quantile(shares[:, c, i], [0.025, 0.975])
             index.append(component.name if len(names) == 1 else (component.name, name))
@@ -184,18 +184,18 @@ def _parameters(fit: FittedGAM) -> dict[str, float]:
     return found
 
 
-def _scales(kernel: Kernel, component: Component) -> tuple[float, tuple[float, ...]]:
+def _scales(fit: FittedGAM, component: Component) -> tuple[float, tuple[float, ...]]:
     """Prior standard deviation and lengthscales, which users' own kernels keep to themselves."""
     if component.form == "own":
         return float("nan"), ()
     lengths: list[float] = []
     variance = 1.0
-    for part in _leaves(kernel):
+    for part in _leaves(fit.model.kernel[component.name]):
         if isinstance(getattr(part, "lengthscales", None), Parameter):
-            lengths += np.atleast_1d(np.asarray(part.lengthscales)).tolist()
+            lengths += np.atleast_1d(fit.value(part.lengthscales)).tolist()
         own = getattr(part, "variance", None)
         if isinstance(own, Parameter) and own.trainable:
-            variance *= float(np.asarray(own))
+            variance *= float(fit.value(own))
     return float(np.sqrt(variance)), tuple(lengths)
 
 

@@ -108,6 +108,11 @@ class Tracker:
         if self.max_seconds is not None and self.seconds > self.max_seconds:
             raise StopFit(f"time budget of {self.max_seconds:g} s used up")
 
+    def restart(self) -> None:
+        """Forget the objective so far: what follows is another one. The clock goes on."""
+        self.history.clear()
+        self._best = (-np.inf, [])
+
     def restore_best(self) -> None:
         """Put the variables back to the best iteration."""
         for variable, value in zip(self.variables, self._best[1]):

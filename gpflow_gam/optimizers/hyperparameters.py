@@ -1,0 +1,133 @@
+"""Trainable parameters as one vector of numbers, with their priors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+from gpflow.base import AnyNDArray, Parameter, PriorOn
+
+_bijectors = tfp.bijectors
+_distributions = tfp.distributions
+
+
+class Hyperparameters:
+    """
+    Parameters in the unconstrained coordinates in which they are optimised, one vector.
+
+    Values are read off the parameters once and written back once: in between, functions are given
+    values and set nothing.
+
+    :param parameters: trainable ones, each once.
+    """
+
+    def __init__(self, parameters: Sequence[Parameter]) -> None:
+        self.parameters = list({id(p): p for p in parameters}.values())
+        self._sizes = [int(np.prod(p.shape.as_list())) for p in self.parameters]
+        self._ends = np.cumsum(self._sizes)[:-1]
+        self._simple = [isinstance(p.transform, _bijectors.Exp) for p in self.parameters]
+        normal: list[tuple[AnyNDArray, AnyNDArray] | None] = []
+        for p, simple in zip(self.parameters, self._simple):
+            log_normal = simple and type(p.prior) is _distributions.LogNormal
+            normal.append(
+                (np.asarray(p.prior.loc), np.asarray(p.prior.scale)) if log_normal else None
+            )
+        self._normal = normal
+        self._others = [
+            i for i, p in enumerate(self.parameters) if p.prior is not None and normal[i] is None
+        ]
+
+    def __len__(self) -> int:
+        return int(sum(self._sizes))
+
+    def get(self) -> AnyNDArray:
+        """The parameters' present coordinates, [K]."""
+        if not self.parameters:
+            return np.zeros(0)
+        found = [np.ravel(p.unconstrained_variable.numpy()) for p in self.parameters]
+        return np.concatenate(found).astype(np.float64)
+
+    def set(self, u: AnyNDArray) -> None:
+        """Write coordinates [K] to the parameters."""
+        for p, part in zip(self.parameters, self._parts(u)):
+            p.unconstrained_variable.assign(part)
+
+    def _parts(self, u: AnyNDArray) -> list[AnyNDArray]:
+        if not self.parameters:
+            return []
+        pieces = np.split(u, self._ends)
+        return [x.reshape(p.shape.as_list()) for x, p in zip(pieces, self.parameters)]
+
+    def values(self, u: AnyNDArray) -> dict[int, AnyNDArray]:
+        """Constrained values at coordinates [K], by the parameters' ``id``."""
+        return {
+            id(p): np.exp(x) if simple else _forward(p, x)
+            for p, simple, x in zip(self.parameters, self._simple, self._parts(u))
+        }
+
+    def pullback(self, u: AnyNDArray, gradients: Mapping[int, AnyNDArray]) -> AnyNDArray:
+        """
+        Gradients [K] in the coordinates from those in constrained values.
+
+        :param gradients: by the parameters' ``id``; zero where there is none.
+        """
+        found = []
+        for p, simple, x in zip(self.parameters, self._simple, self._parts(u)):
+            own = gradients.get(id(p), np.zeros_like(x))
+            found.append(np.ravel(own * np.exp(x) if simple else _chain(p, x, own)))
+        return np.concatenate(found) if found else np.zeros(0)
+
+    def log_prior(self, u: AnyNDArray) -> tuple[float, AnyNDArray]:
+        """Log-density of the priors at coordinates [K], as GPflow counts it, and its gradient."""
+        total, slopes = 0.0, []
+        for i, (p, x) in enumerate(zip(self.parameters, self._parts(u))):
+            normal = self._normal[i]
+            if normal is not None:
+                # GPflow adds the density of the parameter, not of its logarithm
+                loc, scale = normal
+                z = (x - loc) / scale
+                each = -0.5 * z**2 - np.log(scale) - 0.5 * np.log(2.0 * np.pi) - x
+                total += float(np.sum(each))
+                slopes.append(np.ravel(-z / scale - 1.0))
+            elif i in self._others:
+                value, slope = _prior(p, x)
+                total += value
+                slopes.append(np.ravel(slope))
+            else:
+                slopes.append(np.zeros(self._sizes[i]))
+        return total, np.concatenate(slopes) if slopes else np.zeros(0)
+
+
+def _forward(parameter: Parameter, x: AnyNDArray) -> AnyNDArray:
+    if parameter.transform is None:
+        return x
+    return np.asarray(parameter.transform.forward(tf.constant(x, parameter.dtype)), np.float64)
+
+
+def _chain(parameter: Parameter, x: AnyNDArray, upstream: AnyNDArray) -> AnyNDArray:
+    if parameter.transform is None:
+        return upstream
+    u = tf.constant(x, parameter.dtype)
+    with tf.GradientTape() as tape:
+        tape.watch(u)
+        value = parameter.transform.forward(u)
+    weights = tf.constant(upstream, parameter.dtype)
+    return np.asarray(tape.gradient(value, u, output_gradients=weights), np.float64)
+
+
+def _prior(parameter: Parameter, x: AnyNDArray) -> tuple[float, AnyNDArray]:
+    """The log-density of one parameter's prior, by GPflow's own rules."""
+    u = tf.constant(x, parameter.dtype)
+    with tf.GradientTape() as tape:
+        tape.watch(u)
+        y = u if parameter.transform is None else parameter.transform.forward(u)
+        if parameter.prior_on is PriorOn.CONSTRAINED:
+            density = tf.reduce_sum(parameter.prior.log_prob(y))
+        else:
+            density = tf.reduce_sum(parameter.prior.log_prob(u))
+            if parameter.transform is not None:
+                inverse = parameter.transform.inverse_log_det_jacobian(y, y.shape.rank)
+                density += tf.reduce_sum(inverse)
+    return float(density), np.asarray(tape.gradient(density, u), np.float64)

@@ -1,0 +1,316 @@
+"""Passes over rows in turn with hyperparameters learnt from what they gathered."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+from gpflow.base import AnyNDArray, Parameter
+from gpflow.kernels import Kernel
+from gpflow.likelihoods import Likelihood
+from scipy.optimize import minimize
+
+from ..statistics import (
+    Evidence,
+    GaussianPosterior,
+    NotPositiveDefinite,
+    PseudoData,
+    Rows,
+    Sweep,
+)
+from .hyperparameters import Hyperparameters
+from .minimizers import StopFit, Tracker
+
+START_ROWS = 20_000
+"""Rows on which a fit to many more begins."""
+MANY_ROWS = 40_000
+"""More rows than which a fit begins on a part of them."""
+_MAX_ROUNDS = 100
+_MAX_HALVINGS = 20
+_FIRST_STEPS, _MOST_STEPS = 8, 60
+"""L-BFGS iterations a round: few while sites are stale, doubling as they settle."""
+_LONGEST = 1.0
+"""Longest step of a likelihood's (logarithmic) parameter."""
+
+
+@dataclasses.dataclass
+class State:
+    """
+    Where a fit stands.
+
+    :param data: the sites' sums.
+    :param u: coordinates of the kernels' hyperparameters.
+    :param phi: coordinates of the likelihood's parameters.
+    """
+
+    data: PseudoData
+    u: AnyNDArray
+    phi: AnyNDArray
+
+    def towards(self, other: State, share: float) -> State:
+        """Part of the way."""
+        return State(
+            self.data.towards(other.data, share),
+            self.u + share * (other.u - self.u),
+            self.phi + share * (other.phi - self.phi),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Seen:
+    """A state, its posterior and the pass over rows that it was given."""
+
+    state: State
+    q: GaussianPosterior
+    sweep: Sweep
+    elbo: float
+
+
+class Rounds:
+    """
+    Fits sites, hyperparameters and the likelihood's parameters to rows.
+
+    A round is one pass over the rows, which gathers the sites at the present q, and a search for
+    better hyperparameters at those sites, which touches no row. Its fixed point is that of the ELBO
+    in all of them: at the sites of q the evidence of the pseudo-data and the ELBO have the same
+    gradient (Adam, Chang, Khan & Solin 2021). The ELBO, which every pass gives, decides whether a
+    round is kept or shortened.
+
+    :param kernel: of the model; its trainable parameters are learnt.
+    :param likelihood: its trainable parameters are learnt, too.
+    :param rows: the data.
+    :param jitter: relative, of kernel matrices.
+    :param tracker: of the fit.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        likelihood: Likelihood,
+        rows: Rows,
+        jitter: float,
+        tracker: Tracker | None,
+    ) -> None:
+        self.likelihood, self.rows, self.tracker = likelihood, rows, tracker
+        self._fixed = {id(p): p.numpy() for p in kernel.parameters if not p.trainable}
+        self.hyperparameters = Hyperparameters(kernel.trainable_parameters)
+        self.family = Hyperparameters(likelihood.trainable_parameters)
+        self.evidence: Evidence = rows.evidence(jitter)
+
+    # --- at hyperparameters -----------------------------------------------------------------------
+
+    def values(self, u: AnyNDArray) -> Callable[[Parameter], AnyNDArray]:
+        """Constrained values of the kernel's parameters."""
+        found = {**self._fixed, **self.hyperparameters.values(u)}
+        return lambda parameter: found[id(parameter)]
+
+    def see(self, state: State) -> Seen:
+        """
+        Pass over the rows at a state.
+
+        :raises NotPositiveDefinite: nothing can be computed there.
+        """
+        self.family.set(state.phi)
+        values = self.values(state.u)
+        q = self.evidence.posterior(state.data, values)
+        sweep = self.rows.sweep(self.likelihood, values, q)
+        prior = self.hyperparameters.log_prior(state.u)[0] + self.family.log_prior(state.phi)[0]
+        elbo = sweep.expected - q.kl() + prior
+        if not np.isfinite(elbo):
+            raise NotPositiveDefinite
+        return Seen(state, q, sweep, elbo)
+
+    def start(self, constant: AnyNDArray) -> State:
+        """
+        The state at the null model's sites.
+
+        :param constant: the predictor, [L], beside the mean function.
+        """
+        data = self.rows.sweep_at(self.likelihood, constant, 1e-2).data
+        return State(data, self.hyperparameters.get(), self.family.get())
+
+    # --- the fit ----------------------------------------------------------------------------------
+
+    def run(
+        self, state: State, tolerance: float, max_rounds: int, settled: bool = False
+    ) -> tuple[Seen, bool, str]:
+        """
+        Rounds until one gains less than ``tolerance``.
+
+        :param state: where to begin.
+        :param tolerance: in nats.
+        :param max_rounds: at most.
+        :param settled: whether the sites are near their fixed point already, so that it pays to
+            learn hyperparameters at once.
+        :return: what was seen last, whether that is convergence, and why it ended. Time that is up
+            and Ctrl-C end a fit with what it has.
+        """
+        seen: Seen | None = None
+        try:
+            seen = self._first(state)
+            self._record(seen)
+            for k in range(min(max_rounds, _MAX_ROUNDS)):
+                steps = min(_FIRST_STEPS * 2**k, _MOST_STEPS) if settled or k >= 2 else 0
+                target = self._improved(seen, steps, tolerance)
+                new = self._step(seen, target)
+                if new is None:
+                    return seen, True, "no step improves the ELBO any more"
+                gain, seen = new.elbo - seen.elbo, new
+                self._record(seen)
+                if gain < tolerance and settled:
+                    return seen, True, f"the last round gained {gain:.2g} nats"
+                settled = settled or gain < max(1.0, tolerance)
+            return seen, False, f"round limit of {max_rounds} reached"
+        except StopFit as stop:
+            if seen is None:
+                raise
+            self.family.set(seen.state.phi)
+            return seen, stop.converged, stop.message
+        except KeyboardInterrupt:
+            if seen is None:
+                raise
+            self.family.set(seen.state.phi)
+            return seen, False, "interrupted"
+
+    def _record(self, seen: Seen) -> None:
+        if self.tracker is not None:
+            self.tracker.record(seen.elbo)
+
+    def _first(self, state: State) -> Seen:
+        for _ in range(_MAX_HALVINGS):
+            try:
+                return self.see(state)
+            except NotPositiveDefinite:
+                state = dataclasses.replace(state, data=state.data * 0.5)
+        raise ValueError(
+            "the ELBO cannot be computed where the fit starts; standardise the response and look "
+            "for extreme values in it."
+        )
+
+    def _improved(self, seen: Seen, steps: int, tolerance: float) -> State:
+        """The sites of the last pass, with better hyperparameters and likelihood parameters."""
+        data = seen.sweep.data
+        u = seen.state.u
+        if steps and len(self.hyperparameters):
+            u = self._search(data, u, steps, tolerance)
+        return State(data, u, seen.state.phi + self._newton(seen))
+
+    def _newton(self, seen: Seen) -> AnyNDArray:
+        """A Newton step of the likelihood's parameters at held marginals."""
+        phi = seen.state.phi
+        if len(phi) == 0:
+            return phi
+        slope = seen.sweep.slope + self.family.log_prior(phi)[1]
+        values, vectors = np.linalg.eigh(-seen.sweep.curvature)
+        # where the sum is convex, uphill by the same length
+        scale = np.maximum(np.abs(values), 1e-8 * max(np.max(np.abs(values)), 1e-300))
+        step: AnyNDArray = vectors @ ((vectors.T @ slope) / scale)
+        return step / max(1.0, float(np.max(np.abs(step))) / _LONGEST)
+
+    def _step(self, seen: Seen, target: State) -> Seen | None:
+        """The target, or the part of the way at which the ELBO does not fall."""
+        share = 1.0
+        slack = 1e-10 * abs(seen.elbo)
+        for _ in range(_MAX_HALVINGS):
+            try:
+                new = self.see(seen.state.towards(target, share))
+                if new.elbo >= seen.elbo - slack:
+                    return new
+            except NotPositiveDefinite:
+                pass
+            share *= 0.5 if share > 0.1 else 0.1
+        self.family.set(seen.state.phi)
+        return None
+
+    def loss(self, data: PseudoData) -> Loss:
+        """Minus the evidence of pseudo-data and the priors' log-densities, with its gradient."""
+
+        def loss(x: AnyNDArray) -> tuple[float, AnyNDArray]:
+            values = self.values(x)
+            value, gradients, _ = self.evidence.value_and_gradient(data, values)
+            prior, slope = self.hyperparameters.log_prior(x)
+            return -(value + prior), -(self.hyperparameters.pullback(x, gradients) + slope)
+
+        return loss
+
+    def _search(self, data: PseudoData, u: AnyNDArray, steps: int, tolerance: float) -> AnyNDArray:
+        """L-BFGS on the evidence of the pseudo-data."""
+        return descend(self.loss(data), u, steps, tolerance, self.tracker)[0]
+
+
+Loss = Callable[[AnyNDArray], tuple[float, AnyNDArray]]
+
+
+def descend(
+    loss: Loss,
+    start: AnyNDArray,
+    steps: int,
+    tolerance: float,
+    tracker: Tracker | None,
+    record: bool = False,
+    best_seen: Callable[[AnyNDArray], None] | None = None,
+) -> tuple[AnyNDArray, bool, str]:
+    """
+    L-BFGS from ``start``.
+
+    A trial step that cannot be evaluated counts as one too far: it is given a value as far above
+    the best one as the slope there promised to go below, so that the line search tries a ninth of
+    the step (Moré & Thuente 1994, case 1).
+
+    :param loss: value and gradient.
+    :param start: [K].
+    :param steps: iterations at most.
+    :param tolerance: improvement that no longer counts.
+    :param tracker: says when time is up.
+    :param record: whether iterations are told to the tracker.
+    :param best_seen: told of every best point: for what is left when an exception ends the search.
+    :return: the best point, whether the search had converged, and why it ended.
+    :raises StopFit: from ``tracker``.
+    """
+    best: tuple[float, AnyNDArray, AnyNDArray] | None = None
+
+    def guarded(x: AnyNDArray) -> tuple[float, AnyNDArray]:
+        nonlocal best
+        if tracker is not None:
+            tracker.check()
+        try:
+            value, gradient = loss(x)
+        except NotPositiveDefinite:
+            if best is None:
+                raise
+            value, gradient = np.inf, np.zeros_like(x)
+        if not (np.isfinite(value) and np.all(np.isfinite(gradient))):
+            if best is None:
+                raise NotPositiveDefinite
+            return best[0] + abs(float(best[2] @ (x - best[1]))), np.zeros_like(x)
+        if best is None or value < best[0]:
+            best = value, x.copy(), gradient
+            if best_seen is not None:
+                best_seen(best[1])
+        return value, gradient
+
+    def after(_: AnyNDArray) -> None:
+        if record and tracker is not None and best is not None:
+            tracker.record(-best[0])
+
+    scale = max(abs(loss(start)[0]), 1.0)
+    outcome = minimize(
+        guarded,
+        start,
+        jac=True,
+        method="L-BFGS-B",
+        callback=after,
+        options={
+            "maxiter": steps,
+            "maxfun": 20 * steps,
+            "ftol": 1e-2 * tolerance / scale,  # SciPy's is relative to the value
+            "gtol": 1e-9,
+            "maxcor": 20,
+            "maxls": 40,
+        },
+    )
+    assert best is not None
+    if outcome.status == 1:
+        return best[1], False, f"iteration limit of {steps} reached"
+    return best[1], True, "converged"

@@ -1,0 +1,334 @@
+"""Fits of GAMs from sums over rows: what is learnt, and what is kept of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from gpflow.base import AnyNDArray, Parameter
+from gpflow.config import default_jitter
+
+from ..covariances import InducingBlocks
+from ..models import AdditiveSGPR, AdditiveSVGP
+from ..statistics import GaussianPosterior, PseudoData, Rows
+from ..statistics.bins import EXACT_ROWS
+from ..statistics.parallel import one_blas_thread
+from ..variational import OptimalPrecision
+from ..variational.gaussian import DenseGaussian
+from .fit import _check_options as check_options
+from .hyperparameters import Hyperparameters
+from .minimizers import FitResult, StopFit, Tracker
+from .minimizers.result import Callback
+from .rounds import MANY_ROWS, START_ROWS, Rounds, State, descend
+
+SMALL = 600
+"""Inducing values up to which a second thread of linear algebra costs more than it brings."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Solution:
+    """
+    What a fit came to: sums over rows, the hyperparameters, and the posterior they give.
+
+    Everything that asks afterwards how the evidence changes with hyperparameters asks this, and
+    touches no row.
+
+    :param rows: the data.
+    :param data: the sites' sums.
+    :param noise: the Gaussian noise variance by whose inverse the sums are multiplied; None where
+        they hold the sites' own weights.
+    :param error: sum_n w_n e_n^2 and sum_n w_n of Gaussian data.
+    :param q: the posterior.
+    :param values: of the kernels' parameters.
+    """
+
+    rows: Rows
+    data: PseudoData
+    q: GaussianPosterior
+    values: Callable[[Parameter], AnyNDArray]
+    noise: Parameter | None = None
+    error: tuple[float, float] = (0.0, 0.0)
+
+
+def fit_rows(
+    model: AdditiveSGPR | AdditiveSVGP,
+    rows: Rows,
+    *,
+    max_iterations: int = 1000,
+    tolerance: float = 1e-2,
+    max_seconds: float | None = None,
+    callback: Callback | None = None,
+    progress: bool | None = None,
+    seed: int = 0,
+    **others: Any,
+) -> tuple[FitResult, Solution]:
+    """
+    Fit q, hyperparameters and the likelihood's parameters by sums over rows.
+
+    :param model: with a Gaussian likelihood, or with sites; its parameters are where they start,
+        and are set to what was found.
+    :param rows: its data.
+    :param max_iterations: passes over the rows, or L-BFGS iterations where one pass is enough.
+    :param tolerance: improvement of the ELBO, in nats, that no longer counts.
+    :param max_seconds: time budget.
+    :param callback: called once an iteration; a true return value ends the fit.
+    :param progress: a progress bar; by default on a terminal only.
+    :param seed: of the rows on which a fit to many begins.
+    :param others: options of :func:`~gpflow_gam.optimizers.fit` that are of no use here.
+    :return: how it ended, and what it came to.
+    :raises TypeError: an option that is none.
+    :raises ValueError: bad options; or nothing can be computed at the start.
+    """
+    unknown = set(others) - {"batch_size", "learning_rate", "rho", "patience"}
+    if unknown:
+        raise TypeError(f"fit() has no option {unknown.pop()!r}.")
+    defaults = {"batch_size": None, "learning_rate": 0.01, "rho": 0.1, **others}
+    check_options(
+        max_iterations,
+        defaults["batch_size"],
+        defaults["learning_rate"],
+        defaults["rho"],
+        tolerance,
+    )
+    number = sum(model.inducing_variable.sizes)
+    method = "collapsed bound" if isinstance(model, AdditiveSGPR) else "sites + evidence"
+    with (
+        one_blas_thread(number <= SMALL),
+        Tracker([], method, max_seconds, callback, progress) as tracker,
+    ):
+        if isinstance(model, AdditiveSGPR):
+            return _fit_gaussian(model, rows, tracker, max_iterations, tolerance)
+        return _fit_sites(model, rows, tracker, max_iterations, tolerance, seed)
+
+
+def present_solution(model: AdditiveSGPR | AdditiveSVGP, rows: Rows) -> Solution:
+    """
+    What a model that is fitted already came to: its hyperparameters and q are taken as they are.
+
+    :param rows: its data.
+    """
+    u = Hyperparameters(model.kernel.trainable_parameters).get()
+    with one_blas_thread(sum(model.inducing_variable.sizes) <= SMALL):
+        if isinstance(model, AdditiveSGPR):
+            collapsed = CollapsedBound(model, rows)
+            return collapsed.solution(np.append(u, collapsed.noise.get()))
+        rounds = Rounds(model.kernel, model.likelihood, rows, relative_jitter(), None)
+        values = rounds.values(u)
+        q = _present_q(model)
+        data = rows.sweep(model.likelihood, values, q, tune=False).data
+        return Solution(rows, data, q, values)
+
+
+def relative_jitter() -> float:
+    """GPflow's jitter, which is taken against a kernel's own variance."""
+    return float(default_jitter())
+
+
+# --- Gaussian data ----------------------------------------------------------------------------
+
+
+class CollapsedBound:
+    """
+    The collapsed bound of Gaussian data (Titsias 2009): one pass over rows, then none.
+
+    Its coordinates are those of the kernel's hyperparameters, then the noise variance's where that
+    is trainable.
+    """
+
+    def __init__(
+        self,
+        model: AdditiveSGPR,
+        rows: Rows,
+        data: PseudoData | None = None,
+        error: tuple[float, float] | None = None,
+    ) -> None:
+        self.model = model
+        self.rounds = Rounds(model.kernel, model.likelihood, rows, relative_jitter(), None)
+        self.parameter: Parameter = model.likelihood.variance
+        self.noise = Hyperparameters([self.parameter] if self.parameter.trainable else [])
+        self.kernel = self.rounds.hyperparameters
+        self.rows = rows
+        self._weight = np.asarray(model.weights)[:, None]
+        if data is None or error is None:
+            w, e = self._weight, rows.Y - rows.mean
+            data = rows.gather(np.broadcast_to(w, e.shape), w * e)
+            error = float(np.sum(w * np.square(e))), float(np.sum(w) * e.shape[1])
+        self.data, self.error = data, error
+
+    def start(self) -> AnyNDArray:
+        """Present coordinates."""
+        return np.concatenate([self.kernel.get(), self.noise.get()])
+
+    def split(self, u: AnyNDArray) -> tuple[AnyNDArray, float]:
+        """The kernel's coordinates, and the noise variance."""
+        number = len(self.kernel)
+        found = self.noise.values(u[number:])
+        return u[:number], float(found.get(id(self.parameter), np.asarray(self.parameter)))
+
+    def loss(self, u: AnyNDArray) -> tuple[float, AnyNDArray]:
+        """Minus the bound and the priors' log-densities, and its gradient."""
+        inner, noise = self.split(u)
+        values = self.rounds.values(inner)
+        evidence = self.rounds.evidence
+        value, gradients, along = evidence.value_and_gradient(self.data, values, 1.0 / noise)
+        square, number = self.error
+        value -= 0.5 * (number * np.log(2.0 * np.pi * noise) + square / noise)
+        slope = -along / noise - 0.5 * number / noise + 0.5 * square / noise**2
+        prior, prior_slope = self.kernel.log_prior(inner)
+        noise_prior, noise_slope = self.noise.log_prior(u[len(inner) :])
+        gradient = np.concatenate(
+            [
+                self.kernel.pullback(inner, gradients) + prior_slope,
+                self.noise.pullback(u[len(inner) :], {id(self.parameter): np.asarray(slope)})
+                + noise_slope,
+            ]
+        )
+        return -(value + prior + noise_prior), -gradient
+
+    def posterior(self, u: AnyNDArray) -> GaussianPosterior:
+        """q at coordinates."""
+        inner, noise = self.split(u)
+        return self.rounds.evidence.posterior(self.data, self.rounds.values(inner), 1.0 / noise)
+
+    def solution(self, u: AnyNDArray) -> Solution:
+        """
+        What there is at coordinates, which the model has been set to.
+
+        Nodes have served the search. The posterior that is kept is the model's own where every row
+        has its own values, and that of the bins themselves where there are too many rows for it.
+        """
+        inner, noise = self.split(u)
+        values = self.rounds.values(inner)
+        if self.rows.number <= EXACT_ROWS:
+            q = _present_q(self.model)
+        else:
+            e = self.rows.Y - self.rows.mean
+            w = np.broadcast_to(self._weight / noise, e.shape)
+            q = self.rows.posterior(values, self.posterior(u).roots, w, w * e)
+        return Solution(self.rows, self.data, q, values, self.parameter, self.error)
+
+    def set(self, u: AnyNDArray) -> None:
+        """Write coordinates to the model."""
+        number = len(self.kernel)
+        self.kernel.set(u[:number])
+        self.noise.set(u[number:])
+
+
+def _fit_gaussian(
+    model: AdditiveSGPR, rows: Rows, tracker: Tracker, max_iterations: int, tolerance: float
+) -> tuple[FitResult, Solution]:
+    bound = CollapsedBound(model, rows)
+    u = bound.start()
+    best = [u]
+    converged, message = True, "nothing is trainable"
+
+    def noted(x: AnyNDArray) -> None:
+        best[0] = x
+
+    try:
+        value = bound.loss(u)[0]
+        while len(u):
+            left = max_iterations - len(tracker.history)
+            if left <= 0:
+                converged, message = False, f"iteration limit of {max_iterations} reached"
+                break
+            u, converged, message = descend(
+                bound.loss, u, left, 1e-2 * tolerance, tracker, record=True, best_seen=noted
+            )
+            now = bound.loss(u)[0]
+            gain, value = value - now, now
+            if not converged:
+                break
+            if gain < tolerance:
+                message = f"the last run of L-BFGS gained {gain:.2g} nats"
+                break
+    except StopFit as stop:
+        u, converged, message = best[0], stop.converged, stop.message
+    except KeyboardInterrupt:
+        u, converged, message = best[0], False, "interrupted"
+    bound.set(u)
+    solution = bound.solution(u)
+    return tracker.result(converged, message, -bound.loss(u)[0]), solution
+
+
+# --- sites ------------------------------------------------------------------------------------
+
+
+def _fit_sites(
+    model: AdditiveSVGP,
+    rows: Rows,
+    tracker: Tracker,
+    max_iterations: int,
+    tolerance: float,
+    seed: int,
+) -> tuple[FitResult, Solution]:
+    def rounds_of(some: Rows) -> Rounds:
+        return Rounds(model.kernel, model.likelihood, some, relative_jitter(), tracker)
+
+    rounds = rounds_of(rows)
+    constant = np.zeros(rows.num_outputs)
+    if rows.number > MANY_ROWS:
+        # most of the way on a part of the rows, whose sites then count for all
+        which = np.sort(np.random.default_rng(seed).choice(rows.number, START_ROWS, replace=False))
+        begun = rounds_of(rows.subset(which))
+        seen, begun_well, message = begun.run(
+            begun.start(constant), 10.0 * tolerance, max_iterations
+        )
+        begin = seen.state
+        state = State(begin.data * (rows.number / START_ROWS), begin.u, begin.phi)
+        settled = True
+        tracker.restart()  # ELBOs of a part are none of the whole's
+    else:
+        state, settled, begun_well = rounds.start(constant), False, True
+    if begun_well:
+        seen, converged, message = rounds.run(state, tolerance, max_iterations, settled)
+    else:
+        seen, converged = rounds.see(state), False
+    rounds.hyperparameters.set(seen.state.u)
+    rounds.family.set(seen.state.phi)
+    _assign(model, seen.q)
+    solution = Solution(rows, seen.state.data, seen.q, rounds.values(seen.state.u))
+    return tracker.result(converged, message, seen.elbo), solution
+
+
+def _assign(model: AdditiveSVGP, q: GaussianPosterior) -> None:
+    """Give the model the q of what was found, at the hyperparameters that it has."""
+    family = model.variational
+    assert isinstance(family, OptimalPrecision)
+    order = model.blocks.layout.order
+    family.assign_sites(
+        model.blocks.cholesky(),
+        tf.constant(q.precision[:, order][:, :, order]),
+        tf.constant(q.shift[order]),
+    )
+
+
+def _present_q(model: AdditiveSGPR | AdditiveSVGP) -> GaussianPosterior:
+    """The model's q at the parameters that it has, in the components' order."""
+    blocks = model.blocks
+    cholesky = blocks.cholesky()
+    q = model.whitened(cholesky)
+    back = np.argsort(blocks.layout.order)
+    roots: list[Any] = [None] * len(blocks.layout.sizes)
+    for group, L in zip(blocks.groups, cholesky):
+        for i, root in zip(group.indices, L.numpy()):
+            roots[i] = root
+    covariance = q.covariance().numpy()[:, back][:, :, back]
+    precision = np.linalg.inv(covariance)
+    mean = q.mean.numpy()[back]
+    shift = np.stack([p @ m for p, m in zip(precision, mean.T)], axis=1)
+    precision -= np.eye(len(mean))
+    return GaussianPosterior(mean, covariance, q.log_det.numpy(), precision, shift, tuple(roots))
+
+
+def whitened_of(q: GaussianPosterior, blocks: InducingBlocks) -> Callable[[Any], DenseGaussian]:
+    """q(V) as posteriors take it: the same whatever factors it is asked at."""
+    layout = blocks.layout
+    order = layout.order
+    covariance = q.covariance[:, order][:, :, order]
+    factor = tf.constant(np.linalg.cholesky(covariance))
+    mean, log_det = tf.constant(q.mean[order]), tf.constant(q.log_det)
+    return lambda _: DenseGaussian(layout, mean, log_det, factor)

@@ -1,0 +1,59 @@
+"""Threads for work that numpy does outside of Python's lock."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from threadpoolctl import ThreadpoolController
+
+T = TypeVar("T")
+
+_pool: ThreadPoolExecutor | None = None
+
+
+def _forget() -> None:
+    global _pool
+    _pool = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)  # a child has the pool, but not its threads
+
+
+def each(function: Callable[[T], None], items: Iterable[T]) -> None:
+    """
+    Call ``function`` on every item, on as many threads as there are cores.
+
+    :raises: what the first failing call raised.
+    """
+    global _pool
+    if _pool is None:
+        _pool = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="gpflow_gam")
+    with one_blas_thread():
+        for _ in _pool.map(function, items):
+            pass
+
+
+@functools.cache
+def _libraries() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+@contextlib.contextmanager
+def one_blas_thread(wanted: bool = True) -> Iterator[None]:
+    """
+    Linear algebra on one thread: for matrices so small, or threads of our own so busy, that a
+    second one costs far more than it brings (fifty times, measured, where they outnumber cores).
+
+    :param wanted: leaves things as they are where false.
+    """
+    if not wanted:
+        yield
+        return
+    with _libraries().limit(limits=1, user_api="blas"):
+        yield
