@@ -42,7 +42,7 @@ class CentredLinear(Kernel):
         self.variance = Parameter(variance, transform=positive())
 
     def _away(self, X: TensorType) -> tf.Tensor:
-        return X[..., 0] - tf.cast(self.centre, X.dtype)
+        return X[..., 0] - tf.constant(self.centre, X.dtype)
 
     @inherit_check_shapes
     def K(self, X: TensorType, X2: TensorType | None = None) -> tf.Tensor:
