@@ -119,7 +119,7 @@ class Dense:
     """Everything about q(U), dense, in component order, computed component by component."""
 
     K: np.ndarray  # [P, P]
-    root: np.ndarray  # Cholesky factor of K + jitter
+    root: np.ndarray  # Cholesky factor of K + jitter, a share of each component's variance
     phi: list[np.ndarray]  # phi_c [M_c, N]
     prior: list[np.ndarray]  # k_c(x, x) [N]
     prior_full: list[np.ndarray]  # k_c(X, X) [N, N]
@@ -138,7 +138,8 @@ def dense(kernels: list[Kernel], Zs: list[np.ndarray], X: np.ndarray, jitter: fl
         else:
             for j, column in enumerate(columns):
                 full[:, column] = Z[:, j]
-        block = kernel(full).numpy() + jitter * np.eye(len(Z))
+        block = kernel(full).numpy()
+        block += jitter * np.trace(block) / len(Z) * np.eye(len(Z))
         K[start : start + len(Z), start : start + len(Z)] = block
         phi.append(np.linalg.solve(np.linalg.cholesky(block), kernel(full, X).numpy()))
         prior.append(kernel(X, full_cov=False).numpy())

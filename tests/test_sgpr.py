@@ -221,5 +221,8 @@ def test_bad_data_are_refused(problem):
         model(X, Y[:, 0])
     with pytest.raises(ValueError, match=r"pair \(X, Y\)"):
         gg.models.AdditiveSGPR(X, problem.kernel(), problem.inducing())
-    with pytest.raises(ValueError, match="noise_variance must be above GPflow's lower bound"):
-        gg.models.AdditiveSGPR((X, Y), problem.kernel(), problem.inducing(), noise_variance=1e-6)
+    for variance in (0.0, -1.0, np.inf, np.nan):
+        with pytest.raises(ValueError, match="noise_variance must be positive and finite"):
+            gg.models.AdditiveSGPR(
+                (X, Y), problem.kernel(), problem.inducing(), noise_variance=variance
+            )

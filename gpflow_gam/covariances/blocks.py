@@ -8,13 +8,13 @@ import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import TensorType
-from gpflow.config import default_jitter
 
 from ..inducing_variables.additive import AdditiveInducingVariables, check_compatible
 from ..kernels import AdditiveKernel
 from ..kernels.additive import ComponentGroup, gather_columns
 from ..kernels.stacked import StackedKernel, stack
 from ..layout import BlockLayout
+from .jitter import jittered, relative_jitter
 
 
 @dataclass(frozen=True)
@@ -115,22 +115,19 @@ class InducingBlocks:
 
     def cholesky(self, jitter: float | None = None) -> list[tf.Tensor]:
         """
-        Lower Cholesky factors of ``k_c(Z_c, Z_c) + jitter I`` of each group, [G, M, M].
+        Lower Cholesky factors of ``K_c + jitter trace(K_c) / M_c I``, K_c = k_c(Z_c, Z_c), of each
+        group, [G, M, M]. A component without variance has I for one.
 
-        :param jitter: GPflow's default, and at least 1e-5 in single precision, where less is lost
-            in rounding.
+        :param jitter: as a share of the component's own variance at its inducing inputs, so that
+            the response may be in any unit; GPflow's default, and at least 1e-5 in single
+            precision, where less is lost in rounding.
         :raises tf.errors.InvalidArgumentError: a block is not positive definite; names the
             component and says what to change.
         """
         factors = []
         for group, K in zip(self.groups, self.kuu()):
-            add = default_jitter() if jitter is None else jitter
-            if jitter is None and K.dtype == tf.float32:
-                add = max(add, 1e-5)
-            diagonal = tf.linalg.diag_part(K)
-            scale = tf.reduce_mean(diagonal, axis=-1, keepdims=True)
-            L = tf.linalg.cholesky(tf.linalg.set_diag(K, diagonal + add * scale))
-            factors.append(self._checked(L, group, add))
+            share = relative_jitter(jitter, K.dtype)
+            factors.append(self._checked(tf.linalg.cholesky(jittered(K, share)), group, share))
         return factors
 
     def _checked(self, L: tf.Tensor, group: ComponentGroup, jitter: float) -> tf.Tensor:
@@ -139,7 +136,7 @@ class InducingBlocks:
         names = [self.kernel.names[i] for i in group.indices]
         problem = "kernel matrix of the inducing inputs is not positive definite for component"
         advice = (
-            f"even with jitter {jitter:g}: its parameters are not finite, its variance is huge, or "
+            f"even with {jitter:g} of its variance as jitter: its parameters are not finite, or "
             "inducing inputs (nearly) coincide. Use fewer or distinct inducing inputs, standardise "
             "the column, put a prior on the lengthscale, or raise gpflow's default_jitter."
         )

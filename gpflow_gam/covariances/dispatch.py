@@ -11,6 +11,7 @@ from gpflow.kernels import Kernel
 from ..inducing_variables.additive import AdditiveInducingVariables
 from ..kernels import AdditiveKernel
 from .blocks import InducingBlocks
+from .jitter import jittered
 
 
 @Kuu.register(AdditiveInducingVariables, AdditiveKernel)
@@ -21,15 +22,21 @@ from .blocks import InducingBlocks
 def kuu_additive(
     inducing_variable: AdditiveInducingVariables, kernel: AdditiveKernel, *, jitter: float = 0.0
 ) -> tf.Tensor:
-    """blockdiag_c(k_c(Z_c, Z_c)) + jitter I, in component order."""
+    """
+    blockdiag_c(K_c + jitter trace(K_c) / M_c I), K_c = k_c(Z_c, Z_c), in component order.
+
+    As :meth:`InducingBlocks.cholesky` has it: GPflow's models on our pair are then the same models.
+
+    :param jitter: as a share of each component's own variance.
+    """
     blocks = InducingBlocks(inducing_variable, kernel)
     singles: list[tf.Tensor] = [None] * kernel.num_components
     for group, K in zip(blocks.groups, blocks.kuu()):
-        for row, index in zip(tf.unstack(K), group.indices):
+        own = jittered(K, jitter) if jitter else K
+        for row, index in zip(tf.unstack(own), group.indices):
             singles[index] = row
     operators = [tf.linalg.LinearOperatorFullMatrix(K) for K in singles]
-    dense = tf.linalg.LinearOperatorBlockDiag(operators).to_dense()
-    return tf.linalg.set_diag(dense, tf.linalg.diag_part(dense) + jitter)
+    return tf.linalg.LinearOperatorBlockDiag(operators).to_dense()
 
 
 @Kuf.register(AdditiveInducingVariables, AdditiveKernel, TensorLike)

@@ -153,11 +153,10 @@ def _random(
 def _kmeans(
     X: AnyNDArray, M: int, rng: np.random.Generator, covariance: Callable[..., AnyNDArray]
 ) -> AnyNDArray:
-    scale = X.std(axis=0)
-    scale = np.where(scale > 0.0, scale, 1.0)  # clusters must not depend on a column's unit
+    constant = np.ptp(X, axis=0) == 0.0  # whose standard deviation may be rounding
+    scale = np.where(constant, 1.0, X.std(axis=0))  # clusters must not depend on a column's unit
     fitted = KMeans(M, n_init=1, random_state=int(rng.integers(2**31))).fit(X / scale)
     centres = fitted.cluster_centers_ * scale
-    constant = X.std(axis=0) == 0.0
     centres[:, constant] = X[0, constant]  # exactly: a level code must stay one
     return centres
 

@@ -71,7 +71,7 @@ class Indicator(Kernel):
         self.level = float(level)
 
     def _on(self, X: tf.Tensor) -> tf.Tensor:
-        return tf.cast(tf.equal(X[..., 0], tf.cast(self.level, X.dtype)), X.dtype)
+        return tf.cast(tf.equal(X[..., 0], tf.constant(self.level, X.dtype)), X.dtype)
 
     @inherit_check_shapes
     def K(self, X: TensorType, X2: TensorType | None = None) -> tf.Tensor:

@@ -42,7 +42,6 @@ class CentredLinear(Kernel):
         self.variance = Parameter(variance, transform=positive())
 
     def _away(self, X: TensorType) -> tf.Tensor:
-        # not tf.cast, which takes a Python number to single precision first
         return X[..., 0] - tf.constant(self.centre, X.dtype)
 
     @inherit_check_shapes

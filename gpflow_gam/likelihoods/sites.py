@@ -9,7 +9,7 @@ from gpflow.base import AnyNDArray, TensorType
 from gpflow.likelihoods import Likelihood
 from scipy.optimize import minimize
 
-from .weighted import unwrapped
+from .weighted import Weighted, unwrapped
 
 
 @check_shapes(
@@ -45,7 +45,7 @@ def constant_predictor(
     The constant c [1, L] under which ``rho = offset + c`` makes Y most likely: the null model.
 
     Newton's method on a GAM started from rho = 0 overflows under a log link as soon as counts are
-    large; started from here it does not.
+    large; started from here it does not. In other units of Y the search is the same one.
 
     :param offset: [N, L].
     :param latent: the number of latent outputs, L.
@@ -59,14 +59,48 @@ def constant_predictor(
             value = -tf.reduce_mean(likelihood.log_prob(X, offset + c, Y))
         return value, tape.gradient(value, c, unconnected_gradients="zero")
 
-    def evaluate(c: AnyNDArray) -> tuple[float, AnyNDArray]:
-        value, slope = loss(tf.constant(c[None], dtype=offset.dtype))
-        if not (np.isfinite(value) and np.all(np.isfinite(slope))):
-            return np.inf, np.zeros_like(c)
-        return float(value), np.asarray(slope, dtype=np.float64)[0]
+    linked = hasattr(unwrapped(likelihood), "invlink")
+    # Without a link the predictor has Y's own scale, with the logarithm for one Y's own level.
+    scale = np.ones(latent) if linked else _unit(likelihood, X, offset, Y)
+    start = np.zeros(latent) + _level(likelihood, X, offset, Y)
+    least = float(loss(tf.constant(start[None], dtype=offset.dtype))[0])
+    least = least if np.isfinite(least) else 0.0  # of log-densities, whose level is a unit's too
 
-    # Behind a link 30 is as good as infinite; without one the predictor has Y's own scale.
-    bounds = [(-30.0, 30.0)] * latent if hasattr(unwrapped(likelihood), "invlink") else None
+    def evaluate(t: AnyNDArray) -> tuple[float, AnyNDArray]:
+        value, slope = loss(tf.constant((start + scale * t)[None], dtype=offset.dtype))
+        if not (np.isfinite(value) and np.all(np.isfinite(slope))):
+            return np.inf, np.zeros_like(t)
+        return float(value) - least, scale * np.asarray(slope, dtype=np.float64)[0]
+
+    bounds = [(-30.0, 30.0)] * latent if linked else None  # as good as infinite
     result = minimize(evaluate, np.zeros(latent), jac=True, method="L-BFGS-B", bounds=bounds)
-    best = result.x if np.all(np.isfinite(result.x)) else np.zeros(latent)
+    best = start + scale * (result.x if np.all(np.isfinite(result.x)) else np.zeros(latent))
     return tf.constant(best[None], dtype=offset.dtype)
+
+
+def _level(likelihood: Likelihood, X: tf.Tensor, offset: tf.Tensor, Y: tf.Tensor) -> float:
+    """About where the predictor is behind the logarithm: that of the mean; 0 for other links."""
+    base = unwrapped(likelihood)
+    if getattr(base, "invlink", None) not in (tf.exp, tf.math.exp):
+        return 0.0
+    weights = np.asarray(likelihood.weights(X)) if isinstance(likelihood, Weighted) else None
+    mean = float(np.average(np.asarray(Y)[:, 0], weights=weights))
+    level = np.log(mean) - float(np.median(np.asarray(offset))) if mean > 0.0 else 0.0
+    return float(level) if np.isfinite(level) else 0.0
+
+
+def _unit(likelihood: Likelihood, X: tf.Tensor, F: tf.Tensor, Y: tf.Tensor) -> AnyNDArray:
+    """How far each predictor may move until log-densities bend, [L]; 1 where they do not."""
+    F = tf.convert_to_tensor(F)
+    found = []
+    for i in range(F.shape[1]):
+        with tf.GradientTape() as outer:
+            outer.watch(F)
+            with tf.GradientTape() as inner:
+                inner.watch(F)
+                total = tf.reduce_sum(likelihood.log_prob(X, F, Y))
+            slope = inner.gradient(total, F, unconnected_gradients="zero")[:, i]
+        bend = np.abs(outer.gradient(slope, F, unconnected_gradients="zero").numpy()[:, i])
+        size = float(np.mean(bend))
+        found.append(1.0 / np.sqrt(size) if np.isfinite(size) and size > 0.0 else 1.0)
+    return np.array(found)

@@ -8,11 +8,12 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes, inherit_check_shapes
-from gpflow.base import RegressionData, TensorType
+from gpflow.base import Parameter, RegressionData, TensorType
 from gpflow.likelihoods import Gaussian
 from gpflow.mean_functions import MeanFunction
 from gpflow.models.training_mixins import InternalDataTrainingLossMixin
 from gpflow.posteriors import PrecomputeCacheType
+from gpflow.utilities import positive
 
 from ..covariances import InducingBlocks
 from ..inducing_variables.additive import AdditiveInducingVariables
@@ -26,7 +27,11 @@ from .base import AdditiveModel, check_kernel
 
 
 class SufficientStatistics(NamedTuple):
-    """What the collapsed bound needs of the data, in group order; w_n are the weights."""
+    """
+    What the collapsed bound needs of the data, in group order; w_n are the weights.
+
+    In double precision, whatever the data's: the bound and q come from differences of such sums.
+    """
 
     gram: tf.Tensor
     """sum_n w_n phi_n phi_n', [P, P]."""
@@ -34,18 +39,14 @@ class SufficientStatistics(NamedTuple):
     cross: tf.Tensor
     """sum_n w_n phi_n e_n', [P, L], with e_n = y_n - m(x_n)."""
 
-    prior: tf.Tensor
-    """sum_n w_n sum_c k_c(x_n, x_n), []."""
+    missing: tf.Tensor
+    """sum_n w_n sum_c (k_c(x_n, x_n) - |phi_c(x_n)|^2), []."""
 
     error: tf.Tensor
     """sum_n w_n |e_n|^2, []."""
 
     number: tf.Tensor
     """sum_n w_n, []."""
-
-
-_LEAST_NOISE = 1e-6
-"""GPflow's Gaussian likelihood starts at infinity from here down."""
 
 
 class AdditiveSGPR(AdditiveModel, InternalDataTrainingLossMixin):
@@ -59,7 +60,8 @@ class AdditiveSGPR(AdditiveModel, InternalDataTrainingLossMixin):
     :param data: X [N, D] and Y [N, L].
     :param kernel: the components' priors.
     :param inducing_variable: inducing inputs per component.
-    :param noise_variance: where the noise variance starts.
+    :param noise_variance: where the noise variance starts. It is learnt in logarithms, without
+        GPflow's lower bound of 1e-6: what is small depends on the unit of Y.
     :param mean_function: m(x); zero by default.
     :param weights: how often each row counts, [N]; once by default.
     :param block_size: rows a block.
@@ -79,12 +81,10 @@ class AdditiveSGPR(AdditiveModel, InternalDataTrainingLossMixin):
         block_size: int = DEFAULT_BLOCK,
     ) -> None:
         check_kernel(kernel)
-        if not noise_variance > _LEAST_NOISE:
-            raise ValueError(
-                f"noise_variance must be above GPflow's lower bound of {_LEAST_NOISE}; "
-                f"got {noise_variance}."
-            )
-        likelihood = Gaussian(noise_variance)
+        if not (np.isfinite(noise_variance) and noise_variance > 0.0):
+            raise ValueError(f"noise_variance must be positive and finite; got {noise_variance}.")
+        likelihood = Gaussian()
+        likelihood.variance = Parameter(noise_variance, transform=positive(lower=0.0, base="exp"))
         X, Y = checked_data(data, kernel, likelihood)
         super().__init__(kernel, likelihood, mean_function, num_latent_gps=int(Y.shape[1]))
         self.data = X, Y
@@ -110,13 +110,14 @@ class AdditiveSGPR(AdditiveModel, InternalDataTrainingLossMixin):
         ) -> tuple[tf.Tensor, ...]:
             blocks = self.blocks
             features = blocks.features(X, list(inputs))
-            phi = blocks.layout.concat(features.phi)
-            error = Y - self.mean_function(X)
+            error, w = _double(Y - self.mean_function(X)), _double(w)
+            phi = _double(blocks.layout.concat(features.phi))
             weighted = phi * w
+            missing = _double(total_prior(features)) - tf.reduce_sum(tf.square(phi), axis=0)
             return (
                 tf.matmul(weighted, phi, transpose_b=True),
                 tf.matmul(weighted, error),
-                tf.reduce_sum(w * total_prior(features)),
+                tf.reduce_sum(w * missing),
                 tf.reduce_sum(w[:, None] * tf.square(error)),
                 tf.reduce_sum(w),
             )
@@ -127,8 +128,11 @@ class AdditiveSGPR(AdditiveModel, InternalDataTrainingLossMixin):
     def _optimum(
         self, cholesky: list[tf.Tensor], statistics: SufficientStatistics
     ) -> tuple[DenseGaussian, tf.Tensor]:
-        """The optimal q(V), S = (I + Phi Phi'/s2)^-1, and the Cholesky factor of S^-1."""
-        noise = self.likelihood.variance
+        """
+        The optimal q(V), S = (I + Phi Phi'/s2)^-1, and the Cholesky factor of S^-1, both in double
+        precision: where data are many or noise is little, S^-1 is beyond single precision.
+        """
+        noise = _double(self.likelihood.variance)
         Lambda = statistics.gram / noise
         precision = tf.linalg.set_diag(Lambda, tf.linalg.diag_part(Lambda) + 1.0)
         q, root = from_precision(self.blocks.layout, precision[None], statistics.cross / noise)
@@ -148,16 +152,15 @@ class AdditiveSGPR(AdditiveModel, InternalDataTrainingLossMixin):
         """
         cholesky = self.blocks.cholesky()
         s = self.statistics(cholesky)
-        noise = self.likelihood.variance
-        L = tf.cast(self.num_latent_gps, noise.dtype)
+        noise = _double(self.likelihood.variance)
         _, root = self._optimum(cholesky, s)
         # e'e/s2 - e'Phi' S Phi e/s2^2
         half = tf.linalg.triangular_solve(root[0], s.cross / noise, lower=True)
         fit = s.error / noise - tf.reduce_sum(tf.square(half))
         log_det = 2.0 * tf.reduce_sum(tf.math.log(tf.linalg.diag_part(root)))
-        missing = (s.prior - tf.linalg.trace(s.gram)) / noise
         log_noise = s.number * tf.math.log(2.0 * np.pi * noise)
-        return -0.5 * (L * (log_noise + log_det + missing) + fit)
+        per_output = log_noise + log_det + s.missing / noise
+        return tf.cast(-0.5 * (self.num_latent_gps * per_output + fit), self.data[0].dtype)
 
     def whitened(self, cholesky: Sequence[tf.Tensor]) -> DenseGaussian:
         """
@@ -165,7 +168,8 @@ class AdditiveSGPR(AdditiveModel, InternalDataTrainingLossMixin):
 
         :param cholesky: of the prior at the present parameters.
         """
-        return self._optimum(list(cholesky), self.statistics(list(cholesky)))[0]
+        q, _ = self._optimum(list(cholesky), self.statistics(list(cholesky)))
+        return q.form()([tf.cast(t, self.data[0].dtype) for t in q.tensors()])  # type: ignore[return-value]
 
     def posterior(
         self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
@@ -178,6 +182,10 @@ class AdditiveSGPR(AdditiveModel, InternalDataTrainingLossMixin):
             self.mean_function,
             precompute_cache=precompute_cache,
         )
+
+
+def _double(x: TensorType) -> tf.Tensor:
+    return tf.cast(tf.convert_to_tensor(x), tf.float64)
 
 
 def _checked_weights(weights: TensorType | None, X: tf.Tensor) -> tf.Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import tensorflow as tf
+import tensorflow_probability as tfp
 from check_shapes import check_shapes, inherit_check_shapes
 from gpflow.base import Parameter, RegressionData
 from gpflow.config import default_float
@@ -59,8 +60,18 @@ class AdditiveVGP(AdditiveModel, InternalDataTrainingLossMixin):
         super().__init__(kernel, likelihood, mean_function, num_latent_gps)
         self.data = X, Y
         shape = (int(X.shape[0]), num_latent_gps)
-        self.q_alpha = Parameter(np.zeros(shape), dtype=default_float())
-        self.q_lambda = Parameter(np.ones(shape), transform=positive(), dtype=default_float())
+        # both are in the predictor's unit to the power of -1: optimisers see them without it
+        sd = float(tf.sqrt(tf.reduce_mean(kernel(X, full_cov=False)))) or 1.0
+        self.q_alpha = Parameter(
+            np.zeros(shape),
+            transform=tfp.bijectors.Scale(tf.constant(1.0 / sd, default_float())),
+            dtype=default_float(),
+        )
+        self.q_lambda = Parameter(
+            np.full(shape, 1.0 / sd),
+            transform=positive(lower=0.0, base="exp"),
+            dtype=default_float(),
+        )
 
     def _projection(self, K: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """H = L_A^-1 Lambda [L, N, N], so that Lambda A^-1 Lambda = H'H, and log|A| [L]."""

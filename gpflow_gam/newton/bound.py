@@ -86,6 +86,8 @@ def action_bound(
     if latents.mixing is not None:
         prior = tf.matmul(tf.square(tf.convert_to_tensor(latents.mixing)), prior)
     var = tf.transpose(prior - tf.reduce_sum(tf.square(h), axis=1))
-    var = tf.maximum(var, tf.constant(1e-12, var.dtype))
+    # quadrature takes its root, which has no slope at zero
+    least = 1e-12 * tf.reduce_mean(prior, axis=1) + np.finfo(var.dtype.as_numpy_dtype).tiny
+    var = tf.maximum(var, least)
     expected = problem.likelihood.variational_expectations(X, mean, var, Y)
     return scale * tf.reduce_sum(expected) - kl

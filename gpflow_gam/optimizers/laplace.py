@@ -15,6 +15,7 @@ from gpflow.utilities import deepcopy
 from scipy.stats import norm, qmc
 
 from ..covariances import InducingBlocks
+from ..covariances.jitter import relative_jitter
 from ..kernels.tangents import KernelTangents
 from ..likelihoods import checked_observations
 from ..models import AdditiveSGPR, AdditiveSVGP
@@ -26,7 +27,7 @@ from ..variational import OptimalPrecision, WhitenedGaussian
 from .hyperparameters import Hyperparameters
 from .minimizers import Traced
 from .rounds import Rounds
-from .rows import SMALL, CollapsedBound, Solution, relative_jitter
+from .rows import SMALL, CollapsedBound, Solution
 from .sites import collected, data_sites, elbo_at_sites, q_from
 
 Whitened = Callable[[list[tf.Tensor]], WhitenedGaussian]
@@ -167,7 +168,9 @@ class _Sites:
 
     def __init__(self, model: AdditiveSVGP, solution: Solution) -> None:
         self.model, self.solution = model, solution
-        self.rounds = Rounds(model.kernel, model.likelihood, solution.rows, relative_jitter(), None)
+        self.rounds = Rounds(
+            model.kernel, model.likelihood, solution.rows, relative_jitter(None, tf.float64), None
+        )
         self.number = len(self.rounds.hyperparameters)
         self.optimum = np.concatenate([self.rounds.hyperparameters.get(), self.rounds.family.get()])
 

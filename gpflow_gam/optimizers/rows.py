@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray, Parameter
-from gpflow.config import default_jitter
 
 from ..covariances import InducingBlocks
+from ..covariances.jitter import relative_jitter
 from ..models import AdditiveSGPR, AdditiveSVGP
 from ..statistics import GaussianPosterior, PseudoData, Rows
 from ..statistics.bins import EXACT_ROWS
@@ -115,16 +115,13 @@ def present_solution(model: AdditiveSGPR | AdditiveSVGP, rows: Rows) -> Solution
         if isinstance(model, AdditiveSGPR):
             collapsed = CollapsedBound(model, rows)
             return collapsed.solution(np.append(u, collapsed.noise.get()))
-        rounds = Rounds(model.kernel, model.likelihood, rows, relative_jitter(), None)
+        rounds = Rounds(
+            model.kernel, model.likelihood, rows, relative_jitter(None, tf.float64), None
+        )
         values = rounds.values(u)
         q = _present_q(model)
         data = rows.sweep(model.likelihood, values, q, tune=False).data
         return Solution(rows, data, q, values)
-
-
-def relative_jitter() -> float:
-    """GPflow's jitter, which is taken against a kernel's own variance."""
-    return float(default_jitter())
 
 
 # --- Gaussian data ----------------------------------------------------------------------------
@@ -146,7 +143,9 @@ class CollapsedBound:
         error: tuple[float, float] | None = None,
     ) -> None:
         self.model = model
-        self.rounds = Rounds(model.kernel, model.likelihood, rows, relative_jitter(), None)
+        self.rounds = Rounds(
+            model.kernel, model.likelihood, rows, relative_jitter(None, tf.float64), None
+        )
         self.parameter: Parameter = model.likelihood.variance
         self.noise = Hyperparameters([self.parameter] if self.parameter.trainable else [])
         self.kernel = self.rounds.hyperparameters
@@ -266,7 +265,9 @@ def _fit_sites(
     seed: int,
 ) -> tuple[FitResult, Solution]:
     def rounds_of(some: Rows) -> Rounds:
-        return Rounds(model.kernel, model.likelihood, some, relative_jitter(), tracker)
+        return Rounds(
+            model.kernel, model.likelihood, some, relative_jitter(None, tf.float64), tracker
+        )
 
     rounds = rounds_of(rows)
     constant = np.zeros(rows.num_outputs)

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import MeanAndVariance, TensorType
-from gpflow.config import default_jitter
 from gpflow.mean_functions import MeanFunction
 from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue
 
+from ..covariances.jitter import jittered, mean_variance, relative_jitter
 from ..newton.operators import LatentKernels
 from ..newton.operators.kernel_operator import cross_product, over_rows
 from .base import AdditivePosterior, Cache, cache_type, seeds, standard_normal
@@ -231,9 +231,9 @@ class ActionPosterior(AdditivePosterior):
         v, E, _ = cache
         mean, h = self._seen_components(X, v, E)  # [Q, C, N], [Q, C, N, R]
         K = tf.stack([k.K_components(X) for k in self.latents.kernels])
-        jitter = tf.cast(default_jitter(), K.dtype) * tf.reduce_max(tf.linalg.diag_part(K))
+        size = mean_variance(tf.linalg.diag_part(K))
         A = tf.debugging.check_numerics(
-            tf.linalg.cholesky(tf.linalg.set_diag(K, tf.linalg.diag_part(K) + jitter)),
+            tf.linalg.cholesky(jittered(K, relative_jitter(None, K.dtype), size)),
             "the prior covariance is not positive definite at Xnew; raise gpflow's default_jitter",
         )
         Q, C, N = self.latents.num_latents, self.kernel.num_components, tf.shape(X)[0]
@@ -246,5 +246,7 @@ class ActionPosterior(AdditivePosterior):
         shrink = 1.0 / (1.0 + tf.sqrt(1.0 - values))
         inner = tf.einsum("sr,qcns,qcnk->rk", vectors, B, z)
         inner = tf.einsum("sr,rk->sk", vectors, shrink[:, None] * inner)
-        draws = mean[..., None] + tf.matmul(A, z - tf.einsum("qcnr,rk->qcnk", B, inner))
+        away = tf.matmul(A, z - tf.einsum("qcnr,rk->qcnk", B, inner))
+        alive = tf.where(size > 0.0, tf.ones_like(size), tf.zeros_like(size))
+        draws = mean[..., None] + alive[..., None] * away
         return tf.transpose(self.latents.mixed(draws), [3, 1, 2, 0])

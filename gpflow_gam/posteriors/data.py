@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 from gpflow.base import MeanAndVariance, TensorType
-from gpflow.config import default_jitter
 from gpflow.mean_functions import MeanFunction
 from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue
 
+from ..covariances.jitter import mean_variance, sampling_root
 from ..kernels import AdditiveKernel
 from .base import AdditivePosterior, Cache, cache_type, seeds, standard_normal
 
@@ -108,15 +108,13 @@ class DataAdditivePosterior(AdditivePosterior):
     ) -> tf.Tensor:
         mean, h = self._moments(cache, X)
         C, N, L = self.kernel.num_components, tf.shape(X)[0], self.num_latent_gps
-        prior = tf.linalg.LinearOperatorBlockDiag(
-            [tf.linalg.LinearOperatorFullMatrix(K) for K in tf.unstack(self.kernel.K_components(X))]
-        ).to_dense()
+        K = self.kernel.K_components(X)
+        blocks = [tf.linalg.LinearOperatorFullMatrix(own) for own in tf.unstack(K)]
+        prior = tf.linalg.LinearOperatorBlockDiag(blocks).to_dense()
         h = tf.reshape(tf.transpose(h, [0, 2, 1, 3]), [L, -1, C * N])
-        cov = prior - tf.matmul(h, h, transpose_a=True)
-        jitter = tf.cast(default_jitter(), cov.dtype)
-        root = tf.linalg.cholesky(tf.linalg.set_diag(cov, tf.linalg.diag_part(cov) + jitter))
-        root = tf.debugging.check_numerics(
-            root,
+        root = sampling_root(
+            prior - tf.matmul(h, h, transpose_a=True),
+            tf.repeat(mean_variance(tf.linalg.diag_part(K))[:, 0], N),
             "the posterior covariance is not positive definite at Xnew; raise gpflow's "
             "default_jitter",
         )

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 from gpflow.base import MeanAndVariance
-from gpflow.config import default_jitter
 from gpflow.mean_functions import MeanFunction
 from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue
 
 from ..covariances import Features, InducingBlocks
+from ..covariances.jitter import mean_variance, sampling_root
 from ..inducing_variables.additive import AdditiveInducingVariables
 from ..kernels import AdditiveKernel
 from ..variational import WhitenedGaussian
@@ -118,13 +118,11 @@ class SparseAdditivePosterior(AdditivePosterior):
         gram = q.layout.restore_components(
             [tf.matmul(f, f, transpose_a=True) for f in features.phi]
         )
-        residual = self.kernel.K_components(X) - gram  # [C, N, N]
-        jitter = tf.cast(default_jitter(), residual.dtype)
-        root = tf.linalg.cholesky(
-            tf.linalg.set_diag(residual, tf.linalg.diag_part(residual) + jitter)
-        )
-        root = tf.debugging.check_numerics(
-            root,
+        prior = self.kernel.K_components(X)  # [C, N, N]
+        # beside the prior, not what it leaves: that may be rounding, which grows with the prior
+        root = sampling_root(
+            prior - gram,
+            mean_variance(tf.linalg.diag_part(prior)),
             "the conditional covariance of a component is not positive definite at Xnew; "
             "raise gpflow's default_jitter",
         )

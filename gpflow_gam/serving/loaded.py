@@ -102,7 +102,7 @@ def _tensors(data: Any, specs: list[Mapping[str, Any]]) -> dict[str, tf.Tensor]:
             want not in (None, have) for want, have in zip(spec["shape"], shape)
         ):
             raise ValueError(f"{spec['name']} must be of shape {spec['shape']}; got {shape}.")
-        found[spec["name"]] = tf.cast(tf.convert_to_tensor(value), spec["dtype"])
+        found[spec["name"]] = tf.cast(tf.constant(np.asarray(value)), spec["dtype"])
     return found
 
 

@@ -193,7 +193,8 @@ class _Block:
         (K, Kzx, diagonal), self.pullback = places.tangents.evaluate(values)
         M = len(K)
         self.jitter = jitter
-        added = jitter * np.trace(K) / M
+        trace = float(np.trace(K))
+        added = jitter * trace / M if trace > 0.0 else 1.0  # as InducingBlocks has it
         L, info = lapack.dpotrf(K + added * np.eye(M), lower=1, clean=1)
         if info != 0:
             raise NotPositiveDefinite

@@ -11,7 +11,10 @@ from gpflow.likelihoods import Likelihood
 from .precisions import Precision
 
 _TOLERANCE = 1e-6
-"""How negative a curvature may be, against the largest, and still be rounding."""
+"""
+How negative a curvature may be, against the largest and the squared gradients, which are in the
+same unit, and still be rounding.
+"""
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,8 @@ def checked_curvature(found: Curvature, likelihood: Likelihood) -> Curvature:
             f"likelihood {name} has no finite value, gradient and curvature at row {row} of the "
             "data, where the fit has come; check Y there, and the scale of the mean function."
         )
-    scale = max(1.0, float(np.max(np.abs(smallest), initial=0.0)))
+    sizes = found.precision.tensor, tf.square(found.gradient)
+    scale = max(float(np.max(np.abs(size), initial=0.0)) for size in sizes)
     if np.min(smallest, initial=0.0) < -_TOLERANCE * scale:
         row = int(np.argmin(smallest))
         raise ValueError(

@@ -31,8 +31,7 @@ class IterGP(Solver):
     :param compression: R, how many actions are kept between steps; None for all.
     :param recycle: whether a step starts from the actions of those before.
     :param tolerance: of the relative change of f - m between Newton steps.
-    :param inner_tolerance: of the inner loop's residual, absolute and relative to the norm
-        of ``yhat - m``.
+    :param inner_tolerance: of the inner loop's residual, relative to the norm of ``yhat - m``.
     :raises ValueError: a limit below 1.
     """
 
@@ -217,14 +216,15 @@ class InnerLoop:
     """
     Algorithm 2 in one compiled ``tf.while_loop`` over buffers of fixed size.
 
-    Differs from the paper in four ways. (1) K v follows from T, so that an iteration costs one
+    Differs from the paper in five ways. (1) K v follows from T, so that an iteration costs one
     product with K, not two. (2) Directions are orthogonalised twice: residual actions lose
     orthogonality in some thirty steps otherwise. (3) It stops where eta is rounding,
     ``eta <= 1000 eps s'Khat s``, not only where it is not positive. (4) Actions have unit length:
-    the posterior does not depend on it, but what compression keeps does.
+    the posterior does not depend on it, but what compression keeps does. (5) Its tolerance is
+    relative only: an absolute one would end the loop at once where the unit of Y is large.
 
     :param operator: K.
-    :param tolerance: of the residual.
+    :param tolerance: of the residual, against the norm of the target.
     """
 
     def __init__(self, operator: KernelOperator, tolerance: float = 1e-5) -> None:
@@ -286,7 +286,7 @@ class InnerLoop:
     ) -> tuple[tf.Tensor, ...]:
         number = adaptive.shape[0]
         eps = tf.constant(np.finfo(target.dtype.as_numpy_dtype).eps, target.dtype)
-        tolerance = self.tolerance * tf.maximum(tf.ones([], target.dtype), tf.norm(target))
+        tolerance = self.tolerance * tf.norm(target)
         counted = self.operator.sweeps  # tracing is no sweep
 
         def noisy(x: tf.Tensor) -> tf.Tensor:
