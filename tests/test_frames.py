@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import importlib
 import sys
 
 import numpy as np
@@ -24,6 +25,15 @@ from gpflow_gam.gam.frames import (
 )
 
 N = 40
+
+
+def library(name: str):
+    """Imports what is optional; skips where it is not there, or not for this NumPy."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        pytest.skip(f"needs {name}: {error}")
+
 
 # --- distinct values, against loops over rows ---------------------------------------------------
 
@@ -185,7 +195,7 @@ GROUPS = ["low", "unused", "high"]
 
 
 def arrow_table():
-    pa = pytest.importorskip("pyarrow")
+    pa = library("pyarrow")
     data = reference()
     table = pa.table({name: data[name] for name in data if not name.startswith("group")})
     for name in ("group", "group gaps"):
@@ -200,13 +210,13 @@ def arrow_batch():
 
 
 def arrow_chunks():
-    pa = pytest.importorskip("pyarrow")
+    pa = library("pyarrow")
     table = arrow_table()
     return pa.concat_tables([table.slice(0, 13), table.slice(13, 9), table.slice(22)])
 
 
 def polars_frame():
-    pl = pytest.importorskip("polars")
+    pl = library("polars")
     enum = pl.Enum(GROUPS)
     return pl.DataFrame(reference(), schema_overrides={"group": enum, "group gaps": enum})
 
@@ -259,7 +269,7 @@ def test_foreign_tables_are_read_as_pandas_ones(make):
 
 
 def test_columns_that_are_not_asked_for_are_not_converted():
-    pa = pytest.importorskip("pyarrow")
+    pa = library("pyarrow")
     x = np.arange(1000.0)
     table = Table(pa.table({"x": x, "bad": pa.array([[1]] * 1000)}))
     assert np.shares_memory(table.values("x"), x)
@@ -268,7 +278,7 @@ def test_columns_that_are_not_asked_for_are_not_converted():
 
 
 def test_arrow_types_of_their_own():
-    pa = pytest.importorskip("pyarrow")
+    pa = library("pyarrow")
     import decimal
 
     number = decimal.Decimal("1.25")
@@ -291,7 +301,7 @@ def test_arrow_types_of_their_own():
 
 
 def test_polars_categories_are_the_columns_own():
-    pl = pytest.importorskip("polars")
+    pl = library("polars")
     pl.Series(["zebra", "b", "other"], dtype=pl.Categorical)  # numbered along with those below
     table = Table(pl.DataFrame({"g": pl.Series(["b", None, "a", "b"], dtype=pl.Categorical)}))
     assert table.levels("g") == ("a", "b")
@@ -341,8 +351,8 @@ def test_blocks_of_a_table_are_its_slices():
 
 @pytest.mark.parametrize("folder", [False, True], ids=["file", "folder"])
 def test_blocks_of_parquet(tmp_path, folder):
-    pa = pytest.importorskip("pyarrow")
-    pq = pytest.importorskip("pyarrow.parquet")
+    pa = library("pyarrow")
+    pq = library("pyarrow.parquet")
     first, second = frame_of(30, 1, "ba"), frame_of(20, 2, "cb")
     path = tmp_path / "data"
     if folder:
@@ -368,8 +378,8 @@ def test_blocks_of_parquet(tmp_path, folder):
 
 
 def test_only_the_named_columns_of_a_file_are_read(tmp_path, monkeypatch):
-    pq = pytest.importorskip("pyarrow.parquet")
-    dataset = pytest.importorskip("pyarrow.dataset")
+    pq = library("pyarrow.parquet")
+    dataset = library("pyarrow.dataset")
     import pyarrow as pa
 
     pq.write_table(pa.Table.from_pandas(frame_of(20)), tmp_path / "f.parquet")
@@ -396,7 +406,7 @@ def test_parquet_without_pyarrow_and_paths_of_other_things(tmp_path, monkeypatch
         without.setitem(sys.modules, "pyarrow", None)
         with pytest.raises(ImportError, match=r"pip install 'gpflow_gam\[parquet\]'"):
             blocks_of("data.parquet", ["x"], 10)
-    pytest.importorskip("pyarrow")
+    library("pyarrow")
     with pytest.raises(FileNotFoundError, match="no file or folder"):
         blocks_of(tmp_path / "none.parquet", ["x"], 10)
     (tmp_path / "data.csv").write_text("x,y\n1,2\n")
