@@ -10,7 +10,16 @@ version = next(
 )
 
 plot = ["matplotlib>=3.8"]
-test = ["mpmath>=1.3", "pytest>=8", "pytest-xdist>=3.5", "tensorboard>=2.18"]
+# GPflow's bound on NumPy is 2; pyarrow 26 needs NumPy 2 and does not say so to pip
+parquet = ["pyarrow>=14,<26"]
+test = [
+    *parquet,
+    "polars>=1.0",
+    "mpmath>=1.3",
+    "pytest>=8",
+    "pytest-xdist>=3.5",
+    "tensorboard>=2.18",
+]
 docs = [*plot, "sphinx>=7.3", "furo>=2024.1.29"]
 
 setup(
@@ -39,6 +48,7 @@ setup(
     ],
     extras_require={
         "plot": plot,
+        "parquet": parquet,
         "test": [*plot, *test],
         "docs": docs,
         "dev": [*plot, *test, "ruff>=0.6", "mypy>=1.11", "tox>=4.18"],

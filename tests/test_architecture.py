@@ -16,7 +16,7 @@ ORDER = [
     "likelihoods", "covariances", "variational",
     "newton.curvatures", "newton.operators", "newton.solvers", "newton",
     "posteriors", "statistics", "models", "optimizers.minimizers", "optimizers", "sensitivity",
-    "gam.terms", "gam.families", "gam.frames", "gam.components", "gam.fits", "gam.effects",
+    "gam.terms", "gam.frames", "gam.families", "gam.components", "gam.fits", "gam.effects",
     "gam.summaries", "gam.plotting", "gam", "gam.screening",
     "layers", "serving", "distribute", "datasets", "sklearn", "",
 ]  # fmt: skip

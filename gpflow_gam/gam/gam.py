@@ -117,7 +117,8 @@ class GAM:
         """
         Fit to data.
 
-        :param data: a DataFrame, a dict of columns, or a matrix [N, D] (columns 0, 1, ...).
+        :param data: a DataFrame (pandas or polars), an Arrow table, a dict of columns, or a matrix
+            [N, D] (columns 0, 1, ...).
         :param y: the response: the name of a column, or N values. A formula may name it instead.
         :param options: of :func:`gpflow_gam.optimizers.fit`: ``max_iterations``, ``batch_size``,
             ``tolerance``, ``max_seconds``, ``callback``, ``progress``, ...; with

@@ -6,10 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from gpflow.base import AnyNDArray
+
+from ..frames.distinct import distinct
 
 Level = str | int | float | bool
 _SHOWN = 6
+_NUMBERS = (bool, int, float, np.number, np.bool_)
 
 
 def values(y: AnyNDArray, name: str, family: str) -> AnyNDArray:
@@ -28,8 +32,7 @@ def values(y: AnyNDArray, name: str, family: str) -> AnyNDArray:
     if len(y) == 0:
         raise ValueError(f"{name} has no rows.")
     if y.dtype.kind not in "biufUS":
-        missing = np.array([_is_missing(v) for v in y])
-        require(y, ~missing, "given in every row", name, family, "drop the rows")
+        require(y, ~np.asarray(pd.isna(y)), "given in every row", name, family, "drop the rows")
     return y
 
 
@@ -41,8 +44,9 @@ def numbers(y: AnyNDArray, name: str, family: str) -> AnyNDArray:
     """
     y = values(y, name, family)
     if y.dtype.kind not in "biuf":
-        is_number = [isinstance(v, (bool, int, float, np.number, np.bool_)) for v in y]
-        require(y, np.array(is_number), "numbers", name, family)
+        others = {t for t in set(map(type, y)) if not issubclass(t, _NUMBERS)}
+        if others:
+            require(y, np.array([type(v) not in others for v in y]), "numbers", name, family)
     x = y.astype(np.float64)
     require(x, np.isfinite(x), "finite", name, family, "drop the rows")
     return x
@@ -71,7 +75,7 @@ def learned_levels(y: AnyNDArray, name: str, family: str) -> tuple[Level, ...]:
 
     :raises ValueError: labels that cannot be sorted, or that JSON cannot hold.
     """
-    labels = {_plain(v) for v in y}
+    labels = {_plain(v) for v in distinct(y).occurring()}
     for label in labels:
         if not isinstance(label, (str, int, float, bool)):
             raise ValueError(
@@ -92,10 +96,11 @@ def codes(y: AnyNDArray, levels: Sequence[Level], name: str, family: str) -> Any
     :raises ValueError: a label that is not among them.
     """
     place = {level: float(i) for i, level in enumerate(levels)}
-    plain = [_plain(v) for v in y]
-    known = np.array([v in place for v in plain])
-    require(y, known, f"one of {shown(levels)}", name, family)
-    return np.array([place[v] for v in plain])
+    column = distinct(y)
+    found = np.array([place.get(_plain(v), -1.0) for v in column.values])
+    positions: AnyNDArray = found[column.codes]
+    require(y, positions >= 0.0, f"one of {shown(levels)}", name, family)
+    return positions
 
 
 def shown(levels: Sequence[Level]) -> str:
@@ -106,12 +111,3 @@ def shown(levels: Sequence[Level]) -> str:
 
 def _plain(v: Any) -> Any:
     return v.item() if isinstance(v, np.generic) else v
-
-
-def _is_missing(v: Any) -> bool:
-    if v is None:
-        return True
-    try:
-        return bool(v != v)
-    except TypeError:  # pandas.NA has no truth value
-        return True

@@ -11,6 +11,7 @@ import pandas as pd
 from gpflow.base import AnyNDArray
 
 from ..terms import Column
+from .distinct import Distinct, plain
 from .table import Table
 
 
@@ -78,13 +79,16 @@ class LevelColumn:
 
         :raises ValueError: a level that was not there, where the policy says so.
         """
-        values = table.values(self.name)
+        column = table.distinct(self.name)
         codes = {level: i for i, level in enumerate(self.levels)}
-        encoded = np.array([codes.get(plain(v), -1) for v in values], dtype=np.float64)
+        labels = [plain(v) for v in column.values]
+        place = np.array([codes.get(v, -1) for v in labels], dtype=np.float64)
+        encoded: AnyNDArray = place[column.codes]
         strange = encoded < 0
         if not strange.any():
             return encoded
-        new = list(dict.fromkeys(plain(v) for v in values[strange]))
+        others = Distinct(column.codes[strange], column.values).occurring()
+        new = list(dict.fromkeys(plain(v) for v in others))
         if self.unseen == "error":
             shown = ", ".join(repr(level) for level in self.levels[:12])
             raise ValueError(
@@ -94,7 +98,9 @@ class LevelColumn:
                 "random_effect() take new levels."
             )
         codes |= {level: len(self.levels) + i for i, level in enumerate(new)}
-        return np.array([codes[plain(v)] for v in values], dtype=np.float64)
+        # a category that does not occur has no code
+        place = np.array([codes.get(v, -1) for v in labels], dtype=np.float64)
+        return np.asarray(place[column.codes])
 
     def to_json(self) -> dict[str, Any]:
         """As JSON can hold it."""
@@ -161,19 +167,13 @@ class Encoder:
         return cls(columns)
 
 
-def plain(value: Any) -> Any:
-    """A level as Python writes it, whatever array it comes from: whole floats equal integers."""
-    value = value.item() if isinstance(value, np.generic) else value
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
 def learn_levels(table: Table, name: Column, unseen: str = "error") -> LevelColumn:
     """
     The levels that occur in a column: in a category's own order, else sorted.
 
     :raises ValueError: fewer than two of them, or as many as rows for a column of fractions.
     """
-    occurring = {plain(v) for v in table.values(name) if not pd.isna(v)}
+    occurring = {plain(v) for v in table.distinct(name).occurring() if not pd.isna(v)}
     own = table.levels(name)
     if own is not None:
         levels = tuple(plain(v) for v in own if plain(v) in occurring)
@@ -189,12 +189,18 @@ def learn_levels(table: Table, name: Column, unseen: str = "error") -> LevelColu
 
 def is_levels(table: Table, name: Column) -> bool:
     """Whether a column is of levels by its type: text, categories or truth values."""
-    if table.levels(name) is not None:
+    dtype = getattr(table.raw(name), "dtype", None)
+    if isinstance(dtype, (pd.CategoricalDtype, pd.StringDtype, pd.BooleanDtype)):
         return True
     values = table.values(name)
     if values.dtype.kind in "USb":
         return True
-    return values.dtype.kind == "O" and any(isinstance(v, (str, bool)) for v in values)
+    if values.dtype.kind != "O":
+        return False
+    # the first rows tell nearly always
+    return any(
+        issubclass(t, (str, bool)) for some in (values[:99], values) for t in set(map(type, some))
+    )
 
 
 def _first_text(values: AnyNDArray) -> tuple[int, Any]:

@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 
 from ..terms import Column
-from .encoding import is_levels, plain
+from .distinct import Distinct, plain
+from .encoding import is_levels
 from .table import Table
 
 
@@ -44,22 +45,28 @@ def learn_fills(
     fills = []
     for name in dict.fromkeys(table.name(c) for c in columns):
         holes = table.missing(name)
-        values = pd.Series(table.values(name)[~holes])
-        if values.empty:
+        if holes.all():
             continue
         if name in levels or is_levels(table, name):
-            value = values.mode().iloc[0]  # of equally frequent ones the first in order
+            value = _most_frequent(table.distinct(name))
         else:
+            values = pd.Series(table.values(name)[~holes])
             value = values.sort_values().iloc[(len(values) - 1) // 2]
         fills.append(Fill(name, plain(value), int(holes.sum())))
     return tuple(fills)
 
 
+def _most_frequent(column: Distinct) -> Any:
+    """Of equally frequent levels the first in order."""
+    counts = np.where(pd.isna(column.values), 0, column.counts())
+    return pd.Series(column.values[counts == counts.max()]).mode().iloc[0]
+
+
 def filled(table: Table, fills: Iterable[Fill]) -> Table:
     """The table without missing values in the columns that have a fill, where it has them."""
-    columns = {name: table.raw(name) for name in table.names}
+    columns = table.columns()
     for fill in fills:
         if fill.name in table and (holes := table.missing(fill.name)).any():
-            values = pd.Series(columns[fill.name]).reset_index(drop=True)
+            values = pd.Series(table.raw(fill.name)).reset_index(drop=True)
             columns[fill.name] = values.mask(np.asarray(holes), fill.value)
     return Table(columns)

@@ -11,16 +11,22 @@ import pandas as pd
 from gpflow.base import AnyNDArray
 
 from ..terms import Column
+from .distinct import Distinct, distinct, distinct_categories, distinct_text
+from .foreign import Deferred, deferred, foreign_columns
 
 
 class Table:
     """
     Named columns of equal length.
 
-    :param data: a DataFrame, a mapping of name to values, or a matrix [N, D], whose columns are
+    Columns of Arrow and polars are converted when they are first read, and only those that are;
+    their nulls are missing values, their dictionaries and Enums categories.
+
+    :param data: a DataFrame of pandas or polars, an Arrow table or record batch, a mapping of name
+        to values (numpy's, pandas', polars' or Arrow's), or a matrix [N, D], whose columns are
         named 0, 1, ...
     :raises TypeError: anything else.
-    :raises ValueError: columns of unequal length.
+    :raises ValueError: columns of unequal length, or two of one name.
     """
 
     def __init__(self, data: Any) -> None:
@@ -28,11 +34,12 @@ class Table:
             self._columns: dict[Any, Any] = data._columns
         elif isinstance(data, Mapping):
             self._columns = {name: _one_dimensional(name, v) for name, v in data.items()}
+        elif (foreign := foreign_columns(data)) is not None:
+            _check_names([name for name, _ in foreign])
+            self._columns = {name: _one_dimensional(name, v) for name, v in foreign}
         elif hasattr(data, "columns") and hasattr(data, "__getitem__"):
             names = list(data.columns)
-            twice = {n for n in names if names.count(n) > 1}
-            if twice:
-                raise ValueError(f"data has the column(s) {sorted(map(str, twice))} twice.")
+            _check_names(names)
             self._columns = {name: data[name] for name in names}
         else:
             matrix = np.asarray(data)
@@ -57,11 +64,15 @@ class Table:
 
     def raw(self, name: Column) -> Any:
         """
-        The values of a column as they came.
+        The values of a column as they came; those of Arrow and polars as numpy or pandas hold them.
 
         :raises ValueError: there is no such column; names the nearest.
         """
-        return self._columns[self.name(name)]
+        name = self.name(name)
+        values = self._columns[name]
+        if isinstance(values, Deferred):
+            values = self._columns[name] = values.read()
+        return values
 
     def name(self, name: Column) -> Any:
         """
@@ -69,17 +80,7 @@ class Table:
 
         :raises ValueError: there is no such column; names the nearest.
         """
-        if name in self._columns:
-            return name
-        if isinstance(name, int) and all(isinstance(n, str) for n in self._columns):
-            if name < len(self._columns):
-                return self.names[name]
-            raise ValueError(f"column {name} is asked for; data has {len(self._columns)} columns.")
-        near = difflib.get_close_matches(
-            str(name), [str(n) for n in self._columns], n=1, cutoff=0.5
-        )
-        hint = f"did you mean {near[0]!r}?" if near else f"it has {_listed(self.names)}."
-        raise ValueError(f"data has no column {name!r}; {hint}")
+        return resolved(name, self.names)
 
     def values(self, name: Column) -> AnyNDArray:
         """The values of a column as an array [N], of objects where they are categories."""
@@ -90,29 +91,113 @@ class Table:
 
     def levels(self, name: Column) -> tuple[Any, ...] | None:
         """The levels of a categorical column in its own order; None where it states none."""
+        raw = self._columns[self.name(name)]
+        if isinstance(raw, Deferred) and raw.categorical is False:
+            return None  # which needs no reading
         dtype = getattr(self.raw(name), "dtype", None)
         return tuple(dtype.categories) if isinstance(dtype, pd.CategoricalDtype) else None
 
+    def distinct(self, name: Column) -> Distinct:
+        """The distinct values of a column, and which of them each row has."""
+        raw = self.raw(name)
+        dtype = getattr(raw, "dtype", None)
+        if isinstance(dtype, pd.CategoricalDtype):
+            return distinct_categories(getattr(raw, "array", raw))
+        return (
+            distinct_text(raw) if isinstance(dtype, pd.StringDtype) else distinct(np.asarray(raw))
+        )
+
     def missing(self, name: Column) -> AnyNDArray:
         """Which values of a column are missing, [N]."""
+        raw = self.raw(name)
+        if isinstance(getattr(raw, "dtype", None), (pd.CategoricalDtype, pd.StringDtype)):
+            return np.asarray(pd.isna(raw), dtype=bool)  # without an object a row
         return np.asarray(pd.isna(self.values(name)), dtype=bool)
 
     def rows(self, keep: AnyNDArray) -> Table:
-        """The rows where ``keep``, truth values [N], holds."""
-        return Table(
-            {n: pd.Series(v)[keep].reset_index(drop=True) for n, v in self._columns.items()}
-        )
+        """The rows where ``keep``, truth values [N], holds; a column is copied when it is read."""
+        count = int(np.count_nonzero(keep))
+
+        def later(name: Any) -> Deferred:
+            return Deferred(count, lambda: _kept(self.raw(name), keep))
+
+        return Table._of({name: later(name) for name in self._columns}, count)
+
+    def part(self, start: int, stop: int) -> Table:
+        """The rows from ``start`` to before ``stop``, which are not copied."""
+        stop = min(stop, self.num_rows)
+        columns: dict[Any, Any] = {}
+        for name, values in self._columns.items():
+            if isinstance(values, Deferred) and values.cut is not None:
+                columns[name] = values.cut(start, stop)
+            else:
+                columns[name] = _cut(self.raw(name), start, stop)
+        return Table._of(columns, stop - start)
+
+    def only(self, names: Iterable[Column]) -> Table:
+        """
+        Some of the columns.
+
+        :raises ValueError: there is no such column; names the nearest.
+        """
+        kept = dict.fromkeys(self.name(n) for n in names)
+        return Table._of({n: self._columns[n] for n in kept}, self.num_rows)
+
+    def columns(self) -> dict[Any, Any]:
+        """The columns by name, of which another table can be made; those not yet read are not."""
+        return dict(self._columns)
+
+    @classmethod
+    def _of(cls, columns: dict[Any, Any], num_rows: int) -> Table:
+        """From columns that have been checked."""
+        table = cls.__new__(cls)
+        table._columns, table.num_rows = columns, num_rows
+        return table
+
+
+def resolved(name: Column, names: list[Any]) -> Any:
+    """
+    Which of the names a column is meant by, as :meth:`Table.name`.
+
+    :raises ValueError: none of them; names the nearest.
+    """
+    if name in names:
+        return name
+    if isinstance(name, int) and all(isinstance(n, str) for n in names):
+        if name < len(names):
+            return names[name]
+        raise ValueError(f"column {name} is asked for; data has {len(names)} columns.")
+    near = difflib.get_close_matches(str(name), [str(n) for n in names], n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}?" if near else f"it has {_listed(names)}."
+    raise ValueError(f"data has no column {name!r}; {hint}")
+
+
+def _check_names(names: list[Any]) -> None:
+    twice = {n for n in names if names.count(n) > 1}
+    if twice:
+        raise ValueError(f"data has the column(s) {sorted(map(str, twice))} twice.")
 
 
 def _one_dimensional(name: Any, values: Any) -> Any:
-    if isinstance(values, pd.Series):
+    if isinstance(values, (pd.Series, Deferred)):
         return values
+    if (foreign := deferred(values)) is not None:
+        return foreign
     array = values if isinstance(values, pd.Categorical) else np.asarray(values)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.ndim != 1:
         raise ValueError(f"column {name!r} must be one-dimensional; got shape {array.shape}.")
     return array
+
+
+def _kept(values: Any, keep: AnyNDArray) -> Any:
+    """Rows by truth value, with an index that counts them."""
+    return values[keep].reset_index(drop=True) if isinstance(values, pd.Series) else values[keep]
+
+
+def _cut(values: Any, start: int, stop: int) -> Any:
+    return values.iloc[start:stop] if isinstance(values, pd.Series) else values[start:stop]
 
 
 def _listed(names: Iterable[Any]) -> str:

@@ -1,0 +1,254 @@
+"""Tables that come in blocks of rows, as those do that memory does not hold."""
+
+from __future__ import annotations
+
+import abc
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..terms import Column
+from .encoding import is_levels
+from .foreign import foreign_columns
+from .table import Table, resolved
+
+_READAHEAD = 4
+"""Batches that pyarrow reads before they are asked for, beside the one that is in use."""
+
+
+class Blocks(abc.ABC):
+    """
+    A table in blocks of rows, which can be read any number of times, each time the same.
+
+    Every block has the same columns, and of a categorical column the same levels. What a column
+    is, levels, numbers or times, is the same in all blocks that have values of it. A whole number
+    may be an integer in one block and, beside missing values, a float in another: as a level
+    (:class:`LevelColumn`) and as a number it is the same.
+    """
+
+    @abc.abstractmethod
+    def __iter__(self) -> Iterator[Table]:
+        """
+        The blocks in order, from the first row.
+
+        :raises ValueError: a block without a column, or with one of another kind than in those
+            before; names block and column.
+        """
+
+
+def blocks_of(source: Any, columns: Iterable[Column] | None, rows: int) -> Blocks:
+    """
+    A table in blocks of at most so many rows.
+
+    :param source: one of
+
+        - whatever :class:`Table` takes, of which blocks are slices;
+        - the path of a Parquet file or of a folder of them (or a list of files), of which only
+          the named columns are read, a few blocks at a time; or a ``pyarrow.dataset.Dataset``;
+        - a list of what :class:`Table` takes, or an object whose ``__iter__`` gives such tables
+          anew each time. Where they have categorical columns, one more pass finds the levels.
+    :param columns: names, or places of named columns; None for all.
+    :param rows: the most rows of a block. Smaller pieces of the source are not joined.
+    :raises ValueError: no such column, no such limit, or a file that is not Parquet.
+    :raises TypeError: a source that can be read only once, or is none of these.
+    :raises FileNotFoundError: a path where nothing is.
+    :raises ImportError: a Parquet file, and no pyarrow.
+    """
+    if rows < 1:
+        raise ValueError(f"rows must be at least 1; got {rows}.")
+    names = None if columns is None else list(columns)
+    paths = _paths(source)
+    if paths is not None:
+        return _from_dataset(_opened(paths), names, rows)
+    if hasattr(source, "scanner") and hasattr(source, "schema"):
+        return _from_dataset(source, names, rows)
+    if _is_table(source):
+        table = Table(source)
+        return _Slices(table if names is None else table.only(names), rows)
+    if not isinstance(source, Iterable):
+        raise TypeError(
+            "source must be a table, the path of a Parquet file, or an iterable of tables; got "
+            f"{type(source).__name__}."
+        )
+    if isinstance(source, Iterator):
+        raise TypeError(
+            f"source can be read only once; got a {type(source).__name__}, and the data are read "
+            "several times: pass a list of tables, or an object whose __iter__ begins anew."
+        )
+    return _Joined(lambda: iter(source), names, rows)
+
+
+class _Slices(Blocks):
+    """Of one table in memory."""
+
+    def __init__(self, table: Table, rows: int) -> None:
+        self._table, self._rows = table, rows
+
+    def __iter__(self) -> Iterator[Table]:
+        for start in range(0, self._table.num_rows, self._rows):
+            yield self._table.part(start, start + self._rows)
+
+
+class _Joined(Blocks):
+    """
+    Of tables that come one after the other.
+
+    :param read: begins anew, and gives the tables.
+    :param names: the columns wanted; None for those of the first.
+    :param rows: the most of a block.
+    :param levels_read: as ``read``, of categorical columns only; None where one has to look.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[], Iterator[Any]],
+        names: list[Column] | None,
+        rows: int,
+        levels_read: Callable[[], Iterator[Any]] | None = None,
+    ) -> None:
+        self._read, self._levels_read = read, levels_read
+        self._names, self._rows = names, rows
+        self._levels: dict[Any, pd.Index[Any]] | None = None
+
+    def __iter__(self) -> Iterator[Table]:
+        if self._levels is None:
+            self._levels = self._common_levels()
+        kinds: dict[Any, tuple[str, int]] = {}
+        for index, table in self._tables():
+            for name in table.names:
+                kind = _kind(table, name)
+                first, where = kinds.setdefault(name, (kind, index)) if kind else (kind, index)
+                if kind != first:
+                    raise ValueError(
+                        f"source: column {name!r} holds {first} in block {where} and {kind} in "
+                        f"block {index}; make them alike."
+                    )
+            aligned = _with_levels(table, self._levels)
+            for start in range(0, table.num_rows, self._rows):
+                yield aligned.part(start, start + self._rows)
+
+    def _tables(self) -> Iterator[tuple[int, Table]]:
+        names = self._names
+        for index, data in enumerate(self._read()):
+            table = Table(data)
+            try:
+                table = table.only(table.names if names is None else names)
+            except ValueError as error:
+                raise ValueError(f"source, block {index}: {error}") from None
+            names = table.names
+            yield index, table
+
+    def _common_levels(self) -> dict[Any, pd.Index[Any]]:
+        """Of every categorical column all levels, in the order in which blocks state them."""
+        found: dict[Any, pd.Index[Any]] = {}
+        if self._levels_read is not None:
+            tables = (Table(data) for data in self._levels_read())
+        else:
+            tables = (table for _, table in self._tables())
+        for index, table in enumerate(tables):
+            for name in table.names:
+                if table.levels(name) is None:
+                    continue
+                own = table.raw(name).dtype.categories.astype(object)
+                before = found.get(name, own)
+                found[name] = before.append(own[~own.isin(before)])
+            # a column that is categorical later only is refused when it comes
+            if index == 0 and not found and not _may_be_categorical(table):
+                break
+        return {name: levels.infer_objects() for name, levels in found.items()}
+
+
+def _may_be_categorical(table: Table) -> bool:
+    """Whether a block without categories has a column that says nothing of its kind."""
+    return any(not _kind(table, name) for name in table.names)
+
+
+def _kind(table: Table, name: Any) -> str:
+    """What a column holds, in words; empty where all of it is missing."""
+    if table.levels(name) is not None:
+        return "categories"
+    if table.missing(name).all():
+        return ""
+    if is_levels(table, name):
+        return "text or truth values"
+    return "times" if table.values(name).dtype.kind in "mM" else "numbers"
+
+
+def _with_levels(table: Table, levels: Mapping[Any, pd.Index[Any]]) -> Table:
+    columns = table.columns()
+    for name in table.names:
+        if name not in levels:
+            continue
+        if table.levels(name) is None:  # all of it is missing
+            codes = np.full(table.num_rows, -1)
+            columns[name] = pd.Categorical.from_codes(codes.tolist(), categories=levels[name])
+        else:
+            own = pd.Categorical(table.raw(name))
+            columns[name] = own.set_categories(levels[name])
+    return Table(columns)
+
+
+def _is_table(source: Any) -> bool:
+    """Whether :class:`Table` takes it as one table; a list is one where its items are rows."""
+    if isinstance(source, (Table, Mapping, np.ndarray)) or foreign_columns(source) is not None:
+        return True
+    if isinstance(source, (list, tuple)):
+        return bool(source) and isinstance(source[0], (list, tuple)) and not _is_table(source[0])
+    return hasattr(source, "columns") and hasattr(source, "__getitem__")
+
+
+def _paths(source: Any) -> Any:
+    """A path or paths as pyarrow takes them; None for anything else."""
+    if isinstance(source, (str, os.PathLike)):
+        return os.fspath(source)
+    listed = isinstance(source, (list, tuple)) and bool(source)
+    if listed and all(isinstance(item, (str, os.PathLike)) for item in source):
+        return [os.fspath(item) for item in source]
+    return None
+
+
+def _opened(paths: Any) -> Any:
+    try:
+        import pyarrow
+        import pyarrow.dataset
+    except ImportError as error:
+        raise ImportError(
+            f"Parquet files need pyarrow ({error}); pip install 'gpflow_gam[parquet]'."
+        ) from error
+    for path in [paths] if isinstance(paths, str) else paths:
+        if not os.path.exists(path):
+            raise FileNotFoundError(f"source: there is no file or folder {path!r}.")
+    try:
+        dataset = pyarrow.dataset.dataset(paths, format="parquet", partitioning="hive")
+    except pyarrow.ArrowInvalid as error:
+        raise ValueError(
+            f"source {paths!r} is not Parquet ({str(error).splitlines()[0]}); read it yourself, "
+            "and pass the tables."
+        ) from None
+    if not dataset.schema.names:
+        raise ValueError(f"source {paths!r} holds no Parquet file.")
+    return dataset
+
+
+def _from_dataset(dataset: Any, columns: list[Column] | None, rows: int) -> Blocks:
+    schema = dataset.schema
+    wanted = schema.names if columns is None else columns
+    names = list(dict.fromkeys(resolved(column, schema.names) for column in wanted))
+    categories = [n for n in names if hasattr(schema.field(n).type, "index_type")]
+
+    def read(names: list[str]) -> Iterator[Any]:
+        return iter(
+            dataset.scanner(
+                columns=names, batch_size=rows, batch_readahead=_READAHEAD, fragment_readahead=1
+            ).to_batches()
+        )
+
+    return _Joined(
+        lambda: read(names),
+        None,
+        rows,
+        lambda: read(categories) if categories else iter(()),
+    )

@@ -1,0 +1,460 @@
+"""Tables from whatever holds them, in one piece or in blocks, and what is read from them."""
+
+from __future__ import annotations
+
+import datetime
+import importlib
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gpflow_gam.gam.families import Categorical, Poisson, encoding
+from gpflow_gam.gam.frames import (
+    LevelColumn,
+    NumericColumn,
+    Table,
+    blocks_of,
+    distinct,
+    filled,
+    is_levels,
+    learn_fills,
+    learn_levels,
+    plain,
+)
+
+N = 40
+
+
+def library(name: str):
+    """Imports what is optional; skips where it is not there, or not for this NumPy."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        pytest.skip(f"needs {name}: {error}")
+
+
+# --- distinct values, against loops over rows ---------------------------------------------------
+
+
+def objects(*values: object) -> np.ndarray:
+    column = np.empty(len(values), dtype=object)
+    column[:] = values
+    return column
+
+
+COLUMNS = {
+    "ints": np.array([3, 1, 2, 1, 3]),
+    "small ints": np.array([3, 1, 2, 1, 3], dtype=np.uint8),
+    "whole floats": np.array([1.0, 0.0, -0.0, 2.0, 1.0]),
+    "fractions": np.array([0.5, 1.0, 0.5, -1.5, 0.0]),
+    "halves": np.array([0.5, 1.0, 0.5, -1.5, 0.0], dtype=np.float16),
+    "single": np.array([0.1, 1.0, 0.1, 2.5, 0.0], dtype=np.float32),
+    "bools": np.array([True, False, True, True, False]),
+    "str array": np.array(["b", "a", "long", "a", "b"]),
+    "strings": objects("b", "a", "long", "a", "b"),
+    "pandas strings": pd.Series(["b", "a", "long", "a", "b"], dtype="string"),
+    "bools and strings": objects(True, "True", False, "a", True),
+    "mixed": objects(1, "1", 1.0, np.int64(2), "x"),
+    "mixed numbers": objects(1, 1.0, True, np.float32(0.1), 0.1),
+    "decimal point": objects(2.0, np.float64(2), 2, 3.5, np.str_("q")),
+    "categories": pd.Categorical(["b", "a", "b", "c", "a"], categories=["c", "q", "b", "a"]),
+    "series of categories": pd.Series([2.0, 1.0, 2.0, 1.0, 2.0]).astype("category"),
+    "dates": np.array(["2020-01-02", "2020-01-01", "2020-01-02"] * 2, dtype="datetime64[D]")[:5],
+    "nanoseconds": np.array(["2020-01-02", "2020-01-01"] * 3, dtype="datetime64[ns]")[:5],
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_levels_and_codes_are_those_of_a_loop(name):
+    table = Table({"g": COLUMNS[name]})
+    values = table.values("g")
+    seen = {plain(v) for v in values}
+    own = table.levels("g")
+    if own is None:
+        expected = tuple(sorted(seen, key=lambda v: (isinstance(v, str), v)))
+    else:
+        expected = tuple(plain(v) for v in own if plain(v) in seen)
+    column = learn_levels(table, "g")
+    assert column.levels == expected
+    assert [type(v) for v in column.levels] == [type(v) for v in expected]
+    loop = [expected.index(plain(v)) for v in values]
+    codes = column.encode(table)
+    assert codes.dtype == np.float64
+    np.testing.assert_array_equal(codes, loop)
+    # levels of which some are new, in the order of their first rows
+    known = expected[1:]
+    new = dict.fromkeys(plain(v) for v in values if plain(v) not in known)
+    places = {level: i for i, level in enumerate([*known, *new])}
+    np.testing.assert_array_equal(
+        LevelColumn("g", known, "prior").encode(table), [places[plain(v)] for v in values]
+    )
+    row = next(i for i, v in enumerate(values) if plain(v) not in known)
+    with pytest.raises(ValueError, match=rf"'g' has the level .* in row {row}, never seen"):
+        LevelColumn("g", known).encode(table)
+
+
+@pytest.mark.parametrize("name", [n for n in COLUMNS if not n.startswith(("mixed", "bools and"))])
+def test_a_response_is_encoded_as_by_a_loop(name):
+    y = Table({"g": COLUMNS[name]}).values("g")
+    if name in ("decimal point", "dates"):
+        with pytest.raises(ValueError, match="mixes strings and numbers|got a date; convert"):
+            encoding.learned_levels(y, "y", "categorical")
+        return
+
+    def own(v: object) -> object:
+        return v.item() if isinstance(v, np.generic) else v
+
+    levels = encoding.learned_levels(y, "y", "categorical")
+    assert levels == tuple(sorted({own(v) for v in y}))
+    codes = encoding.codes(y, levels, "y", "categorical")
+    np.testing.assert_array_equal(codes, [levels.index(own(v)) for v in y])
+    row = [own(v) for v in y].index(levels[0])
+    with pytest.raises(ValueError, match=rf"y must be one of .* got .* in row {row} \("):
+        encoding.codes(y, levels[1:], "y", "categorical")
+
+
+def test_numbers_are_one_level_in_every_type():
+    column = learn_levels(Table({"g": np.array([1, 2, 0])}), "g")
+    for other in ([1.0, 2.0, 0.0], [True, 2, False], objects(1.0, np.int8(2), False)):
+        np.testing.assert_array_equal(column.encode(Table({"g": np.array(other)})), [1, 2, 0])
+    with pytest.raises(ValueError, match="has the level '1' in row 0"):
+        column.encode(Table({"g": np.array(["1", "2", "0"])}))
+
+
+@pytest.mark.parametrize("hole", [None, np.nan, pd.NA, pd.NaT])
+def test_missing_values_are_no_level_and_are_found(hole):
+    table = Table({"g": objects("b", hole, "a", "b", hole)})
+    np.testing.assert_array_equal(table.missing("g"), [False, True, False, False, True])
+    assert learn_levels(table, "g").levels == ("a", "b")
+    (fill,) = learn_fills(table, ["g"])
+    assert (fill.value, fill.count) == ("b", 2)
+    assert list(filled(table, [fill]).values("g")) == ["b", "b", "a", "b", "b"]
+    with pytest.raises(ValueError, match="given in every row, .* in row 1 \\(2 such values\\)"):
+        Categorical().encode(table.values("g"))
+    with pytest.raises(ValueError, match="in row 1, never seen in the fit"):
+        LevelColumn("g", ("a", "b")).encode(table)
+    numbers = objects(1, 2.5, "three", "four")
+    with pytest.raises(ValueError, match=r"must be numbers.*'three' in row 2 \(2 such values\)"):
+        Poisson().encode(numbers)
+
+
+def test_categories_that_do_not_occur():
+    g = pd.Categorical(["b", None, "a", "b"], categories=["z", "b", "a"])
+    table = Table({"g": g})
+    assert learn_levels(table, "g").levels == ("b", "a")
+    np.testing.assert_array_equal(table.missing("g"), [False, True, False, False])
+    rest = table.rows(~table.missing("g"))
+    # "z" is none of the fit's levels, and in no row
+    np.testing.assert_array_equal(LevelColumn("g", ("a", "b")).encode(rest), [1, 0, 1])
+    (fill,) = learn_fills(table, ["g"])
+    assert fill.value == "b"
+    many = pd.Categorical.from_codes(np.arange(128) % 127, categories=[str(i) for i in range(127)])
+    assert learn_fills(Table({"g": many}), ["g"])[0].value == "0"
+
+
+def test_the_most_frequent_level_and_among_equals_the_first():
+    for values in (["b", "a", "b", "a", "c"], [2, 1, 2, 1, 3], pd.Categorical(list("babac"))):
+        (fill,) = learn_fills(Table({"g": values}), ["g"], ["g"])
+        assert fill.value == pd.Series(values).mode().iloc[0]
+
+
+def test_distinct_values_index_the_column():
+    column = distinct(np.array([5, 7, 5]))
+    np.testing.assert_array_equal(column.values[column.codes], [5, 7, 5])
+    np.testing.assert_array_equal(column.counts(), [2, 1])
+    assert len(distinct(np.zeros(0)).occurring()) == 0
+
+
+# --- Arrow and polars ---------------------------------------------------------------------------
+
+
+def reference() -> dict[str, list]:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal(N).tolist()
+    gaps = [None if i % 7 == 3 else v for i, v in enumerate(x)]
+    counts = rng.integers(0, 5, N).tolist()
+    text = [f"t{i}" for i in rng.integers(0, 3, N)]
+    return {
+        "x": x,
+        "gaps": gaps,
+        "counts": counts,
+        "int gaps": [None if i % 5 == 1 else v for i, v in enumerate(counts)],
+        "text": text,
+        "text gaps": [None if i % 6 == 2 else v for i, v in enumerate(text)],
+        "truth": [v > 2 for v in counts],
+        "truth gaps": [None if i % 4 == 2 else v > 2 for i, v in enumerate(counts)],
+        "group": ["low" if v < 0 else "high" for v in x],
+        "group gaps": [None if i % 8 == 1 else "low" if v < 0 else "high" for i, v in enumerate(x)],
+        "day": [datetime.date(2020, 1, 1 + v) for v in counts],
+    }
+
+
+GROUPS = ["low", "unused", "high"]
+
+
+def arrow_table():
+    pa = library("pyarrow")
+    data = reference()
+    table = pa.table({name: data[name] for name in data if not name.startswith("group")})
+    for name in ("group", "group gaps"):
+        codes = [None if v is None else GROUPS.index(v) for v in data[name]]
+        column = pa.DictionaryArray.from_arrays(pa.array(codes, pa.int8()), pa.array(GROUPS))
+        table = table.append_column(name, column)
+    return table
+
+
+def arrow_batch():
+    return arrow_table().combine_chunks().to_batches()[0]
+
+
+def arrow_chunks():
+    pa = library("pyarrow")
+    table = arrow_table()
+    return pa.concat_tables([table.slice(0, 13), table.slice(13, 9), table.slice(22)])
+
+
+def polars_frame():
+    pl = library("polars")
+    enum = pl.Enum(GROUPS)
+    return pl.DataFrame(reference(), schema_overrides={"group": enum, "group gaps": enum})
+
+
+def dict_of_arrow():
+    table = arrow_table()
+    return {name: table.column(name) for name in table.column_names}
+
+
+def dict_of_polars():
+    return {column.name: column for column in polars_frame().get_columns()}
+
+
+SOURCES = [arrow_table, arrow_batch, arrow_chunks, polars_frame, dict_of_arrow, dict_of_polars]
+
+
+@pytest.mark.parametrize("make", SOURCES, ids=lambda f: f.__name__)
+def test_foreign_tables_are_read_as_pandas_ones(make):
+    data = reference()
+    frame = pd.DataFrame(data)
+    for name in ("group", "group gaps"):
+        frame[name] = pd.Categorical(frame[name], categories=GROUPS)
+    expected, table = Table(frame), Table(make())
+    assert set(table.names) == set(data)
+    assert table.num_rows == N
+    for part, other in [
+        (table, expected),
+        (table.part(5, 20), expected.part(5, 20)),
+        (table.rows(np.arange(N) % 3 == 0), expected.rows(np.arange(N) % 3 == 0)),
+    ]:
+        assert part.num_rows == other.num_rows
+        for name in data:
+            holes = other.missing(name)
+            np.testing.assert_array_equal(part.missing(name), holes, err_msg=name)
+            assert part is not table or holes.any() == ("gaps" in name)
+            assert part.levels(name) == other.levels(name)
+            assert is_levels(part, name) == name.startswith(("text", "truth", "group"))
+            a, b = part.rows(~holes), other.rows(~holes)
+            if name == "day":
+                with pytest.raises(ValueError, match="holds times"):
+                    NumericColumn(name, "s").encode(a)
+                continue
+            levels = learn_levels(b, name) if name not in ("x", "gaps") else None
+            if levels is not None:
+                assert learn_levels(a, name).levels == levels.levels
+                np.testing.assert_array_equal(levels.encode(a), levels.encode(b))
+            if not name.startswith(("text", "group")):
+                number = NumericColumn(name, "s")
+                np.testing.assert_array_equal(number.encode(a), number.encode(b))
+
+
+def test_columns_that_are_not_asked_for_are_not_converted():
+    pa = library("pyarrow")
+    x = np.arange(1000.0)
+    table = Table(pa.table({"x": x, "bad": pa.array([[1]] * 1000)}))
+    assert np.shares_memory(table.values("x"), x)
+    assert np.shares_memory(table.part(10, 20).values("x"), x)
+    assert table.part(10, 20).values("x")[0] == 10.0
+
+
+def test_arrow_types_of_their_own():
+    pa = library("pyarrow")
+    import decimal
+
+    number = decimal.Decimal("1.25")
+    table = Table(
+        pa.table(
+            {
+                "money": pa.array([number, None]),
+                "nothing": pa.nulls(2),
+                "all gone": pa.array([None, None], pa.string()),
+                "twice": pa.DictionaryArray.from_arrays([0, 2], ["a", "b", "a"]),
+            }
+        )
+    )
+    assert NumericColumn("money", "s").encode(table.part(0, 1)) == [1.25]
+    assert table.missing("nothing").all()
+    assert is_levels(table, "all gone")
+    assert learn_levels(table, "twice").levels == ("a",)
+    with pytest.raises(ValueError, match=r"the column\(s\) \['x'\] twice"):
+        Table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["x", "x"]))
+
+
+def test_polars_categories_are_the_columns_own():
+    pl = library("polars")
+    pl.Series(["zebra", "b", "other"], dtype=pl.Categorical)  # numbered along with those below
+    table = Table(pl.DataFrame({"g": pl.Series(["b", None, "a", "b"], dtype=pl.Categorical)}))
+    assert table.levels("g") == ("a", "b")
+    assert list(table.part(1, 4).values("g"))[1:] == ["a", "b"]
+    assert table.part(2, 3).levels("g") == ("a", "b")
+    np.testing.assert_array_equal(table.missing("g"), [False, True, False, False])
+    with pytest.raises(TypeError, match=r"a LazyFrame, a query: pass data\.collect\(\)"):
+        Table(pl.DataFrame({"g": [1]}).lazy())
+
+
+# --- blocks -------------------------------------------------------------------------------------
+
+
+def frame_of(size: int, seed: int = 0, groups: str = "abc") -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    return pd.DataFrame(
+        {
+            "x": rng.standard_normal(size),
+            "n": rng.integers(0, 9, size),
+            "t": rng.choice(["p", "q"], size),
+            "g": pd.Categorical(rng.choice(list(groups), size), categories=list(groups)),
+        }
+    )
+
+
+def together(blocks, name: str) -> np.ndarray:
+    return np.concatenate([block.values(name) for block in blocks])
+
+
+def test_blocks_of_a_table_are_its_slices():
+    frame = frame_of(25)
+    blocks = blocks_of(frame, ["g", "x"], 10)
+    assert [b.num_rows for b in blocks] == [10, 10, 5]
+    for _ in range(2):
+        np.testing.assert_array_equal(together(blocks, "x"), frame["x"])
+        assert [b.levels("g") for b in blocks] == [("a", "b", "c")] * 3
+    assert next(iter(blocks)).names == ["g", "x"]
+    assert np.shares_memory(next(iter(blocks)).values("x"), frame["x"].to_numpy())
+    matrix = np.arange(12.0).reshape(6, 2)
+    np.testing.assert_array_equal(together(blocks_of(matrix, [1], 4), 1), matrix[:, 1])
+    np.testing.assert_array_equal(together(blocks_of(matrix.tolist(), [0], 4), 0), matrix[:, 0])
+    with pytest.raises(ValueError, match="data has no column 'xx'; did you mean 'x'"):
+        blocks_of(frame, ["xx"], 10)
+    with pytest.raises(ValueError, match="rows must be at least 1; got 0"):
+        blocks_of(frame, None, 0)
+
+
+@pytest.mark.parametrize("folder", [False, True], ids=["file", "folder"])
+def test_blocks_of_parquet(tmp_path, folder):
+    pa = library("pyarrow")
+    pq = library("pyarrow.parquet")
+    first, second = frame_of(30, 1, "ba"), frame_of(20, 2, "cb")
+    path = tmp_path / "data"
+    if folder:
+        path.mkdir()
+        pq.write_table(pa.Table.from_pandas(first), path / "0.parquet", row_group_size=12)
+        pq.write_table(pa.Table.from_pandas(second), path / "1.parquet")
+        whole = pd.concat([first, second], ignore_index=True)
+        levels = ("b", "a", "c")
+    else:
+        pq.write_table(pa.Table.from_pandas(first), path, row_group_size=12)
+        whole, levels = first, ("b", "a")
+    for source in (path, str(path)):
+        blocks = blocks_of(source, ["x", "g", "t"], 7)
+        for _ in range(2):
+            np.testing.assert_array_equal(together(blocks, "x"), whole["x"])
+            np.testing.assert_array_equal(together(blocks, "g"), whole["g"].astype(object))
+            assert {b.levels("g") for b in blocks} == {levels}
+        assert max(b.num_rows for b in blocks) == 7
+        assert all(b.names == ["x", "g", "t"] for b in blocks)
+    assert {*next(iter(blocks_of(path, None, 7))).names} == {"x", "n", "t", "g"}
+    with pytest.raises(ValueError, match="data has no column 'grp'; "):
+        blocks_of(path, ["grp"], 7)
+
+
+def test_only_the_named_columns_of_a_file_are_read(tmp_path, monkeypatch):
+    pq = library("pyarrow.parquet")
+    dataset = library("pyarrow.dataset")
+    import pyarrow as pa
+
+    pq.write_table(pa.Table.from_pandas(frame_of(20)), tmp_path / "f.parquet")
+    opened = dataset.dataset(tmp_path / "f.parquet")
+    asked = []
+
+    class Watched:
+        schema = opened.schema
+
+        def scanner(self, columns, **options):
+            asked.append(columns)
+            return opened.scanner(columns=columns, **options)
+
+    for _ in blocks_of(Watched(), ["x"], 8):
+        pass
+    assert asked == [["x"]]
+    for _ in blocks_of(Watched(), ["x", "g"], 8):
+        pass
+    assert asked[1:] == [["g"], ["x", "g"]]
+
+
+def test_parquet_without_pyarrow_and_paths_of_other_things(tmp_path, monkeypatch):
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "pyarrow", None)
+        with pytest.raises(ImportError, match=r"pip install 'gpflow_gam\[parquet\]'"):
+            blocks_of("data.parquet", ["x"], 10)
+    library("pyarrow")
+    with pytest.raises(FileNotFoundError, match="no file or folder"):
+        blocks_of(tmp_path / "none.parquet", ["x"], 10)
+    (tmp_path / "data.csv").write_text("x,y\n1,2\n")
+    with pytest.raises(ValueError, match="is not Parquet"):
+        blocks_of(tmp_path / "data.csv", ["x"], 10)
+
+
+class Anew:
+    """Begins anew each time, and counts."""
+
+    def __init__(self, *tables: object) -> None:
+        self.tables, self.times = tables, 0
+
+    def __iter__(self):
+        self.times += 1
+        return iter(self.tables)
+
+
+def test_blocks_of_tables_one_after_the_other():
+    first, second = frame_of(12, 1, "ab"), frame_of(9, 2, "cb")
+    for source in ([first, second], Anew(first, second)):
+        blocks = blocks_of(source, ["x", "g"], 10)
+        for _ in range(2):
+            assert [b.num_rows for b in blocks] == [10, 2, 9]
+            np.testing.assert_array_equal(together(blocks, "x"), [*first["x"], *second["x"]])
+            assert list(together(blocks, "g")) == [*first["g"], *second["g"]]
+            assert {b.levels("g") for b in blocks} == {("a", "b", "c")}
+    numbers = Anew(first, second)
+    list(blocks_of(numbers, ["x", "n", "t"], 10))
+    assert numbers.times == 2, "one look at the first block, and one pass"
+    matrices = [np.ones((3, 2)), np.zeros((2, 2))]
+    np.testing.assert_array_equal(together(blocks_of(matrices, None, 9), 1), [1, 1, 1, 0, 0])
+    gone = second.assign(g=pd.Series([None] * 9), t=np.nan)
+    for order in ([first, gone], [gone, first]):
+        assert {b.levels("g") for b in blocks_of(order, None, 10)} == {("a", "b")}
+
+
+def test_blocks_that_cannot_be():
+    first, second = frame_of(12), frame_of(9)
+    with pytest.raises(TypeError, match="read only once; got a generator"):
+        blocks_of((f for f in [first, second]), ["x"], 10)
+    with pytest.raises(TypeError, match="source must be a table, the path .*; got int"):
+        blocks_of(3, ["x"], 10)
+    with pytest.raises(ValueError, match="source, block 1: data has no column 'x'"):
+        list(blocks_of([first, second.drop(columns="x")], ["x"], 10))
+    with pytest.raises(ValueError, match="'n' holds numbers in block 0 and text .* in block 1"):
+        list(blocks_of([first, second.assign(n="7")], ["n"], 10))
+    plain_text = second.assign(g=second["g"].astype(str))
+    for order in ([first, plain_text], [plain_text, first]):
+        with pytest.raises(ValueError, match="'g' holds .* in block 0 and .* in block 1"):
+            list(blocks_of(order, ["g"], 10))
