@@ -1,33 +1,57 @@
 """Generalized additive models with Gaussian processes, on GPflow."""
 
 import importlib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import ModuleType
 
-from . import (
-    covariances,
-    datasets,
-    distribute,
-    gam,
-    inducing_variables,
-    kernels,
-    layers,
-    likelihoods,
-    measures,
-    metrics,
-    models,
-    newton,
-    optimizers,
-    posteriors,
-    sensitivity,
-    serving,
-    variational,
-)
-from .gam import GAM, effects, families, screening, summaries, terms
-from .gam.screening import anova
-from .gam.terms import factor, linear, random_effect, s, te, ti
-from .newton import curvatures, operators, solvers
-from .optimizers import minimizers
-from .version import __version__
+from check_shapes.config import get_rewrite_docstrings, set_rewrite_docstrings
+
+
+@contextmanager
+def _docstrings_as_written() -> Iterator[None]:
+    """
+    Keep ``check_shapes`` from adding its shapes to docstrings, which takes longer than the rest.
+
+    The docstrings say the shapes themselves. Only Sphinx, if it runs, shows those of the
+    decorators beside them.
+    """
+    before = get_rewrite_docstrings()
+    if "sphinx" not in sys.modules:
+        set_rewrite_docstrings(None)
+    try:
+        yield
+    finally:
+        set_rewrite_docstrings(before)
+
+
+with _docstrings_as_written():
+    from . import (
+        covariances,
+        datasets,
+        distribute,
+        gam,
+        inducing_variables,
+        kernels,
+        layers,
+        likelihoods,
+        measures,
+        metrics,
+        models,
+        newton,
+        optimizers,
+        posteriors,
+        sensitivity,
+        serving,
+        variational,
+    )
+    from .gam import GAM, effects, families, screening, summaries, terms
+    from .gam.screening import anova
+    from .gam.terms import factor, linear, random_effect, s, te, ti
+    from .newton import curvatures, operators, solvers
+    from .optimizers import minimizers
+    from .version import __version__
 
 __all__ = [
     "GAM",

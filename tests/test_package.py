@@ -46,6 +46,18 @@ def test_import_prints_nothing_and_shows_the_nouns():
         assert f"'{noun}'" in after
 
 
+def test_import_leaves_what_is_dear_and_what_is_others():
+    code = (
+        "import sys, gpflow; from check_shapes.config import get_rewrite_docstrings as get; "
+        "before = get(); import gpflow_gam; assert get() == before; "
+        "dear = {'sklearn.cluster', 'gpflow_gam.gam.plotting', 'gpflow_gam.sklearn'}; "
+        "print('--', dear & set(sys.modules))"
+    )
+    command = [sys.executable, "-c", code]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert run.stdout.split("-- ")[1].strip() == "set()"
+
+
 def test_every_public_name_exists_and_is_documented():
     for noun in gg.__all__:
         module = getattr(gg, noun)

@@ -10,7 +10,6 @@ from gpflow.base import AnyNDArray, TensorData
 from gpflow.config import default_float
 from gpflow.kernels import Kernel
 from gpflow.utilities import set_trainable
-from sklearn.cluster import KMeans
 
 from ..kernels import AdditiveKernel
 from .additive import AdditiveInducingVariables
@@ -153,6 +152,8 @@ def _random(
 def _kmeans(
     X: AnyNDArray, M: int, rng: np.random.Generator, covariance: Callable[..., AnyNDArray]
 ) -> AnyNDArray:
+    from sklearn.cluster import KMeans  # dear to import: only where it is used
+
     constant = np.ptp(X, axis=0) == 0.0  # whose standard deviation may be rounding
     scale = np.where(constant, 1.0, X.std(axis=0))  # clusters must not depend on a column's unit
     fitted = KMeans(M, n_init=1, random_state=int(rng.integers(2**31))).fit(X / scale)

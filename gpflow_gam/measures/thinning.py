@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from gpflow.base import AnyNDArray
-from sklearn.cluster import KMeans
 
 _MAX_ROWS = 20_000
 """Points that k-means sees."""
@@ -38,6 +37,8 @@ def cluster_means(
     :param number: of clusters.
     :param seed: of k-means.
     """
+    from sklearn.cluster import KMeans  # dear to import: only where it is used
+
     stride = -(-len(points) // _MAX_ROWS)
     points, weights = points[::stride], weights[::stride]
     scale = points.std(axis=0)

@@ -15,7 +15,6 @@ from gpflow.utilities import deepcopy
 from scipy.stats import norm, qmc
 
 from ..covariances import InducingBlocks
-from ..covariances.jitter import relative_jitter
 from ..kernels.tangents import KernelTangents
 from ..likelihoods import checked_observations
 from ..models import AdditiveSGPR, AdditiveSVGP
@@ -168,9 +167,7 @@ class _Sites:
 
     def __init__(self, model: AdditiveSVGP, solution: Solution) -> None:
         self.model, self.solution = model, solution
-        self.rounds = Rounds(
-            model.kernel, model.likelihood, solution.rows, relative_jitter(None, tf.float64), None
-        )
+        self.rounds = Rounds(model.kernel, model.likelihood, solution.rows, None)
         self.number = len(self.rounds.hyperparameters)
         self.optimum = np.concatenate([self.rounds.hyperparameters.get(), self.rounds.family.get()])
 

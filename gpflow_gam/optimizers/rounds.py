@@ -6,11 +6,13 @@ import dataclasses
 from collections.abc import Callable
 
 import numpy as np
+import tensorflow as tf
 from gpflow.base import AnyNDArray, Parameter
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 from scipy.optimize import minimize
 
+from ..covariances.jitter import relative_jitter
 from ..statistics import (
     Evidence,
     GaussianPosterior,
@@ -80,7 +82,6 @@ class Rounds:
     :param kernel: of the model; its trainable parameters are learnt.
     :param likelihood: its trainable parameters are learnt, too.
     :param rows: the data.
-    :param jitter: relative, of kernel matrices.
     :param tracker: of the fit.
     """
 
@@ -89,14 +90,13 @@ class Rounds:
         kernel: Kernel,
         likelihood: Likelihood,
         rows: Rows,
-        jitter: float,
         tracker: Tracker | None,
     ) -> None:
         self.likelihood, self.rows, self.tracker = likelihood, rows, tracker
         self._fixed = {id(p): p.numpy() for p in kernel.parameters if not p.trainable}
         self.hyperparameters = Hyperparameters(kernel.trainable_parameters)
         self.family = Hyperparameters(likelihood.trainable_parameters)
-        self.evidence: Evidence = rows.evidence(jitter)
+        self.evidence: Evidence = rows.evidence(relative_jitter(None, tf.float64))
 
     # --- at hyperparameters -----------------------------------------------------------------------
 

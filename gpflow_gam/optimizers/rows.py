@@ -11,7 +11,6 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray, Parameter
 
 from ..covariances import InducingBlocks
-from ..covariances.jitter import relative_jitter
 from ..models import AdditiveSGPR, AdditiveSVGP
 from ..statistics import GaussianPosterior, PseudoData, Rows
 from ..statistics.bins import EXACT_ROWS
@@ -115,9 +114,7 @@ def present_solution(model: AdditiveSGPR | AdditiveSVGP, rows: Rows) -> Solution
         if isinstance(model, AdditiveSGPR):
             collapsed = CollapsedBound(model, rows)
             return collapsed.solution(np.append(u, collapsed.noise.get()))
-        rounds = Rounds(
-            model.kernel, model.likelihood, rows, relative_jitter(None, tf.float64), None
-        )
+        rounds = Rounds(model.kernel, model.likelihood, rows, None)
         values = rounds.values(u)
         q = _present_q(model)
         data = rows.sweep(model.likelihood, values, q, tune=False).data
@@ -143,9 +140,7 @@ class CollapsedBound:
         error: tuple[float, float] | None = None,
     ) -> None:
         self.model = model
-        self.rounds = Rounds(
-            model.kernel, model.likelihood, rows, relative_jitter(None, tf.float64), None
-        )
+        self.rounds = Rounds(model.kernel, model.likelihood, rows, None)
         self.parameter: Parameter = model.likelihood.variance
         self.noise = Hyperparameters([self.parameter] if self.parameter.trainable else [])
         self.kernel = self.rounds.hyperparameters
@@ -265,9 +260,7 @@ def _fit_sites(
     seed: int,
 ) -> tuple[FitResult, Solution]:
     def rounds_of(some: Rows) -> Rounds:
-        return Rounds(
-            model.kernel, model.likelihood, some, relative_jitter(None, tf.float64), tracker
-        )
+        return Rounds(model.kernel, model.likelihood, some, tracker)
 
     rounds = rounds_of(rows)
     constant = np.zeros(rows.num_outputs)
