@@ -26,6 +26,8 @@ _GATHERED = 2**13
 """Rows whose features are gathered at a time."""
 _MAX_TABLE = 2**21
 """Entries of a table of two components' bins; beyond, sums are kept by occupied pairs only."""
+_STEP = 1e-5
+"""Of differences in a likelihood's (unconstrained) parameter."""
 _FLOPS = 2e10
 _LOOKUP = 3e-9
 """Floating-point operations a second, and seconds an addressed number takes: what is cheaper."""
@@ -276,24 +278,36 @@ def _expectations(
     """
     X, Y = tf.constant(X), checked_observations(tf.constant(Y), likelihood)
     mean, var = tf.constant(mean), tf.constant(np.maximum(var, 0.0))
-    sources = [mean, var, *(tf.convert_to_tensor(v) for v in variables)]
-    with tf.GradientTape(persistent=True, watch_accessed_variables=False) as outer:
-        outer.watch(list(variables))
-        with tf.GradientTape(watch_accessed_variables=False) as inner:
-            inner.watch([mean, var, *variables])
+
+    def slopes(sources: Sequence[tf.Tensor | tf.Variable]) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(sources)
             total = tf.reduce_sum(likelihood.variational_expectations(X, mean, var, Y))
-        sources = [mean, var, *variables]
-        g, dv, *own = inner.gradient(total, sources, unconnected_gradients="zero")
-        if variables:
-            flat = tf.concat([tf.reshape(s, [-1]) for s in own], axis=0)
-            entries = tf.unstack(flat)
-    if not variables:
-        return float(total), g.numpy(), -2.0 * dv.numpy(), np.zeros(0), np.zeros((0, 0))
+        found: list[tf.Tensor] = tape.gradient(total, sources, unconnected_gradients="zero")
+        return total, found
+
+    def flat(parts: Sequence[tf.Tensor]) -> AnyNDArray:
+        if not parts:
+            return np.zeros(0)
+        return np.concatenate([np.ravel(part.numpy()) for part in parts]).astype(np.float64)
+
+    total, (g, dv, *own) = slopes([mean, var, *variables])
+    slope = flat(own)
+    # by differences: differentiated twice, a quadrature is thousands of operations
     rows = []
-    for entry in entries:
-        second = outer.gradient(entry, list(variables), unconnected_gradients="zero")
-        rows.append(np.concatenate([np.ravel(s) for s in second]))
-    return float(total), g.numpy(), -2.0 * dv.numpy(), flat.numpy(), np.stack(rows)
+    for variable in variables:
+        present = np.array(variable.numpy())
+        for i in np.ndindex(present.shape):
+            moved = present.copy()
+            moved[i] += _STEP
+            variable.assign(moved)
+            try:
+                rows.append((flat(slopes(variables)[1]) - slope) / _STEP)
+            finally:
+                variable.assign(present)
+    curvature = np.stack(rows) if rows else np.zeros((0, 0))
+    curvature = 0.5 * (curvature + curvature.T)
+    return float(total), g.numpy(), -2.0 * dv.numpy(), slope, curvature
 
 
 # --- the predictor from tables ------------------------------------------------------------------
