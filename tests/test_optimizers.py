@@ -11,7 +11,8 @@ from gpflow.kernels import SquaredExponential
 
 import gpflow_gam as gg
 from gpflow_gam.likelihoods import constant_predictor, expectation_gradients
-from gpflow_gam.optimizers.minimizers import LBFGS, Tracker
+from gpflow_gam.optimizers import minibatch
+from gpflow_gam.optimizers.minimizers import LBFGS, StopFit, Tracker
 from gpflow_gam.optimizers.sites import data_sites, elbo_at_sites
 
 vi = gg.variational
@@ -324,6 +325,139 @@ def test_lbfgs_does_not_settle_where_nothing_can_be_evaluated():
     assert len(tracker.history) == 0
 
 
+# --- minibatches ---------------------------------------------------------------------------------
+
+
+def many_counts(num_data: int = 60_000):
+    """A sine of x at a lengthscale that starts far off, in one component of seven inputs."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(num_data, 1))
+    Y = rng.poisson(np.exp(np.sin(6.0 * X))).astype(float)
+    model = gg.models.AdditiveSVGP(
+        gg.kernels.AdditiveKernel([SquaredExponential(lengthscales=1.5)]),
+        gpflow.likelihoods.Poisson(),
+        gg.inducing_variables.AdditiveInducingVariables([np.linspace(0, 1, 7)[:, None]]),
+        variational=vi.OptimalPrecision(),
+    )
+    return model, (X, Y)
+
+
+@pytest.fixture(scope="module")
+def all_data_fit():
+    reference, data = many_counts()
+    return reference, data, gg.optimizers.fit(reference, data, tolerance=1e-3)
+
+
+@pytest.mark.parametrize("polish", [True, False])
+def test_minibatches_reach_the_hyperparameters_of_all_data(polish, all_data_fit, monkeypatch):
+    reference, data, full = all_data_fit
+    assert full.method == "sites + L-BFGS", "minibatches are for those who ask for them"
+    model, _ = many_counts()
+    if not polish:
+        monkeypatch.setattr(minibatch, "POLISH_ROWS", 50_000)
+    result = gg.optimizers.fit(model, data, batch_size=2000, learning_rate=0.02)
+    ends = [m.kernel.kernels[0].lengthscales.numpy() for m in (model, reference)]
+    assert ends[1] < 0.6, "it has to move far"
+    assert abs(np.log(ends[0] / ends[1])) < (0.03 if polish else 0.15)
+    assert full.elbo - (0.1 if polish else 0.5) < result.elbo < full.elbo + 0.01
+    assert result.converged
+    assert "minibatches ended without a trend (the last 5 epochs gained" in result.message
+    if polish:
+        assert "; then, on all rows: the last round of site and hyper" in result.message
+    else:
+        assert "; no steps on all rows, of which there are 60000, more than" in result.message
+
+
+def test_a_budget_too_short_for_an_epoch_says_so():
+    model, data = many_counts()
+    start = float(model.elbo(data))
+    result = gg.optimizers.fit(model, data, batch_size=10, max_seconds=2.0)
+    assert not result.converged
+    assert result.message == "time budget of 2 s used up"
+    assert result.num_iterations == 0, "an epoch takes 6000 steps of more than a millisecond"
+    assert result.seconds < 8.0
+    assert result.elbo > start
+    assert model.num_data is None
+
+
+def test_noise_without_an_optimum_is_no_convergence(monkeypatch):
+    monkeypatch.setattr(minibatch, "POLISH_ROWS", 0)
+    monkeypatch.setattr(minibatch, "_SEEN", 1e-12)
+    model, data = poisson(vi.OptimalPrecision())
+    result = gg.optimizers.fit(model, data, batch_size=50, patience=2)
+    assert not result.converged
+    assert "improvements below that noise were not looked for" in result.message
+
+
+def test_an_interruption_within_an_epoch_leaves_the_best_epoch(monkeypatch):
+    batches, epochs = minibatch._batches, []
+
+    def interrupted(rng, rows, size):
+        epochs.append(0)
+        for i, batch in enumerate(batches(rng, rows, size)):
+            if len(epochs) == 4 and i == 2:
+                raise KeyboardInterrupt
+            yield batch
+
+    monkeypatch.setattr(minibatch, "_batches", interrupted)
+    model, data = poisson(vi.OptimalPrecision())
+    seen = []
+
+    def remember(progress):
+        seen.append([v.numpy() for v in model.variables])
+
+    result = gg.optimizers.fit(model, data, batch_size=50, callback=remember)
+    assert result.message == "interrupted"
+    assert len(result.history) == 3
+    for variable, value in zip(model.variables, seen[int(np.argmax(result.history))]):
+        np.testing.assert_array_equal(variable.numpy(), value)
+
+
+def test_trend_is_told_from_noise(rng):
+    noise = rng.standard_normal(10)
+    assert minibatch.trend(noise[:9], 5) is None
+    still, rising = minibatch.trend(noise, 5), minibatch.trend(noise + 2.0 * np.arange(10), 5)
+    assert still.gain < 2.0 * still.error
+    assert rising.gain == pytest.approx(still.gain + 10.0)
+    assert rising.error == pytest.approx(still.error), "a rise is no noise"
+    errors, gains = [], []
+    for _ in range(400):
+        now = minibatch.trend(rng.standard_normal(10), 5)
+        errors.append(now.error)
+        gains.append(now.gain)
+    assert np.std(gains) == pytest.approx(np.sqrt(np.mean(np.square(errors))), rel=0.15)
+
+
+def test_an_epoch_sees_every_row_once(rng):
+    batches = list(minibatch._batches(rng, 105, 20))
+    assert sorted(np.concatenate(batches)) == list(range(105))
+    assert {len(b) for b in batches} == {17, 18}
+
+
+def test_lbfgs_asks_for_the_time_within_a_line_search():
+    x = tf.Variable([-1.2, 1.0], dtype=tf.float64)
+
+    def rosenbrock():
+        return 100.0 * tf.square(x[1] - tf.square(x[0])) + tf.square(1.0 - x[0])
+
+    class Hurried(Tracker):
+        kept = None
+
+        def record(self, elbo):
+            self.kept = x.numpy()
+            super().note(elbo, "")
+
+        def check(self):
+            if len(self.history) == 3:
+                raise StopFit("time is up")
+
+    tracker = Hurried([x], "L-BFGS", None, None, progress=False)
+    with tracker, pytest.raises(StopFit, match="time is up"):
+        LBFGS(rosenbrock, [x]).run(tracker, max_iterations=50, tolerance=1e-9)
+    assert len(tracker.history) == 3
+    np.testing.assert_array_equal(x.numpy(), tracker.kept)
+
+
 def test_progress_bar(capsys):
     model, data = poisson(vi.OptimalPrecision())
     gpflow.set_trainable(model.kernel, False)
@@ -375,6 +509,7 @@ def test_bad_options_are_refused():
         ("learning_rate", -1.0),
         ("rho", 2.0),
         ("tolerance", 0.0),
+        ("patience", 1),
     ]:
         with pytest.raises(ValueError, match=f"{option} must be"):
             fit(model, (X, Y), **{option: value})

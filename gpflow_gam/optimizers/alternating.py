@@ -23,6 +23,7 @@ def fit_sites(
     tracker: Tracker,
     max_iterations: int,
     tolerance: float,
+    max_rounds: int = _MAX_ROUNDS,
 ) -> FitResult:
     """
     Fit q by its sites and hyperparameters by L-BFGS, on all data, in turn.
@@ -32,16 +33,17 @@ def fit_sites(
     :param tracker: of this fit.
     :param max_iterations: limit on site and L-BFGS iterations together.
     :param tolerance: a round that improves the bound by less ends the fit.
+    :param max_rounds: limit.
     """
     sites = _Sites(model, data)
-    converged, message = False, f"round limit of {_MAX_ROUNDS} reached"
+    converged, message = False, f"round limit of {max_rounds} reached"
     with tracker:
         try:
             bound = sites.converge(tracker, tolerance)
             if not model.trainable_variables:
                 return tracker.result(True, "no hyperparameter is trainable", bound)
             hyperparameters = _Hyperparameters(model, data, sites)
-            for k in range(_MAX_ROUNDS):
+            for k in range(max_rounds):
                 hyperparameters.improve(tracker, tolerance, min(_FIRST_STEPS * 2**k, _MOST_STEPS))
                 new = sites.converge(tracker, tolerance)
                 gain, bound = new - bound, new

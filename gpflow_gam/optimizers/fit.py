@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import tensorflow as tf
 from gpflow.base import RegressionData
@@ -18,8 +20,6 @@ from .minimizers.result import Callback
 from .newton import fit_newton
 from .start import is_untouched, start_from_null_model
 
-FULL_DATA_ROWS = 50_000
-"""Rows up to which the whole data are used at every step unless a batch size is given."""
 _MAX_TWIN_SIZE = 500
 """Inducing values up to which a family starts from the dense optimum, which costs N P^2 and P^3."""
 
@@ -57,8 +57,10 @@ def fit(
     - ``IterNCGP``: Newton steps to the mode and the posterior around it, in turn with L-BFGS on
       hyperparameters at held actions. A further call goes on from the buffers.
 
-    Minibatches are used where ``batch_size`` is given or there are more than 50 000 rows. q starts
-    at the null model's posterior, unless it was moved from where it was built.
+    Minibatches are used where ``batch_size`` is given. Their epochs end where the ELBO has no trend
+    beyond its noise, at a learning rate lowered tenfold; up to 200 000 rows some steps on all data
+    follow, and the result says which of it was done. q starts at the null model's posterior,
+    unless it was moved from where it was built.
 
     :param model: the model, changed in place.
     :param data: X [N, D] and Y [N, K], where the model does not hold them.
@@ -68,8 +70,9 @@ def fit(
     :param rho: natural-gradient step size on minibatches.
     :param tolerance: improvement of the ELBO, in nats, that no longer counts; of an ``IterNCGP``
         by a round of hyperparameters (its solver has a tolerance of its own).
-    :param patience: epochs without an improvement after which minibatch training ends.
-    :param max_seconds: time budget; the fit ends with the best parameters so far.
+    :param patience: epochs of minibatches whose mean ELBO is compared with that of as many before.
+    :param max_seconds: time budget, asked at every minibatch and, after the first iteration, at
+        every evaluation of L-BFGS; the fit ends with the best parameters so far.
     :param callback: called once an iteration; a true return value ends the fit.
     :param progress: a progress bar; by default on a terminal only.
     :param seed: of the minibatches' order.
@@ -84,7 +87,7 @@ def fit(
         at its best parameters; an ``IterNCGP`` with the posterior of what was computed.
     :raises ValueError: bad data or options, naming them.
     """
-    _check_options(max_iterations, batch_size, learning_rate, rho, tolerance)
+    _check_options(max_iterations, batch_size, learning_rate, rho, tolerance, patience)
     for name, value in (("max_sweeps", max_sweeps), ("max_seconds", max_seconds)):
         if value is not None and not value > 0.0:
             raise ValueError(f"{name} must be positive; got {value}.")
@@ -122,14 +125,13 @@ def fit(
     rows = int(data[0].shape[0])
     if rows == 0:
         raise ValueError("data has no rows.")
-    if batch_size is None and rows > FULL_DATA_ROWS:
-        batch_size = 1024
     minibatches = batch_size is not None and batch_size < rows
     if model.num_data not in (None, rows):
         raise ValueError(
             f"num_data={model.num_data} of the model is not the {rows} rows of data; the bound "
             "would be of neither."
         )
+    begun = time.perf_counter()
     untouched = is_untouched(model)
     if untouched:
         start_from_null_model(model, data)
@@ -153,7 +155,9 @@ def fit(
         return fit_sites(model, data, tracker, max_iterations, tolerance)
     if untouched and model.variational.layout.total <= _MAX_TWIN_SIZE:
         _start_from_sites(model, data, max_iterations, tolerance, max_seconds)
-    return _fit_lbfgs(model, data, max_iterations, tolerance, max_seconds, callback, progress)
+    return _fit_lbfgs(
+        model, data, max_iterations, tolerance, max_seconds, callback, progress, begun
+    )
 
 
 def _start_from_sites(
@@ -193,11 +197,14 @@ def _fit_lbfgs(
     max_seconds: float | None,
     callback: Callback | None,
     progress: bool | None,
+    begun: float | None = None,
 ) -> FitResult:
+    """:param begun: when the budget's time began, by ``time.perf_counter``; now by default."""
     arguments = () if data is None else (data,)
     closure = tf.function(model.training_loss_closure(*arguments, compile=False), autograph=False)
     variables = model.trainable_variables
     with Tracker(variables, "L-BFGS", max_seconds, callback, progress) as tracker:
+        tracker.start = tracker.start if begun is None else begun
         if not variables:
             return tracker.result(True, "nothing is trainable", -float(closure()))
         try:
@@ -213,7 +220,12 @@ def _fit_lbfgs(
 
 
 def _check_options(
-    max_iterations: int, batch_size: int | None, learning_rate: float, rho: float, tolerance: float
+    max_iterations: int,
+    batch_size: int | None,
+    learning_rate: float,
+    rho: float,
+    tolerance: float,
+    patience: int,
 ) -> None:
     if max_iterations < 1:
         raise ValueError(f"max_iterations must be at least 1; got {max_iterations}.")
@@ -225,3 +237,5 @@ def _check_options(
         raise ValueError(f"rho must be in (0, 1]; got {rho}.")
     if not tolerance > 0.0:
         raise ValueError(f"tolerance must be positive; got {tolerance}.")
+    if patience < 2:
+        raise ValueError(f"patience must be at least 2, to tell a trend; got {patience}.")

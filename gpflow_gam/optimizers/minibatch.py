@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -11,8 +13,43 @@ from gpflow.base import AnyNDArray, RegressionData
 
 from ..models import AdditiveSVGP
 from ..variational import OptimalPrecision
-from .minimizers import FitResult, StopFit, Tracker
+from .alternating import fit_sites
+from .minimizers import LBFGS, FitResult, StopFit, Tracker
 from .natural_gradient import NaturalGradient
+
+POLISH_ROWS = 200_000
+"""Rows up to which all data are used for some steps after the last epoch."""
+_POLISH_ROUNDS, _POLISH_STEPS = 10, 200
+"""Rounds of sites and hyperparameters, and iterations in all, on all data."""
+_SEEN = 1.0
+"""Nats: where the noise of epochs is more, an end without a trend shows no optimum."""
+
+
+class Trend(NamedTuple):
+    """What some epochs gained on as many before, beside the noise of the two means."""
+
+    gain: float
+    """Difference of the means, in nats."""
+
+    error: float
+    """Its standard error, in nats."""
+
+
+def trend(values: Sequence[float], epochs: int) -> Trend | None:
+    """
+    The last ``epochs`` values against those before.
+
+    The noise of a value is taken from differences of successive ones, to which a steady rise adds
+    little (von Neumann 1941); a spread around the mean would hide the rise in itself.
+
+    :return: None where there are fewer than twice as many values.
+    """
+    if len(values) < 2 * epochs:
+        return None
+    last = np.asarray(values[-2 * epochs :])
+    steps = np.diff(last)
+    noise = np.std(steps) / np.sqrt(2.0)
+    return Trend(float(last[epochs:].mean() - last[:epochs].mean()), noise * np.sqrt(2.0 / epochs))
 
 
 def fit_minibatches(
@@ -28,19 +65,82 @@ def fit_minibatches(
     seed: int,
 ) -> FitResult:
     """
-    Epochs of minibatch steps until the epoch's mean ELBO no longer improves.
+    Epochs of minibatch steps until their ELBO has no trend, then some steps on all rows.
+
+    An epoch's mean ELBO is noisy. So the last epochs are compared with those before, and count as
+    better where they are by more than the standard error of that comparison. Where they are not,
+    the learning rate is lowered tenfold, and with it the noise; the second time the epochs end.
+    Up to :data:`POLISH_ROWS` rows the rest, which noise hid, is gained on all data. Beyond, such an
+    end counts as converged only where the noise was below one nat.
+
+    A time budget that runs out, or an interruption, leaves the parameters at the end of the best
+    epoch (those of now where there is none), or on all data at the best.
 
     :param model: its ``num_data`` is the number of rows while this runs, and what it was after.
     :param data: X and Y, checked.
     :param tracker: of this fit.
     :param max_epochs: limit.
-    :param batch_size: rows a batch; each epoch leaves out the rows that fill no whole batch.
-    :param learning_rate: Adam's; lowered tenfold once before the fit ends, which takes the noise
-        of the last steps out.
-    :param rho: natural-gradient step size, with ``OptimalPrecision``.
+    :param batch_size: the most rows of a batch; those of an epoch are each row once.
+    :param learning_rate: Adam's, at first.
+    :param rho: natural-gradient step size, with ``OptimalPrecision``, at first.
     :param tolerance: improvement, in nats, that no longer counts.
-    :param patience: epochs without one that are waited for.
+    :param patience: how many epochs are compared with as many before.
     :param seed: of the order of rows.
+    """
+    rows = int(data[0].shape[0])
+    num_data, model.num_data = model.num_data, rows
+    with tracker:
+        settled = False
+        try:
+            end = _epochs(
+                model, data, tracker, max_epochs, batch_size, learning_rate, rho, tolerance,
+                patience, seed,
+            )  # fmt: skip
+            converged, message, settled = end is not None and end.error <= _SEEN, "", True
+            if end is None:
+                settled, message = False, f"epoch limit of {max_epochs} reached"
+            else:
+                message = (
+                    f"minibatches ended without a trend (the last {patience} epochs gained "
+                    f"{end.gain:.2g} nats on those before, with a standard error of "
+                    f"{end.error:.2g})"
+                )
+        except StopFit as stop:
+            converged, message = stop.converged, stop.message
+            tracker.restore_best()
+        except KeyboardInterrupt:
+            converged, message = False, "interrupted"
+            tracker.restore_best()
+        finally:
+            model.num_data = num_data
+        if settled and rows <= POLISH_ROWS:
+            polished = _polish(model, data, tracker, tolerance)
+            return dataclasses.replace(
+                polished, message=f"{message}; then, on all rows: {polished.message}"
+            )
+        if settled:
+            message += f"; no steps on all rows, of which there are {rows}, more than {POLISH_ROWS}"
+            if not converged:
+                message += ": improvements below that noise were not looked for"
+        elbo = tf.function(model.elbo, autograph=False)(data)
+        return tracker.result(converged, message, float(elbo + model.log_prior_density()))
+
+
+def _epochs(
+    model: AdditiveSVGP,
+    data: RegressionData,
+    tracker: Tracker,
+    max_epochs: int,
+    batch_size: int,
+    learning_rate: float,
+    rho: float,
+    tolerance: float,
+    patience: int,
+    seed: int,
+) -> Trend | None:
+    """
+    :return: the trend at the end, None at the limit of epochs.
+    :raises StopFit: from ``tracker``, or where the ELBO breaks down.
     """
     steps = NaturalGradient(rho) if isinstance(model.variational, OptimalPrecision) else None
     variables = list(model.trainable_variables)
@@ -49,52 +149,60 @@ def fit_minibatches(
     gradient_step = _gradient_step(model, adam, variables)
     X, Y = data
     rng = np.random.default_rng(seed)
-    message, converged = f"epoch limit of {max_epochs} reached", False
-    best, waited, lowered = -np.inf, 0, False
-    num_data, model.num_data = model.num_data, int(X.shape[0])
-    with tracker:
-        try:
-            for _ in range(max_epochs):
-                values = []
-                for rows in _batches(rng, int(X.shape[0]), batch_size):
-                    batch = tf.gather(X, rows), tf.gather(Y, rows)
-                    if steps is not None:
-                        values.append(steps.step(model, batch).elbo)
-                        if variables:
-                            gradient_step(*batch)
-                    else:
-                        values.append(float(gradient_step(*batch)))
-                mean = float(np.mean(values))
-                if not np.isfinite(mean):
-                    tracker.restore_best()
-                    message = "the ELBO became NaN or infinite; lower learning_rate or rho"
-                    break
-                tracker.record(mean)
-                waited = 0 if mean > best + tolerance else waited + 1
-                best = max(best, mean)
-                if waited >= patience and not lowered:
-                    lowered, waited = True, 0
-                    adam.learning_rate.assign(0.1 * learning_rate)
-                    if steps is not None:
-                        steps.rho = 0.1 * rho
-                elif waited >= patience:
-                    converged = True
-                    message = f"no epoch of the last {patience} improved the ELBO"
-                    break
-        except StopFit as stop:
-            converged, message = stop.converged, stop.message
-        except KeyboardInterrupt:
-            message = "interrupted"
-        finally:
-            model.num_data = num_data
-        elbo = tf.function(model.elbo, autograph=False)(data)
-        return tracker.result(converged, message, float(elbo + model.log_prior_density()))
+    means: list[float] = []
+    lowered = False
+    for _ in range(max_epochs):
+        values, sizes = [], []
+        for rows in _batches(rng, int(X.shape[0]), batch_size):
+            batch = tf.gather(X, rows), tf.gather(Y, rows)
+            sizes.append(len(rows))
+            if steps is not None:
+                values.append(steps.step(model, batch).elbo)
+                if variables:
+                    gradient_step(*batch)
+            else:
+                values.append(float(gradient_step(*batch)))
+            tracker.check()
+        mean = float(np.average(values, weights=sizes))
+        if not np.isfinite(mean):
+            raise StopFit("the ELBO became NaN or infinite; lower learning_rate or rho")
+        tracker.record(mean)
+        means.append(mean)
+        now = trend(means, patience)
+        if now is None or now.gain > max(tolerance, now.error):
+            continue
+        if lowered:
+            return now
+        lowered, means = True, []
+        adam.learning_rate.assign(0.1 * learning_rate)
+        if steps is not None:
+            steps.rho = 0.1 * rho
+    return None
+
+
+def _polish(
+    model: AdditiveSVGP, data: RegressionData, tracker: Tracker, tolerance: float
+) -> FitResult:
+    """Some steps on all rows, which never lose; until the tracker's time is up."""
+    limit = len(tracker.history) + _POLISH_STEPS
+    if isinstance(model.variational, OptimalPrecision):
+        return fit_sites(model, data, tracker, limit, tolerance, _POLISH_ROUNDS)
+    closure = tf.function(model.training_loss_closure(data, compile=False), autograph=False)
+    try:
+        converged, message = LBFGS(closure, model.trainable_variables).converge(
+            tracker, max_iterations=_POLISH_STEPS, tolerance=tolerance
+        )
+    except StopFit as stop:
+        converged, message = stop.converged, stop.message
+    except KeyboardInterrupt:
+        converged, message = False, "interrupted"
+    return tracker.result(converged, message, -float(closure()))
 
 
 def _gradient_step(
     model: AdditiveSVGP, adam: keras.optimizers.Optimizer, variables: list[tf.Variable]
 ) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
-    @tf.function(autograph=False)
+    @tf.function(autograph=False, reduce_retracing=True)
     def step(X: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape() as tape:
             loss = model.training_loss((X, Y))
@@ -106,6 +214,5 @@ def _gradient_step(
 
 
 def _batches(rng: np.random.Generator, rows: int, size: int) -> Iterator[AnyNDArray]:
-    order = rng.permutation(rows)
-    for start in range(0, rows - size + 1, size):
-        yield order[start : start + size]
+    """Every row once, in batches that differ by one row at most: to leave some out adds noise."""
+    yield from np.array_split(rng.permutation(rows), -(-rows // size))

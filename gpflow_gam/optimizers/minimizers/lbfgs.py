@@ -31,6 +31,8 @@ class _Guarded(Scipy):
     """
 
     failed = False
+    tracker: Tracker | None = None
+    """Is asked before each evaluation whether time is up, once an iteration has been done."""
 
     def eval_func(
         self, *args: Any, **kwargs: Any
@@ -40,6 +42,8 @@ class _Guarded(Scipy):
 
         def guarded(x: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
             nonlocal best
+            if self.tracker is not None and self.tracker.history:
+                self.tracker.check()
             try:
                 loss, gradient = evaluate(x)
             except tf.errors.InvalidArgumentError:
@@ -141,6 +145,7 @@ class LBFGS:
             "maxcor": 20,
             "maxls": 40,
         }
+        self._scipy.tracker = tracker
         try:
             outcome = self._scipy.minimize(
                 self._watched, self.variables, step_callback=after, options=options

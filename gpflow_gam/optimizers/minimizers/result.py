@@ -52,7 +52,8 @@ class FitResult:
     """What was done."""
 
     history: AnyNDArray = field(repr=False, default_factory=lambda: np.zeros(0))
-    """The objective after each iteration; under Newton steps the log posterior
+    """The objective after each iteration: under minibatches the mean of each epoch, then the steps
+    on all data; under Newton steps the log posterior
     log p(y | f) + log p(f), without its constant."""
 
     sweeps: float | None = None
