@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 
-import numpy as np
 import tensorflow as tf
 from gpflow.base import RegressionData
 from gpflow.models import BayesianModel
@@ -18,6 +17,7 @@ from .minibatch import fit_minibatches
 from .minimizers import LBFGS, FitResult, StopFit, Tracker
 from .minimizers.result import Callback
 from .newton import fit_newton
+from .options import check_options
 from .start import is_untouched, start_from_null_model
 
 _MAX_TWIN_SIZE = 500
@@ -87,7 +87,7 @@ def fit(
         at its best parameters; an ``IterNCGP`` with the posterior of what was computed.
     :raises ValueError: bad data or options, naming them.
     """
-    _check_options(max_iterations, batch_size, learning_rate, rho, tolerance, patience)
+    check_options(max_iterations, batch_size, learning_rate, rho, tolerance, patience)
     for name, value in (("max_sweeps", max_sweeps), ("max_seconds", max_seconds)):
         if value is not None and not value > 0.0:
             raise ValueError(f"{name} must be positive; got {value}.")
@@ -217,25 +217,3 @@ def _fit_lbfgs(
             converged, message = False, "interrupted"
             tracker.restore_best()
         return tracker.result(converged, message, -float(closure()))
-
-
-def _check_options(
-    max_iterations: int,
-    batch_size: int | None,
-    learning_rate: float,
-    rho: float,
-    tolerance: float,
-    patience: int,
-) -> None:
-    if max_iterations < 1:
-        raise ValueError(f"max_iterations must be at least 1; got {max_iterations}.")
-    if batch_size is not None and batch_size < 1:
-        raise ValueError(f"batch_size must be at least 1; got {batch_size}.")
-    if not (np.isfinite(learning_rate) and learning_rate > 0.0):
-        raise ValueError(f"learning_rate must be positive; got {learning_rate}.")
-    if not 0.0 < rho <= 1.0:
-        raise ValueError(f"rho must be in (0, 1]; got {rho}.")
-    if not tolerance > 0.0:
-        raise ValueError(f"tolerance must be positive; got {tolerance}.")
-    if patience < 2:
-        raise ValueError(f"patience must be at least 2, to tell a trend; got {patience}.")

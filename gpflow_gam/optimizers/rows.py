@@ -17,10 +17,10 @@ from ..statistics.bins import EXACT_ROWS
 from ..statistics.parallel import one_blas_thread
 from ..variational import OptimalPrecision
 from ..variational.gaussian import DenseGaussian
-from .fit import _check_options as check_options
 from .hyperparameters import Hyperparameters
 from .minimizers import FitResult, StopFit, Tracker
 from .minimizers.result import Callback
+from .options import check_options
 from .rounds import MANY_ROWS, START_ROWS, Rounds, State, descend
 
 SMALL = 600
@@ -81,17 +81,14 @@ def fit_rows(
     :raises TypeError: an option that is none.
     :raises ValueError: bad options; or nothing can be computed at the start.
     """
-    unknown = set(others) - {"batch_size", "learning_rate", "rho", "patience"}
+    options = {"batch_size": None, "learning_rate": 0.01, "rho": 0.1, "patience": 5}
+    unknown = set(others) - set(options)
     if unknown:
         raise TypeError(f"fit() has no option {unknown.pop()!r}.")
-    defaults = {"batch_size": None, "learning_rate": 0.01, "rho": 0.1, **others}
-    check_options(
-        max_iterations,
-        defaults["batch_size"],
-        defaults["learning_rate"],
-        defaults["rho"],
-        tolerance,
-    )
+    options |= others
+    check_options(max_iterations, tolerance=tolerance, **options)
+    if max_seconds is not None and not max_seconds > 0.0:
+        raise ValueError(f"max_seconds must be positive; got {max_seconds}.")
     number = sum(model.inducing_variable.sizes)
     method = "collapsed bound" if isinstance(model, AdditiveSGPR) else "sites + evidence"
     with (
