@@ -38,6 +38,8 @@ class RowComponent:
     """
     One component at rows.
 
+    :param kernel: of the component.
+    :param inducing: its inducing inputs as rows of X, [M, D].
     :param bins: the bin of each row; points are rows of X [G, D] at which the component is itself.
     :param multiplier: what multiplies it in each row, [N]; None for one.
     :param interpolation: nodes among the points.
@@ -46,6 +48,8 @@ class RowComponent:
     :param table: its matrices at all points.
     """
 
+    kernel: Kernel
+    inducing: AnyNDArray
     bins: Bins
     multiplier: AnyNDArray | None
     interpolation: Interpolation
@@ -82,9 +86,8 @@ def row_component(
     order, open_bins = _open_points(points, bins.mass(), columns)
     both = np.concatenate([points[found.nodes], order])
     places = Places(kernel_tangents(kernel, Z, both), len(found.nodes))
-    return RowComponent(
-        bins, multiplier, found, open_bins, places, kernel_tangents(kernel, Z, points)
-    )
+    table = kernel_tangents(kernel, Z, points)
+    return RowComponent(kernel, Z, bins, multiplier, found, open_bins, places, table)
 
 
 def _open_points(

@@ -1,0 +1,315 @@
+"""Sums over rows by bins, against loops over rows and the models' own routes."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import gpflow
+import numpy as np
+import pandas as pd
+import pytest
+import tensorflow as tf
+
+import gpflow_gam as gg
+from gpflow_gam import factor, linear, s, te
+from gpflow_gam.gam.components import build_kernel, learn_encoder, plan
+from gpflow_gam.gam.fits.rows import make_rows
+from gpflow_gam.gam.frames import Table
+from gpflow_gam.kernels.functional import parameters_of
+from gpflow_gam.optimizers.rounds import Rounds
+from gpflow_gam.optimizers.rows import CollapsedBound, _present_q, present_solution
+from gpflow_gam.optimizers.sites import sweep
+from gpflow_gam.statistics import ColumnBins, Rows, bin_column, bin_columns
+from gpflow_gam.statistics import bins as bins_module
+from gpflow_gam.statistics import rows as rows_module
+
+# --- bins ----------------------------------------------------------------------------------------
+
+
+def test_few_rows_or_values_are_their_own_bins(rng):
+    values = rng.normal(size=500)
+    found = bin_column(values)
+    assert found.exact
+    np.testing.assert_array_equal(found.points[found.codes, 0], values)
+    hours = rng.integers(0, 24, 50_000).astype(float)
+    found = bin_column(hours)
+    assert found.exact and found.number == 24 and found.codes.dtype == np.uint8
+    np.testing.assert_array_equal(found.points[found.codes, 0], hours)
+
+
+@pytest.mark.parametrize("shift", [0.0, 1e9])
+@pytest.mark.parametrize("skew", [0.0, 1.5])
+def test_bins_stand_for_their_rows(shift, skew, rng):
+    values = shift + (np.exp(skew * rng.normal(size=20_000)) if skew else rng.normal(size=20_000))
+    found = bin_column(values)
+    assert not found.exact and 100 < found.number <= 256
+    for g in (0, found.number // 2, found.number - 1):
+        inside = values[found.codes == g]
+        np.testing.assert_allclose(found.points[g, 0] - shift, np.mean(inside - shift), rtol=1e-6)
+    # even steps of the range bound the width everywhere, quantiles where there are many rows
+    width = np.abs(found.points[found.codes, 0] - values)
+    assert width.max() <= np.ptp(values) / 127
+    low, high = np.quantile(values, [0.05, 0.95])
+    middle = (values > low) & (values < high)
+    assert np.median(width[middle]) < 0.01 * (high - low)
+    np.testing.assert_allclose(found.mass(), np.bincount(found.codes))
+
+
+def test_joint_bins_are_occupied_cells(rng):
+    values = np.c_[rng.normal(size=6000), rng.integers(0, 5, 6000)]
+    found = bin_columns(values)
+    assert found.number < bins_module.MAX_CELLS
+    np.testing.assert_array_equal(found.points[found.codes, 1], values[:, 1])
+    assert np.abs(found.points[found.codes, 0] - values[:, 0]).max() < 0.05 * np.ptp(values[:, 0])
+    few = bin_columns(values[:300])
+    assert few.exact
+    np.testing.assert_array_equal(few.points[few.codes], values[:300])
+
+
+# --- rows ----------------------------------------------------------------------------------------
+
+TERMS = (
+    s("x", k=8, bs="matern52")
+    + s("z", k=8, by=factor("g"))
+    + s("x", k=6, by="w")
+    + te("x", "z", k=9)
+    + te("z", "g", k=7)
+    + factor("g")
+    + linear("w")
+)
+LIKELIHOODS = {
+    "poisson": gpflow.likelihoods.Poisson,
+    "bernoulli": gpflow.likelihoods.Bernoulli,
+    "softmax": lambda: gg.likelihoods.FixedSoftmax(3),
+    "negative binomial": lambda: gg.likelihoods.NegativeBinomial(0.7),
+}
+
+
+def sample(number: int, seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "x": rng.uniform(size=number),
+            "z": rng.uniform(size=number),
+            "w": rng.normal(size=number),
+            "g": rng.choice(list("abc"), number),
+        }
+    )
+    eta = np.sin(6.0 * frame["x"]) + frame["z"] * (frame["g"] == "a") + 0.3 * frame["w"]
+    frame["y"] = rng.poisson(np.exp(eta)).astype(float)
+    return frame
+
+
+def prepared(number: int = 150):
+    """Components, their kernel, and X of a GAM with terms of every form."""
+    table = Table(sample(number))
+    encoder = learn_encoder(TERMS, [], table)
+    X = encoder.encode(table)
+    components = tuple(plan(TERMS, table, encoder, X))
+    return components, build_kernel(components, 1.0), X, np.asarray(table.values("y"))[:, None]
+
+
+def a_model(components, kernel, width: int, likelihood, rng) -> gg.models.AdditiveSVGP:
+    """With sites that are not those of any data."""
+    model = gg.models.AdditiveSVGP(
+        kernel,
+        likelihood,
+        gg.gam.components.build_inducing(components, kernel, width),
+        variational=gg.variational.OptimalPrecision(),
+    )
+    P, L = model.variational.site_shift.shape
+    root = 0.5 * rng.standard_normal((L, P, P))
+    cholesky = model.blocks.cholesky()
+    model.variational.assign_sites(
+        cholesky, tf.constant(root @ root.transpose(0, 2, 1)), rng.standard_normal((P, L))
+    )
+    return model
+
+
+def observations(name: str, Y: np.ndarray) -> np.ndarray:
+    return {"bernoulli": np.minimum(Y, 1.0), "softmax": np.minimum(Y, 2.0)}.get(name, Y)
+
+
+def values_of(kernel):
+    found = {id(p): p.numpy() for p in parameters_of(kernel)}
+    return lambda p: found[id(p)]
+
+
+@pytest.mark.parametrize("name", LIKELIHOODS)
+def test_a_pass_sees_what_the_exact_route_sees(name, rng, monkeypatch):
+    components, kernel, X, Y = prepared()
+    Y = observations(name, Y)
+    model = a_model(components, kernel, X.shape[1], LIKELIHOODS[name](), rng)
+    L = model.num_latent_gps
+    rows = make_rows(components, kernel, ColumnBins(X), Y, np.zeros((len(X), L)))
+    cholesky = model.blocks.cholesky()
+    q = model.variational.whitened(cholesky)
+    exact = sweep(model, (tf.constant(X), tf.constant(Y)), cholesky, q)
+    back = np.argsort(model.blocks.layout.order)
+    Lambda = exact.sums.precision.numpy()[:, back][:, :, back]
+    ours = _present_q(model)
+    # rows gathered, looked up in tables, and tables too large to hold
+    for flops, limit in ((1e30, 2**21), (1e-30, 2**21), (1e-30, 100)):
+        monkeypatch.setattr(rows_module, "_FLOPS", flops)
+        monkeypatch.setattr(rows_module, "_LOOKUP", 1.0 / flops)
+        monkeypatch.setattr(rows_module, "_MAX_TABLE", limit)
+        seen = rows.sweep(model.likelihood, values_of(kernel), ours)
+        assert seen.expected == pytest.approx(float(exact.expected), rel=1e-9)
+        found = rows.evidence(1e-6).posterior(seen.data, values_of(kernel))
+        # nodes stand for the bins of smooths: to 1e-3 of what is there
+        np.testing.assert_allclose(found.precision, Lambda, atol=2e-3 * np.abs(Lambda).max())
+        np.testing.assert_allclose(
+            found.shift, exact.sums.shift.numpy()[back], atol=2e-3 * np.abs(found.shift).max()
+        )
+
+
+def test_sums_of_given_sites_are_loops_over_rows(rng, monkeypatch):
+    components, kernel, X, Y = prepared(80)
+    rows = make_rows(components, kernel, ColumnBins(X), Y, np.zeros((80, 2)))
+    weight, shift = rng.uniform(size=(80, 2)), rng.normal(size=(80, 2))
+    inducing = gg.gam.components.build_inducing(components, kernel, X.shape[1])
+    blocks = gg.covariances.InducingBlocks(inducing, kernel)
+    cholesky = blocks.cholesky()
+    phi = blocks.layout.to_components(
+        blocks.layout.concat(blocks.features(X, cholesky).phi)
+    ).numpy()
+    roots = [None] * len(components)
+    for group, factors in zip(blocks.groups, cholesky):
+        for i, root in zip(group.indices, factors.numpy()):
+            roots[i] = root
+    expected = np.zeros((2, len(phi), len(phi)))
+    for n in range(80):
+        for i in range(2):
+            expected[i] += weight[n, i] * np.outer(phi[:, n], phi[:, n])
+    for limit in (2**21, 10):
+        monkeypatch.setattr(rows_module, "_MAX_TABLE", limit)
+        monkeypatch.setattr(rows_module, "BLOCK", 33)
+        found = rows.posterior(values_of(kernel), roots, weight, shift)
+        np.testing.assert_allclose(found.precision, expected, atol=1e-9 * expected.max())
+        np.testing.assert_allclose(found.shift, phi @ shift, atol=1e-9)
+
+
+def test_parts_of_the_rows_add_up(rng):
+    components, kernel, X, Y = prepared(90)
+    rows = make_rows(components, kernel, ColumnBins(X), Y, np.zeros((90, 1)))
+    weight, shift = rng.uniform(size=(90, 1)), rng.normal(size=(90, 1))
+    whole = rows.gather(weight, shift)
+    first, last = np.arange(40), np.arange(40, 90)
+    parts = [rows.subset(w).gather(weight[w], shift[w]) for w in (first, last)]
+    both = parts[0] + parts[1]
+    for name in ("precision", "shift"):
+        np.testing.assert_allclose(getattr(both, name), getattr(whole, name), atol=1e-12)
+    for a, b in zip(both.masses, whole.masses):
+        np.testing.assert_allclose(a, b, atol=1e-12)
+
+
+def test_derivatives_in_a_likelihoods_parameter(rng):
+    components, kernel, X, Y = prepared(100)
+    likelihood = gg.likelihoods.NegativeBinomial(0.7)
+    model = a_model(components, kernel, X.shape[1], likelihood, rng)
+    rows = make_rows(components, kernel, ColumnBins(X), Y, np.zeros((100, 1)))
+    q, values = _present_q(model), values_of(kernel)
+    seen = rows.sweep(likelihood, values, q)
+    variable = likelihood.trainable_variables[0]
+    at = variable.numpy()
+
+    def expected(u: float) -> float:
+        variable.assign(u)
+        return rows.sweep(likelihood, values, q, tune=False).expected
+
+    h = 1e-3
+    up, here, down = expected(at + h), expected(at), expected(at - h)
+    assert seen.slope[0] == pytest.approx((up - down) / (2 * h), rel=1e-5)
+    assert seen.curvature[0, 0] == pytest.approx((up - 2 * here + down) / h**2, rel=1e-3)
+    assert float(variable.numpy()) == at - h or variable.assign(at) is not None
+
+
+# --- the evidence ----------------------------------------------------------------------------------
+
+
+def gaussian_problem(number: int = 120):
+    components, kernel, X, Y = prepared(number)
+    inducing = gg.gam.components.build_inducing(components, kernel, X.shape[1])
+    weights = np.random.default_rng(1).uniform(0.5, 2.0, number)
+    model = gg.models.AdditiveSGPR((X, Y), kernel, inducing, 0.7, weights=weights)
+    rows = make_rows(components, kernel, ColumnBins(X), Y, np.zeros((number, 1)))
+    return model, rows
+
+
+def exact_nodes(rows: Rows) -> Rows:
+    """Every point is a node and a point of open variance: nothing is approximated."""
+    from gpflow_gam.kernels.tangents import kernel_tangents
+    from gpflow_gam.statistics.evidence import Places
+    from gpflow_gam.statistics.interpolation import identity
+
+    parts = []
+    for c in rows.components:
+        points, Z = c.bins.points, c.inducing
+        places = Places(kernel_tangents(c.kernel, Z, np.concatenate([points, points])), len(points))
+        parts.append(
+            dataclasses.replace(
+                c,
+                interpolation=identity(len(points)),
+                open_bins=np.arange(len(points)),
+                places=places,
+            )
+        )
+    return Rows(parts, rows.X, rows.Y, rows.mean)
+
+
+def test_the_bound_and_its_gradient_are_those_of_sgpr():
+    model, rows = gaussian_problem()
+    bound = CollapsedBound(model, exact_nodes(rows))
+    u = bound.start()
+    loss, gradient = bound.loss(u)
+    with tf.GradientTape() as tape:
+        expected = model.training_loss()
+    assert loss == pytest.approx(float(expected), rel=1e-7)
+    variables = [p.unconstrained_variable for p in bound.kernel.parameters]
+    variables.append(model.likelihood.variance.unconstrained_variable)
+    slopes = tape.gradient(expected, variables)
+    flat = np.concatenate([np.ravel(g) for g in slopes])
+    np.testing.assert_allclose(gradient, flat, rtol=1e-4, atol=1e-4)
+
+
+def test_nodes_lose_little_of_the_bound():
+    model, rows = gaussian_problem(300)
+    u = CollapsedBound(model, rows).start()
+    near = CollapsedBound(model, rows).loss(u)[0]
+    assert near == pytest.approx(CollapsedBound(model, exact_nodes(rows)).loss(u)[0], abs=0.1)
+
+
+@pytest.mark.parametrize("name", ["poisson", "bernoulli", "negative binomial"])
+def test_at_converged_sites_the_evidence_has_the_gradient_of_the_elbo(name):
+    """The fixed point that needs no rows."""
+    components, kernel, X, Y = prepared(200)
+    Y = observations(name, Y)
+    likelihood = LIKELIHOODS[name]()
+    gpflow.set_trainable(likelihood, False)
+    model = a_model(components, kernel, X.shape[1], likelihood, np.random.default_rng(0))
+    for _ in range(30):
+        gg.optimizers.NaturalGradient().step(model, (X, Y))
+    rows = exact_nodes(make_rows(components, kernel, ColumnBins(X), Y, np.zeros((200, 1))))
+    rounds = Rounds(kernel, likelihood, rows, None)
+    solution = present_solution(model, rows)
+    u = rounds.hyperparameters.get()
+    _, gradient = rounds.loss(solution.data)(u)
+    variables = [p.unconstrained_variable for p in rounds.hyperparameters.parameters]
+    with tf.GradientTape() as tape:
+        loss = -(model.elbo((X, Y)) + kernel.log_prior_density())
+    slopes = tape.gradient(loss, variables, unconnected_gradients="zero")
+    flat = np.concatenate([np.ravel(g) for g in slopes])
+    np.testing.assert_allclose(gradient, flat, atol=2e-4 * max(1.0, np.abs(flat).max()))
+
+
+def test_priors_are_counted_as_gpflow_counts_them():
+    _, kernel, _, _ = prepared(60)
+    rounds = gg.optimizers.hyperparameters.Hyperparameters(kernel.trainable_parameters)
+    u = rounds.get()
+    value, slope = rounds.log_prior(u)
+    assert value == pytest.approx(float(kernel.log_prior_density()), rel=1e-10)
+    h = 1e-5
+    for i in range(0, len(u), 5):
+        e = np.eye(len(u))[i] * h
+        numeric = (rounds.log_prior(u + e)[0] - rounds.log_prior(u - e)[0]) / (2 * h)
+        assert slope[i] == pytest.approx(numeric, rel=1e-6, abs=1e-8)
