@@ -1,0 +1,423 @@
+"""The units of a response and of inputs do not matter: a fit in others is the same fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import gpflow
+import numpy as np
+import pandas as pd
+import pytest
+import tensorflow as tf
+from gpflow.kernels import Constant, Matern32, SquaredExponential
+from gpflow.utilities import positive, set_trainable
+
+import gpflow_gam as gg
+from gpflow_gam import linear, s
+from gpflow_gam.kernels import CentredLinear, ZeroMean
+from gpflow_gam.likelihoods import constant_predictor
+from gpflow_gam.measures import Uniform
+
+TARGET = 1e-6
+"""How much predictions and standard errors may differ, relative to the largest."""
+
+
+@dataclass(frozen=True)
+class Units:
+    """What one of the response, and one of the inputs, is called; and where inputs begin."""
+
+    y: float = 1.0
+    x: float = 1.0
+    origin: float = 0.0
+
+    def inputs(self, x: np.ndarray) -> np.ndarray:
+        return self.origin + self.x * x
+
+
+OTHERS = [
+    pytest.param(Units(y=1e-6), id="small-y"),
+    pytest.param(Units(y=3e4), id="dollars", marks=pytest.mark.slow),
+    pytest.param(Units(y=1e6), id="large-y", marks=pytest.mark.slow),
+    pytest.param(Units(x=1e-6), id="small-x", marks=pytest.mark.slow),
+    pytest.param(Units(x=1e6), id="large-x", marks=pytest.mark.slow),
+    pytest.param(Units(x=1e6, origin=1e9), id="timestamps"),
+    pytest.param(Units(y=1e-6, x=1e6, origin=1e9), id="all"),
+]
+NUMBER = 40
+
+
+def same(got: object, want: object, unit: float = 1.0, tolerance: float = TARGET) -> None:
+    """``got`` is ``want`` in another unit, up to a share of the largest value."""
+    got, want = np.asarray(got) / unit, np.asarray(want)
+    np.testing.assert_allclose(got, want, rtol=0.0, atol=tolerance * np.abs(want).max())
+
+
+def numbers() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(5)
+    X = rng.uniform(size=(NUMBER, 2))
+    f = np.sin(6 * X[:, :1]) + 0.5 * X[:, 1:]
+    return X, f + 0.2 * rng.standard_normal((NUMBER, 1))
+
+
+def new_points() -> np.ndarray:
+    return np.random.default_rng(6).uniform(size=(15, 2))
+
+
+def kernel(units: Units) -> gg.kernels.AdditiveKernel:
+    u, length = units.y, units.x
+    low, high = (float(units.inputs(np.array(e))) for e in (-0.1, 1.1))
+    return gg.kernels.AdditiveKernel(
+        {
+            "level": Constant(4.0 * u**2),
+            "wave": ZeroMean(
+                SquaredExponential(1.2 * u**2, 0.3 * length, active_dims=[0]), Uniform(low, high)
+            ),
+            "rough": Matern32(0.1 * u**2, 0.4 * length, active_dims=[1]),
+            # a centre that single precision does not hold
+            "line": CentredLinear(
+                float(units.inputs(np.array(0.3))), (u / length) ** 2, active_dims=[1]
+            ),
+        }
+    )
+
+
+def inducing(units: Units) -> gg.inducing_variables.AdditiveInducingVariables:
+    Z = np.linspace(0.0, 1.0, 12)[:, None]
+    return gg.inducing_variables.AdditiveInducingVariables(
+        {
+            "level": np.zeros((1, 0)),
+            "wave": units.inputs(Z),
+            "rough": units.inputs(Z[::2]),
+            "line": units.inputs(Z[[0, -1]]),
+        }
+    )
+
+
+def data(units: Units) -> tuple[np.ndarray, np.ndarray]:
+    X, Y = numbers()
+    return units.inputs(X), units.y * Y
+
+
+def normal(units: Units) -> gpflow.likelihoods.Likelihood:
+    variance = 0.04 * units.y**2
+    return gpflow.likelihoods.Gaussian(variance, variance_lower_bound=1e-6 * variance)
+
+
+def robust(units: Units) -> gpflow.likelihoods.Likelihood:
+    scale = 0.2 * units.y
+    return gpflow.likelihoods.StudentT(scale, df=4.0, scale_lower_bound=1e-3 * scale)
+
+
+# --- models by hand ------------------------------------------------------------------------------
+
+
+def collapsed(units: Units) -> gg.models.AdditiveSGPR:
+    return gg.models.AdditiveSGPR(data(units), kernel(units), inducing(units), 0.04 * units.y**2)
+
+
+def sparse(units: Units) -> gg.models.AdditiveSVGP:
+    model = gg.models.AdditiveSVGP(
+        kernel(units),
+        robust(units),
+        inducing(units),
+        variational=gg.variational.OptimalPrecision(),
+    )
+    step = gg.optimizers.NaturalGradient(0.5)
+    for _ in range(60):
+        step.step(model, data(units))
+    return model
+
+
+def whole(units: Units) -> gg.models.AdditiveVGP:
+    model = gg.models.AdditiveVGP(data(units), kernel(units), normal(units))
+    set_trainable(model.kernel, False)
+    set_trainable(model.likelihood, False)
+    # not to the end, which takes long: whatever the units, the way there is the same
+    gg.optimizers.fit(model, tolerance=1e-10, max_iterations=40, progress=False)
+    return model
+
+
+def newton(units: Units) -> gg.models.IterNCGP:
+    model = gg.models.IterNCGP(data(units), kernel(units), normal(units))
+    gg.optimizers.fit(model, hyperparameters=False, progress=False)
+    return model
+
+
+def published(units: Units) -> gg.models.IterNCGP:
+    model = gg.models.IterNCGP(
+        data(units), kernel(units), normal(units), solver="itergp", max_solver_steps=30
+    )
+    gg.optimizers.fit(model, hyperparameters=False, progress=False)
+    return model
+
+
+Model = gg.models.AdditiveSGPR | gg.models.AdditiveSVGP | gg.models.AdditiveVGP | gg.models.IterNCGP
+MODELS: dict[str, Callable[[Units], Model]] = {
+    "SGPR": collapsed,
+    "SVGP": sparse,
+    "VGP": whole,
+    "IterNCGP": newton,
+    "IterGP": published,
+}
+_KNOWN: dict[str, Model] = {}
+
+
+def reference(name: str) -> Model:
+    if name not in _KNOWN:
+        _KNOWN[name] = MODELS[name](Units())
+    return _KNOWN[name]
+
+
+@pytest.mark.parametrize("units", OTHERS)
+@pytest.mark.parametrize("name", MODELS)
+def test_models_by_hand(name, units):
+    model, other = reference(name), MODELS[name](units)
+    X, u = new_points(), units.y
+    X2 = units.inputs(X)
+    mean, var = model.predict_f(X)
+    assert float(np.sqrt(var).min()) < 0.2  # there is something to compare
+    mean2, var2 = other.predict_f(X2)
+    same(mean2, mean, u)
+    same(np.sqrt(var2), np.sqrt(var), u)
+    posterior, posterior2 = model.posterior(), other.posterior()
+    for got, want, unit in zip(
+        posterior2.predict_components(X2), posterior.predict_components(X), (u, u**2)
+    ):
+        same(got, want, unit)
+    draws = (p.sample_components(x, 3, seed=1) for p, x in ((posterior2, X2), (posterior, X)))
+    same(*draws, u, tolerance=1e-5)
+    arguments = (data(Units()),), (data(units),)
+    if name == "SVGP":
+        bounds = model.elbo(*arguments[0]), other.elbo(*arguments[1])
+    else:
+        bounds = model.elbo(), other.elbo()
+    assert float(bounds[1]) + NUMBER * np.log(u) == pytest.approx(float(bounds[0]), abs=1e-6)
+
+
+@pytest.mark.parametrize("units", OTHERS)
+def test_hyperparameters_of_a_collapsed_model(units):
+    """Learnt in logarithms, they are those of the first units, times the unit."""
+
+    def learnt(units: Units) -> tuple[gg.models.AdditiveSGPR, gg.optimizers.FitResult]:
+        model = collapsed(units)
+        for k in (model.kernel["wave"].base, model.kernel["rough"]):
+            for name in ("variance", "lengthscales"):
+                start = float(tf.convert_to_tensor(getattr(k, name)))
+                setattr(k, name, gpflow.Parameter(start, transform=positive(base="exp")))
+        for part in ("level", "line"):
+            set_trainable(model.kernel[part], False)
+        return model, gg.optimizers.fit(model, tolerance=1e-6, progress=False)
+
+    (model, result), (other, result2) = learnt(Units()), learnt(units)
+    assert result.converged
+    assert result2.converged
+    X = new_points()
+    for got, want, unit in zip(
+        other.predict_f(units.inputs(X)), model.predict_f(X), (units.y, units.y**2)
+    ):
+        same(got, want, unit, tolerance=1e-4)  # where L-BFGS stops is its own affair
+    noise, noise2 = (float(tf.convert_to_tensor(m.likelihood.variance)) for m in (model, other))
+    assert noise2 / units.y**2 == pytest.approx(noise, rel=1e-3)
+
+
+@pytest.mark.parametrize("unit", [1e-12, 1e-6, 1e6, 1e12])
+def test_the_null_model(unit, rng):
+    X, zero, y = np.zeros((60, 1)), np.zeros((60, 1)), rng.gamma(3.0, 2.0, (60, 1))
+    lk = gpflow.likelihoods
+    for make in (
+        lambda u: lk.Gaussian(u**2, variance_lower_bound=1e-6 * u**2),
+        lambda u: lk.StudentT(0.5 * u, df=4.0, scale_lower_bound=1e-3 * u),
+    ):
+        one, other = (constant_predictor(make(u), X, u * y, zero, 1) for u in (1.0, unit))
+        same(other, one, unit, tolerance=1e-8)
+    np.testing.assert_allclose(
+        constant_predictor(gg.likelihoods.MeanGamma(2.0), X, unit * y, zero, 1),
+        np.log(unit * y.mean())[None, None],
+        rtol=1e-6,
+    )
+    location = constant_predictor(
+        lk.StudentT(0.5 * unit, df=4.0, scale_lower_bound=1e-3 * unit),
+        X, unit * (y + 1e6), zero, 1,
+    )  # fmt: skip
+    assert abs(float(location) / unit - 1e6 - np.median(y)) < 2.0
+
+
+# --- jitter --------------------------------------------------------------------------------------
+
+
+def test_each_component_has_jitter_of_its_own_size():
+    """Components of very different variance in one stack: none of them lost, none indefinite."""
+    variances = (1e-14, 1.0, 1e10)
+    own = gg.kernels.AdditiveKernel(
+        {f"f{i}": SquaredExponential(v, 0.4, active_dims=[i]) for i, v in enumerate(variances)}
+    )
+    Z = np.linspace(0.0, 1.0, 20)[:, None]
+    variables = gg.inducing_variables.AdditiveInducingVariables([Z] * 3)
+    blocks = gg.covariances.InducingBlocks(variables, own)
+    (L,) = blocks.cholesky()
+    (K,) = blocks.kuu()
+    for factor, block in zip(L.numpy(), K.numpy()):
+        add = 1e-6 * np.trace(block) / 20 * np.eye(20)
+        np.testing.assert_allclose(factor, np.linalg.cholesky(block + add), rtol=1e-7)
+    X = np.random.default_rng(0).uniform(size=(30, 3))
+    left = blocks.residual_variance(X).numpy()
+    np.testing.assert_allclose(left[2] / left[2].max() < 1.1, True)
+    for row, v in zip(left, variances):
+        assert np.all((row > 0.0) & (row < 1e-4 * v))
+    dense = gpflow.covariances.Kuu(variables, own, jitter=1e-6).numpy()
+    np.testing.assert_allclose(np.linalg.cholesky(dense)[40:, 40:], L[2], rtol=1e-7)
+
+
+@pytest.mark.parametrize("variance", [0.0, 1e-320])
+def test_a_component_without_variance(variance):
+    """It factorises, explains nothing, and its draws are zero."""
+    wave = SquaredExponential(1.0, 0.3, active_dims=[0])
+    flat = SquaredExponential(1.0, 0.3, active_dims=[1])
+    flat.variance = gpflow.Parameter(variance, transform=None)
+    own = gg.kernels.AdditiveKernel({"wave": wave, "flat": flat})
+    Z = np.linspace(0.0, 1.0, 10)[:, None]
+    variables = gg.inducing_variables.AdditiveInducingVariables([Z, Z])
+    X, Y = numbers()
+    models = [
+        gg.models.AdditiveSGPR((X, Y), own, variables, 0.04),
+        gg.models.AdditiveVGP((X, Y), own, gpflow.likelihoods.Gaussian(0.04)),
+        newton_of((X, Y), own),
+    ]
+    alone = gg.models.AdditiveSGPR(
+        (X, Y),
+        gg.kernels.AdditiveKernel({"wave": wave}),
+        gg.inducing_variables.AdditiveInducingVariables([Z]),
+        0.04,
+    )
+    for model in models:
+        draws = model.posterior().sample_components(new_points(), 4, seed=3).numpy()
+        assert np.all(np.abs(draws[..., 1, :] if draws.ndim == 4 else draws[..., 1]) < 1e-150)
+        assert np.all(np.isfinite(draws))
+    for got, want in zip(models[0].predict_f(new_points()), alone.predict_f(new_points())):
+        np.testing.assert_allclose(got, want, atol=1e-12)
+    with tf.GradientTape() as tape:
+        loss = models[0].training_loss()
+    for gradient in tape.gradient(loss, models[0].trainable_variables):
+        assert np.all(np.isfinite(gradient))
+
+
+def newton_of(
+    rows: tuple[np.ndarray, np.ndarray], own: gg.kernels.AdditiveKernel
+) -> gg.models.IterNCGP:
+    model = gg.models.IterNCGP(rows, own, gpflow.likelihoods.Gaussian(0.04))
+    gg.optimizers.fit(model, hyperparameters=False, progress=False)
+    return model
+
+
+def test_gradients_see_the_jitter():
+    """The factor is that of the same matrix at every variance: doubling scales it, exactly."""
+    k = SquaredExponential(1.0, 0.5, active_dims=[0])
+    own = gg.kernels.AdditiveKernel({"f": k})
+    Z = np.linspace(0.0, 1.0, 15)[:, None]
+    variables = gg.inducing_variables.AdditiveInducingVariables([Z])
+    with tf.GradientTape() as tape:
+        (L,) = gg.covariances.InducingBlocks(variables, own).cholesky()
+        value = tf.reduce_sum(tf.math.log(tf.linalg.diag_part(L)))
+    slope = tape.gradient(value, k.variance.unconstrained_variable)
+    softplus = 1.0 - np.exp(-1.0)  # d variance / d unconstrained, at variance 1
+    assert float(slope) == pytest.approx(15 * 0.5 * softplus, rel=1e-9)
+
+
+# --- single precision ----------------------------------------------------------------------------
+
+
+def many(dtype: type, variance: float = 1.0, M: int = 20) -> gg.models.AdditiveSGPR:
+    gpflow.config.set_default_float(dtype)
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(20_000, 3))
+    Y = np.sin(6 * X[:, :1]) + X[:, 1:2] ** 2 + 0.1 * rng.standard_normal((20_000, 1))
+    own = [SquaredExponential(variance, 0.3, active_dims=[c]) for c in range(3)]
+    Z = np.linspace(0.0, 1.0, M)[:, None].astype(dtype)
+    return gg.models.AdditiveSGPR(
+        (X.astype(dtype), Y.astype(dtype)),
+        gg.kernels.AdditiveKernel(own),
+        gg.inducing_variables.AdditiveInducingVariables([Z] * 3),
+        0.01,
+    )
+
+
+@pytest.mark.parametrize("variance", [1.0, 30.0])
+def test_many_rows_in_single_precision(variance):
+    """What is left to single precision is its jitter: double precision with as much is the same."""
+    X = np.linspace(0.02, 0.98, 60)[:, None] * np.ones((1, 3))
+    single = many(np.float32, variance)
+    mean, var = (np.asarray(t) for t in single.predict_f(X.astype(np.float32)))
+    bound = float(single.elbo())
+    draws = single.posterior().sample_f(X.astype(np.float32), 400, seed=1).numpy()[..., 0]
+    gpflow.config.set_default_jitter(1e-5)
+    double = many(np.float64, variance)
+    mean2, var2 = (np.asarray(t) for t in double.predict_f(X))
+    assert np.abs(bound - float(double.elbo())) < 1.0
+    same(mean, mean2, tolerance=3e-4)
+    # of order 1e-5, as a difference of sums of three variances, which have so many digits
+    assert np.abs(var - var2).max() < 4 * np.finfo(np.float32).eps * 3 * variance
+    # draws have each component's jitter on top; 400 of them tell a variance to 7 percent
+    expected = var2[:, 0] + 3 * 1e-5 * variance
+    assert np.all(np.abs(draws.var(axis=0) / expected - 1.0) < 0.35)
+    assert np.all(np.abs(draws.mean(axis=0) - mean2[:, 0]) < 5 * np.sqrt(expected / 400) + 1e-3)
+
+
+@pytest.mark.parametrize("variance", [1e-8, 30.0, 1e8])
+def test_large_variances_in_single_precision(variance):
+    gpflow.config.set_default_float(np.float32)
+    own = gg.kernels.AdditiveKernel([SquaredExponential(variance, 0.4, active_dims=[0])])
+    for M in (20, 50):
+        Z = np.linspace(0.0, 1.0, M, dtype=np.float32)[:, None]
+        variables = gg.inducing_variables.AdditiveInducingVariables([Z])
+        (L,) = gg.covariances.InducingBlocks(variables, own).cholesky()
+        assert np.all(np.isfinite(L))
+
+
+def test_centres_and_levels_keep_their_digits():
+    x = np.array([[0.3], [1e9 + 0.3]])
+    for row in x:
+        assert float(CentredLinear(float(row[0])).K_diag(row[None])[0]) == 0.0
+        level = gg.kernels.Indicator(float(row[0]), active_dims=[0])
+        assert float(level(row[None])[0, 0]) == 1.0
+
+
+# --- GAMs ----------------------------------------------------------------------------------------
+
+FAMILIES = ("gaussian", "student_t", "gamma", "heteroskedastic")
+
+
+def table(family: str, units: Units) -> pd.DataFrame:
+    rng = np.random.default_rng(8)
+    x, z = rng.uniform(size=(2, 150))
+    f = np.sin(6 * x) + 0.5 * z
+    y = {
+        "gaussian": f + 0.2 * rng.standard_normal(150),
+        "student_t": f + 0.2 * rng.standard_t(4.0, 150),
+        "gamma": np.exp(f) * rng.gamma(8.0, 1.0 / 8.0, 150),
+        "heteroskedastic": f + np.exp(z - 2.0) * rng.standard_normal(150),
+    }[family]
+    return pd.DataFrame({"x": units.inputs(x), "z": units.inputs(z), "y": units.y * y})
+
+
+_FITTED: dict[str, gg.GAM] = {}
+
+
+def fitted(family: str, units: Units) -> gg.GAM:
+    gam = gg.GAM(s("x", k=10) + linear("z"), family=family)
+    return gam.fit(table(family, units), y="y", progress=False)
+
+
+@pytest.mark.parametrize("units", OTHERS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_gams(family, units):
+    if family not in _FITTED:
+        _FITTED[family] = fitted(family, Units())
+    gam, other = _FITTED[family], fitted(family, units)
+    rows, rows2 = (table(family, u).iloc[:20] for u in (Units(), units))
+    for got, want in zip(
+        other.predict(rows2, type="response", se=True), gam.predict(rows, type="response", se=True)
+    ):
+        same(got, want, units.y)
+    draws = (g.sample(r, 3, type="response", seed=2) for g, r in ((other, rows2), (gam, rows)))
+    same(*draws, units.y, tolerance=1e-5)
