@@ -127,7 +127,12 @@ class Rounds:
 
         :param constant: the predictor, [L], beside the mean function.
         """
-        data = self.rows.sweep_at(self.likelihood, constant, 1e-2).data
+        # a spread that is small beside what the priors expect, in the predictor's unit
+        (_, _, variances), _ = self.rows.components[-1].table.evaluate(
+            self.values(self.hyperparameters.get())
+        )
+        spread = 5e-3 * float(np.max(variances))
+        data = self.rows.sweep_at(self.likelihood, constant, spread).data
         return State(data, self.hyperparameters.get(), self.family.get())
 
     # --- the fit ----------------------------------------------------------------------------------
@@ -290,11 +295,18 @@ def descend(
                 best_seen(best[1])
         return value, gradient
 
-    def after(_: AnyNDArray) -> None:
-        if record and tracker is not None and best is not None:
-            tracker.record(-best[0])
+    last = np.inf
 
-    scale = max(abs(loss(start)[0]), 1.0)
+    def after(_: AnyNDArray) -> None:
+        nonlocal last
+        assert best is not None
+        if record and tracker is not None:
+            tracker.record(-best[0])
+        # not SciPy's own test, which is relative to a value that depends on the response's unit
+        gain, last = last - best[0], best[0]
+        if gain < 1e-2 * tolerance:
+            raise StopIteration
+
     outcome = minimize(
         guarded,
         start,
@@ -304,7 +316,7 @@ def descend(
         options={
             "maxiter": steps,
             "maxfun": 20 * steps,
-            "ftol": 1e-2 * tolerance / scale,  # SciPy's is relative to the value
+            "ftol": 0.0,
             "gtol": 1e-9,
             "maxcor": 20,
             "maxls": 40,
