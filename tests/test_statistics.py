@@ -17,7 +17,7 @@ from gpflow_gam.gam.fits.rows import make_rows
 from gpflow_gam.gam.frames import Table
 from gpflow_gam.kernels.functional import parameters_of
 from gpflow_gam.optimizers.rounds import Rounds
-from gpflow_gam.optimizers.rows import CollapsedBound, _present_q, present_solution
+from gpflow_gam.optimizers.rows import CollapsedBound, _present_q
 from gpflow_gam.optimizers.sites import sweep
 from gpflow_gam.statistics import ColumnBins, Rows, bin_column, bin_columns
 from gpflow_gam.statistics import bins as bins_module
@@ -33,7 +33,9 @@ def test_few_rows_or_values_are_their_own_bins(rng):
     np.testing.assert_array_equal(found.points[found.codes, 0], values)
     hours = rng.integers(0, 24, 50_000).astype(float)
     found = bin_column(hours)
-    assert found.exact and found.number == 24 and found.codes.dtype == np.uint8
+    assert found.exact
+    assert found.number == 24
+    assert found.codes.dtype == np.uint8
     np.testing.assert_array_equal(found.points[found.codes, 0], hours)
 
 
@@ -42,10 +44,11 @@ def test_few_rows_or_values_are_their_own_bins(rng):
 def test_bins_stand_for_their_rows(shift, skew, rng):
     values = shift + (np.exp(skew * rng.normal(size=20_000)) if skew else rng.normal(size=20_000))
     found = bin_column(values)
-    assert not found.exact and 100 < found.number <= 256
+    assert not found.exact
+    assert 100 < found.number <= 256
     for g in (0, found.number // 2, found.number - 1):
         inside = values[found.codes == g]
-        np.testing.assert_allclose(found.points[g, 0] - shift, np.mean(inside - shift), rtol=1e-6)
+        np.testing.assert_allclose(found.points[g, 0] - shift, np.mean(inside - shift), atol=5e-7)
     # even steps of the range bound the width everywhere, quantiles where there are many rows
     width = np.abs(found.points[found.codes, 0] - values)
     assert width.max() <= np.ptp(values) / 127
@@ -222,14 +225,14 @@ def test_derivatives_in_a_likelihoods_parameter(rng):
     up, here, down = expected(at + h), expected(at), expected(at - h)
     assert seen.slope[0] == pytest.approx((up - down) / (2 * h), rel=1e-5)
     assert seen.curvature[0, 0] == pytest.approx((up - 2 * here + down) / h**2, rel=1e-3)
-    assert float(variable.numpy()) == at - h or variable.assign(at) is not None
+    assert variable.numpy() == at - h  # differences are taken on the model itself, and undone
 
 
 def prior_of(kernel) -> tf.Tensor:
     return tf.add_n([p.log_prior_density() for p in kernel.trainable_parameters])
 
 
-# --- the evidence ----------------------------------------------------------------------------------
+# --- the evidence --------------------------------------------------------------------------------
 
 
 def gaussian_problem(number: int = 120):
@@ -287,24 +290,28 @@ def test_nodes_lose_little_of_the_bound():
 @pytest.mark.parametrize("name", ["poisson", "bernoulli", "negative binomial"])
 def test_at_converged_sites_the_evidence_has_the_gradient_of_the_elbo(name):
     """The fixed point that needs no rows."""
-    components, kernel, X, Y = prepared(200)
+    components, kernel, X, Y = prepared(150)
     Y = observations(name, Y)
     likelihood = LIKELIHOODS[name]()
     gpflow.set_trainable(likelihood, False)
-    model = a_model(components, kernel, X.shape[1], likelihood, np.random.default_rng(0))
-    for _ in range(30):
-        gg.optimizers.NaturalGradient().step(model, (X, Y))
-    rows = exact_nodes(make_rows(components, kernel, ColumnBins(X), Y, np.zeros((200, 1))))
+    rows = exact_nodes(make_rows(components, kernel, ColumnBins(X), Y, np.zeros((150, 1))))
     rounds = Rounds(kernel, likelihood, rows, None)
-    solution = present_solution(model, rows)
-    u = rounds.hyperparameters.get()
-    _, gradient = rounds.loss(solution.data)(u)
-    variables = [p.unconstrained_variable for p in rounds.hyperparameters.parameters]
-    with tf.GradientTape() as tape:
-        loss = -(model.elbo((X, Y)) + prior_of(kernel))
-    slopes = tape.gradient(loss, variables, unconnected_gradients="zero")
-    flat = np.concatenate([np.ravel(g) for g in slopes])
-    np.testing.assert_allclose(gradient, flat, atol=2e-4 * max(1.0, np.abs(flat).max()))
+    begin = rounds.start(np.zeros(1))
+
+    def converged(u: np.ndarray):
+        state = dataclasses.replace(begin, u=u)
+        seen = rounds.see(state)
+        for _ in range(25):
+            seen = rounds.see(dataclasses.replace(state, data=seen.sweep.data))
+        return seen
+
+    seen = converged(begin.u)
+    _, gradient = rounds.loss(seen.sweep.data)(begin.u)
+    h = 1e-3
+    for i in (0, 1, len(begin.u) - 1):
+        e = h * np.eye(len(begin.u))[i]
+        slope = (converged(begin.u + e).elbo - converged(begin.u - e).elbo) / (2 * h)
+        assert -gradient[i] == pytest.approx(slope, rel=1e-3, abs=1e-3)
 
 
 def test_priors_are_counted_as_gpflow_counts_them():
