@@ -24,7 +24,7 @@ _SCALES = ((1.0, 1.0), (6.0, 30.0), (36.0, 1000.0))
 _MAX_NODES = {1: 256, 2: 192}
 _MAX_CANDIDATES = 192
 """Points among which nodes are chosen."""
-_OPEN = 160
+_OPEN = 100
 """Points at which the open variance of a component of one column is summed, about."""
 _TOLERANCE = 1e-6
 """

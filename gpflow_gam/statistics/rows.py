@@ -30,7 +30,11 @@ _STEP = 1e-5
 """Of differences in a likelihood's (unconstrained) parameter."""
 _FLOPS = 2e10
 _LOOKUP = 3e-9
-"""Floating-point operations a second, and seconds an addressed number takes: what is cheaper."""
+_CALL = 3e-4
+"""
+Floating-point operations a second, seconds an addressed number takes, and a table of a pair: what
+is cheaper is chosen by them.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -478,7 +482,24 @@ def _sums(
             precision[i, places[b], places[a]] = block.T
 
     number = range(len(components))
+    pairs = list(itertools.combinations(number, 2))
+    rows = len(codes[0])
+    if 2.0 * rows * total**2 / _FLOPS < len(pairs) * (_CALL + rows * _LOOKUP):
+        each(single, number)
+        rest = [
+            _times(_basis(m, c)[code].T, z)
+            for m, c, code, z in zip(matrices, components, codes, multipliers)
+        ]
+        basis = np.concatenate(rest)
+        for i in outputs:
+            precision[i] = (basis * weights[i]) @ basis.T
+        return PseudoData(precision, shifts, tuple(masses))
     tasks: list[tuple[Callable[[Any], None], Any]] = [(single, c) for c in number]
-    tasks += [(pair, which) for which in itertools.combinations(number, 2)]
+    tasks += [(pair, which) for which in pairs]
     each(lambda task: task[0](task[1]), tasks)
     return PseudoData(precision, shifts, tuple(masses))
+
+
+def _basis(matrix: AnyNDArray | None, component: RowComponent) -> AnyNDArray:
+    """What a component's bins are expressed in, [G, J]."""
+    return np.eye(component.bins.number) if matrix is None else matrix

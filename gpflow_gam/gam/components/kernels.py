@@ -169,7 +169,7 @@ def _joint_kernel(component: Component, size: float) -> Kernel:
             kernel.lengthscales.assign(_START_SPACINGS * margins[0].span / len(component.inducing))
         return kernel
     if len(kinds) == 1 and kinds <= set(_STATIONARY):
-        kernel = _STATIONARY[margins[0].kind](active_dims=columns)
+        kernel = _bare(_STATIONARY[margins[0].kind], columns)
         spans = np.array([m.span for m in margins])
         if component.form == "smooth":  # isotropic
             spans = np.array(np.exp(np.mean(np.log(spans))))
@@ -208,9 +208,21 @@ def _margin_kernel(
         cyclic = Periodic(base, period=margin.period)
         set_trainable(cyclic.period, False)
         return cyclic
-    kernel = _STATIONARY[margin.kind](active_dims=dims)
+    kernel = _bare(_STATIONARY[margin.kind], dims)
     mode, spread = lengthscale or LENGTHSCALE
     kernel.lengthscales = positive_parameter(mode * margin.span, mode * margin.span, spread)
+    return kernel
+
+
+def _bare(kind: type[Kernel], columns: list[int]) -> Kernel:
+    """
+    A stationary kernel that gets its parameters next.
+
+    Its constructor would make two that are thrown away, and making parameters is most of what it
+    takes to build a GAM's kernel.
+    """
+    kernel = kind.__new__(kind)
+    Kernel.__init__(kernel, active_dims=columns)
     return kernel
 
 
