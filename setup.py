@@ -44,6 +44,7 @@ setup(
         "tabulate>=0.9",
         "tensorflow>=2.18",
         "tensorflow-probability>=0.25",
+        "threadpoolctl>=3.1",
         "tqdm>=4.66",
     ],
     extras_require={

@@ -44,6 +44,7 @@ with _docstrings_as_written():
         posteriors,
         sensitivity,
         serving,
+        statistics,
         variational,
     )
     from .gam import GAM, effects, families, screening, summaries, terms
@@ -86,6 +87,7 @@ __all__ = [
     "serving",
     "sklearn",
     "solvers",
+    "statistics",
     "summaries",
     "te",
     "terms",

@@ -55,7 +55,7 @@ def _rebuilt(node: Any, values: Iterator[TensorType]) -> Any:
         return {name: _rebuilt(value, values) for name, value in node.items()}
     if isinstance(node, Kernel):
         # by way of the dictionary: setting attributes would have TensorFlow track the values
-        shell = object.__new__(type(node))
+        shell: Any = object.__new__(type(node))
         vars(shell).update(vars(node))
         for name, value in _attributes(node):
             if isinstance(value, (Parameter, Kernel, list, tuple, Mapping)):

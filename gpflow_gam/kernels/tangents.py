@@ -255,11 +255,11 @@ def _shape(kernel: Kernel, A: AnyNDArray, B: AnyNDArray, elementwise: bool = Fal
             return _Fixed((_differences(a, b, elementwise) == 0.0).astype(a.dtype))
         if kind is CentredLinear:
             return _Fixed(_outer(a - kernel.centre, b - kernel.centre, elementwise))
-        on = [(x == kernel.level).astype(x.dtype) for x in (a, b)]
-        return _Fixed(_outer(*on, elementwise))
+        on, other = ((x == kernel.level).astype(x.dtype) for x in (a, b))
+        return _Fixed(_outer(on, other, elementwise))
     if kind is OnColumns:
-        columns = list(kernel_columns(kernel) or ())
-        return _shape(kernel.base, A[:, columns], B[:, columns], elementwise)
+        own = list(kernel_columns(kernel) or ())
+        return _shape(kernel.base, A[:, own], B[:, own], elementwise)
     if kind is Product:
         return _Multiplied([_shape(k, A, B, elementwise) for k in kernel.kernels])
     raise _UnknownKernel

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -30,10 +31,9 @@ class Hyperparameters:
         self._simple = [isinstance(p.transform, _bijectors.Exp) for p in self.parameters]
         normal: list[tuple[AnyNDArray, AnyNDArray] | None] = []
         for p, simple in zip(self.parameters, self._simple):
-            log_normal = simple and type(p.prior) is _distributions.LogNormal
-            normal.append(
-                (np.asarray(p.prior.loc), np.asarray(p.prior.scale)) if log_normal else None
-            )
+            prior: Any = p.prior if simple else None
+            log_normal = type(prior) is _distributions.LogNormal
+            normal.append((np.asarray(prior.loc), np.asarray(prior.scale)) if log_normal else None)
         self._normal = normal
         self._others = [
             i for i, p in enumerate(self.parameters) if p.prior is not None and normal[i] is None
@@ -120,13 +120,14 @@ def _chain(parameter: Parameter, x: AnyNDArray, upstream: AnyNDArray) -> AnyNDAr
 def _prior(parameter: Parameter, x: AnyNDArray) -> tuple[float, AnyNDArray]:
     """The log-density of one parameter's prior, by GPflow's own rules."""
     u = tf.constant(x, parameter.dtype)
+    prior: Any = parameter.prior
     with tf.GradientTape() as tape:
         tape.watch(u)
         y = u if parameter.transform is None else parameter.transform.forward(u)
         if parameter.prior_on is PriorOn.CONSTRAINED:
-            density = tf.reduce_sum(parameter.prior.log_prob(y))
+            density = tf.reduce_sum(prior.log_prob(y))
         else:
-            density = tf.reduce_sum(parameter.prior.log_prob(u))
+            density = tf.reduce_sum(prior.log_prob(u))
             if parameter.transform is not None:
                 inverse = parameter.transform.inverse_log_det_jacobian(y, y.shape.rank)
                 density += tf.reduce_sum(inverse)

@@ -110,8 +110,8 @@ def draw_hyperparameters(
         draws = []
         for point in _standard_normal(len(optimum)):
             moments = _moments_towards(model, whitened, coordinates, optimum, factor @ point)
-            likelihood = deepcopy(model.likelihood)
-            draws.append(HyperparameterDraw(moments, lambda own=likelihood: own, False))
+            likelihood = functools.partial(_same, deepcopy(model.likelihood))
+            draws.append(HyperparameterDraw(moments, likelihood, shares_kernel=False))
     finally:
         coordinates.set(optimum)
     return draws
@@ -198,6 +198,10 @@ class _Sites:
             _moments_at(self.model, rounds.values(u), q),
             lambda: _with(self.model.likelihood, rounds.family, phi),
         )
+
+
+def _same(likelihood: Likelihood) -> Likelihood:
+    return likelihood
 
 
 def _towards(

@@ -54,20 +54,22 @@ class ColumnBins:
     The bins of any columns of X, found once.
 
     :param X: [N, D].
+    :param number: of bins of a column that has many values; None for a bin a value.
     """
 
-    def __init__(self, X: AnyNDArray) -> None:
+    def __init__(self, X: AnyNDArray, number: int | None = NUM_BINS) -> None:
         self.X = X
+        self.number = number
         self._found: dict[tuple[int, ...], Bins] = {}
 
     def __call__(self, columns: tuple[int, ...]) -> Bins:
         """The joint bins of some columns, in their order."""
         if columns not in self._found:
-            self._found[columns] = bin_columns(self.X[:, list(columns)])
+            self._found[columns] = bin_columns(self.X[:, list(columns)], self.number)
         return self._found[columns]
 
 
-def bin_column(values: AnyNDArray, number: int = NUM_BINS) -> Bins:
+def bin_column(values: AnyNDArray, number: int | None = NUM_BINS) -> Bins:
     """
     The bins of one column.
 
@@ -76,9 +78,9 @@ def bin_column(values: AnyNDArray, number: int = NUM_BINS) -> Bins:
     where there are few.
 
     :param values: [N], finite.
-    :param number: of bins, about, where there are too many distinct values.
+    :param number: of bins, about, where there are too many distinct values; None for one each.
     """
-    if len(values) <= EXACT_ROWS:
+    if len(values) <= EXACT_ROWS or number is None:
         return _distinct(values)
     stride = -(-len(values) // _SAMPLE)
     sample = values[::stride]
@@ -101,7 +103,7 @@ def bin_column(values: AnyNDArray, number: int = NUM_BINS) -> Bins:
     return _means(np.searchsorted(edges, values, side="right"), values[:, None], len(edges) + 1)
 
 
-def bin_columns(values: AnyNDArray, number: int = NUM_BINS) -> Bins:
+def bin_columns(values: AnyNDArray, number: int | None = NUM_BINS) -> Bins:
     """
     The joint bins of several columns: their distinct rows, or the occupied cells of a grid.
 
@@ -113,10 +115,11 @@ def bin_columns(values: AnyNDArray, number: int = NUM_BINS) -> Bins:
         return Bins(np.zeros(N, dtype=np.uint8), np.zeros((1, 0)), True)
     if d == 1:
         return bin_column(values[:, 0], number)
-    if N <= EXACT_ROWS:
+    if N <= EXACT_ROWS or number is None:
         points, codes = np.unique(values, axis=0, return_inverse=True)
         return Bins(compact(codes.ravel(), len(points)), points, True)
-    side = int(MAX_CELLS ** (1.0 / d))
+    # finer bins of a column, finer cells: their number is of the same order
+    side = int((MAX_CELLS * number / NUM_BINS) ** (1.0 / d))
     margins = [bin_column(values[:, i], number=max(side, 4)) for i in range(d)]
     cells = np.zeros(N, dtype=np.int64)
     for margin in margins:

@@ -138,6 +138,16 @@ class Rows:
         """
         return self._sites(likelihood, self.marginals(values, q), tune)
 
+    def weights(self, likelihood: Likelihood, mean: AnyNDArray, var: AnyNDArray) -> AnyNDArray:
+        """
+        The sites' precisions of all rows, few enough for one block, [N, L].
+
+        :param mean: of the predictor, m(x) left out, [N, L].
+        :param var: [N, L].
+        """
+        found = _expectations(likelihood, self.X, mean + self.mean, var, self.Y, ())
+        return found[2]
+
     def sweep_at(self, likelihood: Likelihood, constant: AnyNDArray, var: float) -> Sweep:
         """
         The sites where the predictor is constant.

@@ -1,0 +1,207 @@
+"""GAMs fitted from sums over rows: bins against rows, parts against wholes, and people's habits."""
+
+from __future__ import annotations
+
+import gc
+import resource
+import threading
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+import pytest
+import tensorflow as tf
+
+import gpflow_gam as gg
+from gpflow_gam import factor, s
+from gpflow_gam.gam.fits import fitting
+from gpflow_gam.optimizers import rows as optimizers_rows
+from gpflow_gam.statistics import ColumnBins
+
+TERMS = s("x", k=10) + s("z", k=10) + factor("g")
+
+
+def table(number: int, family: str = "poisson", seed: int = 0, noise: float = 0.4) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    x, z = rng.uniform(size=number), np.exp(0.7 * rng.normal(size=number))
+    g = rng.choice(list("abc"), number)
+    eta = np.sin(5.0 * x) + 0.4 * np.log(z) + 0.5 * (g == "a")
+    p = 1.0 / (1.0 + np.exp(-eta))
+    y = {
+        "poisson": lambda: rng.poisson(np.exp(eta)),
+        "gaussian": lambda: eta + noise * rng.normal(size=number),
+        "bernoulli": lambda: rng.binomial(1, p),
+        "negative_binomial": lambda: rng.poisson(np.exp(eta) * rng.gamma(2.0, 0.5, number)),
+        "gamma": lambda: np.exp(eta) * rng.gamma(2.0, 0.5, number),
+        "beta": lambda: np.clip(rng.beta(6.0 * p, 6.0 * (1.0 - p)), 1e-6, 1.0 - 1e-6),
+        "student_t": lambda: eta + noise * rng.standard_t(4.0, number),
+        "heteroskedastic": lambda: eta + np.exp(x - 1.0) * rng.normal(size=number),
+        "ordinal": lambda: np.digitize(eta + rng.normal(size=number), [0.0, 1.0]),
+        "categorical": lambda: np.digitize(eta + rng.normal(size=number), [0.0, 1.0]),
+    }[family]()
+    return pd.DataFrame({"x": x, "z": z, "g": g, "y": np.asarray(y, dtype=float)})
+
+
+def link(gam: gg.GAM, data: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    mean, var = gam.fitted.predict_link(gam.fitted.encode(data))
+    return mean, np.sqrt(var)
+
+
+def test_a_column_is_binned_once(monkeypatch):
+    seen: list[int] = []
+    original = gg.statistics.bins.bin_column
+
+    def counted(values: np.ndarray, number: int | None) -> object:
+        seen.append(len(values))
+        return original(values, number)
+
+    monkeypatch.setattr(gg.statistics.bins, "bin_column", counted)
+    gg.GAM(TERMS + s("x", by="z", k=6), family="poisson").fit(table(300), y="y")
+    assert len(seen) == 3
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        "gaussian",
+        "poisson",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in (
+                "bernoulli",
+                "negative_binomial",
+                "gamma",
+                "beta",
+                "student_t",
+                "heteroskedastic",
+                "ordinal",
+                "categorical",
+            )
+        ),
+    ],
+)
+def test_bins_give_the_fit_of_the_rows(family, monkeypatch):
+    data = table(5000, family)
+    binned = gg.GAM(TERMS, family=family).fit(data, y="y", tolerance=1e-4)
+    assert not binned.fitted.solution.rows.components[1].bins.exact
+    monkeypatch.setattr(fitting, "ColumnBins", lambda X: ColumnBins(X, None))
+    exact = gg.GAM(TERMS, family=family).fit(data, y="y", tolerance=1e-4)
+    assert all(c.bins.exact for c in exact.fitted.solution.rows.components)
+    assert exact.fitted.result.discretisation == 0.0
+    (mean, sd), (other, _) = link(exact, data), link(binned, data)
+    assert np.max(np.abs(mean - other) / sd) < 0.1
+    ours, theirs = (
+        np.array([float(p.numpy()) for p in gam.model.trainable_parameters if p.shape.rank == 0])
+        for gam in (binned, exact)
+    )
+    np.testing.assert_allclose(ours, theirs, rtol=0.02)
+
+
+def test_little_noise_is_met_with_finer_bins():
+    data = table(5000, "gaussian", noise=0.02)
+    gam = gg.GAM(TERMS).fit(data, y="y")
+    assert gam.fitted.solution.rows.components[1].bins.number > 500
+    assert gam.fitted.result.discretisation < 1e-3
+    assert float(np.sqrt(gam.model.likelihood.variance.numpy())) == pytest.approx(0.02, rel=0.05)
+
+
+def test_a_fit_that_begins_on_a_part_ends_where_the_whole_does(monkeypatch):
+    data = table(9000)
+    whole = gg.GAM(TERMS, family="poisson").fit(data, y="y")
+    monkeypatch.setattr(optimizers_rows, "MANY_ROWS", 5000)
+    monkeypatch.setattr(optimizers_rows, "START_ROWS", 3000)
+    part = gg.GAM(TERMS, family="poisson").fit(data, y="y")
+    assert part.fitted.result.converged
+    assert part.fitted.result.elbo == pytest.approx(whole.fitted.result.elbo, abs=0.05)
+    (mean, sd), (other, _) = link(whole, data), link(part, data)
+    assert np.max(np.abs(mean - other) / sd) < 0.05
+
+
+def test_a_fit_compiles_nothing(monkeypatch):
+    """Graphs that are traced for every fit cost seconds, and memory that is not given back."""
+
+    def refuse(*_: object, **__: object) -> Callable[..., object]:
+        raise AssertionError("tf.function was called")
+
+    monkeypatch.setattr(tf, "function", refuse)
+    for family in ("gaussian", "poisson", "negative_binomial"):
+        gam = gg.GAM(TERMS, family=family).fit(table(200, family), y="y")
+        gam.summary()
+        gam.effects("s(x)")
+
+
+def test_fits_repeat_and_threads_do_not_meet():
+    data = [table(400, seed=i) for i in range(4)]
+
+    def fitted(frame: pd.DataFrame) -> np.ndarray:
+        return gg.GAM(TERMS, family="poisson").fit(frame, y="y").predict(frame, type="link")
+
+    alone = [fitted(frame) for frame in data]
+    found: dict[int, np.ndarray] = {}
+
+    def work(i: int) -> None:
+        found[i] = fitted(data[i])
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for i, expected in enumerate(alone):
+        np.testing.assert_allclose(found[i], expected, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(fitted(data[0]), alone[0], rtol=1e-12)
+
+
+def test_a_budget_ends_a_fit_with_what_it_has():
+    data = table(3000)
+    gam = gg.GAM(TERMS, family="poisson").fit(data, y="y", max_seconds=1e-3)
+    result = gam.fitted.result
+    assert not result.converged
+    assert "budget" in result.message
+    assert np.all(np.isfinite(gam.predict(data)))
+    seen: list[int] = []
+    stopped = gg.GAM(TERMS, family="poisson").fit(
+        data, y="y", callback=lambda p: seen.append(p.iteration) or len(seen) >= 2
+    )
+    assert seen == [1, 2]
+    assert "callback" in stopped.fitted.result.message
+
+
+def test_options_that_are_none_are_refused():
+    with pytest.raises(TypeError, match="no option 'max_iter'"):
+        gg.GAM(TERMS).fit(table(100, "gaussian"), y="y", max_iter=3)
+    with pytest.raises(ValueError, match="max_seconds must be positive"):
+        gg.GAM(TERMS).fit(table(100, "gaussian"), y="y", max_seconds=0.0)
+
+
+def test_draws_of_hyperparameters_leave_the_model_alone():
+    gam = gg.GAM(TERMS, family="negative_binomial").fit(table(400, "negative_binomial"), y="y")
+    before = [p.numpy().copy() for p in gam.model.parameters]
+    draws = gg.effects.hyperparameter_draws(gam.fitted)
+    assert len(draws) == 32
+    alphas = np.array([float(d.likelihood.alpha.numpy()) for d in draws])
+    assert alphas.std() > 0.0
+    assert np.exp(np.mean(np.log(alphas))) == pytest.approx(
+        float(gam.model.likelihood.alpha.numpy()), rel=0.2
+    )
+    kernels = [d.moments.kernel["s(x)"] for d in draws]
+    assert len({float(k.base.lengthscales) for k in kernels}) == 32
+    for p, value in zip(gam.model.parameters, before):
+        np.testing.assert_array_equal(p.numpy(), value)
+
+
+@pytest.mark.slow
+def test_nothing_of_a_fit_outlives_it():
+    data = table(300)
+
+    def resident() -> float:
+        gc.collect()
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0
+
+    for _ in range(10):
+        gg.GAM(TERMS, family="poisson").fit(data, y="y")
+    before = resident()
+    for _ in range(60):
+        gam = gg.GAM(TERMS, family="poisson").fit(data, y="y")
+        gam.effects("s(x)")
+    assert (resident() - before) / 60.0 < 0.2  # MB a fit
