@@ -160,7 +160,7 @@ class Rounds:
                 target = self._improved(seen, steps, tolerance)
                 new = self._step(seen, target)
                 if new is None:
-                    return seen, True, "no step improves the ELBO any more"
+                    return seen, settled, "no step improves the ELBO any more"
                 gain, seen = new.elbo - seen.elbo, new
                 self._record(seen)
                 if gain < tolerance and settled:
