@@ -19,7 +19,7 @@ from gpflow_gam.kernels.functional import parameters_of
 from gpflow_gam.optimizers.rounds import Rounds
 from gpflow_gam.optimizers.rows import CollapsedBound, _present_q
 from gpflow_gam.optimizers.sites import sweep
-from gpflow_gam.statistics import ColumnBins, Rows, bin_column, bin_columns
+from gpflow_gam.statistics import ColumnBins, Rows, bin_column, bin_columns, costs
 from gpflow_gam.statistics import bins as bins_module
 from gpflow_gam.statistics import rows as rows_module
 
@@ -154,9 +154,9 @@ def test_a_pass_sees_what_the_exact_route_sees(name, rng, monkeypatch):
     ours = _present_q(model)
     # rows gathered, looked up in tables, and tables too large to hold
     for flops, limit in ((1e30, 2**21), (1e-30, 2**21), (1e-30, 100)):
-        monkeypatch.setattr(rows_module, "_FLOPS", flops)
-        monkeypatch.setattr(rows_module, "_LOOKUP", 1.0 / flops)
-        monkeypatch.setattr(rows_module, "_MAX_TABLE", limit)
+        monkeypatch.setattr(costs, "FLOPS", flops)
+        monkeypatch.setattr(costs, "LOOKUP", 1.0 / flops)
+        monkeypatch.setattr(costs, "MAX_TABLE", limit)
         seen = rows.sweep(model.likelihood, values_of(kernel), ours)
         assert seen.expected == pytest.approx(float(exact.expected), rel=1e-9)
         found = rows.evidence(1e-6).posterior(seen.data, values_of(kernel))
@@ -186,7 +186,7 @@ def test_sums_of_given_sites_are_loops_over_rows(rng, monkeypatch):
         for i in range(2):
             expected[i] += weight[n, i] * np.outer(phi[:, n], phi[:, n])
     for limit in (2**21, 10):
-        monkeypatch.setattr(rows_module, "_MAX_TABLE", limit)
+        monkeypatch.setattr(costs, "MAX_TABLE", limit)
         monkeypatch.setattr(rows_module, "BLOCK", 33)
         found = rows.posterior(values_of(kernel), roots, weight, shift)
         np.testing.assert_allclose(found.precision, expected, atol=1e-9 * expected.max())

@@ -1,0 +1,44 @@
+"""Rows of some components as codes of bins, and what multiplies them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import scipy.linalg
+from gpflow.base import AnyNDArray
+
+from ..kernels.tangents import Values
+from .components import RowComponent
+
+Codes = list[AnyNDArray]
+Multipliers = list[AnyNDArray | None]
+
+
+def codes_of(components: Sequence[RowComponent], at: slice) -> Codes:
+    """The bins of some rows, one array a component."""
+    return [c.bins.codes[at].astype(np.int32) for c in components]
+
+
+def multipliers_of(components: Sequence[RowComponent], at: slice) -> Multipliers:
+    """What multiplies the components at some rows."""
+    return [None if c.multiplier is None else c.multiplier[at] for c in components]
+
+
+def times(x: AnyNDArray, *multipliers: AnyNDArray | None) -> AnyNDArray:
+    """The product of ``x`` with what there is of multipliers."""
+    for m in multipliers:
+        if m is not None:
+            x = x * m
+    return x
+
+
+def features_at_bins(
+    components: Sequence[RowComponent], values: Values, roots: Sequence[AnyNDArray]
+) -> list[tuple[AnyNDArray, AnyNDArray]]:
+    """Features [M, G] and prior variances [G] of each component at its bins."""
+    found = []
+    for component, root in zip(components, roots):
+        (_, K, diagonal), _ = component.table.evaluate(values)
+        found.append((scipy.linalg.solve_triangular(root, K, lower=True), diagonal))
+    return found

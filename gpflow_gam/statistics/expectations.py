@@ -1,0 +1,61 @@
+"""What a likelihood says at rows whose predictor is normal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+from gpflow.base import AnyNDArray
+from gpflow.likelihoods import Likelihood
+
+from ..likelihoods import checked_observations
+
+_STEP = 1e-5
+"""Of differences in a likelihood's (unconstrained) parameter."""
+
+
+def expectations(
+    likelihood: Likelihood,
+    X: AnyNDArray,
+    mean: AnyNDArray,
+    var: AnyNDArray,
+    Y: AnyNDArray,
+    variables: Sequence[tf.Variable],
+) -> tuple[float, AnyNDArray, AnyNDArray, AnyNDArray, AnyNDArray]:
+    """
+    Sum of E[log p(y_n | rho_n)]; dE/dmean and -2 dE/dvar [n, L] (Opper & Archambeau 2009); first
+    and second derivatives of the sum in the likelihood's parameters.
+    """
+    X, Y = tf.constant(X), checked_observations(tf.constant(Y), likelihood)
+    mean, var = tf.constant(mean), tf.constant(np.maximum(var, 0.0))
+
+    def slopes(sources: Sequence[tf.Tensor | tf.Variable]) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(sources)
+            total = tf.reduce_sum(likelihood.variational_expectations(X, mean, var, Y))
+        found: list[tf.Tensor] = tape.gradient(total, sources, unconnected_gradients="zero")
+        return total, found
+
+    def flat(parts: Sequence[tf.Tensor]) -> AnyNDArray:
+        if not parts:
+            return np.zeros(0)
+        return np.concatenate([np.ravel(part.numpy()) for part in parts]).astype(np.float64)
+
+    total, (g, dv, *own) = slopes([mean, var, *variables])
+    slope = flat(own)
+    # by differences: differentiated twice, a quadrature is thousands of operations
+    rows = []
+    for variable in variables:
+        present = np.array(variable.numpy())
+        for i in np.ndindex(present.shape):
+            moved = present.copy()
+            moved[i] += _STEP
+            variable.assign(moved)
+            try:
+                rows.append((flat(slopes(variables)[1]) - slope) / _STEP)
+            finally:
+                variable.assign(present)
+    curvature = np.stack(rows) if rows else np.zeros((0, 0))
+    curvature = 0.5 * (curvature + curvature.T)
+    return float(total), g.numpy(), -2.0 * dv.numpy(), slope, curvature

@@ -1,0 +1,142 @@
+"""The predictor's mean and variance at rows, from tables by bin and by pair of bins."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from gpflow.base import AnyNDArray
+
+from ..kernels.tangents import Values
+from . import costs
+from .components import RowComponent
+from .encoded import Codes, Multipliers, features_at_bins, times
+from .evidence import GaussianPosterior, slices
+from .parallel import each
+
+_GATHERED = 2**13
+"""Rows whose features are gathered at a time."""
+
+
+class Tables:
+    """
+    Means and variances of every component, and covariances of every two, at their bins.
+
+    :param components: of the rows.
+    :param values: of the kernels' parameters.
+    :param q: over whitened inducing values.
+    :param number: of rows that will ask.
+    :param means_only: whether nobody will ask for variances.
+    """
+
+    def __init__(
+        self,
+        components: Sequence[RowComponent],
+        values: Values,
+        q: GaussianPosterior,
+        number: int,
+        means_only: bool = False,
+    ) -> None:
+        self._sizes = [c.bins.number for c in components]
+        own = slices([len(r) for r in q.roots])
+        features, priors = zip(*features_at_bins(components, values, q.roots))
+        self._features = features
+        self._means = [phi.T @ q.mean[at] for phi, at in zip(features, own)]
+        if means_only:
+            return
+        L = q.mean.shape[1]
+        self._L = L
+        S = q.covariance
+        pairs = list(itertools.combinations(range(len(components)), 2))
+        P = len(q.mean)
+        tabled = sum(
+            2.0 * self._sizes[a] * self._sizes[b] * len(q.roots[a]) / costs.FLOPS
+            + number * costs.LOOKUP
+            for a, b in pairs
+        )
+        self._gathers = number * 2.0 * P * P / costs.FLOPS < tabled
+        open_variance = [p - np.sum(np.square(f), axis=0) for p, f in zip(priors, features)]
+        if self._gathers:
+            self._S, self._open = S, open_variance
+            return
+        self._own = [
+            np.stack(
+                [o + np.sum(phi * (S[i][at, at] @ phi), axis=0) for i in range(L)],
+                axis=1,
+            )
+            for phi, at, o in zip(features, own, open_variance)
+        ]
+        self._pairs: dict[tuple[int, int], list[AnyNDArray]] = {}
+        self._wide: dict[tuple[int, int], list[AnyNDArray]] = {}
+
+        def make(pair: tuple[int, int]) -> None:
+            a, b = pair
+            half = [2.0 * (features[a].T @ S[i][own[a], own[b]]) for i in range(L)]
+            if self._sizes[a] * self._sizes[b] > costs.MAX_TABLE:
+                self._wide[pair] = half
+            else:
+                self._pairs[pair] = [np.ravel(h @ features[b]) for h in half]
+
+        each(make, pairs)
+
+    def means(self, codes: Codes, multipliers: Multipliers) -> AnyNDArray:
+        """[n, L], without m(x)."""
+        total = 0.0
+        for table, code, m in zip(self._means, codes, multipliers):
+            total = total + times(table[code], None if m is None else m[:, None])
+        return np.asarray(total)
+
+    def at(self, codes: Codes, multipliers: Multipliers) -> tuple[AnyNDArray, AnyNDArray]:
+        """Means and variances [n, L]."""
+        if self._gathers:
+            var = self._gathered(codes, multipliers)
+        else:
+            var = self._looked_up(codes, multipliers)
+        return self.means(codes, multipliers), var
+
+    def _gathered(self, codes: Codes, multipliers: Multipliers) -> AnyNDArray:
+        n = len(codes[0])
+        var = np.zeros((n, self._L))
+
+        def part(start: int) -> None:
+            at = slice(start, min(start + _GATHERED, n))
+            rows = [
+                times(phi[:, code[at]], None if m is None else m[at])
+                for phi, code, m in zip(self._features, codes, multipliers)
+            ]
+            F = np.concatenate(rows)
+            left: Any = 0.0
+            for o, code, m in zip(self._open, codes, multipliers):
+                left = left + times(o[code[at]], None if m is None else m[at] ** 2)
+            for i in range(self._L):
+                var[at, i] = np.einsum("pn,pn->n", F, self._S[i] @ F) + left
+
+        each(part, range(0, n, _GATHERED))
+        return var
+
+    def _looked_up(self, codes: Codes, multipliers: Multipliers) -> AnyNDArray:
+        n = len(codes[0])
+        var = np.zeros((n, self._L))
+
+        def part(start: int) -> None:
+            at = slice(start, min(start + _GATHERED, n))
+            own = [code[at] for code in codes]
+            factors = [None if m is None else m[at] for m in multipliers]
+            total = np.zeros((len(own[0]), self._L))
+            for table, code, m in zip(self._own, own, factors):
+                total += times(table[code], None if m is None else np.square(m)[:, None])
+            for (a, b), tables in self._pairs.items():
+                index = own[a] * np.int32(self._sizes[b]) + own[b]
+                for i, table in enumerate(tables):
+                    total[:, i] += times(np.take(table, index), factors[a], factors[b])
+            for (a, b), halves in self._wide.items():
+                right = self._features[b].T[own[b]]
+                for i, half in enumerate(halves):
+                    found = np.einsum("nm,nm->n", half[own[a]], right)
+                    total[:, i] += times(found, factors[a], factors[b])
+            var[at] = total
+
+        each(part, range(0, n, _GATHERED))
+        return var
