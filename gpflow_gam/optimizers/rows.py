@@ -321,9 +321,11 @@ def _assign(model: AdditiveSVGP, q: GaussianPosterior) -> None:
     """Give the model the q of what was found, at the hyperparameters that it has."""
     family = model.variational
     assert isinstance(family, OptimalPrecision)
-    order = model.blocks.layout.order
+    blocks = model.blocks
+    order = blocks.layout.order
+    roots = [np.stack([q.roots[i] for i in group.indices]) for group in blocks.groups]
     family.assign_sites(
-        model.blocks.cholesky(),
+        [tf.constant(L) for L in roots],
         tf.constant(q.precision[:, order][:, :, order]),
         tf.constant(q.shift[order]),
     )

@@ -24,7 +24,7 @@ _SCALES = ((1.0, 1.0), (6.0, 30.0), (36.0, 1000.0))
 _MAX_NODES = {1: 256, 2: 192}
 _MAX_CANDIDATES = 192
 """Points among which nodes are chosen."""
-_OPEN = 100
+_OPEN = 160
 """Points at which the open variance of a component of one column is summed, about."""
 _TOLERANCE = 1e-6
 """
@@ -95,16 +95,30 @@ def _open_points(
 ) -> tuple[AnyNDArray, AnyNDArray]:
     """Fewer points that stand for all, and which stands for each."""
     number = len(points)
-    if columns != 1 or number <= 1.5 * _OPEN:
+    if columns != 1 or number <= 1.6 * _OPEN:
         if number <= 1024:
             return points, np.arange(number)
         chosen = np.linspace(0, number - 1, 1024).astype(int)
         return points[chosen], np.minimum(np.arange(number) * 1024 // number, 1023)
-    # bins are in the order of their one column: neighbours of about equal number
-    groups = np.arange(number) * _OPEN // number
-    middle = np.searchsorted(groups, np.arange(_OPEN), side="left")
-    ends = np.append(middle[1:], number)
-    return points[(middle + ends - 1) // 2], groups
+    # neighbours along the column, none far apart: what is open grows where inputs are sparse
+    (varying,) = np.flatnonzero(np.ptp(points, axis=0) > 0.0)[:1]
+    values = points[:, varying]
+    half = _OPEN // 2
+    edges = np.unique(
+        np.concatenate(
+            [
+                np.quantile(values, np.linspace(0.0, 1.0, half + 1)[1:-1]),
+                np.linspace(values.min(), values.max(), half + 1)[1:-1],
+            ]
+        )
+    )
+    _, groups = np.unique(np.searchsorted(edges, values, side="right"), return_inverse=True)
+    groups = groups.ravel()
+    centres = np.bincount(groups, mass * values) / np.maximum(np.bincount(groups, mass), 1e-300)
+    # of each group the point nearest to its mean
+    order = np.lexsort((np.abs(values - centres[groups]), groups))
+    first = np.unique(groups[order], return_index=True)[1]
+    return points[order[first]], groups
 
 
 def _nodes(kernel: Kernel, points: AnyNDArray, columns: int, num_inducing: int) -> Interpolation:
@@ -118,8 +132,7 @@ def _nodes(kernel: Kernel, points: AnyNDArray, columns: int, num_inducing: int) 
     if shortest is None:
         return identity(number)
     own = {id(p): p.numpy() for p in parameters_of(kernel)}
-    stride = -(-number // _MAX_CANDIDATES)
-    candidates = np.arange(0, number, stride)
+    candidates = _candidates(points)
     among = kernel_tangents(kernel, points[candidates], points[:1])
     (rough, _, _), _ = among.evaluate(_at({**own, **shortest}))
     unit = float(np.max(np.diag(rough)))
@@ -139,6 +152,30 @@ def _nodes(kernel: Kernel, points: AnyNDArray, columns: int, num_inducing: int) 
     inner = sum(weight * matrices[0] for weight, matrices in parts)
     outer = sum(weight * matrices[1] for weight, matrices in parts)
     return interpolation(nodes, np.asarray(inner), np.asarray(outer))
+
+
+def _candidates(points: AnyNDArray) -> AnyNDArray:
+    """
+    Points among which nodes are chosen: half in even ranks, half far from all others.
+
+    Without the latter a long tail of few points would be extrapolated into.
+    """
+    number = len(points)
+    if number <= _MAX_CANDIDATES:
+        return np.arange(number)
+    half = _MAX_CANDIDATES // 2
+    chosen = np.unique(np.linspace(0, number - 1, half).astype(int)).tolist()
+    size = np.ptp(points, axis=0)
+    scaled = points[:, size > 0.0] / size[size > 0.0]
+    distance = np.full(number, np.inf)
+    for start in chosen:
+        distance = np.minimum(distance, np.sum(np.square(scaled - scaled[start]), axis=1))
+    while len(chosen) < _MAX_CANDIDATES:
+        farthest = int(np.argmax(distance))
+        chosen.append(farthest)
+        moved = np.sum(np.square(scaled - scaled[farthest]), axis=1)
+        distance = np.minimum(distance, moved)
+    return np.unique(chosen)
 
 
 def _at(values: Mapping[int, AnyNDArray]) -> Values:

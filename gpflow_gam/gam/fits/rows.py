@@ -7,6 +7,7 @@ from gpflow.base import AnyNDArray
 
 from ...kernels import AdditiveKernel
 from ...statistics import Bins, ColumnBins, RowComponent, Rows, row_component
+from ...statistics.parallel import each
 from ..components import Component
 
 _OFF = -1.0
@@ -29,8 +30,15 @@ def make_rows(
     :param Y: [N, K].
     :param mean: the mean function at the rows, [N, L].
     """
-    parts = [_row_component(c, kernel, bins) for c in components]
-    return Rows(parts, bins.X, Y, mean)
+    found: dict[int, RowComponent] = {}
+
+    def make(i: int) -> None:
+        found[i] = _row_component(components[i], kernel, bins)
+
+    for component in components:
+        bins(tuple(m.column for m in component.margins))  # once, before threads ask for it
+    each(make, range(len(components)))
+    return Rows([found[i] for i in range(len(components))], bins.X, Y, mean)
 
 
 def _row_component(component: Component, kernel: AdditiveKernel, bins: ColumnBins) -> RowComponent:
