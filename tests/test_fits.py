@@ -207,10 +207,11 @@ def test_nothing_of_a_fit_outlives_it():
     assert (resident() - before) / 60.0 < 0.2  # MB a fit
 
 
-def test_what_is_open_in_a_sparse_tail_is_counted():
+def test_what_is_open_in_a_sparse_tail_is_counted(monkeypatch):
     """Few points of a long tail, far from inducing inputs, once stood for by one near them."""
-    data = table(3000, "gaussian")
-    data["z"] = np.exp(0.8 * np.random.default_rng(1).normal(size=3000))
+    data = table(5000, "gaussian")
+    data["z"] = data["z"] ** (0.7 / 0.3)
+    monkeypatch.setattr(fitting, "ColumnBins", lambda X: ColumnBins(X, None))
     gam = gg.GAM(TERMS).fit(data, y="y")
     objective = gam.model.maximum_log_likelihood_objective() + gam.model.log_prior_density()
-    assert gam.fitted.result.elbo == pytest.approx(float(objective), abs=0.3)
+    assert gam.fitted.result.elbo == pytest.approx(float(objective), abs=1.0)
