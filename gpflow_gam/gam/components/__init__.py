@@ -2,7 +2,7 @@
 
 from .component import By, Component, Margin
 from .kernels import build_inducing, build_kernel, interaction_margin, positive_parameter
-from .plan import INTERCEPT, keys_of, learn_encoder, plan
+from .plan import INTERCEPT, keys_of, learn_encoder, plan, plan_columns
 
 __all__ = [
     "INTERCEPT",
@@ -15,5 +15,6 @@ __all__ = [
     "keys_of",
     "learn_encoder",
     "plan",
+    "plan_columns",
     "positive_parameter",
 ]
