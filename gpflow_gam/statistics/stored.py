@@ -35,7 +35,8 @@ class Stored:
     @property
     def shape(self) -> tuple[int, ...]:
         """[N] or [N, K]."""
-        return self.raw.shape
+        found: tuple[int, ...] = self.raw.shape
+        return found
 
     def __len__(self) -> int:
         return len(self.raw)

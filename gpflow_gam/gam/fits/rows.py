@@ -60,9 +60,11 @@ def _row_component(component: Component, kernel: AdditiveKernel, data: Columns) 
     points = component.full(own.points, width)
     codes, multiplier = own.codes, None
     by = component.by
-    if by is not None and by.code is None:
+    if by is None:
+        pass
+    elif by.code is None:
         multiplier = data.values(by.column)
-    elif by is not None:
+    else:
         # rows of other levels share a bin in which the component is zero
         off = points[:1].copy()
         off[0, by.column] = _OFF
