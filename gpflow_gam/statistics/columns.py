@@ -136,16 +136,18 @@ class CodedColumns(Columns):
         weights: Stored | None = None,
     ) -> None:
         self.X, self.weights = X, weights
-        self._coded, self._reaches = dict(coded), dict(reaches)
+        self.coded, self.reaches = dict(coded), dict(reaches)
+
+    X: Inputs
+    weights: Stored | None
 
     def bins(self, columns: tuple[int, ...]) -> Bins:
-        return self._coded[columns]
+        return self.coded[columns]
 
     def values(self, column: int) -> Stored:
-        found: Stored = self.X.columns[column]
-        return found
+        return self.X.columns[column]
 
     def reach(self, column: int, level: Level | None = None) -> tuple[float, float]:
-        least, greatest = self._reaches[column, None if level is None else level[0]]
+        least, greatest = self.reaches[column, None if level is None else level[0]]
         place = 0 if level is None else level[1]
         return float(least[place]), float(greatest[place])

@@ -160,7 +160,7 @@ def summarise(fit: FittedGAM, seed: int = 0) -> Summary:
         repr(spec.terms),
         spec.family.name,
         _parameters(fit),
-        len(fit.X),
+        fit.number,
         fit.dropped,
         sum(fill.count for fill in spec.fills),
         total,
