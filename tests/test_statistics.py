@@ -19,8 +19,7 @@ from gpflow_gam.kernels.functional import parameters_of
 from gpflow_gam.optimizers.rounds import Rounds
 from gpflow_gam.optimizers.rows import CollapsedBound, _present_q
 from gpflow_gam.optimizers.sites import sweep
-from gpflow_gam.statistics import ColumnBins, Rows, bin_column, bin_columns, costs
-from gpflow_gam.statistics import grids
+from gpflow_gam.statistics import ColumnBins, Rows, bin_column, bin_columns, costs, grids
 from gpflow_gam.statistics import rows as rows_module
 
 # --- bins ----------------------------------------------------------------------------------------
@@ -246,14 +245,13 @@ def gaussian_problem(number: int = 120):
 
 def exact_nodes(rows: Rows) -> Rows:
     """Every point is a node and a point of open variance: nothing is approximated."""
-    from gpflow_gam.kernels.tangents import kernel_tangents
     from gpflow_gam.statistics.evidence import Places
     from gpflow_gam.statistics.interpolation import identity
 
     parts = []
     for c in rows.components:
         points, Z = c.bins.points, c.inducing
-        places = Places(kernel_tangents(c.kernel, Z, np.concatenate([points, points])), len(points))
+        places = Places.of(c.kernel, Z, points, points)
         parts.append(
             dataclasses.replace(
                 c,

@@ -79,6 +79,18 @@ class Hyperparameters:
             found.append(np.ravel(own * np.exp(x) if simple else _chain(p, x, own)))
         return np.concatenate(found) if found else np.zeros(0)
 
+    def owners(self) -> list[Parameter]:
+        """The parameter of each coordinate, [K]."""
+        return [p for p, size in zip(self.parameters, self._sizes) for _ in range(size)]
+
+    def prior_precision(self) -> AnyNDArray:
+        """How sharp the priors of coordinates are, [K]; zero where they are not log-normal."""
+        found = [
+            np.zeros(size) if normal is None else np.ones(size) / np.square(normal[1])
+            for normal, size in zip(self._normal, self._sizes)
+        ]
+        return np.concatenate(found) if found else np.zeros(0)
+
     def log_prior(self, u: AnyNDArray) -> tuple[float, AnyNDArray]:
         """Log-density of the priors at coordinates [K], as GPflow counts it, and its gradient."""
         total, slopes = 0.0, []

@@ -13,6 +13,7 @@ from gpflow.likelihoods import Likelihood
 from scipy.optimize import minimize
 
 from ..covariances.jitter import relative_jitter
+from ..kernels.functional import parameters_of
 from ..statistics import (
     Evidence,
     GaussianPosterior,
@@ -20,6 +21,7 @@ from ..statistics import (
     PseudoData,
     Rows,
     Sweep,
+    average_information,
 )
 from .hyperparameters import Hyperparameters
 from .minimizers import StopFit, Tracker
@@ -30,8 +32,18 @@ MANY_ROWS = 40_000
 """More rows than which a fit begins on a part of them."""
 _MAX_ROUNDS = 100
 _MAX_HALVINGS = 20
-_FIRST_STEPS, _MOST_STEPS = 8, 60
-"""L-BFGS iterations a round: few while sites are stale, doubling as they settle."""
+_ROUGH = 10.0
+"""Tolerance of a search whose outcome is where another begins."""
+_MOST_STEPS = 60
+"""L-BFGS iterations a round."""
+_STALE_ROUNDS = 2
+"""Rounds in which sites alone settle, where they begin at the null model's."""
+_STEP = 1e-4
+"""Of differences that the information is taken from."""
+_LEAST_PRECISION = 1e-2
+"""What a coordinate of which neither data nor prior say anything is taken to curve by."""
+_FARTHEST = 2.0
+"""Longest first step of a search, in any (logarithmic) hyperparameter."""
 _LONGEST = 1.0
 """Longest step of a likelihood's (logarithmic) parameter."""
 
@@ -97,6 +109,11 @@ class Rounds:
         self.hyperparameters = Hyperparameters(kernel.trainable_parameters)
         self.family = Hyperparameters(likelihood.trainable_parameters)
         self.evidence: Evidence = rows.evidence(relative_jitter(None, tf.float64))
+        self._users: dict[int, list[int]] = {id(p): [] for p in self.hyperparameters.parameters}
+        for i, component in enumerate(rows.components):
+            for p in parameters_of(component.kernel):
+                if id(p) in self._users:
+                    self._users[id(p)].append(i)
 
     # --- at hyperparameters -----------------------------------------------------------------------
 
@@ -129,7 +146,7 @@ class Rounds:
         :param constant: the predictor, [L], beside the mean function.
         """
         # a spread that is small beside what the priors expect, in the predictor's unit
-        (_, _, variances), _ = self.rows.components[-1].table.evaluate(
+        _, _, variances = self.rows.components[-1].table.matrices(
             self.values(self.hyperparameters.get())
         )
         spread = 5e-3 * float(np.max(variances))
@@ -139,7 +156,12 @@ class Rounds:
     # --- the fit ----------------------------------------------------------------------------------
 
     def run(
-        self, state: State, tolerance: float, max_rounds: int, settled: bool = False
+        self,
+        state: State,
+        tolerance: float,
+        max_rounds: int,
+        settled: bool = False,
+        rough: bool = False,
     ) -> tuple[Seen, bool, str]:
         """
         Rounds until one gains less than ``tolerance``.
@@ -149,6 +171,7 @@ class Rounds:
         :param max_rounds: at most.
         :param settled: whether the sites are near their fixed point already, so that it pays to
             learn hyperparameters at once.
+        :param rough: whether to end with the first round that has learnt hyperparameters.
         :return: what was seen last, whether that is convergence, and why it ended. Time that is up
             and Ctrl-C end a fit with what it has.
         """
@@ -157,14 +180,14 @@ class Rounds:
             seen = self._first(state)
             self._record(seen)
             for k in range(min(max_rounds, _MAX_ROUNDS)):
-                steps = min(_FIRST_STEPS * 2**k, _MOST_STEPS) if settled or k >= 2 else 0
-                target = self._improved(seen, steps, tolerance)
+                learns = settled or k >= _STALE_ROUNDS
+                target = self._improved(seen, learns, _ROUGH if rough else tolerance)
                 new = self._step(seen, target)
                 if new is None:
                     return seen, settled, "no step improves the ELBO any more"
                 gain, seen = new.elbo - seen.elbo, new
                 self._record(seen)
-                if gain < tolerance and settled:
+                if learns and (gain < tolerance or rough):
                     return seen, True, f"the last round gained {gain:.2g} nats"
                 settled = settled or gain < max(1.0, tolerance)
             return seen, False, f"round limit of {max_rounds} reached"
@@ -194,12 +217,12 @@ class Rounds:
             "for extreme values in it."
         )
 
-    def _improved(self, seen: Seen, steps: int, tolerance: float) -> State:
+    def _improved(self, seen: Seen, learns: bool, tolerance: float) -> State:
         """The sites of the last pass, with better hyperparameters and likelihood parameters."""
         data = seen.sweep.data
         u = seen.state.u
-        if steps and len(self.hyperparameters):
-            u = self._search(data, u, steps, tolerance)
+        if learns and len(self.hyperparameters):
+            u = self._search(data, u, tolerance)
         return State(data, u, seen.state.phi + self._newton(seen))
 
     def _newton(self, seen: Seen) -> AnyNDArray:
@@ -240,9 +263,28 @@ class Rounds:
 
         return loss
 
-    def _search(self, data: PseudoData, u: AnyNDArray, steps: int, tolerance: float) -> AnyNDArray:
+    def _search(self, data: PseudoData, u: AnyNDArray, tolerance: float) -> AnyNDArray:
         """L-BFGS on the evidence of the pseudo-data."""
-        return descend(self.loss(data), u, steps, tolerance, self.tracker)[0]
+        metric = self.metric(data, u)
+        return descend(self.loss(data), u, _MOST_STEPS, tolerance, self.tracker, metric=metric)[0]
+
+    def metric(self, data: PseudoData, u: AnyNDArray, scale: float = 1.0) -> AnyNDArray | None:
+        """
+        About how the loss curves in the coordinates u, [K, K]; None where that cannot be said.
+
+        :param data: the pseudo-data.
+        :param scale: multiplies its weights and shifts.
+        """
+        owners = self.hyperparameters.owners()
+        if not owners:
+            return None
+        steps = u + _STEP * np.eye(len(u))
+        moved = [(self._users[id(p)], self.values(there)) for p, there in zip(owners, steps)]
+        try:
+            found = average_information(self.evidence, data, self.values(u), moved, _STEP, scale)
+        except NotPositiveDefinite:
+            return None
+        return found + np.diag(self.hyperparameters.prior_precision() + _LEAST_PRECISION)
 
 
 Loss = Callable[[AnyNDArray], tuple[float, AnyNDArray]]
@@ -256,9 +298,10 @@ def descend(
     tracker: Tracker | None,
     record: bool = False,
     best_seen: Callable[[AnyNDArray], None] | None = None,
+    metric: AnyNDArray | None = None,
 ) -> tuple[AnyNDArray, bool, str]:
     """
-    L-BFGS from ``start``.
+    L-BFGS from ``start``, in coordinates in which its first step is Newton's by ``metric``.
 
     A trial step that cannot be evaluated counts as one too far: it is given a value as far above
     the best one as the slope there promised to go below, so that the line search tries a ninth of
@@ -271,6 +314,7 @@ def descend(
     :param tracker: says when time is up.
     :param record: whether iterations are told to the tracker.
     :param best_seen: told of every best point: for what is left when an exception ends the search.
+    :param metric: about the loss's second derivatives at ``start``, positive definite, [K, K].
     :return: the best point, whether the search had converged, and why it ended.
     :raises StopFit: from ``tracker``.
     """
@@ -308,9 +352,16 @@ def descend(
         if gain < 1e-2 * tolerance:
             raise StopIteration
 
+    first = guarded(start)
+    axes = _axes(first[1], metric)
+
+    def along(z: AnyNDArray) -> tuple[float, AnyNDArray]:
+        value, gradient = guarded(start + axes @ z) if z.any() else first
+        return value, axes.T @ gradient
+
     outcome = minimize(
-        guarded,
-        start,
+        along,
+        np.zeros_like(start),
         jac=True,
         method="L-BFGS-B",
         callback=after,
@@ -327,3 +378,21 @@ def descend(
     if outcome.status == 1:
         return best[1], False, f"iteration limit of {steps} reached"
     return best[1], True, "converged"
+
+
+def _axes(gradient: AnyNDArray, metric: AnyNDArray | None) -> AnyNDArray:
+    """
+    Directions [K, K], as columns, in which a step of length one down the slope is Newton's.
+
+    SciPy's first step has length one whatever the slope.
+    """
+    if metric is None:
+        return np.eye(len(gradient))
+    root = np.linalg.cholesky(metric)
+    axes: AnyNDArray = np.linalg.solve(root.T, np.eye(len(gradient)))
+    slope = axes.T @ gradient
+    length = float(np.linalg.norm(slope))
+    if not np.isfinite(length) or length == 0.0:
+        return axes
+    longest = float(np.max(np.abs(axes @ slope)))
+    return axes * length * min(1.0, _FARTHEST / longest)

@@ -155,7 +155,7 @@ def discretisation(
     exact = np.zeros_like(mean)
     for component, root, at in zip(some.components, q.roots, own):
         tangents = kernel_tangents(component.kernel, component.inducing, some.X)
-        (_, K, _), _ = tangents.evaluate(solution.values)
+        _, K, _ = tangents.matrices(solution.values)
         exact += solve_triangular(root, K, lower=True).T @ q.mean[at]
     w = np.maximum(some.weights(model.likelihood, mean, var), 0.0)
     return float(np.mean(np.sum(w * np.square(exact - mean), axis=1)))
@@ -250,6 +250,19 @@ class CollapsedBound:
         )
         return -(value + prior + noise_prior), -gradient
 
+    def metric(self, u: AnyNDArray) -> AnyNDArray | None:
+        """About how the loss curves, [K, K]; None where that cannot be said."""
+        inner, noise = self.split(u)
+        own = self.rounds.metric(self.data, inner, 1.0 / noise)
+        if own is None:
+            return None
+        whole = np.zeros((len(u), len(u)))
+        whole[: len(inner), : len(inner)] = own
+        # known noise's logarithm has information N / 2; how it goes with the rest is left out
+        rest = np.arange(len(inner), len(u))
+        whole[rest, rest] = 0.5 * self.error[1]
+        return whole
+
     def posterior(self, u: AnyNDArray) -> GaussianPosterior:
         """q at coordinates."""
         inner, noise = self.split(u)
@@ -300,7 +313,14 @@ def _fit_gaussian(
                 converged, message = False, f"iteration limit of {max_iterations} reached"
                 break
             u, converged, message = descend(
-                bound.loss, u, left, 1e-2 * tolerance, tracker, record=True, best_seen=noted
+                bound.loss,
+                u,
+                left,
+                1e-2 * tolerance,
+                tracker,
+                record=True,
+                best_seen=noted,
+                metric=bound.metric(u),
             )
             now = bound.loss(u)[0]
             gain, value = value - now, now
@@ -341,7 +361,7 @@ def _fit_sites(
         which = np.sort(np.random.default_rng(seed).choice(rows.number, START_ROWS, replace=False))
         begun = rounds_of(rows.subset(which))
         seen, begun_well, message = begun.run(
-            begun.start(constant), 10.0 * tolerance, max_iterations
+            begun.start(constant), tolerance, max_iterations, rough=True
         )
         begin = seen.state
         state = State(begin.data * (rows.number / START_ROWS), begin.u, begin.phi)

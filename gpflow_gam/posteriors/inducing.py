@@ -187,7 +187,7 @@ class InducingMoments:
 
         :param tangents: what :meth:`tangents` made, of any moments of this kernel.
         """
-        (_, K, diagonal), _ = tangents.evaluate(self._values)
+        _, K, diagonal = tangents.matrices(self._values)
         return self._whitened(name, K), diagonal
 
     def features_at(
@@ -258,7 +258,7 @@ class InducingMoments:
         for name, X in blocks:
             Z = inducing_rows(self._source, self.inducing_variable, name, X.shape[1])
             X = np.asarray(X, dtype=np.float64)
-            (K, Kxz, _), _ = kernel_tangents(self._source[name], X, Z).evaluate(self._values)
+            K, Kxz, _ = kernel_tangents(self._source[name], X, Z).matrices(self._values)
             phi = self._whitened(name, Kxz.T)
             parts.append(K - phi.T @ phi)
         whole: AnyNDArray = parts[0] if len(parts) == 1 else block_diag(*parts)

@@ -7,6 +7,7 @@ from .columns import CodedColumns, Columns, HeldColumns
 from .components import RowComponent, row_component
 from .evidence import Evidence, GaussianPosterior, NotPositiveDefinite, Places, PseudoData
 from .grids import BinSums, ColumnGrid, Grid
+from .information import average_information
 from .rows import Rows, Sweep
 from .sampling import RowSample
 from .stored import Inputs, Offsets, Store, Stored
@@ -36,6 +37,7 @@ __all__ = [
     "Stored",
     "Summary",
     "Sweep",
+    "average_information",
     "bin_column",
     "bin_columns",
     "row_component",

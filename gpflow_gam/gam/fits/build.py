@@ -7,7 +7,7 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray, Parameter
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
-from gpflow.utilities import deepcopy, positive
+from gpflow.utilities import deepcopy
 
 from ...likelihoods import Weighted
 from ...models import AdditiveSGPR, AdditiveSVGP, IterNCGP
@@ -20,7 +20,7 @@ from ...variational import (
     OptimalPrecision,
     VariationalFamily,
 )
-from ..components import build_inducing, build_kernel
+from ..components import build_inducing, build_kernel, exponential
 from ..families import Gaussian
 from .mean import OffsetMean
 from .specification import Specification
@@ -116,7 +116,7 @@ def build_model(
 def _noise(likelihood: Likelihood) -> Parameter:
     """A noise variance in logarithms: a response may be in any unit."""
     start = float(tf.convert_to_tensor(likelihood.variance))
-    return Parameter(start, transform=positive(base="exp"))
+    return Parameter(start, transform=exponential())
 
 
 def _copied(kernels: dict[str, Kernel]) -> dict[str, Kernel]:
