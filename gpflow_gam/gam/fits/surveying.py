@@ -121,7 +121,7 @@ def reading(
     :param total: how many rows there are; by default what the blocks say.
     """
     total = blocks.num_rows if total is None else total
-    with progress_bar(what, " rows", progress, total, unit_scale=True, leave=False) as bar:
+    with progress_bar(what, " rows", progress, total, unit_scale=True) as bar:
         for block in blocks:
             yield block
             bar.update(block.num_rows)
