@@ -15,7 +15,6 @@ from ..covariances import InducingBlocks
 from ..kernels.tangents import kernel_tangents
 from ..models import AdditiveSGPR, AdditiveSVGP
 from ..statistics import GaussianPosterior, PseudoData, Rows
-from ..statistics.bins import EXACT_ROWS
 from ..statistics.evidence import slices
 from ..statistics.parallel import one_blas_thread
 from ..variational import OptimalPrecision
@@ -111,13 +110,12 @@ def present_solution(model: AdditiveSGPR | AdditiveSVGP, rows: Rows) -> Solution
 
     :param rows: its data.
     """
-    u = Hyperparameters(model.kernel.trainable_parameters).get()
     with one_blas_thread(sum(model.inducing_variable.sizes) <= SMALL):
         if isinstance(model, AdditiveSGPR):
             collapsed = CollapsedBound(model, rows)
-            return collapsed.solution(np.append(u, collapsed.noise.get()))
+            return collapsed.solution(collapsed.start())
         rounds = Rounds(model.kernel, model.likelihood, rows, None)
-        values = rounds.values(u)
+        values = rounds.values(rounds.hyperparameters.get())
         q = _present_q(model)
         data = rows.sweep(model.likelihood, values, q, tune=False).data
         return Solution(rows, data, q, values)
@@ -233,17 +231,13 @@ class CollapsedBound:
         """
         What there is at coordinates, which the model has been set to.
 
-        Nodes have served the search. The posterior that is kept is the model's own where every row
-        has its own values, and that of the bins themselves where there are too many rows for it.
+        Nodes have served the search; the posterior that is kept is that of the bins themselves.
         """
         inner, noise = self.split(u)
         values = self.rounds.values(inner)
-        if self.rows.number <= EXACT_ROWS:
-            q = _present_q(self.model)
-        else:
-            e = self.rows.Y - self.rows.mean
-            w = np.broadcast_to(self._weight / noise, e.shape)
-            q = self.rows.posterior(values, self.posterior(u).roots, w, w * e)
+        e = self.rows.Y - self.rows.mean
+        w = np.broadcast_to(self._weight / noise, e.shape)
+        q = self.rows.posterior(values, self.posterior(u).roots, w, w * e)
         return Solution(self.rows, self.data, q, values, self.parameter, self.error)
 
     def set(self, u: AnyNDArray) -> None:
@@ -351,7 +345,7 @@ def _assign(model: AdditiveSVGP, q: GaussianPosterior) -> None:
     )
 
 
-def _present_q(model: AdditiveSGPR | AdditiveSVGP) -> GaussianPosterior:
+def _present_q(model: AdditiveSVGP) -> GaussianPosterior:
     """The model's q at the parameters that it has, in the components' order."""
     blocks = model.blocks
     cholesky = blocks.cholesky()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import tensorflow as tf
 from gpflow.base import AnyNDArray, Parameter
 from gpflow.kernels import Kernel
 from gpflow.utilities import deepcopy
@@ -87,9 +86,8 @@ def build_model(spec: Specification, X: AnyNDArray, Y: AnyNDArray) -> Model:
     if spec.variational == "exact":
         weights = None if spec.weights is None else X[:, spec.place(spec.weights)]
         model = AdditiveSGPR((X, Y), kernel, inducing, mean_function=mean, weights=weights)
-        # in logarithms: a response may be in any unit
-        start = float(tf.convert_to_tensor(likelihood.variance))
-        model.likelihood.variance = Parameter(start, transform=exponential())
+        # in logarithms: a response may be in any unit; half of its variance is noise at the start
+        model.likelihood.variance = Parameter(0.5 * spec.scale**2, transform=exponential())
         return model
     if spec.weights is not None:
         likelihood = Weighted(likelihood, spec.place(spec.weights))
