@@ -11,6 +11,7 @@ import pytest
 
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, random_effect, s, te
+from gpflow_gam.gam.fits import streaming
 from gpflow_gam.gam.frames import Table, concatenated, recut
 from gpflow_gam.optimizers.minimizers import progress
 from gpflow_gam.statistics import (
@@ -30,7 +31,7 @@ TERMS = (
     s("x", k=8)
     + s("z", k=6, by=factor("g"))
     + s("h", k=6, by="m")
-    + te("x", "z", k=9)
+    + te("x", "m", k=9)
     + random_effect("r")
     + factor("g")
 )
@@ -111,7 +112,7 @@ def test_blocks_give_the_fit_of_their_table(family, response, few):
     tables = (t.table.drop(columns=["lengthscale", "zero"]) for t in (ours, theirs))
     pd.testing.assert_frame_equal(*tables, rtol=1e-3, atol=1e-5)
     np.testing.assert_allclose(ours.table["zero"], theirs.table["zero"], atol=0.02)  # simulated
-    for name in ("s(x)", "s(z):g=a", "te(x,z)"):
+    for name in ("s(x)", "s(z):g=a", "te(x,m)"):
         # draws of hyperparameters once, which take longest
         options = {"num_points": 7, "unconditional": name == "s(x)" and family == "gaussian"}
         one, other = (g.effects(name, **options) for g in (stream, whole))
@@ -192,7 +193,7 @@ def test_files_give_the_fit_of_pandas(streamed):
 def test_predictions_from_files_are_those_from_tables(streamed, monkeypatch):
     gam, _, data, path = streamed
     blockwise = importlib.import_module("gpflow_gam.gam.fits.blockwise")
-    monkeypatch.setattr(blockwise, "BLOCK", 1111)
+    monkeypatch.setattr(blockwise, "BLOCK", 2600)
     for options in (
         {"type": "response"},
         {"type": "link", "se": True},
@@ -212,8 +213,8 @@ def test_predictions_from_files_are_those_from_tables(streamed, monkeypatch):
     np.testing.assert_array_equal(gam.sample([first[:20], first[20:]], 3), gam.sample(first, 3))
     bad = data.copy()
     bad["g"] = bad["g"].astype(object)
-    bad.loc[2300, "g"] = "new"
-    with pytest.raises(ValueError, match=r"rows 2222 to 3332 .*'new' in row 78, never seen"):
+    bad.loc[2700, "g"] = "new"
+    with pytest.raises(ValueError, match=r"rows 2600 to 4999 .*'new' in row 100, never seen"):
         gam.predict([bad])
     with pytest.raises(ValueError, match="data has no rows"):
         gam.predict([data.iloc[:0]])
@@ -353,16 +354,24 @@ def test_other_things_that_are_refused(few):
         gg.GAM(s("x")).fit(pieces(data), data["y"])
     with pytest.raises(ValueError, match="batch_size=100 needs all rows"):
         gg.GAM(s("x"), "poisson").fit(pieces(data), "count", batch_size=100)
+    many = data.assign(r=np.arange(N) % 1600)
     with pytest.raises(ValueError, match="variational='block' needs all rows"):
-        many = data.assign(r=np.arange(N) % 1600)
         gg.GAM(random_effect("r"), "poisson").fit(pieces(many), "count")
     with pytest.raises(ValueError, match="'x' is also in a term"):
         gg.GAM(s("x")).fit(pieces(data), "x")
     with pytest.raises(FileNotFoundError, match="no file or folder"):
         gg.GAM(s("x")).fit("nowhere.parquet", "y")
-    numbers = gg.GAM(s("x", k=5), "poisson", variational="block")
-    numbers.fit(data, "count", max_iterations=2)  # of a table there are numbers
-    assert len(numbers.fitted.X) == N
+
+
+def test_of_a_table_there_are_numbers_for_what_needs_them(few, monkeypatch):
+    taken: list[object] = []
+    monkeypatch.setattr(streaming, "fit_gam", lambda *given, **_: taken.append(given[3]))
+    data, many = table(), table().assign(r=np.arange(N) % 1600)
+    gg.GAM(s("x"), "poisson", variational="block").fit(data, "count")
+    gg.GAM(s("x"), "poisson").fit(data, "count", batch_size=100)
+    gg.GAM(s("x"), "poisson", engine="iterncgp").fit(data, "count")
+    gg.GAM(random_effect("r"), "poisson").fit(many, "count")  # more values than sites take
+    assert [t.num_rows for t in taken] == [N] * 4
 
 
 # --- pieces --------------------------------------------------------------------------------------

@@ -100,7 +100,8 @@ class _Automatic(KernelTangents):
 
     def evaluate(self, values: Values) -> tuple[Matrices, Callable[[Matrices], Gradients]]:
         inputs = [tf.constant(values(p)) for p in self._parameters]
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
+        # pulled back more than once where other components move
+        with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
             tape.watch(inputs)
             kernel = with_values(self._kernel, inputs)
             outputs = kernel(self._Z), kernel(self._Z, self._X), kernel(self._X, full_cov=False)

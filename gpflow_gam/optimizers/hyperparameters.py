@@ -79,9 +79,15 @@ class Hyperparameters:
             found.append(np.ravel(own * np.exp(x) if simple else _chain(p, x, own)))
         return np.concatenate(found) if found else np.zeros(0)
 
-    def owners(self) -> list[Parameter]:
-        """The parameter of each coordinate, [K]."""
-        return [p for p, size in zip(self.parameters, self._sizes) for _ in range(size)]
+    def moved(self, u: AnyNDArray, step: float) -> list[tuple[Parameter, AnyNDArray]]:
+        """The parameter of each coordinate, and its value where that one is ``step`` further on."""
+        found = []
+        for p, simple, x in zip(self.parameters, self._simple, self._parts(u)):
+            for i in np.ndindex(x.shape):
+                there = np.array(x)
+                there[i] += step
+                found.append((p, np.exp(there) if simple else _forward(p, there)))
+        return found
 
     def prior_precision(self) -> AnyNDArray:
         """How sharp the priors of coordinates are, [K]; zero where they are not log-normal."""

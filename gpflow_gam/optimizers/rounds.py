@@ -34,6 +34,12 @@ _MAX_ROUNDS = 100
 _MAX_HALVINGS = 20
 _ROUGH = 10.0
 """Tolerance of a search whose outcome is where another begins."""
+_STALE_SHARE = 0.03
+"""Tolerance of a search against what the last round gained."""
+_SLOW = 0.4
+"""Factor by which a round shortens what is left, from which on it pays to go beyond its target."""
+_BEYOND = 4.0
+"""Furthest, against the way to the target."""
 _MOST_STEPS = 60
 """L-BFGS iterations a round."""
 _STALE_ROUNDS = 2
@@ -42,6 +48,8 @@ _STEP = 1e-4
 """Of differences that the information is taken from."""
 _LEAST_PRECISION = 1e-2
 """What a coordinate of which neither data nor prior say anything is taken to curve by."""
+_LEAST_SHARE = 1e-3
+"""Of the likelihood's curvature in its parameters that is left where q's mean goes along."""
 _FARTHEST = 2.0
 """Longest first step of a search, in any (logarithmic) hyperparameter."""
 _LONGEST = 1.0
@@ -81,6 +89,42 @@ class Seen:
     elbo: float
 
 
+class _Pace:
+    """
+    How far beyond its target a round should go.
+
+    Near the fixed point what is left shrinks by the same factor each round, where components can
+    stand in for each other by one that is near to one. Then every other round goes on to where a
+    geometric series ends (Aitken); the ELBO decides whether that is kept.
+    """
+
+    def __init__(self) -> None:
+        self._last = 0.0
+        self._rate = 0.0
+        self._asked = 1.0
+        self._furthest = _BEYOND
+
+    def note(self, gain: float, share: float) -> None:
+        """
+        What a round brought.
+
+        :param gain: in the ELBO, which goes with the square of what is left.
+        :param share: how far it went.
+        """
+        if share == 1.0 and self._last > 0.0 and gain > 0.0:
+            self._rate = min(float(np.sqrt(gain / self._last)), 1.0)
+        if self._asked > share:  # what is left does not all go the same way
+            self._furthest = 1.0 + 0.5 * (self._furthest - 1.0)
+        self._last = gain if share == 1.0 and self._asked == 1.0 else 0.0
+
+    def share(self) -> float:
+        """How far the next round should go: one to its target, or further."""
+        self._asked = 1.0
+        if self._last > 0.0 and self._rate >= _SLOW and self._furthest > 1.2:
+            self._asked = min(1.0 / max(1.0 - self._rate, 1e-6), self._furthest)
+        return self._asked
+
+
 class Rounds:
     """
     Fits sites, hyperparameters and the likelihood's parameters to rows.
@@ -105,8 +149,9 @@ class Rounds:
         tracker: Tracker | None,
     ) -> None:
         self.likelihood, self.rows, self.tracker = likelihood, rows, tracker
-        self._fixed = {id(p): p.numpy() for p in kernel.parameters if not p.trainable}
-        self.hyperparameters = Hyperparameters(kernel.trainable_parameters)
+        own = parameters_of(kernel)
+        self._fixed = {id(p): p.numpy() for p in own if not p.trainable}
+        self.hyperparameters = Hyperparameters([p for p in own if p.trainable])
         self.family = Hyperparameters(likelihood.trainable_parameters)
         self.evidence: Evidence = rows.evidence(relative_jitter(None, tf.float64))
         self._users: dict[int, list[int]] = {id(p): [] for p in self.hyperparameters.parameters}
@@ -176,16 +221,20 @@ class Rounds:
             and Ctrl-C end a fit with what it has.
         """
         seen: Seen | None = None
+        gain, pace = 0.0, _Pace()
         try:
             seen = self._first(state)
             self._record(seen)
             for k in range(min(max_rounds, _MAX_ROUNDS)):
                 learns = settled or k >= _STALE_ROUNDS
-                target = self._improved(seen, learns, _ROUGH if rough else tolerance)
-                new = self._step(seen, target)
+                # while sites still move by much, what they say exactly is of no use
+                fine = max(tolerance, _STALE_SHARE * gain)
+                target = self._improved(seen, learns, _ROUGH if rough else fine)
+                new, share = self._step(seen, target, pace.share() if settled else 1.0)
                 if new is None:
                     return seen, settled, "no step improves the ELBO any more"
                 gain, seen = new.elbo - seen.elbo, new
+                pace.note(gain if learns else 0.0, share)
                 self._record(seen)
                 if learns and (gain < tolerance or rough):
                     return seen, True, f"the last round gained {gain:.2g} nats"
@@ -221,36 +270,49 @@ class Rounds:
         """The sites of the last pass, with better hyperparameters and likelihood parameters."""
         data = seen.sweep.data
         u = seen.state.u
+        step = self._newton(seen)
+        if len(step):
+            # the sites as the likelihood's parameters will have them
+            data = data.shifted(np.tensordot(step, seen.sweep.across, axes=1))
         if learns and len(self.hyperparameters):
             u = self._search(data, u, tolerance)
-        return State(data, u, seen.state.phi + self._newton(seen))
+        return State(data, u, seen.state.phi + step)
 
     def _newton(self, seen: Seen) -> AnyNDArray:
-        """A Newton step of the likelihood's parameters at held marginals."""
+        """A Newton step of the likelihood's parameters, in which q's mean goes along."""
         phi = seen.state.phi
         if len(phi) == 0:
             return phi
-        slope = seen.sweep.slope + self.family.log_prior(phi)[1]
-        values, vectors = np.linalg.eigh(-seen.sweep.curvature)
+        sweep = seen.sweep
+        slope = sweep.slope + self.family.log_prior(phi)[1]
+        values, vectors = np.linalg.eigh(-sweep.curvature)
         # where the sum is convex, uphill by the same length
         scale = np.maximum(np.abs(values), 1e-8 * max(np.max(np.abs(values)), 1e-300))
+        alone = (vectors * scale) @ vectors.T
+        values, vectors = np.linalg.eigh(
+            alone - self.evidence.response(sweep.data, self.values(seen.state.u), sweep.across)
+        )
+        scale = np.maximum(values, _LEAST_SHARE * np.max(scale))
         step: AnyNDArray = vectors @ ((vectors.T @ slope) / scale)
         return step / max(1.0, float(np.max(np.abs(step))) / _LONGEST)
 
-    def _step(self, seen: Seen, target: State) -> Seen | None:
-        """The target, or the part of the way at which the ELBO does not fall."""
-        share = 1.0
+    def _step(self, seen: Seen, target: State, share: float) -> tuple[Seen | None, float]:
+        """
+        The target, or the part of the way at which the ELBO does not fall, and which part.
+
+        :param share: of the way that is tried first.
+        """
         slack = 1e-10 * abs(seen.elbo)
         for _ in range(_MAX_HALVINGS):
             try:
                 new = self.see(seen.state.towards(target, share))
                 if new.elbo >= seen.elbo - slack:
-                    return new
+                    return new, share
             except NotPositiveDefinite:
                 pass
-            share *= 0.5 if share > 0.1 else 0.1
+            share = 1.0 if share > 1.0 else share * (0.5 if share > 0.1 else 0.1)
         self.family.set(seen.state.phi)
-        return None
+        return None, 0.0
 
     def loss(self, data: PseudoData) -> Loss:
         """Minus the evidence of pseudo-data and the priors' log-densities, with its gradient."""
@@ -275,13 +337,15 @@ class Rounds:
         :param data: the pseudo-data.
         :param scale: multiplies its weights and shifts.
         """
-        owners = self.hyperparameters.owners()
-        if not owners:
+        if not len(self.hyperparameters):
             return None
-        steps = u + _STEP * np.eye(len(u))
-        moved = [(self._users[id(p)], self.values(there)) for p, there in zip(owners, steps)]
+        present = {**self._fixed, **self.hyperparameters.values(u)}
+        moved = [
+            (self._users[id(p)], {**present, id(p): value})
+            for p, value in self.hyperparameters.moved(u, _STEP)
+        ]
         try:
-            found = average_information(self.evidence, data, self.values(u), moved, _STEP, scale)
+            found = average_information(self.evidence, data, present, moved, _STEP, scale)
         except NotPositiveDefinite:
             return None
         return found + np.diag(self.hyperparameters.prior_precision() + _LEAST_PRECISION)

@@ -16,7 +16,6 @@ from ..kernels.tangents import kernel_tangents
 from ..likelihoods import Weighted, unwrapped
 from ..models import AdditiveSGPR, AdditiveSVGP
 from ..statistics import GaussianPosterior, PseudoData, Rows
-from ..statistics.bins import EXACT_ROWS
 from ..statistics.evidence import slices
 from ..statistics.parallel import one_blas_thread
 from ..statistics.rows import Watch
@@ -123,13 +122,12 @@ def present_solution(
     :param rows: its data.
     :param collapsed: as :func:`fit_rows`.
     """
-    u = Hyperparameters(model.kernel.trainable_parameters).get()
     with one_blas_thread(sum(model.inducing_variable.sizes) <= SMALL):
         if isinstance(model, AdditiveSGPR) or collapsed:
             bound = CollapsedBound(model, rows)
-            return bound.solution(np.append(u, bound.noise.get()))
+            return bound.solution(bound.start())
         rounds = Rounds(model.kernel, model.likelihood, rows, None)
-        values = rounds.values(u)
+        values = rounds.values(rounds.hyperparameters.get())
         q = _present_q(model)
         data = rows.sweep(model.likelihood, values, q, tune=False).data
         return Solution(rows, data, q, values)
@@ -272,15 +270,11 @@ class CollapsedBound:
         """
         What there is at coordinates, which the model has been set to.
 
-        Nodes have served the search. The posterior that is kept is the model's own where every row
-        has its own values, and that of the bins themselves where there are too many rows for it.
+        Nodes have served the search; the posterior that is kept is that of the bins themselves.
         """
         inner, noise = self.split(u)
         values = self.rounds.values(inner)
-        if self.rows.number <= EXACT_ROWS and isinstance(self.model, AdditiveSGPR):
-            q = _present_q(self.model)
-        else:
-            q = self.rows.posterior(values, self.posterior(u).roots, *self._sites(noise))
+        q = self.rows.posterior(values, self.posterior(u).roots, *self._sites(noise))
         return Solution(self.rows, self.data, q, values, self.parameter, self.error)
 
     def set(self, u: AnyNDArray) -> None:
@@ -394,7 +388,7 @@ def _assign(model: AdditiveSVGP, q: GaussianPosterior) -> None:
     )
 
 
-def _present_q(model: AdditiveSGPR | AdditiveSVGP) -> GaussianPosterior:
+def _present_q(model: AdditiveSVGP) -> GaussianPosterior:
     """The model's q at the parameters that it has, in the components' order."""
     blocks = model.blocks
     cholesky = blocks.cholesky()

@@ -11,6 +11,7 @@ from gpflow.base import AnyNDArray, Parameter
 from gpflow.kernels import Kernel
 from scipy.linalg import lapack
 
+from ..kernels.functional import parameters_of
 from ..kernels.tangents import KernelTangents, Values, kernel_tangents
 
 
@@ -38,6 +39,10 @@ class PseudoData:
         masses = tuple(factor * m for m in self.masses)
         return PseudoData(factor * self.precision, factor * self.shift, masses)
 
+    def shifted(self, shift: AnyNDArray) -> PseudoData:
+        """With ``shift`` [R, L] added to the sum of shifts."""
+        return PseudoData(self.precision, self.shift + shift, self.masses)
+
     def towards(self, other: PseudoData, share: float) -> PseudoData:
         """The mixture ``(1 - share) self + share other``."""
         return self * (1.0 - share) + other * share
@@ -51,11 +56,13 @@ class Places:
     :param tangents: its matrices between inducing inputs and [nodes, points of open variance].
     :param nodes: J, how many of the columns are nodes.
     :param at_nodes: its matrices between inducing inputs and the nodes alone.
+    :param parameters: of the kernel.
     """
 
     tangents: KernelTangents
     nodes: int
     at_nodes: KernelTangents
+    parameters: tuple[Parameter, ...]
 
     @classmethod
     def of(cls, kernel: Kernel, Z: AnyNDArray, nodes: AnyNDArray, others: AnyNDArray) -> Places:
@@ -67,7 +74,8 @@ class Places:
         :param others: points of open variance [E, D].
         """
         both = kernel_tangents(kernel, Z, np.concatenate([nodes, others]))
-        return cls(both, len(nodes), kernel_tangents(kernel, Z, nodes))
+        own = tuple(parameters_of(kernel))
+        return cls(both, len(nodes), kernel_tangents(kernel, Z, nodes), own)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,6 +175,8 @@ class Evidence:
     def __init__(self, places: Sequence[Places], jitter: float) -> None:
         self._places = list(places)
         self._jitter = jitter
+        # of each component what it last was: second derivatives move one at a time
+        self._last: list[tuple[bytes, _Block] | None] = [None] * len(self._places)
 
     def __len__(self) -> int:
         """C, the number of components."""
@@ -210,6 +220,23 @@ class Evidence:
         found = Projection(features, data, scale)
         return posterior_of(found.Lambda, found.eta, roots)
 
+    def response(self, data: PseudoData, values: Values, shifts: AnyNDArray) -> AnyNDArray:
+        """
+        ``s_i' Phi' S Phi s_j`` for shifts s_i [K, R, L]: what they do to each other by way of the
+        posterior's mean, [K, K].
+
+        :raises NotPositiveDefinite: at these values.
+        """
+        features = [self._at_nodes(places, values)[1] for places in self._places]
+        found = Projection(features, data, 1.0)
+        total = np.zeros((len(shifts), len(shifts)))
+        for i, Lambda in enumerate(found.Lambda):
+            phi_s = np.concatenate(
+                [phi @ shifts[:, at, i].T for phi, at in zip(features, found.nodes)]
+            )
+            total += phi_s.T @ lapack.dpotrs(_factorised(Lambda), phi_s, lower=1)[0]
+        return total
+
     def features(self, values: Values, which: int) -> AnyNDArray:
         """
         Features of a component at its nodes, [M_c, J_c].
@@ -217,6 +244,16 @@ class Evidence:
         :raises NotPositiveDefinite: at these values.
         """
         return self._at_nodes(self._places[which], values)[1]
+
+    def _blocks(self, values: Values) -> list[_Block]:
+        found = []
+        for i, places in enumerate(self._places):
+            key = b"".join(np.asarray(values(p)).tobytes() for p in places.parameters)
+            last = self._last[i]
+            if last is None or last[0] != key:
+                last = self._last[i] = key, _Block(places, values, self._jitter)
+            found.append(last[1])
+        return found
 
     def _at_nodes(self, places: Places, values: Values) -> tuple[AnyNDArray, AnyNDArray]:
         K, Kzx, _ = places.at_nodes.matrices(values)
@@ -301,7 +338,7 @@ class _Evaluation:
 
     def __init__(self, evidence: Evidence, data: PseudoData, values: Values, scale: float) -> None:
         self.scale = scale
-        self.blocks = [_Block(p, values, evidence._jitter) for p in evidence._places]
+        self.blocks = evidence._blocks(values)
         self.masses = [scale * m.sum(axis=0) for m in data.masses]
         self.data = data
         self.projection = found = Projection([b.phi for b in self.blocks], data, scale)

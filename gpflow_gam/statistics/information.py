@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from gpflow.base import AnyNDArray
@@ -14,8 +14,8 @@ from .evidence import Evidence, Projection, PseudoData, posterior_of
 def average_information(
     evidence: Evidence,
     data: PseudoData,
-    values: Values,
-    moved: Sequence[tuple[Sequence[int], Values]],
+    values: Mapping[int, AnyNDArray],
+    moved: Sequence[tuple[Sequence[int], Mapping[int, AnyNDArray]]],
     step: float,
     scale: float = 1.0,
 ) -> AnyNDArray:
@@ -31,7 +31,7 @@ def average_information(
 
     :param evidence: of the components.
     :param data: the pseudo-data.
-    :param values: of the kernels' parameters.
+    :param values: of the kernels' parameters, by their ``id``.
     :param moved: for each hyperparameter the components that change with it, and the values of
         all parameters where its coordinate is ``step`` further on.
     :param step: of those differences.
@@ -39,7 +39,7 @@ def average_information(
     :raises NotPositiveDefinite: at some of these values.
     """
     number = len(evidence)
-    features = [evidence.features(values, c) for c in range(number)]
+    features = [evidence.features(_at(values), c) for c in range(number)]
     found = Projection(features, data, scale)
     q = posterior_of(found.Lambda, found.eta, ())
     L = len(data.precision)
@@ -54,10 +54,16 @@ def average_information(
     changes = np.zeros((len(moved), *data.shift.shape))
     for change, (which, there) in zip(changes, moved):
         for c in which:
-            change[found.nodes[c]] = (reached(evidence.features(there, c), c) - present[c]) / step
+            change[found.nodes[c]] = (
+                reached(evidence.features(_at(there), c), c) - present[c]
+            ) / step
     H = np.zeros((len(moved), len(moved)))
     for i in range(L):
         D = changes[:, :, i]
         half = D @ found.half[i].T
         H += 0.5 * (scale * (D @ data.precision[i] @ D.T) - half @ q.covariance[i] @ half.T)
     return H
+
+
+def _at(values: Mapping[int, AnyNDArray]) -> Values:
+    return lambda parameter: values[id(parameter)]

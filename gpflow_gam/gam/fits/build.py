@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import tensorflow as tf
 from gpflow.base import AnyNDArray, Parameter
 from gpflow.kernels import Kernel
-from gpflow.likelihoods import Likelihood
 from gpflow.utilities import deepcopy
 
 from ...likelihoods import Weighted
@@ -94,10 +92,10 @@ def build_model(
     if exact and number is None:
         weights = None if spec.weights is None else X[:, spec.place(spec.weights)]
         model = AdditiveSGPR((X, Y), kernel, inducing, mean_function=mean, weights=weights)
-        model.likelihood.variance = _noise(likelihood)
+        model.likelihood.variance = _noise(spec)
         return model
     if exact:
-        likelihood.variance = _noise(likelihood)
+        likelihood.variance = _noise(spec)
     if spec.weights is not None:
         likelihood = Weighted(likelihood, spec.place(spec.weights))
     if spec.variational == "iterncgp":
@@ -113,10 +111,9 @@ def build_model(
     )
 
 
-def _noise(likelihood: Likelihood) -> Parameter:
-    """A noise variance in logarithms: a response may be in any unit."""
-    start = float(tf.convert_to_tensor(likelihood.variance))
-    return Parameter(start, transform=exponential())
+def _noise(spec: Specification) -> Parameter:
+    """A noise variance in logarithms, as a response may be in any unit; at the start half of it."""
+    return Parameter(0.5 * spec.scale**2, transform=exponential())
 
 
 def _copied(kernels: dict[str, Kernel]) -> dict[str, Kernel]:
