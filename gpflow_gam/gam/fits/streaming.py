@@ -55,10 +55,10 @@ def fit_source(
         if needs or source.num_rows <= sampling.KEPT_ROWS:
             return fit_gam(terms, family, roles, source, missing=missing, **given)
         whole, dropped, fills = complete_table(source, terms, roles, missing)
-        found = _survey(terms, family, roles, blocks_of(whole, None, BLOCK), "error", options)
+        blocks = _blocks(whole, terms, roles)
+        found = _survey(terms, family, roles, blocks, "error", options)
         assert isinstance(found, Survey)
-        found = dataclasses.replace(found, dropped=0)
-        fit = _fit_survey(terms, family, roles, blocks_of(whole, None, BLOCK), found, given)
+        fit = _fit_survey(terms, family, roles, blocks, found, given)
         if fit is None:
             return fit_gam(terms, family, roles, source, missing=missing, **given)
         spec = dataclasses.replace(fit.spec, fills=fills)
