@@ -11,8 +11,11 @@ import pytest
 
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, random_effect, s, te
-from gpflow_gam.gam.fits import streaming
-from gpflow_gam.gam.frames import Table, concatenated, recut
+from gpflow_gam.gam.families import Poisson
+from gpflow_gam.gam.fits import Roles, streaming
+from gpflow_gam.gam.fits.encoding import Encoding, Wanted, encode_rows
+from gpflow_gam.gam.fits.surveying import Findings, survey
+from gpflow_gam.gam.frames import Table, blocks_of, concatenated, recut
 from gpflow_gam.optimizers.minimizers import progress
 from gpflow_gam.statistics import (
     BinSums,
@@ -409,6 +412,42 @@ def test_summaries_of_shares_are_those_of_the_whole(few, rng):
         means = [X[codes == g][:, list(columns)].mean(axis=0) for g in range(len(own.cells))]
         np.testing.assert_allclose(bins[0].points, means, rtol=1e-10, atol=1e-12)
         np.testing.assert_array_equal(bins[0].points, bins[1].points)
+
+
+def test_shares_of_the_rows_have_the_codes_of_the_whole(few):
+    """As workers have them: each reads its own rows twice, and totals are merged in between."""
+    data, roles, family = table(), Roles("count", ("o",), "w"), Poisson()
+    whole_found = survey(TERMS, family, roles, blocks_of(data, None, 900), "error", False)
+    blocks = blocks_of(data, None, 700)
+    whole, sample = encode_rows(TERMS, family, roles, blocks, whole_found, None)
+    shares = [slice(0, 2100), slice(2100, N)]
+    findings = []
+    for share in shares:
+        part = Table(data[share])
+        findings.append(Findings(TERMS, family, roles, part, share.start))
+        findings[-1].add(part)
+    found = findings[1].merged(findings[0]).survey(TERMS, roles, 0)
+    assert found.encoder.to_json() == whole_found.encoder.to_json()
+    wanted = Wanted(TERMS, found, roles, family)
+    encodings = []
+    for share in shares:
+        number = share.stop - share.start
+        encodings.append(Encoding(found, wanted, 256, number, share.start))
+        X = found.encoder.encode(Table(data[share]))
+        encodings[-1].add(X, np.asarray(data["count"][share], dtype=float)[:, None])
+    totals = encodings[1].totals().merged(encodings[0].totals())
+    done = [encoding.done(totals) for encoding in encodings]
+    for places, expected in whole.columns.coded.items():
+        bins = [own.columns.coded[places] for own, _ in done]
+        np.testing.assert_array_equal(np.concatenate([b.codes for b in bins]), expected.codes)
+        for own in bins:
+            np.testing.assert_allclose(own.points, expected.points, rtol=1e-12, atol=1e-14)
+    for key, reach in whole.columns.reaches.items():
+        np.testing.assert_array_equal(done[0][0].columns.reaches[key], reach)
+    for place, marginal in whole.marginals.items():
+        np.testing.assert_allclose(done[1][0].marginals[place], marginal, rtol=1e-12)
+    for one, other in zip(sample, zip(*(own for _, own in done))):
+        np.testing.assert_array_equal(np.concatenate(other), one)
 
 
 def test_a_sample_is_even_whatever_period_rows_have(few):

@@ -41,25 +41,28 @@ class Coder:
         self._keep = keep
         self._filled = 0
 
-    def add(self, values: AnyNDArray) -> None:
+    def add(self, values: AnyNDArray) -> AnyNDArray:
         """
         The rows that come next.
 
         :param values: [n, d].
+        :return: their cells, [n].
         :raises ValueError: as :meth:`ColumnGrid.cells`.
         """
-        place = self._places(self.grid.cells(values))
+        cells = self.grid.cells(values)
+        place = self._places(cells)
         part = BinSums.grouped(self._cells, place, values, self.grid.origin)
         self._counts += part.counts
         self._sums += part.sums
         start, self._filled = self._filled, self._filled + len(values)
         if not self._keep:
-            return
+            return cells
         if len(self._cells) > np.iinfo(self._codes.dtype).max + 1:
             wider = np.empty(len(self._codes), dtype=code_type(len(self._cells)))
             wider[:start] = self._codes[:start]
             self._codes = wider
         self._codes[start : self._filled] = place
+        return cells
 
     def sums(self) -> BinSums:
         """What is in the bins of these rows."""

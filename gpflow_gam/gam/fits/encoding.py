@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 from gpflow.base import AnyNDArray
 
-from ...statistics import Bins, CodedColumns, Coder, ColumnGrid, Grid, Inputs, Store
+from ...statistics import Bins, BinSums, CodedColumns, Coder, ColumnGrid, Grid, Inputs, Store
 from ...statistics.grids import NUM_BINS, margin_bins
 from ...statistics.parallel import each
 from ...statistics.sampling import kept
@@ -79,7 +81,7 @@ def encode_rows(
         that changed between the passes.
     """
     wanted = Wanted(terms, found, roles, family)
-    encoding = _Encoding(found, wanted, number or NUM_BINS)
+    encoding = Encoding(found, wanted, number or NUM_BINS)
     columns, holes, total = columns_read(terms, roles), Holes(), found.summary.number
     trials = None if roles.trials is None else NumericColumn(roles.trials, "trials")
     for block in reading(blocks, "reading, pass 2 of 2", progress, total + found.dropped):
@@ -108,25 +110,59 @@ def encode_rows(
     return encoding.done()
 
 
-class _Encoding:
-    """Takes rows as they come."""
+@dataclasses.dataclass(frozen=True)
+class Totals:
+    """
+    What settles the bins that rows have codes of; those of parts of the rows merge.
 
-    def __init__(self, found: Survey, wanted: Wanted, number: int) -> None:
-        self._found, self._wanted = found, wanted
-        self._number, total = number, found.summary.number
-        self._total = total
+    :param sums: what is in joint bins, by their columns.
+    :param masses: the rows' weight in each cell of every column that is read, by its place.
+    :param reaches: as :class:`~gpflow_gam.statistics.CodedColumns` has them.
+    """
+
+    sums: dict[tuple[int, ...], BinSums]
+    masses: dict[int, AnyNDArray]
+    reaches: dict[tuple[int, int | None], tuple[AnyNDArray, AnyNDArray]]
+
+    def merged(self, other: Totals) -> Totals:
+        """Of the rows of both."""
+        return Totals(
+            {places: own.merged(other.sums[places]) for places, own in self.sums.items()},
+            {place: own + other.masses[place] for place, own in self.masses.items()},
+            {
+                key: (np.minimum(a, other.reaches[key][0]), np.maximum(b, other.reaches[key][1]))
+                for key, (a, b) in self.reaches.items()
+            },
+        )
+
+
+class Encoding:
+    """
+    Takes rows as they come.
+
+    :param found: what a first pass over all rows found.
+    :param wanted: which columns in which form.
+    :param number: of bins of a column that has many values.
+    :param total: how many rows come here; by default all of them.
+    :param start: the number of the first of them.
+    """
+
+    def __init__(
+        self, found: Survey, wanted: Wanted, number: int, total: int | None = None, start: int = 0
+    ) -> None:
+        self._found, self._wanted, self._number = found, wanted, number
+        self._total = total = found.summary.number if total is None else total
         self._coders = {places: Coder(self._grid(places), total) for places in wanted.joint}
-        single = {places[0] for places in wanted.joint if len(places) == 1}
-        self._others = {
-            place: Coder(self._grid((place,)), total, keep=False) for place in wanted.used - single
-        }
-        self._masses = {p: np.zeros(c.grid.number) for p, c in self._others.items()}
+        for place in wanted.used:  # of columns that are in joint bins alone no code is kept
+            if (place,) not in self._coders:
+                self._coders[place,] = Coder(self._grid((place,)), total, keep=False)
+        self._masses = {p: np.zeros(self._coders[p,].grid.number) for p in wanted.used}
         self._held = {place: Store((total,)) for place in wanted.held}
         self._reaches = {key: self._reach(key[1]) for key in wanted.reaches}
         self._halvings = found.summary.sample.halvings
         self._kept: list[tuple[AnyNDArray, AnyNDArray, AnyNDArray]] = []
         self._Y: Store | None = None
-        self._filled = 0
+        self._start, self._filled = start, 0
 
     def _grid(self, places: tuple[int, ...]) -> Grid:
         own = margin_bins(len(places), self._number)
@@ -151,13 +187,17 @@ class _Encoding:
     def add(self, X: AnyNDArray, Y: AnyNDArray) -> None:
         """The rows that come next, [n, D] and [n, K]."""
         start, self._filled = self._filled, self._filled + len(X)
-        coders = list(self._coders.items())
-        each(lambda item: item[1].add(X[:, list(item[0])]), coders)
         w = None if self._wanted.weights is None else X[:, self._wanted.weights]
-        for place, coder in self._others.items():
-            coder.add(X[:, [place]])
-            cells = coder.grid.cells(X[:, [place]])
-            self._masses[place] += np.bincount(cells, w, minlength=coder.grid.number)
+
+        def coded(places: tuple[int, ...]) -> None:
+            coder = self._coders[places]
+            cells = coder.add(X[:, list(places)])
+            if places in single:
+                (place,) = places
+                self._masses[place] += np.bincount(cells, w, minlength=coder.grid.number)
+
+        single = {(place,) for place in self._masses}
+        each(coded, self._coders)
         for place, store in self._held.items():
             store.put(start, X[:, place])
         if self._Y is None:
@@ -173,27 +213,36 @@ class _Encoding:
             elif len(values):
                 least[0] = min(least[0], values.min())
                 greatest[0] = max(greatest[0], values.max())
-        which = kept(start, self._filled, self._halvings)
-        self._kept.append((which, X[which - start], Y[which - start]))
+        first = self._start + start
+        which = kept(first, first + len(X), self._halvings)
+        self._kept.append((which - self._start, X[which - first], Y[which - first]))
 
-    def done(self) -> tuple[Whole, Sample]:
-        """All rows, and the sample."""
+    def totals(self) -> Totals:
+        """What settles the bins, of these rows."""
+        sums = {places: coder.sums() for places, coder in self._coders.items()}
+        return Totals(sums, self._masses, self._reaches)
+
+    def done(self, totals: Totals | None = None) -> tuple[Whole, Sample]:
+        """
+        These rows in codes, and those of them that are in the sample.
+
+        :param totals: of all rows, where there are others; of these rows by default.
+        """
         assert self._Y is not None
+        totals = self.totals() if totals is None else totals
         held = {place: store.done() for place, store in self._held.items()}
         weights = None if self._wanted.weights is None else held[self._wanted.weights]
-        coded = {places: coder.bins() for places, coder in self._coders.items()}
+        coded = {
+            places: self._coders[places].bins(totals.sums[places]) for places in self._wanted.joint
+        }
         # of no column, the intercept's, there is one bin
         coded[()] = Bins(np.zeros(self._total, dtype=np.uint8), np.zeros((1, 0)), True)
-        columns = CodedColumns(
-            Inputs(self._total, self._found.encoder.width, held), coded, self._reaches, weights
-        )
+        inputs = Inputs(self._total, self._found.encoder.width, held)
+        columns = CodedColumns(inputs, coded, totals.reaches, weights)
         marginals: dict[int, Marginal] = {}
         for place in sorted(self._wanted.used):
-            if place in self._others:
-                coder = self._others[place]
-                sums = coder.sums()
-                marginals[place] = coder.grid.points(sums)[:, 0], self._masses[place][sums.cells]
-            else:
-                marginals[place] = coded[place,].points[:, 0], columns.mass((place,))
+            sums = totals.sums[place,]
+            points = self._coders[place,].grid.points(sums)[:, 0]
+            marginals[place] = points, totals.masses[place][sums.cells]
         indices, X, Y = (np.concatenate(parts) for parts in zip(*self._kept))
         return Whole(columns, self._Y.done(), marginals, indices), (X, Y)

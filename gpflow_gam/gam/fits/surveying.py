@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 from collections.abc import Iterator
 from typing import Any
@@ -77,7 +78,7 @@ def survey(
     columns = columns_read(terms, roles)
     holes = Holes()
     few: list[Table] | None = []
-    found: _Found | None = None
+    found: Findings | None = None
     for block in reading(blocks, "reading, pass 1 of 2", progress):
         start = holes.num_rows
         if few is not None:
@@ -93,7 +94,7 @@ def survey(
                 block = block.rows(~bad)
             if block.num_rows == 0:
                 continue
-            found = _Found(terms, family, roles, block) if found is None else found
+            found = Findings(terms, family, roles, block) if found is None else found
             found.add(block)
     if few is not None:
         if not few:
@@ -106,10 +107,7 @@ def survey(
         )
     holes.check(missing)
     assert found is not None
-    assert found.summary is not None
-    table = found.table()
-    encoder = learn_encoder(terms, roles.numeric(), table)
-    return Survey(table, encoder, found.summary, tuple(found.numbers), holes.incomplete)
+    return found.survey(terms, roles, holes.incomplete)
 
 
 def reading(
@@ -138,14 +136,20 @@ def located(start: int, number: int) -> Iterator[None]:
         raise ValueError(f"rows {start} to {start + number - 1} of data: {error}") from error
 
 
-class _Found:
+class Findings:
     """
-    Gathers what blocks have.
+    What blocks have; those of parts of the rows merge.
 
-    :param block: the first with rows, from which the columns' kinds are known.
+    :param terms: the terms.
+    :param family: the response's.
+    :param roles: the columns that are no terms.
+    :param block: some block with rows, from which the columns' kinds are known.
+    :param start: the number of the first row, which other parts do not have.
     """
 
-    def __init__(self, terms: Terms, family: Family, roles: Roles, block: Table) -> None:
+    def __init__(
+        self, terms: Terms, family: Family, roles: Roles, block: Table, start: int = 0
+    ) -> None:
         readers: dict[Key, NumericColumn] = {}
         levels: dict[Column, Occurring] = {}
         for term in terms:
@@ -159,11 +163,11 @@ class _Found:
         if family.labelled:
             levels.setdefault(roles.response, Occurring(roles.response))
         self.numbers, self._readers, self._levels = list(readers), readers, levels
-        self._response = roles.response
+        self._response, self._start = roles.response, start
         self.summary: Summary | None = None
 
     def add(self, block: Table) -> None:
-        """A block's complete rows."""
+        """A block's complete rows, which follow those before."""
         for column in self._levels.values():
             column.add(block)
             if column.name == self._response and len(column) > _MAX_LABELS:
@@ -174,11 +178,30 @@ class _Found:
         X = np.zeros((block.num_rows, len(self._readers)))
         for i, reader in enumerate(self._readers.values()):
             X[:, i] = reader.encode(block)
-        start = 0 if self.summary is None else self.summary.number
+        start = self._start + (0 if self.summary is None else self.summary.number)
         own = summarise(X, start, self.summary)
         self.summary = own if self.summary is None else self.summary.merged(own)
 
-    def table(self) -> Table:
+    def merged(self, other: Findings) -> Findings:
+        """Those of both parts of the rows; none comes after."""
+        both = copy.copy(self)
+        both._levels = {n: c.merged(other._levels[n]) for n, c in self._levels.items()}
+        parts = [f.summary for f in (self, other) if f.summary is not None]
+        both.summary = parts[0].merged(parts[1]) if len(parts) == 2 else parts[0]
+        return both
+
+    def survey(self, terms: Terms, roles: Roles, dropped: int) -> Survey:
+        """
+        What follows from them.
+
+        :param dropped: rows left out for missing values.
+        """
+        assert self.summary is not None
+        table = self._table()
+        encoder = learn_encoder(terms, roles.numeric(), table)
+        return Survey(table, encoder, self.summary, tuple(self.numbers), dropped)
+
+    def _table(self) -> Table:
         """See :class:`Survey`."""
         length = max([1, *(len(column) for column in self._levels.values())])
         columns: dict[Any, Any] = {

@@ -74,7 +74,18 @@ class Occurring:
         """Those of a block, none of them missing."""
         if table.levels(self.name) is not None:
             self._categories = table.raw(self.name).dtype.categories
-        values = table.distinct(self.name).occurring()
+        self._take(table.distinct(self.name).occurring())
+
+    def merged(self, other: Occurring) -> Occurring:
+        """Those of other blocks of the same table, too."""
+        both = Occurring(self.name)
+        both._categories = self._categories if other._categories is None else other._categories
+        for part in (self, other):
+            for values in part._values:
+                both._take(values)
+        return both
+
+    def _take(self, values: AnyNDArray) -> None:
         new = np.array([v not in self._seen for v in values.tolist()], dtype=bool)
         if new.any():
             self._values.append(values[new])
