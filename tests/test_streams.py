@@ -171,6 +171,26 @@ def test_few_rows_are_one_table():
     assert stream.fitted.whole is None
 
 
+def test_rows_that_are_dropped_make_no_table_of_blocks(monkeypatch):
+    """How many rows come, not how many stay, says which route a fit takes."""
+    monkeypatch.setattr(sampling, "KEPT_ROWS", N - 100)
+    data = table()
+    data.loc[data.index[::5], "x"] = np.nan
+    terms = s("x", k=6) + factor("g")
+    whole, stream = (
+        gg.GAM(terms, "poisson", missing="drop").fit(source, "count")
+        for source in (data, pieces(data))
+    )
+    for gam in (whole, stream):
+        assert gam.fitted.whole.number == len(gam.fitted.X) == 4000
+        assert gam.fitted.dropped == 1000
+    np.testing.assert_allclose(whole.predict(data.dropna()), stream.predict(data.dropna()))
+    imputed = gg.GAM(terms, "poisson", missing="impute").fit(data, "count")
+    assert imputed.summary().imputed == 1000
+    assert imputed.fitted.number == N
+    assert np.all(np.isfinite(imputed.predict(data)))
+
+
 # --- files and what comes after a fit -------------------------------------------------------------
 
 

@@ -56,7 +56,7 @@ def fit_source(
             return fit_gam(terms, family, roles, source, missing=missing, **given)
         whole, dropped, fills = complete_table(source, terms, roles, missing)
         blocks = _blocks(whole, terms, roles)
-        found = _survey(terms, family, roles, blocks, "error", options)
+        found = _survey(terms, family, roles, blocks, "error", options, gather=False)
         assert isinstance(found, Survey)
         fit = _fit_survey(terms, family, roles, blocks, found, given)
         if fit is None:
@@ -109,8 +109,9 @@ def _survey(
     blocks: Blocks,
     missing: str,
     options: dict[str, Any],
+    gather: bool = True,
 ) -> Survey | Table:
-    found = survey(terms, family, roles, blocks, missing, options.get("progress"))
+    found = survey(terms, family, roles, blocks, missing, options.get("progress"), gather)
     if not isinstance(found, Survey):
         return found
     _check(terms, roles, found)

@@ -64,7 +64,13 @@ def columns_read(terms: Terms, roles: Roles) -> list[Column]:
 
 
 def survey(
-    terms: Terms, family: Family, roles: Roles, blocks: Blocks, missing: str, progress: bool | None
+    terms: Terms,
+    family: Family,
+    roles: Roles,
+    blocks: Blocks,
+    missing: str,
+    progress: bool | None,
+    gather: bool = True,
 ) -> Survey | Table:
     """
     Read a table once.
@@ -72,12 +78,13 @@ def survey(
     :param blocks: the table.
     :param missing: ``"error"``, ``"drop"`` or ``"impute"``.
     :param progress: whether a bar is drawn.
-    :return: what was found, or the table where it has at most 65 536 rows.
+    :param gather: whether at most 65 536 rows come back as a table.
+    :return: what was found, or the table.
     :raises ValueError: data that no such model can be fitted to, naming column and rows.
     """
     columns = columns_read(terms, roles)
     holes = Holes()
-    few: list[Table] | None = []
+    few: list[Table] | None = [] if gather else None
     found: Findings | None = None
     for block in reading(blocks, "reading, pass 1 of 2", progress):
         start = holes.num_rows
