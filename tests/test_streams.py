@@ -20,7 +20,9 @@ from gpflow_gam.optimizers.minimizers import progress
 from gpflow_gam.statistics import (
     BinSums,
     Coder,
+    ColumnBins,
     Grid,
+    HeldColumns,
     RowSample,
     Store,
     Stored,
@@ -139,6 +141,13 @@ def test_with_a_bin_a_value_it_is_the_fit_of_the_numbers(family, response, monke
     codes = gg.GAM(terms, family, missing="drop", **ROLES).fit(pieces(data), response)
     assert codes.fitted.result.discretisation == 0.0
     assert codes.fitted.dropped == numbers.fitted.dropped > 700
+    for one, other in zip(codes.fitted.spec.components, numbers.fitted.spec.components):
+        assert (one.name, one.form, one.by) == (other.name, other.form, other.by)
+        for a, b in zip((one, *one.margins), (other, *other.margins)):
+            np.testing.assert_allclose(a.nodes, b.nodes, rtol=1e-9)
+            np.testing.assert_allclose(a.weights, b.weights, rtol=1e-9)
+        np.testing.assert_allclose(one.inducing, other.inducing, rtol=1e-9)
+        assert [m.ends for m in one.margins] == [m.ends for m in other.margins]
     assert codes.fitted.result.elbo == pytest.approx(numbers.fitted.result.elbo, abs=0.02)
     new = data.dropna()[:500]
     (a, sd), (b, _) = (g.predict(new, "link", se=True) for g in (codes, numbers))
@@ -401,8 +410,13 @@ def test_of_a_table_there_are_numbers_for_what_needs_them(few, monkeypatch):
 
 
 def test_summaries_of_shares_are_those_of_the_whole(few, rng):
-    X = np.c_[rng.normal(size=4000), rng.integers(0, 9, 4000), rng.integers(0, 1500, 4000)]
+    X = np.c_[rng.normal(size=4000), rng.integers(0, 9, 4000) / 10, rng.integers(0, 1500, 4000)]
     whole = summarise(X)
+    gathered = None
+    for i in range(0, 4000, 333):  # later blocks know what those before have settled
+        part = summarise(X[i : i + 333], i, gathered)
+        gathered = part if gathered is None else gathered.merged(part)
+    np.testing.assert_array_equal(gathered.sample.indices, whole.sample.indices)
     assert whole.sample.halvings == 2
     assert 900 < len(whole.sample.indices) < 1100
     a, b, c = (summarise(X[i:j], i) for i, j in ((0, 500), (500, 3333), (3333, 4000)))
@@ -411,7 +425,7 @@ def test_summaries_of_shares_are_those_of_the_whole(few, rng):
         np.testing.assert_array_equal(merged.least, X.min(axis=0))
         np.testing.assert_array_equal(merged.sample.indices, whole.sample.indices)
         np.testing.assert_array_equal(merged.sample.values, X[whole.sample.indices])
-        np.testing.assert_array_equal(merged.distinct[1], np.arange(9))
+        np.testing.assert_array_equal(merged.distinct[1], np.arange(9) / 10)
         assert merged.distinct[0] is None
         assert merged.distinct[2] is None
     # bins from common grids: each share's own codes, points of all
@@ -432,6 +446,8 @@ def test_summaries_of_shares_are_those_of_the_whole(few, rng):
         means = [X[codes == g][:, list(columns)].mean(axis=0) for g in range(len(own.cells))]
         np.testing.assert_allclose(bins[0].points, means, rtol=1e-10, atol=1e-12)
         np.testing.assert_array_equal(bins[0].points, bins[1].points)
+        if 1 in columns:  # what is exact is so to the last bit
+            assert set(bins[0].points[:, -1]) == set(X[:, 1])
 
 
 def test_shares_of_the_rows_have_the_codes_of_the_whole(few):
@@ -468,6 +484,19 @@ def test_shares_of_the_rows_have_the_codes_of_the_whole(few):
         np.testing.assert_allclose(done[1][0].marginals[place], marginal, rtol=1e-12)
     for one, other in zip(sample, zip(*(own for _, own in done))):
         np.testing.assert_array_equal(np.concatenate(other), one)
+
+
+def test_the_weight_of_rows_by_bins_and_levels(rng):
+    X, w = rng.integers(0, 4, (300, 2)).astype(float), rng.integers(0, 3, 300).astype(float)
+    columns = HeldColumns(ColumnBins(X), w)
+    for code in range(4):
+        has = X[:, 1] == code
+        expected = [w[has & (X[:, 0] == value)].sum() for value in range(4)]
+        np.testing.assert_array_equal(columns.mass((0,), (1, code)), expected)
+        counts = X[has & (w > 0.0), 0]
+        assert columns.reach(0, (1, code)) == (counts.min(), counts.max())
+    np.testing.assert_array_equal(columns.mass((0,)), np.bincount(X[:, 0].astype(int), w))
+    assert columns.size(0) == pytest.approx(np.sqrt(np.average(X[:, 0] ** 2, weights=w)))
 
 
 def test_a_sample_is_even_whatever_period_rows_have(few):
