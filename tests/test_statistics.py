@@ -19,8 +19,7 @@ from gpflow_gam.kernels.functional import parameters_of
 from gpflow_gam.optimizers.rounds import Rounds
 from gpflow_gam.optimizers.rows import CollapsedBound, _present_q
 from gpflow_gam.optimizers.sites import sweep
-from gpflow_gam.statistics import ColumnBins, Rows, bin_column, bin_columns, costs
-from gpflow_gam.statistics import bins as bins_module
+from gpflow_gam.statistics import ColumnBins, Rows, bin_column, bin_columns, costs, grids
 from gpflow_gam.statistics import rows as rows_module
 
 # --- bins ----------------------------------------------------------------------------------------
@@ -61,7 +60,7 @@ def test_bins_stand_for_their_rows(shift, skew, rng):
 def test_joint_bins_are_occupied_cells(rng):
     values = np.c_[rng.normal(size=6000), rng.integers(0, 5, 6000)]
     found = bin_columns(values)
-    assert found.number < bins_module.MAX_CELLS
+    assert found.number < grids.MAX_CELLS
     np.testing.assert_array_equal(found.points[found.codes, 1], values[:, 1])
     assert np.abs(found.points[found.codes, 0] - values[:, 0]).max() < 0.05 * np.ptp(values[:, 0])
     few = bin_columns(values[:300])

@@ -180,7 +180,8 @@ class Rounds:
         self.family.set(state.phi)
         values = self.values(state.u)
         q = self.evidence.posterior(state.data, values)
-        sweep = self.rows.sweep(self.likelihood, values, q)
+        watch = None if self.tracker is None else self.tracker.watch(self.rows.number)
+        sweep = self.rows.sweep(self.likelihood, values, q, watch=watch)
         prior = self.hyperparameters.log_prior(state.u)[0] + self.family.log_prior(state.phi)[0]
         elbo = sweep.expected - q.kl() + prior
         if not np.isfinite(elbo):

@@ -11,9 +11,10 @@ from gpflow.kernels import Kernel, Stationary
 
 from ..kernels.functional import parameters_of
 from ..kernels.tangents import KernelTangents, Values, kernel_tangents
-from .bins import Bins
+from .codes import Bins
 from .evidence import Places
 from .interpolation import Interpolation, choose_nodes, identity, interpolation
+from .stored import RowArray
 
 _ROUGHEST = {1: 0.35, 2: 0.7}
 """The shortest lengthscale that nodes are chosen for, against a prior's mode, by columns."""
@@ -41,7 +42,7 @@ class RowComponent:
     :param kernel: of the component.
     :param inducing: its inducing inputs as rows of X, [M, D].
     :param bins: the bin of each row; points are rows of X [G, D] at which the component is itself.
-    :param multiplier: what multiplies it in each row, [N]; None for one.
+    :param multiplier: what multiplies it in each row, [N], as doubles; None for one.
     :param interpolation: nodes among the points.
     :param open_bins: which of the points of open variance stands for each bin, [G].
     :param places: where the evidence evaluates it: nodes, then points of open variance.
@@ -51,7 +52,7 @@ class RowComponent:
     kernel: Kernel
     inducing: AnyNDArray
     bins: Bins
-    multiplier: AnyNDArray | None
+    multiplier: RowArray | None
     interpolation: Interpolation
     open_bins: AnyNDArray
     places: Places
@@ -70,7 +71,7 @@ class RowComponent:
 
 
 def row_component(
-    kernel: Kernel, Z: AnyNDArray, bins: Bins, columns: int, multiplier: AnyNDArray | None = None
+    kernel: Kernel, Z: AnyNDArray, bins: Bins, columns: int, multiplier: RowArray | None = None
 ) -> RowComponent:
     """
     Prepare a component for sums over rows.
