@@ -28,7 +28,7 @@ from .minimizers.result import Callback
 from .options import check_options
 from .rounds import MANY_ROWS, START_ROWS, Rounds, State, descend
 
-SMALL = 600
+SMALL = 1500
 """Inducing values up to which a second thread of linear algebra costs more than it brings."""
 
 
@@ -310,11 +310,11 @@ def _fit_gaussian(
                 bound.loss,
                 u,
                 left,
-                1e-2 * tolerance,
+                tolerance,
                 tracker,
                 record=True,
                 best_seen=noted,
-                metric=bound.metric(u),
+                metric=bound.metric,
             )
             now = bound.loss(u)[0]
             gain, value = value - now, now

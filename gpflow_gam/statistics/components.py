@@ -25,7 +25,7 @@ _SCALES = ((1.0, 1.0), (6.0, 30.0), (36.0, 1000.0))
 _MAX_NODES = {1: 256, 2: 192}
 _MAX_CANDIDATES = 192
 """Points among which nodes are chosen."""
-_OPEN = 96
+_OPEN = 128
 """Points at which the open variance of a component of one column is summed, about."""
 _TOLERANCE = 1e-6
 """
@@ -95,7 +95,7 @@ def _open_points(
 ) -> tuple[AnyNDArray, AnyNDArray]:
     """Fewer points that stand for all, and which stands for each."""
     number = len(points)
-    if columns != 1 or number <= 1.6 * _OPEN:
+    if columns != 1 or number <= 1.3 * _OPEN:
         if number <= 1024:
             return points, np.arange(number)
         chosen = np.linspace(0, number - 1, 1024).astype(int)
