@@ -181,7 +181,7 @@ class AdditiveGP(GPHead):
         :raises TypeError: ``variational`` is not ``"sites"``.
         """
         with self._precision():
-            X, Y = self.scaled(features), self._checked_response(y)
+            X, (Y, _) = self.scaled(features), self._observed(y)
             site_step(self._gp, X, Y, tf.constant(self.rho, X.dtype))
 
     def penalty(self) -> tf.Tensor:

@@ -18,7 +18,6 @@ from ..gam.families import Family
 from ..gam.terms import Term, Terms
 from ..gam.terms.base import column_of
 from ..kernels import AdditiveKernel
-from ..likelihoods import checked_observations
 from ..posteriors import AdditivePosterior
 from .adaptation import adapt_measures, adapt_response, adapted_components
 from .adoption import Adopted
@@ -228,9 +227,10 @@ class GPHead(MomentReader, keras.Layer):
         Take scaling, inducing inputs and centring measures from features; start from ``y``.
 
         :param features: [N, F]: raw inputs, or what the network gives for a first batch.
-        :param y: responses [N]; sets the predictor's constant and the likelihood's parameters.
-        :raises ValueError: features that are not finite or too few; a response whose spread is far
-            from ``scale``.
+        :param y: responses [N] or [N, K], as in ``fit``; sets the predictor's constant and the
+            likelihood's parameters.
+        :raises ValueError: features that are not finite or too few; another number of responses;
+            one whose spread is far from ``scale``.
         """
         features = np.asarray(features, dtype=np.float64)
         self._check_width(features.shape)
@@ -238,6 +238,8 @@ class GPHead(MomentReader, keras.Layer):
             raise ValueError(f"features has {len(features)} row(s); adapt needs at least 2.")
         if not np.all(np.isfinite(features)):
             raise ValueError("features must be finite; drop or impute the rows that are not.")
+        if y is not None and len(y) != len(features):
+            raise ValueError(f"features has {len(features)} rows, y has {len(y)}.")
         if self.normalization is not None:
             self.scaling.set(features[:, list(self.structure.features)])
         X = self.scaled(features).numpy()
@@ -246,8 +248,7 @@ class GPHead(MomentReader, keras.Layer):
             adapt_measures(self.kernel, components, self.specification.scale)
             self._adapt_inducing(components)
             if y is not None:
-                Y = self._response_matrix(tf.convert_to_tensor(y, self.compute_dtype))
-                Y = np.asarray(checked_observations(Y, self.likelihood, "y"))
+                Y = np.asarray(self._observed(y)[0])
                 adapt_response(self.specification, self._gp, X, Y)
 
     def _adapt_inducing(self, components: Sequence[Component]) -> None:

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from .moments import MomentReader
 from .registry import head_named
+from .responses import as_metric_takes
 
 
 class _OfHead:
@@ -66,6 +67,8 @@ class ResponseMetric(_OfHead, keras.metrics.Metric):
     """
     A Keras metric of the expected response, for a model whose output is a head's moments.
 
+    Labels may be codes or one-hot, whichever of them Keras's metric compares.
+
     :param metric: such as ``keras.metrics.SparseCategoricalAccuracy()``.
     :param head: the layer whose output is ``y_pred``.
     :param head_name: or its name.
@@ -89,7 +92,11 @@ class ResponseMetric(_OfHead, keras.metrics.Metric):
     def update_state(
         self, y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: tf.Tensor | None = None
     ) -> Any:
-        response = tf.cast(self._layer().response(y_pred), self.metric.dtype)
+        layer = self._layer()
+        response, Y = layer.response(y_pred), layer.response_matrix(y_true)
+        classes = response.shape[1] if response.shape.rank == 2 else None
+        y_true = as_metric_takes(self.metric, y_true, Y, classes)
+        response = tf.cast(response, self.metric.dtype)
         return self.metric.update_state(y_true, response, sample_weight=sample_weight)
 
     def result(self) -> tf.Tensor:
