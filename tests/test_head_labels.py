@@ -92,14 +92,14 @@ def test_soft_labels_are_no_labels(jit_compile: bool) -> None:
 @pytest.mark.parametrize(
     ("likelihood", "width", "message"),
     [
-        ("gaussian", 2, "y must have 1 column under Gaussian.*got 2"),
-        ("poisson", 2, "y must have 1 column under Poisson.*got 2"),
-        ("bernoulli", 2, r"y must have 1 column under Bernoulli.*one-hot labels pass y\[:, 1:\]"),
-        ("student_t", 3, "y must have 1 column"),
-        ("heteroskedastic", 2, "y must have 1 column .* of 2 predictors"),
-        ("binomial", 1, "y must have 2 columns under Binomial.*got 1"),
-        ("softmax", 2, "y must have 1 column under FixedSoftmax"),
-        ("ordinal", 4, "y must have 1 column under Ordered"),
+        ("gaussian", 2, r"y must be \[N, 1\] under Gaussian.*got \[N, 2\]"),
+        ("poisson", 2, r"y must be \[N, 1\] under Poisson"),
+        ("bernoulli", 2, r"y must be \[N, 1\] under Bernoulli.*one-hot labels pass y\[:, 1:\]"),
+        ("student_t", 3, r"y must be \[N, 1\]"),
+        ("heteroskedastic", 2, r"y must be \[N, 1\] .* of 2 predictors"),
+        ("binomial", 1, r"y must be \[N, 2\], successes and trials"),
+        ("softmax", 2, r"y must be \[N, 1\] under FixedSoftmax"),
+        ("ordinal", 4, r"y must be \[N, 1\] under Ordered"),
     ],
 )
 def test_other_widths_fail_as_they_are_traced(likelihood: str, width: int, message: str) -> None:
@@ -119,12 +119,12 @@ def test_other_widths_fail_as_they_are_traced(likelihood: str, width: int, messa
 def test_models_without_a_layer_look_at_widths_too() -> None:
     head = AdditiveGP(gg.s(0), "softmax", num_classes=3, num_data=N, num_inducing=5)
     x = X[:, :1].astype(float)
-    with pytest.raises(ValueError, match=r"Y must have 1 column.*tf\.argmax\(Y, axis=1\)"):
+    with pytest.raises(ValueError, match=r"Y must be \[N, 1\].*tf\.argmax\(Y, axis=1\)"):
         head.model.elbo((x, ONE_HOT.astype(float)))
     gaussian = AdditiveGP(gg.s(0), num_data=N, num_inducing=5).model
-    with pytest.raises(ValueError, match="Y must have 1 column under Gaussian"):
+    with pytest.raises(ValueError, match=r"Y must be \[N, 1\] under Gaussian"):
         gaussian.elbo((x, np.zeros((N, 2))))
-    with pytest.raises(ValueError, match="Y must have 1 column"):
+    with pytest.raises(ValueError, match=r"Y must be \[N, 1\]"):
         gg.models.IterNCGP((x, ONE_HOT), head.kernel, gpflow.likelihoods.Softmax(3))
     with pytest.raises(ValueError, match="features has 60 rows, y has 59"):
         head.adapt(X, CODES[1:])

@@ -51,13 +51,14 @@ def check_width(
     if width is None or want is None or width == want:
         return
     labels, name = num_labels(likelihood), type(unwrapped(likelihood)).__name__
+    hint, what = "", ""
     if labels == width and want == 1:
         hint = f"; of one-hot labels pass tf.argmax({argument}, axis=1)[:, None]"
     elif name == "Bernoulli" and width == 2:
         hint = f"; of one-hot labels pass {argument}[:, 1:]"
-    else:
-        hint = f"; pass the {want} that {'is' if want == 1 else 'are'} the response"
+    elif name == "Binomial":
+        what = ", successes and trials,"
     raise ValueError(
-        f"{argument} must have {want} column{'s' if want > 1 else ''} under {name} of "
-        f"{num_predictors} predictor{'s' if num_predictors > 1 else ''}; got {width}{hint}."
+        f"{argument} must be [N, {want}]{what} under {name} of {num_predictors} "
+        f"predictor{'s' if num_predictors > 1 else ''}; got [N, {width}]{hint}."
     )
