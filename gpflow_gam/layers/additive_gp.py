@@ -19,6 +19,7 @@ from ..gam.terms import Term, Terms
 from ..models import AdditiveSVGP
 from ..optimizers.natural_gradient import site_step
 from ..posteriors import SparseAdditivePosterior
+from .adoption import is_below
 from .head import GPHead, Output
 from .scaling import Normalization
 from .structure import spread_rows
@@ -59,7 +60,7 @@ class AdditiveGP(GPHead):
     :param num_inducing: inducing inputs of each smooth that says no ``k``; else 24 in one
         dimension, 36 in two, 50 beyond.
     :param variational: the family of q(U): ``"block"``, ``"mean_field"``, ``"covariance"``,
-        ``"precision"``, or ``"sites"`` for :class:`NaturalGradientModel`.
+        ``"precision"``, or ``"sites"``, which :class:`NaturalGradientModel` alone trains.
     :param rho: step size of natural gradients, in (0, 1].
     :param scale: the predictor's natural size: a Gaussian response's standard deviation, 1 behind
         a link.
@@ -157,6 +158,8 @@ class AdditiveGP(GPHead):
             Z.assign(spread_rows(np.asarray(new), have) if have.size else have)
 
     def _marginals(self, X: tf.Tensor, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
+        if training:
+            self._check_moves()
         gp = self._gp
         blocks = gp.blocks
         cholesky = blocks.cholesky()
@@ -171,6 +174,24 @@ class AdditiveGP(GPHead):
             with tf.control_dependencies([] if check is None else [check]):
                 mean = tf.identity(mean)
         return mean, var
+
+    @property
+    def has_moving_sites(self) -> bool:
+        """Whether q(U) is free, and moved by natural gradients alone: no optimiser trains it."""
+        held = is_below("variational.site_shift", self.frozen)
+        return self.variational == "sites" and self.trainable and not held
+
+    def _check_moves(self) -> None:
+        """
+        :raises ValueError: this training step leaves q(U) where it is.
+        """
+        if self.has_moving_sites and not self.is_recorded:
+            raise ValueError(
+                f"{self.name} has variational='sites', whose q natural gradients move and this "
+                "training leaves as it is: fit a NaturalGradientModel in place of keras.Model, or "
+                "take variational='block'. (In a loop of your own, call it within recorded(), and "
+                "natural_gradient_step on those features.)"
+            )
 
     def natural_gradient_step(self, features: tf.Tensor, y: tf.Tensor) -> None:
         """

@@ -277,7 +277,7 @@ class GPHead(MomentReader, keras.Layer):
             if kind == "components":
                 return self._component_moments(X)
             mean, var = self._marginals(X, bool(training))
-            if training and self.normalization == "running":
+            if training and self.trainable and self.normalization == "running":
                 raw = tf.gather(inputs, list(self.structure.features), axis=1)
                 self.scaling.update(tf.cast(raw, self.compute_dtype))
             moments = tf.stack([mean, var], axis=-1)
@@ -372,7 +372,12 @@ class GPHead(MomentReader, keras.Layer):
         config["num_levels"] = {int(f): k for f, k in levels.items()}
         return cls(**config)
 
-    # --- for export --------------------------------------------------------------------------
+    # --- for export and natural gradients ----------------------------------------------------
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether this is within :meth:`recorded`."""
+        return self._recorded is not None
 
     @contextlib.contextmanager
     def recorded(self) -> Iterator[list[tf.Tensor]]:
