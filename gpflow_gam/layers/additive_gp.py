@@ -167,12 +167,12 @@ class AdditiveGP(GPHead):
         mean, var = gp.marginals(blocks.features(X, cholesky), q, X)
         if training:
             rows = tf.shape(X)[0]
+            fits = rows <= self.num_data
             check = tf.debugging.Assert(
-                rows <= self.num_data,
-                [f"num_data={self.num_data} of {self.name} is smaller than the batch:", rows],
+                fits, [f"num_data={self.num_data} of {self.name} is smaller than the batch:", rows]
             )
             with tf.control_dependencies([] if check is None else [check]):
-                mean = tf.identity(mean)
+                mean = tf.where(fits, mean, tf.constant(np.nan, mean.dtype))  # XLA has no checks
         return mean, var
 
     @property
@@ -202,8 +202,10 @@ class AdditiveGP(GPHead):
         :raises TypeError: ``variational`` is not ``"sites"``.
         """
         with self._precision():
-            X, (Y, _) = self.scaled(features), self._observed(y)
-            site_step(self._gp, X, Y, tf.constant(self.rho, X.dtype))
+            X, (Y, possible) = self.scaled(features), self._observed(y)
+            holds = tf.reduce_all(possible & self.readable(features))
+            rho = tf.where(holds, tf.constant(self.rho, X.dtype), tf.constant(np.nan, X.dtype))
+            site_step(self._gp, X, Y, rho)
 
     def penalty(self) -> tf.Tensor:
         """``(KL - log prior) / num_data``, in the float type in which Keras adds losses up."""

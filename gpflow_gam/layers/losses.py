@@ -7,7 +7,9 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+from gpflow.likelihoods import Bernoulli
 
+from ..likelihoods import unwrapped
 from .moments import MomentReader
 from .registry import head_named
 from .responses import as_metric_takes
@@ -141,3 +143,22 @@ class NegativeLogPredictiveDensity(_OfHead, keras.metrics.Mean):
 
     def get_config(self) -> dict[str, Any]:
         return {"name": self.name, "head_name": self._layer().name}
+
+
+def metric_of(head: MomentReader, metric: str | keras.metrics.Metric) -> keras.metrics.Metric:
+    """
+    A metric of a head's response, by name or as Keras has it.
+
+    :param head: the layer whose output is ``y_pred``.
+    :param metric: ``"nlpd"``, ``"accuracy"``, or a Keras metric of (y, response) or its name.
+    """
+    if metric == "nlpd":
+        return NegativeLogPredictiveDensity(head)
+    if metric in ("accuracy", "acc"):
+        binary = isinstance(unwrapped(head.likelihood), Bernoulli)
+        kind = keras.metrics.BinaryAccuracy if binary else keras.metrics.SparseCategoricalAccuracy
+        return ResponseMetric(kind(name="accuracy"), head)
+    found = keras.metrics.get(metric)
+    if not isinstance(found, keras.metrics.Metric):
+        found = keras.metrics.MeanMetricWrapper(found, name=str(metric))
+    return ResponseMetric(found, head)
