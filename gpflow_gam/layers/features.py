@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from ..gam.terms.base import column_of
@@ -68,6 +69,11 @@ class FeatureReader(abc.ABC):
             & (X[:, place] < count)
             for place, count in self.structure.num_levels.items()
         }
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it knows its features, as far as it has to be told."""
+        return bool(np.asarray(self._known()))
 
     def _known(self) -> tf.Tensor:
         if self.normalization != "adapt":

@@ -12,7 +12,8 @@ import tensorflow as tf
 class Calls(Sequence[tf.Tensor]):
     """The features of every call of a head, in order."""
 
-    def __init__(self) -> None:
+    def __init__(self, compute: bool) -> None:
+        self.compute = compute
         self.features: list[tf.Tensor] = []
         self.outputs: list[tf.Tensor] = []
         """What the same calls returned."""
@@ -35,13 +36,22 @@ class Recorder:
         return self._calls is not None
 
     @contextlib.contextmanager
-    def recorded(self) -> Iterator[Calls]:
-        """Within it, the features of every call are kept, and what it returned."""
-        self._calls = Calls()
+    def recorded(self, compute: bool = True) -> Iterator[Calls]:
+        """
+        Within it, the features of every call are kept, and what it returned.
+
+        :param compute: False where features alone are wanted: what is returned is of the right
+            shape then, and zero.
+        """
+        self._calls = Calls(compute)
         try:
             yield self._calls
         finally:
             self._calls = None
+
+    @property
+    def _is_idle(self) -> bool:
+        return self._calls is not None and not self._calls.compute
 
     def _note(self, features: tf.Tensor, output: tf.Tensor) -> tf.Tensor:
         if self._calls is not None:
