@@ -62,6 +62,8 @@ class AdditiveGP(GPHead):
     :param variational: the family of q(U): ``"block"``, ``"mean_field"``, ``"covariance"``,
         ``"precision"``, or ``"sites"``, which :class:`NaturalGradientModel` alone trains.
     :param rho: step size of natural gradients, in (0, 1].
+    :param loss_weight: what all of the head's loss is multiplied by, KL included, beside the losses
+        of other outputs. (``loss_weights`` of ``compile`` would leave the KL as it is.)
     :param scale: the predictor's natural size: a Gaussian response's standard deviation, 1 behind
         a link.
     :param normalization: ``"running"``: location and spread of features follow the training
@@ -86,6 +88,7 @@ class AdditiveGP(GPHead):
         num_inducing: int | None = None,
         variational: str = "block",
         rho: float = 0.1,
+        loss_weight: float = 1.0,
         scale: float = 1.0,
         normalization: Normalization = "running",
         output: Output = "moments",
@@ -106,7 +109,10 @@ class AdditiveGP(GPHead):
             )
         if not 0.0 < rho <= 1.0:
             raise ValueError(f"rho must be in (0, 1]; got {rho!r}.")
+        if not (np.isfinite(loss_weight) and loss_weight > 0.0):
+            raise ValueError(f"loss_weight must be a positive number; got {loss_weight!r}.")
         self.num_data = int(num_data)
+        self.loss_weight = float(loss_weight)
         self.rho = float(rho)
         self._penalty = _Penalty(self)
         self.variational = variational
@@ -208,10 +214,13 @@ class AdditiveGP(GPHead):
             site_step(self._gp, X, Y, rho)
 
     def penalty(self) -> tf.Tensor:
-        """``(KL - log prior) / num_data``, in the float type in which Keras adds losses up."""
+        """
+        ``(KL - log prior) / num_data`` times the layer's weight, in the float type in which Keras
+        adds losses up.
+        """
         with self._precision():
-            penalty = (self._gp.prior_kl() - self._gp.log_prior_density()) / self.num_data
-            return tf.cast(penalty, keras.config.floatx())
+            penalty = self._gp.prior_kl() - self._gp.log_prior_density()
+            return tf.cast(self.loss_weight / self.num_data * penalty, keras.config.floatx())
 
     def _set_flags(self) -> None:
         super()._set_flags()
@@ -229,4 +238,5 @@ class AdditiveGP(GPHead):
             "num_data": self.num_data,
             "variational": self.variational,
             "rho": self.rho,
+            "loss_weight": self.loss_weight,
         }

@@ -20,12 +20,12 @@ from ..kernels import AdditiveKernel
 from ..posteriors import AdditivePosterior
 from .adaptation import adapt_measures, adapt_response, adapted_components
 from .adoption import Adopted
+from .binding import register, signed
 from .features import FeatureReader
 from .losses import ExpectedLogLikelihood, metric_of
 from .moments import MomentReader
 from .precision import precision
 from .recording import Recorder
-from .registry import register
 from .scaling import FeatureScaling, Normalization
 from .specification import HeadSpecification
 from .state import load_state
@@ -222,7 +222,7 @@ class GPHead(MomentReader, FeatureReader, Recorder, keras.Layer):
         # outside: replicas meet in it
         if training and self.trainable and self.normalization == "running":
             self.scaling.update(self._read(inputs))
-        return self._note(inputs, found)
+        return self._note(inputs, signed(found, self))
 
     def _predicted(self, inputs: tf.Tensor, kind: Output, training: bool) -> tf.Tensor:
         X = self.scaled(inputs)

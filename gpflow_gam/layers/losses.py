@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from typing import Any
 
 import keras
@@ -10,36 +9,17 @@ import tensorflow as tf
 from gpflow.likelihoods import Bernoulli
 
 from ..likelihoods import unwrapped
+from .binding import OfHead
 from .moments import MomentReader
-from .registry import head_named
 from .responses import as_metric_takes
 
 
-class _OfHead:
-    """
-    Something that reads a head, which it does not own.
-
-    Keras saves what it finds by walking attributes: through a plain one the head's weights would
-    be filed under the loss, and be lost to a model that is not compiled.
-    """
-
-    _reference: weakref.ref[MomentReader]
-
-    def _attach(self, head: MomentReader | None, head_name: str | None) -> None:
-        self._reference = weakref.ref(head_named(str(head_name)) if head is None else head)
-
-    def _layer(self) -> MomentReader:
-        head = self._reference()
-        if head is None:
-            raise ValueError("the layer of this loss or metric is gone; compile the model again.")
-        return head
-
-
 @keras.saving.register_keras_serializable(package="gpflow_gam")
-class ExpectedLogLikelihood(_OfHead, keras.losses.Loss):
+class ExpectedLogLikelihood(OfHead, keras.losses.Loss):
     """
     ``-E_q[log p(y_n | rho(x_n))]``, a row at a time: with the head's KL divergence, which the
-    layer adds itself, the negative ELBO over the number of data.
+    layer adds itself, the negative ELBO over the number of data; both times the head's
+    ``loss_weight``.
 
     :param head: the layer whose output is ``y_pred``.
     :param head_name: or its name.
@@ -55,17 +35,25 @@ class ExpectedLogLikelihood(_OfHead, keras.losses.Loss):
         dtype: Any = None,
     ) -> None:
         self._attach(head, head_name)
-        super().__init__(name=name, reduction=reduction, dtype=self._layer().compute_dtype)
+        # rows in the head's precision, in which its file says they are
+        super().__init__(
+            name=name, reduction=reduction, dtype=dtype if head is None else head.compute_dtype
+        )
+
+    def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> tf.Tensor:
+        self._layer(y_pred)  # before a cast to another precision hides whose output it is
+        return super().__call__(y_true, y_pred, sample_weight)
 
     def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
-        return self._layer().negative_expected_log_likelihood(y_true, y_pred)
+        head = self._layer(y_pred)
+        return head.loss_weight * head.negative_expected_log_likelihood(y_true, y_pred)
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "head_name": self._layer().name}
+        return {**super().get_config(), "head_name": self._head_name, "dtype": self.dtype}
 
 
 @keras.saving.register_keras_serializable(package="gpflow_gam")
-class ResponseMetric(_OfHead, keras.metrics.Metric):
+class ResponseMetric(OfHead, keras.metrics.Metric):
     """
     A Keras metric of the expected response, for a model whose output is a head's moments.
 
@@ -94,7 +82,7 @@ class ResponseMetric(_OfHead, keras.metrics.Metric):
     def update_state(
         self, y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: tf.Tensor | None = None
     ) -> Any:
-        layer = self._layer()
+        layer = self._layer(y_pred)
         response, Y = layer.response(y_pred), layer.response_matrix(y_true)
         classes = response.shape[1] if response.shape.rank == 2 else None
         y_true = as_metric_takes(self.metric, y_true, Y, classes)
@@ -111,12 +99,12 @@ class ResponseMetric(_OfHead, keras.metrics.Metric):
         return {
             "name": self.name,
             "metric": keras.saving.serialize_keras_object(self.metric),
-            "head_name": self._layer().name,
+            "head_name": self._head_name,
         }
 
 
 @keras.saving.register_keras_serializable(package="gpflow_gam")
-class NegativeLogPredictiveDensity(_OfHead, keras.metrics.Mean):
+class NegativeLogPredictiveDensity(OfHead, keras.metrics.Mean):
     """
     ``-log E_q[p(y | rho(x))]``, averaged over rows: the score of the predictive distribution.
 
@@ -138,11 +126,11 @@ class NegativeLogPredictiveDensity(_OfHead, keras.metrics.Mean):
     def update_state(
         self, y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: tf.Tensor | None = None
     ) -> Any:
-        density = self._layer().predict_log_density(y_true, y_pred)
+        density = self._layer(y_pred).predict_log_density(y_true, y_pred)
         return super().update_state(-tf.cast(density, self.dtype), sample_weight=sample_weight)
 
     def get_config(self) -> dict[str, Any]:
-        return {"name": self.name, "head_name": self._layer().name}
+        return {"name": self.name, "head_name": self._head_name}
 
 
 def metric_of(head: MomentReader, metric: str | keras.metrics.Metric) -> keras.metrics.Metric:

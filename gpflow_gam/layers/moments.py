@@ -27,6 +27,8 @@ class MomentReader(abc.ABC):
     name: str
     compute_dtype: str
     level: float
+    loss_weight: float = 1.0
+    """What its loss is multiplied by."""
 
     @property
     @abc.abstractmethod
