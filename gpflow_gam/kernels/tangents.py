@@ -62,6 +62,14 @@ class KernelTangents(abc.ABC):
             with respect to the parameters' constrained values.
         """
 
+    @abc.abstractmethod
+    def matrices(self, values: Values) -> Matrices:
+        """
+        The matrices alone, in about half the time.
+
+        :param values: of the parameters.
+        """
+
 
 Gradients = list[tuple[Parameter, AnyNDArray]]
 
@@ -92,7 +100,8 @@ class _Automatic(KernelTangents):
 
     def evaluate(self, values: Values) -> tuple[Matrices, Callable[[Matrices], Gradients]]:
         inputs = [tf.constant(values(p)) for p in self._parameters]
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
+        # pulled back more than once where other components move
+        with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
             tape.watch(inputs)
             kernel = with_values(self._kernel, inputs)
             outputs = kernel(self._Z), kernel(self._Z, self._X), kernel(self._X, full_cov=False)
@@ -109,6 +118,12 @@ class _Automatic(KernelTangents):
         K, Kzx, diagonal = (np.asarray(t) for t in outputs)
         return (K, Kzx, diagonal), pullback
 
+    def matrices(self, values: Values) -> Matrices:
+        kernel = with_values(self._kernel, [tf.constant(values(p)) for p in self._parameters])
+        outputs = kernel(self._Z), kernel(self._Z, self._X), kernel(self._X, full_cov=False)
+        K, Kzx, diagonal = (np.asarray(t) for t in outputs)
+        return K, Kzx, diagonal
+
 
 # --- the kernels of terms ----------------------------------------------------------------------
 
@@ -124,8 +139,8 @@ class _Shape(abc.ABC):
     """Whether it is one where inputs meet, so that a deficit keeps the digits of long scales."""
 
     @abc.abstractmethod
-    def __call__(self, values: Values, deficit: bool = False) -> _Dual:
-        """The values at the pairs, less one where ``deficit``."""
+    def __call__(self, values: Values, slopes: bool, deficit: bool = False) -> _Dual:
+        """The values at the pairs, less one where ``deficit``; derivatives where ``slopes``."""
 
 
 Tangent = tuple[Parameter, int | None, AnyNDArray]
@@ -156,7 +171,7 @@ class _Fixed(_Shape):
     def __init__(self, value: AnyNDArray) -> None:
         self._dual = _Dual(value)
 
-    def __call__(self, values: Values, deficit: bool = False) -> _Dual:
+    def __call__(self, values: Values, slopes: bool, deficit: bool = False) -> _Dual:
         return self._dual
 
 
@@ -172,12 +187,14 @@ class _Distances(_Shape):
     def __init__(self, kind: type[Kernel], scales: Parameter, squares: list[AnyNDArray]) -> None:
         self._kind, self._scales, self._squares = kind, scales, squares
 
-    def __call__(self, values: Values, deficit: bool = False) -> _Dual:
+    def __call__(self, values: Values, slopes: bool, deficit: bool = False) -> _Dual:
         scales = values(self._scales)
         lengths = np.atleast_1d(scales)
         parts = [d / length**2 for d, length in zip(self._squares, lengths)]
         r2 = functools.reduce(np.add, parts)
-        value, slope = _profile(self._kind, r2, deficit)
+        value, slope = _profile(self._kind, r2, slopes, deficit)
+        if slope is None:
+            return _Dual(value)
         # d k / d log length = -2 (d / length^2) dk/dr2
         slope = -2.0 * slope
         if len(parts) == 1:
@@ -187,25 +204,38 @@ class _Distances(_Shape):
         return _Dual(value, [(self._scales, i, slope * p) for i, p in enumerate(parts)])
 
 
-def _profile(kind: type[Kernel], r2: AnyNDArray, deficit: bool) -> tuple[AnyNDArray, AnyNDArray]:
-    """A correlation (less one where ``deficit``) and its derivative in the squared distance."""
+def _profile(
+    kind: type[Kernel], r2: AnyNDArray, slopes: bool, deficit: bool
+) -> tuple[AnyNDArray, AnyNDArray | None]:
+    """
+    A correlation (less one where ``deficit``) and its derivative in the squared distance.
+
+    :param slopes: whether the derivative is wanted.
+    """
+    slope: AnyNDArray | None = None
     if kind is SquaredExponential:
-        value = np.exp(-0.5 * r2)
-        return (np.expm1(-0.5 * r2) if deficit else value), -0.5 * value
+        e = np.exp(-0.5 * r2)
+        if slopes:
+            slope = -0.5 * e
+        return (np.expm1(-0.5 * r2) if deficit else e), slope
     if kind is Matern52:
         s = np.sqrt(5.0 * r2)
         e = np.exp(-s)
+        if slopes:
+            slope = (-5.0 / 6.0) * (1.0 + s) * e
         polynomial = s + s * s / 3.0
-        value = np.expm1(-s) + polynomial * e if deficit else (1.0 + polynomial) * e
-        return value, (-5.0 / 6.0) * (1.0 + s) * e
+        return (np.expm1(-s) + polynomial * e if deficit else (1.0 + polynomial) * e), slope
     if kind is Matern32:
         s = np.sqrt(3.0 * r2)
         e = np.exp(-s)
-        return (np.expm1(-s) + s * e if deficit else (1.0 + s) * e), -1.5 * e
+        if slopes:
+            slope = -1.5 * e
+        return (np.expm1(-s) + s * e if deficit else (1.0 + s) * e), slope
     r = np.sqrt(r2)
     e = np.exp(-r)
-    # the derivative is infinite where inputs meet, and its product with their distance zero
-    slope = np.divide(-0.5 * e, r, out=np.zeros_like(r), where=r > 0.0)
+    if slopes:
+        # the derivative is infinite where inputs meet, and its product with their distance zero
+        slope = np.divide(-0.5 * e, r, out=np.zeros_like(r), where=r > 0.0)
     return (np.expm1(-r) if deficit else e), slope
 
 
@@ -215,8 +245,8 @@ class _Multiplied(_Shape):
     def __init__(self, factors: Sequence[_Shape]) -> None:
         self._factors = factors
 
-    def __call__(self, values: Values, deficit: bool = False) -> _Dual:
-        return functools.reduce(_Dual.__mul__, (f(values) for f in self._factors))
+    def __call__(self, values: Values, slopes: bool, deficit: bool = False) -> _Dual:
+        return functools.reduce(_Dual.__mul__, (f(values, slopes) for f in self._factors))
 
 
 def _shape(kernel: Kernel, A: AnyNDArray, B: AnyNDArray, elementwise: bool = False) -> _Shape:
@@ -281,8 +311,8 @@ class _Matrices:
         pairs = (Z, Z, False), (Z, X, False), (X, X, True)
         self._shapes = [_shape(kernel, *pair) for pair in pairs]
 
-    def __call__(self, values: Values) -> list[_Dual]:
-        return [shape(values) for shape in self._shapes]
+    def __call__(self, values: Values, slopes: bool) -> list[_Dual]:
+        return [shape(values, slopes) for shape in self._shapes]
 
 
 class _ProductMatrices:
@@ -291,8 +321,8 @@ class _ProductMatrices:
     def __init__(self, kernel: Product, Z: AnyNDArray, X: AnyNDArray) -> None:
         self._factors = [_matrices(k, Z, X) for k in kernel.kernels]
 
-    def __call__(self, values: Values) -> list[_Dual]:
-        parts = zip(*(factor(values) for factor in self._factors))
+    def __call__(self, values: Values, slopes: bool) -> list[_Dual]:
+        parts = zip(*(factor(values, slopes) for factor in self._factors))
         return [functools.reduce(_Dual.__mul__, duals) for duals in parts]
 
 
@@ -316,9 +346,9 @@ class _CentredMatrices:
         self._shapes = [_shape(kernel.base, *pair) for pair in pairs]
         self._level = self._shapes[0].level
 
-    def __call__(self, values: Values) -> list[_Dual]:
+    def __call__(self, values: Values, slopes: bool) -> list[_Dual]:
         p, M = self._weights, self._number
-        *inner, means, square = (shape(values, self._level) for shape in self._shapes)
+        *inner, means, square = (shape(values, slopes, self._level) for shape in self._shapes)
         mean = means.map(lambda K: K @ p)
         total = square.map(lambda K: p @ K @ p)
         if self._level + total.value == 0.0:  # nothing left to centre
@@ -373,8 +403,8 @@ class _Known(KernelTangents):
             raise _UnknownKernel
 
     def evaluate(self, values: Values) -> tuple[Matrices, Callable[[Matrices], Gradients]]:
-        variance = float(np.prod([values(v) for v in self._variances]))
-        duals = self._matrices(values)
+        variance = self._variance(values)
+        duals = self._matrices(values, True)
         K, Kzx, diagonal = (variance * d.value for d in duals)
 
         def pullback(upstream: Matrices) -> Gradients:
@@ -391,3 +421,11 @@ class _Known(KernelTangents):
             return found
 
         return (K, Kzx, np.maximum(diagonal, 0.0)), pullback
+
+    def matrices(self, values: Values) -> Matrices:
+        variance = self._variance(values)
+        K, Kzx, diagonal = (variance * d.value for d in self._matrices(values, False))
+        return K, Kzx, np.maximum(diagonal, 0.0)
+
+    def _variance(self, values: Values) -> float:
+        return float(np.prod([values(v) for v in self._variances]))

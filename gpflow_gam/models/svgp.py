@@ -70,7 +70,7 @@ class AdditiveSVGP(AdditiveModel, ExternalDataTrainingLossMixin):
             )
         self.variational = variational
         blocks = self.blocks
-        variational.build(blocks.layout, num_latent_gps, blocks.cholesky())
+        variational.build(blocks.layout, num_latent_gps, blocks.cholesky)
 
     @property
     def blocks(self) -> InducingBlocks:

@@ -79,6 +79,24 @@ class Hyperparameters:
             found.append(np.ravel(own * np.exp(x) if simple else _chain(p, x, own)))
         return np.concatenate(found) if found else np.zeros(0)
 
+    def moved(self, u: AnyNDArray, step: float) -> list[tuple[Parameter, AnyNDArray]]:
+        """The parameter of each coordinate, and its value where that one is ``step`` further on."""
+        found = []
+        for p, simple, x in zip(self.parameters, self._simple, self._parts(u)):
+            for i in np.ndindex(x.shape):
+                there = np.array(x)
+                there[i] += step
+                found.append((p, np.exp(there) if simple else _forward(p, there)))
+        return found
+
+    def prior_precision(self) -> AnyNDArray:
+        """How sharp the priors of coordinates are, [K]; zero where they are not log-normal."""
+        found = [
+            np.zeros(size) if normal is None else np.ones(size) / np.square(normal[1])
+            for normal, size in zip(self._normal, self._sizes)
+        ]
+        return np.concatenate(found) if found else np.zeros(0)
+
     def log_prior(self, u: AnyNDArray) -> tuple[float, AnyNDArray]:
         """Log-density of the priors at coordinates [K], as GPflow counts it, and its gradient."""
         total, slopes = 0.0, []

@@ -13,6 +13,7 @@ from gpflow.likelihoods import Likelihood
 from scipy.optimize import minimize
 
 from ..covariances.jitter import relative_jitter
+from ..kernels.functional import parameters_of
 from ..statistics import (
     Evidence,
     GaussianPosterior,
@@ -20,6 +21,7 @@ from ..statistics import (
     PseudoData,
     Rows,
     Sweep,
+    average_information,
 )
 from .hyperparameters import Hyperparameters
 from .minimizers import StopFit, Tracker
@@ -30,8 +32,26 @@ MANY_ROWS = 40_000
 """More rows than which a fit begins on a part of them."""
 _MAX_ROUNDS = 100
 _MAX_HALVINGS = 20
-_FIRST_STEPS, _MOST_STEPS = 8, 60
-"""L-BFGS iterations a round: few while sites are stale, doubling as they settle."""
+_ROUGH = 10.0
+"""Tolerance of a search whose outcome is where another begins."""
+_STALE_SHARE = 0.03
+"""Tolerance of a search against what the last round gained."""
+_SLOW = 0.4
+"""Factor by which a round shortens what is left, from which on it pays to go beyond its target."""
+_BEYOND = 4.0
+"""Furthest, against the way to the target."""
+_MOST_STEPS = 60
+"""L-BFGS iterations a round."""
+_STALE_ROUNDS = 2
+"""Rounds in which sites alone settle, where they begin at the null model's."""
+_STEP = 1e-4
+"""Of differences that the information is taken from."""
+_LEAST_PRECISION = 1e-2
+"""What a coordinate of which neither data nor prior say anything is taken to curve by."""
+_LEAST_SHARE = 1e-3
+"""Of the likelihood's curvature in its parameters that is left where q's mean goes along."""
+_FARTHEST = 2.0
+"""Longest first step of a search, in any (logarithmic) hyperparameter."""
 _LONGEST = 1.0
 """Longest step of a likelihood's (logarithmic) parameter."""
 
@@ -69,6 +89,42 @@ class Seen:
     elbo: float
 
 
+class _Pace:
+    """
+    How far beyond its target a round should go.
+
+    Near the fixed point what is left shrinks by the same factor each round, where components can
+    stand in for each other by one that is near to one. Then every other round goes on to where a
+    geometric series ends (Aitken); the ELBO decides whether that is kept.
+    """
+
+    def __init__(self) -> None:
+        self._last = 0.0
+        self._rate = 0.0
+        self._asked = 1.0
+        self._furthest = _BEYOND
+
+    def note(self, gain: float, share: float) -> None:
+        """
+        What a round brought.
+
+        :param gain: in the ELBO, which goes with the square of what is left.
+        :param share: how far it went.
+        """
+        if share == 1.0 and self._last > 0.0 and gain > 0.0:
+            self._rate = min(float(np.sqrt(gain / self._last)), 1.0)
+        if self._asked > share:  # what is left does not all go the same way
+            self._furthest = 1.0 + 0.5 * (self._furthest - 1.0)
+        self._last = gain if share == 1.0 and self._asked == 1.0 else 0.0
+
+    def share(self) -> float:
+        """How far the next round should go: one to its target, or further."""
+        self._asked = 1.0
+        if self._last > 0.0 and self._rate >= _SLOW and self._furthest > 1.2:
+            self._asked = min(1.0 / max(1.0 - self._rate, 1e-6), self._furthest)
+        return self._asked
+
+
 class Rounds:
     """
     Fits sites, hyperparameters and the likelihood's parameters to rows.
@@ -93,10 +149,16 @@ class Rounds:
         tracker: Tracker | None,
     ) -> None:
         self.likelihood, self.rows, self.tracker = likelihood, rows, tracker
-        self._fixed = {id(p): p.numpy() for p in kernel.parameters if not p.trainable}
-        self.hyperparameters = Hyperparameters(kernel.trainable_parameters)
+        own = parameters_of(kernel)
+        self._fixed = {id(p): p.numpy() for p in own if not p.trainable}
+        self.hyperparameters = Hyperparameters([p for p in own if p.trainable])
         self.family = Hyperparameters(likelihood.trainable_parameters)
         self.evidence: Evidence = rows.evidence(relative_jitter(None, tf.float64))
+        self._users: dict[int, list[int]] = {id(p): [] for p in self.hyperparameters.parameters}
+        for i, component in enumerate(rows.components):
+            for p in parameters_of(component.kernel):
+                if id(p) in self._users:
+                    self._users[id(p)].append(i)
 
     # --- at hyperparameters -----------------------------------------------------------------------
 
@@ -128,7 +190,7 @@ class Rounds:
         :param constant: the predictor, [L], beside the mean function.
         """
         # a spread that is small beside what the priors expect, in the predictor's unit
-        (_, _, variances), _ = self.rows.components[-1].table.evaluate(
+        _, _, variances = self.rows.components[-1].table.matrices(
             self.values(self.hyperparameters.get())
         )
         spread = 5e-3 * float(np.max(variances))
@@ -138,7 +200,12 @@ class Rounds:
     # --- the fit ----------------------------------------------------------------------------------
 
     def run(
-        self, state: State, tolerance: float, max_rounds: int, settled: bool = False
+        self,
+        state: State,
+        tolerance: float,
+        max_rounds: int,
+        settled: bool = False,
+        rough: bool = False,
     ) -> tuple[Seen, bool, str]:
         """
         Rounds until one gains less than ``tolerance``.
@@ -148,22 +215,27 @@ class Rounds:
         :param max_rounds: at most.
         :param settled: whether the sites are near their fixed point already, so that it pays to
             learn hyperparameters at once.
+        :param rough: whether to end with the first round that has learnt hyperparameters.
         :return: what was seen last, whether that is convergence, and why it ended. Time that is up
             and Ctrl-C end a fit with what it has.
         """
         seen: Seen | None = None
+        gain, pace = 0.0, _Pace()
         try:
             seen = self._first(state)
             self._record(seen)
             for k in range(min(max_rounds, _MAX_ROUNDS)):
-                steps = min(_FIRST_STEPS * 2**k, _MOST_STEPS) if settled or k >= 2 else 0
-                target = self._improved(seen, steps, tolerance)
-                new = self._step(seen, target)
+                learns = settled or k >= _STALE_ROUNDS
+                # while sites still move by much, what they say exactly is of no use
+                fine = max(tolerance, _STALE_SHARE * gain)
+                target = self._improved(seen, learns, _ROUGH if rough else fine)
+                new, share = self._step(seen, target, pace.share() if settled else 1.0)
                 if new is None:
                     return seen, settled, "no step improves the ELBO any more"
                 gain, seen = new.elbo - seen.elbo, new
+                pace.note(gain if learns else 0.0, share)
                 self._record(seen)
-                if gain < tolerance and settled:
+                if learns and (gain < tolerance or rough):
                     return seen, True, f"the last round gained {gain:.2g} nats"
                 settled = settled or gain < max(1.0, tolerance)
             return seen, False, f"round limit of {max_rounds} reached"
@@ -193,40 +265,53 @@ class Rounds:
             "for extreme values in it."
         )
 
-    def _improved(self, seen: Seen, steps: int, tolerance: float) -> State:
+    def _improved(self, seen: Seen, learns: bool, tolerance: float) -> State:
         """The sites of the last pass, with better hyperparameters and likelihood parameters."""
         data = seen.sweep.data
         u = seen.state.u
-        if steps and len(self.hyperparameters):
-            u = self._search(data, u, steps, tolerance)
-        return State(data, u, seen.state.phi + self._newton(seen))
+        step = self._newton(seen)
+        if len(step):
+            # the sites as the likelihood's parameters will have them
+            data = data.shifted(np.tensordot(step, seen.sweep.across, axes=1))
+        if learns and len(self.hyperparameters):
+            u = self._search(data, u, tolerance)
+        return State(data, u, seen.state.phi + step)
 
     def _newton(self, seen: Seen) -> AnyNDArray:
-        """A Newton step of the likelihood's parameters at held marginals."""
+        """A Newton step of the likelihood's parameters, in which q's mean goes along."""
         phi = seen.state.phi
         if len(phi) == 0:
             return phi
-        slope = seen.sweep.slope + self.family.log_prior(phi)[1]
-        values, vectors = np.linalg.eigh(-seen.sweep.curvature)
+        sweep = seen.sweep
+        slope = sweep.slope + self.family.log_prior(phi)[1]
+        values, vectors = np.linalg.eigh(-sweep.curvature)
         # where the sum is convex, uphill by the same length
         scale = np.maximum(np.abs(values), 1e-8 * max(np.max(np.abs(values)), 1e-300))
+        alone = (vectors * scale) @ vectors.T
+        values, vectors = np.linalg.eigh(
+            alone - self.evidence.response(sweep.data, self.values(seen.state.u), sweep.across)
+        )
+        scale = np.maximum(values, _LEAST_SHARE * np.max(scale))
         step: AnyNDArray = vectors @ ((vectors.T @ slope) / scale)
         return step / max(1.0, float(np.max(np.abs(step))) / _LONGEST)
 
-    def _step(self, seen: Seen, target: State) -> Seen | None:
-        """The target, or the part of the way at which the ELBO does not fall."""
-        share = 1.0
+    def _step(self, seen: Seen, target: State, share: float) -> tuple[Seen | None, float]:
+        """
+        The target, or the part of the way at which the ELBO does not fall, and which part.
+
+        :param share: of the way that is tried first.
+        """
         slack = 1e-10 * abs(seen.elbo)
         for _ in range(_MAX_HALVINGS):
             try:
                 new = self.see(seen.state.towards(target, share))
                 if new.elbo >= seen.elbo - slack:
-                    return new
+                    return new, share
             except NotPositiveDefinite:
                 pass
-            share *= 0.5 if share > 0.1 else 0.1
+            share = 1.0 if share > 1.0 else share * (0.5 if share > 0.1 else 0.1)
         self.family.set(seen.state.phi)
-        return None
+        return None, 0.0
 
     def loss(self, data: PseudoData) -> Loss:
         """Minus the evidence of pseudo-data and the priors' log-densities, with its gradient."""
@@ -239,9 +324,30 @@ class Rounds:
 
         return loss
 
-    def _search(self, data: PseudoData, u: AnyNDArray, steps: int, tolerance: float) -> AnyNDArray:
+    def _search(self, data: PseudoData, u: AnyNDArray, tolerance: float) -> AnyNDArray:
         """L-BFGS on the evidence of the pseudo-data."""
-        return descend(self.loss(data), u, steps, tolerance, self.tracker)[0]
+        metric = self.metric(data, u)
+        return descend(self.loss(data), u, _MOST_STEPS, tolerance, self.tracker, metric=metric)[0]
+
+    def metric(self, data: PseudoData, u: AnyNDArray, scale: float = 1.0) -> AnyNDArray | None:
+        """
+        About how the loss curves in the coordinates u, [K, K]; None where that cannot be said.
+
+        :param data: the pseudo-data.
+        :param scale: multiplies its weights and shifts.
+        """
+        if not len(self.hyperparameters):
+            return None
+        present = {**self._fixed, **self.hyperparameters.values(u)}
+        moved = [
+            (self._users[id(p)], {**present, id(p): value})
+            for p, value in self.hyperparameters.moved(u, _STEP)
+        ]
+        try:
+            found = average_information(self.evidence, data, present, moved, _STEP, scale)
+        except NotPositiveDefinite:
+            return None
+        return found + np.diag(self.hyperparameters.prior_precision() + _LEAST_PRECISION)
 
 
 Loss = Callable[[AnyNDArray], tuple[float, AnyNDArray]]
@@ -255,9 +361,10 @@ def descend(
     tracker: Tracker | None,
     record: bool = False,
     best_seen: Callable[[AnyNDArray], None] | None = None,
+    metric: AnyNDArray | None = None,
 ) -> tuple[AnyNDArray, bool, str]:
     """
-    L-BFGS from ``start``.
+    L-BFGS from ``start``, in coordinates in which its first step is Newton's by ``metric``.
 
     A trial step that cannot be evaluated counts as one too far: it is given a value as far above
     the best one as the slope there promised to go below, so that the line search tries a ninth of
@@ -270,6 +377,7 @@ def descend(
     :param tracker: says when time is up.
     :param record: whether iterations are told to the tracker.
     :param best_seen: told of every best point: for what is left when an exception ends the search.
+    :param metric: about the loss's second derivatives at ``start``, positive definite, [K, K].
     :return: the best point, whether the search had converged, and why it ended.
     :raises StopFit: from ``tracker``.
     """
@@ -307,9 +415,16 @@ def descend(
         if gain < 1e-2 * tolerance:
             raise StopIteration
 
+    first = guarded(start)
+    axes = _axes(first[1], metric)
+
+    def along(z: AnyNDArray) -> tuple[float, AnyNDArray]:
+        value, gradient = guarded(start + axes @ z) if z.any() else first
+        return value, axes.T @ gradient
+
     outcome = minimize(
-        guarded,
-        start,
+        along,
+        np.zeros_like(start),
         jac=True,
         method="L-BFGS-B",
         callback=after,
@@ -326,3 +441,21 @@ def descend(
     if outcome.status == 1:
         return best[1], False, f"iteration limit of {steps} reached"
     return best[1], True, "converged"
+
+
+def _axes(gradient: AnyNDArray, metric: AnyNDArray | None) -> AnyNDArray:
+    """
+    Directions [K, K], as columns, in which a step of length one down the slope is Newton's.
+
+    SciPy's first step has length one whatever the slope.
+    """
+    if metric is None:
+        return np.eye(len(gradient))
+    root = np.linalg.cholesky(metric)
+    axes: AnyNDArray = np.linalg.solve(root.T, np.eye(len(gradient)))
+    slope = axes.T @ gradient
+    length = float(np.linalg.norm(slope))
+    if not np.isfinite(length) or length == 0.0:
+        return axes
+    longest = float(np.max(np.abs(axes @ slope)))
+    return axes * length * min(1.0, _FARTHEST / longest)

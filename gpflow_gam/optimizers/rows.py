@@ -15,7 +15,6 @@ from ..covariances import InducingBlocks
 from ..kernels.tangents import kernel_tangents
 from ..models import AdditiveSGPR, AdditiveSVGP
 from ..statistics import GaussianPosterior, PseudoData, Rows
-from ..statistics.bins import EXACT_ROWS
 from ..statistics.evidence import slices
 from ..statistics.parallel import one_blas_thread
 from ..variational import OptimalPrecision
@@ -111,13 +110,12 @@ def present_solution(model: AdditiveSGPR | AdditiveSVGP, rows: Rows) -> Solution
 
     :param rows: its data.
     """
-    u = Hyperparameters(model.kernel.trainable_parameters).get()
     with one_blas_thread(sum(model.inducing_variable.sizes) <= SMALL):
         if isinstance(model, AdditiveSGPR):
             collapsed = CollapsedBound(model, rows)
-            return collapsed.solution(np.append(u, collapsed.noise.get()))
+            return collapsed.solution(collapsed.start())
         rounds = Rounds(model.kernel, model.likelihood, rows, None)
-        values = rounds.values(u)
+        values = rounds.values(rounds.hyperparameters.get())
         q = _present_q(model)
         data = rows.sweep(model.likelihood, values, q, tune=False).data
         return Solution(rows, data, q, values)
@@ -144,7 +142,7 @@ def discretisation(
     exact = np.zeros_like(mean)
     for component, root, at in zip(some.components, q.roots, own):
         tangents = kernel_tangents(component.kernel, component.inducing, some.X)
-        (_, K, _), _ = tangents.evaluate(solution.values)
+        _, K, _ = tangents.matrices(solution.values)
         exact += solve_triangular(root, K, lower=True).T @ q.mean[at]
     w = np.maximum(some.weights(model.likelihood, mean, var), 0.0)
     return float(np.mean(np.sum(w * np.square(exact - mean), axis=1)))
@@ -211,6 +209,19 @@ class CollapsedBound:
         )
         return -(value + prior + noise_prior), -gradient
 
+    def metric(self, u: AnyNDArray) -> AnyNDArray | None:
+        """About how the loss curves, [K, K]; None where that cannot be said."""
+        inner, noise = self.split(u)
+        own = self.rounds.metric(self.data, inner, 1.0 / noise)
+        if own is None:
+            return None
+        whole = np.zeros((len(u), len(u)))
+        whole[: len(inner), : len(inner)] = own
+        # known noise's logarithm has information N / 2; how it goes with the rest is left out
+        rest = np.arange(len(inner), len(u))
+        whole[rest, rest] = 0.5 * self.error[1]
+        return whole
+
     def posterior(self, u: AnyNDArray) -> GaussianPosterior:
         """q at coordinates."""
         inner, noise = self.split(u)
@@ -220,17 +231,13 @@ class CollapsedBound:
         """
         What there is at coordinates, which the model has been set to.
 
-        Nodes have served the search. The posterior that is kept is the model's own where every row
-        has its own values, and that of the bins themselves where there are too many rows for it.
+        Nodes have served the search; the posterior that is kept is that of the bins themselves.
         """
         inner, noise = self.split(u)
         values = self.rounds.values(inner)
-        if self.rows.number <= EXACT_ROWS:
-            q = _present_q(self.model)
-        else:
-            e = self.rows.Y - self.rows.mean
-            w = np.broadcast_to(self._weight / noise, e.shape)
-            q = self.rows.posterior(values, self.posterior(u).roots, w, w * e)
+        e = self.rows.Y - self.rows.mean
+        w = np.broadcast_to(self._weight / noise, e.shape)
+        q = self.rows.posterior(values, self.posterior(u).roots, w, w * e)
         return Solution(self.rows, self.data, q, values, self.parameter, self.error)
 
     def set(self, u: AnyNDArray) -> None:
@@ -259,7 +266,14 @@ def _fit_gaussian(
                 converged, message = False, f"iteration limit of {max_iterations} reached"
                 break
             u, converged, message = descend(
-                bound.loss, u, left, 1e-2 * tolerance, tracker, record=True, best_seen=noted
+                bound.loss,
+                u,
+                left,
+                1e-2 * tolerance,
+                tracker,
+                record=True,
+                best_seen=noted,
+                metric=bound.metric(u),
             )
             now = bound.loss(u)[0]
             gain, value = value - now, now
@@ -298,7 +312,7 @@ def _fit_sites(
         which = np.sort(np.random.default_rng(seed).choice(rows.number, START_ROWS, replace=False))
         begun = rounds_of(rows.subset(which))
         seen, begun_well, message = begun.run(
-            begun.start(constant), 10.0 * tolerance, max_iterations
+            begun.start(constant), tolerance, max_iterations, rough=True
         )
         begin = seen.state
         state = State(begin.data * (rows.number / START_ROWS), begin.u, begin.phi)
@@ -331,7 +345,7 @@ def _assign(model: AdditiveSVGP, q: GaussianPosterior) -> None:
     )
 
 
-def _present_q(model: AdditiveSGPR | AdditiveSVGP) -> GaussianPosterior:
+def _present_q(model: AdditiveSVGP) -> GaussianPosterior:
     """The model's q at the parameters that it has, in the components' order."""
     blocks = model.blocks
     cholesky = blocks.cholesky()

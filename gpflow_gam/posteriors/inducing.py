@@ -79,6 +79,7 @@ class InducingMoments:
             found = _roots(blocks, blocks.cholesky())
             roots = [found[i] for i in range(len(found))]
         self._roots = list(roots)
+        self._rows: dict[tuple[str, int], AnyNDArray] = {}
 
     @functools.cached_property
     def kernel(self) -> AdditiveKernel:
@@ -170,9 +171,16 @@ class InducingMoments:
         start, end = self.layout_offsets[self._index(name) :][:2]
         return slice(int(start), int(end))
 
+    def _inputs(self, name: str, width: int) -> AnyNDArray:
+        """Z_c as rows of X [M_c, width]."""
+        if (name, width) not in self._rows:
+            found = inducing_rows(self._source, self.inducing_variable, name, width)
+            self._rows[name, width] = found
+        return self._rows[name, width]
+
     def tangents(self, name: str, X: AnyNDArray) -> KernelTangents:
         """A component's matrices between its inducing inputs and X [N, D]."""
-        Z = inducing_rows(self._source, self.inducing_variable, name, X.shape[1])
+        Z = self._inputs(name, X.shape[1])
         return kernel_tangents(self._source[name], Z, np.asarray(X, dtype=np.float64))
 
     def features(self, name: str, X: AnyNDArray) -> AnyNDArray:
@@ -187,7 +195,7 @@ class InducingMoments:
 
         :param tangents: what :meth:`tangents` made, of any moments of this kernel.
         """
-        (_, K, diagonal), _ = tangents.evaluate(self._values)
+        _, K, diagonal = tangents.matrices(self._values)
         return self._whitened(name, K), diagonal
 
     def features_at(
@@ -256,9 +264,9 @@ class InducingMoments:
         """``k_c(x, x') - phi_c(x)' phi_c(x')`` at points, components independent, [n, n]."""
         parts = []
         for name, X in blocks:
-            Z = inducing_rows(self._source, self.inducing_variable, name, X.shape[1])
+            Z = self._inputs(name, X.shape[1])
             X = np.asarray(X, dtype=np.float64)
-            (K, Kxz, _), _ = kernel_tangents(self._source[name], X, Z).evaluate(self._values)
+            K, Kxz, _ = kernel_tangents(self._source[name], X, Z).matrices(self._values)
             phi = self._whitened(name, Kxz.T)
             parts.append(K - phi.T @ phi)
         whole: AnyNDArray = parts[0] if len(parts) == 1 else block_diag(*parts)

@@ -71,18 +71,18 @@ def draw_covariances(
         rho = np.concatenate(features)
         towards = [(f * w) @ rho.T for f in features]
         together = np.concatenate(parts, axis=1)
-        own = [
-            np.einsum("spl,pq,sql->sl", v, (f * w) @ f.T, v, optimize=True)
-            for v, f in zip(parts, features)
-        ]
-        across = [
-            np.einsum("spl,pq,sql->sl", v, t, together, optimize=True)
-            for v, t in zip(parts, towards)
-        ]
+        own = [_products(v, (f * w) @ f.T, v) for v, f in zip(parts, features)]
+        across = [_products(v, t, together) for v, t in zip(parts, towards)]
         open_ = np.array(left)[:, None]
         variances.append(np.stack(own, axis=1) + open_)
         covariances.append(np.stack(across, axis=1) + open_)
     return CovarianceDraws(tuple(names), np.concatenate(variances), np.concatenate(covariances))
+
+
+def _products(left: AnyNDArray, Q: AnyNDArray, right: AnyNDArray) -> AnyNDArray:
+    """``left' Q right`` of each draw, [S, L], from [S, P, L], [P, R] and [S, R, L]."""
+    outputs = range(left.shape[2])
+    return np.stack([np.sum((left[:, :, i] @ Q) * right[:, :, i], axis=1) for i in outputs], axis=1)
 
 
 def covariance_table(

@@ -3,6 +3,7 @@
 from .bins import Bins, ColumnBins, bin_column, bin_columns
 from .components import RowComponent, row_component
 from .evidence import Evidence, GaussianPosterior, NotPositiveDefinite, Places, PseudoData
+from .information import average_information
 from .rows import Rows, Sweep
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "RowComponent",
     "Rows",
     "Sweep",
+    "average_information",
     "bin_column",
     "bin_columns",
     "row_component",

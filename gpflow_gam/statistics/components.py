@@ -24,7 +24,7 @@ _SCALES = ((1.0, 1.0), (6.0, 30.0), (36.0, 1000.0))
 _MAX_NODES = {1: 256, 2: 192}
 _MAX_CANDIDATES = 192
 """Points among which nodes are chosen."""
-_OPEN = 160
+_OPEN = 96
 """Points at which the open variance of a component of one column is summed, about."""
 _TOLERANCE = 1e-6
 """
@@ -84,8 +84,7 @@ def row_component(
     points = bins.points
     found = _nodes(kernel, points, columns, len(Z))
     order, open_bins = _open_points(points, bins.mass(), columns)
-    both = np.concatenate([points[found.nodes], order])
-    places = Places(kernel_tangents(kernel, Z, both), len(found.nodes))
+    places = Places.of(kernel, Z, points[found.nodes], order)
     table = kernel_tangents(kernel, Z, points)
     return RowComponent(kernel, Z, bins, multiplier, found, open_bins, places, table)
 
@@ -134,7 +133,7 @@ def _nodes(kernel: Kernel, points: AnyNDArray, columns: int, num_inducing: int) 
     own = {id(p): p.numpy() for p in parameters_of(kernel)}
     candidates = _candidates(points)
     among = kernel_tangents(kernel, points[candidates], points[:1])
-    (rough, _, _), _ = among.evaluate(_at({**own, **shortest}))
+    rough, _, _ = among.matrices(_at({**own, **shortest}))
     unit = float(np.max(np.diag(rough)))
     if unit <= 0.0:
         return Interpolation(candidates[:1], np.zeros((number, 1)))
@@ -142,13 +141,13 @@ def _nodes(kernel: Kernel, points: AnyNDArray, columns: int, num_inducing: int) 
         (weight / unit, {**own, **{key: factor * v for key, v in shortest.items()}})
         for factor, weight in (_SCALES if shortest else _SCALES[:1])
     ]
-    K = sum(weight * among.evaluate(_at(values))[0][0] for weight, values in scales)
+    K = sum(weight * among.matrices(_at(values))[0] for weight, values in scales)
     pivots = choose_nodes(np.asarray(K), max_nodes, _TOLERANCE)
     if len(pivots) > 0.8 * number or (len(pivots) == max_nodes and number <= 2 * max_nodes):
         return identity(number)
     nodes = candidates[pivots]
     towards = kernel_tangents(kernel, points[nodes], points)
-    parts = [(weight, towards.evaluate(_at(values))[0]) for weight, values in scales]
+    parts = [(weight, towards.matrices(_at(values))) for weight, values in scales]
     inner = sum(weight * matrices[0] for weight, matrices in parts)
     outer = sum(weight * matrices[1] for weight, matrices in parts)
     return interpolation(nodes, np.asarray(inner), np.asarray(outer))

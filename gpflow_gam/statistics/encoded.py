@@ -39,6 +39,6 @@ def features_at_bins(
     """Features [M, G] and prior variances [G] of each component at its bins."""
     found = []
     for component, root in zip(components, roots):
-        (_, K, diagonal), _ = component.table.evaluate(values)
+        _, K, diagonal = component.table.matrices(values)
         found.append((scipy.linalg.solve_triangular(root, K, lower=True), diagonal))
     return found

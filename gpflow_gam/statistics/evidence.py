@@ -8,9 +8,11 @@ from collections.abc import Sequence
 
 import numpy as np
 from gpflow.base import AnyNDArray, Parameter
+from gpflow.kernels import Kernel
 from scipy.linalg import lapack
 
-from ..kernels.tangents import KernelTangents, Values
+from ..kernels.functional import parameters_of
+from ..kernels.tangents import KernelTangents, Values, kernel_tangents
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +39,10 @@ class PseudoData:
         masses = tuple(factor * m for m in self.masses)
         return PseudoData(factor * self.precision, factor * self.shift, masses)
 
+    def shifted(self, shift: AnyNDArray) -> PseudoData:
+        """With ``shift`` [R, L] added to the sum of shifts."""
+        return PseudoData(self.precision, self.shift + shift, self.masses)
+
     def towards(self, other: PseudoData, share: float) -> PseudoData:
         """The mixture ``(1 - share) self + share other``."""
         return self * (1.0 - share) + other * share
@@ -49,10 +55,27 @@ class Places:
 
     :param tangents: its matrices between inducing inputs and [nodes, points of open variance].
     :param nodes: J, how many of the columns are nodes.
+    :param at_nodes: its matrices between inducing inputs and the nodes alone.
+    :param parameters: of the kernel.
     """
 
     tangents: KernelTangents
     nodes: int
+    at_nodes: KernelTangents
+    parameters: tuple[Parameter, ...]
+
+    @classmethod
+    def of(cls, kernel: Kernel, Z: AnyNDArray, nodes: AnyNDArray, others: AnyNDArray) -> Places:
+        """
+        The places of a component.
+
+        :param Z: its inducing inputs [M, D].
+        :param nodes: [J, D].
+        :param others: points of open variance [E, D].
+        """
+        both = kernel_tangents(kernel, Z, np.concatenate([nodes, others]))
+        own = tuple(parameters_of(kernel))
+        return cls(both, len(nodes), kernel_tangents(kernel, Z, nodes), own)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,6 +175,12 @@ class Evidence:
     def __init__(self, places: Sequence[Places], jitter: float) -> None:
         self._places = list(places)
         self._jitter = jitter
+        # of each component what it last was: second derivatives move one at a time
+        self._last: list[tuple[bytes, _Block] | None] = [None] * len(self._places)
+
+    def __len__(self) -> int:
+        """C, the number of components."""
+        return len(self._places)
 
     def value(self, data: PseudoData, values: Values, scale: float = 1.0) -> float:
         """
@@ -183,7 +212,94 @@ class Evidence:
 
         :raises NotPositiveDefinite: at these values.
         """
-        return _Evaluation(self, data, values, scale).posterior()
+        roots, features = [], []
+        for places in self._places:
+            root, phi = self._at_nodes(places, values)
+            roots.append(root)
+            features.append(phi)
+        found = Projection(features, data, scale)
+        return posterior_of(found.Lambda, found.eta, roots)
+
+    def response(self, data: PseudoData, values: Values, shifts: AnyNDArray) -> AnyNDArray:
+        """
+        ``s_i' Phi' S Phi s_j`` for shifts s_i [K, R, L]: what they do to each other by way of the
+        posterior's mean, [K, K].
+
+        :raises NotPositiveDefinite: at these values.
+        """
+        features = [self._at_nodes(places, values)[1] for places in self._places]
+        found = Projection(features, data, 1.0)
+        total = np.zeros((len(shifts), len(shifts)))
+        for i, Lambda in enumerate(found.Lambda):
+            phi_s = np.concatenate(
+                [phi @ shifts[:, at, i].T for phi, at in zip(features, found.nodes)]
+            )
+            total += phi_s.T @ lapack.dpotrs(_factorised(Lambda), phi_s, lower=1)[0]
+        return total
+
+    def features(self, values: Values, which: int) -> AnyNDArray:
+        """
+        Features of a component at its nodes, [M_c, J_c].
+
+        :raises NotPositiveDefinite: at these values.
+        """
+        return self._at_nodes(self._places[which], values)[1]
+
+    def _blocks(self, values: Values) -> list[_Block]:
+        found = []
+        for i, places in enumerate(self._places):
+            key = b"".join(np.asarray(values(p)).tobytes() for p in places.parameters)
+            last = self._last[i]
+            if last is None or last[0] != key:
+                last = self._last[i] = key, _Block(places, values, self._jitter)
+            found.append(last[1])
+        return found
+
+    def _at_nodes(self, places: Places, values: Values) -> tuple[AnyNDArray, AnyNDArray]:
+        K, Kzx, _ = places.at_nodes.matrices(values)
+        root = _root(K, self._jitter)
+        phi, _ = lapack.dtrtrs(root, Kzx, lower=1)
+        return root, phi
+
+
+def _root(K: AnyNDArray, jitter: float) -> AnyNDArray:
+    """The Cholesky factor of a component's k(Z, Z), jitter added as InducingBlocks adds it."""
+    M = len(K)
+    trace = float(np.trace(K))
+    added = jitter * trace / M if trace > 0.0 else 1.0
+    root, info = lapack.dpotrf(K + added * np.eye(M), lower=1, clean=1)
+    if info != 0:
+        raise NotPositiveDefinite
+    found: AnyNDArray = root
+    return found
+
+
+class Projection:
+    """
+    Pseudo-data in the basis of features.
+
+    :param features: of each component at its nodes, [M_c, J_c].
+    :param data: of the same nodes.
+    :param scale: multiplies weights and shifts.
+    """
+
+    def __init__(self, features: Sequence[AnyNDArray], data: PseudoData, scale: float) -> None:
+        self.own = slices([len(phi) for phi in features])
+        self.nodes = slices([phi.shape[1] for phi in features])
+        P, (R, L) = sum(len(phi) for phi in features), data.shift.shape
+        self.eta = np.zeros((P, L))
+        """Phi s, [P, L]."""
+        self.half = np.zeros((L, P, R))
+        """Phi A, [L, P, R]."""
+        self.Lambda = np.zeros((L, P, P))
+        """Phi A Phi', [L, P, P]."""
+        for phi, own, at in zip(features, self.own, self.nodes):
+            self.eta[own] = scale * (phi @ data.shift[at])
+        for A, half, Lambda in zip(data.precision, self.half, self.Lambda):
+            for phi, own, at in zip(features, self.own, self.nodes):
+                half[own] = scale * (phi @ A[at])
+            for phi, own, at in zip(features, self.own, self.nodes):
+                Lambda[:, own] = half[:, at] @ phi.T
 
 
 class _Block:
@@ -191,15 +307,9 @@ class _Block:
 
     def __init__(self, places: Places, values: Values, jitter: float) -> None:
         (K, Kzx, diagonal), self.pullback = places.tangents.evaluate(values)
-        M = len(K)
         self.jitter = jitter
-        trace = float(np.trace(K))
-        added = jitter * trace / M if trace > 0.0 else 1.0  # as InducingBlocks has it
-        L, info = lapack.dpotrf(K + added * np.eye(M), lower=1, clean=1)
-        if info != 0:
-            raise NotPositiveDefinite
-        self.root = L
-        self.inverse, _ = lapack.dtrtri(L, lower=1)
+        self.root = _root(K, jitter)
+        self.inverse, _ = lapack.dtrtri(self.root, lower=1)
         phi = self.inverse @ Kzx
         self.phi, self.open_phi = phi[:, : places.nodes], phi[:, places.nodes :]
         self.diagonal = diagonal[places.nodes :]
@@ -228,30 +338,16 @@ class _Evaluation:
 
     def __init__(self, evidence: Evidence, data: PseudoData, values: Values, scale: float) -> None:
         self.scale = scale
-        self.blocks = [_Block(p, values, evidence._jitter) for p in evidence._places]
-        self.own = slices([len(b.root) for b in self.blocks])
-        self.nodes = slices([p.nodes for p in evidence._places])
+        self.blocks = evidence._blocks(values)
         self.masses = [scale * m.sum(axis=0) for m in data.masses]
         self.data = data
-        P, L = sum(len(b.root) for b in self.blocks), data.shift.shape[1]
-        self.eta = np.zeros((P, L))
-        self.mean = np.zeros((P, L))
-        self.half = np.zeros((L, P, len(data.shift)))  # Phi A
-        self.Lambda = np.zeros((L, P, P))
-        self.factors = np.zeros((L, P, P))
-        value = 0.0
-        for block, own, at in zip(self.blocks, self.own, self.nodes):
-            self.eta[own] = scale * (block.phi @ data.shift[at])
-        for i in range(L):
-            half, Lambda = self.half[i], self.Lambda[i]
-            for block, own, at in zip(self.blocks, self.own, self.nodes):
-                half[own] = scale * (block.phi @ data.precision[i][at])
-            for block, own, at in zip(self.blocks, self.own, self.nodes):
-                Lambda[:, own] = half[:, at] @ block.phi.T
-            self.factors[i] = _factorised(Lambda)
-            self.mean[:, i], _ = lapack.dpotrs(self.factors[i], self.eta[:, i], lower=1)
-            value -= np.log(np.diag(self.factors[i])).sum()
-        value += 0.5 * float(np.sum(self.eta * self.mean))
+        self.projection = found = Projection([b.phi for b in self.blocks], data, scale)
+        self.factors = [_factorised(Lambda) for Lambda in found.Lambda]
+        self.mean = np.stack(
+            [lapack.dpotrs(f, s, lower=1)[0] for f, s in zip(self.factors, found.eta.T)], axis=1
+        )
+        value = -sum(np.log(np.diag(f)).sum() for f in self.factors)
+        value += 0.5 * float(np.sum(found.eta * self.mean))
         value -= 0.5 * sum(float(m @ b.open_variance()) for m, b in zip(self.masses, self.blocks))
         if not np.isfinite(value):
             raise NotPositiveDefinite
@@ -259,14 +355,15 @@ class _Evaluation:
 
     def gradient(self) -> tuple[dict[int, AnyNDArray], float]:
         """In parameters, by their ``id``, and in the logarithm of the scale."""
-        along = float(np.sum(self.mean * self.eta))
+        at_data = self.projection
+        along = float(np.sum(self.mean * at_data.eta))
         bars = [np.zeros_like(b.phi) for b in self.blocks]
         for i, factor in enumerate(self.factors):
             mu = self.mean[:, i]
             Lambda_bar = -0.5 * (_inverse(factor) + np.outer(mu, mu))
-            along += float(np.vdot(Lambda_bar, self.Lambda[i]))
-            for bar, own, at in zip(bars, self.own, self.nodes):
-                bar += 2.0 * (Lambda_bar[own] @ self.half[i][:, at])
+            along += float(np.vdot(Lambda_bar, at_data.Lambda[i]))
+            for bar, own, at in zip(bars, at_data.own, at_data.nodes):
+                bar += 2.0 * (Lambda_bar[own] @ at_data.half[i][:, at])
                 bar += self.scale * np.outer(mu[own], self.data.shift[at, i])
         found: dict[int, AnyNDArray] = {}
         for block, bar, mass in zip(self.blocks, bars, self.masses):
@@ -274,7 +371,3 @@ class _Evaluation:
             for parameter, gradient in block.gradient(bar, mass):
                 found[id(parameter)] = found.get(id(parameter), 0.0) + gradient
         return found, along
-
-    def posterior(self) -> GaussianPosterior:
-        """The posterior of the pseudo-data."""
-        return posterior_of(self.Lambda, self.eta, [b.root for b in self.blocks])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -15,6 +16,23 @@ _STEP = 1e-5
 """Of differences in a likelihood's (unconstrained) parameter."""
 
 
+class Expectations(NamedTuple):
+    """Sums and derivatives of E[log p(y_n | rho_n)] over rows."""
+
+    total: float
+    """Their sum."""
+    slope: AnyNDArray
+    """In means, [n, L] (Opper & Archambeau 2009)."""
+    precision: AnyNDArray
+    """Minus twice the slope in variances, [n, L]."""
+    own_slope: AnyNDArray
+    """Of the sum in the likelihood's parameters, [K]."""
+    own_curvature: AnyNDArray
+    """Second derivatives of the sum in them, [K, K]."""
+    across: list[AnyNDArray]
+    """How the slope in means changes with each of them, [n, L]."""
+
+
 def expectations(
     likelihood: Likelihood,
     X: AnyNDArray,
@@ -22,10 +40,15 @@ def expectations(
     var: AnyNDArray,
     Y: AnyNDArray,
     variables: Sequence[tf.Variable],
-) -> tuple[float, AnyNDArray, AnyNDArray, AnyNDArray, AnyNDArray]:
+) -> Expectations:
     """
-    Sum of E[log p(y_n | rho_n)]; dE/dmean and -2 dE/dvar [n, L] (Opper & Archambeau 2009); first
-    and second derivatives of the sum in the likelihood's parameters.
+    What a likelihood says at rows whose predictor is N(mean, var).
+
+    :param X: [n, D].
+    :param mean: [n, L].
+    :param var: [n, L].
+    :param Y: [n, K].
+    :param variables: of the likelihood's parameters, in which derivatives are wanted.
     """
     X, Y = tf.constant(X), checked_observations(tf.constant(Y), likelihood)
     mean, var = tf.constant(mean), tf.constant(np.maximum(var, 0.0))
@@ -45,7 +68,7 @@ def expectations(
     total, (g, dv, *own) = slopes([mean, var, *variables])
     slope = flat(own)
     # by differences: differentiated twice, a quadrature is thousands of operations
-    rows = []
+    rows, across = [], []
     for variable in variables:
         present = np.array(variable.numpy())
         for i in np.ndindex(present.shape):
@@ -53,9 +76,11 @@ def expectations(
             moved[i] += _STEP
             variable.assign(moved)
             try:
-                rows.append((flat(slopes(variables)[1]) - slope) / _STEP)
+                there, *moved_slope = slopes([mean, *variables])[1]
+                rows.append((flat(moved_slope) - slope) / _STEP)
+                across.append((there - g).numpy() / _STEP)
             finally:
                 variable.assign(present)
     curvature = np.stack(rows) if rows else np.zeros((0, 0))
     curvature = 0.5 * (curvature + curvature.T)
-    return float(total), g.numpy(), -2.0 * dv.numpy(), slope, curvature
+    return Expectations(float(total), g.numpy(), -2.0 * dv.numpy(), slope, curvature, across)

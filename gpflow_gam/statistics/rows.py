@@ -15,7 +15,7 @@ from .components import RowComponent
 from .encoded import codes_of, features_at_bins, multipliers_of
 from .evidence import Evidence, GaussianPosterior, PseudoData, posterior_of
 from .expectations import expectations
-from .sums import sums_of
+from .sums import shifts_of, sums_of
 from .tables import Tables
 
 BLOCK = 2**17
@@ -32,6 +32,7 @@ class Sweep:
     :param negative: how many weights were negative and count as 0.
     :param slope: derivative of ``expected`` in the likelihood's parameters, [K].
     :param curvature: its second derivatives, [K, K].
+    :param across: how the sites' sum of shifts changes with each of them, [K, R, L].
     """
 
     expected: float
@@ -39,6 +40,7 @@ class Sweep:
     negative: int
     slope: AnyNDArray
     curvature: AnyNDArray
+    across: AnyNDArray
 
 
 class Rows:
@@ -131,7 +133,7 @@ class Rows:
         :param var: [N, L].
         """
         found = expectations(likelihood, self.X, mean + self.mean, var, self.Y, ())
-        return found[2]
+        return found.precision
 
     def sweep_at(self, likelihood: Likelihood, constant: AnyNDArray, var: float) -> Sweep:
         """
@@ -159,18 +161,29 @@ class Rows:
         data: PseudoData | None = None
         slope: Any = 0.0
         curvature: Any = 0.0
+        across: Any = 0.0
         for at, mean, var in marginals:
-            total, g, w, own_slope, own_curvature = expectations(
+            found = expectations(
                 likelihood, self.X[at], mean + self.mean[at], var, self.Y[at], variables
             )
-            expected += total
-            negative += int(np.sum(w < 0.0))
-            w = np.maximum(w, 0.0)
-            part = self.sums(w, g + w * mean, at)
+            expected += found.total
+            negative += int(np.sum(found.precision < 0.0))
+            w = np.maximum(found.precision, 0.0)
+            part = self.sums(w, found.slope + w * mean, at)
             data = part if data is None else data + part
-            slope, curvature = slope + own_slope, curvature + own_curvature
+            slope, curvature = slope + found.own_slope, curvature + found.own_curvature
+            across = across + self._shifts(found.across, at)
         assert data is not None
-        return Sweep(expected, data, negative, np.asarray(slope), np.asarray(curvature))
+        return Sweep(
+            expected, data, negative, np.asarray(slope), np.asarray(curvature), np.asarray(across)
+        )
+
+    def _shifts(self, shifts: Sequence[AnyNDArray], at: slice) -> AnyNDArray:
+        """Sums of given shifts [n, L] over a block of rows, [K, R, L]."""
+        matrices = [c.interpolation.matrix for c in self.components]
+        codes, multipliers = codes_of(self.components, at), multipliers_of(self.components, at)
+        found = [shifts_of(self.components, matrices, codes, multipliers, s) for s in shifts]
+        return np.stack(found) if found else np.zeros(0)
 
     def gather(self, weight: AnyNDArray, shift: AnyNDArray) -> PseudoData:
         """

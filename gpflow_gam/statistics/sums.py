@@ -43,8 +43,7 @@ def sums_of(
         component, matrix, at = components[c], matrices[c], places[c]
         code, m, number = codes[c], multipliers[c], components[c].bins.number
         for i in outputs:
-            s = np.bincount(code, times(shift[:, i], m), minlength=number)
-            shifts[at, i] = s if matrix is None else matrix.T @ s
+            shifts[at, i] = _shift(component, matrix, code, m, shift[:, i])
             mass = np.bincount(code, times(weights[i], m, m), minlength=number)
             own = np.diag(mass) if matrix is None else (matrix.T * mass) @ matrix
             precision[i, at, at] = own
@@ -82,6 +81,38 @@ def sums_of(
     tasks += [(pair, which) for which in pairs]
     each(lambda task: task[0](task[1]), tasks)
     return PseudoData(precision, shifts, tuple(masses))
+
+
+def shifts_of(
+    components: Sequence[RowComponent],
+    matrices: Sequence[AnyNDArray | None],
+    codes: Codes,
+    multipliers: Multipliers,
+    shift: AnyNDArray,
+) -> AnyNDArray:
+    """
+    Sums of shifts over rows, [R, L].
+
+    :param matrices: what each component's bins are expressed in, [G, J]; None for themselves.
+    :param shift: [n, L].
+    """
+    parts = [
+        np.stack([_shift(*own, shift[:, i]) for i in range(shift.shape[1])], axis=1)
+        for own in zip(components, matrices, codes, multipliers)
+    ]
+    return np.concatenate(parts)
+
+
+def _shift(
+    component: RowComponent,
+    matrix: AnyNDArray | None,
+    code: AnyNDArray,
+    multiplier: AnyNDArray | None,
+    shift: AnyNDArray,
+) -> AnyNDArray:
+    """One component's sum of one output's shifts [n], by its bins or what they are expressed in."""
+    sums: AnyNDArray = np.bincount(code, times(shift, multiplier), component.bins.number)
+    return sums if matrix is None else matrix.T @ sums
 
 
 def _basis(matrix: AnyNDArray | None, component: RowComponent) -> AnyNDArray:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
-from gpflow.base import AnyNDArray, Module, Parameter
+from gpflow.base import Module, Parameter
 from gpflow.config import default_float
 from gpflow.utilities import triangular
 
@@ -16,6 +16,8 @@ from .gaussian import WhitenedGaussian
 
 Cholesky = Sequence[tf.Tensor]
 """Lower Cholesky factors of K_c(Z_c, Z_c), one [G, M, M] a group."""
+Prior = Callable[[], Cholesky]
+"""Gives those factors, where they are needed."""
 
 
 class VariationalFamily(Module, abc.ABC):
@@ -48,13 +50,13 @@ class VariationalFamily(Module, abc.ABC):
             )
         return self._layout
 
-    def build(self, layout: BlockLayout, num_latent_gps: int, cholesky: Cholesky) -> None:
+    def build(self, layout: BlockLayout, num_latent_gps: int, prior: Prior) -> None:
         """
         Create the parameters, at the prior (or as near to it as the family can start from).
 
         :param layout: the blocks.
         :param num_latent_gps: the number of latent outputs, L.
-        :param cholesky: of the prior, where the parameters describe U.
+        :param prior: gives the prior's factors, asked where the parameters describe U.
         :raises ValueError: where this object belongs to another model already, or its rank does
             not fit.
         """
@@ -65,13 +67,13 @@ class VariationalFamily(Module, abc.ABC):
         self._validate(layout)
         self._layout = layout
         self.num_latent_gps = num_latent_gps
-        self._build([np.asarray(L) for L in cholesky])
+        self._build(prior)
 
     def _validate(self, layout: BlockLayout) -> None:
         """Raise where the options do not fit the sizes."""
 
     @abc.abstractmethod
-    def _build(self, cholesky: list[AnyNDArray]) -> None:
+    def _build(self, prior: Prior) -> None:
         """Create the parameters."""
 
     @abc.abstractmethod
@@ -106,12 +108,12 @@ class VariationalFamily(Module, abc.ABC):
         shape = (self.layout.total, self.num_latent_gps)
         return Parameter(np.zeros(shape), dtype=default_float())
 
-    def _block_sqrt(self, cholesky: list[AnyNDArray]) -> list[Parameter]:
+    def _block_sqrt(self, prior: Prior) -> list[Parameter]:
         """One lower-triangular [L, G, M, M] a group, at the prior."""
+        white = [np.broadcast_to(np.eye(M), (G, M, M)) for G, M in self.layout.group_shapes]
         blocks = []
-        for (G, M), L in zip(self.layout.group_shapes, cholesky):
-            start = np.broadcast_to(np.eye(M), (G, M, M)) if self.whiten else L
-            start = np.tile(start[None], (self.num_latent_gps, 1, 1, 1))
+        for factors in white if self.whiten else prior():
+            start = np.tile(np.asarray(factors)[None], (self.num_latent_gps, 1, 1, 1))
             blocks.append(Parameter(start, transform=triangular(), dtype=default_float()))
         return blocks
 

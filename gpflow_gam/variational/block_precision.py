@@ -8,7 +8,7 @@ from gpflow.base import AnyNDArray
 from scipy.linalg import block_diag
 
 from ..layout import BlockLayout
-from .base import Cholesky, VariationalFamily, check_rank, log_abs_det, valid_rank
+from .base import Cholesky, Prior, VariationalFamily, check_rank, log_abs_det, valid_rank
 from .coupled_precision import whitened_coupling
 from .factor_analysis import factor_analysis
 from .gaussian import BlockGaussian
@@ -45,9 +45,9 @@ class BlockPrecision(VariationalFamily):
         if self.rank is not None:
             check_rank(self.rank, layout)
 
-    def _build(self, cholesky: list[AnyNDArray]) -> None:
+    def _build(self, prior: Prior) -> None:
         self.q_mu = self._zero_mean()
-        self.q_sqrt = self._block_sqrt(cholesky)
+        self.q_sqrt = self._block_sqrt(prior)
         rank = min(_DEFAULT_RANK, self.layout.total) if self.rank is None else self.rank
         self.coupling = self._low_rank_start(rank, self.seed)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import tensorflow as tf
-from gpflow.base import AnyNDArray, Parameter
+from gpflow.base import Parameter
 from gpflow.config import default_float
 from gpflow.utilities import triangular
 
-from .base import Cholesky, VariationalFamily
+from .base import Cholesky, Prior, VariationalFamily
 from .gaussian import DenseGaussian
 
 
@@ -27,13 +27,13 @@ class CoupledCovariance(VariationalFamily):
     def __init__(self, *, whiten: bool = True) -> None:
         super().__init__(whiten=whiten)
 
-    def _build(self, cholesky: list[AnyNDArray]) -> None:
+    def _build(self, prior: Prior) -> None:
         self.q_mu = self._zero_mean()
         P = self.layout.total
         start = np.eye(P)
         if not self.whiten:
-            for indices, L in zip(self.layout.groups, cholesky):
-                for index, block in zip(indices, L):
+            for indices, L in zip(self.layout.groups, prior()):
+                for index, block in zip(indices, np.asarray(L)):
                     at = slice(self.layout.offsets[index], self.layout.offsets[index + 1])
                     start[at, at] = block
         start = np.tile(start[None], (self.num_latent_gps, 1, 1))

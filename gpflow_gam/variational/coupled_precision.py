@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import tensorflow as tf
-from gpflow.base import AnyNDArray
 
 from ..layout import BlockLayout
-from .base import Cholesky, VariationalFamily, check_rank, valid_rank
+from .base import Cholesky, Prior, VariationalFamily, check_rank, valid_rank
 from .gaussian import BlockGaussian
 
 
@@ -51,7 +50,7 @@ class CoupledPrecision(VariationalFamily):
     def _validate(self, layout: BlockLayout) -> None:
         check_rank(self.rank, layout)
 
-    def _build(self, cholesky: list[AnyNDArray]) -> None:
+    def _build(self, prior: Prior) -> None:
         self.q_mu = self._zero_mean()
         self.B = self._low_rank_start(self.rank, self.seed)
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import tensorflow as tf
-from gpflow.base import AnyNDArray
 
-from .base import Cholesky, VariationalFamily, log_abs_det
+from .base import Cholesky, Prior, VariationalFamily, log_abs_det
 from .gaussian import BlockGaussian
 
 
@@ -25,9 +24,9 @@ class MeanField(VariationalFamily):
     def __init__(self, *, whiten: bool = True) -> None:
         super().__init__(whiten=whiten)
 
-    def _build(self, cholesky: list[AnyNDArray]) -> None:
+    def _build(self, prior: Prior) -> None:
         self.q_mu = self._zero_mean()
-        self.q_sqrt = self._block_sqrt(cholesky)
+        self.q_sqrt = self._block_sqrt(prior)
 
     def whitened(self, cholesky: Cholesky) -> BlockGaussian:
         blocks = self._whitened_blocks(self.q_sqrt, cholesky)

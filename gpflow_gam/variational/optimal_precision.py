@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import tensorflow as tf
-from gpflow.base import AnyNDArray, Parameter
+from gpflow.base import Parameter
 from gpflow.config import default_float
 from gpflow.utilities import set_trainable
 
-from .base import Cholesky, VariationalFamily, _solve
+from .base import Cholesky, Prior, VariationalFamily, _solve
 from .gaussian import DenseGaussian, from_precision
 
 
@@ -42,11 +42,15 @@ class OptimalPrecision(VariationalFamily):
     def __init__(self) -> None:
         super().__init__(whiten=False)
 
-    def _build(self, cholesky: list[AnyNDArray]) -> None:
+    def _build(self, prior: Prior) -> None:
         P, L = self.layout.total, self.num_latent_gps
         self.site_shift = self._zero_mean()
         self.site_precision = Parameter(np.zeros((L, P, P)), dtype=default_float())
-        self.reference = [Parameter(block, dtype=default_float()) for block in cholesky]
+        # beside a precision of zero any factors are the prior
+        shapes = self.layout.group_shapes
+        self.reference = [
+            Parameter(np.tile(np.eye(M), (G, 1, 1)), dtype=default_float()) for G, M in shapes
+        ]
         set_trainable(self, False)
 
     def sites(self, cholesky: Cholesky) -> tuple[tf.Tensor, tf.Tensor]:

@@ -1,7 +1,8 @@
 """Components: terms made concrete by data, and the kernels and inducing variables they become."""
 
 from .component import By, Component, Margin
-from .kernels import build_inducing, build_kernel, interaction_margin, positive_parameter
+from .kernels import build_inducing, build_kernel, interaction_margin
+from .parameters import exponential, positive_parameter
 from .plan import INTERCEPT, keys_of, learn_encoder, plan
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "Margin",
     "build_inducing",
     "build_kernel",
+    "exponential",
     "interaction_margin",
     "keys_of",
     "learn_encoder",

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 import gpflow
 import numpy as np
-import tensorflow_probability as tfp
 from gpflow.base import AnyNDArray, Parameter
 from gpflow.config import default_float
 from gpflow.kernels import Constant, Kernel, Periodic, Product
@@ -24,6 +23,7 @@ from ...kernels import (
 )
 from ...measures import Discrete
 from .component import NUM_INDUCING, Component, Margin
+from .parameters import positive_parameter
 
 _STATIONARY = {
     "se": gpflow.kernels.SquaredExponential,
@@ -41,9 +41,6 @@ INTERACTION_LENGTHSCALE = 0.7, 0.8
 """A lengthscale's prior in an interaction: few data tell its shape."""
 INTERACTION_VARIANCE = 0.005, 2.0
 """A variance's in an interaction: most of what happens is in main effects."""
-
-_EXPONENTIAL = positive(base="exp")
-"""One for all: making one is a good part of making a parameter."""
 
 _START_SPACINGS = 3.0
 """
@@ -81,20 +78,6 @@ def build_inducing(
         assert columns is not None
         inputs[component.name] = component.full(points, width)[:, list(columns)]
     return AdditiveInducingVariables(inputs)
-
-
-def positive_parameter(
-    value: float | AnyNDArray, mode: float | AnyNDArray, spread: float
-) -> Parameter:
-    """
-    A positive parameter that is optimised in logarithms, where its prior is N(log mode, spread^2).
-
-    GPflow adds the density of the parameter itself, whose mode is not its logarithm's and runs to
-    zero as ``spread`` grows: a log-normal density peaks at ``exp(location - spread^2)``.
-    """
-    location: AnyNDArray = np.array(np.log(mode) + spread**2, default_float())
-    prior = tfp.distributions.LogNormal(location, np.array(spread, default_float()))
-    return Parameter(value, transform=_EXPONENTIAL, prior=prior)
 
 
 def interaction_margin(

@@ -65,12 +65,16 @@ class EffectTable:
         for i, predictor in enumerate(self.predictors):
             estimate, se = self.estimate[:, i], self.se[:, i]
             pointwise, simultaneous = self.critical(i)
-            frame = pd.DataFrame(self.columns)
-            if len(self.predictors) > 1:
-                frame["predictor"] = predictor
-            frame["estimate"], frame["se"] = estimate, se
-            frame["lower"], frame["upper"] = estimate - pointwise * se, estimate + pointwise * se
-            frame["lower_simultaneous"] = estimate - simultaneous * se
-            frame["upper_simultaneous"] = estimate + simultaneous * se
-            frames.append(frame)
+            several: dict[Column, str] = (
+                {"predictor": predictor} if len(self.predictors) > 1 else {}
+            )
+            numbers: dict[Column, AnyNDArray] = {
+                "estimate": estimate,
+                "se": se,
+                "lower": estimate - pointwise * se,
+                "upper": estimate + pointwise * se,
+                "lower_simultaneous": estimate - simultaneous * se,
+                "upper_simultaneous": estimate + simultaneous * se,
+            }
+            frames.append(pd.DataFrame(self.columns | several | numbers))
         return pd.concat(frames, ignore_index=True)

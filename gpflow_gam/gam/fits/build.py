@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import tensorflow as tf
 from gpflow.base import AnyNDArray, Parameter
 from gpflow.kernels import Kernel
-from gpflow.utilities import deepcopy, positive
+from gpflow.utilities import deepcopy
 
 from ...likelihoods import Weighted
 from ...models import AdditiveSGPR, AdditiveSVGP, IterNCGP
@@ -18,7 +17,7 @@ from ...variational import (
     OptimalPrecision,
     VariationalFamily,
 )
-from ..components import build_inducing, build_kernel
+from ..components import build_inducing, build_kernel, exponential
 from ..families import Gaussian
 from .mean import OffsetMean
 from .specification import Specification
@@ -87,9 +86,8 @@ def build_model(spec: Specification, X: AnyNDArray, Y: AnyNDArray) -> Model:
     if spec.variational == "exact":
         weights = None if spec.weights is None else X[:, spec.place(spec.weights)]
         model = AdditiveSGPR((X, Y), kernel, inducing, mean_function=mean, weights=weights)
-        # in logarithms: a response may be in any unit
-        start = float(tf.convert_to_tensor(likelihood.variance))
-        model.likelihood.variance = Parameter(start, transform=positive(base="exp"))
+        # in logarithms: a response may be in any unit; half of its variance is noise at the start
+        model.likelihood.variance = Parameter(0.5 * spec.scale**2, transform=exponential())
         return model
     if spec.weights is not None:
         likelihood = Weighted(likelihood, spec.place(spec.weights))

@@ -12,6 +12,7 @@ from gpflow.base import Parameter
 from gpflow.kernels import Kernel
 from tabulate import tabulate
 
+from ...statistics.parallel import one_blas_thread
 from ..components import Component
 from ..fits import FittedGAM
 from .shares import effective_dof, variance_shares, zero_tail
@@ -122,6 +123,11 @@ def summarise(fit: FittedGAM, seed: int = 0) -> Summary:
 
     :param seed: of posterior draws behind shares and tails.
     """
+    with one_blas_thread():
+        return _summarised(fit, seed)
+
+
+def _summarised(fit: FittedGAM, seed: int) -> Summary:
     spec = fit.spec
     components = spec.components[1:]
     names = spec.predictor_names
