@@ -41,6 +41,8 @@ def check_width(
     width: int | None, likelihood: Likelihood, num_predictors: int, argument: str = "Y"
 ) -> None:
     """
+    Look at the width of Y.
+
     :param width: of Y; None where it is not known yet.
     :param likelihood: of the response.
     :param num_predictors: L.
