@@ -84,7 +84,7 @@ def test_bins_give_the_fit_of_the_rows(family, monkeypatch):
     data = table(5000, family)
     binned = gg.GAM(TERMS, family=family).fit(data, y="y", tolerance=1e-4)
     assert not binned.fitted.solution.rows.components[1].bins.exact
-    monkeypatch.setattr(fitting, "ColumnBins", lambda X: ColumnBins(X, None))
+    monkeypatch.setattr(fitting, "ColumnBins", lambda X, **_: ColumnBins(X, None))
     exact = gg.GAM(TERMS, family=family).fit(data, y="y", tolerance=1e-4)
     assert all(c.bins.exact for c in exact.fitted.solution.rows.components)
     assert exact.fitted.result.discretisation == 0.0
@@ -211,7 +211,7 @@ def test_what_is_open_in_a_sparse_tail_is_counted(monkeypatch):
     """Few points of a long tail, far from inducing inputs, once stood for by one near them."""
     data = table(5000, "gaussian")
     data["z"] = data["z"] ** (0.7 / 0.3)
-    monkeypatch.setattr(fitting, "ColumnBins", lambda X: ColumnBins(X, None))
+    monkeypatch.setattr(fitting, "ColumnBins", lambda X, **_: ColumnBins(X, None))
     gam = gg.GAM(TERMS).fit(data, y="y")
     objective = gam.model.maximum_log_likelihood_objective() + gam.model.log_prior_density()
     assert gam.fitted.result.elbo == pytest.approx(float(objective), abs=1.0)

@@ -6,8 +6,10 @@ import importlib.util
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+import files
 import numpy as np
 import workloads
 from columns import Columns, Levels, rows, write
@@ -186,6 +188,27 @@ def scaling(plan: Plan) -> list[Cell]:
     return [_uniform(plan, "rows", "gaussian", n, (), ("ours", "bam", "bam1")) for n in sizes]
 
 
+def streaming(plan: Plan) -> list[Cell]:
+    """Parquet files: seconds of state, pass and fit, and peak memory, up to 1e8 rows."""
+    if importlib.util.find_spec("pyarrow") is None:
+        print("files skipped: the package pyarrow is not there")
+        return []
+    number = 2 if plan.quick else 8
+    found = []
+    sizes = [70_000] if plan.quick else plan.sizes(100_000, 1_000_000, 10_000_000, 100_000_000)
+    for family in ("poisson", "gaussian"):
+        model = workloads.smooths(number, family, 6 if plan.quick else 20)
+
+        def run(folder: Path, settings: Settings, model: Model = model) -> Numbers:
+            task = {"task": "stream", "folder": str(folder), "formula": model.ours}
+            return ours({**task, "family": model.family}, settings)
+
+        for size in sizes:
+            prepare = partial(files.write, num_rows=size, num_columns=number, family=family)
+            found.append(Cell(f"files, {family}", size, {"ours": run}, prepare))
+    return found
+
+
 def components(plan: Plan) -> list[Cell]:
     """Smooths: seconds and peak memory from 4 to 128 of them."""
     num_rows = 400 if plan.quick else min(100_000, plan.max_rows)
@@ -241,6 +264,7 @@ CASES: dict[str, Callable[[Plan], list[Cell]]] = {
     "crossval": crossval,
     "screening": screening,
     "rows": scaling,
+    "files": streaming,
     "components": components,
     "predict": predict,
     "refits": refits,

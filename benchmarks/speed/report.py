@@ -17,6 +17,8 @@ import matplotlib.pyplot as plt
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 QUANTITIES = {
+    "state": "state, s",
+    "pass_s": "a pass, s",
     "first": "fit, s",
     "again": "again, s",
     "iterations": "iterations",
@@ -33,6 +35,7 @@ QUANTITIES = {
     "edf": "edf",
     "explained": "explained",
     "interactions": "interactions",
+    "held_mb": "held, MB",
     "memory_mb": "peak, MB",
     "predict_mb": "peak, MB ",
     "mb_a_fit": "MB a fit",

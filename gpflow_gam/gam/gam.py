@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 import pandas as pd
 from gpflow.base import AnyNDArray
 from gpflow.kernels import Kernel
@@ -18,10 +17,10 @@ from . import saving
 from .effects import EffectTable, averaged_log_density
 from .families import Family
 from .families import family as as_family
-from .fits import ENGINES, FAMILIES, FittedGAM, Roles, fit_gam, prediction
+from .fits import ENGINES, FAMILIES, FittedGAM, Roles, fit_source, prediction
+from .fits.blockwise import in_memory, log_density, predict_source
 from .fits.build import Model
-from .fits.fitting import checked_response
-from .frames import Table
+from .fits.response import with_response
 from .summaries import Summary, concurvity, summarise
 from .terms import Column, Term, Terms, parse_formula
 
@@ -117,9 +116,21 @@ class GAM:
         """
         Fit to data.
 
+        Up to 65 536 rows are held in memory as numbers. Of more rows, in memory or in files, two
+        passes are made over blocks of them, and what stays in memory is: of each row a code of one
+        or two bytes for every column (or pair, or triple, of columns) that a term is a function
+        of; the response, offset, weights and numbers of ``by=``, in the narrowest of 1 to 8 bytes
+        that holds them exactly; and an even sample of at most 65 536 rows, which plots of data
+        show and :attr:`FittedGAM.X <gpflow_gam.gam.fits.FittedGAM>` holds. Then the fit, deviances
+        and indices are of all rows. ``batch_size``, ``engine="iterncgp"`` and a ``variational``
+        beside ``"exact"`` and ``"sites"`` need all rows as numbers, and so a table in memory.
+
         :param data: a DataFrame (pandas or polars), an Arrow table, a dict of columns, or a matrix
-            [N, D] (columns 0, 1, ...).
-        :param y: the response: the name of a column, or N values. A formula may name it instead.
+            [N, D] (columns 0, 1, ...). Data larger than memory: the path of a Parquet file or of a
+            folder of them, or a list of files; a ``pyarrow.dataset.Dataset``; a list of tables, or
+            any object whose ``__iter__`` gives tables one after the other, anew each time.
+        :param y: the response: the name of a column, or N values of a table in memory. A formula
+            may name it instead.
         :param options: of :func:`gpflow_gam.optimizers.fit`: ``max_iterations``, ``batch_size``,
             ``tolerance``, ``max_seconds``, ``callback``, ``progress``, ...; with
             ``engine="iterncgp"`` ``max_sweeps``, ``max_seconds``, ``hyperparameters`` and
@@ -127,14 +138,15 @@ class GAM:
         :return: itself.
         :raises ValueError: data that the model cannot be fitted to: one sentence that says why. A
             GAM that was fitted before stays as it was.
+        :raises TypeError: data that are none of these, or can be read only once.
         """
-        table, response = self._response_of(Table(data), y)
+        source, response = with_response(data, y, self._response)
         roles = Roles(response, self.offset, self.weights, self.trials)
-        self._fit = fit_gam(
+        self._fit = fit_source(
             self.terms,
             self.family,
             roles,
-            table,
+            source,
             missing=self.missing,
             variational=self.variational,
             engine=self.engine,
@@ -142,27 +154,6 @@ class GAM:
             **options,
         )
         return self
-
-    def _response_of(self, table: Table, y: Any) -> tuple[Table, Column]:
-        if y is None:
-            y = self._response
-        if y is None:
-            raise ValueError("y is missing: name the response's column, or pass its values.")
-        if isinstance(y, (str, int)) and not isinstance(y, bool):
-            table.raw(y)  # raises where there is none
-            return table, y
-        values = y if isinstance(y, pd.Series) else np.asarray(y)
-        if values.ndim == 2 and values.shape[1] == 1:
-            values = np.asarray(values)[:, 0]
-        if values.ndim != 1 or len(values) != table.num_rows:
-            raise ValueError(
-                f"y must have one value a row of data, {table.num_rows}; got shape {values.shape}."
-            )
-        name: Any = getattr(values, "name", None)
-        name = "y" if not isinstance(name, str) or name in table else name
-        while name in table:
-            name += "_"
-        return Table({**{n: table.raw(n) for n in table.names}, name: values}), name
 
     @property
     def is_fitted(self) -> bool:
@@ -216,7 +207,8 @@ class GAM:
         - ``"observation"``: a new response, with the family's noise;
         - ``"class"``: the most probable class.
 
-        :param data: as in :meth:`fit`; the response is not needed.
+        :param data: as in :meth:`fit`; the response is not needed. Files, and tables one after
+            the other, are read in blocks: memory holds the result, and a block.
         :param type: what to predict.
         :param interval: a probability; adds equal-tailed credible limits.
         :param se: adds posterior standard deviations.
@@ -224,9 +216,7 @@ class GAM:
             columns ``estimate``, ``se``, ``lower`` and ``upper``.
         :raises ValueError: naming the argument or column.
         """
-        return prediction.predict(
-            self.fitted, Table(data), type, interval=interval, se=se, seed=self.seed
-        )
+        return predict_source(self.fitted, data, type, interval=interval, se=se, seed=self.seed)
 
     def sample(
         self,
@@ -246,7 +236,7 @@ class GAM:
         :return: [S, N], [S, N, L] for L predictors, [S, N, K] for class probabilities.
         """
         seed = self.seed if seed is None else seed
-        return prediction.sample(self.fitted, Table(data), num_samples, type, seed)
+        return prediction.sample(self.fitted, in_memory(data), num_samples, type, seed)
 
     def log_density(self, data: Any, *, unconditional: bool = False) -> AnyNDArray:
         """
@@ -260,10 +250,8 @@ class GAM:
         :return: [N].
         :raises ValueError: as :meth:`predict`; a response outside the family's support.
         """
-        fit, table = self.fitted, Table(data)
-        if not unconditional:
-            return prediction.log_density(fit, table)
-        return averaged_log_density(fit, fit.encode(table), checked_response(fit, table))
+        fit = self.fitted
+        return log_density(fit, data, averaged_log_density if unconditional else None)
 
     # --- reading the model -------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from ..version import __version__
 from . import families
 from .components import Component
 from .fits import FittedGAM, Specification, build_model
+from .fits.whole import Whole
 from .frames import Encoder, Fill
 from .terms import terms_from_json
 
@@ -68,6 +69,9 @@ def save(fit: FittedGAM, options: dict[str, Any], path: Path, overwrite: bool) -
         },
     }
     arrays = {"X": fit.X, "Y": fit.Y, "history": fit.result.history}
+    if fit.whole is not None:
+        header["whole"], own = fit.whole.to_arrays()
+        arrays |= own
     arrays |= {f"variable {name}": v.numpy() for name, v in _variables(fit.model).items()}
     if isinstance(fit.model, IterNCGP):
         state = fit.model.state
@@ -115,7 +119,11 @@ def load(path: Path, kernels: Mapping[str, Kernel]) -> tuple[FittedGAM, dict[str
         fills=tuple(Fill(**fill) for fill in header["fills"]),
     )
     X, Y = arrays["X"], arrays["Y"]
-    model = build_model(spec, X, Y)
+    whole = Whole.from_arrays(header["whole"], arrays) if "whole" in header else None
+    if whole is None:
+        model = build_model(spec, X, Y)
+    else:
+        model = build_model(spec, X, whole.Y, whole.number)
     for name, variable in _variables(model).items():
         key = f"variable {name}"
         if key not in arrays:
@@ -134,7 +142,8 @@ def load(path: Path, kernels: Mapping[str, Kernel]) -> tuple[FittedGAM, dict[str
         state = {name: tf.constant(arrays[f"state {name}"]) for name in names}
         model.accept(ActionPosteriorState(**state))
     result = FitResult(**header["result"], history=arrays["history"])
-    return FittedGAM(spec, model, X, Y, result, header["dropped"]), header["options"]
+    fit = FittedGAM(spec, model, X, Y, result, header["dropped"], whole=whole)
+    return fit, header["options"]
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:

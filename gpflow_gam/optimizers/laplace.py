@@ -130,11 +130,11 @@ def draw_solutions(
     """
     with one_blas_thread(sum(model.inducing_variable.sizes) <= SMALL):
         target: _Collapsed | _Sites
-        target = (
-            _Collapsed(model, solution)
-            if isinstance(model, AdditiveSGPR)
-            else _Sites(model, solution)
-        )
+        if solution.noise is not None:
+            target = _Collapsed(model, solution)
+        else:
+            assert isinstance(model, AdditiveSVGP)
+            target = _Sites(model, solution)
         if not len(target.optimum):
             return []
         factor = _factor(target.hessian())
@@ -144,7 +144,7 @@ def draw_solutions(
 class _Collapsed:
     """Gaussian data: the collapsed bound."""
 
-    def __init__(self, model: AdditiveSGPR, solution: Solution) -> None:
+    def __init__(self, model: AdditiveSGPR | AdditiveSVGP, solution: Solution) -> None:
         self.model = model
         self.bound = CollapsedBound(model, solution.rows, solution.data, solution.error)
         self.optimum = self.bound.start()

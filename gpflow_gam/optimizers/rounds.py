@@ -40,6 +40,10 @@ _SLOW = 0.4
 """Factor by which a round shortens what is left, from which on it pays to go beyond its target."""
 _BEYOND = 4.0
 """Furthest, against the way to the target."""
+_OFF = 0.5
+"""Nats by which sums at nodes and at bins may differ: too little to prefer any hyperparameters."""
+_LEG = 8
+"""Iterations of L-BFGS after which it begins anew in other coordinates."""
 _MOST_STEPS = 60
 """L-BFGS iterations a round."""
 _STALE_ROUNDS = 2
@@ -176,7 +180,8 @@ class Rounds:
         self.family.set(state.phi)
         values = self.values(state.u)
         q = self.evidence.posterior(state.data, values)
-        sweep = self.rows.sweep(self.likelihood, values, q)
+        watch = None if self.tracker is None else self.tracker.watch(self.rows.number)
+        sweep = self.rows.sweep(self.likelihood, values, q, watch=watch)
         prior = self.hyperparameters.log_prior(state.u)[0] + self.family.log_prior(state.phi)[0]
         elbo = sweep.expected - q.kl() + prior
         if not np.isfinite(elbo):
@@ -229,9 +234,11 @@ class Rounds:
                 # while sites still move by much, what they say exactly is of no use
                 fine = max(tolerance, _STALE_SHARE * gain)
                 target = self._improved(seen, learns, _ROUGH if rough else fine)
-                new, share = self._step(seen, target, pace.share() if settled else 1.0)
+                share = pace.share() if settled else 1.0
+                new, share = self._step(seen, target, share, learns)
                 if new is None:
-                    return seen, settled, "no step improves the ELBO any more"
+                    nothing_left = settled or share == 1.0
+                    return seen, nothing_left, "no step improves the ELBO any more"
                 gain, seen = new.elbo - seen.elbo, new
                 pace.note(gain if learns else 0.0, share)
                 self._record(seen)
@@ -295,11 +302,15 @@ class Rounds:
         step: AnyNDArray = vectors @ ((vectors.T @ slope) / scale)
         return step / max(1.0, float(np.max(np.abs(step))) / _LONGEST)
 
-    def _step(self, seen: Seen, target: State, share: float) -> tuple[Seen | None, float]:
+    def _step(
+        self, seen: Seen, target: State, share: float, learns: bool
+    ) -> tuple[Seen | None, float]:
         """
         The target, or the part of the way at which the ELBO does not fall, and which part.
 
         :param share: of the way that is tried first.
+        :param learns: whether a target that loses next to nothing says that there is nothing to be
+            found on the way either.
         """
         slack = 1e-10 * abs(seen.elbo)
         for _ in range(_MAX_HALVINGS):
@@ -307,6 +318,9 @@ class Rounds:
                 new = self.see(seen.state.towards(target, share))
                 if new.elbo >= seen.elbo - slack:
                     return new, share
+                if learns and share == 1.0 and new.elbo >= seen.elbo - _OFF:
+                    self.family.set(seen.state.phi)
+                    return None, share
             except NotPositiveDefinite:
                 pass
             share = 1.0 if share > 1.0 else share * (0.5 if share > 0.1 else 0.1)
@@ -326,8 +340,14 @@ class Rounds:
 
     def _search(self, data: PseudoData, u: AnyNDArray, tolerance: float) -> AnyNDArray:
         """L-BFGS on the evidence of the pseudo-data."""
-        metric = self.metric(data, u)
-        return descend(self.loss(data), u, _MOST_STEPS, tolerance, self.tracker, metric=metric)[0]
+        return descend(
+            self.loss(data),
+            u,
+            _MOST_STEPS,
+            tolerance,
+            self.tracker,
+            metric=lambda x: self.metric(data, x),
+        )[0]
 
     def metric(self, data: PseudoData, u: AnyNDArray, scale: float = 1.0) -> AnyNDArray | None:
         """
@@ -361,10 +381,13 @@ def descend(
     tracker: Tracker | None,
     record: bool = False,
     best_seen: Callable[[AnyNDArray], None] | None = None,
-    metric: AnyNDArray | None = None,
+    metric: Callable[[AnyNDArray], AnyNDArray | None] = lambda _: None,
 ) -> tuple[AnyNDArray, bool, str]:
     """
     L-BFGS from ``start``, in coordinates in which its first step is Newton's by ``metric``.
+
+    Every few iterations it begins anew in the coordinates of the best point so far: where variances
+    are on their way to zero, how the loss curves soon is not what it was.
 
     A trial step that cannot be evaluated counts as one too far: it is given a value as far above
     the best one as the slope there promised to go below, so that the line search tries a ninth of
@@ -377,7 +400,8 @@ def descend(
     :param tracker: says when time is up.
     :param record: whether iterations are told to the tracker.
     :param best_seen: told of every best point: for what is left when an exception ends the search.
-    :param metric: about the loss's second derivatives at ``start``, positive definite, [K, K].
+    :param metric: about the loss's second derivatives at a point, positive definite, [K, K]; None
+        where that is not known.
     :return: the best point, whether the search had converged, and why it ended.
     :raises StopFit: from ``tracker``.
     """
@@ -403,11 +427,14 @@ def descend(
                 best_seen(best[1])
         return value, gradient
 
-    last = np.inf
+    guarded(start)
+    assert best is not None
+    last, taken = best[0], 0
 
     def after(_: AnyNDArray) -> None:
-        nonlocal last
+        nonlocal last, taken
         assert best is not None
+        taken += 1
         if record and tracker is not None:
             tracker.record(-best[0])
         # not SciPy's own test, which is relative to a value that depends on the response's unit
@@ -415,32 +442,38 @@ def descend(
         if gain < 1e-2 * tolerance:
             raise StopIteration
 
-    first = guarded(start)
-    axes = _axes(first[1], metric)
+    while taken < steps:
+        value, origin, gradient = best
+        curvature = metric(origin)
+        axes = _axes(gradient, curvature)
 
-    def along(z: AnyNDArray) -> tuple[float, AnyNDArray]:
-        value, gradient = guarded(start + axes @ z) if z.any() else first
-        return value, axes.T @ gradient
+        def along(
+            z: AnyNDArray,
+            origin: AnyNDArray = origin,
+            axes: AnyNDArray = axes,
+            first: tuple[float, AnyNDArray] = (value, gradient),
+        ) -> tuple[float, AnyNDArray]:
+            value, gradient = guarded(origin + axes @ z) if z.any() else first
+            return value, axes.T @ gradient
 
-    outcome = minimize(
-        along,
-        np.zeros_like(start),
-        jac=True,
-        method="L-BFGS-B",
-        callback=after,
-        options={
-            "maxiter": steps,
-            "maxfun": 20 * steps,
-            "ftol": 0.0,
-            "gtol": 1e-9,
-            "maxcor": 20,
-            "maxls": 40,
-        },
-    )
-    assert best is not None
-    if outcome.status == 1:
-        return best[1], False, f"iteration limit of {steps} reached"
-    return best[1], True, "converged"
+        outcome = minimize(
+            along,
+            np.zeros_like(start),
+            jac=True,
+            method="L-BFGS-B",
+            callback=after,
+            options={
+                "maxiter": steps - taken if curvature is None else min(_LEG, steps - taken),
+                "maxfun": 20 * steps,
+                "ftol": 0.0,
+                "gtol": 1e-9,
+                "maxcor": 20,
+                "maxls": 40,
+            },
+        )
+        if outcome.status != 1:
+            return best[1], True, "converged"
+    return best[1], False, f"iteration limit of {steps} reached"
 
 
 def _axes(gradient: AnyNDArray, metric: AnyNDArray | None) -> AnyNDArray:

@@ -13,10 +13,13 @@ from scipy.linalg import solve_triangular
 
 from ..covariances import InducingBlocks
 from ..kernels.tangents import kernel_tangents
+from ..likelihoods import Weighted, unwrapped
 from ..models import AdditiveSGPR, AdditiveSVGP
 from ..statistics import GaussianPosterior, PseudoData, Rows
 from ..statistics.evidence import slices
 from ..statistics.parallel import one_blas_thread
+from ..statistics.rows import Watch
+from ..statistics.stored import ByBlock
 from ..variational import OptimalPrecision
 from ..variational.gaussian import DenseGaussian
 from .hyperparameters import Hyperparameters
@@ -25,7 +28,7 @@ from .minimizers.result import Callback
 from .options import check_options
 from .rounds import MANY_ROWS, START_ROWS, Rounds, State, descend
 
-SMALL = 600
+SMALL = 1500
 """Inducing values up to which a second thread of linear algebra costs more than it brings."""
 
 
@@ -64,6 +67,7 @@ def fit_rows(
     callback: Callback | None = None,
     progress: bool | None = None,
     seed: int = 0,
+    collapsed: bool | None = None,
     **others: Any,
 ) -> tuple[FitResult, Solution]:
     """
@@ -78,6 +82,8 @@ def fit_rows(
     :param callback: called once an iteration; a true return value ends the fit.
     :param progress: a progress bar; by default on a terminal only.
     :param seed: of the rows on which a fit to many begins.
+    :param collapsed: whether q of Gaussian data is put into the bound, which takes one pass; by
+        default for :class:`~gpflow_gam.models.AdditiveSGPR`.
     :param others: options of :func:`~gpflow_gam.optimizers.fit` that are of no use here.
     :return: how it ended, and what it came to.
     :raises TypeError: an option that is none.
@@ -92,28 +98,34 @@ def fit_rows(
     if max_seconds is not None and not max_seconds > 0.0:
         raise ValueError(f"max_seconds must be positive; got {max_seconds}.")
     number = sum(model.inducing_variable.sizes)
-    method = "collapsed bound" if isinstance(model, AdditiveSGPR) else "sites + evidence"
+    if collapsed is None:
+        collapsed = isinstance(model, AdditiveSGPR)
+    method = "collapsed bound" if collapsed else "sites + evidence"
     with (
         one_blas_thread(number <= SMALL),
         Tracker([], method, max_seconds, callback, progress) as tracker,
     ):
-        if isinstance(model, AdditiveSGPR):
+        if collapsed:
             result, solution = _fit_gaussian(model, rows, tracker, max_iterations, tolerance)
         else:
+            assert isinstance(model, AdditiveSVGP)
             result, solution = _fit_sites(model, rows, tracker, max_iterations, tolerance, seed)
         return dataclasses.replace(result, discretisation=discretisation(model, solution)), solution
 
 
-def present_solution(model: AdditiveSGPR | AdditiveSVGP, rows: Rows) -> Solution:
+def present_solution(
+    model: AdditiveSGPR | AdditiveSVGP, rows: Rows, collapsed: bool | None = None
+) -> Solution:
     """
     What a model that is fitted already came to: its hyperparameters and q are taken as they are.
 
     :param rows: its data.
+    :param collapsed: as :func:`fit_rows`.
     """
     with one_blas_thread(sum(model.inducing_variable.sizes) <= SMALL):
-        if isinstance(model, AdditiveSGPR):
-            collapsed = CollapsedBound(model, rows)
-            return collapsed.solution(collapsed.start())
+        if isinstance(model, AdditiveSGPR) or collapsed:
+            bound = CollapsedBound(model, rows)
+            return bound.solution(bound.start())
         rounds = Rounds(model.kernel, model.likelihood, rows, None)
         values = rounds.values(rounds.hyperparameters.get())
         q = _present_q(model)
@@ -135,8 +147,7 @@ def discretisation(
     rows = solution.rows
     if all(c.bins.exact for c in rows.components):
         return 0.0
-    which = np.random.default_rng(0).choice(rows.number, min(number, rows.number), replace=False)
-    some, q = rows.subset(which), solution.q
+    some, q = rows.known(number), solution.q
     ((_, mean, var),) = some.marginals(solution.values, q)
     own = slices([len(r) for r in q.roots])
     exact = np.zeros_like(mean)
@@ -161,23 +172,51 @@ class CollapsedBound:
 
     def __init__(
         self,
-        model: AdditiveSGPR,
+        model: AdditiveSGPR | AdditiveSVGP,
         rows: Rows,
         data: PseudoData | None = None,
         error: tuple[float, float] | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self.model = model
         self.rounds = Rounds(model.kernel, model.likelihood, rows, None)
-        self.parameter: Parameter = model.likelihood.variance
+        self.parameter: Parameter = unwrapped(model.likelihood).variance
         self.noise = Hyperparameters([self.parameter] if self.parameter.trainable else [])
         self.kernel = self.rounds.hyperparameters
         self.rows = rows
-        self._weight = np.asarray(model.weights)[:, None]
         if data is None or error is None:
-            w, e = self._weight, rows.Y - rows.mean
-            data = rows.gather(np.broadcast_to(w, e.shape), w * e)
-            error = float(np.sum(w * np.square(e))), float(np.sum(w) * e.shape[1])
+            data = rows.gather(*self._sites(1.0), watch)
+            error = 0.0, 0.0
+            for w, e in map(self._weighted, rows.blocks()):
+                error = (
+                    error[0] + float(np.sum(w * np.square(e))),
+                    error[1] + float(np.sum(w) * e.shape[1]),
+                )
         self.data, self.error = data, error
+
+    def _weighted(self, at: slice) -> tuple[AnyNDArray, AnyNDArray]:
+        """How often rows count, [n, 1], and what is left of Y without the mean function, [n, L]."""
+        e: AnyNDArray = self.rows.Y[at] - self.rows.mean[at]
+        likelihood = self.model.likelihood
+        if isinstance(self.model, AdditiveSGPR):
+            return np.asarray(self.model.weights[at])[:, None], e
+        if isinstance(likelihood, Weighted):
+            return self.rows.X[at][:, likelihood.column, None], e
+        return np.ones((len(e), 1)), e
+
+    def _sites(self, noise: float) -> tuple[ByBlock, ByBlock]:
+        """Weights and shifts of Gaussian sites, [N, L] each."""
+
+        def weight(at: slice) -> AnyNDArray:
+            w, e = self._weighted(at)
+            return np.tile(w / noise, (1, e.shape[1]))
+
+        def shift(at: slice) -> AnyNDArray:
+            w, e = self._weighted(at)
+            return w * e / noise
+
+        shape = self.rows.number, self.rows.num_outputs
+        return ByBlock(shape, weight), ByBlock(shape, shift)
 
     def start(self) -> AnyNDArray:
         """Present coordinates."""
@@ -235,9 +274,7 @@ class CollapsedBound:
         """
         inner, noise = self.split(u)
         values = self.rounds.values(inner)
-        e = self.rows.Y - self.rows.mean
-        w = np.broadcast_to(self._weight / noise, e.shape)
-        q = self.rows.posterior(values, self.posterior(u).roots, w, w * e)
+        q = self.rows.posterior(values, self.posterior(u).roots, *self._sites(noise))
         return Solution(self.rows, self.data, q, values, self.parameter, self.error)
 
     def set(self, u: AnyNDArray) -> None:
@@ -248,9 +285,13 @@ class CollapsedBound:
 
 
 def _fit_gaussian(
-    model: AdditiveSGPR, rows: Rows, tracker: Tracker, max_iterations: int, tolerance: float
+    model: AdditiveSGPR | AdditiveSVGP,
+    rows: Rows,
+    tracker: Tracker,
+    max_iterations: int,
+    tolerance: float,
 ) -> tuple[FitResult, Solution]:
-    bound = CollapsedBound(model, rows)
+    bound = CollapsedBound(model, rows, watch=tracker.watch(rows.number))
     u = bound.start()
     best = [u]
     converged, message = True, "nothing is trainable"
@@ -269,11 +310,11 @@ def _fit_gaussian(
                 bound.loss,
                 u,
                 left,
-                1e-2 * tolerance,
+                tolerance,
                 tracker,
                 record=True,
                 best_seen=noted,
-                metric=bound.metric(u),
+                metric=bound.metric,
             )
             now = bound.loss(u)[0]
             gain, value = value - now, now
@@ -288,6 +329,8 @@ def _fit_gaussian(
         u, converged, message = best[0], False, "interrupted"
     bound.set(u)
     solution = bound.solution(u)
+    if isinstance(model, AdditiveSVGP):
+        _assign(model, solution.q)
     return tracker.result(converged, message, -bound.loss(u)[0]), solution
 
 

@@ -1,24 +1,45 @@
 """Sums over the rows of data, and the evidence of what they add up to."""
 
-from .bins import Bins, ColumnBins, bin_column, bin_columns
+from .bins import ColumnBins, bin_column, bin_columns
+from .codes import Bins
+from .coding import Coder
+from .columns import CodedColumns, Columns, HeldColumns
 from .components import RowComponent, row_component
 from .evidence import Evidence, GaussianPosterior, NotPositiveDefinite, Places, PseudoData
+from .grids import BinSums, ColumnGrid, Grid
 from .information import average_information
 from .rows import Rows, Sweep
+from .sampling import RowSample
+from .stored import Inputs, Offsets, Store, Stored
+from .summaries import Summary, summarise
 
 __all__ = [
+    "BinSums",
     "Bins",
+    "CodedColumns",
+    "Coder",
     "ColumnBins",
+    "ColumnGrid",
+    "Columns",
     "Evidence",
     "GaussianPosterior",
+    "Grid",
+    "HeldColumns",
+    "Inputs",
     "NotPositiveDefinite",
+    "Offsets",
     "Places",
     "PseudoData",
     "RowComponent",
+    "RowSample",
     "Rows",
+    "Store",
+    "Stored",
+    "Summary",
     "Sweep",
     "average_information",
     "bin_column",
     "bin_columns",
     "row_component",
+    "summarise",
 ]

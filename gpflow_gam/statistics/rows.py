@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,14 @@ from .components import RowComponent
 from .encoded import codes_of, features_at_bins, multipliers_of
 from .evidence import Evidence, GaussianPosterior, PseudoData, posterior_of
 from .expectations import expectations
+from .stored import RowArray
 from .sums import shifts_of, sums_of
 from .tables import Tables
 
 BLOCK = 2**17
 """Rows at a time."""
+Watch = Callable[[int], None]
+"""Told, after every block of a pass, how many rows it has seen."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,21 +50,27 @@ class Rows:
     """
     The rows of data as components' bins see them.
 
+    What there is of every row may be stored in any way that can be read by slices and by indices
+    (:mod:`gpflow_gam.statistics.stored`): a pass reads a block at a time.
+
     :param components: one an additive component, in the kernel's order.
     :param X: [N, D], for likelihoods that read inputs.
     :param Y: [N, K], as the likelihood takes it.
     :param mean: the mean function at the rows, [N, L].
+    :param sample: indices [n] and inputs [n, D] of rows that are known to the last bit, where X is
+        not.
     """
 
     def __init__(
         self,
         components: Sequence[RowComponent],
-        X: AnyNDArray,
-        Y: AnyNDArray,
-        mean: AnyNDArray,
+        X: RowArray,
+        Y: RowArray,
+        mean: RowArray,
+        sample: tuple[AnyNDArray, AnyNDArray] | None = None,
     ) -> None:
         self.components = list(components)
-        self.X, self.Y, self.mean = X, Y, mean
+        self.X, self.Y, self.mean, self.sample = X, Y, mean, sample
 
     @property
     def number(self) -> int:
@@ -77,6 +86,16 @@ class Rows:
         """Some of the rows."""
         parts = [c.rows(which) for c in self.components]
         return Rows(parts, self.X[which], self.Y[which], self.mean[which])
+
+    def known(self, number: int, seed: int = 0) -> Rows:
+        """At most so many rows, at random, of which X is known in full."""
+        rng = np.random.default_rng(seed)
+        if self.sample is None:
+            return self.subset(rng.choice(self.number, min(number, self.number), replace=False))
+        indices, X = self.sample
+        chosen = rng.choice(len(indices), min(number, len(indices)), replace=False)
+        some = self.subset(indices[chosen])
+        return Rows(some.components, X[chosen], some.Y, some.mean)
 
     def evidence(self, jitter: float) -> Evidence:
         """The evidence of pseudo-data at these components."""
@@ -94,26 +113,36 @@ class Rows:
         :param q: over whitened inducing values, with the factors of the prior at ``values``.
         """
         tables = Tables(self.components, values, q, self.number)
-        for at in self._blocks():
+        for at in self.blocks():
             yield at, *tables.at(codes_of(self.components, at), multipliers_of(self.components, at))
 
     def means(self, values: Values, q: GaussianPosterior) -> AnyNDArray:
         """Means of the predictor at all rows, m(x) included, [N, L]."""
-        tables = Tables(self.components, values, q, self.number, means_only=True)
-        parts = [
-            tables.means(codes_of(self.components, at), multipliers_of(self.components, at))
-            for at in self._blocks()
-        ]
-        return np.concatenate(parts) + self.mean
+        return np.concatenate([mean for _, mean in self.predictors(values, q)])
 
-    def _blocks(self) -> Iterator[slice]:
+    def predictors(
+        self, values: Values, q: GaussianPosterior
+    ) -> Iterator[tuple[slice, AnyNDArray]]:
+        """Blocks of rows with means of the predictor, m(x) included, [n, L]."""
+        tables = Tables(self.components, values, q, self.number, means_only=True)
+        for at in self.blocks():
+            codes, multipliers = codes_of(self.components, at), multipliers_of(self.components, at)
+            yield at, tables.means(codes, multipliers) + self.mean[at]
+
+    def blocks(self) -> Iterator[slice]:
+        """The rows in blocks."""
         for start in range(0, self.number, BLOCK):
             yield slice(start, min(start + BLOCK, self.number))
 
     # --- sums -----------------------------------------------------------------------------------
 
     def sweep(
-        self, likelihood: Likelihood, values: Values, q: GaussianPosterior, tune: bool = True
+        self,
+        likelihood: Likelihood,
+        values: Values,
+        q: GaussianPosterior,
+        tune: bool = True,
+        watch: Watch | None = None,
     ) -> Sweep:
         """
         The sites of all rows at q, and their sums.
@@ -122,8 +151,9 @@ class Rows:
         :param values: of the kernels' parameters.
         :param q: over whitened inducing values.
         :param tune: whether derivatives in the likelihood's parameters are wanted.
+        :param watch: told how far the pass is.
         """
-        return self._sites(likelihood, self.marginals(values, q), tune)
+        return self._sites(likelihood, self.marginals(values, q), tune, watch)
 
     def weights(self, likelihood: Likelihood, mean: AnyNDArray, var: AnyNDArray) -> AnyNDArray:
         """
@@ -144,7 +174,7 @@ class Rows:
         """
 
         def marginals() -> Iterator[tuple[slice, AnyNDArray, AnyNDArray]]:
-            for at in self._blocks():
+            for at in self.blocks():
                 shape = at.stop - at.start, self.num_outputs
                 yield at, np.broadcast_to(constant, shape), np.full(shape, var)
 
@@ -155,6 +185,7 @@ class Rows:
         likelihood: Likelihood,
         marginals: Iterable[tuple[slice, AnyNDArray, AnyNDArray]],
         tune: bool,
+        watch: Watch | None = None,
     ) -> Sweep:
         variables = list(likelihood.trainable_variables) if tune else []
         expected, negative = 0.0, 0
@@ -173,6 +204,8 @@ class Rows:
             data = part if data is None else data + part
             slope, curvature = slope + found.own_slope, curvature + found.own_curvature
             across = across + self._shifts(found.across, at)
+            if watch is not None:
+                watch(at.stop)
         assert data is not None
         return Sweep(
             expected, data, negative, np.asarray(slope), np.asarray(curvature), np.asarray(across)
@@ -185,17 +218,21 @@ class Rows:
         found = [shifts_of(self.components, matrices, codes, multipliers, s) for s in shifts]
         return np.stack(found) if found else np.zeros(0)
 
-    def gather(self, weight: AnyNDArray, shift: AnyNDArray) -> PseudoData:
+    def gather(self, weight: RowArray, shift: RowArray, watch: Watch | None = None) -> PseudoData:
         """
         The sums of given sites over all rows.
 
-        :param weight: w_n, [N, L].
-        :param shift: [N, L].
+        :param weight: w_n, [N, L], read a block at a time.
+        :param shift: [N, L], the same.
+        :param watch: told how far the pass is.
         """
-        parts = [self.sums(weight[at], shift[at], at) for at in self._blocks()]
-        data = parts[0]
-        for part in parts[1:]:
-            data = data + part
+        data: PseudoData | None = None
+        for at in self.blocks():
+            part = self.sums(weight[at], shift[at], at)
+            data = part if data is None else data + part
+            if watch is not None:
+                watch(at.stop)
+        assert data is not None
         return data
 
     def sums(self, weight: AnyNDArray, shift: AnyNDArray, at: slice) -> PseudoData:
@@ -210,21 +247,24 @@ class Rows:
         return self._sums_in(matrices, weight, shift, at)
 
     def posterior(
-        self, values: Values, roots: Sequence[AnyNDArray], weight: AnyNDArray, shift: AnyNDArray
+        self, values: Values, roots: Sequence[AnyNDArray], weight: RowArray, shift: RowArray
     ) -> GaussianPosterior:
         """
         The posterior of given sites, features taken at the bins themselves.
 
         :param values: of the kernels' parameters.
         :param roots: Cholesky factors of k_c(Z_c, Z_c) there, [M_c, M_c] each.
-        :param weight: w_n, [N, L].
-        :param shift: [N, L].
+        :param weight: w_n, [N, L], read a block at a time.
+        :param shift: [N, L], the same.
         :raises NotPositiveDefinite: the weights overflow.
         """
         features = [phi.T for phi, _ in features_at_bins(self.components, values, roots)]
-        parts = [self._sums_in(features, weight[at], shift[at], at) for at in self._blocks()]
-        precision = np.sum([p.precision for p in parts], axis=0)
-        return posterior_of(precision, np.sum([p.shift for p in parts], axis=0), roots)
+        data: PseudoData | None = None
+        for at in self.blocks():
+            part = self._sums_in(features, weight[at], shift[at], at)
+            data = part if data is None else data + part
+        assert data is not None
+        return posterior_of(data.precision, data.shift, roots)
 
     def _sums_in(
         self,

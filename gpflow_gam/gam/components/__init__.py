@@ -3,7 +3,7 @@
 from .component import By, Component, Margin
 from .kernels import build_inducing, build_kernel, interaction_margin
 from .parameters import exponential, positive_parameter
-from .plan import INTERCEPT, keys_of, learn_encoder, plan
+from .plan import INTERCEPT, keys_of, learn_encoder, plan, plan_columns
 
 __all__ = [
     "INTERCEPT",
@@ -17,5 +17,6 @@ __all__ = [
     "keys_of",
     "learn_encoder",
     "plan",
+    "plan_columns",
     "positive_parameter",
 ]

@@ -27,6 +27,7 @@ class Margin:
     :param nodes: values that stand for its distribution, [Q]; the component averages to zero over
         them.
     :param weights: their probabilities, [Q].
+    :param ends: of numbers, the least and the greatest value of rows on which the component acts.
     """
 
     column: int
@@ -36,6 +37,7 @@ class Margin:
     period: float | None = None
     nodes: tuple[float, ...] = ()
     weights: tuple[float, ...] = ()
+    ends: tuple[float, float] = (0.0, 0.0)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,8 @@ from gpflow.base import AnyNDArray
 from ...measures import Empirical
 from ...measures.discrete import NUM_NODES
 from ...measures.thinning import cluster_means
-from ...statistics import Bins, ColumnBins
+from ...statistics import ColumnBins, Columns, HeldColumns
+from ...statistics.columns import Level
 from ..frames import Encoder, Key, NumericColumn, Table, is_levels, learn_levels
 from ..frames.encoding import LevelColumn
 from ..terms import (
@@ -96,38 +97,47 @@ def plan(
     :param bins: of X.
     :raises ValueError: a column with a single value, which gives no effect.
     """
-    w = np.ones(len(X)) if weights is None else weights
-    counts = slice(None) if np.all(w > 0.0) else w > 0.0
-    bins = ColumnBins(X) if bins is None else bins
+    columns = HeldColumns(ColumnBins(X) if bins is None else bins, weights)
+    return plan_columns(terms, table, encoder, columns, seed)
+
+
+def plan_columns(
+    terms: Terms, table: Table, encoder: Encoder, columns: Columns, seed: int = 0
+) -> list[Component]:
+    """
+    As :func:`plan`, of columns that memory need not hold.
+
+    :param columns: those of X, and how often each row counts.
+    """
     components = [Component(INTERCEPT, "", "constant", inducing=((),))]
     for term in terms:
         keys = keys_of(term, table)
         places = [encoder.index(*key) for key in keys]
         number = len(term.columns)
         for name, place in zip(term.columns, places):
-            _check_varies(term, name, X[counts, place])
+            _check_varies(term, name, columns.reach(place))
         own_keys, own = keys[:number], places[:number]
-        found = bins(tuple(own))
         if term.by is None:
-            data = _Data.of(found, w)
+            data = _Data.of(columns, own)
             components.append(_component(term, term.label, own_keys, own, data, None, seed))
             continue
         (by_name, kind), by_place = keys[number], places[number]
         if kind == "number":
-            size = float(np.sqrt(np.sum(w * X[:, by_place] ** 2) / np.sum(w)))
+            size = columns.size(by_place)
             if size == 0.0:
                 raise ValueError(f"column {by_name!r} is all zero; drop {term.label}.")
-            data = _Data.of(found, w)
+            data = _Data.of(columns, own)
             by = By(by_place, size=size)
             components.append(_component(term, term.label, own_keys, own, data, by, seed))
             continue
+        there = columns.bins((by_place,)).points[columns.mass((by_place,)) > 0.0, 0]
         for code, level in enumerate(encoder.levels(by_name)):
-            on = (X[:, by_place] == code) & (w > 0.0)
-            if not on.any():
+            if code not in there:
                 continue
             for name, place in zip(term.columns, places):
-                _check_varies(term, name, X[on, place], f" where {by_name!r} is {level!r}")
-            data = _Data.of(found, w, on)
+                reach = columns.reach(place, (by_place, code))
+                _check_varies(term, name, reach, f" where {by_name!r} is {level!r}")
+            data = _Data.of(columns, own, (by_place, code))
             by = By(by_place, code, str(level))
             label = f"{term.label}={level}"
             components.append(_component(term, label, own_keys, own, data, by, seed))
@@ -141,29 +151,32 @@ class _Data:
 
     :param reach: least, 2.5 % point, 97.5 % point and greatest of each column over all rows: the
         levels of a factor share their prior.
+    :param ends: least and greatest of each column over the rows on which it acts, [d, 2].
     :param points: distinct rows on which it acts, or what stands for them, [n, d].
     :param weights: their total weights.
     :param exact: whether they are the distinct rows.
     """
 
     reach: AnyNDArray
+    ends: AnyNDArray
     points: AnyNDArray
     weights: AnyNDArray
     exact: bool
 
     @classmethod
-    def of(cls, bins: Bins, weights: AnyNDArray, on: AnyNDArray | None = None) -> _Data:
-        everywhere = bins.mass(weights)
+    def of(cls, columns: Columns, places: list[int], level: Level | None = None) -> _Data:
+        bins, everywhere = columns.bins(tuple(places)), columns.mass(tuple(places))
         seen = everywhere > 0.0
         levels = [0.0, 0.025, 0.975, 1.0]
         if bins.exact:
             reach = np.quantile(bins.points[seen], levels, axis=0)
         else:
-            columns = bins.points[seen].T
-            reach = np.stack([_quantiles(c, everywhere[seen], levels) for c in columns], axis=1)
-        mass = everywhere if on is None else bins.mass(np.where(on, weights, 0.0))
+            values = bins.points[seen].T
+            reach = np.stack([_quantiles(v, everywhere[seen], levels) for v in values], axis=1)
+        mass = everywhere if level is None else columns.mass(tuple(places), level)
         acts = mass > 0.0
-        return cls(reach, bins.points[acts], mass[acts], bins.exact)
+        ends = np.array([columns.reach(place, level) for place in places])
+        return cls(reach, ends, bins.points[acts], mass[acts], bins.exact)
 
     def column(self, i: int) -> tuple[AnyNDArray, AnyNDArray]:
         """The distinct values of a column and their total weights."""
@@ -188,8 +201,8 @@ def _quantiles(
     return np.asarray(np.interp(np.asarray(levels) * weights.sum(), middle, values))
 
 
-def _check_varies(term: Term, name: Column, values: AnyNDArray, where: str = "") -> None:
-    if np.ptp(values) == 0.0 and not isinstance(term, RandomEffect):
+def _check_varies(term: Term, name: Column, reach: tuple[float, float], where: str = "") -> None:
+    if reach[0] == reach[1] and not isinstance(term, RandomEffect):
         raise ValueError(
             f"column {name!r} is constant{where}, so that {term.label} has nothing to show; drop "
             "the term."
@@ -256,6 +269,7 @@ def _margin(place: int, kind: str, period: float | None, data: _Data, i: int) ->
         own, masses = _stated(measure)
         return Margin(place, kind, nodes=own, weights=masses)
     own, masses = _stated(measure.thinned(NUM_NODES[1]))
+    ends = tuple(data.ends[i].tolist())
     least, low, high, greatest = (float(v) for v in data.reach[:, i])
     span = high - low if high > low else greatest - least
     if kind == "cyclic":
@@ -268,6 +282,7 @@ def _margin(place: int, kind: str, period: float | None, data: _Data, i: int) ->
         period,
         own,
         masses,
+        ends,
     )
 
 

@@ -179,9 +179,9 @@ def _curve_differences(
     # on the values that the data of all levels cover
     first = curves[0]
     if grid is None and len(first.margins) == 1 and first.margins[0].kind != "levels":
-        values = fit.X[:, first.margins[0].column]
+        ends = np.array([c.margins[0].ends for c in curves])
         name = fit.spec.term(first.term).columns[0]
-        grid = {name: np.linspace(values.min(), values.max(), num_points or 100)}
+        grid = {name: np.linspace(ends.min(), ends.max(), num_points or 100)}
     wheres = [make_grid(fit, c, grid, num_points) for c in curves]
     n = len(wheres[0].X)
     blocks = [(c.name, w.X) for c, w in zip(curves, wheres)]

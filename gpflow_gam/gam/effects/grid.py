@@ -90,17 +90,16 @@ def _axis(
     position = component.margins.index(margin)
     smooth_axes = len(component.margins)
     number = num_points or (_POINTS.get(smooth_axes, 40) if position < 2 else _BEYOND)
-    values = fit.X[:, margin.column]
-    by = component.by
-    if by is not None and by.code is not None:
-        values = values[fit.X[:, by.column] == by.code]
+    low, high = margin.ends
     if margin.kind == "cyclic" and margin.period is not None:
-        low = float(values.min())
-        low = 0.0 if low >= 0.0 and values.max() <= margin.period else low
+        low = 0.0 if low >= 0.0 and high <= margin.period else low
         return np.linspace(low, low + margin.period, number)
     if position >= 2:
+        values, by = fit.X[:, margin.column], component.by
+        if by is not None and by.code is not None:
+            values = values[fit.X[:, by.column] == by.code]
         return np.quantile(values, np.linspace(0.1, 0.9, number))
-    return np.linspace(values.min(), values.max(), number)
+    return np.linspace(low, high, number)
 
 
 def _labels(reader: NumericColumn | LevelColumn, values: AnyNDArray) -> AnyNDArray:

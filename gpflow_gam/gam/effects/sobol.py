@@ -117,19 +117,16 @@ def input_measures(fit: FittedGAM) -> dict[int, Measure]:
     found: dict[int, Measure] = {}
     for c in used:
         if keys[c][1] == "level":
-            levels = Empirical(fit.X[:, c], fit.weights)
+            levels = Empirical(*fit.marginal(c))
             found[c] = Discrete(levels.points, levels.probabilities)
         else:
-            found[c] = Empirical.from_data(fit.X[:, c], fit.weights)
+            found[c] = Empirical.from_data(*fit.marginal(c))
     return found
 
 
 def mean_offset(fit: FittedGAM) -> AnyNDArray:
     """The known part of the predictor, [L], offsets at their mean."""
-    mean: AnyNDArray = np.average(
-        np.asarray(fit.model.mean_function(fit.X)), axis=0, weights=fit.weights
-    )
-    return mean
+    return fit.mean_offset()
 
 
 def _response(fit: FittedGAM, likelihood: Likelihood, shift: AnyNDArray) -> Response:

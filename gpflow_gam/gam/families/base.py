@@ -13,6 +13,7 @@ from gpflow.config import default_float
 from gpflow.likelihoods import Likelihood
 
 from ...likelihoods import unwrapped
+from ...statistics.stored import RowArray
 from . import encoding
 
 Level = encoding.Level
@@ -41,6 +42,8 @@ class Family(abc.ABC):
     """
 
     name: ClassVar[str]
+    labelled: ClassVar[bool] = False
+    """Whether Y holds codes of labels."""
 
     def to_json(self) -> dict[str, Any]:
         """The name and the options, as JSON takes them; ``from_json`` reads them."""
@@ -74,11 +77,11 @@ class Family(abc.ABC):
         """As :meth:`encode`, for responses without trials."""
 
     @abc.abstractmethod
-    def likelihood(self, Y: AnyNDArray, levels: Levels | None = None) -> Likelihood:
+    def likelihood(self, Y: RowArray, levels: Levels | None = None) -> Likelihood:
         """
         A fresh likelihood whose parameters begin where Y suggests.
 
-        :param Y: [N, K], as :meth:`encode` gives it.
+        :param Y: [N, K], as :meth:`encode` gives it, or stored so that slices of rows can be read.
         """
 
     def num_predictors(self, levels: Levels | None = None) -> int:
@@ -89,11 +92,11 @@ class Family(abc.ABC):
         """L names; the empty one where there is a single predictor."""
         return ("",) * self.num_predictors(levels)
 
-    def scale(self, Y: AnyNDArray, weights: AnyNDArray | None = None) -> float:
+    def scale(self, Y: RowArray, weights: RowArray | None = None) -> float:
         """
         The natural size of a predictor: 1 behind a link.
 
-        :param Y: [N, K].
+        :param Y: [N, K], as for :meth:`likelihood`.
         :param weights: how often each row counts, [N].
         """
         return 1.0

@@ -13,6 +13,7 @@ from scipy.special import xlogy
 
 from ... import likelihoods
 from ...likelihoods.links import checked_link
+from ...statistics.stored import RowArray
 from . import encoding
 from .base import Family, Levels, Response, first
 from .binary import log_probability, probability
@@ -58,7 +59,7 @@ class Binomial(Family):
         encoding.require(x, whole, "whole counts of successes, not negative", name, self.name)
         return Response(x[:, None], None)
 
-    def likelihood(self, Y: AnyNDArray, levels: Levels | None = None) -> likelihoods.Binomial:
+    def likelihood(self, Y: RowArray, levels: Levels | None = None) -> likelihoods.Binomial:
         return likelihoods.Binomial(self.link)
 
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:

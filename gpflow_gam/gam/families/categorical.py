@@ -11,6 +11,7 @@ from gpflow.likelihoods import Likelihood
 from scipy.special import log_softmax, softmax
 
 from ... import likelihoods
+from ...statistics.stored import RowArray
 from . import encoding
 from .base import Family, Levels, Response
 
@@ -58,12 +59,13 @@ class Categorical(Family):
     """Classes, each with a predictor of its own, behind a softmax."""
 
     name: ClassVar[str] = "categorical"
+    labelled: ClassVar[bool] = True
 
     def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
         codes, levels = labelled(y, levels, name, self.name)
         return Response(codes[:, None], levels)
 
-    def likelihood(self, Y: AnyNDArray, levels: Levels | None = None) -> likelihoods.FixedSoftmax:
+    def likelihood(self, Y: RowArray, levels: Levels | None = None) -> likelihoods.FixedSoftmax:
         return likelihoods.FixedSoftmax(self.num_predictors(levels))
 
     def num_predictors(self, levels: Levels | None = None) -> int:

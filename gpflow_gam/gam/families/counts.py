@@ -13,6 +13,7 @@ from gpflow.likelihoods import Likelihood
 from scipy.special import xlogy
 
 from ... import likelihoods
+from ...statistics.stored import RowArray
 from . import encoding
 from .base import Family, Levels, Response, first, number, own, single
 
@@ -32,7 +33,7 @@ class Poisson(Family):
         encoding.require(x, whole, "whole counts, not negative", name, self.name)
         return Response(x[:, None], None)
 
-    def likelihood(self, Y: AnyNDArray, levels: Levels | None = None) -> Likelihood:
+    def likelihood(self, Y: RowArray, levels: Levels | None = None) -> Likelihood:
         return gpflow.likelihoods.Poisson()
 
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
@@ -65,11 +66,11 @@ class NegativeBinomial(Poisson):
 
     name: ClassVar[str] = "negative_binomial"
 
-    def likelihood(self, Y: AnyNDArray, levels: Levels | None = None) -> Likelihood:
-        y = np.asarray(Y, dtype=np.float64)[:, 0]
-        mean = max(float(np.mean(y)), 1e-3)
+    def likelihood(self, Y: RowArray, levels: Levels | None = None) -> Likelihood:
+        mean, variance, _ = encoding.moments(Y)
+        mean = max(mean, 1e-3)
         # by moments, as if the predictor were to explain half of the variance
-        alpha = (0.5 * float(np.var(y)) - mean) / mean**2
+        alpha = (0.5 * variance - mean) / mean**2
         return likelihoods.NegativeBinomial(float(np.clip(alpha, 0.05, 5.0)))
 
     def _alpha(self, likelihood: Likelihood) -> float:

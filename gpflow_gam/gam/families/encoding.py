@@ -9,8 +9,11 @@ import numpy as np
 import pandas as pd
 from gpflow.base import AnyNDArray
 
+from ...statistics.stored import RowArray
 from ..frames.distinct import distinct
 
+_BLOCK = 2**20
+"""Rows that are summed at a time."""
 Level = str | int | float | bool
 _SHOWN = 6
 _NUMBERS = (bool, int, float, np.number, np.bool_)
@@ -87,6 +90,44 @@ def learned_levels(y: AnyNDArray, name: str, family: str) -> tuple[Level, ...]:
             f"{name} mixes strings and numbers, which have no common order; convert it to strings."
         )
     return tuple(sorted(labels))
+
+
+def moments(Y: RowArray, weights: RowArray | None = None) -> tuple[float, float, float]:
+    """
+    Mean, variance and largest size of the first column, read a block of rows at a time.
+
+    :param Y: [N, K].
+    :param weights: how often each row counts, [N].
+    """
+    total = mean = squares = largest = 0.0
+    for start in range(0, len(Y), _BLOCK):
+        at = slice(start, min(start + _BLOCK, len(Y)))
+        y = np.asarray(Y[at], dtype=np.float64)[:, 0]
+        w = np.ones(len(y)) if weights is None else np.asarray(weights[at], dtype=np.float64)
+        largest = max(largest, float(np.max(np.abs(y))))
+        own = float(np.sum(w))
+        if own == 0.0:
+            continue
+        centre = float(np.average(y, weights=w))
+        # around each block's own mean: values far from zero keep their digits (Chan et al. 1983)
+        squares += float(np.sum(w * (y - centre) ** 2))
+        squares += (centre - mean) ** 2 * total * own / (total + own)
+        mean += (centre - mean) * own / (total + own)
+        total += own
+    return mean, squares / total, largest
+
+
+def counts(Y: RowArray, number: int) -> AnyNDArray:
+    """
+    How often each code occurs in the first column, [number].
+
+    :param Y: [N, K].
+    """
+    found = np.zeros(number, dtype=np.int64)
+    for start in range(0, len(Y), _BLOCK):
+        own = np.asarray(Y[start : start + _BLOCK])[:, 0].astype(np.int64)
+        found += np.bincount(own, minlength=number)
+    return found
 
 
 def codes(y: AnyNDArray, levels: Sequence[Level], name: str, family: str) -> AnyNDArray:

@@ -12,15 +12,16 @@ from gpflow.likelihoods import Likelihood
 from gpflow.utilities import positive
 from scipy.special import ndtr
 
+from ...statistics.stored import RowArray
 from . import encoding
 from .base import Family, Levels, Response, first, number, own, single
 
 
-def spread(Y: AnyNDArray, weights: AnyNDArray | None = None) -> float:
+def spread(Y: RowArray, weights: RowArray | None = None) -> float:
     """The (weighted) standard deviation of the first column, or 1 where it is constant."""
-    y = np.asarray(Y, dtype=np.float64)[:, 0]
-    sd = float(np.sqrt(np.average((y - np.average(y, weights=weights)) ** 2, weights=weights)))
-    return sd if sd > 1e-10 * (1e-300 + float(np.max(np.abs(y)))) else 1.0
+    _, variance, largest = encoding.moments(Y, weights)
+    sd = float(np.sqrt(variance))
+    return sd if sd > 1e-10 * (1e-300 + largest) else 1.0
 
 
 def sized(value: float, floor: float) -> Parameter:
@@ -37,15 +38,13 @@ class Gaussian(Family):
     def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
         return Response(encoding.numbers(y, name, self.name)[:, None], None)
 
-    def likelihood(
-        self, Y: AnyNDArray, levels: Levels | None = None
-    ) -> gpflow.likelihoods.Gaussian:
+    def likelihood(self, Y: RowArray, levels: Levels | None = None) -> gpflow.likelihoods.Gaussian:
         variance = spread(Y) ** 2
         likelihood = gpflow.likelihoods.Gaussian()
         likelihood.variance = sized(0.5 * variance, 1e-6 * variance)
         return likelihood
 
-    def scale(self, Y: AnyNDArray, weights: AnyNDArray | None = None) -> float:
+    def scale(self, Y: RowArray, weights: RowArray | None = None) -> float:
         return spread(Y, weights)
 
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:

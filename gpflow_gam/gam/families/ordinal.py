@@ -11,6 +11,8 @@ from gpflow.likelihoods import Likelihood
 from scipy.special import ndtr, ndtri
 
 from ... import likelihoods
+from ...statistics.stored import RowArray
+from . import encoding
 from .base import Family, Levels, Response, first, own
 from .categorical import draw, known, labelled
 
@@ -25,6 +27,7 @@ class Ordinal(Family):
     """
 
     name: ClassVar[str] = "ordinal"
+    labelled: ClassVar[bool] = True
     levels: Levels | None = None
 
     def __post_init__(self) -> None:
@@ -38,9 +41,9 @@ class Ordinal(Family):
         codes, levels = labelled(y, levels or self.levels, name, self.name)
         return Response(codes[:, None], levels)
 
-    def likelihood(self, Y: AnyNDArray, levels: Levels | None = None) -> likelihoods.Ordered:
+    def likelihood(self, Y: RowArray, levels: Levels | None = None) -> likelihoods.Ordered:
         number = len(known(levels or self.levels, self.name))
-        counts = np.bincount(np.asarray(Y)[:, 0].astype(np.int64), minlength=number)
+        counts = encoding.counts(Y, number)
         # where a constant predictor puts them, half an observation more in each class
         shares = np.cumsum(counts + 0.5)[:-1] / np.sum(counts + 0.5)
         return likelihoods.Ordered(number, np.maximum(np.diff(ndtri(shares)), 1e-3))

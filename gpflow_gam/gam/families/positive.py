@@ -11,6 +11,7 @@ from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
 
 from ... import likelihoods
+from ...statistics.stored import RowArray
 from . import encoding
 from .base import Family, Levels, Response, first, number, own, single
 
@@ -26,10 +27,10 @@ class Gamma(Family):
         encoding.require(x, x > 0.0, "positive", name, self.name)
         return Response(x[:, None], None)
 
-    def likelihood(self, Y: AnyNDArray, levels: Levels | None = None) -> likelihoods.MeanGamma:
-        y = np.asarray(Y, dtype=np.float64)[:, 0]
+    def likelihood(self, Y: RowArray, levels: Levels | None = None) -> likelihoods.MeanGamma:
+        mean, variance, _ = encoding.moments(Y)
         # by moments, as if the predictor were to explain half of the variance
-        shape = float(np.mean(y)) ** 2 / max(0.5 * float(np.var(y)), 1e-300)
+        shape = mean**2 / max(0.5 * variance, 1e-300)
         return likelihoods.MeanGamma(float(np.clip(shape, 0.1, 100.0)))
 
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:

@@ -12,6 +12,7 @@ from gpflow.likelihoods import Likelihood
 from scipy.special import digamma, expit, logit
 
 from ... import likelihoods
+from ...statistics.stored import RowArray
 from . import encoding
 from .base import Family, Levels, Response, first, number, own, single
 
@@ -30,11 +31,10 @@ class Beta(Family):
         encoding.require(x, inside, "strictly between 0 and 1", name, self.name)
         return Response(x[:, None], None)
 
-    def likelihood(self, Y: AnyNDArray, levels: Levels | None = None) -> likelihoods.LogitBeta:
-        y = np.asarray(Y, dtype=np.float64)[:, 0]
-        mean = float(np.mean(y))
+    def likelihood(self, Y: RowArray, levels: Levels | None = None) -> likelihoods.LogitBeta:
+        mean, variance, _ = encoding.moments(Y)
         # by moments, as if the predictor were to explain half of the variance
-        scale = mean * (1.0 - mean) / max(0.5 * float(np.var(y)), 1e-300) - 1.0
+        scale = mean * (1.0 - mean) / max(0.5 * variance, 1e-300) - 1.0
         return likelihoods.LogitBeta(float(np.clip(scale, 1.0, 1e3)))
 
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:

@@ -11,6 +11,7 @@ import scipy.stats
 from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
 
+from ...statistics.stored import RowArray
 from . import encoding
 from .base import Family, Levels, Response, first, number, own, single
 from .gaussian import sized, spread
@@ -35,15 +36,13 @@ class StudentT(Family):
     def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
         return Response(encoding.numbers(y, name, self.name)[:, None], None)
 
-    def likelihood(
-        self, Y: AnyNDArray, levels: Levels | None = None
-    ) -> gpflow.likelihoods.StudentT:
+    def likelihood(self, Y: RowArray, levels: Levels | None = None) -> gpflow.likelihoods.StudentT:
         sd = spread(Y)
         likelihood = gpflow.likelihoods.StudentT(df=self.df)
         likelihood.scale = sized(0.5 * sd, 1e-3 * sd)
         return likelihood
 
-    def scale(self, Y: AnyNDArray, weights: AnyNDArray | None = None) -> float:
+    def scale(self, Y: RowArray, weights: RowArray | None = None) -> float:
         return spread(Y, weights)
 
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:

@@ -4,6 +4,7 @@ from .build import ENGINES, FAMILIES, build_model
 from .fitted import FittedGAM
 from .fitting import Roles, checked_response, fit_gam
 from .specification import Specification
+from .streaming import fit_source
 
 __all__ = [
     "ENGINES",
@@ -14,4 +15,5 @@ __all__ = [
     "build_model",
     "checked_response",
     "fit_gam",
+    "fit_source",
 ]

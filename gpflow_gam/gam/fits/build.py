@@ -9,6 +9,7 @@ from gpflow.utilities import deepcopy
 
 from ...likelihoods import Weighted
 from ...models import AdditiveSGPR, AdditiveSVGP, IterNCGP
+from ...statistics.stored import RowArray
 from ...variational import (
     BlockPrecision,
     CoupledCovariance,
@@ -71,24 +72,30 @@ def choose_variational(
     return "sites" if size <= MAX_SITES else "block"
 
 
-def build_model(spec: Specification, X: AnyNDArray, Y: AnyNDArray) -> Model:
+def build_model(
+    spec: Specification, X: AnyNDArray, Y: RowArray, number: int | None = None
+) -> Model:
     """
     The model, its parameters where they start.
 
     :param X: [N, D].
     :param Y: [N, K].
+    :param number: N, where X is not all rows. The model then holds no data: that of Gaussian data
+        is an :class:`~gpflow_gam.models.AdditiveSVGP`, too, whose q is the optimal one.
     :raises ValueError: a response that the family cannot have produced.
     """
     kernel = build_kernel(spec.components, spec.scale, _copied(spec.own_kernels))
     inducing = build_inducing(spec.components, kernel, spec.encoder.width)
     mean = OffsetMean(np.array(spec.constant), [spec.place(c) for c in spec.offset])
     likelihood = spec.family.likelihood(Y, spec.levels)
-    if spec.variational == "exact":
+    exact = spec.variational == "exact"
+    if exact and number is None:
         weights = None if spec.weights is None else X[:, spec.place(spec.weights)]
         model = AdditiveSGPR((X, Y), kernel, inducing, mean_function=mean, weights=weights)
-        # in logarithms: a response may be in any unit; half of its variance is noise at the start
-        model.likelihood.variance = Parameter(0.5 * spec.scale**2, transform=exponential())
+        model.likelihood.variance = _noise(spec)
         return model
+    if exact:
+        likelihood.variance = _noise(spec)
     if spec.weights is not None:
         likelihood = Weighted(likelihood, spec.place(spec.weights))
     if spec.variational == "iterncgp":
@@ -97,11 +104,16 @@ def build_model(spec: Specification, X: AnyNDArray, Y: AnyNDArray) -> Model:
         kernel,
         likelihood,
         inducing,
-        variational=FAMILIES[spec.variational](),
+        variational=OptimalPrecision() if exact else FAMILIES[spec.variational](),
         mean_function=mean,
-        num_data=len(X),
+        num_data=len(X) if number is None else number,
         num_latent_gps=spec.family.num_predictors(spec.levels),
     )
+
+
+def _noise(spec: Specification) -> Parameter:
+    """A noise variance in logarithms, as a response may be in any unit; at the start half of it."""
+    return Parameter(0.5 * spec.scale**2, transform=exponential())
 
 
 def _copied(kernels: dict[str, Kernel]) -> dict[str, Kernel]:

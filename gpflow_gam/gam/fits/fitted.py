@@ -22,8 +22,10 @@ from ...statistics.bins import EXACT_ROWS
 from ..components import Component
 from ..frames import Key, Table, filled
 from .build import Model
+from .deviance import deviance_of_rows
 from .rows import make_rows
 from .specification import Specification
+from .whole import Whole
 
 BLOCK = 10_000
 """Rows predicted at a time."""
@@ -36,10 +38,12 @@ class FittedGAM:
 
     :param spec: what was fitted.
     :param model: the GPflow model, trained.
-    :param X: the data as encoded, [N, D].
-    :param Y: the response as encoded, [N, K].
+    :param X: the data as encoded, [N, D]; an even sample of the rows, [n, D], where there are
+        more than are kept.
+    :param Y: the response as encoded, [N, K] or [n, K].
     :param result: how the optimisation ended.
     :param dropped: rows left out for missing values.
+    :param whole: all rows, where X and Y are a sample of them.
     """
 
     spec: Specification
@@ -49,6 +53,12 @@ class FittedGAM:
     result: FitResult
     dropped: int = 0
     _solution: Solution | None = None
+    whole: Whole | None = None
+
+    @property
+    def number(self) -> int:
+        """N, all rows of the fit."""
+        return len(self.X) if self.whole is None else self.whole.number
 
     @functools.cached_property
     def solution(self) -> Solution | None:
@@ -63,15 +73,20 @@ class FittedGAM:
             return None
         model = self.model
         assert isinstance(model, (AdditiveSGPR, AdditiveSVGP))
+        if self.whole is not None:
+            rows = self.whole.rows(self.spec, model.kernel, self.X)
+            return present_solution(model, rows, self.spec.variational == "exact")
         mean = np.asarray(model.mean_function(self.X))
-        rows = make_rows(self.spec.components, model.kernel, ColumnBins(self.X), self.Y, mean)
-        return present_solution(model, rows)
+        bins = ColumnBins(self.X, levels=self.spec.encoder.places("level"))
+        return present_solution(
+            model, make_rows(self.spec.components, model.kernel, bins, self.Y, mean)
+        )
 
     @functools.cached_property
     def posterior(self) -> SparseAdditivePosterior | ActionPosterior:
         """The posterior over the components, cached at the fitted parameters."""
         model, solution = self.model, self.solution
-        small = len(self.X) <= EXACT_ROWS
+        small = self.number <= EXACT_ROWS
         if not isinstance(model, AdditiveSGPR) or solution is None or small:
             return model.posterior()
         return SparseAdditivePosterior(
@@ -89,16 +104,24 @@ class FittedGAM:
             return self.solution.values(parameter)
         return np.asarray(parameter)
 
-    def fitted_link(self) -> AnyNDArray:
-        """Means of the predictors at the rows of the fit, [N, L]."""
-        solution = self.solution
-        if solution is None:
-            return self.predict_link(self.X)[0]
-        return solution.rows.means(solution.values, solution.q)
+    def marginal(self, column: int) -> tuple[AnyNDArray, AnyNDArray]:
+        """Values of a column of X, or what stands for them, and the weight of rows at each."""
+        if self.whole is None:
+            return self.X[:, column], self.weights
+        return self.whole.marginals[column]
+
+    def mean_offset(self) -> AnyNDArray:
+        """The known part of the predictor, [L], offsets at their mean."""
+        if self.whole is None:
+            mean = np.asarray(self.model.mean_function(self.X))
+            return np.asarray(np.average(mean, axis=0, weights=self.weights))
+        known = self.whole.mean(self.spec)
+        total = np.sum([w @ known[at] for at, w in self.whole.weights()], axis=0)
+        return np.asarray(total / sum(float(w.sum()) for _, w in self.whole.weights()))
 
     @property
     def weights(self) -> AnyNDArray:
-        """Prior weights [N]; ones without."""
+        """Prior weights of the rows of X; ones without."""
         if self.spec.weights is None:
             return np.ones(len(self.X))
         weights: AnyNDArray = self.X[:, self.spec.place(self.spec.weights)]
@@ -178,8 +201,14 @@ class FittedGAM:
         """
         The deviance at the posterior mean and the null model's; None where the family has none.
         """
+        if self.whole is not None and self.solution is not None:
+            return deviance_of_rows(self.spec, self.model.likelihood, self.solution)
         family, likelihood = self.spec.family, self.model.likelihood
-        F = self.fitted_link()
+        solution = self.solution
+        if solution is None:
+            F = self.predict_link(self.X)[0]
+        else:
+            F = solution.rows.means(solution.values, solution.q)
         offset = self.model.mean_function(self.X) - np.array(self.spec.constant)
         null = constant_predictor(
             likelihood,

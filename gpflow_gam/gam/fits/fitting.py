@@ -31,9 +31,9 @@ from .fitted import FittedGAM
 from .rows import make_rows
 from .specification import Specification
 
-_FINER = (1024, None)
+FINER = (1024, None)
 """Bins of a column where the usual ones lose too much; None for one a value."""
-_MAX_LOSS = 1e-3
+MAX_LOSS = 1e-3
 """Share by which bins may add to the noise: estimates then move by .03 standard deviations."""
 _MAX_EXACT = 20_000
 """Rows up to which every value may be its own bin: then a pass costs what a dense one does."""
@@ -86,7 +86,7 @@ def fit_gam(
     :param options: of :func:`gpflow_gam.optimizers.fit`.
     :raises ValueError: data that no such model can be fitted to: one sentence that says why.
     """
-    table, dropped, fills = _rows(table, terms, roles, missing)
+    table, dropped, fills = complete_table(table, terms, roles, missing)
     encoder = learn_encoder(terms, roles.numeric(), table)
     X = encoder.encode(table)
     _check_weights(roles, encoder, X)
@@ -107,7 +107,8 @@ def fit_gam(
             f"{len(terms)} terms cannot be learnt from {len(X)} rows; drop terms or add rows."
         )
     weights = None if roles.weights is None else X[:, encoder.index(roles.weights, "number")]
-    bins = ColumnBins(X)
+    levels = encoder.places("level")
+    bins = ColumnBins(X, levels=levels)
     components = plan(terms, table, encoder, X, weights, seed, bins)
     size = sum(len(c.inducing) for c in components)
     spec = Specification(
@@ -125,7 +126,7 @@ def fit_gam(
         choose_variational(family, size, variational, engine),
         fills,
     )
-    spec = dataclasses.replace(spec, constant=_null_model(spec, X, Y))
+    spec = dataclasses.replace(spec, constant=null_model(spec, X, Y))
     model = build_model(spec, X, Y)
     if isinstance(model, IterNCGP):
         return FittedGAM(spec, model, X, Y, _newton(model, options), dropped)
@@ -135,12 +136,12 @@ def fit_gam(
         given = {"seed": seed, **options}
         rows = make_rows(spec.components, model.kernel, bins, Y, mean)
         result, solution = optimizers.fit_rows(model, rows, **given)
-        for number in _FINER:
+        for number in FINER:
             # where there is little noise beside it, what bins round off counts: on with finer ones
-            coarse = result.discretisation is not None and result.discretisation > _MAX_LOSS
+            coarse = result.discretisation is not None and result.discretisation > MAX_LOSS
             if not coarse or not result.converged or (number is None and len(X) > _MAX_EXACT):
                 break
-            bins = ColumnBins(X, number)
+            bins = ColumnBins(X, number, levels)
             rows = make_rows(spec.components, model.kernel, bins, Y, mean)
             result, solution = optimizers.fit_rows(model, rows, **given)
         return FittedGAM(spec, model, X, Y, result, dropped, solution)
@@ -169,7 +170,7 @@ def _newton(model: IterNCGP, options: dict[str, Any]) -> optimizers.FitResult:
     return result
 
 
-def _rows(
+def complete_table(
     table: Table, terms: Terms, roles: Roles, missing: str
 ) -> tuple[Table, int, tuple[Fill, ...]]:
     """Complete rows, how many were dropped, and what the inputs were filled with."""
@@ -202,7 +203,7 @@ def _check_weights(roles: Roles, encoder: Encoder, X: AnyNDArray) -> None:
         )
 
 
-def _null_model(spec: Specification, X: AnyNDArray, Y: AnyNDArray) -> tuple[float, ...]:
+def null_model(spec: Specification, X: AnyNDArray, Y: AnyNDArray) -> tuple[float, ...]:
     """The constant predictor [L] that explains the response best, beside the offsets."""
     likelihood = spec.family.likelihood(Y, spec.levels)
     L = spec.family.num_predictors(spec.levels)

@@ -6,8 +6,18 @@ import numpy as np
 from gpflow.base import AnyNDArray
 
 from ...kernels import AdditiveKernel
-from ...statistics import Bins, ColumnBins, RowComponent, Rows, row_component
+from ...statistics import (
+    Bins,
+    ColumnBins,
+    Columns,
+    HeldColumns,
+    RowComponent,
+    Rows,
+    row_component,
+)
+from ...statistics.codes import code_type
 from ...statistics.parallel import each
+from ...statistics.stored import RowArray
 from ..components import Component
 
 _OFF = -1.0
@@ -17,46 +27,51 @@ _OFF = -1.0
 def make_rows(
     components: tuple[Component, ...],
     kernel: AdditiveKernel,
-    bins: ColumnBins,
-    Y: AnyNDArray,
-    mean: AnyNDArray,
+    columns: Columns | ColumnBins,
+    Y: RowArray,
+    mean: RowArray,
+    sample: tuple[AnyNDArray, AnyNDArray] | None = None,
 ) -> Rows:
     """
     The rows as bins of the components' columns.
 
     :param components: in the kernel's order.
     :param kernel: of the model, where its parameters start.
-    :param bins: of X.
+    :param columns: of X, or the bins of X.
     :param Y: [N, K].
     :param mean: the mean function at the rows, [N, L].
+    :param sample: as :class:`~gpflow_gam.statistics.Rows` takes it.
     """
+    held = HeldColumns(columns) if isinstance(columns, ColumnBins) else columns
     found: dict[int, RowComponent] = {}
 
     def make(i: int) -> None:
-        found[i] = _row_component(components[i], kernel, bins)
+        found[i] = _row_component(components[i], kernel, held)
 
     for component in components:
-        bins(tuple(m.column for m in component.margins))  # once, before threads ask for it
+        held.bins(tuple(m.column for m in component.margins))  # once, before threads ask for it
     each(make, range(len(components)))
-    return Rows([found[i] for i in range(len(components))], bins.X, Y, mean)
+    return Rows([found[i] for i in range(len(components))], held.X, Y, mean, sample)
 
 
-def _row_component(component: Component, kernel: AdditiveKernel, bins: ColumnBins) -> RowComponent:
-    X, width = bins.X, bins.X.shape[1]
-    columns = tuple(m.column for m in component.margins)
-    own = bins(columns)
+def _row_component(component: Component, kernel: AdditiveKernel, data: Columns) -> RowComponent:
+    columns, width = tuple(m.column for m in component.margins), data.width
+    own = data.bins(columns)
     points = component.full(own.points, width)
     codes, multiplier = own.codes, None
     by = component.by
-    if by is not None and by.code is None:
-        multiplier = np.ascontiguousarray(X[:, by.column])
-    elif by is not None:
+    if by is None:
+        pass
+    elif by.code is None:
+        multiplier = data.values(by.column)
+    else:
         # rows of other levels share a bin in which the component is zero
         off = points[:1].copy()
         off[0, by.column] = _OFF
-        kind = np.uint8 if len(points) < 2**8 else np.uint16 if len(points) < 2**16 else np.int32
-        codes = np.where(X[:, by.column] == by.code, codes, len(points)).astype(kind)
+        codes = np.empty(len(own.codes), dtype=code_type(len(points) + 1))
+        for at, has in data.having((by.column, by.code)):
+            codes[at] = np.where(has, own.codes[at], len(points))
         points = np.concatenate([points, off])
     Z = component.full(np.array(component.inducing).reshape(len(component.inducing), -1), width)
     found = Bins(codes, points, own.exact)
-    return row_component(kernel[component.name], Z, found, len(columns), multiplier)
+    return row_component(kernel[component.name], Z, found, columns, multiplier)

@@ -1,26 +1,32 @@
 """Tables of named columns, and how they become the matrix that kernels read."""
 
-from .blocks import Blocks, blocks_of
+from .blocks import Blocks, blocks_of, in_blocks
 from .distinct import Distinct, distinct, plain
 from .encoding import Encoder, Key, LevelColumn, NumericColumn, is_levels, learn_levels
+from .gathering import Occurring, concatenated, recut
 from .imputation import Fill, filled, learn_fills
-from .table import Table, complete_rows
+from .table import Holes, Table, complete_rows
 
 __all__ = [
     "Blocks",
     "Distinct",
     "Encoder",
     "Fill",
+    "Holes",
     "Key",
     "LevelColumn",
     "NumericColumn",
+    "Occurring",
     "Table",
     "blocks_of",
     "complete_rows",
+    "concatenated",
     "distinct",
     "filled",
+    "in_blocks",
     "is_levels",
     "learn_fills",
     "learn_levels",
     "plain",
+    "recut",
 ]

@@ -38,6 +38,19 @@ class Blocks(abc.ABC):
             before; names block and column.
         """
 
+    @property
+    def num_rows(self) -> int | None:
+        """How many rows there are; None where only reading tells."""
+        return None
+
+
+def in_blocks(source: Any) -> bool:
+    """Whether a source is a path, a data set or tables one after the other, not one table."""
+    if _is_table(source) or source is None:
+        return False
+    dataset = hasattr(source, "scanner") and hasattr(source, "schema")
+    return _paths(source) is not None or dataset or isinstance(source, Iterable)
+
 
 def blocks_of(source: Any, columns: Iterable[Column] | None, rows: int) -> Blocks:
     """
@@ -91,6 +104,10 @@ class _Slices(Blocks):
         for start in range(0, self._table.num_rows, self._rows):
             yield self._table.part(start, start + self._rows)
 
+    @property
+    def num_rows(self) -> int | None:
+        return self._table.num_rows
+
 
 class _Joined(Blocks):
     """
@@ -100,6 +117,7 @@ class _Joined(Blocks):
     :param names: the columns wanted; None for those of the first.
     :param rows: the most of a block.
     :param levels_read: as ``read``, of categorical columns only; None where one has to look.
+    :param count: how many rows there are, where that can be told without reading them.
     """
 
     def __init__(
@@ -108,8 +126,9 @@ class _Joined(Blocks):
         names: list[Column] | None,
         rows: int,
         levels_read: Callable[[], Iterator[Any]] | None = None,
+        count: Callable[[], int] | None = None,
     ) -> None:
-        self._read, self._levels_read = read, levels_read
+        self._read, self._levels_read, self._count = read, levels_read, count
         self._names, self._rows = names, rows
         self._levels: dict[Any, pd.Index[Any]] | None = None
 
@@ -129,6 +148,10 @@ class _Joined(Blocks):
             aligned = _with_levels(table, self._levels)
             for start in range(0, table.num_rows, self._rows):
                 yield aligned.part(start, start + self._rows)
+
+    @property
+    def num_rows(self) -> int | None:
+        return None if self._count is None else self._count()
 
     def _tables(self) -> Iterator[tuple[int, Table]]:
         names = self._names
@@ -251,4 +274,5 @@ def _from_dataset(dataset: Any, columns: list[Column] | None, rows: int) -> Bloc
         None,
         rows,
         lambda: read(categories) if categories else iter(()),
+        getattr(dataset, "count_rows", None),
     )

@@ -130,6 +130,10 @@ class Encoder:
         """Where in X a column stands, read as ``kind``."""
         return list(self.columns).index((name, kind))
 
+    def places(self, kind: str) -> list[int]:
+        """Where in X the columns stand that are read as ``kind``."""
+        return [i for i, (_, k) in enumerate(self.columns) if k == kind]
+
     def levels(self, name: Column) -> tuple[Any, ...]:
         """The levels of a column that is read as levels."""
         column = self.columns[name, "level"]

@@ -110,16 +110,19 @@ def expand(fit: FittedGAM, rows: AnyNDArray) -> Expansion:
     ``rows`` alone.
 
     :param fit: the fitted GAM.
-    :param rows: indices into its data, [n].
+    :param rows: indices into its rows of X, [n].
     """
     moments = inducing_moments(fit)
     gradient, weight = _sites(fit)
     size = sum(len(c.inducing) for c in fit.spec.components)
     precisions = np.tile(np.eye(size), (fit.num_predictors, 1, 1))
-    for block in _blocks(np.arange(len(fit.X))):
-        phi = moments.all_features(fit.X[block])[0]
-        for precision, w in zip(precisions, weight.T):
-            precision += (phi * w[block]) @ phi.T
+    if fit.whole is not None and fit.solution is not None:
+        precisions += fit.solution.q.precision  # of rows that are not here, too
+    else:
+        for block in _blocks(np.arange(len(fit.X))):
+            phi = moments.all_features(fit.X[block])[0]
+            for precision, w in zip(precisions, weight.T):
+                precision += (phi * w[block]) @ phi.T
     phi = moments.all_features(fit.X[rows])[0]
     predictors = []
     for precision, g, w in zip(precisions, gradient.T, weight.T):

@@ -166,7 +166,7 @@ def _summarised(fit: FittedGAM, seed: int) -> Summary:
         repr(spec.terms),
         spec.family.name,
         _parameters(fit),
-        len(fit.X),
+        fit.number,
         fit.dropped,
         sum(fill.count for fill in spec.fills),
         total,

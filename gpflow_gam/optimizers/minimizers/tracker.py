@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
-from tqdm.auto import tqdm
 
+from .progress import progress_bar
 from .result import Callback, FitProgress, FitResult
+
+_REDRAW = 0.1
+"""Seconds between two looks of the bar within a pass."""
 
 
 class StopFit(Exception):
@@ -32,7 +35,9 @@ class Tracker:
     :param method: what to call it.
     :param max_seconds: time budget.
     :param callback: called once an iteration.
-    :param progress: whether to draw a bar; None for "on a terminal only".
+    :param progress: whether to draw a bar; None for "on a terminal or in a notebook only". It
+        tells the iterations, and of fits that pass over rows the pass, the rows it has seen, and
+        the last ELBO.
     """
 
     def __init__(
@@ -52,7 +57,8 @@ class Tracker:
         """Whether the callback has asked for the end."""
         self.start = time.perf_counter()
         self._best: tuple[float, list[AnyNDArray]] = (-np.inf, [])
-        self._bar = tqdm(desc=method, unit="it", disable=None if progress is None else not progress)
+        self._bar = progress_bar(method, "it", progress)
+        self._passes, self._shown, self._drawn = 0, "", 0.0
 
     def __enter__(self) -> Tracker:
         return self
@@ -93,11 +99,32 @@ class Tracker:
         self.history.append(objective)
         if objective > self._best[0]:
             self._best = (objective, [v.numpy() for v in self.variables])
+        self._shown = shown
         self._bar.set_postfix_str(shown, refresh=False)
         self._bar.update()
         if self.callback is not None:
             progress = FitProgress(len(self.history), objective, self.seconds)
             self.stopped = bool(self.callback(progress))
+
+    def watch(self, rows: int) -> Callable[[int], None]:
+        """
+        A pass over rows begins.
+
+        :param rows: N.
+        :return: is told how many of them the pass has seen.
+        """
+        self._passes += 1
+
+        def passing(seen: int) -> None:
+            now = time.perf_counter()
+            if self._bar.disable or (now - self._drawn < _REDRAW and seen < rows):
+                return
+            self._drawn = now
+            text = f"pass {self._passes}, {seen:,} of {rows:,} rows"
+            text += f", {self._shown}" if self._shown else ""
+            self._bar.set_postfix_str(text, refresh=True)
+
+        return passing
 
     def check(self) -> None:
         """

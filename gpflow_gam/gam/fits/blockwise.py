@@ -1,0 +1,106 @@
+"""Predictions at rows of any number, a block at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from gpflow.base import AnyNDArray
+
+from ..frames import Table, blocks_of, concatenated, in_blocks, recut
+from ..terms import Column
+from . import prediction
+from .fitted import BLOCK, FittedGAM
+from .fitting import checked_response
+from .surveying import located
+
+Averaged = Callable[[FittedGAM, AnyNDArray, AnyNDArray], AnyNDArray]
+
+
+def predict_source(
+    fit: FittedGAM,
+    data: Any,
+    type: prediction.PredictionType,
+    *,
+    interval: float | None = None,
+    se: bool = False,
+    seed: int = 0,
+) -> Any:
+    """
+    :func:`prediction.predict` of a table or of a source of blocks: the same rows give the same.
+
+    :raises ValueError: as that function, or a source without rows.
+    """
+    # draws of new responses go on from block to block
+    rng: Any = np.random.default_rng(seed) if type == "observation" else seed
+    extra = [fit.spec.trials] if type == "observation" and fit.spec.trials is not None else []
+    parts = []
+    for start, table in _blocks(fit, data, extra):
+        with located(start, table.num_rows):
+            parts.append(prediction.predict(fit, table, type, interval=interval, se=se, seed=rng))
+    return _joined(parts)
+
+
+def log_density(fit: FittedGAM, data: Any, averaged: Averaged | None = None) -> AnyNDArray:
+    """
+    Log predictive density of each row's response, [N].
+
+    :param averaged: takes the fit, X and Y, where hyperparameters are not taken as known.
+    :raises ValueError: as :func:`prediction.log_density`.
+    """
+    spec, parts = fit.spec, []
+    extra = [spec.response] + ([] if spec.trials is None else [spec.trials])
+    for start, table in _blocks(fit, data, extra):
+        with located(start, table.num_rows):
+            if averaged is None:
+                parts.append(prediction.log_density(fit, table))
+            else:
+                parts.append(averaged(fit, fit.encode(table), checked_response(fit, table)))
+    return np.concatenate(parts)
+
+
+def in_memory(data: Any) -> Table:
+    """Data as one table, whatever they come in."""
+    if not in_blocks(data):
+        return Table(data)
+    return concatenated(_some(list(blocks_of(data, None, BLOCK))))
+
+
+def _blocks(fit: FittedGAM, data: Any, extra: list[Column]) -> Iterator[tuple[int, Table]]:
+    """Blocks of equal numbers of rows, each with the number of its first."""
+    if in_blocks(data):
+        spec, start = fit.spec, 0
+        keys = list(spec.encoder.columns)
+        names = [keys[i][0] for component in spec.components for i in component.columns]
+        names = list(dict.fromkeys([*names, *spec.offset, *extra]))
+        # the place of a named column is known among all of them only
+        named = bool(names) and all(isinstance(name, str) for name in names)
+        for table in recut(iter(blocks_of(data, names if named else None, BLOCK)), BLOCK):
+            yield start, table
+            start += table.num_rows
+        if start == 0:
+            raise ValueError("data has no rows; there is nothing to predict.")
+        return
+    table = Table(data)
+    for start in range(0, max(table.num_rows, 1), BLOCK):
+        whole = table.num_rows <= BLOCK
+        yield start, table if whole else table.part(start, start + BLOCK)
+
+
+def _some(tables: list[Table]) -> list[Table]:
+    if not tables:
+        raise ValueError("data has no rows.")
+    return tables
+
+
+def _joined(parts: list[Any]) -> Any:
+    """Arrays, frames or tuples of them, one after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    if isinstance(parts[0], tuple):
+        return tuple(_joined(list(part)) for part in zip(*parts))
+    if isinstance(parts[0], pd.DataFrame):
+        return pd.concat(parts, ignore_index=True)
+    return np.concatenate(parts)

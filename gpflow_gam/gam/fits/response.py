@@ -1,0 +1,50 @@
+"""Data and the response's name, from what users pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..frames import Table, in_blocks
+from ..terms import Column
+
+
+def with_response(data: Any, y: Any, stated: Column | None) -> tuple[Any, Column]:
+    """
+    Data that hold the response, and what it is called there.
+
+    :param data: a table, or a source of blocks, which comes back as it is.
+    :param y: the response's name, or its values; None for the one that is stated.
+    :param stated: its name in the formula.
+    :raises ValueError: there is none, there is no such column, or there are too few or too many
+        values.
+    """
+    y = stated if y is None else y
+    if y is None:
+        raise ValueError("y is missing: name the response's column, or pass its values.")
+    named = isinstance(y, (str, int)) and not isinstance(y, bool)
+    if in_blocks(data):
+        if not named:
+            raise ValueError(
+                "y must name the response's column where data come in blocks; got values of type "
+                f"{type(y).__name__}."
+            )
+        return data, y
+    table = Table(data)
+    if named:
+        table.raw(y)  # raises where there is none
+        return table, y
+    values = y if isinstance(y, pd.Series) else np.asarray(y)
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = np.asarray(values)[:, 0]
+    if values.ndim != 1 or len(values) != table.num_rows:
+        raise ValueError(
+            f"y must have one value a row of data, {table.num_rows}; got shape {values.shape}."
+        )
+    name: Any = getattr(values, "name", None)
+    name = "y" if not isinstance(name, str) or name in table else name
+    while name in table:
+        name += "_"
+    return Table({**{n: table.raw(n) for n in table.names}, name: values}), name

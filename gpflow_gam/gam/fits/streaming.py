@@ -1,0 +1,210 @@
+"""Fits to data of any size: read in blocks, kept as codes."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from ... import optimizers
+from ...models import AdditiveSVGP
+from ...statistics import sampling
+from ..components import plan_columns
+from ..families import Family, Levels
+from ..frames import Blocks, Table, blocks_of
+from ..terms import Terms
+from .build import FAMILIES, build_model, choose_variational
+from .encoding import encode_rows
+from .fitted import FittedGAM
+from .fitting import FINER, MAX_LOSS, Roles, complete_table, fit_gam, null_model
+from .specification import Specification
+from .surveying import Survey, columns_of, columns_read, survey
+from .whole import Whole
+
+BLOCK = 2**17
+"""Rows that are read at a time."""
+
+
+def fit_source(
+    terms: Terms,
+    family: Family,
+    roles: Roles,
+    source: Any,
+    *,
+    missing: str,
+    variational: str | None,
+    engine: str,
+    seed: int,
+    **options: Any,
+) -> FittedGAM:
+    """
+    Fit a GAM to data in memory or in blocks.
+
+    Up to 65 536 rows are one table. Of more, two passes make codes of bins, and a sample of rows is
+    kept as it is: see :class:`Whole`.
+
+    :param source: a :class:`Table`, or what :func:`~gpflow_gam.gam.frames.blocks_of` takes.
+    :param missing: as for :func:`fit_gam`, and so are the others.
+    :raises ValueError: data that no such model can be fitted to, or too many rows for what needs
+        all of them at once.
+    """
+    given = {"variational": variational, "engine": engine, "seed": seed, **options}
+    needs = _needs_all_rows(variational, engine, options)
+    if isinstance(source, Table):
+        if needs or source.num_rows <= sampling.KEPT_ROWS:
+            return fit_gam(terms, family, roles, source, missing=missing, **given)
+        whole, dropped, fills = complete_table(source, terms, roles, missing)
+        blocks = _blocks(whole, terms, roles)
+        found = _survey(terms, family, roles, blocks, "error", options, gather=False)
+        assert isinstance(found, Survey)
+        fit = _fit_survey(terms, family, roles, blocks, found, given)
+        if fit is None:
+            return fit_gam(terms, family, roles, source, missing=missing, **given)
+        spec = dataclasses.replace(fit.spec, fills=fills)
+        return dataclasses.replace(fit, spec=spec, dropped=dropped)
+    blocks = _blocks(source, terms, roles)
+    found = _survey(terms, family, roles, blocks, missing, options)
+    if isinstance(found, Table):
+        return fit_gam(terms, family, roles, found, missing=missing, **given)
+    if needs:
+        raise ValueError(f"{needs} {_IN_MEMORY}")
+    fit = _fit_survey(terms, family, roles, blocks, found, given)
+    if fit is None:
+        raise ValueError(
+            "the terms have more than 1500 inducing values in all, for which variational='block' "
+            f"{_IN_MEMORY} Or give the terms a smaller k."
+        )
+    return fit
+
+
+_IN_MEMORY = (
+    "needs all rows in memory as numbers, which data in blocks are not; pass a table in memory "
+    "(for a Parquet file pandas.read_parquet(path))."
+)
+
+
+def _needs_all_rows(variational: str | None, engine: str, options: dict[str, Any]) -> str:
+    """The argument that sums over rows do not serve; empty where there is none."""
+    if engine != "variational":
+        return f"engine={engine!r}"
+    if options.get("batch_size") is not None:
+        return f"batch_size={options['batch_size']!r}"
+    if variational in FAMILIES and variational != "sites":
+        return f"variational={variational!r}"
+    return ""
+
+
+def _blocks(source: Any, terms: Terms, roles: Roles) -> Blocks:
+    columns = columns_read(terms, roles)
+    # the place of a named column is known among all of them only
+    named = all(isinstance(c, str) for c in columns)
+    return blocks_of(source, columns if named else None, BLOCK)
+
+
+def _survey(
+    terms: Terms,
+    family: Family,
+    roles: Roles,
+    blocks: Blocks,
+    missing: str,
+    options: dict[str, Any],
+    gather: bool = True,
+) -> Survey | Table:
+    found = survey(terms, family, roles, blocks, missing, options.get("progress"), gather)
+    if not isinstance(found, Survey):
+        return found
+    _check(terms, roles, found)
+    return found
+
+
+def _check(terms: Terms, roles: Roles, found: Survey) -> None:
+    number = found.summary.number
+    if roles.response in columns_of(terms):
+        raise ValueError(f"the response {roles.response!r} is also in a term; drop that term.")
+    if number < 2 or len(terms) >= number:
+        raise ValueError(
+            f"{len(terms)} terms cannot be learnt from {number} rows; drop terms or add rows."
+        )
+    if roles.weights is not None:
+        place = found.numbers.index((roles.weights, "number"))
+        least, greatest = found.summary.least[place], found.summary.greatest[place]
+        if least < 0.0 or greatest == 0.0:
+            raise ValueError(
+                f"weights {roles.weights!r} must not be negative, and not all zero; got {least:g}."
+            )
+
+
+def _fit_survey(
+    terms: Terms,
+    family: Family,
+    roles: Roles,
+    blocks: Blocks,
+    found: Survey,
+    given: dict[str, Any],
+) -> FittedGAM | None:
+    """The fit; None where the terms ask for a family of q that needs all rows."""
+    options = {k: v for k, v in given.items() if k not in ("variational", "engine")}
+    progress = given.get("progress")
+    levels = _labels(family, roles, found)
+    whole, sample = encode_rows(terms, family, roles, blocks, found, levels, progress=progress)
+    planned = _planned(terms, family, roles, found, levels, whole, given)
+    if planned is None:
+        return None
+    spec, (X, Y) = dataclasses.replace(planned, constant=null_model(planned, *sample)), sample
+    model = build_model(spec, X, whole.Y, whole.number)
+    assert isinstance(model, AdditiveSVGP)
+    fit = {"collapsed": spec.variational == "exact", **options}
+    result, solution = optimizers.fit_rows(model, whole.rows(spec, model.kernel, X), **fit)
+    for number in FINER:
+        coarse = result.discretisation is not None and result.discretisation > MAX_LOSS
+        if not coarse or not result.converged or number is None:
+            break
+        del whole, solution  # two sets of codes are not needed at once
+        whole, _ = encode_rows(terms, family, roles, blocks, found, levels, number, progress)
+        result, solution = optimizers.fit_rows(model, whole.rows(spec, model.kernel, X), **fit)
+    return FittedGAM(spec, model, X, Y, result, found.dropped, solution, whole)
+
+
+def _labels(family: Family, roles: Roles, found: Survey) -> Levels | None:
+    if not family.labelled:
+        return None
+    table = found.table
+    values = table.values(roles.response)
+    return family.encode(values, table.levels(roles.response), name=str(roles.response)).levels
+
+
+def _planned(
+    terms: Terms,
+    family: Family,
+    roles: Roles,
+    found: Survey,
+    levels: Levels | None,
+    whole: Whole,
+    given: dict[str, Any],
+) -> Specification | None:
+    first = whole.Y[:1]
+    if all(np.all(whole.Y[at] == first) for at, _ in whole.weights()):
+        raise ValueError(
+            f"the response {roles.response!r} is constant ({first[0, 0]:g}): there is nothing to "
+            "model."
+        )
+    components = plan_columns(terms, found.table, found.encoder, whole.columns, given["seed"])
+    size = sum(len(c.inducing) for c in components)
+    variational = choose_variational(family, size, given["variational"], given["engine"])
+    if variational not in ("exact", "sites"):
+        return None
+    return Specification(
+        terms,
+        family,
+        roles.response,
+        levels,
+        found.encoder,
+        tuple(components),
+        family.scale(whole.Y, whole.columns.weights),
+        (),
+        roles.offset,
+        roles.weights,
+        roles.trials,
+        variational,
+    )

@@ -1,0 +1,220 @@
+"""The first pass over a table in blocks: kinds, levels, ranges and quantiles of its columns."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ...optimizers.minimizers.progress import progress_bar
+from ...statistics import Summary, sampling, summarise
+from ..components import keys_of, learn_encoder
+from ..families import Family
+from ..frames import Blocks, Encoder, Holes, Key, NumericColumn, Occurring, Table, concatenated
+from ..terms import Column, Terms
+from ..terms.base import column_of
+from .fitting import Roles
+
+_MAX_LABELS = 10_000
+"""Labels of a response beyond which it holds none."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Survey:
+    """
+    What a first pass found.
+
+    :param table: a table that has every level and label that occurs, and of columns of numbers
+        nothing but their kind.
+    :param encoder: how columns become X.
+    :param summary: of the columns of numbers.
+    :param numbers: which they are, in the summary's order.
+    :param dropped: rows left out for missing values.
+    """
+
+    table: Table
+    encoder: Encoder
+    summary: Summary
+    numbers: tuple[Key, ...]
+    dropped: int
+
+    def place(self, column: int) -> int | None:
+        """Where in the summary a column of X stands; None for columns of levels."""
+        key = list(self.encoder.columns)[column]
+        return self.numbers.index(key) if key in self.numbers else None
+
+
+def columns_of(terms: Terms) -> list[Column]:
+    """The columns that terms read."""
+    columns: list[Column] = [c for term in terms for c in term.columns]
+    return columns + [column_of(term.by) for term in terms if term.by is not None]
+
+
+def columns_read(terms: Terms, roles: Roles) -> list[Column]:
+    """The columns that a fit reads, each once."""
+    columns = columns_of(terms)
+    columns += [roles.response, *(name for name, _ in roles.numeric())]
+    if roles.trials is not None:
+        columns.append(roles.trials)
+    return list(dict.fromkeys(columns))
+
+
+def survey(
+    terms: Terms,
+    family: Family,
+    roles: Roles,
+    blocks: Blocks,
+    missing: str,
+    progress: bool | None,
+    gather: bool = True,
+) -> Survey | Table:
+    """
+    Read a table once.
+
+    :param blocks: the table.
+    :param missing: ``"error"``, ``"drop"`` or ``"impute"``.
+    :param progress: whether a bar is drawn.
+    :param gather: whether at most 65 536 rows come back as a table.
+    :return: what was found, or the table.
+    :raises ValueError: data that no such model can be fitted to, naming column and rows.
+    """
+    columns = columns_read(terms, roles)
+    holes = Holes()
+    few: list[Table] | None = [] if gather else None
+    found: Findings | None = None
+    for block in reading(blocks, "reading, pass 1 of 2", progress):
+        start = holes.num_rows
+        if few is not None:
+            few.append(block)
+            if start + block.num_rows > sampling.KEPT_ROWS:
+                few = None
+        if missing == "impute" and few is not None:
+            holes.num_rows += block.num_rows
+            continue
+        with located(start, block.num_rows):
+            bad = holes.add(block, columns)
+            if bad.any():
+                block = block.rows(~bad)
+            if block.num_rows == 0:
+                continue
+            found = Findings(terms, family, roles, block) if found is None else found
+            found.add(block)
+    if few is not None:
+        if not few:
+            raise ValueError("data has 0 row(s); a fit needs at least 2.")
+        return concatenated(few)
+    if missing == "impute":
+        raise ValueError(
+            "missing='impute' needs medians of all rows, which data in blocks do not give; fill "
+            "the values in where the blocks are made, or take missing='drop'."
+        )
+    holes.check(missing)
+    assert found is not None
+    return found.survey(terms, roles, holes.incomplete)
+
+
+def reading(
+    blocks: Blocks, what: str, progress: bool | None, total: int | None = None
+) -> Iterator[Table]:
+    """
+    The blocks, with a bar that counts their rows.
+
+    :param total: how many rows there are; by default what the blocks say.
+    """
+    total = blocks.num_rows if total is None else total
+    with progress_bar(what, " rows", progress, total, unit_scale=True) as bar:
+        for block in blocks:
+            yield block
+            bar.update(block.num_rows)
+
+
+@contextlib.contextmanager
+def located(start: int, number: int) -> Iterator[None]:
+    """Says where the rows are that an error counts from 0."""
+    try:
+        yield
+    except ValueError as error:
+        if start == 0:
+            raise
+        raise ValueError(f"rows {start} to {start + number - 1} of data: {error}") from error
+
+
+class Findings:
+    """
+    What blocks have; those of parts of the rows merge.
+
+    :param terms: the terms.
+    :param family: the response's.
+    :param roles: the columns that are no terms.
+    :param block: some block with rows, from which the columns' kinds are known.
+    :param start: the number of the first row, which other parts do not have.
+    """
+
+    def __init__(
+        self, terms: Terms, family: Family, roles: Roles, block: Table, start: int = 0
+    ) -> None:
+        readers: dict[Key, NumericColumn] = {}
+        levels: dict[Column, Occurring] = {}
+        for term in terms:
+            for name, kind in keys_of(term, block):
+                if kind == "level":
+                    levels.setdefault(name, Occurring(name))
+                else:
+                    readers.setdefault((name, kind), NumericColumn(name, term.label))
+        for name, use in roles.numeric():
+            readers.setdefault((name, "number"), NumericColumn(name, use))
+        if family.labelled:
+            levels.setdefault(roles.response, Occurring(roles.response))
+        self.numbers, self._readers, self._levels = list(readers), readers, levels
+        self._response, self._start = roles.response, start
+        self.summary: Summary | None = None
+
+    def add(self, block: Table) -> None:
+        """A block's complete rows, which follow those before."""
+        for column in self._levels.values():
+            column.add(block)
+            if column.name == self._response and len(column) > _MAX_LABELS:
+                raise ValueError(
+                    f"the response {self._response!r} has more than {_MAX_LABELS} labels; is it a "
+                    "number? Take another family."
+                )
+        X = np.zeros((block.num_rows, len(self._readers)))
+        for i, reader in enumerate(self._readers.values()):
+            X[:, i] = reader.encode(block)
+        start = self._start + (0 if self.summary is None else self.summary.number)
+        own = summarise(X, start, self.summary)
+        self.summary = own if self.summary is None else self.summary.merged(own)
+
+    def merged(self, other: Findings) -> Findings:
+        """Those of both parts of the rows; none comes after."""
+        both = copy.copy(self)
+        both._levels = {n: c.merged(other._levels[n]) for n, c in self._levels.items()}
+        parts = [f.summary for f in (self, other) if f.summary is not None]
+        both.summary = parts[0].merged(parts[1]) if len(parts) == 2 else parts[0]
+        return both
+
+    def survey(self, terms: Terms, roles: Roles, dropped: int) -> Survey:
+        """
+        What follows from them.
+
+        :param dropped: rows left out for missing values.
+        """
+        assert self.summary is not None
+        table = self._table()
+        encoder = learn_encoder(terms, roles.numeric(), table)
+        return Survey(table, encoder, self.summary, tuple(self.numbers), dropped)
+
+    def _table(self) -> Table:
+        """See :class:`Survey`."""
+        length = max([1, *(len(column) for column in self._levels.values())])
+        columns: dict[Any, Any] = {
+            name: np.zeros(length)
+            for name, _ in self.numbers  # of a column that is read both ways its levels count
+        }
+        columns |= {name: column.column(length) for name, column in self._levels.items()}
+        columns.setdefault(self._response, np.zeros(length))
+        return Table(columns)

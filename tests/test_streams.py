@@ -1,0 +1,553 @@
+"""GAMs of data in blocks: the fit of a table, whatever its rows come in, and what memory holds."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import gpflow_gam as gg
+from gpflow_gam import factor, linear, random_effect, s, te
+from gpflow_gam.gam.families import Poisson
+from gpflow_gam.gam.fits import Roles, streaming
+from gpflow_gam.gam.fits.encoding import Encoding, Wanted, encode_rows
+from gpflow_gam.gam.fits.surveying import Findings, survey
+from gpflow_gam.gam.frames import Table, blocks_of, concatenated, recut
+from gpflow_gam.optimizers.minimizers import progress
+from gpflow_gam.statistics import (
+    BinSums,
+    Coder,
+    Grid,
+    RowSample,
+    Store,
+    Stored,
+    sampling,
+    summarise,
+)
+from gpflow_gam.statistics import rows as rows_module
+
+N = 5000
+TERMS = (
+    s("x", k=8)
+    + s("z", k=6, by=factor("g"))
+    + s("h", k=6, by="m")
+    + te("x", "m", k=9)
+    + random_effect("r")
+    + factor("g")
+)
+ROLES = {"offset": "o", "weights": "w"}
+
+
+def table(number: int = N, seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    data = pd.DataFrame(
+        {
+            "x": rng.uniform(size=number),
+            "z": np.exp(0.5 * rng.normal(size=number)),
+            "h": rng.integers(0, 24, number),
+            "m": rng.uniform(size=number),
+            "g": pd.Categorical(rng.choice(list("cab"), number), list("cab")),
+            "r": rng.choice([f"r{i}" for i in range(20)], number),
+            "o": 0.2 * rng.normal(size=number),
+            "w": rng.integers(0, 4, number),
+        }
+    )
+    eta = np.sin(5.0 * data["x"]) + 0.4 * data["z"] * (data["g"] == "a") + data["o"]
+    data["count"] = rng.poisson(np.exp(eta))
+    data["y"] = eta + 0.4 * rng.normal(size=number)
+    data["label"] = np.where(eta + rng.normal(size=number) > 0.5, "up", "down")
+    return data
+
+
+def pieces(data: pd.DataFrame) -> list[pd.DataFrame]:
+    """Uneven ones, one of them empty."""
+    ends = [0, 700, 700, 701, 3100, len(data)]
+    return [data.iloc[a:b] for a, b in itertools.pairwise(ends)]
+
+
+class Anew:
+    """Begins anew each time, with the tables of its turn."""
+
+    def __init__(self, *turns: list[object]) -> None:
+        self.turns, self.times = turns, 0
+
+    def __iter__(self):
+        self.times += 1
+        return iter(self.turns[min(self.times, len(self.turns)) - 1])
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """So few rows are kept as they are that the tests' tables have more."""
+    monkeypatch.setattr(sampling, "KEPT_ROWS", 1500)
+    monkeypatch.setattr(rows_module, "BLOCK", 1700)
+
+
+def parquet(folder, data: pd.DataFrame) -> str:
+    try:
+        pa, pq = (importlib.import_module(n) for n in ("pyarrow", "pyarrow.parquet"))
+    except ImportError as error:
+        pytest.skip(f"needs pyarrow: {error}")
+    folder.mkdir()
+    for i, part in enumerate((data.iloc[:1800], data.iloc[1800:])):
+        pq.write_table(pa.Table.from_pandas(part), folder / f"{i}.parquet", row_group_size=999)
+    return str(folder)
+
+
+# --- the fit of the table ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("family", "response"), [("gaussian", "y"), ("poisson", "count")])
+def test_blocks_give_the_fit_of_their_table(family, response, few):
+    data = table()
+    whole = gg.GAM(TERMS, family, **ROLES).fit(data, response)
+    stream = gg.GAM(TERMS, family, **ROLES).fit(pieces(data), response)
+    assert stream.fitted.result.discretisation > 0.0
+    assert stream.fitted.result.elbo == pytest.approx(whole.fitted.result.elbo, abs=1e-5)
+    for a, b in zip(stream.predict(data, "link", se=True), whole.predict(data, "link", se=True)):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    ours, theirs = stream.summary(), whole.summary()
+    assert ours.num_rows == theirs.num_rows == N
+    assert ours.deviance_explained == pytest.approx(theirs.deviance_explained, abs=1e-8)
+    tables = (t.table.drop(columns=["lengthscale", "zero"]) for t in (ours, theirs))
+    pd.testing.assert_frame_equal(*tables, rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(ours.table["zero"], theirs.table["zero"], atol=0.02)  # simulated
+    for name in ("s(x)", "s(z):g=a", "te(x,m)"):
+        # draws of hyperparameters once, which take longest
+        options = {"num_points": 7, "unconditional": name == "s(x)" and family == "gaussian"}
+        one, other = (g.effects(name, **options) for g in (stream, whole))
+        simulated = ["lower_simultaneous", "upper_simultaneous"]
+        pd.testing.assert_frame_equal(
+            one.drop(columns=simulated), other.drop(columns=simulated), rtol=1e-3, atol=1e-4
+        )
+    assert one["x"].min() == data["x"][data["w"] > 0].min()
+
+
+@pytest.mark.parametrize(("family", "response"), [("gaussian", "y"), ("bernoulli", "label")])
+def test_with_a_bin_a_value_it_is_the_fit_of_the_numbers(family, response, monkeypatch):
+    """The route of few rows knows nothing of codes and samples."""
+    data = table()
+    data["x"], data["z"] = data["x"].round(2), data["z"].round(1)
+    data.loc[data.index[::7], "x"] = np.nan
+    data.loc[3000:3010, "g"] = None
+    terms = s("x", k=8) + s("z", k=6, by=factor("g")) + s("h", k=6, by="m") + te("x", "h", k=9)
+    numbers = gg.GAM(terms, family, missing="drop", **ROLES).fit(data, response)
+    monkeypatch.setattr(sampling, "KEPT_ROWS", 1500)
+    codes = gg.GAM(terms, family, missing="drop", **ROLES).fit(pieces(data), response)
+    assert codes.fitted.result.discretisation == 0.0
+    assert codes.fitted.dropped == numbers.fitted.dropped > 700
+    assert codes.fitted.result.elbo == pytest.approx(numbers.fitted.result.elbo, abs=0.02)
+    new = data.dropna()[:500]
+    (a, sd), (b, _) = (g.predict(new, "link", se=True) for g in (codes, numbers))
+    assert np.max(np.abs(a - b) / sd) < 0.02
+    np.testing.assert_allclose(codes.fitted.deviance(), numbers.fitted.deviance(), rtol=1e-4)
+    assert codes.fitted.deviance()[1] == pytest.approx(numbers.fitted.deviance()[1], rel=2e-5)
+    offsets = [g.fitted.mean_offset() - g.fitted.spec.constant for g in (codes, numbers)]
+    np.testing.assert_allclose(*offsets, atol=1e-12)
+
+
+def test_little_noise_is_met_with_finer_bins_from_another_pass(few):
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame({"x": rng.uniform(size=N)})
+    data["y"] = np.sin(8.0 * data["x"]) + 0.1 * rng.normal(size=N)
+    source = Anew(pieces(data))
+    gam = gg.GAM(s("x", k=12)).fit(source, "y")
+    assert source.times == 4  # a look at kinds, and three passes
+    (codes,) = (c.bins.codes for c in gam.fitted.solution.rows.components[1:])
+    assert codes.dtype == np.uint16
+    assert gam.fitted.result.discretisation < 1e-3
+
+
+def test_few_rows_are_one_table():
+    data = table(600)
+    source = Anew(pieces(data.iloc[:700]))
+    stream = gg.GAM(TERMS, "poisson", **ROLES).fit(source, "count", max_iterations=2)
+    assert source.times == 2  # a look at kinds, and one pass
+    whole = gg.GAM(TERMS, "poisson", **ROLES).fit(data, "count", max_iterations=2)
+    np.testing.assert_array_equal(stream.predict(data), whole.predict(data))
+    assert stream.fitted.whole is None
+
+
+def test_rows_that_are_dropped_make_no_table_of_blocks(monkeypatch):
+    """How many rows come, not how many stay, says which route a fit takes."""
+    monkeypatch.setattr(sampling, "KEPT_ROWS", N - 100)
+    data = table()
+    data.loc[data.index[::5], "x"] = np.nan
+    terms = s("x", k=6) + factor("g")
+    whole, stream = (
+        gg.GAM(terms, "poisson", missing="drop").fit(source, "count")
+        for source in (data, pieces(data))
+    )
+    for gam in (whole, stream):
+        assert gam.fitted.whole.number == len(gam.fitted.X) == 4000
+        assert gam.fitted.dropped == 1000
+    np.testing.assert_allclose(whole.predict(data.dropna()), stream.predict(data.dropna()))
+    imputed = gg.GAM(terms, "poisson", missing="impute").fit(data, "count")
+    assert imputed.summary().imputed == 1000
+    assert imputed.fitted.number == N
+    assert np.all(np.isfinite(imputed.predict(data)))
+
+
+# --- files and what comes after a fit -------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def streamed(tmp_path_factory):
+    """A fit to a folder of Parquet files, its data, and where they are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sampling, "KEPT_ROWS", 1500)
+        data = table()
+        path = parquet(tmp_path_factory.mktemp("data") / "files", data)
+        terms = s("x", k=8) + s("h", k=6) + factor("g") + linear("m")
+        gam = gg.GAM(terms, "poisson", **ROLES).fit(path, "count")
+        same = gg.GAM(terms, "poisson", **ROLES).fit(data, "count")
+    return gam, same, data, path
+
+
+def test_files_give_the_fit_of_pandas(streamed):
+    gam, same, data, _ = streamed
+    assert gam.fitted.spec.column_levels("g") == ("c", "a", "b")
+    np.testing.assert_allclose(gam.predict(data), same.predict(data), rtol=1e-6)
+
+
+def test_predictions_from_files_are_those_from_tables(streamed, monkeypatch):
+    gam, _, data, path = streamed
+    blockwise = importlib.import_module("gpflow_gam.gam.fits.blockwise")
+    monkeypatch.setattr(blockwise, "BLOCK", 2600)
+    for options in (
+        {"type": "response"},
+        {"type": "link", "se": True},
+        {"type": "response", "interval": 0.9},
+        {"type": "terms"},
+        {"type": "observation"},
+    ):
+        ours, theirs = (gam.predict(source, **options) for source in (path, data))
+        assert type(ours) is type(theirs)
+        if isinstance(ours, pd.DataFrame):
+            pd.testing.assert_frame_equal(ours, theirs)
+            assert len(ours) == N
+        else:
+            np.testing.assert_array_equal(np.asarray(ours), np.asarray(theirs))
+    np.testing.assert_array_equal(gam.log_density(path), gam.log_density(data))
+    first = data.iloc[:50]
+    np.testing.assert_array_equal(gam.sample([first[:20], first[20:]], 3), gam.sample(first, 3))
+    bad = data.copy()
+    bad["g"] = bad["g"].astype(object)
+    bad.loc[2700, "g"] = "new"
+    with pytest.raises(ValueError, match=r"rows 2600 to 4999 .*'new' in row 100, never seen"):
+        gam.predict([bad])
+    with pytest.raises(ValueError, match="data has no rows"):
+        gam.predict([data.iloc[:0]])
+
+
+def test_what_memory_holds(streamed):
+    fit = streamed[0].fitted
+    assert fit.number == N
+    assert 700 < len(fit.X) <= 1500
+    assert len(fit.X) == len(fit.Y) == len(fit.weights)
+    whole = fit.whole
+    assert whole.Y.raw.dtype == np.uint8
+    assert {len(b.codes.dtype.str) and b.codes.dtype for b in whole.columns.coded.values()} == {
+        np.dtype(np.uint8)
+    }
+    names = [name for name, _ in fit.spec.encoder.columns]
+    assert {names[c]: v.raw.dtype for c, v in whole.columns.X.columns.items()} == {
+        "o": np.float64,
+        "w": np.uint8,
+    }
+
+
+def test_a_saved_fit_of_many_rows_is_the_same(streamed, tmp_path):
+    gam, _, data, _ = streamed
+    gam.save(tmp_path / "a.gam")
+    again = gg.GAM.load(tmp_path / "a.gam")
+    np.testing.assert_array_equal(again.predict(data), gam.predict(data))
+    assert again.summary().deviance_explained == pytest.approx(gam.summary().deviance_explained)
+    for column in ("x", "estimate", "se"):
+        one, other = (g.effects("s(x)", num_points=5)[column] for g in (again, gam))
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-6)
+    indices = [g.sobol(unconditional=False, num_samples=200) for g in (again, gam)]
+    pd.testing.assert_frame_equal(*indices, rtol=1e-6)
+
+
+def test_indices_are_those_of_all_rows(streamed):
+    gam, same, data, _ = streamed
+    values, weights = gam.fitted.marginal(1)
+    np.testing.assert_array_equal(values, np.arange(24))
+    expected = data.groupby("h")["w"].sum()
+    np.testing.assert_array_equal(weights, expected)
+    for inputs in ("independent", "data"):
+        one, other = (
+            g.sobol(inputs=inputs, unconditional=False, num_samples=200) for g in (gam, same)
+        )
+        pd.testing.assert_frame_equal(one, other, rtol=1e-4)
+
+
+def test_drawings_of_a_streamed_fit(streamed):
+    import matplotlib.pyplot as plt
+
+    gam = streamed[0]
+    for figure in (gam.draw(residuals=True), gam.appraise()):
+        plt.close(figure)
+    assert np.all(gam.concurvity()["observed"].between(0.0, 1.0))
+    assert len(gg.plotting.quantile_residuals(gam.fitted)) == len(gam.fitted.X)
+
+
+# --- errors --------------------------------------------------------------------------------------
+
+
+def changed(data: pd.DataFrame, **columns: object) -> list[pd.DataFrame]:
+    """In two blocks, the second with other columns."""
+    return [data.iloc[:2000], data.iloc[2000:].assign(**columns)]
+
+
+ERRORS = {
+    "generator": (lambda d: (p for p in pieces(d)), {}, TypeError, "can be read only once"),
+    "no column": (
+        lambda d: [d.iloc[:2000], d.iloc[2000:].drop(columns="x")],
+        {},
+        ValueError,
+        "block 1: data has no column 'x'",
+    ),
+    "another kind": (lambda d: changed(d, x="7"), {}, ValueError, "'x' holds numbers in block 0"),
+    "infinite": (
+        lambda d: changed(d, x=np.where(np.arange(N - 2000) == 9, np.inf, 0.5)),
+        {},
+        ValueError,
+        r"rows 2000 to 4999 of data: column 'x' must be finite; got inf in row 9",
+    ),
+    "bad response": (
+        lambda d: changed(d, count=-1),
+        {},
+        ValueError,
+        r"rows 2000 to 4999 of data: count must be whole counts.* in row 0 \(3000 such",
+    ),
+    "fewer rows": (
+        lambda d: Anew(pieces(d), pieces(d), pieces(d)[:4]),
+        {},
+        ValueError,
+        "5000 complete rows and 0 others when it was first read, and 3100 and 0 at the second",
+    ),
+    "more rows": (
+        lambda d: Anew(pieces(d), pieces(d), [d, d]),
+        {},
+        ValueError,
+        "first read, and more than that at the second",
+    ),
+    "other values": (
+        lambda d: Anew([d], [d], [d.assign(h=d["h"] + 1)]),
+        {},
+        ValueError,
+        "a value, 24, that was not there when the data were first read",
+    ),
+    "missing": (
+        lambda d: changed(d, x=np.nan),
+        {},
+        ValueError,
+        r"3000 in 'x' \(3000 of 5000 rows\)",
+    ),
+    "impute": (
+        lambda d: changed(d, x=np.nan),
+        {"missing": "impute"},
+        ValueError,
+        "missing='impute' needs medians of all rows",
+    ),
+    "engine": (pieces, {"engine": "iterncgp"}, ValueError, "engine='iterncgp' needs all rows"),
+    "block": (pieces, {"variational": "block"}, ValueError, "variational='block' needs all rows"),
+    "weights": (lambda d: [d.assign(m=-d["m"])], {"weights": "m"}, ValueError, "'m' must not be"),
+    "constant": (lambda d: [d.assign(x=1.0)], {}, ValueError, "column 'x' is constant"),
+    "same response": (lambda d: [d.assign(count=3)], {}, ValueError, "'count' is constant"),
+}
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_one_sentence_says_what_is_wrong(case, few):
+    source, options, kind, message = ERRORS[case]
+    terms = s("x", k=5) + s("h", k=5) + factor("g")
+    with pytest.raises(kind, match=message):
+        gg.GAM(terms, "poisson", **options).fit(source(table()), "count")
+
+
+def test_other_things_that_are_refused(few):
+    data = table()
+    with pytest.raises(ValueError, match="y must name the response's column"):
+        gg.GAM(s("x")).fit(pieces(data), data["y"])
+    with pytest.raises(ValueError, match="batch_size=100 needs all rows"):
+        gg.GAM(s("x"), "poisson").fit(pieces(data), "count", batch_size=100)
+    many = data.assign(r=np.arange(N) % 1600)
+    with pytest.raises(ValueError, match="variational='block' needs all rows"):
+        gg.GAM(random_effect("r"), "poisson").fit(pieces(many), "count")
+    with pytest.raises(ValueError, match="'x' is also in a term"):
+        gg.GAM(s("x")).fit(pieces(data), "x")
+    with pytest.raises(FileNotFoundError, match="no file or folder"):
+        gg.GAM(s("x")).fit("nowhere.parquet", "y")
+
+
+def test_of_a_table_there_are_numbers_for_what_needs_them(few, monkeypatch):
+    taken: list[object] = []
+    monkeypatch.setattr(streaming, "fit_gam", lambda *given, **_: taken.append(given[3]))
+    data, many = table(), table().assign(r=np.arange(N) % 1600)
+    gg.GAM(s("x"), "poisson", variational="block").fit(data, "count")
+    gg.GAM(s("x"), "poisson").fit(data, "count", batch_size=100)
+    gg.GAM(s("x"), "poisson", engine="iterncgp").fit(data, "count")
+    gg.GAM(random_effect("r"), "poisson").fit(many, "count")  # more values than sites take
+    assert [t.num_rows for t in taken] == [N] * 4
+
+
+# --- pieces --------------------------------------------------------------------------------------
+
+
+def test_summaries_of_shares_are_those_of_the_whole(few, rng):
+    X = np.c_[rng.normal(size=4000), rng.integers(0, 9, 4000), rng.integers(0, 1500, 4000)]
+    whole = summarise(X)
+    assert whole.sample.halvings == 2
+    assert 900 < len(whole.sample.indices) < 1100
+    a, b, c = (summarise(X[i:j], i) for i, j in ((0, 500), (500, 3333), (3333, 4000)))
+    for merged in (a.merged(b).merged(c), c.merged(a).merged(b), b.merged(c.merged(a))):
+        assert merged.number == 4000
+        np.testing.assert_array_equal(merged.least, X.min(axis=0))
+        np.testing.assert_array_equal(merged.sample.indices, whole.sample.indices)
+        np.testing.assert_array_equal(merged.sample.values, X[whole.sample.indices])
+        np.testing.assert_array_equal(merged.distinct[1], np.arange(9))
+        assert merged.distinct[0] is None
+        assert merged.distinct[2] is None
+    # bins from common grids: each share's own codes, points of all
+    for columns in ((0,), (1,), (0, 1)):
+        grid = Grid.of(whole, columns)
+        parts = []
+        for i, j in ((0, 700), (700, 4000)):
+            coder = Coder(grid, j - i)
+            for k in range(i, j, 333):
+                coder.add(X[k : min(k + 333, j), list(columns)])
+            parts.append(coder)
+        sums = parts[1].sums().merged(parts[0].sums())
+        assert sums.counts.sum() == 4000
+        bins = [coder.bins(sums) for coder in parts]
+        codes = np.concatenate([b.codes for b in bins])
+        own = BinSums.of(grid, X[:, list(columns)])
+        np.testing.assert_array_equal(sums.cells, own.cells)
+        means = [X[codes == g][:, list(columns)].mean(axis=0) for g in range(len(own.cells))]
+        np.testing.assert_allclose(bins[0].points, means, rtol=1e-10, atol=1e-12)
+        np.testing.assert_array_equal(bins[0].points, bins[1].points)
+
+
+def test_shares_of_the_rows_have_the_codes_of_the_whole(few):
+    """As workers have them: each reads its own rows twice, and totals are merged in between."""
+    data, roles, family = table(), Roles("count", ("o",), "w"), Poisson()
+    whole_found = survey(TERMS, family, roles, blocks_of(data, None, 900), "error", False)
+    blocks = blocks_of(data, None, 700)
+    whole, sample = encode_rows(TERMS, family, roles, blocks, whole_found, None)
+    shares = [slice(0, 2100), slice(2100, N)]
+    findings = []
+    for share in shares:
+        part = Table(data[share])
+        findings.append(Findings(TERMS, family, roles, part, share.start))
+        findings[-1].add(part)
+    found = findings[1].merged(findings[0]).survey(TERMS, roles, 0)
+    assert found.encoder.to_json() == whole_found.encoder.to_json()
+    wanted = Wanted(TERMS, found, roles, family)
+    encodings = []
+    for share in shares:
+        number = share.stop - share.start
+        encodings.append(Encoding(found, wanted, 256, number, share.start))
+        X = found.encoder.encode(Table(data[share]))
+        encodings[-1].add(X, np.asarray(data["count"][share], dtype=float)[:, None])
+    totals = encodings[1].totals().merged(encodings[0].totals())
+    done = [encoding.done(totals) for encoding in encodings]
+    for places, expected in whole.columns.coded.items():
+        bins = [own.columns.coded[places] for own, _ in done]
+        np.testing.assert_array_equal(np.concatenate([b.codes for b in bins]), expected.codes)
+        for own in bins:
+            np.testing.assert_allclose(own.points, expected.points, rtol=1e-12, atol=1e-14)
+    for key, reach in whole.columns.reaches.items():
+        np.testing.assert_array_equal(done[0][0].columns.reaches[key], reach)
+    for place, marginal in whole.marginals.items():
+        np.testing.assert_allclose(done[1][0].marginals[place], marginal, rtol=1e-12)
+    for one, other in zip(sample, zip(*(own for _, own in done))):
+        np.testing.assert_array_equal(np.concatenate(other), one)
+
+
+def test_a_sample_is_even_whatever_period_rows_have(few):
+    indices = RowSample.of(np.zeros((24_000, 0))).indices
+    gaps = np.diff(indices)
+    assert gaps.max() < 3 * gaps.min()
+    for period in (7, 8, 24):
+        share = np.bincount(indices % period, minlength=period) / len(indices)
+        assert share.max() < 1.5 / period
+
+
+def test_numbers_are_stored_to_the_last_bit(rng):
+    for values, kind in (
+        (rng.integers(0, 256, 50), np.uint8),
+        (rng.integers(0, 60_000, 50) + 256, np.uint16),
+        (-rng.integers(0, 9, 50), np.int32),
+        (rng.integers(0, 9, 50) / 8.0, np.float32),
+        (rng.normal(size=50), np.float64),
+    ):
+        stored = Stored.of(np.asarray(values, dtype=float))
+        assert stored.raw.dtype == kind
+        np.testing.assert_array_equal(np.asarray(stored), values)
+        np.testing.assert_array_equal(stored[3:9], values[3:9])
+        assert stored[np.array([4, 4])].dtype == np.float64
+    store = Store((6, 1))
+    blocks = [[3.0, 2.0**31 - 1.0], [0.5, -1.0], [np.nextafter(1.0, 2.0), 7.0]]
+    for i, block in enumerate(blocks):  # none fits into what was enough before
+        store.put(2 * i, np.array(block)[:, None])
+    np.testing.assert_array_equal(np.asarray(store.done())[:, 0], np.ravel(blocks))
+
+
+def test_blocks_are_cut_anew():
+    data = table(100)
+    cut = list(recut((Table(d) for d in (data[:3], data[3:50], data[50:])), 20))
+    assert [t.num_rows for t in cut] == [20] * 5
+    for name in data:
+        whole = concatenated(cut).values(name)
+        np.testing.assert_array_equal(whole, np.asarray(data[name]))
+
+
+def test_a_pass_reads_a_block_at_a_time(few, monkeypatch):
+    gam = gg.GAM(s("x", k=5), "poisson", **ROLES).fit(pieces(table()), "count")
+    fit = gam.fitted
+    largest = 0
+    original = Stored.__getitem__
+
+    def watched(self: Stored, which: object) -> np.ndarray:
+        nonlocal largest
+        found = original(self, which)
+        largest = max(largest, len(found))
+        return found
+
+    def refused(self: Stored, *_: object, **__: object) -> np.ndarray:
+        raise AssertionError("all rows were asked for at once")
+
+    monkeypatch.setattr(Stored, "__getitem__", watched)
+    monkeypatch.setattr(Stored, "__array__", refused)
+    solution = fit.solution
+    solution.rows.sweep(gam.model.likelihood, solution.values, solution.q)
+    assert fit.deviance() is not None
+    assert 0 < largest <= 1700
+
+
+# --- progress ------------------------------------------------------------------------------------
+
+
+def test_the_bar_tells_passes_and_rows(few, capsys, monkeypatch):
+    data = table()
+    gg.GAM(s("x", k=5), "poisson").fit(data, "count", max_iterations=2)
+    assert "pass" not in capsys.readouterr().err  # this is no terminal
+    gam = gg.GAM(s("x", k=5), "poisson")
+    gam.fit(pieces(data), "count", max_iterations=2, progress=True)
+    shown = capsys.readouterr().err
+    assert "reading, pass 1 of 2" in shown
+    assert "reading, pass 2 of 2: 100%" in shown
+    assert "5.00k/5.00k" in shown
+    assert "pass 1, 5,000 of 5,000 rows" in shown
+    last = f"ELBO {gam.fitted.result.history[-2]:.4f}"
+    assert f"pass 3, 5,000 of 5,000 rows, {last}" in shown
+    assert f"ELBO {gam.fitted.result.elbo:.4f}" in shown
+    monkeypatch.setattr(progress, "_in_notebook", lambda: True)
+    with progress.progress_bar("reading", " rows", None) as bar:
+        assert not bar.disable
