@@ -36,7 +36,7 @@ setup(
         "check_shapes>=1.1.1",
         # without the lower bound pip settles on GPflow 2.9, which imports pkg_resources
         "gpflow>=2.11",
-        "keras>=3.10",  # variables that wrap variables
+        "keras>=3.13.2",  # earlier ones run code of a .keras file in safe mode (CVE-2026-1462)
         "numpy>=1.26,<2",  # GPflow's bound
         "pandas>=2.1",
         "scikit-learn>=1.6",

@@ -8,6 +8,10 @@ from types import ModuleType
 
 from check_shapes.config import get_rewrite_docstrings, set_rewrite_docstrings
 
+from .backend import require_tensorflow
+
+require_tensorflow()
+
 
 @contextmanager
 def _docstrings_as_written() -> Iterator[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import subprocess
 import sys
@@ -56,6 +57,17 @@ def test_import_leaves_what_is_dear_and_what_is_others():
     command = [sys.executable, "-c", code]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     assert run.stdout.split("-- ")[1].strip() == "set()"
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax"])
+def test_another_backend_of_keras_is_named(backend):
+    command = [sys.executable, "-c", "import gpflow_gam"]
+    environment = {**os.environ, "KERAS_BACKEND": backend}
+    run = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert run.returncode != 0
+    last = run.stderr.strip().splitlines()[-1]
+    assert last.startswith("ImportError: gpflow_gam needs Keras's TensorFlow backend")
+    assert "KERAS_BACKEND=tensorflow" in last
 
 
 def test_every_public_name_exists_and_is_documented():

@@ -9,17 +9,31 @@ import numpy as np
 import pandas as pd
 import pytest
 import tensorflow as tf
+from gpflow.kernels import Matern52, Product
 
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, s, te
 from gpflow_gam.gam.components import build_kernel, learn_encoder, plan
 from gpflow_gam.gam.fits.rows import make_rows
 from gpflow_gam.gam.frames import Table
+from gpflow_gam.kernels import Indicator
 from gpflow_gam.kernels.functional import parameters_of
+from gpflow_gam.kernels.tangents import kernel_tangents
 from gpflow_gam.optimizers.rounds import Rounds
 from gpflow_gam.optimizers.rows import CollapsedBound, _present_q
 from gpflow_gam.optimizers.sites import sweep
-from gpflow_gam.statistics import ColumnBins, Rows, bin_column, bin_columns, costs, grids
+from gpflow_gam.statistics import (
+    Bins,
+    ColumnBins,
+    Evidence,
+    PseudoData,
+    Rows,
+    bin_column,
+    bin_columns,
+    costs,
+    grids,
+    row_component,
+)
 from gpflow_gam.statistics import rows as rows_module
 
 # --- bins ----------------------------------------------------------------------------------------
@@ -323,3 +337,28 @@ def test_priors_are_counted_as_gpflow_counts_them():
         e = np.eye(len(u))[i] * h
         numeric = (rounds.log_prior(u + e)[0] - rounds.log_prior(u - e)[0]) / (2 * h)
         assert slope[i] == pytest.approx(numeric, rel=1e-6, abs=1e-8)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_what_is_open_in_a_smooth_of_one_level_is_that_of_its_bins(first):
+    """Bins of other levels, where the component is zero, stand for none of the level's own."""
+    column, by = (1, 0) if first else (0, 1)
+    values = np.random.default_rng(0).lognormal(sigma=1.0, size=400)
+    points = np.zeros((401, 2))
+    points[:400, column], points[:400, by] = np.sort(values), 2.0
+    points[400] = points[390]
+    points[400, by] = -1.0
+    codes = np.repeat(np.arange(401), np.r_[np.arange(400) % 7, 5000])
+    kernel = Product([Matern52(2.0, 0.5, active_dims=[column]), Indicator(2.0, active_dims=[by])])
+    Z = points[:400:25]
+    c = row_component(kernel, Z, Bins(codes, points, True), (column,))
+    mass = c.bins.mass()
+    values_of = lambda p: p.numpy()
+    K, Kzx, diagonal = kernel_tangents(kernel, Z, points).matrices(values_of)
+    exact = float(mass @ (diagonal - np.sum(Kzx * np.linalg.solve(K, Kzx), axis=0)))
+    evidence = Evidence([c.places], 1e-12)
+    shape = 1, c.places.nodes, c.places.nodes
+    masses = (np.bincount(c.open_bins, mass)[None],)
+    data = PseudoData(np.zeros(shape), np.zeros(shape[1:][::-1])[:, :1], masses)
+    assert c.num_open < 150
+    assert -2.0 * evidence.value(data, values_of) == pytest.approx(exact, rel=0.01)

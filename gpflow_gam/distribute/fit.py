@@ -46,7 +46,8 @@ def fit(
     :param build: makes the model, in the strategy's scope: an
         :class:`~gpflow_gam.models.AdditiveSVGP` with ``num_data``, or a compiled ``keras.Model``.
         A Keras model with a ``compute_loss`` of its own returns there, as for Keras's ``fit``,
-        the replica's part of the loss: divided by the number of replicas.
+        the replica's part of the loss: divided by the number of replicas. One with a
+        ``train_step`` of its own is refused, which would not be called.
     :param data: one of
 
         - X [N, ...] and Y [N, ...], all of them on every worker, shuffled anew each epoch;

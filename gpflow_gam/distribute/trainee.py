@@ -11,6 +11,7 @@ import keras
 import tensorflow as tf
 from gpflow.utilities import parameter_dict
 
+from ..layers import AdditiveGP
 from ..likelihoods import checked_data
 from ..models import AdditiveSVGP
 from ..variational import OptimalPrecision
@@ -126,6 +127,16 @@ def _check_keras(model: keras.Model, batches: Batches, learning_rate: LearningRa
         raise ValueError(
             "build returned a keras.Model that is not compiled; call model.compile(optimizer=..., "
             "loss=...) in it."
+        )
+    if any(isinstance(m, AdditiveGP) and m.has_moving_sites for m in model._flatten_layers()):
+        raise ValueError(
+            "build returned a network whose head has variational='sites', whose q no gradient step "
+            "moves; use another family, such as variational='block'."
+        )
+    if type(model).train_step is not keras.Model.train_step:
+        raise ValueError(
+            f"build returned a {type(model).__name__} with a train_step of its own, which is not "
+            "taken here; change the loss by compute_loss, or fit it by its own fit."
         )
     if not model.built:  # no variable may be made inside a compiled step
         X, _ = next(iter(batches.shares(0, [0]).values()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -42,7 +43,8 @@ class AdditiveInducingVariables(InducingVariables):
         if not components:
             raise ValueError("components is empty; give the inducing inputs of each component.")
         self.components: dict[str, Parameter] = {
-            name: Parameter(_valid_inputs(name, Z), name=name) for name, Z in components.items()
+            name: Parameter(_valid_inputs(name, Z), name=_variable_name(name))
+            for name, Z in components.items()
         }
         for Z in self.components.values():
             set_trainable(Z, trainable)
@@ -104,6 +106,11 @@ def check_compatible(inducing_variable: AdditiveInducingVariables, kernel: Addit
                 f"inducing_variable of component {name!r} has {Z.shape[1]} column(s), but the "
                 f"component reads {len(columns)} ({list(columns)})."
             )
+
+
+def _variable_name(component: str) -> str:
+    """A SavedModel takes no variable with brackets in its name, as those of ``s(x)`` have."""
+    return "Z_" + re.sub(r"[^A-Za-z0-9_.-]", "_", component)
 
 
 def _valid_inputs(name: str, Z: TensorData) -> AnyNDArray:

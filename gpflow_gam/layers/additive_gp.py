@@ -19,6 +19,7 @@ from ..gam.terms import Term, Terms
 from ..models import AdditiveSVGP
 from ..optimizers.natural_gradient import site_step
 from ..posteriors import SparseAdditivePosterior
+from .adoption import is_below
 from .head import GPHead, Output
 from .scaling import Normalization
 from .structure import spread_rows
@@ -59,8 +60,10 @@ class AdditiveGP(GPHead):
     :param num_inducing: inducing inputs of each smooth that says no ``k``; else 24 in one
         dimension, 36 in two, 50 beyond.
     :param variational: the family of q(U): ``"block"``, ``"mean_field"``, ``"covariance"``,
-        ``"precision"``, or ``"sites"`` for :class:`NaturalGradientModel`.
+        ``"precision"``, or ``"sites"``, which :class:`NaturalGradientModel` alone trains.
     :param rho: step size of natural gradients, in (0, 1].
+    :param loss_weight: what all of the head's loss is multiplied by, KL included, beside the losses
+        of other outputs. (``loss_weights`` of ``compile`` would leave the KL as it is.)
     :param scale: the predictor's natural size: a Gaussian response's standard deviation, 1 behind
         a link.
     :param normalization: ``"running"``: location and spread of features follow the training
@@ -85,6 +88,7 @@ class AdditiveGP(GPHead):
         num_inducing: int | None = None,
         variational: str = "block",
         rho: float = 0.1,
+        loss_weight: float = 1.0,
         scale: float = 1.0,
         normalization: Normalization = "running",
         output: Output = "moments",
@@ -105,7 +109,10 @@ class AdditiveGP(GPHead):
             )
         if not 0.0 < rho <= 1.0:
             raise ValueError(f"rho must be in (0, 1]; got {rho!r}.")
+        if not (np.isfinite(loss_weight) and loss_weight > 0.0):
+            raise ValueError(f"loss_weight must be a positive number; got {loss_weight!r}.")
         self.num_data = int(num_data)
+        self.loss_weight = float(loss_weight)
         self.rho = float(rho)
         self._penalty = _Penalty(self)
         self.variational = variational
@@ -157,20 +164,40 @@ class AdditiveGP(GPHead):
             Z.assign(spread_rows(np.asarray(new), have) if have.size else have)
 
     def _marginals(self, X: tf.Tensor, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
+        if training:
+            self._check_moves()
         gp = self._gp
         blocks = gp.blocks
         cholesky = blocks.cholesky()
         q = gp.variational.whitened(cholesky)
         mean, var = gp.marginals(blocks.features(X, cholesky), q, X)
-        if training:
+        if training and self.trainable:  # else there is no KL, which num_data scales
             rows = tf.shape(X)[0]
+            fits = rows <= self.num_data
             check = tf.debugging.Assert(
-                rows <= self.num_data,
-                [f"num_data={self.num_data} of {self.name} is smaller than the batch:", rows],
+                fits, [f"num_data={self.num_data} of {self.name} is smaller than the batch:", rows]
             )
             with tf.control_dependencies([] if check is None else [check]):
-                mean = tf.identity(mean)
+                mean = tf.where(fits, mean, tf.constant(np.nan, mean.dtype))  # XLA has no checks
         return mean, var
+
+    @property
+    def has_moving_sites(self) -> bool:
+        """Whether q(U) is free, and moved by natural gradients alone: no optimiser trains it."""
+        held = is_below("variational.site_shift", self.frozen)
+        return self.variational == "sites" and self.trainable and not held
+
+    def _check_moves(self) -> None:
+        """
+        :raises ValueError: this training step leaves q(U) where it is.
+        """
+        if self.has_moving_sites and not self.is_recorded:
+            raise ValueError(
+                f"{self.name} has variational='sites', whose q natural gradients move and this "
+                "training leaves as it is: fit a NaturalGradientModel in place of keras.Model, or "
+                "take variational='block'. (In a loop of your own, call it within recorded(), and "
+                "natural_gradient_step on those features.)"
+            )
 
     def natural_gradient_step(self, features: tf.Tensor, y: tf.Tensor) -> None:
         """
@@ -181,14 +208,19 @@ class AdditiveGP(GPHead):
         :raises TypeError: ``variational`` is not ``"sites"``.
         """
         with self._precision():
-            X, Y = self.scaled(features), self._checked_response(y)
-            site_step(self._gp, X, Y, tf.constant(self.rho, X.dtype))
+            X, (Y, possible) = self.scaled(features), self._observed(y)
+            holds = tf.reduce_all(possible & self.readable(features))
+            rho = tf.where(holds, tf.constant(self.rho, X.dtype), tf.constant(np.nan, X.dtype))
+            site_step(self._gp, X, Y, rho)
 
     def penalty(self) -> tf.Tensor:
-        """``(KL - log prior) / num_data``, in the float type in which Keras adds losses up."""
+        """
+        ``(KL - log prior) / num_data`` times the layer's weight, in the float type in which Keras
+        adds losses up.
+        """
         with self._precision():
-            penalty = (self._gp.prior_kl() - self._gp.log_prior_density()) / self.num_data
-            return tf.cast(penalty, keras.config.floatx())
+            penalty = self._gp.prior_kl() - self._gp.log_prior_density()
+            return tf.cast(self.loss_weight / self.num_data * penalty, keras.config.floatx())
 
     def _set_flags(self) -> None:
         super()._set_flags()
@@ -206,4 +238,5 @@ class AdditiveGP(GPHead):
             "num_data": self.num_data,
             "variational": self.variational,
             "rho": self.rho,
+            "loss_weight": self.loss_weight,
         }

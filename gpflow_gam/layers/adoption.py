@@ -53,7 +53,7 @@ class Adopted:
         """
         frozen = tuple(frozen)
         for name in self._free:
-            flag = trainable and not any(_below(name, prefix) for prefix in frozen)
+            flag = trainable and not is_below(name, frozen)
             self.variables[name].trainable = flag
             set_trainable(self.parameters[name], flag)
 
@@ -62,7 +62,7 @@ class Adopted:
         :raises ValueError: a prefix that is the beginning of no path.
         """
         for prefix in prefixes:
-            if not any(_below(name, prefix) for name in self.variables):
+            if not any(is_below(name, [prefix]) for name in self.variables):
                 raise ValueError(
                     f"frozen: no parameter's path begins with {prefix!r}; there are "
                     f"{', '.join(dict.fromkeys(name.split('.')[0] for name in self.variables))}, "
@@ -70,5 +70,14 @@ class Adopted:
                 )
 
 
-def _below(name: str, prefix: str) -> bool:
-    return name == prefix or (name.startswith(prefix) and name[len(prefix)] in ".[")
+def is_below(name: str, prefixes: Iterable[str]) -> bool:
+    """
+    Whether a path is one of the prefixes, or inside of one.
+
+    :param name: such as ``"kernel.components['s(0)'].base.variance"``.
+    :param prefixes: such as ``"kernel"``.
+    """
+    return any(
+        name == prefix or (name.startswith(prefix) and name[len(prefix)] in ".[")
+        for prefix in prefixes
+    )

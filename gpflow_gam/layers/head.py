@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import abc
-import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Literal, get_args
 
 import gpflow
@@ -16,19 +16,16 @@ from gpflow.likelihoods import Likelihood
 from ..gam.components import Component
 from ..gam.families import Family
 from ..gam.terms import Term, Terms
-from ..gam.terms.base import column_of
 from ..kernels import AdditiveKernel
-from ..likelihoods import checked_observations
 from ..posteriors import AdditivePosterior
 from .adaptation import adapt_measures, adapt_response, adapted_components
 from .adoption import Adopted
-from .losses import (
-    ExpectedLogLikelihood,
-    NegativeLogPredictiveDensity,
-    ResponseMetric,
-)
+from .binding import register, signed
+from .features import FeatureReader
+from .losses import ExpectedLogLikelihood, metric_of
 from .moments import MomentReader
-from .registry import register
+from .precision import precision
+from .recording import Recorder
 from .scaling import FeatureScaling, Normalization
 from .specification import HeadSpecification
 from .state import load_state
@@ -36,18 +33,13 @@ from .state import load_state
 Output = Literal["moments", "components", "response", "interval"]
 """What a head's ``call`` returns."""
 
-_SINGLE_JITTER = 1e-4
 
-
-class GPHead(MomentReader, keras.Layer):
+class GPHead(MomentReader, FeatureReader, Recorder, keras.Layer):
     """
     An additive Gaussian process on the features that come in: terms, response, scaling and state.
 
     See :class:`AdditiveGP` and :class:`IterNCGP`.
     """
-
-    _first = "adapt(features)"
-    """How it gets to know its features."""
 
     def __init__(
         self,
@@ -98,7 +90,6 @@ class GPHead(MomentReader, keras.Layer):
             kinds == "number", (kinds == "number") | (kinds == "multiplier"), self
         )
         self._set_flags()
-        self._recorded: list[tf.Tensor] | None = None
         self.built = True
         register(self)
 
@@ -174,63 +165,17 @@ class GPHead(MomentReader, keras.Layer):
     def _set_flags(self) -> None:
         self._adopted.freeze(self._frozen, self._trainable)
 
-    # --- features ----------------------------------------------------------------------------
-
-    def scaled(self, features: tf.Tensor) -> tf.Tensor:
-        """
-        The columns of X [N, D] that the components read, from features [N, F].
-
-        :raises ValueError: too few features, or another rank.
-        """
-        features = tf.cast(features, self.compute_dtype)
-        self._check_width(features.shape)
-        X = tf.gather(features, list(self.structure.features), axis=1)
-        for place, count in self.structure.num_levels.items():
-            code, feature = X[:, place], self.structure.features[place]
-            inside = tf.equal(code, tf.round(code)) & (code >= 0.0) & (code < count)
-            strange = tf.boolean_mask(code, ~inside)
-            check = tf.debugging.Assert(
-                tf.reduce_all(inside),
-                [f"feature {feature} must hold codes 0 to {count - 1}; got", strange],
-            )
-            with tf.control_dependencies([] if check is None else [check]):
-                X = tf.identity(X)
-        if self.normalization is None:
-            return X
-        if self.normalization == "adapt":
-            told = tf.convert_to_tensor(self.scaling.count) > 0.0
-            message = f"{self.name} does not know its features yet: call {self._first} first"
-            check = tf.debugging.Assert(told, [message])
-            with tf.control_dependencies([] if check is None else [check]):
-                X = tf.identity(X)
-        return self.scaling(X)
-
-    def _check_width(self, shape: Any) -> None:
-        if len(shape) != 2:
-            raise ValueError(
-                f"{self.name} takes features [N, F]; got shape {tuple(shape)}: flatten or pool "
-                "them."
-            )
-        most = max(self.structure.features)
-        if shape[1] is not None and shape[1] <= most:
-            term = next(
-                t.label
-                for t in self.specification.terms
-                if most in t.columns or (t.by is not None and column_of(t.by) == most)
-            )
-            raise ValueError(
-                f"{term} reads feature {most}, but {self.name} is given {shape[1]} feature(s) "
-                f"(0 to {shape[1] - 1})."
-            )
+    # --- knowing its features ----------------------------------------------------------------
 
     def adapt(self, features: Any, y: Any = None) -> None:
         """
         Take scaling, inducing inputs and centring measures from features; start from ``y``.
 
         :param features: [N, F]: raw inputs, or what the network gives for a first batch.
-        :param y: responses [N]; sets the predictor's constant and the likelihood's parameters.
-        :raises ValueError: features that are not finite or too few; a response whose spread is far
-            from ``scale``.
+        :param y: responses [N] or [N, K], as in ``fit``; sets the predictor's constant and the
+            likelihood's parameters.
+        :raises ValueError: features that are not finite or too few; another number of responses;
+            one whose spread is far from ``scale``.
         """
         features = np.asarray(features, dtype=np.float64)
         self._check_width(features.shape)
@@ -238,6 +183,8 @@ class GPHead(MomentReader, keras.Layer):
             raise ValueError(f"features has {len(features)} row(s); adapt needs at least 2.")
         if not np.all(np.isfinite(features)):
             raise ValueError("features must be finite; drop or impute the rows that are not.")
+        if y is not None and len(y) != len(features):
+            raise ValueError(f"features has {len(features)} rows, y has {len(y)}.")
         if self.normalization is not None:
             self.scaling.set(features[:, list(self.structure.features)])
         X = self.scaled(features).numpy()
@@ -246,8 +193,7 @@ class GPHead(MomentReader, keras.Layer):
             adapt_measures(self.kernel, components, self.specification.scale)
             self._adapt_inducing(components)
             if y is not None:
-                Y = self._response_matrix(tf.convert_to_tensor(y, self.compute_dtype))
-                Y = np.asarray(checked_observations(Y, self.likelihood, "y"))
+                Y = np.asarray(self._observed(y)[0])
                 adapt_response(self.specification, self._gp, X, Y)
 
     def _adapt_inducing(self, components: Sequence[Component]) -> None:
@@ -269,22 +215,35 @@ class GPHead(MomentReader, keras.Layer):
         """
         kind = self.output_kind if output is None else output
         _check_output(kind)
-        if self._recorded is not None:
-            self._recorded.append(inputs)
+        if self._is_idle:
+            return self._note(inputs, self._zeros(inputs, kind))
         with self._precision():
-            X = self.scaled(inputs)
-            if kind == "components":
-                return self._component_moments(X)
-            mean, var = self._marginals(X, bool(training))
-            if training and self.normalization == "running":
-                raw = tf.gather(inputs, list(self.structure.features), axis=1)
-                self.scaling.update(tf.cast(raw, self.compute_dtype))
-            moments = tf.stack([mean, var], axis=-1)
-            if kind == "moments":
-                return moments
-            if kind == "response":
-                return self.response(moments)
-            return tf.stack([self.response(moments), *self.interval(moments)], axis=-1)
+            found = self._predicted(inputs, kind, bool(training))
+        # outside: replicas meet in it
+        if training and self.trainable and self.normalization == "running":
+            self.scaling.update(self._read(inputs))
+        return self._note(inputs, signed(found, self))
+
+    def _predicted(self, inputs: tf.Tensor, kind: Output, training: bool) -> tf.Tensor:
+        X = self.scaled(inputs)
+        if kind == "components":
+            return self._shown(inputs, self._component_moments(X))
+        moments = self._shown(inputs, tf.stack(self._marginals(X, training), axis=-1))
+        if kind == "moments":
+            return moments
+        if kind == "response":
+            return self.response(moments)
+        return tf.stack([self.response(moments), *self.interval(moments)], axis=-1)
+
+    def _shown(self, inputs: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+        """Values [N, ...], NaN in rows that cannot be read: XLA drops the assertions of them."""
+        holds = tf.reshape(self.readable(inputs), [-1] + [1] * (values.shape.rank - 1))
+        return tf.where(holds, values, tf.constant(np.nan, values.dtype))
+
+    def _zeros(self, inputs: tf.Tensor, kind: Output) -> tf.Tensor:
+        spec = self.compute_output_spec(inputs, output=kind)
+        shape = tf.concat([tf.shape(inputs)[:1], spec.shape[1:]], axis=0)
+        return tf.ensure_shape(tf.zeros(shape, self.compute_dtype), spec.shape)
 
     def _component_moments(self, X: tf.Tensor) -> tf.Tensor:
         mean, var = self.posterior().predict_components(X)
@@ -325,18 +284,7 @@ class GPHead(MomentReader, keras.Layer):
         :param metric: ``"nlpd"`` (negative log predictive density), ``"accuracy"``, or a Keras
             metric of (y, response) or its name.
         """
-        if metric == "nlpd":
-            return NegativeLogPredictiveDensity(self)
-        if metric in ("accuracy", "acc"):
-            binary = self.num_predictors == 1 and self.specification.family.name == "bernoulli"
-            kind = (
-                keras.metrics.BinaryAccuracy if binary else keras.metrics.SparseCategoricalAccuracy
-            )
-            return ResponseMetric(kind(name="accuracy"), self)
-        found = keras.metrics.get(metric)
-        if not isinstance(found, keras.metrics.Metric):
-            found = keras.metrics.MeanMetricWrapper(found, name=str(metric))
-        return ResponseMetric(found, self)
+        return metric_of(self, metric)
 
     # --- state -------------------------------------------------------------------------------
 
@@ -371,28 +319,9 @@ class GPHead(MomentReader, keras.Layer):
         config["num_levels"] = {int(f): k for f, k in levels.items()}
         return cls(**config)
 
-    # --- for export --------------------------------------------------------------------------
-
-    @contextlib.contextmanager
-    def recorded(self) -> Iterator[list[tf.Tensor]]:
-        """Within it, the features of every call are kept in a list."""
-        self._recorded = []
-        try:
-            yield self._recorded
-        finally:
-            self._recorded = None
-
-    @contextlib.contextmanager
-    def _precision(self) -> Iterator[None]:
+    def _precision(self) -> AbstractContextManager[None]:
         """GPflow's float type and jitter for this layer."""
-        single = self.compute_dtype == "float32"
-        config = gpflow.config.Config(
-            int=gpflow.config.default_int(),
-            float=np.float32 if single else np.float64,
-            jitter=max(gpflow.config.default_jitter(), _SINGLE_JITTER if single else 0.0),
-        )
-        with gpflow.config.as_context(config):
-            yield
+        return precision(self.compute_dtype)
 
 
 def _check_output(output: object) -> None:

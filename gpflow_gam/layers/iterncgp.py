@@ -17,7 +17,6 @@ from .. import models, optimizers
 from ..gam.families import Family
 from ..gam.terms import Term, Terms
 from ..kernels import AdditiveKernel
-from ..likelihoods import checked_observations
 from ..newton.operators import LatentKernels
 from ..optimizers import FitResult
 from ..posteriors import ActionPosterior
@@ -149,13 +148,10 @@ class IterNCGP(GPHead):
         :raises ValueError: bad data or options.
         """
         y = np.asarray(y)
-        if len(y) != len(features):
-            raise ValueError(f"features has {len(features)} rows, y has {len(y)}.")
         self.adapt(features, y)
         with self._precision():
             X = self.scaled(np.asarray(features))
-            Y = self._response_matrix(tf.convert_to_tensor(y, self.compute_dtype))
-            checked_observations(Y, self.likelihood, "y")
+            Y = self.response_matrix(y)
             gp = self._gp
             model = models.IterNCGP(
                 (X, Y), gp.kernel, gp.likelihood, mean_function=gp.mean_function

@@ -2,41 +2,24 @@
 
 from __future__ import annotations
 
-import weakref
 from typing import Any
 
 import keras
 import tensorflow as tf
+from gpflow.likelihoods import Bernoulli
 
+from ..likelihoods import unwrapped
+from .binding import OfHead
 from .moments import MomentReader
-from .registry import head_named
-
-
-class _OfHead:
-    """
-    Something that reads a head, which it does not own.
-
-    Keras saves what it finds by walking attributes: through a plain one the head's weights would
-    be filed under the loss, and be lost to a model that is not compiled.
-    """
-
-    _reference: weakref.ref[MomentReader]
-
-    def _attach(self, head: MomentReader | None, head_name: str | None) -> None:
-        self._reference = weakref.ref(head_named(str(head_name)) if head is None else head)
-
-    def _layer(self) -> MomentReader:
-        head = self._reference()
-        if head is None:
-            raise ValueError("the layer of this loss or metric is gone; compile the model again.")
-        return head
+from .responses import as_metric_takes
 
 
 @keras.saving.register_keras_serializable(package="gpflow_gam")
-class ExpectedLogLikelihood(_OfHead, keras.losses.Loss):
+class ExpectedLogLikelihood(OfHead, keras.losses.Loss):
     """
     ``-E_q[log p(y_n | rho(x_n))]``, a row at a time: with the head's KL divergence, which the
-    layer adds itself, the negative ELBO over the number of data.
+    layer adds itself, the negative ELBO over the number of data; both times the head's
+    ``loss_weight``.
 
     :param head: the layer whose output is ``y_pred``.
     :param head_name: or its name.
@@ -52,19 +35,29 @@ class ExpectedLogLikelihood(_OfHead, keras.losses.Loss):
         dtype: Any = None,
     ) -> None:
         self._attach(head, head_name)
-        super().__init__(name=name, reduction=reduction, dtype=self._layer().compute_dtype)
+        # rows in the head's precision, in which its file says they are
+        super().__init__(
+            name=name, reduction=reduction, dtype=dtype if head is None else head.compute_dtype
+        )
+
+    def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> tf.Tensor:
+        self._layer(y_pred)  # before a cast to another precision hides whose output it is
+        return super().__call__(y_true, y_pred, sample_weight)
 
     def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
-        return self._layer().negative_expected_log_likelihood(y_true, y_pred)
+        head = self._layer(y_pred)
+        return head.loss_weight * head.negative_expected_log_likelihood(y_true, y_pred)
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "head_name": self._layer().name}
+        return {**super().get_config(), "head_name": self._head_name, "dtype": self.dtype}
 
 
 @keras.saving.register_keras_serializable(package="gpflow_gam")
-class ResponseMetric(_OfHead, keras.metrics.Metric):
+class ResponseMetric(OfHead, keras.metrics.Metric):
     """
     A Keras metric of the expected response, for a model whose output is a head's moments.
+
+    Labels may be codes or one-hot, whichever of them Keras's metric compares.
 
     :param metric: such as ``keras.metrics.SparseCategoricalAccuracy()``.
     :param head: the layer whose output is ``y_pred``.
@@ -89,7 +82,11 @@ class ResponseMetric(_OfHead, keras.metrics.Metric):
     def update_state(
         self, y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: tf.Tensor | None = None
     ) -> Any:
-        response = tf.cast(self._layer().response(y_pred), self.metric.dtype)
+        layer = self._layer(y_pred)
+        response, Y = layer.response(y_pred), layer.response_matrix(y_true)
+        classes = response.shape[1] if response.shape.rank == 2 else None
+        y_true = as_metric_takes(self.metric, y_true, Y, classes)
+        response = tf.cast(response, self.metric.dtype)
         return self.metric.update_state(y_true, response, sample_weight=sample_weight)
 
     def result(self) -> tf.Tensor:
@@ -102,12 +99,12 @@ class ResponseMetric(_OfHead, keras.metrics.Metric):
         return {
             "name": self.name,
             "metric": keras.saving.serialize_keras_object(self.metric),
-            "head_name": self._layer().name,
+            "head_name": self._head_name,
         }
 
 
 @keras.saving.register_keras_serializable(package="gpflow_gam")
-class NegativeLogPredictiveDensity(_OfHead, keras.metrics.Mean):
+class NegativeLogPredictiveDensity(OfHead, keras.metrics.Mean):
     """
     ``-log E_q[p(y | rho(x))]``, averaged over rows: the score of the predictive distribution.
 
@@ -129,8 +126,27 @@ class NegativeLogPredictiveDensity(_OfHead, keras.metrics.Mean):
     def update_state(
         self, y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: tf.Tensor | None = None
     ) -> Any:
-        density = self._layer().predict_log_density(y_true, y_pred)
+        density = self._layer(y_pred).predict_log_density(y_true, y_pred)
         return super().update_state(-tf.cast(density, self.dtype), sample_weight=sample_weight)
 
     def get_config(self) -> dict[str, Any]:
-        return {"name": self.name, "head_name": self._layer().name}
+        return {"name": self.name, "head_name": self._head_name}
+
+
+def metric_of(head: MomentReader, metric: str | keras.metrics.Metric) -> keras.metrics.Metric:
+    """
+    A metric of a head's response, by name or as Keras has it.
+
+    :param head: the layer whose output is ``y_pred``.
+    :param metric: ``"nlpd"``, ``"accuracy"``, or a Keras metric of (y, response) or its name.
+    """
+    if metric == "nlpd":
+        return NegativeLogPredictiveDensity(head)
+    if metric in ("accuracy", "acc"):
+        binary = isinstance(unwrapped(head.likelihood), Bernoulli)
+        kind = keras.metrics.BinaryAccuracy if binary else keras.metrics.SparseCategoricalAccuracy
+        return ResponseMetric(kind(name="accuracy"), head)
+    found = keras.metrics.get(metric)
+    if not isinstance(found, keras.metrics.Metric):
+        found = keras.metrics.MeanMetricWrapper(found, name=str(metric))
+    return ResponseMetric(found, head)

@@ -14,6 +14,7 @@ from ..likelihoods import (
     possible_observations,
     response_interval,
 )
+from .responses import response_matrix
 
 
 class MomentReader(abc.ABC):
@@ -26,6 +27,8 @@ class MomentReader(abc.ABC):
     name: str
     compute_dtype: str
     level: float
+    loss_weight: float = 1.0
+    """What its loss is multiplied by."""
 
     @property
     @abc.abstractmethod
@@ -53,17 +56,16 @@ class MomentReader(abc.ABC):
     def negative_expected_log_likelihood(self, y: tf.Tensor, moments: tf.Tensor) -> tf.Tensor:
         """``-E_q[log p(y | rho)]`` of each row, [N]; NaN for a y that is impossible."""
         mean, var, X = self._unpacked(moments)
-        Y = self._checked_response(y)
+        Y, holds = self._observed(y)
         expected = self.likelihood.variational_expectations(X, mean, var, Y)
-        # XLA drops assertions: what should have failed must not pass for a number
-        holds = possible_observations(self._response_matrix(y), self.likelihood)
-        missing = tf.constant(np.nan, self.compute_dtype)
-        return -tf.where(holds, tf.cast(expected, self.compute_dtype), missing)
+        return -self._where(holds, expected)
 
     def predict_log_density(self, y: tf.Tensor, moments: tf.Tensor) -> tf.Tensor:
-        """``log E_q[p(y | rho)]`` of each row, [N]."""
+        """``log E_q[p(y | rho)]`` of each row, [N]; NaN for a y that is impossible."""
         mean, var, X = self._unpacked(moments)
-        return self.likelihood.predict_log_density(X, mean, var, self._checked_response(y))
+        Y, holds = self._observed(y)
+        density = self.likelihood.predict_log_density(X, mean, var, Y)
+        return self._where(holds, density)
 
     def _unpacked(self, moments: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         moments = tf.convert_to_tensor(moments)
@@ -75,10 +77,22 @@ class MomentReader(abc.ABC):
         moments = tf.cast(moments, self.compute_dtype)
         return moments[..., 0], moments[..., 1], tf.zeros_like(moments[:, 0, :1])
 
-    def _response_matrix(self, y: tf.Tensor) -> tf.Tensor:
-        y = tf.cast(y, self.compute_dtype)
-        return y[:, None] if y.shape.rank == 1 else y
+    def response_matrix(self, y: tf.Tensor) -> tf.Tensor:
+        """
+        Responses as the likelihood takes them, Y [N, K]: one-hot labels become codes.
 
-    def _checked_response(self, y: tf.Tensor) -> tf.Tensor:
-        Y = self._response_matrix(y)
-        return checked_observations(Y, self.likelihood, "y")
+        :param y: [N] or [N, K].
+        :raises ValueError: y of another rank or width.
+        """
+        return response_matrix(y, self.compute_dtype, self.likelihood, self.num_predictors)
+
+    def _observed(self, y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Y [N, K] once it is known to be possible, and which rows are, [N]."""
+        Y = self.response_matrix(y)
+        # XLA drops assertions: what should have failed must not pass for a number
+        holds = possible_observations(Y, self.likelihood)
+        return checked_observations(Y, self.likelihood, "y"), holds
+
+    def _where(self, holds: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+        missing = tf.constant(np.nan, self.compute_dtype)
+        return tf.where(holds, tf.cast(values, self.compute_dtype), missing)

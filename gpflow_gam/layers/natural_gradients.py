@@ -21,7 +21,8 @@ class NaturalGradientModel(keras.Model):
     the compiled optimiser moves everything else: network, kernels, likelihood. Both see the same
     forward pass. Used as :class:`keras.Model` is: with inputs and outputs, or subclassed.
 
-    One device only, and no sample weights.
+    A head that is held fixed (``trainable = False``, or ``"variational"`` in its ``frozen``) keeps
+    its q. One device only, and no sample weights.
     """
 
     def train_step(self, data: Any) -> dict[str, Any]:
@@ -46,6 +47,8 @@ class NaturalGradientModel(keras.Model):
                 "NaturalGradientModel found no AdditiveGP with variational='sites' to move; make "
                 "one, or fit a keras.Model."
             )
+        if not any(head.has_moving_sites for head in heads):
+            return super().train_step(data)  # type: ignore[no-any-return]
         targets = keras.tree.flatten(y)
         if len(heads) > 1 or len(targets) > 1:
             raise ValueError(

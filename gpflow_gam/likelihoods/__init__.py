@@ -24,6 +24,7 @@ from .support import (
     register_support,
 )
 from .weighted import Weighted, unwrapped
+from .width import check_width, num_labels, observation_width
 
 __all__ = [
     "Bernoulli",
@@ -36,6 +37,7 @@ __all__ = [
     "Ordered",
     "ResponseSummary",
     "Weighted",
+    "check_width",
     "checked_data",
     "checked_inputs",
     "checked_observations",
@@ -43,6 +45,8 @@ __all__ = [
     "constant_predictor",
     "expectation_gradients",
     "expected_response",
+    "num_labels",
+    "observation_width",
     "possible_observations",
     "register_support",
     "response_interval",

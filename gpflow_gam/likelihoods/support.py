@@ -23,6 +23,7 @@ from .binomial import Binomial
 from .negative_binomial import NegativeBinomial
 from .ordered import Ordered
 from .weighted import Weighted, unwrapped
+from .width import check_width
 
 Condition = Callable[[Likelihood, tf.Tensor], tuple[tf.Tensor, str]]
 """(likelihood, Y) -> element-wise test, and what Y must be."""
@@ -100,7 +101,10 @@ def checked_inputs(X: TensorType, kernel: AdditiveKernel, argument: str = "X") -
 
 
 def checked_data(
-    data: RegressionData, kernel: AdditiveKernel, likelihood: Likelihood
+    data: RegressionData,
+    kernel: AdditiveKernel,
+    likelihood: Likelihood,
+    num_predictors: int | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """
     (X, Y), once they are known to be finite, to fit together and to be possible observations.
@@ -108,6 +112,7 @@ def checked_data(
     :param data: X [N, D] and Y [N, K].
     :param kernel: says which columns of X are read.
     :param likelihood: says which Y it can have produced (:func:`register_support`).
+    :param num_predictors: L, which settles Y's width; None where Y settles L.
     :raises ValueError: naming the argument, the first bad row and its value; inside a
         ``tf.function`` a :class:`tf.errors.InvalidArgumentError`.
     """
@@ -117,6 +122,8 @@ def checked_data(
     Y = tf.convert_to_tensor(data[1])
     if Y.shape.rank != 2:
         raise ValueError(f"Y must be a matrix [N, K]; got shape {Y.shape}; write Y[:, None].")
+    if num_predictors is not None:
+        check_width(Y.shape[1], likelihood, num_predictors)
     if not Y.dtype.is_floating:
         Y = tf.cast(Y, X.dtype)
     if X.dtype != Y.dtype:

@@ -101,7 +101,7 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         if outputs is None:
             outputs = _columns(data)
         latents = LatentKernels.of(kernel, outputs)
-        X, Y = checked_data(data, latents.kernels[0], likelihood)
+        X, Y = checked_data(data, latents.kernels[0], likelihood, outputs)
         if X.dtype not in (tf.float32, tf.float64):
             raise ValueError(f"X must be float32 or float64; got {X.dtype.name}.")
         if X.shape[0] == 0:

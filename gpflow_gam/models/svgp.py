@@ -125,7 +125,7 @@ class AdditiveSVGP(AdditiveModel, ExternalDataTrainingLossMixin):
         :param cholesky: of the prior at the present parameters.
         :param q: over the whitened inducing values.
         """
-        X, Y = checked_data(data, self.kernel, self.likelihood)
+        X, Y = checked_data(data, self.kernel, self.likelihood, self.num_latent_gps)
         form, number = q.form(), len(cholesky)
 
         def part(inputs: tuple[tf.Tensor, ...], X: tf.Tensor, Y: tf.Tensor) -> tuple[tf.Tensor]:

@@ -54,7 +54,7 @@ class AdditiveVGP(AdditiveModel, InternalDataTrainingLossMixin):
         num_latent_gps: int | None = None,
     ) -> None:
         check_kernel(kernel)
-        X, Y = checked_data(data, kernel, likelihood)
+        X, Y = checked_data(data, kernel, likelihood, num_latent_gps or likelihood.latent_dim)
         if num_latent_gps is None:
             num_latent_gps = likelihood.latent_dim or int(Y.shape[1])
         super().__init__(kernel, likelihood, mean_function, num_latent_gps)

@@ -10,6 +10,7 @@ from .loaded import Served, load
 from .model import ModelServable
 from .network import NetworkServable
 from .posterior import PosteriorServable
+from .rows import Rows
 from .servable import Input, Servable, servable
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "ModelServable",
     "NetworkServable",
     "PosteriorServable",
+    "Rows",
     "Servable",
     "Served",
     "export",

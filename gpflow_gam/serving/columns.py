@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from ..gam.frames import LevelColumn
 from ..gam.terms import Column
+from .rows import Rows
 
 
 def input_dtype(column: Column, levels: Sequence[Any] | None) -> tf.DType:
@@ -39,13 +40,16 @@ def input_dtype(column: Column, levels: Sequence[Any] | None) -> tf.DType:
 
 
 def without_missing(
-    values: tf.Tensor, column: Column, fill: Any, levels: Sequence[Any] = ()
+    values: tf.Tensor, column: Column, fill: Any, rows: Rows, levels: Sequence[Any] = ()
 ) -> tf.Tensor:
     """
     A column [N] with what stands in for its missing values: NaN, or empty text that is no level.
 
-    Fails in the graph, naming the column, where values are missing that nothing stands in for, or
-    are infinite.
+    :param values: [N].
+    :param column: its name, for messages.
+    :param fill: what stands in; None where nothing does.
+    :param rows: are told where values are missing that nothing stands in for, or are infinite.
+    :param levels: of a column of text.
     """
     if values.dtype in (tf.int64, tf.bool):
         return values
@@ -61,7 +65,8 @@ def without_missing(
     bad = missing
     if values.dtype.is_floating:
         bad |= ~tf.math.is_finite(values)
-    return _require(values, bad, [message, tf.where(bad)[:1, 0]])
+    other = "" if values.dtype == tf.string else 0.0
+    return rows.require(values, bad, [message, tf.where(bad)[:1, 0]], other)
 
 
 class Codes:
@@ -69,7 +74,7 @@ class Codes:
     Levels to codes 0, 1, ..., as :class:`gpflow_gam.gam.frames.LevelColumn` does it.
 
     Levels never seen get codes of their own, in the order in which they come, where the policy
-    takes them; it fails in the graph, naming the column and the level, where it does not.
+    takes them; rows with one are no good where it does not.
 
     :param column: the levels.
     :param dtype: what :func:`input_dtype` says, or a float for columns that are numbers too.
@@ -85,8 +90,13 @@ class Codes:
             pairs = tf.lookup.KeyValueTensorInitializer(tf.constant(levels, kind), codes)
             self.table = tf.lookup.StaticHashTable(pairs, default_value=-1)
 
-    def __call__(self, values: tf.Tensor) -> tf.Tensor:
-        """Codes [N] in double precision."""
+    def __call__(self, values: tf.Tensor, rows: Rows) -> tf.Tensor:
+        """
+        Codes [N] in double precision.
+
+        :param values: [N].
+        :param rows: are told where a level is not known.
+        """
         if values.dtype == tf.bool:
             values = tf.cast(values, tf.int64)
         codes = self._known(values)
@@ -98,7 +108,7 @@ class Codes:
             found = tf.boolean_mask(values, strange)[:1]
             rest = f"in row; the levels are {shown}{', ...' if number > 12 else ''}"
             row = tf.where(strange)[:1, 0]
-            codes = _require(codes, strange, [message, found, row, rest])
+            codes = rows.require(codes, strange, [message, found, row, rest], 0)
         else:
             _, new = tf.unique(tf.boolean_mask(values, strange), tf.int64)
             codes = tf.tensor_scatter_nd_update(codes, tf.where(strange), number + new)
@@ -113,9 +123,3 @@ class Codes:
         same = tf.equal(values[:, None], levels)
         code = tf.argmax(tf.cast(same, tf.int8), axis=1)
         return tf.where(tf.reduce_any(same, axis=1), code, -tf.ones_like(code))
-
-
-def _require(values: tf.Tensor, bad: tf.Tensor, message: list[Any]) -> tf.Tensor:
-    check = tf.debugging.Assert(~tf.reduce_any(bad), message)
-    with tf.control_dependencies([check]):
-        return tf.identity(values)

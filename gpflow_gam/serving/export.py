@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -12,8 +13,9 @@ from typing import Any
 import tensorflow as tf
 
 from ..version import __version__
+from .rows import Invalid
 from .servable import Servable, servable
-from .signatures import DEFAULT, MEANINGS, SINGLE, signatures
+from .signatures import DEFAULT, MEANINGS, SINGLE, Options, signatures
 
 FORMAT = 1
 """Raised when older code could no longer read the description."""
@@ -21,7 +23,15 @@ DESCRIPTION = Path("assets.extra") / "gpflow_gam.json"
 """Where in a SavedModel the description is."""
 
 
-def export(model: Any, path: str | Path, *, level: float = 0.95, overwrite: bool = False) -> None:
+def export(
+    model: Any,
+    path: str | Path,
+    *,
+    level: float = 0.95,
+    invalid: Invalid = "error",
+    max_rows: int | None = 1000,
+    overwrite: bool = False,
+) -> None:
     """
     Write a model as a TensorFlow SavedModel, for TensorFlow Serving and programs in any language.
 
@@ -36,13 +46,17 @@ def export(model: Any, path: str | Path, *, level: float = 0.95, overwrite: bool
         or a functional or sequential ``keras.Model`` with a head of :mod:`gpflow_gam.layers`.
     :param path: the folder to write.
     :param level: probability of ``lower`` and ``upper``, the limits of the expected response.
+    :param invalid: what becomes of a request with rows that the model cannot take, such as levels
+        it has never seen: ``"error"`` fails all of it, ``"nan"`` answers NaN for those rows.
+    :param max_rows: of a request for joint draws, whose cost grows with the cube of its rows; None
+        for no limit.
     :param overwrite: whether a SavedModel that is there may be replaced.
     :raises FileExistsError: there is something that may not be replaced.
-    :raises ValueError: ``level`` is no probability, or the model is not fitted.
+    :raises ValueError: a bad option, a model that is not fitted, or a network whose output is not
+        that of one head.
     :raises TypeError: a model of another kind.
     """
-    if not 0.0 < level < 1.0:
-        raise ValueError(f"level must be a probability between 0 and 1; got {level}.")
+    options = Options(level, invalid, max_rows)
     path = Path(path)
     found = servable(model)
     if path.exists():
@@ -55,7 +69,7 @@ def export(model: Any, path: str | Path, *, level: float = 0.95, overwrite: bool
     folder = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
     try:
         new, old = folder / "new", folder / "old"
-        _write(found, new, level)
+        _write(found, new, options)
         if path.exists():
             os.rename(path, old)
         try:
@@ -68,15 +82,15 @@ def export(model: Any, path: str | Path, *, level: float = 0.95, overwrite: bool
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _write(found: Servable, path: Path, level: float) -> None:
-    functions = signatures(found, level)
+def _write(found: Servable, path: Path, options: Options) -> None:
+    functions = signatures(found, options)
     module = tf.Module()
     module.state = _own_state(list(functions.values()))
     module.tables = found.resources()
     tf.saved_model.save(module, str(path), signatures=functions)
     target = path / DESCRIPTION
     target.parent.mkdir()
-    text = json.dumps(_description(found, functions, level), indent=1)
+    text = json.dumps(_description(found, functions, options), indent=1)
     target.write_text(text + "\n", encoding="utf-8")
 
 
@@ -100,7 +114,7 @@ def _own_state(functions: list[Any]) -> list[tf.Variable]:
     return list(copies.values())
 
 
-def _description(found: Servable, functions: dict[str, Any], level: float) -> dict[str, Any]:
+def _description(found: Servable, functions: dict[str, Any], options: Options) -> dict[str, Any]:
     parts = {}
     for name, function in functions.items():
         kind = "predict" if name == DEFAULT else name.removesuffix(SINGLE)
@@ -117,7 +131,7 @@ def _description(found: Servable, functions: dict[str, Any], level: float) -> di
         "format": FORMAT,
         "gpflow_gam": __version__,
         "tensorflow": tf.__version__,
-        "level": level,
+        **dataclasses.asdict(options),
         "inputs": [i.to_json() for i in found.inputs],
         "components": list(found.names),
         **found.description(),

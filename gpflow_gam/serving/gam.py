@@ -13,6 +13,7 @@ from ..gam.frames import Key, LevelColumn
 from ..gam.terms import Column
 from .columns import Codes, input_dtype, without_missing
 from .posterior import PosteriorServable
+from .rows import Rows
 from .servable import Input, argument_names, servable
 
 
@@ -78,7 +79,7 @@ class GAMServable(PosteriorServable):
             meaning = f"column {column!r}, levels {list(levels.levels)}; {others}"
         return Input(name, dtype, (None,), meaning, column, self._fills.get(column))
 
-    def features(self, inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    def features(self, inputs: Mapping[str, tf.Tensor], rows: Rows) -> tf.Tensor:
         raw: dict[Column, tf.Tensor]
         if self.is_matrix:
             matrix = inputs["inputs"]
@@ -91,7 +92,7 @@ class GAMServable(PosteriorServable):
         for column, values in raw.items():
             levels = self._levels(column)
             own = () if levels is None else levels.levels
-            whole[column] = without_missing(values, column, self._fills.get(column), own)
+            whole[column] = without_missing(values, column, self._fills.get(column), rows, own)
         zeros = tf.zeros([number], tf.float64)
         parts = []
         for key in self._fit.spec.encoder.columns:  # weights and the like are read by nobody
@@ -99,7 +100,7 @@ class GAMServable(PosteriorServable):
             if key not in self._keys:
                 parts.append(zeros)
             elif kind == "level":
-                parts.append(self._codes[column](whole[column]))
+                parts.append(self._codes[column](whole[column], rows))
             else:
                 parts.append(tf.cast(whole[column], tf.float64))
         return tf.stack(parts, axis=1)

@@ -40,18 +40,24 @@ class Served:
             those of the arguments. Of a network, its input, or several in a dict or list.
         :return: ``mean``, ``variance``, ``response``, ``lower``, ``upper``.
         :raises ValueError: a column that is not there or of another type.
-        :raises tf.errors.InvalidArgumentError: values that the model cannot take.
+        :raises tf.errors.InvalidArgumentError: values that the model cannot take, unless it was
+            exported with ``invalid="nan"``.
         """
         return self._call("predict", data)
 
     def predict_components(self, data: Any) -> dict[str, AnyNDArray]:
-        """The ``predict_components`` signature: ``mean``, ``variance`` and ``names``."""
-        return self._call("predict_components", data)
+        """
+        The ``predict_components`` signature: ``mean`` and ``variance``; and ``names``, those of the
+        components, which are no signature's output: every one of those has a row for a row.
+        """
+        names = np.array(self.description["components"], dtype=object)
+        return {**self._call("predict_components", data), "names": names}
 
     def sample(self, data: Any, num_samples: int = 1, seed: int = 0) -> dict[str, AnyNDArray]:
         """
         The ``sample`` signature.
 
+        :param data: as of :meth:`predict`, at most ``max_rows`` of the export.
         :param num_samples: S.
         :param seed: equal ones give equal draws.
         :return: ``predictor`` and ``response``, joint draws at all rows.
@@ -61,10 +67,7 @@ class Served:
 
     def _call(self, name: str, data: Any, **more: tf.Tensor) -> dict[str, AnyNDArray]:
         outputs = self.signatures[name](**self.arguments(data), **more)
-        found = {key: np.asarray(value) for key, value in outputs.items()}
-        if "names" in found:
-            found["names"] = np.array([n.decode() for n in found["names"]], dtype=object)
-        return found
+        return {key: np.asarray(value) for key, value in outputs.items()}
 
     def arguments(self, data: Any) -> dict[str, tf.Tensor]:
         """
@@ -85,10 +88,11 @@ def _tensors(data: Any, specs: list[Mapping[str, Any]]) -> dict[str, tf.Tensor]:
     """A network's inputs."""
     names = [spec["name"] for spec in specs]
     if isinstance(data, Mapping):
-        missing = [name for name in names if name not in data]
+        keys = [s["column"] if s["column"] in data else s["name"] for s in specs]
+        missing = [key for key in keys if key not in data]
         if missing:
             raise ValueError(f"data has no {missing[0]!r}; the inputs are {', '.join(names)}.")
-        values = [data[name] for name in names]
+        values = [data[key] for key in keys]
     elif isinstance(data, (list, tuple)) and len(names) > 1:
         values = list(data)
     else:

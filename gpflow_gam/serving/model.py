@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from ..models.base import AdditiveModel
 from .posterior import PosteriorServable
+from .rows import Rows
 from .servable import Input, servable
 
 
@@ -29,12 +30,11 @@ class ModelServable(PosteriorServable):
         meaning = f"rows of X, {width} columns in the model's order"
         self.inputs = (Input("inputs", tf.float64, (None, width), meaning),)
 
-    def features(self, inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    def features(self, inputs: Mapping[str, tf.Tensor], rows: Rows) -> tf.Tensor:
         X = tf.cast(inputs["inputs"], tf.float64)
-        holds = tf.reduce_all(tf.math.is_finite(X))
-        check = tf.debugging.Assert(holds, ["inputs must be finite; drop or impute the rows"])
-        with tf.control_dependencies([check]):
-            return tf.identity(X)
+        bad = ~tf.reduce_all(tf.math.is_finite(X), axis=1)
+        message = "inputs must be finite; drop or impute the rows; first, row"
+        return rows.require(X, bad, [message, tf.where(bad)[:1, 0]], 0.0)
 
     def description(self) -> dict[str, Any]:
         return {"model": self._class, "likelihood": type(self.likelihood).__name__}

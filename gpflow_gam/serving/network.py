@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from ..layers import GPHead
 from .posterior import PosteriorServable
+from .rows import Rows
 from .servable import Input, argument_names, servable
 
 
@@ -17,55 +18,70 @@ class NetworkServable(PosteriorServable):
     """
     A network up to its head's features, and the head's posterior behind it.
 
-    :param model: functional or sequential, with one head that it calls once.
+    :param model: functional or sequential, its output that of one head, which it calls once.
     :raises ValueError: a model without such a head, or without declared inputs.
     """
 
     kind: ClassVar[str] = "keras"
 
     def __init__(self, model: keras.Model) -> None:
-        heads = [layer for layer in model._flatten_layers() if isinstance(layer, GPHead)]
-        if len(heads) != 1:
-            raise ValueError(
-                f"model must hold one head of gpflow_gam.layers; {model.name} holds {len(heads)}"
-                + ("; model.export writes other Keras models." if not heads else ".")
-            )
-        try:
-            tensors = list(model.inputs)
-        except (AttributeError, TypeError, ValueError):
-            raise ValueError(
-                f"model {model.name} does not say what its inputs are; export "
-                "keras.Model(x, model(x)) with x = keras.Input(...)."
-            ) from None
-        self.head = heads[0]
+        self.head = _only_head(model)
         self.model = model
+        self._tensors = _declared_inputs(model)
         super().__init__(self.head.posterior(), self.head.likelihood)
-        self._tensors = tensors
-        names = argument_names([t.name for t in tensors])
+        names = argument_names(self._tensors)
         self.inputs = tuple(
             Input(
-                names[t.name],
+                names[key],
                 tf.float64 if tf.as_dtype(t.dtype).is_floating else tf.as_dtype(t.dtype),
                 (None, *t.shape[1:]),
-                f"input {t.name!r} of the network",
+                f"input {key!r} of the network",
+                key,
             )
-            for t in tensors
+            for key, t in self._tensors.items()
         )
 
-    def features(self, inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
-        values = [tf.cast(inputs[i.name], t.dtype) for i, t in zip(self.inputs, self._tensors)]
-        with self.head.recorded() as features:
-            self.model(keras.tree.pack_sequence_as(self.model.input, values), training=False)
-        if len(features) != 1:
+    def features(self, inputs: Mapping[str, tf.Tensor], rows: Rows) -> tf.Tensor:
+        tensors = self._tensors.values()
+        values = [tf.cast(inputs[i.name], t.dtype) for i, t in zip(self.inputs, tensors)]
+        features = self._features(keras.tree.pack_sequence_as(self.model.input, values))
+        if rows.invalid == "nan":  # the head itself would fail
+            strange = ~self.head.readable(features)
+            features = rows.require(features, strange, [], 0.0)
+        X = self.head.scaled(features)
+        strange = ~tf.reduce_all(tf.math.is_finite(X), axis=1)
+        message = f"the features of {self.head.name} must be finite; look at the inputs of row"
+        return rows.require(X, strange, [message, tf.where(strange)[:1, 0]], 0.0)
+
+    def _features(self, inputs: Any) -> tf.Tensor:
+        """
+        What the head is given.
+
+        :raises ValueError: it is given several things, or what it returns is not the output.
+        """
+        with self.head.recorded(compute=False) as calls:
+            outputs = keras.tree.flatten(self.model(inputs, training=False))
+        if len(calls) != 1:
             raise ValueError(
-                f"{self.head.name} is called {len(features)} times in {self.model.name}; export a "
+                f"{self.head.name} is called {len(calls)} times in {self.model.name}; export a "
                 "model that calls it once."
             )
-        X = self.head.scaled(features[0])
-        holds = tf.reduce_all(tf.math.is_finite(X))
-        message = f"the features of {self.head.name} must be finite; look at the inputs"
-        with tf.control_dependencies([tf.debugging.Assert(holds, [message])]):
-            return tf.identity(X)
+        if len(outputs) != 1 or outputs[0] is not calls.outputs[0]:
+            raise ValueError(
+                f"the output of {self.model.name} is not that of {self.head.name} alone, and what "
+                "comes after the head or beside it would not be served: export keras.Model(inputs, "
+                f"{self.head.name}(features)), or all of the network, without draws and "
+                "components, by model.export(path)."
+            )
+        return calls[0]
+
+    def resources(self) -> list[Any]:
+        return [
+            value
+            for layer in self.model._flatten_layers()
+            for value in vars(layer).values()
+            if isinstance(value, tf.saved_model.experimental.TrackableResource)
+        ]
 
     def predict(self, X: tf.Tensor, level: float) -> dict[str, tf.Tensor]:
         return _double(super().predict(X, level))
@@ -78,6 +94,44 @@ class NetworkServable(PosteriorServable):
 
     def description(self) -> dict[str, Any]:
         return {"model": self.model.name, "likelihood": type(self.likelihood).__name__}
+
+
+def _only_head(model: keras.Model) -> GPHead:
+    heads = [layer for layer in model._flatten_layers() if isinstance(layer, GPHead)]
+    if not heads:
+        raise ValueError(
+            f"model must hold one head of gpflow_gam.layers; {model.name} holds 0; model.export "
+            "writes other Keras models."
+        )
+    if len(heads) > 1:
+        raise ValueError(
+            f"model must hold one head of gpflow_gam.layers; {model.name} holds {len(heads)}: "
+            f"export one model of each, keras.Model(inputs, {heads[0].name}(features)) and so on, "
+            "or all of the network, without draws and components, by model.export(path)."
+        )
+    head = heads[0]
+    if not head.is_ready:
+        raise ValueError(f"{head.name} does not know its features yet: call {head._first} first.")
+    return head
+
+
+def _declared_inputs(model: keras.Model) -> dict[str, Any]:
+    """A model's symbolic inputs, flat, by the keys of a dict or else by their names."""
+    try:
+        tensors = list(model.inputs)
+    except (AttributeError, TypeError, ValueError):
+        raise ValueError(
+            f"model {model.name} does not say what its inputs are; export "
+            "keras.Model(x, model(x)) with x = keras.Input(...)."
+        ) from None
+    if isinstance(model.input, Mapping):
+        return dict(zip(_keys(model.input), tensors, strict=True))
+    return {t.name: t for t in tensors}
+
+
+def _keys(inputs: Mapping[str, Any]) -> list[str]:
+    paths = [path for path, _ in keras.tree.flatten_with_path(inputs)]
+    return ["/".join(str(part) for part in path) for path in paths]
 
 
 def _double(outputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import tensorflow as tf
 
 from ..gam.terms import Column
+from .rows import Rows
 
 RESERVED = ("seed", "num_samples")
 """Arguments of the ``sample`` signature besides the inputs."""
@@ -26,7 +27,8 @@ class Input:
     :param dtype: float64 for numbers, of which single precision is accepted too.
     :param shape: [None], or [None, D] of a matrix.
     :param meaning: in words.
-    :param column: the column of the data that it takes; None for a matrix of all columns.
+    :param column: the column of the data that it takes, or the key of a network's input; None for
+        a matrix of all columns.
     :param fill: what stands in for a missing value; None where none may be missing.
     """
 
@@ -73,8 +75,13 @@ class Servable(abc.ABC):
     """The components."""
 
     @abc.abstractmethod
-    def features(self, inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
-        """X [N, D] from the arguments by name; fails in the graph at values it cannot take."""
+    def features(self, inputs: Mapping[str, tf.Tensor], rows: Rows) -> tf.Tensor:
+        """
+        X [N, D], finite.
+
+        :param inputs: the arguments, by name.
+        :param rows: are told which rows hold what the model cannot take.
+        """
 
     @abc.abstractmethod
     def predict(self, X: tf.Tensor, level: float) -> dict[str, tf.Tensor]:

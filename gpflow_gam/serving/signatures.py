@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
+import numpy as np
 import tensorflow as tf
 
+from .rows import Invalid, Rows
 from .servable import Servable
 
 DEFAULT = "serving_default"
@@ -24,7 +27,6 @@ MEANINGS = {
     "predict_components": {
         "mean": "of each component's contribution to the predictor",
         "variance": "of the same",
-        "names": "of the components",
     },
     "sample": {
         "predictor": "joint draws of the predictor",
@@ -34,25 +36,62 @@ MEANINGS = {
 """What the signatures return."""
 
 
-def signatures(servable: Servable, level: float) -> dict[str, Any]:
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """
+    What is settled when a model is exported.
+
+    :param level: probability of ``lower`` and ``upper``.
+    :param invalid: what becomes of rows that the model cannot take.
+    :param max_rows: of a request for joint draws; None for no limit.
+    :raises ValueError: naming the option.
+    """
+
+    level: float = 0.95
+    invalid: Invalid = "error"
+    max_rows: int | None = 1000
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.level < 1.0:
+            raise ValueError(f"level must be a probability between 0 and 1; got {self.level}.")
+        if self.invalid not in get_args(Invalid):
+            raise ValueError(f"invalid must be 'error' or 'nan'; got {self.invalid!r}.")
+        if self.max_rows is not None and (isinstance(self.max_rows, bool) or self.max_rows < 1):
+            raise ValueError(
+                f"max_rows must be at least 1, or None for no limit; got {self.max_rows!r}."
+            )
+
+
+def signatures(servable: Servable, options: Options) -> dict[str, Any]:
     """
     Concrete functions by name, in double and in single precision.
 
-    :param level: probability of ``lower`` and ``upper``.
+    :param servable: the model.
+    :param options: of the export.
     """
     # traced once for all: what signatures differ in is how they come to X
-    predict = tf.function(lambda X: servable.predict(X, level), autograph=False)
+    predict = tf.function(lambda X: servable.predict(X, options.level), autograph=False)
     components = tf.function(servable.components, autograph=False)
     sample = tf.function(servable.sample, autograph=False)
-
-    def named(X: tf.Tensor) -> dict[str, tf.Tensor]:
-        return {**components(X), "names": tf.constant(servable.names)}
+    most = np.iinfo(np.int32).max if options.max_rows is None else options.max_rows
 
     def drawn(X: tf.Tensor, num_samples: tf.Tensor, seed: tf.Tensor) -> dict[str, tf.Tensor]:
-        positive = num_samples >= 1
-        check = tf.debugging.Assert(positive, ["num_samples must be at least 1; got", num_samples])
-        with tf.control_dependencies([check]):
-            found: dict[str, tf.Tensor] = sample(X, tf.identity(num_samples), seed)
+        rows = tf.shape(X)[0]
+        checks = [
+            tf.debugging.Assert(
+                num_samples >= 1, ["num_samples must be at least 1; got", num_samples]
+            ),
+            tf.debugging.Assert(
+                rows <= most,
+                [
+                    f"a request for draws may have {most} rows, whose joint covariance is "
+                    "factorised: send fewer, or export with a larger max_rows; got",
+                    rows,
+                ],
+            ),
+        ]
+        with tf.control_dependencies(checks):
+            found: dict[str, tf.Tensor] = sample(tf.identity(X), tf.identity(num_samples), seed)
         return found
 
     draws = [
@@ -64,10 +103,10 @@ def signatures(servable: Servable, level: float) -> dict[str, Any]:
         suffix = SINGLE if single else ""
         for name, function, more in (
             ("predict", predict, []),
-            ("predict_components", named, []),
+            ("predict_components", components, []),
             ("sample", drawn, draws),
         ):
-            found[name + suffix] = _traced(servable, function, more, single)
+            found[name + suffix] = _traced(servable, function, more, single, options.invalid)
     found[DEFAULT] = found["predict"]
     return found
 
@@ -77,19 +116,21 @@ def _traced(
     function: Callable[..., dict[str, tf.Tensor]],
     more: list[tf.TensorSpec],
     single: bool,
+    invalid: Invalid,
 ) -> Any:
     specs = [i.spec(single) for i in servable.inputs] + more
 
     def call(**inputs: tf.Tensor) -> dict[str, tf.Tensor]:
         others = {spec.name: inputs.pop(spec.name) for spec in more}
-        outputs = function(servable.features(inputs), **others)
-        if not single:
-            return outputs
-        return {
-            name: tf.cast(value, tf.float32) if value.dtype == tf.float64 else value
-            for name, value in outputs.items()
-        }
+        rows = Rows(invalid)
+        outputs = function(servable.features(inputs, rows), **others)
+        outputs = rows.shown(outputs, axis=1 if more else 0)
+        return _cast(outputs, tf.float32) if single else outputs
 
     # nothing to convert, and autograph would go through all of check_shapes
     compiled = tf.function(call, autograph=False)
     return compiled.get_concrete_function(**{spec.name: spec for spec in specs})
+
+
+def _cast(outputs: dict[str, tf.Tensor], dtype: tf.DType) -> dict[str, tf.Tensor]:
+    return {name: tf.cast(value, dtype) for name, value in outputs.items()}

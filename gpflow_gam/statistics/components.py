@@ -27,6 +27,8 @@ _MAX_CANDIDATES = 192
 """Points among which nodes are chosen."""
 _OPEN = 128
 """Points at which the open variance of a component of one column is summed, about."""
+_MOST_OPEN = 1024
+"""The same of several columns."""
 _TOLERANCE = 1e-6
 """
 Variance against the roughest functions' own that nodes may leave open. With it the covariance of
@@ -71,7 +73,11 @@ class RowComponent:
 
 
 def row_component(
-    kernel: Kernel, Z: AnyNDArray, bins: Bins, columns: int, multiplier: RowArray | None = None
+    kernel: Kernel,
+    Z: AnyNDArray,
+    bins: Bins,
+    columns: tuple[int, ...],
+    multiplier: RowArray | None = None,
 ) -> RowComponent:
     """
     Prepare a component for sums over rows.
@@ -79,11 +85,11 @@ def row_component(
     :param kernel: of the component.
     :param Z: its inducing inputs as rows of X, [M, D].
     :param bins: of the rows; points [G, D].
-    :param columns: how many columns it is a function of.
+    :param columns: of X that it is a function of, without those that say where it is zero.
     :param multiplier: [N].
     """
     points = bins.points
-    found = _nodes(kernel, points, columns, len(Z))
+    found = _nodes(kernel, points, len(columns), len(Z))
     order, open_bins = _open_points(points, bins.mass(), columns)
     places = Places.of(kernel, Z, points[found.nodes], order)
     table = kernel_tangents(kernel, Z, points)
@@ -91,18 +97,24 @@ def row_component(
 
 
 def _open_points(
-    points: AnyNDArray, mass: AnyNDArray, columns: int
+    points: AnyNDArray, mass: AnyNDArray, columns: tuple[int, ...]
 ) -> tuple[AnyNDArray, AnyNDArray]:
     """Fewer points that stand for all, and which stands for each."""
     number = len(points)
-    if columns != 1 or number <= 1.3 * _OPEN:
-        if number <= 1024:
+    if len(columns) != 1:
+        if number <= _MOST_OPEN:
             return points, np.arange(number)
-        chosen = np.linspace(0, number - 1, 1024).astype(int)
-        return points[chosen], np.minimum(np.arange(number) * 1024 // number, 1023)
+        # neighbours along the last column, of which the heaviest stands for the others
+        order = np.lexsort(points[:, list(columns)].T[::-1])
+        groups = np.empty(number, dtype=int)
+        groups[order] = np.arange(number) * _MOST_OPEN // number
+        heaviest = np.lexsort((-mass, groups))
+        return points[heaviest[np.unique(groups[heaviest], return_index=True)[1]]], groups
+    if number <= 1.3 * _OPEN:
+        return points, np.arange(number)
     # neighbours along the column, none far apart: what is open grows where inputs are sparse
-    (varying,) = np.flatnonzero(np.ptp(points, axis=0) > 0.0)[:1]
-    values = points[:, varying]
+    (column,) = columns
+    values = points[:, column]
     half = _OPEN // 2
     edges = np.unique(
         np.concatenate(
@@ -112,13 +124,18 @@ def _open_points(
             ]
         )
     )
-    _, groups = np.unique(np.searchsorted(edges, values, side="right"), return_inverse=True)
+    # where the component is off, as for other levels, nothing is open
+    _, off = np.unique(np.delete(points, column, axis=1), axis=0, return_inverse=True)
+    places = off.ravel() * (len(edges) + 1) + np.searchsorted(edges, values, side="right")
+    _, first, groups = np.unique(places, return_index=True, return_inverse=True)
     groups = groups.ravel()
-    centres = np.bincount(groups, mass * values) / np.maximum(np.bincount(groups, mass), 1e-300)
-    # of each group the point nearest to its mean
-    order = np.lexsort((np.abs(values - centres[groups]), groups))
-    first = np.unique(groups[order], return_index=True)[1]
-    return points[order[first]], groups
+    weight = np.maximum(mass, 1e-300)
+    found = points[first]
+    origin = values[first]  # around which a column far from zero keeps its digits
+    found[:, column] = origin + np.bincount(
+        groups, weight * (values - origin[groups])
+    ) / np.bincount(groups, weight)
+    return found, groups
 
 
 def _nodes(kernel: Kernel, points: AnyNDArray, columns: int, num_inducing: int) -> Interpolation:

@@ -1,0 +1,128 @@
+"""Networks with heads as SavedModels: ours, and those that Keras and TensorFlow write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import gpflow_gam as gg
+from gpflow_gam.layers import AdditiveGP, IterNCGP
+
+N = 30
+RNG = np.random.default_rng(5)
+X = np.column_stack([RNG.normal(size=(N, 2)), np.arange(N) % 3]).astype("float32")
+
+
+def head(terms: Any = None, **options: Any) -> AdditiveGP:
+    found = AdditiveGP(
+        gg.s(0) if terms is None else terms, **{"num_data": N, "num_inducing": 4, **options}
+    )
+    q_mu = found.parameters["variational.q_mu"]
+    q_mu.assign(RNG.normal(size=q_mu.shape))
+    return found
+
+
+# --- as Keras and TensorFlow write them ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["export", "archive", "saved_model"])
+def test_keras_and_tensorflow_write_heads(way: str, tmp_path: Path) -> None:
+    """Names such as ``te(0,1)`` are none that a SavedModel takes for a variable."""
+    terms = gg.s(0, by=1) + gg.te(0, 1) + gg.factor(2)
+    inputs = keras.Input((3,))
+    two = [head(terms, num_levels={2: 3}), head(gg.s(0) + gg.s(1), likelihood="poisson")]
+    model = keras.Model(inputs, [h(inputs) for h in two])
+    where = str(tmp_path / "m")
+    if way == "export":
+        model.export(where, verbose=False)
+        loaded = tf.saved_model.load(where)
+        found = loaded.serve(X)
+    elif way == "archive":
+        archive = keras.export.ExportArchive()
+        archive.track(model)
+        archive.add_endpoint("run", model.call, [tf.TensorSpec((None, 3), tf.float32)])
+        archive.write_out(where, verbose=False)
+        loaded = tf.saved_model.load(where)
+        found = loaded.run(X)
+    else:
+        tf.saved_model.save(model, where)
+        loaded = tf.saved_model.load(where)
+        outputs = loaded.signatures["serving_default"](tf.constant(X))
+        found = [outputs[name] for name in sorted(outputs)]
+    for a, b in zip(found, model(X), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
+
+
+def test_keras_writes_iterncgp(tmp_path: Path) -> None:
+    newton = IterNCGP(gg.s(0), "bernoulli")
+    newton.fit(X, X[:, 1] > 0.0, hyperparameters=False, progress=False)
+    inputs = keras.Input((3,))
+    model = keras.Model(inputs, newton(inputs, output="response"))
+    model.export(str(tmp_path / "m"), verbose=False)
+    loaded = tf.saved_model.load(str(tmp_path / "m"))
+    np.testing.assert_allclose(loaded.serve(X), model(X), rtol=1e-10)
+
+
+# --- as we write them ----------------------------------------------------------------------------
+
+
+def test_what_is_behind_or_beside_a_head_is_not_left_out(tmp_path: Path) -> None:
+    inputs = keras.Input((3,))
+    one, two = head(name="one"), head(name="two")
+    moments = one(inputs)
+    for outputs, message in (
+        (keras.layers.Rescaling(3.0)(moments), r"not that of one alone.*one\(features\).*export"),
+        (keras.layers.Dense(1)(keras.layers.Flatten()(moments)), "not that of one alone"),
+        ([moments, keras.layers.Dense(1)(inputs)], "beside it would not be served"),
+        ([moments, two(inputs)], r"holds 2: export one model of each.*one\(features\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            gg.serving.export(keras.Model(inputs, outputs), tmp_path / "m")
+    inner = keras.Model(inputs, moments)  # a head inside of a model inside of a model
+    outer = keras.Input((3,))
+    gg.serving.export(keras.Model(outer, inner(outer)), tmp_path / "m")
+    found = gg.serving.load(tmp_path / "m").predict(X)["mean"]
+    np.testing.assert_allclose(found, inner(X)[:, 0, 0], rtol=1e-10)
+
+
+def test_a_head_that_was_never_adapted(tmp_path: Path) -> None:
+    inputs = keras.Input((3,))
+    raw = head(normalization="adapt")
+    model = keras.Model(inputs, raw(inputs))
+    with pytest.raises(ValueError, match=r"does not know its features yet: call adapt"):
+        gg.serving.export(model, tmp_path / "m")
+
+
+@pytest.mark.parametrize("invalid", ["error", "nan"])
+def test_tables_of_other_layers_and_keys_of_inputs(invalid: Any, tmp_path: Path) -> None:
+    x, g = keras.Input((1,)), keras.Input((1,), dtype="string")
+    codes = keras.layers.StringLookup(vocabulary=["a", "b"], num_oov_indices=1)(g)
+    features = keras.layers.Concatenate()([x, keras.ops.cast(codes, "float32") - 1.0])
+    one = head(gg.s(0) + gg.factor(1), num_levels={1: 2}, normalization=None)
+    with pytest.warns(UserWarning, match="keys in the dict must match"):
+        model = keras.Model({"per cent": x, "group": g}, one(features))
+    gg.serving.export(model, tmp_path / "m", invalid=invalid)
+    served = gg.serving.load(tmp_path / "m")
+    assert [i["name"] for i in served.description["inputs"]] == ["group", "per_cent"]
+    assert [i["column"] for i in served.description["inputs"]] == ["group", "per cent"]
+    data = {"per cent": X[:4, :1], "group": np.array([["a"], ["b"], ["b"], ["a"]])}
+    want = one(np.column_stack([X[:4, 0], [0.0, 1.0, 1.0, 0.0]])).numpy()[:, 0]
+    found = served.predict(data)
+    np.testing.assert_allclose(found["mean"], want[:, 0], rtol=1e-10)
+    renamed = {"per_cent": data["per cent"], "group": data["group"]}
+    np.testing.assert_array_equal(served.predict(renamed)["mean"], found["mean"])
+    data["group"][2] = "z"
+    if invalid == "error":
+        with pytest.raises(tf.errors.InvalidArgumentError, match="feature 1 must hold codes"):
+            served.predict(data)
+        return
+    for name, values in served.predict(data).items():
+        assert np.isnan(values).tolist() == [False, False, True, False], name
+    np.testing.assert_array_equal(
+        np.delete(served.predict(data)["mean"], 2), found["mean"][[0, 1, 3]]
+    )

@@ -1,0 +1,131 @@
+"""What heads take for a response: codes or one-hot, and nothing of another width."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gpflow
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import gpflow_gam as gg
+from gpflow_gam.layers import AdditiveGP, IterNCGP
+
+N = 60
+RNG = np.random.default_rng(1)
+X = RNG.normal(size=(N, 2)).astype("float32")
+CODES = np.digitize(X[:, 0] + 0.5 * X[:, 1], [-0.5, 0.5])
+ONE_HOT = keras.utils.to_categorical(CODES, 3)
+
+
+def build(likelihood: Any, **options: Any) -> tuple[keras.Model, AdditiveGP]:
+    head = AdditiveGP(gg.s(0) + gg.s(1), likelihood, num_data=N, num_inducing=5, **options)
+    inputs = keras.Input((2,))
+    model = keras.Model(inputs, head(inputs))
+    classes = options.get("num_classes") is not None
+    names = ["accuracy", "nlpd", *(["categorical_accuracy"] if classes else [])]
+    model.compile(
+        keras.optimizers.Adam(0.05), loss=head.loss, metrics=[head.metric(m) for m in names]
+    )
+    return model, head
+
+
+@pytest.mark.parametrize("likelihood", ["softmax", "ordinal", gpflow.likelihoods.Softmax(3)])
+def test_one_hot_labels_are_codes(likelihood: Any) -> None:
+    classes = 3 if isinstance(likelihood, str) else None
+    head = AdditiveGP(gg.s(0), likelihood, num_classes=classes, num_data=N, num_inducing=5)
+    moments = head(X)
+    names = ["accuracy", "sparse_categorical_crossentropy", "categorical_crossentropy", "nlpd"]
+    found = []
+    for y in (CODES, CODES[:, None], ONE_HOT):
+        np.testing.assert_array_equal(head.response_matrix(y), CODES[:, None])
+        metrics = [head.metric(name) for name in names]
+        for metric in metrics:
+            tf.random.set_seed(0)  # GPflow's softmax draws
+            metric.update_state(y, moments)
+        found.append([float(m.result()) for m in metrics])
+    np.testing.assert_allclose(found[1:], [found[0]] * 2, rtol=1e-6)
+    np.testing.assert_allclose(found[0][1], found[0][2], rtol=1e-6)  # two names of one number
+    tf.random.set_seed(0)
+    want = float(head.loss(CODES, moments))
+    tf.random.set_seed(0)
+    assert float(head.loss(ONE_HOT, moments)) == want
+
+
+def test_one_hot_labels_are_learnt() -> None:
+    model, _ = build("softmax", num_classes=3)
+    history = model.fit(X, ONE_HOT, epochs=25, batch_size=N, verbose=0).history
+    assert history["accuracy"][-1] > 0.8
+    assert history["accuracy"] == history["categorical_accuracy"]
+
+
+def test_one_hot_labels_elsewhere() -> None:
+    heads = [
+        AdditiveGP(gg.s(0), "softmax", num_classes=3, num_data=N, num_inducing=5) for _ in range(2)
+    ]
+    for head, y in zip(heads, (CODES, ONE_HOT)):
+        head.adapt(X, y)
+    np.testing.assert_array_equal(*(h.model.mean_function.constant for h in heads))
+    newton = IterNCGP(gg.s(0), "softmax", num_classes=3)
+    newton.fit(X[:30], ONE_HOT[:30], hyperparameters=False, progress=False)
+    hits = np.argmax(newton(X[:30], output="response"), axis=1) == CODES[:30]
+    assert np.mean(hits) > 0.6
+
+
+@pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_soft_labels_are_no_labels(jit_compile: bool) -> None:
+    model, head = build("softmax", num_classes=3)
+    soft = 0.9 * ONE_HOT + 0.1 / 3.0
+    with pytest.raises(ValueError, match="y of 3 columns must be one-hot.*in row 0"):
+        head.loss(soft, head(X))
+    model.compile(loss=head.loss, jit_compile=jit_compile)
+    if jit_compile:  # where no assertion fails
+        options = {"batch_size": N, "verbose": 0, "return_dict": True}
+        assert np.isnan(model.evaluate(X, soft, **options)["loss"])
+        assert np.isfinite(model.evaluate(X, ONE_HOT, **options)["loss"])
+    else:
+        with pytest.raises(tf.errors.InvalidArgumentError, match="must be one-hot"):
+            model.evaluate(X, soft, batch_size=N, verbose=0)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "width", "message"),
+    [
+        ("gaussian", 2, r"y must be \[N, 1\] under Gaussian.*got \[N, 2\]"),
+        ("poisson", 2, r"y must be \[N, 1\] under Poisson"),
+        ("bernoulli", 2, r"y must be \[N, 1\] under Bernoulli.*one-hot labels pass y\[:, 1:\]"),
+        ("student_t", 3, r"y must be \[N, 1\]"),
+        ("heteroskedastic", 2, r"y must be \[N, 1\] .* of 2 predictors"),
+        ("binomial", 1, r"y must be \[N, 2\], successes and trials"),
+        ("softmax", 2, r"y must be \[N, 1\] under FixedSoftmax"),
+        ("ordinal", 4, r"y must be \[N, 1\] under Ordered"),
+    ],
+)
+def test_other_widths_fail_as_they_are_traced(likelihood: str, width: int, message: str) -> None:
+    classes = 3 if likelihood in ("softmax", "ordinal") else None
+    model, head = build(likelihood, num_classes=classes)
+    y = np.tile(np.arange(N)[:, None] % 2, (1, width)).astype("float32")
+    with pytest.raises(ValueError, match=message):
+        model.fit(X, y, verbose=0)
+    with pytest.raises(ValueError, match=message):
+        head.metric("mse").update_state(y, head(X))
+    with pytest.raises(ValueError, match=message):
+        head.adapt(X, y)
+    with pytest.raises(ValueError, match=r"y must be \[N\] or \[N, K\]; got shape \(60, 1, 1\)"):
+        head.loss(y[:, :1, None], head(X))
+
+
+def test_models_without_a_layer_look_at_widths_too() -> None:
+    head = AdditiveGP(gg.s(0), "softmax", num_classes=3, num_data=N, num_inducing=5)
+    x = X[:, :1].astype(float)
+    with pytest.raises(ValueError, match=r"Y must be \[N, 1\].*tf\.argmax\(Y, axis=1\)"):
+        head.model.elbo((x, ONE_HOT.astype(float)))
+    gaussian = AdditiveGP(gg.s(0), num_data=N, num_inducing=5).model
+    with pytest.raises(ValueError, match=r"Y must be \[N, 1\] under Gaussian"):
+        gaussian.elbo((x, np.zeros((N, 2))))
+    with pytest.raises(ValueError, match=r"Y must be \[N, 1\]"):
+        gg.models.IterNCGP((x, ONE_HOT), head.kernel, gpflow.likelihoods.Softmax(3))
+    with pytest.raises(ValueError, match="features has 60 rows, y has 59"):
+        head.adapt(X, CODES[1:])

@@ -1,0 +1,214 @@
+"""What moves in a head that trains, and what does not."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import gpflow
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import gpflow_gam as gg
+from gpflow_gam.layers import AdditiveGP, NaturalGradientModel
+
+N = 40
+RNG = np.random.default_rng(2)
+X = RNG.normal(size=(N, 2)).astype("float32")
+Y = np.sin(2.0 * X[:, 0])
+
+
+def build(kind: type[keras.Model] = keras.Model, **options: Any) -> tuple[keras.Model, AdditiveGP]:
+    options = {"num_data": N, "num_inducing": 5, **options}
+    head = AdditiveGP(gg.s(0) + gg.s(1), **options)
+    inputs = keras.Input((2,))
+    model = kind(inputs, head(keras.layers.Dense(2, name="dense")(inputs)))
+    model.compile(keras.optimizers.SGD(0.01), loss=head.loss)
+    return model, head
+
+
+def numbers(head: AdditiveGP) -> dict[str, np.ndarray]:
+    return {path: np.array(v) for path, v in head._state().items()}
+
+
+# --- q by natural gradients ----------------------------------------------------------------------
+
+
+def test_sites_need_natural_gradients() -> None:
+    model, head = build(variational="sites")
+    with pytest.raises(ValueError, match="variational='sites'.*NaturalGradientModel.*'block'"):
+        model.fit(X, Y, verbose=0)
+    assert np.isfinite(model.evaluate(X, Y, batch_size=N, verbose=0))
+    with head.recorded() as features:  # a loop of one's own
+        head(X, training=True)
+    before = numbers(head)["variational.site_shift"]
+    head.natural_gradient_step(features[0], Y)
+    assert np.max(np.abs(numbers(head)["variational.site_shift"] - before)) > 1e-3
+
+
+@pytest.mark.parametrize("kind", [keras.Model, NaturalGradientModel])
+def test_sites_are_not_distributed(kind: type[keras.Model]) -> None:
+    with pytest.raises(ValueError, match=r"variational='sites'.*'block'"):
+        gg.distribute.fit(
+            lambda: build(kind, variational="sites")[0], (X, Y), batch_size=20, num_steps=1
+        )
+
+
+def test_own_steps_are_not_distributed() -> None:
+    class Own(keras.Model):
+        def train_step(self, data: Any) -> Any:
+            raise AssertionError("never called")
+
+    with pytest.raises(ValueError, match="train_step of its own.*compute_loss"):
+        gg.distribute.fit(lambda: build(Own)[0], (X, Y), batch_size=20, num_steps=1)
+
+
+# --- frozen heads --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["head", "model"])
+def test_a_frozen_head_stays_as_it_is(where: str) -> None:
+    model, head = build()
+    head(X, training=True)
+    before, outputs = numbers(head), np.array(head(X))
+    (head if where == "head" else model).trainable = False
+    head(3.0 + 10.0 * X, training=True)
+    for path, value in numbers(head).items():
+        np.testing.assert_array_equal(value, before[path], err_msg=path)
+    np.testing.assert_array_equal(head(X), outputs)
+    head.trainable = True
+    head(3.0 + 10.0 * X, training=True)
+    assert np.max(np.abs(np.array(head(X)) - outputs)) > 1e-3
+
+
+@pytest.mark.parametrize("way", ["trainable", "frozen"])
+def test_natural_gradients_leave_what_is_frozen(way: str) -> None:
+    model, head = build(NaturalGradientModel, variational="sites", normalization=None)
+    if way == "trainable":
+        head.trainable = False
+    else:
+        head.frozen = ("inducing_variable", "kernel", "likelihood", "mean_function", "variational")
+    model.compile(keras.optimizers.SGD(0.1), loss=head.loss)
+    before, dense = numbers(head), np.array(model.get_layer("dense").kernel)
+    head.parameters["variational.site_shift"].assign(before["variational.site_shift"] + 0.3)
+    before = numbers(head)
+    model.fit(X, Y, batch_size=N, verbose=0)
+    for path, value in numbers(head).items():
+        np.testing.assert_array_equal(value, before[path], err_msg=path)
+    assert np.max(np.abs(np.array(model.get_layer("dense").kernel) - dense)) > 1e-4
+
+
+# --- beside other losses, under other optimisers, in other threads --------------------------------
+
+
+def test_a_heads_weight_is_that_of_its_kl_too() -> None:
+    def compiled(weight: float, **options: Any) -> tuple[keras.Model, AdditiveGP]:
+        keras.utils.set_random_seed(0)
+        head = AdditiveGP(
+            gg.s(0), num_data=N, num_inducing=4, loss_weight=weight, normalization=None
+        )
+        inputs = keras.Input((2,))
+        model = keras.Model(inputs, [head(inputs), keras.layers.Dense(1)(inputs)])
+        model.compile(keras.optimizers.SGD(0.1), loss=[head.loss, "mse"], **options)
+        return model, head
+
+    model, head = compiled(0.25)
+    elbo = float(head.model.elbo((X.astype(float), Y[:, None].astype(float))))
+    other = float(np.mean(np.square(model.layers[-1](X)[:, 0] - Y)))
+    want = -0.25 * (elbo + float(head.model.log_prior_density())) / N + other
+    total = model.evaluate(X, [Y, Y], batch_size=N, verbose=0, return_dict=True)["loss"]
+    assert total == pytest.approx(want, rel=1e-5)
+    assert AdditiveGP.from_config(head.get_config()).loss_weight == 0.25
+    with pytest.raises(ValueError, match="loss_weight must be a positive number; got 0"):
+        build(loss_weight=0.0)
+
+
+@pytest.mark.parametrize("excluded", [True, False])
+def test_weight_decay_can_leave_a_head_alone(excluded: bool) -> None:
+    """A prior is what shrinks its parameters, and towards something else than raw zeros."""
+    model, head = build()
+    optimizer = keras.optimizers.AdamW(0.1, weight_decay=0.1)
+    if excluded:
+        optimizer.exclude_from_weight_decay(head.weights)
+    before, dense = numbers(head), np.array(model.get_layer("dense").kernel)
+    weights = model.trainable_weights
+    optimizer.apply([tf.zeros_like(v.value) for v in weights], weights)
+    assert np.max(np.abs(np.array(model.get_layer("dense").kernel) - dense)) > 1e-3
+    same = [np.array_equal(value, before[path]) for path, value in numbers(head).items()]
+    assert all(same) == excluded
+
+
+def test_threads_leave_gpflows_settings_as_they_were() -> None:
+    heads = [
+        AdditiveGP(gg.s(0), num_data=N, num_inducing=4, dtype=dtype)
+        for dtype in ("float32", "float64", "float32", "float64")
+    ]
+    before = gpflow.config.config()
+    failures: list[BaseException] = []
+
+    def trace(head: AdditiveGP) -> None:
+        try:
+            for _ in range(3):
+                x = tf.TensorSpec([None, 2], head.compute_dtype)
+                tf.function(lambda x: head(x), autograph=False).get_concrete_function(x)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=trace, args=(head,)) for head in heads]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert gpflow.config.config() == before
+
+
+def test_own_settings_of_gpflow_hold_inside() -> None:
+    before = gpflow.config.config()
+    try:
+        gpflow.config.set_default_positive_minimum(1e-3)
+        head = AdditiveGP(gg.s(0), num_data=N, num_inducing=4, dtype="float32")
+        with head._precision():
+            assert gpflow.default_float() == np.float32
+            assert gpflow.default_jitter() == 1e-4
+            assert gpflow.config.default_positive_minimum() == 1e-3
+    finally:
+        gpflow.config.set_config(before)
+
+
+# --- which head a loss reads ---------------------------------------------------------------------
+
+
+def test_a_loss_finds_the_head_whose_output_it_is_given() -> None:
+    """Heads of one name are common: a model and what was saved of it."""
+    one, two = (
+        AdditiveGP(gg.s(0), num_data=N, num_inducing=4, name="gp", dtype=dtype)
+        for dtype in ("float32", "float64")
+    )
+    one.likelihood.variance.assign(0.3)
+    for head in (one, two):
+        again = keras.losses.deserialize(keras.losses.serialize(head.loss))
+        assert again.dtype == head.compute_dtype
+        np.testing.assert_array_equal(again(Y, head(X)), head.loss(Y, head(X)))
+        metric = head.metric("nlpd")
+        revived = keras.metrics.deserialize(keras.metrics.serialize(metric))
+        for m in (metric, revived):
+            m.update_state(Y, head(X))
+        assert float(revived.result()) == float(metric.result())
+    with pytest.raises(ValueError, match="layer 'gp' is given the output of another one, 'gp'"):
+        one.loss(Y, two(X))
+    with pytest.raises(ValueError, match="of another one"):
+        one.metric("mse").update_state(Y, two(X))
+    fresh = keras.losses.deserialize(keras.losses.serialize(one.loss))
+    with pytest.raises(ValueError, match="there are 2 layers 'gp'"):
+        fresh(Y, np.array(one(X)))
+
+
+def test_a_model_is_not_compiled_with_the_loss_of_another() -> None:
+    model, _ = build()
+    _, other = build()
+    model.compile(loss=other.loss)
+    with pytest.raises(ValueError, match="of another one"):
+        model.evaluate(X, Y, verbose=0)
