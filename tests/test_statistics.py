@@ -16,7 +16,7 @@ from gpflow_gam import factor, linear, s, te
 from gpflow_gam.gam.components import build_kernel, learn_encoder, plan
 from gpflow_gam.gam.fits.rows import make_rows
 from gpflow_gam.gam.frames import Table
-from gpflow_gam.kernels import Indicator
+from gpflow_gam.kernels import Factor, Indicator
 from gpflow_gam.kernels.functional import parameters_of
 from gpflow_gam.kernels.tangents import kernel_tangents
 from gpflow_gam.optimizers.rounds import Rounds
@@ -362,3 +362,16 @@ def test_what_is_open_in_a_smooth_of_one_level_is_that_of_its_bins(first):
     data = PseudoData(np.zeros(shape), np.zeros(shape[1:][::-1])[:, :1], masses)
     assert c.num_open < 150
     assert -2.0 * evidence.value(data, values_of) == pytest.approx(exact, rel=0.01)
+
+
+def test_nothing_is_open_in_levels_that_are_all_inducing():
+    """Between two levels there is none that could stand for them."""
+    points = np.arange(400.0)[:, None]
+    c = row_component(Factor(2.0), points, Bins(np.arange(400), points, True), (0,))
+    data = PseudoData(
+        np.zeros((1, c.places.nodes, c.places.nodes)),
+        np.zeros((c.places.nodes, 1)),
+        (np.bincount(c.open_bins)[None].astype(float),),
+    )
+    value = Evidence([c.places], 1e-12).value(data, lambda p: p.numpy())
+    assert value == pytest.approx(0.0, abs=1e-6)

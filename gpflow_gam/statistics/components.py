@@ -7,8 +7,9 @@ from collections.abc import Mapping
 
 import numpy as np
 from gpflow.base import AnyNDArray, Parameter
-from gpflow.kernels import Kernel, Stationary
+from gpflow.kernels import Constant, Kernel, Stationary
 
+from ..kernels import CentredLinear, Indicator
 from ..kernels.functional import parameters_of
 from ..kernels.tangents import KernelTangents, Values, kernel_tangents
 from .codes import Bins
@@ -29,6 +30,8 @@ _OPEN = 128
 """Points at which the open variance of a component of one column is summed, about."""
 _MOST_OPEN = 1024
 """The same of several columns."""
+_BETWEEN = (Stationary, CentredLinear, Indicator, Constant)
+"""Kernels that go on between the points of data."""
 _TOLERANCE = 1e-6
 """
 Variance against the roughest functions' own that nodes may leave open. With it the covariance of
@@ -90,16 +93,21 @@ def row_component(
     """
     points = bins.points
     found = _nodes(kernel, points, len(columns), len(Z))
-    order, open_bins = _open_points(points, bins.mass(), columns)
+    between = all(isinstance(leaf, _BETWEEN) for leaf in _leaf_kernels(kernel))
+    order, open_bins = _open_points(points, bins.mass(), columns, between)
     places = Places.of(kernel, Z, points[found.nodes], order)
     table = kernel_tangents(kernel, Z, points)
     return RowComponent(kernel, Z, bins, multiplier, found, open_bins, places, table)
 
 
 def _open_points(
-    points: AnyNDArray, mass: AnyNDArray, columns: tuple[int, ...]
+    points: AnyNDArray, mass: AnyNDArray, columns: tuple[int, ...], between: bool
 ) -> tuple[AnyNDArray, AnyNDArray]:
-    """Fewer points that stand for all, and which stands for each."""
+    """
+    Fewer points that stand for all, and which stands for each.
+
+    :param between: whether what lies between points is like them, as it is not with levels.
+    """
     number = len(points)
     if len(columns) != 1:
         if number <= _MOST_OPEN:
@@ -108,8 +116,7 @@ def _open_points(
         order = np.lexsort(points[:, list(columns)].T[::-1])
         groups = np.empty(number, dtype=int)
         groups[order] = np.arange(number) * _MOST_OPEN // number
-        heaviest = np.lexsort((-mass, groups))
-        return points[heaviest[np.unique(groups[heaviest], return_index=True)[1]]], groups
+        return points[_heaviest(groups, mass)], groups
     if number <= 1.3 * _OPEN:
         return points, np.arange(number)
     # neighbours along the column, none far apart: what is open grows where inputs are sparse
@@ -129,6 +136,8 @@ def _open_points(
     places = off.ravel() * (len(edges) + 1) + np.searchsorted(edges, values, side="right")
     _, first, groups = np.unique(places, return_index=True, return_inverse=True)
     groups = groups.ravel()
+    if not between:
+        return points[_heaviest(groups, mass)], groups
     weight = np.maximum(mass, 1e-300)
     found = points[first]
     origin = values[first]  # around which a column far from zero keeps its digits
@@ -136,6 +145,13 @@ def _open_points(
         groups, weight * (values - origin[groups])
     ) / np.bincount(groups, weight)
     return found, groups
+
+
+def _heaviest(groups: AnyNDArray, mass: AnyNDArray) -> AnyNDArray:
+    """The heaviest of each group."""
+    order = np.lexsort((-mass, groups))
+    found: AnyNDArray = order[np.unique(groups[order], return_index=True)[1]]
+    return found
 
 
 def _nodes(kernel: Kernel, points: AnyNDArray, columns: int, num_inducing: int) -> Interpolation:
