@@ -56,7 +56,7 @@ class GAM:
         by :class:`~gpflow_gam.models.IterNCGP`, for likelihoods that are log-concave.
     :param variational: the family of q(U): ``"exact"`` (Gaussian data), ``"sites"``, ``"block"``,
         ``"mean_field"``, ``"covariance"``, ``"precision"``; None takes ``"exact"`` or ``"sites"``,
-        and ``"block"`` beyond 1500 inducing values.
+        and ``"block"`` beyond 4000 inducing values.
     :param seed: of everything random.
     :raises TypeError, ValueError: naming the argument.
     """
@@ -245,7 +245,7 @@ class GAM:
         :param data: rows with the response's column.
         :param unconditional: whether to average the density over uncertain hyperparameters, as
             :meth:`effects` does, rather than to take the fitted ones as known. Only with
-            ``variational`` ``"exact"`` or ``"sites"`` (the defaults up to 1500 inducing values):
+            ``variational`` ``"exact"`` or ``"sites"`` (the defaults up to 4000 inducing values):
             the other families of q(U) say nothing of other hyperparameters.
         :return: [N].
         :raises ValueError: as :meth:`predict`; a response outside the family's support.

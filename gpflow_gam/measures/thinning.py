@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from gpflow.base import AnyNDArray
+from threadpoolctl import threadpool_limits
 
 _MAX_ROWS = 20_000
 """Points that k-means sees."""
@@ -43,7 +44,9 @@ def cluster_means(
     points, weights = points[::stride], weights[::stride]
     scale = points.std(axis=0)
     scale = np.where(scale > 0.0, scale, 1.0)  # clusters must not depend on a column's unit
-    fitted = KMeans(number, n_init=1, random_state=seed).fit(points / scale, sample_weight=weights)
+    search = KMeans(number, n_init=1, random_state=seed)
+    with threadpool_limits(1):  # threads wait for each other far longer than they compute
+        fitted = search.fit(points / scale, sample_weight=weights)
     mass = np.bincount(fitted.labels_, weights, minlength=number)
     centres = fitted.cluster_centers_ * scale
     return centres[mass > 0.0], mass[mass > 0.0] / mass.sum()

@@ -25,7 +25,6 @@ from ..statistics.parallel import one_blas_thread
 from ..variational import OptimalPrecision, WhitenedGaussian
 from .hyperparameters import Hyperparameters
 from .minimizers import Traced
-from .rounds import Rounds
 from .rows import SMALL, CollapsedBound, Solution
 from .sites import collected, data_sites, elbo_at_sites, q_from
 
@@ -130,8 +129,8 @@ def draw_solutions(
     """
     with one_blas_thread(sum(model.inducing_variable.sizes) <= SMALL):
         target: _Collapsed | _Sites
-        if solution.noise is not None:
-            target = _Collapsed(model, solution)
+        if solution.bound is not None:
+            target = _Collapsed(model, solution.bound, solution.found)
         else:
             assert isinstance(model, AdditiveSVGP)
             target = _Sites(model, solution)
@@ -144,10 +143,10 @@ def draw_solutions(
 class _Collapsed:
     """Gaussian data: the collapsed bound."""
 
-    def __init__(self, model: AdditiveSGPR | AdditiveSVGP, solution: Solution) -> None:
-        self.model = model
-        self.bound = CollapsedBound(model, solution.rows, solution.data, solution.error)
-        self.optimum = self.bound.start()
+    def __init__(
+        self, model: AdditiveSGPR | AdditiveSVGP, bound: CollapsedBound, optimum: AnyNDArray
+    ) -> None:
+        self.model, self.bound, self.optimum = model, bound, optimum
 
     def hessian(self) -> AnyNDArray:
         return _differenced(lambda u: self.bound.loss(u)[1], self.optimum)
@@ -167,9 +166,8 @@ class _Sites:
 
     def __init__(self, model: AdditiveSVGP, solution: Solution) -> None:
         self.model, self.solution = model, solution
-        self.rounds = Rounds(model.kernel, model.likelihood, solution.rows, None)
+        self.rounds, self.optimum = solution.rounds, solution.found
         self.number = len(self.rounds.hyperparameters)
-        self.optimum = np.concatenate([self.rounds.hyperparameters.get(), self.rounds.family.get()])
 
     def hessian(self) -> AnyNDArray:
         found = np.zeros((len(self.optimum), len(self.optimum)))

@@ -16,7 +16,7 @@ from ..kernels.tangents import kernel_tangents
 from ..likelihoods import Weighted, unwrapped
 from ..models import AdditiveSGPR, AdditiveSVGP
 from ..statistics import GaussianPosterior, PseudoData, Rows
-from ..statistics.evidence import slices
+from ..statistics.evidence import posterior_of, slices
 from ..statistics.parallel import one_blas_thread
 from ..statistics.rows import Watch
 from ..statistics.stored import ByBlock
@@ -42,19 +42,21 @@ class Solution:
 
     :param rows: the data.
     :param data: the sites' sums.
-    :param noise: the Gaussian noise variance by whose inverse the sums are multiplied; None where
-        they hold the sites' own weights.
-    :param error: sum_n w_n e_n^2 and sum_n w_n of Gaussian data.
     :param q: the posterior.
     :param values: of the kernels' parameters.
+    :param found: coordinates of what was learnt: the kernels' hyperparameters, then the noise
+        variance of a collapsed bound or the likelihood's parameters.
+    :param rounds: gave the evidence of the sums, which hold the sites' own weights; or
+    :param bound: the collapsed bound of Gaussian data, whose sums are to be divided by the noise.
     """
 
     rows: Rows
     data: PseudoData
     q: GaussianPosterior
     values: Callable[[Parameter], AnyNDArray]
-    noise: Parameter | None = None
-    error: tuple[float, float] = (0.0, 0.0)
+    found: AnyNDArray
+    rounds: Rounds
+    bound: CollapsedBound | None = None
 
 
 def fit_rows(
@@ -130,7 +132,8 @@ def present_solution(
         values = rounds.values(rounds.hyperparameters.get())
         q = _present_q(model)
         data = rows.sweep(model.likelihood, values, q, tune=False).data
-        return Solution(rows, data, q, values)
+        found = np.concatenate([rounds.hyperparameters.get(), rounds.family.get()])
+        return Solution(rows, data, q, values, found, rounds)
 
 
 def discretisation(
@@ -174,25 +177,21 @@ class CollapsedBound:
         self,
         model: AdditiveSGPR | AdditiveSVGP,
         rows: Rows,
-        data: PseudoData | None = None,
-        error: tuple[float, float] | None = None,
         watch: Watch | None = None,
     ) -> None:
         self.model = model
         self.rounds = Rounds(model.kernel, model.likelihood, rows, None)
         self.parameter: Parameter = unwrapped(model.likelihood).variance
         self.noise = Hyperparameters([self.parameter] if self.parameter.trainable else [])
+        self._known = float(np.asarray(self.parameter))
         self.kernel = self.rounds.hyperparameters
         self.rows = rows
-        if data is None or error is None:
-            data = rows.gather(*self._sites(1.0), watch)
-            error = 0.0, 0.0
-            for w, e in map(self._weighted, rows.blocks()):
-                error = (
-                    error[0] + float(np.sum(w * np.square(e))),
-                    error[1] + float(np.sum(w) * e.shape[1]),
-                )
-        self.data, self.error = data, error
+        self.data = rows.gather(*self._sites(1.0), watch)
+        square = number = 0.0
+        for w, e in map(self._weighted, rows.blocks()):
+            square += float(np.sum(w * np.square(e)))
+            number += float(np.sum(w) * e.shape[1])
+        self.error = square, number
 
     def _weighted(self, at: slice) -> tuple[AnyNDArray, AnyNDArray]:
         """How often rows count, [n, 1], and what is left of Y without the mean function, [n, L]."""
@@ -226,7 +225,7 @@ class CollapsedBound:
         """The kernel's coordinates, and the noise variance."""
         number = len(self.kernel)
         found = self.noise.values(u[number:])
-        return u[:number], float(found.get(id(self.parameter), np.asarray(self.parameter)))
+        return u[:number], float(found.get(id(self.parameter), self._known))
 
     def loss(self, u: AnyNDArray) -> tuple[float, AnyNDArray]:
         """Minus the bound and the priors' log-densities, and its gradient."""
@@ -275,7 +274,7 @@ class CollapsedBound:
         inner, noise = self.split(u)
         values = self.rounds.values(inner)
         q = self.rows.posterior(values, self.posterior(u).roots, *self._sites(noise))
-        return Solution(self.rows, self.data, q, values, self.parameter, self.error)
+        return Solution(self.rows, self.data, q, values, u, self.rounds, self)
 
     def set(self, u: AnyNDArray) -> None:
         """Write coordinates to the model."""
@@ -370,7 +369,10 @@ def _fit_sites(
     rounds.hyperparameters.set(seen.state.u)
     rounds.family.set(seen.state.phi)
     _assign(model, seen.q)
-    solution = Solution(rows, seen.state.data, seen.q, rounds.values(seen.state.u))
+    rounds.tracker = None  # which is of this fit
+    state = seen.state
+    found = np.concatenate([state.u, state.phi])
+    solution = Solution(rows, state.data, seen.q, rounds.values(state.u), found, rounds)
     return tracker.result(converged, message, seen.elbo), solution
 
 
@@ -390,20 +392,31 @@ def _assign(model: AdditiveSVGP, q: GaussianPosterior) -> None:
 
 def _present_q(model: AdditiveSVGP) -> GaussianPosterior:
     """The model's q at the parameters that it has, in the components' order."""
-    blocks = model.blocks
-    cholesky = blocks.cholesky()
-    q = model.whitened(cholesky)
-    back = np.argsort(blocks.layout.order)
+    family, blocks = model.variational, model.blocks
+    assert isinstance(family, OptimalPrecision)
+    # as it was assigned, where nothing has changed since: to the last bit
+    reference = [L0.numpy() for L0 in family.reference]
+    cholesky = [L.numpy() for L in blocks.cholesky()]
+    if all(_equal(L, L0) for L, L0 in zip(cholesky, reference)):
+        factors, precision, shift = reference, *_numbers(family.site_precision, family.site_shift)
+    else:
+        back = np.argsort(blocks.layout.order)
+        factors, (precision, shift) = cholesky, _numbers(*family.sites(blocks.cholesky()))
+        precision, shift = precision[:, back][:, :, back], shift[back]
     roots: list[Any] = [None] * len(blocks.layout.sizes)
-    for group, L in zip(blocks.groups, cholesky):
-        for i, root in zip(group.indices, L.numpy()):
+    for group, L in zip(blocks.groups, factors):
+        for i, root in zip(group.indices, L):
             roots[i] = root
-    covariance = q.covariance().numpy()[:, back][:, :, back]
-    precision = np.linalg.inv(covariance)
-    mean = q.mean.numpy()[back]
-    shift = np.stack([p @ m for p, m in zip(precision, mean.T)], axis=1)
-    precision -= np.eye(len(mean))
-    return GaussianPosterior(mean, covariance, q.log_det.numpy(), precision, shift, tuple(roots))
+    return posterior_of(precision, shift, roots)
+
+
+def _equal(one: AnyNDArray, other: AnyNDArray) -> bool:
+    """Whether factors [G, M, M] are the same up to rounding."""
+    return float(np.max(np.abs(one - other))) <= 1e-9 * float(np.max(np.abs(other)))
+
+
+def _numbers(*tensors: Any) -> tuple[AnyNDArray, ...]:
+    return tuple(np.asarray(t) for t in tensors)
 
 
 def whitened_of(q: GaussianPosterior, blocks: InducingBlocks) -> Callable[[Any], DenseGaussian]:

@@ -218,7 +218,9 @@ class Evidence:
             roots.append(root)
             features.append(phi)
         found = Projection(features, data, scale)
-        return posterior_of(found.Lambda, found.eta, roots)
+        # as symmetric as those who keep it will make it
+        Lambda = 0.5 * (found.Lambda + np.swapaxes(found.Lambda, 1, 2))
+        return posterior_of(Lambda, found.eta, roots)
 
     def response(self, data: PseudoData, values: Values, shifts: AnyNDArray) -> AnyNDArray:
         """

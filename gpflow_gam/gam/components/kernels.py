@@ -9,7 +9,7 @@ import numpy as np
 from gpflow.base import AnyNDArray, Parameter
 from gpflow.config import default_float
 from gpflow.kernels import Constant, Kernel, Periodic, Product
-from gpflow.utilities import positive, set_trainable
+from gpflow.utilities import set_trainable
 
 from ...inducing_variables import AdditiveInducingVariables
 from ...kernels import (
@@ -23,7 +23,7 @@ from ...kernels import (
 )
 from ...measures import Discrete
 from .component import NUM_INDUCING, Component, Margin
-from .parameters import positive_parameter
+from .parameters import exponential, positive_parameter
 
 _STATIONARY = {
     "se": gpflow.kernels.SquaredExponential,
@@ -218,5 +218,5 @@ def _set_variance(
         mode, spread = prior or VARIANCE
         holder.variance = positive_parameter(mode * size, mode * size, spread)
     else:
-        holder.variance = Parameter(size, transform=positive(), trainable=False)
+        holder.variance = Parameter(size, transform=exponential(), trainable=False)
     return kernel

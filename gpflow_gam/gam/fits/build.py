@@ -28,7 +28,7 @@ Model = AdditiveSGPR | AdditiveSVGP | IterNCGP
 ENGINES = ("variational", "iterncgp")
 """How the posterior is found."""
 
-MAX_SITES = 1500
+MAX_SITES = 4000
 """Inducing values up to which q is kept dense, as sites."""
 FAMILIES: dict[str, type[VariationalFamily]] = {
     "sites": OptimalPrecision,
@@ -44,7 +44,7 @@ def choose_variational(
     family: object, size: int, asked: str | None, engine: str = "variational"
 ) -> str:
     """
-    The family of q(U): collapsed for Gaussian data, sites up to 1500 values, block precision.
+    The family of q(U): collapsed for Gaussian data, sites up to 4000 values, block precision.
 
     The other engine has none, and its name stands here.
 

@@ -13,12 +13,13 @@ from gpflow.base import AnyNDArray, Parameter
 from gpflow.likelihoods import Likelihood
 from gpflow.posteriors import PrecomputeCacheType
 
+from ...kernels import AdditiveKernel
+from ...kernels.functional import parameters_of, with_values
 from ...likelihoods import checked_observations, constant_predictor, unwrapped
 from ...models import AdditiveSGPR, AdditiveSVGP
 from ...optimizers import FitResult, Solution, present_solution, whitened_of
 from ...posteriors import ActionPosterior, SparseAdditivePosterior
 from ...statistics import ColumnBins
-from ...statistics.bins import EXACT_ROWS
 from ..components import Component
 from ..frames import Key, Table, filled
 from .build import Model
@@ -84,13 +85,21 @@ class FittedGAM:
 
     @functools.cached_property
     def posterior(self) -> SparseAdditivePosterior | ActionPosterior:
-        """The posterior over the components, cached at the fitted parameters."""
+        """
+        The posterior over the components, cached at the fitted parameters.
+
+        They are values of its own: who changes the model later, before or after the first
+        prediction, changes neither predictions nor effects.
+        """
         model, solution = self.model, self.solution
-        small = self.number <= EXACT_ROWS
-        if not isinstance(model, AdditiveSGPR) or solution is None or small:
+        if solution is None:
             return model.posterior()
+        own = model.kernel
+        values = [tf.constant(solution.values(p)) for p in parameters_of(own)]
+        kernel = with_values(own, values)
+        assert isinstance(kernel, AdditiveKernel)
         return SparseAdditivePosterior(
-            model.kernel,
+            kernel,
             model.inducing_variable,
             whitened_of(solution.q, model.blocks),
             model.num_latent_gps,

@@ -72,7 +72,7 @@ def fit_source(
     fit = _fit_survey(terms, family, roles, blocks, found, given)
     if fit is None:
         raise ValueError(
-            "the terms have more than 1500 inducing values in all, for which variational='block' "
+            "the terms have more than 4000 inducing values in all, for which variational='block' "
             f"{_IN_MEMORY} Or give the terms a smaller k."
         )
     return fit
