@@ -227,3 +227,28 @@ def test_a_fit_is_what_it_was_whoever_changes_the_model(family):
     name = untouched.names[0]
     pd.testing.assert_frame_equal(changed.effects(name), untouched.effects(name))
     assert changed.summary().edf == untouched.summary().edf
+
+
+def test_cutpoints_and_predictor_settle_together():
+    """Improved in turn, what is left would only halve from round to round."""
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame({"x": rng.uniform(size=600), "z": rng.uniform(size=600)})
+    latent = np.sin(6.0 * data["x"]) * 2.0 + data["z"] + rng.normal(size=600)
+    data["y"] = np.digitize(latent, [-1.0, 0.0, 1.0, 2.0])
+    result = gg.GAM(s("x") + s("z"), family="ordinal").fit(data, "y", progress=False).fitted.result
+    assert result.converged
+    assert result.num_iterations <= 8
+
+
+def test_many_smooths_of_nothing_take_few_iterations():
+    """Their variances go to zero, each at its own pace."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(1000, 12))
+    data = pd.DataFrame(X, columns=[f"x{i}" for i in range(12)])
+    data["y"] = np.sin(6.0 * X[:, 0]) + rng.normal(size=1000)
+    terms = s("x0", k=8)
+    for i in range(1, 12):
+        terms = terms + s(f"x{i}", k=8)
+    result = gg.GAM(terms).fit(data, "y", progress=False).fitted.result
+    assert result.converged
+    assert result.num_iterations <= 40

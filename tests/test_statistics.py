@@ -299,6 +299,53 @@ def test_nodes_lose_little_of_the_bound():
     assert near == pytest.approx(CollapsedBound(model, exact_nodes(rows)).loss(u)[0], abs=0.1)
 
 
+def test_the_metric_is_the_average_information_of_dense_gaussian_data():
+    """In a loop over hyperparameters, with N x N matrices of all rows."""
+    model, rows = gaussian_problem(60)
+    rounds = Rounds(model.kernel, model.likelihood, exact_nodes(rows), None)
+    weight = np.asarray(model.weights)[:, None] / 0.7
+    data = rounds.rows.gather(weight, weight * rows.Y)
+    u = rounds.hyperparameters.get()
+
+    def prior_covariance(at):
+        """What inducing values explain of it."""
+        values, total = rounds.values(at), 0.0
+        for i, c in enumerate(rounds.rows.components):
+            phi = rounds.evidence.features(values, i)[:, c.bins.codes]
+            phi = phi if c.multiplier is None else phi * np.asarray(c.multiplier)
+            total = total + phi.T @ phi
+        return total
+
+    h = 1e-4
+    slopes = [(prior_covariance(u + h * e) - prior_covariance(u)) / h for e in np.eye(len(u))]
+    P = np.linalg.inv(prior_covariance(u) + np.diag(1.0 / weight[:, 0]))
+    r = P @ rows.Y[:, 0]
+    expected = np.array([[0.5 * r @ a @ P @ b @ r for b in slopes] for a in slopes])
+    metric = rounds.metric(data, u)
+    priors = np.diag(rounds.hyperparameters.prior_precision() + 1e-2)
+    scale = np.max(np.abs(expected))
+    np.testing.assert_allclose(metric - priors, expected, rtol=1e-5, atol=1e-5 * scale)
+
+
+def test_steps_of_dispersion_know_how_the_mean_answers(rng):
+    """Two rounds, each with a Newton step, end where a dozen of them end."""
+    components, kernel, X, _ = prepared(150)
+    Y = rng.negative_binomial(2, 0.3, size=(150, 1)).astype(float)
+    gains = []
+    for known in (True, False):
+        likelihood = gg.likelihoods.NegativeBinomial(2.0)
+        rows = make_rows(components, kernel, ColumnBins(X), Y, np.full((150, 1), 1.0))
+        rounds = Rounds(kernel, likelihood, rows, None)
+        rounds.hyperparameters = type(rounds.hyperparameters)([])  # these stay
+        rounds._fixed = {id(p): p.numpy() for p in parameters_of(kernel)}
+        if not known:
+            rounds.evidence.response = lambda data, values, shifts: np.zeros((1, 1))
+        seen, _, _ = rounds.run(rounds.start(np.zeros(1)), 1e-9, 40)
+        gains.append((seen.elbo, seen.state.phi[0]))
+    assert gains[0][0] == pytest.approx(gains[1][0], abs=1e-6)
+    assert gains[0][1] == pytest.approx(gains[1][1], abs=1e-3)
+
+
 @pytest.mark.parametrize("name", ["poisson", "bernoulli", "negative binomial"])
 def test_at_converged_sites_the_evidence_has_the_gradient_of_the_elbo(name):
     """The fixed point that needs no rows."""
