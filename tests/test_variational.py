@@ -10,6 +10,7 @@ import tensorflow as tf
 
 import gpflow_gam as gg
 from gpflow_gam.covariances import InducingBlocks
+from gpflow_gam.variational.factor_analysis import factor_analysis
 
 vi = gg.variational
 
@@ -289,3 +290,25 @@ def test_a_family_belongs_to_one_model(problem):
     gg.models.AdditiveSVGP(problem.kernel(), likelihood, problem.inducing(), **options)
     with pytest.raises(ValueError, match="belongs to a model already"):
         gg.models.AdditiveSVGP(problem.kernel(), likelihood, problem.inducing(), **options)
+
+
+def test_factor_analysis_finds_all_its_columns_where_eigenvalues_are_equal():
+    """LAPACK finds six of the eight largest of this matrix, if it is asked for no more."""
+    rng = np.random.default_rng(55)
+    coupling = np.zeros((30, 30))
+    coupling[:3, 15:18] = rng.normal(size=(3, 3)) * 0.2
+    turns = [np.linalg.qr(rng.normal(size=(15, 15)))[0] for _ in range(2)]
+    Q = block_diag(turns)
+    A = Q @ (np.eye(30) + coupling + coupling.T) @ Q.T
+    A = 0.5 * (A + A.T)
+    D, B = factor_analysis(A, [15, 15], 8)
+    assert B.shape == (30, 8)
+    A_S = A @ np.linalg.inv(block_diag(D) + B @ B.T)
+    assert 0.5 * (np.trace(A_S) - 30 - np.linalg.slogdet(A_S)[1]) < 1e-3
+
+
+def test_coupled_precision_has_the_papers_rank_by_default(problem):
+    blocks = InducingBlocks(problem.inducing(), problem.kernel())
+    family = vi.CoupledPrecision()
+    family.build(blocks.layout, 1, blocks.cholesky)
+    assert family.B.shape == (1, blocks.layout.total, max(blocks.layout.sizes))

@@ -36,23 +36,26 @@ class CoupledPrecision(VariationalFamily):
     Parameters, in component order: ``q_mu`` [P, L] and ``B`` [L, P, R]. Unwhitened they are the
     paper's ``alpha`` (the mean of U is K alpha) and ``B_u`` (precision K^-1 + B_u B_u').
 
-    :param rank: the number of columns, R.
+    :param rank: the number of columns, R; by default the paper's, the most inducing inputs that a
+        component has.
     :param whiten: whether the parameters describe V = L^-1 U (default) or U.
     :param seed: of B's small random start.
     :raises ValueError: a rank below 1, or, once sizes are known, above P.
     """
 
-    def __init__(self, rank: int, *, whiten: bool = True, seed: int = 0) -> None:
+    def __init__(self, rank: int | None = None, *, whiten: bool = True, seed: int = 0) -> None:
         super().__init__(whiten=whiten)
-        self.rank = valid_rank(rank)
+        self.rank = None if rank is None else valid_rank(rank)
         self.seed = seed
 
     def _validate(self, layout: BlockLayout) -> None:
-        check_rank(self.rank, layout)
+        if self.rank is not None:
+            check_rank(self.rank, layout)
 
     def _build(self, prior: Prior) -> None:
         self.q_mu = self._zero_mean()
-        self.B = self._low_rank_start(self.rank, self.seed)
+        rank = max(self.layout.sizes) if self.rank is None else self.rank
+        self.B = self._low_rank_start(rank, self.seed)
 
     def whitened(self, cholesky: Cholesky) -> BlockGaussian:
         mean = self.layout.to_groups(tf.convert_to_tensor(self.q_mu))
@@ -72,8 +75,9 @@ class CoupledPrecision(VariationalFamily):
     def match(self, cholesky: Cholesky, mean: tf.Tensor, precision: tf.Tensor) -> None:
         # B B' is the best approximation of rank R to precision - I (Eckart & Young 1936).
         values, vectors = tf.linalg.eigh(precision)
-        scale = tf.sqrt(tf.maximum(values[:, -self.rank :] - 1.0, 1e-8))
-        B = vectors[:, :, -self.rank :] * scale[:, None, :]
+        rank = self.B.shape[-1]
+        scale = tf.sqrt(tf.maximum(values[:, -rank:] - 1.0, 1e-8))
+        B = vectors[:, :, -rank:] * scale[:, None, :]
         if not self.whiten:
             mean, B = self._transpose_solved(cholesky, mean), self._transpose_solved(cholesky, B)
         self.q_mu.assign(self.layout.to_components(mean))

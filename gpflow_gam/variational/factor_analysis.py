@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from gpflow.base import AnyNDArray
-from scipy.linalg import block_diag, cho_factor, cho_solve, eigh, solve_triangular
+from scipy.linalg import block_diag, cho_factor, cho_solve, solve_triangular
 
 Blocks = list[AnyNDArray]
 
@@ -42,9 +42,10 @@ def factor_analysis(
         T = block_diag(*[np.linalg.cholesky(d) for d in D])
         half = solve_triangular(T, A, lower=True)
         whitened = solve_triangular(T, half.T, lower=True)
-        first = len(A) - rank
-        values, vectors = eigh(0.5 * (whitened + whitened.T), subset_by_index=(first, len(A) - 1))
-        B = (T @ vectors) * np.sqrt(np.maximum(values - 1.0, 0.0))
+        # all of them: asked for a part, LAPACK may find fewer where many are equal
+        values, vectors = np.linalg.eigh(0.5 * (whitened + whitened.T))
+        largest = slice(len(A) - rank, None)
+        B = (T @ vectors[:, largest]) * np.sqrt(np.maximum(values[largest] - 1.0, 0.0))
         root = cho_factor(block_diag(*D) + B @ B.T, lower=True)
         log_det = 2.0 * np.sum(np.log(np.diag(root[0])))
         objective = 0.5 * (np.trace(cho_solve(root, A)) + log_det)
