@@ -47,6 +47,8 @@ class Solution:
     :param error: sum_n w_n e_n^2 and sum_n w_n of Gaussian data.
     :param q: the posterior.
     :param values: of the kernels' parameters.
+    :param curvature: of sum_n E_q[log p(y_n)] in the likelihood's parameters, [K, K]; None where
+        nobody has asked for it.
     """
 
     rows: Rows
@@ -55,6 +57,7 @@ class Solution:
     values: Callable[[Parameter], AnyNDArray]
     noise: Parameter | None = None
     error: tuple[float, float] = (0.0, 0.0)
+    curvature: AnyNDArray | None = None
 
 
 def fit_rows(
@@ -148,15 +151,17 @@ def discretisation(
     if all(c.bins.exact for c in rows.components):
         return 0.0
     some, q = rows.known(number), solution.q
-    ((_, mean, var),) = some.marginals(solution.values, q)
     own = slices([len(r) for r in q.roots])
-    exact = np.zeros_like(mean)
-    for component, root, at in zip(some.components, q.roots, own):
-        tangents = kernel_tangents(component.kernel, component.inducing, some.X)
-        _, K, _ = tangents.matrices(solution.values)
-        exact += solve_triangular(root, K, lower=True).T @ q.mean[at]
-    w = np.maximum(some.weights(model.likelihood, mean, var), 0.0)
-    return float(np.mean(np.sum(w * np.square(exact - mean), axis=1)))
+    found = 0.0
+    for _, mean, var in some.marginals(solution.values, q):  # one block, or none
+        exact = np.zeros_like(mean)
+        for component, root, at in zip(some.components, q.roots, own):
+            tangents = kernel_tangents(component.kernel, component.inducing, some.X)
+            _, K, _ = tangents.matrices(solution.values)
+            exact += solve_triangular(root, K, lower=True).T @ q.mean[at]
+        w = np.maximum(some.weights(model.likelihood, mean, var), 0.0)
+        found += float(np.sum(w * np.square(exact - mean)))
+    return float(some.total(found)[0]) / some.number
 
 
 # --- Gaussian data ----------------------------------------------------------------------------
@@ -186,12 +191,11 @@ class CollapsedBound:
         self.rows = rows
         if data is None or error is None:
             data = rows.gather(*self._sites(1.0), watch)
-            error = 0.0, 0.0
+            sums = np.zeros(2)
             for w, e in map(self._weighted, rows.blocks()):
-                error = (
-                    error[0] + float(np.sum(w * np.square(e))),
-                    error[1] + float(np.sum(w) * e.shape[1]),
-                )
+                sums += np.sum(w * np.square(e)), np.sum(w) * e.shape[1]
+            square, count = rows.total(sums)[0].tolist()
+            error = square, count
         self.data, self.error = data, error
 
     def _weighted(self, at: slice) -> tuple[AnyNDArray, AnyNDArray]:
@@ -215,7 +219,7 @@ class CollapsedBound:
             w, e = self._weighted(at)
             return w * e / noise
 
-        shape = self.rows.number, self.rows.num_outputs
+        shape = len(self.rows.Y), self.rows.num_outputs
         return ByBlock(shape, weight), ByBlock(shape, shift)
 
     def start(self) -> AnyNDArray:
@@ -370,7 +374,8 @@ def _fit_sites(
     rounds.hyperparameters.set(seen.state.u)
     rounds.family.set(seen.state.phi)
     _assign(model, seen.q)
-    solution = Solution(rows, seen.state.data, seen.q, rounds.values(seen.state.u))
+    values, curvature = rounds.values(seen.state.u), seen.sweep.curvature
+    solution = Solution(rows, seen.state.data, seen.q, values, curvature=curvature)
     return tracker.result(converged, message, seen.elbo), solution
 
 
