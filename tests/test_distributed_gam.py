@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import distributed_gam as script
+import gpflow
 import numpy as np
 import pandas as pd
 import pytest
@@ -17,6 +18,8 @@ from test_distribute import run
 
 import gpflow_gam as gg
 from gpflow_gam import s
+from gpflow_gam.distribute.endings import Endings
+from gpflow_gam.optimizers.minimizers import FitProgress
 from gpflow_gam.statistics import Exchange, RowSample, sampling
 from gpflow_gam.statistics.distributed import SharedRows, bytes_of_pass, packed, unpacked
 
@@ -312,6 +315,13 @@ def test_what_needs_all_rows(
         assert message in str(error)
 
 
+def test_kernels_of_the_same_kind_are_the_same_argument() -> None:
+    parts = shares(script.table(200), 2)
+    terms = lambda: s("x", k=5, kernel=gpflow.kernels.Matern32())
+    for gam in fits(lambda: gg.GAM(terms(), "poisson"), parts, "count", max_iterations=1):
+        assert gam.is_fitted
+
+
 def test_arguments_must_be_alike() -> None:
     data = script.table(200)
 
@@ -343,3 +353,57 @@ def fitted() -> gg.GAM:
 def test_arguments(gam: Any, arguments: dict[str, Any], error: Any, message: str) -> None:
     with pytest.raises(error, match=message):
         gg.distribute.fit(gam(), script.table(100), y="count", **arguments)
+
+
+# --- endings ----------------------------------------------------------------------------------
+
+
+def ended(ask: Any = None, seconds: float | None = None, interrupt: bool = False) -> list[Any]:
+    """Fits of two workers of which the second wants to end."""
+    parts = shares(script.table(400), 2)
+
+    def work(exchange: Exchange) -> gg.GAM:
+        own = exchange.place == 1
+        endings = Endings(exchange, ask if own else None, seconds if own else None)
+        if own and interrupt:
+            endings._interrupt(2, None)
+        gam = gg.GAM(s("x", k=5), "poisson")
+        return gam.fit_share(
+            lambda: parts[exchange.place], "count", exchange=exchange, callback=endings
+        )
+
+    return shared_rows.run(2, work)
+
+
+@pytest.mark.parametrize(
+    ("wish", "message"),
+    [
+        ({"ask": lambda progress: True}, "stopped by the callback"),
+        ({"seconds": 1e-6}, "time budget used up"),
+        ({"interrupt": True}, "interrupted"),
+    ],
+)
+def test_what_one_worker_wants_ends_the_fit_of_all(wish: dict[str, Any], message: str) -> None:
+    for gam in ended(**wish):
+        assert gam.fitted.result.message == message
+        assert len(gam.fitted.result.history) == 1
+        assert not gam.fitted.result.converged
+
+
+def test_a_callback_that_fails_is_an_error_on_all() -> None:
+    def fail(progress: Any) -> bool:
+        raise ValueError("no more")
+
+    first, second = ended(fail)
+    assert isinstance(first, RuntimeError)
+    assert "callback of another worker failed" in str(first)
+    assert str(second) == "no more"
+
+
+def test_workers_that_went_apart_are_told() -> None:
+    def work(exchange: Exchange) -> Any:
+        return Endings(exchange, None, None)(FitProgress(1, float(exchange.place), 0.0))
+
+    for error in shared_rows.run(2, work):
+        assert isinstance(error, RuntimeError)
+        assert "round differently" in str(error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -310,7 +311,7 @@ def _arguments(
     own = {k: v for k, v in options.items() if k not in ("callback", "progress", "max_seconds")}
     stated = {
         "terms": terms,
-        "family": family.name if family.name == "custom" else family,
+        "family": family,
         "y": roles.response,
         "offset": roles.offset,
         "weights": roles.weights,
@@ -320,7 +321,8 @@ def _arguments(
         "seed": seed,
         **own,
     }
-    return {name: repr(value) for name, value in stated.items()}
+    # of a kernel or a likelihood its kind is all that is known, not where it is in memory
+    return {name: re.sub(r" at 0x[0-9a-f]+", "", repr(value)) for name, value in stated.items()}
 
 
 def _check_alike(arguments: Sequence[Mapping[str, str]]) -> None:
