@@ -362,9 +362,9 @@ def test_batch_size_must_be_shared_out() -> None:
 # --- several devices and processes -----------------------------------------------------------
 
 
-def run(*jobs: list[str], seconds: float) -> list[tuple[int, str]]:
+def run(*jobs: list[str], seconds: float, path: Path = SCRIPT) -> list[tuple[int, str]]:
     """
-    The script once for each of ``jobs``, as workers of one cluster if there are several.
+    A script once for each of ``jobs``, as workers of one cluster if there are several.
 
     :return: exit codes and outputs. None of the processes is left, whatever happens.
     """
@@ -381,7 +381,7 @@ def run(*jobs: list[str], seconds: float) -> list[tuple[int, str]]:
                 environment["TF_CONFIG"] = json.dumps(task)
             processes.append(
                 subprocess.Popen(
-                    [sys.executable, str(SCRIPT), *job],
+                    [sys.executable, str(path), *job],
                     env=environment,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,

@@ -12,7 +12,7 @@ import pytest
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, random_effect, s, te
 from gpflow_gam.gam.families import Poisson
-from gpflow_gam.gam.fits import Roles, streaming
+from gpflow_gam.gam.fits import Roles, build, streaming
 from gpflow_gam.gam.fits.encoding import Encoding, Wanted, encode_rows
 from gpflow_gam.gam.fits.surveying import Findings, survey
 from gpflow_gam.gam.frames import Table, blocks_of, concatenated, recut
@@ -380,13 +380,14 @@ def test_one_sentence_says_what_is_wrong(case, few):
         gg.GAM(terms, "poisson", **options).fit(source(table()), "count")
 
 
-def test_other_things_that_are_refused(few):
+def test_other_things_that_are_refused(few, monkeypatch):
     data = table()
     with pytest.raises(ValueError, match="y must name the response's column"):
         gg.GAM(s("x")).fit(pieces(data), data["y"])
     with pytest.raises(ValueError, match="batch_size=100 needs all rows"):
         gg.GAM(s("x"), "poisson").fit(pieces(data), "count", batch_size=100)
     many = data.assign(r=np.arange(N) % 1600)
+    monkeypatch.setattr(build, "MAX_SITES", 1500)
     with pytest.raises(ValueError, match="variational='block' needs all rows"):
         gg.GAM(random_effect("r"), "poisson").fit(pieces(many), "count")
     with pytest.raises(ValueError, match="'x' is also in a term"):
@@ -398,6 +399,7 @@ def test_other_things_that_are_refused(few):
 def test_of_a_table_there_are_numbers_for_what_needs_them(few, monkeypatch):
     taken: list[object] = []
     monkeypatch.setattr(streaming, "fit_gam", lambda *given, **_: taken.append(given[3]))
+    monkeypatch.setattr(build, "MAX_SITES", 1500)
     data, many = table(), table().assign(r=np.arange(N) % 1600)
     gg.GAM(s("x"), "poisson", variational="block").fit(data, "count")
     gg.GAM(s("x"), "poisson").fit(data, "count", batch_size=100)

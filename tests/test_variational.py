@@ -50,10 +50,14 @@ def reference_q(family, root, index):
     K = root @ root.T
     P = len(K)
     if isinstance(family, vi.OptimalPrecision):
-        site = np.linalg.solve(root.T, family.site_precision.numpy()[index])
-        site = np.linalg.solve(root.T, site.T)  # L^-T Lambda L^-1, the precision of t(U)
+        own = {}
+        for indices, blocks in zip(family.layout.groups, family.reference):
+            own |= dict(zip(indices, blocks.numpy()))
+        L0 = block_diag([own[c] for c in range(len(own))])
+        site = np.linalg.solve(L0.T, family.site_precision.numpy()[index])
+        site = np.linalg.solve(L0.T, site.T)  # L_0^-T Lambda L_0^-1, the precision of t(U)
         S = np.linalg.inv(np.linalg.inv(K) + site)
-        return S @ np.linalg.solve(root.T, family.site_shift.numpy()[:, index]), S
+        return S @ np.linalg.solve(L0.T, family.site_shift.numpy()[:, index]), S
     mean = family.q_mu.numpy()[:, index]
     if isinstance(family, vi.MeanField):
         W = block_diag(blocks_in_component_order(family, family.q_sqrt, index))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -20,6 +21,30 @@ _LOST = (
     tf.errors.FailedPreconditionError,
 )
 """What TensorFlow raises where another process does not answer; which, depends on the moment."""
+
+_FEW, _MANY = 64, 4096
+"""Numbers up to which vectors are made longer, to few different lengths: each is compiled anew."""
+
+
+def workers_of(strategy: object, timeout: float) -> Workers:
+    """
+    This process among those of a strategy.
+
+    :param strategy: synchronous; None for that of the scope, or one device.
+    :param timeout: seconds that a worker waits for the others in one reduction.
+    :raises TypeError: it is none, or not synchronous.
+    :raises ValueError: a timeout that is not positive.
+    """
+    if strategy is not None and not isinstance(strategy, tf.distribute.Strategy):
+        raise TypeError(f"strategy must be of tf.distribute; got {type(strategy).__name__}.")
+    if isinstance(strategy, tf.distribute.ParameterServerStrategy):
+        raise TypeError(
+            "strategy must be synchronous: a MirroredStrategy or MultiWorkerMirroredStrategy; got "
+            "ParameterServerStrategy."
+        )
+    if not timeout > 0.0:
+        raise ValueError(f"timeout must be positive; got {timeout}.")
+    return Workers(tf.distribute.get_strategy() if strategy is None else strategy, timeout)
 
 
 class LostWorkerError(RuntimeError):
@@ -46,7 +71,7 @@ class Workers:
 
         strategy.experimental_distribute_values_from_function(note)
         self.replicas = int(strategy.num_replicas_in_sync)
-        self._totals: dict[int, Traced] = {}
+        self._totals: dict[tuple[int, Any], Traced] = {}
 
     @property
     def chief(self) -> bool:
@@ -57,6 +82,35 @@ class Workers:
     def several(self) -> bool:
         """Whether there are other processes."""
         return self.replicas > len(self.local)
+
+    @property
+    def place(self) -> int:
+        """The number of this process, from 0."""
+        return self.local[0] // len(self.local)
+
+    @property
+    def number(self) -> int:
+        """How many processes there are."""
+        return self.replicas // len(self.local)
+
+    def context(self) -> tf.distribute.InputContext:
+        """Says to functions of data which share is this process's."""
+        return tf.distribute.InputContext(self.number, self.place, self.replicas)
+
+    def sum(self, vector: AnyNDArray) -> AnyNDArray:
+        """
+        The sum of vectors over processes, the same bits on each.
+
+        :param vector: doubles or integers of 64 bits, [n], n at least 1.
+        """
+        if not self.several:
+            return vector
+        size = len(vector)
+        if size > _MANY:
+            return self._sum(vector)
+        wider = np.zeros(max(1 << (size - 1).bit_length(), _FEW), dtype=vector.dtype)
+        wider[:size] = vector
+        return self._sum(wider)[:size]
 
     def count(self, flag: bool) -> int:
         """On how many workers ``flag`` is true; each waits for all."""
@@ -85,11 +139,11 @@ class Workers:
 
         def share(context: tf.distribute.experimental.ValueContext) -> tf.Tensor:
             first = int(context.replica_id_in_sync_group) == self.local[0]
-            return tf.constant(vector if first else np.zeros_like(vector), tf.int64)
+            return tf.constant(vector if first else np.zeros_like(vector))
 
         values = self.strategy.experimental_distribute_values_from_function(share)
         # one for each size: a trace is for arguments of the same shapes
-        total = self._totals.setdefault(vector.size, Traced(self._total))
+        total = self._totals.setdefault((vector.size, vector.dtype), Traced(self._total))
         found: AnyNDArray = self.strategy.experimental_local_results(total(values))[0].numpy()
         return found
 

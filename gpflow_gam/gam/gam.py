@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,12 +12,13 @@ from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 
 from ..posteriors import SparseAdditivePosterior
+from ..statistics import Exchange
 from . import effects as _effects
 from . import saving
 from .effects import EffectTable, averaged_log_density
 from .families import Family
 from .families import family as as_family
-from .fits import ENGINES, FAMILIES, FittedGAM, Roles, fit_source, prediction
+from .fits import ENGINES, FAMILIES, FittedGAM, Roles, fit_share, fit_source, prediction
 from .fits.blockwise import in_memory, log_density, predict_source
 from .fits.build import Model
 from .fits.response import with_response
@@ -147,6 +148,37 @@ class GAM:
             self.family,
             roles,
             source,
+            missing=self.missing,
+            variational=self.variational,
+            engine=self.engine,
+            seed=self.seed,
+            **options,
+        )
+        return self
+
+    def fit_share(
+        self, data: Callable[[], Any], y: Any = None, *, exchange: Exchange, **options: Any
+    ) -> GAM:
+        """
+        Fit to rows of which several processes hold a share each, all of which call this.
+
+        :func:`gpflow_gam.distribute.fit` makes ``exchange`` from a strategy.
+
+        :param data: gives this process's share, as :meth:`fit` takes it.
+        :param y: the response, as for :meth:`fit`.
+        :param exchange: with the other processes.
+        :param options: as for :meth:`fit`.
+        :return: itself.
+        :raises ValueError, TypeError: as :meth:`fit`, on all processes where it is of one.
+        """
+        self._fit = fit_share(
+            self.terms,
+            self.family,
+            lambda: with_response(data(), y, self._response),
+            exchange,
+            offset=self.offset,
+            weights=self.weights,
+            trials=self.trials,
             missing=self.missing,
             variational=self.variational,
             engine=self.engine,

@@ -176,12 +176,14 @@ class _Sites:
             loss = self.rounds.loss(self.solution.data)
             found[:n, :n] = _differenced(lambda u: loss(u)[1], self.optimum[:n])
         if n < len(found):
-            sweep = self.solution.rows.sweep(
-                self.model.likelihood, self.solution.values, self.solution.q
-            )
+            known = self.solution.curvature
+            if known is None:
+                known = self.solution.rows.sweep(
+                    self.model.likelihood, self.solution.values, self.solution.q
+                ).curvature
             prior = self.rounds.family.log_prior
             curvature = _differenced(lambda phi: prior(phi)[1], self.optimum[n:])
-            found[n:, n:] = -sweep.curvature - curvature
+            found[n:, n:] = -known - curvature
         return found
 
     def draw(self, step: AnyNDArray) -> HyperparameterDraw:

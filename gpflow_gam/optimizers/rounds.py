@@ -183,7 +183,8 @@ class Rounds:
         watch = None if self.tracker is None else self.tracker.watch(self.rows.number)
         sweep = self.rows.sweep(self.likelihood, values, q, watch=watch)
         prior = self.hyperparameters.log_prior(state.u)[0] + self.family.log_prior(state.phi)[0]
-        elbo = sweep.expected - q.kl() + prior
+        # the one number that decides; elsewhere linear algebra may round otherwise
+        elbo = float(self.rows.agreed(sweep.expected - q.kl() + prior))
         if not np.isfinite(elbo):
             raise NotPositiveDefinite
         return Seen(state, q, sweep, elbo)
@@ -276,12 +277,12 @@ class Rounds:
         """The sites of the last pass, with better hyperparameters and likelihood parameters."""
         data = seen.sweep.data
         u = seen.state.u
-        step = self._newton(seen)
+        step = self.rows.agreed(self._newton(seen))
         if len(step):
             # the sites as the likelihood's parameters will have them
             data = data.shifted(np.tensordot(step, seen.sweep.across, axes=1))
         if learns and len(self.hyperparameters):
-            u = self._search(data, u, tolerance)
+            u = self.rows.agreed(self._search(data, u, tolerance))
         return State(data, u, seen.state.phi + step)
 
     def _newton(self, seen: Seen) -> AnyNDArray:

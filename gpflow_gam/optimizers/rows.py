@@ -48,6 +48,8 @@ class Solution:
         variance of a collapsed bound or the likelihood's parameters.
     :param rounds: gave the evidence of the sums, which hold the sites' own weights; or
     :param bound: the collapsed bound of Gaussian data, whose sums are to be divided by the noise.
+    :param curvature: of sum_n E_q[log p(y_n)] in the likelihood's parameters, [K, K]; None where
+        nobody has asked for it.
     """
 
     rows: Rows
@@ -57,6 +59,7 @@ class Solution:
     found: AnyNDArray
     rounds: Rounds
     bound: CollapsedBound | None = None
+    curvature: AnyNDArray | None = None
 
 
 def fit_rows(
@@ -151,15 +154,17 @@ def discretisation(
     if all(c.bins.exact for c in rows.components):
         return 0.0
     some, q = rows.known(number), solution.q
-    ((_, mean, var),) = some.marginals(solution.values, q)
     own = slices([len(r) for r in q.roots])
-    exact = np.zeros_like(mean)
-    for component, root, at in zip(some.components, q.roots, own):
-        tangents = kernel_tangents(component.kernel, component.inducing, some.X)
-        _, K, _ = tangents.matrices(solution.values)
-        exact += solve_triangular(root, K, lower=True).T @ q.mean[at]
-    w = np.maximum(some.weights(model.likelihood, mean, var), 0.0)
-    return float(np.mean(np.sum(w * np.square(exact - mean), axis=1)))
+    found = 0.0
+    for _, mean, var in some.marginals(solution.values, q):  # one block, or none
+        exact = np.zeros_like(mean)
+        for component, root, at in zip(some.components, q.roots, own):
+            tangents = kernel_tangents(component.kernel, component.inducing, some.X)
+            _, K, _ = tangents.matrices(solution.values)
+            exact += solve_triangular(root, K, lower=True).T @ q.mean[at]
+        w = np.maximum(some.weights(model.likelihood, mean, var), 0.0)
+        found += float(np.sum(w * np.square(exact - mean)))
+    return float(some.total(found)[0]) / some.number
 
 
 # --- Gaussian data ----------------------------------------------------------------------------
@@ -187,10 +192,10 @@ class CollapsedBound:
         self.kernel = self.rounds.hyperparameters
         self.rows = rows
         self.data = rows.gather(*self._sites(1.0), watch)
-        square = number = 0.0
+        sums = np.zeros(2)
         for w, e in map(self._weighted, rows.blocks()):
-            square += float(np.sum(w * np.square(e)))
-            number += float(np.sum(w) * e.shape[1])
+            sums += np.sum(w * np.square(e)), np.sum(w) * e.shape[1]
+        square, number = rows.total(sums)[0].tolist()
         self.error = square, number
 
     def _weighted(self, at: slice) -> tuple[AnyNDArray, AnyNDArray]:
@@ -214,7 +219,7 @@ class CollapsedBound:
             w, e = self._weighted(at)
             return w * e / noise
 
-        shape = self.rows.number, self.rows.num_outputs
+        shape = len(self.rows.Y), self.rows.num_outputs
         return ByBlock(shape, weight), ByBlock(shape, shift)
 
     def start(self) -> AnyNDArray:
@@ -370,9 +375,9 @@ def _fit_sites(
     rounds.family.set(seen.state.phi)
     _assign(model, seen.q)
     rounds.tracker = None  # which is of this fit
-    state = seen.state
-    found = np.concatenate([state.u, state.phi])
-    solution = Solution(rows, state.data, seen.q, rounds.values(state.u), found, rounds)
+    state, curvature = seen.state, seen.sweep.curvature
+    found, values = np.concatenate([state.u, state.phi]), rounds.values(state.u)
+    solution = Solution(rows, state.data, seen.q, values, found, rounds, curvature=curvature)
     return tracker.result(converged, message, seen.elbo), solution
 
 

@@ -5,7 +5,9 @@ from .codes import Bins
 from .coding import Coder
 from .columns import CodedColumns, Columns, HeldColumns
 from .components import RowComponent, row_component
+from .distributed import SharedColumns, SharedRows, SharedStored, bytes_of_pass
 from .evidence import Evidence, GaussianPosterior, NotPositiveDefinite, Places, PseudoData
+from .exchange import Exchange
 from .grids import BinSums, ColumnGrid, Grid
 from .information import average_information
 from .rows import Rows, Sweep
@@ -22,6 +24,7 @@ __all__ = [
     "ColumnGrid",
     "Columns",
     "Evidence",
+    "Exchange",
     "GaussianPosterior",
     "Grid",
     "HeldColumns",
@@ -33,6 +36,9 @@ __all__ = [
     "RowComponent",
     "RowSample",
     "Rows",
+    "SharedColumns",
+    "SharedRows",
+    "SharedStored",
     "Store",
     "Stored",
     "Summary",
@@ -40,6 +46,7 @@ __all__ = [
     "average_information",
     "bin_column",
     "bin_columns",
+    "bytes_of_pass",
     "row_component",
     "summarise",
 ]

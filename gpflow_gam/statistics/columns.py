@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from gpflow.base import AnyNDArray
@@ -79,6 +79,10 @@ class Columns(abc.ABC):
             at = slice(start, min(start + _BLOCK, self.number))
             yield at, own[bins.codes[at]]
 
+    def total(self, parts: Sequence[AnyNDArray]) -> list[AnyNDArray]:
+        """Sums of arrays over all who hold rows: here, those that are given."""
+        return list(parts)
+
     def size(self, column: int) -> float:
         """The root mean square of a column over rows as they count."""
         values, squares, total = self.values(column), 0.0, 0.0
@@ -88,6 +92,7 @@ class Columns(abc.ABC):
             w = np.ones(len(v)) if self.weights is None else self.weights[at]
             squares += float(np.sum(w * v**2))
             total += float(np.sum(w))
+        squares, total = (float(x) for x in self.total([np.array(squares), np.array(total)]))
         return float(np.sqrt(squares / total))
 
 

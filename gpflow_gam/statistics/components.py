@@ -81,6 +81,7 @@ def row_component(
     bins: Bins,
     columns: tuple[int, ...],
     multiplier: RowArray | None = None,
+    mass: AnyNDArray | None = None,
 ) -> RowComponent:
     """
     Prepare a component for sums over rows.
@@ -90,11 +91,13 @@ def row_component(
     :param bins: of the rows; points [G, D].
     :param columns: of X that it is a function of, without those that say where it is zero.
     :param multiplier: [N].
+    :param mass: how many rows there are in each bin, [G]; those of ``bins`` by default.
     """
     points = bins.points
     found = _nodes(kernel, points, len(columns), len(Z))
     between = all(isinstance(leaf, _BETWEEN) for leaf in _leaf_kernels(kernel))
-    order, open_bins = _open_points(points, bins.mass(), columns, between)
+    weight = bins.mass() if mass is None else mass
+    order, open_bins = _open_points(points, weight, columns, between)
     places = Places.of(kernel, Z, points[found.nodes], order)
     table = kernel_tangents(kernel, Z, points)
     return RowComponent(kernel, Z, bins, multiplier, found, open_bins, places, table)

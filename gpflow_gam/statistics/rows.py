@@ -16,7 +16,7 @@ from .encoded import codes_of, features_at_bins, multipliers_of
 from .evidence import Evidence, GaussianPosterior, PseudoData, posterior_of
 from .expectations import expectations
 from .stored import RowArray
-from .sums import shifts_of, sums_of
+from .sums import nothing, shifts_of, sums_of
 from .tables import Tables
 
 BLOCK = 2**17
@@ -112,7 +112,7 @@ class Rows:
         :param values: of the kernels' parameters.
         :param q: over whitened inducing values, with the factors of the prior at ``values``.
         """
-        tables = Tables(self.components, values, q, self.number)
+        tables = Tables(self.components, values, q, len(self.Y))
         for at in self.blocks():
             yield at, *tables.at(codes_of(self.components, at), multipliers_of(self.components, at))
 
@@ -124,17 +124,25 @@ class Rows:
         self, values: Values, q: GaussianPosterior
     ) -> Iterator[tuple[slice, AnyNDArray]]:
         """Blocks of rows with means of the predictor, m(x) included, [n, L]."""
-        tables = Tables(self.components, values, q, self.number, means_only=True)
+        tables = Tables(self.components, values, q, len(self.Y), means_only=True)
         for at in self.blocks():
             codes, multipliers = codes_of(self.components, at), multipliers_of(self.components, at)
             yield at, tables.means(codes, multipliers) + self.mean[at]
 
     def blocks(self) -> Iterator[slice]:
         """The rows in blocks."""
-        for start in range(0, self.number, BLOCK):
-            yield slice(start, min(start + BLOCK, self.number))
+        for start in range(0, len(self.Y), BLOCK):
+            yield slice(start, min(start + BLOCK, len(self.Y)))
 
     # --- sums -----------------------------------------------------------------------------------
+
+    def total(self, *parts: Any) -> list[AnyNDArray]:
+        """Sums of arrays over all who hold rows: here, those that are given."""
+        return [np.asarray(part) for part in parts]
+
+    def agreed(self, values: Any) -> AnyNDArray:
+        """An array on which all who hold rows go on: here, the one that is given."""
+        return np.asarray(values)
 
     def sweep(
         self,
@@ -190,8 +198,8 @@ class Rows:
         variables = list(likelihood.trainable_variables) if tune else []
         expected, negative = 0.0, 0
         data: PseudoData | None = None
-        slope: Any = 0.0
-        curvature: Any = 0.0
+        K = sum(int(np.size(v)) for v in variables)
+        slope, curvature = np.zeros(K), np.zeros((K, K))
         across: Any = 0.0
         for at, mean, var in marginals:
             found = expectations(
@@ -206,14 +214,14 @@ class Rows:
             across = across + self._shifts(found.across, at)
             if watch is not None:
                 watch(at.stop)
-        assert data is not None
-        return Sweep(
-            expected, data, negative, np.asarray(slope), np.asarray(curvature), np.asarray(across)
-        )
+        if data is None:  # as where others hold the rows
+            data = nothing(self.components, self._matrices(), self.num_outputs)
+            across = np.zeros((K, *data.shift.shape) if K else 0)
+        return Sweep(expected, data, negative, slope, curvature, np.asarray(across))
 
     def _shifts(self, shifts: Sequence[AnyNDArray], at: slice) -> AnyNDArray:
         """Sums of given shifts [n, L] over a block of rows, [K, R, L]."""
-        matrices = [c.interpolation.matrix for c in self.components]
+        matrices = self._matrices()
         codes, multipliers = codes_of(self.components, at), multipliers_of(self.components, at)
         found = [shifts_of(self.components, matrices, codes, multipliers, s) for s in shifts]
         return np.stack(found) if found else np.zeros(0)
@@ -226,14 +234,7 @@ class Rows:
         :param shift: [N, L], the same.
         :param watch: told how far the pass is.
         """
-        data: PseudoData | None = None
-        for at in self.blocks():
-            part = self.sums(weight[at], shift[at], at)
-            data = part if data is None else data + part
-            if watch is not None:
-                watch(at.stop)
-        assert data is not None
-        return data
+        return self._gathered(self._matrices(), weight, shift, watch)
 
     def sums(self, weight: AnyNDArray, shift: AnyNDArray, at: slice) -> PseudoData:
         """
@@ -243,8 +244,7 @@ class Rows:
         :param shift: [n, L].
         :param at: which rows.
         """
-        matrices = [c.interpolation.matrix for c in self.components]
-        return self._sums_in(matrices, weight, shift, at)
+        return self._sums_in(self._matrices(), weight, shift, at)
 
     def posterior(
         self, values: Values, roots: Sequence[AnyNDArray], weight: RowArray, shift: RowArray
@@ -259,12 +259,27 @@ class Rows:
         :raises NotPositiveDefinite: the weights overflow.
         """
         features = [phi.T for phi, _ in features_at_bins(self.components, values, roots)]
+        data = self._gathered(features, weight, shift)
+        return posterior_of(data.precision, data.shift, roots)
+
+    def _matrices(self) -> list[AnyNDArray | None]:
+        return [c.interpolation.matrix for c in self.components]
+
+    def _gathered(
+        self,
+        matrices: Sequence[AnyNDArray | None],
+        weight: RowArray,
+        shift: RowArray,
+        watch: Watch | None = None,
+    ) -> PseudoData:
+        """Sums of given sites, by what bins are expressed in."""
         data: PseudoData | None = None
         for at in self.blocks():
-            part = self._sums_in(features, weight[at], shift[at], at)
+            part = self._sums_in(matrices, weight[at], shift[at], at)
             data = part if data is None else data + part
-        assert data is not None
-        return posterior_of(data.precision, data.shift, roots)
+            if watch is not None:
+                watch(at.stop)
+        return nothing(self.components, matrices, self.num_outputs) if data is None else data
 
     def _sums_in(
         self,

@@ -9,6 +9,8 @@ from gpflow.base import AnyNDArray
 
 KEPT_ROWS = 2**16
 """Rows that a sample holds at most; there are more than half as many where there are more rows."""
+_SPARE = 64
+"""Rows by which a sample may differ from its share of all."""
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 """2^64 over the golden ratio: multiples of it are spread most evenly, whatever period data have."""
 
@@ -72,6 +74,18 @@ class RowSample:
             order = np.argsort(indices)
             indices, values = indices[order], values[order]
         return RowSample(indices, values, halvings)._within()
+
+    def of_total(self, number: int) -> RowSample:
+        """
+        Without rows that the sample of all does not keep.
+
+        :param number: of all rows.
+        """
+        halvings = 0
+        # of every part of the rows about its share is kept, to within a few rows
+        while number / 2**halvings > KEPT_ROWS + _SPARE:
+            halvings += 1
+        return self._halved(halvings)
 
     def _halved(self, halvings: int) -> RowSample:
         if halvings <= self.halvings:

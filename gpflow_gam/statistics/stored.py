@@ -41,6 +41,10 @@ class Stored:
     def __len__(self) -> int:
         return len(self.raw)
 
+    def of_shares(self, summary: AnyNDArray) -> AnyNDArray:
+        """Summaries [k] of the shares of all who hold rows, [W, k]: here, of the one there is."""
+        return np.asarray(summary)[None]
+
     def __getitem__(self, which: Any) -> AnyNDArray:
         """Some rows, as doubles."""
         return np.asarray(self.raw[which], dtype=np.float64)

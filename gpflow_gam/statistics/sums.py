@@ -83,6 +83,20 @@ def sums_of(
     return PseudoData(precision, shifts, tuple(masses))
 
 
+def nothing(
+    components: Sequence[RowComponent], matrices: Sequence[AnyNDArray | None], outputs: int
+) -> PseudoData:
+    """
+    The sums of no rows.
+
+    :param matrices: as :func:`sums_of` takes them.
+    :param outputs: L.
+    """
+    total = sum(c.bins.number if m is None else m.shape[1] for c, m in zip(components, matrices))
+    masses = tuple(np.zeros((outputs, c.num_open)) for c in components)
+    return PseudoData(np.zeros((outputs, total, total)), np.zeros((total, outputs)), masses)
+
+
 def shifts_of(
     components: Sequence[RowComponent],
     matrices: Sequence[AnyNDArray | None],

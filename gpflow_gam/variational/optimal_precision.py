@@ -36,7 +36,7 @@ class OptimalPrecision(VariationalFamily):
     trains hyperparameters at fixed sites.
 
     Parameters, in component order: ``site_shift`` [P, L], ``site_precision`` [L, P, P],
-    ``reference``, the L_0, one [G, M, M] per group.
+    ``reference``, the L_0, one [G, M, M] per group, identities until a site is set.
     """
 
     def __init__(self) -> None:

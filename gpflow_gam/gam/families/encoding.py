@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import pandas as pd
 from gpflow.base import AnyNDArray
 
-from ...statistics.stored import RowArray
+from ...statistics.stored import RowArray, Stored
 from ..frames.distinct import distinct
 
 _BLOCK = 2**20
@@ -99,22 +100,29 @@ def moments(Y: RowArray, weights: RowArray | None = None) -> tuple[float, float,
     :param Y: [N, K].
     :param weights: how often each row counts, [N].
     """
-    total = mean = squares = largest = 0.0
+    part = np.zeros(4)
     for start in range(0, len(Y), _BLOCK):
         at = slice(start, min(start + _BLOCK, len(Y)))
         y = np.asarray(Y[at], dtype=np.float64)[:, 0]
         w = np.ones(len(y)) if weights is None else np.asarray(weights[at], dtype=np.float64)
-        largest = max(largest, float(np.max(np.abs(y))))
         own = float(np.sum(w))
-        if own == 0.0:
-            continue
-        centre = float(np.average(y, weights=w))
-        # around each block's own mean: values far from zero keep their digits (Chan et al. 1983)
-        squares += float(np.sum(w * (y - centre) ** 2))
-        squares += (centre - mean) ** 2 * total * own / (total + own)
-        mean += (centre - mean) * own / (total + own)
-        total += own
+        centre = float(np.average(y, weights=w)) if own > 0.0 else 0.0
+        # around each block's own mean: values far from zero keep their digits
+        squares = float(np.sum(w * (y - centre) ** 2))
+        part = _added(part, np.array([own, centre, squares, np.max(np.abs(y))]))
+    shares = Y.of_shares(part) if isinstance(Y, Stored) else part[None]
+    total, mean, squares, largest = functools.reduce(_added, shares).tolist()
     return mean, squares / total, largest
+
+
+def _added(a: AnyNDArray, b: AnyNDArray) -> AnyNDArray:
+    """Total weight, mean, sum of squares around it and largest size (Chan et al. 1983), [4]."""
+    total = a[0] + b[0]
+    if total == 0.0:
+        return np.array([0.0, 0.0, 0.0, max(a[3], b[3])])
+    away = b[1] - a[1]
+    squares = a[2] + b[2] + away**2 * a[0] * b[0] / total
+    return np.array([total, a[1] + away * b[0] / total, squares, max(a[3], b[3])])
 
 
 def counts(Y: RowArray, number: int) -> AnyNDArray:
@@ -127,7 +135,7 @@ def counts(Y: RowArray, number: int) -> AnyNDArray:
     for start in range(0, len(Y), _BLOCK):
         own = np.asarray(Y[start : start + _BLOCK])[:, 0].astype(np.int64)
         found += np.bincount(own, minlength=number)
-    return found
+    return Y.of_shares(found).sum(axis=0) if isinstance(Y, Stored) else found
 
 
 def codes(y: AnyNDArray, levels: Sequence[Level], name: str, family: str) -> AnyNDArray:

@@ -3,17 +3,21 @@
 from .build import ENGINES, FAMILIES, build_model
 from .fitted import FittedGAM
 from .fitting import Roles, checked_response, fit_gam
+from .sharing import Communication, SharedFit, fit_share
 from .specification import Specification
 from .streaming import fit_source
 
 __all__ = [
     "ENGINES",
     "FAMILIES",
+    "Communication",
     "FittedGAM",
     "Roles",
+    "SharedFit",
     "Specification",
     "build_model",
     "checked_response",
     "fit_gam",
+    "fit_share",
     "fit_source",
 ]

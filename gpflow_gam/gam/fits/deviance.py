@@ -41,7 +41,8 @@ def deviance_of_rows(
         w = likelihood.weights(rows.X[at]).numpy() if isinstance(likelihood, Weighted) else 1.0
         own += float(np.sum(w * found))
         least += float(np.sum(w * known))
-    return own, least
+    found = rows.total(np.array([own, least]))[0]
+    return float(found[0]), float(found[1])
 
 
 def _null(likelihood: Likelihood, rows: Rows, constant: AnyNDArray) -> AnyNDArray:
@@ -52,6 +53,7 @@ def _null(likelihood: Likelihood, rows: Rows, constant: AnyNDArray) -> AnyNDArra
         for g, H in _derivatives(likelihood, rows, c - constant):
             slope += g
             curvature += H
+        slope, curvature = rows.total(slope, curvature)
         # where it is flat, as in a direction that the likelihood does not see, it stays
         step = np.linalg.lstsq(curvature, -slope, rcond=1e-10)[0]
         c = c + step if np.all(np.isfinite(step)) else c

@@ -58,6 +58,21 @@ class Wanted:
         self.held = set(range(encoder.width)) if isinstance(family, Custom) else held
 
 
+@dataclasses.dataclass(frozen=True)
+class Share:
+    """
+    Which of all rows are read here.
+
+    :param number: how many, all of them complete.
+    :param start: the number of the first one among all complete ones.
+    :param dropped: rows here that were left out for missing values.
+    """
+
+    number: int
+    start: int = 0
+    dropped: int = 0
+
+
 def encode_rows(
     terms: Terms,
     family: Family,
@@ -77,14 +92,40 @@ def encode_rows(
     :param number: of bins of a column that has many values.
     :param progress: whether a bar is drawn.
     :return: all rows in codes, and the sample.
+    :raises ValueError: as :func:`encode_share`.
+    """
+    share = Share(found.summary.number, 0, found.dropped)
+    return encode_share(terms, family, roles, blocks, found, levels, share, number, progress).done()
+
+
+def encode_share(
+    terms: Terms,
+    family: Family,
+    roles: Roles,
+    blocks: Blocks,
+    found: Survey,
+    levels: Levels | None,
+    share: Share,
+    number: int | None = None,
+    progress: bool | None = None,
+) -> Encoding:
+    """
+    Read a share of the rows a second time.
+
+    :param blocks: the share.
+    :param found: what the first pass over all rows found.
+    :param levels: the response's labels, where it has any.
+    :param share: which rows they are.
+    :param number: of bins of a column that has many values.
+    :param progress: whether a bar is drawn.
     :raises ValueError: a response that the family cannot have produced, naming its rows; or data
         that changed between the passes.
     """
     wanted = Wanted(terms, found, roles, family)
-    encoding = Encoding(found, wanted, number or NUM_BINS)
-    columns, holes, total = columns_read(terms, roles), Holes(), found.summary.number
+    encoding = Encoding(found, wanted, number or NUM_BINS, share.number, share.start)
+    columns, holes, total = columns_read(terms, roles), Holes(), share.number
     trials = None if roles.trials is None else NumericColumn(roles.trials, "trials")
-    for block in reading(blocks, "reading, pass 2 of 2", progress, total + found.dropped):
+    for block in reading(blocks, "reading, pass 2 of 2", progress, total + share.dropped):
         with located(holes.num_rows, block.num_rows):
             bad = holes.add(block, columns)
             if bad.any():
@@ -101,13 +142,13 @@ def encode_rows(
             )
             encoding.add(found.encoder.encode(block), response.Y)
     seen = holes.num_rows - holes.incomplete
-    if seen != total or holes.incomplete != found.dropped:
+    if seen != total or holes.incomplete != share.dropped:
         more = "more than that" if seen > total else f"{seen} and {holes.incomplete}"
         raise ValueError(
-            f"data had {total} complete rows and {found.dropped} others when it was first read, "
+            f"data had {total} complete rows and {share.dropped} others when it was first read, "
             f"and {more} at the second; data must give the same rows each time."
         )
-    return encoding.done()
+    return encoding
 
 
 @dataclasses.dataclass(frozen=True)

@@ -43,18 +43,44 @@ def make_rows(
     :param sample: as :class:`~gpflow_gam.statistics.Rows` takes it.
     """
     held = HeldColumns(columns) if isinstance(columns, ColumnBins) else columns
-    found: dict[int, RowComponent] = {}
+    return Rows(row_components(components, kernel, held), held.X, Y, mean, sample)
 
-    def make(i: int) -> None:
-        found[i] = _row_component(components[i], kernel, held)
 
+def row_components(
+    components: tuple[Component, ...], kernel: AdditiveKernel, held: Columns
+) -> list[RowComponent]:
+    """
+    The components as rows see them, in the kernel's order.
+
+    :param kernel: of the model, where its parameters start.
+    :param held: columns of X.
+    """
     for component in components:
         held.bins(tuple(m.column for m in component.margins))  # once, before threads ask for it
-    each(make, range(len(components)))
-    return Rows([found[i] for i in range(len(components))], held.X, Y, mean, sample)
+    number = range(len(components))
+    acting: dict[int, tuple[Bins, RowArray | None]] = {}
+    masses: dict[int, AnyNDArray] = {}
+    found: dict[int, RowComponent] = {}
+
+    def bin_rows(i: int) -> None:
+        acting[i] = _acting(components[i], held)
+        masses[i] = acting[i][0].mass()
+
+    def make(i: int) -> None:
+        component, (bins, multiplier) = components[i], acting[i]
+        Z = np.array(component.inducing).reshape(len(component.inducing), -1)
+        own = tuple(m.column for m in component.margins)
+        full = component.full(Z, held.width)
+        found[i] = row_component(kernel[component.name], full, bins, own, multiplier, totals[i])
+
+    each(bin_rows, number)
+    totals = held.total([masses[i] for i in number])
+    each(make, number)
+    return [found[i] for i in number]
 
 
-def _row_component(component: Component, kernel: AdditiveKernel, data: Columns) -> RowComponent:
+def _acting(component: Component, data: Columns) -> tuple[Bins, RowArray | None]:
+    """The bins in which a component acts, points as rows of X, and what multiplies it."""
     columns, width = tuple(m.column for m in component.margins), data.width
     own = data.bins(columns)
     points = component.full(own.points, width)
@@ -72,6 +98,4 @@ def _row_component(component: Component, kernel: AdditiveKernel, data: Columns) 
         for at, has in data.having((by.column, by.code)):
             codes[at] = np.where(has, own.codes[at], len(points))
         points = np.concatenate([points, off])
-    Z = component.full(np.array(component.inducing).reshape(len(component.inducing), -1), width)
-    found = Bins(codes, points, own.exact)
-    return row_component(kernel[component.name], Z, found, columns, multiplier)
+    return Bins(codes, points, own.exact), multiplier

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from ..families import Family, Levels
 from ..frames import Blocks, Table, blocks_of
 from ..terms import Terms
 from .build import FAMILIES, build_model, choose_variational
-from .encoding import encode_rows
+from .encoding import Sample, encode_rows
 from .fitted import FittedGAM
 from .fitting import FINER, MAX_LOSS, Roles, complete_table, fit_gam, null_model
 from .specification import Specification
@@ -50,12 +51,12 @@ def fit_source(
         all of them at once.
     """
     given = {"variational": variational, "engine": engine, "seed": seed, **options}
-    needs = _needs_all_rows(variational, engine, options)
+    needs = needs_all_rows(variational, engine, options)
     if isinstance(source, Table):
         if needs or source.num_rows <= sampling.KEPT_ROWS:
             return fit_gam(terms, family, roles, source, missing=missing, **given)
         whole, dropped, fills = complete_table(source, terms, roles, missing)
-        blocks = _blocks(whole, terms, roles)
+        blocks = read_in_blocks(whole, terms, roles)
         found = _survey(terms, family, roles, blocks, "error", options, gather=False)
         assert isinstance(found, Survey)
         fit = _fit_survey(terms, family, roles, blocks, found, given)
@@ -63,7 +64,7 @@ def fit_source(
             return fit_gam(terms, family, roles, source, missing=missing, **given)
         spec = dataclasses.replace(fit.spec, fills=fills)
         return dataclasses.replace(fit, spec=spec, dropped=dropped)
-    blocks = _blocks(source, terms, roles)
+    blocks = read_in_blocks(source, terms, roles)
     found = _survey(terms, family, roles, blocks, missing, options)
     if isinstance(found, Table):
         return fit_gam(terms, family, roles, found, missing=missing, **given)
@@ -71,11 +72,16 @@ def fit_source(
         raise ValueError(f"{needs} {_IN_MEMORY}")
     fit = _fit_survey(terms, family, roles, blocks, found, given)
     if fit is None:
-        raise ValueError(
-            "the terms have more than 4000 inducing values in all, for which variational='block' "
-            f"{_IN_MEMORY} Or give the terms a smaller k."
-        )
+        raise ValueError(too_many(_IN_MEMORY))
     return fit
+
+
+def too_many(remedy: str) -> str:
+    """What is said where q(U) would need all rows as numbers."""
+    return (
+        "the terms have more than 4000 inducing values in all, for which variational='block' "
+        f"{remedy} Or give the terms a smaller k."
+    )
 
 
 _IN_MEMORY = (
@@ -84,7 +90,7 @@ _IN_MEMORY = (
 )
 
 
-def _needs_all_rows(variational: str | None, engine: str, options: dict[str, Any]) -> str:
+def needs_all_rows(variational: str | None, engine: str, options: dict[str, Any]) -> str:
     """The argument that sums over rows do not serve; empty where there is none."""
     if engine != "variational":
         return f"engine={engine!r}"
@@ -95,7 +101,8 @@ def _needs_all_rows(variational: str | None, engine: str, options: dict[str, Any
     return ""
 
 
-def _blocks(source: Any, terms: Terms, roles: Roles) -> Blocks:
+def read_in_blocks(source: Any, terms: Terms, roles: Roles) -> Blocks:
+    """The columns of a source that a fit reads."""
     columns = columns_read(terms, roles)
     # the place of a named column is known among all of them only
     named = all(isinstance(c, str) for c in columns)
@@ -114,11 +121,14 @@ def _survey(
     found = survey(terms, family, roles, blocks, missing, options.get("progress"), gather)
     if not isinstance(found, Survey):
         return found
-    _check(terms, roles, found)
+    check_survey(terms, roles, found)
     return found
 
 
-def _check(terms: Terms, roles: Roles, found: Survey) -> None:
+def check_survey(terms: Terms, roles: Roles, found: Survey) -> None:
+    """
+    :raises ValueError: no such model can be fitted to these data.
+    """
     number = found.summary.number
     if roles.response in columns_of(terms):
         raise ValueError(f"the response {roles.response!r} is also in a term; drop that term.")
@@ -144,10 +154,32 @@ def _fit_survey(
     given: dict[str, Any],
 ) -> FittedGAM | None:
     """The fit; None where the terms ask for a family of q that needs all rows."""
-    options = {k: v for k, v in given.items() if k not in ("variational", "engine")}
     progress = given.get("progress")
+
+    def encode(levels: Levels | None, number: int | None) -> tuple[Whole, Sample]:
+        return encode_rows(terms, family, roles, blocks, found, levels, number, progress)
+
+    return fit_encoded(terms, family, roles, found, encode, given)
+
+
+def fit_encoded(
+    terms: Terms,
+    family: Family,
+    roles: Roles,
+    found: Survey,
+    encode: Callable[[Levels | None, int | None], tuple[Whole, Sample]],
+    given: dict[str, Any],
+) -> FittedGAM | None:
+    """
+    The fit to rows in codes; None where the terms ask for a family of q that needs all rows.
+
+    :param found: what a first pass found.
+    :param encode: makes the second, given the response's labels and the number of bins.
+    :param given: ``variational``, ``engine``, ``seed`` and options.
+    """
+    options = {k: v for k, v in given.items() if k not in ("variational", "engine")}
     levels = _labels(family, roles, found)
-    whole, sample = encode_rows(terms, family, roles, blocks, found, levels, progress=progress)
+    whole, sample = encode(levels, None)
     planned = _planned(terms, family, roles, found, levels, whole, given)
     if planned is None:
         return None
@@ -161,7 +193,7 @@ def _fit_survey(
         if not coarse or not result.converged or number is None:
             break
         del whole, solution  # two sets of codes are not needed at once
-        whole, _ = encode_rows(terms, family, roles, blocks, found, levels, number, progress)
+        whole, _ = encode(levels, number)
         result, solution = optimizers.fit_rows(model, whole.rows(spec, model.kernel, X), **fit)
     return FittedGAM(spec, model, X, Y, result, found.dropped, solution, whole)
 
@@ -183,10 +215,11 @@ def _planned(
     whole: Whole,
     given: dict[str, Any],
 ) -> Specification | None:
-    first = whole.Y[:1]
-    if all(np.all(whole.Y[at] == first) for at, _ in whole.weights()):
+    own = [(Y.min(axis=0), Y.max(axis=0)) for Y in (whole.Y[at] for at, _ in whole.weights())]
+    ends = whole.Y.of_shares(np.array([np.min(own, axis=(0, 1)), np.max(own, axis=(0, 1))]))
+    if np.all(ends == ends[0, 0]):
         raise ValueError(
-            f"the response {roles.response!r} is constant ({first[0, 0]:g}): there is nothing to "
+            f"the response {roles.response!r} is constant ({ends[0, 0, 0]:g}): there is nothing to "
             "model."
         )
     components = plan_columns(terms, found.table, found.encoder, whole.columns, given["seed"])

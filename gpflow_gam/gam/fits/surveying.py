@@ -189,6 +189,14 @@ class Findings:
         own = summarise(X, start, self.summary)
         self.summary = own if self.summary is None else self.summary.merged(own)
 
+    @property
+    def kinds(self) -> dict[Column, tuple[str, ...]]:
+        """As what each column is read."""
+        found: dict[Column, tuple[str, ...]] = {}
+        for name, kind in [*((name, "level") for name in self._levels), *self.numbers]:
+            found[name] = (*found.get(name, ()), f"{kind}s")
+        return found
+
     def merged(self, other: Findings) -> Findings:
         """Those of both parts of the rows; none comes after."""
         both = copy.copy(self)

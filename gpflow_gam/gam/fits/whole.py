@@ -53,13 +53,13 @@ class Whole:
     def mean(self, spec: Specification) -> Offsets:
         """The known part of the predictor, [N, L]."""
         offsets = [self.columns.values(spec.place(c)) for c in spec.offset]
-        return Offsets(self.number, spec.constant, offsets)
+        return Offsets(len(self.Y), spec.constant, offsets)
 
     def weights(self) -> Iterator[tuple[slice, AnyNDArray]]:
         """Blocks of rows and how often they count, [n]."""
         weights = self.columns.weights
-        for start in range(0, self.number, BLOCK):
-            at = slice(start, min(start + BLOCK, self.number))
+        for start in range(0, len(self.Y), BLOCK):
+            at = slice(start, min(start + BLOCK, len(self.Y)))
             yield at, np.ones(at.stop - at.start) if weights is None else weights[at]
 
     # --- files ----------------------------------------------------------------------------------

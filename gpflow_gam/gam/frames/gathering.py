@@ -80,6 +80,9 @@ class Occurring:
         """Those of other blocks of the same table, too."""
         both = Occurring(self.name)
         both._categories = self._categories if other._categories is None else other._categories
+        if self._categories is not None and other._categories is not None:
+            first, second = (c.astype(object) for c in (self._categories, other._categories))
+            both._categories = first.append(second[~second.isin(first)]).infer_objects()
         for part in (self, other):
             for values in part._values:
                 both._take(values)

@@ -24,8 +24,8 @@ class FitProgress:
     """Time since the fit began."""
 
 
-Callback = Callable[[FitProgress], bool | None]
-"""Called once an iteration; a true return value ends the fit."""
+Callback = Callable[[FitProgress], bool | str | None]
+"""Called once an iteration; a true return value ends the fit, and a text says why."""
 
 
 @dataclass(frozen=True)

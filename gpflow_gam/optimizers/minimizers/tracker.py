@@ -53,8 +53,8 @@ class Tracker:
         self.max_seconds = max_seconds
         self.callback = callback
         self.history: list[float] = []
-        self.stopped = False
-        """Whether the callback has asked for the end."""
+        self.stopped: bool | str | None = False
+        """Whether the callback has asked for the end, or why."""
         self.start = time.perf_counter()
         self._best: tuple[float, list[AnyNDArray]] = (-np.inf, [])
         self._bar = progress_bar(method, "it", progress)
@@ -104,7 +104,7 @@ class Tracker:
         self._bar.update()
         if self.callback is not None:
             progress = FitProgress(len(self.history), objective, self.seconds)
-            self.stopped = bool(self.callback(progress))
+            self.stopped = self.callback(progress)
 
     def watch(self, rows: int) -> Callable[[int], None]:
         """
@@ -131,7 +131,8 @@ class Tracker:
         :raises StopFit: time is up or the callback says so.
         """
         if self.stopped:
-            raise StopFit("stopped by the callback")
+            why = self.stopped if isinstance(self.stopped, str) else "stopped by the callback"
+            raise StopFit(why)
         if self.max_seconds is not None and self.seconds > self.max_seconds:
             raise StopFit(f"time budget of {self.max_seconds:g} s used up")
 

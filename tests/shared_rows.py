@@ -1,0 +1,45 @@
+"""Processes that share rows, as threads that wait for each other."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from gpflow_gam.statistics import Exchange
+
+
+def run(number: int, work: Callable[[Exchange], Any], seconds: float = 120.0) -> list[Any]:
+    """
+    What ``work`` gives on each of so many threads; an exception instead, where it raises one.
+
+    :param work: is given the thread's exchange with the others.
+    """
+    barrier = threading.Barrier(number, timeout=seconds)
+    sent: list[Any] = [None] * number
+    found: list[Any] = [None] * number
+
+    def one(place: int) -> None:
+        def reduce(vector: np.ndarray) -> np.ndarray:
+            sent[place] = vector
+            barrier.wait()
+            assert {v.shape for v in sent} == {vector.shape}
+            total = sum(sent[1:], sent[0].copy())
+            barrier.wait()
+            return total
+
+        try:
+            found[place] = work(Exchange(reduce, place, number))
+        except BaseException as error:
+            found[place] = error
+            if not isinstance(error, (ValueError, TypeError, RuntimeError)):
+                barrier.abort()
+
+    threads = [threading.Thread(target=one, args=(i,), daemon=True) for i in range(number)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(seconds)
+    return found

@@ -1,0 +1,409 @@
+"""Fits of GAMs to rows that several workers share, beside the fit of one that has them all."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import distributed_gam as script
+import gpflow
+import numpy as np
+import pandas as pd
+import pytest
+import shared_rows
+from gpflow.utilities import deepcopy
+from test_distribute import run
+
+import gpflow_gam as gg
+from gpflow_gam import s
+from gpflow_gam.distribute.endings import Endings
+from gpflow_gam.optimizers.minimizers import FitProgress
+from gpflow_gam.statistics import Exchange, RowSample, sampling
+from gpflow_gam.statistics.distributed import SharedRows, bytes_of_pass, packed, unpacked
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling, "KEPT_ROWS", 1500)
+
+
+def shares(data: pd.DataFrame, number: int) -> list[pd.DataFrame]:
+    """Unequal ones."""
+    cuts = [0, *(len(data) * np.arange(1, number) ** 2 // number**2), len(data)]
+    return [data.iloc[a:b] for a, b in itertools.pairwise(cuts)]
+
+
+def fits(gam: Any, parts: list[Any], y: Any, **options: Any) -> list[Any]:
+    """Of one worker a part."""
+
+    def work(exchange: Exchange) -> gg.GAM:
+        part = parts[exchange.place]
+        return gam().fit_share(lambda: part, y, exchange=exchange, **options)
+
+    return shared_rows.run(len(parts), work)
+
+
+def assert_same(found: list[gg.GAM], one: gg.GAM, data: pd.DataFrame, tolerance: float) -> None:
+    expected = one.predict(data, "link", se=True)
+    first = found[0].predict(data, "link", se=True)
+    for gam in found:
+        for a, b, c in zip(gam.predict(data, "link", se=True), first, expected):
+            np.testing.assert_array_equal(a, b)
+            np.testing.assert_allclose(a, c, rtol=tolerance, atol=tolerance)
+        assert gam.fitted.number == one.fitted.number
+        ours, theirs = gam.summary(), one.summary()
+        assert ours.deviance_explained == pytest.approx(theirs.deviance_explained, abs=tolerance)
+        np.testing.assert_allclose(gam.fitted.mean_offset(), one.fitted.mean_offset(), rtol=1e-10)
+
+
+# --- sums -------------------------------------------------------------------------------------
+
+
+def test_exchange() -> None:
+    def work(exchange: Exchange) -> Any:
+        sums = exchange.total([np.full((2, 3), exchange.place + 1.0), 0.5])
+        agreed = exchange.agreed([exchange.place, -7.25, np.inf])
+        texts = exchange.gathered("x" * 10 * exchange.place)
+        return sums, agreed, texts, exchange.reductions
+
+    for sums, agreed, texts, reductions in shared_rows.run(3, work):
+        np.testing.assert_array_equal(sums[0], np.full((2, 3), 6.0))
+        assert sums[1] == 1.5
+        np.testing.assert_array_equal(agreed, [0.0, -7.25, np.inf])
+        assert texts == ["", "x" * 10, "x" * 20]
+        assert reductions == 4
+    exchange = Exchange(lambda v: v, 0, 1)
+    exchange.close("over")
+    with pytest.raises(RuntimeError, match="over"):
+        exchange.total([1.0])
+
+
+def test_an_error_of_one_is_one_of_all() -> None:
+    def work(exchange: Exchange) -> Any:
+        def compute() -> int:
+            if exchange.place == 1:
+                raise TypeError("not so")
+            return 1
+
+        return exchange.together(compute)
+
+    first, second, third = shared_rows.run(3, work)
+    assert isinstance(second, TypeError)
+    for error in (first, third):
+        assert isinstance(error, ValueError)
+        assert str(error) == "worker 1: not so"
+
+
+@pytest.mark.parametrize("family", ["poisson", "negative_binomial", "gaussian"])
+def test_sums_of_shares_are_those_of_all_rows(family: str, few: None) -> None:
+    data = script.table()
+    y = "y" if family == "gaussian" else "count"
+    one = script.gam(family).fit(data, y, max_iterations=3)
+    rows, likelihood = one.fitted.solution.rows, one.model.likelihood
+    q, values = one.fitted.solution.q, one.fitted.solution.values
+    rng = np.random.default_rng(0)
+    weight, shift = rng.uniform(size=(2, len(data), 1))
+    expected = [
+        rows.sweep(likelihood, values, q),
+        rows.sweep_at(likelihood, np.zeros(1), 0.1),
+        rows.subset(np.arange(0, len(data), 3)).sweep(likelihood, values, q),
+    ]
+    gathered = rows.gather(weight, shift)
+    posterior = rows.posterior(values, q.roots, weight, shift)
+
+    likelihoods = [deepcopy(likelihood) for _ in range(3)]  # a pass moves parameters to and fro
+    for cuts in ([0, 1000, len(data)], [0, 1, 5, len(data)]):  # the last with no row of a subset
+
+        def work(exchange: Exchange, cuts: list[int] = cuts) -> Any:
+            at = slice(*cuts[exchange.place : exchange.place + 2])
+            part = rows.subset(np.arange(at.start, at.stop))
+            own = SharedRows(
+                *(part.components, part.X, part.Y, part.mean, rows.sample),
+                *(at.start, len(data), exchange),
+            )
+            count, sent = exchange.reductions, []
+            found = [own.sweep(likelihoods[exchange.place], values, q)]
+            sent.append((exchange.reductions - count, exchange.sums))
+            found.append(own.sweep_at(likelihood, np.zeros(1), 0.1))
+            some = own.subset(np.arange(0, len(data), 3))
+            assert isinstance(some, SharedRows)
+            assert some.number == -(-len(data) // 3)
+            found.append(some.sweep(likelihoods[exchange.place], values, q))
+            known = own.known(50)
+            here = np.concatenate([known.X, known.Y], axis=1)
+            return (
+                found,
+                own.gather(weight[at], shift[at]),
+                own.posterior(values, q.roots, weight[at], shift[at]),
+                here,
+                sent,
+            )
+
+        outcomes = shared_rows.run(len(cuts) - 1, work)
+        for sweeps, sums, own, _, sent in outcomes:
+            for a, b in zip(sweeps, expected):
+                assert_close(a.data, b.data)
+                assert a.expected == pytest.approx(b.expected, rel=1e-12)
+                assert a.negative == b.negative
+                for x, z in zip((a.slope, a.curvature, a.across), (b.slope, b.curvature, b.across)):
+                    assert x.shape == z.shape
+                    # the likelihood's second derivatives are differences
+                    largest = np.max(np.abs(z), initial=1.0)
+                    np.testing.assert_allclose(x, z, rtol=1e-6, atol=1e-6 * largest)
+            assert_close(sums, gathered)
+            np.testing.assert_allclose(own.mean, posterior.mean, rtol=1e-9, atol=1e-10)
+            (R, L), masses = gathered.shift.shape, gathered.masses
+            E, K = sum(m.shape[1] for m in masses), len(expected[0].slope)
+            assert sent == [(1, bytes_of_pass(R, L, E, K))]
+        some = rows.known(50)
+        ours = np.concatenate([here for *_, here, _ in outcomes])
+        theirs = np.concatenate([some.X, some.Y], axis=1)
+        np.testing.assert_array_equal(np.sort(ours, axis=0), np.sort(theirs, axis=0))
+
+
+def assert_close(a: Any, b: Any) -> None:
+    for x, z in zip(packed(a), packed(b)):
+        np.testing.assert_allclose(x, z, rtol=1e-12, atol=1e-12 * np.max(np.abs(z)))
+    back = unpacked(packed(a), a)
+    np.testing.assert_array_equal(back.precision, a.precision)
+
+
+@pytest.mark.parametrize("number", [65, 3000, 70_001])
+def test_parts_of_a_sample_are_small(number: int, few: None) -> None:
+    values = np.arange(number, dtype=float)[:, None]
+    cut = number // 3
+    parts = [RowSample.of(values[:cut]), RowSample.of(values[cut:], cut)]
+    own = [part.of_total(number) for part in parts]
+    both, whole = own[1].merged(own[0]), RowSample.of(values)
+    np.testing.assert_array_equal(both.indices, whole.indices)
+    assert both.halvings == whole.halvings
+    assert sum(len(part.indices) for part in own) < 2 * 1500 + 200
+
+
+# --- fits -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("family", "y"), [("poisson", "count"), ("gaussian", "y")])
+def test_shares_are_fitted_as_one_table(family: str, y: str, few: None) -> None:
+    data = script.table()
+    one = script.gam(family).fit(data, y)
+    found = fits(lambda: script.gam(family), shares(data, 2), y)
+    assert_same(found, one, data, 1e-8)
+    communication = found[0].fitted.communication
+    assert communication.workers == 2
+    data_ = found[0].fitted.solution.data
+    (R, L), E = data_.shift.shape, sum(m.shape[1] for m in data_.masses)
+    scalars = 0 if family == "gaussian" else 2
+    assert communication.bytes_a_pass == 8 * (scalars + L * (R * (R + 1) // 2 + R + E))
+    assert communication.bytes > communication.bytes_a_pass
+    a, b = (gam.effects("s(x)")[["estimate", "se"]] for gam in (found[1], one))
+    pd.testing.assert_frame_equal(a, b, rtol=1e-5, atol=1e-6)
+    with pytest.raises(ValueError, match="cannot be saved"):
+        found[0].save("never.gam")
+    with pytest.raises(RuntimeError, match="during the fit alone"):
+        found[0].fitted.solution.rows.total(1.0)
+
+
+def test_missing_rows_levels_and_bins_are_of_all(few: None) -> None:
+    """Rows that are dropped, levels and labels that one share has not, and finer bins."""
+    data = script.table()
+    data.loc[data.index[::7], "x"] = np.nan
+    data["label"] = np.where(data["y"] > 0.0, "yes", "no")
+    data.loc[data.index[:700], "g"] = "a"
+    data["g"] = data["g"].astype("category")
+    parts = shares(data, 2)
+    parts[0] = parts[0].assign(g=parts[0]["g"].cat.remove_unused_categories())
+    terms = s("x", k=6) + gg.factor("g")
+    one = gg.GAM(terms, "bernoulli", missing="drop").fit(parts, "label")
+    found = fits(lambda: gg.GAM(terms, "bernoulli", missing="drop"), parts, "label")
+    assert found[1].fitted.dropped == one.fitted.dropped
+    assert_same(found, one, data.dropna(), 1e-8)
+    data = data.dropna()
+    data["sharp"] = np.sin(8.0 * data["x"]) + 0.05 * np.random.default_rng(1).normal(size=len(data))
+    one = gg.GAM(s("x", k=12)).fit(data, "sharp")
+    found = fits(lambda: gg.GAM(s("x", k=12)), shares(data, 2), "sharp")
+    assert_same(found, one, data, 1e-7)
+    assert found[0].fitted.whole.columns.bins((0,)).number > 300
+
+
+def test_a_fit_that_begins_on_a_part_of_the_rows(
+    few: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import gpflow_gam.optimizers.rows as module
+
+    monkeypatch.setattr(module, "MANY_ROWS", 2000)
+    monkeypatch.setattr(module, "START_ROWS", 1000)
+    data = script.table()
+    one = script.gam().fit(data, "count")
+    assert_same(fits(script.gam, shares(data, 2), "count"), one, data, 1e-8)
+
+
+# --- workers ----------------------------------------------------------------------------------
+
+
+def test_two_workers_are_one(few: None, tmp_path: Path) -> None:
+    paths = [tmp_path / f"{i}.npz" for i in range(2)]
+    jobs = [[str(path)] for path in paths]
+    for code, output in run(*jobs, seconds=120, path=Path(script.__file__)):
+        assert code == 0, output
+    data = script.table()
+    one = script.gam().fit(data, "count")
+    expected = one.predict(data, "link", se=True)
+    first, second = (dict(np.load(path)) for path in paths)
+    for name in ("arr_0", "arr_1", "deviance", "told"):
+        np.testing.assert_array_equal(first[name], second[name])
+    for name, values in zip(("arr_0", "arr_1"), expected):
+        np.testing.assert_allclose(first[name], values, rtol=1e-8, atol=1e-8)
+    assert float(first["deviance"]) == pytest.approx(one.summary().deviance_explained, abs=1e-10)
+    R, _ = one.fitted.solution.data.shift.shape
+    E = sum(m.shape[1] for m in one.fitted.solution.data.masses)
+    assert json.loads(str(first["told"]))["bytes_a_pass"] == bytes_of_pass(R, 1, E, 0)
+
+
+def test_one_worker_is_the_fit_of_a_gam() -> None:
+    data = script.table(300)
+    found = gg.distribute.fit(script.gam(), lambda context: data, y="count", max_iterations=2)
+    one = script.gam().fit(data, "count", max_iterations=2)
+    np.testing.assert_array_equal(found.predict(data), one.predict(data))
+
+
+# --- errors -----------------------------------------------------------------------------------
+
+
+def without_x(data: pd.DataFrame) -> pd.DataFrame:
+    return data.drop(columns="x")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d.iloc[:0], "worker 1 has no row"),
+        (without_x, "'x'"),
+        (lambda d: d.assign(z="text"), "column 'z' holds text"),
+        (lambda d: d.assign(g=1.5), "column 'g' is read as numbers by worker 1 and as levels by"),
+        (lambda d: d.assign(z=np.nan), "'z'"),
+        (lambda d: d.assign(count=-1), "count must be"),
+        (lambda d: iter([d]), "read only once"),
+    ],
+)
+def test_what_one_worker_cannot_fit_is_an_error_on_all(change: Any, message: str) -> None:
+    first, second = shares(script.table(400), 2)
+    terms = s("x", k=5) + s("z", k=5) + s("w", k=3, by="g")
+    for error in fits(lambda: gg.GAM(terms, "poisson"), [first, change(second)], "count"):
+        assert isinstance(error, (ValueError, TypeError)), error
+        assert message in str(error)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ({"engine": "iterncgp"}, {}, "engine='iterncgp' needs all rows in one memory"),
+        ({"variational": "mean_field"}, {}, "variational='mean_field' needs all rows"),
+        ({"missing": "impute"}, {}, "missing='impute' needs all rows"),
+        ({}, {"batch_size": 10}, "batch_size=10 needs all rows"),
+    ],
+)
+def test_what_needs_all_rows(
+    arguments: dict[str, Any], options: dict[str, Any], message: str
+) -> None:
+    parts = shares(script.table(400), 2)
+    gam = lambda: gg.GAM(s("x", k=5), "poisson", **arguments)
+    for error in fits(gam, parts, "count", **options):
+        assert isinstance(error, ValueError)
+        assert message in str(error)
+
+
+def test_kernels_of_the_same_kind_are_the_same_argument() -> None:
+    parts = shares(script.table(200), 2)
+    terms = lambda: s("x", k=5, kernel=gpflow.kernels.Matern32())
+    for gam in fits(lambda: gg.GAM(terms(), "poisson"), parts, "count", max_iterations=1):
+        assert gam.is_fitted
+
+
+def test_arguments_must_be_alike() -> None:
+    data = script.table(200)
+
+    def work(exchange: Exchange) -> gg.GAM:
+        gam = gg.GAM(s("x", k=5 + exchange.place), "poisson")
+        return gam.fit_share(lambda: data, "count", exchange=exchange)
+
+    for error in shared_rows.run(2, work):
+        assert isinstance(error, ValueError)
+        assert str(error).startswith("terms: worker 1 was started with")
+
+
+def fitted() -> gg.GAM:
+    return gg.GAM(s("x", k=5), "poisson").fit(script.table(100), "count", max_iterations=1)
+
+
+@pytest.mark.parametrize(
+    ("gam", "arguments", "error", "message"),
+    [
+        (script.gam, {"num_steps": 3}, ValueError, "num_steps is of minibatch training"),
+        (script.gam, {"batch_size": 3}, ValueError, "batch_size is of minibatch training"),
+        (script.gam, {"max_seconds": 0.0}, ValueError, "max_seconds must be positive"),
+        (script.gam, {"strategy": 3}, TypeError, "strategy must be of tf.distribute"),
+        (script.gam, {"timeout": 0.0}, ValueError, "timeout must be positive"),
+        (fitted, {}, ValueError, "build: the GAM is fitted already"),
+        (lambda: None, {}, TypeError, "y is of a GAM"),
+    ],
+)
+def test_arguments(gam: Any, arguments: dict[str, Any], error: Any, message: str) -> None:
+    with pytest.raises(error, match=message):
+        gg.distribute.fit(gam(), script.table(100), y="count", **arguments)
+
+
+# --- endings ----------------------------------------------------------------------------------
+
+
+def ended(ask: Any = None, seconds: float | None = None, interrupt: bool = False) -> list[Any]:
+    """Fits of two workers of which the second wants to end."""
+    parts = shares(script.table(400), 2)
+
+    def work(exchange: Exchange) -> gg.GAM:
+        own = exchange.place == 1
+        endings = Endings(exchange, ask if own else None, seconds if own else None)
+        if own and interrupt:
+            endings._interrupt(2, None)
+        gam = gg.GAM(s("x", k=5), "poisson")
+        return gam.fit_share(
+            lambda: parts[exchange.place], "count", exchange=exchange, callback=endings
+        )
+
+    return shared_rows.run(2, work)
+
+
+@pytest.mark.parametrize(
+    ("wish", "message"),
+    [
+        ({"ask": lambda progress: True}, "stopped by the callback"),
+        ({"seconds": 1e-6}, "time budget used up"),
+        ({"interrupt": True}, "interrupted"),
+    ],
+)
+def test_what_one_worker_wants_ends_the_fit_of_all(wish: dict[str, Any], message: str) -> None:
+    for gam in ended(**wish):
+        assert gam.fitted.result.message == message
+        assert len(gam.fitted.result.history) == 1
+        assert not gam.fitted.result.converged
+
+
+def test_a_callback_that_fails_is_an_error_on_all() -> None:
+    def fail(progress: Any) -> bool:
+        raise ValueError("no more")
+
+    first, second = ended(fail)
+    assert isinstance(first, RuntimeError)
+    assert "callback of another worker failed" in str(first)
+    assert str(second) == "no more"
+
+
+def test_workers_that_went_apart_are_told() -> None:
+    def work(exchange: Exchange) -> Any:
+        return Endings(exchange, None, None)(FitProgress(1, float(exchange.place), 0.0))
+
+    for error in shared_rows.run(2, work):
+        assert isinstance(error, RuntimeError)
+        assert "round differently" in str(error)
