@@ -116,7 +116,8 @@ def test_gain_is_the_difference_of_log_evidences(small, names):
         shrinkage = 1.0 + variance * curvatures
         ours = 0.5 * np.sum(variance * scores**2 / shrinkage - np.log(shrinkage))
         gain = log_evidence(error, K + variance * B @ B.T) - start
-        np.testing.assert_allclose(ours, gain, rtol=1e-8)
+        # two log-evidences leave a small difference no more digits than they have
+        np.testing.assert_allclose(ours, gain, rtol=1e-8, atol=1e-14 * abs(start) * len(rows))
     gain, variance = evidence_gain(scores, curvatures)
     tried = [log_evidence(error, K + v * B @ B.T) - start for v in np.logspace(-6, 4, 201)]
     assert gain >= max(*tried, 0.0) - 1e-9
