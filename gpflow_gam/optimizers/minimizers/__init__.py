@@ -1,8 +1,9 @@
 """Minimising one function of some variables: L-BFGS, followed by a tracker that keeps the best."""
 
+from .descent import Loss, descend
 from .lbfgs import LBFGS
 from .result import FitProgress, FitResult
 from .traced import Traced
 from .tracker import StopFit, Tracker
 
-__all__ = ["LBFGS", "FitProgress", "FitResult", "StopFit", "Traced", "Tracker"]
+__all__ = ["LBFGS", "FitProgress", "FitResult", "Loss", "StopFit", "Traced", "Tracker", "descend"]
