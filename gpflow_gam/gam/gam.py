@@ -11,6 +11,7 @@ from gpflow.base import AnyNDArray
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 
+from ..measures import Measure
 from ..posteriors import SparseAdditivePosterior
 from ..statistics import Exchange
 from . import effects as _effects
@@ -300,6 +301,8 @@ class GAM:
         *,
         scale: Literal["link", "response"] = "link",
         inputs: Literal["independent", "data"] = "independent",
+        measures: Mapping[str, Measure] | None = None,
+        bootstrap: bool = True,
         level: float = 0.95,
         unconditional: bool = True,
         num_samples: int = 4000,
@@ -329,6 +332,11 @@ class GAM:
 
         :param scale: the predictor, or the expected response (probabilities of each class).
         :param inputs: ``"independent"`` or ``"data"``.
+        :param measures: distributions of numeric columns that are known, such as
+            ``{"x": gg.measures.Uniform(0, 1)}``; of other columns that of the data is taken.
+        :param bootstrap: whether the limits allow for the data being a sample of the columns'
+            distribution (Bayesian bootstrap of the rows); without it they are those of the
+            population that consists of the data.
         :param level: probability of the limits.
         :param unconditional: whether they allow for uncertain hyperparameters, as
             :meth:`effects` does.
@@ -345,6 +353,8 @@ class GAM:
             self.fitted,
             scale=scale,
             inputs=inputs,
+            measures=measures,
+            bootstrap=bootstrap,
             level=level,
             unconditional=unconditional,
             num_samples=num_samples,
