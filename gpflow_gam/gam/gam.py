@@ -15,6 +15,7 @@ from ..posteriors import SparseAdditivePosterior
 from ..statistics import Exchange
 from . import effects as _effects
 from . import saving
+from .checks import check_fit
 from .effects import EffectTable, averaged_log_density
 from .families import Family
 from .families import family as as_family
@@ -154,6 +155,7 @@ class GAM:
             seed=self.seed,
             **options,
         )
+        check_fit(self._fit)
         return self
 
     def fit_share(
@@ -185,6 +187,7 @@ class GAM:
             seed=self.seed,
             **options,
         )
+        check_fit(self._fit)
         return self
 
     @property

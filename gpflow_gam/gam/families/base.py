@@ -117,6 +117,39 @@ class Family(abc.ABC):
         :param F: [N, L].
         """
 
+    def null_predictor(self, null: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
+        """
+        The predictor [N, L] of the null model that a fit's deviance is compared with.
+
+        :param null: of the constant that explains the response best.
+        :param F: of the fit, from which predictors of dispersion are taken.
+        """
+        return null
+
+    @property
+    def overdispersed(self) -> str:
+        """
+        What to do where responses scatter more than the family allows.
+
+        Empty where it learns how much they do, or where one response a row does not show it.
+        """
+        return ""
+
+    def pearson(
+        self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray
+    ) -> tuple[AnyNDArray, AnyNDArray] | None:
+        """
+        Squared Pearson residuals ``(y - mu)^2 / V(mu)`` and their variances under the family.
+
+        The variance is ``2 + kurtosis``, of the family's excess kurtosis; the mean is one
+        (McCullagh & Nelder 1989, section 4.5.2). [N] each, NaN in rows that say nothing of
+        dispersion; None for families whose variance is no function of the mean.
+
+        :param Y: [N, K].
+        :param F: [N, L].
+        """
+        return None
+
     def log_density(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
         """
         Log p(y | F), [...], without weights.

@@ -15,6 +15,7 @@ from tabulate import tabulate
 from ...statistics.parallel import one_blas_thread
 from ..components import Component
 from ..fits import FittedGAM
+from .dispersion import Dispersion, dispersion
 from .shares import effective_dof, variance_shares, zero_tail
 
 _NOTE = (
@@ -38,6 +39,7 @@ class Summary:
     :param imputed: values that were missing and filled in.
     :param edf: effective degrees of freedom in all, the intercept's included.
     :param deviance_explained: against the null model; None where the family has no deviance.
+    :param dispersion: Pearson's, for families of counts; None for others.
     :param elbo: the bound at the end, log-densities of priors included.
     :param converged: whether the fit had stopped improving.
     :param message: why it ended.
@@ -53,6 +55,7 @@ class Summary:
     imputed: int
     edf: float
     deviance_explained: float | None
+    dispersion: Dispersion | None
     elbo: float
     converged: bool
     message: str
@@ -69,11 +72,15 @@ class Summary:
         family = self.family
         if self.parameters:
             family += " (" + ", ".join(f"{k} {v:.4g}" for k, v in self.parameters.items()) + ")"
+        scatter = (
+            [] if self.dispersion is None else [("Pearson dispersion", _said(self.dispersion))]
+        )
         return [
             ("terms", self.terms),
             ("family", family),
             ("rows", rows),
             ("deviance explained", "none defined" if explained is None else f"{explained:.1%}"),
+            *scatter,
             ("effective degrees of freedom", f"{self.edf:.1f}"),
             ("ELBO", f"{self.elbo:.2f}"),
             ("fit", f"{'converged' if self.converged else 'NOT CONVERGED'}: {self.message}"),
@@ -171,10 +178,19 @@ def _summarised(fit: FittedGAM, seed: int) -> Summary:
         sum(fill.count for fill in spec.fills),
         total,
         None if deviance is None else 1.0 - deviance[0] / deviance[1],
+        dispersion(fit),
         result.elbo,
         result.converged,
         result.message,
         result.seconds,
+    )
+
+
+def _said(found: Dispersion) -> str:
+    if not found.clear:
+        return f"{found.value:.2f}"
+    return (
+        f"{found.value:.2f}: standard errors are {found.factor:.1f} times too small; {found.remedy}"
     )
 
 
