@@ -100,6 +100,12 @@ class GAM:
         self.terms = terms
         self.family = as_family(family)
         self.offset = tuple(dict.fromkeys(offsets))
+        if self.offset and not self.family.takes_offset:
+            raise ValueError(
+                f"offset: family {self.family.name!r} takes none, as it measures its mean in "
+                "standard deviations of the response; subtract the offset from the response, "
+                "which is the same model."
+            )
         self.weights = weights
         self.trials = trials
         self.missing = missing

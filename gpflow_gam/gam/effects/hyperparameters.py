@@ -22,7 +22,7 @@ def joint_moments(
     fit: FittedGAM, blocks: Sequence[Block], unconditional: bool = True
 ) -> tuple[AnyNDArray, AnyNDArray]:
     """
-    Mean [n, L] and covariance [L, n, n] of components at points.
+    Mean [n, L] and covariance [L, n, n] of components at points, in the response's unit.
 
     :param blocks: components and rows of X, each component once.
     :param unconditional: whether the covariance allows for uncertain hyperparameters:
@@ -31,6 +31,14 @@ def joint_moments(
         Variances are those of the draws; of what inducing values leave open, correlations between
         points are taken from the fitted hyperparameters.
     """
+    mean, covariance = _moments(fit, blocks, unconditional)
+    factor, _ = fit.units
+    return factor * mean, factor[:, None, None] ** 2 * covariance
+
+
+def _moments(
+    fit: FittedGAM, blocks: Sequence[Block], unconditional: bool
+) -> tuple[AnyNDArray, AnyNDArray]:
     fitted = inducing_moments(fit)
     with one_blas_thread():
         tangents = [fitted.tangents(name, X) for name, X in blocks]

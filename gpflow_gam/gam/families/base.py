@@ -44,6 +44,8 @@ class Family(abc.ABC):
     name: ClassVar[str]
     labelled: ClassVar[bool] = False
     """Whether Y holds codes of labels."""
+    takes_offset: ClassVar[bool] = True
+    """Whether offsets are in the unit in which the model has its first predictor."""
 
     def to_json(self) -> dict[str, Any]:
         """The name and the options, as JSON takes them; ``from_json`` reads them."""
@@ -91,6 +93,19 @@ class Family(abc.ABC):
     def predictor_names(self, levels: Levels | None = None) -> tuple[str, ...]:
         """L names; the empty one where there is a single predictor."""
         return ("",) * self.num_predictors(levels)
+
+    def axes(self, response: str) -> tuple[str, ...]:
+        """What predictors that are no two of a kind measure, [L] labels; empty for others."""
+        return ()
+
+    def units(self, likelihood: Likelihood) -> tuple[AnyNDArray, AnyNDArray]:
+        """
+        Factors and shifts that take the model's predictors to the response's unit.
+
+        Predictions, effects and draws of them are in the response's unit; ``gam.model`` is not.
+        [L] each, or [1] where all predictors have the same.
+        """
+        return np.ones(1), np.zeros(1)
 
     def scale(self, Y: RowArray, weights: RowArray | None = None) -> float:
         """

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
 from gpflow.config import default_float
-from gpflow.likelihoods import Exponential, Likelihood, Poisson
+from gpflow.likelihoods import Exponential, Likelihood, MultiClass, Poisson, Softmax
 from gpflow.utilities import deepcopy
 
 from ...likelihoods import checked_observations, conditional_response, unwrapped
@@ -55,6 +55,12 @@ class Custom(Family):
     def predictor_names(self, levels: Levels | None = None) -> tuple[str, ...]:
         number = self.num_predictors()
         return ("",) if number == 1 else tuple(str(i) for i in range(number))
+
+    def axes(self, response: str) -> tuple[str, ...]:
+        names = self.predictor_names()
+        # classes have a predictor each; of others nothing is known
+        alike = len(names) == 1 or isinstance(self.base, (MultiClass, Softmax))
+        return () if alike else tuple(f"predictor {name}" for name in names)
 
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
         mean = conditional_response(unwrapped(likelihood), *tensors(F))

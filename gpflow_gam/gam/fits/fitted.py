@@ -141,6 +141,11 @@ class FittedGAM:
         """The fitted likelihood, without weights."""
         return unwrapped(self.model.likelihood)
 
+    @functools.cached_property
+    def units(self) -> tuple[AnyNDArray, AnyNDArray]:
+        """Factors and shifts, [L] or [1]: the model's predictors in the response's unit."""
+        return self.spec.family.units(self.model.likelihood)
+
     @property
     def num_predictors(self) -> int:
         """L."""

@@ -106,6 +106,8 @@ def sample(
     family = fit.spec.family
     F: AnyNDArray = fit.posterior.sample_f(fit.encode(table), num_samples, seed=seed).numpy()
     if type == "link":
+        factor, shift = fit.units
+        F = shift + factor * F
         return F[..., 0] if fit.num_predictors == 1 else F
     if type == "response":
         return np.asarray(family.mean(fit.likelihood, F))
@@ -132,6 +134,8 @@ def _classes(fit: FittedGAM, probabilities: AnyNDArray) -> AnyNDArray:
 def link(fit: FittedGAM, X: AnyNDArray, level: float | None) -> Summaries:
     """The predictor rho(x): normal a posteriori."""
     mean, var = fit.predict_link(X)
+    factor, shift = fit.units
+    mean, var = shift + factor * mean, factor**2 * var
     names = fit.spec.predictor_names
     if fit.num_predictors == 1:
         mean, var = mean[:, 0], var[:, 0]
@@ -185,6 +189,8 @@ def sample_observations(
 def terms(fit: FittedGAM, X: AnyNDArray) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Every component's contribution to the predictor and its standard error, a column each."""
     mean, var = fit.predict_components(X)
+    factor, _ = fit.units
+    mean, var = factor * mean, factor**2 * var
     names: list[Any] = list(fit.spec.names)
     if fit.num_predictors == 1:
         columns: Any = names

@@ -133,7 +133,7 @@ def _panels(fit: FittedGAM, components: list[Component], predictors: list[int]) 
     for component in components:
         margins = component.margins
         crowded = margins[0].kind == "levels" and len(margins[0].nodes) > NAMED
-        if len(margins) > 1 or crowded:
+        if len(margins) > 1 or crowded or fit.spec.family.axes(""):
             every += [_Panel(component, [i]) for i in predictors]
         else:
             every.append(_Panel(component, predictors))
@@ -168,3 +168,6 @@ def _draw_series(fit: FittedGAM, panel: _Panel, what: View, ax: Axes, options: _
     one = panel.predictors[0] if len(panel.predictors) == 1 else None
     put_title(ax, what.title(one))
     ax.set_ylabel(what.component.name if one is None else what.label(one))
+    measured = fit.spec.family.axes(str(fit.spec.response))
+    if one is not None and measured:
+        ax.set_ylabel(f"{measured[one]} [edf {what.dof[one]:.1f}]")
