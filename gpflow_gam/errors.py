@@ -7,6 +7,12 @@ What fits and predictions warn of, a class each, so that each can be silenced or
 
 from __future__ import annotations
 
+import sys
+import warnings
+from pathlib import Path
+
+_HERE = str(Path(__file__).parent)
+
 
 class ConvergenceWarning(UserWarning):
     """A fit ended before it had stopped improving."""
@@ -26,3 +32,11 @@ class IdentifiabilityWarning(UserWarning):
 
 class MissingTermWarning(UserWarning):
     """The terms leave out what another of them takes for granted."""
+
+
+def warn_caller(text: str, kind: type[UserWarning]) -> None:
+    """Warn at the line outside of this package that asked for what is warned of."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_HERE):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, kind, stacklevel=level)

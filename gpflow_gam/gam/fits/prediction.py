@@ -13,6 +13,7 @@ from ...likelihoods import checked_observations, summarised_response
 from ..frames import NumericColumn, Table
 from .fitted import FittedGAM
 from .fitting import checked_response
+from .ranges import encoded
 
 PredictionType = Literal["response", "link", "terms", "observation", "class"]
 
@@ -76,7 +77,7 @@ def predict(
         raise ValueError(
             f"type must be one of {', '.join(get_args(PredictionType))}; got {type!r}."
         )
-    X = fit.encode(table)
+    X = encoded(fit, table)
     if type == "terms":
         if interval is not None:
             raise ValueError("interval: type='terms' gives se=True; for limits use effects().")
@@ -104,7 +105,7 @@ def sample(
     :raises ValueError: an unknown type.
     """
     family = fit.spec.family
-    F: AnyNDArray = fit.posterior.sample_f(fit.encode(table), num_samples, seed=seed).numpy()
+    F: AnyNDArray = fit.posterior.sample_f(encoded(fit, table), num_samples, seed=seed).numpy()
     if type == "link":
         factor, shift = fit.units
         F = shift + factor * F
@@ -204,7 +205,7 @@ def terms(fit: FittedGAM, X: AnyNDArray) -> tuple[pd.DataFrame, pd.DataFrame]:
 def log_density(fit: FittedGAM, table: Table) -> AnyNDArray:
     """log E_q[p(y | rho(x))] of each row, [N]: held-out rows measure the whole prediction."""
     Y = checked_response(fit, table)
-    X = fit.encode(table)
+    X = encoded(fit, table)
     mean, var = fit.predict_link(X)
     labels = checked_observations(Y, fit.likelihood)
     density: AnyNDArray = np.asarray(fit.likelihood.predict_log_density(X, mean, var, labels))
