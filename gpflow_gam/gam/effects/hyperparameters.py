@@ -19,7 +19,7 @@ from .joint import inducing_moments
 
 
 def joint_moments(
-    fit: FittedGAM, blocks: Sequence[Block], unconditional: bool = True
+    fit: FittedGAM, blocks: Sequence[Block], unconditional: bool = True, left_open: bool = True
 ) -> tuple[AnyNDArray, AnyNDArray]:
     """
     Mean [n, L] and covariance [L, n, n] of components at points, in the response's unit.
@@ -30,20 +30,22 @@ def joint_moments(
         ones (Wood, Pya & Saefken 2016, section 4, who linearise what is drawn here).
         Variances are those of the draws; of what inducing values leave open, correlations between
         points are taken from the fitted hyperparameters.
+    :param left_open: whether the covariance has what inducing values leave open. Where they are
+        all there is, as of a slope or of the levels of the data, that is what jitter adds.
     """
-    mean, covariance = _moments(fit, blocks, unconditional)
+    mean, covariance = _moments(fit, blocks, unconditional, left_open)
     factor, _ = fit.units
     return factor * mean, factor[:, None, None] ** 2 * covariance
 
 
 def _moments(
-    fit: FittedGAM, blocks: Sequence[Block], unconditional: bool
+    fit: FittedGAM, blocks: Sequence[Block], unconditional: bool, left_open: bool
 ) -> tuple[AnyNDArray, AnyNDArray]:
     fitted = inducing_moments(fit)
     with one_blas_thread():
         tangents = [fitted.tangents(name, X) for name, X in blocks]
         own = fitted.joint_parts(blocks, tangents)
-        open_ = fitted.open_covariance(blocks)
+        open_ = fitted.open_covariance(blocks) if left_open else np.zeros(own.inner.shape[1:])
         draws = hyperparameter_draws(fit) if unconditional else []
         if not draws:
             return own.mean, own.inner + open_

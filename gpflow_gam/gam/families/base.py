@@ -11,6 +11,7 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray
 from gpflow.config import default_float
 from gpflow.likelihoods import Likelihood
+from gpflow.utilities import parameter_dict
 
 from ...likelihoods import unwrapped
 from ...statistics.stored import RowArray
@@ -93,6 +94,15 @@ class Family(abc.ABC):
     def predictor_names(self, levels: Levels | None = None) -> tuple[str, ...]:
         """L names; the empty one where there is a single predictor."""
         return ("",) * self.num_predictors(levels)
+
+    def parameters(self, likelihood: Likelihood, levels: Levels | None) -> dict[str, float]:
+        """What the likelihood has learnt, by name; numbers that summaries show."""
+        found = {}
+        for path, parameter in parameter_dict(unwrapped(likelihood)).items():
+            value = np.asarray(parameter)
+            if value.ndim == 0:
+                found[path.lstrip(".")] = float(value)
+        return found
 
     def axes(self, response: str) -> tuple[str, ...]:
         """What predictors that are no two of a kind measure, [L] labels; empty for others."""

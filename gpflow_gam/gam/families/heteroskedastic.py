@@ -42,6 +42,9 @@ class Heteroskedastic(Family):
     def predictor_names(self, levels: Levels | None = None) -> tuple[str, ...]:
         return ("mean", "log scale")
 
+    def parameters(self, likelihood: Likelihood, levels: Levels | None) -> dict[str, float]:
+        return {}  # its unit is not learnt
+
     def axes(self, response: str) -> tuple[str, ...]:
         return f"mean of {response}", f"log sd of {response}"
 

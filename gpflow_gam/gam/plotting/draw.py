@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from ..components import Component
+from ..effects import Transform
 from ..fits import FittedGAM
 from .curves import draw_curves, draw_partial, draw_rug
 from .figures import Axes, Figure, figure_of, panels, put_title
@@ -25,6 +26,7 @@ class _Options:
     num_points: int | None
     rug: bool
     seed: int
+    fun: Transform | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +47,7 @@ def draw(
     rug: bool = True,
     seed: int = 0,
     predictor: str | None = None,
+    fun: Transform | None = None,
 ) -> Figure:
     """
     Draw the effects, a panel each.
@@ -67,6 +70,8 @@ def draw(
     :param rug: ticks where the data are; of a ``by=`` level, only its own rows.
     :param seed: of the simulation behind simultaneous limits.
     :param predictor: one of several predictors; all by default.
+    :param fun: a monotone function through which estimates, limits and residuals go, such as
+        ``numpy.exp``: see :meth:`gpflow_gam.GAM.effects`. Standard errors of maps do not.
     :return: a new figure, or the one that ``ax`` stands on.
     :raises ValueError: an unknown effect or predictor, or an option that cannot be, naming it.
     """
@@ -79,7 +84,7 @@ def draw(
     every = _panels(fit, _components(fit, terms), _predictors(fit, predictor))
     if residuals:
         working_residuals(fit)  # raises where there are none
-    options = _Options(level, residuals, simultaneous, num_points, rug, seed)
+    options = _Options(level, residuals, simultaneous, num_points, rug, seed, fun)
     if ax is not None:
         if len(every) > 1:
             names = ", ".join(dict.fromkeys(p.component.name for p in every))
@@ -142,7 +147,7 @@ def _panels(fit: FittedGAM, components: list[Component], predictors: list[int]) 
 
 def _draw(fit: FittedGAM, panel: _Panel, axes: list[Axes], options: _Options) -> None:
     component = panel.component
-    what = view(fit, component, options.level, options.num_points, options.seed)
+    what = view(fit, component, options.level, options.num_points, options.seed, options.fun)
     data = fit.X[acting(fit, component)][:, [m.column for m in component.margins[:2]]]
     if is_map(component):
         (i,) = panel.predictors
