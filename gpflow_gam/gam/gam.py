@@ -16,8 +16,9 @@ from ..posteriors import SparseAdditivePosterior
 from ..statistics import Exchange
 from . import effects as _effects
 from . import saving
-from .effects import EffectTable, averaged_log_density
-from .families import Family
+from .checks import check_fit
+from .effects import EffectTable, Transform, averaged_log_density
+from .families import Family, Level
 from .families import family as as_family
 from .fits import ENGINES, FAMILIES, FittedGAM, Roles, fit_share, fit_source, prediction
 from .fits.blockwise import in_memory, log_density, predict_source
@@ -100,6 +101,12 @@ class GAM:
         self.terms = terms
         self.family = as_family(family)
         self.offset = tuple(dict.fromkeys(offsets))
+        if self.offset and not self.family.takes_offset:
+            raise ValueError(
+                f"offset: family {self.family.name!r} takes none, as it measures its mean in "
+                "standard deviations of the response; subtract the offset from the response, "
+                "which is the same model."
+            )
         self.weights = weights
         self.trials = trials
         self.missing = missing
@@ -155,6 +162,7 @@ class GAM:
             seed=self.seed,
             **options,
         )
+        check_fit(self._fit)
         return self
 
     def fit_share(
@@ -186,6 +194,7 @@ class GAM:
             seed=self.seed,
             **options,
         )
+        check_fit(self._fit)
         return self
 
     @property
@@ -370,6 +379,7 @@ class GAM:
         level: float = 0.95,
         num_points: int | None = None,
         unconditional: bool = True,
+        fun: Transform | None = None,
     ) -> pd.DataFrame:
         """
         A component with its standard error, pointwise and simultaneous limits.
@@ -381,12 +391,17 @@ class GAM:
         :param num_points: of the default grid, per axis.
         :param unconditional: whether uncertainty allows for uncertain hyperparameters, which takes
             some seconds the first time; predictions and :attr:`posterior` take them as known.
+        :param fun: a monotone function through which the estimate and the limits go, such as
+            ``numpy.exp``: under a log link an effect is then the factor by which it multiplies
+            the expected response, and one of the odds under a logit link. ``se`` stays that of the
+            predictor.
         :return: the grid's columns, ``estimate``, ``se``, ``lower``, ``upper``,
             ``lower_simultaneous``, ``upper_simultaneous``; ``predictor`` where there are several.
         """
-        return self.effect_table(
+        table = self.effect_table(
             term, grid, level=level, num_points=num_points, unconditional=unconditional
-        ).frame()
+        )
+        return _effects.transformed(table.frame(), fun)
 
     def effect_table(
         self,
@@ -399,6 +414,38 @@ class GAM:
     ) -> EffectTable:
         """The same as :meth:`effects`, as an object that can be drawn."""
         return _effects.effect(self.fitted, term, grid, level, num_points, self.seed, unconditional)
+
+    def coefficients(
+        self,
+        reference: Level | Mapping[Column, Level] | None = None,
+        *,
+        level: float = 0.95,
+        unconditional: bool = True,
+        fun: Transform | None = None,
+    ) -> pd.DataFrame:
+        """
+        What can be read as single numbers, on the predictor's scale.
+
+        - The intercept: the predictor where every effect is zero, which each is on average over
+          the data; offsets left out.
+        - The slope of each ``linear`` term, in units of the response (behind its link) per unit of
+          the column. It is shrunk: see :func:`gpflow_gam.linear`.
+        - The effect of each level of ``factor`` and ``random_effect``: those of a factor average
+          to zero over the data, or, with ``reference``, are differences from one level.
+
+        :param reference: a level of the only factor, or levels by column (or name of the term), as
+            ``{"clinic": "north"}``. The intercept stays what it is.
+        :param level: probability of the limits.
+        :param unconditional: whether uncertainty allows for uncertain hyperparameters, as in
+            :meth:`effects`.
+        :param fun: as in :meth:`effects`: the exponential of a slope is a ratio, of means under a
+            log link and of odds under a logit link.
+        :return: a row a coefficient: ``term``, ``predictor`` where there are several, ``column``,
+            ``level``, ``estimate``, ``se``, ``lower``, ``upper``.
+        :raises ValueError: naming the argument.
+        """
+        found = _effects.coefficients(self.fitted, reference, level, unconditional)
+        return _effects.transformed(found, fun)
 
     def derivatives(
         self, term: str, grid: Any = None, *, level: float = 0.95, num_points: int | None = None
@@ -415,7 +462,13 @@ class GAM:
         return _effects.derivative(self.fitted, term, grid, level, num_points, self.seed).frame()
 
     def differences(
-        self, term: str, *, level: float = 0.95, grid: Any = None, num_points: int | None = None
+        self,
+        term: str,
+        *,
+        level: float = 0.95,
+        grid: Any = None,
+        num_points: int | None = None,
+        fun: Transform | None = None,
     ) -> pd.DataFrame:
         """
         Differences between levels: of a factor's effects, or of the curves of a ``by=`` factor.
@@ -424,10 +477,12 @@ class GAM:
         :param level: probability of the limits.
         :param grid: for curves, where.
         :param num_points: of the default grid.
+        :param fun: as in :meth:`effects`; the exponential of a difference is a ratio.
         :return: ``level_1``, ``level_2`` and, for ``level_1 - level_2``, the columns of
             :meth:`effects`.
         """
-        return _effects.differences(self.fitted, term, level, grid, num_points, self.seed).frame()
+        found = _effects.differences(self.fitted, term, level, grid, num_points, self.seed)
+        return _effects.transformed(found.frame(), fun)
 
     def sample_effects(
         self, term: str, grid: Any = None, num_samples: int = 100, *, seed: int | None = None

@@ -18,6 +18,7 @@ from sklearn.utils import check_consistent_length, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from .. import errors
 from ..gam import GAM
 from ..gam.families import Bernoulli, Categorical, Family, Ordinal
 from ..gam.frames import Table, is_levels
@@ -69,7 +70,9 @@ class GAMEstimator(BaseEstimator):  # type: ignore[misc]
             gam.weights = _free_name("sample_weight", frame, gam)
             frame = frame.assign(**{gam.weights: weights})
         response = pd.Series(y, name=name if isinstance(name, str) else "y")
-        gam.fit(frame, response, max_iterations=self.max_iterations, tolerance=self.tolerance)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", errors.ConvergenceWarning)  # its own is said below
+            gam.fit(frame, response, max_iterations=self.max_iterations, tolerance=self.tolerance)
         self.gam_ = gam
         result = gam.fitted.result
         self.n_iter_ = result.num_iterations

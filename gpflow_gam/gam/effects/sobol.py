@@ -81,10 +81,10 @@ def sobol(
             seed,
             list(drawn),
         )
-        return covariance_table(draws, level, fit.spec.predictor_names)
+        return _in_units(fit, covariance_table(draws, level, fit.spec.predictor_names))
     anova = functional_anova(fit, members, given, bootstrap, seed)
     if scale == "link":
-        return anova.sobol(level=level, num_samples=num_samples, seed=seed)
+        return _in_units(fit, anova.sobol(level=level, num_samples=num_samples, seed=seed))
     known = input_measures(fit) | given
     shift = mean_offset(fit)
     response = [(m, _response(fit, likelihood, shift)) for m, likelihood in members]
@@ -221,3 +221,12 @@ def _response(fit: FittedGAM, likelihood: Likelihood, shift: AnyNDArray) -> Resp
         return mean if mean.ndim == 3 else mean[..., None]
 
     return response
+
+
+def _in_units(fit: FittedGAM, table: pd.DataFrame) -> pd.DataFrame:
+    """With variances in the response's unit."""
+    if "predictor" in table:
+        factor = np.broadcast_to(fit.units[0], fit.num_predictors)
+        squares = dict(zip(fit.spec.predictor_names, factor**2))
+        table["variance"] *= table["predictor"].map(squares)
+    return table

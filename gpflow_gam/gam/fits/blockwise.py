@@ -14,6 +14,7 @@ from ..terms import Column
 from . import prediction
 from .fitted import BLOCK, FittedGAM
 from .fitting import checked_response
+from .ranges import encoded
 from .surveying import located
 
 Averaged = Callable[[FittedGAM, AnyNDArray, AnyNDArray], AnyNDArray]
@@ -57,7 +58,7 @@ def log_density(fit: FittedGAM, data: Any, averaged: Averaged | None = None) -> 
             if averaged is None:
                 parts.append(prediction.log_density(fit, table))
             else:
-                parts.append(averaged(fit, fit.encode(table), checked_response(fit, table)))
+                parts.append(averaged(fit, encoded(fit, table), checked_response(fit, table)))
     return np.concatenate(parts)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from ..components import Component
+from ..effects import Transform
 from ..fits import FittedGAM
 from .curves import draw_curves, draw_partial, draw_rug
 from .figures import Axes, Figure, figure_of, panels, put_title
@@ -25,6 +26,7 @@ class _Options:
     num_points: int | None
     rug: bool
     seed: int
+    fun: Transform | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +47,7 @@ def draw(
     rug: bool = True,
     seed: int = 0,
     predictor: str | None = None,
+    fun: Transform | None = None,
 ) -> Figure:
     """
     Draw the effects, a panel each.
@@ -67,6 +70,8 @@ def draw(
     :param rug: ticks where the data are; of a ``by=`` level, only its own rows.
     :param seed: of the simulation behind simultaneous limits.
     :param predictor: one of several predictors; all by default.
+    :param fun: a monotone function through which estimates, limits and residuals go, such as
+        ``numpy.exp``: see :meth:`gpflow_gam.GAM.effects`. Standard errors of maps do not.
     :return: a new figure, or the one that ``ax`` stands on.
     :raises ValueError: an unknown effect or predictor, or an option that cannot be, naming it.
     """
@@ -79,7 +84,7 @@ def draw(
     every = _panels(fit, _components(fit, terms), _predictors(fit, predictor))
     if residuals:
         working_residuals(fit)  # raises where there are none
-    options = _Options(level, residuals, simultaneous, num_points, rug, seed)
+    options = _Options(level, residuals, simultaneous, num_points, rug, seed, fun)
     if ax is not None:
         if len(every) > 1:
             names = ", ".join(dict.fromkeys(p.component.name for p in every))
@@ -133,7 +138,7 @@ def _panels(fit: FittedGAM, components: list[Component], predictors: list[int]) 
     for component in components:
         margins = component.margins
         crowded = margins[0].kind == "levels" and len(margins[0].nodes) > NAMED
-        if len(margins) > 1 or crowded:
+        if len(margins) > 1 or crowded or fit.spec.family.axes(""):
             every += [_Panel(component, [i]) for i in predictors]
         else:
             every.append(_Panel(component, predictors))
@@ -142,7 +147,7 @@ def _panels(fit: FittedGAM, components: list[Component], predictors: list[int]) 
 
 def _draw(fit: FittedGAM, panel: _Panel, axes: list[Axes], options: _Options) -> None:
     component = panel.component
-    what = view(fit, component, options.level, options.num_points, options.seed)
+    what = view(fit, component, options.level, options.num_points, options.seed, options.fun)
     data = fit.X[acting(fit, component)][:, [m.column for m in component.margins[:2]]]
     if is_map(component):
         (i,) = panel.predictors
@@ -168,3 +173,6 @@ def _draw_series(fit: FittedGAM, panel: _Panel, what: View, ax: Axes, options: _
     one = panel.predictors[0] if len(panel.predictors) == 1 else None
     put_title(ax, what.title(one))
     ax.set_ylabel(what.component.name if one is None else what.label(one))
+    measured = fit.spec.family.axes(str(fit.spec.response))
+    if one is not None and measured:
+        ax.set_ylabel(f"{measured[one]} [edf {what.dof[one]:.1f}]")

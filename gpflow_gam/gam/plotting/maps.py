@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from gpflow.base import AnyNDArray
 
+from ..effects import applied
 from .figures import Axes, Colormap, ListedColormap, faintness, figure_of, plt, put_title, thinned
 from .views import View
 
@@ -15,20 +16,24 @@ def draw_estimate(ax: Axes, view: View, predictor: int, data: AnyNDArray) -> Non
     """
     The estimate in colours around zero, with contour lines and where the data are.
 
+    Zero is where there is no effect: one of a ``fun`` that is the exponential.
+
     :param ax: draw into this.
     :param view: of two numeric axes.
     :param predictor: which predictor.
     :param data: values of the two columns, [N, 2].
     """
-    estimate = view.surface(view.table.estimate[:, predictor])
-    reach = float(np.abs(estimate).max()) or 1.0
-    _mesh(ax, view, estimate, "RdBu_r", -reach, reach, data)
+    estimate, middle = view.surface(view.table.estimate[:, predictor]), 0.0
+    if view.fun is not None:
+        estimate, middle = applied(view.fun, estimate), float(applied(view.fun, np.zeros(1))[0])
+    reach = float(np.abs(estimate - middle).max()) or 1.0
+    _mesh(ax, view, estimate, "RdBu_r", middle - reach, middle + reach, data)
     edf = f"[edf {view.dof[predictor]:.1f}]"
     put_title(ax, f"{view.title(predictor)} {edf}")
 
 
 def draw_error(ax: Axes, view: View, predictor: int, data: AnyNDArray) -> None:
-    """The standard error of the estimate, and where the data are."""
+    """The standard error of the estimate on the predictor's scale, and where the data are."""
     se = view.surface(view.table.se[:, predictor])
     _mesh(ax, view, se, _error_colors(), 0.0, float(se.max()) or 1.0, data)
     put_title(ax, "standard error")
