@@ -133,13 +133,17 @@ class GAM:
         :param y: the response: the name of a column, or N values of a table in memory. A formula
             may name it instead.
         :param options: of :func:`gpflow_gam.optimizers.fit`: ``max_iterations``, ``batch_size``,
-            ``tolerance``, ``max_seconds``, ``callback``, ``progress``, ...; with
+            ``tolerance``, ``max_seconds``, ``callback``, ``progress``, ``on_interrupt``, ...; with
             ``engine="iterncgp"`` ``max_sweeps``, ``max_seconds``, ``hyperparameters`` and
-            ``progress``.
+            ``progress``. The time of ``max_seconds`` is that of this call, reading included.
         :return: itself.
         :raises ValueError: data that the model cannot be fitted to: one sentence that says why. A
-            GAM that was fitted before stays as it was.
+            GAM that was fitted before stays as it was, as it does after any error.
         :raises TypeError: data that are none of these, or can be read only once.
+        :raises TimeoutError: ``max_seconds`` were used up while data were read, before there was
+            anything to keep.
+        :raises KeyboardInterrupt: Ctrl-C, unless ``on_interrupt="keep"`` and there is something to
+            keep.
         """
         source, response = with_response(data, y, self._response)
         roles = Roles(response, self.offset, self.weights, self.trials)

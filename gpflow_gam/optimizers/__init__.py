@@ -3,7 +3,7 @@ Fitting: natural gradients in site form, L-BFGS, Adam, Newton, and the one funct
 """
 
 from .fit import fit
-from .minimizers import FitProgress, FitResult
+from .minimizers import FitProgress, FitResult, TimeBudget
 from .natural_gradient import NaturalGradient, SiteStep
 from .rows import Solution, fit_rows, present_solution, whitened_of
 
@@ -13,6 +13,7 @@ __all__ = [
     "NaturalGradient",
     "SiteStep",
     "Solution",
+    "TimeBudget",
     "fit",
     "fit_rows",
     "present_solution",

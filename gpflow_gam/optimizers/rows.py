@@ -23,10 +23,11 @@ from ..statistics.stored import ByBlock
 from ..variational import OptimalPrecision
 from ..variational.gaussian import DenseGaussian
 from .hyperparameters import Hyperparameters
-from .minimizers import FitResult, StopFit, Tracker
+from .minimizers import FitResult, OnInterrupt, StopFit, TimeBudget, Tracker
 from .minimizers.result import Callback
 from .options import check_options
 from .rounds import MANY_ROWS, START_ROWS, Rounds, State, descend
+from .undoing import undone_on_error
 
 SMALL = 1500
 """Inducing values up to which a second thread of linear algebra costs more than it brings."""
@@ -68,9 +69,10 @@ def fit_rows(
     *,
     max_iterations: int = 1000,
     tolerance: float = 1e-2,
-    max_seconds: float | None = None,
+    max_seconds: float | TimeBudget | None = None,
     callback: Callback | None = None,
     progress: bool | None = None,
+    on_interrupt: OnInterrupt = "raise",
     seed: int = 0,
     collapsed: bool | None = None,
     **others: Any,
@@ -83,9 +85,10 @@ def fit_rows(
     :param rows: its data.
     :param max_iterations: passes over the rows, or L-BFGS iterations where one pass is enough.
     :param tolerance: improvement of the ELBO, in nats, that no longer counts.
-    :param max_seconds: time budget.
+    :param max_seconds: time budget. One pass over the rows there has to be.
     :param callback: called once an iteration; a true return value ends the fit.
     :param progress: a progress bar; by default on a terminal only.
+    :param on_interrupt: as for :func:`~gpflow_gam.optimizers.fit`.
     :param seed: of the rows on which a fit to many begins.
     :param collapsed: whether q of Gaussian data is put into the bound, which takes one pass; by
         default for :class:`~gpflow_gam.models.AdditiveSGPR`.
@@ -93,6 +96,7 @@ def fit_rows(
     :return: how it ended, and what it came to.
     :raises TypeError: an option that is none.
     :raises ValueError: bad options; or nothing can be computed at the start.
+    :raises KeyboardInterrupt: Ctrl-C. As after any error the model is what it was before.
     """
     options: dict[str, Any] = {"batch_size": None, "learning_rate": 0.01, "rho": 0.1, "patience": 5}
     unknown = set(others) - set(options)
@@ -100,15 +104,14 @@ def fit_rows(
         raise TypeError(f"fit() has no option {unknown.pop()!r}.")
     options |= others
     check_options(max_iterations, tolerance=tolerance, **options)
-    if max_seconds is not None and not max_seconds > 0.0:
-        raise ValueError(f"max_seconds must be positive; got {max_seconds}.")
     number = sum(model.inducing_variable.sizes)
     if collapsed is None:
         collapsed = isinstance(model, AdditiveSGPR)
     method = "collapsed bound" if collapsed else "sites + evidence"
     with (
         one_blas_thread(number <= SMALL),
-        Tracker([], method, max_seconds, callback, progress) as tracker,
+        undone_on_error(model),
+        Tracker([], method, max_seconds, callback, progress, on_interrupt) as tracker,
     ):
         if collapsed:
             result, solution = _fit_gaussian(model, rows, tracker, max_iterations, tolerance)
@@ -330,7 +333,7 @@ def _fit_gaussian(
     except StopFit as stop:
         u, converged, message = best[0], stop.converged, stop.message
     except KeyboardInterrupt:
-        u, converged, message = best[0], False, "interrupted"
+        u, converged, message = best[0], False, tracker.interrupted()
     bound.set(u)
     solution = bound.solution(u)
     if isinstance(model, AdditiveSVGP):
