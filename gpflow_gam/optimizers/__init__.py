@@ -5,7 +5,14 @@ Fitting: natural gradients in site form, L-BFGS, Adam, Newton, and the one funct
 from .fit import fit
 from .minimizers import FitProgress, FitResult, TimeBudget
 from .natural_gradient import NaturalGradient, SiteStep
-from .rows import Solution, fit_rows, present_solution, whitened_of
+from .rows import (
+    Solution,
+    assign_posterior,
+    fit_rows,
+    present_solution,
+    solution_of_sums,
+    whitened_of,
+)
 
 __all__ = [
     "FitProgress",
@@ -14,8 +21,10 @@ __all__ = [
     "SiteStep",
     "Solution",
     "TimeBudget",
+    "assign_posterior",
     "fit",
     "fit_rows",
     "present_solution",
+    "solution_of_sums",
     "whitened_of",
 ]

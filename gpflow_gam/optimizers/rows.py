@@ -142,6 +142,30 @@ def present_solution(
         return Solution(rows, data, q, values, found, rounds)
 
 
+def solution_of_sums(
+    model: AdditiveSGPR | AdditiveSVGP,
+    rows: Rows,
+    data: PseudoData,
+    q: GaussianPosterior,
+    found: AnyNDArray,
+    error: tuple[float, float] | None = None,
+    curvature: AnyNDArray | None = None,
+) -> Solution:
+    """
+    A solution of which everything is known.
+
+    :param rows: which need have no more than components.
+    :param error: of a collapsed bound: the sum of the data's squares, and their number.
+    """
+    if error is not None:
+        bound = CollapsedBound(model, rows, sums=(data, error))
+        values = bound.rounds.values(found[: len(bound.kernel)])
+        return Solution(rows, data, q, values, found, bound.rounds, bound)
+    rounds = Rounds(model.kernel, model.likelihood, rows, None)
+    values = rounds.values(found[: len(rounds.hyperparameters)])
+    return Solution(rows, data, q, values, found, rounds, curvature=curvature)
+
+
 def discretisation(
     model: AdditiveSGPR | AdditiveSVGP, solution: Solution, number: int = 1000
 ) -> float:
@@ -179,6 +203,12 @@ class CollapsedBound:
 
     Its coordinates are those of the kernel's hyperparameters, then the noise variance's where that
     is trainable.
+
+    :param model: with a Gaussian likelihood.
+    :param rows: its data.
+    :param watch: told how far the pass is.
+    :param sums: what the pass would come to, where it is known: the sums of the data, and their
+        squares' sum and number.
     """
 
     def __init__(
@@ -186,6 +216,7 @@ class CollapsedBound:
         model: AdditiveSGPR | AdditiveSVGP,
         rows: Rows,
         watch: Watch | None = None,
+        sums: tuple[PseudoData, tuple[float, float]] | None = None,
     ) -> None:
         self.model = model
         self.rounds = Rounds(model.kernel, model.likelihood, rows, None)
@@ -194,11 +225,14 @@ class CollapsedBound:
         self._known = float(np.asarray(self.parameter))
         self.kernel = self.rounds.hyperparameters
         self.rows = rows
+        if sums is not None:
+            self.data, self.error = sums
+            return
         self.data = rows.gather(*self._sites(1.0), watch)
-        sums = np.zeros(2)
+        seen = np.zeros(2)
         for w, e in map(self._weighted, rows.blocks()):
-            sums += np.sum(w * np.square(e)), np.sum(w) * e.shape[1]
-        square, number = rows.total(sums)[0].tolist()
+            seen += np.sum(w * np.square(e)), np.sum(w) * e.shape[1]
+        square, number = rows.total(seen)[0].tolist()
         self.error = square, number
 
     def _weighted(self, at: slice) -> tuple[AnyNDArray, AnyNDArray]:
@@ -337,7 +371,7 @@ def _fit_gaussian(
     bound.set(u)
     solution = bound.solution(u)
     if isinstance(model, AdditiveSVGP):
-        _assign(model, solution.q)
+        assign_posterior(model, solution.q)
     return tracker.result(converged, message, -bound.loss(u)[0]), solution
 
 
@@ -376,7 +410,7 @@ def _fit_sites(
         seen, converged = rounds.see(state), False
     rounds.hyperparameters.set(seen.state.u)
     rounds.family.set(seen.state.phi)
-    _assign(model, seen.q)
+    assign_posterior(model, seen.q)
     rounds.tracker = None  # which is of this fit
     state, curvature = seen.state, seen.sweep.curvature
     found, values = np.concatenate([state.u, state.phi]), rounds.values(state.u)
@@ -384,7 +418,7 @@ def _fit_sites(
     return tracker.result(converged, message, seen.elbo), solution
 
 
-def _assign(model: AdditiveSVGP, q: GaussianPosterior) -> None:
+def assign_posterior(model: AdditiveSVGP, q: GaussianPosterior) -> None:
     """Give the model the q of what was found, at the hyperparameters that it has."""
     family = model.variational
     assert isinstance(family, OptimalPrecision)

@@ -15,6 +15,7 @@ from gpflow.likelihoods import Likelihood
 from ...likelihoods import unwrapped
 from ...statistics.stored import RowArray
 from . import encoding
+from .encoding import Observed
 
 Level = encoding.Level
 Levels = tuple[Level, ...]
@@ -77,11 +78,12 @@ class Family(abc.ABC):
         """As :meth:`encode`, for responses without trials."""
 
     @abc.abstractmethod
-    def likelihood(self, Y: RowArray, levels: Levels | None = None) -> Likelihood:
+    def likelihood(self, Y: Observed, levels: Levels | None = None) -> Likelihood:
         """
         A fresh likelihood whose parameters begin where Y suggests.
 
-        :param Y: [N, K], as :meth:`encode` gives it, or stored so that slices of rows can be read.
+        :param Y: [N, K], as :meth:`encode` gives it, or stored so that slices of rows can be read;
+            or what families ask of it.
         """
 
     def num_predictors(self, levels: Levels | None = None) -> int:
