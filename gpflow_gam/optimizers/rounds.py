@@ -179,7 +179,8 @@ class Rounds:
             learn hyperparameters at once.
         :param rough: whether to end with the first round that has learnt hyperparameters.
         :return: what was seen last, whether that is convergence, and why it ended. Time that is up
-            and Ctrl-C end a fit with what it has.
+            ends a fit with what it has.
+        :raises KeyboardInterrupt: Ctrl-C, unless the tracker is to keep what there is.
         """
         seen: Seen | None = None
         gain, pace = 0.0, Pace()
@@ -209,10 +210,10 @@ class Rounds:
             self.family.set(seen.state.phi)
             return seen, stop.converged, stop.message
         except KeyboardInterrupt:
-            if seen is None:
+            if seen is None or self.tracker is None:
                 raise
             self.family.set(seen.state.phi)
-            return seen, False, "interrupted"
+            return seen, False, self.tracker.interrupted()
 
     def _record(self, seen: Seen) -> None:
         if self.tracker is not None:
