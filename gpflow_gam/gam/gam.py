@@ -26,11 +26,11 @@ from .fits import (
     FittedGAM,
     Roles,
     SharedFit,
+    blockwise,
     fit_share,
     fit_source,
     prediction,
 )
-from .fits.blockwise import in_memory, log_density, predict_source
 from .fits.build import Model
 from .fits.response import with_response
 from .summaries import Summary, concurvity, summarise
@@ -268,10 +268,20 @@ class GAM:
         :param interval: a probability; adds equal-tailed credible limits.
         :param se: adds posterior standard deviations.
         :return: an array; with ``se`` a pair (estimate, se); with ``interval`` a DataFrame with
-            columns ``estimate``, ``se``, ``lower`` and ``upper``.
+            columns ``estimate``, ``se``, ``lower`` and ``upper``. With ``missing="drop"`` rows that
+            lack a value are NaN (None among classes), as in :meth:`sample` and
+            :meth:`log_density`.
         :raises ValueError: naming the argument or column.
         """
-        return predict_source(self.fitted, data, type, interval=interval, se=se, seed=self.seed)
+        return blockwise.predict_source(
+            self.fitted,
+            data,
+            type,
+            interval=interval,
+            se=se,
+            seed=self.seed,
+            drop=self.missing == "drop",
+        )
 
     def sample(
         self,
@@ -291,7 +301,8 @@ class GAM:
         :return: [S, N], [S, N, L] for L predictors, [S, N, K] for class probabilities.
         """
         seed = self.seed if seed is None else seed
-        return prediction.sample(self.fitted, in_memory(data), num_samples, type, seed)
+        drop = self.missing == "drop"
+        return blockwise.sample(self.fitted, data, num_samples, type, seed, drop)
 
     def log_density(self, data: Any, *, unconditional: bool = False) -> AnyNDArray:
         """
@@ -305,8 +316,8 @@ class GAM:
         :return: [N].
         :raises ValueError: as :meth:`predict`; a response outside the family's support.
         """
-        fit = self.fitted
-        return log_density(fit, data, averaged_log_density if unconditional else None)
+        averaged = averaged_log_density if unconditional else None
+        return blockwise.log_density(self.fitted, data, averaged, drop=self.missing == "drop")
 
     # --- reading the model -------------------------------------------------------------------
 
