@@ -362,7 +362,7 @@ def test_many_rows_in_single_precision(variance):
     assert np.all(np.abs(draws.mean(axis=0) - mean2[:, 0]) < 5 * np.sqrt(expected / 400) + 1e-3)
 
 
-@pytest.mark.parametrize("variance, unit", [(1e-3, 1e4), (30.0, 1.0), (30.0, 1e-3)])
+@pytest.mark.parametrize(("variance", "unit"), [(1e-3, 1e4), (30.0, 1.0), (30.0, 1e-3)])
 def test_sites_in_single_precision(variance, unit):
     """Their precision is up to 1e8 times the prior's; q and the bound are differences of it."""
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import TensorType
-from gpflow.config import as_context, config
 
 from ..inducing_variables.additive import AdditiveInducingVariables, check_compatible
 from ..kernels import AdditiveKernel
 from ..kernels.additive import ComponentGroup, gather_columns
 from ..kernels.functional import in_double
+from ..kernels.precision import float_type
 from ..kernels.stacked import StackedKernel, stack
 from ..layout import BlockLayout
 from .jitter import jittered, relative_jitter
@@ -75,11 +73,9 @@ class InducingBlocks:
         self._stacks: dict[ComponentGroup, StackedKernel] = {}
         self._inputs: dict[ComponentGroup, tf.Tensor] = {}
 
-    def _precision(self) -> contextlib.AbstractContextManager[Any]:
+    def _precision(self) -> AbstractContextManager[None]:
         """In which kernels are evaluated."""
-        if not self._raised:
-            return contextlib.nullcontext()
-        return as_context(dataclasses.replace(config(), float=np.float64))
+        return float_type("float64") if self._raised else nullcontext()
 
     def _stacked(self, group: ComponentGroup) -> StackedKernel:
         if group not in self._stacks:
