@@ -28,6 +28,7 @@ def predict_source(
     interval: float | None = None,
     se: bool = False,
     seed: int = 0,
+    uncertain: prediction.Uncertain | None = None,
 ) -> Any:
     """
     :func:`prediction.predict` of a table or of a source of blocks: the same rows give the same.
@@ -40,7 +41,11 @@ def predict_source(
     parts = []
     for start, table in _blocks(fit, data, extra):
         with located(start, table.num_rows):
-            parts.append(prediction.predict(fit, table, type, interval=interval, se=se, seed=rng))
+            parts.append(
+                prediction.predict(
+                    fit, table, type, interval=interval, se=se, seed=rng, uncertain=uncertain
+                )
+            )
     return _joined(parts)
 
 
