@@ -11,6 +11,7 @@ from gpflow.base import AnyNDArray
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 
+from ..measures import Measure
 from ..posteriors import SparseAdditivePosterior
 from ..statistics import Exchange
 from . import effects as _effects
@@ -19,7 +20,16 @@ from .checks import check_fit
 from .effects import EffectTable, Transform, averaged_log_density
 from .families import Family, Level
 from .families import family as as_family
-from .fits import ENGINES, FAMILIES, FittedGAM, Roles, fit_share, fit_source, prediction
+from .fits import (
+    ENGINES,
+    FAMILIES,
+    FittedGAM,
+    Roles,
+    SharedFit,
+    fit_share,
+    fit_source,
+    prediction,
+)
 from .fits.blockwise import in_memory, log_density, predict_source
 from .fits.build import Model
 from .fits.response import with_response
@@ -140,13 +150,17 @@ class GAM:
         :param y: the response: the name of a column, or N values of a table in memory. A formula
             may name it instead.
         :param options: of :func:`gpflow_gam.optimizers.fit`: ``max_iterations``, ``batch_size``,
-            ``tolerance``, ``max_seconds``, ``callback``, ``progress``, ...; with
+            ``tolerance``, ``max_seconds``, ``callback``, ``progress``, ``on_interrupt``, ...; with
             ``engine="iterncgp"`` ``max_sweeps``, ``max_seconds``, ``hyperparameters`` and
-            ``progress``.
+            ``progress``. The time of ``max_seconds`` is that of this call, reading included.
         :return: itself.
         :raises ValueError: data that the model cannot be fitted to: one sentence that says why. A
-            GAM that was fitted before stays as it was.
+            GAM that was fitted before stays as it was, as it does after any error.
         :raises TypeError: data that are none of these, or can be read only once.
+        :raises TimeoutError: ``max_seconds`` were used up while data were read, before there was
+            anything to keep.
+        :raises KeyboardInterrupt: Ctrl-C, unless ``on_interrupt="keep"`` and there is something to
+            keep.
         """
         source, response = with_response(data, y, self._response)
         roles = Roles(response, self.offset, self.weights, self.trials)
@@ -319,6 +333,8 @@ class GAM:
         *,
         scale: Literal["link", "response"] = "link",
         inputs: Literal["independent", "data"] = "independent",
+        measures: Mapping[str, Measure] | None = None,
+        bootstrap: bool = True,
         level: float = 0.95,
         unconditional: bool = True,
         num_samples: int = 4000,
@@ -348,6 +364,11 @@ class GAM:
 
         :param scale: the predictor, or the expected response (probabilities of each class).
         :param inputs: ``"independent"`` or ``"data"``.
+        :param measures: distributions of numeric columns that are known, such as
+            ``{"x": gg.measures.Uniform(0, 1)}``; of other columns that of the data is taken.
+        :param bootstrap: whether the limits allow for the data being a sample of the columns'
+            distribution (Bayesian bootstrap of the rows); without it they are those of the
+            population that consists of the data.
         :param level: probability of the limits.
         :param unconditional: whether they allow for uncertain hyperparameters, as
             :meth:`effects` does.
@@ -364,6 +385,8 @@ class GAM:
             self.fitted,
             scale=scale,
             inputs=inputs,
+            measures=measures,
+            bootstrap=bootstrap,
             level=level,
             unconditional=unconditional,
             num_samples=num_samples,
@@ -530,17 +553,25 @@ class GAM:
 
     # --- files -------------------------------------------------------------------------------
 
-    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+    def save(self, path: str | Path, *, overwrite: bool = False, data: bool = True) -> None:
         """
-        Write the fitted GAM to one file: JSON and arrays, no pickle, its data included.
+        Write the fitted GAM to one file: JSON and arrays, no pickle.
 
-        The file appears whole or not at all.
+        The file appears whole or not at all. It has the mode of the one that it replaces, and
+        links are followed.
 
         :param path: where.
         :param overwrite: whether a file that is there may be replaced.
+        :param data: whether the training data are in it. Without them predictions, draws and
+            effects of the loaded GAM are the same to the last bit; what reads rows of the data
+            (:meth:`summary`, :meth:`appraise`, residuals, ...) is an error that says so. Values at
+            which functions are kept stay: inducing inputs, nodes of columns, levels.
         :raises FileExistsError: there is one.
+        :raises FileNotFoundError: there is no such folder.
+        :raises ValueError: no such file can be written: a device, levels or a family that files
+            cannot hold, an engine that needs the data.
         """
-        saving.save(self.fitted, self._options(), Path(path), overwrite)
+        saving.save(self.fitted, self._options(), Path(path), overwrite, data)
 
     @classmethod
     def load(cls, path: str | Path, *, kernels: Mapping[str, Kernel] | None = None) -> GAM:
@@ -564,6 +595,29 @@ class GAM:
         gam._response = spec.response
         gam._fit = fit
         return gam
+
+    # --- pickles and copies ------------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is saved, and no caches: those hold what no pickle can."""
+        state = dict(self.__dict__)
+        fit = state.pop("_fit")
+        if fit is not None:
+            # workers' shares of the rows are not here
+            data = fit.has_data and not isinstance(fit, SharedFit)
+            spec = fit.spec
+            header, arrays = saving.parts(fit, data)
+            state["_parts"] = header, arrays, spec.terms, spec.family
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        state = dict(state)
+        parts = state.pop("_parts", None)
+        self.__dict__.update(state)
+        self._fit = None
+        if parts is not None:
+            header, arrays, terms, family = parts
+            self._fit = saving.from_parts(header, arrays, terms, family, "the pickle")
 
     def _options(self) -> dict[str, Any]:
         return {

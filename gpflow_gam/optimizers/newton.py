@@ -202,7 +202,7 @@ def _learn(newton: _Newton, max_rounds: int, tolerance: float) -> FitResult:
             message = "budget used up"
             break
         kept, state = [v.numpy() for v in variables], model.state
-        with Tracker(variables, "L-BFGS", newton.seconds_left, None, False) as tracker:
+        with Tracker(variables, "L-BFGS", newton.tracker.budget, None, False) as tracker:
             try:
                 optimiser.run(tracker, max_iterations=25, tolerance=1e-4)
             except StopFit:

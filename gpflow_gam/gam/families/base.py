@@ -16,6 +16,7 @@ from gpflow.utilities import parameter_dict
 from ...likelihoods import unwrapped
 from ...statistics.stored import RowArray
 from . import encoding
+from .encoding import Observed
 
 Level = encoding.Level
 Levels = tuple[Level, ...]
@@ -80,11 +81,12 @@ class Family(abc.ABC):
         """As :meth:`encode`, for responses without trials."""
 
     @abc.abstractmethod
-    def likelihood(self, Y: RowArray, levels: Levels | None = None) -> Likelihood:
+    def likelihood(self, Y: Observed, levels: Levels | None = None) -> Likelihood:
         """
         A fresh likelihood whose parameters begin where Y suggests.
 
-        :param Y: [N, K], as :meth:`encode` gives it, or stored so that slices of rows can be read.
+        :param Y: [N, K], as :meth:`encode` gives it, or stored so that slices of rows can be read;
+            or what families ask of it.
         """
 
     def num_predictors(self, levels: Levels | None = None) -> int:

@@ -13,10 +13,10 @@ from scipy.special import xlogy
 
 from ... import likelihoods
 from ...likelihoods.links import checked_link
-from ...statistics.stored import RowArray
 from . import encoding
 from .base import Family, Levels, Response, first
 from .binary import log_probability, probability
+from .encoding import Observed
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Binomial(Family):
         encoding.require(x, whole, "whole counts of successes, not negative", name, self.name)
         return Response(x[:, None], None)
 
-    def likelihood(self, Y: RowArray, levels: Levels | None = None) -> likelihoods.Binomial:
+    def likelihood(self, Y: Observed, levels: Levels | None = None) -> likelihoods.Binomial:
         return likelihoods.Binomial(self.link)
 
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:

@@ -13,9 +13,9 @@ from gpflow.likelihoods import Likelihood
 from scipy.special import xlogy
 
 from ... import likelihoods
-from ...statistics.stored import RowArray
 from . import encoding
 from .base import Family, Levels, Response, first, number, own, single
+from .encoding import Observed
 
 _LARGEST = 1e18
 """Above this rate numpy draws no Poisson counts."""
@@ -35,7 +35,7 @@ class Poisson(Family):
         encoding.require(x, whole, "whole counts, not negative", name, self.name)
         return Response(x[:, None], None)
 
-    def likelihood(self, Y: RowArray, levels: Levels | None = None) -> Likelihood:
+    def likelihood(self, Y: Observed, levels: Levels | None = None) -> Likelihood:
         return gpflow.likelihoods.Poisson()
 
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
@@ -79,7 +79,7 @@ class NegativeBinomial(Poisson):
 
     name: ClassVar[str] = "negative_binomial"
 
-    def likelihood(self, Y: RowArray, levels: Levels | None = None) -> Likelihood:
+    def likelihood(self, Y: Observed, levels: Levels | None = None) -> Likelihood:
         mean, variance, _ = encoding.moments(Y)
         mean = max(mean, 1e-3)
         # by moments, as if the predictor were to explain half of the variance

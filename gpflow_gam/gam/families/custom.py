@@ -13,9 +13,9 @@ from gpflow.likelihoods import Exponential, Likelihood, MultiClass, Poisson, Sof
 from gpflow.utilities import deepcopy
 
 from ...likelihoods import checked_observations, conditional_response, unwrapped
-from ...statistics.stored import RowArray
 from . import encoding
 from .base import Family, Levels, Response, first, tensors
+from .encoding import Observed
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Custom(Family):
         checked_observations(tf.constant(Y, dtype=default_float()), self.base, name)
         return Response(Y, None)
 
-    def likelihood(self, Y: RowArray, levels: Levels | None = None) -> Likelihood:
+    def likelihood(self, Y: Observed, levels: Levels | None = None) -> Likelihood:
         return deepcopy(self.base)
 
     def num_predictors(self, levels: Levels | None = None) -> int:

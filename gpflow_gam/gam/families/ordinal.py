@@ -12,10 +12,10 @@ from gpflow.likelihoods import Likelihood
 from scipy.special import ndtr, ndtri
 
 from ... import likelihoods
-from ...statistics.stored import RowArray
 from . import encoding
 from .base import Family, Levels, Response, first, own
 from .categorical import draw, known, labelled
+from .encoding import Observed
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Ordinal(Family):
         codes, levels = labelled(y, levels or self.levels, name, self.name)
         return Response(codes[:, None], levels)
 
-    def likelihood(self, Y: RowArray, levels: Levels | None = None) -> likelihoods.Ordered:
+    def likelihood(self, Y: Observed, levels: Levels | None = None) -> likelihoods.Ordered:
         number = len(known(levels or self.levels, self.name))
         counts = encoding.counts(Y, number)
         # where a constant predictor puts them, half an observation more in each class

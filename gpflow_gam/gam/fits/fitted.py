@@ -26,6 +26,7 @@ from .build import Model
 from .deviance import Discrepancies, Pearson, discrepancies, discrepancies_of_rows, pearson
 from .rows import make_rows
 from .specification import Specification
+from .sums import Parts, solution_from_parts
 from .whole import Whole
 
 BLOCK = 10_000
@@ -45,6 +46,7 @@ class FittedGAM:
     :param result: how the optimisation ended.
     :param dropped: rows left out for missing values.
     :param whole: all rows, where X and Y are a sample of them.
+    :param stored: the solution as a file holds it.
     """
 
     spec: Specification
@@ -55,18 +57,24 @@ class FittedGAM:
     dropped: int = 0
     _solution: Solution | None = None
     whole: Whole | None = None
+    stored: Parts | None = None
 
     @property
     def number(self) -> int:
         """N, all rows of the fit."""
         return len(self.X) if self.whole is None else self.whole.number
 
+    @property
+    def has_data(self) -> bool:
+        """Whether X and Y are there, as they are not after ``save(data=False)``."""
+        return True
+
     @functools.cached_property
     def solution(self) -> Solution | None:
         """
         What the fit came to as sums over rows; None for engines and families of q that have none.
 
-        Made from the model's parameters where the fit did not leave it, as in a loaded file.
+        Made of what a file holds, or from the model's parameters where the fit did not leave it.
         """
         if self._solution is not None:
             return self._solution
@@ -76,12 +84,13 @@ class FittedGAM:
         assert isinstance(model, (AdditiveSGPR, AdditiveSVGP))
         if self.whole is not None:
             rows = self.whole.rows(self.spec, model.kernel, self.X)
-            return present_solution(model, rows, self.spec.variational == "exact")
-        mean = np.asarray(model.mean_function(self.X))
-        bins = ColumnBins(self.X, levels=self.spec.encoder.places("level"))
-        return present_solution(
-            model, make_rows(self.spec.components, model.kernel, bins, self.Y, mean)
-        )
+        else:
+            mean = np.asarray(model.mean_function(self.X))
+            bins = ColumnBins(self.X, levels=self.spec.encoder.places("level"))
+            rows = make_rows(self.spec.components, model.kernel, bins, self.Y, mean)
+        if self.stored is not None:
+            return solution_from_parts(self.stored, model, rows)
+        return present_solution(model, rows, self.spec.variational == "exact")
 
     @functools.cached_property
     def posterior(self) -> SparseAdditivePosterior | ActionPosterior:

@@ -86,7 +86,7 @@ class SharedWhole(Whole):
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, AnyNDArray]]:
         raise ValueError(
             "a GAM that several workers have fitted cannot be saved to a file, which would hold "
-            "the rows of one of them only; export it with gpflow_gam.serving."
+            "the rows of one of them only; pass data=False, or export it with gpflow_gam.serving."
         )
 
 

@@ -148,8 +148,10 @@ def _panels(fit: FittedGAM, components: list[Component], predictors: list[int]) 
 def _draw(fit: FittedGAM, panel: _Panel, axes: list[Axes], options: _Options) -> None:
     component = panel.component
     what = view(fit, component, options.level, options.num_points, options.seed, options.fun)
-    data = fit.X[acting(fit, component)][:, [m.column for m in component.margins[:2]]]
     if is_map(component):
+        data = np.zeros((0, 2))
+        if fit.has_data:
+            data = fit.X[acting(fit, component)][:, [m.column for m in component.margins[:2]]]
         (i,) = panel.predictors
         for ax, draw_map in zip(axes, (draw_estimate, draw_error)):
             draw_map(ax, what, i, data)
@@ -168,7 +170,7 @@ def _draw_series(fit: FittedGAM, panel: _Panel, what: View, ax: Axes, options: _
         if options.residuals and len(what.component.margins) == 1:
             partial = partial_residuals(fit, what.component.name)
             draw_partial(ax, axis, fit.X[:, column], partial, series[0])
-        if options.rug:
+        if options.rug and fit.has_data:
             draw_rug(ax, axis, np.asarray(fit.X[acting(fit, what.component), column]))
     one = panel.predictors[0] if len(panel.predictors) == 1 else None
     put_title(ax, what.title(one))

@@ -89,7 +89,7 @@ def partial_residuals(fit: FittedGAM, term: str) -> AnyNDArray:
     rows = acting(fit, component)
     moments = inducing_moments(fit)
     points = fit.X[rows][:, [m.column for m in component.margins]]
-    features = moments.features(term, component.full(points, fit.X.shape[1]))
+    features = moments.features(term, component.full(points, fit.spec.encoder.width))
     by = component.by
     if by is not None and by.code is None:
         residuals = residuals / np.where(rows, fit.X[:, by.column], 1.0)
