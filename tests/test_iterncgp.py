@@ -463,6 +463,26 @@ def test_an_interrupted_fit_leaves_the_model_as_it_was(rng, monkeypatch):
     np.testing.assert_allclose(model.predict_f(X)[0], fresh.predict_f(X)[0], atol=1e-6)
 
 
+@pytest.mark.parametrize("hyperparameters", [False, True])
+def test_an_interrupted_fit_keeps_what_it_has_if_so_wished(rng, hyperparameters):
+    def ctrl_c(progress):
+        if progress.iteration == 2:
+            raise KeyboardInterrupt
+
+    solver = ReducedNewton(num_pivots=2, tolerance=1e-11)
+    model = IterNCGP(data(rng)["counts"], kernel(), Poisson(), solver=solver)
+    result = fit(model, hyperparameters=hyperparameters, callback=ctrl_c, on_interrupt="keep")
+    assert (result.message, result.converged) == (
+        "interrupted; what was best so far is kept",
+        False,
+    )
+    mean, var = model.predict_f(model.data[0])
+    assert np.all(np.isfinite(mean))
+    assert np.all(var > 0.0)
+    prior = model.kernel.variance.numpy()
+    assert np.mean(var) < 0.9 * prior  # two steps have told something
+
+
 def test_a_diverging_literal_fit_says_so_and_keeps_what_it_had():
     X = np.linspace(-1, 1, 400)[:, None]
     Y = (np.abs(X) < 0.5).astype(float)
