@@ -16,17 +16,17 @@ from ..kernels.tangents import kernel_tangents
 from ..likelihoods import Weighted, unwrapped
 from ..models import AdditiveSGPR, AdditiveSVGP
 from ..statistics import GaussianPosterior, NotPositiveDefinite, PseudoData, Rows
-from ..statistics.evidence import posterior_of, slices
 from ..statistics.parallel import one_blas_thread
+from ..statistics.posterior import posterior_of, slices
 from ..statistics.rows import Watch
 from ..statistics.stored import ByBlock
 from ..variational import OptimalPrecision
 from ..variational.gaussian import DenseGaussian
 from .hyperparameters import Hyperparameters
-from .minimizers import FitResult, OnInterrupt, StopFit, TimeBudget, Tracker
+from .minimizers import FitResult, OnInterrupt, StopFit, TimeBudget, Tracker, descend
 from .minimizers.result import Callback
 from .options import check_options
-from .rounds import MANY_ROWS, START_ROWS, Rounds, StartError, State, descend
+from .rounds import MANY_ROWS, START_ROWS, Rounds, StartError, State
 from .undoing import undone_on_error
 
 SMALL = 1500

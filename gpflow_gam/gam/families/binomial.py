@@ -71,6 +71,24 @@ class Binomial(Family):
         misses = xlogy(n - y, (n - y) / n) - (n - y) * log_probability(self.link, -f)
         return np.maximum(2.0 * (hits + misses), 0.0)
 
+    @property
+    def overdispersed(self) -> str:
+        return (
+            "add random_effect() of what rows have in common, or of a column that numbers the rows "
+            "(there is no beta-binomial family)"
+        )
+
+    def pearson(
+        self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray
+    ) -> tuple[AnyNDArray, AnyNDArray]:
+        """A single trial shows no dispersion (McCullagh & Nelder 1989, section 4.4.5)."""
+        y, n, f = Y[..., 0], Y[..., 1], first(F)
+        p, q = probability(self.link, f), probability(self.link, -f)
+        variance = np.maximum(n * p * q, 1e-300)
+        several = n > 1.0
+        square = np.where(several, np.square(y - n * p) / variance, np.nan)
+        return square, np.where(several, 2.0 + (1.0 - 6.0 * p * q) / variance, np.nan)
+
     def cdf(
         self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray
     ) -> tuple[AnyNDArray, AnyNDArray]:

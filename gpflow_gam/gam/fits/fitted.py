@@ -23,7 +23,7 @@ from ...statistics import ColumnBins
 from ..components import Component
 from ..frames import Key, Table, filled
 from .build import Model
-from .deviance import deviance_of_rows
+from .deviance import Discrepancies, Pearson, discrepancies, discrepancies_of_rows, pearson
 from .rows import make_rows
 from .specification import Specification
 from .sums import Parts, solution_from_parts
@@ -150,6 +150,11 @@ class FittedGAM:
         """The fitted likelihood, without weights."""
         return unwrapped(self.model.likelihood)
 
+    @functools.cached_property
+    def units(self) -> tuple[AnyNDArray, AnyNDArray]:
+        """Factors and shifts, [L] or [1]: the model's predictors in the response's unit."""
+        return self.spec.family.units(self.model.likelihood)
+
     @property
     def num_predictors(self) -> int:
         """L."""
@@ -215,29 +220,39 @@ class FittedGAM:
         mean, var = (np.concatenate([np.asarray(p) for p in part]) for part in zip(*parts))
         return mean, np.maximum(var, 0.0)  # rounding
 
-    def deviance(self) -> tuple[float, float] | None:
-        """
-        The deviance at the posterior mean and the null model's; None where the family has none.
-        """
+    @functools.cached_property
+    def discrepancies(self) -> Discrepancies:
+        """Deviances and Pearson's statistic: one pass over the rows, the first time."""
         if self.whole is not None and self.solution is not None:
-            return deviance_of_rows(self.spec, self.model.likelihood, self.solution)
-        family, likelihood = self.spec.family, self.model.likelihood
-        solution = self.solution
+            return discrepancies_of_rows(self.spec, self.model.likelihood, self.solution)
+        likelihood, solution = self.model.likelihood, self.solution
         if solution is None:
             F = self.predict_link(self.X)[0]
         else:
             F = solution.rows.means(solution.values, solution.q)
         offset = self.model.mean_function(self.X) - np.array(self.spec.constant)
-        null = constant_predictor(
-            likelihood,
-            self.X,
-            checked_observations(self.Y, likelihood),
-            offset,
-            self.num_predictors,
-        )
-        own = family.deviance(likelihood, self.Y, F)
-        least = family.deviance(likelihood, self.Y, np.asarray(offset + null))
-        if own is None or least is None:
+        Y = checked_observations(self.Y, likelihood)
+        null = constant_predictor(likelihood, self.X, Y, offset, self.num_predictors)
+        null = np.asarray(offset + null)
+        return discrepancies(self.spec.family, likelihood, self.Y, F, null, self.weights)
+
+    def deviance(self) -> tuple[float, float] | None:
+        """
+        The deviance at the posterior mean and the null model's; None where the family has none.
+        """
+        return self.discrepancies.deviance
+
+    def sample_pearson(self, number: int) -> Pearson | None:
+        """Pearson's statistic of at most so many rows, evenly spread over those of X."""
+        which = np.unique(np.linspace(0, len(self.X) - 1, min(number, len(self.X))).astype(int))
+        X, solution = self.X[which], self.solution
+        at_zero = np.zeros((1, self.num_predictors))
+        if self.spec.family.pearson(self.likelihood, self.Y[:1], at_zero) is None:
             return None
-        w = self.weights
-        return float(np.sum(w * own)), float(np.sum(w * least))
+        if solution is None:
+            F = self.predict_link(X)[0]
+        else:
+            own = which if self.whole is None else self.whole.indices[which]
+            F = solution.rows.subset(own).means(solution.values, solution.q)
+        weights = self.weights[which]
+        return pearson(self.spec.family, self.model.likelihood, self.Y[which], F, weights)

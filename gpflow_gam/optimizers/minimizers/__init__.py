@@ -1,6 +1,7 @@
 """Minimising one function of some variables: L-BFGS, followed by a tracker that keeps the best."""
 
 from .budget import TimeBudget
+from .descent import Loss, descend
 from .lbfgs import LBFGS
 from .result import FitProgress, FitResult
 from .traced import Traced
@@ -10,9 +11,11 @@ __all__ = [
     "LBFGS",
     "FitProgress",
     "FitResult",
+    "Loss",
     "OnInterrupt",
     "StopFit",
     "TimeBudget",
     "Traced",
     "Tracker",
+    "descend",
 ]
