@@ -229,7 +229,7 @@ class GAM:
     @property
     def model(self) -> Model:
         """The GPflow model inside."""
-        return self.fitted.model
+        return self.fitted.trained
 
     @property
     def posterior(self) -> SparseAdditivePosterior:

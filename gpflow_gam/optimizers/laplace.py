@@ -154,10 +154,10 @@ class _Collapsed:
     def draw(self, step: AnyNDArray) -> HyperparameterDraw:
         u, q = _towards(self.bound.posterior, self.optimum, step)
         values = self.bound.rounds.values(u[: len(self.bound.kernel)])
-        noise = self.bound.noise
+        places = self.bound.noise_places
         rest = u[len(self.bound.kernel) :]
         return HyperparameterDraw(
-            _moments_at(self.model, values, q), lambda: _with(self.model.likelihood, noise, rest)
+            _moments_at(self.model, values, q), lambda: _with(self.model.likelihood, places, rest)
         )
 
 
@@ -196,7 +196,7 @@ class _Sites:
         phi = self.optimum[n:] + step[n:]
         return HyperparameterDraw(
             _moments_at(self.model, rounds.values(u), q),
-            lambda: _with(self.model.likelihood, rounds.family, phi),
+            lambda: _with(self.model.likelihood, rounds.family_places, phi),
         )
 
 
@@ -231,12 +231,11 @@ def _moments_at(
     )
 
 
-def _with(likelihood: Likelihood, parameters: Hyperparameters, u: AnyNDArray) -> Likelihood:
-    """A copy of a likelihood with other values of its trainable parameters."""
+def _with(likelihood: Likelihood, places: Sequence[int], u: AnyNDArray) -> Likelihood:
+    """A copy of a likelihood with other values of the parameters at some places."""
     own = deepcopy(likelihood)
-    places = {id(p): i for i, p in enumerate(likelihood.trainable_parameters)}
-    copied = own.trainable_parameters
-    Hyperparameters([copied[places[id(p)]] for p in parameters.parameters]).set(u)
+    parameters = list(own.parameters)
+    Hyperparameters([parameters[i] for i in places]).set(u)
     return own
 
 

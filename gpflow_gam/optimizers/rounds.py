@@ -22,7 +22,7 @@ from ..statistics import (
     Sweep,
     average_information,
 )
-from .hyperparameters import Hyperparameters
+from .hyperparameters import Hyperparameters, places_of
 from .minimizers import Loss, StopFit, Tracker, descend
 from .pace import Pace
 
@@ -117,6 +117,7 @@ class Rounds:
         self._fixed = {id(p): p.numpy() for p in own if not p.trainable}
         self.hyperparameters = Hyperparameters([p for p in own if p.trainable])
         self.family = Hyperparameters(likelihood.trainable_parameters)
+        self.family_places = places_of(self.family, likelihood)
         self.evidence: Evidence = rows.evidence(relative_jitter(None, tf.float64))
         self._users: dict[int, list[int]] = {id(p): [] for p in self.hyperparameters.parameters}
         for i, component in enumerate(rows.components):

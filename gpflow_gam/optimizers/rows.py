@@ -22,7 +22,7 @@ from ..statistics.rows import Watch
 from ..statistics.stored import ByBlock
 from ..variational import OptimalPrecision
 from ..variational.gaussian import DenseGaussian
-from .hyperparameters import Hyperparameters
+from .hyperparameters import Hyperparameters, places_of
 from .minimizers import FitResult, OnInterrupt, StopFit, TimeBudget, Tracker, descend
 from .minimizers.result import Callback
 from .options import check_options
@@ -222,6 +222,7 @@ class CollapsedBound:
         self.rounds = Rounds(model.kernel, model.likelihood, rows, None)
         self.parameter: Parameter = unwrapped(model.likelihood).variance
         self.noise = Hyperparameters([self.parameter] if self.parameter.trainable else [])
+        self.noise_places = places_of(self.noise, model.likelihood)
         self._known = float(np.asarray(self.parameter))
         self.kernel = self.rounds.hyperparameters
         self.rows = rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator
@@ -12,11 +13,12 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray, Parameter
 from gpflow.likelihoods import Likelihood
 from gpflow.posteriors import PrecomputeCacheType
+from gpflow.utilities import deepcopy
 
 from ...kernels import AdditiveKernel
 from ...kernels.functional import parameters_of, with_values
 from ...likelihoods import checked_observations, constant_predictor, unwrapped
-from ...models import AdditiveSGPR, AdditiveSVGP
+from ...models import AdditiveSGPR, AdditiveSVGP, IterNCGP
 from ...optimizers import FitResult, Solution, present_solution, whitened_of
 from ...posteriors import ActionPosterior, SparseAdditivePosterior
 from ...statistics import ColumnBins
@@ -33,13 +35,24 @@ BLOCK = 10_000
 """Rows predicted at a time."""
 
 
+def _snapshot(model: Model) -> Model:
+    """A model of the same kernel, with a likelihood and a mean function of its own."""
+    if isinstance(model, IterNCGP):  # whose posterior keeps what it is of
+        return model
+    own = copy.copy(model)
+    own.likelihood, own.mean_function = deepcopy(model.likelihood), deepcopy(model.mean_function)
+    return own
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class FittedGAM:
     """
     The outcome of a fit, for effects, summaries and plots to read.
 
     :param spec: what was fitted.
-    :param model: the GPflow model, trained.
+    :param model: the GPflow model, trained. The fit keeps its kernel's values (:attr:`solution`),
+        and copies of its likelihood and mean function: who changes or replaces parts of the model
+        later changes no prediction.
     :param X: the data as encoded, [N, D]; an even sample of the rows, [n, D], where there are
         more than are kept.
     :param Y: the response as encoded, [N, K] or [n, K].
@@ -58,6 +71,13 @@ class FittedGAM:
     _solution: Solution | None = None
     whole: Whole | None = None
     stored: Parts | None = None
+
+    trained: Model = dataclasses.field(init=False)
+    """The model that was given, which is the user's to change."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "trained", self.model)
+        object.__setattr__(self, "model", _snapshot(self.model))
 
     @property
     def number(self) -> int:

@@ -70,7 +70,7 @@ def fit_source(
         if fit is None:
             return fit_gam(terms, family, roles, source, missing=missing, **given)
         spec = dataclasses.replace(fit.spec, fills=fills)
-        return dataclasses.replace(fit, spec=spec, dropped=dropped)
+        return dataclasses.replace(fit, model=fit.trained, spec=spec, dropped=dropped)
     blocks = read_in_blocks(source, terms, roles, options["max_seconds"])
     found = _survey(terms, family, roles, blocks, missing, options)
     if isinstance(found, Table):
