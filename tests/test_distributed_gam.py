@@ -358,13 +358,18 @@ def test_arguments(gam: Any, arguments: dict[str, Any], error: Any, message: str
 # --- endings ----------------------------------------------------------------------------------
 
 
-def ended(ask: Any = None, seconds: float | None = None, interrupt: bool = False) -> list[Any]:
+def ended(
+    ask: Any = None,
+    seconds: float | None = None,
+    interrupt: bool = False,
+    on_interrupt: Any = "keep",
+) -> list[Any]:
     """Fits of two workers of which the second wants to end."""
     parts = shares(script.table(400), 2)
 
     def work(exchange: Exchange) -> gg.GAM:
         own = exchange.place == 1
-        endings = Endings(exchange, ask if own else None, seconds if own else None)
+        endings = Endings(exchange, ask if own else None, seconds if own else None, on_interrupt)
         if own and interrupt:
             endings._interrupt(2, None)
         gam = gg.GAM(s("x", k=5), "poisson")
@@ -380,7 +385,7 @@ def ended(ask: Any = None, seconds: float | None = None, interrupt: bool = False
     [
         ({"ask": lambda progress: True}, "stopped by the callback"),
         ({"seconds": 1e-6}, "time budget used up"),
-        ({"interrupt": True}, "interrupted"),
+        ({"interrupt": True}, "interrupted; what was best so far is kept"),
     ],
 )
 def test_what_one_worker_wants_ends_the_fit_of_all(wish: dict[str, Any], message: str) -> None:
@@ -388,6 +393,11 @@ def test_what_one_worker_wants_ends_the_fit_of_all(wish: dict[str, Any], message
         assert gam.fitted.result.message == message
         assert len(gam.fitted.result.history) == 1
         assert not gam.fitted.result.converged
+
+
+def test_ctrl_c_at_one_worker_is_raised_on_all() -> None:
+    for outcome in ended(interrupt=True, on_interrupt="raise"):
+        assert isinstance(outcome, KeyboardInterrupt)
 
 
 def test_a_callback_that_fails_is_an_error_on_all() -> None:

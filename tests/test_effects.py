@@ -60,6 +60,14 @@ def test_effects_are_the_posteriors_components(gam, data, name):
     np.testing.assert_allclose(table.covariance[0], cov.numpy()[index], atol=1e-7)
 
 
+@pytest.mark.parametrize("unconditional", [False, True])
+def test_a_map_knows_its_variances_without_their_covariance(gam, unconditional):
+    table = gam.effect_table("ti(x,z)", num_points=20, unconditional=unconditional)
+    assert "covariance" not in vars(table)
+    own = np.diagonal(table.covariance[0])
+    np.testing.assert_allclose(table.variance[:, 0], own, rtol=1e-9, atol=1e-12)
+
+
 def test_limits_of_effects(gam):
     frame = gam.effects("s(x)", level=0.9)
     half = norm.ppf(0.95) * frame["se"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -22,6 +24,17 @@ def data():
     df["count"] = rng.poisson(2.0, 30)
     df["y"] = rng.normal(size=30)
     return df
+
+
+@pytest.fixture(scope="module")
+def two_terms() -> gg.GAM:
+    rng = np.random.default_rng(1)
+    frame = pd.DataFrame({"temp": rng.uniform(size=40), "hum": rng.uniform(size=40)})
+    frame["site"] = ["a", "b"] * 20
+    frame["y"] = rng.normal(size=40)
+    return gg.GAM(s("temp", k=4) + s("hum", by=factor("site"), k=4) + factor("site")).fit(
+        frame, "y"
+    )
 
 
 @pytest.mark.parametrize(
@@ -100,6 +113,7 @@ def test_responses_given_as_values(data):
     ("options", "message"),
     [
         ({"family": "poison"}, "Did you mean 'poisson'"),
+        ({"family": "quasipoisson"}, "no distribution.*scatters more is 'negative_binomial'"),
         ({"missing": "ignore"}, "missing must be 'error', 'drop' or 'impute'"),
         ({"engine": "mcmc"}, "engine must be"),
         ({"variational": "full"}, "variational must be one of"),
@@ -142,3 +156,53 @@ def test_bad_predictions(data):
     data.loc[3, "temp"] = np.nan
     with pytest.raises(ValueError, match="new data has missing values: 1 in 'temp'"):
         gam.predict(data)
+
+
+@pytest.mark.parametrize(
+    ("asked", "meant"),
+    [
+        ("temp", "s(temp)"),
+        ("tem", "s(temp)"),
+        ("s(tmep)", "s(temp)"),
+        ("hum", "s(hum):site=a"),
+        ("s(hum)", "s(hum):site=a"),
+    ],
+)
+def test_effects_by_other_names(two_terms, asked, meant):
+    with pytest.raises(ValueError, match=re.escape(f"Did you mean {meant!r}?")):
+        two_terms.effects(asked)
+
+
+def test_effects_of_all_levels(two_terms):
+    with pytest.raises(ValueError, match=re.escape("ask for one of s(hum):site=a, s(hum):site=b")):
+        two_terms.effects("s(hum):site")
+
+
+def test_effects_of_nothing_like_it(two_terms):
+    with pytest.raises(ValueError, match=r"no effect 'xyz'; there are [^?]*$"):
+        two_terms.effects("xyz")
+
+
+@pytest.mark.parametrize(
+    "add", [lambda: s("x") + "z", lambda: "z" + s("x"), lambda: (s("x") + s("y")) + "z"]
+)
+def test_columns_are_no_terms(add):
+    with pytest.raises(TypeError, match=r"'z' is text, no term: write s\('z'\), linear\('z'\)"):
+        add()
+
+
+def test_sums_of_terms():
+    assert list(sum([s("x"), s("z")])) == [s("x"), s("z")]
+    with pytest.raises(TypeError, match="got 1. The intercept is always there"):
+        s("x") + 1
+
+
+@pytest.mark.parametrize("formula", ["y ~ s(Solar.R) + Wind.v", "y ~ s(`Solar.R`) + `Wind.v`"])
+def test_names_as_they_are_in_r(formula):
+    parsed = gg.GAM(formula)
+    assert list(parsed.terms) == [s("Solar.R"), linear("Wind.v")]
+
+
+def test_other_names_of_families():
+    for name in ("logistic", "logit", "binary"):
+        assert gg.GAM(s("x"), family=name).family == gg.families.Bernoulli(link="logit")

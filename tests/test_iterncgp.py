@@ -463,6 +463,30 @@ def test_an_interrupted_fit_leaves_the_model_as_it_was(rng, monkeypatch):
     np.testing.assert_allclose(model.predict_f(X)[0], fresh.predict_f(X)[0], atol=1e-6)
 
 
+@pytest.mark.parametrize("where", ["product", "hyperparameters"])
+def test_an_interrupted_fit_may_keep_what_it_has(where, rng, monkeypatch):
+    model = IterNCGP(data(rng)["counts"], kernel(), Poisson())
+    owner, name, *_ = INTERRUPTED[where]
+    if where == "hyperparameters":
+        owner, name = gg.optimizers.minimizers.LBFGS, "run"
+    original, calls = getattr(owner, name), []
+
+    def interrupted(*arguments, **options):
+        calls.append(1)
+        if len(calls) == 2 or where == "hyperparameters":
+            raise KeyboardInterrupt
+        return original(*arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, interrupted)
+        result = fit(model, hyperparameters=where == "hyperparameters", on_interrupt="keep")
+    assert not result.converged
+    assert result.message == "interrupted; what was best so far is kept"
+    assert np.all(np.isfinite(model.predict_f(model.data[0])[1]))
+    rest = fit(model)
+    assert rest.converged
+
+
 def test_a_diverging_literal_fit_says_so_and_keeps_what_it_had():
     X = np.linspace(-1, 1, 400)[:, None]
     Y = (np.abs(X) < 0.5).astype(float)

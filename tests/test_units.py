@@ -457,6 +457,20 @@ def table(family: str, units: Units) -> pd.DataFrame:
     return pd.DataFrame({"x": units.inputs(x), "z": units.inputs(z), "y": units.y * y})
 
 
+@pytest.mark.parametrize("unit", [1e-6, 1e6])
+def test_numeric_by(unit):
+    """A function times a column is the same function of the other unit over that unit."""
+    data = table("gaussian", Units())
+    gams = [
+        gg.GAM(s("x", by="w", k=8)).fit(data.assign(w=u * (1.0 + data["z"])), y="y")
+        for u in (1.0, unit)
+    ]
+    rows = [data.assign(w=u * (1.0 + data["z"])).head(20) for u in (1.0, unit)]
+    one, other = (g.predict(r, se=True) for g, r in zip(gams, rows, strict=True))
+    for got, want in zip(other, one, strict=True):
+        same(got, want, 1.0)
+
+
 _FITTED: dict[str, gg.GAM] = {}
 
 

@@ -58,7 +58,7 @@ def fit_sites(
             converged, message = stop.converged, stop.message
             bound = sites.settle()
         except KeyboardInterrupt:
-            message = "interrupted"
+            message = tracker.interrupted()
             bound = sites.settle()
         return tracker.result(converged, message, bound)
 
@@ -112,7 +112,7 @@ class _Sites:
         bound, *target = self._visit(*self._present)
         tracker.record(float(bound))
         for _ in range(_MAX_SITE_STEPS):
-            moved = self._step(float(bound), SiteSums(*target))
+            moved = self._step(float(bound), SiteSums(*target), tracker)
             if moved is None:
                 self.settle()
                 break
@@ -123,9 +123,12 @@ class _Sites:
                 break
         return float(bound)
 
-    def _step(self, bound: float, target: SiteSums) -> tuple[tf.Tensor, ...] | None:
+    def _step(
+        self, bound: float, target: SiteSums, tracker: Tracker
+    ) -> tuple[tf.Tensor, ...] | None:
         old, rho = self._present, 1.0
         for _ in range(_MAX_HALVINGS):
+            tracker.check()
             trial = SiteSums(*((1.0 - rho) * a + rho * b for a, b in zip(old, target)))
             try:
                 seen: tuple[tf.Tensor, ...] = self._visit(*trial)

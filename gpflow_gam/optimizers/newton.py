@@ -31,8 +31,9 @@ def fit_newton(
     """
     Find the mode and the posterior around it; a further call goes on from the buffers.
 
-    Ended by a budget or a callback, it leaves the posterior of what was computed. Where an error
-    comes out, Ctrl-C too, the model is what it was before.
+    Ended by a budget or a callback, or by Ctrl-C where the tracker is to keep what there is, it
+    leaves the posterior of what was computed. Where an error comes out, and that is what Ctrl-C is
+    otherwise, the model is what it was before.
 
     :param tracker: of this fit, without variables: the mode is no value of any that could be put
         back.
@@ -87,6 +88,17 @@ class _Newton:
         self.sweeps = 0.0
         self.steps: list[dict[str, Any]] = []
         self.round = 0
+        self.interruption: str | None = None
+        """What is said of a fit that Ctrl-C has ended, once it has."""
+
+    def interrupted(self) -> str:
+        """
+        Called where Ctrl-C has been caught; what has been computed can be kept at any time.
+
+        :raises KeyboardInterrupt: the fit was not asked to keep anything.
+        """
+        self.interruption = self.tracker.interrupted()
+        return self.interruption
 
     @property
     def seconds_left(self) -> float | None:
@@ -126,7 +138,14 @@ class _Newton:
             message, cheap = stop.message, self.max_sweeps < 2.0
         except Diverged as diverged:
             message = str(diverged)
-        self.model.accept(run.finish(cheap=cheap or self.seconds_left == 0.0))
+        except KeyboardInterrupt:
+            message, cheap = self.interrupted(), True
+        try:
+            state = run.finish(cheap=cheap or self.seconds_left == 0.0)
+        except KeyboardInterrupt:
+            converged, message = False, self.interrupted()
+            state = run.finish(cheap=True)
+        self.model.accept(state)
         self.sweeps = spent + operator.sweeps
         return converged, message
 
@@ -208,7 +227,7 @@ def _learn(newton: _Newton, max_rounds: int, tolerance: float) -> FitResult:
     best = -float(held.loss())
     if not variables:
         return newton.result(converged, message + "; nothing is trainable", best)
-    if newton.tracker.stopped:
+    if newton.tracker.stopped or newton.interruption:
         return newton.result(False, message, best)
     optimiser = LBFGS(held.loss, variables)
     converged, message = False, f"limit of {max_rounds} rounds reached"
@@ -217,9 +236,13 @@ def _learn(newton: _Newton, max_rounds: int, tolerance: float) -> FitResult:
             message = "budget used up"
             break
         kept, state = [v.numpy() for v in variables], model.state
-        tracker = Tracker(variables, "L-BFGS", newton.seconds_left, None, False)
-        with tracker, contextlib.suppress(StopFit):
-            optimiser.run(tracker, max_iterations=25, tolerance=1e-4)
+        with Tracker(variables, "L-BFGS", newton.tracker.budget, None, False) as tracker:
+            try:
+                optimiser.run(tracker, max_iterations=25, tolerance=1e-4)
+            except StopFit:
+                pass
+            except KeyboardInterrupt:
+                newton.interrupted()
         newton.sweeps += 2.0 * len(tracker.history)  # each value with its gradient
         _, reason = newton.solve(state.weights)
         if model.state.actions.shape[0] > held.S.shape[0]:
@@ -233,8 +256,8 @@ def _learn(newton: _Newton, max_rounds: int, tolerance: float) -> FitResult:
                 variable.assign(value)
             model.accept(state)
         best = max(best, now) if np.isfinite(now) else best
-        if newton.tracker.stopped:
-            message = reason
+        if newton.tracker.stopped or newton.interruption:
+            message = newton.interruption or reason
             break
         if gain < tolerance:
             converged, message = True, f"the last round gained {gain:.2g} nats"

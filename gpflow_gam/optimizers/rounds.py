@@ -10,7 +10,6 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray, Parameter
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
-from scipy.optimize import minimize
 
 from ..covariances.jitter import relative_jitter
 from ..kernels.functional import parameters_of
@@ -24,7 +23,8 @@ from ..statistics import (
     average_information,
 )
 from .hyperparameters import Hyperparameters
-from .minimizers import StopFit, Tracker
+from .minimizers import Loss, StopFit, Tracker, descend
+from .pace import Pace
 
 START_ROWS = 20_000
 """Rows on which a fit to many more begins."""
@@ -36,14 +36,8 @@ _ROUGH = 10.0
 """Tolerance of a search whose outcome is where another begins."""
 _STALE_SHARE = 0.03
 """Tolerance of a search against what the last round gained."""
-_SLOW = 0.4
-"""Factor by which a round shortens what is left, from which on it pays to go beyond its target."""
-_BEYOND = 4.0
-"""Furthest, against the way to the target."""
 _OFF = 0.5
 """Nats by which sums at nodes and at bins may differ: too little to prefer any hyperparameters."""
-_LEG = 8
-"""Iterations of L-BFGS after which it begins anew in other coordinates."""
 _MOST_STEPS = 60
 """L-BFGS iterations a round."""
 _STALE_ROUNDS = 2
@@ -54,8 +48,6 @@ _LEAST_PRECISION = 1e-2
 """What a coordinate of which neither data nor prior say anything is taken to curve by."""
 _LEAST_SHARE = 1e-3
 """Of the likelihood's curvature in its parameters that is left where q's mean goes along."""
-_FARTHEST = 2.0
-"""Longest first step of a search, in any (logarithmic) hyperparameter."""
 _LONGEST = 1.0
 """Longest step of a likelihood's (logarithmic) parameter."""
 
@@ -91,42 +83,6 @@ class Seen:
     q: GaussianPosterior
     sweep: Sweep
     elbo: float
-
-
-class _Pace:
-    """
-    How far beyond its target a round should go.
-
-    Near the fixed point what is left shrinks by the same factor each round, where components can
-    stand in for each other by one that is near to one. Then every other round goes on to where a
-    geometric series ends (Aitken); the ELBO decides whether that is kept.
-    """
-
-    def __init__(self) -> None:
-        self._last = 0.0
-        self._rate = 0.0
-        self._asked = 1.0
-        self._furthest = _BEYOND
-
-    def note(self, gain: float, share: float) -> None:
-        """
-        What a round brought.
-
-        :param gain: in the ELBO, which goes with the square of what is left.
-        :param share: how far it went.
-        """
-        if share == 1.0 and self._last > 0.0 and gain > 0.0:
-            self._rate = min(float(np.sqrt(gain / self._last)), 1.0)
-        if self._asked > share:  # what is left does not all go the same way
-            self._furthest = 1.0 + 0.5 * (self._furthest - 1.0)
-        self._last = gain if share == 1.0 and self._asked == 1.0 else 0.0
-
-    def share(self) -> float:
-        """How far the next round should go: one to its target, or further."""
-        self._asked = 1.0
-        if self._last > 0.0 and self._rate >= _SLOW and self._furthest > 1.2:
-            self._asked = min(1.0 / max(1.0 - self._rate, 1e-6), self._furthest)
-        return self._asked
 
 
 class Rounds:
@@ -223,10 +179,11 @@ class Rounds:
             learn hyperparameters at once.
         :param rough: whether to end with the first round that has learnt hyperparameters.
         :return: what was seen last, whether that is convergence, and why it ended. Time that is up
-            and Ctrl-C end a fit with what it has.
+            ends a fit with what it has.
+        :raises KeyboardInterrupt: Ctrl-C, unless the tracker is to keep what there is.
         """
         seen: Seen | None = None
-        gain, pace = 0.0, _Pace()
+        gain, pace = 0.0, Pace()
         try:
             seen = self._first(state)
             self._record(seen)
@@ -253,10 +210,10 @@ class Rounds:
             self.family.set(seen.state.phi)
             return seen, stop.converged, stop.message
         except KeyboardInterrupt:
-            if seen is None:
+            if seen is None or self.tracker is None:
                 raise
             self.family.set(seen.state.phi)
-            return seen, False, "interrupted"
+            return seen, False, self.tracker.interrupted()
 
     def _record(self, seen: Seen) -> None:
         if self.tracker is not None:
@@ -369,127 +326,3 @@ class Rounds:
         except NotPositiveDefinite:
             return None
         return found + np.diag(self.hyperparameters.prior_precision() + _LEAST_PRECISION)
-
-
-Loss = Callable[[AnyNDArray], tuple[float, AnyNDArray]]
-
-
-def descend(
-    loss: Loss,
-    start: AnyNDArray,
-    steps: int,
-    tolerance: float,
-    tracker: Tracker | None,
-    record: bool = False,
-    best_seen: Callable[[AnyNDArray], None] | None = None,
-    metric: Callable[[AnyNDArray], AnyNDArray | None] = lambda _: None,
-) -> tuple[AnyNDArray, bool, str]:
-    """
-    L-BFGS from ``start``, in coordinates in which its first step is Newton's by ``metric``.
-
-    Every few iterations it begins anew in the coordinates of the best point so far: where variances
-    are on their way to zero, how the loss curves soon is not what it was.
-
-    A trial step that cannot be evaluated counts as one too far: it is given a value as far above
-    the best one as the slope there promised to go below, so that the line search tries a ninth of
-    the step (Moré & Thuente 1994, case 1).
-
-    :param loss: value and gradient.
-    :param start: [K].
-    :param steps: iterations at most.
-    :param tolerance: improvement that no longer counts.
-    :param tracker: says when time is up.
-    :param record: whether iterations are told to the tracker.
-    :param best_seen: told of every best point: for what is left when an exception ends the search.
-    :param metric: about the loss's second derivatives at a point, positive definite, [K, K]; None
-        where that is not known.
-    :return: the best point, whether the search had converged, and why it ended.
-    :raises StopFit: from ``tracker``.
-    """
-    best: tuple[float, AnyNDArray, AnyNDArray] | None = None
-
-    def guarded(x: AnyNDArray) -> tuple[float, AnyNDArray]:
-        nonlocal best
-        if tracker is not None:
-            tracker.check()
-        try:
-            value, gradient = loss(x)
-        except NotPositiveDefinite:
-            if best is None:
-                raise
-            value, gradient = np.inf, np.zeros_like(x)
-        if not (np.isfinite(value) and np.all(np.isfinite(gradient))):
-            if best is None:
-                raise NotPositiveDefinite
-            return best[0] + abs(float(best[2] @ (x - best[1]))), np.zeros_like(x)
-        if best is None or value < best[0]:
-            best = value, x.copy(), gradient
-            if best_seen is not None:
-                best_seen(best[1])
-        return value, gradient
-
-    guarded(start)
-    assert best is not None
-    last, taken = best[0], 0
-
-    def after(_: AnyNDArray) -> None:
-        nonlocal last, taken
-        assert best is not None
-        taken += 1
-        if record and tracker is not None:
-            tracker.record(-best[0])
-        # not SciPy's own test, which is relative to a value that depends on the response's unit
-        gain, last = last - best[0], best[0]
-        if gain < 1e-2 * tolerance:
-            raise StopIteration
-
-    while taken < steps:
-        value, origin, gradient = best
-        curvature = metric(origin)
-        axes = _axes(gradient, curvature)
-
-        def along(
-            z: AnyNDArray,
-            origin: AnyNDArray = origin,
-            axes: AnyNDArray = axes,
-            first: tuple[float, AnyNDArray] = (value, gradient),
-        ) -> tuple[float, AnyNDArray]:
-            value, gradient = guarded(origin + axes @ z) if z.any() else first
-            return value, axes.T @ gradient
-
-        outcome = minimize(
-            along,
-            np.zeros_like(start),
-            jac=True,
-            method="L-BFGS-B",
-            callback=after,
-            options={
-                "maxiter": steps - taken if curvature is None else min(_LEG, steps - taken),
-                "maxfun": 20 * steps,
-                "ftol": 0.0,
-                "gtol": 1e-9,
-                "maxcor": 20,
-                "maxls": 40,
-            },
-        )
-        if outcome.status != 1:
-            return best[1], True, "converged"
-    return best[1], False, f"iteration limit of {steps} reached"
-
-
-def _axes(gradient: AnyNDArray, metric: AnyNDArray | None) -> AnyNDArray:
-    """
-    Directions [K, K], as columns, in which a step of length one down the slope is Newton's.
-
-    SciPy's first step has length one whatever the slope.
-    """
-    if metric is None:
-        return np.eye(len(gradient))
-    root = np.linalg.cholesky(metric)
-    axes: AnyNDArray = np.linalg.solve(root.T, np.eye(len(gradient)))
-    slope = axes.T @ gradient
-    length = float(np.linalg.norm(slope))
-    if not np.isfinite(length) or length == 0.0:
-        return axes
-    longest = float(np.max(np.abs(axes @ slope)))
-    return axes * length * min(1.0, _FARTHEST / longest)

@@ -33,7 +33,7 @@ class JointParts(NamedTuple):
     """[n, L]."""
 
     inner: AnyNDArray
-    """Covariance by way of the inducing values, [L, n, n]."""
+    """Covariance by way of the inducing values, [L, n, n], or its diagonal alone, [L, n]."""
 
     open: AnyNDArray
     """Variance of what inducing values leave open, [n]."""
@@ -256,9 +256,20 @@ class InducingMoments:
             )
             for p, s in zip(phis, slices)
         ]
-        left = [prior - np.sum(np.square(phi), axis=0) for phi, prior in found]
-        inner = np.concatenate(rows, axis=-2)
-        return JointParts(mean, inner, np.maximum(np.concatenate(left), 0.0))
+        return JointParts(mean, np.concatenate(rows, axis=-2), _left_open(found))
+
+    def pointwise_parts(
+        self, blocks: Sequence[Block], tangents: Sequence[KernelTangents]
+    ) -> JointParts:
+        """:meth:`joint_parts` of each point for itself: no more than n of anything is formed."""
+        found = [self.features_and_prior(c, t) for (c, _), t in zip(blocks, tangents)]
+        slices = [self.block(c) for c, _ in blocks]
+        mean = [phi.T @ self.mean[s] for (phi, _), s in zip(found, slices)]
+        inner = [
+            np.sum(phi * (self.covariance[:, s, s] @ phi), axis=1)
+            for (phi, _), s in zip(found, slices)
+        ]
+        return JointParts(np.concatenate(mean), np.concatenate(inner, axis=1), _left_open(found))
 
     def open_covariance(self, blocks: Sequence[Block]) -> AnyNDArray:
         """``k_c(x, x') - phi_c(x)' phi_c(x')`` at points, components independent, [n, n]."""
@@ -283,6 +294,12 @@ class InducingMoments:
         phi, prior = self.all_features(X)
         inner = np.einsum("mn,lmk,kn->nl", phi, self.covariance, phi, optimize=True)
         return phi.T @ self.mean, inner + (prior - np.sum(phi**2, axis=0))[:, None]
+
+
+def _left_open(found: Sequence[tuple[AnyNDArray, AnyNDArray]]) -> AnyNDArray:
+    """Variances beside what features [M_c, n_c] and prior variances [n_c] of blocks explain."""
+    left = [prior - np.sum(np.square(phi), axis=0) for phi, prior in found]
+    return np.maximum(np.concatenate(left), 0.0)
 
 
 def _root(covariance: AnyNDArray) -> AnyNDArray:

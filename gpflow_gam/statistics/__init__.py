@@ -6,10 +6,12 @@ from .coding import Coder
 from .columns import CodedColumns, Columns, HeldColumns
 from .components import RowComponent, row_component
 from .distributed import SharedColumns, SharedRows, SharedStored, bytes_of_pass
-from .evidence import Evidence, GaussianPosterior, NotPositiveDefinite, Places, PseudoData
+from .evidence import Evidence, Places
 from .exchange import Exchange
 from .grids import BinSums, ColumnGrid, Grid
 from .information import average_information
+from .posterior import GaussianPosterior, NotPositiveDefinite
+from .pseudo_data import PseudoData
 from .rows import Rows, Sweep
 from .sampling import RowSample
 from .stored import Inputs, Offsets, Store, Stored

@@ -11,8 +11,8 @@ from gpflow.likelihoods import Likelihood
 
 from .columns import CodedColumns, Level
 from .components import RowComponent
-from .evidence import PseudoData
 from .exchange import Exchange
+from .pseudo_data import PseudoData
 from .rows import Rows, Sweep, Watch
 from .stored import RowArray, Stored
 
@@ -55,21 +55,11 @@ class SharedRows(Rows):
         return self._total
 
     def subset(self, which: AnyNDArray) -> SharedRows:
-        here, before = self._here(which), np.count_nonzero(which < self.start)
+        here, before = self.here(which), np.count_nonzero(which < self.start)
         some = super().subset(which[here] - self.start)
         return self._sharing(some, int(before), len(which))
 
-    def known(self, number: int, seed: int = 0) -> SharedRows:
-        rng = np.random.default_rng(seed)
-        if self.sample is None:
-            return self.subset(rng.choice(self.number, min(number, self.number), replace=False))
-        indices, X = self.sample
-        chosen = rng.choice(len(indices), min(number, len(indices)), replace=False)
-        some = self.subset(indices[chosen])
-        some.X = X[chosen[self._here(indices[chosen])]]
-        return some
-
-    def _here(self, which: AnyNDArray) -> AnyNDArray:
+    def here(self, which: AnyNDArray) -> AnyNDArray:
         found: AnyNDArray = (which >= self.start) & (which < self.start + len(self.Y))
         return found
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,39 +12,15 @@ from scipy.linalg import lapack
 
 from ..kernels.functional import parameters_of
 from ..kernels.tangents import KernelTangents, Values, kernel_tangents
-
-
-@dataclasses.dataclass(frozen=True)
-class PseudoData:
-    """
-    What Gaussian sites of all rows add up to at the components' nodes.
-
-    :param precision: sum_n w_n b_n b_n', [L, R, R], with b_n the interpolation weights of row n's
-        value of every component from the nodes.
-    :param shift: sum_n shift_n b_n, [R, L].
-    :param masses: sum of w_n by the points at which a component's open variance is summed,
-        [L, E_c] each.
-    """
-
-    precision: AnyNDArray
-    shift: AnyNDArray
-    masses: tuple[AnyNDArray, ...]
-
-    def __add__(self, other: PseudoData) -> PseudoData:
-        masses = tuple(a + b for a, b in zip(self.masses, other.masses))
-        return PseudoData(self.precision + other.precision, self.shift + other.shift, masses)
-
-    def __mul__(self, factor: float) -> PseudoData:
-        masses = tuple(factor * m for m in self.masses)
-        return PseudoData(factor * self.precision, factor * self.shift, masses)
-
-    def shifted(self, shift: AnyNDArray) -> PseudoData:
-        """With ``shift`` [R, L] added to the sum of shifts."""
-        return PseudoData(self.precision, self.shift + shift, self.masses)
-
-    def towards(self, other: PseudoData, share: float) -> PseudoData:
-        """The mixture ``(1 - share) self + share other``."""
-        return self * (1.0 - share) + other * share
+from .posterior import (
+    GaussianPosterior,
+    NotPositiveDefinite,
+    factorised,
+    inverse,
+    posterior_of,
+    slices,
+)
+from .pseudo_data import PseudoData
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,12 +32,14 @@ class Places:
     :param nodes: J, how many of the columns are nodes.
     :param at_nodes: its matrices between inducing inputs and the nodes alone.
     :param parameters: of the kernel.
+    :param points: the nodes, then the points of open variance, [J + E, D].
     """
 
     tangents: KernelTangents
     nodes: int
     at_nodes: KernelTangents
     parameters: tuple[Parameter, ...]
+    points: AnyNDArray
 
     @classmethod
     def of(cls, kernel: Kernel, Z: AnyNDArray, nodes: AnyNDArray, others: AnyNDArray) -> Places:
@@ -73,85 +50,10 @@ class Places:
         :param nodes: [J, D].
         :param others: points of open variance [E, D].
         """
-        both = kernel_tangents(kernel, Z, np.concatenate([nodes, others]))
+        points = np.concatenate([nodes, others])
+        both = kernel_tangents(kernel, Z, points)
         own = tuple(parameters_of(kernel))
-        return cls(both, len(nodes), kernel_tangents(kernel, Z, nodes), own)
-
-
-@dataclasses.dataclass(frozen=True)
-class GaussianPosterior:
-    """
-    q(V) = N(mean, covariance) over whitened inducing values, blocks in the components' order.
-
-    :param mean: [P, L].
-    :param covariance: [L, P, P].
-    :param log_det: of the covariance, [L].
-    :param precision: Lambda = covariance^-1 - I, [L, P, P].
-    :param shift: [P, L].
-    :param roots: Cholesky factors of k_c(Z_c, Z_c), [M_c, M_c] each.
-    """
-
-    mean: AnyNDArray
-    covariance: AnyNDArray
-    log_det: AnyNDArray
-    precision: AnyNDArray
-    shift: AnyNDArray
-    roots: tuple[AnyNDArray, ...]
-
-    def kl(self) -> float:
-        """KL[q(V) || N(0, I)], summed over outputs."""
-        P, L = self.mean.shape
-        trace = np.trace(self.covariance, axis1=1, axis2=2).sum()
-        return 0.5 * float(trace + np.sum(self.mean**2) - P * L - self.log_det.sum())
-
-
-def slices(sizes: Sequence[int]) -> list[slice]:
-    """Where blocks of these sizes stand, one after the other."""
-    return [slice(a, b) for a, b in itertools.pairwise(np.cumsum([0, *sizes]).tolist())]
-
-
-def posterior_of(
-    precision: AnyNDArray, shift: AnyNDArray, roots: Sequence[AnyNDArray]
-) -> GaussianPosterior:
-    """
-    N(S shift, S) with ``S = (I + precision)^-1``.
-
-    :param precision: Lambda, [L, P, P].
-    :param shift: [P, L].
-    :param roots: Cholesky factors of k_c(Z_c, Z_c), [M_c, M_c] each.
-    :raises NotPositiveDefinite: I + Lambda does not factorise.
-    """
-    factors = [_factorised(p) for p in precision]
-    means = [lapack.dpotrs(f, s, lower=1)[0] for f, s in zip(factors, shift.T)]
-    return GaussianPosterior(
-        np.stack(means, axis=1),
-        np.stack([_inverse(f) for f in factors]),
-        np.array([-2.0 * np.log(np.diag(f)).sum() for f in factors]),
-        precision,
-        shift,
-        tuple(roots),
-    )
-
-
-def _factorised(precision: AnyNDArray) -> AnyNDArray:
-    """The Cholesky factor of I + precision [P, P]."""
-    root, info = lapack.dpotrf(precision + np.eye(len(precision)), lower=1, clean=1)
-    if info != 0:
-        raise NotPositiveDefinite
-    found: AnyNDArray = root
-    return found
-
-
-def _inverse(factor: AnyNDArray) -> AnyNDArray:
-    """The inverse of a matrix whose Cholesky factor is given."""
-    inverse, _ = lapack.dpotri(factor, lower=1)
-    lower = np.tril(inverse, -1)
-    found: AnyNDArray = lower + lower.T + np.diag(np.diag(inverse))
-    return found
-
-
-class NotPositiveDefinite(Exception):
-    """A kernel matrix, or a posterior's precision, that does not factorise."""
+        return cls(both, len(nodes), kernel_tangents(kernel, Z, nodes), own, points)
 
 
 class Evidence:
@@ -236,7 +138,7 @@ class Evidence:
             phi_s = np.concatenate(
                 [phi @ shifts[:, at, i].T for phi, at in zip(features, found.nodes)]
             )
-            total += phi_s.T @ lapack.dpotrs(_factorised(Lambda), phi_s, lower=1)[0]
+            total += phi_s.T @ lapack.dpotrs(factorised(Lambda), phi_s, lower=1)[0]
         return total
 
     def features(self, values: Values, which: int) -> AnyNDArray:
@@ -344,7 +246,7 @@ class _Evaluation:
         self.masses = [scale * m.sum(axis=0) for m in data.masses]
         self.data = data
         self.projection = found = Projection([b.phi for b in self.blocks], data, scale)
-        self.factors = [_factorised(Lambda) for Lambda in found.Lambda]
+        self.factors = [factorised(Lambda) for Lambda in found.Lambda]
         self.mean = np.stack(
             [lapack.dpotrs(f, s, lower=1)[0] for f, s in zip(self.factors, found.eta.T)], axis=1
         )
@@ -362,7 +264,7 @@ class _Evaluation:
         bars = [np.zeros_like(b.phi) for b in self.blocks]
         for i, factor in enumerate(self.factors):
             mu = self.mean[:, i]
-            Lambda_bar = -0.5 * (_inverse(factor) + np.outer(mu, mu))
+            Lambda_bar = -0.5 * (inverse(factor) + np.outer(mu, mu))
             along += float(np.vdot(Lambda_bar, at_data.Lambda[i]))
             for bar, own, at in zip(bars, at_data.own, at_data.nodes):
                 bar += 2.0 * (Lambda_bar[own] @ at_data.half[i][:, at])

@@ -8,7 +8,9 @@ import numpy as np
 from gpflow.base import AnyNDArray
 
 from ..kernels.tangents import Values
-from .evidence import Evidence, Projection, PseudoData, posterior_of
+from .evidence import Evidence, Projection
+from .posterior import posterior_of
+from .pseudo_data import PseudoData
 
 
 def average_information(

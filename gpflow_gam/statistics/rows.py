@@ -13,8 +13,10 @@ from gpflow.likelihoods import Likelihood
 from ..kernels.tangents import Values
 from .components import RowComponent
 from .encoded import codes_of, features_at_bins, multipliers_of
-from .evidence import Evidence, GaussianPosterior, PseudoData, posterior_of
+from .evidence import Evidence
 from .expectations import expectations
+from .posterior import GaussianPosterior, posterior_of
+from .pseudo_data import PseudoData
 from .stored import RowArray
 from .sums import nothing, shifts_of, sums_of
 from .tables import Tables
@@ -95,7 +97,12 @@ class Rows:
         indices, X = self.sample
         chosen = rng.choice(len(indices), min(number, len(indices)), replace=False)
         some = self.subset(indices[chosen])
-        return Rows(some.components, X[chosen], some.Y, some.mean)
+        some.X = X[chosen][self.here(indices[chosen])]
+        return some
+
+    def here(self, which: AnyNDArray) -> AnyNDArray:
+        """Which of these rows, given by number, are held by this process, [n] of bool."""
+        return np.ones(len(which), bool)
 
     def evidence(self, jitter: float) -> Evidence:
         """The evidence of pseudo-data at these components."""

@@ -13,8 +13,9 @@ from gpflow.base import AnyNDArray
 from . import costs
 from .components import RowComponent
 from .encoded import Codes, Multipliers, times
-from .evidence import PseudoData, slices
 from .parallel import each
+from .posterior import slices
+from .pseudo_data import PseudoData
 
 
 def sums_of(

@@ -13,8 +13,8 @@ from ..kernels.tangents import Values
 from . import costs
 from .components import RowComponent
 from .encoded import Codes, Multipliers, features_at_bins, times
-from .evidence import GaussianPosterior, slices
 from .parallel import each
+from .posterior import GaussianPosterior, slices
 
 _GATHERED = 2**13
 """Rows whose features are gathered at a time."""

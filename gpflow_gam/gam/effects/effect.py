@@ -13,11 +13,13 @@ from ..components import Component
 from ..fits import FittedGAM
 from .bands import normal_draws
 from .grid import make_grid
-from .hyperparameters import joint_moments
+from .hyperparameters import joint_moments, pointwise_moments
 from .table import EffectTable
 
 _STEP = 1e-3
 """Half the width of a central difference against the column's span."""
+_FEW = 300
+"""Points whose covariance costs no more than their variances do."""
 
 
 def effect(
@@ -42,13 +44,28 @@ def effect(
     """
     component = _component(fit, term)
     where = make_grid(fit, component, grid, num_points)
-    mean, covariance = joint_moments(fit, [(component.name, where.X)], unconditional)
+    blocks = [(component.name, where.X)]
+    if len(where.X) <= _FEW:
+        mean, covariance = joint_moments(fit, blocks, unconditional)
+        return EffectTable.known(
+            component.name,
+            component,
+            where.columns,
+            mean,
+            covariance,
+            level,
+            seed,
+            fit.spec.predictor_names,
+            where.axes,
+        )
+    mean, variance = pointwise_moments(fit, blocks, unconditional)
     return EffectTable(
         component.name,
         component,
         where.columns,
         mean,
-        covariance,
+        variance,
+        lambda: joint_moments(fit, blocks, unconditional)[1],
         level,
         seed,
         fit.spec.predictor_names,
@@ -88,7 +105,7 @@ def derivative(
     both = [(component.name, np.concatenate([low, high]))]
     mean, covariance = joint_moments(fit, both, unconditional)
     A = np.concatenate([-np.eye(n), np.eye(n)], axis=1) / (2.0 * h)
-    return EffectTable(
+    return EffectTable.known(
         f"d {component.name}",
         component,
         where.columns,
@@ -153,7 +170,7 @@ def differences(
     for i, j in itertools.combinations(range(len(labels)), 2):
         a = np.zeros((1, len(labels)))
         a[0, i], a[0, j] = 1.0, -1.0
-        table = EffectTable(
+        table = EffectTable.known(
             component.name,
             component,
             {},
@@ -191,7 +208,7 @@ def _curve_differences(
         A = np.zeros((n, n * len(curves)))
         A[:, i * n : (i + 1) * n] = np.eye(n)
         A[:, j * n : (j + 1) * n] = -np.eye(n)
-        table = EffectTable(
+        table = EffectTable.known(
             f"{curves[i].name} - {curves[j].name}",
             curves[i],
             wheres[i].columns,

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from gpflow.base import AnyNDArray
 from scipy.special import logsumexp
 
+from ...kernels.tangents import KernelTangents
 from ...likelihoods import checked_observations, unwrapped
 from ...models import IterNCGP
 from ...optimizers.laplace import HyperparameterDraw, draw_hyperparameters, draw_solutions
+from ...posteriors import InducingMoments
 from ...posteriors.inducing import Block
 from ...statistics.parallel import one_blas_thread
 from ..fits import FittedGAM
@@ -19,10 +21,10 @@ from .joint import inducing_moments
 
 
 def joint_moments(
-    fit: FittedGAM, blocks: Sequence[Block], unconditional: bool = True
+    fit: FittedGAM, blocks: Sequence[Block], unconditional: bool = True, left_open: bool = True
 ) -> tuple[AnyNDArray, AnyNDArray]:
     """
-    Mean [n, L] and covariance [L, n, n] of components at points.
+    Mean [n, L] and covariance [L, n, n] of components at points, in the response's unit.
 
     :param blocks: components and rows of X, each component once.
     :param unconditional: whether the covariance allows for uncertain hyperparameters:
@@ -30,26 +32,63 @@ def joint_moments(
         ones (Wood, Pya & Saefken 2016, section 4, who linearise what is drawn here).
         Variances are those of the draws; of what inducing values leave open, correlations between
         points are taken from the fitted hyperparameters.
+    :param left_open: whether the covariance has what inducing values leave open. Where they are
+        all there is, as of a slope or of the levels of the data, that is what jitter adds.
     """
-    fitted = inducing_moments(fit)
+    mean, covariance = _moments(fit, blocks, unconditional, left_open)
+    factor, _ = fit.units
+    return factor * mean, factor[:, None, None] ** 2 * covariance
+
+
+def _moments(
+    fit: FittedGAM, blocks: Sequence[Block], unconditional: bool, left_open: bool
+) -> tuple[AnyNDArray, AnyNDArray]:
     with one_blas_thread():
-        tangents = [fitted.tangents(name, X) for name, X in blocks]
+        states = _states(fit, blocks, unconditional)
+        fitted, tangents = next(states)
         own = fitted.joint_parts(blocks, tangents)
-        open_ = fitted.open_covariance(blocks)
-        draws = hyperparameter_draws(fit) if unconditional else []
-        if not draws:
-            return own.mean, own.inner + open_
-        covariance, left = np.zeros_like(own.inner), np.zeros_like(own.open)
-        for draw in draws:
-            # copies of the kernel have matrices of their own
-            at = tangents if draw.shares_kernel else draw.tangents(blocks)
-            parts = draw.moments.joint_parts(blocks, at)
+        open_ = fitted.open_covariance(blocks) if left_open else np.zeros(own.inner.shape[1:])
+        covariance, left, number = np.zeros_like(own.inner), np.zeros_like(own.open), 0
+        for moments, at in states:
+            parts = moments.joint_parts(blocks, at)
             away = (parts.mean - own.mean).T  # around the estimate that is reported
             covariance += parts.inner + away[:, :, None] * away[:, None, :]
             left += parts.open
+            number += 1
+    if number == 0:
+        return own.mean, own.inner + open_
     # what is open keeps the correlation that it has at the fitted hyperparameters
-    sd = np.sqrt(np.divide(left / len(draws), own.open, out=np.ones_like(left), where=own.open > 0))
-    return own.mean, covariance / len(draws) + open_ * sd[:, None] * sd
+    sd = np.sqrt(np.divide(left / number, own.open, out=np.ones_like(left), where=own.open > 0))
+    return own.mean, covariance / number + open_ * sd[:, None] * sd
+
+
+def pointwise_moments(
+    fit: FittedGAM, blocks: Sequence[Block], unconditional: bool = True
+) -> tuple[AnyNDArray, AnyNDArray]:
+    """Mean and variance, [n, L] both, as of :func:`joint_moments`, for far less than all of it."""
+    with one_blas_thread():
+        states = _states(fit, blocks, unconditional)
+        fitted, tangents = next(states)
+        own = fitted.pointwise_parts(blocks, tangents)
+        found = [
+            parts.inner + np.square((parts.mean - own.mean).T) + parts.open
+            for parts in (moments.pointwise_parts(blocks, at) for moments, at in states)
+        ]
+    variance = np.mean(found, axis=0) if found else own.inner + own.open
+    factor, _ = fit.units
+    return factor * own.mean, factor**2 * variance.T
+
+
+def _states(
+    fit: FittedGAM, blocks: Sequence[Block], unconditional: bool
+) -> Iterator[tuple[InducingMoments, Sequence[KernelTangents]]]:
+    """Moments at the fitted hyperparameters, then at draws, with their kernels' matrices."""
+    fitted = inducing_moments(fit)
+    tangents = [fitted.tangents(name, X) for name, X in blocks]
+    yield fitted, tangents
+    for draw in hyperparameter_draws(fit) if unconditional else []:
+        # copies of the kernel have matrices of their own
+        yield draw.moments, tangents if draw.shares_kernel else draw.tangents(blocks)
 
 
 _DRAWS: weakref.WeakKeyDictionary[FittedGAM, list[HyperparameterDraw]] = weakref.WeakKeyDictionary()

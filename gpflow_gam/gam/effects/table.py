@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,7 +25,8 @@ class EffectTable:
     :param component: the component behind it.
     :param columns: where: values of its columns, [n] each.
     :param estimate: posterior mean, [n, L].
-    :param covariance: [L, n, n].
+    :param variance: posterior variance, [n, L].
+    :param joint: gives the covariance [L, n, n], which of a map is dear, when it is asked for.
     :param level: probability of the limits.
     :param seed: of the simulation behind simultaneous limits.
     :param predictors: names of the L predictors.
@@ -33,7 +37,8 @@ class EffectTable:
     component: Component
     columns: dict[Column, AnyNDArray]
     estimate: AnyNDArray
-    covariance: AnyNDArray
+    variance: AnyNDArray
+    joint: Callable[[], AnyNDArray]
     level: float
     seed: int
     predictors: tuple[str, ...] = ("",)
@@ -43,11 +48,29 @@ class EffectTable:
         if not 0.0 < self.level < 1.0:
             raise ValueError(f"level must be a probability between 0 and 1; got {self.level}.")
 
+    @classmethod
+    def known(
+        cls,
+        name: str,
+        component: Component,
+        columns: dict[Column, AnyNDArray],
+        estimate: AnyNDArray,
+        covariance: AnyNDArray,
+        *others: Any,
+    ) -> EffectTable:
+        """Of a covariance [L, n, n] that is there already."""
+        variance = np.diagonal(covariance, axis1=1, axis2=2).T
+        return cls(name, component, columns, estimate, variance, lambda: covariance, *others)
+
+    @functools.cached_property
+    def covariance(self) -> AnyNDArray:
+        """Of all points, [L, n, n]."""
+        return self.joint()
+
     @property
     def se(self) -> AnyNDArray:
         """Posterior standard deviations, [n, L]."""
-        variances = np.diagonal(self.covariance, axis1=1, axis2=2).T
-        se: AnyNDArray = np.sqrt(np.maximum(variances, 0.0))
+        se: AnyNDArray = np.sqrt(np.maximum(self.variance, 0.0))
         return se
 
     def critical(self, predictor: int = 0) -> tuple[float, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -93,13 +94,43 @@ def learned_levels(y: AnyNDArray, name: str, family: str) -> tuple[Level, ...]:
     return tuple(sorted(labels))
 
 
-def moments(Y: RowArray, weights: RowArray | None = None) -> tuple[float, float, float]:
+@dataclasses.dataclass(frozen=True)
+class Described:
+    """
+    What families ask of a response to build their likelihood, in its place.
+
+    :param moments: mean, variance and largest size of the first column.
+    :param counts: how often each code occurs in it, where it holds codes.
+    """
+
+    moments: tuple[float, float, float]
+    counts: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, Y: RowArray, levels: Sequence[Level] | None) -> Described:
+        """
+        Of a response.
+
+        :param Y: [N, K].
+        :param levels: whose codes it holds.
+        """
+        own = () if levels is None else tuple(counts(Y, len(levels)).tolist())
+        return cls(moments(Y), own)
+
+
+Observed = RowArray | Described
+"""A response [N, K], or what stands for it."""
+
+
+def moments(Y: Observed, weights: RowArray | None = None) -> tuple[float, float, float]:
     """
     Mean, variance and largest size of the first column, read a block of rows at a time.
 
     :param Y: [N, K].
     :param weights: how often each row counts, [N].
     """
+    if isinstance(Y, Described):
+        return Y.moments
     part = np.zeros(4)
     for start in range(0, len(Y), _BLOCK):
         at = slice(start, min(start + _BLOCK, len(Y)))
@@ -125,12 +156,14 @@ def _added(a: AnyNDArray, b: AnyNDArray) -> AnyNDArray:
     return np.array([total, a[1] + away * b[0] / total, squares, max(a[3], b[3])])
 
 
-def counts(Y: RowArray, number: int) -> AnyNDArray:
+def counts(Y: Observed, number: int) -> AnyNDArray:
     """
     How often each code occurs in the first column, [number].
 
     :param Y: [N, K].
     """
+    if isinstance(Y, Described):
+        return np.array(Y.counts)
     found = np.zeros(number, dtype=np.int64)
     for start in range(0, len(Y), _BLOCK):
         own = np.asarray(Y[start : start + _BLOCK])[:, 0].astype(np.int64)

@@ -12,6 +12,7 @@ from gpflow.base import AnyNDArray
 from ... import optimizers
 from ...likelihoods import Weighted, checked_observations, constant_predictor
 from ...models import IterNCGP
+from ...optimizers import TimeBudget
 from ...statistics import ColumnBins
 from ..components import learn_encoder, plan
 from ..families import Family
@@ -133,13 +134,12 @@ def fit_gam(
     minibatches = options.get("batch_size") is not None and options["batch_size"] < len(X)
     if spec.variational == "exact" or (spec.variational == "sites" and not minibatches):
         mean = np.asarray(model.mean_function(X))
-        given = {"seed": seed, **options}
+        budget = TimeBudget.of(options.get("max_seconds"))
+        given = {"seed": seed, **options, "max_seconds": budget}
         rows = make_rows(spec.components, model.kernel, bins, Y, mean)
         result, solution = optimizers.fit_rows(model, rows, **given)
         for number in FINER:
-            # where there is little noise beside it, what bins round off counts: on with finer ones
-            coarse = result.discretisation is not None and result.discretisation > MAX_LOSS
-            if not coarse or not result.converged or (number is None and len(X) > _MAX_EXACT):
+            if not wants_finer(result, budget) or (number is None and len(X) > _MAX_EXACT):
                 break
             bins = ColumnBins(X, number, levels)
             rows = make_rows(spec.components, model.kernel, bins, Y, mean)
@@ -147,6 +147,21 @@ def fit_gam(
         return FittedGAM(spec, model, X, Y, result, dropped, solution)
     result = optimizers.fit(model, (X, Y), **{"seed": seed, **options})
     return FittedGAM(spec, model, X, Y, result, dropped)
+
+
+def wants_finer(result: optimizers.FitResult, budget: TimeBudget, begun: float = 0.0) -> bool:
+    """
+    Whether bins are to be made finer.
+
+    Where there is little noise beside it, what bins round off counts. A fit that was ended early
+    stays as it is, and so does one whose time would not do for as much again.
+
+    :param result: of the fit to the bins so far.
+    :param budget: of the fit in all.
+    :param begun: when, by the budget, the fit to these bins began.
+    """
+    coarse = result.discretisation is not None and result.discretisation > MAX_LOSS
+    return coarse and result.converged and budget.left > budget.seconds - begun
 
 
 def _newton(model: IterNCGP, options: dict[str, Any]) -> optimizers.FitResult:
@@ -157,7 +172,7 @@ def _newton(model: IterNCGP, options: dict[str, Any]) -> optimizers.FitResult:
     """
     known = (
         "hyperparameters", "max_sweeps", "max_seconds", "max_iterations", "tolerance", "callback",
-        "progress",
+        "progress", "on_interrupt",
     )  # fmt: skip
     unknown = [name for name in options if name not in known]
     if unknown:

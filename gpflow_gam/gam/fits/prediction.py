@@ -13,6 +13,7 @@ from ...likelihoods import checked_observations, summarised_response
 from ..frames import NumericColumn, Table
 from .fitted import FittedGAM
 from .fitting import checked_response
+from .ranges import encoded
 
 PredictionType = Literal["response", "link", "terms", "observation", "class"]
 
@@ -76,7 +77,7 @@ def predict(
         raise ValueError(
             f"type must be one of {', '.join(get_args(PredictionType))}; got {type!r}."
         )
-    X = fit.encode(table)
+    X = encoded(fit, table)
     if type == "terms":
         if interval is not None:
             raise ValueError("interval: type='terms' gives se=True; for limits use effects().")
@@ -104,8 +105,10 @@ def sample(
     :raises ValueError: an unknown type.
     """
     family = fit.spec.family
-    F: AnyNDArray = fit.posterior.sample_f(fit.encode(table), num_samples, seed=seed).numpy()
+    F: AnyNDArray = fit.posterior.sample_f(encoded(fit, table), num_samples, seed=seed).numpy()
     if type == "link":
+        factor, shift = fit.units
+        F = shift + factor * F
         return F[..., 0] if fit.num_predictors == 1 else F
     if type == "response":
         return np.asarray(family.mean(fit.likelihood, F))
@@ -132,6 +135,8 @@ def _classes(fit: FittedGAM, probabilities: AnyNDArray) -> AnyNDArray:
 def link(fit: FittedGAM, X: AnyNDArray, level: float | None) -> Summaries:
     """The predictor rho(x): normal a posteriori."""
     mean, var = fit.predict_link(X)
+    factor, shift = fit.units
+    mean, var = shift + factor * mean, factor**2 * var
     names = fit.spec.predictor_names
     if fit.num_predictors == 1:
         mean, var = mean[:, 0], var[:, 0]
@@ -185,6 +190,8 @@ def sample_observations(
 def terms(fit: FittedGAM, X: AnyNDArray) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Every component's contribution to the predictor and its standard error, a column each."""
     mean, var = fit.predict_components(X)
+    factor, _ = fit.units
+    mean, var = factor * mean, factor**2 * var
     names: list[Any] = list(fit.spec.names)
     if fit.num_predictors == 1:
         columns: Any = names
@@ -198,7 +205,7 @@ def terms(fit: FittedGAM, X: AnyNDArray) -> tuple[pd.DataFrame, pd.DataFrame]:
 def log_density(fit: FittedGAM, table: Table) -> AnyNDArray:
     """log E_q[p(y | rho(x))] of each row, [N]: held-out rows measure the whole prediction."""
     Y = checked_response(fit, table)
-    X = fit.encode(table)
+    X = encoded(fit, table)
     mean, var = fit.predict_link(X)
     labels = checked_observations(Y, fit.likelihood)
     density: AnyNDArray = np.asarray(fit.likelihood.predict_log_density(X, mean, var, labels))

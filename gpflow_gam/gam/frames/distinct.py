@@ -62,6 +62,13 @@ def distinct_text(column: Any) -> Distinct:
 
 
 def plain(value: Any) -> Any:
-    """A level as Python writes it, whatever array it comes from: whole floats equal integers."""
+    """
+    A level as Python writes it, whatever array it comes from: whole floats equal integers, and
+    times of any unit are pandas'.
+    """
+    if isinstance(value, np.datetime64):
+        return pd.Timestamp(value)
+    if isinstance(value, np.timedelta64):
+        return pd.Timedelta(value)
     value = value.item() if isinstance(value, np.generic) else value
     return int(value) if isinstance(value, float) and value.is_integer() else value
