@@ -158,6 +158,68 @@ def test_bad_predictions(data):
         gam.predict(data)
 
 
+EXTREMES = {
+    "column far out": ("x", 1e12, "poisson", r"column 'x' has 1e\+12 in row 7, while half of its"),
+    "response far out": (
+        "count", 1e12, "poisson", r"the response 'count' has 1e\+12 in row 7.*leave such rows out"
+    ),
+    "overflow": ("x", 1e200, "poisson", r"column 'x' has 1e\+200 in row 7, whose square overflows"),
+    "offset": ("o", 1e6, "poisson", r"column 'o' has 1e\+06 in row 7"),
+}  # fmt: skip
+SCALED = {
+    "tiny x": ("x", lambda v: 1e-310 * v, "column 'x' spans .*e-31.*multiply it by a power of"),
+    "tiny y": ("y", lambda v: 1e-310 * v, "'y' varies by less than 1e-70.*multiply it by a"),
+    "large y": ("y", lambda v: 1e160 * v, r"'y' reaches .*e\+160.*divide it by a power of ten"),
+    "rounding": ("y", lambda v: v + 1e15, r"'y' varies by .* around 1e\+15.*subtract its mean"),
+    "complex x": ("x", lambda v: v + 1j, r"'x' holds complex numbers; linear\(x\) needs real"),
+    "complex y": ("y", lambda v: v + 1j, "y holds complex numbers, for family 'gaussian'"),
+    "complex objects": ("x", lambda v: (v + 1j).astype(object), "'x' holds complex numbers"),
+}
+
+
+def _plain(number=60):
+    rng = np.random.default_rng(0)
+    df = pd.DataFrame({"x": rng.uniform(size=number), "y": rng.normal(size=number), "o": 0.0})
+    return df.assign(count=rng.poisson(1.0, number).astype(float))
+
+
+@pytest.mark.parametrize(("column", "value", "family", "message"), EXTREMES.values(), ids=EXTREMES)
+def test_values_far_from_the_others_are_named(column, value, family, message):
+    df = _plain()
+    df.loc[7, column] = value
+    offset = "o" if column == "o" else None
+    terms = s("x") + s("y") if column == "count" else linear("x")
+    with pytest.raises(ValueError, match=message) as caught:
+        gg.GAM(terms, family, offset=offset).fit(df, y="count")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("column", "change", "message"), SCALED.values(), ids=SCALED)
+def test_numbers_that_double_precision_cannot_tell_are_named(column, change, message):
+    df = _plain()
+    with pytest.raises(ValueError, match=message):
+        gg.GAM(linear("x")).fit(df.assign(**{column: change(df[column])}), y="y")
+
+
+@pytest.mark.parametrize(("x", "y"), [(1e-99, 1.0), (1e97, 1.0), (1.0, 1e-67), (1.0, 1e68)])
+def test_units_within_these_bounds_change_nothing(x, y):
+    df = _plain()
+    expected = gg.GAM(s("x", k=5)).fit(df, y="y").predict(df)
+    scaled = df.assign(x=x * df["x"], y=y * df["y"])
+    found = gg.GAM(s("x", k=5)).fit(scaled, y="y").predict(scaled)
+    np.testing.assert_allclose(found / y, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("value", [1e6, 1e12])
+def test_one_row_far_away_does_not_move_a_smooth_of_the_others(value):
+    df = _plain(200)
+    df["y"] += np.sin(6.0 * df["x"])
+    expected = gg.GAM(s("x")).fit(df.drop(7), y="y").predict(df.drop(7))
+    df.loc[7, "x"] = value
+    found = gg.GAM(s("x")).fit(df, y="y").predict(df.drop(7))
+    assert np.max(np.abs(found - expected)) < 0.3
+
+
 @pytest.mark.parametrize(
     ("asked", "meant"),
     [

@@ -31,9 +31,8 @@ def fit_newton(
     """
     Find the mode and the posterior around it; a further call goes on from the buffers.
 
-    Ended by a budget or a callback, or by Ctrl-C where the tracker is to keep what there is, it
-    leaves the posterior of what was computed. Where an error comes out, and that is what Ctrl-C is
-    otherwise, the model is what it was before.
+    Ended by a budget or a callback, it leaves the posterior of what was computed. Where an error
+    comes out, Ctrl-C too, the model is what it was before.
 
     :param tracker: of this fit, without variables: the mode is no value of any that could be put
         back.
@@ -88,29 +87,11 @@ class _Newton:
         self.sweeps = 0.0
         self.steps: list[dict[str, Any]] = []
         self.round = 0
-        self.interruption: str | None = None
-        """What is said of a fit that Ctrl-C has ended, once it has."""
-
-    def interrupted(self) -> str:
-        """
-        Called where Ctrl-C has been caught; what has been computed can be kept at any time.
-
-        :raises KeyboardInterrupt: the fit was not asked to keep anything.
-        """
-        self.interruption = self.tracker.interrupted()
-        return self.interruption
-
-    @property
-    def seconds_left(self) -> float | None:
-        """Of the time budget; None where there is none."""
-        if self.tracker.max_seconds is None:
-            return None
-        return max(self.tracker.max_seconds - self.tracker.seconds, 0.0)
 
     @property
     def spent(self) -> bool:
         """Whether a budget is used up."""
-        if self.seconds_left == 0.0 or self.sweeps >= self.max_sweeps:
+        if self.tracker.budget.spent or self.sweeps >= self.max_sweeps:
             return True
         return len(self.steps) >= self.max_iterations
 
@@ -139,11 +120,11 @@ class _Newton:
         except Diverged as diverged:
             message = str(diverged)
         except KeyboardInterrupt:
-            message, cheap = self.interrupted(), True
+            message, cheap = self.tracker.interrupted(), True
         try:
-            state = run.finish(cheap=cheap or self.seconds_left == 0.0)
-        except KeyboardInterrupt:
-            converged, message = False, self.interrupted()
+            state = run.finish(cheap=cheap or self.tracker.budget.spent)
+        except KeyboardInterrupt:  # in the posterior's own sweep
+            converged, message = False, self.tracker.interrupted()
             state = run.finish(cheap=True)
         self.model.accept(state)
         self.sweeps = spent + operator.sweeps
@@ -227,7 +208,7 @@ def _learn(newton: _Newton, max_rounds: int, tolerance: float) -> FitResult:
     best = -float(held.loss())
     if not variables:
         return newton.result(converged, message + "; nothing is trainable", best)
-    if newton.tracker.stopped or newton.interruption:
+    if newton.tracker.ended:
         return newton.result(False, message, best)
     optimiser = LBFGS(held.loss, variables)
     converged, message = False, f"limit of {max_rounds} rounds reached"
@@ -236,13 +217,14 @@ def _learn(newton: _Newton, max_rounds: int, tolerance: float) -> FitResult:
             message = "budget used up"
             break
         kept, state = [v.numpy() for v in variables], model.state
-        with Tracker(variables, "L-BFGS", newton.tracker.budget, None, False) as tracker:
+        tracker = Tracker(variables, "L-BFGS", newton.tracker.budget, None, False)
+        interrupted = ""
+        with tracker, contextlib.suppress(StopFit):
             try:
                 optimiser.run(tracker, max_iterations=25, tolerance=1e-4)
-            except StopFit:
-                pass
             except KeyboardInterrupt:
-                newton.interrupted()
+                interrupted = newton.tracker.interrupted()
+                tracker.restore_best()
         newton.sweeps += 2.0 * len(tracker.history)  # each value with its gradient
         _, reason = newton.solve(state.weights)
         if model.state.actions.shape[0] > held.S.shape[0]:
@@ -256,8 +238,8 @@ def _learn(newton: _Newton, max_rounds: int, tolerance: float) -> FitResult:
                 variable.assign(value)
             model.accept(state)
         best = max(best, now) if np.isfinite(now) else best
-        if newton.tracker.stopped or newton.interruption:
-            message = newton.interruption or reason
+        if newton.tracker.ended:
+            message = interrupted or reason
             break
         if gain < tolerance:
             converged, message = True, f"the last round gained {gain:.2g} nats"
