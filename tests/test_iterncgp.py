@@ -483,6 +483,26 @@ def test_an_interrupted_fit_keeps_what_it_has_if_so_wished(rng, hyperparameters)
     assert np.mean(var) < 0.9 * prior  # two steps have told something
 
 
+def test_the_sweep_of_the_posterior_may_be_interrupted(rng, monkeypatch):
+    model = IterNCGP(data(rng)["counts"], kernel(), Poisson())
+    original, calls = gg.operators.KernelOperator.product, []
+
+    def interrupted(*arguments):
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return original(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(gg.operators.KernelOperator, "product", interrupted)
+        result = fit(model, on_interrupt="keep")
+    assert (result.message, result.converged) == (
+        "interrupted; what was best so far is kept",
+        False,
+    )
+    assert np.all(np.isfinite(model.predict_f(model.data[0])[1]))
+
+
 def test_a_diverging_literal_fit_says_so_and_keeps_what_it_had():
     X = np.linspace(-1, 1, 400)[:, None]
     Y = (np.abs(X) < 0.5).astype(float)

@@ -121,7 +121,12 @@ class _Newton:
             message = str(diverged)
         except KeyboardInterrupt:
             message, cheap = self.tracker.interrupted(), True
-        self.model.accept(run.finish(cheap=cheap or self.tracker.budget.spent))
+        try:
+            state = run.finish(cheap=cheap or self.tracker.budget.spent)
+        except KeyboardInterrupt:  # in the posterior's own sweep
+            converged, message = False, self.tracker.interrupted()
+            state = run.finish(cheap=True)
+        self.model.accept(state)
         self.sweeps = spent + operator.sweeps
         return converged, message
 
