@@ -11,7 +11,7 @@ import pandas as pd
 from gpflow.base import AnyNDArray
 
 from ..terms import Column
-from .distinct import Distinct, distinct, distinct_categories, distinct_text
+from .distinct import Distinct, distinct_categories, distinct_text, named_distinct
 from .foreign import Deferred, deferred, foreign_columns
 
 
@@ -71,7 +71,13 @@ class Table:
         name = self.name(name)
         values = self._columns[name]
         if isinstance(values, Deferred):
-            values = self._columns[name] = values.read()
+            values = values.read()
+            if np.ndim(values) != 1:
+                raise ValueError(
+                    f"column {name!r} is nested, with several values a row; make each of them a "
+                    "column of its own."
+                )
+            self._columns[name] = values
         return values
 
     def name(self, name: Column) -> Any:
@@ -104,7 +110,9 @@ class Table:
         if isinstance(dtype, pd.CategoricalDtype):
             return distinct_categories(getattr(raw, "array", raw))
         return (
-            distinct_text(raw) if isinstance(dtype, pd.StringDtype) else distinct(np.asarray(raw))
+            distinct_text(raw)
+            if isinstance(dtype, pd.StringDtype)
+            else named_distinct(np.asarray(raw), name)
         )
 
     def missing(self, name: Column) -> AnyNDArray:
