@@ -66,12 +66,18 @@ class Table:
         """
         The values of a column as they came; those of Arrow and polars as numpy or pandas hold them.
 
-        :raises ValueError: there is no such column; names the nearest.
+        :raises ValueError: there is no such column; names the nearest. Or it is nested.
         """
         name = self.name(name)
         values = self._columns[name]
         if isinstance(values, Deferred):
-            values = values.read()
+            try:
+                values = values.read()
+            except TypeError as error:
+                raise ValueError(
+                    f"column {name!r} holds values that are no levels ({error}); make them text or "
+                    "numbers."
+                ) from None
             if np.ndim(values) != 1:
                 raise ValueError(
                     f"column {name!r} is nested, with several values a row; make each of them a "
