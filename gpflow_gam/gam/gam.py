@@ -250,6 +250,7 @@ class GAM:
         *,
         interval: float | None = None,
         se: bool = False,
+        unconditional: bool = True,
     ) -> Any:
         """
         Predict at new rows.
@@ -267,20 +268,28 @@ class GAM:
         :param type: what to predict.
         :param interval: a probability; adds equal-tailed credible limits.
         :param se: adds posterior standard deviations.
+        :param unconditional: whether standard errors and limits allow for uncertain
+            hyperparameters, as those of :meth:`effects`, which takes some seconds the first time;
+            of other families of q(U) than ``"exact"`` and ``"sites"`` nothing is known of them.
+            Estimates are at the fitted ones either way.
         :return: an array; with ``se`` a pair (estimate, se); with ``interval`` a DataFrame with
             columns ``estimate``, ``se``, ``lower`` and ``upper``. With ``missing="drop"`` rows that
             lack a value are NaN (None among classes), as in :meth:`sample` and
             :meth:`log_density`.
         :raises ValueError: naming the argument or column.
         """
+        fit, uncertain = self.fitted, None
+        if unconditional and (se or interval is not None):
+            uncertain = _effects.averaged(fit)
         return blockwise.predict_source(
-            self.fitted,
+            fit,
             data,
             type,
             interval=interval,
             se=se,
             seed=self.seed,
             drop=self.missing == "drop",
+            uncertain=uncertain,
         )
 
     def sample(
@@ -414,7 +423,8 @@ class GAM:
         :param level: probability of the limits.
         :param num_points: of the default grid, per axis.
         :param unconditional: whether uncertainty allows for uncertain hyperparameters, which takes
-            some seconds the first time; predictions and :attr:`posterior` take them as known.
+            some seconds the first time, as those of :meth:`predict` do; :meth:`sample` and
+            :attr:`posterior` take them as known.
         :param fun: a monotone function through which the estimate and the limits go, such as
             ``numpy.exp``: under a log link an effect is then the factor by which it multiplies
             the expected response, and one of the odds under a logit link. ``se`` stays that of the

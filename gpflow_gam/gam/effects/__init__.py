@@ -1,5 +1,6 @@
 """What the components of a fitted GAM look like, with bands."""
 
+from .averaged import averaged
 from .bands import critical_values, max_deviations
 from .coefficients import coefficients
 from .effect import Differences, derivative, differences, effect, sample_effect
@@ -15,6 +16,7 @@ __all__ = [
     "EffectTable",
     "Transform",
     "applied",
+    "averaged",
     "averaged_log_density",
     "coefficients",
     "critical_values",

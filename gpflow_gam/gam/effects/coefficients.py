@@ -82,7 +82,7 @@ def coefficients(
 def _parts(
     fit: FittedGAM, component: Component, against: int | None, unconditional: bool
 ) -> Iterator[_Part]:
-    width = fit.X.shape[1]
+    width = fit.spec.encoder.width
     if component.form == "constant":
         X = component.full(np.zeros((1, 0)), width)
         mean, covariance = _moments(fit, component, X, unconditional)

@@ -30,6 +30,7 @@ def predict_source(
     se: bool = False,
     seed: int = 0,
     drop: bool = False,
+    uncertain: prediction.Uncertain | None = None,
 ) -> Any:
     """
     :func:`prediction.predict` of a table or of a source of blocks: the same rows give the same.
@@ -43,7 +44,15 @@ def predict_source(
     parts = []
     for start, table in _blocks(fit, data, extra):
         with located(start, table.num_rows):
-            answer = partial(prediction.predict, fit, type=type, interval=interval, se=se, seed=rng)
+            answer = partial(
+                prediction.predict,
+                fit,
+                type=type,
+                interval=interval,
+                se=se,
+                seed=rng,
+                uncertain=uncertain,
+            )
             parts.append(_answered(fit, table, extra, answer, drop))
     return _joined(parts)
 
