@@ -10,7 +10,8 @@ How often does the front door fail? Random GAMs on nasty data, damaged files, ki
   one, whole, and nothing beside it after the next ``save``.
 
 Run it with ``python benchmarks/reliability.py``; ``--seconds`` ends the first part early, and the
-counts say how many there were. It writes ``docs/figures/reliability.json`` and ``.png``.
+counts say how many there were. It writes ``docs/figures/reliability.json``, ``.txt`` and
+``.png``.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from hypothesis import HealthCheck, Phase, given, seed, settings
+from tabulate import tabulate
 
 import gpflow_gam as gg
 from gpflow_gam import factor, s
@@ -179,6 +181,14 @@ def draw(result: dict[str, Any]) -> None:
     fig.savefig(FIGURE.with_suffix(".png"), dpi=150)
 
 
+def table(result: dict[str, Any]) -> str:
+    """The counts, as the documentation shows them."""
+    rows = [("random GAMs: " + k, n) for k, n in sorted(result["random"]["outcomes"].items())]
+    rows += [("damaged files: " + k, n) for k, n in sorted(result["files"].items())]
+    rows += [("killed saves: " + k, n) for k, n in sorted(result["kills"].items())]
+    return str(tabulate(rows, ["", "count"], tablefmt="rst")) + "\n"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[1])
     parser.add_argument("--models", type=int, default=1000)
@@ -194,6 +204,7 @@ def main() -> None:
         "random": random_gams(options.models, options.seconds, options.seed),
     }
     FIGURE.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    FIGURE.with_suffix(".txt").write_text(table(result), encoding="utf-8")
     draw(result)
     shown = {k: v for k, v in result["random"].items() if k not in ("failures", "by_family")}
     print(json.dumps({**result, "random": shown}, indent=1))

@@ -268,3 +268,22 @@ def test_names_as_they_are_in_r(formula):
 def test_other_names_of_families():
     for name in ("logistic", "logit", "binary"):
         assert gg.GAM(s("x"), family=name).family == gg.families.Bernoulli(link="logit")
+
+
+def test_nested_columns_are_named(data):
+    import polars as pl
+    import pyarrow as pa
+
+    frame = pl.DataFrame({"y": data["y"].to_numpy()}).with_columns(
+        pair=pl.struct(a=pl.lit(1), b=pl.lit(2))
+    )
+    with pytest.raises(ValueError, match="column 'pair' is nested"):
+        gg.GAM(factor("pair")).fit(frame, y="y")
+    cut = pa.Table.from_pandas(data.assign(cut=pd.cut(data["temp"], 3))[["cut", "y"]])
+    with pytest.raises(ValueError, match="column 'cut' holds values that are no levels"):
+        gg.GAM(factor("cut")).fit(cut, y="y")
+    lists = data.assign(lists=[[1], [2]] * 15)
+    with pytest.raises(ValueError, match=r"column 'lists' holds values that are no levels \(list"):
+        gg.GAM(factor("lists")).fit(lists, y="y")
+    with pytest.raises(ValueError, match=r"column 'lists' holds values that are no levels \(list"):
+        gg.GAM(s("temp"), "categorical").fit(lists, y="lists")

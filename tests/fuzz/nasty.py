@@ -153,10 +153,9 @@ def frame(case: Case) -> pd.DataFrame:
     signal = np.zeros(n)
     for i, kind in enumerate(case.columns):
         if kind in ("copy", "collinear"):
-            first = data[NAMES[0]]
             try:
-                values = np.asarray(first, dtype=float)
-            except (TypeError, ValueError):
+                values = np.asarray(data[NAMES[0]], dtype=float)
+            except (KeyError, TypeError, ValueError):  # there is no first column of numbers
                 values = rng.uniform(size=n)
             values = values if kind == "copy" else 1.0 - 3.0 * values
         else:

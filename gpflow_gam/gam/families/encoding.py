@@ -12,7 +12,7 @@ import pandas as pd
 from gpflow.base import AnyNDArray
 
 from ...statistics.stored import RowArray, Stored
-from ..frames.distinct import distinct
+from ..frames.distinct import named_distinct
 
 _BLOCK = 2**20
 """Rows that are summed at a time."""
@@ -86,7 +86,7 @@ def learned_levels(y: AnyNDArray, name: str, family: str) -> tuple[Level, ...]:
 
     :raises ValueError: labels that cannot be sorted, or that JSON cannot hold.
     """
-    labels = {_plain(v) for v in distinct(y).occurring()}
+    labels = {_plain(v) for v in named_distinct(y, name).occurring()}
     for label in labels:
         if not isinstance(label, (str, int, float, bool)):
             raise ValueError(
@@ -184,7 +184,7 @@ def codes(y: AnyNDArray, levels: Sequence[Level], name: str, family: str) -> Any
     :raises ValueError: a label that is not among them.
     """
     place = {level: float(i) for i, level in enumerate(levels)}
-    column = distinct(y)
+    column = named_distinct(y, name)
     found = np.array([place.get(_plain(v), -1.0) for v in column.values])
     positions: AnyNDArray = found[column.codes]
     require(y, positions >= 0.0, f"one of {shown(levels)}", name, family)
