@@ -26,11 +26,11 @@ from .fits import (
     FittedGAM,
     Roles,
     SharedFit,
+    blockwise,
     fit_share,
     fit_source,
     prediction,
 )
-from .fits.blockwise import in_memory, log_density, predict_source
 from .fits.build import Model
 from .fits.response import with_response
 from .summaries import Summary, concurvity, summarise
@@ -273,14 +273,23 @@ class GAM:
             of other families of q(U) than ``"exact"`` and ``"sites"`` nothing is known of them.
             Estimates are at the fitted ones either way.
         :return: an array; with ``se`` a pair (estimate, se); with ``interval`` a DataFrame with
-            columns ``estimate``, ``se``, ``lower`` and ``upper``.
+            columns ``estimate``, ``se``, ``lower`` and ``upper``. With ``missing="drop"`` rows that
+            lack a value are NaN (None among classes), as in :meth:`sample` and
+            :meth:`log_density`.
         :raises ValueError: naming the argument or column.
         """
         fit, uncertain = self.fitted, None
         if unconditional and (se or interval is not None):
             uncertain = _effects.averaged(fit)
-        return predict_source(
-            fit, data, type, interval=interval, se=se, seed=self.seed, uncertain=uncertain
+        return blockwise.predict_source(
+            fit,
+            data,
+            type,
+            interval=interval,
+            se=se,
+            seed=self.seed,
+            drop=self.missing == "drop",
+            uncertain=uncertain,
         )
 
     def sample(
@@ -301,7 +310,8 @@ class GAM:
         :return: [S, N], [S, N, L] for L predictors, [S, N, K] for class probabilities.
         """
         seed = self.seed if seed is None else seed
-        return prediction.sample(self.fitted, in_memory(data), num_samples, type, seed)
+        drop = self.missing == "drop"
+        return blockwise.sample(self.fitted, data, num_samples, type, seed, drop)
 
     def log_density(self, data: Any, *, unconditional: bool = False) -> AnyNDArray:
         """
@@ -315,8 +325,8 @@ class GAM:
         :return: [N].
         :raises ValueError: as :meth:`predict`; a response outside the family's support.
         """
-        fit = self.fitted
-        return log_density(fit, data, averaged_log_density if unconditional else None)
+        averaged = averaged_log_density if unconditional else None
+        return blockwise.log_density(self.fitted, data, averaged, drop=self.missing == "drop")
 
     # --- reading the model -------------------------------------------------------------------
 

@@ -80,7 +80,8 @@ class _Sites:
             family.assign_sites(cholesky, precision, shift)
             q = family.whitened(cholesky)
             seen = sweep(model, data, cholesky, q)
-            bound = seen.expected - q.kl() + model.log_prior_density()
+            bound = seen.expected - q.kl()
+            bound += tf.cast(model.log_prior_density(), bound.dtype)
             return bound, seen.sums.precision, seen.sums.shift
 
         @Traced
@@ -147,7 +148,8 @@ class _Hyperparameters:
         self.sites = sites
 
         def loss() -> tf.Tensor:
-            return -(elbo_at_sites(model, data, sites.data_sites()) + model.log_prior_density())
+            bound = elbo_at_sites(model, data, sites.data_sites())
+            return -(bound + tf.cast(model.log_prior_density(), bound.dtype))
 
         @Traced
         def collect() -> SiteSums:

@@ -199,8 +199,10 @@ def _start_from_sites(
     start_from_null_model(twin, data)
     result = fit_sites(twin, data, tracker, max_iterations, tolerance)
     cholesky = model.blocks.cholesky()
-    q = twin.variational.whitened(cholesky)
-    model.variational.match(cholesky, q.mean, tf.linalg.inv(q.covariance()))
+    mean = twin.variational.whitened(cholesky).mean
+    Lambda, _ = twin.variational.sites(cholesky)  # type: ignore[operator]
+    precision = tf.linalg.set_diag(Lambda, tf.linalg.diag_part(Lambda) + 1.0)
+    model.variational.match(cholesky, mean, precision)
     return result
 
 

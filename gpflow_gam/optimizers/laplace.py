@@ -307,7 +307,8 @@ def _at_sites(
     sites = data_sites(model, data, cholesky, model.variational.whitened(cholesky))
 
     def loss() -> tf.Tensor:
-        return -(elbo_at_sites(model, data, sites) + model.log_prior_density())
+        bound = elbo_at_sites(model, data, sites)
+        return -(bound + tf.cast(model.log_prior_density(), bound.dtype))
 
     return loss, lambda factors: q_from(model, collected(model, factors, X, sites))
 

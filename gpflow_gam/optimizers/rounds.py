@@ -52,6 +52,10 @@ _LONGEST = 1.0
 """Longest step of a likelihood's (logarithmic) parameter."""
 
 
+class StartError(ValueError):
+    """Nothing can be computed where a fit starts."""
+
+
 @dataclasses.dataclass
 class State:
     """
@@ -225,7 +229,7 @@ class Rounds:
                 return self.see(state)
             except NotPositiveDefinite:
                 state = dataclasses.replace(state, data=state.data * 0.5)
-        raise ValueError(
+        raise StartError(
             "the ELBO cannot be computed where the fit starts; standardise the response and look "
             "for extreme values in it."
         )

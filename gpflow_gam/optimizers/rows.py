@@ -15,7 +15,7 @@ from ..covariances import InducingBlocks
 from ..kernels.tangents import kernel_tangents
 from ..likelihoods import Weighted, unwrapped
 from ..models import AdditiveSGPR, AdditiveSVGP
-from ..statistics import GaussianPosterior, PseudoData, Rows
+from ..statistics import GaussianPosterior, NotPositiveDefinite, PseudoData, Rows
 from ..statistics.parallel import one_blas_thread
 from ..statistics.posterior import posterior_of, slices
 from ..statistics.rows import Watch
@@ -26,7 +26,7 @@ from .hyperparameters import Hyperparameters
 from .minimizers import FitResult, OnInterrupt, StopFit, TimeBudget, Tracker, descend
 from .minimizers.result import Callback
 from .options import check_options
-from .rounds import MANY_ROWS, START_ROWS, Rounds, State
+from .rounds import MANY_ROWS, START_ROWS, Rounds, StartError, State
 from .undoing import undone_on_error
 
 SMALL = 1500
@@ -342,6 +342,12 @@ def _fit_gaussian(
 
     try:
         value = bound.loss(u)[0]
+    except NotPositiveDefinite:
+        raise StartError(
+            "the bound cannot be computed where the fit starts; standardise the data and look for "
+            "extreme values in them."
+        ) from None
+    try:
         while len(u):
             left = max_iterations - len(tracker.history)
             if left <= 0:

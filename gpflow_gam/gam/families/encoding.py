@@ -36,6 +36,12 @@ def values(y: AnyNDArray, name: str, family: str) -> AnyNDArray:
         )
     if len(y) == 0:
         raise ValueError(f"{name} has no rows.")
+    if y.dtype.kind == "c" or (
+        y.dtype.kind == "O" and any(issubclass(t, complex) for t in set(map(type, y)))
+    ):
+        raise ValueError(
+            f"{name} holds complex numbers, for family {family!r}; take their real part or size."
+        )
     if y.dtype.kind not in "biufUS":
         require(y, ~np.asarray(pd.isna(y)), "given in every row", name, family, "drop the rows")
     return y

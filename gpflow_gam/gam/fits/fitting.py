@@ -28,6 +28,7 @@ from ..frames import (
 from ..terms import Column, Levels, Term, Terms
 from ..terms.base import column_of
 from .build import build_model, choose_variational
+from .extremes import check_response, explained
 from .fitted import FittedGAM
 from .rows import make_rows
 from .specification import Specification
@@ -103,6 +104,7 @@ def fit_gam(
         raise ValueError(
             f"the response {roles.response!r} is constant ({Y[0, 0]:g}): there is nothing to model."
         )
+    check_response(family, Y, roles.response)
     if len(terms) >= len(X):
         raise ValueError(
             f"{len(terms)} terms cannot be learnt from {len(X)} rows; drop terms or add rows."
@@ -127,6 +129,26 @@ def fit_gam(
         choose_variational(family, size, variational, engine),
         fills,
     )
+    with explained(spec, X, Y):
+        return _fit(spec, X, Y, bins, dropped, seed, options)
+
+
+def _fit(
+    spec: Specification,
+    X: AnyNDArray,
+    Y: AnyNDArray,
+    bins: ColumnBins,
+    dropped: int,
+    seed: int,
+    options: dict[str, Any],
+) -> FittedGAM:
+    """
+    Fit what is specified.
+
+    :param X: [N, D].
+    :param Y: [N, K].
+    :param bins: of X.
+    """
     spec = dataclasses.replace(spec, constant=null_model(spec, X, Y))
     model = build_model(spec, X, Y)
     if isinstance(model, IterNCGP):
@@ -141,7 +163,7 @@ def fit_gam(
         for number in FINER:
             if not wants_finer(result, budget) or (number is None and len(X) > _MAX_EXACT):
                 break
-            bins = ColumnBins(X, number, levels)
+            bins = ColumnBins(X, number, spec.encoder.places("level"))
             rows = make_rows(spec.components, model.kernel, bins, Y, mean)
             result, solution = optimizers.fit_rows(model, rows, **given)
         return FittedGAM(spec, model, X, Y, result, dropped, solution)

@@ -19,6 +19,7 @@ from ..frames import Blocks, Table, blocks_of
 from ..terms import Terms
 from .build import FAMILIES, build_model, choose_variational
 from .encoding import Sample, encode_rows
+from .extremes import check_response, explained
 from .fitted import FittedGAM
 from .fitting import FINER, Roles, complete_table, fit_gam, null_model, wants_finer
 from .specification import Specification
@@ -201,21 +202,24 @@ def fit_encoded(
     begun = budget.seconds
     levels = _labels(family, roles, found)
     whole, sample = encode(levels, None)
+    check_response(family, whole.Y, roles.response)
     planned = _planned(terms, family, roles, found, levels, whole, given)
     if planned is None:
         return None
-    spec, (X, Y) = dataclasses.replace(planned, constant=null_model(planned, *sample)), sample
-    model = build_model(spec, X, whole.Y, whole.number)
-    assert isinstance(model, AdditiveSVGP)
-    fit = {"collapsed": spec.variational == "exact", **options}
-    result, solution = optimizers.fit_rows(model, whole.rows(spec, model.kernel, X), **fit)
-    for number in FINER:
-        if number is None or not wants_finer(result, budget, begun):
-            break
-        del whole, solution  # two sets of codes are not needed at once
-        whole, _ = encode(levels, number)
+    X, Y = sample
+    with explained(planned, X, Y):
+        spec = dataclasses.replace(planned, constant=null_model(planned, X, Y))
+        model = build_model(spec, X, whole.Y, whole.number)
+        assert isinstance(model, AdditiveSVGP)
+        fit = {"collapsed": spec.variational == "exact", **options}
         result, solution = optimizers.fit_rows(model, whole.rows(spec, model.kernel, X), **fit)
-    return FittedGAM(spec, model, X, Y, result, found.dropped, solution, whole)
+        for number in FINER:
+            if number is None or not wants_finer(result, budget, begun):
+                break
+            del whole, solution  # two sets of codes are not needed at once
+            whole, _ = encode(levels, number)
+            result, solution = optimizers.fit_rows(model, whole.rows(spec, model.kernel, X), **fit)
+        return FittedGAM(spec, model, X, Y, result, found.dropped, solution, whole)
 
 
 def _labels(family: Family, roles: Roles, found: Survey) -> Levels | None:

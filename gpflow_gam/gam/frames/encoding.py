@@ -15,6 +15,9 @@ from . import labels
 from .distinct import Distinct, plain
 from .table import Table
 
+_GREATEST = 1e100
+"""Beyond which products of a few numbers may be infinite."""
+
 
 @dataclasses.dataclass(frozen=True)
 class NumericColumn:
@@ -40,6 +43,13 @@ class NumericColumn:
                 f"column {self.name!r} holds times; {self.use} needs numbers: convert it, to days "
                 "since its start for instance."
             )
+        if values.dtype.kind == "c" or (
+            values.dtype.kind == "O" and any(issubclass(t, complex) for t in set(map(type, values)))
+        ):
+            raise ValueError(
+                f"column {self.name!r} holds complex numbers; {self.use} needs real ones: take "
+                "their real and imaginary parts as columns of their own."
+            )
         try:
             numbers: AnyNDArray = values.astype(np.float64)
         except (TypeError, ValueError):
@@ -52,6 +62,12 @@ class NumericColumn:
             row = int(np.flatnonzero(~np.isfinite(numbers))[0])
             raise ValueError(
                 f"column {self.name!r} must be finite; got {numbers[row]} in row {row}."
+            )
+        if len(numbers) and np.max(np.abs(numbers)) >= _GREATEST:
+            row = int(np.argmax(np.abs(numbers)))
+            raise ValueError(
+                f"column {self.name!r} has {numbers[row]:g} in row {row}, whose square overflows; "
+                "divide it by a power of ten."
             )
         return numbers
 

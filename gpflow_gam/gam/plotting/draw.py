@@ -12,7 +12,7 @@ from ..effects import Transform
 from ..fits import FittedGAM
 from .curves import draw_curves, draw_partial, draw_rug
 from .figures import Axes, Figure, figure_of, panels, put_title
-from .maps import draw_error, draw_estimate
+from .maps import TOO_FAR, draw_error, draw_estimate
 from .points import NAMED, draw_points
 from .residuals import acting, partial_residuals, working_residuals
 from .views import View, is_map, view
@@ -27,6 +27,7 @@ class _Options:
     rug: bool
     seed: int
     fun: Transform | None
+    too_far: float | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +49,7 @@ def draw(
     seed: int = 0,
     predictor: str | None = None,
     fun: Transform | None = None,
+    too_far: float | None = TOO_FAR,
 ) -> Figure:
     """
     Draw the effects, a panel each.
@@ -72,6 +74,8 @@ def draw(
     :param predictor: one of several predictors; all by default.
     :param fun: a monotone function through which estimates, limits and residuals go, such as
         ``numpy.exp``: see :meth:`gpflow_gam.GAM.effects`. Standard errors of maps do not.
+    :param too_far: maps are blank farther from all data than this share of the axes' lengths; None
+        draws them to their corners.
     :return: a new figure, or the one that ``ax`` stands on.
     :raises ValueError: an unknown effect or predictor, or an option that cannot be, naming it.
     """
@@ -81,10 +85,12 @@ def draw(
         raise ValueError(f"level must be a probability between 0 and 1; got {level}.")
     if num_points is not None and num_points < 2:
         raise ValueError(f"num_points must be at least 2; got {num_points}.")
+    if too_far is not None and not too_far > 0.0:
+        raise ValueError(f"too_far must be positive, or None for no limit; got {too_far}.")
     every = _panels(fit, _components(fit, terms), _predictors(fit, predictor))
     if residuals:
         working_residuals(fit)  # raises where there are none
-    options = _Options(level, residuals, simultaneous, num_points, rug, seed, fun)
+    options = _Options(level, residuals, simultaneous, num_points, rug, seed, fun, too_far)
     if ax is not None:
         if len(every) > 1:
             names = ", ".join(dict.fromkeys(p.component.name for p in every))
@@ -154,7 +160,7 @@ def _draw(fit: FittedGAM, panel: _Panel, axes: list[Axes], options: _Options) ->
             data = fit.X[acting(fit, component)][:, [m.column for m in component.margins[:2]]]
         (i,) = panel.predictors
         for ax, draw_map in zip(axes, (draw_estimate, draw_error)):
-            draw_map(ax, what, i, data)
+            draw_map(ax, what, i, data, options.too_far)
         return
     (ax,) = axes
     _draw_series(fit, panel, what, ax, options)

@@ -40,6 +40,7 @@ def draw_points(ax: Axes, axis: Axis, series: list[Series], legend_title: str) -
         ax.errorbar(
             x, estimate, _errors(one, one.pointwise, order), fmt="o", color=color, markersize=size,
             elinewidth=1.6 if number <= NAMED else 0.7, label=one.label or None, gid="pointwise",
+            capsize=size if number <= NAMED else 0.0,  # limits narrower than the point show, too
         )  # fmt: skip
     if number > NAMED:
         ax.set_xticks([])
