@@ -11,7 +11,7 @@ import pytest
 import scipy.stats as st
 
 import gpflow_gam as gg
-from gpflow_gam import s
+from gpflow_gam import linear, s
 from gpflow_gam.gam import families as fam
 from gpflow_gam.gam.summaries import dispersion, sample_dispersion
 from gpflow_gam.statistics import rows as rows_module
@@ -102,6 +102,16 @@ def test_poisson_counts_are_not_accused(seed):
     data = counts(np.random.default_rng(seed), 60, 0.0)
     data.loc[0, "count"] += 2
     assert not said(gg.GAM(s("x", k=8), "poisson"), data, "count")
+
+
+def test_chance_is_told_from_dispersion():
+    """Few rows of the right family, and the most scattered of twenty draws of them."""
+    rng = np.random.default_rng(18)
+    data = pd.DataFrame({"x": rng.uniform(size=25)})
+    data["count"] = rng.poisson(2.0, 25)
+    gam = gg.GAM(linear("x"), "poisson")
+    assert not said(gam, data, "count")
+    assert gam.summary().dispersion.value > 1.4
 
 
 def test_binomial_responses(rng):

@@ -240,9 +240,13 @@ class FittedGAM:
         mean, var = (np.concatenate([np.asarray(p) for p in part]) for part in zip(*parts))
         return mean, np.maximum(var, 0.0)  # rounding
 
-    @functools.cached_property
     def discrepancies(self) -> Discrepancies:
-        """Deviances and Pearson's statistic: one pass over the rows, the first time."""
+        """
+        Deviances and Pearson's statistic: one pass over the rows.
+
+        No cached property, whose lock Python 3.11 shares among all fits: threads that sum over
+        each other's rows in it would wait for each other for ever.
+        """
         if self.whole is not None and self.solution is not None:
             return discrepancies_of_rows(self.spec, self.model.likelihood, self.solution)
         likelihood, solution = self.model.likelihood, self.solution
@@ -260,7 +264,7 @@ class FittedGAM:
         """
         The deviance at the posterior mean and the null model's; None where the family has none.
         """
-        return self.discrepancies.deviance
+        return self.discrepancies().deviance
 
     def sample_pearson(self, number: int) -> Pearson | None:
         """Pearson's statistic of at most so many rows, evenly spread over those of X."""

@@ -107,8 +107,7 @@ class SharedFit(FittedGAM):
     def mean_offset(self) -> AnyNDArray:
         return self.offset
 
-    @property
-    def discrepancies(self) -> Discrepancies:  # type: ignore[override]
+    def discrepancies(self) -> Discrepancies:
         return self.found
 
     def sample_pearson(self, number: int) -> Pearson | None:
@@ -208,7 +207,7 @@ def _finished(fit: FittedGAM, exchange: Exchange) -> SharedFit:
     for at, w in whole.weights():
         sums, mass = sums + w @ known[at], mass + float(w.sum())
     sums, count = exchange.total([sums, mass])
-    found = fit.discrepancies
+    found = fit.discrepancies()
     K = sum(int(np.size(p)) for p in fit.model.likelihood.trainable_parameters)
     R, L = solution.data.shift.shape
     E = sum(m.shape[1] for m in solution.data.masses)

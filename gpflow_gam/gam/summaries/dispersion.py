@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 
 from ..fits import FittedGAM
-from ..fits.deviance import Pearson
+from ..fits.deviance import Discrepancies, Pearson
 from .shares import effective_dof
 
 _ROWS = 10_000
@@ -40,14 +40,16 @@ class Dispersion:
         return float(np.sqrt(self.value))
 
 
-def dispersion(fit: FittedGAM) -> Dispersion | None:
+def dispersion(fit: FittedGAM, found: Discrepancies | None = None) -> Dispersion | None:
     """
     The dispersion of a fit, over all rows.
+
+    :param found: what a pass over them has found, where there was one.
 
     None where the family has none to speak of: its variance is no function of its mean, or one
     trial a row shows nothing.
     """
-    return _judged(fit, fit.discrepancies.pearson, 1.0)
+    return _judged(fit, (found or fit.discrepancies()).pearson, 1.0)
 
 
 def sample_dispersion(fit: FittedGAM) -> Dispersion | None:

@@ -224,7 +224,8 @@ def _summarised(fit: FittedGAM, seed: int) -> Summary:
         "share_upper",
         "zero",
     ]
-    deviance = fit.deviance()
+    found = fit.discrepancies()
+    deviance = found.deviance
     total = sum(float(effective_dof(fit, c).sum()) for c in spec.components)
     result = fit.result
     return Summary(
@@ -238,7 +239,7 @@ def _summarised(fit: FittedGAM, seed: int) -> Summary:
         sum(fill.count for fill in spec.fills),
         total,
         None if deviance is None else 1.0 - deviance[0] / deviance[1],
-        dispersion(fit),
+        dispersion(fit, found),
         result.elbo,
         result.converged,
         result.message,
