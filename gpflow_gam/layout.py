@@ -79,17 +79,11 @@ class BlockLayout:
     def split(self, x: tf.Tensor) -> list[tf.Tensor]:
         """[..., P, K] in group order -> a list of [..., G, M, K]."""
         parts = tf.split(x, [g * m for g, m in self.group_shapes], axis=-2)
-        return [
-            tf.reshape(p, tf.concat([tf.shape(p)[:-2], [g, m], tf.shape(p)[-1:]], axis=0))
-            for p, (g, m) in zip(parts, self.group_shapes)
-        ]
+        return [_with_rows(p, 1, [g, m]) for p, (g, m) in zip(parts, self.group_shapes)]
 
     def concat(self, parts: Sequence[tf.Tensor]) -> tf.Tensor:
         """The inverse of :meth:`split`."""
-        flat = [
-            tf.reshape(p, tf.concat([tf.shape(p)[:-3], [g * m], tf.shape(p)[-1:]], axis=0))
-            for p, (g, m) in zip(parts, self.group_shapes)
-        ]
+        flat = [_with_rows(p, 2, [g * m]) for p, (g, m) in zip(parts, self.group_shapes)]
         return flat[0] if len(flat) == 1 else tf.concat(flat, axis=-2)
 
     def restore_components(self, parts: Sequence[tf.Tensor], axis: int = 0) -> tf.Tensor:
@@ -98,3 +92,12 @@ class BlockLayout:
         if self.component_order == list(range(self.num_components)):
             return x
         return tf.gather(x, np.argsort(self.component_order), axis=axis)
+
+
+def _with_rows(x: tf.Tensor, axes: int, rows: list[int]) -> tf.Tensor:
+    """``x`` with the ``axes`` axes before its last one reshaped to ``rows``."""
+    known = x.shape.as_list() if x.shape.rank is not None else [None]
+    if None not in known:  # one operation instead of a dozen
+        return tf.reshape(x, [*known[: -axes - 1], *rows, known[-1]])
+    shape = tf.shape(x)
+    return tf.reshape(x, tf.concat([shape[: -axes - 1], rows, shape[-1:]], axis=0))

@@ -7,6 +7,7 @@ import numpy as np
 import problems
 import pytest
 import tensorflow as tf
+import tensorflow_probability as tfp
 from gpflow.kernels import (
     Constant,
     Exponential,
@@ -19,8 +20,10 @@ from gpflow.kernels import (
     RationalQuadratic,
     SquaredExponential,
 )
+from gpflow.utilities import positive
 
 from gpflow_gam.kernels import AdditiveKernel, Factor, Indicator, ZeroMean, kernel_columns
+from gpflow_gam.kernels.stacked import stack_parameters
 from gpflow_gam.measures import Discrete, Gaussian, Uniform
 
 STACKABLE = {
@@ -201,3 +204,31 @@ def test_missing_column_is_named():
     kernel = AdditiveKernel({"temp": SquaredExponential(active_dims=[5])})
     with pytest.raises(ValueError, match="component 'temp' reads column 5, but X has only 3 col"):
         kernel(np.zeros((2, 3)))
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        None,
+        positive(),
+        positive(base="exp"),
+        positive(lower=1e-3),
+        tfp.bijectors.Softplus(low=np.float64(0.5)),
+    ],
+)
+@pytest.mark.parametrize("mixed", [False, True])
+def test_parameters_read_together_are_those_read_one_by_one(transform, mixed):
+    values = [1e-30, 1e-9, 0.3, 700.0] if transform is None else [0.6, 1.0, 2.0, 700.0]
+    made = [gpflow.Parameter(v, transform=transform) for v in values]
+    if transform is not None:
+        made[0].unconstrained_variable.assign(-300.0)
+    if mixed:
+        made.append(gpflow.Parameter(0.7, transform=positive(lower=0.1)))
+    with tf.GradientTape(persistent=True) as tape:
+        together = stack_parameters(made, rank=2)
+        alone = tf.stack([tf.convert_to_tensor(p) for p in made])[:, None]
+    assert together.shape == (len(made), 1)
+    np.testing.assert_allclose(together, alone, rtol=1e-14)
+    for p in made:
+        slopes = (tape.gradient(v, p.unconstrained_variable) for v in (together, alone))
+        np.testing.assert_allclose(*slopes, rtol=1e-14)

@@ -103,7 +103,7 @@ def test_blocks_of_rows_change_nothing():
             block_size=block_size,
         )
 
-        @tf.function
+        @tf.function(autograph=False)
         def evaluate(model=model) -> tuple[tf.Tensor, list[tf.Tensor]]:
             with tf.GradientTape() as tape:
                 loss = model.training_loss()
@@ -160,7 +160,7 @@ kernel = gg.kernels.AdditiveKernel(
 model = gg.models.AdditiveSGPR((X, Y), kernel, gg.inducing_variables.select(X, kernel, 20))
 before = peak()
 
-@tf.function
+@tf.function(autograph=False)
 def step():
     with tf.GradientTape() as tape:
         loss = model.training_loss()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -195,20 +196,21 @@ def test_models_by_hand(name, units):
     assert float(bounds[1]) + NUMBER * np.log(u) == pytest.approx(float(bounds[0]), abs=1e-6)
 
 
+@functools.cache
+def learnt(units: Units) -> tuple[gg.models.AdditiveSGPR, gg.optimizers.FitResult]:
+    model = collapsed(units)
+    for k in (model.kernel["wave"].base, model.kernel["rough"]):
+        for name in ("variance", "lengthscales"):
+            start = float(tf.convert_to_tensor(getattr(k, name)))
+            setattr(k, name, gpflow.Parameter(start, transform=positive(base="exp")))
+    for part in ("level", "line"):
+        set_trainable(model.kernel[part], False)
+    return model, gg.optimizers.fit(model, tolerance=1e-6, progress=False)
+
+
 @pytest.mark.parametrize("units", OTHERS)
 def test_hyperparameters_of_a_collapsed_model(units):
     """Learnt in logarithms, they are those of the first units, times the unit."""
-
-    def learnt(units: Units) -> tuple[gg.models.AdditiveSGPR, gg.optimizers.FitResult]:
-        model = collapsed(units)
-        for k in (model.kernel["wave"].base, model.kernel["rough"]):
-            for name in ("variance", "lengthscales"):
-                start = float(tf.convert_to_tensor(getattr(k, name)))
-                setattr(k, name, gpflow.Parameter(start, transform=positive(base="exp")))
-        for part in ("level", "line"):
-            set_trainable(model.kernel[part], False)
-        return model, gg.optimizers.fit(model, tolerance=1e-6, progress=False)
-
     (model, result), (other, result2) = learnt(Units()), learnt(units)
     assert result.converged
     assert result2.converged

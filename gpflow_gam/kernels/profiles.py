@@ -46,8 +46,8 @@ class Profile(abc.ABC):
         powers = np.arange(1, len(series))
         self.scale = float(scale)
         # traced once: some forty operations each, in every graph of every kernel otherwise
-        self.once = tf.function(self._once_of, reduce_retracing=True)
-        self.twice = tf.function(self._twice_of, reduce_retracing=True)
+        self.once = tf.function(self._once_of, reduce_retracing=True, autograph=False)
+        self.twice = tf.function(self._twice_of, reduce_retracing=True, autograph=False)
         self._once = np.concatenate([[0.0, 0.0], series[1:] / (powers + 1)])
         self._twice = np.concatenate([[0.0, 0.0, 0.0], series[1:] / ((powers + 1) * (powers + 2))])
 

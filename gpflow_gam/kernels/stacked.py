@@ -10,16 +10,22 @@ stack along a leading axis G. Kernels without a class here keep working, one at 
 from __future__ import annotations
 
 import abc
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
 import tensorflow as tf
+import tensorflow_probability as tfp
 from gpflow.base import Parameter
 from gpflow.kernels import Combination, Kernel
 
 from .columns import Columns, kernel_columns
 
 Kernels = Sequence[Kernel]
+Forward = Callable[[tf.Tensor], tf.Tensor]
+
+_SOFTPLUS = tfp.bijectors.Softplus()
+_ENTRYWISE = (tfp.bijectors.Exp, tfp.bijectors.Shift, tfp.bijectors.Softplus)
+"""What the transforms of GPflow's positive parameters are made of."""
 
 
 class StackedKernel(abc.ABC):
@@ -173,11 +179,29 @@ def stack(kernels: Kernels, columns: Columns) -> StackedKernel:
 
 def stack_parameters(parameters: Sequence[Parameter], rank: int) -> tf.Tensor:
     """Parameters of equal shape as [G, 1, ..., 1, *shape] of the given rank."""
-    stacked = tf.stack([tf.convert_to_tensor(p) for p in parameters])
+    forward = _shared_transform(parameters)
+    if forward is None:
+        stacked = tf.stack([tf.convert_to_tensor(p) for p in parameters])
+    else:  # TFP's transforms cost milliseconds a call, whatever they transform
+        stacked = forward(tf.stack([p.unconstrained_variable for p in parameters]))
     shape = stacked.shape.as_list()
     if len(shape) == rank:
         return stacked
     return tf.reshape(stacked, [shape[0]] + [1] * (rank - len(shape)) + shape[1:])
+
+
+def _shared_transform(parameters: Sequence[Parameter]) -> Forward | None:
+    """What constrains all of them, if it is one function that works entry by entry."""
+    if not all(isinstance(p, Parameter) for p in parameters):
+        return None
+    first: tfp.bijectors.Bijector = parameters[0].transform
+    parts = first.bijectors if isinstance(first, tfp.bijectors.Chain) else [first]
+    if not all(isinstance(part, _ENTRYWISE) for part in parts):
+        return None
+    if not all(p.transform is first or p.transform == first for p in parameters[1:]):
+        return None
+    forward: Forward = tf.math.softplus if first == _SOFTPLUS else first.forward
+    return forward
 
 
 def local_positions(kernel: Kernel, columns: Columns) -> list[int]:

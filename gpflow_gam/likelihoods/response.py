@@ -17,6 +17,7 @@ from gpflow.likelihoods import Likelihood, MultiClass, Ordinal, ScalarLikelihood
 from gpflow.utilities import Dispatcher
 from scipy.stats import norm
 
+from ..autograph import as_written
 from .binomial import Binomial
 from .ordered import Ordered
 from .weighted import Weighted, unwrapped
@@ -95,6 +96,7 @@ class ResponseSummary(NamedTuple):
 
 
 @check_shapes("X: [N, D]", "mean: [N, L]", "var: [N, L]", "return: [N, K...]")
+@as_written
 def expected_response(
     likelihood: Likelihood, X: TensorType, mean: TensorType, var: TensorType, *, seed: int = 0
 ) -> tf.Tensor:
@@ -114,6 +116,7 @@ def expected_response(
 @check_shapes(
     "X: [N, D]", "mean: [N, L]", "var: [N, L]", "return[0]: [N, K...]", "return[1]: [N, K...]"
 )
+@as_written
 def response_interval(
     likelihood: Likelihood,
     X: TensorType,
@@ -136,6 +139,7 @@ def response_interval(
 @check_shapes(
     "X: [N, D]", "mean: [N, L]", "var: [N, L]", "return.mean: [N, K...]", "return.sd: [N, K...]"
 )
+@as_written
 def summarised_response(
     likelihood: Likelihood,
     X: TensorType,
@@ -226,9 +230,7 @@ def _in_blocks(block: Block, arrays: Arrays, rows: int, outputs: int) -> Arrays:
     blocks = tf.maximum((number + step - 1) // step, 1)  # none would have no shape
     padded = [tf.pad(a, [[0, blocks * step - number], [0, 0]]) for a in arrays]
     stacked = tuple(tf.reshape(a, [blocks, step, a.shape[-1]]) for a in padded)
-    # there is nothing to convert, and autograph would go through all of check_shapes
-    block = tf.autograph.experimental.do_not_convert(block)
-    parts = tf.map_fn(block, stacked, fn_output_signature=(arrays[1].dtype,) * outputs)
+    parts = tf.map_fn(as_written(block), stacked, fn_output_signature=(arrays[1].dtype,) * outputs)
     return tuple(tf.reshape(p, [blocks * step, *p.shape[2:]])[:number] for p in parts)
 
 

@@ -10,6 +10,7 @@ from gpflow.base import InputData, MeanAndVariance
 from gpflow.models import GPModel
 from gpflow.posteriors import PrecomputeCacheType
 
+from ..autograph import as_written
 from ..kernels import AdditiveKernel
 from ..likelihoods import checked_inputs
 from ..posteriors import AdditivePosterior
@@ -52,6 +53,7 @@ class AdditiveModel(GPModel, abc.ABC):
         return checked_inputs(Xnew, self.kernel, "Xnew")
 
     @inherit_check_shapes
+    @as_written
     def predict_f(
         self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
     ) -> MeanAndVariance:
@@ -62,6 +64,7 @@ class AdditiveModel(GPModel, abc.ABC):
             Xnew, full_cov=full_cov, full_output_cov=full_output_cov
         )
 
+    @as_written
     def predict_components(self, Xnew: InputData, full_cov: bool = False) -> MeanAndVariance:
         """
         Mean and variance of every component.

@@ -18,6 +18,7 @@ from gpflow.mean_functions import MeanFunction
 from gpflow.models.training_mixins import InternalDataTrainingLossMixin
 from gpflow.posteriors import PrecomputeCacheType
 
+from ..autograph import as_written
 from ..likelihoods import Bernoulli, checked_data, checked_inputs
 from ..newton import HeldActions, action_bound, held_actions
 from ..newton.operators import KernelOperator, KernelProduct, LatentKernels
@@ -247,10 +248,12 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
     # --- hyperparameters -----------------------------------------------------------------------
 
     @inherit_check_shapes
+    @as_written
     def maximum_log_likelihood_objective(self) -> tf.Tensor:
         return self.elbo()
 
     @check_shapes("return: []")
+    @as_written
     def elbo(self, rows: TensorType | None = None) -> tf.Tensor:
         """
         A lower bound of the evidence, differentiable in all parameters (Wenger et al. 2024).

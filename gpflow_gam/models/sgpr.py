@@ -15,6 +15,7 @@ from gpflow.models.training_mixins import InternalDataTrainingLossMixin
 from gpflow.posteriors import PrecomputeCacheType
 from gpflow.utilities import positive
 
+from ..autograph import as_written
 from ..covariances import InducingBlocks
 from ..inducing_variables.additive import AdditiveInducingVariables
 from ..kernels import AdditiveKernel
@@ -141,10 +142,12 @@ class AdditiveSGPR(AdditiveModel, InternalDataTrainingLossMixin):
         return DenseGaussian(q.layout, q.mean, tf.repeat(q.log_det, L), factor), root
 
     @inherit_check_shapes
+    @as_written
     def maximum_log_likelihood_objective(self) -> tf.Tensor:
         return self.elbo()
 
     @check_shapes("return: []")
+    @as_written
     def elbo(self) -> tf.Tensor:
         """
         The collapsed bound (Titsias 2009), summed over outputs:

@@ -10,6 +10,7 @@ from gpflow.mean_functions import MeanFunction
 from gpflow.models.training_mixins import ExternalDataTrainingLossMixin
 from gpflow.posteriors import PrecomputeCacheType
 
+from ..autograph import as_written
 from ..covariances import Features, InducingBlocks
 from ..inducing_variables.additive import AdditiveInducingVariables
 from ..kernels import AdditiveKernel
@@ -86,12 +87,14 @@ class AdditiveSVGP(AdditiveModel, ExternalDataTrainingLossMixin):
         return self.variational.whitened(cholesky)
 
     @check_shapes("return: []")
+    @as_written
     def prior_kl(self) -> tf.Tensor:
         """KL[q(U) || p(U)], summed over the latent outputs."""
         dtype = self.inducing_variable.inputs[0].dtype
         return tf.cast(self.variational.kl(self.blocks.cholesky()), dtype)
 
     @inherit_check_shapes
+    @as_written
     def maximum_log_likelihood_objective(self, data: RegressionData) -> tf.Tensor:
         return self.elbo(data)
 
@@ -100,6 +103,7 @@ class AdditiveSVGP(AdditiveModel, ExternalDataTrainingLossMixin):
         "data[1]: [N, K]",
         "return: []",
     )
+    @as_written
     def elbo(self, data: RegressionData) -> tf.Tensor:
         """
         The evidence lower bound, ``sum_n E_q[log p(y_n | rho(x_n))] - KL[q(U) || p(U)]``.

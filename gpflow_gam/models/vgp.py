@@ -14,6 +14,7 @@ from gpflow.models.training_mixins import InternalDataTrainingLossMixin
 from gpflow.posteriors import PrecomputeCacheType
 from gpflow.utilities import positive
 
+from ..autograph import as_written
 from ..kernels import AdditiveKernel
 from ..likelihoods import checked_data
 from ..posteriors import DataAdditivePosterior
@@ -87,10 +88,12 @@ class AdditiveVGP(AdditiveModel, InternalDataTrainingLossMixin):
         return H, 2.0 * tf.reduce_sum(tf.math.log(tf.linalg.diag_part(root)), axis=-1)
 
     @inherit_check_shapes
+    @as_written
     def maximum_log_likelihood_objective(self) -> tf.Tensor:
         return self.elbo()
 
     @check_shapes("return: []")
+    @as_written
     def elbo(self) -> tf.Tensor:
         """The evidence lower bound (Appendix B, corrected)."""
         X, Y = self.data

@@ -10,6 +10,7 @@ from check_shapes import check_shapes, inherit_check_shapes
 from gpflow.base import AnyNDArray, MeanAndVariance, TensorType
 from gpflow.posteriors import AbstractPosterior, PrecomputeCacheType
 
+from ..autograph import as_written
 from ..kernels import AdditiveKernel
 
 Cache = tuple[tf.Tensor, ...]
@@ -66,6 +67,7 @@ class AdditivePosterior(AbstractPosterior, abc.ABC):
     # --- GPflow's interface ------------------------------------------------------------------
 
     @inherit_check_shapes
+    @as_written
     def _conditional_fused(
         self, Xnew: TensorType, full_cov: bool = False, full_output_cov: bool = False
     ) -> MeanAndVariance:
@@ -74,6 +76,7 @@ class AdditivePosterior(AbstractPosterior, abc.ABC):
         )
 
     @inherit_check_shapes
+    @as_written
     def _conditional_with_precompute(
         self,
         cache: Cache,
@@ -122,6 +125,7 @@ class AdditivePosterior(AbstractPosterior, abc.ABC):
         "return[1]: [N, C, any...] if not full_cov",
         "return[1]: [C, any..., N, N] if full_cov",
     )
+    @as_written
     def predict_components(self, Xnew: TensorType, full_cov: bool = False) -> MeanAndVariance:
         """
         Mean and variance of every component, on the predictor's scale.
@@ -143,6 +147,7 @@ class AdditivePosterior(AbstractPosterior, abc.ABC):
         "Xnew: [N, D]",
         "return: [N, C, C, any...]",
     )
+    @as_written
     def predict_component_covariance(self, Xnew: TensorType) -> tf.Tensor:
         """
         Covariances between components at each point.
@@ -161,6 +166,7 @@ class AdditivePosterior(AbstractPosterior, abc.ABC):
         "Xnew: [N, D]",
         "return: [S, N, C, any...]",
     )
+    @as_written
     def sample_components(
         self,
         Xnew: TensorType,
@@ -188,6 +194,7 @@ class AdditivePosterior(AbstractPosterior, abc.ABC):
         "Xnew: [N, D]",
         "return: [S, N, L]",
     )
+    @as_written
     def sample_f(
         self,
         Xnew: TensorType,

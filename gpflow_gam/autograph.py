@@ -1,0 +1,23 @@
+"""Compiling without AutoGraph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import tensorflow as tf
+
+C = TypeVar("C", bound=Callable[..., Any])
+
+
+def as_written(function: C) -> C:
+    """
+    Decorator: inside a ``tf.function``, trace ``function`` and all it calls as they are written.
+
+    AutoGraph rewrites the source of every function that is called, down to GPflow's and
+    check_shapes', in search of Python control flow over tensors. Here there is none, and the
+    search takes several times as long as the tracing.
+
+    :param function: public entry points; below ``inherit_check_shapes``, which must stand on top.
+    """
+    return cast(C, tf.autograph.experimental.do_not_convert(function))
