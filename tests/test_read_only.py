@@ -9,6 +9,7 @@ import gpflow
 import numpy as np
 import pandas as pd
 import pytest
+import tensorflow_probability as tfp
 
 import gpflow_gam as gg
 from gpflow_gam import factor, s
@@ -95,6 +96,26 @@ def test_a_saved_file_is_of_the_fit(tmp_path):
     gam.save(tmp_path / "gam")
     loaded = gg.GAM.load(tmp_path / "gam")
     for a, b in zip(answers(loaded), answers(gam), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("family", ["gaussian", "negative_binomial", "student_t"])
+def test_readers_share_no_memory_of_transforms(family, monkeypatch):
+    """TFP's is one dictionary of the process, and breaks when threads read parameters at once."""
+    gam = fitted(family)
+    want = answers(gam)
+    fresh = fitted(family)
+
+    class Untouchable(dict):
+        def setdefault(self, *_: object) -> None:
+            raise AssertionError("a reader asks what another thread may be changing")
+
+        __getitem__ = __setitem__ = __iter__ = keys = setdefault
+
+    storage = Untouchable()
+    storage.maybe_del = lambda _: None
+    monkeypatch.setattr(tfp.bijectors.Bijector.__dict__["_cache"], "storage", storage)
+    for a, b in zip(answers(fresh), want, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
 
 

@@ -15,6 +15,7 @@ from gpflow.utilities import deepcopy
 from scipy.stats import norm, qmc
 
 from ..covariances import InducingBlocks
+from ..held import held
 from ..kernels.tangents import KernelTangents
 from ..likelihoods import checked_observations
 from ..models import AdditiveSGPR, AdditiveSVGP
@@ -233,7 +234,7 @@ def _moments_at(
 
 def _with(likelihood: Likelihood, places: Sequence[int], u: AnyNDArray) -> Likelihood:
     """A copy of a likelihood with other values of the parameters at some places."""
-    own = deepcopy(likelihood)
+    own = held(likelihood)
     parameters = list(own.parameters)
     Hyperparameters([parameters[i] for i in places]).set(u)
     return own

@@ -13,8 +13,8 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray, Parameter
 from gpflow.likelihoods import Likelihood
 from gpflow.posteriors import PrecomputeCacheType
-from gpflow.utilities import deepcopy
 
+from ...held import held
 from ...kernels import AdditiveKernel
 from ...kernels.functional import parameters_of, with_values
 from ...likelihoods import checked_observations, constant_predictor, unwrapped
@@ -36,11 +36,12 @@ BLOCK = 10_000
 
 
 def _snapshot(model: Model) -> Model:
-    """A model of the same kernel, with a likelihood and a mean function of its own."""
+    """A model of the same kernel and q, with all other parts of its own."""
     if isinstance(model, IterNCGP):  # whose posterior keeps what it is of
         return model
     own = copy.copy(model)
-    own.likelihood, own.mean_function = deepcopy(model.likelihood), deepcopy(model.mean_function)
+    own.likelihood, own.mean_function = held(model.likelihood), held(model.mean_function)
+    own.inducing_variable = held(model.inducing_variable)
     return own
 
 
@@ -51,7 +52,7 @@ class FittedGAM:
 
     :param spec: what was fitted.
     :param model: the GPflow model, trained. The fit keeps its kernel's values (:attr:`solution`),
-        and copies of its likelihood and mean function: who changes or replaces parts of the model
+        and copies of its other parts: who changes or replaces parts of the model
         later changes no prediction.
     :param X: the data as encoded, [N, D]; an even sample of the rows, [n, D], where there are
         more than are kept.
