@@ -53,7 +53,7 @@ def test_the_mean_is_in_the_responses_unit_and_the_scale_its_logarithm(gam):
     assert slopes["estimate"][0] == pytest.approx(np.diff(mean["estimate"])[0])
     draws = gam.sample(data.head(3), 2000, "link", seed=1)
     np.testing.assert_allclose(draws.mean(axis=0), gam.predict(data.head(3), "link"), rtol=0.01)
-    terms, errors = gam.predict(data, "terms", se=True)
+    terms, errors = gam.predict(data, "terms", se=True, unconditional=False)
     effect = gam.effects("s(x)", data["x"][:5], unconditional=False)
     np.testing.assert_allclose(terms["s(x)", "mean"][:5], by_predictor(effect)[0]["estimate"])
     np.testing.assert_allclose(errors["s(x)", "mean"][:5], by_predictor(effect)[0]["se"], rtol=1e-5)
