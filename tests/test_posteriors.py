@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import gpflow
 import numpy as np
@@ -69,8 +70,20 @@ def problem() -> problems.Problem:
     return problems.few()
 
 
+@functools.cache
+def built(make):
+    return make(problems.few())
+
+
 @pytest.fixture(params=MODELS.values(), ids=MODELS)
-def model(request, problem):
+def model(request):
+    """Shared by the tests, which only read it."""
+    return built(request.param)
+
+
+@pytest.fixture(params=MODELS.values(), ids=MODELS)
+def own_model(request, problem):
+    """To be changed."""
     return request.param(problem)
 
 
@@ -128,7 +141,8 @@ def test_leading_dimensions(model, problem):
     np.testing.assert_allclose(full[:, 1, :, 1], plain[1], rtol=0.0, atol=rounding)
 
 
-def test_variable_cache_follows_training(model, problem):
+def test_variable_cache_follows_training(own_model, problem):
+    model = own_model
     X = tf.constant(problem.X[:4])
     posterior = model.posterior("variable")
     compiled = tf.function(posterior.predict_f)
@@ -218,12 +232,12 @@ def test_bad_requests_are_refused(problem):
         MODELS["mean field"](problem).posterior("sometimes")
 
 
-def test_every_posterior_class_is_tested_here(problem):
+def test_every_posterior_class_is_tested_here():
     """A new posterior has to join MODELS above, or this fails."""
     from gpflow_gam.posteriors import AdditivePosterior
 
     def leaves(cls: type) -> set[type]:
         return {x for s in cls.__subclasses__() for x in leaves(s)} or {cls}
 
-    tested = {type(make(problem).posterior("nocache")) for make in MODELS.values()}
+    tested = {type(built(make).posterior("nocache")) for make in MODELS.values()}
     assert {c for c in leaves(AdditivePosterior) if c.__module__.startswith("gpflow_gam")} <= tested

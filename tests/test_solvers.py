@@ -279,6 +279,8 @@ def test_recycling_changes_no_answer_but_saves_products(rng):
     fresh, with_out, _ = run_to_the_end(IterGP(recycle=False, **options), of)
     recycled, with_in, _ = run_to_the_end(IterGP(recycle=True, **options), of)
     np.testing.assert_allclose(recycled.Kv, fresh.Kv, atol=1e-6)
+    assert len(with_in) > 2
+    assert len(recycled._inner._compiled) == 1  # whatever room is left, it is traced once
     assert sum(r.inner_steps for r in with_in) < 0.6 * sum(r.inner_steps for r in with_out)
 
 

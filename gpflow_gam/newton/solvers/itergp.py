@@ -246,6 +246,8 @@ class InnerLoop:
         number = min(len(adaptive), buffers.S.shape[0] - buffers.used)
         if number == 0:
             return buffers, v, Kv, []
+        turns = np.zeros(buffers.S.shape[0], bool)  # as long whatever is free: traced once
+        turns[:number] = adaptive[:number]
         if fixed is None:
             fixed = tf.zeros([1, *target.shape], target.dtype)
         tensors = (
@@ -258,7 +260,8 @@ class InnerLoop:
             Kv,
             tf.constant(buffers.used),
             fixed,
-            tf.constant(adaptive[:number]),
+            tf.constant(turns),
+            tf.constant(number),
         )
         key = (type(precision), *(tuple(t.shape) for t in tensors))
         if key not in self._compiled:
@@ -283,8 +286,8 @@ class InnerLoop:
         start: tf.Tensor,
         fixed: tf.Tensor,
         adaptive: tf.Tensor,
+        number: tf.Tensor,
     ) -> tuple[tf.Tensor, ...]:
-        number = adaptive.shape[0]
         eps = tf.constant(np.finfo(target.dtype.as_numpy_dtype).eps, target.dtype)
         tolerance = self.tolerance * tf.norm(target)
         counted = self.operator.sweeps  # tracing is no sweep
@@ -333,7 +336,7 @@ class InnerLoop:
             norms = tf.tensor_scatter_nd_update(norms, [[k]], [tf.norm(residual(v, Kv))])
             return j + tf.cast(good, j.dtype), good, S, T, F, v, Kv, norms
 
-        norms = tf.zeros([number], target.dtype)
+        norms = tf.zeros([adaptive.shape[0]], target.dtype)
         state = (start, tf.constant(True), S, T, F, v, Kv, norms)
         used, _, S, T, F, v, Kv, norms = tf.while_loop(
             condition, body, state, maximum_iterations=number + 1, parallel_iterations=1
