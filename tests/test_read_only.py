@@ -144,8 +144,12 @@ def test_readers_in_threads_get_what_one_gets():
             gam.predict(DATA, se=True)[0], want[0][:, 0], rtol=1e-9, atol=1e-12
         )
 
-    threads = [repeated(predict, 10) for _ in range(4)] + [repeated(read, 1) for _ in range(2)]
-    threads += [repeated(lambda: fitted("negative_binomial"), 1) for _ in range(2)]
+    def fit() -> None:
+        own = fitted("negative_binomial")
+        np.testing.assert_allclose(own.predict(DATA), want[0][:, 0], rtol=1e-9, atol=1e-12)
+
+    threads = [repeated(predict, 5) for _ in range(8)] + [repeated(read, 1) for _ in range(2)]
+    threads += [repeated(fit, 1) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
