@@ -14,6 +14,8 @@ plot = ["matplotlib>=3.8"]
 parquet = ["pyarrow>=14,<26"]
 test = [
     *parquet,
+    "hypothesis>=6.100",
+    "joblib>=1.3",
     "polars>=1.0",
     "mpmath>=1.3",
     "pytest>=8",

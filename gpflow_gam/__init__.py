@@ -35,6 +35,7 @@ with _docstrings_as_written():
         covariances,
         datasets,
         distribute,
+        errors,
         gam,
         inducing_variables,
         kernels,
@@ -51,6 +52,13 @@ with _docstrings_as_written():
         statistics,
         variational,
     )
+    from .errors import (
+        ConvergenceWarning,
+        DispersionWarning,
+        ExtrapolationWarning,
+        IdentifiabilityWarning,
+        MissingTermWarning,
+    )
     from .gam import GAM, effects, families, screening, summaries, terms
     from .gam.screening import anova
     from .gam.terms import factor, linear, random_effect, s, te, ti
@@ -60,6 +68,11 @@ with _docstrings_as_written():
 
 __all__ = [
     "GAM",
+    "ConvergenceWarning",
+    "DispersionWarning",
+    "ExtrapolationWarning",
+    "IdentifiabilityWarning",
+    "MissingTermWarning",
     "__version__",
     "anova",
     "covariances",
@@ -67,6 +80,7 @@ __all__ = [
     "datasets",
     "distribute",
     "effects",
+    "errors",
     "factor",
     "families",
     "gam",

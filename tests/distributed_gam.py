@@ -55,7 +55,7 @@ def main(path: str) -> None:
     fitted = gg.distribute.fit(gam(), share, **own)
     np.savez(
         path,
-        *(fitted.predict(table(), "link", se=True)),
+        *(fitted.predict(table(), "link", se=True, unconditional=False)),
         told=json.dumps(vars(fitted.fitted.communication)),
         deviance=fitted.summary().deviance_explained,
     )

@@ -46,10 +46,10 @@ def fits(gam: Any, parts: list[Any], y: Any, **options: Any) -> list[Any]:
 
 
 def assert_same(found: list[gg.GAM], one: gg.GAM, data: pd.DataFrame, tolerance: float) -> None:
-    expected = one.predict(data, "link", se=True)
-    first = found[0].predict(data, "link", se=True)
+    known = {"type": "link", "se": True, "unconditional": False}
+    expected, first = one.predict(data, **known), found[0].predict(data, **known)
     for gam in found:
-        for a, b, c in zip(gam.predict(data, "link", se=True), first, expected):
+        for a, b, c in zip(gam.predict(data, **known), first, expected):
             np.testing.assert_array_equal(a, b)
             np.testing.assert_allclose(a, c, rtol=tolerance, atol=tolerance)
         assert gam.fitted.number == one.fitted.number
@@ -250,7 +250,7 @@ def test_two_workers_are_one(few: None, tmp_path: Path) -> None:
         assert code == 0, output
     data = script.table()
     one = script.gam().fit(data, "count")
-    expected = one.predict(data, "link", se=True)
+    expected = one.predict(data, "link", se=True, unconditional=False)
     first, second = (dict(np.load(path)) for path in paths)
     for name in ("arr_0", "arr_1", "deviance", "told"):
         np.testing.assert_array_equal(first[name], second[name])
@@ -358,13 +358,18 @@ def test_arguments(gam: Any, arguments: dict[str, Any], error: Any, message: str
 # --- endings ----------------------------------------------------------------------------------
 
 
-def ended(ask: Any = None, seconds: float | None = None, interrupt: bool = False) -> list[Any]:
+def ended(
+    ask: Any = None,
+    seconds: float | None = None,
+    interrupt: bool = False,
+    on_interrupt: Any = "keep",
+) -> list[Any]:
     """Fits of two workers of which the second wants to end."""
     parts = shares(script.table(400), 2)
 
     def work(exchange: Exchange) -> gg.GAM:
         own = exchange.place == 1
-        endings = Endings(exchange, ask if own else None, seconds if own else None)
+        endings = Endings(exchange, ask if own else None, seconds if own else None, on_interrupt)
         if own and interrupt:
             endings._interrupt(2, None)
         gam = gg.GAM(s("x", k=5), "poisson")
@@ -380,7 +385,7 @@ def ended(ask: Any = None, seconds: float | None = None, interrupt: bool = False
     [
         ({"ask": lambda progress: True}, "stopped by the callback"),
         ({"seconds": 1e-6}, "time budget used up"),
-        ({"interrupt": True}, "interrupted"),
+        ({"interrupt": True}, "interrupted; what was best so far is kept"),
     ],
 )
 def test_what_one_worker_wants_ends_the_fit_of_all(wish: dict[str, Any], message: str) -> None:
@@ -388,6 +393,11 @@ def test_what_one_worker_wants_ends_the_fit_of_all(wish: dict[str, Any], message
         assert gam.fitted.result.message == message
         assert len(gam.fitted.result.history) == 1
         assert not gam.fitted.result.converged
+
+
+def test_ctrl_c_at_one_worker_is_raised_on_all() -> None:
+    for outcome in ended(interrupt=True, on_interrupt="raise"):
+        assert isinstance(outcome, KeyboardInterrupt)
 
 
 def test_a_callback_that_fails_is_an_error_on_all() -> None:

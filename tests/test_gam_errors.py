@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -22,6 +24,17 @@ def data():
     df["count"] = rng.poisson(2.0, 30)
     df["y"] = rng.normal(size=30)
     return df
+
+
+@pytest.fixture(scope="module")
+def two_terms() -> gg.GAM:
+    rng = np.random.default_rng(1)
+    frame = pd.DataFrame({"temp": rng.uniform(size=40), "hum": rng.uniform(size=40)})
+    frame["site"] = ["a", "b"] * 20
+    frame["y"] = rng.normal(size=40)
+    return gg.GAM(s("temp", k=4) + s("hum", by=factor("site"), k=4) + factor("site")).fit(
+        frame, "y"
+    )
 
 
 @pytest.mark.parametrize(
@@ -100,6 +113,7 @@ def test_responses_given_as_values(data):
     ("options", "message"),
     [
         ({"family": "poison"}, "Did you mean 'poisson'"),
+        ({"family": "quasipoisson"}, "no distribution.*scatters more is 'negative_binomial'"),
         ({"missing": "ignore"}, "missing must be 'error', 'drop' or 'impute'"),
         ({"engine": "mcmc"}, "engine must be"),
         ({"variational": "full"}, "variational must be one of"),
@@ -142,3 +156,134 @@ def test_bad_predictions(data):
     data.loc[3, "temp"] = np.nan
     with pytest.raises(ValueError, match="new data has missing values: 1 in 'temp'"):
         gam.predict(data)
+
+
+EXTREMES = {
+    "column far out": ("x", 1e12, "poisson", r"column 'x' has 1e\+12 in row 7, while half of its"),
+    "response far out": (
+        "count", 1e12, "poisson", r"the response 'count' has 1e\+12 in row 7.*leave such rows out"
+    ),
+    "overflow": ("x", 1e200, "poisson", r"column 'x' has 1e\+200 in row 7, whose square overflows"),
+    "offset": ("o", 1e6, "poisson", r"column 'o' has 1e\+06 in row 7"),
+}  # fmt: skip
+SCALED = {
+    "tiny x": ("x", lambda v: 1e-310 * v, "column 'x' spans .*e-31.*multiply it by a power of"),
+    "tiny y": ("y", lambda v: 1e-310 * v, "'y' varies by less than 1e-70.*multiply it by a"),
+    "large y": ("y", lambda v: 1e160 * v, r"'y' reaches .*e\+160.*divide it by a power of ten"),
+    "rounding": ("y", lambda v: v + 1e15, r"'y' varies by .* around 1e\+15.*subtract its mean"),
+    "complex x": ("x", lambda v: v + 1j, r"'x' holds complex numbers; linear\(x\) needs real"),
+    "complex y": ("y", lambda v: v + 1j, "y holds complex numbers, for family 'gaussian'"),
+    "complex objects": ("x", lambda v: (v + 1j).astype(object), "'x' holds complex numbers"),
+}
+
+
+def _plain(number=60):
+    rng = np.random.default_rng(0)
+    df = pd.DataFrame({"x": rng.uniform(size=number), "y": rng.normal(size=number), "o": 0.0})
+    return df.assign(count=rng.poisson(1.0, number).astype(float))
+
+
+@pytest.mark.parametrize(("column", "value", "family", "message"), EXTREMES.values(), ids=EXTREMES)
+def test_values_far_from_the_others_are_named(column, value, family, message):
+    df = _plain()
+    df.loc[7, column] = value
+    offset = "o" if column == "o" else None
+    terms = s("x") + s("y") if column == "count" else linear("x")
+    with pytest.raises(ValueError, match=message) as caught:
+        gg.GAM(terms, family, offset=offset).fit(df, y="count")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("column", "change", "message"), SCALED.values(), ids=SCALED)
+def test_numbers_that_double_precision_cannot_tell_are_named(column, change, message):
+    df = _plain()
+    with pytest.raises(ValueError, match=message):
+        gg.GAM(linear("x")).fit(df.assign(**{column: change(df[column])}), y="y")
+
+
+@pytest.mark.parametrize(("x", "y"), [(1e-99, 1.0), (1e97, 1.0), (1.0, 1e-67), (1.0, 1e68)])
+def test_units_within_these_bounds_change_nothing(x, y):
+    df = _plain()
+    expected = gg.GAM(s("x", k=5)).fit(df, y="y").predict(df)
+    scaled = df.assign(x=x * df["x"], y=y * df["y"])
+    found = gg.GAM(s("x", k=5)).fit(scaled, y="y").predict(scaled)
+    np.testing.assert_allclose(found / y, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("value", [1e6, 1e12])
+def test_one_row_far_away_does_not_move_a_smooth_of_the_others(value):
+    df = _plain(200)
+    df["y"] += np.sin(6.0 * df["x"])
+    expected = gg.GAM(s("x")).fit(df.drop(7), y="y").predict(df.drop(7))
+    df.loc[7, "x"] = value
+    found = gg.GAM(s("x")).fit(df, y="y").predict(df.drop(7))
+    assert np.max(np.abs(found - expected)) < 0.3
+
+
+@pytest.mark.parametrize(
+    ("asked", "meant"),
+    [
+        ("temp", "s(temp)"),
+        ("tem", "s(temp)"),
+        ("s(tmep)", "s(temp)"),
+        ("hum", "s(hum):site=a"),
+        ("s(hum)", "s(hum):site=a"),
+    ],
+)
+def test_effects_by_other_names(two_terms, asked, meant):
+    with pytest.raises(ValueError, match=re.escape(f"Did you mean {meant!r}?")):
+        two_terms.effects(asked)
+
+
+def test_effects_of_all_levels(two_terms):
+    with pytest.raises(ValueError, match=re.escape("ask for one of s(hum):site=a, s(hum):site=b")):
+        two_terms.effects("s(hum):site")
+
+
+def test_effects_of_nothing_like_it(two_terms):
+    with pytest.raises(ValueError, match=r"no effect 'xyz'; there are [^?]*$"):
+        two_terms.effects("xyz")
+
+
+@pytest.mark.parametrize(
+    "add", [lambda: s("x") + "z", lambda: "z" + s("x"), lambda: (s("x") + s("y")) + "z"]
+)
+def test_columns_are_no_terms(add):
+    with pytest.raises(TypeError, match=r"'z' is text, no term: write s\('z'\), linear\('z'\)"):
+        add()
+
+
+def test_sums_of_terms():
+    assert list(sum([s("x"), s("z")])) == [s("x"), s("z")]
+    with pytest.raises(TypeError, match="got 1. The intercept is always there"):
+        s("x") + 1
+
+
+@pytest.mark.parametrize("formula", ["y ~ s(Solar.R) + Wind.v", "y ~ s(`Solar.R`) + `Wind.v`"])
+def test_names_as_they_are_in_r(formula):
+    parsed = gg.GAM(formula)
+    assert list(parsed.terms) == [s("Solar.R"), linear("Wind.v")]
+
+
+def test_other_names_of_families():
+    for name in ("logistic", "logit", "binary"):
+        assert gg.GAM(s("x"), family=name).family == gg.families.Bernoulli(link="logit")
+
+
+def test_nested_columns_are_named(data):
+    import polars as pl
+    import pyarrow as pa
+
+    frame = pl.DataFrame({"y": data["y"].to_numpy()}).with_columns(
+        pair=pl.struct(a=pl.lit(1), b=pl.lit(2))
+    )
+    with pytest.raises(ValueError, match="column 'pair' is nested"):
+        gg.GAM(factor("pair")).fit(frame, y="y")
+    cut = pa.Table.from_pandas(data.assign(cut=pd.cut(data["temp"], 3))[["cut", "y"]])
+    with pytest.raises(ValueError, match="column 'cut' holds values that are no levels"):
+        gg.GAM(factor("cut")).fit(cut, y="y")
+    lists = data.assign(lists=[[1], [2]] * 15)
+    with pytest.raises(ValueError, match=r"column 'lists' holds values that are no levels \(list"):
+        gg.GAM(factor("lists")).fit(lists, y="y")
+    with pytest.raises(ValueError, match=r"column 'lists' holds values that are no levels \(list"):
+        gg.GAM(s("temp"), "categorical").fit(lists, y="lists")

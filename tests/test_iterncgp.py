@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import copy
 
 import gpflow
@@ -122,9 +123,12 @@ def test_predictions_in_blocks_equal_those_at_once(rng, monkeypatch):
     monkeypatch.setattr(gg.operators.kernel_operator, "_CROSS_ENTRIES", 5 * N)
     parts = [*model.predict_f(Xnew), *model.predict_components(Xnew)]
     signature = [tf.TensorSpec([None, 2], tf.float64)]
-    graph = tf.function(model.predict_f, input_signature=signature)(Xnew)
-    for a, b in zip([*whole, *whole[:2]], [*parts, *graph]):
-        np.testing.assert_allclose(a, b, atol=1e-12)
+    graph = tf.function(model.predict_f, input_signature=signature, autograph=False)(Xnew)
+    xla = tf.function(
+        model.posterior().predict_f, input_signature=signature, jit_compile=True, autograph=False
+    )(Xnew)
+    for a, b in zip([*whole, *whole[:2], *whole[:2]], [*parts, *graph, *xla]):
+        np.testing.assert_allclose(a, b, atol=1e-11)
 
 
 def test_components_of_gaussian_data_equal_the_closed_form(rng):
@@ -411,43 +415,91 @@ def test_callback_and_iteration_limit_end_a_fit(rng):
         assert np.all(np.isfinite(model.predict_f(model.data[0])[1]))
 
 
-@pytest.mark.parametrize("where", ["product", pytest.param("search", marks=pytest.mark.slow)])
-def test_ctrl_c_ends_with_a_valid_posterior(where, rng, monkeypatch):
-    X, Y = data(rng, 200)["classes"]
-    model = IterNCGP((X, Y), kernel(), Softmax(3))
-    owner, name, last = {
-        "product": (gg.operators.KernelOperator, "product", 2),
-        "search": (gg.solvers.reduced_newton, "_maximise", 4),
-    }[where]
-    original, calls = getattr(owner, name), []
+INTERRUPTED = {
+    "product": (gg.operators.KernelOperator, "product", KeyboardInterrupt, False),
+    "search": (gg.solvers.reduced_newton, "_maximise", KeyboardInterrupt, False),
+    "posterior": (gg.solvers.reduced_newton.ReducedNewtonRun, "finish", MemoryError, False),
+    "hyperparameters": (gg.optimizers.newton, "held_actions", KeyboardInterrupt, True),
+}
 
-    def interrupted(*arguments, **options):
-        calls.append(1)
-        if len(calls) == last:
+
+def test_an_interrupted_fit_leaves_the_model_as_it_was(rng, monkeypatch):
+    """Never fitted, and fitted to other parameters; compiled functions included."""
+    model = IterNCGP(data(rng)["counts"], kernel(), Poisson(), solver=ReducedNewton(tolerance=1e-9))
+    X, _ = model.data
+
+    def broken(where):
+        owner, name, error, hyperparameters = INTERRUPTED[where]
+        original, calls = getattr(owner, name), []
+
+        def interrupted(*arguments, **options):
+            calls.append(1)
+            if len(calls) == 2 or where == "posterior":
+                raise error
+            return original(*arguments, **options)
+
+        before = [p.numpy() for p in model.parameters]
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, interrupted)
+            with pytest.raises(error):
+                fit(model, hyperparameters=hyperparameters)
+        for parameter, value in zip(model.parameters, before):
+            np.testing.assert_array_equal(parameter, value)
+
+    broken("product")
+    with pytest.raises(ValueError, match="not fitted"):
+        model.predict_f(X)
+    fit(model)
+    compiled = tf.function(model.predict_f, autograph=False)
+    model.kernel.variance.assign(2.5)
+    before = *model.predict_f(X), *compiled(X)
+    for where in INTERRUPTED:
+        broken(where)
+        for a, b in zip(before, (*model.predict_f(X), *compiled(X))):
+            np.testing.assert_array_equal(a, b)
+    fresh = IterNCGP(model.data, gpflow.kernels.Matern32(2.5, 0.7), Poisson(), solver=model.solver)
+    fit(fresh)
+    assert fit(model).converged
+    np.testing.assert_allclose(model.predict_f(X)[0], fresh.predict_f(X)[0], atol=1e-6)
+
+
+@pytest.mark.parametrize("hyperparameters", [False, True])
+def test_an_interrupted_fit_keeps_what_it_has_if_so_wished(rng, hyperparameters):
+    def ctrl_c(progress):
+        if progress.iteration == 2:
             raise KeyboardInterrupt
-        return original(*arguments, **options)
 
-    monkeypatch.setattr(owner, name, interrupted)
-    result = fit(model)
-    assert result.message == "interrupted"
-    assert not result.converged
-    assert np.all(np.isfinite(model.predict_f(X)[1]))
-    rest = fit(model)
-    assert rest.converged
+    solver = ReducedNewton(num_pivots=2, tolerance=1e-11)
+    model = IterNCGP(data(rng)["counts"], kernel(), Poisson(), solver=solver)
+    result = fit(model, hyperparameters=hyperparameters, callback=ctrl_c, on_interrupt="keep")
+    assert (result.message, result.converged) == (
+        "interrupted; what was best so far is kept",
+        False,
+    )
+    mean, var = model.predict_f(model.data[0])
+    assert np.all(np.isfinite(mean))
+    assert np.all(var > 0.0)
+    prior = model.kernel.variance.numpy()
+    assert np.mean(var) < 0.9 * prior  # two steps have told something
 
 
-def test_ctrl_c_before_hyperparameters_are_learnt_leaves_them(rng, monkeypatch):
+def test_the_sweep_of_the_posterior_may_be_interrupted(rng, monkeypatch):
     model = IterNCGP(data(rng)["counts"], kernel(), Poisson())
-    original = gg.solvers.reduced_newton._maximise
+    original, calls = gg.operators.KernelOperator.product, []
 
-    def interrupted(*arguments, **options):
-        monkeypatch.setattr(gg.solvers.reduced_newton, "_maximise", original)
-        raise KeyboardInterrupt
+    def interrupted(*arguments):
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return original(*arguments)
 
-    monkeypatch.setattr(gg.solvers.reduced_newton, "_maximise", interrupted)
-    result = fit(model, hyperparameters=True)
-    assert result.message == "interrupted"
-    assert float(model.kernel.lengthscales.numpy()) == pytest.approx(0.7, rel=1e-12)
+    with monkeypatch.context() as patch:
+        patch.setattr(gg.operators.KernelOperator, "product", interrupted)
+        result = fit(model, on_interrupt="keep")
+    assert (result.message, result.converged) == (
+        "interrupted; what was best so far is kept",
+        False,
+    )
     assert np.all(np.isfinite(model.predict_f(model.data[0])[1]))
 
 
@@ -475,6 +527,170 @@ def test_moved_parameters_are_noticed(rng):
     assert fit(model).converged
     for a, b in zip(model.predict_f(X), gpr.predict_f(X)):
         np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+def constant(value):
+    return gpflow.functions.Constant(value)
+
+
+REPLACED = {
+    "kernel": lambda m: setattr(m, "kernel", gpflow.kernels.Matern32(100.0, 0.3)),
+    "likelihood": lambda m: setattr(m, "likelihood", Poisson(binsize=0.1)),
+    "mean_function": lambda m: setattr(m, "mean_function", constant(3.0)),
+    "data": lambda m: setattr(m, "data", (m.data[0][:40], m.data[1][:40] + 1.0)),
+    "a parameter": lambda m: setattr(m.kernel, "lengthscales", gpflow.Parameter(0.2)),
+    "a setting": lambda m: setattr(m.kernel, "active_dims", [1]),
+}
+
+
+@pytest.mark.parametrize("what", REPLACED)
+def test_parts_that_were_replaced(what, rng):
+    """Nothing is predicted before the next fit, and that is one to the new parts."""
+    solver = ReducedNewton(num_actions=200, tolerance=1e-11)
+    model = IterNCGP(data(rng)["counts"], kernel(), Poisson(), solver=solver)
+    fit(model)
+    X, snapshot, before = model.data[0], model.posterior(), model.predict_f(model.data[0])
+    compiled = tf.function(model.predict_f, autograph=False) if what == "kernel" else None
+    if compiled is not None:
+        compiled(X)
+    REPLACED[what](model)
+    part = what if what in vars(model) else "kernel"
+    for use in (model.predict_f, model.predict_components, lambda _: model.elbo(),
+                lambda _: model.posterior()):  # fmt: skip
+        with pytest.raises(ValueError, match=f"^{part}: not that of the last fit"):
+            use(X)
+    assert fit(model).converged
+    fresh = IterNCGP(
+        model.data, model.kernel, model.likelihood, mean_function=model.mean_function, solver=solver
+    )
+    fit(fresh)
+    for a, b, old in zip(model.predict_f(X), fresh.predict_f(X), before):
+        np.testing.assert_allclose(a, b, atol=1e-9)
+        assert np.abs(a - old).max() > 0.05
+    # what was made before is of the fit before
+    for a, b in zip(snapshot.predict_f(X), before):
+        np.testing.assert_allclose(a, b, atol=1e-12)
+    if compiled is not None:
+        np.testing.assert_allclose(compiled(X)[0], before[0], atol=1e-12)
+
+
+def test_parts_that_were_put_back(rng):
+    model = fitted("counts", rng)
+    X, before, own = model.data[0], model.predict_f(model.data[0]), model.kernel
+    model.kernel = gpflow.kernels.Matern32(100.0, 0.3)
+    model.kernel = own
+    for a, b in zip(model.predict_f(X), before):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_cached_posterior_is_a_snapshot(rng):
+    """Of kernel and mean function too, until it is brought up to date."""
+    model = fitted("counts", rng, mean_function=constant(0.3))
+    X = model.data[0]
+    before = model.predict_f(X)
+    kept = {kind: model.posterior(kind) for kind in ("tensor", "variable")}
+    model.kernel.lengthscales.assign(0.4)
+    model.mean_function.c.assign(1.0)
+    after = model.predict_f(X)
+    assert np.abs(after[0] - before[0]).max() > 0.1
+    for posterior in kept.values():
+        for a, b in zip(posterior.predict_f(X), before):
+            np.testing.assert_allclose(a, b, atol=1e-12)
+        for a, b in zip(posterior.fused_predict_f(X), after):
+            np.testing.assert_allclose(a, b, atol=1e-12)
+        posterior.update_cache()
+        for a, b in zip(posterior.predict_f(X), after):
+            np.testing.assert_allclose(a, b, atol=1e-12)
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_compiled_predictions_follow_parameters_and_fits(jit, rng):
+    model = fitted("counts", rng, additive())
+    X = model.data[0][:7]
+    signature = [tf.TensorSpec([None, 2], tf.float64)]
+    compiled = tf.function(
+        lambda x: (*model.predict_f(x), *model.predict_components(x)),
+        input_signature=signature, jit_compile=jit, autograph=False,
+    )  # fmt: skip
+
+    def agree(tolerance):
+        for rows in (X,) if jit else (X, X[:0]):
+            expected = *model.predict_f(rows), *model.predict_components(rows)
+            for a, b in zip(compiled(rows), expected):
+                np.testing.assert_allclose(a, b, atol=tolerance)
+        return model.predict_f(X)[0]
+
+    before = agree(1e-11)
+    model.kernel["a"].lengthscales.assign(0.2)
+    # rounding is blown up by S'(K + W^+)S, and XLA's eigenvectors have more of it
+    moved = agree(1e-5)
+    assert np.abs(moved - before).max() > 0.05
+    model.solver = ReducedNewton(num_actions=30)  # another number of actions
+    fit(model)
+    assert np.abs(agree(1e-11) - moved).max() > 0.01
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_predictions_have_gradients(compiled, rng):
+    """In inputs and parameters, of mean and variance, against finite differences."""
+    k = gpflow.kernels.LinearCoregionalization(
+        [kernel(), gpflow.kernels.SquaredExponential(0.8, 0.5)], rng.normal(size=(3, 2))
+    )
+    solver = ReducedNewton(num_actions=20, tolerance=1e-11)
+    mean = constant([0.1, 0.2, 0.3])
+    model = fitted("classes", rng, k, solver=solver, mean_function=mean)
+    Xnew = tf.Variable(rng.uniform(-1, 1, (4, 2)))
+    slopes = [tf.constant(rng.normal(size=(4, 3))) for _ in range(2)]
+
+    def value():
+        return tf.add_n([tf.reduce_sum(a * b) for a, b in zip(slopes, model.predict_f(Xnew))])
+
+    def gradients():
+        variables = [Xnew, *model.trainable_variables]
+        with tf.GradientTape() as tape:
+            total = value()
+        return tape.gradient(total, variables)
+
+    variables = [Xnew, *model.trainable_variables]
+    found = (tf.function(gradients, autograph=False) if compiled else gradients)()
+    assert len(found) == 7
+    for variable, gradient in zip(variables, found):
+        start, step = variable.numpy(), 1e-5
+        direction = rng.normal(size=start.shape)
+        ends = []
+        for sign in (1.0, -1.0):
+            variable.assign(start + sign * step * direction)
+            ends.append(float(value()))
+        variable.assign(start)
+        expected = (ends[0] - ends[1]) / (2.0 * step)
+        assert float(np.sum(direction * gradient)) == pytest.approx(expected, rel=1e-4, abs=1e-4)
+
+
+def test_parameters_may_be_frozen_and_set_free_again(rng):
+    """Fits learn what is trainable when they begin."""
+    model = IterNCGP(data(rng)["counts"], kernel(), Poisson())
+    gpflow.set_trainable(model.kernel.lengthscales, False)
+    first = fit(model, hyperparameters=True).elbo
+    assert float(model.kernel.lengthscales.numpy()) == pytest.approx(0.7, rel=1e-12)
+    gpflow.set_trainable(model.kernel.lengthscales, True)
+    assert fit(model, hyperparameters=True).elbo > first + 1e-3
+    assert abs(float(model.kernel.lengthscales.numpy()) - 0.7) > 1e-2
+    # GPflow's other sense: a copy of which nothing is trainable
+    frozen = gpflow.utilities.freeze(model)
+    for a, b in zip(frozen.predict_f(model.data[0]), model.predict_f(model.data[0])):
+        np.testing.assert_allclose(a, b, atol=1e-9)
+
+
+def test_threads_predict_as_one(rng):
+    model = fitted("counts", rng)
+    X, post = model.data[0], model.posterior()
+    model.kernel.variance.assign(2.5)  # makes the first one compute anew
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: (model.predict_f(X), post.predict_f(X)), range(12)))
+    for pair in found:
+        for moments, expected in zip(pair, found[0]):
+            for a, b in zip(moments, expected):
+                np.testing.assert_array_equal(a, b)
 
 
 def test_copies_are_independent(rng):

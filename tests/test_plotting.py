@@ -18,7 +18,7 @@ from scipy.stats import kstest, norm
 from gpflow_gam import GAM, plotting
 from gpflow_gam.gam.families import Binomial
 from gpflow_gam.gam.plotting.calibration import binned
-from gpflow_gam.gam.plotting.diagnostics import order_statistics
+from gpflow_gam.gam.plotting.diagnostics import draw_qq, order_statistics
 from gpflow_gam.gam.plotting.figures import panels as new_panels
 
 
@@ -116,8 +116,46 @@ def test_maps_are_the_estimate_and_its_error(gaussian):
     mesh = next(c for c in estimate.collections if hasattr(c, "get_coordinates"))
     low, high = mesh.get_clim()
     assert low == -high
-    assert high == pytest.approx(frame["estimate"].abs().max())
+    span = frame[["x", "z"]].max() - frame[["x", "z"]].min()
+    from_row = (
+        frame[["x", "z"]].to_numpy()[:, None] - DATA[["x", "z"]].to_numpy()
+    ) / span.to_numpy()
+    near = np.linalg.norm(from_row, axis=2).min(axis=1) <= 0.1
+    assert high == pytest.approx(frame["estimate"][near].abs().max())
     np.testing.assert_allclose(marked(estimate, "data").get_xydata(), DATA[["x", "z"]])
+
+
+def test_maps_are_blank_far_from_all_data(gaussian, monkeypatch):
+    """No colours are spent on a corner without data, where the estimate may be anything."""
+    corner = (DATA["x"] < 0.5) | (DATA["z"] < 0.0)
+    room = sys.modules["gpflow_gam.gam.plotting.draw"]  # whose name is also a function's
+    monkeypatch.setattr(room, "acting", lambda fit, component: corner)
+    blank, whole = (
+        panels(gaussian.draw("te(x,z)", num_points=12, too_far=t))["standard error"]
+        for t in (0.1, None)
+    )
+    frame = gaussian.effects("te(x,z)", num_points=12)
+    covers = [
+        [path for c in ax.collections if c.get_zorder() == 1.5 for path in c.get_paths()]
+        for ax in (blank, whole)
+    ]
+    assert not covers[1]
+    points = frame[["x", "z"]].to_numpy()
+    inside = points.mean(axis=0) + 0.999 * (points - points.mean(axis=0))  # not on the frame
+    covered = np.any([path.contains_points(inside) for path in covers[0]], axis=0)
+    span = np.ptp(points, axis=0)
+    from_row = (points[:, None] - DATA.loc[corner, ["x", "z"]].to_numpy()) / span
+    distance = np.linalg.norm(from_row, axis=2).min(axis=1)
+    assert covered[distance > 0.1].all()
+    assert covered[(frame["x"] > 0.7) & (frame["z"] > 0.6)].all()
+    assert not covered[distance < 0.1].any()
+    top = [
+        next(c for c in ax.collections if hasattr(c, "get_coordinates")) for ax in (blank, whole)
+    ]
+    assert top[1].get_clim()[1] == pytest.approx(frame["se"].max())
+    assert top[0].get_clim()[1] <= top[1].get_clim()[1]
+    with pytest.raises(ValueError, match="too_far must be positive, or None for no limit; got 0"):
+        gaussian.draw("te(x,z)", too_far=0)
 
 
 def bars(ax):
@@ -127,12 +165,20 @@ def bars(ax):
     return container.lines[0].get_ydata(), ends
 
 
+def marked_size(ax) -> float:
+    return next(c for c in ax.containers if c.lines[0] is not None).lines[0].get_markersize()
+
+
 def test_levels_have_points_with_limits(gaussian):
     (ax,) = gaussian.draw("factor(g)").axes
     frame = gaussian.effects("factor(g)")
     points, ends = bars(ax)
     np.testing.assert_allclose(points, frame["estimate"])
     np.testing.assert_allclose(ends, frame[["lower", "upper"]])
+    # caps are seen where limits are narrower than the point
+    caps = [c for c in ax.lines if c.get_marker() in ("_", 0, 1, 2, 3) and len(c.get_ydata()) == 2]
+    assert len(caps) == 2
+    assert all(c.get_markersize() > marked_size(ax) for c in caps)
     assert [t.get_text() for t in ax.get_xticklabels()] == ["a", "b"]
 
 
@@ -363,6 +409,20 @@ def test_appraise_gaussian(gaussian):
     np.testing.assert_allclose(seen.get_ydata(), DATA["num"])
     heights = [patch.get_height() for patch in axes["PIT histogram"].patches]
     assert np.mean(heights) == pytest.approx(1.0)
+
+
+def test_residuals_beyond_what_can_be_told_are_marked_so(poisson, monkeypatch):
+    own = np.array([-9.0, -1.0, 0.3, 9.0, 9.0])
+    monkeypatch.setattr("gpflow_gam.gam.plotting.residuals.ndtri", lambda u: np.resize(own, len(u)))
+    residuals = plotting.quantile_residuals(poisson.fitted, 1)
+    assert np.abs(residuals).max() == pytest.approx(norm.isf(1e-16))
+    ax = plt.figure().add_subplot()
+    draw_qq(ax, residuals[:5])
+    np.testing.assert_allclose(marked(ax, "data").get_ydata(), [-1.0, 0.3])
+    above, below = marked(ax, "beyond")
+    assert (len(above.get_ydata()), above.get_marker()) == (2, "^")
+    assert (len(below.get_ydata()), below.get_marker()) == (1, "v")
+    assert [t.get_text() for t in ax.get_legend().get_texts()] == ["2 above 8.2", "1 below -8.2"]
 
 
 def test_appraise_counts_has_binned_means(poisson):

@@ -180,8 +180,8 @@ def test_what_a_gam_predicts(family, rng):
     mean, var = fit.predict_link(X)
     got = lk.summarised_response(fit.likelihood, X, mean, var, 0.8, seed=5)
     np.testing.assert_array_equal(gam.predict(new), got.mean)
-    np.testing.assert_array_equal(gam.predict(new, se=True)[1], got.sd)
-    frame = gam.predict(new, interval=0.8)
+    np.testing.assert_array_equal(gam.predict(new, se=True, unconditional=False)[1], got.sd)
+    frame = gam.predict(new, interval=0.8, unconditional=False)
     if family == "poisson":
         np.testing.assert_array_equal(frame["upper"], got.upper)
         np.testing.assert_allclose(got.mean, np.exp(mean + 0.5 * var)[:, 0], rtol=1e-10)

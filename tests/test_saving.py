@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import copy
+import datetime
+import decimal
+import fcntl
+import hashlib
 import json
 import os
+import pickle
+import stat
 import zipfile
+from pathlib import Path
 
 import gpflow
+import joblib
 import numpy as np
 import pandas as pd
 import pytest
 
 import gpflow_gam as gg
 from gpflow_gam import factor, s, te
+from gpflow_gam.gam import archive
+from gpflow_gam.gam.frames import labels
 
 QUICK = {"max_iterations": 3, "progress": False}
 
@@ -60,8 +71,144 @@ def test_predictions_are_equal_to_the_last_bit(family, response, options, data, 
             np.testing.assert_array_equal(one, other)
     np.testing.assert_array_equal(gam.log_density(data), again.log_density(data))
     assert str(again.summary()) == str(gam.summary())
-    one, other = (m.effects("s(x)", unconditional=False) for m in (again, gam))
-    assert one.equals(other)
+    for unconditional in (False, True):
+        one, other = (m.effects("s(x)", unconditional=unconditional) for m in (again, gam))
+        assert one.equals(other)
+
+
+@pytest.mark.parametrize(
+    ("family", "response", "options"),
+    [
+        ("gaussian", "y", {"weights": "w"}),
+        ("negative_binomial", "count", {"offset": "z"}),
+        ("ordinal", "label", {}),
+        pytest.param("poisson", "count", {"variational": "block"}, marks=pytest.mark.slow),
+    ],
+)
+def test_files_without_data(family, response, options, data, tmp_path):
+    if family == "ordinal":
+        family = gg.families.Ordinal(levels=("down", "up"))
+    gam = gg.GAM(s("x", k=5) + factor("g"), family=family, **options)
+    gam.fit(data, y=response, max_iterations=2, progress=False)
+    gam.save(tmp_path / "a.gam", data=False)
+    with zipfile.ZipFile(tmp_path / "a.gam") as archive:
+        names = json.loads(archive.read("arrays.json"))
+    assert not {"X", "Y"} & set(names)
+    again = gg.GAM.load(tmp_path / "a.gam")
+    again.save(tmp_path / "b.gam", data=False)
+    for copied in (again, gg.GAM.load(tmp_path / "b.gam"), pickle.loads(pickle.dumps(again))):
+        for one, other in zip(gam.predict(data, se=True), copied.predict(data, se=True)):
+            np.testing.assert_array_equal(one, other)
+        np.testing.assert_array_equal(copied.log_density(data), gam.log_density(data))
+        assert copied.effects("s(x)").equals(gam.effects("s(x)"))
+        assert copied.fitted.number == 60
+        assert copied.fitted.deviance() == pytest.approx(gam.fitted.deviance())
+    again.draw("s(x)")
+    for ask in (again.summary, again.appraise, again.concurvity):
+        with pytest.raises(ValueError, match=r"without its data \(save\(data=False\)\)"):
+            ask()
+    with pytest.raises(ValueError, match="has no data.*pass data=False"):
+        again.save(tmp_path / "c.gam")
+
+
+def test_an_engine_that_needs_its_data_says_so(data, tmp_path):
+    gam = gg.GAM(s("x", k=5), engine="iterncgp")
+    gam.fit(data, y="y", hyperparameters=False, **QUICK)
+    with pytest.raises(ValueError, match="engine='iterncgp' is a function of the training rows"):
+        gam.save(tmp_path / "a.gam", data=False)
+    copied = copy.deepcopy(gam)
+    np.testing.assert_array_equal(copied.predict(data), gam.predict(data))
+
+
+@pytest.mark.parametrize("way", ["pickle", "copy", "joblib"])
+def test_gams_can_be_copied_and_pickled_after_use(way, data, tmp_path):
+    gam = gg.GAM(s("x", k=5) + factor("g"), "poisson").fit(data, y="count", **QUICK)
+    expected, effect = gam.predict(data), gam.effects("s(x)")
+    gam.summary()
+    gam.draw("s(x)")
+    if way == "pickle":
+        again = pickle.loads(pickle.dumps(gam))
+    elif way == "copy":
+        again = copy.deepcopy(gam)
+    else:
+        joblib.dump(gam, tmp_path / "a.joblib")
+        again = joblib.load(tmp_path / "a.joblib")
+    np.testing.assert_array_equal(again.predict(data), expected)
+    assert again.effects("s(x)").equals(effect)
+    assert str(again.summary()) == str(gam.summary())
+    assert again.fit(data, "count", **QUICK).is_fitted
+    np.testing.assert_array_equal(gam.predict(data), expected)
+
+
+def test_own_families_and_kernels_are_copied_and_pickled(data):
+    terms = s("x", kernel=gpflow.kernels.Matern32(), k=5)
+    gam = gg.GAM(terms, gpflow.likelihoods.StudentT()).fit(data, y="y", **QUICK)
+    expected = gam.predict(data)
+    for again in (copy.deepcopy(gam), pickle.loads(pickle.dumps(gam))):
+        np.testing.assert_array_equal(again.predict(data), expected)
+    assert not pickle.loads(pickle.dumps(gg.GAM(terms))).is_fitted
+
+
+LEVELS = [
+    pd.Interval(0.0, 1.5, closed="left"),
+    pd.Interval(pd.Timestamp("2020-01-01"), pd.Timestamp("2020-02-01")),
+    pd.Timestamp("2020-01-01 12:00:00.000000001"),
+    pd.Timestamp("2020-10-25 00:30", tz="UTC").tz_convert("Europe/Paris"),
+    datetime.datetime(2020, 1, 1, 12),
+    datetime.date(2020, 2, 29),
+    datetime.time(12, 30),
+    pd.Timedelta("1 day 00:00:01"),
+    pd.Period("2020-03", "M"),
+    b"\x00\xff",
+    ("a", 1, (2.5, b"x")),
+    decimal.Decimal("1.10"),
+    "text",
+    -3,
+    0.1,
+    True,
+]
+
+
+@pytest.mark.parametrize("level", LEVELS, ids=repr)
+def test_levels_come_back_as_they_were(level):
+    again = labels.from_json(json.loads(json.dumps(labels.to_json(level))))
+    assert again == level
+    assert hash(again) == hash(level)
+    assert isinstance(level, datetime.datetime) or type(again) is type(level)
+
+
+@pytest.mark.parametrize("kind", ["interval", "date", "timestamp", "bytes"])
+def test_gams_with_such_levels_are_saved(kind, data, tmp_path):
+    days = pd.Timestamp("2020-01-01") + pd.to_timedelta(np.arange(60) % 3, "D")
+    column = {
+        "interval": pd.cut(data["x"], 3),
+        "date": pd.Series(days.date, dtype=object),
+        "timestamp": days,
+        "bytes": pd.Series([b"a", b"b"] * 30, dtype=object),
+    }[kind]
+    df = data.assign(when=column)
+    gam = gg.GAM(factor("when"), missing="impute").fit(df, y="y", **QUICK)
+    gam.save(tmp_path / "a.gam")
+    again = gg.GAM.load(tmp_path / "a.gam")
+    np.testing.assert_array_equal(again.predict(df), gam.predict(df))
+    if kind == "timestamp":  # in whatever unit
+        other = df.assign(when=days.as_unit("ns"))
+        np.testing.assert_array_equal(again.predict(other), gam.predict(df))
+
+
+def test_levels_that_no_file_holds(data, tmp_path):
+    df = data.assign(kind=[Path("a"), Path("b")] * 30)
+    gam = gg.GAM(factor("kind")).fit(df, y="y", **QUICK)
+    with pytest.raises(ValueError, match=r"'kind' has levels of type PosixPath.*map\(str\)"):
+        gam.save(tmp_path / "a.gam")
+    assert os.listdir(tmp_path) == []
+    assert np.all(np.isfinite(gam.predict(df)))
+
+
+def test_levels_without_a_common_order(data):
+    df = data.assign(mixed=[datetime.date(2020, 1, 1), 3] * 30)
+    with pytest.raises(ValueError, match="'mixed' has levels without a common order"):
+        gg.GAM(factor("mixed")).fit(df, y="y")
 
 
 def test_loaded_gams_can_be_fitted_again(saved, data):
@@ -120,6 +267,44 @@ def test_a_failed_save_leaves_the_old_file(saved, monkeypatch):
     assert os.listdir(path.parent) == [path.name]
 
 
+def test_where_files_are_written(saved, tmp_path):
+    gam, _ = saved
+    for path, what in ((Path("/dev/null"), "a device"), (tmp_path, "a folder")):
+        for overwrite in (False, True):
+            with pytest.raises(ValueError, match=f"path: .* is {what}"):
+                gam.save(path, overwrite=overwrite)
+    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+    with pytest.raises(FileNotFoundError, match="there is no folder .*absent; make it"):
+        gam.save(tmp_path / "absent" / "a.gam")
+    before = os.umask(0o027)
+    try:
+        gam.save(tmp_path / "a.gam")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "a.gam").stat().st_mode) == 0o640
+    os.chmod(tmp_path / "a.gam", 0o664)
+    (tmp_path / "link.gam").symlink_to("a.gam")
+    inode = (tmp_path / "a.gam").stat().st_ino
+    with pytest.raises(FileExistsError):
+        gam.save(tmp_path / "link.gam")
+    gam.save(tmp_path / "link.gam", overwrite=True)
+    assert (tmp_path / "link.gam").is_symlink()
+    assert (tmp_path / "a.gam").stat().st_ino != inode
+    assert stat.S_IMODE((tmp_path / "a.gam").stat().st_mode) == 0o664
+    gg.GAM.load(tmp_path / "link.gam")
+
+
+def test_what_killed_saves_left_is_removed(saved, tmp_path):
+    left, other = tmp_path / ".a.gam.0123abcd.saving", tmp_path / ".b.gam.0123abcd.saving"
+    under_way = tmp_path / ".a.gam.4567abcd.saving"
+    for path in (left, other, under_way):
+        path.write_bytes(b"half of it")
+    with open(under_way, "rb") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        saved[0].save(tmp_path / "a.gam")
+    assert sorted(os.listdir(tmp_path)) == sorted([other.name, under_way.name, "a.gam"])
+
+
 def test_no_pickle_inside(saved):
     with zipfile.ZipFile(saved[1]) as archive:
         names = archive.namelist()
@@ -143,6 +328,56 @@ def test_damaged_files(saved, tmp_path):
             gg.GAM.load(path)
     with pytest.raises(FileNotFoundError, match="no file"):
         gg.GAM.load(tmp_path / "absent")
+
+
+def test_damaged_bytes_are_an_error_or_change_nothing(saved, tmp_path):
+    content = saved[1].read_bytes()
+    header, arrays = archive.read(saved[1], "gpflow_gam.GAM", 1)
+    path, rng, refused = tmp_path / "a.gam", np.random.default_rng(0), 0
+    places = [
+        *range(60),
+        *rng.integers(0, len(content), 200),
+        *range(len(content) - 60, len(content)),
+    ]
+    for place in places:
+        damaged = bytearray(content)
+        damaged[place] ^= 1 << int(rng.integers(8))
+        path.write_bytes(damaged)
+        try:  # every one of them says so, or reads what was written
+            seen, found = archive.read(path, "gpflow_gam.GAM", 1)
+        except ValueError as error:
+            refused += "damaged, or is no saved GAM" in str(error)
+            continue
+        assert seen == header
+        assert found.keys() == arrays.keys()
+        assert all(np.array_equal(found[name], arrays[name]) for name in arrays)
+    assert refused > 200
+
+
+def changed(source, path, change):
+    """A copy of a file with another header, its checksum right."""
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(path, "w") as new:
+        content = {name: old.read(name) for name in old.namelist()}
+        content["gam.json"] = json.dumps(change(json.loads(content["gam.json"]))).encode()
+        sums = json.loads(content["checksums.json"])
+        sums["gam.json"] = hashlib.sha256(content["gam.json"]).hexdigest()
+        content["checksums.json"] = json.dumps(sums).encode()
+        for name, value in content.items():
+            new.writestr(name, value)
+
+
+def test_files_that_lack_something(saved, tmp_path):
+    header, _ = archive.read(saved[1], "gpflow_gam.GAM", 1)
+    optional = {"version", "solution"}
+    for name in set(header) - optional:
+        path = tmp_path / f"{name}.gam"
+        changed(saved[1], path, lambda h, name=name: {k: v for k, v in h.items() if k != name})
+        with pytest.raises(ValueError, match=f"damaged.*{name}"):
+            gg.GAM.load(path)
+    for name, value in (("encoder", [{}]), ("terms", 3), ("components", None), ("family", {})):
+        changed(saved[1], tmp_path / "a.gam", lambda h, n=name, v=value: {**h, n: v})
+        with pytest.raises(ValueError, match="damaged|no term|family"):
+            gg.GAM.load(tmp_path / "a.gam")
 
 
 def test_newer_files(saved, tmp_path):

@@ -290,7 +290,7 @@ def test_indices_of_a_response_against_a_dense_grid(model):
     """The same draws of V, their responses integrated on a grid."""
     moments = InducingMoments.of(model.posterior())
     measures = {0: UNIFORM, 1: UNIFORM, 2: Discrete([0.0, 1.0])}
-    found = pick_freeze([(moments, np.exp)], measures, 4096, 3, seed=5)
+    found = pick_freeze([(moments, np.exp)], [measures], 4096, 3, seed=5)
     assert found.inputs == (0, 1, 2)
     V = moments.sample(3, 5)
     x = (np.arange(40) + 0.5) / 40
@@ -312,7 +312,7 @@ def test_indices_of_a_response_against_a_dense_grid(model):
     np.testing.assert_allclose(found.both[:, 0, 0] / total, sizes[0, 1] / total, atol=0.03)
     assert np.all(sizes[0, 2] > 0.0)  # past the link all inputs interact
     with pytest.raises(ValueError, match="power of two; got 1000"):
-        pick_freeze([(moments, np.exp)], measures, 1000, 3, seed=5)
+        pick_freeze([(moments, np.exp)], [measures], 1000, 3, seed=5)
 
 
 def test_covariances_over_data_against_drawn_components(model):

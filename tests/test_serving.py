@@ -81,7 +81,9 @@ def simple(folder) -> tuple[gg.GAM, gg.serving.Served, Path]:
 def same(gam: gg.GAM, served: gg.serving.Served, data: Any, level: float = 0.95) -> None:
     """To the last bit where one predictor is integrated, to rounding where several are drawn."""
     found = served.predict(data)
-    frame, link = gam.predict(data, interval=level), gam.predict(data, "link", se=True)
+    known = {"unconditional": False}
+    frame = gam.predict(data, interval=level, **known)
+    link = gam.predict(data, "link", se=True, **known)
     np.testing.assert_array_equal(found["mean"], link[0])
     np.testing.assert_allclose(np.sqrt(found["variance"]), link[1], rtol=1e-14)
     names = {"response": "estimate", "lower": "lower", "upper": "upper"}
@@ -91,7 +93,7 @@ def same(gam: gg.GAM, served: gg.serving.Served, data: Any, level: float = 0.95)
         else:
             values = frame.xs(column, axis=1, level=1)
             np.testing.assert_allclose(found[key], values, rtol=1e-12, atol=1e-14)
-    estimate, se = gam.predict(data, "terms", se=True)
+    estimate, se = gam.predict(data, "terms", se=True, **known)
     parts = served.predict_components(data)
     width = estimate.shape[1]
     np.testing.assert_array_equal(parts["mean"].reshape(-1, width), estimate)

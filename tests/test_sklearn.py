@@ -326,3 +326,14 @@ def test_warns_where_iterations_do_not_suffice():
     with pytest.warns(ConvergenceWarning, match="raise max_iterations"):
         model.fit(X, y)
     assert model.n_iter_ == 1
+
+
+def test_a_pipeline_that_drops_names_is_told_how_to_keep_them():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"a": rng.uniform(size=60), "b": rng.uniform(size=60)})
+    y = np.sin(5.0 * X["a"])
+    pipeline = make_pipeline(StandardScaler(), GAMRegressor(gg.s("a", k=6) + gg.linear("b")))
+    with pytest.raises(ValueError, match=r"column 'a'.*set_output\(transform='pandas'\)"):
+        pipeline.fit(X, y)
+    pipeline.set_output(transform="pandas").fit(X, y)
+    assert pipeline.score(X, y) > 0.99

@@ -30,7 +30,7 @@ def gam() -> gg.GAM:
 
 def test_indices_of_a_gam_are_those_of_its_model(gam):
     """The components are centred under the columns' own distributions in the data."""
-    own = gam.sobol(unconditional=False, seed=4)
+    own = gam.sobol(unconditional=False, bootstrap=False, seed=4)
     names = {gam.fitted.spec.encoder.index(c, k): c for c, k in gam.fitted.spec.encoder.columns}
     # the factor's measure is on levels, the others' are nodes: as in the kernels
     other = functional_anova(gam.model, names=names).sobol(seed=4)
@@ -53,7 +53,7 @@ def test_uncertain_hyperparameters_widen_intervals(gam):
 
 def test_indices_of_the_expected_response(gam):
     """Against the definition, on rows of predictions: E over the levels' means of exp(rho)."""
-    found = gam.sobol(scale="response", unconditional=False, num_samples=64)
+    found = gam.sobol(scale="response", unconditional=False, bootstrap=False, num_samples=64)
     assert set(found["kind"]) == {"first", "interaction", "total"}
     data = table()
     rng = np.random.default_rng(0)
@@ -109,6 +109,10 @@ def test_bad_arguments_are_named(gam):
         ({"inputs": "both"}, "inputs must be one of independent, data"),
         ({"inputs": "data", "scale": "response"}, "needs inputs='independent'"),
         ({"level": 1.0}, "level must be between 0 and 1"),
+        ({"measures": {"w": UNIFORM}}, "no term reads a column 'w'; there are g, x, z"),
+        ({"measures": {"g": UNIFORM}}, "column 'g' holds levels"),
+        ({"measures": {"x": "uniform"}}, "column 'x' needs a measure of one column"),
+        ({"measures": {"x": UNIFORM}, "inputs": "data"}, "measures describe independent inputs"),
         ({"num_samples": 1.5}, "num_samples must be a whole number"),
         ({"scale": "response", "num_points": 1000}, "num_points must be a power of two"),
     ):
@@ -125,6 +129,77 @@ def test_a_column_read_in_two_ways_is_no_independent_input():
     with pytest.raises(ValueError, match="'g' is read both as numbers and as levels"):
         twice.sobol(unconditional=False)
     assert len(twice.sobol(inputs="data", unconditional=False)) == 9
+
+
+# --- what is known of the inputs' distribution ---------------------------------------------------
+
+UNIFORM = gg.measures.Uniform(0.0, 1.0)
+
+
+@pytest.fixture(scope="module")
+def lines() -> gg.GAM:
+    """Two slopes of one, known all but exactly, on columns of which 300 values are known."""
+    data = sample_of_lines(np.random.default_rng(0))
+    return gg.GAM(gg.linear("a") + gg.linear("b")).fit(data, y="y")
+
+
+def sample_of_lines(rng: np.random.Generator, between: float = 0.0) -> pd.DataFrame:
+    a, noise = rng.uniform(size=(2, 300))
+    data = pd.DataFrame({"a": a, "b": between * a + (1.0 - between) * noise})
+    data["y"] = data["a"] + data["b"] + 1e-3 * rng.standard_normal(300)
+    return data
+
+
+def first_of_a(found: pd.DataFrame) -> pd.Series:
+    return found[(found["kind"] == "first") & (found["effect"] == "a")].iloc[0]
+
+
+def test_measures_that_are_given_are_those_of_the_columns(lines):
+    """Var[a] / (Var[a] + Var[b]) with a uniform on (0, 1) and b on (0, 2)."""
+    measures = {"a": UNIFORM, "b": gg.measures.Uniform(0.0, 2.0)}
+    for scale in ("link", "response"):
+        row = first_of_a(lines.sobol(measures=measures, scale=scale, unconditional=False))
+        assert row["estimate"] == pytest.approx(0.2, abs=2e-3)
+        assert row["upper"] - row["lower"] < 0.01
+
+
+APART = 0.25 * np.sqrt(2.0 * (1.8 - 1.0) / 300)
+"""Sd of the share 1/2 by the delta method: of log Var each column has (kurtosis - 1) / N."""
+
+
+# of 256 draws of the columns' distribution, and of 32, where the width itself varies by 17 %
+@pytest.mark.parametrize(("scale", "within"), [("link", 0.25), ("response", 0.4)])
+def test_intervals_allow_for_the_columns_being_a_sample(lines, scale, within):
+    known = first_of_a(lines.sobol(unconditional=False, bootstrap=False, scale=scale))
+    row = first_of_a(lines.sobol(unconditional=False, scale=scale))
+    assert row["upper"] - row["lower"] == pytest.approx(2.0 * 1.96 * APART, rel=within)
+    assert row["lower"] < 0.5 < row["upper"]
+    assert known["upper"] - known["lower"] < 0.2 * APART
+
+
+def test_shares_over_data_allow_for_the_rows_being_a_sample(lines):
+    """What two columns have in common by chance is not known either."""
+    known, found = (
+        lines.sobol(inputs="data", unconditional=False, bootstrap=b).set_index(["kind", "effect"])
+        for b in (False, True)
+    )
+    both = np.hypot(APART, 0.5 / np.sqrt(300))  # d(Va / Vrho) has -dCov / (2 Va) beside
+    for kind, sd in (("share", APART), ("structural", both)):
+        row, alone = (t.loc[(kind, "linear(a)")] for t in (found, known))
+        assert row["upper"] - row["lower"] == pytest.approx(2.0 * 1.96 * sd, rel=0.25)
+        assert alone["upper"] - alone["lower"] < 0.2 * sd
+
+
+def test_columns_are_uncertain_together():
+    """Of columns that are nearly the same one, rows vary the variances in proportion."""
+    data = sample_of_lines(np.random.default_rng(1), between=0.97)
+    gam = gg.GAM(gg.linear("a") + gg.linear("b")).fit(data, y="y")
+    fixed = {c: gam.fitted.encode(data)[:, i] for i, c in enumerate("ab")}
+    assert np.corrcoef(fixed["a"], fixed["b"])[0, 1] > 0.99
+    row = first_of_a(gam.sobol(unconditional=False))
+    known = first_of_a(gam.sobol(unconditional=False, bootstrap=False))
+    own = known["upper"] - known["lower"]
+    assert row["upper"] - row["lower"] < own + 0.3 * 2.0 * 1.96 * APART
 
 
 # --- pictures ------------------------------------------------------------------------------------

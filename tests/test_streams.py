@@ -109,7 +109,8 @@ def test_blocks_give_the_fit_of_their_table(family, response, few):
     stream = gg.GAM(TERMS, family, **ROLES).fit(pieces(data), response, **few_steps)
     assert stream.fitted.result.discretisation > 0.0
     assert stream.fitted.result.elbo == pytest.approx(whole.fitted.result.elbo, abs=1e-5)
-    for a, b in zip(stream.predict(data, "link", se=True), whole.predict(data, "link", se=True)):
+    known = {"type": "link", "se": True, "unconditional": False}
+    for a, b in zip(stream.predict(data, **known), whole.predict(data, **known)):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
     ours, theirs = stream.summary(), whole.summary()
     assert ours.num_rows == theirs.num_rows == N
@@ -150,7 +151,9 @@ def test_with_a_bin_a_value_it_is_the_fit_of_the_numbers(family, response, monke
         assert [m.ends for m in one.margins] == [m.ends for m in other.margins]
     assert codes.fitted.result.elbo == pytest.approx(numbers.fitted.result.elbo, abs=0.02)
     new = data.dropna()[:500]
-    (a, sd), (b, _) = (g.predict(new, "link", se=True) for g in (codes, numbers))
+    (a, sd), (b, _) = (
+        g.predict(new, "link", se=True, unconditional=False) for g in (codes, numbers)
+    )
     assert np.max(np.abs(a - b) / sd) < 0.02
     np.testing.assert_allclose(codes.fitted.deviance(), numbers.fitted.deviance(), rtol=1e-4)
     assert codes.fitted.deviance()[1] == pytest.approx(numbers.fitted.deviance()[1], rel=2e-5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,8 @@ from gpflow.base import TensorType
 from ..inducing_variables.additive import AdditiveInducingVariables, check_compatible
 from ..kernels import AdditiveKernel
 from ..kernels.additive import ComponentGroup, gather_columns
+from ..kernels.functional import in_double
+from ..kernels.precision import float_type
 from ..kernels.stacked import StackedKernel, stack
 from ..layout import BlockLayout
 from .jitter import jittered, relative_jitter
@@ -23,7 +26,7 @@ class Features:
     What the data tell each component's inducing values, in group order.
 
     For points x_1..x_N: ``phi[g]`` [G, M, N] holds ``L_c^-1 k_c(Z_c, x_n)`` and ``prior[g]``
-    [G, N] holds ``k_c(x_n, x_n)``.
+    [G, N] holds ``k_c(x_n, x_n)``. In double precision, as the factors are.
     """
 
     phi: list[tf.Tensor]
@@ -37,39 +40,60 @@ class InducingBlocks:
     A short-lived view of a kernel and its inducing variables: it reads their parameters once, when
     it first needs them. Make one inside each gradient tape and ``tf.function``.
 
+    In double precision, those of models in single precision too: a bound is a difference of sums
+    over the data of what L_c^-1 has blown up. In single precision its slope is noise long before
+    the optimum, and kernels of small distances have no digits.
+
     :param inducing_variable: inducing inputs per component.
     :param kernel: the additive kernel.
+    :param double: whether to; otherwise matrices are in the precision of kernel and inputs.
     :raises ValueError: where the two do not fit together.
     """
 
     def __init__(
-        self, inducing_variable: AdditiveInducingVariables, kernel: AdditiveKernel
+        self,
+        inducing_variable: AdditiveInducingVariables,
+        kernel: AdditiveKernel,
+        double: bool = True,
     ) -> None:
         check_compatible(inducing_variable, kernel)
         self.inducing_variable = inducing_variable
         self.kernel = kernel
+        own = [Z.dtype for Z in inducing_variable.inputs]
+        self.dtype = tf.float64 if double or not own else own[0]
+        self._raised = any(dtype != self.dtype for dtype in own)
+        self._evaluated = kernel
+        if self._raised:
+            raised = in_double(kernel)
+            assert isinstance(raised, AdditiveKernel)
+            self._evaluated = raised
         sizes = inducing_variable.sizes
         self.groups = kernel.groups(sizes)
         self.layout = BlockLayout(sizes, tuple(g.indices for g in self.groups))
         self._stacks: dict[ComponentGroup, StackedKernel] = {}
         self._inputs: dict[ComponentGroup, tf.Tensor] = {}
 
+    def _precision(self) -> AbstractContextManager[None]:
+        """In which kernels are evaluated."""
+        return float_type("float64") if self._raised else nullcontext()
+
     def _stacked(self, group: ComponentGroup) -> StackedKernel:
         if group not in self._stacks:
             assert group.columns is not None
-            self._stacks[group] = stack(self.kernel.group_kernels(group), group.columns)
+            self._stacks[group] = stack(self._evaluated.group_kernels(group), group.columns)
         return self._stacks[group]
 
     def _stacked_inputs(self, group: ComponentGroup) -> tf.Tensor:
         """[G, M, d] of a batched group."""
         if group not in self._inputs:
             inputs = [self.inducing_variable.inputs[i] for i in group.indices]
-            self._inputs[group] = tf.stack([tf.convert_to_tensor(Z) for Z in inputs])
+            stacked = tf.stack([tf.convert_to_tensor(Z) for Z in inputs])
+            self._inputs[group] = tf.cast(stacked, self.dtype)
         return self._inputs[group]
 
     def _embedded(self, index: int, width: int) -> tf.Tensor:
         """Z_c in ``width`` columns, zero where the component does not read."""
-        Z = tf.convert_to_tensor(self.inducing_variable.inputs[index])
+        Z = tf.cast(tf.convert_to_tensor(self.inducing_variable.inputs[index]), self.dtype)
         columns = self.kernel.columns[index]
         if columns is None:
             return Z
@@ -80,38 +104,54 @@ class InducingBlocks:
     def kuu(self) -> list[tf.Tensor]:
         """``k_c(Z_c, Z_c)`` of each group, [G, M, M], without jitter."""
         blocks = []
-        for group in self.groups:
-            if group.gather is None:
-                width = max(self.kernel.num_columns, 1)
-                (index,) = group.indices
-                blocks.append(self.kernel.kernels[index](self._embedded(index, width))[None])
-            else:
-                Z = self._stacked_inputs(group)
-                blocks.append(self._stacked(group).K(Z, Z))
+        with self._precision():
+            for group in self.groups:
+                if group.gather is None:
+                    width = max(self.kernel.num_columns, 1)
+                    (index,) = group.indices
+                    own = self._evaluated.kernels[index]
+                    blocks.append(own(self._embedded(index, width))[None])
+                else:
+                    Z = self._stacked_inputs(group)
+                    blocks.append(self._stacked(group).K(Z, Z))
         return blocks
 
     def kuf(self, X: TensorType) -> list[tf.Tensor]:
         """``k_c(Z_c, X)`` of each group, [G, M, N], for X [N, D]."""
         self.kernel.check_inputs(X)
+        X = tf.cast(X, self.dtype)
         blocks = []
-        for group in self.groups:
-            if group.gather is None:
-                (index,) = group.indices
-                Z = self._embedded(index, X.shape[-1])
-                blocks.append(self.kernel.kernels[index](Z, X)[None])
-            else:
-                Z, own = self._stacked_inputs(group), gather_columns(X, group.gather)
-                blocks.append(self._stacked(group).K(Z, own))
+        with self._precision():
+            for group in self.groups:
+                if group.gather is None:
+                    (index,) = group.indices
+                    Z = self._embedded(index, X.shape[-1])
+                    blocks.append(self._evaluated.kernels[index](Z, X)[None])
+                else:
+                    Z, own = self._stacked_inputs(group), gather_columns(X, group.gather)
+                    blocks.append(self._stacked(group).K(Z, own))
         return blocks
 
     def prior_variance(self, X: TensorType) -> list[tf.Tensor]:
         """``k_c(x_n, x_n)`` of each group, [G, N], for X [N, D]."""
-        return [
-            self.kernel.group_K_diag(group, X)
-            if group.gather is None
-            else self._stacked(group).K_diag(gather_columns(X, group.gather))
-            for group in self.groups
-        ]
+        X = tf.cast(X, self.dtype)
+        with self._precision():
+            return [
+                self._evaluated.group_K_diag(group, X)
+                if group.gather is None
+                else self._stacked(group).K_diag(gather_columns(X, group.gather))
+                for group in self.groups
+            ]
+
+    def prior(self, X: TensorType) -> tf.Tensor:
+        """``sum_c k_c(x_n, x_m)``, [N, N], for X [N, D]."""
+        with self._precision():
+            return self._evaluated(tf.cast(X, self.dtype))
+
+    def prior_components(self, X: TensorType) -> tf.Tensor:
+        """``k_c(x_n, x_m)``, [C, N, N], for X [N, D]."""
+        with self._precision():
+            return self._evaluated.K_components(tf.cast(X, self.dtype))
 
     def cholesky(self, jitter: float | None = None) -> list[tf.Tensor]:
         """
@@ -119,8 +159,7 @@ class InducingBlocks:
         group, [G, M, M]. A component without variance has I for one.
 
         :param jitter: as a share of the component's own variance at its inducing inputs, so that
-            the response may be in any unit; GPflow's default, and at least 1e-5 in single
-            precision, where less is lost in rounding.
+            the response may be in any unit; GPflow's default.
         :raises tf.errors.InvalidArgumentError: a block is not positive definite; names the
             component and says what to change.
         """
@@ -160,7 +199,10 @@ class InducingBlocks:
         :param X: inputs.
         :param cholesky: what :meth:`cholesky` returned.
         """
-        phi = [tf.linalg.triangular_solve(L, k, lower=True) for L, k in zip(cholesky, self.kuf(X))]
+        phi = [
+            tf.linalg.triangular_solve(tf.cast(L, k.dtype), k, lower=True)
+            for L, k in zip(cholesky, self.kuf(X))
+        ]
         return Features(phi, self.prior_variance(X))
 
     @check_shapes(
@@ -175,4 +217,4 @@ class InducingBlocks:
         """
         f = self.features(x, self.cholesky())
         parts = [p - tf.reduce_sum(tf.square(a), axis=-2) for a, p in zip(f.phi, f.prior)]
-        return self.layout.restore_components(parts)
+        return tf.cast(self.layout.restore_components(parts), tf.convert_to_tensor(x).dtype)

@@ -29,7 +29,7 @@ def kuu_additive(
 
     :param jitter: as a share of each component's own variance.
     """
-    blocks = InducingBlocks(inducing_variable, kernel)
+    blocks = InducingBlocks(inducing_variable, kernel, double=False)
     singles: list[tf.Tensor] = [None] * kernel.num_components
     for group, K in zip(blocks.groups, blocks.kuu()):
         own = jittered(K, jitter) if jitter else K
@@ -49,7 +49,7 @@ def kuf_additive(
     inducing_variable: AdditiveInducingVariables, kernel: AdditiveKernel, Xnew: TensorType
 ) -> tf.Tensor:
     """Cov(U, rho(x)) = [k_1(Z_1, x), ..., k_C(Z_C, x)], in component order."""
-    blocks = InducingBlocks(inducing_variable, kernel)
+    blocks = InducingBlocks(inducing_variable, kernel, double=False)
     shape = tf.shape(Xnew)
     flat = tf.reshape(Xnew, [-1, Xnew.shape[-1]])
     dense = blocks.layout.to_components(blocks.layout.concat(blocks.kuf(flat)))

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ..optimizers.minimizers import FitProgress
+from ..optimizers.minimizers import FitProgress, OnInterrupt
 from ..optimizers.minimizers.result import Callback
+from ..optimizers.minimizers.tracker import INTERRUPTED
 from ..statistics import Exchange
 
 
@@ -25,11 +26,18 @@ class Endings:
     :param exchange: with the other workers.
     :param callback: of the user, on this worker.
     :param max_seconds: time budget of this worker.
+    :param on_interrupt: what Ctrl-C on any worker does on all: as for
+        :func:`gpflow_gam.optimizers.fit`.
     """
 
     def __init__(
-        self, exchange: Exchange, callback: Callback | None, max_seconds: float | None
+        self,
+        exchange: Exchange,
+        callback: Callback | None,
+        max_seconds: float | None,
+        on_interrupt: OnInterrupt = "raise",
     ) -> None:
+        self._keep = on_interrupt == "keep"
         self._exchange, self._callback, self._max_seconds = exchange, callback, max_seconds
         self._start = time.perf_counter()
         self._interrupted = False
@@ -40,6 +48,7 @@ class Endings:
         :return: whether the fit ends, and why.
         :raises RuntimeError: the workers' fits are not the same any more, or the callback of
             another worker failed.
+        :raises KeyboardInterrupt: Ctrl-C on one of the workers, unless what there is, is kept.
         """
         failed: Exception | None = None
         asked = False
@@ -63,7 +72,9 @@ class Endings:
                 "the workers' processors or libraries round differently, so that their fits went "
                 "apart; run the same versions on machines of one kind."
             )
-        reasons = ("stopped by the callback", "time budget used up", "interrupted")
+        if counts[3] and not self._keep:
+            raise KeyboardInterrupt
+        reasons = ("stopped by the callback", "time budget used up", INTERRUPTED)
         for count, why in zip(counts[1:], reasons):
             if count:
                 return why

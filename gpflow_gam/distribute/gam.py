@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..gam import GAM
+from ..optimizers import TimeBudget
 from ..optimizers.minimizers.result import Callback
+from ..optimizers.minimizers.tracker import check_on_interrupt
 from ..statistics import Exchange
 from .endings import Endings
 from .workers import workers_of
@@ -55,7 +57,8 @@ def fit_gam(
         ends = {"max_seconds": max_seconds, "callback": callback, "progress": progress}
         return gam.fit(share(), y, **{k: v for k, v in ends.items() if v is not None}, **options)
     exchange = Exchange(workers.sum, workers.place, workers.number)
-    with workers.watched(_REMEDY), Endings(exchange, callback, max_seconds) as endings:
+    kept = options.get("on_interrupt", "raise")
+    with workers.watched(_REMEDY), Endings(exchange, callback, max_seconds, kept) as endings:
         shown = progress if exchange.first else False
         return gam.fit_share(
             share, y, exchange=exchange, callback=endings, progress=shown, **options
@@ -71,5 +74,5 @@ def _check(gam: GAM, max_seconds: float | None, options: Mapping[str, Any]) -> N
             )
     if gam.is_fitted:
         raise ValueError("build: the GAM is fitted already; pass one that is not.")
-    if max_seconds is not None and not max_seconds > 0.0:
-        raise ValueError(f"max_seconds must be positive; got {max_seconds}.")
+    check_on_interrupt(options.get("on_interrupt", "raise"))
+    TimeBudget(max_seconds)  # raises where it is none

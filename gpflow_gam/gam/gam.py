@@ -11,15 +11,26 @@ from gpflow.base import AnyNDArray
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 
+from ..measures import Measure
 from ..posteriors import SparseAdditivePosterior
 from ..statistics import Exchange
 from . import effects as _effects
 from . import saving
-from .effects import EffectTable, averaged_log_density
-from .families import Family
+from .checks import check_fit
+from .effects import EffectTable, Transform, averaged_log_density
+from .families import Family, Level
 from .families import family as as_family
-from .fits import ENGINES, FAMILIES, FittedGAM, Roles, fit_share, fit_source, prediction
-from .fits.blockwise import in_memory, log_density, predict_source
+from .fits import (
+    ENGINES,
+    FAMILIES,
+    FittedGAM,
+    Roles,
+    SharedFit,
+    blockwise,
+    fit_share,
+    fit_source,
+    prediction,
+)
 from .fits.build import Model
 from .fits.response import with_response
 from .summaries import Summary, concurvity, summarise
@@ -99,6 +110,12 @@ class GAM:
         self.terms = terms
         self.family = as_family(family)
         self.offset = tuple(dict.fromkeys(offsets))
+        if self.offset and not self.family.takes_offset:
+            raise ValueError(
+                f"offset: family {self.family.name!r} takes none, as it measures its mean in "
+                "standard deviations of the response; subtract the offset from the response, "
+                "which is the same model."
+            )
         self.weights = weights
         self.trials = trials
         self.missing = missing
@@ -133,13 +150,17 @@ class GAM:
         :param y: the response: the name of a column, or N values of a table in memory. A formula
             may name it instead.
         :param options: of :func:`gpflow_gam.optimizers.fit`: ``max_iterations``, ``batch_size``,
-            ``tolerance``, ``max_seconds``, ``callback``, ``progress``, ...; with
+            ``tolerance``, ``max_seconds``, ``callback``, ``progress``, ``on_interrupt``, ...; with
             ``engine="iterncgp"`` ``max_sweeps``, ``max_seconds``, ``hyperparameters`` and
-            ``progress``.
+            ``progress``. The time of ``max_seconds`` is that of this call, reading included.
         :return: itself.
         :raises ValueError: data that the model cannot be fitted to: one sentence that says why. A
-            GAM that was fitted before stays as it was.
+            GAM that was fitted before stays as it was, as it does after any error.
         :raises TypeError: data that are none of these, or can be read only once.
+        :raises TimeoutError: ``max_seconds`` were used up while data were read, before there was
+            anything to keep.
+        :raises KeyboardInterrupt: Ctrl-C, unless ``on_interrupt="keep"`` and there is something to
+            keep.
         """
         source, response = with_response(data, y, self._response)
         roles = Roles(response, self.offset, self.weights, self.trials)
@@ -154,6 +175,7 @@ class GAM:
             seed=self.seed,
             **options,
         )
+        check_fit(self._fit)
         return self
 
     def fit_share(
@@ -185,6 +207,7 @@ class GAM:
             seed=self.seed,
             **options,
         )
+        check_fit(self._fit)
         return self
 
     @property
@@ -206,7 +229,7 @@ class GAM:
     @property
     def model(self) -> Model:
         """The GPflow model inside."""
-        return self.fitted.model
+        return self.fitted.trained
 
     @property
     def posterior(self) -> SparseAdditivePosterior:
@@ -227,6 +250,7 @@ class GAM:
         *,
         interval: float | None = None,
         se: bool = False,
+        unconditional: bool = True,
     ) -> Any:
         """
         Predict at new rows.
@@ -244,11 +268,29 @@ class GAM:
         :param type: what to predict.
         :param interval: a probability; adds equal-tailed credible limits.
         :param se: adds posterior standard deviations.
+        :param unconditional: whether standard errors and limits allow for uncertain
+            hyperparameters, as those of :meth:`effects`, which takes some seconds the first time;
+            of other families of q(U) than ``"exact"`` and ``"sites"`` nothing is known of them.
+            Estimates are at the fitted ones either way.
         :return: an array; with ``se`` a pair (estimate, se); with ``interval`` a DataFrame with
-            columns ``estimate``, ``se``, ``lower`` and ``upper``.
+            columns ``estimate``, ``se``, ``lower`` and ``upper``. With ``missing="drop"`` rows that
+            lack a value are NaN (None among classes), as in :meth:`sample` and
+            :meth:`log_density`.
         :raises ValueError: naming the argument or column.
         """
-        return predict_source(self.fitted, data, type, interval=interval, se=se, seed=self.seed)
+        fit, uncertain = self.fitted, None
+        if unconditional and (se or interval is not None):
+            uncertain = _effects.averaged(fit)
+        return blockwise.predict_source(
+            fit,
+            data,
+            type,
+            interval=interval,
+            se=se,
+            seed=self.seed,
+            drop=self.missing == "drop",
+            uncertain=uncertain,
+        )
 
     def sample(
         self,
@@ -268,7 +310,8 @@ class GAM:
         :return: [S, N], [S, N, L] for L predictors, [S, N, K] for class probabilities.
         """
         seed = self.seed if seed is None else seed
-        return prediction.sample(self.fitted, in_memory(data), num_samples, type, seed)
+        drop = self.missing == "drop"
+        return blockwise.sample(self.fitted, data, num_samples, type, seed, drop)
 
     def log_density(self, data: Any, *, unconditional: bool = False) -> AnyNDArray:
         """
@@ -282,8 +325,8 @@ class GAM:
         :return: [N].
         :raises ValueError: as :meth:`predict`; a response outside the family's support.
         """
-        fit = self.fitted
-        return log_density(fit, data, averaged_log_density if unconditional else None)
+        averaged = averaged_log_density if unconditional else None
+        return blockwise.log_density(self.fitted, data, averaged, drop=self.missing == "drop")
 
     # --- reading the model -------------------------------------------------------------------
 
@@ -300,6 +343,8 @@ class GAM:
         *,
         scale: Literal["link", "response"] = "link",
         inputs: Literal["independent", "data"] = "independent",
+        measures: Mapping[str, Measure] | None = None,
+        bootstrap: bool = True,
         level: float = 0.95,
         unconditional: bool = True,
         num_samples: int = 4000,
@@ -329,6 +374,11 @@ class GAM:
 
         :param scale: the predictor, or the expected response (probabilities of each class).
         :param inputs: ``"independent"`` or ``"data"``.
+        :param measures: distributions of numeric columns that are known, such as
+            ``{"x": gg.measures.Uniform(0, 1)}``; of other columns that of the data is taken.
+        :param bootstrap: whether the limits allow for the data being a sample of the columns'
+            distribution (Bayesian bootstrap of the rows); without it they are those of the
+            population that consists of the data.
         :param level: probability of the limits.
         :param unconditional: whether they allow for uncertain hyperparameters, as
             :meth:`effects` does.
@@ -345,6 +395,8 @@ class GAM:
             self.fitted,
             scale=scale,
             inputs=inputs,
+            measures=measures,
+            bootstrap=bootstrap,
             level=level,
             unconditional=unconditional,
             num_samples=num_samples,
@@ -360,6 +412,7 @@ class GAM:
         level: float = 0.95,
         num_points: int | None = None,
         unconditional: bool = True,
+        fun: Transform | None = None,
     ) -> pd.DataFrame:
         """
         A component with its standard error, pointwise and simultaneous limits.
@@ -370,13 +423,19 @@ class GAM:
         :param level: probability of the limits.
         :param num_points: of the default grid, per axis.
         :param unconditional: whether uncertainty allows for uncertain hyperparameters, which takes
-            some seconds the first time; predictions and :attr:`posterior` take them as known.
+            some seconds the first time, as those of :meth:`predict` do; :meth:`sample` and
+            :attr:`posterior` take them as known.
+        :param fun: a monotone function through which the estimate and the limits go, such as
+            ``numpy.exp``: under a log link an effect is then the factor by which it multiplies
+            the expected response, and one of the odds under a logit link. ``se`` stays that of the
+            predictor.
         :return: the grid's columns, ``estimate``, ``se``, ``lower``, ``upper``,
             ``lower_simultaneous``, ``upper_simultaneous``; ``predictor`` where there are several.
         """
-        return self.effect_table(
+        table = self.effect_table(
             term, grid, level=level, num_points=num_points, unconditional=unconditional
-        ).frame()
+        )
+        return _effects.transformed(table.frame(), fun)
 
     def effect_table(
         self,
@@ -389,6 +448,38 @@ class GAM:
     ) -> EffectTable:
         """The same as :meth:`effects`, as an object that can be drawn."""
         return _effects.effect(self.fitted, term, grid, level, num_points, self.seed, unconditional)
+
+    def coefficients(
+        self,
+        reference: Level | Mapping[Column, Level] | None = None,
+        *,
+        level: float = 0.95,
+        unconditional: bool = True,
+        fun: Transform | None = None,
+    ) -> pd.DataFrame:
+        """
+        What can be read as single numbers, on the predictor's scale.
+
+        - The intercept: the predictor where every effect is zero, which each is on average over
+          the data; offsets left out.
+        - The slope of each ``linear`` term, in units of the response (behind its link) per unit of
+          the column. It is shrunk: see :func:`gpflow_gam.linear`.
+        - The effect of each level of ``factor`` and ``random_effect``: those of a factor average
+          to zero over the data, or, with ``reference``, are differences from one level.
+
+        :param reference: a level of the only factor, or levels by column (or name of the term), as
+            ``{"clinic": "north"}``. The intercept stays what it is.
+        :param level: probability of the limits.
+        :param unconditional: whether uncertainty allows for uncertain hyperparameters, as in
+            :meth:`effects`.
+        :param fun: as in :meth:`effects`: the exponential of a slope is a ratio, of means under a
+            log link and of odds under a logit link.
+        :return: a row a coefficient: ``term``, ``predictor`` where there are several, ``column``,
+            ``level``, ``estimate``, ``se``, ``lower``, ``upper``.
+        :raises ValueError: naming the argument.
+        """
+        found = _effects.coefficients(self.fitted, reference, level, unconditional)
+        return _effects.transformed(found, fun)
 
     def derivatives(
         self, term: str, grid: Any = None, *, level: float = 0.95, num_points: int | None = None
@@ -405,7 +496,13 @@ class GAM:
         return _effects.derivative(self.fitted, term, grid, level, num_points, self.seed).frame()
 
     def differences(
-        self, term: str, *, level: float = 0.95, grid: Any = None, num_points: int | None = None
+        self,
+        term: str,
+        *,
+        level: float = 0.95,
+        grid: Any = None,
+        num_points: int | None = None,
+        fun: Transform | None = None,
     ) -> pd.DataFrame:
         """
         Differences between levels: of a factor's effects, or of the curves of a ``by=`` factor.
@@ -414,10 +511,12 @@ class GAM:
         :param level: probability of the limits.
         :param grid: for curves, where.
         :param num_points: of the default grid.
+        :param fun: as in :meth:`effects`; the exponential of a difference is a ratio.
         :return: ``level_1``, ``level_2`` and, for ``level_1 - level_2``, the columns of
             :meth:`effects`.
         """
-        return _effects.differences(self.fitted, term, level, grid, num_points, self.seed).frame()
+        found = _effects.differences(self.fitted, term, level, grid, num_points, self.seed)
+        return _effects.transformed(found.frame(), fun)
 
     def sample_effects(
         self, term: str, grid: Any = None, num_samples: int = 100, *, seed: int | None = None
@@ -464,17 +563,25 @@ class GAM:
 
     # --- files -------------------------------------------------------------------------------
 
-    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+    def save(self, path: str | Path, *, overwrite: bool = False, data: bool = True) -> None:
         """
-        Write the fitted GAM to one file: JSON and arrays, no pickle, its data included.
+        Write the fitted GAM to one file: JSON and arrays, no pickle.
 
-        The file appears whole or not at all.
+        The file appears whole or not at all. It has the mode of the one that it replaces, and
+        links are followed.
 
         :param path: where.
         :param overwrite: whether a file that is there may be replaced.
+        :param data: whether the training data are in it. Without them predictions, draws and
+            effects of the loaded GAM are the same to the last bit; what reads rows of the data
+            (:meth:`summary`, :meth:`appraise`, residuals, ...) is an error that says so. Values at
+            which functions are kept stay: inducing inputs, nodes of columns, levels.
         :raises FileExistsError: there is one.
+        :raises FileNotFoundError: there is no such folder.
+        :raises ValueError: no such file can be written: a device, levels or a family that files
+            cannot hold, an engine that needs the data.
         """
-        saving.save(self.fitted, self._options(), Path(path), overwrite)
+        saving.save(self.fitted, self._options(), Path(path), overwrite, data)
 
     @classmethod
     def load(cls, path: str | Path, *, kernels: Mapping[str, Kernel] | None = None) -> GAM:
@@ -498,6 +605,29 @@ class GAM:
         gam._response = spec.response
         gam._fit = fit
         return gam
+
+    # --- pickles and copies ------------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is saved, and no caches: those hold what no pickle can."""
+        state = dict(self.__dict__)
+        fit = state.pop("_fit")
+        if fit is not None:
+            # workers' shares of the rows are not here
+            data = fit.has_data and not isinstance(fit, SharedFit)
+            spec = fit.spec
+            header, arrays = saving.parts(fit, data)
+            state["_parts"] = header, arrays, spec.terms, spec.family
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        state = dict(state)
+        parts = state.pop("_parts", None)
+        self.__dict__.update(state)
+        self._fit = None
+        if parts is not None:
+            header, arrays, terms, family = parts
+            self._fit = saving.from_parts(header, arrays, terms, family, "the pickle")
 
     def _options(self) -> dict[str, Any]:
         return {

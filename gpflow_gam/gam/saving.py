@@ -1,15 +1,10 @@
-"""GAMs in files: one archive of JSON and arrays, exact, versioned and written atomically."""
+"""GAMs as JSON and arrays: exact and versioned, in files and in pickles."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import io
-import json
-import os
-import tempfile
-import zipfile
-import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,81 +12,50 @@ import numpy as np
 import tensorflow as tf
 from gpflow.kernels import Kernel
 
-from ..models import IterNCGP
+from ..models import AdditiveSGPR, IterNCGP
 from ..newton.solvers import ActionPosteriorState
 from ..optimizers import FitResult
 from ..version import __version__
-from . import families
+from . import archive, families
 from .components import Component
-from .fits import FittedGAM, Specification, build_model
+from .families import Family
+from .fits import FittedGAM, Specification, bare, build_model, from_bare
+from .fits.sums import solution_to_parts
 from .fits.whole import Whole
-from .frames import Encoder, Fill
-from .terms import terms_from_json
+from .frames import Encoder, Fill, labels, level_to_json
+from .terms import Terms, terms_from_json
 
 FORMAT = 1
 """Raised when older code could no longer read the files."""
 _KIND = "gpflow_gam.GAM"
+_RESULT = (
+    "converged", "message", "elbo", "num_iterations", "seconds", "method", "sweeps",
+    "discretisation",
+)  # fmt: skip
+Parts = tuple[dict[str, Any], dict[str, Any]]
+"""What JSON can hold, and arrays."""
 
 
-def save(fit: FittedGAM, options: dict[str, Any], path: Path, overwrite: bool) -> None:
+def save(fit: FittedGAM, options: dict[str, Any], path: Path, overwrite: bool, data: bool) -> None:
     """
     Write ``fit``.
 
     :param options: of the GAM, as JSON.
+    :param data: whether its data are written, too.
     :raises FileExistsError: ``path`` is there and may not be replaced.
-    :raises ValueError: a family that no file can hold.
+    :raises ValueError: a family or levels that no file can hold, or data that are needed or not
+        there.
     """
-    if path.exists() and not overwrite:
-        raise FileExistsError(f"{path} is there already; pass overwrite=True to replace it.")
-    spec = fit.spec
-    header = {
+    header, arrays = parts(fit, data)
+    header |= {
         "kind": _KIND,
         "format": FORMAT,
         "version": __version__,
         "options": options,
-        "terms": spec.terms.to_json(),
-        "family": spec.family.to_json(),
-        "response": spec.response,
-        "levels": None if spec.levels is None else list(spec.levels),
-        "encoder": spec.encoder.to_json(),
-        "components": [c.to_json() for c in spec.components],
-        "scale": spec.scale,
-        "constant": list(spec.constant),
-        "offset": list(spec.offset),
-        "weights": spec.weights,
-        "trials": spec.trials,
-        "variational": spec.variational,
-        "fills": [dataclasses.asdict(fill) for fill in spec.fills],
-        "dropped": fit.dropped,
-        "result": {
-            name: getattr(fit.result, name)
-            for name in ("converged", "message", "elbo", "num_iterations", "seconds", "method")
-        },
+        "terms": fit.spec.terms.to_json(),
+        "family": fit.spec.family.to_json(),
     }
-    arrays = {"X": fit.X, "Y": fit.Y, "history": fit.result.history}
-    if fit.whole is not None:
-        header["whole"], own = fit.whole.to_arrays()
-        arrays |= own
-    arrays |= {f"variable {name}": v.numpy() for name, v in _variables(fit.model).items()}
-    if isinstance(fit.model, IterNCGP):
-        state = fit.model.state
-        arrays |= {f"state {f.name}": getattr(state, f.name) for f in dataclasses.fields(state)}
-    text = json.dumps(header, indent=1, allow_nan=True)
-    # beside the target, so that the last step is a rename within one file system
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
-                archive.writestr("gam.json", text)
-                for i, array in enumerate(arrays.values()):
-                    archive.writestr(f"{i}.npy", _bytes(array))
-                archive.writestr("arrays.json", json.dumps(list(arrays)))
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    archive.write(path, header, arrays, overwrite)
 
 
 def load(path: Path, kernels: Mapping[str, Kernel]) -> tuple[FittedGAM, dict[str, Any]]:
@@ -102,83 +66,157 @@ def load(path: Path, kernels: Mapping[str, Kernel]) -> tuple[FittedGAM, dict[str
     :raises FileNotFoundError: nothing there.
     :raises ValueError: a damaged or newer file, or another kind of file.
     """
-    header, arrays = _read(path)
-    spec = Specification(
-        terms=terms_from_json(header["terms"], kernels),
-        family=families.from_json(header["family"]),
-        response=header["response"],
-        levels=None if header["levels"] is None else tuple(header["levels"]),
-        encoder=Encoder.from_json(header["encoder"]),
-        components=tuple(Component.from_json(c) for c in header["components"]),
-        scale=header["scale"],
-        constant=tuple(header["constant"]),
-        offset=tuple(header["offset"]),
-        weights=header["weights"],
-        trials=header["trials"],
-        variational=header["variational"],
-        fills=tuple(Fill(**fill) for fill in header["fills"]),
-    )
-    X, Y = arrays["X"], arrays["Y"]
-    whole = Whole.from_arrays(header["whole"], arrays) if "whole" in header else None
+    header, arrays = archive.read(path, _KIND, FORMAT)
+    with _lacking(path):
+        options = dict(header["options"])
+        family = families.from_json(header["family"])
+        terms = terms_from_json(header["terms"], kernels)
+    return from_parts(header, arrays, terms, family, str(path)), options
+
+
+def parts(fit: FittedGAM, data: bool) -> Parts:
+    """
+    A fit but for its terms and family.
+
+    :param data: whether its data are among it.
+    :raises ValueError: levels that no file can hold, or data that are needed or not there.
+    """
+    spec = fit.spec
+    if data and not fit.has_data:
+        raise ValueError(
+            "this GAM has no data: it was loaded from a file without; pass data=False."
+        )
+    header: dict[str, Any] = {
+        "response": spec.response,
+        "levels": None
+        if spec.levels is None
+        else [level_to_json(level, spec.response) for level in spec.levels],
+        "encoder": spec.encoder.to_json(),
+        "components": [c.to_json() for c in spec.components],
+        "scale": spec.scale,
+        "constant": list(spec.constant),
+        "offset": list(spec.offset),
+        "weights": spec.weights,
+        "trials": spec.trials,
+        "variational": spec.variational,
+        "fills": [
+            {"name": f.name, "value": level_to_json(f.value, f.name), "count": f.count}
+            for f in spec.fills
+        ],
+        "dropped": fit.dropped,
+        "result": {name: getattr(fit.result, name) for name in _RESULT},
+    }
+    arrays: dict[str, Any] = {"history": fit.result.history}
+    own: dict[str, Any]
+    if not data:
+        header["bare"], own = bare(fit)
+    elif fit.whole is not None:
+        header["whole"], own = fit.whole.to_arrays()
+    else:
+        own = {}
+    arrays |= own
+    if data:
+        arrays |= {"X": fit.X, "Y": fit.Y}
+    if fit.solution is not None:
+        assert not isinstance(fit.model, IterNCGP)
+        header["solution"], own = solution_to_parts(fit.solution, fit.model)
+        arrays |= own
+    for name, variable in _variables(fit.model).items():
+        if not data and spec.weights is not None and isinstance(fit.model, AdditiveSGPR):
+            # as the model without data has it, whose likelihood knows the weights
+            name = name.replace(".likelihood.", ".likelihood.base.", 1)
+        arrays[f"variable {name}"] = variable.numpy()
+    if isinstance(fit.model, IterNCGP):
+        state = fit.model.state
+        arrays |= {
+            f"state {f.name}": np.asarray(getattr(state, f.name)) for f in dataclasses.fields(state)
+        }
+    return header, arrays
+
+
+def from_parts(
+    header: dict[str, Any], arrays: dict[str, Any], terms: Terms, family: Family, where: str
+) -> FittedGAM:
+    """
+    What :func:`parts` gave.
+
+    :param where: what it was read from, for messages.
+    :raises ValueError: something is missing.
+    """
+    with _lacking(where):
+        levels = header["levels"]
+        spec = Specification(
+            terms=terms,
+            family=family,
+            response=header["response"],
+            levels=None if levels is None else tuple(labels.from_json(v) for v in levels),
+            encoder=Encoder.from_json(header["encoder"]),
+            components=tuple(Component.from_json(c) for c in header["components"]),
+            scale=header["scale"],
+            constant=tuple(header["constant"]),
+            offset=tuple(header["offset"]),
+            weights=header["weights"],
+            trials=header["trials"],
+            variational=header["variational"],
+            fills=tuple(
+                Fill(f["name"], labels.from_json(f["value"]), f["count"]) for f in header["fills"]
+            ),
+        )
+        result = FitResult(**header["result"], history=arrays["history"])
+        dropped = header["dropped"]
+        whole = Whole.from_arrays(header["whole"], arrays) if "whole" in header else None
+        without = header.get("bare")
+        stored = (header["solution"], arrays) if "solution" in header else None
+        X, Y = (None, None) if without is not None else (arrays["X"], arrays["Y"])
+
+    def assign(model: tf.Module) -> None:
+        # of Gaussian data q is no variable, but a function of sums
+        skipped = ".variational" if without is not None and spec.variational == "exact" else None
+        _assign(model, arrays, where, skipped)
+
+    if without is not None:
+        with _lacking(where):
+            return from_bare(spec, without, arrays, stored, assign, result=result, dropped=dropped)
     if whole is None:
         model = build_model(spec, X, Y)
     else:
         model = build_model(spec, X, whole.Y, whole.number)
-    for name, variable in _variables(model).items():
-        key = f"variable {name}"
-        if key not in arrays:
-            raise ValueError(f"{path} is damaged: it lacks the parameter {name}.")
-        if arrays[key].shape != tuple(variable.shape):
-            raise ValueError(
-                f"{path} does not fit: {name} is {arrays[key].shape} there, {variable.shape} here; "
-                "was it saved with another kernel?"
-            )
-        variable.assign(arrays[key])
+    assign(model)
     if isinstance(model, IterNCGP):
         names = [f.name for f in dataclasses.fields(ActionPosteriorState)]
         missing = [name for name in names if f"state {name}" not in arrays]
         if missing:
-            raise ValueError(f"{path} is damaged: it lacks the posterior's {missing[0]}.")
+            raise ValueError(f"{where} is damaged: it lacks the posterior's {missing[0]}.")
         state = {name: tf.constant(arrays[f"state {name}"]) for name in names}
         model.accept(ActionPosteriorState(**state))
-    result = FitResult(**header["result"], history=arrays["history"])
-    fit = FittedGAM(spec, model, X, Y, result, header["dropped"], whole=whole)
-    return fit, header["options"]
+    return FittedGAM(spec, model, X, Y, result, dropped, whole=whole, stored=stored)
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    if not path.exists():
-        raise FileNotFoundError(f"there is no file {path}.")
+@contextlib.contextmanager
+def _lacking(where: object) -> Iterator[None]:
+    """Says of a file that it lacks something, where something is looked up in what it holds."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            header = json.loads(archive.read("gam.json"))
-            if not isinstance(header, dict) or header.get("kind") != _KIND:
-                raise KeyError("kind")
-            if header["format"] > FORMAT:
-                raise _Newer(
-                    f"{path} was written by gpflow_gam {header['version']} in format "
-                    f"{header['format']}; this version reads up to {FORMAT}. Upgrade gpflow_gam."
-                )
-            names = json.loads(archive.read("arrays.json"))
-            arrays = {
-                name: np.load(io.BytesIO(archive.read(f"{i}.npy")), allow_pickle=False)
-                for i, name in enumerate(names)
-            }
-    except _Newer as error:
-        raise ValueError(str(error)) from None
-    except (zipfile.BadZipFile, zlib.error, KeyError, ValueError, EOFError, OSError) as error:
-        raise ValueError(f"{path} is damaged, or is no saved GAM ({error}).") from error
-    return header, arrays
+        yield
+    except (KeyError, TypeError, IndexError, AttributeError) as error:
+        what = error.args[0] if error.args else type(error).__name__
+        raise ValueError(f"{where} is damaged: it lacks {what}.") from error
 
 
-class _Newer(Exception):
-    """A file of a later format."""
-
-
-def _bytes(array: Any) -> bytes:
-    buffer = io.BytesIO()
-    np.save(buffer, np.asarray(array), allow_pickle=False)
-    return buffer.getvalue()
+def _assign(
+    model: tf.Module, arrays: Mapping[str, Any], where: str, skipped: str | None = None
+) -> None:
+    for name, variable in _variables(model).items():
+        if skipped is not None and name.startswith(skipped):
+            continue
+        key = f"variable {name}"
+        if key not in arrays:
+            raise ValueError(f"{where} is damaged: it lacks the parameter {name}.")
+        if arrays[key].shape != tuple(variable.shape):
+            raise ValueError(
+                f"{where} does not fit: {name} is {arrays[key].shape} there, {variable.shape} "
+                "here; was it saved with another kernel?"
+            )
+        variable.assign(arrays[key])
 
 
 def _variables(model: tf.Module) -> dict[str, tf.Variable]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import tensorflow as tf
 from gpflow.base import Parameter, TensorType
 from gpflow.kernels import Kernel
 
@@ -26,6 +27,18 @@ def with_values(kernel: Kernel, values: Sequence[TensorType]) -> Kernel:
     """
     shell: Kernel = _rebuilt(kernel, iter(values))
     return shell
+
+
+def in_double(kernel: Kernel) -> Kernel:
+    """
+    The kernel with its parameters' present values in double precision; gradients reach them.
+
+    Evaluate it where GPflow's default float is double, too: some kernels ask for that.
+
+    :param kernel: any GPflow kernel.
+    """
+    values = [tf.convert_to_tensor(p) for p in parameters_of(kernel)]
+    return with_values(kernel, [tf.cast(v, tf.float64) for v in values])
 
 
 def _attributes(kernel: Kernel) -> list[tuple[str, Any]]:

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
-import threading
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
-import gpflow
-import numpy as np
+from ..kernels.precision import float_type
 
 _SINGLE_JITTER = 1e-4
-_LOCK = threading.RLock()
-"""Settings are the process's: threads that trace heads would leave each other's behind."""
 
 
-@contextlib.contextmanager
-def precision(dtype: str) -> Iterator[None]:
+def precision(dtype: str) -> AbstractContextManager[None]:
     """
     GPflow's settings for computations in ``dtype``, one thread at a time.
 
@@ -24,12 +17,4 @@ def precision(dtype: str) -> Iterator[None]:
 
     :param dtype: "float32" or "float64".
     """
-    single = dtype == "float32"
-    with _LOCK:
-        config = dataclasses.replace(
-            gpflow.config.config(),
-            float=np.float32 if single else np.float64,
-            jitter=max(gpflow.config.default_jitter(), _SINGLE_JITTER if single else 0.0),
-        )
-        with gpflow.config.as_context(config):
-            yield
+    return float_type(dtype, _SINGLE_JITTER if dtype == "float32" else 0.0)

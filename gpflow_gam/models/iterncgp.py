@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes, inherit_check_shapes
-from gpflow.base import AnyNDArray, InputData, RegressionData, TensorType
+from gpflow.base import InputData, RegressionData, TensorType
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Bernoulli as GPflowBernoulli
 from gpflow.likelihoods import Likelihood
@@ -19,30 +20,65 @@ from gpflow.posteriors import PrecomputeCacheType
 
 from ..autograph import as_written
 from ..likelihoods import Bernoulli, checked_data, checked_inputs
-from ..newton import action_bound, held_actions
+from ..newton import HeldActions, action_bound, held_actions
 from ..newton.operators import KernelOperator, KernelProduct, LatentKernels
 from ..newton.solvers import (
     ActionPosteriorState,
     LaplaceProblem,
     Policy,
     Solver,
-    explained,
     named_solver,
 )
-from ..newton.solvers.itergp import pairs
 from ..newton.solvers.progress import Run
+from ..newton.weights import equal_values, values_of
 from ..posteriors import ActionPosterior
 from .base import AdditiveModel
 from .probabilities import class_probabilities
+from .structure import Structure
 
-Weights = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 
-_RUNS: weakref.WeakKeyDictionary[IterNCGP, tuple[AnyNDArray, Run]] = weakref.WeakKeyDictionary()
-"""What solvers have in hand, and at which parameters."""
-_PRODUCTS: weakref.WeakKeyDictionary[IterNCGP, tuple[LatentKernels, list[KernelProduct]]] = (
-    weakref.WeakKeyDictionary()
-)
-"""Compiled functions, which could not be copied with a model."""
+def _structure(model: IterNCGP) -> Structure:
+    names = ("kernel", "likelihood", "mean_function", "data")
+    return Structure({name: getattr(model, name) for name in names})
+
+
+class _Present:
+    """A model's parts, and the values of its parameters, at one time."""
+
+    def __init__(self, model: IterNCGP) -> None:
+        self.structure = _structure(model)
+        self.kernel = values_of(self.structure.values("kernel"))
+        self.rest = values_of(self.structure.values("likelihood", "mean_function"))
+
+    def equals(self, other: _Present) -> bool:
+        """Whether parts and values are the same."""
+        here, there = [*self.kernel, *self.rest], [*other.kernel, *other.rest]
+        return self.structure.difference(other.structure) is None and equal_values(here, there)
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """What a fit has computed, and where it ended."""
+
+    state: ActionPosteriorState
+    at: _Present
+
+
+class _Compiled:
+    """
+    What a model has compiled, and what its solver has in hand: none of it can be copied with it.
+    """
+
+    def __init__(self) -> None:
+        self.products: tuple[Structure, list[KernelProduct]] | None = None
+        self.run: tuple[_Present, Run] | None = None
+        self.held: tuple[Structure, HeldActions] | None = None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Compiled:
+        return _Compiled()
+
+    def __reduce__(self) -> tuple[type[_Compiled], tuple[()]]:
+        return _Compiled, ()
 
 
 class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
@@ -53,6 +89,11 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
     whatever was not shows as variance. Kernel matrices are never held; time goes into *sweeps*,
     each one pass over the N^2 kernel entries that serves as many right-hand sides as there are.
     :func:`~gpflow_gam.optimizers.fit` finds the mode, and learns hyperparameters.
+
+    What a fit has computed are actions and pseudo-observations. Predictions and :meth:`elbo` are of
+    these, held, under the present values of the parameters, in compiled functions too, and so are
+    their gradients. With another kernel, likelihood, mean function or other data in the place of
+    those of the fit there is nothing to predict from before the next one, and an error says so.
 
     Any GPflow kernel will do. Under an :class:`~gpflow_gam.kernels.AdditiveKernel` the posterior
     has its components. A ``gpflow.likelihoods.Bernoulli`` is used without the squeeze of its probit
@@ -113,9 +154,8 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
             solver, policy, max_newton_steps, max_solver_steps, compression, tolerance
         )
         self.seed = int(seed)
-        self._state: ActionPosteriorState | None = None
-        self._fitted_at = np.zeros(0)
-        self._weights_at: tuple[AnyNDArray, Weights] | None = None
+        self._fit: _Fit | None = None
+        self._compiled = _Compiled()
 
     @property
     def latents(self) -> LatentKernels:
@@ -123,12 +163,13 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         return LatentKernels.of(self.kernel, self.num_latent_gps)
 
     def operator(self) -> KernelOperator:
-        """The prior covariance at the data; its products are compiled once a model."""
-        if self not in _PRODUCTS:
-            latents = self.latents
-            _PRODUCTS[self] = latents, [KernelProduct(k) for k in latents.kernels]
-        latents, products = _PRODUCTS[self]
-        return KernelOperator(latents, self.data[0], products)
+        """The prior covariance at the data; its products are compiled once a kernel."""
+        here, latents = Structure({"kernel": self.kernel}), self.latents
+        kept = self._compiled.products
+        if kept is None or kept[0].difference(here) is not None:
+            kept = here, [KernelProduct(k) for k in latents.kernels]
+            self._compiled.products = kept
+        return KernelOperator(latents, self.data[0], kept[1])
 
     def _checked_inputs(self, Xnew: InputData) -> tf.Tensor:
         return checked_inputs(Xnew, self.latents.kernels[0], "Xnew")
@@ -141,39 +182,68 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
 
     def run(self, weights: tf.Tensor | None = None) -> Run:
         """
-        The solver's run at the present parameters: the one in hand, or a new one.
+        The solver's run on the present parts and parameters: the one in hand, or a new one.
 
         :param weights: v [Q, N] to start a new one from.
         """
-        here = self._parameters()
-        if self in _RUNS and np.array_equal(_RUNS[self][0], here):
-            return _RUNS[self][1]
-        run = self.solver.start(self.problem(), weights)
-        _RUNS[self] = here, run
-        return run
+        here = _Present(self)
+        kept = self._compiled.run
+        if kept is None or not here.equals(kept[0]):
+            kept = here, self.solver.start(self.problem(), weights)
+            self._compiled.run = kept
+        return kept[1]
 
     def accept(self, state: ActionPosteriorState) -> None:
         """Make ``state``, computed at the present parameters, the model's posterior."""
-        self._state = state
-        self._fitted_at = self._parameters()
-        self._weights_at = None
+        self.restore(_Fit(state, _Present(self)))
+
+    @property
+    def last_fit(self) -> _Fit | None:
+        """What :meth:`restore` takes back to."""
+        return self._fit
+
+    def restore(self, fit: _Fit | None) -> None:
+        """
+        Make an earlier fit the model's, or none.
+
+        :param fit: what :attr:`last_fit` was, at the parameters of then.
+        """
+        self._fit = fit
+        kept = self._compiled.held
+        if kept is None:
+            return
+        if fit is not None and kept[0].difference(fit.at.structure) is None:
+            kept[1].hold(fit.state, fit.at.kernel)  # compiled functions read it
+        else:
+            self._compiled.held = None
+
+    def forget_run(self) -> None:
+        """Have the next fit begin anew."""
+        self._compiled.run = None
 
     @property
     def state(self) -> ActionPosteriorState:
         """
         What the last fit computed.
 
-        :raises ValueError: there was none.
+        :raises ValueError: there was none; or it was with another kernel, likelihood or mean
+            function, or other data.
         """
-        if self._state is None:
+        return self._checked_fit().state
+
+    def _checked_fit(self) -> _Fit:
+        if self._fit is None:
             raise ValueError(
                 "the model is not fitted; call fit(model), of gpflow_gam.optimizers, first."
             )
-        return self._state
-
-    def _parameters(self) -> AnyNDArray:
-        parts = [np.asarray(p).ravel() for p in self.parameters]
-        return np.concatenate([np.zeros(0), *parts])
+        changed = self._fit.at.structure.difference(_structure(self))
+        if changed is not None:
+            raise ValueError(
+                f"{changed}: not that of the last fit, of which the posterior is: it, or something "
+                "in it, was replaced. Call fit(model), of gpflow_gam.optimizers, again; or put "
+                f"back the {changed} that there was. (Values of parameters may be assigned.)"
+            )
+        return self._fit
 
     # --- hyperparameters -----------------------------------------------------------------------
 
@@ -194,40 +264,41 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         :param rows: indices of a minibatch for the expected log-likelihood; all by default.
         :raises ValueError: the model is not fitted.
         """
-        return action_bound(self.problem(), *held_actions(self.state), rows)
+        bound = action_bound(self.problem(), *held_actions(self.state), rows)
+        return tf.cast(bound, self.data[0].dtype)
 
     # --- prediction ----------------------------------------------------------------------------
 
-    def _weights(self) -> Weights:
+    def _weights(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """v, E and E0 as :class:`~gpflow_gam.posteriors.ActionPosterior` takes them."""
-        with tf.init_scope():  # values, also where a prediction is being compiled
-            here = self._parameters()
-            if self._weights_at is None or not np.array_equal(self._weights_at[0], here):
-                self._weights_at = here, self._present_weights(here)
-        return self._weights_at[1]
-
-    def _present_weights(self, here: AnyNDArray) -> Weights:
-        state = self.state
-        S, factor, prior, v = state.actions, state.factor, state.prior, state.weights
-        if not np.array_equal(self._fitted_at, here):  # the same actions under another kernel
-            T = tf.transpose(self.operator().product(tf.transpose(S, [1, 2, 0])), [2, 0, 1])
-            prior = pairs(S, T)
-            factor = explained(prior + state.noise)
-            w = tf.linalg.matvec(factor, tf.linalg.matvec(factor, state.targets, transpose_a=True))
-            v = tf.tensordot(w, S, 1)
-        E = tf.tensordot(factor, S, [[0], [0]])
-        return v, E, tf.tensordot(explained(prior), S, [[0], [0]])
+        fit, kept = self._checked_fit(), self._compiled.held
+        if kept is None:
+            structure = fit.at.structure
+            parameters = structure.values("kernel")
+            kept = structure, HeldActions(self.operator(), parameters, fit.state, fit.at.kernel)
+            self._compiled.held = kept
+        return kept[1]()
 
     def posterior(
         self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
     ) -> ActionPosterior:
-        _ = self.state  # raises before a half-made posterior would
+        """
+        The posterior of the last fit's actions and pseudo-observations at the present parameters.
+
+        :param precompute_cache: ``TENSOR`` (default): a snapshot, of kernel and mean function too:
+            it stays what it is whatever becomes of the model, and is differentiable in the inputs;
+            ``VARIABLE``: a snapshot that ``update_cache()`` brings up to date, also inside compiled
+            functions; ``NOCACHE``: follows the model, and is differentiable in all parameters.
+        :raises ValueError: as :attr:`state` does.
+        """
+        self._checked_fit()  # raises before a half-made posterior would
         return ActionPosterior(
             self.latents,
             self.data[0],
             self._weights,
             self.mean_function,
             precompute_cache=precompute_cache,
+            snapshot=True,
         )
 
     @check_shapes("Xnew: [N, D]", "return: [N, C]")

@@ -112,9 +112,9 @@ class AdditiveSGPR(AdditiveModel, InternalDataTrainingLossMixin):
             blocks = self.blocks
             features = blocks.features(X, list(inputs))
             error, w = _double(Y - self.mean_function(X)), _double(w)
-            phi = _double(blocks.layout.concat(features.phi))
+            phi = blocks.layout.concat(features.phi)
             weighted = phi * w
-            missing = _double(total_prior(features)) - tf.reduce_sum(tf.square(phi), axis=0)
+            missing = total_prior(features) - tf.reduce_sum(tf.square(phi), axis=0)
             return (
                 tf.matmul(weighted, phi, transpose_b=True),
                 tf.matmul(weighted, error),
@@ -172,7 +172,7 @@ class AdditiveSGPR(AdditiveModel, InternalDataTrainingLossMixin):
         :param cholesky: of the prior at the present parameters.
         """
         q, _ = self._optimum(list(cholesky), self.statistics(list(cholesky)))
-        return q.form()([tf.cast(t, self.data[0].dtype) for t in q.tensors()])  # type: ignore[return-value]
+        return q
 
     def posterior(
         self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR

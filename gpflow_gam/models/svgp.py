@@ -90,7 +90,8 @@ class AdditiveSVGP(AdditiveModel, ExternalDataTrainingLossMixin):
     @as_written
     def prior_kl(self) -> tf.Tensor:
         """KL[q(U) || p(U)], summed over the latent outputs."""
-        return self.variational.kl(self.blocks.cholesky())
+        dtype = self.inducing_variable.inputs[0].dtype
+        return tf.cast(self.variational.kl(self.blocks.cholesky()), dtype)
 
     @inherit_check_shapes
     @as_written
@@ -114,10 +115,10 @@ class AdditiveSVGP(AdditiveModel, ExternalDataTrainingLossMixin):
         cholesky = self.blocks.cholesky()
         q = self.variational.whitened(cholesky)
         expected = self.expected_log_density(data, cholesky, q)
-        if self.num_data is None:
-            return expected - q.kl()
-        rows = tf.cast(tf.shape(data[0])[0], expected.dtype)
-        return expected * (tf.cast(self.num_data, expected.dtype) / rows) - q.kl()
+        if self.num_data is not None:
+            rows = tf.cast(tf.shape(data[0])[0], expected.dtype)
+            expected *= tf.cast(self.num_data, expected.dtype) / rows
+        return tf.cast(expected - q.kl(), tf.convert_to_tensor(data[0]).dtype)
 
     def expected_log_density(
         self, data: RegressionData, cholesky: list[tf.Tensor], q: WhitenedGaussian
@@ -128,6 +129,7 @@ class AdditiveSVGP(AdditiveModel, ExternalDataTrainingLossMixin):
         :param data: X [N, D] and Y [N, K].
         :param cholesky: of the prior at the present parameters.
         :param q: over the whitened inducing values.
+        :return: in double precision.
         """
         X, Y = checked_data(data, self.kernel, self.likelihood, self.num_latent_gps)
         form, number = q.form(), len(cholesky)
@@ -135,7 +137,8 @@ class AdditiveSVGP(AdditiveModel, ExternalDataTrainingLossMixin):
         def part(inputs: tuple[tf.Tensor, ...], X: tf.Tensor, Y: tf.Tensor) -> tuple[tf.Tensor]:
             features = self.blocks.features(X, list(inputs[:number]))
             mean, var = self.marginals(features, form(inputs[number:]), X)
-            return (tf.reduce_sum(self.likelihood.variational_expectations(X, mean, var, Y)),)
+            expected = self.likelihood.variational_expectations(X, mean, var, Y)
+            return (tf.reduce_sum(tf.cast(expected, tf.float64)),)
 
         return sum_over_rows(part, (X, Y), (*cholesky, *q.tensors()))[0]
 
@@ -149,9 +152,10 @@ class AdditiveSVGP(AdditiveModel, ExternalDataTrainingLossMixin):
         :param q: over the whitened inducing values.
         :param X: inputs [N, D].
         """
-        mean = q.total_mean(features.phi) + self.mean_function(X)
+        X = tf.convert_to_tensor(X)
+        mean = tf.cast(q.total_mean(features.phi), X.dtype) + self.mean_function(X)
         var = total_prior(features) + q.total_quadratic(features.phi)
-        return mean, tf.transpose(var)
+        return mean, tf.cast(tf.transpose(var), X.dtype)
 
     def posterior(
         self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR

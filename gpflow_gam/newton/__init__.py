@@ -2,5 +2,6 @@
 
 from . import curvatures, operators, solvers
 from .bound import action_bound, held_actions
+from .weights import HeldActions
 
-__all__ = ["action_bound", "curvatures", "held_actions", "operators", "solvers"]
+__all__ = ["HeldActions", "action_bound", "curvatures", "held_actions", "operators", "solvers"]

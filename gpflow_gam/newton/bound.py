@@ -54,6 +54,7 @@ def action_bound(
     :param S: actions [R, Q, N], and
     :param targets: S'(yhat - m) [R], of :func:`held_actions`; rows of zeros change nothing.
     :param rows: indices of a minibatch for the first sum; all by default.
+    :return: in double precision.
     """
     operator, X, Y = problem.operator, problem.X, problem.Y
     T = operator.product(tf.transpose(S, [1, 2, 0]))  # [Q, N, R]
@@ -75,19 +76,22 @@ def action_bound(
     mean, scale = problem.predictor(tf.linalg.matvec(T, w)), 1.0
     if rows is not None:
         rows = tf.convert_to_tensor(rows)
-        scale = X.shape[0] / tf.cast(tf.shape(rows)[0], X.dtype)
+        scale = X.shape[0] / tf.cast(tf.shape(rows)[0], operator.dtype)
         X, Y, mean = tf.gather(X, rows), tf.gather(Y, rows), tf.gather(mean, rows)
         T = tf.gather(T, rows, axis=1)
     latents = operator.latents
     h = tf.linalg.triangular_solve(root, tf.transpose(latents.mixed(T), [0, 2, 1]))  # [L, R, n]
     prior = tf.stack([k(X, full_cov=False) for k in latents.kernels])
+    prior = tf.cast(prior, operator.dtype)
     if latents.shared:
         prior = tf.repeat(prior, Q, axis=0)
     if latents.mixing is not None:
-        prior = tf.matmul(tf.square(tf.convert_to_tensor(latents.mixing)), prior)
+        mixing = tf.cast(tf.convert_to_tensor(latents.mixing), operator.dtype)
+        prior = tf.matmul(tf.square(mixing), prior)
     var = tf.transpose(prior - tf.reduce_sum(tf.square(h), axis=1))
     # quadrature takes its root, which has no slope at zero
-    least = 1e-12 * tf.reduce_mean(prior, axis=1) + np.finfo(var.dtype.as_numpy_dtype).tiny
+    least = 1e-12 * tf.reduce_mean(prior, axis=1) + np.finfo(X.dtype.as_numpy_dtype).tiny
     var = tf.maximum(var, least)
+    mean, var = tf.cast(mean, X.dtype), tf.cast(var, X.dtype)
     expected = problem.likelihood.variational_expectations(X, mean, var, Y)
-    return scale * tf.reduce_sum(expected) - kl
+    return scale * tf.reduce_sum(tf.cast(expected, operator.dtype)) - kl

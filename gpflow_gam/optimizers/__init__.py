@@ -3,9 +3,16 @@ Fitting: natural gradients in site form, L-BFGS, Adam, Newton, and the one funct
 """
 
 from .fit import fit
-from .minimizers import FitProgress, FitResult
+from .minimizers import FitProgress, FitResult, TimeBudget
 from .natural_gradient import NaturalGradient, SiteStep
-from .rows import Solution, fit_rows, present_solution, whitened_of
+from .rows import (
+    Solution,
+    assign_posterior,
+    fit_rows,
+    present_solution,
+    solution_of_sums,
+    whitened_of,
+)
 
 __all__ = [
     "FitProgress",
@@ -13,8 +20,11 @@ __all__ = [
     "NaturalGradient",
     "SiteStep",
     "Solution",
+    "TimeBudget",
+    "assign_posterior",
     "fit",
     "fit_rows",
     "present_solution",
+    "solution_of_sums",
     "whitened_of",
 ]

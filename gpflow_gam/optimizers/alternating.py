@@ -58,7 +58,7 @@ def fit_sites(
             converged, message = stop.converged, stop.message
             bound = sites.settle()
         except KeyboardInterrupt:
-            message = "interrupted"
+            message = tracker.interrupted()
             bound = sites.settle()
         return tracker.result(converged, message, bound)
 
@@ -80,7 +80,8 @@ class _Sites:
             family.assign_sites(cholesky, precision, shift)
             q = family.whitened(cholesky)
             seen = sweep(model, data, cholesky, q)
-            bound = seen.expected - q.kl() + model.log_prior_density()
+            bound = seen.expected - q.kl()
+            bound += tf.cast(model.log_prior_density(), bound.dtype)
             return bound, seen.sums.precision, seen.sums.shift
 
         @Traced
@@ -111,7 +112,7 @@ class _Sites:
         bound, *target = self._visit(*self._present)
         tracker.record(float(bound))
         for _ in range(_MAX_SITE_STEPS):
-            moved = self._step(float(bound), SiteSums(*target))
+            moved = self._step(float(bound), SiteSums(*target), tracker)
             if moved is None:
                 self.settle()
                 break
@@ -122,9 +123,12 @@ class _Sites:
                 break
         return float(bound)
 
-    def _step(self, bound: float, target: SiteSums) -> tuple[tf.Tensor, ...] | None:
+    def _step(
+        self, bound: float, target: SiteSums, tracker: Tracker
+    ) -> tuple[tf.Tensor, ...] | None:
         old, rho = self._present, 1.0
         for _ in range(_MAX_HALVINGS):
+            tracker.check()
             trial = SiteSums(*((1.0 - rho) * a + rho * b for a, b in zip(old, target)))
             try:
                 seen: tuple[tf.Tensor, ...] = self._visit(*trial)
@@ -144,7 +148,8 @@ class _Hyperparameters:
         self.sites = sites
 
         def loss() -> tf.Tensor:
-            return -(elbo_at_sites(model, data, sites.data_sites()) + model.log_prior_density())
+            bound = elbo_at_sites(model, data, sites.data_sites())
+            return -(bound + tf.cast(model.log_prior_density(), bound.dtype))
 
         @Traced
         def collect() -> SiteSums:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Sequence
 
 import tensorflow as tf
 from gpflow.base import RegressionData
@@ -14,11 +14,12 @@ from ..models import AdditiveSVGP, IterNCGP
 from ..variational import OptimalPrecision
 from .alternating import fit_sites
 from .minibatch import fit_minibatches
-from .minimizers import LBFGS, FitResult, StopFit, Tracker
+from .minimizers import LBFGS, FitResult, OnInterrupt, StopFit, TimeBudget, Tracker
 from .minimizers.result import Callback
 from .newton import fit_newton
 from .options import check_options
 from .start import is_untouched, start_from_null_model
+from .undoing import undone_on_error
 
 _MAX_TWIN_SIZE = 500
 """Inducing values up to which a family starts from the dense optimum, which costs N P^2 and P^3."""
@@ -34,9 +35,10 @@ def fit(
     rho: float = 0.1,
     tolerance: float = 1e-2,
     patience: int = 5,
-    max_seconds: float | None = None,
+    max_seconds: float | TimeBudget | None = None,
     callback: Callback | None = None,
     progress: bool | None = None,
+    on_interrupt: OnInterrupt = "raise",
     seed: int = 0,
     hyperparameters: bool = True,
     max_sweeps: float | None = None,
@@ -71,10 +73,15 @@ def fit(
     :param tolerance: improvement of the ELBO, in nats, that no longer counts; of an ``IterNCGP``
         by a round of hyperparameters (its solver has a tolerance of its own).
     :param patience: epochs of minibatches whose mean ELBO is compared with that of as many before.
-    :param max_seconds: time budget, asked at every minibatch and, after the first iteration, at
-        every evaluation of L-BFGS; the fit ends with the best parameters so far.
+    :param max_seconds: time budget, in seconds from now or a
+        :class:`~gpflow_gam.optimizers.TimeBudget` that runs already. It is asked about before every
+        minibatch, step of the sites and evaluation of L-BFGS; the fit ends with the best
+        parameters so far.
     :param callback: called once an iteration; a true return value ends the fit.
     :param progress: a progress bar; by default on a terminal only.
+    :param on_interrupt: what Ctrl-C does: ``"raise"`` lets the KeyboardInterrupt through, and the
+        model is what it was before; ``"keep"`` ends the fit with the best parameters so far, and
+        the result's message says so. Before there are any, it is raised.
     :param seed: of the minibatches' order.
     :param hyperparameters: of an ``IterNCGP``, whether to learn the trainable parameters of kernel,
         likelihood and mean function beside the mode. Other models learn what is trainable.
@@ -86,11 +93,16 @@ def fit(
     :return: what happened. A fit that was ended early or that broke says so, and leaves the model
         at its best parameters; an ``IterNCGP`` with the posterior of what was computed.
     :raises ValueError: bad data or options, naming them.
+    :raises KeyboardInterrupt: Ctrl-C. As after any error the model is what it was before.
     """
     check_options(max_iterations, batch_size, learning_rate, rho, tolerance, patience)
-    for name, value in (("max_sweeps", max_sweeps), ("max_seconds", max_seconds)):
-        if value is not None and not value > 0.0:
-            raise ValueError(f"{name} must be positive; got {value}.")
+    budget = TimeBudget.of(max_seconds)
+    if max_sweeps is not None and not max_sweeps > 0.0:
+        raise ValueError(f"max_sweeps must be positive; got {max_sweeps}.")
+
+    def tracker(variables: Sequence[tf.Variable], method: str) -> Tracker:
+        return Tracker(variables, method, budget, callback, progress, on_interrupt)
+
     if isinstance(model, InternalDataTrainingLossMixin):
         if data is not None:
             raise ValueError(f"data: {type(model).__name__} holds its own; leave the argument out.")
@@ -99,7 +111,7 @@ def fit(
                 raise ValueError("batch_size: IterNCGP takes no minibatches; set max_sweeps.")
             return fit_newton(
                 model,
-                Tracker([], "IterNCGP", max_seconds, callback, progress),
+                tracker([], "IterNCGP"),
                 max_iterations,
                 tolerance,
                 hyperparameters,
@@ -113,7 +125,9 @@ def fit(
             f"{type(model).__name__}. gpflow.set_trainable holds its parameters."
         )
     if isinstance(model, InternalDataTrainingLossMixin):
-        return _fit_lbfgs(model, None, max_iterations, tolerance, max_seconds, callback, progress)
+        with undone_on_error(model):
+            own = tracker(model.trainable_variables, "L-BFGS")
+            return _fit_lbfgs(model, None, own, max_iterations, tolerance)
     if data is None:
         raise ValueError(f"data: {type(model).__name__} holds none; pass (X, Y).")
     if not isinstance(model, AdditiveSVGP):
@@ -131,42 +145,43 @@ def fit(
             f"num_data={model.num_data} of the model is not the {rows} rows of data; the bound "
             "would be of neither."
         )
-    begun = time.perf_counter()
-    untouched = is_untouched(model)
-    if untouched:
-        start_from_null_model(model, data)
-    if minibatches:
-        assert batch_size is not None
-        tracker = Tracker(model.variables, "minibatch", max_seconds, callback, progress)
-        return fit_minibatches(
-            model,
-            data,
-            tracker,
-            max_iterations,
-            batch_size,
-            learning_rate,
-            rho,
-            tolerance,
-            patience,
-            seed,
-        )
-    if isinstance(model.variational, OptimalPrecision):
-        tracker = Tracker(model.variables, "sites + L-BFGS", max_seconds, callback, progress)
-        return fit_sites(model, data, tracker, max_iterations, tolerance)
-    if untouched and model.variational.layout.total <= _MAX_TWIN_SIZE:
-        _start_from_sites(model, data, max_iterations, tolerance, max_seconds)
-    return _fit_lbfgs(
-        model, data, max_iterations, tolerance, max_seconds, callback, progress, begun
-    )
+    with undone_on_error(model):
+        untouched = is_untouched(model)
+        if untouched:
+            start_from_null_model(model, data)
+        if minibatches:
+            assert batch_size is not None
+            return fit_minibatches(
+                model,
+                data,
+                tracker(model.variables, "minibatch"),
+                max_iterations,
+                batch_size,
+                learning_rate,
+                rho,
+                tolerance,
+                patience,
+                seed,
+            )
+        if isinstance(model.variational, OptimalPrecision):
+            own = tracker(model.variables, "sites + L-BFGS")
+            return fit_sites(model, data, own, max_iterations, tolerance)
+        own = tracker(model.trainable_variables, "L-BFGS")
+        if untouched and model.variational.layout.total <= _MAX_TWIN_SIZE:
+            start = Tracker([], "start", budget, None, False, on_interrupt)
+            result = _start_from_sites(model, data, start, max_iterations, tolerance)
+            if start.ended:
+                return own.result(False, result.message, -float(model.training_loss(data)))
+        return _fit_lbfgs(model, data, own, max_iterations, tolerance)
 
 
 def _start_from_sites(
     model: AdditiveSVGP,
     data: RegressionData,
+    tracker: Tracker,
     max_iterations: int,
     tolerance: float,
-    max_seconds: float | None,
-) -> None:
+) -> FitResult:
     """
     Begin at the hyperparameters and the q of the dense optimum, brought into the family.
 
@@ -182,29 +197,27 @@ def _start_from_sites(
         num_latent_gps=model.num_latent_gps,
     )
     start_from_null_model(twin, data)
-    tracker = Tracker(twin.variables, "start", max_seconds, None, progress=False)
-    fit_sites(twin, data, tracker, max_iterations, tolerance)
+    result = fit_sites(twin, data, tracker, max_iterations, tolerance)
     cholesky = model.blocks.cholesky()
-    q = twin.variational.whitened(cholesky)
-    model.variational.match(cholesky, q.mean, tf.linalg.inv(q.covariance()))
+    mean = twin.variational.whitened(cholesky).mean
+    Lambda, _ = twin.variational.sites(cholesky)  # type: ignore[operator]
+    precision = tf.linalg.set_diag(Lambda, tf.linalg.diag_part(Lambda) + 1.0)
+    model.variational.match(cholesky, mean, precision)
+    return result
 
 
 def _fit_lbfgs(
     model: BayesianModel,
     data: RegressionData | None,
+    tracker: Tracker,
     max_iterations: int,
     tolerance: float,
-    max_seconds: float | None,
-    callback: Callback | None,
-    progress: bool | None,
-    begun: float | None = None,
 ) -> FitResult:
-    """:param begun: when the budget's time began, by ``time.perf_counter``; now by default."""
+    """:param tracker: of the model's trainable variables."""
     arguments = () if data is None else (data,)
     closure = tf.function(model.training_loss_closure(*arguments, compile=False), autograph=False)
-    variables = model.trainable_variables
-    with Tracker(variables, "L-BFGS", max_seconds, callback, progress) as tracker:
-        tracker.start = tracker.start if begun is None else begun
+    variables = tracker.variables
+    with tracker:
         if not variables:
             return tracker.result(True, "nothing is trainable", -float(closure()))
         try:
@@ -214,6 +227,7 @@ def _fit_lbfgs(
         except StopFit as stop:
             converged, message = stop.converged, stop.message
         except KeyboardInterrupt:
-            converged, message = False, "interrupted"
+            converged, message = False, tracker.interrupted()
             tracker.restore_best()
-        return tracker.result(converged, message, -float(closure()))
+        # not the closure, which takes long to compile where there was no time for it
+        return tracker.result(converged, message, -float(model.training_loss(*arguments)))

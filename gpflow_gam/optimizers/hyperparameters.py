@@ -150,3 +150,9 @@ def _prior(parameter: Parameter, x: AnyNDArray) -> tuple[float, AnyNDArray]:
                 inverse = parameter.transform.inverse_log_det_jacobian(y, y.shape.rank)
                 density += tf.reduce_sum(inverse)
     return float(density), np.asarray(tape.gradient(density, u), np.float64)
+
+
+def places_of(learnt: Hyperparameters, module: tf.Module) -> list[int]:
+    """Where parameters stand among all of a module's, as they do in any copy of it."""
+    every = [id(p) for p in module.parameters]
+    return [every.index(id(p)) for p in learnt.parameters]

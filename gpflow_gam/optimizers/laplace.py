@@ -15,6 +15,7 @@ from gpflow.utilities import deepcopy
 from scipy.stats import norm, qmc
 
 from ..covariances import InducingBlocks
+from ..held import held
 from ..kernels.tangents import KernelTangents
 from ..likelihoods import checked_observations
 from ..models import AdditiveSGPR, AdditiveSVGP
@@ -154,10 +155,10 @@ class _Collapsed:
     def draw(self, step: AnyNDArray) -> HyperparameterDraw:
         u, q = _towards(self.bound.posterior, self.optimum, step)
         values = self.bound.rounds.values(u[: len(self.bound.kernel)])
-        noise = self.bound.noise
+        places = self.bound.noise_places
         rest = u[len(self.bound.kernel) :]
         return HyperparameterDraw(
-            _moments_at(self.model, values, q), lambda: _with(self.model.likelihood, noise, rest)
+            _moments_at(self.model, values, q), lambda: _with(self.model.likelihood, places, rest)
         )
 
 
@@ -196,7 +197,7 @@ class _Sites:
         phi = self.optimum[n:] + step[n:]
         return HyperparameterDraw(
             _moments_at(self.model, rounds.values(u), q),
-            lambda: _with(self.model.likelihood, rounds.family, phi),
+            lambda: _with(self.model.likelihood, rounds.family_places, phi),
         )
 
 
@@ -231,12 +232,11 @@ def _moments_at(
     )
 
 
-def _with(likelihood: Likelihood, parameters: Hyperparameters, u: AnyNDArray) -> Likelihood:
-    """A copy of a likelihood with other values of its trainable parameters."""
-    own = deepcopy(likelihood)
-    places = {id(p): i for i, p in enumerate(likelihood.trainable_parameters)}
-    copied = own.trainable_parameters
-    Hyperparameters([copied[places[id(p)]] for p in parameters.parameters]).set(u)
+def _with(likelihood: Likelihood, places: Sequence[int], u: AnyNDArray) -> Likelihood:
+    """A copy of a likelihood with other values of the parameters at some places."""
+    own = held(likelihood)
+    parameters = list(own.parameters)
+    Hyperparameters([parameters[i] for i in places]).set(u)
     return own
 
 
@@ -307,7 +307,8 @@ def _at_sites(
     sites = data_sites(model, data, cholesky, model.variational.whitened(cholesky))
 
     def loss() -> tf.Tensor:
-        return -(elbo_at_sites(model, data, sites) + model.log_prior_density())
+        bound = elbo_at_sites(model, data, sites)
+        return -(bound + tf.cast(model.log_prior_density(), bound.dtype))
 
     return loss, lambda factors: q_from(model, collected(model, factors, X, sites))
 

@@ -109,7 +109,7 @@ def fit_minibatches(
             converged, message = stop.converged, stop.message
             tracker.restore_best()
         except KeyboardInterrupt:
-            converged, message = False, "interrupted"
+            converged, message = False, tracker.interrupted()
             tracker.restore_best()
         finally:
             model.num_data = num_data

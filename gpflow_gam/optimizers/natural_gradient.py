@@ -107,13 +107,14 @@ def site_step(
     cholesky = model.blocks.cholesky()
     q = family.whitened(cholesky)
     seen = sweep(model, (X, Y), cholesky, q)
+    precision, shift = family.sites(cholesky)
+    rho = tf.cast(rho, precision.dtype)
     scale = tf.cast(1.0, rho.dtype)
     if model.num_data is not None:
         scale = tf.cast(model.num_data, rho.dtype) / tf.cast(tf.shape(X)[0], rho.dtype)
-    precision, shift = family.sites(cholesky)
     family.assign_sites(
         cholesky,
         (1.0 - rho) * precision + rho * scale * seen.sums.precision,
         (1.0 - rho) * shift + rho * scale * seen.sums.shift,
     )
-    return scale * seen.expected - q.kl(), seen.num_negative
+    return tf.cast(scale * seen.expected - q.kl(), X.dtype), seen.num_negative

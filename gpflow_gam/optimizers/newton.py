@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -29,7 +31,8 @@ def fit_newton(
     """
     Find the mode and the posterior around it; a further call goes on from the buffers.
 
-    Interrupted by Ctrl-C or a budget, it ends with the posterior of what was computed.
+    Ended by a budget or a callback, it leaves the posterior of what was computed. Where an error
+    comes out, Ctrl-C too, the model is what it was before.
 
     :param tracker: of this fit, without variables: the mode is no value of any that could be put
         back.
@@ -44,11 +47,25 @@ def fit_newton(
     """
     if validation_data is not None:
         validation_data = checked_data(validation_data, model.latents.kernels[0], model.likelihood)
-    with tracker:
+    with tracker, _undone_on_error(model):
         newton = _Newton(model, tracker, max_iterations, max_sweeps, validation_data)
         if hyperparameters:
             return _learn(newton, max_rounds, tolerance)
         return newton.result(*newton.solve(), math.nan)
+
+
+@contextlib.contextmanager
+def _undone_on_error(model: IterNCGP) -> Iterator[None]:
+    """Puts parameters and posterior back to what they were before, where an error comes out."""
+    before, fit = [(v, v.numpy()) for v in model.variables], model.last_fit
+    try:
+        yield
+    except BaseException:
+        for variable, value in before:
+            variable.assign(value)
+        model.forget_run()  # whose step may be half done
+        model.restore(fit)
+        raise
 
 
 class _Newton:
@@ -72,16 +89,9 @@ class _Newton:
         self.round = 0
 
     @property
-    def seconds_left(self) -> float | None:
-        """Of the time budget; None where there is none."""
-        if self.tracker.max_seconds is None:
-            return None
-        return max(self.tracker.max_seconds - self.tracker.seconds, 0.0)
-
-    @property
     def spent(self) -> bool:
         """Whether a budget is used up."""
-        if self.seconds_left == 0.0 or self.sweeps >= self.max_sweeps:
+        if self.tracker.budget.spent or self.sweeps >= self.max_sweeps:
             return True
         return len(self.steps) >= self.max_iterations
 
@@ -110,8 +120,13 @@ class _Newton:
         except Diverged as diverged:
             message = str(diverged)
         except KeyboardInterrupt:
-            message, cheap = "interrupted", True
-        self.model.accept(run.finish(cheap=cheap or self.seconds_left == 0.0))
+            message, cheap = self.tracker.interrupted(), True
+        try:
+            state = run.finish(cheap=cheap or self.tracker.budget.spent)
+        except KeyboardInterrupt:  # in the posterior's own sweep
+            converged, message = False, self.tracker.interrupted()
+            state = run.finish(cheap=True)
+        self.model.accept(state)
         self.sweeps = spent + operator.sweeps
         return converged, message
 
@@ -175,7 +190,7 @@ class _HeldBound:
     def loss(self) -> tf.Tensor:
         """Minus the bound, and minus the log-densities of priors."""
         bound = action_bound(self.model.problem(), tf.identity(self.S), tf.identity(self.targets))
-        return -(bound + self.model.log_prior_density())
+        return -(bound + tf.cast(self.model.log_prior_density(), bound.dtype))
 
 
 def _learn(newton: _Newton, max_rounds: int, tolerance: float) -> FitResult:
@@ -193,7 +208,7 @@ def _learn(newton: _Newton, max_rounds: int, tolerance: float) -> FitResult:
     best = -float(held.loss())
     if not variables:
         return newton.result(converged, message + "; nothing is trainable", best)
-    if message == "interrupted" or newton.tracker.stopped:
+    if newton.tracker.ended:
         return newton.result(False, message, best)
     optimiser = LBFGS(held.loss, variables)
     converged, message = False, f"limit of {max_rounds} rounds reached"
@@ -202,15 +217,16 @@ def _learn(newton: _Newton, max_rounds: int, tolerance: float) -> FitResult:
             message = "budget used up"
             break
         kept, state = [v.numpy() for v in variables], model.state
-        with Tracker(variables, "L-BFGS", newton.seconds_left, None, False) as tracker:
+        tracker = Tracker(variables, "L-BFGS", newton.tracker.budget, None, False)
+        interrupted = ""
+        with tracker, contextlib.suppress(StopFit):
             try:
                 optimiser.run(tracker, max_iterations=25, tolerance=1e-4)
-            except StopFit:
-                pass
             except KeyboardInterrupt:
-                message = "interrupted"
+                interrupted = newton.tracker.interrupted()
+                tracker.restore_best()
         newton.sweeps += 2.0 * len(tracker.history)  # each value with its gradient
-        _, inner = newton.solve(state.weights)
+        _, reason = newton.solve(state.weights)
         if model.state.actions.shape[0] > held.S.shape[0]:
             held = _HeldBound(model)
             optimiser = LBFGS(held.loss, variables)
@@ -222,11 +238,8 @@ def _learn(newton: _Newton, max_rounds: int, tolerance: float) -> FitResult:
                 variable.assign(value)
             model.accept(state)
         best = max(best, now) if np.isfinite(now) else best
-        if "interrupted" in (message, inner):
-            message = "interrupted"
-            break
-        if newton.tracker.stopped:
-            message = inner
+        if newton.tracker.ended:
+            message = interrupted or reason
             break
         if gain < tolerance:
             converged, message = True, f"the last round gained {gain:.2g} nats"

@@ -22,7 +22,7 @@ from ..statistics import (
     Sweep,
     average_information,
 )
-from .hyperparameters import Hyperparameters
+from .hyperparameters import Hyperparameters, places_of
 from .minimizers import Loss, StopFit, Tracker, descend
 from .pace import Pace
 
@@ -50,6 +50,10 @@ _LEAST_SHARE = 1e-3
 """Of the likelihood's curvature in its parameters that is left where q's mean goes along."""
 _LONGEST = 1.0
 """Longest step of a likelihood's (logarithmic) parameter."""
+
+
+class StartError(ValueError):
+    """Nothing can be computed where a fit starts."""
 
 
 @dataclasses.dataclass
@@ -113,6 +117,7 @@ class Rounds:
         self._fixed = {id(p): p.numpy() for p in own if not p.trainable}
         self.hyperparameters = Hyperparameters([p for p in own if p.trainable])
         self.family = Hyperparameters(likelihood.trainable_parameters)
+        self.family_places = places_of(self.family, likelihood)
         self.evidence: Evidence = rows.evidence(relative_jitter(None, tf.float64))
         self._users: dict[int, list[int]] = {id(p): [] for p in self.hyperparameters.parameters}
         for i, component in enumerate(rows.components):
@@ -179,7 +184,8 @@ class Rounds:
             learn hyperparameters at once.
         :param rough: whether to end with the first round that has learnt hyperparameters.
         :return: what was seen last, whether that is convergence, and why it ended. Time that is up
-            and Ctrl-C end a fit with what it has.
+            ends a fit with what it has.
+        :raises KeyboardInterrupt: Ctrl-C, unless the tracker is to keep what there is.
         """
         seen: Seen | None = None
         gain, pace = 0.0, Pace()
@@ -209,10 +215,10 @@ class Rounds:
             self.family.set(seen.state.phi)
             return seen, stop.converged, stop.message
         except KeyboardInterrupt:
-            if seen is None:
+            if seen is None or self.tracker is None:
                 raise
             self.family.set(seen.state.phi)
-            return seen, False, "interrupted"
+            return seen, False, self.tracker.interrupted()
 
     def _record(self, seen: Seen) -> None:
         if self.tracker is not None:
@@ -224,7 +230,7 @@ class Rounds:
                 return self.see(state)
             except NotPositiveDefinite:
                 state = dataclasses.replace(state, data=state.data * 0.5)
-        raise ValueError(
+        raise StartError(
             "the ELBO cannot be computed where the fit starts; standardise the response and look "
             "for extreme values in it."
         )

@@ -15,18 +15,19 @@ from ..covariances import InducingBlocks
 from ..kernels.tangents import kernel_tangents
 from ..likelihoods import Weighted, unwrapped
 from ..models import AdditiveSGPR, AdditiveSVGP
-from ..statistics import GaussianPosterior, PseudoData, Rows
+from ..statistics import GaussianPosterior, NotPositiveDefinite, PseudoData, Rows
 from ..statistics.parallel import one_blas_thread
 from ..statistics.posterior import posterior_of, slices
 from ..statistics.rows import Watch
 from ..statistics.stored import ByBlock
 from ..variational import OptimalPrecision
 from ..variational.gaussian import DenseGaussian
-from .hyperparameters import Hyperparameters
-from .minimizers import FitResult, StopFit, Tracker, descend
+from .hyperparameters import Hyperparameters, places_of
+from .minimizers import FitResult, OnInterrupt, StopFit, TimeBudget, Tracker, descend
 from .minimizers.result import Callback
 from .options import check_options
-from .rounds import MANY_ROWS, START_ROWS, Rounds, State
+from .rounds import MANY_ROWS, START_ROWS, Rounds, StartError, State
+from .undoing import undone_on_error
 
 SMALL = 1500
 """Inducing values up to which a second thread of linear algebra costs more than it brings."""
@@ -68,9 +69,10 @@ def fit_rows(
     *,
     max_iterations: int = 1000,
     tolerance: float = 1e-2,
-    max_seconds: float | None = None,
+    max_seconds: float | TimeBudget | None = None,
     callback: Callback | None = None,
     progress: bool | None = None,
+    on_interrupt: OnInterrupt = "raise",
     seed: int = 0,
     collapsed: bool | None = None,
     **others: Any,
@@ -83,9 +85,10 @@ def fit_rows(
     :param rows: its data.
     :param max_iterations: passes over the rows, or L-BFGS iterations where one pass is enough.
     :param tolerance: improvement of the ELBO, in nats, that no longer counts.
-    :param max_seconds: time budget.
+    :param max_seconds: time budget. One pass over the rows there has to be.
     :param callback: called once an iteration; a true return value ends the fit.
     :param progress: a progress bar; by default on a terminal only.
+    :param on_interrupt: as for :func:`~gpflow_gam.optimizers.fit`.
     :param seed: of the rows on which a fit to many begins.
     :param collapsed: whether q of Gaussian data is put into the bound, which takes one pass; by
         default for :class:`~gpflow_gam.models.AdditiveSGPR`.
@@ -93,6 +96,7 @@ def fit_rows(
     :return: how it ended, and what it came to.
     :raises TypeError: an option that is none.
     :raises ValueError: bad options; or nothing can be computed at the start.
+    :raises KeyboardInterrupt: Ctrl-C. As after any error the model is what it was before.
     """
     options: dict[str, Any] = {"batch_size": None, "learning_rate": 0.01, "rho": 0.1, "patience": 5}
     unknown = set(others) - set(options)
@@ -100,15 +104,14 @@ def fit_rows(
         raise TypeError(f"fit() has no option {unknown.pop()!r}.")
     options |= others
     check_options(max_iterations, tolerance=tolerance, **options)
-    if max_seconds is not None and not max_seconds > 0.0:
-        raise ValueError(f"max_seconds must be positive; got {max_seconds}.")
     number = sum(model.inducing_variable.sizes)
     if collapsed is None:
         collapsed = isinstance(model, AdditiveSGPR)
     method = "collapsed bound" if collapsed else "sites + evidence"
     with (
         one_blas_thread(number <= SMALL),
-        Tracker([], method, max_seconds, callback, progress) as tracker,
+        undone_on_error(model),
+        Tracker([], method, max_seconds, callback, progress, on_interrupt) as tracker,
     ):
         if collapsed:
             result, solution = _fit_gaussian(model, rows, tracker, max_iterations, tolerance)
@@ -137,6 +140,30 @@ def present_solution(
         data = rows.sweep(model.likelihood, values, q, tune=False).data
         found = np.concatenate([rounds.hyperparameters.get(), rounds.family.get()])
         return Solution(rows, data, q, values, found, rounds)
+
+
+def solution_of_sums(
+    model: AdditiveSGPR | AdditiveSVGP,
+    rows: Rows,
+    data: PseudoData,
+    q: GaussianPosterior,
+    found: AnyNDArray,
+    error: tuple[float, float] | None = None,
+    curvature: AnyNDArray | None = None,
+) -> Solution:
+    """
+    A solution of which everything is known.
+
+    :param rows: which need have no more than components.
+    :param error: of a collapsed bound: the sum of the data's squares, and their number.
+    """
+    if error is not None:
+        bound = CollapsedBound(model, rows, sums=(data, error))
+        values = bound.rounds.values(found[: len(bound.kernel)])
+        return Solution(rows, data, q, values, found, bound.rounds, bound)
+    rounds = Rounds(model.kernel, model.likelihood, rows, None)
+    values = rounds.values(found[: len(rounds.hyperparameters)])
+    return Solution(rows, data, q, values, found, rounds, curvature=curvature)
 
 
 def discretisation(
@@ -176,6 +203,12 @@ class CollapsedBound:
 
     Its coordinates are those of the kernel's hyperparameters, then the noise variance's where that
     is trainable.
+
+    :param model: with a Gaussian likelihood.
+    :param rows: its data.
+    :param watch: told how far the pass is.
+    :param sums: what the pass would come to, where it is known: the sums of the data, and their
+        squares' sum and number.
     """
 
     def __init__(
@@ -183,19 +216,24 @@ class CollapsedBound:
         model: AdditiveSGPR | AdditiveSVGP,
         rows: Rows,
         watch: Watch | None = None,
+        sums: tuple[PseudoData, tuple[float, float]] | None = None,
     ) -> None:
         self.model = model
         self.rounds = Rounds(model.kernel, model.likelihood, rows, None)
         self.parameter: Parameter = unwrapped(model.likelihood).variance
         self.noise = Hyperparameters([self.parameter] if self.parameter.trainable else [])
+        self.noise_places = places_of(self.noise, model.likelihood)
         self._known = float(np.asarray(self.parameter))
         self.kernel = self.rounds.hyperparameters
         self.rows = rows
+        if sums is not None:
+            self.data, self.error = sums
+            return
         self.data = rows.gather(*self._sites(1.0), watch)
-        sums = np.zeros(2)
+        seen = np.zeros(2)
         for w, e in map(self._weighted, rows.blocks()):
-            sums += np.sum(w * np.square(e)), np.sum(w) * e.shape[1]
-        square, number = rows.total(sums)[0].tolist()
+            seen += np.sum(w * np.square(e)), np.sum(w) * e.shape[1]
+        square, number = rows.total(seen)[0].tolist()
         self.error = square, number
 
     def _weighted(self, at: slice) -> tuple[AnyNDArray, AnyNDArray]:
@@ -305,6 +343,12 @@ def _fit_gaussian(
 
     try:
         value = bound.loss(u)[0]
+    except NotPositiveDefinite:
+        raise StartError(
+            "the bound cannot be computed where the fit starts; standardise the data and look for "
+            "extreme values in them."
+        ) from None
+    try:
         while len(u):
             left = max_iterations - len(tracker.history)
             if left <= 0:
@@ -330,11 +374,11 @@ def _fit_gaussian(
     except StopFit as stop:
         u, converged, message = best[0], stop.converged, stop.message
     except KeyboardInterrupt:
-        u, converged, message = best[0], False, "interrupted"
+        u, converged, message = best[0], False, tracker.interrupted()
     bound.set(u)
     solution = bound.solution(u)
     if isinstance(model, AdditiveSVGP):
-        _assign(model, solution.q)
+        assign_posterior(model, solution.q)
     return tracker.result(converged, message, -bound.loss(u)[0]), solution
 
 
@@ -373,7 +417,7 @@ def _fit_sites(
         seen, converged = rounds.see(state), False
     rounds.hyperparameters.set(seen.state.u)
     rounds.family.set(seen.state.phi)
-    _assign(model, seen.q)
+    assign_posterior(model, seen.q)
     rounds.tracker = None  # which is of this fit
     state, curvature = seen.state, seen.sweep.curvature
     found, values = np.concatenate([state.u, state.phi]), rounds.values(state.u)
@@ -381,7 +425,7 @@ def _fit_sites(
     return tracker.result(converged, message, seen.elbo), solution
 
 
-def _assign(model: AdditiveSVGP, q: GaussianPosterior) -> None:
+def assign_posterior(model: AdditiveSVGP, q: GaussianPosterior) -> None:
     """Give the model the q of what was found, at the hyperparameters that it has."""
     family = model.variational
     assert isinstance(family, OptimalPrecision)

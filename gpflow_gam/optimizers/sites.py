@@ -28,7 +28,12 @@ class DataSites(NamedTuple):
 
 
 class SiteSums(NamedTuple):
-    """What the sites of all observations add up to, in group order."""
+    """
+    What the sites of all observations add up to, in group order.
+
+    In double precision, whatever the data's: where data are many or tell much, I + Lambda is
+    beyond single precision.
+    """
 
     precision: tf.Tensor
     """Lambda = sum_n w_n phi_n phi_n', [L, P, P]."""
@@ -59,8 +64,9 @@ def sites_at(
 def sums_of(model: AdditiveSVGP, features: Features, sites: DataSites) -> SiteSums:
     """The sums over rows of which the features are given."""
     phi = model.blocks.layout.concat(features.phi)
-    scaled = phi[None] * tf.sqrt(tf.transpose(sites.weight))[:, None, :]
-    return SiteSums(tf.matmul(scaled, scaled, transpose_b=True), tf.matmul(phi, sites.shift))
+    scaled = phi[None] * tf.sqrt(_double(tf.transpose(sites.weight)))[:, None, :]
+    shift = tf.matmul(phi, _double(sites.shift))
+    return SiteSums(tf.matmul(scaled, scaled, transpose_b=True), shift)
 
 
 def collected(
@@ -76,7 +82,7 @@ def collected(
 
 
 def q_from(model: AdditiveSVGP, sums: SiteSums) -> DenseGaussian:
-    """q(V) with precision I + Lambda and shift eta."""
+    """q(V) with precision I + Lambda and shift eta, in double precision."""
     precision = tf.linalg.set_diag(sums.precision, tf.linalg.diag_part(sums.precision) + 1.0)
     return from_precision(model.blocks.layout, precision, sums.shift)[0]
 
@@ -86,7 +92,7 @@ def elbo_at_sites(model: AdditiveSVGP, data: RegressionData, sites: DataSites) -
     The bound as a function of hyperparameters, each observation's site held fixed.
 
     Tighter than at a fixed mean and covariance, and for a Gaussian likelihood the collapsed bound
-    itself (Adam, Chang, Khan & Solin 2021).
+    itself (Adam, Chang, Khan & Solin 2021). In double precision, as its optimisers need.
     """
     X, Y = data
     blocks = model.blocks
@@ -97,11 +103,12 @@ def elbo_at_sites(model: AdditiveSVGP, data: RegressionData, sites: DataSites) -
     features = blocks.features(X, cholesky)  # once, for the sums and for the marginals
     q = q_from(model, sums_of(model, features, sites))
     mean, var = model.marginals(features, q, X)
-    return tf.reduce_sum(model.likelihood.variational_expectations(X, mean, var, Y)) - q.kl()
+    expected = model.likelihood.variational_expectations(X, mean, var, Y)
+    return tf.reduce_sum(_double(expected)) - q.kl()
 
 
 class Sweep(NamedTuple):
-    """One pass over some rows at a given q."""
+    """One pass over some rows at a given q; sums in double precision."""
 
     expected: tf.Tensor
     """sum_n E[log p(y_n | rho_n)], []."""
@@ -123,7 +130,8 @@ def sweep(
         features = model.blocks.features(X, list(inputs[:number]))
         mean, var = model.marginals(features, form(inputs[number:]), X)
         expected, sites, negative = sites_at(model, (X, Y), mean, var)
-        return (tf.reduce_sum(expected), *sums_of(model, features, sites), negative)
+        sums = sums_of(model, features, sites)
+        return (tf.reduce_sum(_double(expected)), *sums, _double(negative))
 
     expected, precision, shift, negative = sum_over_rows(part, data, (*cholesky, *q.tensors()))
     return Sweep(expected, SiteSums(precision, shift), negative)
@@ -142,3 +150,7 @@ def data_sites(
         parts.append(sites_at(model, rows, mean, var)[1])
     weights, shifts = zip(*parts)
     return DataSites(tf.concat(weights, axis=0), tf.concat(shifts, axis=0))
+
+
+def _double(x: tf.Tensor) -> tf.Tensor:
+    return tf.cast(x, tf.float64)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import tensorflow as tf
-from check_shapes import check_shapes
+from check_shapes import check_shapes, inherit_check_shapes
 from gpflow.base import MeanAndVariance, TensorType
 from gpflow.mean_functions import MeanFunction
 from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue
+from gpflow.utilities import deepcopy
 
 from ..covariances.jitter import jittered, mean_variance, relative_jitter
 from ..newton.operators import LatentKernels
@@ -25,7 +26,8 @@ class ActionPosterior(AdditivePosterior):
 
     Outputs are coupled by the likelihood: ``full_output_cov`` is not diagonal. Components are those
     of an additive kernel; any other kernel is its own one component. Memory is that of a block of
-    rows of ``k(Xnew, X)``.
+    rows of ``k(Xnew, X)``. Kernels are evaluated in the precision of the inputs, which is that of
+    what is returned; differences of covariances are taken in double precision.
 
     :param latents: the latent functions' kernels and their mixing.
     :param X_data: training inputs [N, D].
@@ -33,6 +35,9 @@ class ActionPosterior(AdditivePosterior):
         parameters.
     :param mean_function: m(x).
     :param precompute_cache: whether and how to keep them.
+    :param snapshot: whether what is cached is kept together with kernels and mean function as they
+        were then, so that predictions never mix old and new ones. (While a function is compiled
+        they are those of the function's own run.)
     :raises ValueError: the latent functions' kernels have different components.
     """
 
@@ -44,14 +49,42 @@ class ActionPosterior(AdditivePosterior):
         mean_function: MeanFunction | None = None,
         *,
         precompute_cache: PrecomputeCacheType | str | None = None,
+        snapshot: bool = False,
     ) -> None:
+        kind = cache_type(precompute_cache)
+        live: ActionPosterior | None = None
+        if snapshot and kind is not PrecomputeCacheType.NOCACHE and tf.executing_eagerly():
+            live = ActionPosterior(latents, X_data, weights, mean_function)
+            latents = latents.copied()
+            mean_function = None if mean_function is None else deepcopy(mean_function)
         super().__init__(latents.kernels[0], X_data, mean_function=mean_function)
         self.latents = latents
         self.num_latent_gps = latents.num_outputs
         self._weights = weights
-        kind = cache_type(precompute_cache)
+        # out of sight: its parameters are none of the snapshot's
+        self._live: Callable[[], ActionPosterior] | None = None if live is None else lambda: live
         if kind is not PrecomputeCacheType.NOCACHE:
             self.update_cache(kind)
+
+    @property
+    def _followed(self) -> list[tf.Variable]:
+        """The variables of kernels and mean function."""
+        mean = self.mean_function
+        return [*self.latents.variables, *(() if mean is None else mean.variables)]
+
+    @inherit_check_shapes
+    def fused_predict_f(
+        self, Xnew: TensorType, full_cov: bool = False, full_output_cov: bool = False
+    ) -> MeanAndVariance:
+        if self._live is not None:
+            return self._live().fused_predict_f(Xnew, full_cov, full_output_cov)
+        return super().fused_predict_f(Xnew, full_cov, full_output_cov)
+
+    def update_cache(self, precompute_cache: PrecomputeCacheType | None = None) -> None:
+        if self._live is not None:
+            for own, other in zip(self._followed, self._live()._followed):
+                own.assign(other)
+        super().update_cache(precompute_cache)
 
     def _present_cache(self) -> Cache:
         return self._weights()
@@ -69,21 +102,20 @@ class ActionPosterior(AdditivePosterior):
 
     def _seen(self, X: tf.Tensor, v: tf.Tensor, E: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """k_q(x, X) v_q [Q, N] and k_q(x, X) E_q [Q, N, R]."""
-        V = tf.concat([v[..., None], tf.transpose(E, [1, 2, 0])], axis=2)
-        h = cross_product(self.latents, X, self.X_data, V)
+        h = cross_product(self.latents, X, self.X_data, _columns(v, E))
         return h[..., 0], h[..., 1:]
 
-    def _squared_mixing(self) -> tf.Tensor | None:
+    def _mixing(self) -> tf.Tensor | None:
         mixing = self.latents.mixing
-        return None if mixing is None else tf.square(tf.convert_to_tensor(mixing))
+        return None if mixing is None else _double(mixing)
 
     def _prior(self, values: list[tf.Tensor]) -> tf.Tensor:
         """Prior (co)variances of the kernels, [...] each -> of the outputs, [L, ...]."""
-        stacked = tf.stack(values)
+        stacked = _double(tf.stack(values))
         if self.latents.shared:
             stacked = tf.repeat(stacked, self.latents.num_latents, axis=0)
-        squared = self._squared_mixing()
-        return stacked if squared is None else tf.tensordot(squared, stacked, 1)
+        mixing = self._mixing()
+        return stacked if mixing is None else tf.tensordot(tf.square(mixing), stacked, 1)
 
     def _total(self, cache: Cache, X: tf.Tensor, full_cov: bool) -> MeanAndVariance:
         v, E, _ = cache
@@ -91,10 +123,12 @@ class ActionPosterior(AdditivePosterior):
         mean, h = self.latents.mixed(mean), self.latents.mixed(h)
         if full_cov:
             prior = self._prior([k(X) for k in self.latents.kernels])
-            return tf.transpose(mean), prior - tf.matmul(h, h, transpose_b=True)
+            cov = prior - tf.matmul(h, h, transpose_b=True)
+            return tf.cast(tf.transpose(mean), X.dtype), tf.cast(cov, X.dtype)
         prior = self._prior([k(X, full_cov=False) for k in self.latents.kernels])
         var = prior - tf.reduce_sum(tf.square(h), axis=2)
-        return tf.transpose(mean), tf.transpose(tf.maximum(var, tf.zeros([], var.dtype)))
+        var = tf.maximum(var, tf.zeros([], var.dtype))
+        return tf.cast(tf.transpose(mean), X.dtype), tf.cast(tf.transpose(var), X.dtype)
 
     def _with_outputs(
         self, cache: Cache, X: tf.Tensor, cov: tf.Tensor, full_cov: bool
@@ -116,16 +150,19 @@ class ActionPosterior(AdditivePosterior):
         _, h = self._seen(X, v, E)
         h = self.latents.mixed(h)
         values = [k(X) if full_cov else k(X, full_cov=False) for k in self.latents.kernels]
-        stacked = tf.stack(values)
+        stacked = _double(tf.stack(values))
         Q = self.latents.num_latents
         if self.latents.shared:
             stacked = tf.repeat(stacked, Q, axis=0)
-        mixing = self.latents.mixing
-        A = tf.eye(Q, dtype=X.dtype) if mixing is None else tf.convert_to_tensor(mixing)
+        mixing = self._mixing()
+        A = tf.eye(Q, dtype=stacked.dtype) if mixing is None else mixing
         if full_cov:
             prior = tf.einsum("lq,qnm,kq->nlmk", A, stacked, A)
-            return prior - tf.einsum("lnr,kmr->nlmk", h, h)
-        return tf.einsum("lq,qn,kq->nlk", A, stacked, A) - tf.einsum("lnr,knr->nlk", h, h)
+            cov = prior - tf.einsum("lnr,kmr->nlmk", h, h)
+        else:
+            prior = tf.einsum("lq,qn,kq->nlk", A, stacked, A)
+            cov = prior - tf.einsum("lnr,knr->nlk", h, h)
+        return tf.cast(cov, X.dtype)
 
     @check_shapes("Xnew: [N, D]", "return[0]: [N, L]", "return[1]: [N, L]")
     def predict_variance_parts(self, Xnew: TensorType) -> MeanAndVariance:
@@ -162,28 +199,28 @@ class ActionPosterior(AdditivePosterior):
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """k_qc(x, X) v_q [Q, C, N] and k_qc(x, X) E_q [Q, C, N, R]."""
         self._check_components()
-        V = tf.concat([v[..., None], tf.transpose(E, [1, 2, 0])], axis=2)[:, None]
+        V = _columns(v, E)[:, None]
         kernels = self.latents.kernels
 
         def block(x: tf.Tensor) -> tf.Tensor:
             parts = [k.K_components(x, self.X_data) for k in kernels]  # [C, n, N] each
-            return tf.matmul(tf.stack(parts), V)
+            return tf.matmul(_double(tf.stack(parts)), V)
 
-        columns = tf.shape(self.X_data)[0] * kernels[0].num_components
-        h = over_rows(block, X, columns, axis=2)
+        columns = int(tf.convert_to_tensor(self.X_data).shape[0]) * kernels[0].num_components
+        h = over_rows(block, X, columns, V.dtype, axis=2)
         return h[..., 0], h[..., 1:]
 
     def _components(self, cache: Cache, X: tf.Tensor, full_cov: bool) -> MeanAndVariance:
         v, E, _ = cache
         mean, h = self._seen_components(X, v, E)
         mean, h = self.latents.mixed(mean), self.latents.mixed(h)  # [L, C, N], [L, C, N, R]
-        mean = tf.transpose(mean, [1, 2, 0])
+        mean = tf.cast(tf.transpose(mean, [1, 2, 0]), X.dtype)
         if full_cov:
             prior = self._prior([k.K_components(X) for k in self.latents.kernels])
-            return mean, prior - tf.matmul(h, h, transpose_b=True)
+            return mean, tf.cast(prior - tf.matmul(h, h, transpose_b=True), X.dtype)
         prior = self._prior([k.K_diag_components(X) for k in self.latents.kernels])
         var = prior - tf.reduce_sum(tf.square(h), axis=3)
-        return mean, tf.maximum(var, tf.zeros([], var.dtype))
+        return mean, tf.cast(tf.maximum(var, tf.zeros([], var.dtype)), X.dtype)
 
     def _component_covariance(self, cache: Cache, X: tf.Tensor) -> tf.Tensor:
         v, E, _ = cache
@@ -191,7 +228,7 @@ class ActionPosterior(AdditivePosterior):
         h = self.latents.mixed(h)
         prior = self._prior([k.K_diag_components(X) for k in self.latents.kernels])  # [L, C, N]
         prior = tf.linalg.diag(tf.transpose(prior, [0, 2, 1]))
-        return prior - tf.einsum("lcnr,ldnr->lncd", h, h)
+        return tf.cast(prior - tf.einsum("lcnr,ldnr->lncd", h, h), X.dtype)
 
     def joint_components(self, points: Mapping[str, TensorType]) -> MeanAndVariance:
         """
@@ -202,18 +239,18 @@ class ActionPosterior(AdditivePosterior):
         """
         self._check_components()
         v, E, _ = self._active_cache()
-        V = tf.concat([v[..., None], tf.transpose(E, [1, 2, 0])], axis=2)
+        V, dtype = _columns(v, E), self.X_data.dtype
         seen, priors = [], []
         for name, rows in points.items():
             X = tf.convert_to_tensor(rows)
             kernels = [k[name] for k in self.latents.kernels]
-            seen.append(tf.matmul(tf.stack([k(X, self.X_data) for k in kernels]), V))
+            seen.append(tf.matmul(_double(tf.stack([k(X, self.X_data) for k in kernels])), V))
             priors.append(self._prior([k(X) for k in kernels]))
         h = self.latents.mixed(tf.concat(seen, axis=1))  # [L, P, 1 + R]
         blocks = [tf.linalg.LinearOperatorFullMatrix(prior) for prior in priors]
         prior = tf.linalg.LinearOperatorBlockDiag(blocks).to_dense()
         covariance = prior - tf.matmul(h[..., 1:], h[..., 1:], transpose_b=True)
-        return tf.transpose(h[..., 0]), covariance
+        return tf.cast(tf.transpose(h[..., 0]), dtype), tf.cast(covariance, dtype)
 
     def _sample_components(
         self,
@@ -230,16 +267,17 @@ class ActionPosterior(AdditivePosterior):
         """
         v, E, _ = cache
         mean, h = self._seen_components(X, v, E)  # [Q, C, N], [Q, C, N, R]
-        K = tf.stack([k.K_components(X) for k in self.latents.kernels])
+        K = _double(tf.stack([k.K_components(X) for k in self.latents.kernels]))
         size = mean_variance(tf.linalg.diag_part(K))
+        # its entries are rounded as those of X's precision
         A = tf.debugging.check_numerics(
-            tf.linalg.cholesky(jittered(K, relative_jitter(None, K.dtype), size)),
+            tf.linalg.cholesky(jittered(K, relative_jitter(None, X.dtype), size)),
             "the prior covariance is not positive definite at Xnew; raise gpflow's default_jitter",
         )
         Q, C, N = self.latents.num_latents, self.kernel.num_components, tf.shape(X)[0]
         A = tf.broadcast_to(A, [Q, C, N, N])
         B = tf.linalg.triangular_solve(A, h)
-        z = standard_normal([Q, C, N, num_samples], X.dtype, seeds(seed, 1)[0])
+        z = _double(standard_normal([Q, C, N, num_samples], X.dtype, seeds(seed, 1)[0]))
         values, vectors = tf.linalg.eigh(tf.einsum("qcnr,qcns->rs", B, B))
         values = tf.clip_by_value(values, tf.zeros([], K.dtype), tf.ones([], K.dtype))
         # 1 - sqrt(1 - x), over x, without cancellation
@@ -249,4 +287,13 @@ class ActionPosterior(AdditivePosterior):
         away = tf.matmul(A, z - tf.einsum("qcnr,rk->qcnk", B, inner))
         alive = tf.where(size > 0.0, tf.ones_like(size), tf.zeros_like(size))
         draws = mean[..., None] + alive[..., None] * away
-        return tf.transpose(self.latents.mixed(draws), [3, 1, 2, 0])
+        return tf.cast(tf.transpose(self.latents.mixed(draws), [3, 1, 2, 0]), X.dtype)
+
+
+def _double(x: TensorType) -> tf.Tensor:
+    return tf.cast(tf.convert_to_tensor(x), tf.float64)
+
+
+def _columns(v: tf.Tensor, E: tf.Tensor) -> tf.Tensor:
+    """v and E as right-hand sides, [Q, N, 1 + R]."""
+    return _double(tf.concat([v[..., None], tf.transpose(E, [1, 2, 0])], axis=2))

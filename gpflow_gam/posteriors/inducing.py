@@ -89,6 +89,11 @@ class InducingMoments:
         assert isinstance(kernel, AdditiveKernel)
         return kernel
 
+    @property
+    def roots(self) -> Sequence[AnyNDArray]:
+        """Cholesky factors of k_c(Z_c, Z_c), [M_c, M_c] each, in the components' order."""
+        return self._roots
+
     @classmethod
     def of_gaussian(
         cls,

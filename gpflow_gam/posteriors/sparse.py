@@ -24,6 +24,8 @@ class SparseAdditivePosterior(AdditivePosterior):
     """
     Components given a Gaussian over all whitened inducing values (Adam et al. 2018, section 3.2).
 
+    Computed in double precision, returned in that of the inputs.
+
     :param kernel: the additive kernel.
     :param inducing_variable: the inducing inputs.
     :param whitened: from the Cholesky factors of K_c(Z_c, Z_c) to q(V), at present parameters.
@@ -84,22 +86,25 @@ class SparseAdditivePosterior(AdditivePosterior):
         q, features = self._unpack(cache, X)
         mean = q.total_mean(features.phi)
         if full_cov:
-            return mean, self.kernel(X) + q.total_quadratic_full(features.phi)
-        return mean, tf.transpose(total_prior(features) + q.total_quadratic(features.phi))
+            cov = self.blocks.prior(X) + q.total_quadratic_full(features.phi)
+        else:
+            cov = tf.transpose(total_prior(features) + q.total_quadratic(features.phi))
+        return tf.cast(mean, X.dtype), tf.cast(cov, X.dtype)
 
     def _components(self, cache: Cache, X: tf.Tensor, full_cov: bool) -> MeanAndVariance:
         q, features = self._unpack(cache, X)
         mean = q.component_mean(features.phi)
         if full_cov:
-            prior = self.kernel.K_components(X)
-            return mean, prior + q.component_quadratic_full(features.phi)
-        prior = q.layout.restore_components(features.prior)
-        return mean, prior + q.component_quadratic(features.phi)
+            prior = self.blocks.prior_components(X)
+            cov = prior + q.component_quadratic_full(features.phi)
+        else:
+            cov = q.layout.restore_components(features.prior) + q.component_quadratic(features.phi)
+        return tf.cast(mean, X.dtype), tf.cast(cov, X.dtype)
 
     def _component_covariance(self, cache: Cache, X: tf.Tensor) -> tf.Tensor:
         q, features = self._unpack(cache, X)
         prior = tf.transpose(q.layout.restore_components(features.prior))  # [N, C]
-        return tf.linalg.diag(prior) + q.cross_quadratic(features.phi)
+        return tf.cast(tf.linalg.diag(prior) + q.cross_quadratic(features.phi), X.dtype)
 
     def _sample_components(
         self,
@@ -114,11 +119,11 @@ class SparseAdditivePosterior(AdditivePosterior):
         seed_v, seed_f = seeds(seed, 2)
         V = q.sample(num_samples, seed_v)  # [S, P, L]
         parts = [tf.einsum("gmn,sgml->sgnl", f, v) for f, v in zip(features.phi, q.layout.split(V))]
-        explained = q.layout.restore_components(parts, axis=1)  # [S, C, N, L]
+        explained = tf.cast(q.layout.restore_components(parts, axis=1), X.dtype)  # [S, C, N, L]
         gram = q.layout.restore_components(
             [tf.matmul(f, f, transpose_a=True) for f in features.phi]
         )
-        prior = self.kernel.K_components(X)  # [C, N, N]
+        prior = self.blocks.prior_components(X)  # [C, N, N]
         # beside the prior, not what it leaves: that may be rounding, which grows with the prior
         root = sampling_root(
             prior - gram,
@@ -128,7 +133,8 @@ class SparseAdditivePosterior(AdditivePosterior):
         )
         C, N = self.kernel.num_components, tf.shape(X)[0]
         shape = [num_samples, C, N, self.num_latent_gps]
-        return explained + tf.matmul(root, standard_normal(shape, X.dtype, seed_f))
+        away = tf.matmul(root, tf.cast(standard_normal(shape, X.dtype, seed_f), root.dtype))
+        return explained + tf.cast(away, X.dtype)
 
 
 def total_prior(features: Features) -> tf.Tensor:

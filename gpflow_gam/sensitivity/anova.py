@@ -16,6 +16,7 @@ from ..kernels import AdditiveKernel
 from ..measures import Measure
 from ..optimizers.laplace import draw_hyperparameters
 from ..posteriors import AdditivePosterior, InducingMoments, SparseAdditivePosterior
+from .bootstrap import REPLICATES, bootstrapped_nodes
 from .decomposition import effect_features
 from .grid import Columns, ProductGrid, component_columns, measures_of, measures_of_data
 from .table import check_options, sobol_table
@@ -34,6 +35,8 @@ class FunctionalANOVA:
     :param grid: nodes of the inputs.
     :param members: posteriors at draws of the hyperparameters, over which indices are averaged;
         the posterior itself by default.
+    :param replicates: the grid's nodes weighted by draws of the inputs' distribution, where a
+        sample is all that is known of it (:mod:`~gpflow_gam.sensitivity.bootstrap`).
     :param names: what columns are called, by their place.
     :param predictors: names of the outputs.
     """
@@ -44,12 +47,14 @@ class FunctionalANOVA:
         grid: ProductGrid,
         *,
         members: Sequence[InducingMoments] = (),
+        replicates: Sequence[ProductGrid] = (),
         names: Mapping[int, str] | None = None,
         predictors: Sequence[str] = ("",),
     ) -> None:
         self.moments = moments
         self.grid = grid
         self.members = tuple(members) or (moments,)
+        self.replicates = tuple(replicates)
         self.names = dict(names or {})
         self.predictors = tuple(predictors)
 
@@ -64,7 +69,9 @@ class FunctionalANOVA:
         :param num_samples: how many.
         :param seed: of the draws.
         """
-        return draw_variances(self.moments, self.members, self.grid, num_samples, seed)
+        return draw_variances(
+            self.moments, self.members, self.grid, num_samples, seed, self.replicates
+        )
 
     def sobol(self, *, level: float = 0.95, num_samples: int = 4000, seed: int = 0) -> pd.DataFrame:
         """
@@ -130,6 +137,8 @@ def functional_anova(
     inducing_variable: AdditiveInducingVariables | None = None,
     unconditional: bool = False,
     data: RegressionData | None = None,
+    bootstrap: bool = True,
+    seed: int = 0,
 ) -> FunctionalANOVA:
     """
     The functional ANOVA of a posterior of any engine.
@@ -147,6 +156,9 @@ def functional_anova(
         :class:`~gpflow_gam.models.AdditiveSGPR` or with
         :class:`~gpflow_gam.variational.OptimalPrecision`.
     :param data: X and Y, with ``unconditional`` and a model that holds none.
+    :param bootstrap: whether indices allow for ``measures`` that are data being a sample of the
+        inputs' distribution (Bayesian bootstrap of the rows).
+    :param seed: of the bootstrap.
     :raises ValueError: columns without a measure, or with several, or components of too many
         columns.
     :raises TypeError: no posterior of an additive model.
@@ -168,6 +180,11 @@ def functional_anova(
     subsets = [s for s in component_columns(kernel).values() if s]
     known = _measures(kernel, measures)
     grid = ProductGrid(known, subsets)
+    replicates: list[ProductGrid] = []
+    if bootstrap and measures is not None and not isinstance(measures, Mapping):
+        X = np.asarray(measures)
+        drawn = bootstrapped_nodes(grid.all, X, np.ones(len(X)), REPLICATES, seed)
+        replicates = [grid.reweighted(weights) for weights in drawn]
     if inducing_variable is None and not isinstance(posterior, SparseAdditivePosterior):
         inducing_variable = spread_inputs(kernel, known)
     moments = InducingMoments.of(posterior, inducing_variable)
@@ -180,7 +197,9 @@ def functional_anova(
         names = dict(enumerate(names))
     L = moments.mean.shape[1]
     predictors = ("",) if L == 1 else tuple(map(str, range(L)))
-    return FunctionalANOVA(moments, grid, members=members, names=names, predictors=predictors)
+    return FunctionalANOVA(
+        moments, grid, members=members, replicates=replicates, names=names, predictors=predictors
+    )
 
 
 def _measures(

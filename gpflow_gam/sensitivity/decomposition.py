@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Mapping
 
 import numpy as np
 from gpflow.base import AnyNDArray
@@ -48,7 +49,20 @@ _NEGLIGIBLE = 1e-10
 """Where features count as zero: what rounding leaves of the lower terms of a centred component."""
 
 
-def decompose(moments: InducingMoments, grid: ProductGrid) -> dict[Columns, Part]:
+def grid_features(
+    moments: InducingMoments, grid: ProductGrid
+) -> dict[str, tuple[AnyNDArray, AnyNDArray]]:
+    """Features [M_c, Q_c] and prior variances [Q_c] of components at all nodes."""
+    reads = component_columns(moments.kernel).items()
+    width = moments.kernel.num_columns
+    return moments.features_at({name: grid.points(c, width) for name, c in reads if c})
+
+
+def decompose(
+    moments: InducingMoments,
+    grid: ProductGrid,
+    every: Mapping[str, tuple[AnyNDArray, AnyNDArray]] | None = None,
+) -> dict[Columns, Part]:
     """
     Every set of columns that some component has an effect of, single columns first.
 
@@ -56,13 +70,12 @@ def decompose(moments: InducingMoments, grid: ProductGrid) -> dict[Columns, Part
 
     :param moments: the posterior.
     :param grid: nodes of the inputs.
+    :param every: what :func:`grid_features` gives for these nodes, of any weights.
     """
     found: dict[Columns, list[tuple[slice, AnyNDArray, float]]] = {}
-    reads = {name: c for name, c in component_columns(moments.kernel).items() if c}
-    width = moments.kernel.num_columns
-    every = moments.features_at({name: grid.points(c, width) for name, c in reads.items()})
-    for name, columns in reads.items():
-        features, prior = every[name]
+    reads = component_columns(moments.kernel)
+    for name, (features, prior) in (every or grid_features(moments, grid)).items():
+        columns = reads[name]
         open_ = float(
             np.maximum(prior - np.sum(features**2, axis=0), 0.0) @ grid.joint_weights(columns)
         )

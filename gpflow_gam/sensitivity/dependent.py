@@ -43,6 +43,7 @@ def draw_covariances(
     names: Sequence[str],
     num_samples: int,
     seed: int,
+    replicates: Sequence[AnyNDArray] = (),
 ) -> CovarianceDraws:
     """
     Draws of components' covariances: quadratic forms in V.
@@ -55,27 +56,29 @@ def draw_covariances(
     :param names: the components meant; the others are taken for constants.
     :param num_samples: S, at least one a member.
     :param seed: of the draws.
+    :param replicates: draws of the weights, [N] each, where the rows are a sample; members share
+        them evenly, too.
     """
-    w = weights / weights.sum()
     each = -(-num_samples // len(members))
     variances, covariances = [], []
     for i, member in enumerate(members):
-        features, left = [], []
-        for name in names:
-            phi, prior = member.features_and_prior(name, member.tangents(name, X))
-            left.append(np.maximum(prior - np.sum(phi**2, axis=0), 0.0) @ w)
-            features.append(phi - (phi @ w)[:, None])
+        both = [member.features_and_prior(name, member.tangents(name, X)) for name in names]
         V = member.sample(each, seed + i)
-        parts = [V[:, member.block(name)] for name in names]
-        # f_c at the rows enters only through inner products: [P, P] rather than [S, C, N]
-        rho = np.concatenate(features)
-        towards = [(f * w) @ rho.T for f in features]
-        together = np.concatenate(parts, axis=1)
-        own = [_products(v, (f * w) @ f.T, v) for v, f in zip(parts, features)]
-        across = [_products(v, t, together) for v, t in zip(parts, towards)]
-        open_ = np.array(left)[:, None]
-        variances.append(np.stack(own, axis=1) + open_)
-        covariances.append(np.stack(across, axis=1) + open_)
+        counts = replicates[i :: len(members)] or (weights,)
+        for some, count in zip(np.array_split(V, len(counts)), counts):
+            w = count / count.sum()
+            left = [np.maximum(prior - np.sum(phi**2, axis=0), 0.0) @ w for phi, prior in both]
+            features = [phi - (phi @ w)[:, None] for phi, _ in both]
+            parts = [some[:, member.block(name)] for name in names]
+            # f_c at the rows enters only through inner products: [P, P] rather than [S, C, N]
+            rho = np.concatenate(features)
+            towards = [(f * w) @ rho.T for f in features]
+            together = np.concatenate(parts, axis=1)
+            own = [_products(v, (f * w) @ f.T, v) for v, f in zip(parts, features)]
+            across = [_products(v, t, together) for v, t in zip(parts, towards)]
+            open_ = np.array(left)[:, None]
+            variances.append(np.stack(own, axis=1) + open_)
+            covariances.append(np.stack(across, axis=1) + open_)
     return CovarianceDraws(tuple(names), np.concatenate(variances), np.concatenate(covariances))
 
 

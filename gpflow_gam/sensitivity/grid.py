@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -49,6 +50,22 @@ class ProductGrid:
                     "into components of fewer columns."
                 )
             self._nodes[column] = nodes[:, 0], weights
+
+    @property
+    def all(self) -> Mapping[int, tuple[AnyNDArray, AnyNDArray]]:
+        """Nodes [Q] and weights [Q] of every column."""
+        return dict(self._nodes)
+
+    def reweighted(self, weights: Mapping[int, AnyNDArray]) -> ProductGrid:
+        """
+        The same nodes with other weights.
+
+        :param weights: of some of the columns, [Q] each.
+        """
+        other = copy.copy(self)
+        changed = {c: (self.nodes(c), w) for c, w in weights.items()}
+        other._nodes = {**self._nodes, **changed}
+        return other
 
     def nodes(self, column: int) -> AnyNDArray:
         """Nodes [Q] of a column."""

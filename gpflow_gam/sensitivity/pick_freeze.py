@@ -50,7 +50,7 @@ class PickFreezeDraws:
 
 def pick_freeze(
     members: Sequence[tuple[InducingMoments, Response]],
-    measures: Mapping[int, Measure],
+    measures: Sequence[Mapping[int, Measure]],
     num_points: int,
     num_samples: int,
     seed: int,
@@ -59,7 +59,8 @@ def pick_freeze(
     Draws of variances of a response.
 
     :param members: posteriors that share the draws evenly, each with its response.
-    :param measures: of each column that some component reads.
+    :param measures: of each column that some component reads: one for all members; or draws of
+        what is not known, which they take in turn.
     :param num_points: rows A, a power of two; the points are a scrambled Sobol' sequence.
     :param num_samples: S, at least one a member.
     :param seed: of points and draws.
@@ -70,10 +71,11 @@ def pick_freeze(
     pairs = tuple(
         sorted({p for columns in reads.values() for p in itertools.combinations(columns, 2)})
     )
-    A, B = _rows(inputs, measures, kernel.num_columns, num_points, seed)
+    rows = [_rows(inputs, m, kernel.num_columns, num_points, seed) for m in measures]
     each = -(-num_samples // len(members))
     found = []
     for i, (moments, response) in enumerate(members):
+        A, B = rows[i % len(rows)]
         one = _Member(moments, response, moments.sample(each, seed + i), reads, A, B)
         found.append(one.variances(inputs, pairs))
     stacked = [np.concatenate(parts) for parts in zip(*found)]

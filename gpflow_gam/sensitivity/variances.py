@@ -9,7 +9,7 @@ import numpy as np
 from gpflow.base import AnyNDArray
 
 from ..posteriors import InducingMoments
-from .decomposition import Part, decompose
+from .decomposition import Part, decompose, grid_features
 from .grid import Columns, ProductGrid
 
 
@@ -58,6 +58,7 @@ def draw_variances(
     grid: ProductGrid,
     num_samples: int,
     seed: int,
+    replicates: Sequence[ProductGrid] = (),
 ) -> VarianceDraws:
     """
     Draws of ``Var[f_v] = V' E[phi_v phi_v'] V``, in closed form given V.
@@ -70,30 +71,53 @@ def draw_variances(
     :param grid: nodes of the inputs.
     :param num_samples: S, at least one a member.
     :param seed: of the draws.
+    :param replicates: the same nodes weighted by draws of the inputs' distribution, where that is
+        not known; members share them evenly, too.
     """
-    own = decompose(reference, grid)
-    estimates = {
-        subset: part.features.T @ reference.mean[part.places] for subset, part in own.items()
-    }
+    reference_features = grid_features(reference, grid)
+    own = decompose(reference, grid, reference_features)
     each = -(-num_samples // len(members))
-    variances, distances = [], []
+    turns: list[tuple[int, dict[Columns, tuple[AnyNDArray, AnyNDArray]]]] = []
     for i, member in enumerate(members):
-        parts = own if member is reference else decompose(member, grid)
+        features = reference_features if member is reference else grid_features(member, grid)
         V = member.sample(each, seed + i)
-        both = [_quadratic(part, V[:, part.places], estimates[s]) for s, part in parts.items()]
-        if not both:
-            check_varies(np.zeros(0))
-        variances.append(np.stack([v for v, _ in both], axis=1))
-        distances.append(np.stack([d for _, d in both], axis=1))
-    sizes = [part.weights @ estimates[subset] ** 2 for subset, part in own.items()]
+        grids = replicates[i :: len(members)] or (grid,)
+        for some, weighted in zip(np.array_split(V, len(grids)), grids):
+            mean = own if weighted is grid else decompose(reference, weighted, reference_features)
+            parts = mean if member is reference else decompose(member, weighted, features)
+            estimates = {s: p.features.T @ reference.mean[p.places] for s, p in mean.items()}
+            found = {
+                s: _quadratic(p, some[:, p.places], estimates.get(s)) for s, p in parts.items()
+            }
+            turns.append((len(some), found))
+    # other weights bring effects about that vanish under the first
+    subsets = {s for _, found in turns for s in found} | set(own)
+    if not subsets:
+        check_varies(np.zeros(0))
+    order = sorted(subsets, key=lambda s: (len(s), s))
+    L = reference.mean.shape[1]
+    variances, distances = (
+        np.concatenate(
+            [
+                np.stack([found[s][k] if s in found else np.zeros((n, L)) for s in order], axis=1)
+                for n, found in turns
+            ]
+        )
+        for k in (0, 1)
+    )
+    sizes = {s: p.weights @ (p.features.T @ reference.mean[p.places]) ** 2 for s, p in own.items()}
     return VarianceDraws(
-        tuple(own), np.concatenate(variances), np.concatenate(distances), np.stack(sizes)
+        tuple(order), variances, distances, np.stack([sizes.get(s, np.zeros(L)) for s in order])
     )
 
 
-def _quadratic(part: Part, V: AnyNDArray, estimate: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
+def _quadratic(
+    part: Part, V: AnyNDArray, estimate: AnyNDArray | None
+) -> tuple[AnyNDArray, AnyNDArray]:
     """Variance and squared distance from ``estimate`` [Q, L] of each draw V [S, P_v, L]."""
     second = part.second_moments()
+    if estimate is None:
+        estimate = np.zeros((len(part.weights), V.shape[2]))
     variance = np.einsum("spl,pq,sql->sl", V, second, V, optimize=True)
     towards = (part.features * part.weights) @ estimate  # E[phi_v times the estimate]
     norm = part.weights @ estimate**2

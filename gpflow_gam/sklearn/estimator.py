@@ -18,6 +18,7 @@ from sklearn.utils import check_consistent_length, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from .. import errors
 from ..gam import GAM
 from ..gam.families import Bernoulli, Categorical, Family, Ordinal
 from ..gam.frames import Table, is_levels
@@ -64,12 +65,14 @@ class GAMEstimator(BaseEstimator):  # type: ignore[misc]
             variational=self.variational,
             seed=self._seed(),
         )
-        _check_places(gam, len(frame.columns))
+        _check_places(gam, list(frame.columns))
         if weights is not None:
             gam.weights = _free_name("sample_weight", frame, gam)
             frame = frame.assign(**{gam.weights: weights})
         response = pd.Series(y, name=name if isinstance(name, str) else "y")
-        gam.fit(frame, response, max_iterations=self.max_iterations, tolerance=self.tolerance)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", errors.ConvergenceWarning)  # its own is said below
+            gam.fit(frame, response, max_iterations=self.max_iterations, tolerance=self.tolerance)
         self.gam_ = gam
         result = gam.fitted.result
         self.n_iter_ = result.num_iterations
@@ -139,14 +142,21 @@ class GAMEstimator(BaseEstimator):  # type: ignore[misc]
                 self.gam_ = GAM.load(Path(folder) / "gam", kernels=kernels)
 
 
-def _check_places(gam: GAM, number: int) -> None:
+def _check_places(gam: GAM, names: list[Column]) -> None:
     """Columns by place are columns of X: the response and the weights stand after them."""
     columns: list[Column] = [*gam.offset]
+    number = len(names)
     for term in gam.terms:
         columns += [*term.columns, *(() if term.by is None else (column_of(term.by),))]
     for column in columns:
         if isinstance(column, int) and column >= number:
             raise ValueError(f"terms name column {column}; X has {number}, 0 to {number - 1}.")
+        if not isinstance(column, int) and all(isinstance(name, int) for name in names):
+            raise ValueError(
+                f"terms name column {column!r}, and the columns of X have no names. A step of a "
+                "pipeline before this one drops them: keep them by "
+                "pipeline.set_output(transform='pandas'), or name columns by place, 0, 1, ..."
+            )
 
 
 def _free_name(name: str, frame: pd.DataFrame, gam: GAM) -> str:

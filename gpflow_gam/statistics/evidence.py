@@ -32,12 +32,14 @@ class Places:
     :param nodes: J, how many of the columns are nodes.
     :param at_nodes: its matrices between inducing inputs and the nodes alone.
     :param parameters: of the kernel.
+    :param points: the nodes, then the points of open variance, [J + E, D].
     """
 
     tangents: KernelTangents
     nodes: int
     at_nodes: KernelTangents
     parameters: tuple[Parameter, ...]
+    points: AnyNDArray
 
     @classmethod
     def of(cls, kernel: Kernel, Z: AnyNDArray, nodes: AnyNDArray, others: AnyNDArray) -> Places:
@@ -48,9 +50,10 @@ class Places:
         :param nodes: [J, D].
         :param others: points of open variance [E, D].
         """
-        both = kernel_tangents(kernel, Z, np.concatenate([nodes, others]))
+        points = np.concatenate([nodes, others])
+        both = kernel_tangents(kernel, Z, points)
         own = tuple(parameters_of(kernel))
-        return cls(both, len(nodes), kernel_tangents(kernel, Z, nodes), own)
+        return cls(both, len(nodes), kernel_tangents(kernel, Z, nodes), own, points)
 
 
 class Evidence:

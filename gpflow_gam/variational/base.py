@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
-from gpflow.base import Module, Parameter
+from gpflow.base import Module, Parameter, TensorType
 from gpflow.config import default_float
 from gpflow.utilities import triangular
 
@@ -79,7 +79,7 @@ class VariationalFamily(Module, abc.ABC):
     @abc.abstractmethod
     def whitened(self, cholesky: Cholesky) -> WhitenedGaussian:
         """
-        q over the whitened values.
+        q over the whitened values, in double precision, as the factors are.
 
         :param cholesky: of the prior at the present hyperparameters.
         """
@@ -130,13 +130,13 @@ class VariationalFamily(Module, abc.ABC):
         )
 
     def _whitened_mean(self, q_mu: tf.Tensor, cholesky: Cholesky) -> tf.Tensor:
-        mean = self.layout.to_groups(tf.convert_to_tensor(q_mu))
+        mean = self.layout.to_groups(double(q_mu))
         return mean if self.whiten else self._whiten_columns(mean, cholesky)
 
     def _match_mean(self, q_mu: Parameter, cholesky: Cholesky, mean: tf.Tensor) -> None:
         if not self.whiten:
             mean = self._unwhiten_columns(mean, cholesky)
-        q_mu.assign(self.layout.to_components(mean))
+        q_mu.assign(tf.cast(self.layout.to_components(mean), q_mu.dtype))
 
     def _match_blocks(
         self, q_sqrt: Sequence[Parameter], cholesky: Cholesky, precision: tf.Tensor
@@ -144,7 +144,7 @@ class VariationalFamily(Module, abc.ABC):
         """The best independent blocks: inverses of the precision's diagonal blocks."""
         for W, L, block in zip(q_sqrt, cholesky, self._diagonal_blocks(precision)):
             best = tf.linalg.cholesky(tf.linalg.inv(block))
-            W.assign(best if self.whiten else tf.matmul(L[None], best))
+            W.assign(tf.cast(best if self.whiten else tf.matmul(L[None], best), W.dtype))
 
     def _diagonal_blocks(self, x: tf.Tensor) -> list[tf.Tensor]:
         """[L, P, P] -> one [L, G, M, M] a group."""
@@ -162,8 +162,13 @@ class VariationalFamily(Module, abc.ABC):
         )
 
     def _whitened_blocks(self, q_sqrt: Sequence[Parameter], cholesky: Cholesky) -> list[tf.Tensor]:
-        blocks = [tf.convert_to_tensor(W) for W in q_sqrt]
+        blocks = [double(W) for W in q_sqrt]
         return blocks if self.whiten else [_solve(L, W) for L, W in zip(cholesky, blocks)]
+
+
+def double(x: TensorType) -> tf.Tensor:
+    """In double precision."""
+    return tf.cast(tf.convert_to_tensor(x), tf.float64)
 
 
 def _solve(L: tf.Tensor, x: tf.Tensor) -> tf.Tensor:

@@ -8,7 +8,7 @@ from gpflow.base import AnyNDArray
 from scipy.linalg import block_diag
 
 from ..layout import BlockLayout
-from .base import Cholesky, Prior, VariationalFamily, check_rank, log_abs_det, valid_rank
+from .base import Cholesky, Prior, VariationalFamily, check_rank, double, log_abs_det, valid_rank
 from .coupled_precision import whitened_coupling
 from .factor_analysis import factor_analysis
 from .gaussian import BlockGaussian
@@ -54,7 +54,7 @@ class BlockPrecision(VariationalFamily):
     def whitened(self, cholesky: Cholesky) -> BlockGaussian:
         blocks = self._whitened_blocks(self.q_sqrt, cholesky)
         mean = self._whitened_mean(self.q_mu, cholesky)
-        C = self.layout.to_groups(tf.convert_to_tensor(self.coupling))
+        C = self.layout.to_groups(double(self.coupling))
         coupling, log_det_A = whitened_coupling(C)
         log_det = log_abs_det(blocks) - log_det_A
         return BlockGaussian(self.layout, mean, log_det, blocks, coupling)
@@ -66,7 +66,6 @@ class BlockPrecision(VariationalFamily):
         sizes = [layout.sizes[i] for i in layout.component_order]
         # a start is worth seconds, not minutes: a sweep costs P^3
         sweeps = int(np.clip(2e9 / layout.total**3, 5, 100))
-        dtype = self.q_mu.dtype
         scales: list[list[AnyNDArray]] = []
         couplings = []
         for A in np.asarray(precision):
@@ -76,12 +75,13 @@ class BlockPrecision(VariationalFamily):
             couplings.append(block_diag(*W).T @ B)
         first = 0
         for (G, _), q_sqrt, L in zip(layout.group_shapes, self.q_sqrt, cholesky):
-            own = tf.constant(np.array([W[first : first + G] for W in scales]), dtype=dtype)
-            q_sqrt.assign(own if self.whiten else tf.matmul(L[None], own))
+            own = tf.constant(np.array([W[first : first + G] for W in scales]))
+            own = own if self.whiten else tf.matmul(L[None], own)
+            q_sqrt.assign(tf.cast(own, q_sqrt.dtype))
             first += G
         # zero columns would stay zero, since the ELBO is stationary there
         start = np.asarray(layout.to_groups(tf.convert_to_tensor(self.coupling)))
         C = np.stack(couplings)
         idle = np.linalg.norm(C, axis=1, keepdims=True) < 1e-6
         C = np.where(idle, 1e-2 * start, C)
-        self.coupling.assign(layout.to_components(tf.constant(C, dtype=dtype)))
+        self.coupling.assign(tf.cast(layout.to_components(tf.constant(C)), self.coupling.dtype))

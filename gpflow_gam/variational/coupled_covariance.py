@@ -8,7 +8,7 @@ from gpflow.base import Parameter
 from gpflow.config import default_float
 from gpflow.utilities import triangular
 
-from .base import Cholesky, Prior, VariationalFamily
+from .base import Cholesky, Prior, VariationalFamily, double
 from .gaussian import DenseGaussian
 
 
@@ -40,7 +40,7 @@ class CoupledCovariance(VariationalFamily):
         self.q_sqrt = Parameter(start, transform=triangular(), dtype=default_float())
 
     def whitened(self, cholesky: Cholesky) -> DenseGaussian:
-        W = tf.convert_to_tensor(self.q_sqrt)
+        W = double(self.q_sqrt)
         factor = self.layout.to_groups(W)
         log_det = tf.reduce_sum(tf.math.log(tf.square(tf.linalg.diag_part(W))), axis=-1)
         if not self.whiten:
@@ -57,4 +57,5 @@ class CoupledCovariance(VariationalFamily):
             half = tf.linalg.matrix_transpose(self._unwhiten_columns(S, cholesky))
             S = self._unwhiten_columns(half, cholesky)
         S = self.layout.to_components(self.layout.to_components(S), axis=-1)
-        self.q_sqrt.assign(tf.linalg.cholesky(0.5 * (S + tf.linalg.matrix_transpose(S))))
+        root = tf.linalg.cholesky(0.5 * (S + tf.linalg.matrix_transpose(S)))
+        self.q_sqrt.assign(tf.cast(root, self.q_sqrt.dtype))

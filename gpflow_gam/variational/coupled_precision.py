@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from ..layout import BlockLayout
-from .base import Cholesky, Prior, VariationalFamily, check_rank, valid_rank
+from .base import Cholesky, Prior, VariationalFamily, check_rank, double, valid_rank
 from .gaussian import BlockGaussian
 
 
@@ -58,8 +58,8 @@ class CoupledPrecision(VariationalFamily):
         self.B = self._low_rank_start(rank, self.seed)
 
     def whitened(self, cholesky: Cholesky) -> BlockGaussian:
-        mean = self.layout.to_groups(tf.convert_to_tensor(self.q_mu))
-        B = self.layout.to_groups(tf.convert_to_tensor(self.B))
+        mean = self.layout.to_groups(double(self.q_mu))
+        B = self.layout.to_groups(double(self.B))
         if not self.whiten:
             mean, B = self._transposed(cholesky, mean), self._transposed(cholesky, B)
         coupling, log_det_A = whitened_coupling(B)
@@ -80,8 +80,8 @@ class CoupledPrecision(VariationalFamily):
         B = vectors[:, :, -rank:] * scale[:, None, :]
         if not self.whiten:
             mean, B = self._transpose_solved(cholesky, mean), self._transpose_solved(cholesky, B)
-        self.q_mu.assign(self.layout.to_components(mean))
-        self.B.assign(self.layout.to_components(B))
+        self.q_mu.assign(tf.cast(self.layout.to_components(mean), self.q_mu.dtype))
+        self.B.assign(tf.cast(self.layout.to_components(B), self.B.dtype))
 
     def _transpose_solved(self, cholesky: Sequence[tf.Tensor], x: tf.Tensor) -> tf.Tensor:
         """blockdiag(L_c)^-T x."""

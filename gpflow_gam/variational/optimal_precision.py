@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 from gpflow.base import Parameter
-from gpflow.config import default_float
 from gpflow.utilities import set_trainable
 
 from .base import Cholesky, Prior, VariationalFamily, _solve
@@ -36,7 +35,9 @@ class OptimalPrecision(VariationalFamily):
     trains hyperparameters at fixed sites.
 
     Parameters, in component order: ``site_shift`` [P, L], ``site_precision`` [L, P, P],
-    ``reference``, the L_0, one [G, M, M] per group, identities until a site is set.
+    ``reference``, the L_0, one [G, M, M] per group, identities until a site is set. They are in
+    double precision whatever GPflow's default: I + Lambda is beyond single precision where data
+    are many or tell much.
     """
 
     def __init__(self) -> None:
@@ -44,12 +45,12 @@ class OptimalPrecision(VariationalFamily):
 
     def _build(self, prior: Prior) -> None:
         P, L = self.layout.total, self.num_latent_gps
-        self.site_shift = self._zero_mean()
-        self.site_precision = Parameter(np.zeros((L, P, P)), dtype=default_float())
+        self.site_shift = Parameter(np.zeros((P, L)), dtype=tf.float64)
+        self.site_precision = Parameter(np.zeros((L, P, P)), dtype=tf.float64)
         # beside a precision of zero any factors are the prior
         shapes = self.layout.group_shapes
         self.reference = [
-            Parameter(np.tile(np.eye(M), (G, 1, 1)), dtype=default_float()) for G, M in shapes
+            Parameter(np.tile(np.eye(M), (G, 1, 1)), dtype=tf.float64) for G, M in shapes
         ]
         set_trainable(self, False)
 
@@ -58,7 +59,7 @@ class OptimalPrecision(VariationalFamily):
         The site in the whitened basis of the present prior.
 
         :param cholesky: of the prior at the present hyperparameters.
-        :return: Lambda [L, P, P] and eta [P, L], in group order.
+        :return: Lambda [L, P, P] and eta [P, L], in group order and double precision.
         """
         # t(U) with U = L V: Lambda_V = (L_0^-1 L)' Lambda (L_0^-1 L)
         change = [_solve(tf.convert_to_tensor(L0), L) for L, L0 in zip(cholesky, self.reference)]

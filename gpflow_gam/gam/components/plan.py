@@ -30,6 +30,8 @@ from ..terms.base import column_of
 from .component import NUM_INDUCING, By, Component, Form, Margin
 
 INTERCEPT = "intercept"
+_LEAST = 1e-100
+"""Below which products of a few numbers may be zero."""
 
 
 def keys_of(term: Term, table: Table) -> list[Key]:
@@ -126,6 +128,11 @@ def plan_columns(
             size = columns.size(by_place)
             if size == 0.0:
                 raise ValueError(f"column {by_name!r} is all zero; drop {term.label}.")
+            if size < _LEAST:
+                raise ValueError(
+                    f"column {by_name!r} has a size of {size:g}, whose square underflows; multiply "
+                    "it by a power of ten."
+                )
             data = _Data.of(columns, own)
             by = By(by_place, size=size)
             components.append(_component(term, term.label, own_keys, own, data, by, seed))
@@ -206,6 +213,11 @@ def _check_varies(term: Term, name: Column, reach: tuple[float, float], where: s
         raise ValueError(
             f"column {name!r} is constant{where}, so that {term.label} has nothing to show; drop "
             "the term."
+        )
+    if 0.0 < reach[1] - reach[0] < _LEAST:
+        raise ValueError(
+            f"column {name!r} spans {reach[1] - reach[0]:g}{where}, whose square underflows; "
+            "multiply it by a power of ten."
         )
 
 

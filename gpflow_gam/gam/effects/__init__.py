@@ -1,17 +1,24 @@
 """What the components of a fitted GAM look like, with bands."""
 
+from .averaged import averaged
 from .bands import critical_values, max_deviations
+from .coefficients import coefficients
 from .effect import Differences, derivative, differences, effect, sample_effect
 from .grid import make_grid
 from .hyperparameters import averaged_log_density, hyperparameter_draws, joint_moments
 from .joint import inducing_moments
 from .sobol import sobol
 from .table import EffectTable
+from .transform import Transform, applied, transformed
 
 __all__ = [
     "Differences",
     "EffectTable",
+    "Transform",
+    "applied",
+    "averaged",
     "averaged_log_density",
+    "coefficients",
     "critical_values",
     "derivative",
     "differences",
@@ -23,4 +30,5 @@ __all__ = [
     "max_deviations",
     "sample_effect",
     "sobol",
+    "transformed",
 ]

@@ -50,6 +50,7 @@ def normal_draws(covariance: AnyNDArray, num_samples: int, seed: int) -> AnyNDAr
         factor, pivots, rank, _ = lapack.dpstrf(covariance, tol=1e-12 * largest, lower=1)
         root = np.zeros((len(covariance), rank))
         root[pivots - 1] = np.tril(factor)[:, :rank]
-        z = np.random.default_rng(seed).standard_normal((num_samples, rank))
-        draws: AnyNDArray = z @ root.T
+        # direction by direction, so that one more at the end, where rounding decides, changes none
+        z = np.random.default_rng(seed).standard_normal((rank, num_samples))
+        draws: AnyNDArray = (root @ z).T
     return draws

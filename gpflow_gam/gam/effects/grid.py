@@ -53,11 +53,11 @@ def make_grid(
         points = np.array(list(itertools.product(*axes)))
         columns = {r.name: _labels(r, points[:, i]) for i, r in enumerate(readers)}
         shown = tuple(np.asarray(a) for a in axes)
-        return Grid(columns, component.full(points, fit.X.shape[1]), shown)
+        return Grid(columns, component.full(points, fit.spec.encoder.width), shown)
     table = _as_table(grid, names)
     values = np.column_stack([r.encode(table) for r in readers])
     columns = {r.name: table.values(r.name) for r in readers}
-    return Grid(columns, component.full(values, fit.X.shape[1]))
+    return Grid(columns, component.full(values, fit.spec.encoder.width))
 
 
 def _reader(fit: FittedGAM, margin: Margin) -> NumericColumn | LevelColumn:

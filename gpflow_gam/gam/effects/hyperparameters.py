@@ -21,10 +21,10 @@ from .joint import inducing_moments
 
 
 def joint_moments(
-    fit: FittedGAM, blocks: Sequence[Block], unconditional: bool = True
+    fit: FittedGAM, blocks: Sequence[Block], unconditional: bool = True, left_open: bool = True
 ) -> tuple[AnyNDArray, AnyNDArray]:
     """
-    Mean [n, L] and covariance [L, n, n] of components at points.
+    Mean [n, L] and covariance [L, n, n] of components at points, in the response's unit.
 
     :param blocks: components and rows of X, each component once.
     :param unconditional: whether the covariance allows for uncertain hyperparameters:
@@ -32,11 +32,22 @@ def joint_moments(
         ones (Wood, Pya & Saefken 2016, section 4, who linearise what is drawn here).
         Variances are those of the draws; of what inducing values leave open, correlations between
         points are taken from the fitted hyperparameters.
+    :param left_open: whether the covariance has what inducing values leave open. Where they are
+        all there is, as of a slope or of the levels of the data, that is what jitter adds.
     """
+    mean, covariance = _moments(fit, blocks, unconditional, left_open)
+    factor, _ = fit.units
+    return factor * mean, factor[:, None, None] ** 2 * covariance
+
+
+def _moments(
+    fit: FittedGAM, blocks: Sequence[Block], unconditional: bool, left_open: bool
+) -> tuple[AnyNDArray, AnyNDArray]:
     with one_blas_thread():
         states = _states(fit, blocks, unconditional)
         fitted, tangents = next(states)
-        own, open_ = fitted.joint_parts(blocks, tangents), fitted.open_covariance(blocks)
+        own = fitted.joint_parts(blocks, tangents)
+        open_ = fitted.open_covariance(blocks) if left_open else np.zeros(own.inner.shape[1:])
         covariance, left, number = np.zeros_like(own.inner), np.zeros_like(own.open), 0
         for moments, at in states:
             parts = moments.joint_parts(blocks, at)
@@ -63,8 +74,9 @@ def pointwise_moments(
             parts.inner + np.square((parts.mean - own.mean).T) + parts.open
             for parts in (moments.pointwise_parts(blocks, at) for moments, at in states)
         ]
-    variance: AnyNDArray = np.mean(found, axis=0) if found else own.inner + own.open
-    return own.mean, variance.T
+    variance = np.mean(found, axis=0) if found else own.inner + own.open
+    factor, _ = fit.units
+    return factor * own.mean, factor**2 * variance.T
 
 
 def _states(

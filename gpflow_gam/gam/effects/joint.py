@@ -31,6 +31,6 @@ def inducing_moments(fit: FittedGAM) -> InducingMoments:
         inducing = None
         if isinstance(fit.model, IterNCGP):
             kernel = fit.model.kernel
-            inducing = build_inducing(fit.spec.components, kernel, fit.X.shape[1])
+            inducing = build_inducing(fit.spec.components, kernel, fit.spec.encoder.width)
         _MOMENTS[fit] = InducingMoments.of(fit.posterior, inducing)
     return _MOMENTS[fit]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pandas as pd
 from gpflow.base import AnyNDArray
@@ -11,6 +13,7 @@ from ...likelihoods import unwrapped
 from ...measures import Discrete, Empirical, Measure
 from ...posteriors import InducingMoments
 from ...sensitivity import FunctionalANOVA
+from ...sensitivity.bootstrap import REPLICATES, bootstrapped_nodes, bootstrapped_weights
 from ...sensitivity.dependent import covariance_table, draw_covariances
 from ...sensitivity.grid import ProductGrid, component_columns
 from ...sensitivity.pick_freeze import Response, pick_freeze
@@ -22,6 +25,9 @@ from .joint import inducing_moments
 _ROWS = 2000
 """Rows that stand for the data's joint distribution."""
 
+_RESAMPLED = 32
+"""Draws of the inputs' distribution past a link, where each takes functions of its own."""
+
 Member = tuple[InducingMoments, Likelihood]
 
 
@@ -30,6 +36,8 @@ def sobol(
     *,
     scale: str = "link",
     inputs: str = "independent",
+    measures: Mapping[str, Measure] | None = None,
+    bootstrap: bool = True,
     level: float = 0.95,
     unconditional: bool = True,
     num_samples: int = 4000,
@@ -48,6 +56,7 @@ def sobol(
     ):
         if value not in allowed:
             raise ValueError(f"{argument} must be one of {', '.join(allowed)}; got {value!r}.")
+    given = given_measures(fit, measures)
     members = posterior_members(fit, unconditional)
     if inputs == "data":
         if scale == "response":
@@ -55,39 +64,116 @@ def sobol(
                 "scale='response' needs inputs='independent': past a link the response is no sum "
                 "of components whose covariances could be taken."
             )
+        if given:
+            raise ValueError(
+                "measures describe independent inputs; with inputs='data' rows stay together. "
+                "Leave one of the two out."
+            )
         rows = np.unique(np.linspace(0, len(fit.X) - 1, min(len(fit.X), _ROWS)).astype(int))
-        moments = [m for m, _ in members]
+        weights = fit.weights[rows]
+        drawn = bootstrapped_weights(weights, REPLICATES, seed, fit.number) if bootstrap else ()
         draws = draw_covariances(
-            moments, fit.X[rows], fit.weights[rows], fit.spec.names[1:], num_samples, seed
+            [m for m, _ in members],
+            fit.X[rows],
+            weights,
+            fit.spec.names[1:],
+            num_samples,
+            seed,
+            list(drawn),
         )
-        return covariance_table(draws, level, fit.spec.predictor_names)
-    anova = functional_anova(fit, members)
+        return _in_units(fit, covariance_table(draws, level, fit.spec.predictor_names))
+    anova = functional_anova(fit, members, given, bootstrap, seed)
     if scale == "link":
-        return anova.sobol(level=level, num_samples=num_samples, seed=seed)
-    measures = input_measures(fit)
+        return _in_units(fit, anova.sobol(level=level, num_samples=num_samples, seed=seed))
+    known = input_measures(fit) | given
     shift = mean_offset(fit)
     response = [(m, _response(fit, likelihood, shift)) for m, likelihood in members]
-    found = pick_freeze(response, measures, num_points, min(num_samples, 128), seed)
+    each = [known]
+    if bootstrap:
+        nodes = {c: m.nodes() for c, m in known.items() if c not in given}
+        pairs = {c: (np.asarray(x)[:, 0], np.asarray(w)) for c, (x, w) in nodes.items()}
+        response *= -(-_RESAMPLED // len(response))
+        each = [
+            known | {c: Discrete(pairs[c][0], w) for c, w in weights.items()}
+            for weights in _bootstrapped(fit, pairs, len(response), seed)
+        ]
+    found = pick_freeze(response, each, num_points, min(num_samples, 128), seed)
     classes = tuple(map(str, fit.spec.levels or ())) if found.total.shape[1] > 1 else ("",)
     predictor = anova.variances(num_samples, seed)
     return response_table(found, predictor, anova.name, level, classes)
 
 
-def functional_anova(fit: FittedGAM, members: list[Member] | None = None) -> FunctionalANOVA:
+def functional_anova(
+    fit: FittedGAM,
+    members: list[Member] | None = None,
+    given: Mapping[int, Measure] | None = None,
+    bootstrap: bool = False,
+    seed: int = 0,
+) -> FunctionalANOVA:
     """
     The functional ANOVA of a fit's predictor, each column with its own distribution in the data.
 
     :param members: posteriors over which indices are averaged; the fitted one by default.
+    :param given: distributions of columns that are known, by their place.
+    :param bootstrap: whether indices are averaged over what the data leave open of the others.
+    :param seed: of the bootstrap.
     """
-    moments = inducing_moments(fit)
+    moments, given = inducing_moments(fit), dict(given or {})
     subsets = [s for s in component_columns(moments.kernel).values() if s]
+    grid = ProductGrid(input_measures(fit) | given, subsets)
+    replicates = []
+    if bootstrap:
+        nodes = {c: found for c, found in grid.all.items() if c not in given}
+        drawn = _bootstrapped(fit, nodes, REPLICATES, seed)
+        replicates = [grid.reweighted(weights) for weights in drawn]
     return FunctionalANOVA(
         moments,
-        ProductGrid(input_measures(fit), subsets),
+        grid,
         members=[m for m, _ in members or ()],
+        replicates=replicates,
         names={i: str(name) for i, (name, _) in enumerate(fit.spec.encoder.columns)},
         predictors=fit.spec.predictor_names,
     )
+
+
+def _bootstrapped(
+    fit: FittedGAM,
+    nodes: Mapping[int, tuple[AnyNDArray, AnyNDArray]],
+    number: int,
+    seed: int,
+) -> list[dict[int, AnyNDArray]]:
+    return bootstrapped_nodes(nodes, fit.X, fit.weights, number, seed, fit.number)
+
+
+def given_measures(fit: FittedGAM, measures: Mapping[str, Measure] | None) -> dict[int, Measure]:
+    """
+    Distributions that are given for columns of the data, by the columns' places.
+
+    :param measures: by the columns' names.
+    :raises ValueError: a name that no term reads, a column of levels, or no measure of one column.
+    """
+    keys = list(fit.spec.encoder.columns)
+    used = {c for component in fit.spec.components for c in component.columns}
+    names = sorted({str(keys[c][0]) for c in used})
+    found: dict[int, Measure] = {}
+    for name, measure in (measures or {}).items():
+        places = [c for c in used if keys[c][0] == name]
+        if not places:
+            raise ValueError(
+                f"measures: no term reads a column {name!r}; there are {', '.join(names)}."
+            )
+        if any(keys[c][1] == "level" for c in places):
+            raise ValueError(
+                f"measures: column {name!r} holds levels, whose shares are those of the data; "
+                "give a measure of numbers only."
+            )
+        if not isinstance(measure, Measure) or measure.dimension != 1:
+            raise ValueError(
+                f"measures: column {name!r} needs a measure of one column, such as "
+                f"gg.measures.Uniform(0, 1); got {measure!r}."
+            )
+        found |= {c: measure for c in places}
+    return found
 
 
 def posterior_members(fit: FittedGAM, unconditional: bool) -> list[Member]:
@@ -135,3 +221,12 @@ def _response(fit: FittedGAM, likelihood: Likelihood, shift: AnyNDArray) -> Resp
         return mean if mean.ndim == 3 else mean[..., None]
 
     return response
+
+
+def _in_units(fit: FittedGAM, table: pd.DataFrame) -> pd.DataFrame:
+    """With variances in the response's unit."""
+    if "predictor" in table:
+        factor = np.broadcast_to(fit.units[0], fit.num_predictors)
+        squares = dict(zip(fit.spec.predictor_names, factor**2))
+        table["variance"] *= table["predictor"].map(squares)
+    return table

@@ -6,6 +6,7 @@ from .binomial import Binomial
 from .categorical import Categorical
 from .counts import NegativeBinomial, Poisson
 from .custom import Custom
+from .encoding import Described, moments
 from .gaussian import Gaussian
 from .heteroskedastic import Heteroskedastic
 from .ordinal import Ordinal
@@ -21,6 +22,7 @@ __all__ = [
     "Binomial",
     "Categorical",
     "Custom",
+    "Described",
     "Family",
     "Gamma",
     "Gaussian",
@@ -34,4 +36,5 @@ __all__ = [
     "StudentT",
     "family",
     "from_json",
+    "moments",
 ]

@@ -11,10 +11,12 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray
 from gpflow.config import default_float
 from gpflow.likelihoods import Likelihood
+from gpflow.utilities import parameter_dict
 
 from ...likelihoods import unwrapped
 from ...statistics.stored import RowArray
 from . import encoding
+from .encoding import Observed
 
 Level = encoding.Level
 Levels = tuple[Level, ...]
@@ -44,6 +46,8 @@ class Family(abc.ABC):
     name: ClassVar[str]
     labelled: ClassVar[bool] = False
     """Whether Y holds codes of labels."""
+    takes_offset: ClassVar[bool] = True
+    """Whether offsets are in the unit in which the model has its first predictor."""
 
     def to_json(self) -> dict[str, Any]:
         """The name and the options, as JSON takes them; ``from_json`` reads them."""
@@ -77,11 +81,12 @@ class Family(abc.ABC):
         """As :meth:`encode`, for responses without trials."""
 
     @abc.abstractmethod
-    def likelihood(self, Y: RowArray, levels: Levels | None = None) -> Likelihood:
+    def likelihood(self, Y: Observed, levels: Levels | None = None) -> Likelihood:
         """
         A fresh likelihood whose parameters begin where Y suggests.
 
-        :param Y: [N, K], as :meth:`encode` gives it, or stored so that slices of rows can be read.
+        :param Y: [N, K], as :meth:`encode` gives it, or stored so that slices of rows can be read;
+            or what families ask of it.
         """
 
     def num_predictors(self, levels: Levels | None = None) -> int:
@@ -91,6 +96,28 @@ class Family(abc.ABC):
     def predictor_names(self, levels: Levels | None = None) -> tuple[str, ...]:
         """L names; the empty one where there is a single predictor."""
         return ("",) * self.num_predictors(levels)
+
+    def parameters(self, likelihood: Likelihood, levels: Levels | None) -> dict[str, float]:
+        """What the likelihood has learnt, by name; numbers that summaries show."""
+        found = {}
+        for path, parameter in parameter_dict(unwrapped(likelihood)).items():
+            value = np.asarray(parameter)
+            if value.ndim == 0:
+                found[path.lstrip(".")] = float(value)
+        return found
+
+    def axes(self, response: str) -> tuple[str, ...]:
+        """What predictors that are no two of a kind measure, [L] labels; empty for others."""
+        return ()
+
+    def units(self, likelihood: Likelihood) -> tuple[AnyNDArray, AnyNDArray]:
+        """
+        Factors and shifts that take the model's predictors to the response's unit.
+
+        Predictions, effects and draws of them are in the response's unit; ``gam.model`` is not.
+        [L] each, or [1] where all predictors have the same.
+        """
+        return np.ones(1), np.zeros(1)
 
     def scale(self, Y: RowArray, weights: RowArray | None = None) -> float:
         """
@@ -116,6 +143,39 @@ class Family(abc.ABC):
         :param Y: [N, K].
         :param F: [N, L].
         """
+
+    def null_predictor(self, null: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
+        """
+        The predictor [N, L] of the null model that a fit's deviance is compared with.
+
+        :param null: of the constant that explains the response best.
+        :param F: of the fit, from which predictors of dispersion are taken.
+        """
+        return null
+
+    @property
+    def overdispersed(self) -> str:
+        """
+        What to do where responses scatter more than the family allows.
+
+        Empty where it learns how much they do, or where one response a row does not show it.
+        """
+        return ""
+
+    def pearson(
+        self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray
+    ) -> tuple[AnyNDArray, AnyNDArray] | None:
+        """
+        Squared Pearson residuals ``(y - mu)^2 / V(mu)`` and their variances under the family.
+
+        The variance is ``2 + kurtosis``, of the family's excess kurtosis; the mean is one
+        (McCullagh & Nelder 1989, section 4.5.2). [N] each, NaN in rows that say nothing of
+        dispersion; None for families whose variance is no function of the mean.
+
+        :param Y: [N, K].
+        :param F: [N, L].
+        """
+        return None
 
     def log_density(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
         """

@@ -12,9 +12,9 @@ from scipy.special import expit, log_ndtr, ndtr
 
 from ... import likelihoods
 from ...likelihoods.links import checked_link
-from ...statistics.stored import RowArray
 from . import encoding
 from .base import Family, Levels, Response, first, single
+from .encoding import Observed
 
 
 def probability(link: str, f: AnyNDArray) -> AnyNDArray:
@@ -58,7 +58,7 @@ class Bernoulli(Family):
             )
         return Response(encoding.codes(y, levels, name, self.name)[:, None], levels)
 
-    def likelihood(self, Y: RowArray, levels: Levels | None = None) -> likelihoods.Bernoulli:
+    def likelihood(self, Y: Observed, levels: Levels | None = None) -> likelihoods.Bernoulli:
         return likelihoods.Bernoulli(self.link)
 
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:

@@ -13,10 +13,10 @@ from scipy.special import xlogy
 
 from ... import likelihoods
 from ...likelihoods.links import checked_link
-from ...statistics.stored import RowArray
 from . import encoding
 from .base import Family, Levels, Response, first
 from .binary import log_probability, probability
+from .encoding import Observed
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Binomial(Family):
         encoding.require(x, whole, "whole counts of successes, not negative", name, self.name)
         return Response(x[:, None], None)
 
-    def likelihood(self, Y: RowArray, levels: Levels | None = None) -> likelihoods.Binomial:
+    def likelihood(self, Y: Observed, levels: Levels | None = None) -> likelihoods.Binomial:
         return likelihoods.Binomial(self.link)
 
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
@@ -70,6 +70,24 @@ class Binomial(Family):
         hits = xlogy(y, y / n) - y * log_probability(self.link, f)
         misses = xlogy(n - y, (n - y) / n) - (n - y) * log_probability(self.link, -f)
         return np.maximum(2.0 * (hits + misses), 0.0)
+
+    @property
+    def overdispersed(self) -> str:
+        return (
+            "add random_effect() of what rows have in common, or of a column that numbers the rows "
+            "(there is no beta-binomial family)"
+        )
+
+    def pearson(
+        self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray
+    ) -> tuple[AnyNDArray, AnyNDArray]:
+        """A single trial shows no dispersion (McCullagh & Nelder 1989, section 4.4.5)."""
+        y, n, f = Y[..., 0], Y[..., 1], first(F)
+        p, q = probability(self.link, f), probability(self.link, -f)
+        variance = np.maximum(n * p * q, 1e-300)
+        several = n > 1.0
+        square = np.where(several, np.square(y - n * p) / variance, np.nan)
+        return square, np.where(several, 2.0 + (1.0 - 6.0 * p * q) / variance, np.nan)
 
     def cdf(
         self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray

@@ -11,9 +11,9 @@ from gpflow.likelihoods import Likelihood
 from scipy.special import log_softmax, softmax
 
 from ... import likelihoods
-from ...statistics.stored import RowArray
 from . import encoding
 from .base import Family, Levels, Response
+from .encoding import Observed
 
 
 def labelled(
@@ -65,7 +65,7 @@ class Categorical(Family):
         codes, levels = labelled(y, levels, name, self.name)
         return Response(codes[:, None], levels)
 
-    def likelihood(self, Y: RowArray, levels: Levels | None = None) -> likelihoods.FixedSoftmax:
+    def likelihood(self, Y: Observed, levels: Levels | None = None) -> likelihoods.FixedSoftmax:
         return likelihoods.FixedSoftmax(self.num_predictors(levels))
 
     def num_predictors(self, levels: Levels | None = None) -> int:

@@ -13,12 +13,14 @@ from gpflow.likelihoods import Likelihood
 from scipy.special import xlogy
 
 from ... import likelihoods
-from ...statistics.stored import RowArray
 from . import encoding
 from .base import Family, Levels, Response, first, number, own, single
+from .encoding import Observed
 
 _LARGEST = 1e18
 """Above this rate numpy draws no Poisson counts."""
+_LEAST = 1e-300
+"""Below this mean squares overflow."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Poisson(Family):
         encoding.require(x, whole, "whole counts, not negative", name, self.name)
         return Response(x[:, None], None)
 
-    def likelihood(self, Y: RowArray, levels: Levels | None = None) -> Likelihood:
+    def likelihood(self, Y: Observed, levels: Levels | None = None) -> Likelihood:
         return gpflow.likelihoods.Poisson()
 
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
@@ -42,6 +44,17 @@ class Poisson(Family):
     def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
         y, f = single(Y, F)
         return np.maximum(2.0 * (xlogy(y, y) - y * f - y + np.exp(f)), 0.0)
+
+    @property
+    def overdispersed(self) -> str:
+        return "take family='negative_binomial'"
+
+    def pearson(
+        self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray
+    ) -> tuple[AnyNDArray, AnyNDArray]:
+        y, f = single(Y, F)
+        mean = np.maximum(np.exp(f), _LEAST)
+        return np.square(y - mean) / mean, 2.0 + 1.0 / mean
 
     def cdf(
         self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray
@@ -66,7 +79,7 @@ class NegativeBinomial(Poisson):
 
     name: ClassVar[str] = "negative_binomial"
 
-    def likelihood(self, Y: RowArray, levels: Levels | None = None) -> Likelihood:
+    def likelihood(self, Y: Observed, levels: Levels | None = None) -> Likelihood:
         mean, variance, _ = encoding.moments(Y)
         mean = max(mean, 1e-3)
         # by moments, as if the predictor were to explain half of the variance
@@ -81,6 +94,18 @@ class NegativeBinomial(Poisson):
         alpha = self._alpha(likelihood)
         tail = np.log1p(alpha * y) - np.logaddexp(0.0, f + np.log(alpha))
         return np.maximum(2.0 * (xlogy(y, y) - y * f - (y + 1.0 / alpha) * tail), 0.0)
+
+    @property
+    def overdispersed(self) -> str:
+        return ""
+
+    def pearson(
+        self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray
+    ) -> tuple[AnyNDArray, AnyNDArray]:
+        y, f = single(Y, F)
+        alpha, mean = self._alpha(likelihood), np.maximum(np.exp(f), _LEAST)
+        variance = mean + alpha * mean**2
+        return np.square(y - mean) / variance, 2.0 + 6.0 * alpha + 1.0 / variance
 
     def cdf(
         self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray

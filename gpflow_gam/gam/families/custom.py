@@ -9,13 +9,13 @@ import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
 from gpflow.config import default_float
-from gpflow.likelihoods import Likelihood
+from gpflow.likelihoods import Exponential, Likelihood, MultiClass, Poisson, Softmax
 from gpflow.utilities import deepcopy
 
 from ...likelihoods import checked_observations, conditional_response, unwrapped
-from ...statistics.stored import RowArray
 from . import encoding
-from .base import Family, Levels, Response, tensors
+from .base import Family, Levels, Response, first, tensors
+from .encoding import Observed
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Custom(Family):
         checked_observations(tf.constant(Y, dtype=default_float()), self.base, name)
         return Response(Y, None)
 
-    def likelihood(self, Y: RowArray, levels: Levels | None = None) -> Likelihood:
+    def likelihood(self, Y: Observed, levels: Levels | None = None) -> Likelihood:
         return deepcopy(self.base)
 
     def num_predictors(self, levels: Levels | None = None) -> int:
@@ -55,6 +55,12 @@ class Custom(Family):
     def predictor_names(self, levels: Levels | None = None) -> tuple[str, ...]:
         number = self.num_predictors()
         return ("",) if number == 1 else tuple(str(i) for i in range(number))
+
+    def axes(self, response: str) -> tuple[str, ...]:
+        names = self.predictor_names()
+        # classes have a predictor each; of others nothing is known
+        alike = len(names) == 1 or isinstance(self.base, (MultiClass, Softmax))
+        return () if alike else tuple(f"predictor {name}" for name in names)
 
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
         mean = conditional_response(unwrapped(likelihood), *tensors(F))
@@ -68,6 +74,25 @@ class Custom(Family):
 
     def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> None:
         return None
+
+    @property
+    def overdispersed(self) -> str:
+        if isinstance(self.base, Exponential):
+            return "take family='gamma'"
+        return "take family='negative_binomial'" if isinstance(self.base, Poisson) else ""
+
+    def pearson(
+        self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray
+    ) -> tuple[AnyNDArray, AnyNDArray] | None:
+        """Of the two of GPflow's likelihoods whose mean settles the variance."""
+        if not isinstance(self.base, (Exponential, Poisson)):
+            return None
+        base, (X, F) = unwrapped(likelihood), tensors(F)
+        mean = first(np.asarray(base.conditional_mean(X, F)))
+        variance = first(np.asarray(base.conditional_variance(X, F)))
+        kurtosis = 6.0 if isinstance(self.base, Exponential) else 1.0 / np.maximum(mean, 1e-300)
+        square = np.square(first(Y) - mean) / np.maximum(variance, 1e-300)
+        return square, np.broadcast_to(2.0 + kurtosis, square.shape)
 
     def cdf(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> None:
         return None

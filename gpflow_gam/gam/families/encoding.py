@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +12,7 @@ import pandas as pd
 from gpflow.base import AnyNDArray
 
 from ...statistics.stored import RowArray, Stored
-from ..frames.distinct import distinct
+from ..frames.distinct import named_distinct
 
 _BLOCK = 2**20
 """Rows that are summed at a time."""
@@ -35,6 +36,12 @@ def values(y: AnyNDArray, name: str, family: str) -> AnyNDArray:
         )
     if len(y) == 0:
         raise ValueError(f"{name} has no rows.")
+    if y.dtype.kind == "c" or (
+        y.dtype.kind == "O" and any(issubclass(t, complex) for t in set(map(type, y)))
+    ):
+        raise ValueError(
+            f"{name} holds complex numbers, for family {family!r}; take their real part or size."
+        )
     if y.dtype.kind not in "biufUS":
         require(y, ~np.asarray(pd.isna(y)), "given in every row", name, family, "drop the rows")
     return y
@@ -79,7 +86,7 @@ def learned_levels(y: AnyNDArray, name: str, family: str) -> tuple[Level, ...]:
 
     :raises ValueError: labels that cannot be sorted, or that JSON cannot hold.
     """
-    labels = {_plain(v) for v in distinct(y).occurring()}
+    labels = {_plain(v) for v in named_distinct(y, name).occurring()}
     for label in labels:
         if not isinstance(label, (str, int, float, bool)):
             raise ValueError(
@@ -93,13 +100,43 @@ def learned_levels(y: AnyNDArray, name: str, family: str) -> tuple[Level, ...]:
     return tuple(sorted(labels))
 
 
-def moments(Y: RowArray, weights: RowArray | None = None) -> tuple[float, float, float]:
+@dataclasses.dataclass(frozen=True)
+class Described:
+    """
+    What families ask of a response to build their likelihood, in its place.
+
+    :param moments: mean, variance and largest size of the first column.
+    :param counts: how often each code occurs in it, where it holds codes.
+    """
+
+    moments: tuple[float, float, float]
+    counts: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, Y: RowArray, levels: Sequence[Level] | None) -> Described:
+        """
+        Of a response.
+
+        :param Y: [N, K].
+        :param levels: whose codes it holds.
+        """
+        own = () if levels is None else tuple(counts(Y, len(levels)).tolist())
+        return cls(moments(Y), own)
+
+
+Observed = RowArray | Described
+"""A response [N, K], or what stands for it."""
+
+
+def moments(Y: Observed, weights: RowArray | None = None) -> tuple[float, float, float]:
     """
     Mean, variance and largest size of the first column, read a block of rows at a time.
 
     :param Y: [N, K].
     :param weights: how often each row counts, [N].
     """
+    if isinstance(Y, Described):
+        return Y.moments
     part = np.zeros(4)
     for start in range(0, len(Y), _BLOCK):
         at = slice(start, min(start + _BLOCK, len(Y)))
@@ -125,12 +162,14 @@ def _added(a: AnyNDArray, b: AnyNDArray) -> AnyNDArray:
     return np.array([total, a[1] + away * b[0] / total, squares, max(a[3], b[3])])
 
 
-def counts(Y: RowArray, number: int) -> AnyNDArray:
+def counts(Y: Observed, number: int) -> AnyNDArray:
     """
     How often each code occurs in the first column, [number].
 
     :param Y: [N, K].
     """
+    if isinstance(Y, Described):
+        return np.array(Y.counts)
     found = np.zeros(number, dtype=np.int64)
     for start in range(0, len(Y), _BLOCK):
         own = np.asarray(Y[start : start + _BLOCK])[:, 0].astype(np.int64)
@@ -145,7 +184,7 @@ def codes(y: AnyNDArray, levels: Sequence[Level], name: str, family: str) -> Any
     :raises ValueError: a label that is not among them.
     """
     place = {level: float(i) for i, level in enumerate(levels)}
-    column = distinct(y)
+    column = named_distinct(y, name)
     found = np.array([place.get(_plain(v), -1.0) for v in column.values])
     positions: AnyNDArray = found[column.codes]
     require(y, positions >= 0.0, f"one of {shown(levels)}", name, family)

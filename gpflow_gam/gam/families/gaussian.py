@@ -15,9 +15,10 @@ from scipy.special import ndtr
 from ...statistics.stored import RowArray
 from . import encoding
 from .base import Family, Levels, Response, first, number, own, single
+from .encoding import Observed
 
 
-def spread(Y: RowArray, weights: RowArray | None = None) -> float:
+def spread(Y: Observed, weights: RowArray | None = None) -> float:
     """The (weighted) standard deviation of the first column, or 1 where it is constant."""
     _, variance, largest = encoding.moments(Y, weights)
     sd = float(np.sqrt(variance))
@@ -38,7 +39,7 @@ class Gaussian(Family):
     def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
         return Response(encoding.numbers(y, name, self.name)[:, None], None)
 
-    def likelihood(self, Y: RowArray, levels: Levels | None = None) -> gpflow.likelihoods.Gaussian:
+    def likelihood(self, Y: Observed, levels: Levels | None = None) -> gpflow.likelihoods.Gaussian:
         variance = spread(Y) ** 2
         likelihood = gpflow.likelihoods.Gaussian()
         likelihood.variance = sized(0.5 * variance, 1e-6 * variance)

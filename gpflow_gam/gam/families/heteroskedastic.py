@@ -11,9 +11,9 @@ from gpflow.likelihoods import Likelihood
 from scipy.special import ndtr
 
 from ... import likelihoods
-from ...statistics.stored import RowArray
 from . import encoding
 from .base import Family, Levels, Response, first, number, own
+from .encoding import Observed
 from .gaussian import spread
 
 
@@ -22,16 +22,18 @@ class Heteroskedastic(Family):
     """
     Normal with a predictor each for mean and log standard deviation, mgcv's ``gaulss``.
 
-    Both are measured in ``unit``, the standard deviation of the responses that were fitted:
-    ``y ~ N(unit f, (unit exp(g))^2)``.
+    The model measures both in ``unit``, the standard deviation of the responses that were fitted:
+    ``y ~ N(unit f, (unit exp(g))^2)``. Effects and predictions are in the response's unit: of the
+    mean, and of the logarithm of the standard deviation.
     """
 
     name: ClassVar[str] = "heteroskedastic"
+    takes_offset: ClassVar[bool] = False
 
     def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
         return Response(encoding.numbers(y, name, self.name)[:, None], None)
 
-    def likelihood(self, Y: RowArray, levels: Levels | None = None) -> likelihoods.Heteroskedastic:
+    def likelihood(self, Y: Observed, levels: Levels | None = None) -> likelihoods.Heteroskedastic:
         return likelihoods.Heteroskedastic(spread(Y))
 
     def num_predictors(self, levels: Levels | None = None) -> int:
@@ -39,6 +41,27 @@ class Heteroskedastic(Family):
 
     def predictor_names(self, levels: Levels | None = None) -> tuple[str, ...]:
         return ("mean", "log scale")
+
+    def parameters(self, likelihood: Likelihood, levels: Levels | None) -> dict[str, float]:
+        return {}  # its unit is not learnt
+
+    def axes(self, response: str) -> tuple[str, ...]:
+        return f"mean of {response}", f"log sd of {response}"
+
+    def units(self, likelihood: Likelihood) -> tuple[AnyNDArray, AnyNDArray]:
+        unit = number(own(likelihood, likelihoods.Heteroskedastic).unit)
+        return np.array([unit, 1.0]), np.array([0.0, np.log(unit)])
+
+    def null_predictor(self, null: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
+        """
+        A constant mean, with the scale that was fitted.
+
+        What is explained is then the share of the squared residuals of the null mean, each over the
+        fitted variance of its row, that the fitted mean takes away: as ``gaulss`` of R's mgcv has
+        it. With a scale of its own the null model's squared residuals would be one on average, as
+        those of any model are, whatever its mean.
+        """
+        return np.stack([null[..., 0], F[..., 1]], axis=-1)
 
     def _mean_sd(self, likelihood: Likelihood, F: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
         unit = number(own(likelihood, likelihoods.Heteroskedastic).unit)

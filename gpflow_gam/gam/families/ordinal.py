@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,10 +12,10 @@ from gpflow.likelihoods import Likelihood
 from scipy.special import ndtr, ndtri
 
 from ... import likelihoods
-from ...statistics.stored import RowArray
 from . import encoding
 from .base import Family, Levels, Response, first, own
 from .categorical import draw, known, labelled
+from .encoding import Observed
 
 
 @dataclass(frozen=True)
@@ -41,12 +42,21 @@ class Ordinal(Family):
         codes, levels = labelled(y, levels or self.levels, name, self.name)
         return Response(codes[:, None], levels)
 
-    def likelihood(self, Y: RowArray, levels: Levels | None = None) -> likelihoods.Ordered:
+    def likelihood(self, Y: Observed, levels: Levels | None = None) -> likelihoods.Ordered:
         number = len(known(levels or self.levels, self.name))
         counts = encoding.counts(Y, number)
         # where a constant predictor puts them, half an observation more in each class
         shares = np.cumsum(counts + 0.5)[:-1] / np.sum(counts + 0.5)
         return likelihoods.Ordered(number, np.maximum(np.diff(ndtri(shares)), 1e-3))
+
+    def parameters(self, likelihood: Likelihood, levels: Levels | None) -> dict[str, float]:
+        """The cutpoints, each by the labels between which it is."""
+        cutpoints = np.asarray(own(likelihood, likelihoods.Ordered).cutpoints, dtype=np.float64)
+        labels = known(levels or self.levels, self.name)
+        return {
+            f"{low} | {high}": float(c)
+            for (low, high), c in zip(itertools.pairwise(labels), cutpoints)
+        }
 
     def _cumulative(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
         cutpoints = np.asarray(own(likelihood, likelihoods.Ordered).cutpoints, dtype=np.float64)

@@ -11,9 +11,9 @@ from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
 
 from ... import likelihoods
-from ...statistics.stored import RowArray
 from . import encoding
 from .base import Family, Levels, Response, first, number, own, single
+from .encoding import Observed
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Gamma(Family):
         encoding.require(x, x > 0.0, "positive", name, self.name)
         return Response(x[:, None], None)
 
-    def likelihood(self, Y: RowArray, levels: Levels | None = None) -> likelihoods.MeanGamma:
+    def likelihood(self, Y: Observed, levels: Levels | None = None) -> likelihoods.MeanGamma:
         mean, variance, _ = encoding.moments(Y)
         # by moments, as if the predictor were to explain half of the variance
         shape = mean**2 / max(0.5 * variance, 1e-300)

@@ -12,9 +12,9 @@ from gpflow.likelihoods import Likelihood
 from scipy.special import digamma, expit, logit
 
 from ... import likelihoods
-from ...statistics.stored import RowArray
 from . import encoding
 from .base import Family, Levels, Response, first, number, own, single
+from .encoding import Observed
 
 _BISECTIONS = 60
 
@@ -31,7 +31,7 @@ class Beta(Family):
         encoding.require(x, inside, "strictly between 0 and 1", name, self.name)
         return Response(x[:, None], None)
 
-    def likelihood(self, Y: RowArray, levels: Levels | None = None) -> likelihoods.LogitBeta:
+    def likelihood(self, Y: Observed, levels: Levels | None = None) -> likelihoods.LogitBeta:
         mean, variance, _ = encoding.moments(Y)
         # by moments, as if the predictor were to explain half of the variance
         scale = mean * (1.0 - mean) / max(0.5 * variance, 1e-300) - 1.0

@@ -43,6 +43,8 @@ FAMILIES: dict[str, type[Family]] = {
 _ALIASES = {
     "normal": "gaussian",
     "binary": "bernoulli",
+    "logistic": "bernoulli",
+    "logit": "bernoulli",
     "nb": "negative_binomial",
     "negbin": "negative_binomial",
     "softmax": "categorical",
@@ -52,6 +54,13 @@ _ALIASES = {
     "student": "student_t",
     "gaulss": "heteroskedastic",
 }
+
+
+_QUASI = {
+    "quasipoisson": "negative_binomial",
+    "quasibinomial": "beta",
+}
+"""What to take in place of quasi-likelihoods, which are no distributions of a response."""
 
 
 def family(spec: Family | str | Likelihood) -> Family:
@@ -100,6 +109,11 @@ def _class(name: str) -> type[Family]:
     key = _ALIASES.get(key, key)
     if key in FAMILIES:
         return FAMILIES[key]
+    if key in _QUASI:
+        raise ValueError(
+            f"family {name!r} is no distribution, and a posterior needs one; a family that "
+            f"scatters more is {_QUASI[key]!r}."
+        )
     near = difflib.get_close_matches(key, [*FAMILIES, *_ALIASES], n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     raise ValueError(f"family {name!r} is unknown; there are {', '.join(FAMILIES)}.{hint}")

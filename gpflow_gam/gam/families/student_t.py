@@ -14,6 +14,7 @@ from gpflow.likelihoods import Likelihood
 from ...statistics.stored import RowArray
 from . import encoding
 from .base import Family, Levels, Response, first, number, own, single
+from .encoding import Observed
 from .gaussian import sized, spread
 
 
@@ -36,7 +37,7 @@ class StudentT(Family):
     def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
         return Response(encoding.numbers(y, name, self.name)[:, None], None)
 
-    def likelihood(self, Y: RowArray, levels: Levels | None = None) -> gpflow.likelihoods.StudentT:
+    def likelihood(self, Y: Observed, levels: Levels | None = None) -> gpflow.likelihoods.StudentT:
         sd = spread(Y)
         likelihood = gpflow.likelihoods.StudentT(df=self.df)
         likelihood.scale = sized(0.5 * sd, 1e-3 * sd)

@@ -1,5 +1,6 @@
 """Fitting GAMs to named columns, and predicting from them."""
 
+from .bare import BareGAM, bare, from_bare
 from .build import ENGINES, FAMILIES, build_model
 from .fitted import FittedGAM
 from .fitting import Roles, checked_response, fit_gam
@@ -10,14 +11,17 @@ from .streaming import fit_source
 __all__ = [
     "ENGINES",
     "FAMILIES",
+    "BareGAM",
     "Communication",
     "FittedGAM",
     "Roles",
     "SharedFit",
     "Specification",
+    "bare",
     "build_model",
     "checked_response",
     "fit_gam",
     "fit_share",
     "fit_source",
+    "from_bare",
 ]

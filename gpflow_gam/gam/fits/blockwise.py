@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from ..terms import Column
 from . import prediction
 from .fitted import BLOCK, FittedGAM
 from .fitting import checked_response
+from .incomplete import at_complete_rows
 from .surveying import located
 
 Averaged = Callable[[FittedGAM, AnyNDArray, AnyNDArray], AnyNDArray]
@@ -27,10 +29,13 @@ def predict_source(
     interval: float | None = None,
     se: bool = False,
     seed: int = 0,
+    drop: bool = False,
+    uncertain: prediction.Uncertain | None = None,
 ) -> Any:
     """
     :func:`prediction.predict` of a table or of a source of blocks: the same rows give the same.
 
+    :param drop: whether rows that lack a value are NaN rather than an error.
     :raises ValueError: as that function, or a source without rows.
     """
     # draws of new responses go on from block to block
@@ -39,25 +44,60 @@ def predict_source(
     parts = []
     for start, table in _blocks(fit, data, extra):
         with located(start, table.num_rows):
-            parts.append(prediction.predict(fit, table, type, interval=interval, se=se, seed=rng))
+            answer = partial(
+                prediction.predict,
+                fit,
+                type=type,
+                interval=interval,
+                se=se,
+                seed=rng,
+                uncertain=uncertain,
+            )
+            parts.append(_answered(fit, table, extra, answer, drop))
     return _joined(parts)
 
 
-def log_density(fit: FittedGAM, data: Any, averaged: Averaged | None = None) -> AnyNDArray:
+def sample(
+    fit: FittedGAM,
+    data: Any,
+    num_samples: int,
+    type: prediction.PredictionType,
+    seed: int,
+    drop: bool = False,
+) -> AnyNDArray:
+    """
+    :func:`prediction.sample` of rows in whatever they come in.
+
+    :param drop: whether rows that lack a value are NaN rather than an error.
+    :raises ValueError: as that function.
+    """
+    extra = [fit.spec.trials] if type == "observation" and fit.spec.trials is not None else []
+    draw = partial(prediction.sample, fit, num_samples=num_samples, type=type, seed=seed)
+    found: AnyNDArray = _answered(fit, in_memory(data), extra, draw, drop, axis=1)
+    return found
+
+
+def log_density(
+    fit: FittedGAM, data: Any, averaged: Averaged | None = None, drop: bool = False
+) -> AnyNDArray:
     """
     Log predictive density of each row's response, [N].
 
     :param averaged: takes the fit, X and Y, where hyperparameters are not taken as known.
+    :param drop: whether rows that lack a value are NaN rather than an error.
     :raises ValueError: as :func:`prediction.log_density`.
     """
     spec, parts = fit.spec, []
     extra = [spec.response] + ([] if spec.trials is None else [spec.trials])
+
+    def density(table: Table) -> AnyNDArray:
+        if averaged is None:
+            return prediction.log_density(fit, table)
+        return averaged(fit, fit.encode(table), checked_response(fit, table))
+
     for start, table in _blocks(fit, data, extra):
         with located(start, table.num_rows):
-            if averaged is None:
-                parts.append(prediction.log_density(fit, table))
-            else:
-                parts.append(averaged(fit, fit.encode(table), checked_response(fit, table)))
+            parts.append(_answered(fit, table, extra, density, drop))
     return np.concatenate(parts)
 
 
@@ -68,13 +108,23 @@ def in_memory(data: Any) -> Table:
     return concatenated(_some(list(blocks_of(data, None, BLOCK))))
 
 
+def _answered(
+    fit: FittedGAM,
+    table: Table,
+    extra: list[Column],
+    answer: Callable[[Table], Any],
+    drop: bool,
+    axis: int = 0,
+) -> Any:
+    if not drop:
+        return answer(table)
+    return at_complete_rows(fit.spec, table, extra, answer, axis)
+
+
 def _blocks(fit: FittedGAM, data: Any, extra: list[Column]) -> Iterator[tuple[int, Table]]:
     """Blocks of equal numbers of rows, each with the number of its first."""
     if in_blocks(data):
-        spec, start = fit.spec, 0
-        keys = list(spec.encoder.columns)
-        names = [keys[i][0] for component in spec.components for i in component.columns]
-        names = list(dict.fromkeys([*names, *spec.offset, *extra]))
+        start, names = 0, list(dict.fromkeys([*fit.spec.inputs, *extra]))
         # the place of a named column is known among all of them only
         named = bool(names) and all(isinstance(name, str) for name in names)
         for table in recut(iter(blocks_of(data, names if named else None, BLOCK)), BLOCK):

@@ -19,7 +19,7 @@ from ...variational import (
     VariationalFamily,
 )
 from ..components import build_inducing, build_kernel, exponential
-from ..families import Gaussian
+from ..families import Described, Gaussian
 from .mean import OffsetMean
 from .specification import Specification
 
@@ -73,13 +73,13 @@ def choose_variational(
 
 
 def build_model(
-    spec: Specification, X: AnyNDArray, Y: RowArray, number: int | None = None
+    spec: Specification, X: AnyNDArray, Y: RowArray | Described, number: int | None = None
 ) -> Model:
     """
     The model, its parameters where they start.
 
     :param X: [N, D].
-    :param Y: [N, K].
+    :param Y: [N, K], or what families ask of it where the model holds no data.
     :param number: N, where X is not all rows. The model then holds no data: that of Gaussian data
         is an :class:`~gpflow_gam.models.AdditiveSVGP`, too, whose q is the optimal one.
     :raises ValueError: a response that the family cannot have produced.

@@ -1,8 +1,9 @@
-"""Deviances of rows that are read in blocks."""
+"""How far responses are from a fit: deviances, and Pearson's statistic."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -12,6 +13,7 @@ from gpflow.likelihoods import Likelihood
 from ...likelihoods import Weighted, checked_observations
 from ...optimizers import Solution
 from ...statistics import Rows
+from ..families import Family
 from .specification import Specification
 
 _STEPS = 2
@@ -19,11 +21,71 @@ _STEPS = 2
 the fourth order in that of the sample."""
 
 
-def deviance_of_rows(
-    spec: Specification, likelihood: Likelihood, solution: Solution
-) -> tuple[float, float] | None:
+class Pearson(NamedTuple):
+    """Pearson's statistic at the posterior mean of the predictor."""
+
+    statistic: float
+    """Sum of squared Pearson residuals."""
+
+    variance: float
+    """Their sum's variance, where the family holds and its mean is known."""
+
+    number: float
+    """How many rows are in it, weights counted."""
+
+
+class Discrepancies(NamedTuple):
+    """What one pass over the rows finds of how far responses are from the fit."""
+
+    deviance: tuple[float, float] | None
+    """At the posterior mean of the predictor, and the null model's; None where none is defined."""
+
+    pearson: Pearson | None
+    """None where the family's variance is no function of its mean."""
+
+
+def discrepancies(
+    family: Family,
+    likelihood: Likelihood,
+    Y: AnyNDArray,
+    F: AnyNDArray,
+    null: AnyNDArray,
+    weights: AnyNDArray,
+) -> Discrepancies:
     """
-    The deviance at the posterior mean and the null model's; None where the family has none.
+    Of rows in memory.
+
+    :param likelihood: at its fitted parameters.
+    :param Y: [N, K].
+    :param F: the posterior mean of the predictor, [N, L].
+    :param null: the null model's predictor, [N, L].
+    :param weights: how often each row counts, [N].
+    """
+    deviance = None
+    own = family.deviance(likelihood, Y, F)
+    least = family.deviance(likelihood, Y, family.null_predictor(null, F))
+    if own is not None and least is not None:
+        deviance = float(np.sum(weights * own)), float(np.sum(weights * least))
+    return Discrepancies(deviance, pearson(family, likelihood, Y, F, weights))
+
+
+def pearson(
+    family: Family, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray, weights: AnyNDArray
+) -> Pearson | None:
+    """Pearson's statistic of rows in memory: as :func:`discrepancies`."""
+    found = family.pearson(likelihood, Y, F)
+    if found is None:
+        return None
+    known = np.isfinite(found[0])
+    square, variance = (np.sum(weights[known] * part[known]) for part in found)
+    return Pearson(float(square), float(variance), float(np.sum(weights[known])))
+
+
+def discrepancies_of_rows(
+    spec: Specification, likelihood: Likelihood, solution: Solution
+) -> Discrepancies:
+    """
+    Of rows that are read in blocks.
 
     :param spec: what was fitted.
     :param likelihood: at its fitted parameters, with weights.
@@ -31,18 +93,23 @@ def deviance_of_rows(
     """
     rows, constant = solution.rows, np.array(spec.constant)
     null = _null(likelihood, rows, constant)
-    own = least = 0.0
+    deviance, statistics = np.zeros(2), np.zeros(3)
+    defined = scattered = True
     for at, F in rows.predictors(solution.values, solution.q):
-        Y = rows.Y[at]
-        found = spec.family.deviance(likelihood, Y, F)
-        known = spec.family.deviance(likelihood, Y, rows.mean[at] - constant + null)
-        if found is None or known is None:
-            return None
-        w = likelihood.weights(rows.X[at]).numpy() if isinstance(likelihood, Weighted) else 1.0
-        own += float(np.sum(w * found))
-        least += float(np.sum(w * known))
-    found = rows.total(np.array([own, least]))[0]
-    return float(found[0]), float(found[1])
+        n = at.stop - at.start
+        w = np.ones(n)
+        if isinstance(likelihood, Weighted):
+            w = likelihood.weights(rows.X[at]).numpy()
+        known = rows.mean[at] - constant + null
+        found = discrepancies(spec.family, likelihood, rows.Y[at], F, known, w)
+        defined, scattered = found.deviance is not None, found.pearson is not None
+        deviance += np.array(found.deviance or (0.0, 0.0))
+        statistics += np.array(found.pearson or (0.0, 0.0, 0.0))
+    deviance, statistics = rows.total(deviance, statistics)
+    return Discrepancies(
+        (float(deviance[0]), float(deviance[1])) if defined else None,
+        Pearson(*map(float, statistics)) if scattered else None,
+    )
 
 
 def _null(likelihood: Likelihood, rows: Rows, constant: AnyNDArray) -> AnyNDArray:

@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 from gpflow.base import AnyNDArray
 
+from ...optimizers import TimeBudget
 from ...statistics import Bins, BinSums, CodedColumns, Coder, ColumnGrid, Grid, Inputs, Store
 from ...statistics.grids import NUM_BINS, margin_bins
 from ...statistics.parallel import each
@@ -82,6 +83,7 @@ def encode_rows(
     levels: Levels | None,
     number: int | None = None,
     progress: bool | None = None,
+    budget: TimeBudget | None = None,
 ) -> tuple[Whole, Sample]:
     """
     Read a table a second time.
@@ -91,11 +93,14 @@ def encode_rows(
     :param levels: the response's labels, where it has any.
     :param number: of bins of a column that has many values.
     :param progress: whether a bar is drawn.
+    :param budget: time that the fit may take.
     :return: all rows in codes, and the sample.
-    :raises ValueError: as :func:`encode_share`.
+    :raises ValueError, TimeoutError: as :func:`encode_share`.
     """
     share = Share(found.summary.number, 0, found.dropped)
-    return encode_share(terms, family, roles, blocks, found, levels, share, number, progress).done()
+    return encode_share(
+        terms, family, roles, blocks, found, levels, share, number, progress, budget
+    ).done()
 
 
 def encode_share(
@@ -108,6 +113,7 @@ def encode_share(
     share: Share,
     number: int | None = None,
     progress: bool | None = None,
+    budget: TimeBudget | None = None,
 ) -> Encoding:
     """
     Read a share of the rows a second time.
@@ -118,14 +124,17 @@ def encode_share(
     :param share: which rows they are.
     :param number: of bins of a column that has many values.
     :param progress: whether a bar is drawn.
+    :param budget: time that the fit may take.
     :raises ValueError: a response that the family cannot have produced, naming its rows; or data
         that changed between the passes.
+    :raises TimeoutError: time is up.
     """
     wanted = Wanted(terms, found, roles, family)
     encoding = Encoding(found, wanted, number or NUM_BINS, share.number, share.start)
     columns, holes, total = columns_read(terms, roles), Holes(), share.number
     trials = None if roles.trials is None else NumericColumn(roles.trials, "trials")
-    for block in reading(blocks, "reading, pass 2 of 2", progress, total + share.dropped):
+    expected = total + share.dropped
+    for block in reading(blocks, "reading, pass 2 of 2", progress, expected, budget):
         with located(holes.num_rows, block.num_rows):
             bad = holes.add(block, columns)
             if bad.any():

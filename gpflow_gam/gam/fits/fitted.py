@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator
@@ -13,23 +14,35 @@ from gpflow.base import AnyNDArray, Parameter
 from gpflow.likelihoods import Likelihood
 from gpflow.posteriors import PrecomputeCacheType
 
+from ...held import held
 from ...kernels import AdditiveKernel
 from ...kernels.functional import parameters_of, with_values
 from ...likelihoods import checked_observations, constant_predictor, unwrapped
-from ...models import AdditiveSGPR, AdditiveSVGP
+from ...models import AdditiveSGPR, AdditiveSVGP, IterNCGP
 from ...optimizers import FitResult, Solution, present_solution, whitened_of
 from ...posteriors import ActionPosterior, SparseAdditivePosterior
 from ...statistics import ColumnBins
 from ..components import Component
 from ..frames import Key, Table, filled
 from .build import Model
-from .deviance import deviance_of_rows
+from .deviance import Discrepancies, Pearson, discrepancies, discrepancies_of_rows, pearson
 from .rows import make_rows
 from .specification import Specification
+from .sums import Parts, solution_from_parts
 from .whole import Whole
 
 BLOCK = 10_000
 """Rows predicted at a time."""
+
+
+def _snapshot(model: Model) -> Model:
+    """A model of the same kernel and q, with all other parts of its own."""
+    if isinstance(model, IterNCGP):  # whose posterior keeps what it is of
+        return model
+    own = copy.copy(model)
+    own.likelihood, own.mean_function = held(model.likelihood), held(model.mean_function)
+    own.inducing_variable = held(model.inducing_variable)
+    return own
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -38,13 +51,16 @@ class FittedGAM:
     The outcome of a fit, for effects, summaries and plots to read.
 
     :param spec: what was fitted.
-    :param model: the GPflow model, trained.
+    :param model: the GPflow model, trained. The fit keeps its kernel's values (:attr:`solution`),
+        and copies of its other parts: who changes or replaces parts of the model
+        later changes no prediction.
     :param X: the data as encoded, [N, D]; an even sample of the rows, [n, D], where there are
         more than are kept.
     :param Y: the response as encoded, [N, K] or [n, K].
     :param result: how the optimisation ended.
     :param dropped: rows left out for missing values.
     :param whole: all rows, where X and Y are a sample of them.
+    :param stored: the solution as a file holds it.
     """
 
     spec: Specification
@@ -55,18 +71,31 @@ class FittedGAM:
     dropped: int = 0
     _solution: Solution | None = None
     whole: Whole | None = None
+    stored: Parts | None = None
+
+    trained: Model = dataclasses.field(init=False)
+    """The model that was given, which is the user's to change."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "trained", self.model)
+        object.__setattr__(self, "model", _snapshot(self.model))
 
     @property
     def number(self) -> int:
         """N, all rows of the fit."""
         return len(self.X) if self.whole is None else self.whole.number
 
+    @property
+    def has_data(self) -> bool:
+        """Whether X and Y are there, as they are not after ``save(data=False)``."""
+        return True
+
     @functools.cached_property
     def solution(self) -> Solution | None:
         """
         What the fit came to as sums over rows; None for engines and families of q that have none.
 
-        Made from the model's parameters where the fit did not leave it, as in a loaded file.
+        Made of what a file holds, or from the model's parameters where the fit did not leave it.
         """
         if self._solution is not None:
             return self._solution
@@ -76,12 +105,13 @@ class FittedGAM:
         assert isinstance(model, (AdditiveSGPR, AdditiveSVGP))
         if self.whole is not None:
             rows = self.whole.rows(self.spec, model.kernel, self.X)
-            return present_solution(model, rows, self.spec.variational == "exact")
-        mean = np.asarray(model.mean_function(self.X))
-        bins = ColumnBins(self.X, levels=self.spec.encoder.places("level"))
-        return present_solution(
-            model, make_rows(self.spec.components, model.kernel, bins, self.Y, mean)
-        )
+        else:
+            mean = np.asarray(model.mean_function(self.X))
+            bins = ColumnBins(self.X, levels=self.spec.encoder.places("level"))
+            rows = make_rows(self.spec.components, model.kernel, bins, self.Y, mean)
+        if self.stored is not None:
+            return solution_from_parts(self.stored, model, rows)
+        return present_solution(model, rows, self.spec.variational == "exact")
 
     @functools.cached_property
     def posterior(self) -> SparseAdditivePosterior | ActionPosterior:
@@ -140,6 +170,11 @@ class FittedGAM:
     def likelihood(self) -> Likelihood:
         """The fitted likelihood, without weights."""
         return unwrapped(self.model.likelihood)
+
+    @functools.cached_property
+    def units(self) -> tuple[AnyNDArray, AnyNDArray]:
+        """Factors and shifts, [L] or [1]: the model's predictors in the response's unit."""
+        return self.spec.family.units(self.model.likelihood)
 
     @property
     def num_predictors(self) -> int:
@@ -206,29 +241,43 @@ class FittedGAM:
         mean, var = (np.concatenate([np.asarray(p) for p in part]) for part in zip(*parts))
         return mean, np.maximum(var, 0.0)  # rounding
 
-    def deviance(self) -> tuple[float, float] | None:
+    def discrepancies(self) -> Discrepancies:
         """
-        The deviance at the posterior mean and the null model's; None where the family has none.
+        Deviances and Pearson's statistic: one pass over the rows.
+
+        No cached property, whose lock Python 3.11 shares among all fits: threads that sum over
+        each other's rows in it would wait for each other for ever.
         """
         if self.whole is not None and self.solution is not None:
-            return deviance_of_rows(self.spec, self.model.likelihood, self.solution)
-        family, likelihood = self.spec.family, self.model.likelihood
-        solution = self.solution
+            return discrepancies_of_rows(self.spec, self.model.likelihood, self.solution)
+        likelihood, solution = self.model.likelihood, self.solution
         if solution is None:
             F = self.predict_link(self.X)[0]
         else:
             F = solution.rows.means(solution.values, solution.q)
         offset = self.model.mean_function(self.X) - np.array(self.spec.constant)
-        null = constant_predictor(
-            likelihood,
-            self.X,
-            checked_observations(self.Y, likelihood),
-            offset,
-            self.num_predictors,
-        )
-        own = family.deviance(likelihood, self.Y, F)
-        least = family.deviance(likelihood, self.Y, np.asarray(offset + null))
-        if own is None or least is None:
+        Y = checked_observations(self.Y, likelihood)
+        null = constant_predictor(likelihood, self.X, Y, offset, self.num_predictors)
+        null = np.asarray(offset + null)
+        return discrepancies(self.spec.family, likelihood, self.Y, F, null, self.weights)
+
+    def deviance(self) -> tuple[float, float] | None:
+        """
+        The deviance at the posterior mean and the null model's; None where the family has none.
+        """
+        return self.discrepancies().deviance
+
+    def sample_pearson(self, number: int) -> Pearson | None:
+        """Pearson's statistic of at most so many rows, evenly spread over those of X."""
+        which = np.unique(np.linspace(0, len(self.X) - 1, min(number, len(self.X))).astype(int))
+        X, solution = self.X[which], self.solution
+        at_zero = np.zeros((1, self.num_predictors))
+        if self.spec.family.pearson(self.likelihood, self.Y[:1], at_zero) is None:
             return None
-        w = self.weights
-        return float(np.sum(w * own)), float(np.sum(w * least))
+        if solution is None:
+            F = self.predict_link(X)[0]
+        else:
+            own = which if self.whole is None else self.whole.indices[which]
+            F = solution.rows.subset(own).means(solution.values, solution.q)
+        weights = self.weights[which]
+        return pearson(self.spec.family, self.model.likelihood, self.Y[which], F, weights)

@@ -12,6 +12,7 @@ from gpflow.base import AnyNDArray
 from ... import optimizers
 from ...likelihoods import Weighted, checked_observations, constant_predictor
 from ...models import IterNCGP
+from ...optimizers import TimeBudget
 from ...statistics import ColumnBins
 from ..components import learn_encoder, plan
 from ..families import Family
@@ -27,6 +28,7 @@ from ..frames import (
 from ..terms import Column, Levels, Term, Terms
 from ..terms.base import column_of
 from .build import build_model, choose_variational
+from .extremes import check_response, explained
 from .fitted import FittedGAM
 from .rows import make_rows
 from .specification import Specification
@@ -102,6 +104,7 @@ def fit_gam(
         raise ValueError(
             f"the response {roles.response!r} is constant ({Y[0, 0]:g}): there is nothing to model."
         )
+    check_response(family, Y, roles.response)
     if len(terms) >= len(X):
         raise ValueError(
             f"{len(terms)} terms cannot be learnt from {len(X)} rows; drop terms or add rows."
@@ -126,6 +129,26 @@ def fit_gam(
         choose_variational(family, size, variational, engine),
         fills,
     )
+    with explained(spec, X, Y):
+        return _fit(spec, X, Y, bins, dropped, seed, options)
+
+
+def _fit(
+    spec: Specification,
+    X: AnyNDArray,
+    Y: AnyNDArray,
+    bins: ColumnBins,
+    dropped: int,
+    seed: int,
+    options: dict[str, Any],
+) -> FittedGAM:
+    """
+    Fit what is specified.
+
+    :param X: [N, D].
+    :param Y: [N, K].
+    :param bins: of X.
+    """
     spec = dataclasses.replace(spec, constant=null_model(spec, X, Y))
     model = build_model(spec, X, Y)
     if isinstance(model, IterNCGP):
@@ -133,20 +156,34 @@ def fit_gam(
     minibatches = options.get("batch_size") is not None and options["batch_size"] < len(X)
     if spec.variational == "exact" or (spec.variational == "sites" and not minibatches):
         mean = np.asarray(model.mean_function(X))
-        given = {"seed": seed, **options}
+        budget = TimeBudget.of(options.get("max_seconds"))
+        given = {"seed": seed, **options, "max_seconds": budget}
         rows = make_rows(spec.components, model.kernel, bins, Y, mean)
         result, solution = optimizers.fit_rows(model, rows, **given)
         for number in FINER:
-            # where there is little noise beside it, what bins round off counts: on with finer ones
-            coarse = result.discretisation is not None and result.discretisation > MAX_LOSS
-            if not coarse or not result.converged or (number is None and len(X) > _MAX_EXACT):
+            if not wants_finer(result, budget) or (number is None and len(X) > _MAX_EXACT):
                 break
-            bins = ColumnBins(X, number, levels)
+            bins = ColumnBins(X, number, spec.encoder.places("level"))
             rows = make_rows(spec.components, model.kernel, bins, Y, mean)
             result, solution = optimizers.fit_rows(model, rows, **given)
         return FittedGAM(spec, model, X, Y, result, dropped, solution)
     result = optimizers.fit(model, (X, Y), **{"seed": seed, **options})
     return FittedGAM(spec, model, X, Y, result, dropped)
+
+
+def wants_finer(result: optimizers.FitResult, budget: TimeBudget, begun: float = 0.0) -> bool:
+    """
+    Whether bins are to be made finer.
+
+    Where there is little noise beside it, what bins round off counts. A fit that was ended early
+    stays as it is, and so does one whose time would not do for as much again.
+
+    :param result: of the fit to the bins so far.
+    :param budget: of the fit in all.
+    :param begun: when, by the budget, the fit to these bins began.
+    """
+    coarse = result.discretisation is not None and result.discretisation > MAX_LOSS
+    return coarse and result.converged and budget.left > budget.seconds - begun
 
 
 def _newton(model: IterNCGP, options: dict[str, Any]) -> optimizers.FitResult:
@@ -157,7 +194,7 @@ def _newton(model: IterNCGP, options: dict[str, Any]) -> optimizers.FitResult:
     """
     known = (
         "hyperparameters", "max_sweeps", "max_seconds", "max_iterations", "tolerance", "callback",
-        "progress",
+        "progress", "on_interrupt",
     )  # fmt: skip
     unknown = [name for name in options if name not in known]
     if unknown:

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 import pandas as pd
 from gpflow.base import AnyNDArray
 from scipy.stats import norm
 
-from ...likelihoods import checked_observations, summarised_response
+from ...likelihoods import checked_observations, expected_response, summarised_response
 from ..frames import NumericColumn, Table
 from .fitted import FittedGAM
 from .fitting import checked_response
+from .ranges import encoded
 
 PredictionType = Literal["response", "link", "terms", "observation", "class"]
 
 _DRAWS = 1000
+
+
+class Uncertain(Protocol):
+    """A posterior that allows for uncertain hyperparameters; m(x) is left out."""
+
+    def link(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
+        """Mean of the predictors, variance at the fitted hyperparameters and in all, [N, L]."""
+
+    def components(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
+        """Mean and variance of every component, [N, C, L] each."""
 
 
 class Summaries:
@@ -64,10 +75,13 @@ def predict(
     interval: float | None = None,
     se: bool = False,
     seed: int = 0,
+    uncertain: Uncertain | None = None,
 ) -> Any:
     """
     What :meth:`gpflow_gam.GAM.predict` returns.
 
+    :param uncertain: where standard errors and limits come from; None takes hyperparameters as
+        known.
     :raises ValueError: an unknown type, a bad interval, columns that are not there.
     """
     if interval is not None and not 0.0 < interval < 1.0:
@@ -76,20 +90,21 @@ def predict(
         raise ValueError(
             f"type must be one of {', '.join(get_args(PredictionType))}; got {type!r}."
         )
-    X = fit.encode(table)
+    X = encoded(fit, table)
     if type == "terms":
         if interval is not None:
             raise ValueError("interval: type='terms' gives se=True; for limits use effects().")
-        estimates, errors = terms(fit, X)
+        estimates, errors = terms(fit, X, uncertain)
         return (estimates, errors) if se else estimates
     if type == "class":
         return _classes(fit, response(fit, X, None, seed).estimate)
     if type == "link":
-        out = link(fit, X, interval)
+        out = link(fit, X, interval, uncertain)
     elif type == "response":
-        out = response(fit, X, interval, seed)
+        out = response(fit, X, interval, seed, uncertain)
     else:
-        out = observation(fit, X, _trials(fit, table), interval or 0.95, seed)
+        trials = _trials(fit, table)
+        out = observation(fit, X, trials, interval or 0.95, seed, uncertain)
     if interval is not None:
         return out.frame()
     return (out.estimate, out.se) if se else out.estimate
@@ -104,8 +119,10 @@ def sample(
     :raises ValueError: an unknown type.
     """
     family = fit.spec.family
-    F: AnyNDArray = fit.posterior.sample_f(fit.encode(table), num_samples, seed=seed).numpy()
+    F: AnyNDArray = fit.posterior.sample_f(encoded(fit, table), num_samples, seed=seed).numpy()
     if type == "link":
+        factor, shift = fit.units
+        F = shift + factor * F
         return F[..., 0] if fit.num_predictors == 1 else F
     if type == "response":
         return np.asarray(family.mean(fit.likelihood, F))
@@ -129,9 +146,28 @@ def _classes(fit: FittedGAM, probabilities: AnyNDArray) -> AnyNDArray:
     return np.asarray(levels)[probabilities.argmax(axis=1)]
 
 
-def link(fit: FittedGAM, X: AnyNDArray, level: float | None) -> Summaries:
+def _moments(
+    fit: FittedGAM, X: AnyNDArray, uncertain: Uncertain | None
+) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
+    """Of the predictor, the mean, the variance that estimates take, and that of errors, [N, L]."""
+    if uncertain is None:
+        mean, var = fit.predict_link(X)
+        return mean, var, var
+    parts = []
+    for block in fit.blocks(X):
+        mean, known, var = uncertain.link(block)
+        parts.append((mean + np.asarray(fit.model.mean_function(block)), known, var))
+    mean, known, var = (np.concatenate(part) for part in zip(*parts))
+    return mean, np.maximum(known, 0.0), np.maximum(var, 0.0)
+
+
+def link(
+    fit: FittedGAM, X: AnyNDArray, level: float | None, uncertain: Uncertain | None = None
+) -> Summaries:
     """The predictor rho(x): normal a posteriori."""
-    mean, var = fit.predict_link(X)
+    mean, _, var = _moments(fit, X, uncertain)
+    factor, shift = fit.units
+    mean, var = shift + factor * mean, factor**2 * var
     names = fit.spec.predictor_names
     if fit.num_predictors == 1:
         mean, var = mean[:, 0], var[:, 0]
@@ -142,15 +178,24 @@ def link(fit: FittedGAM, X: AnyNDArray, level: float | None) -> Summaries:
     return Summaries(mean, se, mean - z * se, mean + z * se, names)
 
 
-def response(fit: FittedGAM, X: AnyNDArray, level: float | None, seed: int) -> Summaries:
+def response(
+    fit: FittedGAM,
+    X: AnyNDArray,
+    level: float | None,
+    seed: int,
+    uncertain: Uncertain | None = None,
+) -> Summaries:
     """
     The expected response mu(rho(x)): its posterior mean, deviation and equal-tailed limits.
 
-    See :func:`gpflow_gam.likelihoods.summarised_response`.
+    The mean is at the fitted hyperparameters, whatever is known of them. See
+    :func:`gpflow_gam.likelihoods.summarised_response`.
     """
-    mean, var = fit.predict_link(X)
+    mean, known, var = _moments(fit, X, uncertain)
     summary = summarised_response(fit.likelihood, X, mean, var, level, seed=seed)
     estimate, se = np.asarray(summary.mean), np.asarray(summary.sd)
+    if uncertain is not None:
+        estimate = np.asarray(expected_response(fit.likelihood, X, mean, known, seed=seed))
     lower, upper = (None if end is None else np.asarray(end) for end in summary[2:])
     names: tuple[Any, ...] = ()
     if estimate.ndim == 2:  # probabilities of classes, which a likelihood of the user's only counts
@@ -159,20 +204,30 @@ def response(fit: FittedGAM, X: AnyNDArray, level: float | None, seed: int) -> S
 
 
 def observation(
-    fit: FittedGAM, X: AnyNDArray, trials: AnyNDArray | None, level: float, seed: int
+    fit: FittedGAM,
+    X: AnyNDArray,
+    trials: AnyNDArray | None,
+    level: float,
+    seed: int,
+    uncertain: Uncertain | None = None,
 ) -> Summaries:
     """A new response at x: mean, deviation and limits of draws from the predictive distribution."""
-    draws = sample_observations(fit, X, trials, _DRAWS, seed)
+    draws = sample_observations(fit, X, trials, _DRAWS, seed, uncertain)
     tail = 0.5 * (1.0 - level)
     lower, upper = np.quantile(draws, [tail, 1.0 - tail], axis=0)
     return Summaries(draws.mean(axis=0), draws.std(axis=0), lower, upper)
 
 
 def sample_observations(
-    fit: FittedGAM, X: AnyNDArray, trials: AnyNDArray | None, num_samples: int, seed: int
+    fit: FittedGAM,
+    X: AnyNDArray,
+    trials: AnyNDArray | None,
+    num_samples: int,
+    seed: int,
+    uncertain: Uncertain | None = None,
 ) -> AnyNDArray:
     """Draws of new responses [S, N], independent between points given their predictors."""
-    mean, var = fit.predict_link(X)
+    mean, _, var = _moments(fit, X, uncertain)
     rng = np.random.default_rng(seed)
     family, likelihood = fit.spec.family, fit.likelihood
     draws = []
@@ -182,9 +237,17 @@ def sample_observations(
     return np.stack(draws)
 
 
-def terms(fit: FittedGAM, X: AnyNDArray) -> tuple[pd.DataFrame, pd.DataFrame]:
+def terms(
+    fit: FittedGAM, X: AnyNDArray, uncertain: Uncertain | None = None
+) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Every component's contribution to the predictor and its standard error, a column each."""
-    mean, var = fit.predict_components(X)
+    if uncertain is None:
+        mean, var = fit.predict_components(X)
+    else:
+        parts = [uncertain.components(block) for block in fit.blocks(X)]
+        mean, var = (np.concatenate(part) for part in zip(*parts))
+    factor, _ = fit.units
+    mean, var = factor * mean, factor**2 * var
     names: list[Any] = list(fit.spec.names)
     if fit.num_predictors == 1:
         columns: Any = names
@@ -198,7 +261,7 @@ def terms(fit: FittedGAM, X: AnyNDArray) -> tuple[pd.DataFrame, pd.DataFrame]:
 def log_density(fit: FittedGAM, table: Table) -> AnyNDArray:
     """log E_q[p(y | rho(x))] of each row, [N]: held-out rows measure the whole prediction."""
     Y = checked_response(fit, table)
-    X = fit.encode(table)
+    X = encoded(fit, table)
     mean, var = fit.predict_link(X)
     labels = checked_observations(Y, fit.likelihood)
     density: AnyNDArray = np.asarray(fit.likelihood.predict_log_density(X, mean, var, labels))

@@ -16,6 +16,7 @@ from ...statistics import Exchange, SharedColumns, SharedRows, SharedStored, byt
 from ..families import Family, Levels
 from ..frames import Blocks, Holes
 from ..terms import Column, Terms
+from .deviance import Discrepancies, Pearson
 from .encoding import Encoding, Sample, Share, Totals, encode_share
 from .fitted import FittedGAM
 from .fitting import Roles
@@ -30,6 +31,9 @@ _CLOSED = (
     "sums over the rows of all workers are there during the fit alone; what a fitted GAM tells "
     "needs none."
 )
+
+
+_NONE = Discrepancies(None, None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +86,7 @@ class SharedWhole(Whole):
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, AnyNDArray]]:
         raise ValueError(
             "a GAM that several workers have fitted cannot be saved to a file, which would hold "
-            "the rows of one of them only; export it with gpflow_gam.serving."
+            "the rows of one of them only; pass data=False, or export it with gpflow_gam.serving."
         )
 
 
@@ -92,19 +96,22 @@ class SharedFit(FittedGAM):
     The outcome of a fit to shares of the rows: what asks for all of them was asked at its end.
 
     :param offset: the known part of the predictor, offsets at their mean, [L].
-    :param deviances: the deviance at the posterior mean and the null model's.
+    :param found: deviances and Pearson's statistic.
     :param communication: what the fit told the other workers.
     """
 
     offset: AnyNDArray = dataclasses.field(default_factory=lambda: np.zeros(0))
-    deviances: tuple[float, float] | None = None
+    found: Discrepancies = _NONE
     communication: Communication | None = None
 
     def mean_offset(self) -> AnyNDArray:
         return self.offset
 
-    def deviance(self) -> tuple[float, float] | None:
-        return self.deviances
+    def discrepancies(self) -> Discrepancies:
+        return self.found
+
+    def sample_pearson(self, number: int) -> Pearson | None:
+        return self.found.pearson
 
 
 def fit_share(
@@ -200,7 +207,7 @@ def _finished(fit: FittedGAM, exchange: Exchange) -> SharedFit:
     for at, w in whole.weights():
         sums, mass = sums + w @ known[at], mass + float(w.sum())
     sums, count = exchange.total([sums, mass])
-    deviances = fit.deviance()
+    found = fit.discrepancies()
     K = sum(int(np.size(p)) for p in fit.model.likelihood.trainable_parameters)
     R, L = solution.data.shift.shape
     E = sum(m.shape[1] for m in solution.data.masses)
@@ -208,7 +215,7 @@ def _finished(fit: FittedGAM, exchange: Exchange) -> SharedFit:
     told = Communication(exchange.number, pass_, exchange.reductions, exchange.bytes)
     exchange.close(_CLOSED)
     own = {f.name: getattr(fit, f.name) for f in dataclasses.fields(fit)}
-    return SharedFit(**own, offset=sums / count, deviances=deviances, communication=told)
+    return SharedFit(**own, offset=sums / count, found=found, communication=told)
 
 
 # --- shares -----------------------------------------------------------------------------------

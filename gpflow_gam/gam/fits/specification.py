@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 from typing import Any
 
 from gpflow.kernels import Kernel
@@ -64,6 +65,13 @@ class Specification:
         """What the predictors are called; one empty name where there is one."""
         return self.family.predictor_names(self.levels)
 
+    @property
+    def inputs(self) -> list[Column]:
+        """The columns that a prediction reads, by name."""
+        keys = list(self.encoder.columns)
+        names = [keys[i][0] for component in self.components for i in component.columns]
+        return list(dict.fromkeys([*names, *self.offset]))
+
     def place(self, column: Column) -> int:
         """Where in X a numeric column stands."""
         return self.encoder.index(column, "number")
@@ -77,7 +85,19 @@ class Specification:
         for component in self.components:
             if component.name == name:
                 return component
-        raise ValueError(f"there is no effect {name!r}; there are {', '.join(self.names[1:])}.")
+        every = ", ".join(self.names[1:])
+        raise ValueError(f"there is no effect {name!r}; there are {every}.{self._meant(name)}")
+
+    def _meant(self, name: str) -> str:
+        """A question after an effect of that column or, in short, of that name; or nothing."""
+        names = self.names[1:]
+        keys = list(self.encoder.columns)
+        reads = {c.name: {str(keys[i][0]) for i in c.columns} for c in self.components[1:]}
+        found = [n for n in names if reads[n] == {name}] or [n for n in names if name in reads[n]]
+        found = found or [n for n in names if n.startswith(f"{name}:")]
+        found = found or [n for n in names if len(name) > 1 and name in n]
+        found = found or difflib.get_close_matches(name, names, n=1)
+        return f" Did you mean {found[0]!r}?" if found else ""
 
     def term(self, label: str) -> Term:
         """The term with a label."""

@@ -10,6 +10,8 @@ import numpy as np
 
 from ... import optimizers
 from ...models import AdditiveSVGP
+from ...optimizers import TimeBudget
+from ...optimizers.minimizers.tracker import check_on_interrupt
 from ...statistics import sampling
 from ..components import plan_columns
 from ..families import Family, Levels
@@ -17,10 +19,11 @@ from ..frames import Blocks, Table, blocks_of
 from ..terms import Terms
 from .build import FAMILIES, build_model, choose_variational
 from .encoding import Sample, encode_rows
+from .extremes import check_response, explained
 from .fitted import FittedGAM
-from .fitting import FINER, MAX_LOSS, Roles, complete_table, fit_gam, null_model
+from .fitting import FINER, Roles, complete_table, fit_gam, null_model, wants_finer
 from .specification import Specification
-from .surveying import Survey, columns_of, columns_read, survey
+from .surveying import Survey, check_time, columns_of, columns_read, survey
 from .whole import Whole
 
 BLOCK = 2**17
@@ -49,22 +52,26 @@ def fit_source(
     :param missing: as for :func:`fit_gam`, and so are the others.
     :raises ValueError: data that no such model can be fitted to, or too many rows for what needs
         all of them at once.
+    :raises TimeoutError: ``max_seconds`` were used up before there was anything to keep.
     """
+    # what is no option at all is refused before any data are read
+    check_on_interrupt(options.get("on_interrupt", "raise"))
+    options["max_seconds"] = TimeBudget.of(options.get("max_seconds"))
     given = {"variational": variational, "engine": engine, "seed": seed, **options}
     needs = needs_all_rows(variational, engine, options)
     if isinstance(source, Table):
         if needs or source.num_rows <= sampling.KEPT_ROWS:
             return fit_gam(terms, family, roles, source, missing=missing, **given)
         whole, dropped, fills = complete_table(source, terms, roles, missing)
-        blocks = read_in_blocks(whole, terms, roles)
+        blocks = read_in_blocks(whole, terms, roles, options["max_seconds"])
         found = _survey(terms, family, roles, blocks, "error", options, gather=False)
         assert isinstance(found, Survey)
         fit = _fit_survey(terms, family, roles, blocks, found, given)
         if fit is None:
             return fit_gam(terms, family, roles, source, missing=missing, **given)
         spec = dataclasses.replace(fit.spec, fills=fills)
-        return dataclasses.replace(fit, spec=spec, dropped=dropped)
-    blocks = read_in_blocks(source, terms, roles)
+        return dataclasses.replace(fit, model=fit.trained, spec=spec, dropped=dropped)
+    blocks = read_in_blocks(source, terms, roles, options["max_seconds"])
     found = _survey(terms, family, roles, blocks, missing, options)
     if isinstance(found, Table):
         return fit_gam(terms, family, roles, found, missing=missing, **given)
@@ -101,12 +108,21 @@ def needs_all_rows(variational: str | None, engine: str, options: dict[str, Any]
     return ""
 
 
-def read_in_blocks(source: Any, terms: Terms, roles: Roles) -> Blocks:
-    """The columns of a source that a fit reads."""
+def read_in_blocks(
+    source: Any, terms: Terms, roles: Roles, budget: TimeBudget | None = None
+) -> Blocks:
+    """
+    The columns of a source that a fit reads.
+
+    :param budget: time that the fit may take.
+    """
     columns = columns_read(terms, roles)
     # the place of a named column is known among all of them only
     named = all(isinstance(c, str) for c in columns)
-    return blocks_of(source, columns if named else None, BLOCK)
+    blocks = blocks_of(source, columns if named else None, BLOCK)
+    if budget is not None:
+        blocks.watch = lambda: check_time(budget, "reading the levels of categorical columns")
+    return blocks
 
 
 def _survey(
@@ -118,7 +134,10 @@ def _survey(
     options: dict[str, Any],
     gather: bool = True,
 ) -> Survey | Table:
-    found = survey(terms, family, roles, blocks, missing, options.get("progress"), gather)
+    found = survey(
+        terms, family, roles, blocks, missing, options.get("progress"), gather,
+        options["max_seconds"],
+    )  # fmt: skip
     if not isinstance(found, Survey):
         return found
     check_survey(terms, roles, found)
@@ -154,10 +173,11 @@ def _fit_survey(
     given: dict[str, Any],
 ) -> FittedGAM | None:
     """The fit; None where the terms ask for a family of q that needs all rows."""
-    progress = given.get("progress")
+    progress, budget = given.get("progress"), given["max_seconds"]
 
     def encode(levels: Levels | None, number: int | None) -> tuple[Whole, Sample]:
-        return encode_rows(terms, family, roles, blocks, found, levels, number, progress)
+        limit = budget if number is None else None  # of finer bins there is a fit to be lost
+        return encode_rows(terms, family, roles, blocks, found, levels, number, progress, limit)
 
     return fit_encoded(terms, family, roles, found, encode, given)
 
@@ -178,24 +198,28 @@ def fit_encoded(
     :param given: ``variational``, ``engine``, ``seed`` and options.
     """
     options = {k: v for k, v in given.items() if k not in ("variational", "engine")}
+    budget = options["max_seconds"] = TimeBudget.of(given.get("max_seconds"))
+    begun = budget.seconds
     levels = _labels(family, roles, found)
     whole, sample = encode(levels, None)
+    check_response(family, whole.Y, roles.response)
     planned = _planned(terms, family, roles, found, levels, whole, given)
     if planned is None:
         return None
-    spec, (X, Y) = dataclasses.replace(planned, constant=null_model(planned, *sample)), sample
-    model = build_model(spec, X, whole.Y, whole.number)
-    assert isinstance(model, AdditiveSVGP)
-    fit = {"collapsed": spec.variational == "exact", **options}
-    result, solution = optimizers.fit_rows(model, whole.rows(spec, model.kernel, X), **fit)
-    for number in FINER:
-        coarse = result.discretisation is not None and result.discretisation > MAX_LOSS
-        if not coarse or not result.converged or number is None:
-            break
-        del whole, solution  # two sets of codes are not needed at once
-        whole, _ = encode(levels, number)
+    X, Y = sample
+    with explained(planned, X, Y):
+        spec = dataclasses.replace(planned, constant=null_model(planned, X, Y))
+        model = build_model(spec, X, whole.Y, whole.number)
+        assert isinstance(model, AdditiveSVGP)
+        fit = {"collapsed": spec.variational == "exact", **options}
         result, solution = optimizers.fit_rows(model, whole.rows(spec, model.kernel, X), **fit)
-    return FittedGAM(spec, model, X, Y, result, found.dropped, solution, whole)
+        for number in FINER:
+            if number is None or not wants_finer(result, budget, begun):
+                break
+            del whole, solution  # two sets of codes are not needed at once
+            whole, _ = encode(levels, number)
+            result, solution = optimizers.fit_rows(model, whole.rows(spec, model.kernel, X), **fit)
+        return FittedGAM(spec, model, X, Y, result, found.dropped, solution, whole)
 
 
 def _labels(family: Family, roles: Roles, found: Survey) -> Levels | None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ...optimizers import TimeBudget
 from ...optimizers.minimizers.progress import progress_bar
 from ...statistics import Summary, sampling, summarise
 from ..components import keys_of, learn_encoder
@@ -71,6 +72,7 @@ def survey(
     missing: str,
     progress: bool | None,
     gather: bool = True,
+    budget: TimeBudget | None = None,
 ) -> Survey | Table:
     """
     Read a table once.
@@ -79,14 +81,16 @@ def survey(
     :param missing: ``"error"``, ``"drop"`` or ``"impute"``.
     :param progress: whether a bar is drawn.
     :param gather: whether at most 65 536 rows come back as a table.
+    :param budget: time that the fit may take.
     :return: what was found, or the table.
     :raises ValueError: data that no such model can be fitted to, naming column and rows.
+    :raises TimeoutError: time is up.
     """
     columns = columns_read(terms, roles)
     holes = Holes()
     few: list[Table] | None = [] if gather else None
     found: Findings | None = None
-    for block in reading(blocks, "reading, pass 1 of 2", progress):
+    for block in reading(blocks, "reading, pass 1 of 2", progress, budget=budget):
         start = holes.num_rows
         if few is not None:
             few.append(block)
@@ -118,18 +122,40 @@ def survey(
 
 
 def reading(
-    blocks: Blocks, what: str, progress: bool | None, total: int | None = None
+    blocks: Blocks,
+    what: str,
+    progress: bool | None,
+    total: int | None = None,
+    budget: TimeBudget | None = None,
 ) -> Iterator[Table]:
     """
     The blocks, with a bar that counts their rows.
 
     :param total: how many rows there are; by default what the blocks say.
+    :param budget: time that the fit may take.
+    :raises TimeoutError: time is up.
     """
     total = blocks.num_rows if total is None else total
+    seen = 0
     with progress_bar(what, " rows", progress, total, unit_scale=True) as bar:
         for block in blocks:
+            of = "" if total is None else f" of {total:,}"
+            check_time(budget, f"{what}, after {seen:,}{of} rows")
             yield block
+            seen += block.num_rows
             bar.update(block.num_rows)
+
+
+def check_time(budget: TimeBudget | None, what: str) -> None:
+    """
+    :param what: is being done.
+    :raises TimeoutError: time is up.
+    """
+    if budget is not None and budget.spent:
+        raise TimeoutError(
+            f"max_seconds={budget.max_seconds:g} was used up {what}; nothing was fitted. Give the "
+            "fit more time, or fewer rows or columns."
+        )
 
 
 @contextlib.contextmanager

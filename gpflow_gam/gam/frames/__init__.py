@@ -1,8 +1,17 @@
 """Tables of named columns, and how they become the matrix that kernels read."""
 
+from . import labels
 from .blocks import Blocks, blocks_of, in_blocks
 from .distinct import Distinct, distinct, plain
-from .encoding import Encoder, Key, LevelColumn, NumericColumn, is_levels, learn_levels
+from .encoding import (
+    Encoder,
+    Key,
+    LevelColumn,
+    NumericColumn,
+    is_levels,
+    learn_levels,
+    level_to_json,
+)
 from .gathering import Occurring, concatenated, recut
 from .imputation import Fill, filled, learn_fills
 from .table import Holes, Table, complete_rows
@@ -25,8 +34,10 @@ __all__ = [
     "filled",
     "in_blocks",
     "is_levels",
+    "labels",
     "learn_fills",
     "learn_levels",
+    "level_to_json",
     "plain",
     "recut",
 ]

@@ -29,6 +29,9 @@ class Blocks(abc.ABC):
     (:class:`LevelColumn`) and as a number it is the same.
     """
 
+    watch: Callable[[], None] | None = None
+    """Called for every piece that is read before the first block is given; it may raise."""
+
     @abc.abstractmethod
     def __iter__(self) -> Iterator[Table]:
         """
@@ -172,6 +175,8 @@ class _Joined(Blocks):
         else:
             tables = (table for _, table in self._tables())
         for index, table in enumerate(tables):
+            if self.watch is not None:
+                self.watch()
             for name in table.names:
                 if table.levels(name) is None:
                     continue

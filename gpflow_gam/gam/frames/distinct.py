@@ -34,7 +34,7 @@ def distinct(values: AnyNDArray) -> Distinct:
     for all.
 
     :param values: [N] of any type.
-    :raises TypeError: values that cannot be hashed, as lists.
+    :raises TypeError: values that cannot be hashed, as lists; it names their type.
     """
     if values.dtype.kind in "mM":  # pandas would convert the unit, and so what values turn into
         codes, whole = pd.factorize(values.view(np.int64))
@@ -43,8 +43,26 @@ def distinct(values: AnyNDArray) -> Distinct:
         values = values.astype(np.float64)
     if values.dtype.kind not in "biuf":
         values = values.astype(object)
-    codes, found = pd.factorize(values, use_na_sentinel=False)
+    try:
+        codes, found = pd.factorize(values, use_na_sentinel=False)
+    except TypeError as error:
+        kinds = {type(v).__name__ for v in values.tolist() if getattr(v, "__hash__", None) is None}
+        raise TypeError(", ".join(sorted(kinds)) or str(error)) from None
     return Distinct(codes, np.asarray(found, dtype=values.dtype))
+
+
+def named_distinct(values: AnyNDArray, name: object) -> Distinct:
+    """
+    :func:`distinct`, of a column that errors name.
+
+    :raises ValueError: values that cannot be hashed.
+    """
+    try:
+        return distinct(values)
+    except TypeError as error:
+        raise ValueError(
+            f"column {name!r} holds values that are no levels ({error}); make them text or numbers."
+        ) from None
 
 
 def distinct_categories(column: pd.Categorical) -> Distinct:
@@ -62,6 +80,13 @@ def distinct_text(column: Any) -> Distinct:
 
 
 def plain(value: Any) -> Any:
-    """A level as Python writes it, whatever array it comes from: whole floats equal integers."""
+    """
+    A level as Python writes it, whatever array it comes from: whole floats equal integers, and
+    times of any unit are pandas'.
+    """
+    if isinstance(value, np.datetime64):
+        return pd.Timestamp(value)
+    if isinstance(value, np.timedelta64):
+        return pd.Timedelta(value)
     value = value.item() if isinstance(value, np.generic) else value
     return int(value) if isinstance(value, float) and value.is_integer() else value

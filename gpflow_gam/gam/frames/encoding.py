@@ -11,8 +11,12 @@ import pandas as pd
 from gpflow.base import AnyNDArray
 
 from ..terms import Column
+from . import labels
 from .distinct import Distinct, plain
 from .table import Table
+
+_GREATEST = 1e100
+"""Beyond which products of a few numbers may be infinite."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +43,13 @@ class NumericColumn:
                 f"column {self.name!r} holds times; {self.use} needs numbers: convert it, to days "
                 "since its start for instance."
             )
+        if values.dtype.kind == "c" or (
+            values.dtype.kind == "O" and any(issubclass(t, complex) for t in set(map(type, values)))
+        ):
+            raise ValueError(
+                f"column {self.name!r} holds complex numbers; {self.use} needs real ones: take "
+                "their real and imaginary parts as columns of their own."
+            )
         try:
             numbers: AnyNDArray = values.astype(np.float64)
         except (TypeError, ValueError):
@@ -51,6 +62,12 @@ class NumericColumn:
             row = int(np.flatnonzero(~np.isfinite(numbers))[0])
             raise ValueError(
                 f"column {self.name!r} must be finite; got {numbers[row]} in row {row}."
+            )
+        if len(numbers) and np.max(np.abs(numbers)) >= _GREATEST:
+            row = int(np.argmax(np.abs(numbers)))
+            raise ValueError(
+                f"column {self.name!r} has {numbers[row]:g} in row {row}, whose square overflows; "
+                "divide it by a power of ten."
             )
         return numbers
 
@@ -81,8 +98,8 @@ class LevelColumn:
         """
         column = table.distinct(self.name)
         codes = {level: i for i, level in enumerate(self.levels)}
-        labels = [plain(v) for v in column.values]
-        place = np.array([codes.get(v, -1) for v in labels], dtype=np.float64)
+        own = [plain(v) for v in column.values]
+        place = np.array([codes.get(v, -1) for v in own], dtype=np.float64)
         encoded: AnyNDArray = place[column.codes]
         strange = encoded < 0
         if not strange.any():
@@ -99,12 +116,32 @@ class LevelColumn:
             )
         codes |= {level: len(self.levels) + i for i, level in enumerate(new)}
         # a category that does not occur has no code
-        place = np.array([codes.get(v, -1) for v in labels], dtype=np.float64)
+        place = np.array([codes.get(v, -1) for v in own], dtype=np.float64)
         return np.asarray(place[column.codes])
 
     def to_json(self) -> dict[str, Any]:
         """As JSON can hold it."""
-        return {"name": self.name, "levels": list(self.levels), "unseen": self.unseen}
+        return {
+            "name": self.name,
+            "levels": [level_to_json(level, self.name) for level in self.levels],
+            "unseen": self.unseen,
+        }
+
+
+def level_to_json(level: Any, name: Column) -> Any:
+    """
+    A level as JSON can hold it.
+
+    :param name: of its column.
+    :raises ValueError: no file can hold it.
+    """
+    try:
+        return labels.to_json(level)
+    except TypeError as error:
+        raise ValueError(
+            f"column {name!r} has levels of type {error}, which no file can hold; make it text "
+            f"before the fit: data[{name!r}].map(str)."
+        ) from None
 
 
 Key = tuple[Column, str]
@@ -164,7 +201,8 @@ class Encoder:
         for value in values:
             kind, name = value["kind"], value["name"]
             if kind == "level":
-                column = LevelColumn(name, tuple(value["levels"]), value["unseen"])
+                levels = tuple(labels.from_json(level) for level in value["levels"])
+                column = LevelColumn(name, levels, value["unseen"])
                 columns[name, kind] = column
             else:
                 columns[name, kind] = NumericColumn(name, value["use"])
@@ -182,7 +220,14 @@ def learn_levels(table: Table, name: Column, unseen: str = "error") -> LevelColu
     if own is not None:
         levels = tuple(plain(v) for v in own if plain(v) in occurring)
     else:
-        levels = tuple(sorted(occurring, key=lambda v: (isinstance(v, str), v)))
+        try:
+            levels = tuple(sorted(occurring, key=lambda v: (isinstance(v, str), v)))
+        except TypeError:
+            kinds = sorted({type(v).__name__ for v in occurring})
+            raise ValueError(
+                f"column {name!r} has levels without a common order ({', '.join(kinds)}); make "
+                "them text, or a category, which has its own order."
+            ) from None
     if any(isinstance(v, float) for v in levels) and len(levels) > 20:
         raise ValueError(
             f"column {name!r} holds {len(levels)} different fractions, which are no levels; use "

@@ -11,7 +11,7 @@ import pandas as pd
 from gpflow.base import AnyNDArray
 
 from ..terms import Column
-from .distinct import Distinct, distinct, distinct_categories, distinct_text
+from .distinct import Distinct, distinct_categories, distinct_text, named_distinct
 from .foreign import Deferred, deferred, foreign_columns
 
 
@@ -66,12 +66,24 @@ class Table:
         """
         The values of a column as they came; those of Arrow and polars as numpy or pandas hold them.
 
-        :raises ValueError: there is no such column; names the nearest.
+        :raises ValueError: there is no such column; names the nearest. Or it is nested.
         """
         name = self.name(name)
         values = self._columns[name]
         if isinstance(values, Deferred):
-            values = self._columns[name] = values.read()
+            try:
+                values = values.read()
+            except TypeError as error:
+                raise ValueError(
+                    f"column {name!r} holds values that are no levels ({error}); make them text or "
+                    "numbers."
+                ) from None
+            if np.ndim(values) != 1:
+                raise ValueError(
+                    f"column {name!r} is nested, with several values a row; make each of them a "
+                    "column of its own."
+                )
+            self._columns[name] = values
         return values
 
     def name(self, name: Column) -> Any:
@@ -104,7 +116,9 @@ class Table:
         if isinstance(dtype, pd.CategoricalDtype):
             return distinct_categories(getattr(raw, "array", raw))
         return (
-            distinct_text(raw) if isinstance(dtype, pd.StringDtype) else distinct(np.asarray(raw))
+            distinct_text(raw)
+            if isinstance(dtype, pd.StringDtype)
+            else named_distinct(np.asarray(raw), name)
         )
 
     def missing(self, name: Column) -> AnyNDArray:

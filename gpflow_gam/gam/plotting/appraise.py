@@ -65,15 +65,17 @@ def _numbers(
 ) -> None:
     y = observed(fit)
     limits = fit.spec.family.cdf(fit.likelihood, fit.Y, F)
+    factor, shift = fit.units
+    predictor = (shift + factor * F)[:, 0]
     draw_observed(axes[2], fitted, y)
     if limits is None:
         draw_histogram(axes[0], y - fitted)
-        draw_residuals(axes[1], F[:, 0], y - fitted, "observed minus fitted")
+        draw_residuals(axes[1], predictor, y - fitted, "observed minus fitted")
         draw_calibration(axes[3], fitted, y)
         return
     residuals = quantile_residuals(fit, seed)
     draw_qq(axes[0], residuals)
-    draw_residuals(axes[1], F[:, 0], residuals, "quantile residuals")
+    draw_residuals(axes[1], predictor, residuals, "quantile residuals")
     if np.array_equal(*limits):  # continuous
         draw_pit(axes[3], ndtr(residuals))
     else:

@@ -24,10 +24,10 @@ def draw_curves(ax: Axes, axis: Axis, series: list[Series], legend_title: str) -
     :param series: the curves.
     :param legend_title: what tells them apart.
     """
-    ax.axhline(0.0, color="0.6", linewidth=0.8, zorder=0)
+    ax.axhline(series[0].shown(np.zeros(1))[0], color="0.6", linewidth=0.8, zorder=0)
     alpha = 0.3 if len(series) == 1 else 0.18
     for one, color in zip(series, _colors(len(series))):
-        ax.plot(axis.values, one.estimate, color=color, label=one.label or None)
+        ax.plot(axis.values, one.shown(one.estimate), color=color, label=one.label or None)
         if len(series) > _BANDED:
             continue
         if one.simultaneous is not None:
@@ -43,8 +43,8 @@ def draw_curves(ax: Axes, axis: Axis, series: list[Series], legend_title: str) -
 def band(
     ax: Axes, x: AnyNDArray, one: Series, width: float, alpha: float, color: object, gid: str
 ) -> None:
-    """The estimate plus and minus ``width`` standard errors."""
-    lower, upper = one.estimate - width * one.se, one.estimate + width * one.se
+    """From the estimate minus to the estimate plus ``width`` standard errors."""
+    lower, upper = one.limits(width)
     ax.fill_between(x, lower, upper, facecolor=color, alpha=alpha, linewidth=0.0, gid=gid)
 
 
@@ -72,14 +72,14 @@ def draw_partial(ax: Axes, axis: Axis, x: AnyNDArray, partial: AnyNDArray, one: 
     :param one: the curve.
     """
     keep = np.isfinite(partial)
-    x, partial = axis.place(x[keep]), partial[keep]
+    x, partial = axis.place(x[keep]), one.shown(partial[keep])
     ax.plot(
         x, partial, ".", color="0.25", markersize=4.0, markeredgewidth=0.0,
         alpha=faintness(len(x)), zorder=1, gid="residuals", rasterized=len(x) > 2000,
     )  # fmt: skip
     width = one.simultaneous or one.pointwise
-    limits = [one.estimate - width * one.se, one.estimate + width * one.se]
-    everything = np.concatenate([*limits, _ends(partial), [0.0]])
+    zero = one.shown(np.zeros(1))
+    everything = np.concatenate([*one.limits(width), _ends(partial), zero])
     clip_to(ax, float(everything.min()), float(everything.max()))
 
 

@@ -8,6 +8,7 @@ from scipy.special import ndtri
 from scipy.stats import beta
 
 from .figures import Axes, clip_to, faintness, put_title, short
+from .residuals import LARGEST
 
 _TEXT = 8
 """With more classes than these, a confusion matrix has no room for numbers."""
@@ -37,13 +38,28 @@ def order_statistics(number: int, level: float = 0.95) -> tuple[AnyNDArray, AnyN
 
 
 def draw_qq(ax: Axes, residuals: AnyNDArray) -> None:
-    """Sorted residuals against normal quantiles, with the 95 % limits of each."""
+    """
+    Sorted residuals against normal quantiles, with the 95 % limits of each.
+
+    Residuals too large to be told apart stand at the edge, as arrowheads.
+    """
     number = len(residuals)
     quantiles = ndtri((np.arange(1, number + 1) - 0.5) / number)
     lower, upper = order_statistics(number)
     ax.fill_between(quantiles, lower, upper, color="0.85", linewidth=0.0, gid="reference")
     ax.axline((0.0, 0.0), slope=1.0, color="0.6", linewidth=0.8)
-    ax.plot(quantiles, np.sort(residuals), ".", color="C0", markersize=4.0, gid="data")
+    values = np.sort(residuals)
+    told = np.abs(values) < LARGEST
+    ax.plot(quantiles[told], values[told], ".", color="C0", markersize=4.0, gid="data")
+    for sign, marker in ((1.0, "^"), (-1.0, "v")):
+        beyond = sign * values >= LARGEST
+        if beyond.any():
+            ax.plot(
+                quantiles[beyond], values[beyond], marker, color="C3", markersize=5.0, gid="beyond",
+                label=f"{beyond.sum()} {'above' if sign > 0.0 else 'below'} {sign * LARGEST:.1f}",
+            )  # fmt: skip
+    if not told.all():
+        ax.legend(fontsize="small")
     ax.set_xlabel("normal quantiles")
     ax.set_ylabel("quantile residuals")
     put_title(ax, "QQ plot")

@@ -8,10 +8,11 @@ from collections.abc import Iterable
 import numpy as np
 
 from ..components import Component
+from ..effects import Transform
 from ..fits import FittedGAM
 from .curves import draw_curves, draw_partial, draw_rug
 from .figures import Axes, Figure, figure_of, panels, put_title
-from .maps import draw_error, draw_estimate
+from .maps import TOO_FAR, draw_error, draw_estimate
 from .points import NAMED, draw_points
 from .residuals import acting, partial_residuals, working_residuals
 from .views import View, is_map, view
@@ -25,6 +26,8 @@ class _Options:
     num_points: int | None
     rug: bool
     seed: int
+    fun: Transform | None
+    too_far: float | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +48,8 @@ def draw(
     rug: bool = True,
     seed: int = 0,
     predictor: str | None = None,
+    fun: Transform | None = None,
+    too_far: float | None = TOO_FAR,
 ) -> Figure:
     """
     Draw the effects, a panel each.
@@ -67,6 +72,10 @@ def draw(
     :param rug: ticks where the data are; of a ``by=`` level, only its own rows.
     :param seed: of the simulation behind simultaneous limits.
     :param predictor: one of several predictors; all by default.
+    :param fun: a monotone function through which estimates, limits and residuals go, such as
+        ``numpy.exp``: see :meth:`gpflow_gam.GAM.effects`. Standard errors of maps do not.
+    :param too_far: maps are blank farther from all data than this share of the axes' lengths; None
+        draws them to their corners.
     :return: a new figure, or the one that ``ax`` stands on.
     :raises ValueError: an unknown effect or predictor, or an option that cannot be, naming it.
     """
@@ -76,10 +85,12 @@ def draw(
         raise ValueError(f"level must be a probability between 0 and 1; got {level}.")
     if num_points is not None and num_points < 2:
         raise ValueError(f"num_points must be at least 2; got {num_points}.")
+    if too_far is not None and not too_far > 0.0:
+        raise ValueError(f"too_far must be positive, or None for no limit; got {too_far}.")
     every = _panels(fit, _components(fit, terms), _predictors(fit, predictor))
     if residuals:
         working_residuals(fit)  # raises where there are none
-    options = _Options(level, residuals, simultaneous, num_points, rug, seed)
+    options = _Options(level, residuals, simultaneous, num_points, rug, seed, fun, too_far)
     if ax is not None:
         if len(every) > 1:
             names = ", ".join(dict.fromkeys(p.component.name for p in every))
@@ -133,7 +144,7 @@ def _panels(fit: FittedGAM, components: list[Component], predictors: list[int]) 
     for component in components:
         margins = component.margins
         crowded = margins[0].kind == "levels" and len(margins[0].nodes) > NAMED
-        if len(margins) > 1 or crowded:
+        if len(margins) > 1 or crowded or fit.spec.family.axes(""):
             every += [_Panel(component, [i]) for i in predictors]
         else:
             every.append(_Panel(component, predictors))
@@ -142,12 +153,14 @@ def _panels(fit: FittedGAM, components: list[Component], predictors: list[int]) 
 
 def _draw(fit: FittedGAM, panel: _Panel, axes: list[Axes], options: _Options) -> None:
     component = panel.component
-    what = view(fit, component, options.level, options.num_points, options.seed)
-    data = fit.X[acting(fit, component)][:, [m.column for m in component.margins[:2]]]
+    what = view(fit, component, options.level, options.num_points, options.seed, options.fun)
     if is_map(component):
+        data = np.zeros((0, 2))
+        if fit.has_data:
+            data = fit.X[acting(fit, component)][:, [m.column for m in component.margins[:2]]]
         (i,) = panel.predictors
         for ax, draw_map in zip(axes, (draw_estimate, draw_error)):
-            draw_map(ax, what, i, data)
+            draw_map(ax, what, i, data, options.too_far)
         return
     (ax,) = axes
     _draw_series(fit, panel, what, ax, options)
@@ -163,8 +176,11 @@ def _draw_series(fit: FittedGAM, panel: _Panel, what: View, ax: Axes, options: _
         if options.residuals and len(what.component.margins) == 1:
             partial = partial_residuals(fit, what.component.name)
             draw_partial(ax, axis, fit.X[:, column], partial, series[0])
-        if options.rug:
+        if options.rug and fit.has_data:
             draw_rug(ax, axis, np.asarray(fit.X[acting(fit, what.component), column]))
     one = panel.predictors[0] if len(panel.predictors) == 1 else None
     put_title(ax, what.title(one))
     ax.set_ylabel(what.component.name if one is None else what.label(one))
+    measured = fit.spec.family.axes(str(fit.spec.response))
+    if one is not None and measured:
+        ax.set_ylabel(f"{measured[one]} [edf {what.dof[one]:.1f}]")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from gpflow.base import AnyNDArray
 
 from .figures import Axes, short
 from .views import Axis, Series
@@ -24,21 +25,22 @@ def draw_points(ax: Axes, axis: Axis, series: list[Series], legend_title: str) -
     """
     names = axis.levels or ()
     number = len(names)
-    ax.axhline(0.0, color="0.6", linewidth=0.8, zorder=0)
+    ax.axhline(series[0].shown(np.zeros(1))[0], color="0.6", linewidth=0.8, zorder=0)
     order = np.argsort(series[0].estimate) if number > NAMED else np.arange(number)
     shifts = np.linspace(-0.25, 0.25, len(series)) if len(series) > 1 else np.zeros(1)
     size = 5.0 if number <= NAMED else 2.5
     for i, (one, shift) in enumerate(zip(series, shifts)):
         color, x = f"C{i}", np.arange(number) + shift
-        estimate, se = one.estimate[order], one.se[order]
+        estimate = one.shown(one.estimate)[order]
         if one.simultaneous is not None:
             ax.errorbar(
-                x, estimate, one.simultaneous * se, fmt="none", ecolor=color, alpha=0.35,
-                elinewidth=1.0, gid="simultaneous",
+                x, estimate, _errors(one, one.simultaneous, order), fmt="none", ecolor=color,
+                alpha=0.35, elinewidth=1.0, gid="simultaneous",
             )  # fmt: skip
         ax.errorbar(
-            x, estimate, one.pointwise * se, fmt="o", color=color, markersize=size,
+            x, estimate, _errors(one, one.pointwise, order), fmt="o", color=color, markersize=size,
             elinewidth=1.6 if number <= NAMED else 0.7, label=one.label or None, gid="pointwise",
+            capsize=size if number <= NAMED else 0.0,  # limits narrower than the point show, too
         )  # fmt: skip
     if number > NAMED:
         ax.set_xticks([])
@@ -50,6 +52,12 @@ def draw_points(ax: Axes, axis: Axis, series: list[Series], legend_title: str) -
     ax.set_xlim(-room, number - 1 + room)
     if 1 < len(series) <= _LISTED:
         _legend(ax, series, legend_title)
+
+
+def _errors(one: Series, width: float, order: AnyNDArray) -> AnyNDArray:
+    """How far the limits are below and above the estimate, [2, n]."""
+    estimate, (lower, upper) = one.shown(one.estimate), one.limits(width)
+    return np.stack([estimate - lower, upper - estimate])[:, order]
 
 
 def _legend(ax: Axes, series: list[Series], title: str) -> None:

@@ -10,7 +10,7 @@ from gpflow.base import AnyNDArray
 from scipy.stats import norm
 
 from ..components import Component, Margin
-from ..effects import EffectTable, effect, make_grid
+from ..effects import EffectTable, Transform, applied, effect, make_grid
 from ..fits import FittedGAM
 from ..frames import LevelColumn, NumericColumn
 from ..summaries import effective_dof
@@ -57,6 +57,7 @@ class Series:
     :param se: [n].
     :param pointwise: standard errors on each side of pointwise limits.
     :param simultaneous: and of simultaneous ones; None where they are not wanted.
+    :param fun: through which all that is drawn goes.
     """
 
     label: str
@@ -64,6 +65,16 @@ class Series:
     se: AnyNDArray
     pointwise: float
     simultaneous: float | None
+    fun: Transform | None = None
+
+    def shown(self, values: AnyNDArray) -> AnyNDArray:
+        """Values on the predictor's scale as they are drawn."""
+        return values if self.fun is None else applied(self.fun, values)
+
+    def limits(self, width: float) -> tuple[AnyNDArray, AnyNDArray]:
+        """The estimate minus and plus ``width`` standard errors, as drawn."""
+        ends = [self.shown(self.estimate + sign * width * self.se) for sign in (-1.0, 1.0)]
+        return np.minimum(*ends), np.maximum(*ends)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,6 +87,7 @@ class View:
     :param axes: one or two.
     :param fixed: what further columns are held at, such as ``"w = 0.5"``.
     :param dof: effective degrees of freedom, [L].
+    :param fun: through which estimates and limits go.
     """
 
     component: Component
@@ -83,6 +95,7 @@ class View:
     axes: tuple[Axis, ...]
     fixed: str
     dof: AnyNDArray
+    fun: Transform | None = None
 
     def label(self, predictor: int) -> str:
         """The effect with its effective degrees of freedom."""
@@ -121,6 +134,7 @@ class View:
                     estimate[:, i],
                     se[:, i],
                     *self.critical(i, simultaneous),
+                    self.fun,
                 )
                 for i in predictors
             ]
@@ -132,12 +146,19 @@ class View:
             along, across, means, errors = across, along, means.T, errors.T
         critical = self.critical(i, simultaneous)
         names = across.levels or ()
-        each = [Series(n, means[:, k], errors[:, k], *critical) for k, n in enumerate(names)]
+        each = [
+            Series(n, means[:, k], errors[:, k], *critical, self.fun) for k, n in enumerate(names)
+        ]
         return along, across.name, each
 
 
 def view(
-    fit: FittedGAM, component: Component, level: float, num_points: int | None, seed: int
+    fit: FittedGAM,
+    component: Component,
+    level: float,
+    num_points: int | None,
+    seed: int,
+    fun: Transform | None = None,
 ) -> View:
     """
     What to draw of a component.
@@ -163,7 +184,7 @@ def view(
             names = tuple(str(reader.levels[int(v)]) for v in values)
         axes.append(Axis(str(reader.name), values, names, margin))
     dof = effective_dof(fit, component)
-    return View(component, table, tuple(axes), ", ".join(fixed), dof)
+    return View(component, table, tuple(axes), ", ".join(fixed), dof, fun)
 
 
 def is_map(component: Component) -> bool:

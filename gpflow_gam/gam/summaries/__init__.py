@@ -1,13 +1,19 @@
 """What a fitted GAM says, in numbers."""
 
 from .concurvity import concurvity
+from .copies import indistinguishable
+from .dispersion import Dispersion, dispersion, sample_dispersion
 from .shares import effective_dof, variance_shares, zero_tail
 from .summary import Summary, summarise
 
 __all__ = [
+    "Dispersion",
     "Summary",
     "concurvity",
+    "dispersion",
     "effective_dof",
+    "indistinguishable",
+    "sample_dispersion",
     "summarise",
     "variance_shares",
     "zero_tail",

@@ -62,7 +62,7 @@ def zero_tail(fit: FittedGAM, component: Component, seed: int = 0) -> AnyNDArray
     """
     points = np.unique(fit.X[even_rows(fit)][:, [m.column for m in component.margins]], axis=0)
     X = component.full(
-        points[np.unique(np.linspace(0, len(points) - 1, 100).astype(int))], fit.X.shape[1]
+        points[np.unique(np.linspace(0, len(points) - 1, 100).astype(int))], fit.spec.encoder.width
     )
     mean, covariance = inducing_moments(fit).joint([(component.name, X)])
     tails = []

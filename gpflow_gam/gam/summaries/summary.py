@@ -12,9 +12,12 @@ from gpflow.base import Parameter
 from gpflow.kernels import Kernel
 from tabulate import tabulate
 
+from ...measures.discrete import NUM_NODES
 from ...statistics.parallel import one_blas_thread
 from ..components import Component
+from ..effects import coefficients
 from ..fits import FittedGAM
+from .dispersion import Dispersion, dispersion
 from .shares import effective_dof, variance_shares, zero_tail
 
 _NOTE = (
@@ -28,16 +31,20 @@ class Summary:
     """
     What a fit says, in numbers.
 
-    :param table: a row an effect (and predictor): ``edf``, ``M`` inducing inputs, ``sd`` (prior
-        standard deviation), ``lengthscale``, ``share`` with 95 % limits, ``zero``.
+    :param table: a row an effect (and predictor): ``edf``, ``M`` inducing inputs, whether edf is
+        ``near_M``, ``sd`` (prior standard deviation), ``lengthscale``, ``share`` with 95 % limits,
+        ``zero``.
     :param terms: the formula.
     :param family: the family's name.
-    :param parameters: the family's own parameters as learnt.
+    :param parameters: the family's own parameters as learnt; cutpoints of ordered classes.
+    :param coefficients: the intercept, slopes and effects of levels, as
+        :meth:`gpflow_gam.GAM.coefficients` gives them, but for terms of more than 16 levels.
     :param num_rows: N.
     :param dropped: rows left out for missing values.
     :param imputed: values that were missing and filled in.
     :param edf: effective degrees of freedom in all, the intercept's included.
     :param deviance_explained: against the null model; None where the family has no deviance.
+    :param dispersion: Pearson's, for families of counts; None for others.
     :param elbo: the bound at the end, log-densities of priors included.
     :param converged: whether the fit had stopped improving.
     :param message: why it ended.
@@ -48,11 +55,13 @@ class Summary:
     terms: str
     family: str
     parameters: dict[str, float]
+    coefficients: pd.DataFrame
     num_rows: int
     dropped: int
     imputed: int
     edf: float
     deviance_explained: float | None
+    dispersion: Dispersion | None
     elbo: float
     converged: bool
     message: str
@@ -69,11 +78,15 @@ class Summary:
         family = self.family
         if self.parameters:
             family += " (" + ", ".join(f"{k} {v:.4g}" for k, v in self.parameters.items()) + ")"
+        scatter = (
+            [] if self.dispersion is None else [("Pearson dispersion", _said(self.dispersion))]
+        )
         return [
             ("terms", self.terms),
             ("family", family),
             ("rows", rows),
             ("deviance explained", "none defined" if explained is None else f"{explained:.1%}"),
+            *scatter,
             ("effective degrees of freedom", f"{self.edf:.1f}"),
             ("ELBO", f"{self.elbo:.2f}"),
             ("fit", f"{'converged' if self.converged else 'NOT CONVERGED'}: {self.message}"),
@@ -88,7 +101,7 @@ class Summary:
                 [
                     str(name) if not isinstance(name, tuple) else " | ".join(map(str, name)),
                     f"{row['edf']:.2f}",
-                    str(row["M"]),
+                    f"{row['M']}{' *' if row['near_M'] else ''}",
                     f"{row['sd']:.3g}" if np.isfinite(row["sd"]) else "",
                     ", ".join(f"{v:.3g}" for v in lengths),
                     f"{row['share']:.3f} [{row['share_lower']:.3f}, {row['share_upper']:.3f}]",
@@ -99,7 +112,9 @@ class Summary:
 
     def __str__(self) -> str:
         header = "\n".join(f"{name + ':':30s}{value}" for name, value in self._header())
-        return f"{header}\n\n{tabulate(self._rows(), _HEADER, disable_numparse=True)}\n\n{_NOTE}"
+        effects = tabulate(self._rows(), _HEADER, disable_numparse=True)
+        numbers = tabulate(self._coefficients(), _NUMBERS, disable_numparse=True)
+        return "\n\n".join([header, effects, self._note(), numbers, *self._more()])
 
     def __repr__(self) -> str:
         return str(self)
@@ -110,10 +125,49 @@ class Summary:
             f"<td style='text-align:left'>{html.escape(v)}</td></tr>"
             for n, v in self._header()
         )
-        body = tabulate(self._rows(), _HEADER, tablefmt="html", disable_numparse=True)
-        return f"<table>{head}</table>{body}<p>{html.escape(_NOTE)}</p>"
+        body, numbers = (
+            tabulate(rows, names, tablefmt="html", disable_numparse=True)
+            for rows, names in ((self._rows(), _HEADER), (self._coefficients(), _NUMBERS))
+        )
+        notes = [f"<p>{html.escape(text)}</p>" for text in (self._note(), *self._more())]
+        return f"<table>{head}</table>{body}{notes[0]}{numbers}{''.join(notes[1:])}"
+
+    def _note(self) -> str:
+        return _NOTE + ("\n" + _FEW if self.table["near_M"].any() else "")
+
+    def _coefficients(self) -> list[list[str]]:
+        rows = []
+        for row in self.coefficients.to_dict("records"):
+            name = [row["term"], row.get("predictor", ""), row["level"]]
+            rows.append(
+                [
+                    " | ".join(str(part) for part in name if part not in (None, "")),
+                    f"{row['estimate']:.4g}",
+                    f"{row['se']:.3g}",
+                    f"[{row['lower']:.4g}, {row['upper']:.4g}]",
+                ]
+            )
+        return rows
+
+    def _more(self) -> list[str]:
+        index = self.table.index
+        names = dict.fromkeys(index.get_level_values(0) if index.nlevels > 1 else index)
+        left = [
+            n for n in names if n.startswith(_OF_LEVELS) and n not in set(self.coefficients["term"])
+        ]
+        return [f"of the levels of {', '.join(left)} see coefficients()."] if left else []
 
 
+_FEW = (
+    "* effective degrees of freedom are close to M, the number of inducing values: k may be too "
+    "small; fit again with twice the k, and see whether they grow."
+)
+_NUMBERS = ["coefficient", "estimate", "se", "[95 %]"]
+_SHOWN = 16
+"""Terms of more levels than about these are not printed level by level."""
+_OF_LEVELS = ("factor(", "random_effect(")
+_CLOSE = 0.8
+"""Share of M from which degrees of freedom are close to it."""
 _HEADER = ["effect", "edf", "M", "prior sd", "lengthscale", "share [95 %]", "zero"]
 
 
@@ -134,6 +188,7 @@ def _summarised(fit: FittedGAM, seed: int) -> Summary:
     shares = variance_shares(fit, seed)
     rows: list[dict[str, Any]] = []
     index: list[Any] = []
+    units = np.broadcast_to(fit.units[0], len(names))
     for c, component in enumerate(components):
         dof, zero = effective_dof(fit, component), zero_tail(fit, component, seed)
         sd, lengths = _scales(fit, component)
@@ -144,7 +199,8 @@ def _summarised(fit: FittedGAM, seed: int) -> Summary:
                 {
                     "edf": dof[i],
                     "M": len(component.inducing),
-                    "sd": sd,
+                    "near_M": _too_few(component, float(dof[i])),
+                    "sd": sd * units[i],
                     "lengthscale": lengths,
                     "share": shares[:, c, i].mean(),
                     "share_lower": lower,
@@ -157,20 +213,33 @@ def _summarised(fit: FittedGAM, seed: int) -> Summary:
         if len(names) == 1
         else pd.MultiIndex.from_tuples(index, names=["effect", "predictor"])
     )
-    columns = ["edf", "M", "sd", "lengthscale", "share", "share_lower", "share_upper", "zero"]
-    deviance = fit.deviance()
+    columns = [
+        "edf",
+        "M",
+        "near_M",
+        "sd",
+        "lengthscale",
+        "share",
+        "share_lower",
+        "share_upper",
+        "zero",
+    ]
+    found = fit.discrepancies()
+    deviance = found.deviance
     total = sum(float(effective_dof(fit, c).sum()) for c in spec.components)
     result = fit.result
     return Summary(
         pd.DataFrame(rows, index=labels if rows else None, columns=columns),
         repr(spec.terms),
         spec.family.name,
-        _parameters(fit),
+        spec.family.parameters(fit.likelihood, spec.levels),
+        coefficients(fit, most=_SHOWN),
         fit.number,
         fit.dropped,
         sum(fill.count for fill in spec.fills),
         total,
         None if deviance is None else 1.0 - deviance[0] / deviance[1],
+        dispersion(fit, found),
         result.elbo,
         result.converged,
         result.message,
@@ -178,16 +247,29 @@ def _summarised(fit: FittedGAM, seed: int) -> Summary:
     )
 
 
-def _parameters(fit: FittedGAM) -> dict[str, float]:
-    """The likelihood's scalar parameters by name."""
-    from gpflow.utilities import parameter_dict
+def _too_few(component: Component, dof: float) -> bool:
+    """
+    Whether a function may be held back by its number of inducing values (``k.check`` of R's mgcv).
 
-    found = {}
-    for path, parameter in parameter_dict(fit.likelihood).items():
-        value = np.asarray(parameter)
-        if value.ndim == 0:
-            found[path.lstrip(".")] = float(value)
-    return found
+    Not where there is one for every value of its column: more would change nothing.
+    """
+    M = len(component.inducing)
+    if component.form not in ("smooth", "tensor", "interaction", "own"):
+        return False
+    nodes = len(component.nodes)
+    if len(component.margins) == 1:
+        nodes = len(component.margins[0].nodes)
+    # so many stand for more values than there are nodes
+    every = 0 < nodes <= M + 1 and nodes < NUM_NODES.get(len(component.margins), 150)
+    return not every and dof > _CLOSE * M
+
+
+def _said(found: Dispersion) -> str:
+    if not found.clear:
+        return f"{found.value:.2f}"
+    return (
+        f"{found.value:.2f}: standard errors are {found.factor:.1f} times too small; {found.remedy}"
+    )
 
 
 def _scales(fit: FittedGAM, component: Component) -> tuple[float, tuple[float, ...]]:

@@ -59,10 +59,24 @@ class Term(abc.ABC):
     def __add__(self, other: Term | Terms) -> Terms:
         return Terms((self,)) + other
 
+    def __radd__(self, other: object) -> Terms:
+        return other + Terms((self,))  # type: ignore[operator]
+
     def __repr__(self) -> str:
         arguments = [repr(c) for c in self.columns]
         arguments += [f"{name}={value!r}" for name, value in self.options().items()]
         return f"{self.function}({', '.join(arguments)})"
+
+
+def _no_term(value: object) -> TypeError:
+    """The error for what is added to terms and is none."""
+    if isinstance(value, str):
+        return TypeError(
+            f"{value!r} is text, no term: write s({value!r}), linear({value!r}) or "
+            f"factor({value!r}), or the whole model as one formula."
+        )
+    hint = " The intercept is always there." if isinstance(value, int) else ""
+    return TypeError(f"terms are added to terms; got {value!r}.{hint}")
 
 
 _COLUMN_FIELDS = ("column", "over")
@@ -135,12 +149,12 @@ class Terms:
             return Terms((*self._terms, other))
         if isinstance(other, Terms):
             return Terms((*self._terms, *other))
-        return NotImplemented
+        raise _no_term(other)
 
     def __radd__(self, other: object) -> Terms:
         if isinstance(other, int) and other == 0:  # sum([...]) begins with 0
             return self
-        return NotImplemented
+        raise _no_term(other)
 
     def __iter__(self) -> Iterator[Term]:
         return iter(self._terms)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import difflib
+import re
 from typing import Any
 
 from .base import Term, Terms
@@ -27,12 +28,16 @@ class Formula:
     offset: tuple[str, ...] = ()
 
 
+_BACKTICKS = re.compile(r"`([^`]*)`")
+
+
 def parse_formula(text: str) -> Formula:
     """
     Read a formula.
 
     Column names stand bare or in quotes, and a bare column outside a function is a straight line:
-    ``"y ~ s(x, k=10) + te(u, v) + factor(g) + z + offset(log_n)"``.
+    ``"y ~ s(x, k=10) + te(u, v) + factor(g) + z + offset(log_n)"``. Names may have dots
+    (``Solar.R``), and any text between backticks or quotes is one.
 
     :param text: ``response ~ terms``, or the terms alone.
     :raises ValueError: with the place at which it makes no sense.
@@ -55,6 +60,7 @@ def parse_formula(text: str) -> Formula:
 def _expression(part: str, text: str) -> ast.expr:
     if not part:
         raise ValueError(f"formula {text!r} has an empty side.")
+    part = _BACKTICKS.sub(lambda found: repr(found[1]), part)  # how R quotes a name
     try:
         return ast.parse(part, mode="eval").body
     except SyntaxError as error:
@@ -83,6 +89,8 @@ def _is_call(node: ast.expr, name: str) -> bool:
 def _name(node: ast.expr, text: str) -> str:
     if isinstance(node, ast.Name):
         return node.id
+    if isinstance(node, ast.Attribute):  # a name with dots, as they are common in R
+        return f"{_name(node.value, text)}.{node.attr}"
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
     raise ValueError(
@@ -91,7 +99,7 @@ def _name(node: ast.expr, text: str) -> str:
 
 
 def _term(node: ast.expr, text: str) -> Term:
-    if isinstance(node, (ast.Name, ast.Constant)):
+    if isinstance(node, (ast.Name, ast.Attribute, ast.Constant)):
         return linear(_column(node, text))
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
         raise ValueError(f"formula {text!r}: {ast.unparse(node)!r} is no term.")

@@ -68,6 +68,11 @@ def linear(column: Column) -> Linear:
     """
     A straight line in a numeric column, zero at the column's mean.
 
+    Its slope has a normal prior of mean zero whose variance is learnt from the data: a ridge.
+    Slopes that the data settle are hardly shrunk; what they leave open is drawn towards zero, and
+    standard errors are those of the shrunk slope. ``gam.coefficients()`` shows it in the column's
+    unit.
+
     :param column: its name or index.
     """
     return Linear(column)

@@ -30,6 +30,15 @@ class Curvature:
     precision: Precision
     """W = - d^2 log p / d f^2."""
 
+    def cast(self, dtype: tf.DType) -> Curvature:
+        """The same in another precision."""
+        if self.gradient.dtype == dtype:
+            return self
+        log_prob, gradient, W = (
+            tf.cast(t, dtype) for t in (self.log_prob, self.gradient, self.precision.tensor)
+        )
+        return Curvature(log_prob, gradient, type(self.precision)(W))
+
 
 def checked_curvature(found: Curvature, likelihood: Likelihood) -> Curvature:
     """

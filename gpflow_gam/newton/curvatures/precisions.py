@@ -25,6 +25,11 @@ class Precision(abc.ABC):
     @abc.abstractmethod
     def __init__(self, tensor: tf.Tensor) -> None: ...
 
+    @property
+    def tensors(self) -> tuple[tf.Tensor, ...]:
+        """``tensor``, and what was made of it once so that each solve need not."""
+        return (self.tensor,)
+
     @abc.abstractmethod
     @check_shapes("V: [Q, N, R]", "return: [Q, N, R]")
     def multiply(self, V: tf.Tensor) -> tf.Tensor:
@@ -178,11 +183,22 @@ class DensePrecision(Precision):
     Blocks without structure.
 
     :param M: [N, Q, Q], symmetric.
+    :param inverse: their pseudo-inverses, where they are known.
     """
 
-    def __init__(self, M: tf.Tensor) -> None:
+    def __init__(self, M: tf.Tensor, inverse: tf.Tensor | None = None) -> None:
         self.M = self.tensor = 0.5 * (M + tf.linalg.matrix_transpose(M))
         self.num_latents = int(M.shape[-1])
+        self._inverse = inverse
+
+    @property
+    def tensors(self) -> tuple[tf.Tensor, ...]:
+        inverse = self._inverse
+        if inverse is None:
+            inverse = tf.linalg.pinv(self.M)
+            if tf.executing_eagerly():  # what a graph has made is of no use outside of it
+                self._inverse = inverse
+        return self.M, inverse
 
     @inherit_check_shapes
     def multiply(self, V: tf.Tensor) -> tf.Tensor:
@@ -190,7 +206,7 @@ class DensePrecision(Precision):
 
     @inherit_check_shapes
     def solve(self, V: tf.Tensor) -> tf.Tensor:
-        return tf.einsum("npq,qnr->pnr", tf.linalg.pinv(self.M), V)
+        return tf.einsum("npq,qnr->pnr", self.tensors[1], V)
 
     @inherit_check_shapes
     def shrunk(self, noise: tf.Tensor) -> DensePrecision:

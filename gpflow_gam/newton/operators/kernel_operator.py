@@ -20,7 +20,9 @@ class KernelOperator:
     """
     ``K = blockdiag_q k_q(X, X)`` by its products; nothing of size N^2 is ever held.
 
-    A shared kernel is evaluated once for all latent functions and all right-hand sides.
+    A shared kernel is evaluated once for all latent functions and all right-hand sides. Kernels are
+    evaluated in the precision of X. All that is made of their entries is in double precision: the
+    systems of Newton's method are beyond single precision where data are many or noise is little.
 
     :param latents: the functions' kernels.
     :param X: inputs [N, D].
@@ -39,6 +41,9 @@ class KernelOperator:
         """How often all kernel entries have been evaluated, parts of them counted as fractions."""
         self._products = products or [KernelProduct(k) for k in latents.kernels]
         self._noise = self._white()
+
+    dtype = tf.float64
+    """Of products, columns and whatever is made of them."""
 
     @property
     def num_latents(self) -> int:
@@ -61,8 +66,10 @@ class KernelOperator:
     def _apply(self, X1: tf.Tensor, V: tf.Tensor) -> tf.Tensor:
         Q, N, R = V.shape
         if self.latents.shared:
-            flat = tf.reshape(tf.transpose(V, [1, 0, 2]), [N, Q * R])
-            out = tf.reshape(self._products[0](X1, self.X, flat), [-1, Q, R])
+            wide = [N, -1 if R is None else Q * R]
+            flat = tf.reshape(tf.transpose(V, [1, 0, 2]), wide)
+            out = self._products[0](X1, self.X, flat)
+            out = tf.reshape(out, [X1.shape[0], Q, tf.shape(V)[2] if R is None else R])
             return tf.transpose(out, [1, 0, 2])
         return tf.stack([p(X1, self.X, V[q]) for q, p in enumerate(self._products)])
 
@@ -77,11 +84,12 @@ class KernelOperator:
             tf.concat([tf.linalg.diag_part(k(x, tf.identity(x))) for x in blocks], axis=0)
             for k in kernels
         ]
-        return self.diag() - tf.stack(pairs)
+        return self.diag() - tf.cast(tf.stack(pairs), self.dtype)
 
     def diag(self) -> tf.Tensor:
         """Prior variances, [1, N] where the kernel is shared, [Q, N] otherwise."""
-        return tf.stack([k(self.X, full_cov=False) for k in self.latents.kernels])
+        found = tf.stack([k(self.X, full_cov=False) for k in self.latents.kernels])
+        return tf.cast(found, self.dtype)
 
     @check_shapes("indices: [M]", "return: [K, N, M]")
     def columns(self, indices: tf.Tensor) -> tf.Tensor:
@@ -89,6 +97,7 @@ class KernelOperator:
         self.sweeps += float(indices.shape[0]) / self.num_data
         points = tf.gather(self.X, indices)
         found = tf.stack([k(self.X, points) for k in self.latents.kernels])
+        found = tf.cast(found, self.dtype)
         if self._noise is None:
             return found
         hit = tf.one_hot(indices, self.num_data, axis=0, dtype=found.dtype)
@@ -101,37 +110,42 @@ def cross_product(latents: LatentKernels, Xnew: tf.Tensor, X: tf.Tensor, V: tf.T
 
     def block(x: tf.Tensor) -> tf.Tensor:
         if latents.shared:
-            return tf.matmul(latents.kernels[0](x, X)[None], V)
-        return tf.stack([tf.matmul(k(x, X), V[q]) for q, k in enumerate(latents.kernels)])
+            return tf.matmul(tf.cast(latents.kernels[0](x, X), V.dtype)[None], V)
+        own = [tf.cast(k(x, X), V.dtype) for k in latents.kernels]
+        return tf.stack([tf.matmul(k, V[q]) for q, k in enumerate(own)])
 
-    return over_rows(block, Xnew, tf.shape(X)[0], axis=1)
+    return over_rows(block, Xnew, int(X.shape[0]), V.dtype, axis=1)
 
 
 def over_rows(
-    block: Callable[[tf.Tensor], tf.Tensor], Xnew: tf.Tensor, num_columns: tf.Tensor, axis: int
+    block: Callable[[tf.Tensor], tf.Tensor],
+    Xnew: tf.Tensor,
+    num_columns: int,
+    dtype: tf.DType,
+    axis: int,
 ) -> tf.Tensor:
-    """``block(rows of Xnew)`` put together along ``axis``, as many rows at a time as fit."""
-    rows = tf.maximum(1, _CROSS_ENTRIES // tf.maximum(num_columns, 1))
-    number = tf.shape(Xnew)[0]
-    if tf.executing_eagerly():
-        step, whole = int(rows), int(number)
-        if whole <= step:
-            return block(Xnew)
-        parts = [block(Xnew[i : i + step]) for i in range(0, whole, step)]
-        return tf.concat(parts, axis=axis)
+    """
+    ``block(rows of Xnew)`` put together along ``axis``, as many rows at a time as fit.
 
-    def body(start: tf.Tensor, done: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        part = block(Xnew[start : start + rows])
-        return start + rows, tf.concat([done, part], axis=axis)
-
-    first = block(Xnew[:rows])
-    shape = first.shape.as_list()
-    shape[axis] = None
-    _, found = tf.while_loop(
-        lambda start, _: start < number,
-        body,
-        (rows, first),
-        shape_invariants=(rows.shape, tf.TensorShape(shape)),
-        parallel_iterations=1,
-    )
-    return found
+    :param block: from rows [n, D] to a tensor whose ``axis`` counts them.
+    :param num_columns: what a row takes of the memory.
+    :param dtype: of what ``block`` returns.
+    """
+    most = max(1, _CROSS_ENTRIES // max(num_columns, 1))
+    rows = Xnew.shape[0]
+    if rows is not None and rows <= most:
+        return block(Xnew)
+    size = tf.shape(Xnew)[0] if rows is None else rows
+    # blocks of one size, as XLA has to know it: together a few rows more than there are
+    number = (size + most - 1) // most
+    number = tf.maximum(number, 1) if rows is None else number
+    each = (size + number - 1) // number
+    spare = tf.repeat(Xnew[:1], number * each - size, axis=0)
+    blocks = tf.reshape(tf.concat([Xnew, spare], axis=0), [number, each, Xnew.shape[1]])
+    found = tf.map_fn(block, blocks, parallel_iterations=1, fn_output_signature=dtype)
+    rank = found.shape.rank
+    order = [*range(1, axis + 1), 0, *range(axis + 1, rank)]
+    shape = tf.shape(found)
+    merged = tf.concat([shape[1 : axis + 1], [number * each], shape[axis + 2 :]], axis=0)
+    found = tf.reshape(tf.transpose(found, order), merged)
+    return tf.gather(found, tf.range(size), axis=axis)

@@ -13,6 +13,7 @@ from gpflow.kernels import (
     SeparateIndependent,
     SharedIndependent,
 )
+from gpflow.utilities import deepcopy
 
 from ...kernels import AdditiveKernel
 
@@ -73,6 +74,19 @@ class LatentKernels:
             )
         return found
 
+    def copied(self) -> LatentKernels:
+        """With kernels and mixing of its own, of the same values."""
+        mixing = self.mixing
+        if isinstance(mixing, Parameter):
+            mixing = deepcopy(mixing)
+        return LatentKernels(tuple(map(deepcopy, self.kernels)), self.num_latents, mixing)
+
+    @property
+    def variables(self) -> list[tf.Variable]:
+        """Of the kernels and the mixing."""
+        found = [v for kernel in self.kernels for v in kernel.variables]
+        return [*found, *(self.mixing.variables if isinstance(self.mixing, Parameter) else ())]
+
     @property
     def shared(self) -> bool:
         """Whether one kernel serves all latent functions."""
@@ -87,7 +101,7 @@ class LatentKernels:
         """A g, where ``axis`` of g counts the latent functions."""
         if self.mixing is None:
             return g
-        mixing = tf.convert_to_tensor(self.mixing)
+        mixing = tf.cast(tf.convert_to_tensor(self.mixing), g.dtype)
         rolled = tf.tensordot(mixing, g, axes=[[1], [axis]])  # outputs first
         rank = g.shape.rank
         order = list(range(1, rank))

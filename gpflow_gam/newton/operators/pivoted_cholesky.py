@@ -67,7 +67,7 @@ def pivoted_cholesky(operator: KernelOperator, number: int) -> PivotedCholesky:
             if left[q, i] <= _SMALLEST * max(float(diag[q].max()), 1e-300):
                 continue
             kernel = operator.latents.kernels[q]
-            column = kernel(operator.X, operator.X[i : i + 1]).numpy()[:, 0]
+            column = kernel(operator.X, operator.X[i : i + 1]).numpy()[:, 0].astype(diag.dtype)
             column[i] = diag[q, i]  # white noise is on the diagonal only
             row = column - found[q, :j, i] @ found[q, :j]
             row = row / np.sqrt(left[q, i])

@@ -18,23 +18,25 @@ class Compiled:
     """
     A function compiled by XLA, once for each combination of shapes.
 
-    :param function: of tensors with static shapes.
+    :param function: of tensors.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
         self._concrete: dict[Hashable, Callable[..., Any]] = {}
 
-    def __call__(self, *arguments: tf.Tensor) -> Any:
-        key = tuple((a.dtype, tuple(a.shape)) for a in arguments)
+    def __call__(self, *arguments: tf.Tensor, variant: Hashable = None) -> Any:
+        """:param variant: of the function, where it depends on more than its arguments."""
+        key = variant, *((a.dtype, tuple(a.shape)) for a in arguments)
         if key not in self._concrete:
             traced = tf.function(self._function, autograph=False, jit_compile=True)
             self._concrete[key] = traced.get_concrete_function(*arguments)
         return self._concrete[key](*arguments)
 
 
-def _rows_of_block(num_rows: int, num_columns: int, width: int) -> int:
-    entries = _ENTRIES[0] if width <= _NARROW else _ENTRIES[1]
+def _rows_of_block(num_rows: int, num_columns: int, width: int | None) -> int:
+    narrow = width is not None and width <= _NARROW
+    entries = _ENTRIES[0] if narrow else _ENTRIES[1]
     return max(1, min(num_rows, entries // max(num_columns, 1)))
 
 
@@ -45,6 +47,10 @@ class KernelProduct:
     A ``tf.while_loop`` over blocks inside one XLA program; the gradient is that of the whole
     product and runs a second such loop, where automatic differentiation would keep every block.
     In the scope of a ``tf.distribute`` strategy each replica takes a block of rows.
+
+    The kernel is evaluated in the inputs' precision; entries are multiplied and summed in that of
+    V. It may be frozen and set free again, but not taken apart: a kernel whose parameters were
+    replaced by other objects needs a new product.
 
     :param kernel: any GPflow kernel of one output.
     """
@@ -59,12 +65,13 @@ class KernelProduct:
         """
         :param X1: [N, D].
         :param X2: [M, D].
-        :param V: [M, R].
+        :param V: [M, R]; R may be unknown while a function is compiled.
         :return: [N, R].
         """
         if tf.executing_eagerly() and tf.distribute.has_strategy():
             return self._distributed(tf.distribute.get_strategy(), X1, X2, V)
-        return self._compiled(X1, X2, V)
+        # its gradient is of those variables that were trainable when it was traced
+        return self._compiled(X1, X2, V, variant=tuple(v.trainable for v in self.kernel.variables))
 
     def _distributed(
         self, strategy: tf.distribute.Strategy, X1: tf.Tensor, X2: tf.Tensor, V: tf.Tensor
@@ -127,26 +134,27 @@ class KernelProduct:
     def _blocks(self, X1: tf.Tensor, X2: tf.Tensor, V: tf.Tensor) -> tuple[tf.Tensor, int, int]:
         """X1 with rows to spare, how many blocks it has and of how many rows."""
         N = int(X1.shape[0])
-        rows = _rows_of_block(N, int(X2.shape[0]), int(V.shape[1]))
+        rows = _rows_of_block(N, int(X2.shape[0]), V.shape[1])
         number = -(-N // rows)
         spare = tf.repeat(X1[:1], number * rows - N, axis=0)
         return tf.concat([X1, spare], axis=0), number, rows
 
     def _run(self, X1: tf.Tensor, X2: tf.Tensor, V: tf.Tensor) -> tf.Tensor:
-        N, width = int(X1.shape[0]), int(V.shape[1])
+        N = int(X1.shape[0])
         if N == 0 or X2.shape[0] == 0:
-            return tf.zeros([N, width], dtype=V.dtype)
+            return tf.zeros([N, tf.shape(V)[1]], dtype=V.dtype)
         X1, number, rows = self._blocks(X1, X2, V)
 
         def body(i: tf.Tensor, done: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             block = tf.slice(X1, [i * rows, 0], [rows, X1.shape[1]])
-            return i + 1, done.write(i, tf.matmul(self.kernel(block, X2), V))
+            return i + 1, done.write(i, tf.matmul(tf.cast(self.kernel(block, X2), V.dtype), V))
 
-        done = tf.TensorArray(V.dtype, size=number, element_shape=[rows, width])
+        done = tf.TensorArray(V.dtype, size=number, element_shape=[rows, V.shape[1]])
         _, done = tf.while_loop(
             lambda i, _: i < number, body, (tf.constant(0), done), parallel_iterations=1
         )
-        return tf.reshape(done.stack(), [number * rows, width])[:N]
+        found = tf.reshape(done.stack(), [number * rows, tf.shape(V)[1]])[:N]
+        return tf.ensure_shape(found, [N, V.shape[1]])
 
     def _run_gradient(
         self,
@@ -163,10 +171,10 @@ class KernelProduct:
 
         def body(i: tf.Tensor, *totals: tf.Tensor) -> tuple[tf.Tensor, ...]:
             block = tf.slice(X1, [i * rows, 0], [rows, X1.shape[1]])
-            weights = tf.slice(U, [i * rows, 0], [rows, U.shape[1]])
+            weights = tf.slice(U, [i * rows, 0], [rows, tf.shape(U)[1]])
             weights = tf.matmul(weights, V, transpose_b=True)  # d / d K
             with tf.GradientTape() as tape:
-                value = tf.reduce_sum(self.kernel(block, X2) * weights)
+                value = tf.reduce_sum(tf.cast(self.kernel(block, X2), V.dtype) * weights)
             parts = tape.gradient(value, variables, unconnected_gradients="zero")
             return (i + 1, *(t + tf.convert_to_tensor(p) for t, p in zip(totals, parts)))
 

@@ -24,7 +24,7 @@ class ActionPosteriorState:
     """S, [B, Q, N]: joint in the latent functions."""
 
     factor: tf.Tensor
-    """F, [B, R]."""
+    """F, [B, B]; columns of zeros for directions that are rounding only."""
 
     prior: tf.Tensor
     """S'K S, [B, B]."""
@@ -48,10 +48,12 @@ class ActionPosteriorState:
         return cls(weights, S, empty, empty, empty, tf.zeros([0], weights.dtype))
 
 
-@check_shapes("gram: [B, B]", "return: [B, R]")
+@check_shapes("gram: [B, B]", "return: [B, B]")
 def explained(gram: tf.Tensor) -> tf.Tensor:
     """
-    F with ``F F' = gram^-1``, where gram = S'(K + W^+)S; without directions that are rounding only.
+    F with ``F F' = gram^-1``, where gram = S'(K + W^+)S.
+
+    Directions that are rounding only are left out: F has zeros for them.
 
     :param gram: symmetric, positive semi-definite.
     """
@@ -63,7 +65,7 @@ def explained(gram: tf.Tensor) -> tf.Tensor:
     scale = tf.where(diag > tiny, tf.math.rsqrt(tf.maximum(diag, tiny)), tf.zeros_like(diag))
     values, vectors = tf.linalg.eigh(scale[:, None] * gram * scale)
     eps = np.finfo(gram.dtype.as_numpy_dtype).eps
-    keep = values > eps * float(gram.shape[0])
-    inverse = tf.where(keep, tf.math.rsqrt(tf.where(keep, values, 1.0)), 0.0)
-    factor = scale[:, None] * vectors * inverse
-    return tf.boolean_mask(factor, keep, axis=1)
+    keep = values > eps * tf.cast(tf.shape(gram)[0], gram.dtype)
+    ones = tf.ones_like(values)
+    inverse = tf.where(keep, tf.math.rsqrt(tf.where(keep, values, ones)), 0.0 * ones)
+    return scale[:, None] * vectors * inverse

@@ -86,7 +86,7 @@ class IterGPRun(Run):
         self.problem = problem
         operator = problem.operator
         Q, N = operator.num_latents, operator.num_data
-        dtype = problem.X.dtype
+        dtype = operator.dtype
         self.buffers = Buffers.empty(0, Q, N, dtype)
         self.v = tf.zeros([Q, N], dtype)
         self.Kv = tf.zeros([Q, N], dtype)
@@ -251,7 +251,7 @@ class InnerLoop:
         if fixed is None:
             fixed = tf.zeros([1, *target.shape], target.dtype)
         tensors = (
-            precision.tensor,
+            *precision.tensors,
             target,
             buffers.S,
             buffers.T,
@@ -265,8 +265,8 @@ class InnerLoop:
         )
         key = (type(precision), *(tuple(t.shape) for t in tensors))
         if key not in self._compiled:
-            kind = type(precision)
-            traced = tf.function(lambda *a: self._loop(kind(a[0]), *a[1:]), autograph=False)
+            kind, own = type(precision), len(precision.tensors)
+            traced = tf.function(lambda *a: self._loop(kind(*a[:own]), *a[own:]), autograph=False)
             self._compiled[key] = traced.get_concrete_function(*tensors)
         S, T, F, v, Kv, used, norms = self._compiled[key](*tensors)
         done = int(used) - buffers.used

@@ -102,7 +102,8 @@ class UnitVectors(Policy):
         last = context.taken + number
         rows = self.rows(context.problem, -(-last // Q))
         pairs = [(i, q) for i in rows for q in range(Q)][context.taken : last]
-        fixed = np.zeros((len(pairs), Q, size), dtype=context.problem.X.dtype.as_numpy_dtype)
+        dtype = context.problem.operator.dtype.as_numpy_dtype
+        fixed = np.zeros((len(pairs), Q, size), dtype=dtype)
         for j, (i, q) in enumerate(pairs):
             fixed[j, q, i] = 1.0
         return Plan(tf.constant(fixed), np.zeros(len(pairs), dtype=bool))
@@ -176,7 +177,7 @@ class Schedule(Policy):
         Q, N = context.problem.operator.num_latents, context.problem.operator.num_data
         used = [0] * len(self.parts)
         rows, adaptive = [], []
-        nothing = tf.zeros([Q, N], dtype=context.problem.X.dtype)
+        nothing = tf.zeros([Q, N], dtype=context.problem.operator.dtype)
         for p in turn:
             k, plan = used[p], plans[p]
             used[p] += 1

@@ -20,7 +20,8 @@ class LaplaceProblem:
     """
     ``max_g log p(y | m + A g) - 1/2 g'K^-1 g`` over Q latent functions at N data, and its parts.
 
-    Latent functions are [Q, N] here; outputs of the likelihood are [N, L].
+    Latent functions are [Q, N] here; outputs of the likelihood are [N, L]. The likelihood is
+    evaluated in the precision of X; everything else is in double precision, as the operator is.
 
     :param operator: K.
     :param likelihood: log-concave in its outputs.
@@ -39,7 +40,7 @@ class LaplaceProblem:
         self.likelihood = likelihood
         self.X, self.Y = operator.X, Y
         shape = [operator.num_data, operator.latents.num_outputs]
-        self.mean = tf.broadcast_to(mean_function(self.X), shape)
+        self.mean = tf.cast(tf.broadcast_to(mean_function(self.X), shape), operator.dtype)
         self._pivoted: PivotedCholesky | None = None
         self._asked = 0
 
@@ -49,7 +50,9 @@ class LaplaceProblem:
 
     def log_likelihood(self, g: tf.Tensor) -> tf.Tensor:
         """Summed over the data."""
-        return tf.reduce_sum(self.likelihood.log_prob(self.X, self.predictor(g), self.Y))
+        F = tf.cast(self.predictor(g), self.X.dtype)
+        found = self.likelihood.log_prob(self.X, F, self.Y)
+        return tf.reduce_sum(tf.cast(found, g.dtype))
 
     def curvature(self, g: tf.Tensor) -> Curvature:
         """
@@ -57,12 +60,13 @@ class LaplaceProblem:
 
         :raises ValueError: not finite or not log-concave there.
         """
-        found = curvature(self.likelihood, self.X, self.predictor(g), self.Y)
-        found = checked_curvature(found, self.likelihood)
+        F = tf.cast(self.predictor(g), self.X.dtype)
+        found = curvature(self.likelihood, self.X, F, self.Y)
+        found = checked_curvature(found, self.likelihood).cast(g.dtype)
         mixing = self.operator.latents.mixing
         if mixing is None:
             return found
-        A = tf.convert_to_tensor(mixing)
+        A = tf.cast(tf.convert_to_tensor(mixing), g.dtype)
         gradient = tf.matmul(A, found.gradient, transpose_a=True)
         blocks = tf.einsum("lq,nlk,kp->nqp", A, found.precision.blocks(), A)
         return Curvature(found.log_prob, gradient, DensePrecision(blocks))

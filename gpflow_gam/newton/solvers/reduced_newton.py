@@ -90,8 +90,8 @@ class ReducedNewtonRun(Run):
         self.problem = problem
         self._warm = weights
         Q, N = problem.operator.num_latents, problem.operator.num_data
-        nothing = tf.zeros([Q, N, 0], problem.X.dtype)
-        c = tf.zeros([Q, 0], problem.X.dtype)
+        nothing = tf.zeros([Q, N, 0], problem.operator.dtype)
+        c = tf.zeros([Q, 0], problem.operator.dtype)
         self._reached = _Reached(nothing, nothing, c, -np.inf)
         self._step = 0
 
@@ -276,7 +276,7 @@ class ReducedNewtonRun(Run):
         hit = tf.one_hot(rows, N, dtype=blocks.dtype)
         S = tf.reshape(blocks[..., None] * hit[:, None, None, :], [M * Q, Q, N])
         points = tf.gather(self.problem.X, rows)
-        K = tf.stack([k(points) for k in operator.latents.kernels])
+        K = tf.cast(tf.stack([k(points) for k in operator.latents.kernels]), operator.dtype)
         K = tf.broadcast_to(K, [Q, M, M])
         prior = tf.reshape(tf.einsum("map,pmn,nbp->manb", blocks, K, blocks), [M * Q, M * Q])
         noise = tf.einsum("map,mn->manp", blocks, tf.eye(M, dtype=blocks.dtype))

@@ -32,7 +32,7 @@ class _Guarded(Scipy):
 
     failed = False
     tracker: Tracker | None = None
-    """Is asked before each evaluation whether time is up, once an iteration has been done."""
+    """Is asked before each evaluation whether time is up."""
 
     def eval_func(
         self, *args: Any, **kwargs: Any
@@ -42,7 +42,7 @@ class _Guarded(Scipy):
 
         def guarded(x: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
             nonlocal best
-            if self.tracker is not None and self.tracker.history:
+            if self.tracker is not None:
                 self.tracker.check()
             try:
                 loss, gradient = evaluate(x)
@@ -102,6 +102,7 @@ class LBFGS:
         :return: whether it converged, and why it ended.
         :raises StopFit: from ``tracker``.
         """
+        tracker.check()
         value, begun = float(self._loss()), len(tracker.history)
         while True:
             left = max_iterations - (len(tracker.history) - begun)

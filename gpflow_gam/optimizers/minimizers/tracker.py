@@ -5,17 +5,31 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
 
+from .budget import TimeBudget
 from .progress import progress_bar
 from .result import Callback, FitProgress, FitResult
 
 _REDRAW = 0.1
 """Seconds between two looks of the bar within a pass."""
+
+
+OnInterrupt = Literal["raise", "keep"]
+"""What becomes of a fit that Ctrl-C ends: see :func:`~gpflow_gam.optimizers.fit`."""
+INTERRUPTED = "interrupted; what was best so far is kept"
+
+
+def check_on_interrupt(value: object) -> None:
+    """
+    :raises ValueError: none of the choices.
+    """
+    if value not in get_args(OnInterrupt):
+        raise ValueError(f"on_interrupt must be 'raise' or 'keep'; got {value!r}.")
 
 
 class StopFit(Exception):
@@ -33,29 +47,34 @@ class Tracker:
 
     :param variables: what the fit changes; put back to the best seen where a fit breaks.
     :param method: what to call it.
-    :param max_seconds: time budget.
+    :param max_seconds: time budget, which may run already.
     :param callback: called once an iteration.
     :param progress: whether to draw a bar; None for "on a terminal or in a notebook only". It
         tells the iterations, and of fits that pass over rows the pass, the rows it has seen, and
         the last ELBO.
+    :param on_interrupt: what Ctrl-C does: see :meth:`interrupted`.
     """
 
     def __init__(
         self,
         variables: Sequence[tf.Variable],
         method: str,
-        max_seconds: float | None,
+        max_seconds: float | TimeBudget | None,
         callback: Callback | None,
         progress: bool | None,
+        on_interrupt: OnInterrupt = "raise",
     ) -> None:
+        check_on_interrupt(on_interrupt)
         self.variables = list(variables)
         self.method = method
-        self.max_seconds = max_seconds
+        self.budget = TimeBudget.of(max_seconds)
+        self.on_interrupt = on_interrupt
         self.callback = callback
         self.history: list[float] = []
         self.stopped: bool | str | None = False
         """Whether the callback has asked for the end, or why."""
-        self.start = time.perf_counter()
+        self.ended = False
+        """Whether time, the callback or Ctrl-C has ended the fit."""
         self._best: tuple[float, list[AnyNDArray]] = (-np.inf, [])
         self._bar = progress_bar(method, "it", progress)
         self._passes, self._shown, self._drawn = 0, "", 0.0
@@ -72,9 +91,14 @@ class Tracker:
         self._bar.close()
 
     @property
+    def max_seconds(self) -> float | None:
+        """The time budget; None where there is none."""
+        return self.budget.max_seconds
+
+    @property
     def seconds(self) -> float:
-        """Time since the start."""
-        return time.perf_counter() - self.start
+        """Time since the budget's start."""
+        return self.budget.seconds
 
     @property
     def best(self) -> float:
@@ -111,11 +135,14 @@ class Tracker:
         A pass over rows begins.
 
         :param rows: N.
-        :return: is told how many of them the pass has seen.
+        :return: is told how many of them the pass has seen. Once there is an iteration to fall
+            back to, it raises :class:`StopFit` where time is up.
         """
         self._passes += 1
 
         def passing(seen: int) -> None:
+            if self.history:
+                self.check()
             now = time.perf_counter()
             if self._bar.disable or (now - self._drawn < _REDRAW and seen < rows):
                 return
@@ -130,11 +157,24 @@ class Tracker:
         """
         :raises StopFit: time is up or the callback says so.
         """
+        self.ended = bool(self.stopped) or self.budget.spent
         if self.stopped:
             why = self.stopped if isinstance(self.stopped, str) else "stopped by the callback"
             raise StopFit(why)
-        if self.max_seconds is not None and self.seconds > self.max_seconds:
-            raise StopFit(f"time budget of {self.max_seconds:g} s used up")
+        if self.ended:
+            raise StopFit(f"time budget of {self.budget} used up")
+
+    def interrupted(self) -> str:
+        """
+        Called where Ctrl-C has been caught, and the fit has something to keep.
+
+        :return: what is said of a fit that it ends with that.
+        :raises KeyboardInterrupt: the fit was not asked to keep anything.
+        """
+        if self.on_interrupt != "keep":
+            raise  # on, as it came
+        self.ended = True
+        return INTERRUPTED
 
     def restart(self) -> None:
         """Forget the objective so far: what follows is another one. The clock goes on."""

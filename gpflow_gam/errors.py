@@ -1,0 +1,42 @@
+"""
+What fits and predictions warn of, a class each, so that each can be silenced or made an error.
+
+``warnings.simplefilter("error", gpflow_gam.ConvergenceWarning)`` does the latter. All are
+``UserWarning``; what is said of a fit is said once.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from pathlib import Path
+
+_HERE = str(Path(__file__).parent)
+
+
+class ConvergenceWarning(UserWarning):
+    """A fit ended before it had stopped improving."""
+
+
+class DispersionWarning(UserWarning):
+    """Responses scatter more than their family allows: standard errors are too small."""
+
+
+class ExtrapolationWarning(UserWarning):
+    """A prediction is far outside the data that the model was fitted to."""
+
+
+class IdentifiabilityWarning(UserWarning):
+    """Two terms are functions of what is the same: the data cannot tell them apart."""
+
+
+class MissingTermWarning(UserWarning):
+    """The terms leave out what another of them takes for granted."""
+
+
+def warn_caller(text: str, kind: type[UserWarning]) -> None:
+    """Warn at the line outside of this package that asked for what is warned of."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_HERE):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, kind, stacklevel=level)

@@ -1,0 +1,182 @@
+"""One file of JSON and arrays: checked when it is read, and written whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import hashlib
+import io
+import json
+import os
+import secrets
+import stat
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+try:
+    import fcntl
+except ImportError:  # where there are no such locks, what a killed process left stays
+    fcntl = None  # type: ignore[assignment]
+
+Arrays = Mapping[str, Any]
+_HEADER, _NAMES, _SUMS = "gam.json", "arrays.json", "checksums.json"
+_SUFFIX = ".saving"
+_BROKEN = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    KeyError,
+    IndexError,
+    TypeError,
+    ValueError,
+    EOFError,
+    OSError,
+    OverflowError,
+    MemoryError,
+    RuntimeError,  # a flag that says the entry is encrypted, or an unknown compression
+    SyntaxError,  # in the header of an array
+)
+"""What reading a damaged archive may come to."""
+
+
+def write(path: Path, header: Mapping[str, Any], arrays: Arrays, overwrite: bool) -> None:
+    """
+    Write an archive.
+
+    Links are followed, and a file that is replaced keeps its mode; a new one has the usual mode.
+
+    :param path: where.
+    :param header: as JSON can hold it.
+    :param overwrite: whether a file that is there may be replaced.
+    :raises FileExistsError: there is one, and it may not.
+    :raises FileNotFoundError: there is no such folder.
+    :raises ValueError: there is something else than a file.
+    """
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():
+        kind = "a folder" if target.is_dir() else "a device, not a file"
+        raise ValueError(f"path: {path} is {kind}; pass the path of a file.")
+    if target.exists() and not overwrite:
+        raise FileExistsError(f"{path} is there already; pass overwrite=True to replace it.")
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"path: there is no folder {target.parent}; make it first.")
+    with _replacing(target) as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as out:
+        sums = {}
+
+        def put(name: str, content: bytes) -> None:
+            out.writestr(name, content)
+            sums[name] = hashlib.sha256(content).hexdigest()
+
+        put(_HEADER, json.dumps(header, indent=1, allow_nan=True).encode())
+        for i, array in enumerate(arrays.values()):
+            put(f"{i}.npy", _bytes(array))
+        put(_NAMES, json.dumps(list(arrays)).encode())
+        out.writestr(_SUMS, json.dumps(sums))
+
+
+def read(path: Path, kind: str, latest: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """
+    Read what :func:`write` wrote.
+
+    :param kind: what its header must say it is.
+    :param latest: the format up to which this version reads.
+    :return: header and arrays.
+    :raises FileNotFoundError: nothing there.
+    :raises ValueError: a damaged or newer file, or another kind of file.
+    """
+    if not path.exists():
+        raise FileNotFoundError(f"there is no file {path}.")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            content = archive.read(_HEADER)
+            header = json.loads(content)
+            if header["kind"] != kind:
+                raise ValueError(f"it holds a {header['kind']}")
+            if header["format"] > latest:
+                raise _Newer(
+                    f"{path} was written by gpflow_gam {header['version']} in format "
+                    f"{header['format']}; this version reads up to {latest}. Upgrade gpflow_gam."
+                )
+            sums = json.loads(archive.read(_SUMS))
+
+            def checked(name: str) -> bytes:
+                found = archive.read(name)
+                if hashlib.sha256(found).hexdigest() != sums[name]:
+                    raise ValueError(f"{name} is not what was written")
+                return found
+
+            checked(_HEADER)
+            names = json.loads(checked(_NAMES))
+            arrays = {
+                name: np.load(io.BytesIO(checked(f"{i}.npy")), allow_pickle=False)
+                for i, name in enumerate(names)
+            }
+    except _Newer as error:
+        raise ValueError(str(error)) from None
+    except _BROKEN as error:
+        why = str(error) or type(error).__name__
+        raise ValueError(f"{path} is damaged, or is no saved GAM ({why}).") from error
+    return header, arrays
+
+
+class _Newer(Exception):
+    """A file of a later format."""
+
+
+def _bytes(array: Any) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, np.asarray(array), allow_pickle=False)
+    return buffer.getvalue()
+
+
+@contextlib.contextmanager
+def _replacing(target: Path) -> Iterator[IO[bytes]]:
+    """A stream to a file beside ``target``, which takes its place where all went well."""
+    _sweep(target)
+    temporary, stream = _beside(target)
+    try:
+        with stream:
+            yield stream
+            stream.flush()
+            if target.exists():
+                os.chmod(temporary, stat.S_IMODE(target.stat().st_mode))
+            os.fsync(stream.fileno())
+            os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+
+
+def _beside(target: Path) -> tuple[str, IO[bytes]]:
+    """A new file, locked for as long as it is open, in the same file system."""
+    while True:
+        path = str(target.parent / f".{target.name}.{secrets.token_hex(4)}{_SUFFIX}")
+        try:
+            # with the mode that the process gives to new files, which mkstemp does not
+            handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)
+        except FileExistsError:
+            continue
+        stream = os.fdopen(handle, "w+b")
+        if fcntl is not None:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        if os.path.exists(path):  # not swept away before it was locked
+            return path, stream
+        stream.close()
+
+
+def _sweep(target: Path) -> None:
+    """Remove what killed processes have left: it is locked no more."""
+    if fcntl is None:
+        return
+    pattern = f".{glob.escape(target.name)}.*{_SUFFIX}"
+    for path in target.parent.glob(pattern):
+        with contextlib.suppress(OSError), open(path, "rb") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()

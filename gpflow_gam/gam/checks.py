@@ -1,0 +1,84 @@
+"""What is amiss with a fit, said as it ends: each once, with what to do."""
+
+from __future__ import annotations
+
+from ..errors import (
+    ConvergenceWarning,
+    DispersionWarning,
+    IdentifiabilityWarning,
+    MissingTermWarning,
+    warn_caller,
+)
+from .fits import FittedGAM
+from .summaries import indistinguishable, sample_dispersion
+from .terms import Column, Interaction
+from .terms.base import column_of
+
+_CENTRED = ("smooth", "tensor", "line")
+"""Functions of one level that average to zero over its data."""
+
+
+def check_fit(fit: FittedGAM) -> None:
+    """Warn of what a fit shows to be wrong with it."""
+    _check_convergence(fit)
+    _check_dispersion(fit)
+    _check_means(fit)
+    _check_copies(fit)
+
+
+def _check_convergence(fit: FittedGAM) -> None:
+    result = fit.result
+    if not result.converged:
+        warn_caller(
+            f"the fit did not converge: {result.message}. Estimates and their errors may be far "
+            "off: fit again with a larger max_iterations or max_seconds, or fewer terms.",
+            ConvergenceWarning,
+        )
+
+
+def _check_dispersion(fit: FittedGAM) -> None:
+    found = sample_dispersion(fit)
+    if found is not None and found.clear:
+        warn_caller(
+            f"the response scatters more than family {fit.spec.family.name!r} allows: Pearson "
+            f"dispersion {found.value:.2f}, so that standard errors are {found.factor:.1f} times "
+            f"too small; {found.remedy}.",
+            DispersionWarning,
+        )
+
+
+def _check_means(fit: FittedGAM) -> None:
+    """Of curves by level: a curve averages to zero, and cannot say how its level differs."""
+    spec = fit.spec
+    split = {
+        c.term: c.by
+        for c in spec.components
+        if c.form in _CENTRED and c.by is not None and c.by.code is not None
+    }
+    lacking: dict[Column, str] = {}
+    for label in split:
+        by = spec.term(label).by
+        assert by is not None
+        name = column_of(by)
+        means = (
+            name in t.columns and t.by is None and not isinstance(t, Interaction)
+            for t in spec.terms
+        )
+        if not any(means):
+            lacking.setdefault(name, label)
+    for name, label in lacking.items():
+        warn_caller(
+            f"{label} gives each level of {name!r} a function that averages to zero, and no term "
+            f"lets the levels differ on average: add factor({name!r}).",
+            MissingTermWarning,
+        )
+
+
+def _check_copies(fit: FittedGAM) -> None:
+    for one, other in indistinguishable(fit):
+        warn_caller(
+            f"{one} and {other} are functions of the same thing: each of their columns can be told "
+            "from the other. The data settle their sum alone, and what each shows is what the "
+            "prior makes of it; drop one of the two.",
+            IdentifiabilityWarning,
+        )

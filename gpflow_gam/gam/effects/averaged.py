@@ -1,0 +1,189 @@
+"""The posterior averaged over uncertain hyperparameters, cheap enough for rows of any number."""
+
+from __future__ import annotations
+
+import weakref
+
+import numpy as np
+from gpflow.base import AnyNDArray
+from scipy.linalg import cho_factor, cho_solve
+
+from ...optimizers.laplace import HyperparameterDraw
+from ...statistics.parallel import one_blas_thread
+from ..components import Component
+from ..fits import FittedGAM
+from .hyperparameters import hyperparameter_draws
+from .joint import inducing_moments
+
+_SCALED = ("constant", "line", "levels", "random")
+"""Forms of components whose kernels differ between draws by their variance alone."""
+_RIDGE = 1e-6
+"""Against the largest feature: what inducing inputs see less of than this is left as it is."""
+_SPREAD = 10.0
+"""Sum of the weights of inducing inputs at a point, in absolute value: more is extrapolation."""
+
+
+class Averaged:
+    """
+    The posterior over inducing values V at the fitted hyperparameters, with two covariances.
+
+    At a draw of the hyperparameters a component has other features. Its values at the inducing
+    inputs, carried over to the features of the fit, are what the draw says of V; the covariance
+    is the mean of theirs plus that of their means around the fitted one, as
+    :func:`~gpflow_gam.gam.effects.joint_moments` has it for a component at points. Points between
+    inducing inputs are then read off at the fitted hyperparameters, which is as cheap as one
+    posterior. Standard errors are then within about 1 % of what the draws themselves give, and
+    mostly within 5 % for functions of several columns. Where that would not do every draw is asked
+    itself: outside a column's data and in empty corners of several columns' data, and of single
+    functions of several columns.
+
+    :param fit: the fit.
+    :param draws: of its hyperparameters, at least one.
+    """
+
+    def __init__(self, fit: FittedGAM, draws: list[HyperparameterDraw]) -> None:
+        self._components, self._draws = fit.spec.components, draws
+        self._moments = inducing_moments(fit)
+        self._names = list(fit.spec.names)
+        roots = self._moments.roots
+        with one_blas_thread():
+            self._solvers = [
+                None if c.form in _SCALED else _projection(root)
+                for c, root in zip(self._components, roots)
+            ]
+            self._covariance, self._ratios = self._average()
+
+    def link(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
+        """
+        Mean of the sum of all components at rows, and its variances, [N, L] each.
+
+        The first variance is at the fitted hyperparameters, the second the averaged one.
+        """
+        with one_blas_thread():
+            features, opens = self._features(X)
+            phi = np.concatenate(features)
+            mean = phi.T @ self._moments.mean
+            known = _squares(phi, self._moments.covariance) + np.sum(opens, axis=0)[:, None]
+            uncertain = _squares(phi, self._covariance) + (self._ratios @ opens)[:, None]
+            asked = np.any([self._beyond(c, X, f) for c, f in enumerate(features)], axis=0)
+            if asked.any():
+                uncertain[asked] = self._drawn(self._names, X[asked], mean[asked])
+            return mean, known, uncertain
+
+    def components(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
+        """Mean and averaged variance of every component at rows, [N, C, L] each."""
+        means, variances = [], []
+        with one_blas_thread():
+            for c, (phi, left) in enumerate(zip(*self._features(X))):
+                own, component = self._moments.block(self._names[c]), self._components[c]
+                mean = phi.T @ self._moments.mean[own]
+                inner = _squares(phi, self._covariance[:, own, own])
+                variance = inner + self._ratios[c] * left[:, None]
+                asked = self._beyond(c, X, phi) | (len(component.margins) > 1)
+                if asked.any():
+                    variance[asked] = self._drawn([component.name], X[asked], mean[asked])
+                means.append(mean)
+                variances.append(variance)
+        return np.stack(means, axis=1), np.stack(variances, axis=1)
+
+    def _features(self, X: AnyNDArray) -> tuple[list[AnyNDArray], AnyNDArray]:
+        """Features [M_c, N] of each component, and what they leave open, [C, N]."""
+        moments = self._moments
+        found = [moments.features_and_prior(n, moments.tangents(n, X)) for n in self._names]
+        left = [prior - np.sum(np.square(phi), axis=0) for phi, prior in found]
+        return [phi for phi, _ in found], np.maximum(np.stack(left), 0.0)
+
+    def _beyond(self, c: int, X: AnyNDArray, phi: AnyNDArray) -> AnyNDArray:
+        """Rows at which a component is not settled by its inducing values, [N]."""
+        component, solve = self._components[c], self._solvers[c]
+        found = _outside(component, X)
+        if solve is not None and len(component.margins) > 1:
+            found |= np.sum(np.abs(solve.T @ phi), axis=0) > _SPREAD
+        return found
+
+    def _drawn(self, names: list[str], X: AnyNDArray, mean: AnyNDArray) -> AnyNDArray:
+        """The averaged variance [N, L] of a sum of components by every draw itself."""
+        tangents = [self._moments.tangents(name, X) for name in names]
+        where = np.concatenate([np.r_[self._moments.block(name)] for name in names])
+        total = np.zeros_like(mean)
+        for draw in self._draws:
+            moments = draw.moments
+            at = tangents
+            if not draw.shares_kernel:
+                at = [moments.tangents(name, X) for name in names]
+            found = [moments.features_and_prior(n, t) for n, t in zip(names, at)]
+            phi = np.concatenate([phi for phi, _ in found])
+            left = [prior - np.sum(np.square(own), axis=0) for own, prior in found]
+            inner = _squares(phi, moments.covariance[:, where[:, None], where])
+            away = phi.T @ moments.mean[where] - mean
+            total += inner + np.maximum(left, 0.0).sum(axis=0)[:, None] + np.square(away)
+        return total / len(self._draws)
+
+    def _average(self) -> tuple[AnyNDArray, AnyNDArray]:
+        """
+        The covariance of V, [L, P, P], and how prior variances compare with the fitted ones, [C].
+        """
+        fitted, count = self._moments, len(self._draws)
+        blocks = [fitted.block(name) for name in self._names]
+        sizes = [float(np.sum(np.square(root))) for root in fitted.roots]
+        covariance, ratios = np.zeros_like(fitted.covariance), np.zeros(len(blocks))
+        for draw in self._draws:
+            mean, spread = draw.moments.mean.copy(), draw.moments.covariance.copy()
+            for c, (own, solve) in enumerate(zip(blocks, self._solvers)):
+                root = draw.moments.roots[c]
+                ratio = float(np.sum(np.square(root))) / sizes[c]
+                ratios[c] += ratio / count
+                if solve is None:
+                    mean[own] *= np.sqrt(ratio)
+                    spread[:, own, :] *= np.sqrt(ratio)
+                    spread[:, :, own] *= np.sqrt(ratio)
+                    continue
+                # what the inducing inputs hardly see stays as it is
+                A = np.eye(len(root)) + solve @ (root - fitted.roots[c])
+                mean[own] = A @ mean[own]
+                spread[:, own, :] = A @ spread[:, own, :]
+                spread[:, :, own] = spread[:, :, own] @ A.T
+            away = (mean - fitted.mean).T
+            covariance += (spread + away[:, :, None] * away[:, None, :]) / count
+        return covariance, ratios
+
+
+_AVERAGED: weakref.WeakKeyDictionary[FittedGAM, Averaged | None] = weakref.WeakKeyDictionary()
+
+
+def averaged(fit: FittedGAM) -> Averaged | None:
+    """
+    The averaged posterior, kept as long as the fit.
+
+    None where nothing is known of other hyperparameters: see :func:`hyperparameter_draws`.
+    """
+    if fit not in _AVERAGED:
+        draws = hyperparameter_draws(fit)
+        _AVERAGED[fit] = Averaged(fit, draws) if draws else None
+    return _AVERAGED[fit]
+
+
+def _projection(root: AnyNDArray) -> AnyNDArray:
+    """What takes values at inducing inputs to the V that has them, nearly, [M, M]."""
+    gram = root.T @ root
+    gram[np.diag_indices_from(gram)] += _RIDGE * float(np.max(np.diag(gram)))
+    found: AnyNDArray = cho_solve(cho_factor(gram, lower=True), root.T)
+    return found
+
+
+def _outside(component: Component, X: AnyNDArray) -> AnyNDArray:
+    """Rows at which a smooth function is asked for beyond its data, [N]."""
+    found = np.zeros(len(X), dtype=bool)
+    if component.form in _SCALED:
+        return found
+    for margin in component.margins:
+        if margin.kind not in ("levels", "cyclic"):
+            values, (low, high) = X[:, margin.column], margin.ends
+            found |= (values < low) | (values > high)
+    by = component.by
+    return found if by is None or by.code is None else found & (X[:, by.column] == by.code)
+
+
+def _squares(phi: AnyNDArray, covariance: AnyNDArray) -> AnyNDArray:
+    """``phi_n' S phi_n``, [N, L], of features [P, N]."""
+    return np.stack([np.sum((S @ phi) * phi, axis=0) for S in covariance], axis=1)

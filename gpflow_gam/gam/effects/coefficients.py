@@ -1,0 +1,162 @@
+"""What can be read as single numbers: the intercept, slopes of lines, and effects of levels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from gpflow.base import AnyNDArray
+from scipy.stats import norm
+
+from ..components import Component
+from ..families import Level
+from ..fits import FittedGAM
+from ..terms import Column
+from .grid import make_grid
+from .hyperparameters import joint_moments
+
+_LEVELS = 300
+"""Levels of which a joint covariance is held at a time."""
+
+COEFFICIENTS = ("constant", "line", "levels", "random")
+"""Forms of components that are read as numbers."""
+
+
+class _Part(NamedTuple):
+    """Coefficients of one component."""
+
+    column: Column | None
+    levels: list[Any]
+    mean: AnyNDArray
+    """[n, L]."""
+    sd: AnyNDArray
+    """[n, L]."""
+
+
+def coefficients(
+    fit: FittedGAM,
+    reference: Level | Mapping[Column, Level] | None = None,
+    level: float = 0.95,
+    unconditional: bool = True,
+    most: int | None = None,
+) -> pd.DataFrame:
+    """
+    What :meth:`gpflow_gam.GAM.coefficients` returns.
+
+    :param most: terms of more levels are left out.
+    :raises ValueError: ``level`` is no probability, or ``reference`` names no factor or level.
+    """
+    if not 0.0 < level < 1.0:
+        raise ValueError(f"level must be a probability between 0 and 1; got {level}.")
+    references = _references(fit, reference)
+    z = float(norm.ppf(0.5 + 0.5 * level))
+    frames = []
+    for component in fit.spec.components:
+        if component.form not in COEFFICIENTS:
+            continue
+        if most is not None and len(component.inducing) > most:
+            continue
+        against = references.get(component.name)
+        for part in _parts(fit, component, against, unconditional):
+            for i, predictor in enumerate(fit.spec.predictor_names):
+                estimate, se = part.mean[:, i], part.sd[:, i]
+                frame = pd.DataFrame(
+                    {
+                        "term": component.name,
+                        "column": pd.Series([part.column] * len(se), dtype=object),
+                        "level": pd.Series(part.levels, dtype=object),
+                        "estimate": estimate,
+                        "se": se,
+                        "lower": estimate - z * se,
+                        "upper": estimate + z * se,
+                    }
+                )
+                if fit.num_predictors > 1:
+                    frame.insert(1, "predictor", predictor)
+                frames.append(frame)
+    return pd.concat(frames, ignore_index=True)
+
+
+def _parts(
+    fit: FittedGAM, component: Component, against: int | None, unconditional: bool
+) -> Iterator[_Part]:
+    width = fit.spec.encoder.width
+    if component.form == "constant":
+        X = component.full(np.zeros((1, 0)), width)
+        mean, covariance = _moments(fit, component, X, unconditional)
+        factor, shift = fit.units
+        known = shift + factor * np.array(fit.spec.constant)
+        yield _Part(None, [None], mean + known, _sd(covariance))
+        return
+    if component.form == "line":
+        (margin,) = component.margins
+        # by a number the line crosses zero at zero, and at its centre otherwise
+        varying = component.by is not None and component.by.code is None
+        start = 0.0 if varying else margin.centre
+        X = component.full(np.array([[start + margin.span]]), width)
+        mean, covariance = _moments(fit, component, X, unconditional)
+        run = X[0, margin.column] - start  # as rounded
+        name = list(fit.spec.encoder.columns)[margin.column][0]
+        yield _Part(name, [None], mean / run, _sd(covariance) / abs(run))
+        return
+    where = make_grid(fit, component)
+    ((name, labels),) = where.columns.items()
+    for first in range(0, len(labels), _LEVELS):
+        at = np.arange(first, min(first + _LEVELS, len(labels)))
+        if against is None:
+            mean, covariance = _moments(fit, component, where.X[at], unconditional)
+        else:
+            both = where.X[np.append(at, against)]
+            mean, covariance = _moments(fit, component, both, unconditional)
+            A = np.concatenate([np.eye(len(at)), -np.ones((len(at), 1))], axis=1)
+            A[at == against] = 0.0
+            mean, covariance = A @ mean, A @ covariance @ A.T
+        yield _Part(name, list(labels[at]), mean, _sd(covariance))
+
+
+def _moments(
+    fit: FittedGAM, component: Component, X: AnyNDArray, unconditional: bool
+) -> tuple[AnyNDArray, AnyNDArray]:
+    return joint_moments(fit, [(component.name, X)], unconditional, left_open=False)
+
+
+def _sd(covariance: AnyNDArray) -> AnyNDArray:
+    """[n, L] of [L, n, n]."""
+    variances = np.diagonal(covariance, axis1=1, axis2=2).T
+    return np.asarray(np.sqrt(np.maximum(variances, 0.0)))
+
+
+def _references(fit: FittedGAM, reference: Level | Mapping[Column, Level] | None) -> dict[str, int]:
+    """The place among its levels of what each named component is compared with."""
+    if reference is None:
+        return {}
+    spec = fit.spec
+    components = [c for c in spec.components if c.form in ("levels", "random")]
+    names = {c.name: list(spec.encoder.columns)[c.margins[0].column][0] for c in components}
+    if not isinstance(reference, Mapping):
+        if len(names) != 1:
+            raise ValueError(
+                f"reference={reference!r} could be of {len(names)} terms; name the column, as in "
+                f"reference={{'column': {reference!r}}}."
+            )
+        reference = {next(iter(names)): reference}
+    found: dict[str, int] = {}
+    for key, value in reference.items():
+        own = [name for name, column in names.items() if key in (name, column)]
+        if not own:
+            raise ValueError(
+                f"reference: there is no factor {key!r}; there are {', '.join(names) or 'none'}."
+            )
+        for name in own:
+            (labels,) = make_grid(fit, spec.component(name)).columns.values()
+            places = [i for i, label in enumerate(labels) if label == value]
+            if not places:
+                shown = ", ".join(repr(label) for label in labels[:12])
+                raise ValueError(
+                    f"reference: {name} has no level {value!r}; its levels are {shown}"
+                    f"{', ...' if len(labels) > 12 else ''}."
+                )
+            found[name] = places[0]
+    return found

@@ -1,0 +1,69 @@
+"""Whether new rows are where the data were."""
+
+from __future__ import annotations
+
+import weakref
+
+import numpy as np
+from gpflow.base import AnyNDArray
+
+from ...errors import ExtrapolationWarning, warn_caller
+from ..components import Component
+from ..frames import Table
+from .fitted import FittedGAM
+
+_FAR = 0.25
+"""Outside the data by this share of their range is far."""
+
+_SAID: weakref.WeakKeyDictionary[FittedGAM, set[int]] = weakref.WeakKeyDictionary()
+"""The columns of which it has been said."""
+
+
+def encoded(fit: FittedGAM, table: Table) -> AnyNDArray:
+    """
+    New rows as X [N, D].
+
+    Warns, once a fit and column, where numbers are far outside the data.
+
+    :raises ValueError: as :meth:`FittedGAM.encode`.
+    """
+    X = fit.encode(table)
+    said = _SAID.setdefault(fit, set())
+    for component in fit.spec.components:
+        for margin in component.margins:
+            if margin.column in said or margin.kind in ("levels", "cyclic"):
+                continue
+            values = X[_acting(component, X), margin.column]
+            low, high = margin.ends
+            far = _FAR * (high - low)
+            outside = values[(values < low - far) | (values > high + far)]
+            if len(outside):
+                said.add(margin.column)
+                _warn(fit, component, margin.column, margin.ends, outside)
+    return X
+
+
+def _acting(component: Component, X: AnyNDArray) -> AnyNDArray | slice:
+    by = component.by
+    return slice(None) if by is None or by.code is None else X[:, by.column] == by.code
+
+
+def _warn(
+    fit: FittedGAM,
+    component: Component,
+    column: int,
+    ends: tuple[float, float],
+    outside: AnyNDArray,
+) -> None:
+    name = list(fit.spec.encoder.columns)[column][0]
+    farthest = outside[np.argmax(np.abs(outside - 0.5 * (ends[0] + ends[1])))]
+    there = {
+        "line": "the line goes on as if nothing changed",
+        "own": "the function is what its kernel makes of it",
+    }.get(component.form, "the function goes back to zero, its prior mean, and says little")
+    warn_caller(
+        f"column {name!r} is predicted at {farthest:g}, far outside the data of the fit, "
+        f"{ends[0]:g} to {ends[1]:g} for {component.name}: {there}. Check the column's unit, or "
+        "fit to data that reach there.",
+        ExtrapolationWarning,
+    )

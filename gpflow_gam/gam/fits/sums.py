@@ -1,0 +1,53 @@
+"""What a fit came to, as JSON and arrays: loaded effects are the same to the last bit."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from gpflow.base import AnyNDArray
+
+from ...models import AdditiveSGPR, AdditiveSVGP
+from ...optimizers import Solution, solution_of_sums
+from ...statistics import GaussianPosterior, PseudoData, Rows
+
+Parts = tuple[dict[str, Any], dict[str, AnyNDArray]]
+"""What JSON can hold, and arrays."""
+_Q = ("mean", "covariance", "log_det", "precision", "shift")
+
+
+def solution_to_parts(solution: Solution, model: AdditiveSGPR | AdditiveSVGP) -> Parts:
+    """
+    The posterior and the sums over rows, but no row.
+
+    :param model: of the fit.
+    """
+    if solution.bound is None and solution.curvature is None:
+        sweep = solution.rows.sweep(model.likelihood, solution.values, solution.q)
+        solution = dataclasses.replace(solution, curvature=sweep.curvature)
+    q, sums = solution.q, solution.data
+    arrays = {f"q {name}": getattr(q, name) for name in _Q}
+    arrays |= {"sums precision": sums.precision, "sums shift": sums.shift, "found": solution.found}
+    arrays |= {f"q root {i}": root for i, root in enumerate(q.roots)}
+    arrays |= {f"sums mass {i}": mass for i, mass in enumerate(sums.masses)}
+    if solution.curvature is not None:
+        arrays["curvature"] = solution.curvature
+    error = None if solution.bound is None else list(solution.bound.error)
+    return {"components": len(q.roots), "error": error}, arrays
+
+
+def solution_from_parts(parts: Parts, model: AdditiveSGPR | AdditiveSVGP, rows: Rows) -> Solution:
+    """
+    What :func:`solution_to_parts` gave.
+
+    :param model: its parameters where they were.
+    :param rows: which need have no more than components.
+    """
+    header, arrays = parts
+    number = range(header["components"])
+    roots = tuple(arrays[f"q root {i}"] for i in number)
+    q = GaussianPosterior(**{name: arrays[f"q {name}"] for name in _Q}, roots=roots)
+    masses = tuple(arrays[f"sums mass {i}"] for i in number)
+    sums = PseudoData(arrays["sums precision"], arrays["sums shift"], masses)
+    error = None if header["error"] is None else tuple(header["error"])
+    return solution_of_sums(model, rows, sums, q, arrays["found"], error, arrays.get("curvature"))

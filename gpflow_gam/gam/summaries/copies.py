@@ -1,0 +1,113 @@
+"""Terms that say the same thing twice."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+from gpflow.base import AnyNDArray
+from scipy.stats import rankdata
+
+from ..components import Component
+from ..fits import FittedGAM
+
+_ROWS = {"linear": 1000, "smooth": 1000, "cyclic": 1000, "levels": 10_000}
+"""At how many rows, drawn at random, is looked."""
+_REPEATED = 20
+"""Rows of repeated levels that say whether these go with others."""
+_NEARLY = 0.99
+"""The share of each column's variance that the other explains, from which they are one."""
+
+
+def indistinguishable(fit: FittedGAM) -> list[tuple[str, str]]:
+    """
+    Pairs of effects of different columns that the data cannot tell apart.
+
+    Lines of which each explains the other, functions of columns that are functions of each other,
+    levels that go with each other; at up to 10 000 rows of the data. Concurvity of an effect with
+    several others is what :func:`concurvity` says.
+    """
+    order = np.random.default_rng(0).permutation(len(fit.X))
+    components = [c for c in fit.spec.components if len(c.margins) == 1 and c.form != "own"]
+    found = []
+    for kind, group in _alike(components):
+        X, by = fit.X[order[: _ROWS[kind]]], group[0].by
+        rows = X if by is None or by.code is None else X[X[:, by.column] == by.code]
+        columns = [c.margins[0].column for c in group]
+        if len(set(columns)) < 2 or len(rows) < 3:
+            continue
+        shared = _MEASURES[kind](rows[:, columns])
+        for i, j in itertools.combinations(range(len(group)), 2):
+            if columns[i] != columns[j] and min(shared[i, j], shared[j, i]) >= _NEARLY:
+                found.append((group[i].name, group[j].name))
+    return found
+
+
+def _alike(components: list[Component]) -> Iterator[tuple[str, list[Component]]]:
+    """Effects that could be copies of each other: of one kind, and multiplied by the same."""
+    groups: dict[tuple[str, tuple[int, int | None] | None], list[Component]] = {}
+    for component in components:
+        kind = component.margins[0].kind
+        kind = kind if kind in ("linear", "levels", "cyclic") else "smooth"
+        by = component.by
+        key = (kind, None if by is None else (by.column, by.code))
+        groups.setdefault(key, []).append(component)
+    for key, group in groups.items():
+        if len(group) > 1:
+            yield key[0], group
+
+
+def _correlated(A: AnyNDArray) -> AnyNDArray:
+    """Squared correlations [C, C]: what a line in one column explains of another."""
+    A = A - A.mean(axis=0)
+    norm = np.sqrt(np.sum(np.square(A), axis=0))
+    A = np.divide(A, norm, out=np.zeros_like(A), where=norm > 0.0)
+    return np.asarray(np.square(A.T @ A))
+
+
+def _dependent(A: AnyNDArray) -> AnyNDArray:
+    """
+    What functions of one column explain of the ranks of another, [C, C].
+
+    By the mean square difference of neighbours in the order of the first (von Neumann 1941), as
+    Chatterjee's (2021) coefficient of dependence does; of monotone functions, which few rows show
+    less well so, by the correlation of ranks.
+    """
+    ranks = np.column_stack([rankdata(a) for a in A.T])
+    total = 2.0 * np.sum(np.square(ranks - ranks.mean(axis=0)), axis=0)
+    found = np.zeros((A.shape[1], A.shape[1]))
+    for i, a in enumerate(A.T):
+        steps = np.sum(np.square(np.diff(ranks[np.argsort(a, kind="stable")], axis=0)), axis=0)
+        np.divide(total - steps, total, out=found[i], where=total > 0.0)
+    return np.maximum(found, _correlated(ranks))
+
+
+def _paired(A: AnyNDArray) -> AnyNDArray:
+    """
+    By how much levels of one column tell those of another, [C, C] (Goodman & Kruskal 1954).
+
+    Of rows whose level of the first is there more than once: a single one tells nothing.
+    """
+    codes = [np.unique(a, return_inverse=True)[1] for a in A.T]
+    found = np.zeros((len(codes), len(codes)))
+    for i, j in itertools.permutations(range(len(codes)), 2):
+        repeated = np.bincount(codes[i])[codes[i]] > 1
+        one, other = codes[i][repeated], codes[j][repeated]
+        if len(one) < _REPEATED:
+            continue
+        pairs, counts = np.unique(np.stack([one, other]), axis=1, return_counts=True)
+        most = np.zeros(pairs[0].max() + 1)
+        np.maximum.at(most, pairs[0], counts)
+        left = len(one) - np.bincount(other).max()
+        if left > 0:
+            found[i, j] = 1.0 - (len(one) - most.sum()) / left
+    return found
+
+
+_MEASURES = {
+    "linear": _correlated,
+    "smooth": _dependent,
+    "cyclic": _dependent,
+    "levels": _paired,
+}

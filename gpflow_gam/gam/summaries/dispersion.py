@@ -1,0 +1,72 @@
+"""Whether responses scatter as their family says."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from ..fits import FittedGAM
+from ..fits.deviance import Discrepancies, Pearson
+from .shares import effective_dof
+
+_ROWS = 10_000
+"""Rows at which a fit is looked at as it ends: they settle the dispersion to a few hundredths."""
+_LARGE = 1.2
+"""Dispersion from which standard errors, too small by its root, are worth a word."""
+_DEVIATIONS = 4.0
+"""How many standard deviations above one are no chance."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Dispersion:
+    """
+    Pearson's dispersion: by how much responses vary more than their family says.
+
+    :param value: ``sum_n w_n (y_n - mu_n)^2 / V(mu_n)`` over the residual degrees of freedom
+        (McCullagh & Nelder 1989, section 4.5.2), about 1 where the family holds.
+    :param clear: whether it is above one by more than chance and by enough to matter, in a family
+        that does not learn it.
+    :param remedy: what to do then.
+    """
+
+    value: float
+    clear: bool
+    remedy: str
+
+    @property
+    def factor(self) -> float:
+        """By how much standard errors are too small."""
+        return float(np.sqrt(self.value))
+
+
+def dispersion(fit: FittedGAM, found: Discrepancies | None = None) -> Dispersion | None:
+    """
+    The dispersion of a fit, over all rows.
+
+    :param found: what a pass over them has found, where there was one.
+
+    None where the family has none to speak of: its variance is no function of its mean, or one
+    trial a row shows nothing.
+    """
+    return _judged(fit, (found or fit.discrepancies()).pearson, 1.0)
+
+
+def sample_dispersion(fit: FittedGAM) -> Dispersion | None:
+    """The same over at most 10 000 rows, which takes a moment at most."""
+    found = fit.sample_pearson(_ROWS)
+    return _judged(fit, found, min(_ROWS, len(fit.X)) / fit.number)
+
+
+def _judged(fit: FittedGAM, found: Pearson | None, share: float) -> Dispersion | None:
+    if found is None or found.number == 0.0:
+        return None
+    edf = sum(float(effective_dof(fit, c).sum()) for c in fit.spec.components)
+    left = found.number - share * edf
+    if left <= 0.0:
+        return None
+    value = found.statistic / left
+    sd = np.sqrt(found.variance * left / found.number)
+    remedy = fit.spec.family.overdispersed
+    chance = found.statistic - left <= _DEVIATIONS * sd
+    return Dispersion(value, bool(remedy) and value > _LARGE and not chance, remedy)

@@ -1,0 +1,53 @@
+"""Parts of models that many threads may read."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, TypeVar
+
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+M = TypeVar("M", bound=tf.Module)
+
+
+def held(module: M) -> M:
+    """
+    A copy of a module of parameters that any number of threads may read.
+
+    TFP's transforms, through which GPflow reads a parameter, remember results in one dictionary of
+    the process, which two threads that read or release parameters can break (KeyError). The copy's
+    transforms remember nothing.
+    """
+    own = copy.deepcopy(module)  # GPflow's looks through that dictionary first
+    for parameter in own.parameters:
+        transform = _without_memory(parameter.transform)
+        parameter._bijector = transform
+        parameter._transform_fn = transform
+    return own
+
+
+class _NoMemory:
+    """Stands where a transform has its memory."""
+
+    def __init__(self, bijector: tfp.bijectors.Bijector) -> None:
+        self._bijector = bijector
+
+    def forward(self, x: tf.Tensor, **kwargs: Any) -> tf.Tensor:
+        """The transform."""
+        return self._bijector._forward(x, **kwargs)
+
+    def inverse(self, y: tf.Tensor, **kwargs: Any) -> tf.Tensor:
+        """Its inverse."""
+        return self._bijector._inverse(y, **kwargs)
+
+    def clear(self) -> None:
+        """There is nothing to forget; GPflow asks for it before it copies."""
+
+
+def _without_memory(bijector: tfp.bijectors.Bijector) -> tfp.bijectors.Bijector:
+    own = copy.copy(bijector)
+    if isinstance(own, tfp.bijectors.Chain):
+        own._bijectors = [_without_memory(part) for part in own.bijectors]
+    own._cache = _NoMemory(own)
+    return own

@@ -1,0 +1,234 @@
+"""What predictions take of a set of actions, at the parameters of the fit and at others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from gpflow.base import AnyNDArray, Parameter
+
+from .operators import KernelOperator
+from .solvers import ActionPosteriorState, explained
+from .solvers.itergp import pairs
+
+
+class ActionWeights(NamedTuple):
+    """The posterior ``m + k v``, ``k - k E E'k`` of latent functions, k = k(., X)."""
+
+    v: tf.Tensor
+    """[Q, N]."""
+
+    E: tf.Tensor
+    """S F, [B, Q, N]."""
+
+    E0: tf.Tensor
+    """The same without noise, ``E0 E0' = S (S'KS)^-1 S'``: what the actions have looked at."""
+
+    F: tf.Tensor
+    """[B, B], ``F F' = (S'(K + W^+)S)^-1``."""
+
+    F0: tf.Tensor
+    """[B, B], ``F0 F0' = (S'KS)^-1``."""
+
+    w: tf.Tensor
+    """``F F' S'(yhat - m)``, [B]."""
+
+    @classmethod
+    def of_fit(cls, state: ActionPosteriorState) -> ActionWeights:
+        """At the fit's own parameters, where v need not be in the span of the actions."""
+        own = cls._of(state.actions, state.prior, state.factor, state.targets)
+        return own._replace(v=state.weights)
+
+    @classmethod
+    def under(
+        cls, S: tf.Tensor, prior: tf.Tensor, noise: tf.Tensor, targets: tf.Tensor
+    ) -> ActionWeights:
+        """
+        Under another kernel.
+
+        :param S: actions [B, Q, N].
+        :param prior: S'KS [B, B] of that kernel.
+        :param noise: S'W^+S [B, B].
+        :param targets: S'(yhat - m) [B].
+        """
+        return cls._of(S, prior, explained(prior + noise), targets)
+
+    @classmethod
+    def _of(cls, S: tf.Tensor, prior: tf.Tensor, F: tf.Tensor, targets: tf.Tensor) -> ActionWeights:
+        w = tf.linalg.matvec(F, tf.linalg.matvec(F, targets, transpose_a=True))
+        F0 = explained(prior)
+        E, E0 = tf.tensordot(F, S, [[0], [0]]), tf.tensordot(F0, S, [[0], [0]])
+        return cls(tf.tensordot(w, S, 1), E, E0, F, F0, w)
+
+
+class HeldActions:
+    """
+    The weights of a fit's actions and pseudo-observations, which are held, at present parameters.
+
+    At the parameters of the fit they are the fit's own. At others one sweep makes them anew: the
+    posterior is then the q of :func:`~gpflow_gam.newton.action_bound` under the present kernel.
+    Compiled functions do the same each time they run. Gradients with respect to the kernel's
+    parameters are those of that q, everywhere; they take two sweeps.
+
+    :param operator: K, at present parameters.
+    :param parameters: of the kernel.
+    :param state: of a fit.
+    :param at: the values of the parameters where it ended.
+    """
+
+    def __init__(
+        self,
+        operator: KernelOperator,
+        parameters: Sequence[Parameter | tf.Tensor],
+        state: ActionPosteriorState,
+        at: Sequence[AnyNDArray],
+    ) -> None:
+        self._operator = operator
+        self._parameters = list(parameters)
+        self._variables: _Variables | None = None
+        self.hold(state, at)
+
+    def hold(self, state: ActionPosteriorState, at: Sequence[AnyNDArray]) -> None:
+        """Take the state of another fit, and the values of the parameters where it ended."""
+        self._fit = state, at
+        self._last: tuple[list[AnyNDArray], ActionWeights] | None = None
+        if self._variables is not None:
+            self._variables.assign(state, self._present())
+
+    def __call__(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """v [Q, N], E [B, Q, N] and E0 [B, Q, N]."""
+        eager = tf.executing_eagerly()
+        with tf.init_scope():  # no tape follows
+            state, _ = self._fit
+            present = self._present()
+            if self._variables is None and not eager:
+                self._variables = _Variables(self._parameters, state, present)
+        if eager:
+            return self._differentiable(state.actions, present)
+        variables = self._variables
+        assert variables is not None
+        found = tf.cond(
+            variables.moved(),
+            lambda: self._under(variables.actions, variables.noise, variables.targets),
+            variables.weights,
+        )
+        return self._differentiable(tf.convert_to_tensor(variables.actions), found)
+
+    def _present(self) -> ActionWeights:
+        here, last = values_of(self._parameters), self._last
+        if last is None or not equal_values(last[0], here):
+            state, at = self._fit
+            if equal_values(at, here):
+                found = ActionWeights.of_fit(state)
+            else:
+                found = self._under(state.actions, state.noise, state.targets)
+            last = self._last = here, found
+        return last[1]
+
+    def _under(self, S: tf.Tensor, noise: tf.Tensor, targets: tf.Tensor) -> ActionWeights:
+        S = tf.convert_to_tensor(S)
+        prior = pairs(S, self._product(S))
+        found = ActionWeights.under(S, prior, noise, targets)
+        return ActionWeights(*(tf.stop_gradient(t) for t in found))
+
+    def _product(self, S: tf.Tensor) -> tf.Tensor:
+        """K S, [B, Q, N]."""
+        counted = self._operator.sweeps
+        T = self._operator.product(tf.transpose(S, [1, 2, 0]))
+        self._operator.sweeps = counted  # no part of a fit
+        return tf.transpose(T, [2, 0, 1])
+
+    def _differentiable(
+        self, S: tf.Tensor, found: ActionWeights
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """
+        With gradients with respect to the kernel's parameters.
+
+        They come in by D = d(S'KS) alone. To first order ``d (F F') = -F F'D F F'``, which a move
+        of F by ``-F F'D F / 2`` gives; w moves by ``-F F'D w``, v and E as S w and S F do.
+        """
+        variables = [v for k in self._operator.latents.kernels for v in k.trainable_variables]
+        _, E, E0, F, F0, w = found
+
+        def upstream(dv: tf.Tensor, dE: tf.Tensor, dE0: tf.Tensor) -> tf.Tensor:
+            """d / d(S'KS), [B, B]."""
+            along = tf.tensordot(E, dv, [[1, 2], [0, 1]])
+            total = -tf.tensordot(tf.linalg.matvec(F, along), w, 0)
+            for root, basis, slope in ((F, E, dE), (F0, E0, dE0)):
+                inner = tf.tensordot(basis, slope, [[1, 2], [1, 2]])
+                half = tf.matmul(tf.matmul(root, inner), root, transpose_b=True)
+                total -= 0.5 * half
+            return 0.5 * (total + tf.transpose(total))
+
+        @tf.custom_gradient
+        def follow(*values: tf.Tensor) -> tuple[tuple[tf.Tensor, ...], Callable[..., Any]]:
+            def gradient(*slopes: tf.Tensor) -> list[tf.Tensor]:
+                weights = upstream(*slopes)
+                with tf.GradientTape(watch_accessed_variables=False) as tape:
+                    tape.watch(variables)
+                    value = tf.reduce_sum(weights * pairs(S, self._product(S)))
+                moves = tape.gradient(value, variables, unconnected_gradients="zero")
+                return list(moves)
+
+            return tuple(tf.identity(t) for t in found[:3]), gradient
+
+        return follow(*variables) if variables else found[:3]
+
+
+class _Variables:
+    """
+    What compiled functions read: variables, of shapes that the next fit may change.
+
+    :param parameters: at whose present values the weights are.
+    """
+
+    def __init__(
+        self,
+        parameters: Sequence[Parameter | tf.Tensor],
+        state: ActionPosteriorState,
+        found: ActionWeights,
+    ) -> None:
+        Q, N = state.weights.shape
+        B = None  # actions
+        shapes = ([Q, N], [B, Q, N], [B, Q, N], [B, B], [B, B], [B])
+        # unconstrained: a transform compiled by XLA differs in the last digit
+        self._parameters = [
+            p.unconstrained_variable if isinstance(p, Parameter) else p for p in parameters
+        ]
+        self._at = [tf.Variable(tf.identity(p), trainable=False) for p in self._parameters]
+        self._weights = [_variable(t, shape) for t, shape in zip(found, shapes)]
+        self.actions = _variable(state.actions, [B, Q, N])
+        self.noise = _variable(state.noise, [B, B])
+        self.targets = _variable(state.targets, [B])
+
+    def assign(self, state: ActionPosteriorState, found: ActionWeights) -> None:
+        """Take other values, at the present parameters."""
+        variables = [*self._at, *self._weights, self.actions, self.noise, self.targets]
+        values = [*self._parameters, *found, state.actions, state.noise, state.targets]
+        for variable, value in zip(variables, values):
+            variable.assign(value)
+
+    def moved(self) -> tf.Tensor:
+        """Whether the parameters are others than those of the weights."""
+        pairs = zip(self._parameters, self._at)
+        return tf.reduce_any([tf.reduce_any(tf.not_equal(p, at)) for p, at in pairs])
+
+    def weights(self) -> ActionWeights:
+        """Their present values."""
+        return ActionWeights(*(tf.convert_to_tensor(t) for t in self._weights))
+
+
+def _variable(value: tf.Tensor, shape: Sequence[int | None]) -> tf.Variable:
+    return tf.Variable(value, trainable=False, shape=shape)
+
+
+def values_of(parameters: Sequence[Parameter | tf.Tensor]) -> list[AnyNDArray]:
+    """The present values of parameters."""
+    return [np.asarray(tf.convert_to_tensor(p)) for p in parameters]
+
+
+def equal_values(some: Sequence[AnyNDArray], others: Sequence[AnyNDArray]) -> bool:
+    """Whether these are the same values."""
+    return len(some) == len(others) and all(map(np.array_equal, some, others))

@@ -1,0 +1,375 @@
+"""Random GAMs on nasty data, and what has to hold of each."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import traceback
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+from hypothesis import strategies as st
+
+import gpflow_gam as gg
+from gpflow_gam import factor, linear, random_effect, s, te, ti
+
+PACKAGE = str(Path(gg.__file__).parent)
+IDENTITY = ("gaussian", "student_t")
+LOGARITHMIC = ("poisson", "negative_binomial", "gamma")
+CLASSES = ("categorical", "ordinal")
+FAMILIES = (*IDENTITY, *LOGARITHMIC, *CLASSES, "bernoulli", "beta", "heteroskedastic")
+
+_DAY = pd.Timestamp("2020-01-01")
+NUMBERS: dict[str, Callable[[np.random.Generator, int], Any]] = {
+    "uniform": lambda rng, n: rng.uniform(size=n),
+    "normal": lambda rng, n: rng.standard_normal(n),
+    "skewed": lambda rng, n: np.exp(3.0 * rng.standard_normal(n)),
+    "ties": lambda rng, n: rng.integers(0, 4, n).astype(float),
+    "whole": lambda rng, n: rng.integers(-50, 50, n),
+    "two values": lambda rng, n: np.where(rng.uniform(size=n) < 0.5, 0.0, 1e-9),
+    "one but one": lambda rng, n: (np.arange(n) == n // 2) * 1.0,
+    "narrow": lambda rng, n: 1.0 + 1e-9 * rng.uniform(size=n),
+    "far": lambda rng, n: 1e9 + rng.uniform(size=n),
+    "outlier": lambda rng, n: np.where(np.arange(n) == n // 3, 1e6, rng.standard_normal(n)),
+    "tiny": lambda rng, n: 1e-310 * rng.uniform(size=n),
+    "huge": lambda rng, n: 1e150 * rng.uniform(size=n),
+    "infinite": lambda rng, n: np.where(np.arange(n) == 1, np.inf, rng.uniform(size=n)),
+    "truth": lambda rng, n: rng.uniform(size=n) < 0.5,
+    "nullable": lambda rng, n: pd.array(rng.integers(0, 9, n), dtype="Int64"),
+    "holes": lambda rng, n: pd.array(
+        np.where(rng.uniform(size=n) < 0.1, None, rng.uniform(size=n).round(3)), dtype="Float64"
+    ),
+    "single": lambda rng, n: rng.uniform(size=n).astype(np.float32),
+    "bytes": lambda rng, n: rng.integers(0, 255, n).astype(np.uint8),
+    "arrow": lambda rng, n: pd.array(rng.uniform(size=n), dtype=pd.ArrowDtype(pa.float64())),
+    "times": lambda rng, n: _DAY + pd.to_timedelta(rng.integers(0, 99, n), "D"),
+    "complex": lambda rng, n: rng.uniform(size=n) + 1j,
+    "text": lambda rng, n: rng.choice(["1", "2", "x"], n).astype(object),
+    "constant": lambda rng, n: np.full(n, 3.0),
+}  # fmt: skip
+"""Columns that terms read as numbers."""
+
+
+def _dates(rng: np.random.Generator, n: int) -> Any:
+    return pd.Series([datetime.date(2020, 1, 1 + int(i)) for i in rng.integers(0, 3, n)])
+
+
+LEVELS: dict[str, Callable[[np.random.Generator, int], Any]] = {
+    "letters": lambda rng, n: rng.choice(list("abc"), n).astype(object),
+    "unicode": lambda rng, n: rng.choice(["ß", "日本", "", "a b", "é"], n).astype(object),
+    "category": lambda rng, n: pd.Categorical(rng.choice(["lo", "hi"], n), ["hi", "no", "lo"]),
+    "codes": lambda rng, n: rng.integers(0, 3, n),
+    "rare": lambda rng, n: np.where(np.arange(n) == n // 2, "rare", "usual").astype(object),
+    "intervals": lambda rng, n: pd.cut(rng.uniform(size=n), 3),
+    "dates": _dates,
+    "days": lambda rng, n: pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 3, n), "D"),
+    "many": lambda rng, n: np.arange(n) % max(n // 2, 2),
+    "missing": lambda rng, n: np.where(rng.uniform(size=n) < 0.1, None, "a").astype(object),
+    "mixed": lambda rng, n: np.array(["a", 1] * n, dtype=object)[:n],
+    "arrow text": lambda rng, n: pd.array(rng.choice(["a", "b"], n).tolist(), dtype="string"),
+}  # fmt: skip
+"""Columns that terms read as levels."""
+
+RESPONSES = ("usual", "usual", "usual", "usual", "outlier", "one but one", "separable", "hole")
+NAMES = ("x", "y ", "ünï ☃", "a b", "intercept", "f(x)", "1", "n'")
+CONTAINERS = ("pandas", "pandas", "dict", "polars", "arrow", "twice")
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """
+    A GAM and its data, all from a few choices.
+
+    :param rows: N.
+    :param seed: of all numbers.
+    :param columns: kinds of the inputs' columns, of :data:`NUMBERS` or :data:`LEVELS`; ``"copy"``
+        and ``"collinear"`` are of the first one.
+    :param terms: what is made of each column in turn.
+    :param pair: of what kind a term of the first two columns is; empty for none.
+    :param family: of the response.
+    :param response: how nasty it is.
+    :param container: what the data come in.
+    :param weighted: whether rows have weights.
+    :param missing: the policy.
+    :param relation: which change of the data is to leave the answers alone; empty for none.
+    """
+
+    rows: int
+    seed: int
+    columns: tuple[str, ...]
+    terms: tuple[str, ...]
+    pair: str
+    family: str
+    response: str
+    container: str
+    weighted: bool
+    missing: str
+    relation: str
+
+
+def cases() -> st.SearchStrategy[Case]:
+    """Random cases."""
+    usual = ("uniform", "normal", "ties", "whole", "skewed")
+    column = st.one_of(
+        st.sampled_from(usual),
+        st.sampled_from((*NUMBERS, "copy", "collinear")),
+        st.sampled_from(tuple(LEVELS)),
+    )
+    return st.lists(column, min_size=1, max_size=3).flatmap(
+        lambda columns: st.builds(
+            Case,
+            rows=st.integers(8, 60),
+            seed=st.integers(0, 2**16),
+            columns=st.just(tuple(columns)),
+            terms=st.tuples(*(st.sampled_from(_terms_of(c)) for c in columns)),
+            pair=st.sampled_from(("", "", "te", "ti", "by") if len(columns) > 1 else ("",)),
+            family=st.sampled_from(FAMILIES),
+            response=st.sampled_from(RESPONSES),
+            container=st.sampled_from(CONTAINERS),
+            weighted=st.sampled_from((False, False, False, True)),
+            missing=st.sampled_from(("error", "drop", "impute")),
+            relation=st.sampled_from(("", "", "", "order", "unit", "twice", "labels")),
+        )
+    )
+
+
+def _terms_of(kind: str) -> tuple[str, ...]:
+    if kind in LEVELS:
+        return ("factor", "factor", "random_effect", "s") if kind != "many" else ("random_effect",)
+    return ("s", "s", "s", "linear", "matern12", "cyclic", "factor")
+
+
+def frame(case: Case) -> pd.DataFrame:
+    """The data, the response and the weights in it."""
+    rng = np.random.default_rng(case.seed)
+    n = case.rows
+    data: dict[str, Any] = {}
+    signal = np.zeros(n)
+    for i, kind in enumerate(case.columns):
+        if kind in ("copy", "collinear"):
+            try:
+                values = np.asarray(data[NAMES[0]], dtype=float)
+            except (KeyError, TypeError, ValueError):  # there is no first column of numbers
+                values = rng.uniform(size=n)
+            values = values if kind == "copy" else 1.0 - 3.0 * values
+        else:
+            values = (LEVELS.get(kind) or NUMBERS[kind])(rng, n)
+        data[NAMES[(i + (case.seed % 3 if i else 0) * 2) % len(NAMES)] if i else NAMES[0]] = values
+        codes, _ = pd.factorize(np.asarray(values, dtype=object))
+        signal += np.sin(codes.argsort().argsort() * 6.0 / n + i)
+    table = pd.DataFrame(data)
+    table["target"] = _response(case, rng, signal)
+    table["w"] = rng.integers(0, 3, n)
+    return table
+
+
+def _response(case: Case, rng: np.random.Generator, signal: np.ndarray) -> Any:
+    n, f = case.rows, signal + 0.3 * rng.standard_normal(case.rows)
+    one = np.arange(n) == n // 2
+    if case.family in (*IDENTITY, "heteroskedastic"):
+        y = f
+        if case.response == "outlier":
+            y = np.where(one, 1e6, f)
+    elif case.family in ("poisson", "negative_binomial"):
+        y = rng.poisson(np.exp(np.clip(f, -3.0, 3.0))).astype(float)
+        if case.response == "outlier":
+            y = np.where(one, 1e7, y)
+    elif case.family == "gamma":
+        y = np.exp(f) * (1e6 if case.response == "outlier" else 1.0) ** one
+    elif case.family == "beta":
+        y = np.clip(1.0 / (1.0 + np.exp(-f)), 1e-12, 1.0 - 1e-12)
+        if case.response == "outlier":
+            y = np.where(one, 1e-300, y)
+    else:
+        number = 2 if case.family == "bernoulli" else 3
+        source = signal if case.response == "separable" else f
+        y = np.digitize(source, np.quantile(source, np.arange(1, number) / number)).astype(float)
+        if case.family == "categorical":
+            y = np.array(["a", "b", "c"], dtype=object)[y.astype(int)]
+            return np.where(one, "b", "a").astype(object) if case.response == "one but one" else y
+    if case.response == "one but one":
+        low = 0.5 if case.family in ("beta", "gamma") else 0.0
+        y = np.where(one, 0.75 if case.family == "beta" else 1.0, low)
+    if case.response == "hole":
+        y = np.where(one, np.nan, y)
+    return y
+
+
+def terms(case: Case, table: pd.DataFrame) -> Any:
+    """The terms of a case."""
+    names = [c for c in table.columns if c not in ("target", "w")]
+    made = {
+        "s": lambda name: s(name, k=6),
+        "matern12": lambda name: s(name, k=6, bs="matern12"),
+        "cyclic": lambda name: s(name, k=6, bs="cyclic"),
+        "linear": linear,
+        "factor": factor,
+        "random_effect": random_effect,
+    }
+    found = [made[kind](name) for kind, name in zip(case.terms, names)]
+    if case.pair and len(names) > 1:
+        a, b = names[:2]
+        found.append(
+            {
+                "te": lambda: te(a, b, k=8),
+                "ti": lambda: ti(a, b, k=8),
+                "by": lambda: s(a, by=b, k=5),
+            }[case.pair]()
+        )
+    return gg.terms.Terms(found)
+
+
+def held(case: Case, table: pd.DataFrame) -> Any:
+    """The data in what they come in."""
+    if case.container == "dict":
+        return {name: table[name].array for name in table}
+    if case.container == "polars":
+        return pl.from_pandas(table)
+    if case.container == "arrow":
+        return pa.Table.from_pandas(table, preserve_index=False)
+    if case.container == "twice":  # of one name
+        return pd.concat([table, table[["w"]]], axis=1) if case.seed % 4 == 0 else table
+    return table
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """
+    How a case ended.
+
+    :param kind: ``fitted`` or ``refused``, which are as they should be; ``raw error``,
+        ``unnamed`` (an error of ours that names nothing), ``not finite``, ``insane`` or a relation
+        that did not hold, which are not.
+    :param text: an error, or what was seen.
+    """
+
+    kind: str
+    text: str = ""
+
+    @property
+    def good(self) -> bool:
+        """Whether that is as it should be."""
+        return self.kind in ("fitted", "refused", "not built")
+
+
+def judged(case: Case) -> Outcome:
+    """Fit a case, and say how it ended."""
+    try:
+        table = frame(case)
+        data = held(case, table)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        return Outcome("not built", str(error))  # other libraries cannot hold it
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            gam, mean, se = _fitted(case, table, data)
+        except Exception as error:
+            return _error(error, table)
+        if not (np.all(np.isfinite(mean)) and np.all(np.isfinite(se))):
+            return Outcome("not finite", f"{gam}")
+        wrong = _insane(case, table, mean)
+        if wrong:
+            return Outcome("insane", wrong)
+        try:
+            return _related(case, table, mean, se)
+        except Exception as error:
+            return Outcome(f"changed by {case.relation}", repr(error))
+
+
+def _fitted(case: Case, table: pd.DataFrame, data: Any) -> tuple[gg.GAM, np.ndarray, np.ndarray]:
+    family: Any = case.family
+    weights = "w" if case.weighted else None
+    gam = gg.GAM(terms(case, table), family, weights=weights, missing=case.missing)
+    gam.fit(data, "target", progress=False)
+    complete = table
+    if case.missing != "impute":
+        inputs = [c for c in table.columns if c not in ("target", "w")]
+        complete = table[~table[inputs].isna().any(axis=1)]
+    mean, se = gam.predict(complete, se=True)
+    gam.effects(gam.names[0], unconditional=False)
+    return gam, np.asarray(mean), np.asarray(se)
+
+
+def _error(error: Exception, table: pd.DataFrame) -> Outcome:
+    """Whether an error is ours, and names what it is about."""
+    where = traceback.extract_tb(error.__traceback__)[-1].filename
+    ours = where.startswith(PACKAGE) and type(error) in (ValueError, TypeError)
+    text = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    if not ours:
+        return Outcome("raw error", f"{text} ({Path(where).name})")
+    about = [*map(str, table.columns), "terms", "rows", "missing", "weights", "data"]
+    if not any(name in str(error) for name in about):
+        return Outcome("unnamed", text)
+    return Outcome("refused", text)
+
+
+def _insane(case: Case, table: pd.DataFrame, mean: np.ndarray) -> str:
+    """What is wrong with expected responses at the rows of the fit; empty where nothing is."""
+    if case.family in (*CLASSES, "bernoulli"):
+        inside = np.all((mean >= 0.0) & (mean <= 1.0))
+        return "" if inside else f"probabilities from {mean.min()} to {mean.max()}"
+    y = table["target"].to_numpy(dtype=float)
+    y = y[np.isfinite(y)]
+    low, high = y.min(), y.max()
+    reach = high - low
+    if case.family == "beta":
+        inside = np.all((mean >= 0.0) & (mean <= 1.0))
+    elif case.family in LOGARITHMIC:  # between a hundredth and a hundred times
+        inside = np.all((mean >= 0.0) & (mean <= 100.0 * max(high, 1.0)))
+    else:
+        inside = np.all((mean >= low - 2.0 * reach) & (mean <= high + 2.0 * reach))
+    return "" if inside else f"from {mean.min():g} to {mean.max():g}, of {low:g} to {high:g}"
+
+
+def _related(case: Case, table: pd.DataFrame, mean: np.ndarray, se: np.ndarray) -> Outcome:
+    """Whether a change of the data that should change nothing changes nothing."""
+    changed, unit = _changed(case, table)
+    if changed is None or case.missing == "drop" or table.isna().any().any():
+        return Outcome("fitted")
+    other = dataclasses.replace(case, weighted=case.weighted or case.relation == "twice")
+    _, again, _ = _fitted(other, changed, changed)
+    if case.relation == "order":
+        again = again[::-1]
+    if case.relation == "twice":
+        again = again[: len(mean)]
+    again = again / unit
+    off = np.abs(again - mean)
+    # fits stop where a hundredth of a nat is left to gain
+    allowed = 0.25 * se + 0.01 * (np.ptp(mean) + np.abs(mean).max() * 1e-3)
+    worst = np.unravel_index(np.argmax(off - allowed), off.shape)
+    if off[worst] > allowed[worst]:
+        return Outcome(
+            f"changed by {case.relation}",
+            f"{mean[worst]:g} became {again[worst]:g}, of standard error {se[worst]:g}",
+        )
+    return Outcome("fitted")
+
+
+def _changed(case: Case, table: pd.DataFrame) -> tuple[pd.DataFrame | None, float]:
+    """The data after a change, and what the answers are to be divided by."""
+    if case.relation == "order":
+        return table.iloc[::-1].reset_index(drop=True), 1.0
+    if case.relation == "twice" and not case.weighted:
+        both = pd.concat([table, table], ignore_index=True)
+        return both.assign(w=0.5), 1.0
+    if case.relation == "unit":
+        table, found = table.copy(), 1.0
+        for name, kind, term in zip(table.columns, case.columns, case.terms):
+            if kind in ("uniform", "normal", "skewed", "far", "single") and term != "factor":
+                table[name] = 1024.0 * table[name].astype(float)
+        if case.family in (*IDENTITY, "heteroskedastic"):
+            table["target"], found = 0.125 * table["target"], 0.125
+        return table, found
+    if case.relation == "labels":
+        table = table.copy()
+        for name, kind in zip(table.columns, case.columns):
+            if kind in ("letters", "rare"):
+                table[name] = table[name].map(lambda v: "zyx"["abc".find(v)] + v)
+        return table, 1.0
+    return None, 1.0

@@ -1,0 +1,207 @@
+"""Coefficients, what summaries print of them, and effects through a function."""
+
+from __future__ import annotations
+
+import importlib
+
+import matplotlib
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import norm
+
+import gpflow_gam as gg
+from gpflow_gam import factor, linear, random_effect, s, te
+
+matplotlib.use("Agg")
+
+QUIET = {"progress": False}
+
+
+def make(n=150):
+    rng = np.random.default_rng(4)
+    data = pd.DataFrame({"x": rng.uniform(2.0, 3.0, n), "z": 1e-6 * rng.normal(size=n)})
+    data["g"] = rng.choice(["low", "mid", "top"], n)
+    data["r"] = [f"r{i}" for i in rng.integers(0, 30, n)]
+    eta = 2e5 * data["z"] + data["g"].map({"low": -0.5, "mid": 0.0, "top": 0.6})
+    data["y"] = 40.0 + eta + 0.3 * rng.normal(size=n)
+    data["count"] = rng.poisson(np.exp(1.0 + eta))
+    data["grade"] = np.array(["bad", "fair", "good", "best"])[
+        np.digitize(eta + rng.normal(size=n), [-0.8, 0.3, 1.2])
+    ]
+    data["wave"] = np.sin(20.0 * data["x"]) + 0.1 * rng.normal(size=n)
+    return data
+
+
+@pytest.fixture(scope="module")
+def data():
+    return make()
+
+
+@pytest.fixture(scope="module")
+def gam(data):
+    terms = linear("z") + factor("g") + random_effect("r")
+    return gg.GAM(terms).fit(data, "y", **QUIET)
+
+
+def of(table, term):
+    return table[table["term"] == term].set_index("level")
+
+
+def test_a_slope_is_the_ridges_in_the_columns_unit(data):
+    """Closed form of Bayesian linear regression at the fitted variances."""
+    gam = gg.GAM(linear("z")).fit(data, "y", **QUIET)
+    kernel = gam.model.kernel
+    noise = float(gam.model.likelihood.variance.numpy())
+    prior = np.diag([float(kernel[n].variance.numpy()) for n in ("intercept", "linear(z)")])
+    A = np.column_stack([np.ones(len(data)), data["z"] - data["z"].mean()])
+    constant = gam.fitted.spec.constant[0]
+    S = np.linalg.inv(A.T @ A / noise + np.linalg.inv(prior))
+    b = S @ A.T @ (data["y"] - constant) / noise
+    table = gam.coefficients(unconditional=False, level=0.9)
+    np.testing.assert_allclose(table["estimate"], b + np.array([constant, 0.0]), rtol=1e-4)
+    np.testing.assert_allclose(table["se"], np.sqrt(np.diag(S)), rtol=2e-5)
+    half = norm.ppf(0.95) * table["se"]
+    np.testing.assert_allclose(table["upper"], table["estimate"] + half)
+    assert list(table["column"]) == [None, "z"]
+    assert (gam.coefficients()["se"] >= table["se"] * (1 - 1e-9)).all()
+
+
+def test_they_make_the_predictor(gam, data):
+    table = gam.coefficients()
+    slope = float(table.loc[table["term"] == "linear(z)", "estimate"].iloc[0])
+    total = float(table["estimate"].iloc[0]) + slope * (data["z"] - data["z"].mean())
+    for term, column in (("factor(g)", "g"), ("random_effect(r)", "r")):
+        total = total + data[column].map(of(table, term)["estimate"])
+    np.testing.assert_allclose(total, gam.predict(data), rtol=1e-6)
+    counts = data["g"].value_counts()
+    mean = (of(table, "factor(g)")["estimate"] * counts).sum() / len(data)
+    assert abs(mean) < 1e-6
+
+
+def test_differences_from_a_level(gam):
+    table = of(gam.coefficients({"g": "mid"}), "factor(g)")
+    pairs = gam.differences("factor(g)").set_index(["level_1", "level_2"])
+    assert table.loc["mid", ["estimate", "se"]].tolist() == [0.0, 0.0]
+    for what, sign in (("estimate", -1.0), ("se", 1.0)):
+        assert table.loc["top", what] == pytest.approx(
+            sign * pairs.loc[("mid", "top"), what], rel=1e-3
+        )
+        assert table.loc["low", what] == pytest.approx(pairs.loc[("low", "mid"), what], rel=1e-3)
+    by_name = of(gam.coefficients({"factor(g)": "mid"}), "factor(g)")
+    pd.testing.assert_frame_equal(by_name, table)
+
+
+def test_many_levels_are_the_same_in_parts(gam, monkeypatch):
+    whole = gam.coefficients({"r": "r7"})
+    monkeypatch.setattr(
+        importlib.import_module("gpflow_gam.gam.effects.coefficients"), "_LEVELS", 7
+    )
+    pd.testing.assert_frame_equal(gam.coefficients({"r": "r7"}), whole, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"reference": "mid"}, r"reference='mid' could be of 2 terms; name the column"),
+        ({"reference": {"h": "mid"}}, r"no factor 'h'; there are factor\(g\), random_effect\(r\)"),
+        ({"reference": {"g": "high"}}, r"no level 'high'; its levels are 'low', 'mid', 'top'"),
+        ({"level": 95}, "level must be a probability"),
+    ],
+)
+def test_bad_arguments_are_named(gam, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        gam.coefficients(**arguments)
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1e6])
+def test_units(data, gam, unit):
+    other = gg.GAM(linear("z") + factor("g") + random_effect("r"))
+    other.fit(data.assign(z=unit * data["z"]), "y", **QUIET)
+    slopes = [g.coefficients().iloc[1][["estimate", "se"]].to_numpy(float) for g in (gam, other)]
+    np.testing.assert_allclose(unit * slopes[1], slopes[0], rtol=1e-4)
+
+
+def test_a_bare_level_is_of_the_only_factor(data):
+    gam = gg.GAM(factor("g"), "poisson").fit(data, "count", **QUIET)
+    plain = gam.coefficients("low")
+    assert of(plain, "factor(g)").loc["low", "estimate"] == 0.0
+    rates = gam.coefficients("low", fun=np.exp)
+    for what in ("estimate", "lower", "upper"):
+        np.testing.assert_allclose(rates[what], np.exp(plain[what]))
+    np.testing.assert_array_equal(rates["se"], plain["se"])
+    # a ratio of rates: what two predictions are apart
+    two = pd.DataFrame({"z": 0.0, "g": ["top", "low"]})
+    link = gam.predict(two, "link")
+    ratio = of(rates, "factor(g)").loc["top", "estimate"]
+    assert ratio == pytest.approx(np.exp(link[0] - link[1]), rel=1e-6)
+    pairs = gam.differences("factor(g)", fun=np.exp)
+    assert pairs["estimate"].iloc[1] == pytest.approx(1.0 / ratio)
+    falling = gam.effects("factor(g)", fun=np.negative)
+    assert (falling["lower"] < falling["estimate"]).all()
+    assert (falling["lower_simultaneous"] <= falling["lower"]).all()
+    np.testing.assert_allclose(-falling["upper"], gam.effects("factor(g)")["lower"])
+
+
+def test_functions_that_are_none(gam):
+    with pytest.raises(TypeError, match="fun must be a function"):
+        gam.effects("factor(g)", fun="exp")
+    with pytest.raises(ValueError, match="fun must give a number for each"):
+        gam.effects("factor(g)", fun=np.sum)
+    with pytest.raises(ValueError, match="fun is not a number at -"), np.errstate(all="ignore"):
+        gam.effects("factor(g)", fun=np.sqrt)
+
+
+def test_drawn_through_a_function(data):
+    gam = gg.GAM(s("x", k=5) + factor("g") + te("x", "z", k=6), "poisson")
+    gam.fit(data, "count", **QUIET)
+    figure = gam.draw(fun=np.exp, num_points=8, residuals=True)
+    curve, points = figure.axes[:2]
+    frame = gam.effects("s(x)", num_points=8, fun=np.exp)
+    np.testing.assert_allclose(curve.lines[1].get_ydata(), frame["estimate"])
+    band = next(c for c in curve.collections if c.get_gid() == "pointwise")
+    ends = band.get_paths()[0].vertices[:, 1]
+    assert ends.min() == pytest.approx(frame["lower"].min())
+    assert ends.max() == pytest.approx(frame["upper"].max())
+    assert curve.lines[0].get_ydata()[0] == 1.0
+    levels = gam.effects("factor(g)", fun=np.exp)
+    bars = next(c for c in points.collections if c.get_segments())
+    ends = np.array([b[:, 1] for b in bars.get_segments()])
+    np.testing.assert_allclose(ends, levels[["lower", "upper"]], rtol=1e-6)
+
+
+# --- summaries -----------------------------------------------------------------------------------
+
+
+def test_summaries_print_them(gam):
+    text = str(gam.summary())
+    table = gam.summary().coefficients
+    assert f"factor(g) | mid  {of(table, 'factor(g)').loc['mid', 'estimate']:.4g}" in text
+    assert "intercept" in text
+    assert "of the levels of random_effect(r) see coefficients()." in text
+    pd.testing.assert_frame_equal(table, gam.coefficients().iloc[: len(table)])
+    assert "factor(g) | mid" in gam.summary()._repr_html_()
+
+
+def test_cutpoints_are_named_by_what_they_part(data):
+    order = ("bad", "fair", "good", "best")
+    gam = gg.GAM(linear("z") + factor("g"), gg.families.Ordinal(order)).fit(data, "grade", **QUIET)
+    cuts = gam.model.likelihood.cutpoints.numpy()
+    summary = gam.summary()
+    assert list(summary.parameters) == ["bad | fair", "fair | good", "good | best"]
+    np.testing.assert_allclose(list(summary.parameters.values()), cuts)
+    assert f"good | best {cuts[2]:.4g}" in str(summary)
+
+
+def test_too_few_inducing_values_are_flagged(data):
+    few, enough = (
+        gg.GAM(s("x", k=k) + factor("g")).fit(data, "wave", **QUIET).summary() for k in (8, 40)
+    )
+    assert few.table.loc["s(x)", "near_M"]
+    assert "8 *" in str(few)
+    assert "k may be too small" in str(few)
+    assert not enough.table["near_M"].any()
+    assert "too small" not in str(enough)
+    hours = data.assign(h=np.round(10.0 * data["x"]))
+    every = gg.GAM(s("h")).fit(hours.assign(wave=np.cos(4.0 * hours["h"])), "wave", **QUIET)
+    assert not every.summary().table["near_M"].any()  # one for each value

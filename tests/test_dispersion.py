@@ -1,0 +1,149 @@
+"""Pearson's dispersion: its moments in closed form, and who is told of it."""
+
+from __future__ import annotations
+
+import warnings
+
+import gpflow
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.stats as st
+
+import gpflow_gam as gg
+from gpflow_gam import linear, s
+from gpflow_gam.gam import families as fam
+from gpflow_gam.gam.summaries import dispersion, sample_dispersion
+from gpflow_gam.statistics import rows as rows_module
+from gpflow_gam.statistics import sampling
+
+QUIET = {"progress": False}
+
+
+def frozen(family, likelihood, f):
+    if isinstance(family, fam.Binomial):
+        return st.binom(7, 1.0 / (1.0 + np.exp(-f)))
+    if isinstance(family, fam.NegativeBinomial):
+        return st.nbinom(1.0 / 0.3, 1.0 / (1.0 + 0.3 * np.exp(f)))
+    return st.poisson(np.exp(f))
+
+
+@pytest.mark.parametrize(
+    ("family", "likelihood"),
+    [
+        (fam.Poisson(), gpflow.likelihoods.Poisson()),
+        (fam.Custom(gpflow.likelihoods.Poisson()), gpflow.likelihoods.Poisson()),
+        (fam.NegativeBinomial(), gg.likelihoods.NegativeBinomial(0.3)),
+        (fam.Binomial(), gg.likelihoods.Binomial()),
+    ],
+    ids=["poisson", "gpflow's poisson", "negative binomial", "binomial"],
+)
+@pytest.mark.parametrize("f", [-1.2, 0.9])
+def test_squared_residuals_have_mean_one_and_the_variance_that_is_stated(family, likelihood, f):
+    """Summed over all that may be observed."""
+    reference = frozen(family, likelihood, f)
+    y = np.arange(reference.ppf(1e-13), reference.isf(1e-13) + 1)
+    Y = y[:, None] if family.name != "binomial" else np.stack([y, np.full(len(y), 7.0)], axis=1)
+    square, variance = family.pearson(likelihood, Y, np.full((len(y), 1), f))
+    p = reference.pmf(y)
+    assert p @ square == pytest.approx(1.0, rel=1e-8)
+    assert p @ square**2 - 1.0 == pytest.approx(variance[0], rel=1e-6)
+
+
+def test_exponential_times_have_an_excess_kurtosis_of_six():
+    base = gpflow.likelihoods.Exponential()
+    y = st.expon(scale=np.exp(0.7)).ppf((np.arange(200_000) + 0.5) / 200_000)
+    square, variance = fam.Custom(base).pearson(base, y[:, None], np.full((len(y), 1), 0.7))
+    assert square.mean() == pytest.approx(1.0, rel=1e-3)
+    np.testing.assert_array_equal(variance, 8.0)
+    assert square.var() == pytest.approx(8.0, rel=0.02)
+
+
+def test_single_trials_say_nothing():
+    square, _ = fam.Binomial().pearson(
+        gg.likelihoods.Binomial(), np.array([[1.0, 1.0], [3.0, 4.0]]), np.zeros((2, 1))
+    )
+    np.testing.assert_allclose(square, [np.nan, 1.0])
+
+
+def counts(rng, n, alpha):
+    x = rng.uniform(size=n)
+    mean = np.exp(1.0 + np.sin(6.0 * x))
+    rate = rng.gamma(1.0 / alpha, alpha * mean) if alpha else mean
+    return pd.DataFrame({"x": x, "count": rng.poisson(rate), "w": rng.integers(1, 4, n)})
+
+
+def said(gam, data, y):
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        gam.fit(data, y, **QUIET)
+    return [w for w in found if issubclass(w.category, gg.DispersionWarning)]
+
+
+def test_overdispersed_counts_are_told_once_with_the_family_to_take():
+    data = counts(np.random.default_rng(1), 400, 0.6)
+    gam = gg.GAM(s("x"), "poisson")
+    (warning,) = said(gam, data, "count")
+    assert "family='negative_binomial'" in str(warning.message)
+    assert warning.filename == __file__
+    mean = gam.posterior.predict_f(gam.fitted.X)[0].numpy()[:, 0]
+    summary = gam.summary()
+    y = data["count"].to_numpy()
+    value = np.sum((y - np.exp(mean)) ** 2 / np.exp(mean)) / (400 - summary.edf)
+    assert summary.dispersion.value == pytest.approx(value, rel=1e-6)
+    assert f"Pearson dispersion:           {value:.2f}: standard errors" in str(summary)
+    right = gg.GAM(s("x"), "negative_binomial")
+    assert not said(right, data, "count")
+    assert right.summary().dispersion.value == pytest.approx(1.0, abs=0.25)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_poisson_counts_are_not_accused(seed):
+    data = counts(np.random.default_rng(seed), 60, 0.0)
+    data.loc[0, "count"] += 2
+    assert not said(gg.GAM(s("x", k=8), "poisson"), data, "count")
+
+
+def test_chance_is_told_from_dispersion():
+    """Few rows of the right family, and the most scattered of twenty draws of them."""
+    rng = np.random.default_rng(18)
+    data = pd.DataFrame({"x": rng.uniform(size=25)})
+    data["count"] = rng.poisson(2.0, 25)
+    gam = gg.GAM(linear("x"), "poisson")
+    assert not said(gam, data, "count")
+    assert gam.summary().dispersion.value > 1.4
+
+
+def test_binomial_responses(rng):
+    n = 200
+    x, trials = rng.uniform(size=n), rng.integers(1, 30, n)
+    p = 1.0 / (1.0 + np.exp(-np.sin(5.0 * x)))
+    data = pd.DataFrame({"x": x, "trials": trials, "one": 1})
+    data["even"] = rng.binomial(trials, p)
+    data["spread"] = rng.binomial(trials, rng.beta(3.0 * p, 3.0 * (1.0 - p)))
+    data["single"] = rng.binomial(1, p)
+    gam = gg.GAM(s("x", k=6), "binomial", trials="trials")
+    assert not said(gam, data, "even")
+    (warning,) = said(gam, data, "spread")
+    assert "random_effect()" in str(warning.message)
+    assert not said(gg.GAM(s("x", k=6), "binomial", trials="one"), data, "single")
+    gaussian = gg.GAM(s("x", k=6)).fit(data, "even", **QUIET)
+    assert gaussian.summary().dispersion is None
+    assert "dispersion" not in str(gaussian.summary())
+
+
+def test_rows_in_blocks_and_weights(monkeypatch):
+    """Blocks give what the table gives, and a weight of two is the row twice."""
+    data = counts(np.random.default_rng(2), 2500, 0.5)
+    twice = data.loc[data.index.repeat(data["w"])]
+    table = gg.GAM(s("x", k=6), "poisson", weights="w").fit(data, "count", **QUIET)
+    monkeypatch.setattr(sampling, "KEPT_ROWS", 1500)
+    monkeypatch.setattr(rows_module, "BLOCK", 1700)
+    blocks = gg.GAM(s("x", k=6), "poisson", weights="w").fit(data, "count", **QUIET)
+    assert blocks.fitted.whole is not None
+    one, other = (dispersion(g.fitted).value for g in (table, blocks))
+    assert one == pytest.approx(other, rel=1e-3)
+    assert sample_dispersion(blocks.fitted).value == pytest.approx(one, rel=0.15)
+    monkeypatch.undo()
+    replicated = gg.GAM(s("x", k=6), "poisson").fit(twice, "count", **QUIET)
+    assert dispersion(replicated.fitted).value == pytest.approx(one, rel=1e-3)

@@ -1,0 +1,243 @@
+"""Fits that Ctrl-C, an error or a time budget ends."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import tensorflow as tf
+
+import gpflow_gam as gg
+from gpflow_gam import s
+from gpflow_gam import variational as vi
+from gpflow_gam.optimizers import TimeBudget
+from gpflow_gam.optimizers.minimizers import LBFGS, StopFit, Tracker
+
+
+def table(seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    x, z = rng.uniform(size=(2, 120))
+    y = np.sin(6.0 * x) + z + 0.3 * rng.standard_normal(120)
+    return pd.DataFrame({"x": x, "z": z, "y": y, "count": rng.poisson(np.exp(y))})
+
+
+def ctrl_c(at: int = 2, error: type[BaseException] = KeyboardInterrupt) -> Any:
+    def callback(progress: gg.optimizers.FitProgress) -> None:
+        if progress.iteration == at:
+            raise error
+
+    return callback
+
+
+GAMS = {"exact": ("gaussian", "y"), "sites": ("poisson", "count")}
+
+
+@pytest.mark.parametrize(("family", "y"), GAMS.values(), ids=GAMS)
+def test_ctrl_c_is_raised_and_leaves_the_fit_before(family: str, y: str) -> None:
+    gam = gg.GAM(s("x", k=4) + s("z", k=4), family)
+    with pytest.raises(KeyboardInterrupt):
+        gam.fit(table(), y, callback=ctrl_c())
+    assert not gam.is_fitted
+    gam.fit(table(), y)
+    before, expected = gam.fitted, gam.predict(table())
+    with pytest.raises(KeyboardInterrupt):
+        gam.fit(table(1), y, callback=ctrl_c())
+    assert gam.fitted is before
+    np.testing.assert_array_equal(gam.predict(table()), expected)
+
+
+@pytest.mark.parametrize(("family", "y"), GAMS.values(), ids=GAMS)
+def test_ctrl_c_keeps_the_best_where_that_is_asked_for(family: str, y: str) -> None:
+    gam = gg.GAM(s("x", k=4) + s("z", k=4), family)
+    gam.fit(table(), y, callback=ctrl_c(), on_interrupt="keep")
+    result = gam.fitted.result
+    assert result.message == "interrupted; what was best so far is kept"
+    assert not result.converged
+    assert len(result.history) == 2
+    assert np.all(np.isfinite(gam.predict(table())))
+
+
+def test_what_on_interrupt_may_be() -> None:
+    for fit in (
+        lambda: gg.GAM(s("x")).fit(table(), "y", on_interrupt="stop"),
+        lambda: gg.optimizers.fit(*svgp(vi.MeanField()), on_interrupt="stop"),
+    ):
+        with pytest.raises(ValueError, match="on_interrupt must be 'raise' or 'keep'; got 'stop'"):
+            fit()
+
+
+def svgp(family: vi.VariationalFamily) -> tuple[gg.models.AdditiveSVGP, Any]:
+    gam = gg.GAM(s("x", k=4), "poisson").fit(table(), "count", max_iterations=1)
+    old = gam.model
+    model = gg.models.AdditiveSVGP(
+        old.kernel, old.likelihood, old.inducing_variable, variational=family
+    )
+    return model, (gam.fitted.X, gam.fitted.Y)
+
+
+@pytest.mark.parametrize(
+    ("family", "options", "error"),
+    [
+        (vi.OptimalPrecision, {}, KeyboardInterrupt),
+        (vi.OptimalPrecision, {}, ValueError),
+        (vi.OptimalPrecision, {"batch_size": 50}, KeyboardInterrupt),
+    ],
+)
+def test_models_are_what_they_were_after_an_error(
+    family: Any, options: Any, error: type[BaseException]
+) -> None:
+    model, data = svgp(family())
+    before = [v.numpy() for v in model.variables]
+    with pytest.raises(error):
+        gg.optimizers.fit(model, data, callback=ctrl_c(error=error), **options)
+    for variable, value in zip(model.variables, before, strict=True):
+        np.testing.assert_array_equal(variable.numpy(), value)
+    assert model.num_data is None
+
+
+def test_lbfgs_on_a_model_that_holds_its_data() -> None:
+    model = gg.GAM(s("x", k=4)).fit(table(), "y").model
+    model.likelihood.variance.assign(5.0)  # from where there is a way to go
+    before = [v.numpy() for v in model.variables]
+    with pytest.raises(KeyboardInterrupt):
+        gg.optimizers.fit(model, callback=ctrl_c())
+    for variable, value in zip(model.variables, before, strict=True):
+        np.testing.assert_array_equal(variable.numpy(), value)
+    result = gg.optimizers.fit(model, callback=ctrl_c(), on_interrupt="keep")
+    assert result.message == "interrupted; what was best so far is kept"
+    assert result.elbo == pytest.approx(max(result.history), rel=1e-8)
+    assert result.elbo > result.history[0]
+
+
+def test_fits_from_sums_over_rows_leave_the_model_alone_after_an_error() -> None:
+    gam = gg.GAM(s("x", k=4), family="negative_binomial").fit(table(), "count")
+    model, rows = gam.model, gam.fitted.solution.rows
+    model.likelihood.alpha.assign(3.0)  # from where there is a way to go
+    before = [v.numpy() for v in model.variables]
+    with pytest.raises(KeyboardInterrupt):
+        gg.optimizers.fit_rows(model, rows, callback=ctrl_c(4))
+    for variable, value in zip(model.variables, before, strict=True):
+        np.testing.assert_array_equal(variable.numpy(), value)
+
+
+# --- time -------------------------------------------------------------------------------------
+
+
+class Clock:
+    """Tells the time that it was set to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Source:
+    """Blocks of rows, each of which takes ten seconds to read."""
+
+    def __init__(self, clock: Clock, labels: bool = False) -> None:
+        self.clock, self.labels = clock, labels
+
+    def __iter__(self) -> Iterator[pd.DataFrame]:
+        for _ in range(4):
+            self.clock.now += 10.0
+            block = pd.concat([table()] * 200)
+            yield block.assign(g=pd.Categorical(["a", "b"] * 12_000)) if self.labels else block
+
+
+@pytest.mark.parametrize("value", [0, -1, 0.0, float("nan"), True, "1"])
+def test_budgets_that_are_none_are_refused_before_data_are_read(value: Any) -> None:
+    class Unread:
+        def __iter__(self) -> Iterator[pd.DataFrame]:
+            raise AssertionError("data are read")
+
+    for engine in ("variational", "iterncgp"):
+        with pytest.raises(ValueError, match="max_seconds must be positive; got"):
+            gg.GAM(s("x"), engine=engine).fit(Unread(), "y", max_seconds=value)
+    with pytest.raises(ValueError, match="max_seconds must be positive; got"):
+        gg.optimizers.fit(*svgp(vi.MeanField()), max_seconds=value)
+
+
+@pytest.mark.parametrize(
+    ("limit", "labels", "message"),
+    [
+        (35.0, False, "used up reading, pass 1 of 2, after 48,000 rows; nothing was fitted"),
+        (65.0, False, "used up reading, pass 2 of 2, after 24,000 of 96,000 rows; nothing"),
+        (15.0, True, "used up reading the levels of categorical columns; nothing was fitted"),
+    ],
+)
+def test_time_that_is_up_while_data_are_read(limit: float, labels: bool, message: str) -> None:
+    gam = gg.GAM(s("x", k=4)).fit(table(), "y")
+    before, clock = gam.fitted, Clock()
+    gam.terms = gam.terms + gg.factor("g") if labels else gam.terms
+    with pytest.raises(TimeoutError, match=f"max_seconds={limit:g} was {message}"):
+        gam.fit(Source(clock, labels), "y", max_seconds=TimeBudget(limit, clock))
+    assert gam.fitted is before
+
+
+def test_time_that_is_up_after_reading_leaves_a_fit() -> None:
+    clock = Clock()
+    gam = gg.GAM(s("x", k=4), "poisson")
+    gam.fit(Source(clock), "count", max_seconds=TimeBudget(120.0, clock), callback=later(clock))
+    result = gam.fitted.result
+    assert result.message == "time budget of 120 s used up"
+    assert not result.converged
+    assert np.all(np.isfinite(gam.predict(table())))
+
+
+def later(clock: Clock) -> Any:
+    def callback(progress: gg.optimizers.FitProgress) -> None:
+        clock.now += 100.0
+
+    return callback
+
+
+def test_a_pass_over_rows_is_not_finished_where_time_is_up() -> None:
+    clock = Clock()
+    tracker = Tracker([], "", TimeBudget(10.0, clock), None, False)
+    clock.now = 20.0
+    tracker.watch(100)(50)  # nothing to fall back to yet
+    tracker.note(1.0, "")
+    with pytest.raises(StopFit, match="time budget of 10 s used up"):
+        tracker.watch(100)(50)
+
+
+def test_the_first_iteration_of_lbfgs_ends_where_time_is_up() -> None:
+    x, calls = tf.Variable([3.0, -2.0], dtype=tf.float64), tf.Variable(0)
+
+    def loss() -> tf.Tensor:
+        calls.assign_add(1)
+        return 1e6 * tf.reduce_sum((x - 1.0) ** 2) + tf.reduce_sum(x**4)
+
+    budget = TimeBudget(1.0, lambda: 0.0 if int(calls) < 3 else 2.0)
+    tracker = Tracker([x], "", budget, None, False)
+    with pytest.raises(StopFit, match="time budget of 1 s used up"):
+        LBFGS(loss, [x]).converge(tracker, max_iterations=100, tolerance=1e-8)
+    assert int(calls) == 3
+    assert tracker.history == []
+    np.testing.assert_array_equal(x.numpy(), [3.0, -2.0])
+
+
+def test_no_lbfgs_where_the_start_took_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The budget is one for the start from the dense optimum and what follows."""
+    fit_module = sys.modules["gpflow_gam.optimizers.fit"]  # by its name the function is found
+    clock, sites = Clock(), fit_module.fit_sites
+
+    def slow(*arguments: Any) -> Any:
+        clock.now += 100.0
+        return sites(*arguments)
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise AssertionError("time was up")
+
+    monkeypatch.setattr(fit_module, "fit_sites", slow)
+    monkeypatch.setattr(LBFGS, "converge", refuse)
+    model, data = svgp(vi.MeanField())
+    result = gg.optimizers.fit(model, data, max_seconds=TimeBudget(50.0, clock))
+    assert result.message == "time budget of 50 s used up"
+    assert result.elbo == pytest.approx(float(model.elbo(data) + model.log_prior_density()))

@@ -1,0 +1,154 @@
+"""A fit is a value: what becomes of the model, and who reads it meanwhile, changes no answer."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import gpflow
+import numpy as np
+import pandas as pd
+import pytest
+import tensorflow_probability as tfp
+
+import gpflow_gam as gg
+from gpflow_gam import factor, s
+
+
+def table() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": rng.uniform(size=90), "g": rng.choice(list("ab"), 90)})
+    frame["y"] = np.sin(5.0 * frame["x"]) + 0.3 * rng.normal(size=90)
+    frame["count"] = rng.poisson(np.exp(1.0 + frame["y"]))
+    frame["log_n"] = rng.normal(size=90)
+    return frame
+
+
+DATA = table()
+
+
+def fitted(family: str) -> gg.GAM:
+    gam = gg.GAM(s("x", k=6) + factor("g"), family=family, offset="log_n")
+    return gam.fit(DATA, y="y" if family in ("gaussian", "student_t") else "count")
+
+
+def answers(gam: gg.GAM) -> list[np.ndarray]:
+    return [
+        gam.predict(DATA, interval=0.9).to_numpy(),
+        gam.predict(DATA, "observation", se=True)[1],
+        gam.log_density(DATA),
+        gam.log_density(DATA, unconditional=True),
+        gam.effects("s(x)").iloc[:, 1:].to_numpy(),
+        gam.sample(DATA, 3, seed=1),
+        np.array([gam.summary().deviance_explained]),
+        gam.coefficients().select_dtypes("number").to_numpy(),
+    ]
+
+
+def assign(gam: gg.GAM) -> None:
+    for parameter in gam.model.trainable_parameters:
+        parameter.unconstrained_variable.assign_add(0.5 * np.ones(parameter.shape.as_list()))
+
+
+def freeze(gam: gg.GAM) -> None:
+    gpflow.set_trainable(gam.model, False)
+
+
+def replace_likelihood(gam: gg.GAM) -> None:
+    gam.model.likelihood = gpflow.likelihoods.StudentT()
+
+
+def replace_kernel(gam: gg.GAM) -> None:
+    gam.model.kernel = gpflow.kernels.SquaredExponential()
+
+
+def replace_parts(gam: gg.GAM) -> None:
+    gam.model.mean_function = gpflow.functions.Zero()
+    for parameter in gam.model.likelihood.trainable_parameters:
+        path = next(
+            name
+            for name, p in gpflow.utilities.parameter_dict(gam.model.likelihood).items()
+            if p is parameter
+        )
+        gpflow.utilities.multiple_assign(gam.model.likelihood, {path: 2.0 * parameter.numpy()})
+
+
+CHANGES = [assign, freeze, replace_likelihood, replace_kernel, replace_parts]
+
+
+@pytest.fixture(scope="module", params=["gaussian", "negative_binomial"])
+def original(request) -> tuple[str, list[np.ndarray]]:
+    return request.param, answers(fitted(request.param))
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_becomes_of_the_model_changes_no_answer(original, change):
+    family, before = original
+    gam = fitted(family)
+    change(gam)
+    for a, b in zip(answers(gam), before, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+
+
+def test_a_saved_file_is_of_the_fit(tmp_path):
+    gam = fitted("negative_binomial")
+    replace_parts(gam)
+    gam.save(tmp_path / "gam")
+    loaded = gg.GAM.load(tmp_path / "gam")
+    for a, b in zip(answers(loaded), answers(gam), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("family", ["gaussian", "negative_binomial", "student_t"])
+def test_readers_share_no_memory_of_transforms(family, monkeypatch):
+    """TFP's is one dictionary of the process, and breaks when threads read parameters at once."""
+    gam = fitted(family)
+    want = answers(gam)
+    fresh = fitted(family)
+
+    class Untouchable(dict):
+        def setdefault(self, *_: object) -> None:
+            raise AssertionError("a reader asks what another thread may be changing")
+
+        __getitem__ = __setitem__ = __iter__ = keys = setdefault
+
+    storage = Untouchable()
+    storage.maybe_del = lambda _: None
+    monkeypatch.setattr(tfp.bijectors.Bijector.__dict__["_cache"], "storage", storage)
+    for a, b in zip(answers(fresh), want, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+
+
+def test_readers_in_threads_get_what_one_gets():
+    """Draws of hyperparameters are made while others predict, fit and draw."""
+    gam = fitted("negative_binomial")
+    want = answers(fitted("negative_binomial"))
+    failures: list[str] = []
+
+    def repeated(task: Callable[[], None], times: int) -> threading.Thread:
+        def run() -> None:
+            try:
+                for _ in range(times):
+                    task()
+            except BaseException as error:
+                failures.append(repr(error))
+
+        return threading.Thread(target=run)
+
+    def read() -> None:
+        for a, b in zip(answers(gam), want, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+
+    def predict() -> None:
+        np.testing.assert_allclose(
+            gam.predict(DATA, se=True)[0], want[0][:, 0], rtol=1e-9, atol=1e-12
+        )
+
+    threads = [repeated(predict, 10) for _ in range(4)] + [repeated(read, 1) for _ in range(2)]
+    threads += [repeated(lambda: fitted("negative_binomial"), 1) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    read()

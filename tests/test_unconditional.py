@@ -1,0 +1,144 @@
+"""Uncertain hyperparameters in predictions: as in effects, and as draws of them say."""
+
+from __future__ import annotations
+
+import importlib
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import norm
+
+import gpflow_gam as gg
+from gpflow_gam import factor, linear, random_effect, s, te
+from gpflow_gam.gam.effects import averaged, hyperparameter_draws
+
+QUIET = {"progress": False}
+
+
+def make(n=120):
+    rng = np.random.default_rng(5)
+    data = pd.DataFrame({"x": rng.uniform(size=n), "z": rng.normal(size=n)})
+    data["w"] = 0.7 * data["z"] + 0.5 * rng.normal(size=n)
+    data["h"] = rng.integers(0, 24, n)
+    data["g"], data["r"] = rng.choice(list("abc"), n), rng.choice(list("pqrstu"), n)
+    f = np.sin(6.0 * data["x"]) + 0.3 * data["z"] * data["w"] + np.cos(data["h"] * np.pi / 12.0)
+    data["y"] = f + 0.5 * rng.normal(size=n)
+    data["count"] = rng.poisson(np.exp(0.7 * f))
+    data["kind"] = np.array(list("abc"))[np.digitize(f + rng.logistic(size=n), [-0.5, 0.8])]
+    return data
+
+
+TERMS = (
+    s("x", k=10)
+    + s("h", bs="cyclic", period=24, k=8)
+    + te("z", "w", k=12)
+    + linear("w")
+    + factor("g")
+    + random_effect("r")
+)
+
+
+@pytest.fixture(scope="module")
+def data():
+    return make()
+
+
+@pytest.fixture(scope="module", params=["gaussian", "poisson"])
+def gam(request, data):
+    y = "y" if request.param == "gaussian" else "count"
+    return gg.GAM(TERMS, request.param).fit(data, y, **QUIET)
+
+
+def by_draws(gam, data):
+    """Mean and variance of the predictor by every draw of the hyperparameters, one by one."""
+    fit = gam.fitted
+    X = fit.encode(data)
+    shift = np.asarray(fit.model.mean_function(X))
+    mean = gam.predict(data, "link").reshape(len(X), -1)
+    draws = hyperparameter_draws(fit)
+    variance = 0.0
+    for draw in draws:
+        m, v = draw.moments.total(X)
+        variance = variance + v + (m + shift - mean) ** 2
+    return mean, variance / len(draws)
+
+
+def far_away():
+    n = 30
+    far = pd.DataFrame(
+        {"x": np.linspace(-0.2, 1.2, n), "z": np.linspace(-3, 3, n), "w": np.linspace(3, -3, n)}
+    ).assign(h=3, g="a", r="new")
+    far["x"] = far["x"].where((far["x"] < 0.0) | (far["x"] > 1.0), 1.2)
+    return far
+
+
+def test_standard_errors_are_those_of_the_draws(gam, data):
+    """Nearly in the data, where they are carried over; outside every draw is asked itself."""
+    far = far_away()
+    _, variance = by_draws(gam, pd.concat([data, far]))
+    want = np.sqrt(variance[:, 0])
+    estimate, se = gam.predict(data, "link", se=True)
+    np.testing.assert_allclose(se, want[: len(data)], rtol=0.1)
+    assert np.median(se / want[: len(data)]) == pytest.approx(1.0, abs=0.01)
+    np.testing.assert_allclose(gam.predict(far, "link", se=True)[1], want[len(data) :], rtol=1e-8)
+    known = gam.predict(data, "link", se=True, unconditional=False)
+    np.testing.assert_allclose(estimate, known[0], rtol=1e-6)
+    assert np.mean(se / known[1]) > 1.02  # there is something to allow for
+    posterior = np.sqrt(gam.posterior.predict_f(gam.fitted.X)[1].numpy()[:, 0])
+    np.testing.assert_allclose(known[1], posterior, rtol=1e-6)
+    limits = gam.predict(data, "link", interval=0.9)
+    np.testing.assert_allclose(limits["upper"], estimate + norm.ppf(0.95) * se)
+
+
+def test_predictions_of_terms_and_effects_are_the_same(gam, data):
+    some = data.head(40)
+    terms, errors = gam.predict(some, "terms", se=True)
+    for name in gam.names:
+        columns = list(gam.fitted.spec.term(name).columns)
+        effect = gam.effects(name, some[columns])
+        np.testing.assert_allclose(terms[name], effect["estimate"], rtol=1e-5, atol=1e-9)
+        np.testing.assert_allclose(errors[name], effect["se"], rtol=0.02)
+        known = gam.effects(name, some[columns], unconditional=False)
+        own = gam.predict(some, "terms", se=True, unconditional=False)[1]
+        np.testing.assert_allclose(own[name], known["se"], rtol=2e-3)
+
+
+def test_estimates_do_not_depend_on_what_is_asked_beside_them(gam, data):
+    plain = gam.predict(data)
+    for asked in ({"se": True}, {"se": True, "unconditional": False}):
+        np.testing.assert_allclose(gam.predict(data, **asked)[0], plain, rtol=1e-6)
+    np.testing.assert_allclose(gam.predict(data, interval=0.9)["estimate"], plain, rtol=1e-6)
+
+
+def test_rows_do_not_depend_on_their_neighbours(gam, data):
+    whole = gam.predict(data, interval=0.9)
+    alone = pd.concat([gam.predict(data.iloc[[i]], interval=0.9) for i in (0, 50)])
+    pd.testing.assert_frame_equal(
+        alone.reset_index(drop=True), whole.iloc[[0, 50]].reset_index(drop=True), rtol=1e-7
+    )
+
+
+def test_classes_and_observations(data):
+    gam = gg.GAM(s("x", k=6) + linear("z"), "categorical").fit(data, "kind", **QUIET)
+    _, variance = by_draws(gam, data)
+    link = gam.predict(data, "link", interval=0.9)
+    for i, name in enumerate("abc"):
+        np.testing.assert_allclose(link[name]["se"], np.sqrt(variance[:, i]), rtol=0.03)
+    wide, narrow = (gam.predict(data, interval=0.9, unconditional=u) for u in (True, False))
+    np.testing.assert_allclose(wide["a"]["estimate"], narrow["a"]["estimate"], rtol=1e-6)
+    assert (wide["a"]["se"] / narrow["a"]["se"]).mean() > 1.0
+    normal = gg.GAM(s("x", k=6)).fit(data.head(30), "y", **QUIET)
+    wide, narrow = (
+        normal.predict(data, "observation", se=True, unconditional=u)[1] for u in (True, False)
+    )
+    assert wide.mean() > narrow.mean()
+
+
+def test_where_nothing_is_known_of_other_hyperparameters(data, monkeypatch):
+    gam = gg.GAM(s("x", k=5)).fit(data, "y", **QUIET)
+    module = importlib.import_module("gpflow_gam.gam.effects.averaged")
+    monkeypatch.setattr(module, "hyperparameter_draws", lambda fit: [])
+    assert averaged(gam.fitted) is None
+    for a, b in zip(*(gam.predict(data, se=True, unconditional=u) for u in (True, False))):
+        np.testing.assert_array_equal(a, b)

@@ -1,0 +1,160 @@
+"""What fits and predictions warn of: once each, with the remedy, and sane models not at all."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import gpflow_gam as gg
+from gpflow_gam import factor, linear, random_effect, s, te, ti
+
+QUIET = {"progress": False}
+
+
+def make(n=300, seed=0):
+    rng = np.random.default_rng(seed)
+    a = rng.uniform(size=n)
+    data = pd.DataFrame({"a": a, "z": rng.normal(size=n), "g": rng.choice(list("pqr"), n)})
+    data["b"] = 2.0 * a
+    data["near"] = 1e-3 * (a + 0.01 * rng.normal(size=n)) + 5.0
+    data["akin"] = a + 0.3 * rng.normal(size=n)
+    data["square"] = a**2
+    data["wave"] = np.sin(9.0 * a)
+    data["h"] = data["g"].map({"p": "1", "q": "2", "r": "3"})
+    data["coarse"] = data["g"].map({"p": "1", "q": "2", "r": "2"})
+    data["who"] = [f"w{i}" for i in rng.integers(0, 200, n)]
+    data["what"] = [f"t{i}" for i in rng.integers(0, 200, n)]
+    data["y"] = np.sin(5.0 * a) + 0.3 * data["z"] + 0.3 * rng.normal(size=n)
+    data["count"] = rng.poisson(np.exp(data["y"]))
+    return data
+
+
+def said(act, *kinds):
+    """The texts of our warnings of these kinds; any other of ours fails."""
+    ours = tuple(getattr(gg, n) for n in gg.__all__ if n.endswith("Warning"))
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        act()
+    mine = [w for w in found if issubclass(w.category, ours)]
+    assert all(issubclass(w.category, kinds) for w in mine), [str(w.message) for w in mine]
+    assert all(w.filename == __file__ for w in mine)
+    return [str(w.message) for w in mine]
+
+
+def fit(terms, data=None, family="gaussian", y="y", **options):
+    data = make() if data is None else data
+    return lambda: gg.GAM(terms, family).fit(data, y, **QUIET, **options)
+
+
+SANE = {
+    "common": s("a") + s("z") + factor("g"),
+    "akin": s("a") + s("akin") + linear("z"),
+    "polynomial": linear("a") + linear("square"),
+    "two scales": s("a") + s("a", "z"),
+    "not the other way": s("a") + s("wave"),
+    "interaction": s("a") + s("z") + ti("a", "z"),
+    "surface": te("a", "z") + factor("g"),
+    "curves": s("a", by=factor("g")) + factor("g"),
+    "curves in a surface": s("a", by=factor("g")) + te("z", "g"),
+    "curves of random levels": s("a", by="g") + random_effect("g"),
+    "nested": factor("coarse") + random_effect("g"),
+    "crossed": random_effect("who") + random_effect("what"),
+    "varying": s("a", by="z") + s("b"),
+}
+
+
+@pytest.mark.parametrize("name", SANE)
+def test_sane_models_are_left_in_peace(name):
+    assert said(fit(SANE[name])) == []
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1e6])
+def test_units_are_no_reason(unit):
+    data = make()
+    data[["a", "z", "y"]] *= unit
+    assert said(fit(SANE["common"], data)) == []
+
+
+@pytest.mark.parametrize(
+    ("terms", "pair"),
+    [
+        (s("a") + s("z") + s("b"), "s(a) and s(b)"),
+        (s("a") + s("near"), "s(a) and s(near)"),
+        (s("a") + s("square"), "s(a) and s(square)"),
+        (linear("a") + linear("b"), "linear(a) and linear(b)"),
+        (factor("g") + factor("h"), "factor(g) and factor(h)"),
+        (factor("g") + random_effect("h"), "factor(g) and random_effect(h)"),
+        (s("a", by="z") + s("b", by="z"), "s(a):z and s(b):z"),
+    ],
+)
+def test_copies_are_named(terms, pair):
+    (text,) = said(fit(terms), gg.IdentifiabilityWarning)
+    assert text.startswith(f"{pair} are functions of the same thing")
+    assert "drop one of the two" in text
+
+
+def test_few_rows_show_a_copy_of_a_line():
+    (text,) = said(fit(s("a", k=4) + s("b", k=4), make(15)), gg.IdentifiabilityWarning)
+    assert "s(a) and s(b)" in text
+
+
+def test_curves_by_level_without_the_levels_means():
+    terms = s("a", k=6, by=factor("g")) + s("z", k=6, by="g")
+    (text,) = said(fit(terms), gg.MissingTermWarning)
+    assert "s(a):g" in text
+    assert "add factor('g')" in text
+
+
+def test_a_fit_that_ends_early():
+    (text,) = said(
+        fit(s("a"), family="poisson", y="count", max_iterations=1), gg.ConvergenceWarning
+    )
+    assert "limit of 1 reached" in text
+    assert "max_iterations" in text
+
+
+def test_predictions_far_outside_are_told_once_a_column():
+    data = make()
+    gam = gg.GAM(s("a", k=6) + linear("z") + s("z", bs="cyclic", period=9.0)).fit(
+        data, "y", **QUIET
+    )
+    near = pd.DataFrame({"a": [-0.2, 1.2], "z": [0.0, data["z"].max() + 0.5]})
+    assert said(lambda: gam.predict(near)) == []
+    far = pd.DataFrame({"a": [0.5, 8.0, -3.0], "z": [0.0, 0.0, -1e3]})
+    first, second = said(lambda: gam.predict(far), gg.ExtrapolationWarning)
+    assert "column 'a' is predicted at 8, far outside the data of the fit, 0.00" in first
+    assert "s(a): the function goes back to zero" in first
+    assert "column 'z' is predicted at -1000" in second
+    assert "the line goes on" in second
+    for again in (gam.predict, gam.sample):
+        assert said(lambda again=again: again(far)) == []
+    fresh = gg.GAM(s("a", k=6)).fit(data, "y", **QUIET)
+    assert len(said(lambda: fresh.sample(far, 2), gg.ExtrapolationWarning)) == 1
+    scored = gg.GAM(s("a", k=6)).fit(data, "y", **QUIET)
+    held_out = far.assign(y=0.0)
+    assert len(said(lambda: scored.log_density(held_out), gg.ExtrapolationWarning)) == 1
+
+
+def test_a_level_has_a_range_of_its_own():
+    data = make()
+    data["a"] += 10.0 * (data["g"] == "r")
+    gam = gg.GAM(s("a", k=5, by=factor("g")) + factor("g")).fit(data, "y", **QUIET)
+    assert said(lambda: gam.predict(pd.DataFrame({"a": [10.5, 0.5], "g": ["r", "p"]}))) == []
+    (text,) = said(
+        lambda: gam.predict(pd.DataFrame({"a": [10.5], "g": ["p"]})), gg.ExtrapolationWarning
+    )
+    assert "s(a):g=p" in text
+
+
+def test_scikit_learns_own_class_is_said_alone():
+    pytest.importorskip("sklearn")
+    from sklearn.exceptions import ConvergenceWarning
+
+    data = make()
+    model = gg.sklearn.GAMRegressor(family="poisson", max_iterations=1)
+    assert said(lambda: model.fit(data[["a"]], data["count"])) == []
+    with pytest.warns(ConvergenceWarning, match="raise max_iterations"):
+        model.fit(data[["a"]], data["count"])
