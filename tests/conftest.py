@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
@@ -11,6 +12,23 @@ import gpflow
 import numpy as np
 import problems
 import pytest
+from tensorflow.python.framework import ops
+from tensorflow_probability.python.bijectors import Bijector
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _graphs_end() -> Iterator[None]:
+    """
+    What would keep every graph of the whole run in memory.
+
+    TensorFlow registers a custom gradient for each time that it is traced, TFP remembers what its
+    transforms were called with: both hold tensors of the graph, and through them all of it.
+    """
+    yield
+    Bijector._cache.storage.clear()
+    known = ops.gradient_registry._registry
+    for name in [n for n in known if n.startswith("CustomGradient-")]:
+        del known[name]
 
 
 @pytest.fixture(autouse=True)

@@ -82,7 +82,7 @@ def test_fit_is_the_loop_of_gpflow() -> None:
     optimiser = tf.optimizers.Adam(0.05)
     variables = svgp.trainable_variables
 
-    @tf.function
+    @tf.function(autograph=False)
     def step(batch: tuple[tf.Tensor, tf.Tensor]) -> None:
         with tf.GradientTape() as tape:
             loss = svgp.training_loss(batch) / N

@@ -65,7 +65,7 @@ def test_product_inside_a_compiled_function_and_between_other_points(rng):
     V = tf.constant(rng.normal(size=(31, 2)))
     product = KernelProduct(kernel)
 
-    @tf.function
+    @tf.function(autograph=False)
     def gradient():
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(product(X, X2, V) ** 2)
