@@ -1,0 +1,256 @@
+"""What a fitted GAM says of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+import pandas as pd
+from gpflow.base import AnyNDArray
+
+from ..measures import Measure
+from . import effects as _effects
+from .effects import EffectTable, Transform
+from .families import Level
+from .predictor import Predictor
+from .summaries import Summary, concurvity, summarise
+from .terms import Column
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+class Inspector(Predictor):
+    """Summaries, effects and pictures of a GAM that is fitted."""
+
+    def summary(self) -> Summary:
+        """A table of the terms and the fit as a whole; prints as text, and as HTML in notebooks."""
+        return summarise(self.fitted)
+
+    def concurvity(self) -> pd.DataFrame:
+        """How far each effect could be made of the others: see :func:`summaries.concurvity`."""
+        return concurvity(self.fitted)
+
+    def sobol(
+        self,
+        *,
+        scale: Literal["link", "response"] = "link",
+        inputs: Literal["independent", "data"] = "independent",
+        measures: Mapping[str, Measure] | None = None,
+        bootstrap: bool = True,
+        level: float = 0.95,
+        unconditional: bool = True,
+        num_samples: int = 4000,
+        num_points: int = 2048,
+        seed: int | None = None,
+    ) -> pd.DataFrame:
+        """
+        Sobol indices: which share of the prediction's variance is due to which columns.
+
+        With ``inputs="independent"`` every column has its own distribution in the data, and the
+        predictor is split into effects of sets of columns that are orthogonal to each other: see
+        :meth:`gpflow_gam.sensitivity.FunctionalANOVA.sobol` for the kinds ``"first"``,
+        ``"interaction"``, ``"total"`` and ``"shapley"``. Where columns depend on each other in the
+        data this says what the fitted function does, not what happens in the data: combinations
+        of values that never occur count as much as any.
+
+        With ``inputs="data"`` rows stay together. Variances of components then overlap, and no
+        split by columns is orthogonal; the table gives each component's ``"share"``, its
+        covariance with the predictor over the predictor's variance (they add up to one), of which
+        ``"structural"`` is the component's own variance and ``"correlative"`` its covariance with
+        the other components (Li et al. 2010). Shapley effects under dependence need conditional
+        expectations of the function given any set of columns, which a sample of moderate size
+        cannot give without a further model; they are left out.
+
+        With ``scale="response"`` the indices are of the expected response, by Monte Carlo: past a
+        link inputs interact even where the predictor is a sum. Offsets are held at their mean.
+
+        :param scale: the predictor, or the expected response (probabilities of each class).
+        :param inputs: ``"independent"`` or ``"data"``.
+        :param measures: distributions of numeric columns that are known, such as
+            ``{"x": gg.measures.Uniform(0, 1)}``; of other columns that of the data is taken.
+        :param bootstrap: whether the limits allow for the data being a sample of the columns'
+            distribution (Bayesian bootstrap of the rows); without it they are those of the
+            population that consists of the data.
+        :param level: probability of the limits.
+        :param unconditional: whether they allow for uncertain hyperparameters, as
+            :meth:`effects` does.
+        :param num_samples: posterior draws; at most 128 with ``scale="response"``, where each needs
+            the functions themselves.
+        :param num_points: Monte Carlo rows with ``scale="response"``, a power of two.
+        :param seed: the GAM's own by default.
+        :return: a row an index: ``kind``, ``effect``, ``estimate`` (the posterior mean), ``lower``,
+            ``upper``, ``variance``; ``predictor`` or ``class`` first where there are several.
+        :raises ValueError: a prediction without variance, of which no share is defined; or
+            naming the argument.
+        """
+        return _effects.sobol(
+            self.fitted,
+            scale=scale,
+            inputs=inputs,
+            measures=measures,
+            bootstrap=bootstrap,
+            level=level,
+            unconditional=unconditional,
+            num_samples=num_samples,
+            num_points=num_points,
+            seed=self.seed if seed is None else seed,
+        )
+
+    def effects(
+        self,
+        term: str,
+        grid: Any = None,
+        *,
+        level: float = 0.95,
+        num_points: int | None = None,
+        unconditional: bool = True,
+        fun: Transform | None = None,
+    ) -> pd.DataFrame:
+        """
+        A component with its standard error, pointwise and simultaneous limits.
+
+        :param term: its name, such as ``"s(x)"``; see :attr:`names`.
+        :param grid: where: values of its column, a dict of columns or a DataFrame; by default an
+            even grid over the data.
+        :param level: probability of the limits.
+        :param num_points: of the default grid, per axis.
+        :param unconditional: whether uncertainty allows for uncertain hyperparameters, which takes
+            some seconds the first time, as those of :meth:`predict` do; :meth:`sample` and
+            :attr:`posterior` take them as known.
+        :param fun: a monotone function through which the estimate and the limits go, such as
+            ``numpy.exp``: under a log link an effect is then the factor by which it multiplies
+            the expected response, and one of the odds under a logit link. ``se`` stays that of the
+            predictor.
+        :return: the grid's columns, ``estimate``, ``se``, ``lower``, ``upper``,
+            ``lower_simultaneous``, ``upper_simultaneous``; ``predictor`` where there are several.
+        """
+        table = self.effect_table(
+            term, grid, level=level, num_points=num_points, unconditional=unconditional
+        )
+        return _effects.transformed(table.frame(), fun)
+
+    def effect_table(
+        self,
+        term: str,
+        grid: Any = None,
+        *,
+        level: float = 0.95,
+        num_points: int | None = None,
+        unconditional: bool = True,
+    ) -> EffectTable:
+        """The same as :meth:`effects`, as an object that can be drawn."""
+        return _effects.effect(self.fitted, term, grid, level, num_points, self.seed, unconditional)
+
+    def coefficients(
+        self,
+        reference: Level | Mapping[Column, Level] | None = None,
+        *,
+        level: float = 0.95,
+        unconditional: bool = True,
+        fun: Transform | None = None,
+    ) -> pd.DataFrame:
+        """
+        What can be read as single numbers, on the predictor's scale.
+
+        - The intercept: the predictor where every effect is zero, which each is on average over
+          the data; offsets left out.
+        - The slope of each ``linear`` term, in units of the response (behind its link) per unit of
+          the column. It is shrunk: see :func:`gpflow_gam.linear`.
+        - The effect of each level of ``factor`` and ``random_effect``: those of a factor average
+          to zero over the data, or, with ``reference``, are differences from one level.
+
+        :param reference: a level of the only factor, or levels by column (or name of the term), as
+            ``{"clinic": "north"}``. The intercept stays what it is.
+        :param level: probability of the limits.
+        :param unconditional: whether uncertainty allows for uncertain hyperparameters, as in
+            :meth:`effects`.
+        :param fun: as in :meth:`effects`: the exponential of a slope is a ratio, of means under a
+            log link and of odds under a logit link.
+        :return: a row a coefficient: ``term``, ``predictor`` where there are several, ``column``,
+            ``level``, ``estimate``, ``se``, ``lower``, ``upper``.
+        :raises ValueError: naming the argument.
+        """
+        found = _effects.coefficients(self.fitted, reference, level, unconditional)
+        return _effects.transformed(found, fun)
+
+    def derivatives(
+        self, term: str, grid: Any = None, *, level: float = 0.95, num_points: int | None = None
+    ) -> pd.DataFrame:
+        """
+        The slope of a one-dimensional smooth, with bands.
+
+        :param term: its name.
+        :param grid: where; by default an even grid over the data.
+        :param level: probability of the limits.
+        :param num_points: of the default grid.
+        :return: as :meth:`effects`.
+        """
+        return _effects.derivative(self.fitted, term, grid, level, num_points, self.seed).frame()
+
+    def differences(
+        self,
+        term: str,
+        *,
+        level: float = 0.95,
+        grid: Any = None,
+        num_points: int | None = None,
+        fun: Transform | None = None,
+    ) -> pd.DataFrame:
+        """
+        Differences between levels: of a factor's effects, or of the curves of a ``by=`` factor.
+
+        :param term: the factor's name, or the label of the smooth (``"s(x):g"``).
+        :param level: probability of the limits.
+        :param grid: for curves, where.
+        :param num_points: of the default grid.
+        :param fun: as in :meth:`effects`; the exponential of a difference is a ratio.
+        :return: ``level_1``, ``level_2`` and, for ``level_1 - level_2``, the columns of
+            :meth:`effects`.
+        """
+        found = _effects.differences(self.fitted, term, level, grid, num_points, self.seed)
+        return _effects.transformed(found.frame(), fun)
+
+    def sample_effects(
+        self, term: str, grid: Any = None, num_samples: int = 100, *, seed: int | None = None
+    ) -> AnyNDArray:
+        """
+        Joint posterior draws of a component, [S, N] ([S, N, L] for several predictors).
+
+        :param term: its name.
+        :param grid: where; by default an even grid over the data.
+        :param num_samples: S.
+        :param seed: the GAM's own by default.
+        """
+        seed = self.seed if seed is None else seed
+        return _effects.sample_effect(self.fitted, term, grid, num_samples, seed)
+
+    def draw(
+        self,
+        terms: str | Iterable[str] | None = None,
+        *,
+        ax: Axes | None = None,
+        level: float = 0.95,
+        residuals: bool = False,
+        **options: Any,
+    ) -> Figure:
+        """
+        Draw the effects: curves with bands and a rug, maps with their uncertainty, levels.
+
+        :param terms: names; all effects by default.
+        :param ax: draw one effect into this.
+        :param level: probability of the bands.
+        :param residuals: adds partial residuals.
+        :param options: of :func:`gpflow_gam.gam.plotting.draw`.
+        """
+        from .plotting import draw
+
+        options = {"seed": self.seed, **options}
+        return draw(self.fitted, terms, ax=ax, level=level, residuals=residuals, **options)
+
+    def appraise(self) -> Figure:
+        """A page of diagnostics: residual QQ, residuals and observations against fitted values."""
+        from .plotting import appraise
+
+        return appraise(self.fitted, self.seed)

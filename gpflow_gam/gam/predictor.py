@@ -1,0 +1,148 @@
+"""What a fitted GAM says of new rows."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from gpflow.base import AnyNDArray
+
+from ..posteriors import SparseAdditivePosterior
+from . import effects as _effects
+from .effects import averaged_log_density
+from .fits import FittedGAM, blockwise, prediction
+from .fits.build import Model
+
+
+class NotFittedError(ValueError, AttributeError):
+    """The GAM has not seen data yet."""
+
+
+class Predictor:
+    """
+    Predictions of a GAM that is fitted.
+
+    :param missing: what becomes of rows that lack a value.
+    :param seed: of what is random.
+    """
+
+    _fit: FittedGAM | None = None
+    missing: str
+    seed: int
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether :meth:`fit` has been called."""
+        return self._fit is not None
+
+    @property
+    def fitted(self) -> FittedGAM:
+        """
+        The outcome of the fit.
+
+        :raises NotFittedError: there is none.
+        """
+        if self._fit is None:
+            raise NotFittedError("the GAM is not fitted yet; call fit(data, y) first.")
+        return self._fit
+
+    @property
+    def model(self) -> Model:
+        """The GPflow model inside."""
+        return self.fitted.trained
+
+    @property
+    def posterior(self) -> SparseAdditivePosterior:
+        """Its posterior: ``predict_f``, ``predict_components``, joint draws."""
+        return self.fitted.posterior
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the effects."""
+        return self.fitted.spec.names[1:]
+
+    # --- predictions -------------------------------------------------------------------------
+
+    def predict(
+        self,
+        data: Any,
+        type: prediction.PredictionType = "response",
+        *,
+        interval: float | None = None,
+        se: bool = False,
+        unconditional: bool = True,
+    ) -> Any:
+        """
+        Predict at new rows.
+
+        - ``"response"``: the expected response (class probabilities [N, K] for classes), its
+          posterior mean;
+        - ``"link"``: the predictor, offsets included;
+        - ``"terms"``: a DataFrame with the contribution of each component to the predictor, whose
+          sum with the model's constant and the offsets is the predictor;
+        - ``"observation"``: a new response, with the family's noise;
+        - ``"class"``: the most probable class.
+
+        :param data: as in :meth:`fit`; the response is not needed. Files, and tables one after
+            the other, are read in blocks: memory holds the result, and a block.
+        :param type: what to predict.
+        :param interval: a probability; adds equal-tailed credible limits.
+        :param se: adds posterior standard deviations.
+        :param unconditional: whether standard errors and limits allow for uncertain
+            hyperparameters, as those of :meth:`effects`, which takes some seconds the first time;
+            of other families of q(U) than ``"exact"`` and ``"sites"`` nothing is known of them.
+            Estimates are at the fitted ones either way.
+        :return: an array; with ``se`` a pair (estimate, se); with ``interval`` a DataFrame with
+            columns ``estimate``, ``se``, ``lower`` and ``upper``. With ``missing="drop"`` rows that
+            lack a value are NaN (None among classes), as in :meth:`sample` and
+            :meth:`log_density`.
+        :raises ValueError: naming the argument or column.
+        """
+        fit, uncertain = self.fitted, None
+        if unconditional and (se or interval is not None):
+            uncertain = _effects.averaged(fit)
+        return blockwise.predict_source(
+            fit,
+            data,
+            type,
+            interval=interval,
+            se=se,
+            seed=self.seed,
+            drop=self.missing == "drop",
+            uncertain=uncertain,
+        )
+
+    def sample(
+        self,
+        data: Any,
+        num_samples: int = 100,
+        type: Literal["response", "link", "observation"] = "response",
+        *,
+        seed: int | None = None,
+    ) -> AnyNDArray:
+        """
+        Draws from the posterior: whole functions at all rows, not row by row.
+
+        :param data: new rows.
+        :param num_samples: S.
+        :param type: the expected response, the predictor, or new responses.
+        :param seed: makes draws reproducible; the GAM's own by default.
+        :return: [S, N], [S, N, L] for L predictors, [S, N, K] for class probabilities.
+        """
+        seed = self.seed if seed is None else seed
+        drop = self.missing == "drop"
+        return blockwise.sample(self.fitted, data, num_samples, type, seed, drop)
+
+    def log_density(self, data: Any, *, unconditional: bool = False) -> AnyNDArray:
+        """
+        Log predictive density of each row's response, [N]: the score of held-out data.
+
+        :param data: rows with the response's column.
+        :param unconditional: whether to average the density over uncertain hyperparameters, as
+            :meth:`effects` does, rather than to take the fitted ones as known. Only with
+            ``variational`` ``"exact"`` or ``"sites"`` (the defaults up to 4000 inducing values):
+            the other families of q(U) say nothing of other hyperparameters.
+        :return: [N].
+        :raises ValueError: as :meth:`predict`; a response outside the family's support.
+        """
+        averaged = averaged_log_density if unconditional else None
+        return blockwise.log_density(self.fitted, data, averaged, drop=self.missing == "drop")
