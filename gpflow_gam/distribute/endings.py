@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ..optimizers.minimizers import FitProgress, OnInterrupt
+from ..optimizers.minimizers import FitProgress
 from ..optimizers.minimizers.result import Callback
-from ..optimizers.minimizers.tracker import INTERRUPTED
+from ..optimizers.minimizers.tracker import INTERRUPTED, OnInterrupt
 from ..statistics import Exchange
 
 

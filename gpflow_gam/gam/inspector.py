@@ -10,7 +10,8 @@ from gpflow.base import AnyNDArray
 
 from ..measures import Measure
 from . import effects as _effects
-from .effects import EffectTable, Transform
+from .effects import EffectTable
+from .effects.transform import Transform
 from .families import Level
 from .predictor import Predictor
 from .summaries import Summary, concurvity, summarise

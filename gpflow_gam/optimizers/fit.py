@@ -14,8 +14,9 @@ from ..models import AdditiveSVGP, IterNCGP
 from ..variational import OptimalPrecision
 from .alternating import fit_sites
 from .minibatch import fit_minibatches
-from .minimizers import LBFGS, FitResult, OnInterrupt, StopFit, TimeBudget, Tracker
+from .minimizers import LBFGS, FitResult, StopFit, TimeBudget, Tracker
 from .minimizers.result import Callback
+from .minimizers.tracker import OnInterrupt
 from .newton import fit_newton
 from .options import check_options
 from .start import is_untouched, start_from_null_model

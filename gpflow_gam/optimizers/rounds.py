@@ -23,7 +23,8 @@ from ..statistics import (
     average_information,
 )
 from .hyperparameters import Hyperparameters, places_of
-from .minimizers import Loss, StopFit, Tracker, descend
+from .minimizers import StopFit, Tracker, descend
+from .minimizers.descent import Loss
 from .pace import Pace
 
 START_ROWS = 20_000

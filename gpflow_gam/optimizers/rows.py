@@ -23,8 +23,9 @@ from ..statistics.stored import ByBlock
 from ..variational import OptimalPrecision
 from ..variational.gaussian import DenseGaussian
 from .hyperparameters import Hyperparameters, places_of
-from .minimizers import FitResult, OnInterrupt, StopFit, TimeBudget, Tracker, descend
+from .minimizers import FitResult, StopFit, TimeBudget, Tracker, descend
 from .minimizers.result import Callback
+from .minimizers.tracker import OnInterrupt
 from .options import check_options
 from .rounds import MANY_ROWS, START_ROWS, Rounds, StartError, State
 from .undoing import undone_on_error

@@ -9,12 +9,11 @@ from .hyperparameters import averaged_log_density, hyperparameter_draws, joint_m
 from .joint import inducing_moments
 from .sobol import sobol
 from .table import EffectTable
-from .transform import Transform, applied, transformed
+from .transform import applied, transformed
 
 __all__ = [
     "Differences",
     "EffectTable",
-    "Transform",
     "applied",
     "averaged",
     "averaged_log_density",

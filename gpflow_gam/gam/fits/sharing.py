@@ -214,7 +214,8 @@ def _finished(fit: FittedGAM, exchange: Exchange) -> SharedFit:
     pass_ = bytes_of_pass(R, L, E, None if solution.bound is not None else K)
     told = Communication(exchange.number, pass_, exchange.reductions, exchange.bytes)
     exchange.close(_CLOSED)
-    own = {f.name: getattr(fit, f.name) for f in dataclasses.fields(fit)}
+    own = {f.name: getattr(fit, f.name) for f in dataclasses.fields(fit) if f.init}
+    own["model"] = fit.trained
     return SharedFit(**own, offset=sums / count, found=found, communication=told)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from ..components import Component
-from ..effects import Transform
+from ..effects.transform import Transform
 from ..fits import FittedGAM
 from .curves import draw_curves, draw_partial, draw_rug
 from .figures import Axes, Figure, figure_of, panels, put_title

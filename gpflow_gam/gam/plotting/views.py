@@ -10,7 +10,8 @@ from gpflow.base import AnyNDArray
 from scipy.stats import norm
 
 from ..components import Component, Margin
-from ..effects import EffectTable, Transform, applied, effect, make_grid
+from ..effects import EffectTable, applied, effect, make_grid
+from ..effects.transform import Transform
 from ..fits import FittedGAM
 from ..frames import LevelColumn, NumericColumn
 from ..summaries import effective_dof

@@ -1,18 +1,16 @@
 """Minimising one function of some variables: L-BFGS, followed by a tracker that keeps the best."""
 
 from .budget import TimeBudget
-from .descent import Loss, descend
+from .descent import descend
 from .lbfgs import LBFGS
 from .result import FitProgress, FitResult
 from .traced import Traced
-from .tracker import OnInterrupt, StopFit, Tracker
+from .tracker import StopFit, Tracker
 
 __all__ = [
     "LBFGS",
     "FitProgress",
     "FitResult",
-    "Loss",
-    "OnInterrupt",
     "StopFit",
     "TimeBudget",
     "Traced",
