@@ -19,8 +19,9 @@ from gpflow_gam.gam.frames import Table
 from gpflow_gam.kernels import Factor, Indicator
 from gpflow_gam.kernels.functional import parameters_of
 from gpflow_gam.kernels.tangents import kernel_tangents
+from gpflow_gam.optimizers.collapsed import CollapsedBound
+from gpflow_gam.optimizers.posterior import present_posterior
 from gpflow_gam.optimizers.rounds import Rounds
-from gpflow_gam.optimizers.rows import CollapsedBound, _present_q
 from gpflow_gam.optimizers.sites import sweep
 from gpflow_gam.statistics import (
     Bins,
@@ -164,7 +165,7 @@ def test_a_pass_sees_what_the_exact_route_sees(name, rng, monkeypatch):
     exact = sweep(model, (tf.constant(X), labels), cholesky, q)
     back = np.argsort(model.blocks.layout.order)
     Lambda = exact.sums.precision.numpy()[:, back][:, :, back]
-    ours = _present_q(model)
+    ours = present_posterior(model)
     # rows gathered, looked up in tables, and tables too large to hold
     for flops, limit in ((1e30, 2**21), (1e-30, 2**21), (1e-30, 100)):
         monkeypatch.setattr(costs, "FLOPS", flops)
@@ -225,7 +226,7 @@ def test_derivatives_in_a_likelihoods_parameter(rng):
     likelihood = gg.likelihoods.NegativeBinomial(0.7)
     model = a_model(components, kernel, X.shape[1], likelihood, rng)
     rows = make_rows(components, kernel, ColumnBins(X), Y, np.zeros((100, 1)))
-    q, values = _present_q(model), values_of(kernel)
+    q, values = present_posterior(model), values_of(kernel)
     seen = rows.sweep(likelihood, values, q)
     variable = likelihood.trainable_variables[0]
     at = variable.numpy()

@@ -5,14 +5,9 @@ Fitting: natural gradients in site form, L-BFGS, Adam, Newton, and the one funct
 from .fit import fit
 from .minimizers import FitProgress, FitResult, TimeBudget
 from .natural_gradient import NaturalGradient, SiteStep
-from .rows import (
-    Solution,
-    assign_posterior,
-    fit_rows,
-    present_solution,
-    solution_of_sums,
-    whitened_of,
-)
+from .posterior import assign_posterior, whitened_of
+from .rows import fit_rows, present_solution, solution_of_sums
+from .solution import Solution
 
 __all__ = [
     "FitProgress",

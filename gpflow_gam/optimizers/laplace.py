@@ -24,10 +24,12 @@ from ..posteriors.inducing import Block
 from ..statistics import GaussianPosterior, NotPositiveDefinite
 from ..statistics.parallel import one_blas_thread
 from ..variational import OptimalPrecision, WhitenedGaussian
+from .collapsed import CollapsedBound
 from .hyperparameters import Hyperparameters
 from .minimizers import Traced
-from .rows import SMALL, CollapsedBound, Solution
+from .rows import SMALL
 from .sites import collected, data_sites, elbo_at_sites, q_from
+from .solution import Solution
 
 Whitened = Callable[[list[tf.Tensor]], WhitenedGaussian]
 """From the Cholesky factors of K_c(Z_c, Z_c) to q(V)."""

@@ -1,0 +1,212 @@
+"""Fits to Gaussian data by the collapsed bound, which one pass over rows is enough for."""
+
+from __future__ import annotations
+
+import numpy as np
+from gpflow.base import AnyNDArray, Parameter
+
+from ..likelihoods import Weighted, unwrapped
+from ..models import AdditiveSGPR, AdditiveSVGP
+from ..statistics import GaussianPosterior, NotPositiveDefinite, PseudoData, Rows
+from ..statistics.rows import Watch
+from ..statistics.stored import ByBlock
+from .hyperparameters import Hyperparameters, places_of
+from .minimizers import FitResult, StopFit, Tracker, descend
+from .posterior import assign_posterior
+from .rounds import Rounds, StartError
+from .solution import Solution
+
+
+class CollapsedBound:
+    """
+    The collapsed bound of Gaussian data (Titsias 2009): one pass over rows, then none.
+
+    Its coordinates are those of the kernel's hyperparameters, then the noise variance's where that
+    is trainable.
+
+    :param model: with a Gaussian likelihood.
+    :param rows: its data.
+    :param watch: told how far the pass is.
+    :param sums: what the pass would come to, where it is known: the sums of the data, and their
+        squares' sum and number.
+    """
+
+    def __init__(
+        self,
+        model: AdditiveSGPR | AdditiveSVGP,
+        rows: Rows,
+        watch: Watch | None = None,
+        sums: tuple[PseudoData, tuple[float, float]] | None = None,
+    ) -> None:
+        self.model = model
+        self.rounds = Rounds(model.kernel, model.likelihood, rows, None)
+        self.parameter: Parameter = unwrapped(model.likelihood).variance
+        self.noise = Hyperparameters([self.parameter] if self.parameter.trainable else [])
+        self.noise_places = places_of(self.noise, model.likelihood)
+        self._known = float(np.asarray(self.parameter))
+        self.kernel = self.rounds.hyperparameters
+        self.rows = rows
+        if sums is not None:
+            self.data, self.error = sums
+            return
+        self.data = rows.gather(*self._sites(1.0), watch)
+        seen = np.zeros(2)
+        for w, e in map(self._weighted, rows.blocks()):
+            seen += np.sum(w * np.square(e)), np.sum(w) * e.shape[1]
+        square, number = rows.total(seen)[0].tolist()
+        self.error = square, number
+
+    def _weighted(self, at: slice) -> tuple[AnyNDArray, AnyNDArray]:
+        """How often rows count, [n, 1], and what is left of Y without the mean function, [n, L]."""
+        e: AnyNDArray = self.rows.Y[at] - self.rows.mean[at]
+        likelihood = self.model.likelihood
+        if isinstance(self.model, AdditiveSGPR):
+            return np.asarray(self.model.weights[at])[:, None], e
+        if isinstance(likelihood, Weighted):
+            return self.rows.X[at][:, likelihood.column, None], e
+        return np.ones((len(e), 1)), e
+
+    def _sites(self, noise: float) -> tuple[ByBlock, ByBlock]:
+        """Weights and shifts of Gaussian sites, [N, L] each."""
+
+        def weight(at: slice) -> AnyNDArray:
+            w, e = self._weighted(at)
+            return np.tile(w / noise, (1, e.shape[1]))
+
+        def shift(at: slice) -> AnyNDArray:
+            w, e = self._weighted(at)
+            return w * e / noise
+
+        shape = len(self.rows.Y), self.rows.num_outputs
+        return ByBlock(shape, weight), ByBlock(shape, shift)
+
+    def start(self) -> AnyNDArray:
+        """Present coordinates."""
+        return np.concatenate([self.kernel.get(), self.noise.get()])
+
+    def split(self, u: AnyNDArray) -> tuple[AnyNDArray, float]:
+        """The kernel's coordinates, and the noise variance."""
+        number = len(self.kernel)
+        found = self.noise.values(u[number:])
+        return u[:number], float(found.get(id(self.parameter), self._known))
+
+    def loss(self, u: AnyNDArray) -> tuple[float, AnyNDArray]:
+        """Minus the bound and the priors' log-densities, and its gradient."""
+        inner, noise = self.split(u)
+        values = self.rounds.values(inner)
+        evidence = self.rounds.evidence
+        value, gradients, along = evidence.value_and_gradient(self.data, values, 1.0 / noise)
+        square, number = self.error
+        value -= 0.5 * (number * np.log(2.0 * np.pi * noise) + square / noise)
+        slope = -along / noise - 0.5 * number / noise + 0.5 * square / noise**2
+        prior, prior_slope = self.kernel.log_prior(inner)
+        noise_prior, noise_slope = self.noise.log_prior(u[len(inner) :])
+        gradient = np.concatenate(
+            [
+                self.kernel.pullback(inner, gradients) + prior_slope,
+                self.noise.pullback(u[len(inner) :], {id(self.parameter): np.asarray(slope)})
+                + noise_slope,
+            ]
+        )
+        return -(value + prior + noise_prior), -gradient
+
+    def metric(self, u: AnyNDArray) -> AnyNDArray | None:
+        """About how the loss curves, [K, K]; None where that cannot be said."""
+        inner, noise = self.split(u)
+        own = self.rounds.metric(self.data, inner, 1.0 / noise)
+        if own is None:
+            return None
+        whole = np.zeros((len(u), len(u)))
+        whole[: len(inner), : len(inner)] = own
+        # known noise's logarithm has information N / 2; how it goes with the rest is left out
+        rest = np.arange(len(inner), len(u))
+        whole[rest, rest] = 0.5 * self.error[1]
+        return whole
+
+    def posterior(self, u: AnyNDArray) -> GaussianPosterior:
+        """q at coordinates."""
+        inner, noise = self.split(u)
+        return self.rounds.evidence.posterior(self.data, self.rounds.values(inner), 1.0 / noise)
+
+    def solution(self, u: AnyNDArray) -> Solution:
+        """
+        What there is at coordinates, which the model has been set to.
+
+        Nodes have served the search; the posterior that is kept is that of the bins themselves.
+        """
+        inner, noise = self.split(u)
+        values = self.rounds.values(inner)
+        q = self.rows.posterior(values, self.posterior(u).roots, *self._sites(noise))
+        return Solution(self.rows, self.data, q, values, u, self.rounds, self)
+
+    def set(self, u: AnyNDArray) -> None:
+        """Write coordinates to the model."""
+        number = len(self.kernel)
+        self.kernel.set(u[:number])
+        self.noise.set(u[number:])
+
+
+def fit_gaussian(
+    model: AdditiveSGPR | AdditiveSVGP,
+    rows: Rows,
+    tracker: Tracker,
+    max_iterations: int,
+    tolerance: float,
+) -> tuple[FitResult, Solution]:
+    """
+    Maximise the bound by L-BFGS, and give the model what was found.
+
+    :param model: with a Gaussian likelihood.
+    :param rows: its data.
+    :param tracker: of the fit.
+    :param max_iterations: of L-BFGS.
+    :param tolerance: improvement of the bound, in nats, that no longer counts.
+    :raises StartError: the bound cannot be computed where the fit starts.
+    """
+    bound = CollapsedBound(model, rows, watch=tracker.watch(rows.number))
+    u = bound.start()
+    best = [u]
+    converged, message = True, "nothing is trainable"
+
+    def noted(x: AnyNDArray) -> None:
+        best[0] = x
+
+    try:
+        value = bound.loss(u)[0]
+    except NotPositiveDefinite:
+        raise StartError(
+            "the bound cannot be computed where the fit starts; standardise the data and look for "
+            "extreme values in them."
+        ) from None
+    try:
+        while len(u):
+            left = max_iterations - len(tracker.history)
+            if left <= 0:
+                converged, message = False, f"iteration limit of {max_iterations} reached"
+                break
+            u, converged, message = descend(
+                bound.loss,
+                u,
+                left,
+                tolerance,
+                tracker,
+                record=True,
+                best_seen=noted,
+                metric=bound.metric,
+            )
+            now = bound.loss(u)[0]
+            gain, value = value - now, now
+            if not converged:
+                break
+            if gain < tolerance:
+                message = f"the last run of L-BFGS gained {gain:.2g} nats"
+                break
+    except StopFit as stop:
+        u, converged, message = best[0], stop.converged, stop.message
+    except KeyboardInterrupt:
+        u, converged, message = best[0], False, tracker.interrupted()
+    bound.set(u)
+    solution = bound.solution(u)
+    if isinstance(model, AdditiveSVGP):
+        assign_posterior(model, solution.q)
+    return tracker.result(converged, message, -bound.loss(u)[0]), solution

@@ -1,0 +1,45 @@
+"""What a fit from sums over rows came to."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from gpflow.base import AnyNDArray, Parameter
+
+from ..statistics import GaussianPosterior, PseudoData, Rows
+from .rounds import Rounds
+
+if TYPE_CHECKING:
+    from .collapsed import CollapsedBound
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Solution:
+    """
+    What a fit came to: sums over rows, the hyperparameters, and the posterior they give.
+
+    Everything that asks afterwards how the evidence changes with hyperparameters asks this, and
+    touches no row.
+
+    :param rows: the data.
+    :param data: the sites' sums.
+    :param q: the posterior.
+    :param values: of the kernels' parameters.
+    :param found: coordinates of what was learnt: the kernels' hyperparameters, then the noise
+        variance of a collapsed bound or the likelihood's parameters.
+    :param rounds: gave the evidence of the sums, which hold the sites' own weights; or
+    :param bound: the collapsed bound of Gaussian data, whose sums are to be divided by the noise.
+    :param curvature: of sum_n E_q[log p(y_n)] in the likelihood's parameters, [K, K]; None where
+        nobody has asked for it.
+    """
+
+    rows: Rows
+    data: PseudoData
+    q: GaussianPosterior
+    values: Callable[[Parameter], AnyNDArray]
+    found: AnyNDArray
+    rounds: Rounds
+    bound: CollapsedBound | None = None
+    curvature: AnyNDArray | None = None
