@@ -33,8 +33,8 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from tabulate import tabulate
 
 import gpflow_gam as gg
-from gpflow_gam import factor, s
-from gpflow_gam.gam import archive, saving
+from gpflow_gam import archive, factor, s
+from gpflow_gam.gam import saving
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "fuzz"))

@@ -53,6 +53,7 @@ with _docstrings_as_written():
         variational,
     )
     from .errors import (
+        CheckpointWarning,
         ConvergenceWarning,
         DispersionWarning,
         ExtrapolationWarning,
@@ -68,6 +69,7 @@ with _docstrings_as_written():
 
 __all__ = [
     "GAM",
+    "CheckpointWarning",
     "ConvergenceWarning",
     "DispersionWarning",
     "ExtrapolationWarning",

@@ -14,6 +14,10 @@ from pathlib import Path
 _HERE = str(Path(__file__).parent)
 
 
+class CheckpointWarning(UserWarning):
+    """The state of a fit could not be written to its file."""
+
+
 class ConvergenceWarning(UserWarning):
     """A fit ended before it had stopped improving."""
 

@@ -136,6 +136,8 @@ class GAM(Inspector):
             ``tolerance``, ``max_seconds``, ``callback``, ``progress``, ``on_interrupt``, ...; with
             ``engine="iterncgp"`` ``max_sweeps``, ``max_seconds``, ``hyperparameters`` and
             ``progress``. The time of ``max_seconds`` is that of this call, reading included.
+            ``checkpoint=folder`` (or a :class:`~gpflow_gam.optimizers.Checkpoint`) keeps the
+            fit's state in a file, from which the same call goes on in a new process.
         :return: itself.
         :raises ValueError: data that the model cannot be fitted to: one sentence that says why. A
             GAM that was fitted before stays as it was, as it does after any error.
