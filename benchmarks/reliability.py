@@ -42,7 +42,7 @@ sys.path.insert(0, str(ROOT / "tests" / "fuzz"))
 from nasty import Case, Outcome, cases, judged  # noqa: E402
 
 FIGURE = ROOT / "docs" / "figures" / "reliability"
-GOOD = ("fitted", "refused")
+GOOD = ("fitted", "fitted, tails", "refused")
 
 
 def random_gams(number: int, seconds: float, start: int) -> dict[str, Any]:
@@ -171,7 +171,16 @@ def draw(result: dict[str, Any]) -> None:
     families = list(result["random"]["by_family"])
     fig, ax = plt.subplots(figsize=(8.0, 3.2), layout="constrained")
     left = np.zeros(len(families))
-    colors = ["tab:blue", "0.7", "tab:red", "tab:orange", "tab:purple", "tab:brown", "tab:pink"]
+    colors = [
+        "tab:blue",
+        "tab:cyan",
+        "0.7",
+        "tab:red",
+        "tab:orange",
+        "tab:purple",
+        "tab:brown",
+        "tab:pink",
+    ]
     for kind, color in zip(kinds, colors):
         own = np.array([result["random"]["by_family"][f].get(kind, 0) for f in families])
         ax.barh(families, own, left=left, color=color, label=kind)

@@ -59,6 +59,7 @@ with _docstrings_as_written():
         ExtrapolationWarning,
         IdentifiabilityWarning,
         MissingTermWarning,
+        TailWarning,
     )
     from .gam import GAM, effects, families, screening, summaries, terms
     from .gam.screening import anova
@@ -75,6 +76,7 @@ __all__ = [
     "ExtrapolationWarning",
     "IdentifiabilityWarning",
     "MissingTermWarning",
+    "TailWarning",
     "__version__",
     "anova",
     "covariances",

@@ -38,6 +38,10 @@ class MissingTermWarning(UserWarning):
     """The terms leave out what another of them takes for granted."""
 
 
+class TailWarning(UserWarning):
+    """A predicted mean is made by the far tail of a predictor of which next to nothing is known."""
+
+
 def warn_caller(text: str, kind: type[UserWarning]) -> None:
     """Warn at the line outside of this package that asked for what is warned of."""
     frame, level = sys._getframe(1), 2

@@ -89,6 +89,7 @@ def fit_rows(
     method = "collapsed bound" if collapsed else "sites + evidence"
     with (
         one_blas_thread(number <= SMALL),
+        np.errstate(over="ignore", invalid="ignore"),  # what is not finite is seen to
         undone_on_error(model),
         Tracker([], method, max_seconds, callback, progress, on_interrupt) as tracker,
         contextlib.nullcontext() if checkpoint is None else checkpoint,
