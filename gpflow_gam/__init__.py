@@ -66,6 +66,7 @@ with _docstrings_as_written():
     from .gam.terms import factor, linear, random_effect, s, te, ti
     from .newton import curvatures, operators, solvers
     from .optimizers import minimizers
+    from .processes import ForkedProcessError
     from .version import __version__
 
 __all__ = [
@@ -74,6 +75,7 @@ __all__ = [
     "ConvergenceWarning",
     "DispersionWarning",
     "ExtrapolationWarning",
+    "ForkedProcessError",
     "IdentifiabilityWarning",
     "MissingTermWarning",
     "TailWarning",

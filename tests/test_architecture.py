@@ -12,7 +12,8 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "gpflow_gam"
 
 ORDER = [
-    "version", "backend", "autograph", "errors", "archive", "held", "layout", "rows", "measures",
+    "version", "backend", "autograph", "errors", "archive", "processes",
+    "held", "layout", "rows", "measures",
     "metrics", "kernels",
     "inducing_variables", "likelihoods", "covariances", "variational",
     "newton.curvatures", "newton.operators", "newton.solvers", "newton",

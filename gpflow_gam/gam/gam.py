@@ -9,6 +9,7 @@ from typing import Any
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 
+from ..processes import check_process
 from ..statistics import Exchange
 from . import saving
 from .checks import check_fit
@@ -146,7 +147,9 @@ class GAM(Inspector):
             anything to keep.
         :raises KeyboardInterrupt: Ctrl-C, unless ``on_interrupt="keep"`` and there is something to
             keep.
+        :raises ForkedProcessError: this process was forked after TensorFlow had begun to compute.
         """
+        check_process()
         source, response = with_response(data, y, self._response)
         roles = Roles(response, self.offset, self.weights, self.trials)
         self._fit = fit_source(
