@@ -145,5 +145,4 @@ def _rounding(X: tf.Tensor) -> float:
     Entries that are near each other are rounded alike, so that it grows with N: measured, it is a
     third of this for smooth kernels.
     """
-    share: float = np.finfo(X.dtype.as_numpy_dtype).eps * (10.0 + 0.125 * int(X.shape[0]))
-    return share
+    return float(np.finfo(X.dtype.as_numpy_dtype).eps) * (10.0 + 0.125 * int(X.shape[0]))
