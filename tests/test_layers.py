@@ -39,6 +39,8 @@ def network(head: Any, kind: type[keras.Model] = keras.Model) -> keras.Model:
 
 def compiled(model: keras.Model, head: Any, rate: float = 0.02, **options: Any) -> keras.Model:
     model.compile(optimizer=keras.optimizers.Adam(rate), loss=head.loss, **options)
+    if model.built:  # a step that makes the optimiser's variables is traced twice
+        model.optimizer.build(model.trainable_variables)
     return model
 
 
