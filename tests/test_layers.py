@@ -494,6 +494,7 @@ def test_a_natural_gradient_step_is_the_exact_posterior() -> None:
     inputs = keras.Input((3,), dtype="float64")
     model = NaturalGradientModel(inputs, head(inputs))
     model.compile(optimizer=keras.optimizers.SGD(0.0), loss=head.loss)
+    model.optimizer.build(model.trainable_variables)
     model.fit(tf.data.Dataset.from_tensors((X, Y)), epochs=1, verbose=0)
     gp = head.model
     exact = gg.models.AdditiveSGPR(
