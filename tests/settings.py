@@ -20,7 +20,9 @@ if not os.environ.get("GPFLOW_GAM_TEST_DEFAULTS"):
     os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
     import tensorflow as tf
+    from check_shapes.config import set_rewrite_docstrings
 
+    set_rewrite_docstrings(None)  # parsing GPflow's is a fifth of what it takes to import it
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     if sys.version_info < (3, 12):
         # TensorFlow asks of every nested value whether it follows a protocol, and Python 3.11 lists
