@@ -6,11 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
 
-from check_shapes.config import get_rewrite_docstrings, set_rewrite_docstrings
-
 from .backend import require_tensorflow
 
-require_tensorflow()
+require_tensorflow()  # before anything that takes long to import
 
 
 @contextmanager
@@ -21,6 +19,8 @@ def _docstrings_as_written() -> Iterator[None]:
     The docstrings say the shapes themselves. Only Sphinx, if it runs, shows those of the
     decorators beside them.
     """
+    from check_shapes.config import get_rewrite_docstrings, set_rewrite_docstrings
+
     before = get_rewrite_docstrings()
     if "sphinx" not in sys.modules:
         set_rewrite_docstrings(None)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import settings  # noqa: F401
+
+# isort: split
 import json
 import sys
 import time

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import settings  # noqa: F401
+
+# isort: split
 import keras
 import numpy as np
 import tensorflow as tf
@@ -22,6 +25,7 @@ def build(normalise: bool = False) -> keras.Model:
         features = keras.layers.BatchNormalization(dtype="float64", synchronized=True)(features)
     model = keras.Model(inputs, head(features))
     model.compile(optimizer=keras.optimizers.SGD(0.02), loss=head.loss)
+    model.optimizer.build(model.trainable_variables)  # else every step is traced twice
     return model
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import settings  # noqa: F401
+
+# isort: split
 import gpflow
 import numpy as np
 import tensorflow as tf

@@ -29,6 +29,7 @@ def build(likelihood: Any, **options: Any) -> tuple[keras.Model, AdditiveGP]:
     model.compile(
         keras.optimizers.Adam(0.05), loss=head.loss, metrics=[head.metric(m) for m in names]
     )
+    model.optimizer.build(model.trainable_variables)  # else a step is traced twice
     return model, head
 
 

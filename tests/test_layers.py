@@ -39,6 +39,8 @@ def network(head: Any, kind: type[keras.Model] = keras.Model) -> keras.Model:
 
 def compiled(model: keras.Model, head: Any, rate: float = 0.02, **options: Any) -> keras.Model:
     model.compile(optimizer=keras.optimizers.Adam(rate), loss=head.loss, **options)
+    if model.built:  # a step that makes the optimiser's variables is traced twice
+        model.optimizer.build(model.trainable_variables)
     return model
 
 
@@ -492,6 +494,7 @@ def test_a_natural_gradient_step_is_the_exact_posterior() -> None:
     inputs = keras.Input((3,), dtype="float64")
     model = NaturalGradientModel(inputs, head(inputs))
     model.compile(optimizer=keras.optimizers.SGD(0.0), loss=head.loss)
+    model.optimizer.build(model.trainable_variables)
     model.fit(tf.data.Dataset.from_tensors((X, Y)), epochs=1, verbose=0)
     gp = head.model
     exact = gg.models.AdditiveSGPR(

@@ -219,7 +219,7 @@ def _fit_lbfgs(
 ) -> FitResult:
     """:param tracker: of the model's trainable variables."""
     arguments = () if data is None else (data,)
-    closure = tf.function(model.training_loss_closure(*arguments, compile=False), autograph=False)
+    closure = model.training_loss_closure(*arguments, compile=False)
     variables = tracker.variables
     with tracker:
         if not variables:
@@ -233,5 +233,4 @@ def _fit_lbfgs(
         except KeyboardInterrupt:
             converged, message = False, tracker.interrupted()
             tracker.restore_best()
-        # not the closure, which takes long to compile where there was no time for it
         return tracker.result(converged, message, -float(model.training_loss(*arguments)))

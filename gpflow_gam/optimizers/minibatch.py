@@ -187,7 +187,7 @@ def _polish(
     limit = len(tracker.history) + _POLISH_STEPS
     if isinstance(model.variational, OptimalPrecision):
         return fit_sites(model, data, tracker, limit, tolerance, _POLISH_ROUNDS)
-    closure = tf.function(model.training_loss_closure(data, compile=False), autograph=False)
+    closure = model.training_loss_closure(data, compile=False)
     try:
         converged, message = LBFGS(closure, model.trainable_variables).converge(
             tracker, max_iterations=_POLISH_STEPS, tolerance=tolerance

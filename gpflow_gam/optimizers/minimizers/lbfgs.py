@@ -74,7 +74,7 @@ class LBFGS:
 
     Around GPflow's SciPy optimiser, whose compiled function is used again from run to run.
 
-    :param loss: closure.
+    :param loss: closure, not compiled: value and gradient are, in one function.
     :param variables: what to move.
     """
 
@@ -90,6 +90,12 @@ class LBFGS:
         self._seen.assign(tf.cast(value, tf.float64))  # for the history: SciPy passes no value
         return value
 
+    def value(self) -> float:
+        """The loss where the variables are: of the function that SciPy is given, compiled once."""
+        evaluate = Scipy.eval_func(self._scipy, self._watched, self.variables, tf_fun_args={})
+        here = np.asarray(self._scipy.initial_parameters(self.variables), dtype=np.float64)
+        return float(evaluate(here)[0])
+
     def converge(
         self, tracker: Tracker, *, max_iterations: int, tolerance: float
     ) -> tuple[bool, str]:
@@ -103,13 +109,13 @@ class LBFGS:
         :raises StopFit: from ``tracker``.
         """
         tracker.check()
-        value, begun = float(self._loss()), len(tracker.history)
+        value, begun = self.value(), len(tracker.history)
         while True:
             left = max_iterations - (len(tracker.history) - begun)
             if left <= 0:
                 return False, f"iteration limit of {max_iterations} reached"
             converged, message = self.run(tracker, max_iterations=left, tolerance=_STEP * tolerance)
-            now = float(self._loss())
+            now = self.value()
             gain, value = value - now, now
             if converged and gain < tolerance:
                 return True, f"the last run of L-BFGS gained {gain:.2g}"
@@ -127,7 +133,7 @@ class LBFGS:
         :raises StopFit: from ``tracker``.
         """
         last: list[Any] = [v.numpy() for v in self.variables]
-        scale = tracker.best if tracker.history else float(self._loss())
+        scale = tracker.best if tracker.history else self.value()
 
         def after(step: int, moved: Sequence[tf.Variable], values: Sequence[Any]) -> None:
             nonlocal last
