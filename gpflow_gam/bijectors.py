@@ -26,6 +26,18 @@ class Exponential(tfp.bijectors.Exp):  # type: ignore[misc]
         return tf.math.log(y)
 
 
+class Softplus(tfp.bijectors.Softplus):  # type: ignore[misc]
+    """log(1 + exp(x)), which is GPflow's transform where none is asked for."""
+
+    def forward(self, x: TensorType, name: str = "forward", **kwargs: Any) -> tf.Tensor:
+        """log(1 + exp(x))."""
+        return tf.math.softplus(x)
+
+    def inverse(self, y: TensorType, name: str = "inverse", **kwargs: Any) -> tf.Tensor:
+        """log(exp(y) - 1)."""
+        return y + tf.math.log(-tf.math.expm1(-y))
+
+
 class Identity(tfp.bijectors.Identity):  # type: ignore[misc]
     """The identity."""
 
@@ -42,6 +54,12 @@ class Identity(tfp.bijectors.Identity):  # type: ignore[misc]
 def exponential() -> Exponential:
     """One for all parameters: making one is a good part of making a parameter."""
     return Exponential()
+
+
+@functools.cache
+def softplus() -> Softplus:
+    """The same of softplus."""
+    return Softplus()
 
 
 @functools.cache

@@ -10,7 +10,7 @@ from gpflow.base import AnyNDArray, Parameter
 from gpflow.config import default_float
 from gpflow.kernels import Constant, Kernel, Periodic, Product
 
-from ...bijectors import exponential
+from ...bijectors import exponential, softplus
 from ...inducing_variables import AdditiveInducingVariables
 from ...kernels import (
     AdditiveKernel,
@@ -104,14 +104,18 @@ def _kernel(component: Component, scale: float, own: Mapping[str, Kernel]) -> Ke
         return base
     if by.code is not None:
         return Product([base, Indicator(by.code, active_dims=[by.column])])
-    return Product([base, _set_variance(_line(0.0, [by.column]), 1.0, free=False)])
+    multiplier = _line(0.0, [by.column])
+    multiplier.variance = _fixed(1.0)
+    return Product([base, multiplier])
 
 
 def _function(component: Component, size: float, own: Mapping[str, Kernel]) -> Kernel:
     margins, form = component.margins, component.form
     varying = component.by is not None and component.by.code is None
     if form == "constant":
-        return _set_variance(_bare(Constant, None), 10.0 * size**2, free=False)
+        constant = _bare(Constant, None)
+        constant.variance = _fixed(10.0 * size**2)
+        return constant
     if form == "own":
         return OnColumns(own[component.term], [m.column for m in margins])
     if form == "line":
@@ -187,7 +191,8 @@ def _margin_kernel(
         cyclic = Periodic.__new__(Periodic)
         Kernel.__init__(cyclic)
         cyclic.base_kernel = base
-        cyclic.period = Parameter(margin.period, transform=exponential(), trainable=False)
+        assert margin.period is not None
+        cyclic.period = _fixed(margin.period)
         return cyclic
     kernel = _bare(_STATIONARY[margin.kind], dims)
     mode, spread = lengthscale or LENGTHSCALE
@@ -212,6 +217,11 @@ def _bare(kind: type[Kernel], columns: list[int] | None) -> Kernel:
     kernel = kind.__new__(kind)
     Kernel.__init__(kernel, active_dims=columns)
     return kernel
+
+
+def _fixed(value: float) -> Parameter:
+    """A parameter for good, in GPflow's own transform: files hold unconstrained values."""
+    return Parameter(value, transform=softplus(), trainable=False)
 
 
 def _set_variance(

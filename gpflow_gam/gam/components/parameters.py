@@ -28,7 +28,8 @@ def positive_parameter(
     GPflow adds the density of the parameter itself, whose mode is not its logarithm's and runs to
     zero as ``spread`` grows: a log-normal density peaks at ``exp(location - spread^2)``.
     """
-    dtype, location = np.dtype(default_float()), np.log(mode) + spread**2
+    location = np.log(mode) + spread**2
+    dtype: Any = np.dtype(default_float())
     if np.ndim(location) == 0:
         prior = _log_normal(float(location), spread, dtype)
     else:
