@@ -42,6 +42,6 @@ def features_at_bins(
     with one_blas_thread():
         for component, root in zip(components, roots):
             _, K, diagonal = component.table.matrices(values)
-            phi, _ = lapack.dtrtrs(root, K, lower=1)
+            phi, _ = lapack.dtrtrs(root, np.asarray_chkfinite(K), lower=1)
             found.append((phi, diagonal))
     return found
