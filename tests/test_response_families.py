@@ -275,3 +275,18 @@ def test_fit_converges(case: Case, rng):
     density = case.family.log_density(likelihood, Y, mean)
     null = np.zeros_like(mean)
     assert np.mean(density) > np.mean(case.family.log_density(likelihood, Y, null))
+
+
+@pytest.mark.parametrize(
+    ("name", "shift"), [("poisson", 0.0), ("poisson", 0.7), ("negative_binomial", 0.0)]
+)
+def test_null_models_in_closed_form_are_those_of_a_search(name, shift, rng):
+    y, w = rng.poisson(4.0, (60, 1)).astype(float), rng.integers(1, 4, 60).astype(float)
+    offset = shift * rng.standard_normal(60)
+    likelihood, X = weighted(CASES[name].likelihood()), np.zeros((60, 2))
+    X[:, likelihood.column] = w
+    searched = lk.constant_predictor(likelihood, X, y, offset[:, None], 1)
+    found = CASES[name].family.null(y, offset, w)
+    np.testing.assert_allclose(found, searched[0], atol=1e-5)
+    if name == "negative_binomial":
+        assert CASES[name].family.null(y, offset + 1.0, w) is None

@@ -11,8 +11,8 @@ from check_shapes import Shape
 from gpflow.base import AnyNDArray, Parameter, TensorData
 from gpflow.config import default_float
 from gpflow.inducing_variables import InducingVariables
-from gpflow.utilities import set_trainable
 
+from ..bijectors import identity
 from ..kernels import AdditiveKernel
 
 
@@ -43,11 +43,14 @@ class AdditiveInducingVariables(InducingVariables):
         if not components:
             raise ValueError("components is empty; give the inducing inputs of each component.")
         self.components: dict[str, Parameter] = {
-            name: Parameter(_valid_inputs(name, Z), name=_variable_name(name))
+            name: Parameter(
+                _valid_inputs(name, Z),
+                transform=identity(),
+                trainable=trainable,
+                name=_variable_name(name),
+            )
             for name, Z in components.items()
         }
-        for Z in self.components.values():
-            set_trainable(Z, trainable)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -142,6 +142,10 @@ class _Shape(abc.ABC):
     def __call__(self, values: Values, slopes: bool, deficit: bool = False) -> _Dual:
         """The values at the pairs, less one where ``deficit``; derivatives where ``slopes``."""
 
+    def average(self, values: Values, slopes: bool, deficit: bool, weights: AnyNDArray) -> _Dual:
+        """The values [n, m] times weights [m]."""
+        return self(values, slopes, deficit).map(lambda K: K @ weights)
+
 
 Tangent = tuple[Parameter, int | None, AnyNDArray]
 """A parameter, an index into it, and the derivative in the logarithm of that entry."""
@@ -188,20 +192,37 @@ class _Distances(_Shape):
         self._kind, self._scales, self._squares = kind, scales, squares
 
     def __call__(self, values: Values, slopes: bool, deficit: bool = False) -> _Dual:
-        scales = values(self._scales)
-        lengths = np.atleast_1d(scales)
-        parts = [d / length**2 for d, length in zip(self._squares, lengths)]
-        r2 = functools.reduce(np.add, parts)
-        value, slope = _profile(self._kind, r2, slopes, deficit)
+        places, inverse = self._inverse(values)
+        value, slope = _profile(self._kind, self._distance(inverse), slopes, deficit)
         if slope is None:
             return _Dual(value)
         # d k / d log length = -2 (d / length^2) dk/dr2
-        slope = -2.0 * slope
-        if len(parts) == 1:
-            own = slope * parts[0]
-            where = None if np.ndim(scales) == 0 else 0
-            return _Dual(value, [(self._scales, where, own)])
-        return _Dual(value, [(self._scales, i, slope * p) for i, p in enumerate(parts)])
+        every = zip(places, inverse, self._squares)
+        return _Dual(value, [(self._scales, i, (-2.0 * s * d) * slope) for i, s, d in every])
+
+    def average(self, values: Values, slopes: bool, deficit: bool, weights: AnyNDArray) -> _Dual:
+        places, inverse = self._inverse(values)
+        value, slope = _profile(self._kind, self._distance(inverse), slopes, deficit)
+        if slope is None:
+            return _Dual(value @ weights)
+        slope *= weights
+        every = zip(places, inverse, self._squares)
+        means = [(i, -2.0 * s * np.einsum("nm,nm->n", slope, d)) for i, s, d in every]
+        return _Dual(value @ weights, [(self._scales, i, mean) for i, mean in means])
+
+    def _inverse(self, values: Values) -> tuple[Sequence[int | None], list[float]]:
+        """Where lengthscales stand in their parameter, and the inverses of their squares."""
+        scales = values(self._scales)
+        if np.ndim(scales) == 0:
+            return (None,), [1.0 / float(scales) ** 2]
+        return range(len(scales)), [1.0 / length**2 for length in scales.tolist()]
+
+    def _distance(self, inverse: Sequence[float]) -> AnyNDArray:
+        """Squared, in lengthscales."""
+        total: AnyNDArray = self._squares[0] * inverse[0]
+        for d, s in zip(self._squares[1:], inverse[1:]):
+            total += d * s
+        return total
 
 
 def _profile(
@@ -210,14 +231,18 @@ def _profile(
     """
     A correlation (less one where ``deficit``) and its derivative in the squared distance.
 
+    :param r2: may be overwritten.
     :param slopes: whether the derivative is wanted.
     """
     slope: AnyNDArray | None = None
     if kind is SquaredExponential:
-        e = np.exp(-0.5 * r2)
+        r2 *= -0.5
+        value = np.expm1(r2, out=r2) if deficit else np.exp(r2, out=r2)
         if slopes:
-            slope = -0.5 * e
-        return (np.expm1(-0.5 * r2) if deficit else e), slope
+            slope = -0.5 * value
+            if deficit:
+                slope -= 0.5
+        return value, slope
     if kind is Matern52:
         s = np.sqrt(5.0 * r2)
         e = np.exp(-s)
@@ -345,30 +370,59 @@ class _CentredMatrices:
         pairs = (Z, Z, False), (Z, X, False), (X, X, True), (both, T, False), (T, T, False)
         self._shapes = [_shape(kernel.base, *pair) for pair in pairs]
         self._level = self._shapes[0].level
+        self._constant: list[_Dual] | None = None
 
     def __call__(self, values: Values, slopes: bool) -> list[_Dual]:
+        if all(isinstance(shape, _Fixed) for shape in self._shapes):
+            self._constant = self._constant or self._evaluated(values, slopes)
+            return self._constant
+        return self._evaluated(values, slopes)
+
+    def _evaluated(self, values: Values, slopes: bool) -> list[_Dual]:
         p, M = self._weights, self._number
-        *inner, means, square = (shape(values, slopes, self._level) for shape in self._shapes)
-        mean = means.map(lambda K: K @ p)
-        total = square.map(lambda K: p @ K @ p)
+        *pairs, means, square = self._shapes
+        inner = [shape(values, slopes, self._level) for shape in pairs]
+        mean = means.average(values, slopes, self._level, p)
+        total = square.average(values, slopes, self._level, p).map(lambda a: p @ a)
         if self._level + total.value == 0.0:  # nothing left to centre
             return inner
-        left, right = mean.map(lambda a: a[:M, None]), mean.map(lambda a: a[None, :M])
-        other = mean.map(lambda a: a[M:])
-        pairs = [(left, right), (left, other.map(lambda a: a[None])), (other, other)]
-        return [self._centred(h, a, b, total) for h, (a, b) in zip(inner, pairs)]
+        left, other = mean.map(lambda a: a[:M]), mean.map(lambda a: a[M:])
+        K, Kzx, diagonal = inner
+        return [
+            self._centred(K, left, left, total),
+            self._centred(Kzx, left, other, total),
+            self._centred(diagonal, other, other, total, elementwise=True),
+        ]
 
-    def _centred(self, h: _Dual, a: _Dual, b: _Dual, e: _Dual) -> _Dual:
+    def _centred(self, h: _Dual, a: _Dual, b: _Dual, e: _Dual, elementwise: bool = False) -> _Dual:
+        """
+        ``s`` between points of means a [n] and b [m], [n, m], or row by row.
+
+        What is added to h is of low rank: ``A - B b`` with ``A = c (e - a) / (c + e)`` and ``B = (c
+        + a) / (c + e)``, and so are its derivatives.
+        """
         c = float(self._level)
         inverse = 1.0 / (c + e.value)
-        correction = (c * (e.value - a.value - b.value) - a.value * b.value) * inverse
+        A, B = inverse * c * (e.value - a.value), inverse * (c + a.value)
+        one = np.ones_like(b.value)
+
+        def combined(left: Sequence[AnyNDArray], right: Sequence[AnyNDArray]) -> AnyNDArray:
+            if elementwise:
+                return functools.reduce(np.add, [x * y for x, y in zip(left, right)])
+            return np.array(left).T @ np.array(right)
+
         tangents = []
         for (parameter, i, dh), (_, _, da), (_, _, db), (_, _, de) in zip(
             h.tangents, a.tangents, b.tangents, e.tangents
         ):
-            change = c * (de - da - db) - da * b.value - a.value * db - correction * de
-            tangents.append((parameter, i, dh + change * inverse))
-        return _Dual(h.value + correction, tangents)
+            level = inverse * (c * (de - da) - A * de)
+            slope = inverse * (B * de - da)
+            change = combined([level, slope, -B], [one, b.value, db])
+            change += dh
+            tangents.append((parameter, i, change))
+        value = combined([A, -B], [one, b.value])
+        value += h.value
+        return _Dual(value, tangents)
 
 
 def _matrices(

@@ -8,6 +8,7 @@ from .logit_beta import LogitBeta
 from .mean_gamma import MeanGamma
 from .negative_binomial import NegativeBinomial
 from .ordered import Ordered
+from .quadrature import GaussHermite
 from .response import (
     ResponseSummary,
     conditional_response,
@@ -30,6 +31,7 @@ __all__ = [
     "Bernoulli",
     "Binomial",
     "FixedSoftmax",
+    "GaussHermite",
     "Heteroskedastic",
     "LogitBeta",
     "MeanGamma",

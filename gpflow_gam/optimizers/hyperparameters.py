@@ -10,6 +10,8 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 from gpflow.base import AnyNDArray, Parameter, PriorOn
 
+from ..statistics.posterior import slices
+
 _bijectors = tfp.bijectors
 _distributions = tfp.distributions
 
@@ -26,8 +28,9 @@ class Hyperparameters:
 
     def __init__(self, parameters: Sequence[Parameter]) -> None:
         self.parameters = list({id(p): p for p in parameters}.values())
-        self._sizes = [int(np.prod(p.shape.as_list())) for p in self.parameters]
-        self._ends = np.cumsum(self._sizes)[:-1]
+        self._shapes = [tuple(p.shape.as_list()) for p in self.parameters]
+        self._sizes = [int(np.prod(shape)) for shape in self._shapes]
+        self._places = slices(self._sizes)
         self._simple = [isinstance(p.transform, _bijectors.Exp) for p in self.parameters]
         normal: list[tuple[AnyNDArray, AnyNDArray] | None] = []
         for p, simple in zip(self.parameters, self._simple):
@@ -55,10 +58,7 @@ class Hyperparameters:
             p.unconstrained_variable.assign(part)
 
     def _parts(self, u: AnyNDArray) -> list[AnyNDArray]:
-        if not self.parameters:
-            return []
-        pieces = np.split(u, self._ends)
-        return [x.reshape(p.shape.as_list()) for x, p in zip(pieces, self.parameters)]
+        return [u[at].reshape(shape) for at, shape in zip(self._places, self._shapes)]
 
     def values(self, u: AnyNDArray) -> dict[int, AnyNDArray]:
         """Constrained values at coordinates [K], by the parameters' ``id``."""

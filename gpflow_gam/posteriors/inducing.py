@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
-from scipy.linalg import block_diag, solve_triangular
+from scipy.linalg import block_diag, lapack, solve_triangular
 
 from ..covariances import InducingBlocks
 from ..inducing_variables import AdditiveInducingVariables
@@ -163,7 +163,7 @@ class InducingMoments:
             )
         return cls.of_values(posterior, inducing_variable)
 
-    @property
+    @functools.cached_property
     def layout_offsets(self) -> AnyNDArray:
         """Where each component's values begin, and P at the end."""
         return np.concatenate([[0], np.cumsum(self.inducing_variable.sizes)])
@@ -217,8 +217,10 @@ class InducingMoments:
         }
 
     def _whitened(self, name: str, K: AnyNDArray) -> AnyNDArray:
-        phi: AnyNDArray = solve_triangular(self._roots[self._index(name)], K, lower=True)
-        return phi
+        root = self._roots[self._index(name)]
+        phi, _ = lapack.dtrtrs(root, np.asarray_chkfinite(K), lower=1)
+        found: AnyNDArray = phi
+        return found
 
     def sample(self, num_samples: int, seed: int) -> AnyNDArray:
         """

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import scipy.linalg
 from gpflow.base import AnyNDArray
+from scipy.linalg import lapack
 
 from ..kernels.tangents import Values
 from .components import RowComponent
+from .parallel import one_blas_thread
 
 Codes = list[AnyNDArray]
 Multipliers = list[AnyNDArray | None]
@@ -38,7 +39,9 @@ def features_at_bins(
 ) -> list[tuple[AnyNDArray, AnyNDArray]]:
     """Features [M, G] and prior variances [G] of each component at its bins."""
     found = []
-    for component, root in zip(components, roots):
-        _, K, diagonal = component.table.matrices(values)
-        found.append((scipy.linalg.solve_triangular(root, K, lower=True), diagonal))
+    with one_blas_thread():
+        for component, root in zip(components, roots):
+            _, K, diagonal = component.table.matrices(values)
+            phi, _ = lapack.dtrtrs(root, np.asarray_chkfinite(K), lower=1)
+            found.append((phi, diagonal))
     return found

@@ -214,25 +214,22 @@ class _Block:
         self.jitter = jitter
         self.root = _root(K, jitter)
         self.inverse, _ = lapack.dtrtri(self.root, lower=1)
-        phi = self.inverse @ Kzx
-        self.phi, self.open_phi = phi[:, : places.nodes], phi[:, places.nodes :]
-        self.diagonal = diagonal[places.nodes :]
+        self.whole = self.inverse @ Kzx
         self.nodes = places.nodes
-
-    def open_variance(self) -> AnyNDArray:
-        """k(x, x) - |phi(x)|^2 at the points of open variance, [E]."""
-        found: AnyNDArray = self.diagonal - np.sum(np.square(self.open_phi), axis=0)
-        return found
+        self.phi = self.whole[:, : self.nodes]
+        # k(x, x) - |phi(x)|^2 at the points of open variance, [E]
+        open_phi = self.whole[:, self.nodes :]
+        self.open_variance = diagonal[self.nodes :] - np.einsum("me,me->e", open_phi, open_phi)
 
     def gradient(self, phi_bar: AnyNDArray, mass: AnyNDArray) -> list[tuple[Parameter, AnyNDArray]]:
         """From gradients in the features at nodes, and weights of open variance."""
-        upstream = np.concatenate([phi_bar, mass * self.open_phi], axis=1)
-        phi = np.concatenate([self.phi, self.open_phi], axis=1)
-        inner = -np.tril(upstream @ phi.T)
-        inner[np.diag_indices(len(inner))] *= 0.5
+        upstream = np.concatenate([phi_bar, mass * self.whole[:, self.nodes :]], axis=1)
+        M = len(upstream)
+        inner = np.tril(upstream @ self.whole.T)
+        inner.flat[:: M + 1] *= 0.5
         K_bar = self.inverse.T @ inner @ self.inverse
-        K_bar = 0.5 * (K_bar + K_bar.T)
-        K_bar[np.diag_indices(len(inner))] += self.jitter * np.trace(K_bar) / len(inner)
+        K_bar = -0.5 * (K_bar + K_bar.T)
+        K_bar.flat[:: M + 1] += self.jitter * np.trace(K_bar) / M
         diagonal_bar = np.concatenate([np.zeros(self.nodes), -0.5 * mass])
         return self.pullback((K_bar, self.inverse.T @ upstream, diagonal_bar))
 
@@ -252,7 +249,7 @@ class _Evaluation:
         )
         value = -sum(np.log(np.diag(f)).sum() for f in self.factors)
         value += 0.5 * float(np.sum(found.eta * self.mean))
-        value -= 0.5 * sum(float(m @ b.open_variance()) for m, b in zip(self.masses, self.blocks))
+        value -= 0.5 * sum(float(m @ b.open_variance) for m, b in zip(self.masses, self.blocks))
         if not np.isfinite(value):
             raise NotPositiveDefinite
         self.value = float(value)
@@ -271,7 +268,7 @@ class _Evaluation:
                 bar += self.scale * np.outer(mu[own], self.data.shift[at, i])
         found: dict[int, AnyNDArray] = {}
         for block, bar, mass in zip(self.blocks, bars, self.masses):
-            along -= 0.5 * float(mass @ block.open_variance())
+            along -= 0.5 * float(mass @ block.open_variance)
             for parameter, gradient in block.gradient(bar, mass):
                 found[id(parameter)] = found.get(id(parameter), 0.0) + gradient
         return found, along

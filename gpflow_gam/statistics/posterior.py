@@ -76,10 +76,10 @@ def factorised(precision: AnyNDArray) -> AnyNDArray:
 
 
 def inverse(factor: AnyNDArray) -> AnyNDArray:
-    """The inverse of a matrix whose Cholesky factor is given."""
+    """The inverse of a matrix whose Cholesky factor is given, zero above the diagonal."""
     entries, _ = lapack.dpotri(factor, lower=1)
-    lower = np.tril(entries, -1)
-    found: AnyNDArray = lower + lower.T + np.diag(np.diag(entries))
+    found: AnyNDArray = entries + entries.T
+    found.flat[:: len(found) + 1] *= 0.5
     return found
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import tensorflow as tf
-from gpflow.base import Parameter
-from gpflow.utilities import set_trainable
+from gpflow.base import AnyNDArray, Parameter
 
+from ..bijectors import identity
 from .base import Cholesky, Prior, VariationalFamily, _solve
 from .gaussian import DenseGaussian, from_precision
 
@@ -45,14 +45,11 @@ class OptimalPrecision(VariationalFamily):
 
     def _build(self, prior: Prior) -> None:
         P, L = self.layout.total, self.num_latent_gps
-        self.site_shift = Parameter(np.zeros((P, L)), dtype=tf.float64)
-        self.site_precision = Parameter(np.zeros((L, P, P)), dtype=tf.float64)
+        self.site_shift = _held(np.zeros((P, L)))
+        self.site_precision = _held(np.zeros((L, P, P)))
         # beside a precision of zero any factors are the prior
         shapes = self.layout.group_shapes
-        self.reference = [
-            Parameter(np.tile(np.eye(M), (G, 1, 1)), dtype=tf.float64) for G, M in shapes
-        ]
-        set_trainable(self, False)
+        self.reference = [_held(np.tile(np.eye(M), (G, 1, 1))) for G, M in shapes]
 
     def sites(self, cholesky: Cholesky) -> tuple[tf.Tensor, tf.Tensor]:
         """
@@ -100,3 +97,8 @@ class OptimalPrecision(VariationalFamily):
         Lambda = tf.linalg.set_diag(precision, tf.linalg.diag_part(precision) - 1.0)
         shift = tf.linalg.matvec(precision, tf.transpose(mean))
         self.assign_sites(cholesky, Lambda, tf.transpose(shift))
+
+
+def _held(value: AnyNDArray) -> Parameter:
+    """A parameter in double precision that is not trainable."""
+    return Parameter(value, transform=identity(), trainable=False, dtype=tf.float64)

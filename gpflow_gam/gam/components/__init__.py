@@ -2,7 +2,7 @@
 
 from .component import By, Component, Margin
 from .kernels import build_inducing, build_kernel, interaction_margin
-from .parameters import exponential, positive_parameter
+from .parameters import positive_parameter
 from .plan import INTERCEPT, keys_of, learn_encoder, plan, plan_columns
 
 __all__ = [
@@ -12,7 +12,6 @@ __all__ = [
     "Margin",
     "build_inducing",
     "build_kernel",
-    "exponential",
     "interaction_margin",
     "keys_of",
     "learn_encoder",

@@ -9,8 +9,8 @@ import numpy as np
 from gpflow.base import AnyNDArray, Parameter
 from gpflow.config import default_float
 from gpflow.kernels import Constant, Kernel, Periodic, Product
-from gpflow.utilities import set_trainable
 
+from ...bijectors import exponential, softplus
 from ...inducing_variables import AdditiveInducingVariables
 from ...kernels import (
     AdditiveKernel,
@@ -23,7 +23,7 @@ from ...kernels import (
 )
 from ...measures import Discrete
 from .component import NUM_INDUCING, Component, Margin
-from .parameters import exponential, positive_parameter
+from .parameters import positive_parameter
 
 _STATIONARY = {
     "se": gpflow.kernels.SquaredExponential,
@@ -104,8 +104,8 @@ def _kernel(component: Component, scale: float, own: Mapping[str, Kernel]) -> Ke
         return base
     if by.code is not None:
         return Product([base, Indicator(by.code, active_dims=[by.column])])
-    multiplier = CentredLinear(0.0, 1.0, active_dims=[by.column])
-    set_trainable(multiplier, False)
+    multiplier = _line(0.0, [by.column])
+    multiplier.variance = _fixed(1.0)
     return Product([base, multiplier])
 
 
@@ -113,13 +113,13 @@ def _function(component: Component, size: float, own: Mapping[str, Kernel]) -> K
     margins, form = component.margins, component.form
     varying = component.by is not None and component.by.code is None
     if form == "constant":
-        constant = Constant(10.0 * size**2)
-        set_trainable(constant, False)
+        constant = _bare(Constant, None)
+        constant.variance = _fixed(10.0 * size**2)
         return constant
     if form == "own":
         return OnColumns(own[component.term], [m.column for m in margins])
     if form == "line":
-        line = CentredLinear(0.0 if varying else margins[0].centre, active_dims=[margins[0].column])
+        line = _line(0.0 if varying else margins[0].centre, [margins[0].column])
         _set_variance(line, (size / margins[0].span) ** 2)
         return line
     if form == "random":
@@ -181,15 +181,18 @@ def _margin_kernel(
 ) -> Kernel:
     dims = [margin.column if column is None else column]
     if margin.kind == "levels":
-        return Factor(active_dims=dims)
+        return _bare(Factor, dims)
     if margin.kind == "linear":
-        return CentredLinear(margin.centre, active_dims=dims)
+        return _line(margin.centre, dims)
     if margin.kind == "cyclic":
-        base = gpflow.kernels.SquaredExponential(active_dims=dims)
+        base = _bare(gpflow.kernels.SquaredExponential, dims)
         mode, spread = CYCLIC_LENGTHSCALE
         base.lengthscales = positive_parameter(mode, mode, spread)
-        cyclic = Periodic(base, period=margin.period)
-        set_trainable(cyclic.period, False)
+        cyclic = Periodic.__new__(Periodic)
+        Kernel.__init__(cyclic)
+        cyclic.base_kernel = base
+        assert margin.period is not None
+        cyclic.period = _fixed(margin.period)
         return cyclic
     kernel = _bare(_STATIONARY[margin.kind], dims)
     mode, spread = lengthscale or LENGTHSCALE
@@ -197,16 +200,28 @@ def _margin_kernel(
     return kernel
 
 
-def _bare(kind: type[Kernel], columns: list[int]) -> Kernel:
-    """
-    A stationary kernel that gets its parameters next.
+def _line(centre: float, columns: list[int]) -> Kernel:
+    """A line that gets its variance next."""
+    line = _bare(CentredLinear, columns)
+    line.centre = float(centre)
+    return line
 
-    Its constructor would make two that are thrown away, and making parameters is most of what it
+
+def _bare(kind: type[Kernel], columns: list[int] | None) -> Kernel:
+    """
+    A kernel that gets its parameters next.
+
+    Its constructor would make some that are thrown away, and making parameters is most of what it
     takes to build a GAM's kernel.
     """
     kernel = kind.__new__(kind)
     Kernel.__init__(kernel, active_dims=columns)
     return kernel
+
+
+def _fixed(value: float) -> Parameter:
+    """A parameter for good, in GPflow's own transform: files hold unconstrained values."""
+    return Parameter(value, transform=softplus(), trainable=False)
 
 
 def _set_variance(

@@ -6,32 +6,17 @@ import functools
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 import tensorflow_probability as tfp
-from gpflow.base import AnyNDArray, Parameter, TensorType
+from gpflow.base import AnyNDArray, Parameter
 from gpflow.config import default_float
 
-
-class Exponential(tfp.bijectors.Exp):  # type: ignore[misc]
-    """
-    The exponential function, without TFP's memory of what was transformed before.
-
-    That memory takes milliseconds each time a parameter is made or read, here for nothing.
-    """
-
-    def forward(self, x: TensorType, name: str = "forward", **kwargs: Any) -> tf.Tensor:
-        """exp(x)."""
-        return tf.exp(x)
-
-    def inverse(self, y: TensorType, name: str = "inverse", **kwargs: Any) -> tf.Tensor:
-        """log(y)."""
-        return tf.math.log(y)
+from ...bijectors import exponential
 
 
-@functools.cache
-def exponential() -> Exponential:
-    """One for all parameters: making one is a good part of making a parameter."""
-    return Exponential()
+@functools.lru_cache(256)
+def _log_normal(location: float, spread: float, dtype: np.dtype[Any]) -> Any:
+    """One for all parameters of the same prior: making one takes longer than all else of them."""
+    return tfp.distributions.LogNormal(np.array(location, dtype), np.array(spread, dtype))
 
 
 def positive_parameter(
@@ -43,6 +28,10 @@ def positive_parameter(
     GPflow adds the density of the parameter itself, whose mode is not its logarithm's and runs to
     zero as ``spread`` grows: a log-normal density peaks at ``exp(location - spread^2)``.
     """
-    location: AnyNDArray = np.array(np.log(mode) + spread**2, default_float())
-    prior = tfp.distributions.LogNormal(location, np.array(spread, default_float()))
+    location = np.log(mode) + spread**2
+    dtype: Any = np.dtype(default_float())
+    if np.ndim(location) == 0:
+        prior = _log_normal(float(location), spread, dtype)
+    else:
+        prior = tfp.distributions.LogNormal(location.astype(dtype), np.array(spread, dtype))
     return Parameter(value, transform=exponential(), prior=prior)

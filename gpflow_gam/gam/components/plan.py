@@ -13,6 +13,7 @@ from ...measures.discrete import NUM_NODES
 from ...measures.thinning import cluster_means
 from ...statistics import ColumnBins, Columns, HeldColumns
 from ...statistics.columns import Level
+from ...statistics.parallel import one_blas_thread
 from ..frames import Encoder, Key, NumericColumn, Table, is_levels, learn_levels
 from ..frames.encoding import LevelColumn
 from ..terms import (
@@ -103,6 +104,7 @@ def plan(
     return plan_columns(terms, table, encoder, columns, seed)
 
 
+@one_blas_thread()  # for clusters
 def plan_columns(
     terms: Terms, table: Table, encoder: Encoder, columns: Columns, seed: int = 0
 ) -> list[Component]:

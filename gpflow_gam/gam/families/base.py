@@ -130,6 +130,18 @@ class Family(abc.ABC):
         """
         return 1.0
 
+    def null(
+        self, Y: AnyNDArray, offset: AnyNDArray, weights: AnyNDArray | None
+    ) -> AnyNDArray | None:
+        """
+        The constant predictor [L] that explains the response best; None without a closed form.
+
+        :param Y: [N, K].
+        :param offset: added to the first predictor, [N].
+        :param weights: how often each row counts, [N].
+        """
+        return None
+
     @abc.abstractmethod
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
         """E[y | F], [...]; class probabilities [..., C]; of a binomial the probability [...]."""

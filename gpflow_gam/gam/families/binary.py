@@ -59,7 +59,7 @@ class Bernoulli(Family):
         return Response(encoding.codes(y, levels, name, self.name)[:, None], levels)
 
     def likelihood(self, Y: Observed, levels: Levels | None = None) -> likelihoods.Bernoulli:
-        return likelihoods.Bernoulli(self.link)
+        return likelihoods.Bernoulli(self.link, quadrature=likelihoods.GaussHermite())
 
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
         return probability(self.link, first(F))

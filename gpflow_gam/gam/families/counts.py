@@ -37,7 +37,14 @@ class Poisson(Family):
         return Response(x[:, None], None)
 
     def likelihood(self, Y: Observed, levels: Levels | None = None) -> Likelihood:
-        return gpflow.likelihoods.Poisson()
+        return gpflow.likelihoods.Poisson(quadrature=likelihoods.GaussHermite())
+
+    def null(
+        self, Y: AnyNDArray, offset: AnyNDArray, weights: AnyNDArray | None
+    ) -> AnyNDArray | None:
+        total = np.average(Y[:, 0], weights=weights)
+        share = total / np.average(np.exp(offset), weights=weights)
+        return np.log([share]) if 0.0 < share < np.inf else None
 
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
         return np.exp(first(F))
@@ -85,7 +92,13 @@ class NegativeBinomial(Poisson):
         mean = max(mean, 1e-3)
         # by moments, as if the predictor were to explain half of the variance
         alpha = (0.5 * variance - mean) / mean**2
-        return likelihoods.NegativeBinomial(float(np.clip(alpha, 0.05, 5.0)))
+        alpha = float(np.clip(alpha, 0.05, 5.0))
+        return likelihoods.NegativeBinomial(alpha, quadrature=likelihoods.GaussHermite())
+
+    def null(
+        self, Y: AnyNDArray, offset: AnyNDArray, weights: AnyNDArray | None
+    ) -> AnyNDArray | None:
+        return None if np.any(offset) else super().null(Y, offset, weights)
 
     def _alpha(self, likelihood: Likelihood) -> float:
         return number(own(likelihood, likelihoods.NegativeBinomial).alpha)

@@ -12,6 +12,7 @@ from gpflow.likelihoods import Likelihood
 from gpflow.utilities import positive
 from scipy.special import ndtr
 
+from ...likelihoods import GaussHermite
 from ...statistics.stored import RowArray
 from . import encoding
 from .base import Family, Levels, Response, first, number, own, single
@@ -41,7 +42,7 @@ class Gaussian(Family):
 
     def likelihood(self, Y: Observed, levels: Levels | None = None) -> gpflow.likelihoods.Gaussian:
         variance = spread(Y) ** 2
-        likelihood = gpflow.likelihoods.Gaussian()
+        likelihood = gpflow.likelihoods.Gaussian(quadrature=GaussHermite())
         likelihood.variance = sized(0.5 * variance, 1e-6 * variance)
         return likelihood
 

@@ -7,6 +7,7 @@ from gpflow.base import AnyNDArray, Parameter
 from gpflow.kernels import Kernel
 from gpflow.utilities import deepcopy
 
+from ...bijectors import exponential
 from ...likelihoods import Weighted
 from ...models import AdditiveSGPR, AdditiveSVGP, IterNCGP
 from ...statistics.stored import RowArray
@@ -18,7 +19,7 @@ from ...variational import (
     OptimalPrecision,
     VariationalFamily,
 )
-from ..components import build_inducing, build_kernel, exponential
+from ..components import build_inducing, build_kernel
 from ..families import Described, Gaussian
 from .mean import OffsetMean
 from .specification import Specification

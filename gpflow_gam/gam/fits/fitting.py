@@ -257,17 +257,21 @@ def _check_weights(roles: Roles, encoder: Encoder, X: AnyNDArray) -> None:
 
 def null_model(spec: Specification, X: AnyNDArray, Y: AnyNDArray) -> tuple[float, ...]:
     """The constant predictor [L] that explains the response best, beside the offsets."""
-    likelihood = spec.family.likelihood(Y, spec.levels)
+    stride = max(len(X) // _NULL_ROWS, 1)
+    rows, few = X[::stride], Y[::stride]
     L = spec.family.num_predictors(spec.levels)
+    offset = np.zeros((len(rows), L))
+    for column in spec.offset:
+        offset[:, 0] += rows[:, spec.place(column)]
+    weights = None if spec.weights is None else rows[:, spec.place(spec.weights)]
+    known = spec.family.null(few, offset[:, 0], weights)
+    if known is not None:
+        return tuple(known.tolist())
+    likelihood = spec.family.likelihood(Y, spec.levels)
     if spec.weights is not None:
         likelihood = Weighted(likelihood, spec.place(spec.weights))
-    stride = max(len(X) // _NULL_ROWS, 1)
-    X, Y = X[::stride], Y[::stride]
-    offset = np.zeros((len(X), L))
-    for column in spec.offset:
-        offset[:, 0] += X[:, spec.place(column)]
     constant = constant_predictor(
-        likelihood, tf.constant(X), checked_observations(Y, likelihood), offset, L
+        likelihood, tf.constant(rows), checked_observations(few, likelihood), offset, L
     )
     return tuple(np.asarray(constant)[0].tolist())
 

@@ -9,6 +9,8 @@ from check_shapes import inherit_check_shapes
 from gpflow.base import Parameter, TensorType
 from gpflow.functions import MeanFunction
 
+from ...bijectors import identity
+
 
 class OffsetMean(MeanFunction):
     """
@@ -22,7 +24,7 @@ class OffsetMean(MeanFunction):
 
     def __init__(self, constant: TensorType, columns: Sequence[int]) -> None:
         super().__init__()
-        self.constant = Parameter(constant, trainable=False)
+        self.constant = Parameter(constant, transform=identity(), trainable=False)
         self.columns = list(columns)
 
     @inherit_check_shapes

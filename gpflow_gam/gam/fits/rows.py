@@ -16,7 +16,7 @@ from ...statistics import (
     row_component,
 )
 from ...statistics.codes import code_type
-from ...statistics.parallel import each
+from ...statistics.parallel import each, one_blas_thread
 from ...statistics.stored import RowArray
 from ..components import Component
 
@@ -24,6 +24,7 @@ _OFF = -1.0
 """What no level's code is."""
 
 
+@one_blas_thread()
 def make_rows(
     components: tuple[Component, ...],
     kernel: AdditiveKernel,

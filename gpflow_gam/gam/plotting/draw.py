@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from ...statistics.parallel import one_blas_thread
 from ..components import Component
 from ..effects.transform import Transform
 from ..fits import FittedGAM
@@ -36,6 +37,7 @@ class _Panel:
     predictors: list[int]
 
 
+@one_blas_thread()  # matplotlib inverts thousands of matrices of three rows
 def draw(
     fit: FittedGAM,
     terms: str | Iterable[str] | None = None,

@@ -96,9 +96,10 @@ def _paired(A: AnyNDArray) -> AnyNDArray:
         one, other = codes[i][repeated], codes[j][repeated]
         if len(one) < _REPEATED:
             continue
-        pairs, counts = np.unique(np.stack([one, other]), axis=1, return_counts=True)
-        most = np.zeros(pairs[0].max() + 1)
-        np.maximum.at(most, pairs[0], counts)
+        levels = int(other.max()) + 1
+        pairs, counts = np.unique(one * levels + other, return_counts=True)
+        most = np.zeros(one.max() + 1)
+        np.maximum.at(most, pairs // levels, counts)
         left = len(one) - np.bincount(other).max()
         if left > 0:
             found[i, j] = 1.0 - (len(one) - most.sum()) / left

@@ -1,0 +1,68 @@
+"""
+Transforms of parameters, without TFP's memory of what was transformed before.
+
+That memory takes a millisecond or more each time a parameter is made or read, here for nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_probability as tfp
+from gpflow.base import TensorType
+
+
+class Exponential(tfp.bijectors.Exp):  # type: ignore[misc]
+    """The exponential function."""
+
+    def forward(self, x: TensorType, name: str = "forward", **kwargs: Any) -> tf.Tensor:
+        """exp(x)."""
+        return tf.exp(x)
+
+    def inverse(self, y: TensorType, name: str = "inverse", **kwargs: Any) -> tf.Tensor:
+        """log(y)."""
+        return tf.math.log(y)
+
+
+class Softplus(tfp.bijectors.Softplus):  # type: ignore[misc]
+    """log(1 + exp(x)), which is GPflow's transform where none is asked for."""
+
+    def forward(self, x: TensorType, name: str = "forward", **kwargs: Any) -> tf.Tensor:
+        """log(1 + exp(x))."""
+        return tf.math.softplus(x)
+
+    def inverse(self, y: TensorType, name: str = "inverse", **kwargs: Any) -> tf.Tensor:
+        """log(exp(y) - 1)."""
+        return y + tf.math.log(-tf.math.expm1(-y))
+
+
+class Identity(tfp.bijectors.Identity):  # type: ignore[misc]
+    """The identity."""
+
+    def forward(self, x: TensorType, name: str = "forward", **kwargs: Any) -> tf.Tensor:
+        """x."""
+        return tf.convert_to_tensor(x)
+
+    def inverse(self, y: TensorType, name: str = "inverse", **kwargs: Any) -> tf.Tensor:
+        """y."""
+        return tf.convert_to_tensor(y)
+
+
+@functools.cache
+def exponential() -> Exponential:
+    """One for all parameters: making one is a good part of making a parameter."""
+    return Exponential()
+
+
+@functools.cache
+def softplus() -> Softplus:
+    """The same of softplus."""
+    return Softplus()
+
+
+@functools.cache
+def identity() -> Identity:
+    """The same of the identity."""
+    return Identity()
