@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy import stats
-from sklearn.cluster import KMeans
 
 from gpflow_gam.measures import (
     Discrete,
@@ -17,7 +16,6 @@ from gpflow_gam.measures import (
     Product,
     Uniform,
 )
-from gpflow_gam.measures.clusters import k_means
 
 MIXTURE = Mixture([Gaussian(-2.0, 0.5), Uniform(0.0, 3.0)], [0.3, 0.7])
 MEASURES: dict[str, tuple[Measure, list[float]]] = {
@@ -99,16 +97,6 @@ def test_samples_of_several_columns_are_thinned_to_clusters(rng):
     np.testing.assert_allclose(mean, x.mean(axis=0), atol=0.02 * x.std(axis=0).max())
     correlation = (weights * (nodes - mean)[:, 0]) @ (nodes - mean)[:, 1]
     assert correlation == pytest.approx(np.cov(x.T)[0, 1], rel=0.05)
-
-
-@pytest.mark.parametrize(("rows", "number", "dimension"), [(500, 30, 2), (300, 299, 3), (40, 1, 1)])
-def test_clusters_are_those_of_scikit_learn(rng, rows, number, dimension):
-    x = rng.standard_normal((rows, dimension)) + 5.0
-    weights = rng.integers(1, 9, rows).astype(float)
-    centres, labels = k_means(x, weights, number, seed=3)
-    theirs = KMeans(number, n_init=1, random_state=3).fit(x, sample_weight=weights)
-    np.testing.assert_allclose(centres, theirs.cluster_centers_, rtol=1e-12)
-    np.testing.assert_array_equal(labels, theirs.labels_)
 
 
 def test_mixture_transport_is_its_distribution(rng):

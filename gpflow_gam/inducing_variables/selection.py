@@ -12,7 +12,6 @@ from gpflow.kernels import Kernel
 from gpflow.utilities import set_trainable
 
 from ..kernels import AdditiveKernel
-from ..measures.clusters import k_means
 from .additive import AdditiveInducingVariables
 
 Strategy = Callable[[AnyNDArray, int, np.random.Generator, Callable[..., AnyNDArray]], AnyNDArray]
@@ -37,7 +36,7 @@ def select(
     Strategies:
 
     - ``"random"``: a random subset of the data;
-    - ``"kmeans"``: centres of k-means clusters;
+    - ``"kmeans"``: centres of k-means clusters (scikit-learn);
     - ``"greedy"``: greedy conditional variance, a pivoted Cholesky factorisation of the kernel at
       its present parameters (Burt, Rasmussen & van der Wilk 2020);
     - ``"trainable"``: greedy, then optimised with the ELBO;
@@ -153,10 +152,12 @@ def _random(
 def _kmeans(
     X: AnyNDArray, M: int, rng: np.random.Generator, covariance: Callable[..., AnyNDArray]
 ) -> AnyNDArray:
+    from sklearn.cluster import KMeans  # dear to import: only where it is used
+
     constant = np.ptp(X, axis=0) == 0.0  # whose standard deviation may be rounding
     scale = np.where(constant, 1.0, X.std(axis=0))  # clusters must not depend on a column's unit
-    seed = int(rng.integers(2**31))
-    centres = k_means(X / scale, np.ones(len(X)), M, seed)[0] * scale
+    fitted = KMeans(M, n_init=1, random_state=int(rng.integers(2**31))).fit(X / scale)
+    centres = fitted.cluster_centers_ * scale
     centres[:, constant] = X[0, constant]  # exactly: a level code must stay one
     return centres
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from gpflow.base import AnyNDArray
-
-from .clusters import k_means
+from threadpoolctl import threadpool_limits
 
 _MAX_ROWS = 20_000
 """Points that k-means sees."""
@@ -39,10 +38,15 @@ def cluster_means(
     :param number: of clusters.
     :param seed: of k-means.
     """
+    from sklearn.cluster import KMeans  # dear to import: only where it is used
+
     stride = -(-len(points) // _MAX_ROWS)
     points, weights = points[::stride], weights[::stride]
     scale = points.std(axis=0)
     scale = np.where(scale > 0.0, scale, 1.0)  # clusters must not depend on a column's unit
-    centres, labels = k_means(points / scale, weights, number, seed)
-    mass = np.bincount(labels, weights, minlength=number)
-    return (centres * scale)[mass > 0.0], mass[mass > 0.0] / mass.sum()
+    search = KMeans(number, n_init=1, random_state=seed)
+    with threadpool_limits(1):  # threads wait for each other far longer than they compute
+        fitted = search.fit(points / scale, sample_weight=weights)
+    mass = np.bincount(fitted.labels_, weights, minlength=number)
+    centres = fitted.cluster_centers_ * scale
+    return centres[mass > 0.0], mass[mass > 0.0] / mass.sum()
