@@ -631,6 +631,23 @@ def test_compiled_predictions_follow_parameters_and_fits(jit, rng):
     assert np.abs(agree(1e-11) - moved).max() > 0.01
 
 
+def test_predictions_follow_white_noise_whenever_it_moves(rng):
+    """Before the first prediction or after it, eagerly or compiled."""
+    found = []
+    for early in (False, True):
+        own = gpflow.kernels.SquaredExponential() + gpflow.kernels.White(0.3)
+        model = fitted("counts", np.random.default_rng(5), own)
+        X, predict = model.data[0], tf.function(model.predict_f, autograph=False)
+        if early:
+            model.predict_f(X)
+            predict(X)
+        own.kernels[1].variance.assign(3.0)
+        found += [model.predict_f(X), predict(X)]
+    for other in found[1:]:
+        for a, b in zip(found[0], other):
+            np.testing.assert_allclose(a, b, atol=1e-6)
+
+
 @pytest.mark.parametrize("compiled", [False, True])
 def test_predictions_have_gradients(compiled, rng):
     """In inputs and parameters, of mean and variance, against finite differences."""

@@ -72,7 +72,7 @@ class HeldActions:
     Compiled functions do the same each time they run. Gradients with respect to the kernel's
     parameters are those of that q, everywhere; they take two sweeps.
 
-    :param operator: K, at present parameters.
+    :param operator: K.
     :param parameters: of the kernel.
     :param state: of a fit.
     :param at: the values of the parameters where it ended.
@@ -135,9 +135,7 @@ class HeldActions:
 
     def _product(self, S: tf.Tensor) -> tf.Tensor:
         """K S, [B, Q, N]."""
-        counted = self._operator.sweeps
-        T = self._operator.product(tf.transpose(S, [1, 2, 0]))
-        self._operator.sweeps = counted  # no part of a fit
+        T = self._operator.renewed().product(tf.transpose(S, [1, 2, 0]))
         return tf.transpose(T, [2, 0, 1])
 
     def _differentiable(

@@ -60,6 +60,10 @@ class KernelOperator:
         self._programs = programs or KernelPrograms.of(latents)
         self._noise = self._white()
 
+    def renewed(self) -> KernelOperator:
+        """The same at the present values of parameters; white noise is taken when it is made."""
+        return KernelOperator(self.latents, self.X, self._programs)
+
     dtype = tf.float64
     """Of products, columns and whatever is made of them."""
 
