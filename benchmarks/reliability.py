@@ -8,6 +8,8 @@ How often does the front door fail? Random GAMs on nasty data, damaged files, ki
 - A saved GAM cut short or with a bit flipped: an error, or the same predictions.
 - A process that writes a GAM's file, killed (SIGKILL) at fifty moments: the old file or the new
   one, whole, and nothing beside it after the next ``save``.
+- A process that fits with a checkpoint, killed (SIGKILL) twenty times at random moments, started
+  again each time: in the end the predictions of a fit that nobody killed.
 
 Run it with ``python benchmarks/reliability.py``; ``--seconds`` ends the first part early, and the
 counts say how many there were. It writes ``docs/figures/reliability.json``, ``.txt`` and
@@ -21,6 +23,7 @@ import collections
 import json
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -33,8 +36,8 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from tabulate import tabulate
 
 import gpflow_gam as gg
-from gpflow_gam import factor, s
-from gpflow_gam.gam import archive, saving
+from gpflow_gam import archive, factor, s
+from gpflow_gam.gam import saving
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "fuzz"))
@@ -42,7 +45,7 @@ sys.path.insert(0, str(ROOT / "tests" / "fuzz"))
 from nasty import Case, Outcome, cases, judged  # noqa: E402
 
 FIGURE = ROOT / "docs" / "figures" / "reliability"
-GOOD = ("fitted", "refused")
+GOOD = ("fitted", "fitted, tails", "refused")
 
 
 def random_gams(number: int, seconds: float, start: int) -> dict[str, Any]:
@@ -162,6 +165,59 @@ def killed_saves(number: int) -> dict[str, int]:
     return dict(counts)
 
 
+def fitted_with_checkpoint(folder: Path | None) -> np.ndarray:
+    """Predictions of a fit that takes some seconds, its state kept as often as possible."""
+    df = data(150_000)
+    rng = np.random.default_rng(3)
+    for i in range(8):
+        df[f"z{i}"] = rng.normal(size=len(df))
+    terms = s("x") + factor("g")
+    for i in range(8):
+        terms = terms + s(f"z{i}", k=20)
+    kept = None if folder is None else gg.optimizers.Checkpoint(folder, save_every=0.0)
+    print("begins", flush=True)
+    gam = gg.GAM(terms, "negative_binomial").fit(df, "count", checkpoint=kept, progress=False)
+    return np.asarray(gam.predict(df[:1000]))
+
+
+def killed_fits(number: int) -> dict[str, int]:
+    """
+    A fit with a checkpoint, killed at random moments and started again.
+
+    :param number: of kills.
+    """
+    rng, counts = np.random.default_rng(4), collections.Counter({"killed": 0})
+    with tempfile.TemporaryDirectory() as folder:
+        paths = Path(folder) / "one.npy", Path(folder) / "pieces.npy"
+        begun = time.perf_counter()
+        subprocess.run(_child(paths[0], None), check=True, capture_output=True)
+        takes = time.perf_counter() - begun
+        while counts["killed"] < number:
+            there = (Path(folder) / "state" / "fit.state").exists()
+            process = subprocess.Popen(
+                _child(paths[1], Path(folder) / "state"), stdout=subprocess.PIPE
+            )
+            assert process.stdout is not None
+            process.stdout.readline()  # imports and data are not what is killed
+            try:
+                process.wait(float(rng.uniform(0.0, 0.3 * takes)))
+                counts["ended before"] += 1
+                (Path(folder) / "state" / "fit.state").unlink()  # and begins anew
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                counts["killed"] += 1
+                counts["went on from a state"] += there
+        subprocess.run(_child(paths[1], Path(folder) / "state"), check=True, capture_output=True)
+        one, pieces = map(np.load, paths)
+        counts["ended with other numbers"] = int(not np.array_equal(one, pieces))
+    return dict(counts)
+
+
+def _child(result: Path, folder: Path | None) -> list[str]:
+    return [sys.executable, __file__, "--fit", str(result), "" if folder is None else str(folder)]
+
+
 def draw(result: dict[str, Any]) -> None:
     """Bars of the outcomes by family, and in the title what was found in files."""
     import matplotlib.pyplot as plt
@@ -171,7 +227,16 @@ def draw(result: dict[str, Any]) -> None:
     families = list(result["random"]["by_family"])
     fig, ax = plt.subplots(figsize=(8.0, 3.2), layout="constrained")
     left = np.zeros(len(families))
-    colors = ["tab:blue", "0.7", "tab:red", "tab:orange", "tab:purple", "tab:brown", "tab:pink"]
+    colors = [
+        "tab:blue",
+        "tab:cyan",
+        "0.7",
+        "tab:red",
+        "tab:orange",
+        "tab:purple",
+        "tab:brown",
+        "tab:pink",
+    ]
     for kind, color in zip(kinds, colors):
         own = np.array([result["random"]["by_family"][f].get(kind, 0) for f in families])
         ax.barh(families, own, left=left, color=color, label=kind)
@@ -186,6 +251,7 @@ def table(result: dict[str, Any]) -> str:
     rows = [("random GAMs: " + k, n) for k, n in sorted(result["random"]["outcomes"].items())]
     rows += [("damaged files: " + k, n) for k, n in sorted(result["files"].items())]
     rows += [("killed saves: " + k, n) for k, n in sorted(result["kills"].items())]
+    rows += [("killed fits: " + k, n) for k, n in sorted(result["fits"].items())]
     return str(tabulate(rows, ["", "count"], tablefmt="rst")) + "\n"
 
 
@@ -195,12 +261,19 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="of the random GAMs")
     parser.add_argument("--files", type=int, default=500)
     parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--fits", type=int, default=20, help="kills of one fit")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--fit", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.fit:
+        result, folder = options.fit
+        np.save(result, fitted_with_checkpoint(Path(folder) if folder else None))
+        return
     result = {
         "version": gg.__version__,
         "files": damaged_files(options.files),
         "kills": killed_saves(options.kills),
+        "fits": killed_fits(options.fits),
         "random": random_gams(options.models, options.seconds, options.seed),
     }
     FIGURE.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

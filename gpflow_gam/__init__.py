@@ -53,26 +53,32 @@ with _docstrings_as_written():
         variational,
     )
     from .errors import (
+        CheckpointWarning,
         ConvergenceWarning,
         DispersionWarning,
         ExtrapolationWarning,
         IdentifiabilityWarning,
         MissingTermWarning,
+        TailWarning,
     )
     from .gam import GAM, effects, families, screening, summaries, terms
     from .gam.screening import anova
     from .gam.terms import factor, linear, random_effect, s, te, ti
     from .newton import curvatures, operators, solvers
     from .optimizers import minimizers
+    from .processes import ForkedProcessError
     from .version import __version__
 
 __all__ = [
     "GAM",
+    "CheckpointWarning",
     "ConvergenceWarning",
     "DispersionWarning",
     "ExtrapolationWarning",
+    "ForkedProcessError",
     "IdentifiabilityWarning",
     "MissingTermWarning",
+    "TailWarning",
     "__version__",
     "anova",
     "covariances",

@@ -14,6 +14,10 @@ from pathlib import Path
 _HERE = str(Path(__file__).parent)
 
 
+class CheckpointWarning(UserWarning):
+    """The state of a fit could not be written to its file."""
+
+
 class ConvergenceWarning(UserWarning):
     """A fit ended before it had stopped improving."""
 
@@ -32,6 +36,10 @@ class IdentifiabilityWarning(UserWarning):
 
 class MissingTermWarning(UserWarning):
     """The terms leave out what another of them takes for granted."""
+
+
+class TailWarning(UserWarning):
+    """A predicted mean is made by the far tail of a predictor of which next to nothing is known."""
 
 
 def warn_caller(text: str, kind: type[UserWarning]) -> None:

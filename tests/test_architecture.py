@@ -12,8 +12,9 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "gpflow_gam"
 
 ORDER = [
-    "version", "backend", "autograph", "errors", "held", "layout", "rows", "measures", "metrics",
-    "kernels",
+    "version", "backend", "autograph", "errors", "archive", "processes",
+    "held", "layout", "rows", "measures",
+    "metrics", "kernels",
     "inducing_variables", "likelihoods", "covariances", "variational",
     "newton.curvatures", "newton.operators", "newton.solvers", "newton",
     "posteriors", "statistics", "models", "optimizers.minimizers", "optimizers", "sensitivity",

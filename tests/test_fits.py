@@ -17,6 +17,7 @@ from gpflow_gam import factor, s
 from gpflow_gam.gam.fits import fitting
 from gpflow_gam.optimizers import rows as optimizers_rows
 from gpflow_gam.statistics import ColumnBins
+from gpflow_gam.statistics.parallel import one_blas_thread
 
 TERMS = s("x", k=10) + s("z", k=10) + factor("g")
 
@@ -252,3 +253,28 @@ def test_many_smooths_of_nothing_take_few_iterations():
     result = gg.GAM(terms).fit(data, "y", progress=False).fitted.result
     assert result.converged
     assert result.num_iterations <= 40
+
+
+def test_the_order_in_which_threads_come_to_their_end_changes_no_bit(monkeypatch):
+    rng = np.random.default_rng(7)
+    df = pd.DataFrame({name: rng.uniform(size=3000).round(2) for name in "abcd"})
+    monkeypatch.setattr("gpflow_gam.statistics.costs.LOOKUP", 0.0)  # tables of pairs
+    df["y"] = rng.poisson(np.exp(np.sin(6.0 * df["a"])))
+    terms = s("a", k=6) + s("b", k=6) + s("c", k=6) + s("d", k=6)
+
+    def found():
+        gam = gg.GAM(terms, "negative_binomial").fit(df, "y", progress=False, max_iterations=3)
+        return gam.predict(df, se=True, unconditional=False), gam.fitted.result.elbo
+
+    def last_first(function, items):
+        with one_blas_thread():
+            for item in reversed(list(items)):
+                function(item)
+
+    (mean, se), elbo = found()
+    for module in ("statistics.tables", "statistics.sums", "gam.fits.rows", "gam.fits.encoding"):
+        monkeypatch.setattr(f"gpflow_gam.{module}.each", last_first)
+    (again, se_again), elbo_again = found()
+    np.testing.assert_array_equal(again, mean)
+    np.testing.assert_array_equal(se_again, se)
+    assert elbo_again == elbo

@@ -16,6 +16,7 @@ from scipy.stats import multivariate_normal
 
 import gpflow_gam as gg
 from gpflow_gam.models import IterNCGP
+from gpflow_gam.newton.operators import compiled
 from gpflow_gam.newton.solvers import IterGP, ReducedNewton, Residual, UnitVectors
 
 N = 50
@@ -666,8 +667,30 @@ def test_predictions_have_gradients(compiled, rng):
         assert float(np.sum(direction * gradient)) == pytest.approx(expected, rel=1e-4, abs=1e-4)
 
 
-def test_parameters_may_be_frozen_and_set_free_again(rng):
-    """Fits learn what is trainable when they begin."""
+def test_small_and_large_matrices_give_one_fit(rng, monkeypatch):
+    """Made whole, or block by block in compiled functions: bound, gradients and predictions."""
+    found = []
+    for small in (compiled._SMALL, 0):
+        monkeypatch.setattr(compiled, "_SMALL", small)
+        model = IterNCGP(data(np.random.default_rng(3))["counts"], additive(), Poisson())
+        fit(model)
+        with tf.GradientTape() as tape:
+            bound = model.elbo()
+        slopes = tape.gradient(bound, model.trainable_variables)
+        X = model.data[0]
+        predict = tf.function(model.predict_f, autograph=False)
+        predict(X)
+        model.kernel["a"].lengthscales.assign(0.3)
+        found.append([bound, *slopes, *model.predict_f(X), *predict(X)])
+        programs = model.operator()._programs
+        assert (len(programs.products[0]._compiled._concrete) > 0) == (small == 0)
+    for whole, blocks in zip(*found):
+        np.testing.assert_allclose(whole, blocks, rtol=1e-6, atol=1e-7)
+
+
+def test_parameters_may_be_frozen_and_set_free_again(rng, monkeypatch):
+    """Fits learn what is trainable when they begin, whatever was compiled before."""
+    monkeypatch.setattr(compiled, "_SMALL", 0)
     model = IterNCGP(data(rng)["counts"], kernel(), Poisson())
     gpflow.set_trainable(model.kernel.lengthscales, False)
     first = fit(model, hyperparameters=True).elbo

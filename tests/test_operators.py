@@ -17,8 +17,10 @@ from gpflow_gam.newton.operators import (
     KernelOperator,
     KernelProduct,
     LatentKernels,
+    Pivoting,
     pivoted_cholesky,
 )
+from gpflow_gam.newton.operators import compiled as compiled_module
 from gpflow_gam.newton.operators import products as products_module
 
 N = 90
@@ -36,13 +38,19 @@ KERNELS = {
         + gpflow.kernels.Matern12(active_dims=[1])
         * gpflow.kernels.Periodic(gpflow.kernels.SquaredExponential(active_dims=[2]))
     ),
-    "additive": lambda: problems.mixed().kernel(),
+    "additive": lambda: problems.few().kernel(),
     "arc cosine": lambda: gpflow.kernels.ArcCosine(order=1),
 }
 
 
+@pytest.fixture
+def large(monkeypatch):
+    """Matrices of the tests are no small ones."""
+    monkeypatch.setattr(compiled_module, "_SMALL", 0)
+
+
 @pytest.mark.parametrize("name", KERNELS)
-def test_product_and_its_gradient_equal_the_dense_ones(name, rng, monkeypatch):
+def test_product_and_its_gradient_equal_the_dense_ones(name, rng, monkeypatch, large):
     monkeypatch.setattr(products_module, "_ENTRIES", (7 * N, 7 * N))  # blocks of 7 rows, and a rest
     kernel, X = KERNELS[name](), _inputs(rng)
     V = tf.Variable(rng.normal(size=(N, 4)))
@@ -60,7 +68,25 @@ def test_product_and_its_gradient_equal_the_dense_ones(name, rng, monkeypatch):
         np.testing.assert_allclose(a, b, rtol=1e-7, atol=1e-8)
 
 
-def test_product_inside_a_compiled_function_and_between_other_points(rng):
+def test_nothing_is_compiled_for_a_small_matrix(rng, monkeypatch):
+    kernel, X, V = KERNELS["se"](), _inputs(rng), tf.constant(rng.normal(size=(N, 3)))
+    product, pivoting = KernelProduct(kernel), Pivoting(kernel)
+    diag = tf.fill([N], kernel.variance)
+
+    def found():
+        return product(X, X, V), *pivoting(X, diag, 9)
+
+    whole = found()
+    assert not product._compiled._concrete
+    assert not pivoting._compiled._concrete
+    monkeypatch.setattr(compiled_module, "_SMALL", N * N - 1)
+    for a, b in zip(whole, found()):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
+    assert product._compiled._concrete
+    assert pivoting._compiled._concrete
+
+
+def test_product_inside_a_compiled_function_and_between_other_points(rng, large):
     kernel, X, X2 = KERNELS["se"](), _inputs(rng), _inputs(rng, 31)
     V = tf.constant(rng.normal(size=(31, 2)))
     product = KernelProduct(kernel)
@@ -173,6 +199,81 @@ def test_pivoted_cholesky_ends_where_the_rank_does(rng):
     assert found.rank == 20
     assert np.sum(found.pivots[0] >= 0) == 3
     np.testing.assert_array_equal(found.factor[0, :, 3:], 0.0)
+
+
+def _loop(K, number):
+    """Pivots and factor, entry by entry."""
+    left, rows, pivots = np.diag(K).copy(), [], []
+    for _ in range(number):
+        i = 0
+        for n in range(len(K)):
+            if left[n] > left[i] + 1e-13 * K.max():
+                i = n
+        if left[i] <= 1e-9 * np.diag(K).max():
+            break
+        row = np.array([K[n, i] - sum(r[n] * r[i] for r in rows) for n in range(len(K))])
+        row /= np.sqrt(left[i])
+        left = left - row**2
+        rows.append(row)
+        pivots.append(i)
+    return np.array(pivots), np.array(rows).T
+
+
+def _grid(rng):
+    """Distances, and so variances left, that are equal but for rounding; and rows that are."""
+    line = np.linspace(0.0, 1.0, 5)
+    grid = np.stack(np.meshgrid(line, line, [0.3]), axis=-1).reshape(-1, 3)
+    return tf.constant(np.concatenate([grid, grid[::3]]))
+
+
+@pytest.mark.parametrize("route", ["whole", "compiled"])
+@pytest.mark.parametrize(
+    ("kernel", "X", "number", "rank"),
+    [
+        (KERNELS["se"], _grid, 25, 25),
+        (gpflow.kernels.Linear, _inputs, 12, 3),
+        (lambda: gpflow.kernels.SquaredExponential(1.3, 5.0), _inputs, 60, None),
+        (gpflow.kernels.Linear, lambda rng: tf.zeros([N, 3], tf.float64), 5, 0),
+        (lambda: KERNELS["se"]() + gpflow.kernels.White(0.3), _inputs, 12, 12),
+    ],
+    ids=["ties", "rank", "variance left", "nothing", "white"],
+)
+def test_pivots_and_factor_equal_a_loop(route, kernel, X, number, rank, rng, request):
+    if route == "compiled":
+        request.getfixturevalue("large")
+    kernel, X = kernel(), X(rng)
+    found = pivoted_cholesky(KernelOperator(LatentKernels.of(kernel, 1), X), number)
+    pivots, P = _loop(kernel(X).numpy(), number)
+    np.testing.assert_array_equal(found.pivots[0], pivots)
+    np.testing.assert_allclose(found.factor[0], P.reshape(len(X), -1), atol=1e-7)
+    left = np.diag(kernel(X)) - np.sum(np.square(P), axis=-1)
+    np.testing.assert_allclose(found.left[0], left, atol=1e-8)
+    assert found.rank == len(pivots) == (len(pivots) if rank is None else rank)
+    assert (len(pivots) < number) == (rank != number)
+
+
+def test_pivoting_is_compiled_once_for_all_hyperparameters(rng, large):
+    X, Y = _inputs(rng), rng.poisson(1.0, (N, 1)).astype(float)
+    kernel = KERNELS["se"]()
+    model = gg.models.IterNCGP((X, Y), kernel, gpflow.likelihoods.Poisson())
+    first = model.operator().pivoted(8)
+    kernel.lengthscales.assign(0.9)
+    second = model.operator().pivoted(8)
+    assert not np.array_equal(first[0][1], second[0][1])
+    np.testing.assert_array_equal(second[0][1], _loop(kernel(X).numpy(), 8)[0])
+    (pivoting,) = model.operator()._programs.pivotings
+    assert len(pivoting._compiled._concrete) == 1
+
+
+@pytest.mark.parametrize("route", ["whole", "compiled"])
+def test_a_kernel_that_is_no_number_is_no_complete_factor(route, rng, request):
+    """A rank of nothing would say that there is no variance."""
+    if route == "compiled":
+        request.getfixturevalue("large")
+    kernel = KERNELS["se"]()
+    kernel.variance.unconstrained_variable.assign(np.nan)
+    operator = KernelOperator(LatentKernels.of(kernel, 1), _inputs(rng))
+    assert np.any(np.isnan(pivoted_cholesky(operator, 4).factor))
 
 
 def test_bad_kernels_are_named():

@@ -22,8 +22,7 @@ import pandas as pd
 import pytest
 
 import gpflow_gam as gg
-from gpflow_gam import factor, s, te
-from gpflow_gam.gam import archive
+from gpflow_gam import archive, factor, s, te
 from gpflow_gam.gam.frames import labels
 
 QUICK = {"max_iterations": 3, "progress": False}

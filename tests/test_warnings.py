@@ -158,3 +158,26 @@ def test_scikit_learns_own_class_is_said_alone():
     assert said(lambda: model.fit(data[["a"]], data["count"])) == []
     with pytest.warns(ConvergenceWarning, match="raise max_iterations"):
         model.fit(data[["a"]], data["count"])
+
+
+def test_means_that_are_made_by_a_tail():
+    rng = np.random.default_rng(50)
+    data = pd.DataFrame({"g": np.arange(40) // 2, "count": rng.poisson(2.0, 40)})
+    data["h"] = data["g"] % 3
+    data.loc[20, "count"] = 10_000_000
+    terms = random_effect("g") + factor("h")
+    gam = gg.GAM(terms, "negative_binomial").fit(data, "count", **QUIET)
+    median, sd = (np.asarray(a) for a in gam.predict(data, "link", se=True, unconditional=False))
+    assert np.max(sd) > 3.0
+    worst = int(np.argmax(sd))
+    (text,) = said(lambda: gam.predict(data), gg.TailWarning)
+    expected = gam.predict(data)[worst]
+    assert f"expected response, {expected:.3g} where the median is" in text
+    assert expected > 50.0 * np.exp(median[worst])
+    assert said(lambda: gam.predict(data)) == []  # once a fit
+    # what overflows is infinite, and not NaN
+    mean, sd = gg.likelihoods.summarised_response(
+        gam.fitted.likelihood, np.zeros((2, 1)), [[0.0], [1.0]], [[1e4], [1e6]]
+    )[:2]
+    assert not np.any(np.isnan([mean, sd]))
+    assert np.all(np.isinf(sd))

@@ -9,6 +9,7 @@ from typing import Any
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 
+from ..processes import check_process
 from ..statistics import Exchange
 from . import saving
 from .checks import check_fit
@@ -136,6 +137,8 @@ class GAM(Inspector):
             ``tolerance``, ``max_seconds``, ``callback``, ``progress``, ``on_interrupt``, ...; with
             ``engine="iterncgp"`` ``max_sweeps``, ``max_seconds``, ``hyperparameters`` and
             ``progress``. The time of ``max_seconds`` is that of this call, reading included.
+            ``checkpoint=folder`` (or a :class:`~gpflow_gam.optimizers.Checkpoint`) keeps the
+            fit's state in a file, from which the same call goes on in a new process.
         :return: itself.
         :raises ValueError: data that the model cannot be fitted to: one sentence that says why. A
             GAM that was fitted before stays as it was, as it does after any error.
@@ -144,7 +147,9 @@ class GAM(Inspector):
             anything to keep.
         :raises KeyboardInterrupt: Ctrl-C, unless ``on_interrupt="keep"`` and there is something to
             keep.
+        :raises ForkedProcessError: this process was forked after TensorFlow had begun to compute.
         """
+        check_process()
         source, response = with_response(data, y, self._response)
         roles = Roles(response, self.offset, self.weights, self.trials)
         self._fit = fit_source(

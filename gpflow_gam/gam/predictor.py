@@ -7,6 +7,7 @@ from typing import Any, Literal
 from gpflow.base import AnyNDArray
 
 from ..posteriors import SparseAdditivePosterior
+from ..processes import check_process
 from . import effects as _effects
 from .effects import averaged_log_density
 from .fits import FittedGAM, blockwise, prediction
@@ -40,7 +41,9 @@ class Predictor:
         The outcome of the fit.
 
         :raises NotFittedError: there is none.
+        :raises ForkedProcessError: nothing can be computed in this process.
         """
+        check_process()
         if self._fit is None:
             raise NotFittedError("the GAM is not fitted yet; call fit(data, y) first.")
         return self._fit

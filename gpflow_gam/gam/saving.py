@@ -12,11 +12,12 @@ import numpy as np
 import tensorflow as tf
 from gpflow.kernels import Kernel
 
+from .. import archive
 from ..models import AdditiveSGPR, IterNCGP
 from ..newton.solvers import ActionPosteriorState
 from ..optimizers import FitResult
 from ..version import __version__
-from . import archive, families
+from . import families
 from .components import Component
 from .families import Family
 from .fits import FittedGAM, Specification, bare, build_model, from_bare

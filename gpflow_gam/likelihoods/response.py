@@ -182,6 +182,7 @@ def _integrated(
     expected = tf.reduce_sum(weights * values, axis=0)
     variance = tf.reduce_sum(weights * tf.square(values - expected), axis=0)
     spread = tf.sqrt(tf.maximum(variance, tf.zeros([], mean.dtype)))
+    spread = tf.where(tf.math.is_inf(expected), tf.abs(expected), spread)  # not infinity's own NaN
     if level is None:
         return ResponseSummary(expected, spread, None, None)
     z = float(norm.ppf(0.5 + 0.5 * level))

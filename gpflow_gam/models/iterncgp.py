@@ -21,7 +21,7 @@ from gpflow.posteriors import PrecomputeCacheType
 from ..autograph import as_written
 from ..likelihoods import Bernoulli, checked_data, checked_inputs
 from ..newton import HeldActions, action_bound, held_actions
-from ..newton.operators import KernelOperator, KernelProduct, LatentKernels
+from ..newton.operators import KernelOperator, KernelPrograms, LatentKernels
 from ..newton.solvers import (
     ActionPosteriorState,
     LaplaceProblem,
@@ -70,7 +70,7 @@ class _Compiled:
     """
 
     def __init__(self) -> None:
-        self.products: tuple[Structure, list[KernelProduct]] | None = None
+        self.programs: tuple[Structure, KernelPrograms] | None = None
         self.run: tuple[_Present, Run] | None = None
         self.held: tuple[Structure, HeldActions] | None = None
 
@@ -163,12 +163,12 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         return LatentKernels.of(self.kernel, self.num_latent_gps)
 
     def operator(self) -> KernelOperator:
-        """The prior covariance at the data; its products are compiled once a kernel."""
+        """The prior covariance at the data; what is compiled of it is so once a kernel."""
         here, latents = Structure({"kernel": self.kernel}), self.latents
-        kept = self._compiled.products
+        kept = self._compiled.programs
         if kept is None or kept[0].difference(here) is not None:
-            kept = here, [KernelProduct(k) for k in latents.kernels]
-            self._compiled.products = kept
+            kept = here, KernelPrograms.of(latents)
+            self._compiled.programs = kept
         return KernelOperator(latents, self.data[0], kept[1])
 
     def _checked_inputs(self, Xnew: InputData) -> tf.Tensor:

@@ -2,6 +2,7 @@
 Fitting: natural gradients in site form, L-BFGS, Adam, Newton, and the one function that chooses.
 """
 
+from .checkpoint import Checkpoint
 from .fit import fit
 from .minimizers import FitProgress, FitResult, TimeBudget
 from .natural_gradient import NaturalGradient, SiteStep
@@ -10,6 +11,7 @@ from .rows import fit_rows, present_solution, solution_of_sums
 from .solution import Solution
 
 __all__ = [
+    "Checkpoint",
     "FitProgress",
     "FitResult",
     "NaturalGradient",

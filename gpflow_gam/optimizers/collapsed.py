@@ -10,10 +10,12 @@ from ..models import AdditiveSGPR, AdditiveSVGP
 from ..statistics import GaussianPosterior, NotPositiveDefinite, PseudoData, Rows
 from ..statistics.rows import Watch
 from ..statistics.stored import ByBlock
+from .checkpoint import Checkpoint, Record
 from .hyperparameters import Hyperparameters, places_of
 from .minimizers import FitResult, StopFit, Tracker, descend
 from .posterior import assign_posterior
 from .rounds import Rounds, StartError
+from .sketch import sketch_of
 from .solution import Solution
 
 
@@ -152,6 +154,7 @@ def fit_gaussian(
     tracker: Tracker,
     max_iterations: int,
     tolerance: float,
+    checkpoint: Checkpoint | None = None,
 ) -> tuple[FitResult, Solution]:
     """
     Maximise the bound by L-BFGS, and give the model what was found.
@@ -161,18 +164,32 @@ def fit_gaussian(
     :param tracker: of the fit.
     :param max_iterations: of L-BFGS.
     :param tolerance: improvement of the bound, in nats, that no longer counts.
+    :param checkpoint: where the search is kept, and goes on from.
     :raises StartError: the bound cannot be computed where the fit starts.
     """
     bound = CollapsedBound(model, rows, watch=tracker.watch(rows.number))
-    u = bound.start()
+    u, name = bound.start(), ""
+    known: Record | None = None
+    if checkpoint is not None:
+        name = checkpoint.begin()
+        known = checkpoint.stage(name, sketch_of(rows, u))
+    if known is not None:
+        u = known.arrays["u"]
+        tracker.history[:] = known.arrays["history"].tolist()
     best = [u]
     converged, message = True, "nothing is trainable"
 
     def noted(x: AnyNDArray) -> None:
         best[0] = x
 
+    def kept(x: AnyNDArray) -> None:
+        if checkpoint is not None:
+            arrays = {"u": x.copy(), "history": np.array(tracker.history)}
+            numbers = {"value": float(value)}
+            checkpoint.note(name, lambda: Record(numbers, arrays))
+
     try:
-        value = bound.loss(u)[0]
+        value = bound.loss(u)[0] if known is None else known.numbers["value"]
     except NotPositiveDefinite:
         raise StartError(
             "the bound cannot be computed where the fit starts; standardise the data and look for "
@@ -193,6 +210,7 @@ def fit_gaussian(
                 record=True,
                 best_seen=noted,
                 metric=bound.metric,
+                anew=kept,
             )
             now = bound.loss(u)[0]
             gain, value = value - now, now

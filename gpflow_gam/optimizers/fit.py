@@ -11,6 +11,7 @@ from gpflow.models.training_mixins import InternalDataTrainingLossMixin
 
 from ..likelihoods import checked_data
 from ..models import AdditiveSVGP, IterNCGP
+from ..processes import check_process
 from ..variational import OptimalPrecision
 from .alternating import fit_sites
 from .minibatch import fit_minibatches
@@ -95,7 +96,9 @@ def fit(
         at its best parameters; an ``IterNCGP`` with the posterior of what was computed.
     :raises ValueError: bad data or options, naming them.
     :raises KeyboardInterrupt: Ctrl-C. As after any error the model is what it was before.
+    :raises ForkedProcessError: this process was forked after TensorFlow had begun to compute.
     """
+    check_process()
     check_options(max_iterations, batch_size, learning_rate, rho, tolerance, patience)
     budget = TimeBudget.of(max_seconds)
     if max_sweeps is not None and not max_sweeps > 0.0:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 
 _SLOW = 0.4
@@ -10,6 +12,7 @@ _BEYOND = 4.0
 """Furthest, against the way to the target."""
 
 
+@dataclasses.dataclass
 class Pace:
     """
     How far beyond its target a round should go.
@@ -19,11 +22,13 @@ class Pace:
     geometric series ends (Aitken); the ELBO decides whether that is kept.
     """
 
-    def __init__(self) -> None:
-        self._last = 0.0
-        self._rate = 0.0
-        self._asked = 1.0
-        self._furthest = _BEYOND
+    last: float = 0.0
+    """What the last round gained that went to its target, if the one before it did too."""
+    rate: float = 0.0
+    """Factor by which a round shortens what is left."""
+    asked: float = 1.0
+    """How far the last round was to go."""
+    furthest: float = _BEYOND
 
     def note(self, gain: float, share: float) -> None:
         """
@@ -32,15 +37,15 @@ class Pace:
         :param gain: in the ELBO, which goes with the square of what is left.
         :param share: how far it went.
         """
-        if share == 1.0 and self._last > 0.0 and gain > 0.0:
-            self._rate = min(float(np.sqrt(gain / self._last)), 1.0)
-        if self._asked > share:  # what is left does not all go the same way
-            self._furthest = 1.0 + 0.5 * (self._furthest - 1.0)
-        self._last = gain if share == 1.0 and self._asked == 1.0 else 0.0
+        if share == 1.0 and self.last > 0.0 and gain > 0.0:
+            self.rate = min(float(np.sqrt(gain / self.last)), 1.0)
+        if self.asked > share:  # what is left does not all go the same way
+            self.furthest = 1.0 + 0.5 * (self.furthest - 1.0)
+        self.last = gain if share == 1.0 and self.asked == 1.0 else 0.0
 
     def share(self) -> float:
         """How far the next round should go: one to its target, or further."""
-        self._asked = 1.0
-        if self._last > 0.0 and self._rate >= _SLOW and self._furthest > 1.2:
-            self._asked = min(1.0 / max(1.0 - self._rate, 1e-6), self._furthest)
-        return self._asked
+        self.asked = 1.0
+        if self.last > 0.0 and self.rate >= _SLOW and self.furthest > 1.2:
+            self.asked = min(1.0 / max(1.0 - self.rate, 1e-6), self.furthest)
+        return self.asked

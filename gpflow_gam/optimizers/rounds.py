@@ -25,7 +25,7 @@ from ..statistics import (
 from .hyperparameters import Hyperparameters, places_of
 from .minimizers import StopFit, Tracker, descend
 from .minimizers.descent import Loss
-from .pace import Pace
+from .position import Position, State
 
 START_ROWS = 20_000
 """Rows on which a fit to many more begins."""
@@ -55,29 +55,6 @@ _LONGEST = 1.0
 
 class StartError(ValueError):
     """Nothing can be computed where a fit starts."""
-
-
-@dataclasses.dataclass
-class State:
-    """
-    Where a fit stands.
-
-    :param data: the sites' sums.
-    :param u: coordinates of the kernels' hyperparameters.
-    :param phi: coordinates of the likelihood's parameters.
-    """
-
-    data: PseudoData
-    u: AnyNDArray
-    phi: AnyNDArray
-
-    def towards(self, other: State, share: float) -> State:
-        """Part of the way."""
-        return State(
-            self.data.towards(other.data, share),
-            self.u + share * (other.u - self.u),
-            self.phi + share * (other.phi - self.phi),
-        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,34 +146,41 @@ class Rounds:
 
     def run(
         self,
-        state: State,
+        begin: Position,
         tolerance: float,
         max_rounds: int,
-        settled: bool = False,
         rough: bool = False,
+        note: Callable[[Position], None] = lambda _: None,
     ) -> tuple[Seen, bool, str]:
         """
         Rounds until one gains less than ``tolerance``.
 
-        :param state: where to begin.
+        :param begin: where; after the last round of an earlier run, what follows is what would have
+            followed there.
         :param tolerance: in nats.
         :param max_rounds: at most.
-        :param settled: whether the sites are near their fixed point already, so that it pays to
-            learn hyperparameters at once.
         :param rough: whether to end with the first round that has learnt hyperparameters.
+        :param note: told after every round where the fit stands.
         :return: what was seen last, whether that is convergence, and why it ended. Time that is up
             ends a fit with what it has.
         :raises KeyboardInterrupt: Ctrl-C, unless the tracker is to keep what there is.
         """
         seen: Seen | None = None
-        gain, pace = 0.0, Pace()
+        at, limit = begin, min(max_rounds, _MAX_ROUNDS)
+        pace = dataclasses.replace(begin.pace)
         try:
-            seen = self._first(state)
-            self._record(seen)
-            for k in range(min(max_rounds, _MAX_ROUNDS)):
-                learns = settled or k >= _STALE_ROUNDS
+            seen = self._first(at.state)
+            if not at.rounds:  # an earlier run has told of its own
+                self._record(seen)
+            while True:
+                if at.learnt and (at.gain < tolerance or rough):
+                    return seen, True, f"the last round gained {at.gain:.2g} nats"
+                if at.rounds >= limit:
+                    return seen, False, f"round limit of {max_rounds} reached"
+                settled = at.settled or (at.rounds > 0 and at.gain < max(1.0, tolerance))
+                learns = settled or at.rounds >= _STALE_ROUNDS
                 # while sites still move by much, what they say exactly is of no use
-                fine = max(tolerance, _STALE_SHARE * gain)
+                fine = max(tolerance, _STALE_SHARE * at.gain)
                 target = self._improved(seen, learns, _ROUGH if rough else fine)
                 share = pace.share() if settled else 1.0
                 new, share = self._step(seen, target, share, learns)
@@ -205,11 +189,10 @@ class Rounds:
                     return seen, nothing_left, "no step improves the ELBO any more"
                 gain, seen = new.elbo - seen.elbo, new
                 pace.note(gain if learns else 0.0, share)
+                so_far = dataclasses.replace(pace)
+                at = Position(new.state, new.elbo, at.rounds + 1, gain, settled, learns, so_far)
+                note(at)
                 self._record(seen)
-                if learns and (gain < tolerance or rough):
-                    return seen, True, f"the last round gained {gain:.2g} nats"
-                settled = settled or gain < max(1.0, tolerance)
-            return seen, False, f"round limit of {max_rounds} reached"
         except StopFit as stop:
             if seen is None:
                 raise

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import os
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,13 +17,16 @@ from ..models import AdditiveSGPR, AdditiveSVGP
 from ..statistics import GaussianPosterior, PseudoData, Rows
 from ..statistics.parallel import one_blas_thread
 from ..statistics.posterior import slices
+from .checkpoint import Checkpoint
 from .collapsed import CollapsedBound, fit_gaussian
 from .minimizers import FitResult, TimeBudget, Tracker
 from .minimizers.result import Callback
 from .minimizers.tracker import OnInterrupt
 from .options import check_options
+from .position import Position
 from .posterior import assign_posterior, present_posterior
-from .rounds import MANY_ROWS, START_ROWS, Rounds, State
+from .rounds import MANY_ROWS, START_ROWS, Rounds, Seen
+from .sketch import sketch_of
 from .solution import Solution
 from .undoing import undone_on_error
 
@@ -40,6 +46,7 @@ def fit_rows(
     on_interrupt: OnInterrupt = "raise",
     seed: int = 0,
     collapsed: bool | None = None,
+    checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
     **others: Any,
 ) -> tuple[FitResult, Solution]:
     """
@@ -57,10 +64,15 @@ def fit_rows(
     :param seed: of the rows on which a fit to many begins.
     :param collapsed: whether q of Gaussian data is put into the bound, which takes one pass; by
         default for :class:`~gpflow_gam.models.AdditiveSGPR`.
+    :param checkpoint: a folder, or a :class:`~gpflow_gam.optimizers.Checkpoint`: where the fit's
+        state is kept, and from which the same call goes on. Fits that follow each other in one call
+        take one ``Checkpoint``.
     :param others: options of :func:`~gpflow_gam.optimizers.fit` that are of no use here.
     :return: how it ended, and what it came to.
     :raises TypeError: an option that is none.
-    :raises ValueError: bad options; or nothing can be computed at the start.
+    :raises ValueError: bad options; or nothing can be computed at the start; or the checkpoint is
+        damaged, or of another fit.
+    :raises OSError: the checkpoint's folder cannot be read or written.
     :raises KeyboardInterrupt: Ctrl-C. As after any error the model is what it was before.
     """
     options: dict[str, Any] = {"batch_size": None, "learning_rate": 0.01, "rho": 0.1, "patience": 5}
@@ -72,17 +84,22 @@ def fit_rows(
     number = sum(model.inducing_variable.sizes)
     if collapsed is None:
         collapsed = isinstance(model, AdditiveSGPR)
+    if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
+        checkpoint = Checkpoint(checkpoint)
     method = "collapsed bound" if collapsed else "sites + evidence"
     with (
         one_blas_thread(number <= SMALL),
+        np.errstate(over="ignore", invalid="ignore"),  # what is not finite is seen to
         undone_on_error(model),
         Tracker([], method, max_seconds, callback, progress, on_interrupt) as tracker,
+        contextlib.nullcontext() if checkpoint is None else checkpoint,
     ):
+        how = tracker, max_iterations, tolerance, checkpoint
         if collapsed:
-            result, solution = fit_gaussian(model, rows, tracker, max_iterations, tolerance)
+            result, solution = fit_gaussian(model, rows, *how)
         else:
             assert isinstance(model, AdditiveSVGP)
-            result, solution = _fit_sites(model, rows, tracker, max_iterations, tolerance, seed)
+            result, solution = _fit_sites(model, rows, *how, seed)
         return dataclasses.replace(result, discretisation=discretisation(model, solution)), solution
 
 
@@ -165,30 +182,55 @@ def _fit_sites(
     tracker: Tracker,
     max_iterations: int,
     tolerance: float,
+    checkpoint: Checkpoint | None,
     seed: int,
 ) -> tuple[FitResult, Solution]:
     def rounds_of(some: Rows) -> Rounds:
         return Rounds(model.kernel, model.likelihood, some, tracker)
 
     rounds = rounds_of(rows)
-    constant = np.zeros(rows.num_outputs)
-    if rows.number > MANY_ROWS:
+    start = np.concatenate([rounds.hyperparameters.get(), rounds.family.get()])
+    name = "" if checkpoint is None else checkpoint.begin()
+
+    def run(
+        some: Rounds, stage: str, begin: Callable[[], Position], rough: bool = False
+    ) -> tuple[Seen, bool, str]:
+        """Rounds, from where an earlier start left them."""
+        if checkpoint is None:
+            return some.run(begin(), tolerance, max_iterations, rough)
+        known = checkpoint.stage(stage, sketch_of(some.rows, start))
+        if known is not None:
+            tracker.history[:] = known.arrays["history"].tolist()
+        at = begin() if known is None else Position.of(known)
+
+        def note(at: Position) -> None:
+            history = [*tracker.history, at.elbo]
+            checkpoint.note(stage, lambda: at.record(history))
+
+        return some.run(at, tolerance, max_iterations, rough, note)
+
+    def null() -> Position:
+        return Position(rounds.start(constant))
+
+    constant, begin, well = np.zeros(rows.num_outputs), null, True
+    if rows.number > MANY_ROWS and not (checkpoint is not None and checkpoint.knows(name)):
         # most of the way on a part of the rows, whose sites then count for all
         which = np.sort(np.random.default_rng(seed).choice(rows.number, START_ROWS, replace=False))
-        begun = rounds_of(rows.subset(which))
-        seen, begun_well, message = begun.run(
-            begun.start(constant), tolerance, max_iterations, rough=True
+        part = rounds_of(rows.subset(which))
+        seen, well, message = run(
+            part, f"{name} part", lambda: Position(part.start(constant)), rough=True
         )
-        begin = seen.state
-        state = State(begin.data * (rows.number / START_ROWS), begin.u, begin.phi)
-        settled = True
         tracker.restart()  # ELBOs of a part are none of the whole's
+        data = seen.state.data * (rows.number / START_ROWS)
+        begun = Position(dataclasses.replace(seen.state, data=data), settled=True)
+
+        def begin() -> Position:
+            return begun
+
+    if well:
+        seen, converged, message = run(rounds, name, begin)
     else:
-        state, settled, begun_well = rounds.start(constant), False, True
-    if begun_well:
-        seen, converged, message = rounds.run(state, tolerance, max_iterations, settled)
-    else:
-        seen, converged = rounds.see(state), False
+        seen, converged = rounds.see(begun.state), False
     rounds.hyperparameters.set(seen.state.u)
     rounds.family.set(seen.state.phi)
     assign_posterior(model, seen.q)

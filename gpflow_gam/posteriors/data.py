@@ -21,6 +21,9 @@ class DataAdditivePosterior(AdditivePosterior):
     Components with mean ``k_c(., X) alpha`` and covariance
     ``delta_cd k_c - k_c(., X) H'H k_d(X, .)`` (Adam et al. 2018, Appendix B).
 
+    Kernels are evaluated in the precision of the inputs, which is that of what is returned; sums
+    over data and differences of variances are in double precision.
+
     :param kernel: the additive kernel.
     :param X_data: training inputs [N, D].
     :param weights: gives alpha [N, L] and H [L, R, N] at the present parameters.
@@ -55,26 +58,29 @@ class DataAdditivePosterior(AdditivePosterior):
 
     def _total(self, cache: Cache, X: tf.Tensor, full_cov: bool) -> MeanAndVariance:
         alpha, H = cache
-        k = self.kernel(self.X_data, X)
-        mean = tf.matmul(k, alpha, transpose_a=True)
+        k = _double(self.kernel(self.X_data, X))
+        mean = tf.cast(tf.matmul(k, alpha, transpose_a=True), X.dtype)
         h = tf.matmul(H, k[None])
         if full_cov:
-            return mean, self.kernel(X) - tf.matmul(h, h, transpose_a=True)
-        var = self.kernel(X, full_cov=False) - tf.reduce_sum(tf.square(h), axis=-2)
-        return mean, tf.transpose(var)
+            cov = _double(self.kernel(X)) - tf.matmul(h, h, transpose_a=True)
+            return mean, tf.cast(cov, X.dtype)
+        var = _double(self.kernel(X, full_cov=False)) - tf.reduce_sum(tf.square(h), axis=-2)
+        return mean, tf.cast(tf.transpose(var), X.dtype)
 
     def _moments(self, cache: Cache, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """k_c(X, x)' alpha [C, N, L] and H k_c(X, x) [L, C, R, N]."""
         alpha, H = cache
-        k = self.kernel.K_components(self.X_data, X)
+        k = _double(self.kernel.K_components(self.X_data, X))
         return tf.matmul(k, alpha[None], transpose_a=True), tf.matmul(H[:, None], k[None])
 
     def _components(self, cache: Cache, X: tf.Tensor, full_cov: bool) -> MeanAndVariance:
         mean, h = self._moments(cache, X)
         if full_cov:
-            return mean, self.kernel.K_components(X) - tf.matmul(h, h, transpose_a=True)
-        prior = self.kernel.K_diag_components(X)
-        return mean, prior - tf.reduce_sum(tf.square(h), axis=-2)
+            prior, seen = self.kernel.K_components(X), tf.matmul(h, h, transpose_a=True)
+        else:
+            prior = self.kernel.K_diag_components(X)
+            seen = tf.reduce_sum(tf.square(h), axis=-2)
+        return tf.cast(mean, X.dtype), tf.cast(_double(prior) - seen, X.dtype)
 
     def joint_components(self, points: Mapping[str, TensorType]) -> MeanAndVariance:
         """
@@ -87,17 +93,19 @@ class DataAdditivePosterior(AdditivePosterior):
         seen, priors = [], []
         for name, rows in points.items():
             X = tf.convert_to_tensor(rows)
-            seen.append(self.kernel[name](self.X_data, X))
-            priors.append(tf.linalg.LinearOperatorFullMatrix(self.kernel[name](X)))
+            seen.append(_double(self.kernel[name](self.X_data, X)))
+            priors.append(tf.linalg.LinearOperatorFullMatrix(_double(self.kernel[name](X))))
         k = tf.concat(seen, axis=1)  # [N, P]
         h = tf.matmul(H, k[None])
         prior = tf.linalg.LinearOperatorBlockDiag(priors).to_dense()
-        return tf.matmul(k, alpha, transpose_a=True), prior - tf.matmul(h, h, transpose_a=True)
+        mean, cov = tf.matmul(k, alpha, transpose_a=True), tf.matmul(h, h, transpose_a=True)
+        dtype = self.X_data.dtype
+        return tf.cast(mean, dtype), tf.cast(prior - cov, dtype)
 
     def _component_covariance(self, cache: Cache, X: tf.Tensor) -> tf.Tensor:
         _, h = self._moments(cache, X)
-        prior = tf.linalg.diag(tf.transpose(self.kernel.K_diag_components(X)))
-        return prior - tf.einsum("lcrn,ldrn->lncd", h, h)
+        prior = tf.linalg.diag(tf.transpose(_double(self.kernel.K_diag_components(X))))
+        return tf.cast(prior - tf.einsum("lcrn,ldrn->lncd", h, h), X.dtype)
 
     def _sample_components(
         self,
@@ -109,15 +117,19 @@ class DataAdditivePosterior(AdditivePosterior):
         mean, h = self._moments(cache, X)
         C, N, L = self.kernel.num_components, tf.shape(X)[0], self.num_latent_gps
         K = self.kernel.K_components(X)
-        blocks = [tf.linalg.LinearOperatorFullMatrix(own) for own in tf.unstack(K)]
+        blocks = [tf.linalg.LinearOperatorFullMatrix(_double(own)) for own in tf.unstack(K)]
         prior = tf.linalg.LinearOperatorBlockDiag(blocks).to_dense()
         h = tf.reshape(tf.transpose(h, [0, 2, 1, 3]), [L, -1, C * N])
         root = sampling_root(
-            prior - tf.matmul(h, h, transpose_a=True),
+            tf.cast(prior - tf.matmul(h, h, transpose_a=True), X.dtype),
             tf.repeat(mean_variance(tf.linalg.diag_part(K))[:, 0], N),
             "the posterior covariance is not positive definite at Xnew; raise gpflow's "
             "default_jitter",
         )
         noise = standard_normal([L, C * N, num_samples], X.dtype, seeds(seed, 1)[0])
         draws = tf.reshape(tf.matmul(root, noise), [L, C, N, num_samples])
-        return mean[None] + tf.transpose(draws, [3, 1, 2, 0])
+        return tf.cast(mean, X.dtype)[None] + tf.transpose(draws, [3, 1, 2, 0])
+
+
+def _double(x: TensorType) -> tf.Tensor:
+    return tf.cast(x, tf.float64)

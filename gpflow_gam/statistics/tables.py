@@ -80,6 +80,9 @@ class Tables:
                 self._pairs[pair] = [np.ravel(h @ features[b]) for h in half]
 
         each(make, pairs)
+        # in their order, whichever thread was first: sums that are the same to the last bit
+        self._pairs = {p: self._pairs[p] for p in pairs if p in self._pairs}
+        self._wide = {p: self._wide[p] for p in pairs if p in self._wide}
 
     def means(self, codes: Codes, multipliers: Multipliers) -> AnyNDArray:
         """[n, L], without m(x)."""

@@ -243,9 +243,10 @@ class Outcome:
     """
     How a case ended.
 
-    :param kind: ``fitted`` or ``refused``, which are as they should be; ``raw error``,
-        ``unnamed`` (an error of ours that names nothing), ``not finite``, ``insane`` or a relation
-        that did not hold, which are not.
+    :param kind: as they should be are ``refused``, ``fitted``, and ``fitted, tails``: the mean
+        of an exponential of which next to nothing is known, with the warning that says so. Not so
+        are ``raw error``, ``unnamed`` (an error of ours that names nothing), ``not finite``,
+        ``insane``, or a relation that did not hold.
     :param text: an error, or what was seen.
     """
 
@@ -255,7 +256,7 @@ class Outcome:
     @property
     def good(self) -> bool:
         """Whether that is as it should be."""
-        return self.kind in ("fitted", "refused", "not built")
+        return self.kind in ("fitted", "fitted, tails", "refused", "not built")
 
 
 def judged(case: Case) -> Outcome:
@@ -268,9 +269,14 @@ def judged(case: Case) -> Outcome:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            gam, mean, se = _fitted(case, table, data)
+            with warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always", gg.TailWarning)
+                gam, mean, se = _fitted(case, table, data)
         except Exception as error:
             return _error(error, table)
+        if any(issubclass(w.category, gg.TailWarning) for w in said):
+            good = not (np.any(np.isnan(mean)) or np.any(np.isnan(se)))
+            return Outcome("fitted, tails" if good else "not finite", f"{gam}")
         if not (np.all(np.isfinite(mean)) and np.all(np.isfinite(se))):
             return Outcome("not finite", f"{gam}")
         wrong = _insane(case, table, mean)

@@ -21,6 +21,7 @@ class Gamma(Family):
     """Gamma with a log link on the mean; the shape is learned."""
 
     name: ClassVar[str] = "gamma"
+    log_link: ClassVar[bool] = True
 
     def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
         x = encoding.numbers(y, name, self.name)

@@ -150,11 +150,14 @@ def _fit(
     :param bins: of X.
     """
     spec = dataclasses.replace(spec, constant=null_model(spec, X, Y))
+    minibatches = options.get("batch_size") is not None and options["batch_size"] < len(X)
+    by_sums = spec.variational == "exact" or (spec.variational == "sites" and not minibatches)
+    if not by_sums and options.pop("checkpoint", None) is not None:
+        raise ValueError(without_checkpoint(f"variational={spec.variational!r}"))
     model = build_model(spec, X, Y)
     if isinstance(model, IterNCGP):
         return FittedGAM(spec, model, X, Y, _newton(model, options), dropped)
-    minibatches = options.get("batch_size") is not None and options["batch_size"] < len(X)
-    if spec.variational == "exact" or (spec.variational == "sites" and not minibatches):
+    if by_sums:
         mean = np.asarray(model.mean_function(X))
         budget = TimeBudget.of(options.get("max_seconds"))
         given = {"seed": seed, **options, "max_seconds": budget}
@@ -169,6 +172,18 @@ def _fit(
         return FittedGAM(spec, model, X, Y, result, dropped, solution)
     result = optimizers.fit(model, (X, Y), **{"seed": seed, **options})
     return FittedGAM(spec, model, X, Y, result, dropped)
+
+
+def without_checkpoint(what: str) -> str:
+    """
+    What is said where there is none.
+
+    :param what: the argument that is the reason.
+    """
+    return (
+        f"checkpoint: a fit with {what} writes none; leave the argument out, or bound the fit by "
+        "max_seconds."
+    )
 
 
 def wants_finer(result: optimizers.FitResult, budget: TimeBudget, begun: float = 0.0) -> bool:

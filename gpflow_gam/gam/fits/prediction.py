@@ -14,6 +14,7 @@ from ..frames import NumericColumn, Table
 from .fitted import FittedGAM
 from .fitting import checked_response
 from .ranges import encoded
+from .tails import warn_of_tails
 
 PredictionType = Literal["response", "link", "terms", "observation", "class"]
 
@@ -196,6 +197,7 @@ def response(
     estimate, se = np.asarray(summary.mean), np.asarray(summary.sd)
     if uncertain is not None:
         estimate = np.asarray(expected_response(fit.likelihood, X, mean, known, seed=seed))
+    warn_of_tails(fit, mean, known, estimate)
     lower, upper = (None if end is None else np.asarray(end) for end in summary[2:])
     names: tuple[Any, ...] = ()
     if estimate.ndim == 2:  # probabilities of classes, which a likelihood of the user's only counts

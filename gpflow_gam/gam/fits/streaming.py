@@ -10,7 +10,7 @@ import numpy as np
 
 from ... import optimizers
 from ...models import AdditiveSVGP
-from ...optimizers import TimeBudget
+from ...optimizers import Checkpoint, TimeBudget
 from ...optimizers.minimizers.tracker import check_on_interrupt
 from ...statistics import sampling
 from ..components import plan_columns
@@ -21,7 +21,15 @@ from .build import FAMILIES, build_model, choose_variational
 from .encoding import Sample, encode_rows
 from .extremes import check_response, explained
 from .fitted import FittedGAM
-from .fitting import FINER, Roles, complete_table, fit_gam, null_model, wants_finer
+from .fitting import (
+    FINER,
+    Roles,
+    complete_table,
+    fit_gam,
+    null_model,
+    wants_finer,
+    without_checkpoint,
+)
 from .specification import Specification
 from .surveying import Survey, check_time, columns_of, columns_read, survey
 from .whole import Whole
@@ -57,8 +65,12 @@ def fit_source(
     # what is no option at all is refused before any data are read
     check_on_interrupt(options.get("on_interrupt", "raise"))
     options["max_seconds"] = TimeBudget.of(options.get("max_seconds"))
-    given = {"variational": variational, "engine": engine, "seed": seed, **options}
     needs = needs_all_rows(variational, engine, options)
+    if options.get("checkpoint") is not None:
+        if needs:
+            raise ValueError(without_checkpoint(needs))
+        options["checkpoint"] = Checkpoint.of(options["checkpoint"])
+    given = {"variational": variational, "engine": engine, "seed": seed, **options}
     if isinstance(source, Table):
         if needs or source.num_rows <= sampling.KEPT_ROWS:
             return fit_gam(terms, family, roles, source, missing=missing, **given)

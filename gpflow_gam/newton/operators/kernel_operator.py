@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import gpflow
+import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
+from gpflow.base import AnyNDArray
 
 from .latents import LatentKernels
+from .pivoting import Pivoting
 from .products import KernelProduct
 
 _CROSS_ENTRIES = 2**24
 """Entries of k(Xnew, X) that are held at a time."""
 _WHITE_BLOCK = 64
+
+
+@dataclass(frozen=True)
+class KernelPrograms:
+    """What is compiled of kernels, whatever the values of their parameters."""
+
+    products: Sequence[KernelProduct]
+    pivotings: Sequence[Pivoting]
+
+    @classmethod
+    def of(cls, latents: LatentKernels) -> KernelPrograms:
+        """Nothing is compiled yet."""
+        kernels = latents.kernels
+        return cls([KernelProduct(k) for k in kernels], [Pivoting(k) for k in kernels])
 
 
 class KernelOperator:
@@ -26,20 +44,20 @@ class KernelOperator:
 
     :param latents: the functions' kernels.
     :param X: inputs [N, D].
-    :param products: of the kernels, where they are compiled already.
+    :param programs: of the kernels, where there are some already.
     """
 
     def __init__(
         self,
         latents: LatentKernels,
         X: tf.Tensor,
-        products: Sequence[KernelProduct] | None = None,
+        programs: KernelPrograms | None = None,
     ) -> None:
         self.latents = latents
         self.X = X
         self.sweeps = 0.0
         """How often all kernel entries have been evaluated, parts of them counted as fractions."""
-        self._products = products or [KernelProduct(k) for k in latents.kernels]
+        self._programs = programs or KernelPrograms.of(latents)
         self._noise = self._white()
 
     dtype = tf.float64
@@ -68,10 +86,10 @@ class KernelOperator:
         if self.latents.shared:
             wide = [N, -1 if R is None else Q * R]
             flat = tf.reshape(tf.transpose(V, [1, 0, 2]), wide)
-            out = self._products[0](X1, self.X, flat)
+            out = self._programs.products[0](X1, self.X, flat)
             out = tf.reshape(out, [X1.shape[0], Q, tf.shape(V)[2] if R is None else R])
             return tf.transpose(out, [1, 0, 2])
-        return tf.stack([p(X1, self.X, V[q]) for q, p in enumerate(self._products)])
+        return tf.stack([p(X1, self.X, V[q]) for q, p in enumerate(self._programs.products)])
 
     def _white(self) -> tf.Tensor | None:
         """What k(X) has on its diagonal beyond k(X, X2) at X2 = X, [1 or Q, N]: white noise."""
@@ -102,6 +120,17 @@ class KernelOperator:
             return found
         hit = tf.one_hot(indices, self.num_data, axis=0, dtype=found.dtype)
         return found + self._noise[..., None] * hit
+
+    def pivoted(self, number: int) -> list[tuple[AnyNDArray, AnyNDArray, AnyNDArray]]:
+        """
+        What :class:`Pivoting` finds of every kernel: at most M / N of a sweep.
+
+        :param number: of pivots, M, at most N.
+        """
+        pivotings = self._programs.pivotings
+        found = [p(self.X, d, number) for p, d in zip(pivotings, tf.unstack(self.diag()))]
+        self.sweeps += max(int(np.sum(pivots >= 0)) for _, pivots, _ in found) / self.num_data
+        return found
 
 
 @check_shapes("Xnew: [M, D]", "X: [N, D]", "V: [Q, N, R]", "return: [Q, M, R]")

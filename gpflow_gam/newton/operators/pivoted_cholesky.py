@@ -10,9 +10,6 @@ from gpflow.base import AnyNDArray
 
 from .kernel_operator import KernelOperator
 
-_SMALLEST = 1e-9
-"""Variance left, against the largest at the start, at which a factor is complete."""
-
 
 @dataclass(frozen=True)
 class PivotedCholesky:
@@ -48,37 +45,17 @@ class PivotedCholesky:
 
 def pivoted_cholesky(operator: KernelOperator, number: int) -> PivotedCholesky:
     """
-    The next pivot is where most variance is left (Harbrecht, Peters & Schneider 2012).
+    Factors of every kernel's matrix, each with pivots of its own: see :class:`Pivoting`.
 
-    Costs ``number`` columns of the matrix and O(N M^2).
+    Costs ``number`` columns of the matrices and O(N M^2).
 
     :param operator: the covariance.
     :param number: M, at most N.
     """
-    diag = operator.diag().numpy()
-    size = operator.num_data
-    number = min(number, size)
-    found = np.zeros((len(diag), number, size), dtype=diag.dtype)
-    pivots = np.full((len(diag), number), -1)
-    left = diag.copy()
-    for j in range(number):
-        chosen = np.argmax(left, axis=1)
-        for q, i in enumerate(chosen):
-            if left[q, i] <= _SMALLEST * max(float(diag[q].max()), 1e-300):
-                continue
-            kernel = operator.latents.kernels[q]
-            column = kernel(operator.X, operator.X[i : i + 1]).numpy()[:, 0].astype(diag.dtype)
-            column[i] = diag[q, i]  # white noise is on the diagonal only
-            row = column - found[q, :j, i] @ found[q, :j]
-            row = row / np.sqrt(left[q, i])
-            row[i] = np.sqrt(left[q, i])
-            found[q, j] = row
-            pivots[q, j] = i
-            left[q] = np.maximum(left[q] - row**2, 0.0)
-            left[q, i] = 0.0
-        if np.all(pivots[:, j] < 0):
-            found, pivots = found[:, :j], pivots[:, :j]
-            break
-    operator.sweeps += found.shape[1] / size
-    factor = tf.constant(np.ascontiguousarray(np.swapaxes(found, 1, 2)))
-    return PivotedCholesky(factor, pivots, tf.constant(left))
+    number = min(number, operator.num_data)
+    parts = operator.pivoted(number)
+    pivots = np.stack([p for _, p, _ in parts])
+    rank = int(np.max(np.sum(pivots >= 0, axis=1)))
+    factor = np.stack([f[:rank].T for f, _, _ in parts])
+    left = np.stack([left for _, _, left in parts])
+    return PivotedCholesky(tf.constant(factor), pivots[:, :rank], tf.constant(left))

@@ -1,37 +1,19 @@
-"""Products with a kernel's matrix, block by block, compiled."""
+"""Products with a kernel's matrix: at once where it is small, else block by block, compiled."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 from gpflow.kernels import Kernel
 from gpflow.utilities import deepcopy
 
+from .compiled import Compiled, is_small
+
 _NARROW, _ENTRIES = 64, (2**19, 2**22)
 """Entries of a block of rows: near the caches, or, with more right-hand sides than so many, large
 enough that these are not read too often."""
-
-
-class Compiled:
-    """
-    A function compiled by XLA, once for each combination of shapes.
-
-    :param function: of tensors.
-    """
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = function
-        self._concrete: dict[Hashable, Callable[..., Any]] = {}
-
-    def __call__(self, *arguments: tf.Tensor, variant: Hashable = None) -> Any:
-        """:param variant: of the function, where it depends on more than its arguments."""
-        key = variant, *((a.dtype, tuple(a.shape)) for a in arguments)
-        if key not in self._concrete:
-            traced = tf.function(self._function, autograph=False, jit_compile=True)
-            self._concrete[key] = traced.get_concrete_function(*arguments)
-        return self._concrete[key](*arguments)
 
 
 def _rows_of_block(num_rows: int, num_columns: int, width: int | None) -> int:
@@ -44,9 +26,10 @@ class KernelProduct:
     """
     ``k(X1, X2) V`` in memory for one block of rows, differentiable in V and kernel parameters.
 
-    A ``tf.while_loop`` over blocks inside one XLA program; the gradient is that of the whole
-    product and runs a second such loop, where automatic differentiation would keep every block.
-    In the scope of a ``tf.distribute`` strategy each replica takes a block of rows.
+    A small matrix is made whole, and nothing compiled. Any other takes a ``tf.while_loop`` over
+    blocks inside one XLA program; the gradient is that of the whole product and runs a second such
+    loop, where automatic differentiation would keep every block. In the scope of a
+    ``tf.distribute`` strategy each replica takes a block of rows.
 
     The kernel is evaluated in the inputs' precision; entries are multiplied and summed in that of
     V. It may be frozen and set free again, but not taken apart: a kernel whose parameters were
@@ -70,6 +53,11 @@ class KernelProduct:
         """
         if tf.executing_eagerly() and tf.distribute.has_strategy():
             return self._distributed(tf.distribute.get_strategy(), X1, X2, V)
+        return self._on_one_device(X1, X2, V)
+
+    def _on_one_device(self, X1: tf.Tensor, X2: tf.Tensor, V: tf.Tensor) -> tf.Tensor:
+        if is_small(X1, X2):
+            return tf.matmul(tf.cast(self.kernel(X1, X2), V.dtype), V)
         # its gradient is of those variables that were trainable when it was traced
         return self._compiled(X1, X2, V, variant=tuple(v.trainable for v in self.kernel.variables))
 
@@ -95,7 +83,7 @@ class KernelProduct:
 
             def run(block: tf.Tensor, X2: tf.Tensor, V: tf.Tensor) -> tf.Tensor:
                 replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-                return copies[int(tf.get_static_value(replica))]._compiled(block, X2, V)
+                return copies[int(tf.get_static_value(replica))]._on_one_device(block, X2, V)
 
             self._runs[devices] = tf.function(
                 lambda *arguments: strategy.run(run, args=arguments), autograph=False

@@ -76,6 +76,8 @@ class LaplaceProblem:
         number = min(number, self.operator.num_data)
         if self._pivoted is None or self._asked < number:
             self._pivoted, self._asked = pivoted_cholesky(self.operator, number), number
+        if number >= self._pivoted.rank:
+            return self._pivoted
         return self._pivoted.first(number, self.operator.diag())
 
 

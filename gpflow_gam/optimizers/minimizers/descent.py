@@ -28,6 +28,7 @@ def descend(
     record: bool = False,
     best_seen: Callable[[AnyNDArray], None] | None = None,
     metric: Callable[[AnyNDArray], AnyNDArray | None] = lambda _: None,
+    anew: Callable[[AnyNDArray], None] = lambda _: None,
 ) -> tuple[AnyNDArray, bool, str]:
     """
     L-BFGS from ``start``, in coordinates in which its first step is Newton's by ``metric``.
@@ -48,6 +49,8 @@ def descend(
     :param best_seen: told of every best point: for what is left when an exception ends the search.
     :param metric: about the loss's second derivatives at a point, positive definite, [K, K]; None
         where that is not known.
+    :param anew: told of the point from which the search begins anew; from there it is always the
+        same.
     :return: the best point, whether the search had converged, and why it ended.
     :raises StopFit: from ``tracker``.
     """
@@ -90,6 +93,7 @@ def descend(
 
     while taken < steps:
         value, origin, gradient = best
+        anew(origin)
         curvature = metric(origin)
         axes = _axes(gradient, curvature)
 

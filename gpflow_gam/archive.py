@@ -45,7 +45,13 @@ _BROKEN = (
 """What reading a damaged archive may come to."""
 
 
-def write(path: Path, header: Mapping[str, Any], arrays: Arrays, overwrite: bool) -> None:
+def write(
+    path: Path,
+    header: Mapping[str, Any],
+    arrays: Arrays,
+    overwrite: bool,
+    compressed: bool = True,
+) -> None:
     """
     Write an archive.
 
@@ -54,6 +60,7 @@ def write(path: Path, header: Mapping[str, Any], arrays: Arrays, overwrite: bool
     :param path: where.
     :param header: as JSON can hold it.
     :param overwrite: whether a file that is there may be replaced.
+    :param compressed: whether time is spent on a smaller file.
     :raises FileExistsError: there is one, and it may not.
     :raises FileNotFoundError: there is no such folder.
     :raises ValueError: there is something else than a file.
@@ -66,7 +73,8 @@ def write(path: Path, header: Mapping[str, Any], arrays: Arrays, overwrite: bool
         raise FileExistsError(f"{path} is there already; pass overwrite=True to replace it.")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"path: there is no folder {target.parent}; make it first.")
-    with _replacing(target) as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as out:
+    method = zipfile.ZIP_DEFLATED if compressed else zipfile.ZIP_STORED
+    with _replacing(target) as stream, zipfile.ZipFile(stream, "w", method) as out:
         sums = {}
 
         def put(name: str, content: bytes) -> None:
@@ -80,12 +88,15 @@ def write(path: Path, header: Mapping[str, Any], arrays: Arrays, overwrite: bool
         out.writestr(_SUMS, json.dumps(sums))
 
 
-def read(path: Path, kind: str, latest: int) -> tuple[dict[str, Any], dict[str, Any]]:
+def read(
+    path: Path, kind: str, latest: int, called: str = "saved GAM"
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """
     Read what :func:`write` wrote.
 
     :param kind: what its header must say it is.
     :param latest: the format up to which this version reads.
+    :param called: what messages call such a file.
     :return: header and arrays.
     :raises FileNotFoundError: nothing there.
     :raises ValueError: a damaged or newer file, or another kind of file.
@@ -121,7 +132,7 @@ def read(path: Path, kind: str, latest: int) -> tuple[dict[str, Any], dict[str, 
         raise ValueError(str(error)) from None
     except _BROKEN as error:
         why = str(error) or type(error).__name__
-        raise ValueError(f"{path} is damaged, or is no saved GAM ({why}).") from error
+        raise ValueError(f"{path} is damaged, or is no {called} ({why}).") from error
     return header, arrays
 
 

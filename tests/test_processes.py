@@ -1,0 +1,86 @@
+"""Processes that are forked, before and after TensorFlow has begun to compute."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gpflow_gam import archive
+
+SCRIPT = """
+import os, signal, sys
+import numpy as np, pandas as pd
+import gpflow_gam as gg
+
+x = np.linspace(0.0, 1.0, 40)
+data = pd.DataFrame({"x": x, "y": np.sin(6.0 * x) + 0.1 * np.cos(50.0 * x)})
+
+def fitted():
+    return gg.GAM(gg.s("x", k=4)).fit(data, "y", progress=False)
+
+def in_a_fork(work):
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(100)  # a fork that waits for ever fails
+        try:
+            work()
+        except gg.ForkedProcessError as error:
+            assert "multiprocessing.get_context('spawn')" in str(error)
+            os._exit(7)
+        except BaseException as error:
+            print(repr(error), file=sys.stderr)
+            os._exit(1)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+found = [in_a_fork(fitted)]
+gam = fitted()
+for work in (
+    lambda: gam.predict(data), fitted, lambda: gg.optimizers.fit(gam.model), gam.summary
+):
+    found.append(in_a_fork(work))
+print(found, gam.predict(data).shape)
+"""
+
+
+def test_a_fork_computes_or_says_why_not() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert ran.stdout.strip() == "[0, 7, 7, 7, 7] (40,)", ran.stderr[-2000:]
+
+
+def test_a_folder_that_nothing_may_be_written_to() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        target = folder / "a.gam"
+        archive.write(target, {"kind": "test", "format": 1}, {"a": np.arange(3.0)}, False)
+        before = target.read_bytes()
+        os.chmod(folder, 0o555)
+        pid = os.fork()
+        if pid == 0:  # as somebody whom the mode binds
+            code = 1
+            try:
+                if os.geteuid() == 0:
+                    os.setuid(65534)
+                archive.write(target, {"kind": "test", "format": 1}, {}, overwrite=True)
+            except PermissionError:
+                code = 7
+            finally:
+                os._exit(code)
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        os.chmod(folder, 0o755)
+        assert code == 7
+        assert os.listdir(folder) == ["a.gam"]
+        assert target.read_bytes() == before
+        header, arrays = archive.read(target, "test", 1)
+        np.testing.assert_array_equal(arrays["a"], np.arange(3.0))
+        assert header["kind"] == "test"
+        with pytest.raises(ValueError, match="damaged"):
+            archive.read(target, "other", 1)
