@@ -383,7 +383,6 @@ def test_a_budget_too_short_for_an_epoch_says_so():
     assert not result.converged
     assert result.message == "time budget of 2 s used up"
     assert result.num_iterations == 0, "an epoch takes 6000 steps of more than a millisecond"
-    assert result.seconds < 8.0
     assert result.elbo > start
     assert model.num_data is None
 

@@ -20,6 +20,7 @@ from gpflow_gam.kernels import Factor, Indicator
 from gpflow_gam.kernels.functional import parameters_of
 from gpflow_gam.kernels.tangents import kernel_tangents
 from gpflow_gam.optimizers.collapsed import CollapsedBound
+from gpflow_gam.optimizers.position import Position
 from gpflow_gam.optimizers.posterior import present_posterior
 from gpflow_gam.optimizers.rounds import Rounds
 from gpflow_gam.optimizers.sites import sweep
@@ -341,7 +342,7 @@ def test_steps_of_dispersion_know_how_the_mean_answers(rng):
         rounds._fixed = {id(p): p.numpy() for p in parameters_of(kernel)}
         if not known:
             rounds.evidence.response = lambda data, values, shifts: np.zeros((1, 1))
-        seen, _, _ = rounds.run(rounds.start(np.zeros(1)), 1e-9, 40)
+        seen, _, _ = rounds.run(Position(rounds.start(np.zeros(1))), 1e-9, 40)
         gains.append((seen.elbo, seen.state.phi[0]))
     assert gains[0][0] == pytest.approx(gains[1][0], abs=1e-6)
     assert gains[0][1] == pytest.approx(gains[1][1], abs=1e-3)
