@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import resource
 import threading
@@ -16,6 +17,7 @@ import gpflow_gam as gg
 from gpflow_gam import factor, s
 from gpflow_gam.gam.fits import fitting
 from gpflow_gam.optimizers import rows as optimizers_rows
+from gpflow_gam.optimizers.rounds import Rounds
 from gpflow_gam.statistics import ColumnBins
 from gpflow_gam.statistics.parallel import one_blas_thread
 
@@ -278,3 +280,24 @@ def test_the_order_in_which_threads_come_to_their_end_changes_no_bit(monkeypatch
     np.testing.assert_array_equal(again, mean)
     np.testing.assert_array_equal(se_again, se)
     assert elbo_again == elbo
+
+
+def test_a_step_that_leads_astray_in_one_part_is_no_convergence(monkeypatch):
+    df = table(150)
+    df["y"] = np.random.default_rng(3).negative_binomial(2.0, 1.0 / (1.0 + df["y"] + 0.5))
+
+    # alpha stays where it begins, or is sent where it never should go
+    monkeypatch.setattr(Rounds, "_newton", lambda self, seen, settled: np.zeros(1))
+    improved = Rounds._improved
+
+    def fitted(step):
+        def target(self, seen, *options):
+            found = improved(self, seen, *options)
+            return dataclasses.replace(found, phi=found.phi + step)
+
+        monkeypatch.setattr(Rounds, "_improved", target)
+        return gg.GAM(TERMS, "negative_binomial").fit(df, "y", progress=False).fitted.result
+
+    held, astray = fitted(0.0), fitted(-1e5)
+    assert held.converged
+    assert astray.elbo > held.elbo - 0.02

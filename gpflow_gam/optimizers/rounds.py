@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable
 
 import numpy as np
+import scipy.linalg
 import tensorflow as tf
 from gpflow.base import AnyNDArray, Parameter
 from gpflow.kernels import Kernel
@@ -49,6 +50,10 @@ _LEAST_PRECISION = 1e-2
 """What a coordinate of which neither data nor prior say anything is taken to curve by."""
 _LEAST_SHARE = 1e-3
 """Of the likelihood's curvature in its parameters that is left where q's mean goes along."""
+_LEAST_CONCAVE = 0.05
+"""The same share, below which the mean has to settle before the likelihood's parameters move."""
+_SHORT = 0.1
+"""Part of the way to a target below which one of its parts is taken to lead astray."""
 _LONGEST = 1.0
 """Longest step of a likelihood's (logarithmic) parameter."""
 
@@ -181,9 +186,11 @@ class Rounds:
                 learns = settled or at.rounds >= _STALE_ROUNDS
                 # while sites still move by much, what they say exactly is of no use
                 fine = max(tolerance, _STALE_SHARE * at.gain)
-                target = self._improved(seen, learns, _ROUGH if rough else fine)
+                target = self._improved(seen, learns, settled, _ROUGH if rough else fine)
                 share = pace.share() if settled else 1.0
                 new, share = self._step(seen, target, share, learns)
+                if share < _SHORT and (new is None or new.elbo - seen.elbo < tolerance):
+                    new = self._apart(seen if new is None else new, target) or new
                 if new is None:
                     nothing_left = settled or share == 1.0
                     return seen, nothing_left, "no step improves the ELBO any more"
@@ -219,11 +226,11 @@ class Rounds:
             "for extreme values in it."
         )
 
-    def _improved(self, seen: Seen, learns: bool, tolerance: float) -> State:
+    def _improved(self, seen: Seen, learns: bool, settled: bool, tolerance: float) -> State:
         """The sites of the last pass, with better hyperparameters and likelihood parameters."""
         data = seen.sweep.data
         u = seen.state.u
-        step = self.rows.agreed(self._newton(seen))
+        step = self.rows.agreed(self._newton(seen, settled))
         if len(step):
             # the sites as the likelihood's parameters will have them
             data = data.shifted(np.tensordot(step, seen.sweep.across, axes=1))
@@ -231,8 +238,13 @@ class Rounds:
             u = self.rows.agreed(self._search(data, u, tolerance))
         return State(data, u, seen.state.phi + step)
 
-    def _newton(self, seen: Seen) -> AnyNDArray:
-        """A Newton step of the likelihood's parameters, in which q's mean goes along."""
+    def _newton(self, seen: Seen, settled: bool) -> AnyNDArray:
+        """
+        A Newton step of the likelihood's parameters, in which q's mean goes along.
+
+        Where the mean would go so far that the sum is no longer concave along that way, it has to
+        be settled first, and the parameters stay.
+        """
         phi = seen.state.phi
         if len(phi) == 0:
             return phi
@@ -242,10 +254,11 @@ class Rounds:
         # where the sum is convex, uphill by the same length
         scale = np.maximum(np.abs(values), 1e-8 * max(np.max(np.abs(values)), 1e-300))
         alone = (vectors * scale) @ vectors.T
-        values, vectors = np.linalg.eigh(
-            alone - self.evidence.response(sweep.data, self.values(seen.state.u), sweep.across)
-        )
-        scale = np.maximum(values, _LEAST_SHARE * np.max(scale))
+        response = self.evidence.response(sweep.data, self.values(seen.state.u), sweep.across)
+        values, vectors = scipy.linalg.eigh(alone - response, alone)
+        if not settled and np.min(values) < _LEAST_CONCAVE:
+            return np.zeros_like(phi)
+        scale = np.maximum(np.abs(values), _LEAST_SHARE)
         step: AnyNDArray = vectors @ ((vectors.T @ slope) / scale)
         return step / max(1.0, float(np.max(np.abs(step))) / _LONGEST)
 
@@ -273,6 +286,19 @@ class Rounds:
             share = 1.0 if share > 1.0 else share * (0.5 if share > 0.1 else 0.1)
         self.family.set(seen.state.phi)
         return None, 0.0
+
+    def _apart(self, seen: Seen, target: State) -> Seen | None:
+        """
+        The way to the target in one of its parts after the other; None where none of them gains.
+
+        One part that leads astray makes the way in all of them short, which is no convergence.
+        """
+        best = seen
+        for part in ("data", "u", "phi"):
+            there = dataclasses.replace(best.state, **{part: getattr(target, part)})
+            new, _ = self._step(best, there, 1.0, False)
+            best = best if new is None else new
+        return best if best.elbo > seen.elbo else None
 
     def loss(self, data: PseudoData) -> Loss:
         """Minus the evidence of pseudo-data and the priors' log-densities, with its gradient."""

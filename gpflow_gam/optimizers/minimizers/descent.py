@@ -134,7 +134,10 @@ def _axes(gradient: AnyNDArray, metric: AnyNDArray | None) -> AnyNDArray:
     """
     if metric is None:
         return np.eye(len(gradient))
-    root = np.linalg.cholesky(metric)
+    try:
+        root = np.linalg.cholesky(metric)
+    except np.linalg.LinAlgError:  # rounding has left no direction in which it says anything
+        return np.eye(len(gradient))
     axes: AnyNDArray = np.linalg.solve(root.T, np.eye(len(gradient)))
     slope = axes.T @ gradient
     length = float(np.linalg.norm(slope))
