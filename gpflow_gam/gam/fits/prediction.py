@@ -19,6 +19,8 @@ from .tails import warn_of_tails
 PredictionType = Literal["response", "link", "terms", "observation", "class"]
 
 _DRAWS = 1000
+_TOGETHER = 2**20
+"""Responses that are drawn in one call."""
 
 
 class Uncertain(Protocol):
@@ -129,7 +131,9 @@ def sample(
         return np.asarray(family.mean(fit.likelihood, F))
     if type == "observation":
         rng, trials = np.random.default_rng(seed), _trials(fit, table)
-        return np.stack([family.sample(fit.likelihood, f, rng, trials=trials) for f in F])
+        parts = [F[at] for at in _draws_at_a_time(*F.shape[:2])]
+        drawn = [family.sample(fit.likelihood, f, rng, trials=trials) for f in parts]
+        return np.concatenate(drawn)
     raise ValueError(f"type must be 'response', 'link' or 'observation'; got {type!r}.")
 
 
@@ -233,10 +237,17 @@ def sample_observations(
     rng = np.random.default_rng(seed)
     family, likelihood = fit.spec.family, fit.likelihood
     draws = []
-    for _ in range(num_samples):
-        F = mean + np.sqrt(var) * rng.standard_normal(mean.shape)
+    for at in _draws_at_a_time(num_samples, len(mean)):
+        normals = rng.standard_normal((at.stop - at.start, *mean.shape))
+        F = mean + np.sqrt(var) * normals
         draws.append(np.asarray(family.sample(likelihood, F, rng, trials=trials)))
-    return np.stack(draws)
+    return np.concatenate(draws)
+
+
+def _draws_at_a_time(number: int, rows: int) -> list[slice]:
+    """So many of the draws that what is made on the way to them is small beside them."""
+    step = max(1, _TOGETHER // max(rows, 1))
+    return [slice(start, min(start + step, number)) for start in range(0, number, step)]
 
 
 def terms(
