@@ -149,3 +149,17 @@ def test_an_additive_kernel_takes_values_and_gradients_reach_them(inputs):
     trainable = [g for g, p in zip(gradients, parameters_of(kernel)) if p.trainable]
     assert all(g is not None for g in trainable)
     assert kernel.names == with_values(kernel, values).names
+
+
+@pytest.mark.parametrize("extreme", [0.0, 1e-200, 1e200])
+@pytest.mark.parametrize("name", ["se", "two lengthscales", "cyclic on a level", "interaction"])
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_values_out_of_range_are_no_errors_of_pythons(name, extreme, inputs):
+    """A search tries them, and looks at what comes of it."""
+    kernel = KNOWN[name]()
+    values = {id(p): np.full(p.shape.as_list(), extreme) for p in parameters_of(kernel)}
+    Z, X = inputs
+    matrices, pullback = kernel_tangents(kernel, Z, X).evaluate(lambda p: values[id(p)])
+    assert [m.shape for m in matrices] == [(len(Z), len(Z)), (len(Z), len(X)), (len(X),)]
+    found = pullback([np.ones_like(m) for m in matrices])
+    assert {id(p) for p, _ in found} <= set(values)

@@ -213,9 +213,10 @@ class _Distances(_Shape):
     def _inverse(self, values: Values) -> tuple[Sequence[int | None], list[float]]:
         """Where lengthscales stand in their parameter, and the inverses of their squares."""
         scales = values(self._scales)
-        if np.ndim(scales) == 0:
-            return (None,), [1.0 / float(scales) ** 2]
-        return range(len(scales)), [1.0 / length**2 for length in scales.tolist()]
+        with np.errstate(divide="ignore", over="ignore", under="ignore"):
+            # not Python's numbers, which raise where a search tries what is out of range
+            inverse = np.ravel(1.0 / np.square(scales)).tolist()
+        return ((None,) if np.ndim(scales) == 0 else range(len(scales))), inverse
 
     def _distance(self, inverse: Sequence[float]) -> AnyNDArray:
         """Squared, in lengthscales."""
