@@ -100,7 +100,7 @@ def test_main_job(tmp_path, capsys, monkeypatch):
     out = capsys.readouterr().out
     explained = re.search(r"held-out deviance explained: (0\.\d{3})\n", out)
     assert explained is not None
-    assert float(explained[1]) >= 0.915
+    assert float(explained[1]) >= 0.914  # that of mgcv's bam(family = nb()) on the same rows
     assert "fit: converged" in out
     assert re.search(r"ELBO: -\d+", out)
     assert "hour | working day" in out
