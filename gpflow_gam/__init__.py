@@ -57,6 +57,7 @@ with _docstrings_as_written():
         ConvergenceWarning,
         DispersionWarning,
         ExtrapolationWarning,
+        ForkedProcessError,
         IdentifiabilityWarning,
         MissingTermWarning,
         TailWarning,
@@ -66,7 +67,6 @@ with _docstrings_as_written():
     from .gam.terms import factor, linear, random_effect, s, te, ti
     from .newton import curvatures, operators, solvers
     from .optimizers import minimizers
-    from .processes import ForkedProcessError
     from .version import __version__
 
 __all__ = [

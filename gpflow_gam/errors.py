@@ -2,7 +2,7 @@
 What fits and predictions warn of, a class each, so that each can be silenced or made an error.
 
 ``warnings.simplefilter("error", gpflow_gam.ConvergenceWarning)`` does the latter. All are
-``UserWarning``; what is said of a fit is said once.
+``UserWarning``; what is said of a fit is said once. And the error of processes that cannot compute.
 """
 
 from __future__ import annotations
@@ -40,6 +40,10 @@ class MissingTermWarning(UserWarning):
 
 class TailWarning(UserWarning):
     """A predicted mean is made by the far tail of a predictor of which next to nothing is known."""
+
+
+class ForkedProcessError(RuntimeError):
+    """This process was forked from one in which TensorFlow was at work, and cannot compute."""
 
 
 def warn_caller(text: str, kind: type[UserWarning]) -> None:

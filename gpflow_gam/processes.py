@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import sys
 
+from .errors import ForkedProcessError
+
 _orphaned = False
 """Whether this process was forked from one in which TensorFlow was at work."""
-
-
-class ForkedProcessError(RuntimeError):
-    """This process was forked from one in which TensorFlow was at work."""
 
 
 def _forked() -> None:

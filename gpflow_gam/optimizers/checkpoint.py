@@ -47,7 +47,7 @@ class Checkpoint:
 
     It is replaced as a whole: a process that dies while it writes leaves the one from before. That
     of a fit which has ended stays, and the same call again ends at once. Where it cannot be
-    written any more, a :class:`~gpflow_gam.CheckpointWarning` says so, and the fit goes on.
+    written any more, a :class:`~gpflow_gam.errors.CheckpointWarning` says so, and the fit goes on.
 
     :param folder: of the file; made where there is none.
     :param save_every: seconds between two states, at least; they are also further apart than
