@@ -3,8 +3,8 @@ How often does the front door fail? Random GAMs on nasty data, damaged files, ki
 
 - More than a thousand random GAMs of ``tests/fuzz``: each has to end in finite, sane numbers, or in
   an error of ours that names what it is about. Where a case asks for it the answers are compared
-  with those of the same rows in another order, in other units, each row twice at half the weight, or with
-  other names of levels.
+  with those of the same rows in another order, in other units, each row twice at half the weight,
+  or with other names of levels.
 - A saved GAM cut short or with a bit flipped: an error, or the same predictions.
 - A process that writes a GAM's file, killed (SIGKILL) at fifty moments: the old file or the new
   one, whole, and nothing beside it after the next ``save``.

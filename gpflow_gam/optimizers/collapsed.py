@@ -7,16 +7,11 @@ from gpflow.base import AnyNDArray, Parameter
 
 from ..likelihoods import Weighted, unwrapped
 from ..models import AdditiveSGPR, AdditiveSVGP
-from ..statistics import GaussianPosterior, NotPositiveDefinite, PseudoData, Rows
+from ..statistics import GaussianPosterior, PseudoData, Rows
 from ..statistics.rows import Watch
 from ..statistics.stored import ByBlock
-from .checkpoint import Checkpoint, Record
 from .hyperparameters import Hyperparameters, places_of
-from .minimizers import FitResult, StopFit, Tracker, descend
-from .posterior import assign_posterior
-from .rounds import Rounds, StartError
-from .sketch import sketch_of
-from .solution import Solution
+from .rounds import Rounds
 
 
 class CollapsedBound:
@@ -130,101 +125,18 @@ class CollapsedBound:
         inner, noise = self.split(u)
         return self.rounds.evidence.posterior(self.data, self.rounds.values(inner), 1.0 / noise)
 
-    def solution(self, u: AnyNDArray) -> Solution:
+    def kept(self, u: AnyNDArray) -> GaussianPosterior:
         """
-        What there is at coordinates, which the model has been set to.
+        The posterior that is kept at coordinates.
 
-        Nodes have served the search; the posterior that is kept is that of the bins themselves.
+        Nodes have served the search; this one is that of the bins themselves.
         """
         inner, noise = self.split(u)
         values = self.rounds.values(inner)
-        q = self.rows.posterior(values, self.posterior(u).roots, *self._sites(noise))
-        return Solution(self.rows, self.data, q, values, u, self.rounds, self)
+        return self.rows.posterior(values, self.posterior(u).roots, *self._sites(noise))
 
     def set(self, u: AnyNDArray) -> None:
         """Write coordinates to the model."""
         number = len(self.kernel)
         self.kernel.set(u[:number])
         self.noise.set(u[number:])
-
-
-def fit_gaussian(
-    model: AdditiveSGPR | AdditiveSVGP,
-    rows: Rows,
-    tracker: Tracker,
-    max_iterations: int,
-    tolerance: float,
-    checkpoint: Checkpoint | None = None,
-) -> tuple[FitResult, Solution]:
-    """
-    Maximise the bound by L-BFGS, and give the model what was found.
-
-    :param model: with a Gaussian likelihood.
-    :param rows: its data.
-    :param tracker: of the fit.
-    :param max_iterations: of L-BFGS.
-    :param tolerance: improvement of the bound, in nats, that no longer counts.
-    :param checkpoint: where the search is kept, and goes on from.
-    :raises StartError: the bound cannot be computed where the fit starts.
-    """
-    bound = CollapsedBound(model, rows, watch=tracker.watch(rows.number))
-    u, name = bound.start(), ""
-    known: Record | None = None
-    if checkpoint is not None:
-        name = checkpoint.begin()
-        known = checkpoint.stage(name, sketch_of(rows, u))
-    if known is not None:
-        u = known.arrays["u"]
-        tracker.history[:] = known.arrays["history"].tolist()
-    best = [u]
-    converged, message = True, "nothing is trainable"
-
-    def noted(x: AnyNDArray) -> None:
-        best[0] = x
-
-    def kept(x: AnyNDArray) -> None:
-        if checkpoint is not None:
-            arrays = {"u": x.copy(), "history": np.array(tracker.history)}
-            numbers = {"value": float(value)}
-            checkpoint.note(name, lambda: Record(numbers, arrays))
-
-    try:
-        value = bound.loss(u)[0] if known is None else known.numbers["value"]
-    except NotPositiveDefinite:
-        raise StartError(
-            "the bound cannot be computed where the fit starts; standardise the data and look for "
-            "extreme values in them."
-        ) from None
-    try:
-        while len(u):
-            left = max_iterations - len(tracker.history)
-            if left <= 0:
-                converged, message = False, f"iteration limit of {max_iterations} reached"
-                break
-            u, converged, message = descend(
-                bound.loss,
-                u,
-                left,
-                tolerance,
-                tracker,
-                record=True,
-                best_seen=noted,
-                metric=bound.metric,
-                anew=kept,
-            )
-            now = bound.loss(u)[0]
-            gain, value = value - now, now
-            if not converged:
-                break
-            if gain < tolerance:
-                message = f"the last run of L-BFGS gained {gain:.2g} nats"
-                break
-    except StopFit as stop:
-        u, converged, message = best[0], stop.converged, stop.message
-    except KeyboardInterrupt:
-        u, converged, message = best[0], False, tracker.interrupted()
-    bound.set(u)
-    solution = bound.solution(u)
-    if isinstance(model, AdditiveSVGP):
-        assign_posterior(model, solution.q)
-    return tracker.result(converged, message, -bound.loss(u)[0]), solution

@@ -18,7 +18,8 @@ from ..statistics import GaussianPosterior, PseudoData, Rows
 from ..statistics.parallel import one_blas_thread
 from ..statistics.posterior import slices
 from .checkpoint import Checkpoint
-from .collapsed import CollapsedBound, fit_gaussian
+from .collapsed import CollapsedBound
+from .gaussian import fit_gaussian
 from .minimizers import FitResult, TimeBudget, Tracker
 from .minimizers.result import Callback
 from .minimizers.tracker import OnInterrupt
@@ -115,7 +116,7 @@ def present_solution(
     with one_blas_thread(sum(model.inducing_variable.sizes) <= SMALL):
         if isinstance(model, AdditiveSGPR) or collapsed:
             bound = CollapsedBound(model, rows)
-            return bound.solution(bound.start())
+            return Solution.of_bound(bound, bound.start())
         rounds = Rounds(model.kernel, model.likelihood, rows, None)
         values = rounds.values(rounds.hyperparameters.get())
         q = present_posterior(model)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from gpflow.base import AnyNDArray, Parameter
 
 from ..statistics import GaussianPosterior, PseudoData, Rows
+from .collapsed import CollapsedBound
 from .rounds import Rounds
-
-if TYPE_CHECKING:
-    from .collapsed import CollapsedBound
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -43,3 +40,9 @@ class Solution:
     rounds: Rounds
     bound: CollapsedBound | None = None
     curvature: AnyNDArray | None = None
+
+    @classmethod
+    def of_bound(cls, bound: CollapsedBound, u: AnyNDArray) -> Solution:
+        """What there is at coordinates of a collapsed bound, which the model has been set to."""
+        values = bound.rounds.values(bound.split(u)[0])
+        return cls(bound.rows, bound.data, bound.kept(u), values, u, bound.rounds, bound)
