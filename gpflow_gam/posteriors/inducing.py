@@ -15,7 +15,8 @@ from ..covariances import InducingBlocks
 from ..inducing_variables import AdditiveInducingVariables
 from ..kernels import AdditiveKernel
 from ..kernels.functional import parameters_of, with_values
-from ..kernels.tangents import KernelTangents, Values, kernel_tangents
+from ..kernels.shapes import Values
+from ..kernels.tangents import KernelTangents, kernel_tangents
 from ..variational import WhitenedGaussian
 from .actions import ActionPosterior
 from .base import AdditivePosterior

@@ -11,7 +11,8 @@ from gpflow.kernels import Constant, Kernel, Stationary
 
 from ..kernels import CentredLinear, Indicator
 from ..kernels.functional import parameters_of
-from ..kernels.tangents import KernelTangents, Values, kernel_tangents
+from ..kernels.shapes import Values
+from ..kernels.tangents import KernelTangents, kernel_tangents
 from .codes import Bins
 from .evidence import Places
 from .interpolation import Interpolation, choose_nodes, identity, interpolation

@@ -8,7 +8,7 @@ import numpy as np
 from gpflow.base import AnyNDArray
 from scipy.linalg import lapack
 
-from ..kernels.tangents import Values
+from ..kernels.shapes import Values
 from .components import RowComponent
 from .parallel import one_blas_thread
 

@@ -11,7 +11,8 @@ from gpflow.kernels import Kernel
 from scipy.linalg import lapack
 
 from ..kernels.functional import parameters_of
-from ..kernels.tangents import KernelTangents, Values, kernel_tangents
+from ..kernels.shapes import Values
+from ..kernels.tangents import KernelTangents, kernel_tangents
 from .posterior import (
     GaussianPosterior,
     NotPositiveDefinite,

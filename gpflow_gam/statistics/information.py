@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from gpflow.base import AnyNDArray
 
-from ..kernels.tangents import Values
+from ..kernels.shapes import Values
 from .evidence import Evidence, Projection
 from .posterior import posterior_of
 from .pseudo_data import PseudoData

@@ -10,7 +10,7 @@ import numpy as np
 from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
 
-from ..kernels.tangents import Values
+from ..kernels.shapes import Values
 from .components import RowComponent
 from .encoded import codes_of, features_at_bins, multipliers_of
 from .evidence import Evidence

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from gpflow.base import AnyNDArray
 
-from ..kernels.tangents import Values
+from ..kernels.shapes import Values
 from . import costs
 from .components import RowComponent
 from .encoded import Codes, Multipliers, features_at_bins, times

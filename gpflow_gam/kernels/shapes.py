@@ -1,0 +1,230 @@
+"""Correlations of terms' kernels at fixed pairs of inputs, and their derivatives, in numpy."""
+
+from __future__ import annotations
+
+import abc
+import functools
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from gpflow.base import AnyNDArray, Parameter
+from gpflow.kernels import (
+    Constant,
+    Kernel,
+    Matern12,
+    Matern32,
+    Matern52,
+    Periodic,
+    Product,
+    SquaredExponential,
+)
+
+from .columns import kernel_columns
+from .factor import Factor, Indicator
+from .linear import CentredLinear
+from .on_columns import OnColumns
+
+Values = Callable[[Parameter], AnyNDArray]
+"""The constrained value of a parameter."""
+
+
+class UnknownKernel(Exception):
+    """A kernel that has no closed form here."""
+
+
+class Shape(abc.ABC):
+    """A correlation at pairs of fixed inputs, its variance taken out."""
+
+    level: bool = False
+    """Whether it is one where inputs meet, so that a deficit keeps the digits of long scales."""
+
+    @abc.abstractmethod
+    def __call__(self, values: Values, slopes: bool, deficit: bool = False) -> Dual:
+        """The values at the pairs, less one where ``deficit``; derivatives where ``slopes``."""
+
+    def average(self, values: Values, slopes: bool, deficit: bool, weights: AnyNDArray) -> Dual:
+        """The values [n, m] times weights [m]."""
+        return self(values, slopes, deficit).map(lambda K: K @ weights)
+
+
+Tangent = tuple[Parameter, int | None, AnyNDArray]
+"""A parameter, an index into it, and the derivative in the logarithm of that entry."""
+
+
+class Dual:
+    """A matrix and its derivatives in the logarithms of the parameters of its shape."""
+
+    def __init__(self, value: AnyNDArray, tangents: Sequence[Tangent] = ()) -> None:
+        self.value = value
+        self.tangents = list(tangents)
+
+    def map(self, linear: Callable[[AnyNDArray], AnyNDArray]) -> Dual:
+        return Dual(linear(self.value), [(p, i, linear(t)) for p, i, t in self.tangents])
+
+    def __mul__(self, other: Dual) -> Dual:
+        return Dual(
+            self.value * other.value,
+            [(p, i, t * other.value) for p, i, t in self.tangents]
+            + [(p, i, self.value * t) for p, i, t in other.tangents],
+        )
+
+
+class Fixed(Shape):
+    """A matrix without parameters."""
+
+    def __init__(self, value: AnyNDArray) -> None:
+        self._dual = Dual(value)
+
+    def __call__(self, values: Values, slopes: bool, deficit: bool = False) -> Dual:
+        return self._dual
+
+
+class _Distances(Shape):
+    """
+    A stationary correlation; ``squares`` holds a squared distance [n, m] for each lengthscale.
+
+    Formulas: Rasmussen & Williams 2006, section 4.2.
+    """
+
+    level = True
+
+    def __init__(self, kind: type[Kernel], scales: Parameter, squares: list[AnyNDArray]) -> None:
+        self._kind, self._scales, self._squares = kind, scales, squares
+
+    def __call__(self, values: Values, slopes: bool, deficit: bool = False) -> Dual:
+        places, inverse = self._inverse(values)
+        value, slope = _profile(self._kind, self._distance(inverse), slopes, deficit)
+        if slope is None:
+            return Dual(value)
+        # d k / d log length = -2 (d / length^2) dk/dr2
+        every = zip(places, inverse, self._squares)
+        return Dual(value, [(self._scales, i, (-2.0 * s * d) * slope) for i, s, d in every])
+
+    def average(self, values: Values, slopes: bool, deficit: bool, weights: AnyNDArray) -> Dual:
+        places, inverse = self._inverse(values)
+        value, slope = _profile(self._kind, self._distance(inverse), slopes, deficit)
+        if slope is None:
+            return Dual(value @ weights)
+        slope *= weights
+        every = zip(places, inverse, self._squares)
+        means = [(i, -2.0 * s * np.einsum("nm,nm->n", slope, d)) for i, s, d in every]
+        return Dual(value @ weights, [(self._scales, i, mean) for i, mean in means])
+
+    def _inverse(self, values: Values) -> tuple[Sequence[int | None], list[float]]:
+        """Where lengthscales stand in their parameter, and the inverses of their squares."""
+        scales = values(self._scales)
+        with np.errstate(divide="ignore", over="ignore", under="ignore"):
+            # not Python's numbers, which raise where a search tries what is out of range
+            inverse = np.ravel(1.0 / np.square(scales)).tolist()
+        return ((None,) if np.ndim(scales) == 0 else range(len(scales))), inverse
+
+    def _distance(self, inverse: Sequence[float]) -> AnyNDArray:
+        """Squared, in lengthscales."""
+        total: AnyNDArray = self._squares[0] * inverse[0]
+        for d, s in zip(self._squares[1:], inverse[1:]):
+            total += d * s
+        return total
+
+
+def _profile(
+    kind: type[Kernel], r2: AnyNDArray, slopes: bool, deficit: bool
+) -> tuple[AnyNDArray, AnyNDArray | None]:
+    """
+    A correlation (less one where ``deficit``) and its derivative in the squared distance.
+
+    :param r2: may be overwritten.
+    :param slopes: whether the derivative is wanted.
+    """
+    slope: AnyNDArray | None = None
+    if kind is SquaredExponential:
+        r2 *= -0.5
+        value = np.expm1(r2, out=r2) if deficit else np.exp(r2, out=r2)
+        if slopes:
+            slope = -0.5 * value
+            if deficit:
+                slope -= 0.5
+        return value, slope
+    if kind is Matern52:
+        s = np.sqrt(5.0 * r2)
+        e = np.exp(-s)
+        if slopes:
+            slope = (-5.0 / 6.0) * (1.0 + s) * e
+        polynomial = s + s * s / 3.0
+        return (np.expm1(-s) + polynomial * e if deficit else (1.0 + polynomial) * e), slope
+    if kind is Matern32:
+        s = np.sqrt(3.0 * r2)
+        e = np.exp(-s)
+        if slopes:
+            slope = -1.5 * e
+        return (np.expm1(-s) + s * e if deficit else (1.0 + s) * e), slope
+    r = np.sqrt(r2)
+    e = np.exp(-r)
+    if slopes:
+        # the derivative is infinite where inputs meet, and its product with their distance zero
+        slope = np.divide(-0.5 * e, r, out=np.zeros_like(r), where=r > 0.0)
+    return (np.expm1(-r) if deficit else e), slope
+
+
+class _Multiplied(Shape):
+    """A product."""
+
+    def __init__(self, factors: Sequence[Shape]) -> None:
+        self._factors = factors
+
+    def __call__(self, values: Values, slopes: bool, deficit: bool = False) -> Dual:
+        return functools.reduce(Dual.__mul__, (f(values, slopes) for f in self._factors))
+
+
+def shape_of(kernel: Kernel, A: AnyNDArray, B: AnyNDArray, elementwise: bool = False) -> Shape:
+    """
+    The shape of a kernel between rows of A and B, or row by row.
+
+    :raises UnknownKernel: it is not one of the kernels of terms.
+    """
+    kind = type(kernel)
+    if kind in (SquaredExponential, Matern12, Matern32, Matern52):
+        columns = kernel_columns(kernel)
+        if columns is None:
+            raise UnknownKernel
+        squares = [np.square(_differences(A[:, c], B[:, c], elementwise)) for c in columns]
+        if kernel.lengthscales.shape.rank == 0 or kernel.lengthscales.shape == [1]:
+            squares = [functools.reduce(np.add, squares)]
+        return _Distances(kind, kernel.lengthscales, squares)
+    if kind is Periodic:
+        base = kernel.base_kernel
+        columns = kernel_columns(base)
+        if type(base) is not SquaredExponential or columns is None or kernel.period.trainable:
+            raise UnknownKernel
+        if len(columns) != 1 or kernel.period.shape.rank or base.lengthscales.shape.rank:
+            raise UnknownKernel
+        apart = _differences(A[:, columns[0]], B[:, columns[0]], elementwise)
+        sine = np.sin(np.pi * apart / float(kernel.period.numpy()))
+        return _Distances(SquaredExponential, base.lengthscales, [np.square(sine)])
+    if kind is Constant:
+        return Fixed(_outer(np.ones(len(A)), np.ones(len(B)), elementwise))
+    if kind in (Factor, CentredLinear, Indicator):
+        columns = kernel_columns(kernel)
+        if columns is None or len(columns) != 1:
+            raise UnknownKernel
+        a, b = A[:, columns[0]], B[:, columns[0]]
+        if kind is Factor:
+            return Fixed((_differences(a, b, elementwise) == 0.0).astype(a.dtype))
+        if kind is CentredLinear:
+            return Fixed(_outer(a - kernel.centre, b - kernel.centre, elementwise))
+        on, other = ((x == kernel.level).astype(x.dtype) for x in (a, b))
+        return Fixed(_outer(on, other, elementwise))
+    if kind is OnColumns:
+        own = list(kernel_columns(kernel) or ())
+        return shape_of(kernel.base, A[:, own], B[:, own], elementwise)
+    if kind is Product:
+        return _Multiplied([shape_of(k, A, B, elementwise) for k in kernel.kernels])
+    raise UnknownKernel
+
+
+def _differences(a: AnyNDArray, b: AnyNDArray, elementwise: bool) -> AnyNDArray:
+    found: AnyNDArray = a - b if elementwise else a[:, None] - b[None, :]
+    return found
+
+
+def _outer(a: AnyNDArray, b: AnyNDArray, elementwise: bool) -> AnyNDArray:
+    return a * b if elementwise else a[:, None] * b[None, :]
