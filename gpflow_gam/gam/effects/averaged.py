@@ -63,8 +63,10 @@ class Averaged:
             features, opens = self._features(X)
             phi = np.concatenate(features)
             mean = phi.T @ self._moments.mean
-            known = _squares(phi, self._moments.covariance) + np.sum(opens, axis=0)[:, None]
-            uncertain = _squares(phi, self._covariance) + (self._ratios @ opens)[:, None]
+            enters = self._moments.entering()
+            known = _squares(phi, self._moments.covariance) + opens.T @ enters
+            ratios = self._ratios[:, None] * enters
+            uncertain = _squares(phi, self._covariance) + opens.T @ ratios
             asked = np.any([self._beyond(c, X, f) for c, f in enumerate(features)], axis=0)
             if asked.any():
                 uncertain[asked] = self._drawn(self._names, X[asked], mean[asked])
@@ -78,7 +80,8 @@ class Averaged:
                 own, component = self._moments.block(self._names[c]), self._components[c]
                 mean = phi.T @ self._moments.mean[own]
                 inner = _squares(phi, self._covariance[:, own, own])
-                variance = inner + self._ratios[c] * left[:, None]
+                enters = self._moments.entering([component.name])
+                variance = inner + self._ratios[c] * left[:, None] * enters
                 asked = self._beyond(c, X, phi) | (len(component.margins) > 1)
                 if asked.any():
                     variance[asked] = self._drawn([component.name], X[asked], mean[asked])
@@ -116,7 +119,8 @@ class Averaged:
             left = [prior - np.sum(np.square(own), axis=0) for own, prior in found]
             inner = _squares(phi, moments.covariance[:, where[:, None], where])
             away = phi.T @ moments.mean[where] - mean
-            total += inner + np.maximum(left, 0.0).sum(axis=0)[:, None] + np.square(away)
+            open_ = np.maximum(left, 0.0).T @ moments.entering(names)
+            total += inner + open_ + np.square(away)
         return total / len(self._draws)
 
     def _average(self) -> tuple[AnyNDArray, AnyNDArray]:

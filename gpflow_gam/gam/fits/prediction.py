@@ -266,8 +266,11 @@ def terms(
         columns: Any = names
         mean, var = mean[..., 0], var[..., 0]
     else:
-        columns = pd.MultiIndex.from_product([names, fit.spec.predictor_names])
-        mean, var = (a.reshape(len(a), -1) for a in (mean, var))
+        predictors = fit.spec.predictor_names
+        own = [c.predictors_of(len(predictors)) for c in fit.spec.components]
+        at = [(c, i) for c, places in enumerate(own) for i in places]
+        columns = pd.MultiIndex.from_tuples([(names[c], predictors[i]) for c, i in at])
+        mean, var = (a[:, [c for c, _ in at], [i for _, i in at]] for a in (mean, var))
     return pd.DataFrame(mean, columns=columns), pd.DataFrame(np.sqrt(var), columns=columns)
 
 

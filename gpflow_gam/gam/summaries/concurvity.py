@@ -36,7 +36,8 @@ def concurvity(fit: FittedGAM) -> pd.DataFrame:
         others = [np.ones((len(X), 1))] + [f for j, f in enumerate(features) if j != i]
         basis = _basis(np.concatenate(others, axis=1))
         own = features[i] - features[i].mean(axis=0)
-        f = own @ moments.mean[moments.block(component.name), 0]
+        first = component.predictors_of(fit.num_predictors)[0]
+        f = own @ moments.mean[moments.block(component.name), first]
         rows.append((component.name, _explained(basis, f), _explained(basis, own)))
     frame = pd.DataFrame(rows, columns=["effect", "observed", "estimate"])
     return frame.set_index("effect")
