@@ -20,6 +20,8 @@ def concurvity(fit: FittedGAM) -> pd.DataFrame:
     Each is between 0 (no problem) and 1 (the effect could be made of the others, so that it cannot
     be told from them):
 
+    Others are those of the same predictor.
+
     - ``observed``: of the effect as estimated, ``|P f|^2 / |f|^2`` with P the projection on the
       space of the other effects;
     - ``estimate``: of what the effect's prior makes likely, ``|P Phi|^2 / |Phi|^2`` in the norm of
@@ -31,13 +33,14 @@ def concurvity(fit: FittedGAM) -> pd.DataFrame:
     X = fit.X[even_rows(fit, _ROWS)]
     components = fit.spec.components[1:]
     features = [moments.features(c.name, X).T for c in components]
+    places = [c.predictors_of(fit.num_predictors) for c in components]
     rows = []
     for i, component in enumerate(components):
-        others = [np.ones((len(X), 1))] + [f for j, f in enumerate(features) if j != i]
+        beside = [f for j, f in enumerate(features) if j != i and set(places[i]) & set(places[j])]
+        others = [np.ones((len(X), 1)), *beside]
         basis = _basis(np.concatenate(others, axis=1))
         own = features[i] - features[i].mean(axis=0)
-        first = component.predictors_of(fit.num_predictors)[0]
-        f = own @ moments.mean[moments.block(component.name), first]
+        f = own @ moments.mean[moments.block(component.name), places[i][0]]
         rows.append((component.name, _explained(basis, f), _explained(basis, own)))
     frame = pd.DataFrame(rows, columns=["effect", "observed", "estimate"])
     return frame.set_index("effect")
