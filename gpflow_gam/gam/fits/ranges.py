@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Collection
 
 import numpy as np
 from gpflow.base import AnyNDArray
@@ -19,17 +20,20 @@ _SAID: weakref.WeakKeyDictionary[FittedGAM, set[int]] = weakref.WeakKeyDictionar
 """The columns of which it has been said."""
 
 
-def encoded(fit: FittedGAM, table: Table) -> AnyNDArray:
+def encoded(fit: FittedGAM, table: Table, names: Collection[str] | None = None) -> AnyNDArray:
     """
     New rows as X [N, D].
 
     Warns, once a fit and column, where numbers are far outside the data.
 
+    :param names: the components wanted; all by default. Columns of others need not be there.
     :raises ValueError: as :meth:`FittedGAM.encode`.
     """
-    X = fit.encode(table)
+    X = fit.encode(table, names)
     said = _SAID.setdefault(fit, set())
     for component in fit.spec.components:
+        if names is not None and component.name not in names:
+            continue
         for margin in component.margins:
             if margin.column in said or margin.kind in ("levels", "cyclic"):
                 continue
