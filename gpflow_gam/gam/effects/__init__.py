@@ -1,12 +1,13 @@
 """What the components of a fitted GAM look like, with bands."""
 
 from .averaged import averaged
-from .bands import critical_values, max_deviations
+from .bands import critical_values, max_deviations, simultaneous_limits
 from .coefficients import coefficients
 from .effect import Differences, derivative, differences, effect, sample_effect
 from .grid import make_grid
 from .hyperparameters import averaged_log_density, hyperparameter_draws, joint_moments
 from .joint import inducing_moments
+from .response import response_effect
 from .sobol import sobol
 from .table import EffectTable
 from .transform import applied, transformed
@@ -27,7 +28,9 @@ __all__ = [
     "joint_moments",
     "make_grid",
     "max_deviations",
+    "response_effect",
     "sample_effect",
+    "simultaneous_limits",
     "sobol",
     "transformed",
 ]
