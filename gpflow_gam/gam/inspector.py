@@ -10,10 +10,10 @@ from gpflow.base import AnyNDArray
 
 from ..measures import Measure
 from . import effects as _effects
+from .averager import Averager
 from .effects import EffectTable
 from .effects.transform import Transform
 from .families import Level
-from .predictor import Predictor
 from .summaries import Summary, concurvity, pairwise_concurvity, summarise
 from .terms import Column
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class Inspector(Predictor):
+class Inspector(Averager):
     """Summaries, effects and pictures of a GAM that is fitted."""
 
     def summary(self) -> Summary:

@@ -8,6 +8,7 @@ from .grid import make_grid
 from .hyperparameters import averaged_log_density, hyperparameter_draws, joint_moments
 from .joint import inducing_moments
 from .response import response_effect
+from .scenarios import avg_comparisons, avg_predictions, partial_dependence
 from .sobol import sobol
 from .table import EffectTable
 from .transform import applied, transformed
@@ -18,6 +19,8 @@ __all__ = [
     "applied",
     "averaged",
     "averaged_log_density",
+    "avg_comparisons",
+    "avg_predictions",
     "coefficients",
     "critical_values",
     "derivative",
@@ -28,6 +31,7 @@ __all__ = [
     "joint_moments",
     "make_grid",
     "max_deviations",
+    "partial_dependence",
     "response_effect",
     "sample_effect",
     "simultaneous_limits",

@@ -5,6 +5,7 @@ from .build import ENGINES, FAMILIES, build_model
 from .fitted import FittedGAM
 from .fitting import Roles, checked_response, fit_gam
 from .part import Chosen, Part, known_part, part_of
+from .ranges import warn_if_far
 from .sharing import Communication, SharedFit, fit_share
 from .specification import Specification
 from .streaming import fit_source
@@ -29,4 +30,5 @@ __all__ = [
     "from_bare",
     "known_part",
     "part_of",
+    "warn_if_far",
 ]

@@ -30,6 +30,17 @@ def encoded(fit: FittedGAM, table: Table, names: Collection[str] | None = None) 
     :raises ValueError: as :meth:`FittedGAM.encode`.
     """
     X = fit.encode(table, names)
+    warn_if_far(fit, X, names)
+    return X
+
+
+def warn_if_far(fit: FittedGAM, X: AnyNDArray, names: Collection[str] | None = None) -> None:
+    """
+    Warn, once a fit and column, where numbers are far outside the data.
+
+    :param X: [N, D].
+    :param names: the components that are asked; all by default.
+    """
     said = _SAID.setdefault(fit, set())
     for component in fit.spec.components:
         if names is not None and component.name not in names:
@@ -44,7 +55,6 @@ def encoded(fit: FittedGAM, table: Table, names: Collection[str] | None = None) 
             if len(outside):
                 said.add(margin.column)
                 _warn(fit, component, margin.column, margin.ends, outside)
-    return X
 
 
 def _acting(component: Component, X: AnyNDArray) -> AnyNDArray | slice:
