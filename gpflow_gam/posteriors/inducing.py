@@ -25,6 +25,10 @@ from .sparse import SparseAdditivePosterior
 
 Block = tuple[str, AnyNDArray]
 """A component's name and rows of X [N, D]."""
+_NEGLIGIBLE = 1e-5
+"""Of a component's prior variance: what inducing values leave open beside it counts as nothing."""
+_OPEN_COLUMNS = 100
+"""Of a factor of what they leave open."""
 
 
 class JointParts(NamedTuple):
@@ -307,6 +311,64 @@ class InducingMoments:
             parts.append(K - phi.T @ phi)
         whole: AnyNDArray = parts[0] if len(parts) == 1 else block_diag(*parts)
         return whole
+
+    def open_pivots(self, name: str, X: AnyNDArray) -> list[int]:
+        """
+        Points that pin down what inducing values leave open of a component, at most 100 of them.
+
+        Those of a partial Cholesky factor, which asks for a column of the kernel at a time: none
+        where inducing inputs settle the function.
+
+        :param X: [N, D].
+        """
+        phi, prior = self.features_and_prior(name, self.tangents(name, X))
+        rest: AnyNDArray = np.maximum(prior - np.sum(np.square(phi), axis=0), 0.0)
+        least = _NEGLIGIBLE * float(np.max(prior, initial=0.0))
+        pivots: list[int] = []
+        columns: list[AnyNDArray] = []
+        while len(pivots) < _OPEN_COLUMNS and float(np.max(rest, initial=0.0)) > least:
+            pivot = int(np.argmax(rest))
+            (k,) = self._open_rows(name, X, phi, [pivot])
+            k = k - sum((c[pivot] * c for c in columns), 0.0)
+            columns.append(k / np.sqrt(rest[pivot]))
+            rest = np.maximum(rest - np.square(columns[-1]), 0.0)
+            rest[pivot] = 0.0
+            pivots.append(pivot)
+        return pivots
+
+    def open_factor(
+        self, name: str, X: AnyNDArray, phi: AnyNDArray, prior: AnyNDArray, pivots: Sequence[int]
+    ) -> tuple[AnyNDArray, AnyNDArray]:
+        """
+        What inducing values leave open of a component at many points, for draws of it.
+
+        :param X: [N, D].
+        :param phi: features there, [M_c, N].
+        :param prior: prior variances there, [N].
+        :param pivots: what :meth:`open_pivots` gave, of any moments of this kernel.
+        :return: a factor [N, R] of the covariance, and the variance [N] that it lacks, zero where
+            that is negligible everywhere.
+        """
+        rest: AnyNDArray = np.maximum(prior - np.sum(np.square(phi), axis=0), 0.0)
+        least = _NEGLIGIBLE * float(np.max(prior, initial=0.0))
+        root = np.zeros((len(rest), 0))
+        if len(pivots):
+            rows = self._open_rows(name, X, phi, pivots)
+            factor, order, rank, _ = lapack.dpstrf(rows[:, list(pivots)], tol=1e-3 * least, lower=1)
+            kept = rows[order[:rank] - 1]
+            root = solve_triangular(np.tril(factor)[:rank, :rank], kept, lower=True).T
+            rest = np.maximum(rest - np.sum(np.square(root), axis=1), 0.0)
+        settled = float(np.max(rest, initial=0.0)) <= least
+        return root, np.zeros_like(rest) if settled else rest
+
+    def _open_rows(
+        self, name: str, X: AnyNDArray, phi: AnyNDArray, which: Sequence[int]
+    ) -> AnyNDArray:
+        """Rows [R, N] of the covariance of what inducing values leave open."""
+        some = X[list(which)]
+        K = kernel_tangents(self._source[name], some, X).matrices(self._values)[1]
+        found: AnyNDArray = K - phi[:, list(which)].T @ phi
+        return found
 
     def all_features(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
         """Features of all components [P, N], in their order, and what these leave open, [C, N]."""

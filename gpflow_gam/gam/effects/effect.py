@@ -42,7 +42,7 @@ def effect(
     :param unconditional: whether uncertainty allows for uncertain hyperparameters.
     :raises ValueError: an unknown name, or a grid that does not suit.
     """
-    component = _component(fit, term)
+    component = effect_component(fit, term)
     where = make_grid(fit, component, grid, num_points)
     blocks = [(component.name, where.X)]
     own, names = predictors(fit, component)
@@ -91,7 +91,7 @@ def derivative(
     :raises ValueError: a component of several columns or of levels, or one that has no slope
         (``bs="matern12"``).
     """
-    component = _component(fit, term)
+    component = effect_component(fit, term)
     margins = component.margins
     if len(margins) != 1 or margins[0].kind == "levels":
         raise ValueError(f"derivatives: {term!r} is not a function of one numeric column.")
@@ -162,7 +162,7 @@ def differences(
     ]
     if curves:
         return _curve_differences(fit, curves, level, grid, num_points, seed, unconditional)
-    component = _component(fit, term)
+    component = effect_component(fit, term)
     if component.form not in ("levels", "random"):
         raise ValueError(f"differences: {term!r} has no levels to compare.")
     where = make_grid(fit, component)
@@ -256,7 +256,12 @@ def _level(component: Component) -> str:
     return component.by.level
 
 
-def _component(fit: FittedGAM, term: str) -> Component:
+def effect_component(fit: FittedGAM, term: str) -> Component:
+    """
+    The component that is the effect called ``term``.
+
+    :raises ValueError: there is none, there are several of them, or it is the intercept.
+    """
     names = fit.spec.names[1:]
     if term not in names:
         split = [c.name for c in fit.spec.components if c.term == term]

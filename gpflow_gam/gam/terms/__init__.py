@@ -1,6 +1,6 @@
 """The terms of a GAM: values that add up, know no data, and can be written down."""
 
-from .base import Column, Term, Terms
+from .base import Column, Term, Terms, as_terms
 from .formula import Formula, parse_formula
 from .parameters import parse_parameters
 from .parametric import Levels, Linear, RandomEffect, factor, linear, random_effect
@@ -18,6 +18,7 @@ __all__ = [
     "Tensor",
     "Term",
     "Terms",
+    "as_terms",
     "factor",
     "linear",
     "parse_formula",

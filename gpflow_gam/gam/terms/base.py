@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 Column = str | int
@@ -192,3 +192,33 @@ class Terms:
     def to_json(self) -> list[dict[str, Any]]:
         """As JSON can hold them."""
         return [term.to_json() for term in self._terms]
+
+
+def as_terms(value: object) -> Terms:
+    """
+    The terms that are meant by what users write.
+
+    :param value: terms added up, one term, or a list (any iterable, once) of either.
+    :raises TypeError: none of these, or something in a list that is no term.
+    :raises ValueError: an empty list, as a generator is that has been used; a term that is there
+        twice.
+    """
+    if isinstance(value, Terms):
+        return value
+    if isinstance(value, Term):
+        return Terms((value,))
+    if not isinstance(value, Iterable) or isinstance(value, (str, Mapping)):
+        raise TypeError(
+            "terms must be terms such as s('x') + factor('g'), a list of terms, or a formula such "
+            f"as 'y ~ s(x)'; got {type(value).__name__}."
+        )
+    found = [term for part in value for term in (part if isinstance(part, Terms) else (part,))]
+    for term in found:
+        if not isinstance(term, Term):
+            raise _no_term(term)
+    if not found:
+        raise ValueError(
+            "terms is empty (a generator is, once it has been used); for the intercept alone pass "
+            "the formula 'y ~ 1'."
+        )
+    return Terms(found)

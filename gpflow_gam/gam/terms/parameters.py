@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .base import Term, Terms
+from .base import Term, Terms, as_terms
 from .formula import Formula, parse_formula
 
 
@@ -45,11 +45,10 @@ def _formula(parameter: str, value: Any) -> Formula:
         return parse_formula(value)
     if value is None:
         return Formula(None, Terms())
-    if isinstance(value, Term):
-        return Formula(None, Terms((value,)))
-    if isinstance(value, Terms):
-        return Formula(None, value)
-    raise TypeError(
-        f"terms[{parameter!r}] must be terms such as s('x') + factor('g'), a formula, or None for "
-        f"a constant; got {type(value).__name__}."
-    )
+    try:
+        return Formula(None, as_terms(value))
+    except TypeError as error:
+        raise TypeError(
+            f"terms[{parameter!r}] must be terms such as s('x') + factor('g'), a formula, or None "
+            f"for a constant: {error}"
+        ) from None
