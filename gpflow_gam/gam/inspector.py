@@ -10,6 +10,7 @@ from gpflow.base import AnyNDArray
 
 from ..measures import Measure
 from . import effects as _effects
+from .comparison import LeaveOneOut, leave_one_out
 from .effects import EffectTable
 from .effects.transform import Transform
 from .families import Level
@@ -32,6 +33,18 @@ class Inspector(Predictor):
     def concurvity(self) -> pd.DataFrame:
         """How far each effect could be made of the others: see :func:`summaries.concurvity`."""
         return concurvity(self.fitted)
+
+    def loo(self, groups: Any = None) -> LeaveOneOut:
+        """
+        How well each row is predicted by the others: see :func:`comparison.leave_one_out`.
+
+        :param groups: rows that are left out together: a column that the model reads, labels of all
+            rows [N], or an array of the indices of each row's neighbours; by default every row is
+            left out by itself.
+        :return: ``elpd``, ``se`` and ``pointwise`` [N]; prints as text, and as HTML in notebooks.
+        :raises ValueError: naming the argument; or a fit of which rows or sites are not held.
+        """
+        return leave_one_out(self.fitted, groups)
 
     def sobol(
         self,

@@ -60,6 +60,7 @@ class Categorical(Family):
 
     name: ClassVar[str] = "categorical"
     labelled: ClassVar[bool] = True
+    discrete: ClassVar[bool] = True
 
     def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
         codes, levels = labelled(y, levels, name, self.name)

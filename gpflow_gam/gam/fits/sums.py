@@ -32,6 +32,8 @@ def solution_to_parts(solution: Solution, model: AdditiveSGPR | AdditiveSVGP) ->
     arrays |= {f"sums mass {i}": mass for i, mass in enumerate(sums.masses)}
     if solution.curvature is not None:
         arrays["curvature"] = solution.curvature
+    if solution.hessian is not None:
+        arrays["hessian"] = solution.hessian
     error = None if solution.bound is None else list(solution.bound.error)
     return {"components": len(q.roots), "error": error}, arrays
 
@@ -50,4 +52,5 @@ def solution_from_parts(parts: Parts, model: AdditiveSGPR | AdditiveSVGP, rows: 
     masses = tuple(arrays[f"sums mass {i}"] for i in number)
     sums = PseudoData(arrays["sums precision"], arrays["sums shift"], masses)
     error = None if header["error"] is None else tuple(header["error"])
-    return solution_of_sums(model, rows, sums, q, arrays["found"], error, arrays.get("curvature"))
+    found = solution_of_sums(model, rows, sums, q, arrays["found"], error, arrays.get("curvature"))
+    return dataclasses.replace(found, hessian=arrays.get("hessian"))
