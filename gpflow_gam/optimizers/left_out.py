@@ -26,8 +26,8 @@ class LeftOut:
     Priors are added. What is between the kernels' matrices and the density is differentiated by
     TensorFlow, eagerly; the kernels' own derivatives are :mod:`gpflow_gam.kernels.tangents`.
 
-    :param model: whose likelihood's parameters are set at each evaluation.
-    :param rounds: knows kernel, likelihood and rows, all of which are held here as numbers.
+    :param model: of Gaussian data it has the weights.
+    :param rounds: of the fit; its likelihood's parameters are set at each evaluation.
     :param neighbourhoods: of the rows.
     :param sites: of the rows, which stay; None for those of Gaussian data, which follow the noise.
     """
@@ -40,7 +40,7 @@ class LeftOut:
         sites: Sites | None = None,
     ) -> None:
         self.rounds, self._sites = rounds, sites
-        rows, likelihood = rounds.rows, model.likelihood
+        rows, likelihood = rounds.rows, rounds.likelihood
         self._likelihood = unwrapped(likelihood)
         self._X, self._mean = tf.constant(rows.X[:]), tf.constant(rows.mean[:])
         self._Y = checked_observations(tf.constant(rows.Y[:]), likelihood)
