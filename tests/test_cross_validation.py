@@ -147,10 +147,10 @@ def test_labels_and_neighbours_follow_rows_that_are_dropped():
 
     np.testing.assert_allclose(fit(data, near), fit(kept, left), atol=1e-10)
     given = Table(data)
-    table = given.rows(~data["x"].isna().to_numpy())
+    complete = given.rows(~data["x"].isna().to_numpy())
     expected = Neighbourhoods.of_labels(kept["site"])
     for groups in ("site", data["site"], data["site"].to_numpy(), list(data["site"])):
-        assert neighbourhoods(groups, given, table).digest == expected.digest
+        assert neighbourhoods(groups, given, complete).digest == expected.digest
 
 
 @pytest.mark.parametrize(
