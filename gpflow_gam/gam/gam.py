@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
@@ -118,7 +118,15 @@ class GAM(Inspector):
 
     # --- fitting -----------------------------------------------------------------------------
 
-    def fit(self, data: Any, y: Any = None, **options: Any) -> GAM:
+    def fit(
+        self,
+        data: Any,
+        y: Any = None,
+        *,
+        criterion: Literal["elbo", "ncv"] = "elbo",
+        groups: Any = None,
+        **options: Any,
+    ) -> GAM:
         """
         Fit to data.
 
@@ -137,6 +145,14 @@ class GAM(Inspector):
             any object whose ``__iter__`` gives tables one after the other, anew each time.
         :param y: the response: the name of a column, or N values of a table in memory. A formula
             may name it instead.
+        :param criterion: what chooses hyperparameters, and so smoothness: ``"elbo"``, or
+            ``"ncv"``, the log predictive density of rows left out with their neighbourhoods (Wood
+            2024), for responses that depend on each other beyond what terms explain, as in time or
+            space: the ELBO would explain that by rougher effects. It begins at the ELBO's optimum,
+            keeps priors, and needs all rows in memory.
+        :param groups: with ``"ncv"``, rows that are left out together: a column, labels of all rows
+            [N], or an array of the indices of each row's neighbours (the row itself is among them);
+            None leaves every row out by itself.
         :param options: of :func:`gpflow_gam.optimizers.fit`: ``max_iterations``, ``batch_size``,
             ``tolerance``, ``max_seconds``, ``callback``, ``progress``, ``on_interrupt``, ...; with
             ``engine="iterncgp"`` ``max_sweeps``, ``max_seconds``, ``hyperparameters`` and
@@ -165,6 +181,8 @@ class GAM(Inspector):
             variational=self.variational,
             engine=self.engine,
             seed=self.seed,
+            criterion=criterion,
+            groups=groups,
             **options,
         )
         check_fit(self._fit)

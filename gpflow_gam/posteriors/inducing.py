@@ -138,10 +138,10 @@ class InducingMoments:
         """
         kernel = posterior.kernel
         names = kernel.names
-        points = {
-            name: inducing_rows(kernel, inducing_variable, name, kernel.num_columns)
-            for name in names
-        }
+        width = np.asarray(posterior.X_data).shape[
+            1
+        ]  # of weights and offsets too, which no kernel reads
+        points = {name: inducing_rows(kernel, inducing_variable, name, width) for name in names}
         mean, covariance = (np.asarray(t) for t in posterior.joint_components(points))
         blocks = InducingBlocks(inducing_variable, kernel)
         roots = _roots(blocks, blocks.cholesky())

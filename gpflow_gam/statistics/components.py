@@ -177,6 +177,9 @@ def _nodes(kernel: Kernel, points: AnyNDArray, columns: int, num_inducing: int) 
     if shortest is None:
         return identity(number)
     own = {id(p): p.numpy() for p in parameters_of(kernel)}
+    # wherever a fit has taken the variances, the nodes are the same: on even points there are ties,
+    # which the rounding of another factor would break otherwise
+    own |= {id(v): np.ones(v.shape) for v in _variances(kernel)}
     candidates = _candidates(points)
     among = kernel_tangents(kernel, points[candidates], points[:1])
     rough, _, _ = among.matrices(_at({**own, **shortest}))
@@ -255,6 +258,12 @@ def _leaf_kernels(kernel: Kernel) -> list[Kernel]:
         if isinstance(getattr(kernel, name, None), Kernel):
             return _leaf_kernels(getattr(kernel, name))
     return [kernel]
+
+
+def _variances(kernel: Kernel) -> list[Parameter]:
+    """What multiplies the parts of a kernel, where it is learnt."""
+    found = [getattr(leaf, "variance", None) for leaf in _leaf_kernels(kernel)]
+    return [v for v in found if isinstance(v, Parameter) and v.trainable]
 
 
 def _prior_mode(parameter: Parameter) -> AnyNDArray:

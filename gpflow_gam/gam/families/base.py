@@ -51,6 +51,8 @@ class Family(abc.ABC):
     name: ClassVar[str]
     labelled: ClassVar[bool] = False
     """Whether Y holds codes of labels."""
+    discrete: ClassVar[bool] = False
+    """Whether responses have probabilities, and not densities."""
     log_link: ClassVar[bool] = False
     """Whether the mean of the response is the exponential of the first predictor."""
     modelled: ClassVar[tuple[str, ...]] = ("mean",)

@@ -61,6 +61,7 @@ class Categorical(Family):
 
     name: ClassVar[str] = "categorical"
     labelled: ClassVar[bool] = True
+    discrete: ClassVar[bool] = True
     modelled: ClassVar[tuple[str, ...]] = ()
 
     def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:

@@ -31,6 +31,7 @@ class Poisson(Family):
     """Counts with a log link."""
 
     name: ClassVar[str] = "poisson"
+    discrete: ClassVar[bool] = True
     log_link: ClassVar[bool] = True
 
     def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:

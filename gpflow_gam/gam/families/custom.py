@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
@@ -13,10 +14,22 @@ from gpflow.config import default_float
 from gpflow.likelihoods import Exponential, Likelihood, MultiClass, Poisson, Softmax
 from gpflow.utilities import deepcopy
 
+from ... import likelihoods
 from ...likelihoods import checked_observations, conditional_response, unwrapped
 from . import encoding
 from .base import Family, Levels, Response, first, tensors
 from .encoding import Observed
+
+_DISCRETE = (
+    gpflow.likelihoods.Bernoulli,
+    gpflow.likelihoods.MultiClass,
+    gpflow.likelihoods.Ordinal,
+    gpflow.likelihoods.Poisson,
+    gpflow.likelihoods.Softmax,
+    likelihoods.Binomial,
+    likelihoods.NegativeBinomial,
+    likelihoods.Ordered,
+)
 
 
 @dataclass(frozen=True)
@@ -41,6 +54,11 @@ class Custom(Family):
         raise ValueError(
             f"family 'custom' ({type(self.base).__name__}) cannot be saved; take a named family."
         )
+
+    @property
+    def discrete(self) -> bool:  # type: ignore[override]
+        """As far as GPflow's own likelihoods go."""
+        return isinstance(self.base, _DISCRETE)
 
     def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
         Y = encoding.numbers(y, name, self.name)[:, None]
