@@ -67,8 +67,8 @@ def refit(gam: gg.GAM, keep: np.ndarray, asked: np.ndarray, frozen: bool = False
     """
     fit = gam.fitted
     moments = inducing_moments(fit)
-    phi, prior = moments.all_features(fit.X)
-    left = prior - np.sum(phi**2, axis=0)
+    phi, opens = moments.all_features(fit.X)
+    left = np.sum(opens, axis=0)
     known = np.asarray(fit.model.mean_function(fit.X))
     likelihood, Y = fit.model.likelihood, fit.Y
     if isinstance(fit.model, gg.models.AdditiveSGPR) and fit.spec.weights is not None:

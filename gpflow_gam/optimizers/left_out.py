@@ -55,6 +55,10 @@ class LeftOut:
         self._multipliers = [
             None if c.multiplier is None else tf.constant(c.multiplier[:]) for c in rows.components
         ]
+        L = rows.num_outputs
+        self._enters = np.array(
+            [[float(i in c.outputs_of(L)) for c in rows.components] for i in range(L)]
+        )
         self._jitter = relative_jitter(None, tf.float64)
         width = int(sum(len(c.inducing) for c in rows.components))
         self._batches = list(neighbourhoods.batches(width))
@@ -134,8 +138,8 @@ class LeftOut:
 
     def _whitened(self, inputs: list[list[tf.Tensor]]) -> list[tf.Tensor]:
         """
-        Features in which q is standard normal, [L, N, P], its mean there [L, P], open variance [N],
-        square roots of the sites' weights, and their shifts, [N, L].
+        Features in which q is standard normal, [L, N, P], its mean there [L, P], open variance,
+        square roots of the sites' weights, and their shifts, [N, L] each.
         """
         features, opens = [], []
         for (K, Kzx, diagonal), code, multiplier in zip(inputs, self._codes, self._multipliers):
@@ -149,16 +153,17 @@ class LeftOut:
                 own, left = own * multiplier, left * tf.square(multiplier)
             features.append(own)
             opens.append(left)
-        phi = tf.concat(features, axis=0)
         weight, shift = self._present_sites()
         z, mean = [], []
         for i in range(int(weight.shape[1])):
+            phi = tf.concat([e * own for e, own in zip(self._enters[i], features)], axis=0)
             Lambda = tf.matmul(phi * weight[:, i], phi, transpose_b=True)
             root = tf.linalg.cholesky(tf.eye(phi.shape[0], dtype=phi.dtype) + Lambda)
             whitened = tf.linalg.triangular_solve(root, phi)
             mean.append(tf.linalg.matvec(whitened, shift[:, i]))
             z.append(tf.transpose(whitened))
-        left = tf.maximum(tf.add_n(opens), tf.zeros([], phi.dtype))
+        left = tf.matmul(tf.stack(opens, axis=1), self._enters, transpose_b=True)
+        left = tf.maximum(left, tf.zeros([], left.dtype))
         return [tf.stack(z), tf.stack(mean), left, self._roots(), shift]
 
     def _present_sites(self) -> tuple[tf.Tensor, tf.Tensor]:
@@ -192,7 +197,7 @@ class LeftOut:
             )
             m, v = (tf.gather(tf.reshape(part, [-1]), at) for part in found)
             means.append(m)
-            variances.append(v + tf.gather(left, which))
+            variances.append(v + tf.gather(left[:, i], which))
         F = tf.stack(means, axis=1) + tf.gather(self._mean, which)
         density = self._likelihood.predict_log_density(
             tf.gather(self._X, which), F, tf.stack(variances, axis=1), tf.gather(self._Y, which)

@@ -77,9 +77,10 @@ class RowPosterior:
     """
     The predictor at rows by way of a normal V: ``phi_n' V`` plus what V leaves open.
 
-    :param features: gives ``phi`` [P, n] of rows by number, and the open variance [n].
+    :param features: gives ``phi`` [P, n] of rows by number, and the open variance [n, L].
     :param mean: of V, [P, L].
     :param covariance: of V, [L, P, P].
+    :param enters: which of V enter which output, as 1 and 0, [L, P]; None: all of them all.
     """
 
     def __init__(
@@ -87,9 +88,15 @@ class RowPosterior:
         features: Callable[[AnyNDArray], tuple[AnyNDArray, AnyNDArray]],
         mean: AnyNDArray,
         covariance: AnyNDArray,
+        enters: AnyNDArray | None = None,
     ) -> None:
         self._features = features
-        self._roots = [_root(S) for S in covariance]
+        self._enters = np.ones((len(covariance), len(mean))) if enters is None else enters
+        # of what does not enter, none: the root is I there first, then rows are zero
+        self._roots = [
+            _root(S * np.outer(e, e) + np.diag(1.0 - e)) * e[:, None]
+            for S, e in zip(covariance, self._enters)
+        ]
         # V = R (R^-1 mean + e), e standard normal
         self._u = [np.linalg.lstsq(R, m, rcond=None)[0] for R, m in zip(self._roots, mean.T)]
 
@@ -101,19 +108,24 @@ class RowPosterior:
         :param values: of the kernels' parameters.
         :param q: with the factors of the prior there.
         """
+        L, sizes = rows.num_outputs, [len(root) for root in q.roots]
         found = features_at_bins(rows.components, values, q.roots)
         opens = [prior - np.sum(np.square(phi), axis=0) for phi, prior in found]
 
         def features(which: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
-            parts, left = [], np.zeros(len(which))
+            parts, left = [], np.zeros((len(which), L))
             for (phi, _), own, component in zip(found, opens, rows.components):
                 code = component.bins.codes[which]
                 m = None if component.multiplier is None else component.multiplier[which]
                 parts.append(times(phi[:, code], m))
-                left += times(own[code], m, m)
+                left[:, component.outputs_of(L)] += times(own[code], m, m)[:, None]
             return np.concatenate(parts), np.maximum(left, 0.0)
 
-        return cls(features, q.mean, q.covariance)
+        enters = [
+            np.repeat([float(i in c.outputs_of(L)) for c in rows.components], sizes)
+            for i in range(L)
+        ]
+        return cls(features, q.mean, q.covariance, np.stack(enters))
 
     def one_by_one(self, sites: Sites) -> Iterator[tuple[AnyNDArray, Cavity]]:
         """
@@ -134,7 +146,7 @@ class RowPosterior:
                 with np.errstate(divide="ignore", invalid="ignore"):
                     mean[:, i], var[:, i] = (a - h * s) / rest, h / rest
                 posterior[:, i] = a
-            yield which, _trusted(mean, var, posterior, phi, left)
+            yield which, self._trusted(mean, var, posterior, phi, left)
 
     def by_neighbourhood(
         self, sites: Sites, neighbourhoods: Neighbourhoods
@@ -160,7 +172,21 @@ class RowPosterior:
                 found = divided_out(z[asked], z[out], u, np.sqrt(w), s)
                 mean[:, i], var[:, i] = (part.numpy()[batch.asked] for part in found)
                 posterior[:, i] = z[at] @ u
-            yield which, _trusted(mean, var, posterior, phi[:, at], left[at])
+            yield which, self._trusted(mean, var, posterior, phi[:, at], left[at])
+
+    def _trusted(
+        self,
+        mean: AnyNDArray,
+        var: AnyNDArray,
+        posterior: AnyNDArray,
+        phi: AnyNDArray,
+        left: AnyNDArray,
+    ) -> Cavity:
+        """Cavities whose variance is one; of others the prior's moments, V being N(0, I) there."""
+        bad = ~np.all((var >= 0.0) & np.isfinite(var) & np.isfinite(mean), axis=1)
+        if bad.any():
+            mean[bad], var[bad] = 0.0, (self._enters @ np.square(phi[:, bad])).T
+        return Cavity(mean, var + left, posterior, bad)
 
 
 def divided_out(
@@ -198,17 +224,6 @@ def divided_out(
     e = tf.linalg.triangular_solve(root, tf.linalg.matvec(half, shifted)[..., None])
     mean = tf.linalg.matvec(predicted, shifted) + tf.matmul(B, e, transpose_a=True)[..., 0]
     return mean, tf.reduce_sum(tf.square(predicted), axis=2) + tf.reduce_sum(tf.square(B), axis=1)
-
-
-def _trusted(
-    mean: AnyNDArray, var: AnyNDArray, posterior: AnyNDArray, phi: AnyNDArray, left: AnyNDArray
-) -> Cavity:
-    """Cavities whose variance is one; of the others the prior's moments, V being N(0, I) there."""
-    bad = ~np.all((var >= 0.0) & np.isfinite(var) & np.isfinite(mean), axis=1)
-    if bad.any():
-        prior = np.sum(np.square(phi[:, bad]), axis=0)
-        mean[bad], var[bad] = 0.0, prior[:, None]
-    return Cavity(mean, var + left[:, None], posterior, bad)
 
 
 def marginal_cavities(mean: AnyNDArray, var: AnyNDArray, sites: Sites, prior: AnyNDArray) -> Cavity:

@@ -273,8 +273,8 @@ def _dense(fit: FittedGAM) -> tuple[RowPosterior, Sites]:
     assert isinstance(fit.posterior, SparseAdditivePosterior)
 
     def features(which: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
-        phi, prior = moments.all_features(fit.X[which])
-        return phi, np.maximum(prior - np.sum(np.square(phi), axis=0), 0.0)
+        phi, left = moments.all_features(fit.X[which])
+        return phi, np.maximum(left.T @ moments.entering(), 0.0)
 
     weight, shift = [], []
     for X, Y in zip(fit.blocks(fit.X), fit.blocks(fit.Y)):
@@ -284,7 +284,8 @@ def _dense(fit: FittedGAM) -> tuple[RowPosterior, Sites]:
         weight.append(np.maximum(found.precision, 0.0))
         shift.append(found.slope + weight[-1] * mean)
     sites = Sites(np.concatenate(weight), np.concatenate(shift))
-    return RowPosterior(features, moments.mean, moments.covariance), sites
+    enters = np.repeat(moments.entering(), moments.inducing_variable.sizes, axis=0).T
+    return RowPosterior(features, moments.mean, moments.covariance, enters), sites
 
 
 def _laplace(fit: FittedGAM) -> Cavity:
