@@ -81,7 +81,7 @@ def test_counts_are_found_and_known(name: str, tmp_path: Path) -> None:
         np.testing.assert_allclose(variance[0], second, rtol=1e-5)
         # against the best mean for each row
         few = np.array([0.0, 1.0, 2.0, 9.0])
-        grid = np.linspace(-25.0, 6.0, 20001)
+        grid = np.linspace(-14.0, 6.0, 20001)  # lower ones are rounding errors
         best = [np.log(_pmf(name, grid, np.full_like(grid, g), y, alpha)).max() for y in few]
         own = family.deviance(likelihood, few[:, None], G[: len(few)])
         expected = 2.0 * (np.array(best) - np.log(_pmf(name, f, g, few, alpha)))
