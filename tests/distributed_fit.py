@@ -35,7 +35,11 @@ def svgp() -> gg.models.AdditiveSVGP:
     lengthscale = kernel.kernels[0].lengthscales
     lengthscale.prior = tfp.distributions.LogNormal(np.float64(0.0), np.float64(0.1))
     return gg.models.AdditiveSVGP(
-        kernel, gpflow.likelihoods.Gaussian(0.3), INDUCING(), num_data=len(X)
+        kernel,
+        gpflow.likelihoods.Gaussian(0.3),
+        INDUCING(),
+        variational=gg.variational.MeanField(),
+        num_data=len(X),
     )
 
 
