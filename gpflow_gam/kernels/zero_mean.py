@@ -126,16 +126,16 @@ class StackedZeroMean(StackedKernel):
         mean2 = mean if same else embedding.mean(X2)
         if level is None:
             scaled = tf.math.divide_no_nan(mean, embedding.total)  # a variance may be zero
-            return rest - tf.expand_dims(scaled, 2) * tf.expand_dims(mean2, 1)
+            return rest - scaled[:, :, None] * mean2[:, None, :]
         # With g = c + h: s = h + [c (E h - E_t h(x, t) - E_t h(y, t)) - E_t h(x, t) E_t h(y, t)]
         # / (c + E h), where what is of order c has cancelled on paper rather than in rounding.
+        # (Slices, which Grappler does not look through: it would round otherwise than eager code,
+        # and what is served is the model's to the last bit.)
         whole = level + embedding.total
         share = tf.math.divide_no_nan(level, whole)
         along = share * (embedding.total - mean)
         across = -(share + tf.math.divide_no_nan(mean, whole))
-        return (
-            rest + tf.expand_dims(along, 2) + tf.expand_dims(across, 2) * tf.expand_dims(mean2, 1)
-        )
+        return rest + along[:, :, None] + across[:, :, None] * mean2[:, None, :]
 
     def K_diag(self, X: tf.Tensor) -> tf.Tensor:
         X = self._inside(X)
