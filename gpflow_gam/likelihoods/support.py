@@ -198,6 +198,7 @@ def _require(x: tf.Tensor, holds: tf.Tensor, message: str) -> tf.Tensor:
                 f"({int(tf.reduce_sum(tf.cast(~holds, tf.int64)))} such values)."
             )
         return x
-    check = tf.debugging.Assert(tf.reduce_all(holds), [message, tf.boolean_mask(x, ~holds)])
+    guilty = tf.gather_nd(x, tf.where(~holds))
+    check = tf.debugging.Assert(tf.reduce_all(holds), [message, guilty])
     with tf.control_dependencies([check]):
         return tf.identity(x)
