@@ -18,6 +18,7 @@ from gpflow_gam.gam.comparison.leave_one_out import total
 from gpflow_gam.gam.effects import inducing_moments
 from gpflow_gam.likelihoods import checked_observations, unwrapped
 from gpflow_gam.statistics import Neighbourhoods, sampling
+from gpflow_gam.statistics.coupled import CoupledMeans
 from gpflow_gam.statistics.expectations import expectations
 
 QUIET = {"progress": False}
@@ -151,9 +152,9 @@ FAMILIES = {
     "gamma": (0.07, 0.1),
     "beta": (0.08, 0.1),
     "student_t": (0.05, 0.2),
-    "categorical": (0.1, 0.6),
+    "categorical": (0.05, 0.1),
     "ordinal": (0.02, 0.1),
-    "heteroskedastic": (0.6, 0.9),
+    "heteroskedastic": (0.2, 0.2),
 }
 
 
@@ -162,8 +163,9 @@ def test_every_family_divides_out_its_site_and_is_close_to_a_fit_without(family)
     gam = fitted(family, table())
     found = gam.loo().pointwise
     rows = np.arange(0, N, 5)
-    frozen = [refit(gam, without(N, n), np.array([n]), frozen=True)[0] for n in rows]
-    np.testing.assert_allclose(found[rows], frozen, atol=1e-6)
+    if gam.fitted.num_predictors == 1:
+        frozen = [refit(gam, without(N, n), np.array([n]), frozen=True)[0] for n in rows]
+        np.testing.assert_allclose(found[rows], frozen, atol=1e-6)
     expected = np.array([refit(gam, without(N, n), np.array([n]))[0] for n in rows])
     one, every = FAMILIES[family]
     assert np.abs(found[rows] - expected).max() < one
@@ -173,7 +175,7 @@ def test_every_family_divides_out_its_site_and_is_close_to_a_fit_without(family)
 # --- rows left out together ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("family", ["gaussian", "poisson", "categorical"])
+@pytest.mark.parametrize("family", ["gaussian", "poisson"])
 @pytest.mark.parametrize("groups", [4, 18, 2])
 def test_groups_are_left_out_jointly(family, groups):
     """Of fewer rows than inducing values, and of more."""
@@ -198,8 +200,51 @@ def test_neighbourhoods_of_each_row_are_left_out_jointly():
         np.testing.assert_allclose(found[n], expected[0], atol=1e-7)
 
 
-def test_groups_of_one_row_are_rows_by_themselves():
-    gam = fitted("poisson", table())
+def test_groups_of_several_predictors_are_close_to_fits_without():
+    labels = np.arange(N) % 12
+    gam = fitted("categorical", table(), s("x", k=4))
+    found = gam.loo(labels).pointwise
+    expected = np.zeros(N)
+    for label in range(4):
+        own = np.flatnonzero(labels == label)
+        expected[own] = refit(gam, without(N, own), own)
+    rows = labels < 4
+    assert np.abs(found - expected)[rows].max() < 0.1
+    assert abs(np.sum(found[rows] - expected[rows])) < 0.2
+
+
+@pytest.mark.parametrize("k", [1, 3, 9])
+def test_means_that_move_together_make_one_newton_step_without_rows(k):
+    """Written out in all P L of them; of fewer rows than P, and of more."""
+    rng = np.random.default_rng(k)
+    n, P, L = 20, 5, 3
+    phi, g = rng.normal(size=(P, n)), rng.normal(size=(n, L))
+    half = rng.normal(size=(n, L, L))
+    C = half @ np.swapaxes(half, 1, 2)
+    coupled = CoupledMeans(P, g, C)
+    coupled.add(np.arange(8), phi[:, :8])
+    coupled.add(np.arange(8, n), phi[:, 8:])
+    assert coupled.factorise()
+    out, asked = np.arange(k), np.array([0, n - 1])
+    H, pull = np.eye(L * P), np.zeros(L * P)
+    for i in range(n):
+        if i in out:
+            pull += np.kron(g[i], phi[:, i])
+        else:
+            H += np.kron(C[i], np.outer(phi[:, i], phi[:, i]))
+    step = np.linalg.solve(H, pull).reshape(L, P)
+    mean = rng.normal(size=(2, L))
+    expected = mean - (step @ phi[:, asked]).T
+    found = coupled.without(out, phi[:, out], phi[:, asked], mean)
+    np.testing.assert_allclose(found, expected, atol=1e-10)
+    if k == 1:
+        alone = coupled.one_by_one(np.array([0]), phi[:, :1], mean[:1])
+        np.testing.assert_allclose(alone, expected[:1], atol=1e-10)
+
+
+@pytest.mark.parametrize("family", ["poisson", "categorical"])
+def test_groups_of_one_row_are_rows_by_themselves(family):
+    gam = fitted(family, table())
     one = gam.loo().pointwise
     np.testing.assert_allclose(gam.loo(np.arange(N)).pointwise, one, atol=1e-9)
     np.testing.assert_allclose(gam.loo([[n] for n in range(N)]).pointwise, one, atol=1e-9)

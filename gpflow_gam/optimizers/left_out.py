@@ -22,6 +22,7 @@ class LeftOut:
     .. math:: \sum_n w_n \log \int p(y_n | f) \, q_{-G(n)}(f_n) \, df
 
     with :math:`q_{-G}` the posterior without the sites of the rows in G: exact for Gaussian data.
+    Of several predictors each has sites of its own, where ``GAM.loo`` moves their means together.
     Coordinates are those of the kernels' hyperparameters, then of the likelihood's parameters.
     Priors are added. What is between the kernels' matrices and the density is differentiated by
     TensorFlow, eagerly; the kernels' own derivatives are :mod:`gpflow_gam.kernels.tangents`.

@@ -12,8 +12,9 @@ from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
 
 from ..kernels.shapes import Values
+from .coupled import MAX_SIZE, CoupledMeans
 from .encoded import features_at_bins, times
-from .expectations import expectations
+from .expectations import expectations, mean_curvature
 from .neighbourhoods import Neighbourhoods
 from .posterior import GaussianPosterior
 from .rows import Rows
@@ -29,10 +30,13 @@ class Sites:
 
     :param weight: precisions w_n, not negative, [N, L].
     :param shift: products of precision and mean, m(x) left out, [N, L].
+    :param curvature: of several predictors, how the slopes of each row's expectation change with
+        the means of all of them, [N, L, L], of which sites of single predictors know the diagonal.
     """
 
     weight: AnyNDArray
     shift: AnyNDArray
+    curvature: AnyNDArray | None = None
 
 
 class Cavity(NamedTuple):
@@ -65,12 +69,16 @@ def sites_of(
     :param q: over whitened inducing values.
     """
     shape = rows.number, rows.num_outputs
-    weight, shift = np.zeros(shape), np.zeros(shape)
+    weight, shift, curvature = np.zeros(shape), np.zeros(shape), []
     for at, mean, var in rows.marginals(values, q):
-        found = expectations(likelihood, rows.X[at], mean + rows.mean[at], var, rows.Y[at], ())
+        given = likelihood, rows.X[at], mean + rows.mean[at], var, rows.Y[at]
+        found = expectations(*given, ())
         weight[at] = np.maximum(found.precision, 0.0)
         shift[at] = found.slope + weight[at] * mean
-    return Sites(weight, shift), rows.posterior(values, q.roots, weight, shift)
+        if rows.num_outputs > 1:
+            curvature.append(mean_curvature(*given))
+    whole = np.concatenate(curvature) if curvature else None
+    return Sites(weight, shift, whole), rows.posterior(values, q.roots, weight, shift)
 
 
 class RowPosterior:
@@ -122,6 +130,7 @@ class RowPosterior:
         :return: blocks of rows by number, and what is left of each.
         """
         number, L = sites.weight.shape
+        coupled = self._coupled(sites)
         for start in range(0, number, _TOGETHER):
             which = np.arange(start, min(start + _TOGETHER, number))
             phi, left = self._features(which)
@@ -134,6 +143,8 @@ class RowPosterior:
                 with np.errstate(divide="ignore", invalid="ignore"):
                     mean[:, i], var[:, i] = (a - h * s) / rest, h / rest
                 posterior[:, i] = a
+            if coupled is not None:
+                _moved(mean, coupled.one_by_one(which, phi, posterior))
             yield which, _trusted(mean, var, posterior, phi, left)
 
     def by_neighbourhood(
@@ -145,6 +156,7 @@ class RowPosterior:
         :return: blocks of rows by number, and what is left of each.
         """
         L = sites.weight.shape[1]
+        coupled = self._coupled(sites)
         for batch in neighbourhoods.batches(len(self._roots[0])):
             union = np.unique(np.concatenate([batch.out[batch.left], batch.predicted[batch.asked]]))
             phi, left = self._features(union)
@@ -160,7 +172,32 @@ class RowPosterior:
                 found = divided_out(z[asked], z[out], u, np.sqrt(w), s)
                 mean[:, i], var[:, i] = (part.numpy()[batch.asked] for part in found)
                 posterior[:, i] = z[at] @ u
+            if coupled is not None:
+                ends = np.cumsum(batch.asked.sum(axis=1))
+                for f, stop in enumerate(ends):
+                    own = slice(stop - int(batch.asked[f].sum()), stop)
+                    gone = batch.out[f][batch.left[f]]
+                    phi_out = phi[:, out[f][batch.left[f]]]
+                    moved = coupled.without(gone, phi_out, phi[:, at[own]], posterior[own])
+                    _moved(mean[own], moved)
             yield which, _trusted(mean, var, posterior, phi[:, at], left[at])
+
+    def _coupled(self, sites: Sites) -> CoupledMeans | None:
+        """The means of several predictors; None of one, or of too many."""
+        P = len(self._roots[0])
+        if sites.curvature is None or P * len(self._roots) > MAX_SIZE:
+            return None
+        number = len(sites.weight)
+        means = np.zeros_like(sites.weight)
+        parts = [np.arange(i, min(i + _TOGETHER, number)) for i in range(0, number, _TOGETHER)]
+        for which in parts:
+            phi, _ = self._features(which)
+            for i, (root, u) in enumerate(zip(self._roots, self._u)):
+                means[which, i] = (root.T @ phi).T @ u
+        found = CoupledMeans(P, sites.shift - sites.weight * means, sites.curvature)
+        for which in parts:
+            found.add(which, self._features(which)[0])
+        return found if found.factorise() else None
 
 
 def divided_out(
@@ -198,6 +235,12 @@ def divided_out(
     e = tf.linalg.triangular_solve(root, tf.linalg.matvec(half, shifted)[..., None])
     mean = tf.linalg.matvec(predicted, shifted) + tf.matmul(B, e, transpose_a=True)[..., 0]
     return mean, tf.reduce_sum(tf.square(predicted), axis=2) + tf.reduce_sum(tf.square(B), axis=1)
+
+
+def _moved(mean: AnyNDArray, to: AnyNDArray) -> None:
+    """Means as they are known better, where they are."""
+    good = np.all(np.isfinite(to), axis=1)
+    mean[good] = to[good]
 
 
 def _trusted(
