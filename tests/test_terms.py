@@ -35,6 +35,40 @@ def test_terms_are_values():
     assert sum([s("x"), s("y")], start=Terms()) == s("x") + s("y")
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: [s("x"), s("z"), linear("w")],
+        lambda: (s(c) if c != "w" else linear(c) for c in "xzw"),
+        lambda: [s("x") + s("z"), linear("w")],
+        lambda: {s("x"): 0, s("z"): 0, linear("w"): 0}.keys(),
+        lambda: sum([s("x"), s("z"), linear("w")]),
+        lambda: sum(s(c) if c != "w" else linear(c) for c in "xzw"),
+        lambda: "s(x) + s(z) + w",
+    ],
+    ids=["list", "generator", "nested", "view", "sum", "sum of a generator", "formula"],
+)
+def test_lists_of_terms_are_their_sum(make):
+    assert gg.GAM(make()).terms == s("x") + s("z") + linear("w")
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        (["x"], TypeError, "'x' is text, no term: write s\\('x'\\)"),
+        ([s("x"), 1], TypeError, "terms are added to terms; got 1. The intercept is always there"),
+        ([s("x"), s("x")], ValueError, "there twice"),
+        ([s("x"), s("z") + s("x")], ValueError, "there twice"),
+        ([], ValueError, "terms is empty"),
+        ((s(c) for c in ""), ValueError, "terms is empty"),
+        (3, TypeError, "a list of terms, or a formula .* got int"),
+    ],
+)
+def test_lists_that_are_no_terms(given, error, message):
+    with pytest.raises(error, match=message):
+        gg.GAM(given)
+
+
 @pytest.mark.parametrize("term", list(EVERY), ids=str)
 def test_terms_read_back_from_what_they_print_and_from_json(term):
     assert parse_formula(repr(term)).terms == Terms([term])

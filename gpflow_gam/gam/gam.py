@@ -26,7 +26,7 @@ from .fits import (
 )
 from .fits.response import with_response
 from .inspector import Inspector
-from .terms import Column, Term, Terms, parse_formula
+from .terms import Column, Term, Terms, as_terms, parse_formula, parse_parameters
 
 
 class GAM(Inspector):
@@ -37,8 +37,11 @@ class GAM(Inspector):
     through the family's link. Smoothness, variances and the family's own parameters are learnt by
     the evidence lower bound; components average to zero over the data, so that each is identified.
 
-    :param terms: terms added up (``s("x") + factor("g")``), one term, or a formula
-        (``"y ~ s(x) + factor(g)"``).
+    :param terms: terms added up (``s("x") + factor("g")``), one term, a list of terms, or a
+        formula (``"y ~ s(x) + factor(g)"``); or for several parameters of the response's
+        distribution a mapping of such: ``{"mean": s("x") + s("z"), "scale": s("x")}`` (gaussian,
+        gamma, negative binomial, beta; ``"location"`` and ``"scale"`` of student_t), or a label
+        each of categorical. A parameter without terms is a constant.
     :param family: a name (``"gaussian"``, ``"poisson"``, ...: see :mod:`gpflow_gam.gam.families`),
         a family, or any GPflow likelihood.
     :param offset: column(s) added to the predictor; under a log link the logarithm of exposure.
@@ -59,7 +62,7 @@ class GAM(Inspector):
 
     def __init__(
         self,
-        terms: Terms | Term | str,
+        terms: Terms | Term | Iterable[Term | Terms] | str | Mapping[str, Any],
         family: str | Family | Likelihood = "gaussian",
         *,
         offset: Column | Iterable[Column] | None = None,
@@ -72,17 +75,18 @@ class GAM(Inspector):
     ) -> None:
         self._response: Column | None = None
         offsets = _columns("offset", offset)
-        if isinstance(terms, str):
+        response_family = as_family(family)
+        if isinstance(terms, Mapping):
+            response_family, names = response_family.for_parameters(list(terms))
+            alone = names == response_family.modelled[:1] and response_family.num_predictors() == 1
+            formula = parse_parameters(terms, ("",) if alone else names)
+            terms, self._response = formula.terms, formula.response
+            offsets += formula.offset
+        elif isinstance(terms, str):
             formula = parse_formula(terms)
             terms, self._response = formula.terms, formula.response
             offsets += formula.offset
-        elif isinstance(terms, Term):
-            terms = Terms((terms,))
-        if not isinstance(terms, Terms):
-            raise TypeError(
-                "terms must be terms such as s('x') + factor('g'), or a formula such as "
-                f"'y ~ s(x)'; got {type(terms).__name__}."
-            )
+        terms = as_terms(terms)
         if missing not in ("error", "drop", "impute"):
             raise ValueError(f"missing must be 'error', 'drop' or 'impute'; got {missing!r}.")
         if engine not in ENGINES:
@@ -92,7 +96,7 @@ class GAM(Inspector):
                 f"variational must be one of exact, {', '.join(FAMILIES)}; got {variational!r}."
             )
         self.terms = terms
-        self.family = as_family(family)
+        self.family = response_family
         self.offset = tuple(dict.fromkeys(offsets))
         if self.offset and not self.family.takes_offset:
             raise ValueError(

@@ -10,12 +10,12 @@ from gpflow.base import AnyNDArray
 
 from ..measures import Measure
 from . import effects as _effects
+from .averager import Averager
 from .comparison import LeaveOneOut, leave_one_out
 from .effects import EffectTable
 from .effects.transform import Transform
 from .families import Level
-from .predictor import Predictor
-from .summaries import Summary, concurvity, summarise
+from .summaries import Summary, concurvity, pairwise_concurvity, summarise
 from .terms import Column
 
 if TYPE_CHECKING:
@@ -23,16 +23,22 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class Inspector(Predictor):
+class Inspector(Averager):
     """Summaries, effects and pictures of a GAM that is fitted."""
 
     def summary(self) -> Summary:
         """A table of the terms and the fit as a whole; prints as text, and as HTML in notebooks."""
         return summarise(self.fitted)
 
-    def concurvity(self) -> pd.DataFrame:
-        """How far each effect could be made of the others: see :func:`summaries.concurvity`."""
-        return concurvity(self.fitted)
+    def concurvity(self, full: bool = True) -> pd.DataFrame:
+        """
+        How far each effect could be made of the others, or of each of them.
+
+        See :func:`summaries.concurvity`.
+
+        :param full: whether of all others together; ``False`` for pairs, as in mgcv.
+        """
+        return concurvity(self.fitted) if full else pairwise_concurvity(self.fitted)
 
     def loo(self, groups: Any = None) -> LeaveOneOut:
         """
@@ -121,9 +127,16 @@ class Inspector(Predictor):
         num_points: int | None = None,
         unconditional: bool = True,
         fun: Transform | None = None,
+        scale: Literal["link", "response"] = "link",
     ) -> pd.DataFrame:
         """
         A component with its standard error, pointwise and simultaneous limits.
+
+        With ``scale="response"`` it is the expected response along the effect, as gratia's
+        ``add_constant`` and the inverse link make it of a smooth: intercept and this effect
+        together, their covariance included, all other effects at zero, which is their average over
+        the data, and offsets at their mean. It is what :meth:`predict` says of this term alone. A
+        mean over rows of the data, past the link, is :meth:`partial_dependence`.
 
         :param term: its name, such as ``"s(x)"``; see :attr:`names`.
         :param grid: where: values of its column, a dict of columns or a DataFrame; by default an
@@ -137,9 +150,23 @@ class Inspector(Predictor):
             ``numpy.exp``: under a log link an effect is then the factor by which it multiplies
             the expected response, and one of the odds under a logit link. ``se`` stays that of the
             predictor.
+        :param scale: ``"link"``, the predictor in the response's unit, or ``"response"``.
         :return: the grid's columns, ``estimate``, ``se``, ``lower``, ``upper``,
-            ``lower_simultaneous``, ``upper_simultaneous``; ``predictor`` where there are several.
+            ``lower_simultaneous``, ``upper_simultaneous``; ``predictor`` where there are several,
+            or ``class`` of a response with classes.
+        :raises ValueError: naming the argument.
         """
+        if scale not in ("link", "response"):
+            raise ValueError(f"scale must be 'link' or 'response'; got {scale!r}.")
+        if scale == "response":
+            if fun is not None:
+                raise ValueError(
+                    "fun takes effects through a function on scale='link'; with scale='response' "
+                    "they are through the inverse link already. Leave one of the two out."
+                )
+            return _effects.response_effect(
+                self.fitted, term, grid, level, num_points, self.seed, unconditional
+            )
         table = self.effect_table(
             term, grid, level=level, num_points=num_points, unconditional=unconditional
         )

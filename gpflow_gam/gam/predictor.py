@@ -10,7 +10,7 @@ from ..posteriors import SparseAdditivePosterior
 from ..processes import check_process
 from . import effects as _effects
 from .effects import averaged_log_density
-from .fits import FittedGAM, blockwise, prediction
+from .fits import Chosen, FittedGAM, blockwise, part_of, prediction
 from .fits.build import Model
 
 
@@ -73,6 +73,9 @@ class Predictor:
         interval: float | None = None,
         se: bool = False,
         unconditional: bool = True,
+        terms: Chosen | None = None,
+        exclude: Chosen | None = None,
+        intercept: bool = True,
     ) -> Any:
         """
         Predict at new rows.
@@ -88,12 +91,20 @@ class Predictor:
         :param data: as in :meth:`fit`; the response is not needed. Files, and tables one after
             the other, are read in blocks: memory holds the result, and a block.
         :param type: what to predict.
-        :param interval: a probability; adds equal-tailed credible limits.
+        :param interval: a probability; adds equal-tailed credible limits. With ``type="terms"``
+            the frame has ``estimate``, ``se``, ``lower`` and ``upper`` under each term.
         :param se: adds posterior standard deviations.
         :param unconditional: whether standard errors and limits allow for uncertain
             hyperparameters, as those of :meth:`effects`, which takes some seconds the first time;
             of other families of q(U) than ``"exact"`` and ``"sites"`` nothing is known of them.
             Estimates are at the fitted ones either way.
+        :param terms: the terms that count (their labels, names of effects as ``"s(x):g=north"``,
+            or terms), where not all of them do: what others add to the predictor is taken as zero,
+            their average over the data. With ``type="terms"`` the columns that are wanted.
+            Standard errors are those of what is left, of which covariances between terms are part.
+            Columns of the data that no term of these reads need not be there.
+        :param exclude: terms that do not count, of those.
+        :param intercept: whether the intercept does. Offsets always do.
         :return: an array; with ``se`` a pair (estimate, se); with ``interval`` a DataFrame with
             columns ``estimate``, ``se``, ``lower`` and ``upper``. With ``missing="drop"`` rows that
             lack a value are NaN (None among classes), as in :meth:`sample` and
@@ -101,6 +112,7 @@ class Predictor:
         :raises ValueError: naming the argument or column.
         """
         fit, uncertain = self.fitted, None
+        part = part_of(fit.spec, terms, exclude, intercept)
         if unconditional and (se or interval is not None):
             uncertain = _effects.averaged(fit)
         return blockwise.predict_source(
@@ -112,6 +124,7 @@ class Predictor:
             seed=self.seed,
             drop=self.missing == "drop",
             uncertain=uncertain,
+            part=part,
         )
 
     def sample(
@@ -121,6 +134,9 @@ class Predictor:
         type: Literal["response", "link", "observation"] = "response",
         *,
         seed: int | None = None,
+        terms: Chosen | None = None,
+        exclude: Chosen | None = None,
+        intercept: bool = True,
     ) -> AnyNDArray:
         """
         Draws from the posterior: whole functions at all rows, not row by row.
@@ -129,11 +145,15 @@ class Predictor:
         :param num_samples: S.
         :param type: the expected response, the predictor, or new responses.
         :param seed: makes draws reproducible; the GAM's own by default.
+        :param terms: the terms that count, as in :meth:`predict`.
+        :param exclude: terms that do not.
+        :param intercept: whether the intercept does.
         :return: [S, N], [S, N, L] for L predictors, [S, N, K] for class probabilities.
         """
         seed = self.seed if seed is None else seed
         drop = self.missing == "drop"
-        return blockwise.sample(self.fitted, data, num_samples, type, seed, drop)
+        part = part_of(self.fitted.spec, terms, exclude, intercept)
+        return blockwise.sample(self.fitted, data, num_samples, type, seed, drop, part)
 
     def log_density(self, data: Any, *, unconditional: bool = False) -> AnyNDArray:
         """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -79,7 +79,7 @@ class AdditiveGP(GPHead):
 
     def __init__(
         self,
-        terms: Terms | Term,
+        terms: Terms | Term | Iterable[Term | Terms],
         likelihood: str | Family | Likelihood = "gaussian",
         *,
         num_data: int | None = None,

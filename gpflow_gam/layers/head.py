@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Literal, get_args
 
@@ -43,7 +43,7 @@ class GPHead(MomentReader, FeatureReader, Recorder, keras.Layer):
 
     def __init__(
         self,
-        terms: Terms | Term,
+        terms: Terms | Term | Iterable[Term | Terms],
         likelihood: str | Family | Likelihood,
         *,
         num_classes: int | None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import gpflow
@@ -64,7 +64,7 @@ class IterNCGP(GPHead):
 
     def __init__(
         self,
-        terms: Terms | Term,
+        terms: Terms | Term | Iterable[Term | Terms],
         likelihood: str | Family | Likelihood = "gaussian",
         *,
         num_classes: int | None = None,

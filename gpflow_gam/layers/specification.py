@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from ..gam.components import build_inducing, build_kernel
 from ..gam.families import Family
 from ..gam.families import family as as_family
 from ..gam.fits.mean import OffsetMean
-from ..gam.terms import Smooth, Term, Terms, terms_from_json
+from ..gam.terms import Smooth, Term, Terms, as_terms, terms_from_json
 from ..inducing_variables import AdditiveInducingVariables
 from ..kernels import AdditiveKernel, ZeroMean
 from ..measures import Discrete, Nodes
@@ -48,7 +48,7 @@ class HeadSpecification:
     @classmethod
     def of(
         cls,
-        terms: Terms | Term,
+        terms: Terms | Term | Iterable[Term | Terms],
         likelihood: str | Family | Likelihood,
         num_classes: int | None,
         num_levels: Mapping[int, int] | None,
@@ -60,12 +60,11 @@ class HeadSpecification:
 
         :raises TypeError, ValueError: naming the argument.
         """
-        if isinstance(terms, Term):
-            terms = Terms((terms,))
         if isinstance(terms, (list, tuple)) and terms and isinstance(terms[0], dict):
             terms = terms_from_json(list(terms))
-        if not isinstance(terms, Terms) or len(terms) == 0:
+        if isinstance(terms, str) or (isinstance(terms, Terms) and len(terms) == 0):
             raise TypeError(f"terms must be terms such as s(0) + te(1, 2); got {terms!r}.")
+        terms = as_terms(terms)
         if isinstance(likelihood, Mapping):
             likelihood = families.from_json(likelihood)
         family = as_family(likelihood)

@@ -25,6 +25,10 @@ from .sparse import SparseAdditivePosterior
 
 Block = tuple[str, AnyNDArray]
 """A component's name and rows of X [N, D]."""
+_NEGLIGIBLE = 1e-5
+"""Of a component's prior variance: what inducing values leave open beside it counts as nothing."""
+_OPEN_COLUMNS = 100
+"""Of a factor of what they leave open."""
 
 
 class JointParts(NamedTuple):
@@ -67,9 +71,12 @@ class InducingMoments:
         roots: Sequence[AnyNDArray] | None = None,
     ) -> None:
         self.inducing_variable = inducing_variable
-        self.mean = mean
-        self.covariance = covariance
         self._source = kernel
+        self.mean, self.covariance = mean, covariance
+        if kernel.members is not None:  # zero, not as the prior has it, where they do not enter
+            enters = np.repeat(kernel.members, inducing_variable.sizes, axis=1)
+            self.mean = mean * enters.T
+            self.covariance = covariance * (enters[:, :, None] & enters[:, None, :])
         if values is None:
             # now, and not when they are asked for: the parameters may have moved by then
             present = {id(p): p.numpy() for p in parameters_of(kernel)}
@@ -164,6 +171,18 @@ class InducingMoments:
             )
         return cls.of_values(posterior, inducing_variable)
 
+    def entering(self, names: Sequence[str] | None = None) -> AnyNDArray:
+        """
+        Which components enter which outputs, as 1 and 0, [C, L].
+
+        :param names: of the components; all by default.
+        """
+        members = self._source.members
+        L = self.mean.shape[1]
+        whole = np.ones((L, self._source.num_components)) if members is None else members
+        where = [self._index(name) for name in (self._source.names if names is None else names)]
+        return np.asarray(whole.T[where], dtype=np.float64)
+
     @functools.cached_property
     def layout_offsets(self) -> AnyNDArray:
         """Where each component's values begin, and P at the end."""
@@ -234,7 +253,9 @@ class InducingMoments:
         z = np.random.default_rng(seed).standard_normal((L, P, num_samples))
         roots = np.stack([_root(covariance) for covariance in self.covariance])
         draws: AnyNDArray = np.transpose(roots @ z, (2, 1, 0)) + self.mean
-        return draws
+        if self._source.members is None:
+            return draws
+        return draws * np.repeat(self.entering(), self.inducing_variable.sizes, axis=0)
 
     def joint(self, blocks: Sequence[Block]) -> tuple[AnyNDArray, AnyNDArray]:
         """
@@ -291,17 +312,75 @@ class InducingMoments:
         whole: AnyNDArray = parts[0] if len(parts) == 1 else block_diag(*parts)
         return whole
 
+    def open_pivots(self, name: str, X: AnyNDArray) -> list[int]:
+        """
+        Points that pin down what inducing values leave open of a component, at most 100 of them.
+
+        Those of a partial Cholesky factor, which asks for a column of the kernel at a time: none
+        where inducing inputs settle the function.
+
+        :param X: [N, D].
+        """
+        phi, prior = self.features_and_prior(name, self.tangents(name, X))
+        rest: AnyNDArray = np.maximum(prior - np.sum(np.square(phi), axis=0), 0.0)
+        least = _NEGLIGIBLE * float(np.max(prior, initial=0.0))
+        pivots: list[int] = []
+        columns: list[AnyNDArray] = []
+        while len(pivots) < _OPEN_COLUMNS and float(np.max(rest, initial=0.0)) > least:
+            pivot = int(np.argmax(rest))
+            (k,) = self._open_rows(name, X, phi, [pivot])
+            k = k - sum((c[pivot] * c for c in columns), 0.0)
+            columns.append(k / np.sqrt(rest[pivot]))
+            rest = np.maximum(rest - np.square(columns[-1]), 0.0)
+            rest[pivot] = 0.0
+            pivots.append(pivot)
+        return pivots
+
+    def open_factor(
+        self, name: str, X: AnyNDArray, phi: AnyNDArray, prior: AnyNDArray, pivots: Sequence[int]
+    ) -> tuple[AnyNDArray, AnyNDArray]:
+        """
+        What inducing values leave open of a component at many points, for draws of it.
+
+        :param X: [N, D].
+        :param phi: features there, [M_c, N].
+        :param prior: prior variances there, [N].
+        :param pivots: what :meth:`open_pivots` gave, of any moments of this kernel.
+        :return: a factor [N, R] of the covariance, and the variance [N] that it lacks, zero where
+            that is negligible everywhere.
+        """
+        rest: AnyNDArray = np.maximum(prior - np.sum(np.square(phi), axis=0), 0.0)
+        least = _NEGLIGIBLE * float(np.max(prior, initial=0.0))
+        root = np.zeros((len(rest), 0))
+        if len(pivots):
+            rows = self._open_rows(name, X, phi, pivots)
+            factor, order, rank, _ = lapack.dpstrf(rows[:, list(pivots)], tol=1e-3 * least, lower=1)
+            kept = rows[order[:rank] - 1]
+            root = solve_triangular(np.tril(factor)[:rank, :rank], kept, lower=True).T
+            rest = np.maximum(rest - np.sum(np.square(root), axis=1), 0.0)
+        settled = float(np.max(rest, initial=0.0)) <= least
+        return root, np.zeros_like(rest) if settled else rest
+
+    def _open_rows(
+        self, name: str, X: AnyNDArray, phi: AnyNDArray, which: Sequence[int]
+    ) -> AnyNDArray:
+        """Rows [R, N] of the covariance of what inducing values leave open."""
+        some = X[list(which)]
+        K = kernel_tangents(self._source[name], some, X).matrices(self._values)[1]
+        found: AnyNDArray = K - phi[:, list(which)].T @ phi
+        return found
+
     def all_features(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
-        """Features of all components [P, N], in their order, and sum_c k_c(x_n, x_n) [N]."""
+        """Features of all components [P, N], in their order, and what these leave open, [C, N]."""
         found = [self.features_and_prior(n, self.tangents(n, X)) for n in self._source.names]
-        phi = np.concatenate([phi for phi, _ in found])
-        return phi, np.sum([prior for _, prior in found], axis=0)
+        left = [prior - np.sum(np.square(phi), axis=0) for phi, prior in found]
+        return np.concatenate([phi for phi, _ in found]), np.stack(left)
 
     def total(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
         """Mean [N, L] and variance [N, L] of the sum of all components, without m(x)."""
-        phi, prior = self.all_features(X)
+        phi, left = self.all_features(X)
         inner = np.einsum("mn,lmk,kn->nl", phi, self.covariance, phi, optimize=True)
-        return phi.T @ self.mean, inner + (prior - np.sum(phi**2, axis=0))[:, None]
+        return phi.T @ self.mean, inner + left.T @ self.entering()
 
 
 def _left_open(found: Sequence[tuple[AnyNDArray, AnyNDArray]]) -> AnyNDArray:

@@ -34,7 +34,7 @@ class GAMClassifier(ClassifierMixin, GAMEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        terms: Terms | Term | str | None = None,
+        terms: Terms | Term | Iterable[Term | Terms] | str | None = None,
         family: str | Family | None = None,
         *,
         offset: Column | Iterable[Column] | None = None,

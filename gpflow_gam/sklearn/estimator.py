@@ -22,7 +22,7 @@ from .. import errors
 from ..gam import GAM
 from ..gam.families import Bernoulli, Categorical, Family, Ordinal
 from ..gam.frames import Table, is_levels
-from ..gam.terms import Column, Smooth, Term, Terms
+from ..gam.terms import Column, Smooth, Term, Terms, as_terms
 from ..gam.terms.base import column_of
 from .automatic import automatic_terms
 from .weights import checked_weights, counted
@@ -34,7 +34,7 @@ OF_CLASSES = (Bernoulli, Categorical, Ordinal)
 class GAMEstimator(BaseEstimator):  # type: ignore[misc]
     """What the two estimators share; their parameters are stored as they come."""
 
-    terms: Terms | Term | str | None
+    terms: Terms | Term | Iterable[Term | Terms] | str | None
     family: Any
     offset: Column | Iterable[Column] | None
     missing: str
@@ -131,11 +131,9 @@ class GAMEstimator(BaseEstimator):  # type: ignore[misc]
         file = state.pop("_gam_file", None)
         super().__setstate__(state)
         if file is not None:
-            given = (self.terms,) if isinstance(self.terms, Term) else self.terms
+            given = () if isinstance(self.terms, (str, type(None))) else as_terms(self.terms)
             kernels = {
-                t.label: t.kernel
-                for t in (given if isinstance(given, (tuple, Terms)) else ())
-                if isinstance(t, Smooth) and t.kernel is not None
+                t.label: t.kernel for t in given if isinstance(t, Smooth) and t.kernel is not None
             }
             with tempfile.TemporaryDirectory() as folder:
                 (Path(folder) / "gam").write_bytes(file)

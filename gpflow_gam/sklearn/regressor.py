@@ -38,7 +38,7 @@ class GAMRegressor(RegressorMixin, GAMEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        terms: Terms | Term | str | None = None,
+        terms: Terms | Term | Iterable[Term | Terms] | str | None = None,
         family: str | Family | Likelihood = "gaussian",
         *,
         offset: Column | Iterable[Column] | None = None,

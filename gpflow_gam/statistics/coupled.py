@@ -24,15 +24,16 @@ class CoupledMeans:
     \otimes \phi_n`, with :math:`H = I + \sum_n C_n \otimes \phi_n \phi_n'`. With one predictor that
     is what dividing out its site gives.
 
-    :param size: P.
+    :param enters: which features enter which predictor, 1 or 0, [P, L].
     :param slopes: g_n, [N, L].
     :param curvature: C_n, [N, L, L].
     """
 
-    def __init__(self, size: int, slopes: AnyNDArray, curvature: AnyNDArray) -> None:
+    def __init__(self, enters: AnyNDArray, slopes: AnyNDArray, curvature: AnyNDArray) -> None:
         self._slopes, self._curvature = slopes, curvature
-        self._L, self._P = slopes.shape[1], size
-        self._H = np.zeros((self._L, size, self._L, size))
+        self._enters = enters
+        self._P, self._L = P, L = enters.shape
+        self._H = np.zeros((L, P, L, P))
         self._root: AnyNDArray | None = None
 
     def add(self, which: AnyNDArray, phi: AnyNDArray) -> None:
@@ -43,9 +44,10 @@ class CoupledMeans:
         :param phi: features, [P, n].
         """
         C = self._curvature[which]
+        own = [phi * enters[:, None] for enters in self._enters.T]
         for i in range(self._L):
             for j in range(i, self._L):
-                part = (phi * C[:, i, j]) @ phi.T
+                part = (own[i] * C[:, i, j]) @ own[j].T
                 self._H[i, :, j, :] += part
                 if i != j:
                     self._H[j, :, i, :] += part.T
@@ -117,6 +119,6 @@ class CoupledMeans:
         found = []
         for i in range(self._L):
             whole = np.zeros((self._L * self._P, phi.shape[1]))
-            whole[i * self._P : (i + 1) * self._P] = phi
+            whole[i * self._P : (i + 1) * self._P] = phi * self._enters[:, i, None]
             found.append(solve_triangular(self._root, whole, lower=True))
         return np.stack(found)

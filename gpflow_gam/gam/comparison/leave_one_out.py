@@ -272,9 +272,11 @@ def _dense(fit: FittedGAM) -> tuple[RowPosterior, Sites]:
     moments = inducing_moments(fit)
     assert isinstance(fit.posterior, SparseAdditivePosterior)
 
+    entering = moments.entering()
+
     def features(which: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
-        phi, prior = moments.all_features(fit.X[which])
-        return phi, np.maximum(prior - np.sum(np.square(phi), axis=0), 0.0)
+        phi, left = moments.all_features(fit.X[which])
+        return phi, np.maximum(left, 0.0).T @ entering
 
     weight, shift, curvature = [], [], []
     for X, Y in zip(fit.blocks(fit.X), fit.blocks(fit.Y)):
@@ -287,7 +289,9 @@ def _dense(fit: FittedGAM) -> tuple[RowPosterior, Sites]:
             curvature.append(mean_curvature(*given))
     whole = np.concatenate(curvature) if curvature else None
     sites = Sites(np.concatenate(weight), np.concatenate(shift), whole)
-    return RowPosterior(features, moments.mean, moments.covariance), sites
+    sizes = [len(root) for root in moments.roots]
+    enters = np.repeat(entering, sizes, axis=0)
+    return RowPosterior(features, moments.mean, moments.covariance, enters), sites
 
 
 def _laplace(fit: FittedGAM) -> Cavity:

@@ -1,12 +1,14 @@
 """What the components of a fitted GAM look like, with bands."""
 
 from .averaged import averaged
-from .bands import critical_values, max_deviations
+from .bands import critical_values, max_deviations, simultaneous_limits
 from .coefficients import coefficients
 from .effect import Differences, derivative, differences, effect, sample_effect
 from .grid import make_grid
 from .hyperparameters import averaged_log_density, hyperparameter_draws, joint_moments
 from .joint import inducing_moments
+from .response import response_effect
+from .scenarios import avg_comparisons, avg_predictions, partial_dependence
 from .sobol import sobol
 from .table import EffectTable
 from .transform import applied, transformed
@@ -17,6 +19,8 @@ __all__ = [
     "applied",
     "averaged",
     "averaged_log_density",
+    "avg_comparisons",
+    "avg_predictions",
     "coefficients",
     "critical_values",
     "derivative",
@@ -27,7 +31,10 @@ __all__ = [
     "joint_moments",
     "make_grid",
     "max_deviations",
+    "partial_dependence",
+    "response_effect",
     "sample_effect",
+    "simultaneous_limits",
     "sobol",
     "transformed",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 
 import numpy as np
 from gpflow.base import AnyNDArray
@@ -53,32 +54,47 @@ class Averaged:
             ]
             self._covariance, self._ratios = self._average()
 
-    def link(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
+    def link(
+        self, X: AnyNDArray, names: Sequence[str] | None = None
+    ) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
         """
-        Mean of the sum of all components at rows, and its variances, [N, L] each.
+        Mean of the sum of components at rows, and its variances, [N, L] each.
 
         The first variance is at the fitted hyperparameters, the second the averaged one.
+
+        :param names: of the components that count, at least one; all by default.
         """
+        own = self._names if names is None else list(names)
+        chosen = [self._names.index(name) for name in own]
+        where = np.concatenate([np.r_[self._moments.block(name)] for name in own])
         with one_blas_thread():
-            features, opens = self._features(X)
+            features, opens = self._features(X, chosen)
             phi = np.concatenate(features)
-            mean = phi.T @ self._moments.mean
-            known = _squares(phi, self._moments.covariance) + np.sum(opens, axis=0)[:, None]
-            uncertain = _squares(phi, self._covariance) + (self._ratios @ opens)[:, None]
-            asked = np.any([self._beyond(c, X, f) for c, f in enumerate(features)], axis=0)
+            covariances = [self._moments.covariance, self._covariance]
+            if names is not None:  # all of them are not copied
+                covariances = [S[:, where[:, None], where] for S in covariances]
+            known, uncertain = covariances
+            enters = self._moments.entering(own)
+            mean = phi.T @ self._moments.mean[where]
+            known = _squares(phi, known) + opens.T @ enters
+            uncertain = _squares(phi, uncertain)
+            uncertain += opens.T @ (self._ratios[chosen][:, None] * enters)
+            asked = np.any([self._beyond(c, X, f) for c, f in zip(chosen, features)], axis=0)
             if asked.any():
-                uncertain[asked] = self._drawn(self._names, X[asked], mean[asked])
+                uncertain[asked] = self._drawn(own, X[asked], mean[asked])
             return mean, known, uncertain
 
     def components(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
         """Mean and averaged variance of every component at rows, [N, C, L] each."""
         means, variances = [], []
         with one_blas_thread():
-            for c, (phi, left) in enumerate(zip(*self._features(X))):
+            every = range(len(self._names))
+            for c, (phi, left) in enumerate(zip(*self._features(X, every))):
                 own, component = self._moments.block(self._names[c]), self._components[c]
                 mean = phi.T @ self._moments.mean[own]
                 inner = _squares(phi, self._covariance[:, own, own])
-                variance = inner + self._ratios[c] * left[:, None]
+                enters = self._moments.entering([component.name])
+                variance = inner + self._ratios[c] * left[:, None] * enters
                 asked = self._beyond(c, X, phi) | (len(component.margins) > 1)
                 if asked.any():
                     variance[asked] = self._drawn([component.name], X[asked], mean[asked])
@@ -86,10 +102,10 @@ class Averaged:
                 variances.append(variance)
         return np.stack(means, axis=1), np.stack(variances, axis=1)
 
-    def _features(self, X: AnyNDArray) -> tuple[list[AnyNDArray], AnyNDArray]:
-        """Features [M_c, N] of each component, and what they leave open, [C, N]."""
-        moments = self._moments
-        found = [moments.features_and_prior(n, moments.tangents(n, X)) for n in self._names]
+    def _features(self, X: AnyNDArray, which: Sequence[int]) -> tuple[list[AnyNDArray], AnyNDArray]:
+        """Features [M_c, N] of components by their place, and what they leave open, [C, N]."""
+        moments, names = self._moments, [self._names[c] for c in which]
+        found = [moments.features_and_prior(n, moments.tangents(n, X)) for n in names]
         left = [prior - np.sum(np.square(phi), axis=0) for phi, prior in found]
         return [phi for phi, _ in found], np.maximum(np.stack(left), 0.0)
 
@@ -116,7 +132,8 @@ class Averaged:
             left = [prior - np.sum(np.square(own), axis=0) for own, prior in found]
             inner = _squares(phi, moments.covariance[:, where[:, None], where])
             away = phi.T @ moments.mean[where] - mean
-            total += inner + np.maximum(left, 0.0).sum(axis=0)[:, None] + np.square(away)
+            open_ = np.maximum(left, 0.0).T @ moments.entering(names)
+            total += inner + open_ + np.square(away)
         return total / len(self._draws)
 
     def _average(self) -> tuple[AnyNDArray, AnyNDArray]:

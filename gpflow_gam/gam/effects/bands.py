@@ -30,6 +30,30 @@ def critical_values(covariance: AnyNDArray, level: float, seed: int) -> tuple[fl
     return pointwise, max(pointwise, float(np.quantile(deviations, level)))
 
 
+def simultaneous_limits(draws: AnyNDArray, level: float) -> tuple[AnyNDArray, AnyNDArray]:
+    """
+    Limits between which a whole draw lies with probability ``level``.
+
+    By ranks (Besag, Green, Higdon & Mengersen 1995, section 6.3): as far in from the extremes, in
+    draws and the same at every point, as that share of them allows. Monotone functions of the draws
+    give the functions of the limits.
+
+    :param draws: [S, n], or [S, n, K] of K functions, each with limits of its own.
+    :return: [n] or [n, K] each.
+    """
+    S = len(draws)
+    flat = draws.reshape(S, draws.shape[1], -1)
+    ordered = np.sort(flat, axis=0)
+    varies = ordered[-1] > ordered[0]
+    ranks = np.argsort(np.argsort(flat, axis=0), axis=0) + 1
+    farthest = np.where(varies, np.maximum(ranks, S + 1 - ranks), 0).max(axis=1)  # [S, K]
+    least = np.sort(farthest, axis=0)[int(np.ceil(level * S)) - 1]
+    k = np.broadcast_to(np.maximum(least, (S + 1) // 2), flat.shape[1:])[None]
+    lower = np.take_along_axis(ordered, S - k, axis=0)[0]
+    upper = np.take_along_axis(ordered, k - 1, axis=0)[0]
+    return lower.reshape(draws.shape[1:]), upper.reshape(draws.shape[1:])
+
+
 def max_deviations(covariance: AnyNDArray, seed: int) -> AnyNDArray:
     """Draws of ``max_n |z_n| / sd(z_n)``; none where no value varies."""
     sd = np.sqrt(np.maximum(np.diag(covariance), 0.0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -73,6 +74,21 @@ class Custom(Family):
     def predictor_names(self, levels: Levels | None = None) -> tuple[str, ...]:
         number = self.num_predictors()
         return ("",) if number == 1 else tuple(str(i) for i in range(number))
+
+    def for_parameters(self, names: Sequence[str]) -> tuple[Family, tuple[str, ...]]:
+        own = self.predictor_names()
+        if len(own) == 1:
+            return super().for_parameters(names)
+        for name in map(str, names):
+            if name not in own:
+                raise ValueError(
+                    f"terms: {type(self.base).__name__} has no parameter {name!r}; call its "
+                    f"predictors {', '.join(map(repr, own))}."
+                )
+        return self, tuple(map(str, names))
+
+    def parameter_names(self, levels: Levels | None = None) -> tuple[str, ...]:
+        return self.predictor_names()
 
     def axes(self, response: str) -> tuple[str, ...]:
         names = self.predictor_names()

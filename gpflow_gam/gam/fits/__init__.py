@@ -4,6 +4,8 @@ from .bare import BareGAM, bare, from_bare
 from .build import ENGINES, FAMILIES, build_model
 from .fitted import FittedGAM
 from .fitting import Roles, checked_response, fit_gam
+from .part import Chosen, Part, known_part, part_of
+from .ranges import warn_if_far
 from .sharing import Communication, SharedFit, fit_share
 from .specification import Specification
 from .streaming import fit_source
@@ -12,8 +14,10 @@ __all__ = [
     "ENGINES",
     "FAMILIES",
     "BareGAM",
+    "Chosen",
     "Communication",
     "FittedGAM",
+    "Part",
     "Roles",
     "SharedFit",
     "Specification",
@@ -24,4 +28,7 @@ __all__ = [
     "fit_share",
     "fit_source",
     "from_bare",
+    "known_part",
+    "part_of",
+    "warn_if_far",
 ]

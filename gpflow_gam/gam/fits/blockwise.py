@@ -16,6 +16,7 @@ from . import prediction
 from .fitted import BLOCK, FittedGAM
 from .fitting import checked_response
 from .incomplete import at_complete_rows
+from .part import Part
 from .surveying import located
 
 Averaged = Callable[[FittedGAM, AnyNDArray, AnyNDArray], AnyNDArray]
@@ -31,18 +32,20 @@ def predict_source(
     seed: int = 0,
     drop: bool = False,
     uncertain: prediction.Uncertain | None = None,
+    part: Part | None = None,
 ) -> Any:
     """
     :func:`prediction.predict` of a table or of a source of blocks: the same rows give the same.
 
+    :param part: of the predictor; None for all of it.
     :param drop: whether rows that lack a value are NaN rather than an error.
     :raises ValueError: as that function, or a source without rows.
     """
     # draws of new responses go on from block to block
     rng: Any = np.random.default_rng(seed) if type == "observation" else seed
-    extra = [fit.spec.trials] if type == "observation" and fit.spec.trials is not None else []
+    columns = _columns(fit, type, part)
     parts = []
-    for start, table in _blocks(fit, data, extra):
+    for start, table in _blocks(data, columns):
         with located(start, table.num_rows):
             answer = partial(
                 prediction.predict,
@@ -52,8 +55,9 @@ def predict_source(
                 se=se,
                 seed=rng,
                 uncertain=uncertain,
+                part=part,
             )
-            parts.append(_answered(fit, table, extra, answer, drop))
+            parts.append(_answered(fit, table, columns, answer, drop))
     return _joined(parts)
 
 
@@ -64,16 +68,18 @@ def sample(
     type: prediction.PredictionType,
     seed: int,
     drop: bool = False,
+    part: Part | None = None,
 ) -> AnyNDArray:
     """
     :func:`prediction.sample` of rows in whatever they come in.
 
+    :param part: of the predictor; None for all of it.
     :param drop: whether rows that lack a value are NaN rather than an error.
     :raises ValueError: as that function.
     """
-    extra = [fit.spec.trials] if type == "observation" and fit.spec.trials is not None else []
-    draw = partial(prediction.sample, fit, num_samples=num_samples, type=type, seed=seed)
-    found: AnyNDArray = _answered(fit, in_memory(data), extra, draw, drop, axis=1)
+    columns = _columns(fit, type, part)
+    draw = partial(prediction.sample, fit, num_samples=num_samples, type=type, seed=seed, part=part)
+    found: AnyNDArray = _answered(fit, in_memory(data), columns, draw, drop, axis=1)
     return found
 
 
@@ -88,16 +94,16 @@ def log_density(
     :raises ValueError: as :func:`prediction.log_density`.
     """
     spec, parts = fit.spec, []
-    extra = [spec.response] + ([] if spec.trials is None else [spec.trials])
+    columns = [*spec.inputs, spec.response, *([] if spec.trials is None else [spec.trials])]
 
     def density(table: Table) -> AnyNDArray:
         if averaged is None:
             return prediction.log_density(fit, table)
         return averaged(fit, fit.encode(table), checked_response(fit, table))
 
-    for start, table in _blocks(fit, data, extra):
+    for start, table in _blocks(data, columns):
         with located(start, table.num_rows):
-            parts.append(_answered(fit, table, extra, density, drop))
+            parts.append(_answered(fit, table, columns, density, drop))
     return np.concatenate(parts)
 
 
@@ -108,23 +114,30 @@ def in_memory(data: Any) -> Table:
     return concatenated(_some(list(blocks_of(data, None, BLOCK))))
 
 
+def _columns(fit: FittedGAM, type: str, part: Part | None) -> list[Column]:
+    """The columns that a prediction reads."""
+    spec = fit.spec
+    found = spec.inputs if part is None else spec.inputs_of(part.names)
+    return [*found, spec.trials] if type == "observation" and spec.trials is not None else found
+
+
 def _answered(
     fit: FittedGAM,
     table: Table,
-    extra: list[Column],
+    columns: list[Column],
     answer: Callable[[Table], Any],
     drop: bool,
     axis: int = 0,
 ) -> Any:
     if not drop:
         return answer(table)
-    return at_complete_rows(fit.spec, table, extra, answer, axis)
+    return at_complete_rows(fit.spec, table, columns, answer, axis)
 
 
-def _blocks(fit: FittedGAM, data: Any, extra: list[Column]) -> Iterator[tuple[int, Table]]:
+def _blocks(data: Any, columns: list[Column]) -> Iterator[tuple[int, Table]]:
     """Blocks of equal numbers of rows, each with the number of its first."""
     if in_blocks(data):
-        start, names = 0, list(dict.fromkeys([*fit.spec.inputs, *extra]))
+        start, names = 0, list(dict.fromkeys(columns))
         # the place of a named column is known among all of them only
         named = bool(names) and all(isinstance(name, str) for name in names)
         for table in recut(iter(blocks_of(data, names if named else None, BLOCK)), BLOCK):

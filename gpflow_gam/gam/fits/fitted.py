@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -181,7 +181,9 @@ class FittedGAM:
         """L."""
         return len(self.spec.constant)
 
-    def encode(self, data: Any, names: set[str] | None = None, offset: bool = True) -> AnyNDArray:
+    def encode(
+        self, data: Any, names: Collection[str] | None = None, offset: bool = True
+    ) -> AnyNDArray:
         """
         New rows as X [N, D].
 
@@ -224,6 +226,23 @@ class FittedGAM:
         if self.num_predictors == 1:
             return mean[..., None], var[..., None]
         return mean, var
+
+    def predict_sum(self, X: AnyNDArray, names: Collection[str]) -> tuple[AnyNDArray, AnyNDArray]:
+        """Mean and variance of the sum of some components, [N, L] each; m(x) is left out."""
+        chosen = np.flatnonzero([name in names for name in self.spec.names])
+        posterior, parts = self.posterior, []
+        # covariances of all components are held for so many rows
+        step = max(1, BLOCK // len(self.spec.names))
+        for start in range(0, max(len(X), 1), step):
+            block = tf.constant(X[start : start + step])
+            mean = np.asarray(posterior.predict_components(block)[0])
+            cov = np.asarray(posterior.predict_component_covariance(block))
+            var = cov[:, chosen][:, :, chosen].sum(axis=(1, 2))
+            parts.append((mean[:, chosen].sum(axis=1), var))
+        mean, var = (np.concatenate(part) for part in zip(*parts))
+        if self.num_predictors == 1:
+            mean, var = mean[:, None], var[:, None]
+        return mean, np.maximum(var, 0.0)  # rounding
 
     def sample_component(
         self, component: Component, X: AnyNDArray, num_samples: int, seed: int

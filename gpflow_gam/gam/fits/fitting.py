@@ -14,7 +14,7 @@ from ...likelihoods import Weighted, checked_observations, constant_predictor
 from ...models import IterNCGP
 from ...optimizers import TimeBudget
 from ...statistics import ColumnBins, Neighbourhoods
-from ..components import learn_encoder, plan
+from ..components import entering, learn_encoder, plan
 from ..families import Family
 from ..frames import (
     Encoder,
@@ -116,7 +116,8 @@ def fit_gam(
     weights = None if roles.weights is None else X[:, encoder.index(roles.weights, "number")]
     levels = encoder.places("level")
     bins = ColumnBins(X, levels=levels)
-    components = plan(terms, table, encoder, X, weights, seed, bins)
+    planned = plan(terms, table, encoder, X, weights, seed, bins)
+    components = entering(planned, terms, family.parameter_names(response.levels))
     size = sum(len(c.inducing) for c in components)
     spec = Specification(
         terms,
@@ -124,7 +125,7 @@ def fit_gam(
         roles.response,
         response.levels,
         encoder,
-        tuple(components),
+        components,
         family.scale(Y, weights),
         (),
         roles.offset,

@@ -17,7 +17,7 @@ from .specification import Specification
 def at_complete_rows(
     spec: Specification,
     table: Table,
-    extra: Iterable[Column],
+    columns: Iterable[Column],
     answer: Callable[[Table], Any],
     axis: int = 0,
 ) -> Any:
@@ -25,11 +25,10 @@ def at_complete_rows(
     What ``answer`` says of the complete rows, and NaN (None among classes) of the others.
 
     :param table: the rows.
-    :param extra: columns that are needed beside those of terms and offsets.
+    :param columns: those that are needed.
     :param answer: gives an array or a frame with the rows along ``axis``, or a tuple of them.
     """
-    names = [*spec.inputs, *extra]
-    lacking = Holes().add(filled(table, spec.fills), names)
+    lacking = Holes().add(filled(table, spec.fills), columns)
     if not lacking.any():
         return answer(table)
     return _spread(answer(table.rows(~lacking)), np.flatnonzero(~lacking), len(lacking), axis)

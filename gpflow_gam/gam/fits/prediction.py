@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
@@ -13,6 +14,7 @@ from ...likelihoods import checked_observations, expected_response, summarised_r
 from ..frames import NumericColumn, Table
 from .fitted import FittedGAM
 from .fitting import checked_response
+from .part import Part, known_part
 from .ranges import encoded
 from .tails import warn_of_tails
 
@@ -26,8 +28,12 @@ _TOGETHER = 2**20
 class Uncertain(Protocol):
     """A posterior that allows for uncertain hyperparameters; m(x) is left out."""
 
-    def link(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
-        """Mean of the predictors, variance at the fitted hyperparameters and in all, [N, L]."""
+    def link(
+        self, X: AnyNDArray, names: Sequence[str] | None = None
+    ) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
+        """
+        Mean of the sum of components, variance at the fitted hyperparameters and in all, [N, L].
+        """
 
     def components(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
         """Mean and variance of every component, [N, C, L] each."""
@@ -79,10 +85,12 @@ def predict(
     se: bool = False,
     seed: int = 0,
     uncertain: Uncertain | None = None,
+    part: Part | None = None,
 ) -> Any:
     """
     What :meth:`gpflow_gam.GAM.predict` returns.
 
+    :param part: of the predictor; None for all of it.
     :param uncertain: where standard errors and limits come from; None takes hyperparameters as
         known.
     :raises ValueError: an unknown type, a bad interval, columns that are not there.
@@ -93,36 +101,51 @@ def predict(
         raise ValueError(
             f"type must be one of {', '.join(get_args(PredictionType))}; got {type!r}."
         )
-    X = encoded(fit, table)
+    X = encoded(fit, table, None if part is None else part.components(fit.spec))
     if type == "terms":
+        estimates, errors = terms(fit, X, uncertain, part)
         if interval is not None:
-            raise ValueError("interval: type='terms' gives se=True; for limits use effects().")
-        estimates, errors = terms(fit, X, uncertain)
+            return _limited(estimates, errors, interval)
         return (estimates, errors) if se else estimates
     if type == "class":
-        return _classes(fit, response(fit, X, None, seed).estimate)
+        return _classes(fit, response(fit, X, None, seed, part=part).estimate)
     if type == "link":
-        out = link(fit, X, interval, uncertain)
+        out = link(fit, X, interval, uncertain, part)
     elif type == "response":
-        out = response(fit, X, interval, seed, uncertain)
+        out = response(fit, X, interval, seed, uncertain, part)
     else:
         trials = _trials(fit, table)
-        out = observation(fit, X, trials, interval or 0.95, seed, uncertain)
+        out = observation(fit, X, trials, interval or 0.95, seed, uncertain, part)
     if interval is not None:
         return out.frame()
     return (out.estimate, out.se) if se else out.estimate
 
 
 def sample(
-    fit: FittedGAM, table: Table, num_samples: int, type: PredictionType, seed: int
+    fit: FittedGAM,
+    table: Table,
+    num_samples: int,
+    type: PredictionType,
+    seed: int,
+    part: Part | None = None,
 ) -> AnyNDArray:
     """
     What :meth:`gpflow_gam.GAM.sample` returns.
 
+    :param part: of the predictor; None for all of it.
     :raises ValueError: an unknown type.
     """
     family = fit.spec.family
-    F: AnyNDArray = fit.posterior.sample_f(encoded(fit, table), num_samples, seed=seed).numpy()
+    F: AnyNDArray
+    if part is None:
+        F = fit.posterior.sample_f(encoded(fit, table), num_samples, seed=seed).numpy()
+    else:
+        names = part.components(fit.spec)
+        X = encoded(fit, table, names)
+        every = fit.posterior.sample_components(X, num_samples, seed=seed).numpy()
+        every = every.reshape(*every.shape[:3], -1)  # [S, N, C, L]
+        chosen = [i for i, name in enumerate(fit.spec.names) if name in names]
+        F = known_part(fit, X, part) + every[:, :, chosen].sum(axis=2)
     if type == "link":
         factor, shift = fit.units
         F = shift + factor * F
@@ -152,25 +175,34 @@ def _classes(fit: FittedGAM, probabilities: AnyNDArray) -> AnyNDArray:
 
 
 def _moments(
-    fit: FittedGAM, X: AnyNDArray, uncertain: Uncertain | None
+    fit: FittedGAM, X: AnyNDArray, uncertain: Uncertain | None, part: Part | None
 ) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
     """Of the predictor, the mean, the variance that estimates take, and that of errors, [N, L]."""
-    if uncertain is None:
-        mean, var = fit.predict_link(X)
+    names = None if part is None else part.components(fit.spec)
+    if uncertain is None or names == []:
+        if names is None:
+            mean, var = fit.predict_link(X)
+        else:
+            mean, var = fit.predict_sum(X, names)
+            mean = mean + known_part(fit, X, part)
         return mean, var, var
     parts = []
     for block in fit.blocks(X):
-        mean, known, var = uncertain.link(block)
-        parts.append((mean + np.asarray(fit.model.mean_function(block)), known, var))
+        mean, known, var = uncertain.link(block, names)
+        parts.append((mean + known_part(fit, block, part), known, var))
     mean, known, var = (np.concatenate(part) for part in zip(*parts))
     return mean, np.maximum(known, 0.0), np.maximum(var, 0.0)
 
 
 def link(
-    fit: FittedGAM, X: AnyNDArray, level: float | None, uncertain: Uncertain | None = None
+    fit: FittedGAM,
+    X: AnyNDArray,
+    level: float | None,
+    uncertain: Uncertain | None = None,
+    part: Part | None = None,
 ) -> Summaries:
-    """The predictor rho(x): normal a posteriori."""
-    mean, _, var = _moments(fit, X, uncertain)
+    """The predictor rho(x), or a part of it: normal a posteriori."""
+    mean, _, var = _moments(fit, X, uncertain, part)
     factor, shift = fit.units
     mean, var = shift + factor * mean, factor**2 * var
     names = fit.spec.predictor_names
@@ -189,6 +221,7 @@ def response(
     level: float | None,
     seed: int,
     uncertain: Uncertain | None = None,
+    part: Part | None = None,
 ) -> Summaries:
     """
     The expected response mu(rho(x)): its posterior mean, deviation and equal-tailed limits.
@@ -196,7 +229,7 @@ def response(
     The mean is at the fitted hyperparameters, whatever is known of them. See
     :func:`gpflow_gam.likelihoods.summarised_response`.
     """
-    mean, known, var = _moments(fit, X, uncertain)
+    mean, known, var = _moments(fit, X, uncertain, part)
     summary = summarised_response(fit.likelihood, X, mean, var, level, seed=seed)
     estimate, se = np.asarray(summary.mean), np.asarray(summary.sd)
     if uncertain is not None:
@@ -216,9 +249,10 @@ def observation(
     level: float,
     seed: int,
     uncertain: Uncertain | None = None,
+    part: Part | None = None,
 ) -> Summaries:
     """A new response at x: mean, deviation and limits of draws from the predictive distribution."""
-    draws = sample_observations(fit, X, trials, _DRAWS, seed, uncertain)
+    draws = sample_observations(fit, X, trials, _DRAWS, seed, uncertain, part)
     tail = 0.5 * (1.0 - level)
     lower, upper = np.quantile(draws, [tail, 1.0 - tail], axis=0)
     return Summaries(draws.mean(axis=0), draws.std(axis=0), lower, upper)
@@ -231,9 +265,10 @@ def sample_observations(
     num_samples: int,
     seed: int,
     uncertain: Uncertain | None = None,
+    part: Part | None = None,
 ) -> AnyNDArray:
     """Draws of new responses [S, N], independent between points given their predictors."""
-    mean, _, var = _moments(fit, X, uncertain)
+    mean, _, var = _moments(fit, X, uncertain, part)
     rng = np.random.default_rng(seed)
     family, likelihood = fit.spec.family, fit.likelihood
     draws = []
@@ -251,9 +286,9 @@ def _draws_at_a_time(number: int, rows: int) -> list[slice]:
 
 
 def terms(
-    fit: FittedGAM, X: AnyNDArray, uncertain: Uncertain | None = None
+    fit: FittedGAM, X: AnyNDArray, uncertain: Uncertain | None = None, part: Part | None = None
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Every component's contribution to the predictor and its standard error, a column each."""
+    """Components' contributions to the predictor and their standard errors, a column each."""
     if uncertain is None:
         mean, var = fit.predict_components(X)
     else:
@@ -262,13 +297,33 @@ def terms(
     factor, _ = fit.units
     mean, var = factor * mean, factor**2 * var
     names: list[Any] = list(fit.spec.names)
+    if part is not None:
+        own = part.components(fit.spec)
+        chosen = [names.index(name) for name in own]
+        names, mean, var = own, mean[:, chosen], var[:, chosen]
     if fit.num_predictors == 1:
         columns: Any = names
         mean, var = mean[..., 0], var[..., 0]
     else:
-        columns = pd.MultiIndex.from_product([names, fit.spec.predictor_names])
-        mean, var = (a.reshape(len(a), -1) for a in (mean, var))
+        predictors = fit.spec.predictor_names
+        entered = [fit.spec.component(name).predictors_of(len(predictors)) for name in names]
+        at = [(c, i) for c, places in enumerate(entered) for i in places]
+        columns = pd.MultiIndex.from_tuples([(names[c], predictors[i]) for c, i in at])
+        mean, var = (a[:, [c for c, _ in at], [i for _, i in at]] for a in (mean, var))
     return pd.DataFrame(mean, columns=columns), pd.DataFrame(np.sqrt(var), columns=columns)
+
+
+def _limited(estimates: pd.DataFrame, errors: pd.DataFrame, level: float) -> pd.DataFrame:
+    """``estimate``, ``se``, ``lower`` and ``upper`` under each column."""
+    half = norm.ppf(0.5 + 0.5 * level) * errors
+    parts = {"estimate": estimates, "se": errors}
+    parts |= {"lower": estimates - half, "upper": estimates + half}
+    every = [(*(c if isinstance(c, tuple) else (c,)), what) for c in estimates for what in parts]
+    values = [parts[what].iloc[:, i] for i in range(estimates.shape[1]) for what in parts]
+    whole: AnyNDArray = np.array(values).reshape(len(values), len(estimates)).T
+    empty: list[Any] = [[]] * (estimates.columns.nlevels + 1)
+    columns = pd.MultiIndex.from_arrays(list(zip(*every)) or empty)
+    return pd.DataFrame(whole, columns=columns, index=estimates.index)
 
 
 def log_density(fit: FittedGAM, table: Table) -> AnyNDArray:

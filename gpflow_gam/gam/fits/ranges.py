@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Collection
 
 import numpy as np
 from gpflow.base import AnyNDArray
@@ -19,17 +20,31 @@ _SAID: weakref.WeakKeyDictionary[FittedGAM, set[int]] = weakref.WeakKeyDictionar
 """The columns of which it has been said."""
 
 
-def encoded(fit: FittedGAM, table: Table) -> AnyNDArray:
+def encoded(fit: FittedGAM, table: Table, names: Collection[str] | None = None) -> AnyNDArray:
     """
     New rows as X [N, D].
 
     Warns, once a fit and column, where numbers are far outside the data.
 
+    :param names: the components wanted; all by default. Columns of others need not be there.
     :raises ValueError: as :meth:`FittedGAM.encode`.
     """
-    X = fit.encode(table)
+    X = fit.encode(table, names)
+    warn_if_far(fit, X, names)
+    return X
+
+
+def warn_if_far(fit: FittedGAM, X: AnyNDArray, names: Collection[str] | None = None) -> None:
+    """
+    Warn, once a fit and column, where numbers are far outside the data.
+
+    :param X: [N, D].
+    :param names: the components that are asked; all by default.
+    """
     said = _SAID.setdefault(fit, set())
     for component in fit.spec.components:
+        if names is not None and component.name not in names:
+            continue
         for margin in component.margins:
             if margin.column in said or margin.kind in ("levels", "cyclic"):
                 continue
@@ -40,7 +55,6 @@ def encoded(fit: FittedGAM, table: Table) -> AnyNDArray:
             if len(outside):
                 said.add(margin.column)
                 _warn(fit, component, margin.column, margin.ends, outside)
-    return X
 
 
 def _acting(component: Component, X: AnyNDArray) -> AnyNDArray | slice:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+from collections.abc import Collection
 from typing import Any
 
 from gpflow.kernels import Kernel
@@ -68,9 +69,13 @@ class Specification:
     @property
     def inputs(self) -> list[Column]:
         """The columns that a prediction reads, by name."""
+        return self.inputs_of(self.names)
+
+    def inputs_of(self, names: Collection[str]) -> list[Column]:
+        """The columns that some of the components read, and those of offsets."""
         keys = list(self.encoder.columns)
-        names = [keys[i][0] for component in self.components for i in component.columns]
-        return list(dict.fromkeys([*names, *self.offset]))
+        own = [keys[i][0] for c in self.components if c.name in names for i in c.columns]
+        return list(dict.fromkeys([*own, *self.offset]))
 
     def place(self, column: Column) -> int:
         """Where in X a numeric column stands."""

@@ -13,7 +13,7 @@ from ...models import AdditiveSVGP
 from ...optimizers import Checkpoint, TimeBudget
 from ...optimizers.minimizers.tracker import check_on_interrupt
 from ...statistics import sampling
-from ..components import plan_columns
+from ..components import entering, plan_columns
 from ..families import Family, Levels
 from ..frames import Blocks, Table, blocks_of
 from ..terms import Terms
@@ -264,7 +264,8 @@ def _planned(
             f"the response {roles.response!r} is constant ({ends[0, 0, 0]:g}): there is nothing to "
             "model."
         )
-    components = plan_columns(terms, found.table, found.encoder, whole.columns, given["seed"])
+    planned = plan_columns(terms, found.table, found.encoder, whole.columns, given["seed"])
+    components = entering(planned, terms, family.parameter_names(levels))
     size = sum(len(c.inducing) for c in components)
     variational = choose_variational(family, size, given["variational"], given["engine"])
     if variational not in ("exact", "sites"):
@@ -275,7 +276,7 @@ def _planned(
         roles.response,
         levels,
         found.encoder,
-        tuple(components),
+        components,
         family.scale(whole.Y, whole.columns.weights),
         (),
         roles.offset,

@@ -1,6 +1,7 @@
 """Pictures of a fitted GAM; they need matplotlib (``pip install 'gpflow_gam[plot]'``)."""
 
 from .appraise import appraise
+from .dependence import draw_partial_dependence
 from .draw import draw
 from .residuals import partial_residuals, quantile_residuals, working_residuals
 from .sobol import draw_cumulative_sobol, draw_sobol
@@ -9,6 +10,7 @@ __all__ = [
     "appraise",
     "draw",
     "draw_cumulative_sobol",
+    "draw_partial_dependence",
     "draw_sobol",
     "partial_residuals",
     "quantile_residuals",

@@ -1,6 +1,6 @@
 """What a fitted GAM says, in numbers."""
 
-from .concurvity import concurvity
+from .concurvity import concurvity, pairwise_concurvity
 from .copies import indistinguishable
 from .dispersion import Dispersion, dispersion, sample_dispersion
 from .shares import effective_dof, variance_shares, zero_tail
@@ -13,6 +13,7 @@ __all__ = [
     "dispersion",
     "effective_dof",
     "indistinguishable",
+    "pairwise_concurvity",
     "sample_dispersion",
     "summarise",
     "variance_shares",

@@ -20,6 +20,8 @@ def concurvity(fit: FittedGAM) -> pd.DataFrame:
     Each is between 0 (no problem) and 1 (the effect could be made of the others, so that it cannot
     be told from them):
 
+    Others are those of the same predictor.
+
     - ``observed``: of the effect as estimated, ``|P f|^2 / |f|^2`` with P the projection on the
       space of the other effects;
     - ``estimate``: of what the effect's prior makes likely, ``|P Phi|^2 / |Phi|^2`` in the norm of
@@ -27,19 +29,56 @@ def concurvity(fit: FittedGAM) -> pd.DataFrame:
 
     :return: a row an effect; for several predictors ``observed`` is of the first.
     """
-    moments = inducing_moments(fit)
-    X = fit.X[even_rows(fit, _ROWS)]
-    components = fit.spec.components[1:]
-    features = [moments.features(c.name, X).T for c in components]
+    found = _features(fit)
     rows = []
-    for i, component in enumerate(components):
-        others = [np.ones((len(X), 1))] + [f for j, f in enumerate(features) if j != i]
-        basis = _basis(np.concatenate(others, axis=1))
-        own = features[i] - features[i].mean(axis=0)
-        f = own @ moments.mean[moments.block(component.name), 0]
-        rows.append((component.name, _explained(basis, f), _explained(basis, own)))
+    for name, (own, f) in found.items():
+        others = [spanned for other, (spanned, _) in found.items() if _beside(fit, name, other)]
+        basis = _basis(np.concatenate([np.ones((len(own), 1)), *others], axis=1))
+        rows.append((name, _explained(basis, f), _explained(basis, own)))
     frame = pd.DataFrame(rows, columns=["effect", "observed", "estimate"])
     return frame.set_index("effect")
+
+
+def pairwise_concurvity(fit: FittedGAM) -> pd.DataFrame:
+    """
+    The concurvity of each effect with each other one (``mgcv::concurvity(full=FALSE)``).
+
+    The measures are those of :func:`concurvity`, with one effect in the place of all others: which
+    of them it is that an effect could be made of. They are not symmetric.
+
+    :return: a matrix for each measure: ``frame.loc["estimate"]`` has a row for the effect that is
+        to explain, and a column for the one that is explained; ones on the diagonal.
+    """
+    found = _features(fit)
+    names = list(found)
+    measures = {m: pd.DataFrame(1.0, index=names, columns=names) for m in ("observed", "estimate")}
+    for one, (spanned, _) in found.items():
+        basis = _basis(np.concatenate([np.ones((len(spanned), 1)), spanned], axis=1))
+        for other, (own, f) in found.items():
+            if other != one:
+                beside = _beside(fit, one, other)
+                measures["observed"].loc[one, other] = beside * _explained(basis, f)
+                measures["estimate"].loc[one, other] = beside * _explained(basis, own)
+    return pd.concat(measures, names=["measure", "effect"])
+
+
+def _features(fit: FittedGAM) -> dict[str, tuple[AnyNDArray, AnyNDArray]]:
+    """Of each effect features [n, M], zero on average, and the estimate [n] made of them."""
+    moments = inducing_moments(fit)
+    X = fit.X[even_rows(fit, _ROWS)]
+    found = {}
+    for component in fit.spec.components[1:]:
+        features = moments.features(component.name, X).T
+        own = features - features.mean(axis=0)
+        first = component.predictors_of(fit.num_predictors)[0]
+        found[component.name] = own, own @ moments.mean[moments.block(component.name), first]
+    return found
+
+
+def _beside(fit: FittedGAM, one: str, other: str) -> bool:
+    """Whether another effect is in a predictor that one is in, too."""
+    places = [fit.spec.component(n).predictors_of(fit.num_predictors) for n in (one, other)]
+    return one != other and bool(set(places[0]) & set(places[1]))
 
 
 def _basis(A: AnyNDArray) -> AnyNDArray:

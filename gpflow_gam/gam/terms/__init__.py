@@ -1,7 +1,8 @@
 """The terms of a GAM: values that add up, know no data, and can be written down."""
 
-from .base import Column, Term, Terms
+from .base import Column, Term, Terms, as_terms
 from .formula import Formula, parse_formula
+from .parameters import parse_parameters
 from .parametric import Levels, Linear, RandomEffect, factor, linear, random_effect
 from .serial import terms_from_json
 from .smooth import Interaction, Smooth, Tensor, s, te, ti
@@ -17,9 +18,11 @@ __all__ = [
     "Tensor",
     "Term",
     "Terms",
+    "as_terms",
     "factor",
     "linear",
     "parse_formula",
+    "parse_parameters",
     "random_effect",
     "s",
     "te",

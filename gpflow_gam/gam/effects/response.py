@@ -1,0 +1,123 @@
+"""An effect on the response's scale: the expected response along it, all else at its average."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from gpflow.base import AnyNDArray
+from scipy.stats import norm
+
+from ...likelihoods import (
+    conditional_response,
+    expected_response,
+    response_interval,
+    summarised_response,
+)
+from ..fits import FittedGAM
+from ..terms import Column
+from .bands import critical_values, normal_draws, simultaneous_limits
+from .effect import effect_component
+from .grid import make_grid
+from .hyperparameters import joint_moments
+
+_DRAWS = 4000
+_ENTRIES = 2**22
+"""Numbers that draws of several predictors or classes may be, together."""
+
+
+def response_effect(
+    fit: FittedGAM,
+    term: str,
+    grid: Any = None,
+    level: float = 0.95,
+    num_points: int | None = None,
+    seed: int = 0,
+    unconditional: bool = True,
+) -> pd.DataFrame:
+    """
+    The expected response at the points of a grid, other effects at zero, offsets at their mean.
+
+    Estimates and limits are those of a prediction from the intercept and this effect alone. With
+    one predictor simultaneous limits are the images of the predictor's; otherwise they are of joint
+    draws.
+
+    :param term: the component's name.
+    :return: as :meth:`gpflow_gam.GAM.effects`; ``class`` where the response has several.
+    :raises ValueError: as :func:`effect`.
+    """
+    if not 0.0 < level < 1.0:
+        raise ValueError(f"level must be a probability between 0 and 1; got {level}.")
+    component = effect_component(fit, term)
+    where = make_grid(fit, component, grid, num_points)
+    number, likelihood = len(where.X), fit.likelihood
+    mean, known = _predictor(fit, component.name, where.X, False)
+    covariance = known
+    if unconditional:
+        covariance = _predictor(fit, component.name, where.X, True)[1]
+    variances = (np.diagonal(c, axis1=1, axis2=2).T for c in (known, covariance))
+    at_fit, var = (np.maximum(v, 0.0) for v in variances)
+    summary = summarised_response(likelihood, where.X, mean, var, level, seed=seed)
+    estimate = np.asarray(expected_response(likelihood, where.X, mean, at_fit, seed=seed))
+    se = np.asarray(summary.sd)
+    assert summary.lower is not None
+    assert summary.upper is not None
+    lower, upper = np.asarray(summary.lower), np.asarray(summary.upper)
+    if fit.num_predictors == 1 and estimate.ndim == 1:
+        _, wide = critical_values(covariance[0], level, seed)
+        inside = float(2.0 * norm.cdf(wide) - 1.0)
+        ends = response_interval(likelihood, where.X, mean, var, inside, seed=seed)
+        low, high = (np.asarray(end) for end in ends)
+    else:
+        S = int(np.clip(_ENTRIES // (number * max(len(covariance), 1)), 500, _DRAWS))
+        F = np.stack(
+            [mean[:, i] + normal_draws(c, S, seed + i) for i, c in enumerate(covariance)], axis=-1
+        )
+        draws = np.asarray(conditional_response(likelihood, where.X, F))
+        low, high = simultaneous_limits(draws, level)
+        low, high = np.minimum(low, lower), np.maximum(high, upper)
+    parts = {
+        "estimate": estimate,
+        "se": se,
+        "lower": lower,
+        "upper": upper,
+        "lower_simultaneous": low,
+        "upper_simultaneous": high,
+    }
+    return classes_frame(fit, where.columns, parts)
+
+
+def classes_frame(
+    fit: FittedGAM, columns: dict[Column, AnyNDArray], parts: dict[str, AnyNDArray]
+) -> pd.DataFrame:
+    """
+    Numbers [n] beside the columns of a grid, or [n, K], one class after the other.
+
+    :param parts: by the column's name.
+    """
+    first = next(iter(parts.values()))
+    if first.ndim == 1:
+        return pd.DataFrame(columns | parts)
+    levels = fit.spec.levels or tuple(range(first.shape[1]))
+    frames = []
+    for k, label in enumerate(levels):
+        own = {name: values[:, k] for name, values in parts.items()}
+        frames.append(pd.DataFrame(columns | {"class": [label] * len(first)} | own))
+    return pd.concat(frames, ignore_index=True)
+
+
+def _predictor(
+    fit: FittedGAM, name: str, X: AnyNDArray, unconditional: bool
+) -> tuple[AnyNDArray, AnyNDArray]:
+    """
+    Mean [n, L] and covariance [L, n, n] of intercept and effect, in the model's unit.
+
+    Offsets are at their mean.
+    """
+    blocks = [(name, X), (fit.spec.names[0], X[:1])]
+    mean, covariance = joint_moments(fit, blocks, unconditional)
+    A = np.concatenate([np.eye(len(X)), np.ones((len(X), 1))], axis=1)
+    factor, _ = fit.units
+    whole = A @ mean / factor + fit.mean_offset()
+    return whole, A @ covariance @ A.T / np.square(factor)[:, None, None]

@@ -1,0 +1,319 @@
+"""Partial dependence and averages over rows, against predictions, closed forms and known truths."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+
+import gpflow_gam as gg
+from gpflow_gam import factor, linear, random_effect, s, ti
+from gpflow_gam.gam.effects import inducing_moments
+from gpflow_gam.gam.effects.hyperparameters import joint_moments
+
+QUICK = {"max_iterations": 12, "progress": False}
+GRID = [0.1, 0.5, 0.9]
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(11)
+    df = pd.DataFrame({"x": rng.uniform(size=90)})
+    df["z"] = df["x"] + 0.3 * rng.normal(size=90)
+    df["g"] = rng.choice(["a", "b", "c"], 90)
+    f = np.sin(5 * df["x"]) + 0.4 * df["z"] + df["g"].map({"a": 0.0, "b": 0.5, "c": -0.5})
+    df["y"] = 3.0 + f + 0.3 * rng.standard_normal(90)
+    df["log_e"] = rng.uniform(0, 1, 90)
+    df["w"] = rng.integers(1, 4, 90)
+    df["count"] = rng.poisson(np.exp(0.5 * f + df["log_e"]))
+    df["kind"] = np.array(["u", "v", "w"])[np.digitize(f + rng.logistic(size=90), [-0.3, 1.0])]
+    return df
+
+
+TERMS = s("x", k=8) + linear("z") + factor("g")
+
+
+@pytest.fixture(scope="module")
+def gaussian(data):
+    return gg.GAM(TERMS + ti("x", "z", k=6)).fit(data, y="y", **QUICK)
+
+
+@pytest.fixture(scope="module")
+def poisson(data):
+    gam = gg.GAM(TERMS, family="poisson", offset="log_e", weights="w")
+    return gam.fit(data, y="count", progress=False)
+
+
+@pytest.fixture(scope="module")
+def softmax(data):
+    return gg.GAM(s("x", k=6) + factor("g"), family="categorical").fit(data, y="kind", **QUICK)
+
+
+# --- estimates -----------------------------------------------------------------------------------
+
+
+def test_partial_dependence_is_the_mean_prediction(gaussian, poisson, data):
+    for gam, weights in ((gaussian, np.ones(90)), (poisson, data["w"])):
+        found = gam.partial_dependence("x", GRID, num_samples=64)
+        expected = [np.average(gam.predict(data.assign(x=v)), weights=weights) for v in GRID]
+        np.testing.assert_allclose(found["estimate"], expected, rtol=1e-6)
+        assert list(found["x"]) == GRID
+        few = data.head(20).drop(columns=["x", "w"])
+        found = gam.partial_dependence("x", GRID, data=few, num_samples=64)
+        expected = [gam.predict(data.head(20).assign(x=v)).mean() for v in GRID]
+        np.testing.assert_allclose(found["estimate"], expected, rtol=1e-6)
+
+
+def test_classes_have_averages_each(softmax, data):
+    found = softmax.avg_predictions(at={"g": ["a", "c"]}, num_samples=64)
+    for label, own in found.groupby("class"):
+        expected = [
+            softmax.predict(data.assign(g=v), interval=0.9)[label]["estimate"].mean() for v in "ac"
+        ]
+        np.testing.assert_allclose(own["estimate"], expected, rtol=1e-6)
+    np.testing.assert_allclose(found.groupby("g")["estimate"].sum(), 1.0, atol=1e-9)
+    link = softmax.avg_predictions(scale="link", num_samples=64)
+    assert list(link["predictor"]) == ["u", "v", "w"]
+    np.testing.assert_allclose(link["estimate"], softmax.predict(data, "link").mean(axis=0))
+    curve = softmax.partial_dependence("x", num_points=5, num_samples=64)
+    assert len(curve) == 15
+
+
+def test_groups_and_settings(poisson, data):
+    found = poisson.avg_predictions(by="g", at={"x": [0.2, 0.7], "log_e": 0.0}, num_samples=64)
+    assert list(found.columns[:3]) == ["x", "log_e", "g"]
+    rows = data.assign(log_e=0.0)
+    for _, row in found.iterrows():
+        own = rows.assign(x=row["x"])[rows["g"] == row["g"]]
+        expected = np.average(poisson.predict(own), weights=own["w"])
+        assert row["estimate"] == pytest.approx(expected, rel=1e-6)
+    # any column of the data makes groups, and rows that lack their value are one
+    half = data.assign(half=np.where(np.arange(90) < 45, "one", "two"))
+    found = poisson.avg_predictions(half, by=["half", "g"], num_samples=64)
+    assert len(found) == 6
+    blocks = poisson.avg_predictions(
+        [half.head(30), half.tail(60)], by=["half", "g"], num_samples=64
+    )
+    pd.testing.assert_frame_equal(blocks, found)
+
+
+def test_rows_that_lack_a_value_are_left_out_where_the_gam_drops(data):
+    gam = gg.GAM(s("x", k=5) + linear("z"), missing="drop").fit(data, y="y", **QUICK)
+    holes = data.assign(z=data["z"].where(np.arange(90) > 9))
+    found = gam.avg_predictions(holes, num_samples=64)
+    assert found["estimate"].item() == pytest.approx(gam.predict(data.tail(80)).mean())
+    with pytest.raises(ValueError, match="no complete rows"):
+        gam.avg_predictions(holes.head(5), num_samples=64)
+
+
+# --- their uncertainty ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("unconditional", [False, True])
+def test_deviations_are_those_of_the_mean_of_functions(gaussian, data, unconditional):
+    """Of a mean over rows, a'Ca with the covariance of all components at all rows."""
+    few = data.head(25)
+    found = gaussian.partial_dependence(
+        "x", GRID, data=few, num_samples=20_000, unconditional=unconditional, scale="link"
+    )
+    for value, se in zip(found["x"], found["se"]):
+        X = gaussian.fitted.encode(few.assign(x=value))
+        blocks = [(name, X) for name in gaussian.fitted.spec.names]
+        _, cov = joint_moments(gaussian.fitted, blocks, unconditional)
+        assert se == pytest.approx(np.sqrt(cov[0].sum()) / 25, rel=0.03)
+
+
+def test_an_average_of_one_row_is_its_prediction(poisson, data):
+    """Inside the data and far outside, where functions are what their priors are."""
+    gam = gg.GAM(s("x", k=8) + random_effect("g"), family="poisson").fit(data, y="count", **QUICK)
+    rows = pd.DataFrame({"x": [0.4, 1.2], "g": ["a", "new"]})
+    for i in range(2):
+        row = rows.iloc[[i]]
+        options = {"unconditional": False, "level": 0.9, "num_samples": 20_000}
+        found = gam.avg_predictions(row, **options)
+        expected = gam.predict(row, interval=0.9, unconditional=False)
+        np.testing.assert_allclose(
+            found[["lower", "upper"]], expected[["lower", "upper"]], rtol=0.04
+        )
+        assert found["estimate"].item() == pytest.approx(expected["estimate"].item())
+
+
+def test_what_inducing_values_leave_open(poisson, data):
+    """The factor is that of the dense covariance; of more than it holds the variance is left."""
+    gam = gg.GAM(s("x", k=4, bs="matern32") + s("z", k=20)).fit(data, y="y", **QUICK)
+    moments, X = inducing_moments(gam.fitted), gam.fitted.X.copy()
+    X[::7, 0] += 1.5
+    for name in ("s(x)", "s(z)", "intercept"):
+        phi, prior = moments.features_and_prior(name, moments.tangents(name, X))
+        root, rest = moments.open_factor(name, X, phi, prior, moments.open_pivots(name, X))
+        dense = moments.open_covariance([(name, X)])
+        np.testing.assert_allclose(root @ root.T + np.diag(rest), dense, atol=2e-5 * prior.max())
+    levels = gg.GAM(random_effect("g")).fit(data, y="y", **QUICK)
+    moments, name = inducing_moments(levels.fitted), "random_effect(g)"
+    X = np.arange(3.0, 303.0)[:, None]  # levels that were not there
+    phi, prior = moments.features_and_prior(name, moments.tangents(name, X))
+    root, rest = moments.open_factor(name, X, phi, prior, moments.open_pivots(name, X))
+    assert root.shape == (300, 100)
+    np.testing.assert_allclose(np.sum(root**2, axis=1) + rest, prior)
+
+
+def test_the_band_of_a_curve_holds_whole_curves(gaussian):
+    found = gaussian.partial_dependence("x", num_points=6, level=0.9)
+    assert len(found) == 6
+    assert (found["lower_simultaneous"] < found["lower"]).all()
+    assert (found["upper_simultaneous"] > found["upper"]).all()
+    again = gaussian.partial_dependence("x", num_points=6, level=0.9)
+    pd.testing.assert_frame_equal(found, again)
+    other = gaussian.partial_dependence("x", num_points=6, level=0.9, seed=5)
+    assert (other["lower"] != found["lower"]).all()
+
+
+# --- comparisons ---------------------------------------------------------------------------------
+
+
+def test_a_ratio_behind_a_log_link_is_the_slopes_exponential(poisson):
+    found = poisson.avg_comparisons(
+        {"z": 2.0}, comparison="ratio", num_samples=20_000, unconditional=False
+    )
+    slopes = poisson.coefficients(unconditional=False).query("term == 'linear(z)'")
+    slope = slopes.iloc[0]
+    ends = np.exp(2.0 * slope[["lower", "upper"]].astype(float))
+    np.testing.assert_allclose(found.loc[0, ["lower", "upper"]].astype(float), ends, rtol=0.03)
+    assert found.loc[0, "contrast"] == "(z + 2) / z"
+    assert found.loc[0, "estimate"] == pytest.approx(np.exp(2.0 * slope["estimate"]), rel=0.1)
+
+
+def test_levels_are_compared_with_the_first(gaussian, data):
+    found = gaussian.avg_comparisons("g")
+    assert list(found["contrast"]) == ["b - a", "c - a"]
+    means = [gaussian.predict(data.assign(g=v)).mean() for v in "abc"]
+    np.testing.assert_allclose(found["estimate"], [means[1] - means[0], means[2] - means[0]])
+    # in a sum of terms it is the coefficients' difference, with their covariance
+    own = gaussian.coefficients(reference="a").query("term == 'factor(g)'").iloc[1:]
+    np.testing.assert_allclose(found["se"], own["se"].astype(float), rtol=0.1)
+    pair = gaussian.avg_comparisons({"g": ("c", "b"), "x": (0.2, 0.8)}, by="g")
+    assert list(pair["contrast"].unique()) == ["b - c", "0.8 - 0.2"]
+    assert len(pair) == 6
+
+
+def test_truth_of_an_average_difference():
+    """Logistic, with an interaction: the average difference of probabilities over the rows."""
+    rng = np.random.default_rng(4)
+    n = 3000
+    x, treated = rng.uniform(-2, 2, n), rng.integers(0, 2, n)
+
+    def probability(t):
+        return 1 / (1 + np.exp(-(0.3 + np.sin(2 * x) + t * (0.8 + 0.5 * x))))
+
+    y = rng.uniform(size=n) < probability(treated)
+    table = pd.DataFrame({"x": x, "t": np.where(treated, "yes", "no"), "y": y})
+    gam = gg.GAM(s("x", by="t") + factor("t"), family="bernoulli").fit(table, y="y", progress=False)
+    high = table.assign(high=np.where(x > 0, "high", "low"))
+    found = gam.avg_comparisons("t", high, by="high", level=0.99).set_index("high")
+    for label, rows in (("high", x > 0), ("low", x <= 0)):
+        truth = (probability(1) - probability(0))[rows].mean()
+        row = found.loc[label]
+        assert row["lower"] < truth < row["upper"]
+        assert row["estimate"] == pytest.approx(truth, abs=0.06)
+
+
+@pytest.mark.skipif(shutil.which("Rscript") is None, reason="needs R with mgcv")
+def test_averages_are_mgcvs(tmp_path):
+    """Means of predictions with a column set, and their standard errors by the delta method."""
+    rng = np.random.default_rng(6)
+    table = pd.DataFrame({"x": rng.uniform(size=400), "z": rng.uniform(size=400)})
+    table["count"] = rng.poisson(np.exp(1.0 + np.sin(6 * table["x"]) + table["z"] ** 2))
+    table.to_csv(tmp_path / "d.csv", index=False)
+    script = (
+        'suppressMessages(library(mgcv)); d <- read.csv("d.csv");'
+        "m <- gam(count ~ s(x) + s(z), data = d, family = poisson, method = 'REML');"
+        "for (v in c(.2, .5, .8)) { n <- d; n$x <- v; X <- predict(m, n, type = 'lpmatrix');"
+        "mu <- c(exp(X %*% coef(m))); J <- colMeans(mu * X);"
+        "cat(mean(mu), sqrt(c(J %*% vcov(m, unconditional = TRUE) %*% J)), '') }"
+    )
+    done = subprocess.run(
+        ["Rscript", "-e", script], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    if done.returncode != 0:
+        pytest.skip(f"R has no mgcv: {done.stderr[-200:]}")
+    mean, se = np.array(done.stdout.split(), dtype=float).reshape(3, 2).T
+    gam = gg.GAM(s("x") + s("z"), family="poisson").fit(table, y="count", progress=False)
+    found = gam.avg_predictions(at={"x": [0.2, 0.5, 0.8]})
+    assert np.all(np.abs(found["estimate"] - mean) < 0.75 * se)
+    np.testing.assert_allclose(found["se"], se, rtol=0.25)
+
+
+# --- pictures ------------------------------------------------------------------------------------
+
+
+def test_curves_and_levels_are_drawn(softmax, gaussian):
+    table = softmax.partial_dependence("x", num_points=5, num_samples=64)
+    (ax,) = gg.plotting.draw_partial_dependence(table).axes
+    assert [line.get_label() for line in ax.lines] == ["u", "v", "w"]
+    np.testing.assert_array_equal(
+        ax.lines[1].get_ydata(), table.query("`class` == 'v'")["estimate"]
+    )
+    table = gaussian.partial_dependence("g", num_samples=64)
+    (ax,) = gg.plotting.draw_partial_dependence(table).axes
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["a", "b", "c"]
+    _, ax = plt.subplots()
+    response = gaussian.effects("s(x)", scale="response", num_points=5)
+    assert gg.plotting.draw_partial_dependence(response, ax=ax) is ax.figure
+    bands = {b.get_gid(): b.get_paths()[0].get_extents() for b in ax.collections}
+    assert bands["simultaneous"].y1 == pytest.approx(response["upper_simultaneous"].max())
+    assert bands["pointwise"].y0 == pytest.approx(response["lower"].min())
+    plt.close("all")
+    for wrong in (
+        gaussian.effects("s(x)").drop(columns="se"),
+        gaussian.effects("ti(x,z)", num_points=3),
+    ):
+        with pytest.raises(ValueError, match="table must be a partial dependence on one column"):
+            gg.plotting.draw_partial_dependence(wrong)
+
+
+# --- files and errors ----------------------------------------------------------------------------
+
+
+def test_a_gam_without_its_data_averages_over_others(poisson, data, tmp_path):
+    poisson.save(tmp_path / "bare.gam", data=False)
+    again = gg.GAM.load(tmp_path / "bare.gam")
+    pd.testing.assert_frame_equal(
+        again.partial_dependence("x", num_points=3, data=data, num_samples=64),
+        poisson.partial_dependence("x", num_points=3, data=data, num_samples=64),
+    )
+    with pytest.raises(ValueError, match="without its data"):
+        again.partial_dependence("x")
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda g: g.partial_dependence("nope"), "no term reads a column 'nope'; there are 'x'"),
+        (lambda g: g.partial_dependence([]), "columns must name one column or several"),
+        (lambda g: g.partial_dependence(["x", "x"]), "several different ones"),
+        (lambda g: g.partial_dependence("x", []), "grid has no points"),
+        (lambda g: g.partial_dependence(["x", "z"], [1, 2]), "grid must be a dict or DataFrame"),
+        (lambda g: g.partial_dependence("x", ["low"]), "column 'x' holds text"),
+        (lambda g: g.partial_dependence("g", ["d"]), "has the level 'd'.*never seen"),
+        (lambda g: g.partial_dependence("x", [np.nan]), "cannot be set to a missing value"),
+        (lambda g: g.partial_dependence("x", scale="log"), "scale must be"),
+        (lambda g: g.partial_dependence("x", level=95), "level must be a probability"),
+        (lambda g: g.partial_dependence("x", num_samples=1), "num_samples must be a whole"),
+        (lambda g: g.partial_dependence("x", np.linspace(0, 1, 20_000)), "90 rows .* 20000 sett"),
+        (lambda g: g.avg_predictions(at={"x": []}), "at: column 'x' has no values"),
+        (lambda g: g.avg_predictions(by="nope"), "by: no term reads .* Pass data="),
+        (lambda g: g.avg_predictions(pd.DataFrame({"x": [0.5]})), "no column 'z'"),
+        (lambda g: g.avg_comparisons({"g": 1.0}), "'g' holds levels, which have no steps"),
+        (lambda g: g.avg_comparisons({"x": (0.5,)}), "'x' needs two values"),
+        (lambda g: g.avg_comparisons({"x": 0.0}), "a step of 'x' must be a number but zero"),
+        (lambda g: g.avg_comparisons([]), "columns must name at least one"),
+        (lambda g: g.avg_comparisons("x", comparison="odds"), "comparison must be one of"),
+    ],
+)
+def test_bad_arguments_are_named(gaussian, ask, message):
+    with pytest.raises(ValueError, match=message):
+        ask(gaussian)

@@ -1,0 +1,92 @@
+"""Concurvity by pairs, against a loop of least squares, known truths and mgcv."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import gpflow_gam as gg
+from gpflow_gam import factor, linear, s
+from gpflow_gam.gam.effects import inducing_moments
+
+QUICK = {"max_iterations": 15, "progress": False}
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(1)
+    df = pd.DataFrame({"x": rng.uniform(size=200), "free": rng.uniform(size=200)})
+    df["bent"] = (df["x"] - 0.4) ** 2  # a function of x, of which x is none
+    df["g"] = np.where(df["x"] > 0.5, "high", "low")
+    df["y"] = np.sin(6 * df["x"]) + df["bent"] + df["free"] + 0.2 * rng.standard_normal(200)
+    return df
+
+
+@pytest.fixture(scope="module")
+def gam(data):
+    terms = s("x") + s("bent", k=8) + s("free", k=8) + linear("x") + factor("g")
+    return gg.GAM(terms).fit(data, y="y", **QUICK)
+
+
+def test_pairs_are_what_regression_on_one_effect_explains(gam):
+    table = gam.concurvity(full=False)
+    moments, X = inducing_moments(gam.fitted), gam.fitted.X
+    for measure in ("observed", "estimate"):
+        found = table.loc[measure]
+        for one in gam.names:
+            A = np.column_stack([np.ones(len(X)), moments.features(one, X).T])
+            for other in gam.names:
+                B = moments.features(other, X).T
+                if measure == "observed":
+                    B = B @ moments.mean[moments.block(other)]
+                B = B - B.mean(axis=0)
+                # directions of next to no size are left out, there as here
+                left = B - A @ np.linalg.lstsq(A, B, rcond=1e-3)[0]
+                expected = 1.0 if one == other else 1.0 - np.sum(left**2) / np.sum(B**2)
+                assert found.loc[one, other] == pytest.approx(expected, abs=2e-4), (one, other)
+
+
+def test_rows_explain_columns(gam):
+    found = gam.concurvity(full=False).loc["estimate"]
+    assert found.loc["s(x)", "s(bent)"] > 0.99  # bent is a function of x
+    assert found.loc["s(bent)", "s(x)"] < 0.9  # and x none of it
+    assert found.loc["s(x)", "linear(x)"] > 0.99
+    assert found.loc["s(free)", "s(x)"] < 0.1
+    assert found.loc["s(x)", "s(free)"] < 0.15
+    np.testing.assert_array_equal(np.diag(found), 1.0)
+    # with one other effect there is no difference between it and all others
+    assert (gam.concurvity()["estimate"] >= found.where(found < 1.0).max() - 1e-6).all()
+
+
+def test_two_effects_are_one_pair(data):
+    gam = gg.GAM(s("x", k=6) + s("bent", k=6)).fit(data, y="y", **QUICK)
+    whole, pairs = gam.concurvity(), gam.concurvity(full=False)
+    for measure in ("observed", "estimate"):
+        own = pairs.loc[measure]
+        assert own.loc["s(bent)", "s(x)"] == pytest.approx(whole.loc["s(x)", measure])
+        assert own.loc["s(x)", "s(bent)"] == pytest.approx(whole.loc["s(bent)", measure])
+
+
+@pytest.mark.skipif(shutil.which("Rscript") is None, reason="needs R with mgcv")
+def test_observed_concurvity_is_mgcvs(data, tmp_path):
+    """What of an estimate the other space explains depends on the estimates, which agree."""
+    data.to_csv(tmp_path / "d.csv", index=False)
+    script = (
+        'suppressMessages(library(mgcv)); d <- read.csv("d.csv");'
+        "m <- gam(y ~ s(x) + s(bent) + s(free), data = d, method = 'REML');"
+        "cat(paste(c(concurvity(m, full = FALSE)$observed), collapse = ','))"
+    )
+    done = subprocess.run(
+        ["Rscript", "-e", script], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    if done.returncode != 0:
+        pytest.skip(f"R has no mgcv: {done.stderr[-200:]}")
+    theirs = np.array(json.loads(f"[{done.stdout}]")).reshape(4, 4).T[1:, 1:]  # but "para"
+    gam = gg.GAM(s("x") + s("bent") + s("free")).fit(data, y="y", progress=False)
+    ours = gam.concurvity(full=False).loc["observed"].to_numpy()
+    np.testing.assert_allclose(ours, theirs, atol=0.1)

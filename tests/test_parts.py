@@ -1,0 +1,210 @@
+"""Predictions from some of the terms: what stays, its joint variance, and the columns it needs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import norm
+
+import gpflow_gam as gg
+from gpflow_gam import factor, linear, s, ti
+from gpflow_gam.gam.effects.hyperparameters import joint_moments
+
+QUICK = {"max_iterations": 12, "progress": False}
+TERMS = s("x", k=8) + linear("z") + factor("g")
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(3)
+    df = pd.DataFrame({"x": rng.uniform(size=120)})
+    df["z"] = df["x"] + 0.3 * rng.normal(size=120)  # which goes with x: their effects do not add up
+    df["g"] = rng.choice(["a", "b", "c"], 120)
+    f = np.sin(5 * df["x"]) + 0.4 * df["z"] + df["g"].map({"a": 0.0, "b": 0.5, "c": -0.5})
+    df["y"] = 3.0 + f + 0.3 * rng.standard_normal(120)
+    df["log_e"] = rng.uniform(0, 1, 120)
+    df["count"] = rng.poisson(np.exp(0.5 * f + df["log_e"]))
+    df["kind"] = np.array(["a", "b", "c"])[np.digitize(f + rng.logistic(size=120), [-0.3, 1.0])]
+    return df
+
+
+@pytest.fixture(scope="module")
+def poisson(data):
+    return gg.GAM(TERMS, family="poisson", offset="log_e").fit(data, y="count", progress=False)
+
+
+@pytest.fixture(scope="module")
+def softmax(data):
+    return gg.GAM(s("x") + linear("z"), family="categorical").fit(data, y="kind", **QUICK)
+
+
+def joint_variance(gam, names, row, unconditional):
+    """Of the sum of components at a row: all entries of their covariance, [L]."""
+    blocks = [(name, gam.fitted.X[[row]]) for name in names]
+    return joint_moments(gam.fitted, blocks, unconditional)[1].sum(axis=(1, 2))
+
+
+@pytest.mark.parametrize("unconditional", [False, True])
+@pytest.mark.parametrize("which", ["poisson", "softmax"])
+def test_a_parts_variance_is_that_of_the_sum(request, data, which, unconditional):
+    gam = request.getfixturevalue(which)
+    few = data.head(6)
+    names = ["intercept", "s(x)", "linear(z)"]
+    _, se = gam.predict(
+        few, type="link", se=True, terms=["s(x)", "linear(z)"], unconditional=unconditional
+    )
+    expected = [joint_variance(gam, names, row, unconditional) for row in range(6)]
+    found = np.square(se).reshape(6, -1)
+    # averaged over hyperparameters predictions have deviations within a few percent of the draws'
+    np.testing.assert_allclose(found, expected, rtol=0.12 if unconditional else 1e-5)
+    apart = gam.predict(few, type="terms", se=True, unconditional=unconditional)[1][names]
+    apart = np.square(apart.to_numpy()).reshape(6, len(names), -1).sum(axis=1)
+    assert np.max(np.abs(found / apart - 1.0)) > 0.2
+
+
+def test_parts_make_the_whole(poisson, data):
+    whole = poisson.predict(data, type="link")
+    one = poisson.predict(data, type="link", terms="s(x)")
+    rest = poisson.predict(data, type="link", exclude=s("x"), intercept=False)
+    np.testing.assert_allclose(one + rest, whole + data["log_e"], atol=1e-9)
+    every = poisson.predict(data, type="link", terms=["s(x)", "linear(z)", "factor(g)"])
+    np.testing.assert_allclose(every, whole, atol=1e-9)
+    none = poisson.predict(data, type="link", terms=[], intercept=False, se=True)
+    np.testing.assert_allclose(none[0], data["log_e"], atol=1e-12)
+    np.testing.assert_array_equal(none[1], 0.0)
+    effects = poisson.predict(data, type="terms", intercept=False).sum(axis=1) + data["log_e"]
+    np.testing.assert_allclose(
+        poisson.predict(data, type="link", intercept=False), effects, atol=1e-9
+    )
+
+
+@pytest.mark.parametrize("engine", ["variational", "iterncgp"])
+def test_all_terms_are_the_prediction(data, engine):
+    gam = gg.GAM(TERMS, family="poisson", engine=engine).fit(data, y="count", **QUICK)
+    options = {"interval": 0.9, "unconditional": False}
+    pd.testing.assert_frame_equal(
+        gam.predict(data, terms=list(gam.names), **options),
+        gam.predict(data, **options),
+        rtol=1e-5,
+    )
+    narrow, wide = (gam.predict(data, exclude=e, **options)["se"] for e in (["linear(z)"], []))
+    assert (narrow != wide).all()
+
+
+def test_without_the_intercept_effects_are_left_in_any_unit(data):
+    """Also where the model measures its predictors in another unit than the response's."""
+    gam = gg.GAM(s("x", k=6) + linear("z"), family="heteroskedastic")
+    gam.fit(data.assign(y=50.0 * data["y"]), y="y", **QUICK)
+    effects = gam.predict(data, type="terms", intercept=False)
+    link = gam.predict(data, type="link", intercept=False)
+    for i, name in enumerate(("mean", "log scale")):
+        own = effects.xs(name, axis=1, level=1).sum(axis=1)
+        np.testing.assert_allclose(link[:, i], own, atol=1e-8)
+    mean, se = gam.predict(data, intercept=False, se=True)  # of 1000 draws of both predictors
+    np.testing.assert_allclose(mean, link[:, 0], atol=4 * se.max() / np.sqrt(1000))
+
+
+def test_the_response_of_a_part_is_its_mean_and_image(poisson, data):
+    mean, sd = poisson.predict(data, type="link", terms="s(x)", se=True, unconditional=False)
+    found = poisson.predict(data, terms="s(x)", interval=0.9, unconditional=False)
+    np.testing.assert_allclose(found["estimate"], np.exp(mean + sd**2 / 2), rtol=1e-6)
+    np.testing.assert_allclose(found["lower"], np.exp(mean - norm.ppf(0.95) * sd), rtol=1e-6)
+
+
+def test_a_part_recovers_its_function(data):
+    """The truth: y = 3 + sin(5 x) + ...; without the others the curve is left, about its mean."""
+    rng = np.random.default_rng(0)
+    x, z = rng.uniform(size=(2, 400))
+    y = 3.0 + np.sin(5 * x) + 2.0 * z + 0.1 * rng.standard_normal(400)
+    gam = gg.GAM(s("x") + s("z")).fit({"x": x, "z": z, "y": y}, y="y", progress=False)
+    grid = np.linspace(0.05, 0.95, 30)
+    frame = gam.predict({"x": grid}, exclude="s(z)", interval=0.99)
+    truth = 3.0 + np.sin(5 * grid) + 2.0 * z.mean()
+    assert np.max(np.abs(frame["estimate"] - truth)) < 0.08
+    assert ((frame["lower"] < truth) & (truth < frame["upper"])).mean() > 0.9
+
+
+def test_columns_of_what_is_excluded_need_not_be_there(poisson, data):
+    few = data[["x", "log_e"]]
+    whole = poisson.predict(data, exclude=["linear(z)", "factor(g)"], interval=0.9)
+    part = poisson.predict(few, exclude=["linear(z)", "factor(g)"], interval=0.9)
+    pd.testing.assert_frame_equal(part, whole)
+    blocks = poisson.predict([few.head(50), few.tail(70)], terms="s(x)", interval=0.9)
+    pd.testing.assert_frame_equal(blocks, whole)
+    with pytest.raises(ValueError, match="no column 'z'"):
+        poisson.predict(few, exclude="factor(g)")
+    # nor need their values
+    holes = data.assign(z=np.nan)
+    np.testing.assert_allclose(poisson.predict(holes, terms="s(x)"), whole["estimate"], rtol=1e-6)
+    dropping = gg.GAM(s("x", k=5) + linear("z"), missing="drop").fit(data, y="y", **QUICK)
+    assert np.isfinite(dropping.predict(holes, exclude="linear(z)")).all()
+    assert np.isnan(dropping.predict(holes, exclude="s(x)")).all()
+
+
+@pytest.mark.parametrize("type_", ["response", "link", "terms", "observation", "class"])
+def test_every_type_takes_a_part(softmax, data, type_):
+    found = softmax.predict(data.head(9)[["z"]], type=type_, terms="linear(z)")
+    assert len(found) == 9
+    if type_ == "response":
+        np.testing.assert_allclose(found.sum(axis=1), 1.0, atol=1e-9)
+    if type_ == "terms":
+        assert set(found.columns.get_level_values(0)) == {"intercept", "linear(z)"}
+
+
+def test_levels_of_a_term_go_together(data):
+    gam = gg.GAM(s("x", by="g", k=5) + factor("g") + ti("x", "z", k=6)).fit(data, y="y", **QUICK)
+    both = gam.predict(data, type="terms", terms="s(x):g", intercept=False)
+    assert list(both.columns) == ["s(x):g=a", "s(x):g=b", "s(x):g=c"]
+    np.testing.assert_array_equal(
+        gam.predict(data, exclude=s("x", by="g")),
+        gam.predict(data, exclude=["s(x):g=a", "s(x):g=b", "s(x):g=c"]),
+    )
+
+
+def test_limits_of_terms(poisson, softmax, data):
+    estimates, errors = poisson.predict(data, type="terms", se=True)
+    frame = poisson.predict(data, type="terms", interval=0.9)
+    assert list(frame.columns[:4]) == [
+        ("intercept", what) for what in ("estimate", "se", "lower", "upper")
+    ]
+    z = norm.ppf(0.95)
+    for name in estimates:
+        np.testing.assert_array_equal(frame[name]["estimate"], estimates[name])
+        np.testing.assert_allclose(frame[name]["upper"], estimates[name] + z * errors[name])
+        np.testing.assert_allclose(frame[name]["lower"], estimates[name] - z * errors[name])
+    frame = softmax.predict(data, type="terms", interval=0.9, terms="s(x)", intercept=False)
+    assert frame.columns.nlevels == 3
+    assert (
+        list(frame["s(x)"].columns.get_level_values(0).unique()) == ["a", "b", "c"]
+        or len(frame["s(x)"].columns) == 12
+    )
+    assert softmax.predict(data, type="terms", interval=0.9, terms=[], intercept=False).shape == (
+        len(data), 0,
+    )  # fmt: skip
+
+
+def test_draws_of_a_part_have_its_moments(poisson, data):
+    few = data.head(4)
+    draws = poisson.sample(few[["z", "log_e"]], 8000, "link", terms="linear(z)")
+    mean, se = poisson.predict(few, type="link", se=True, terms="linear(z)", unconditional=False)
+    np.testing.assert_allclose(draws.mean(axis=0), mean, atol=4 * se.max() / np.sqrt(8000))
+    np.testing.assert_allclose(draws.std(axis=0), se, rtol=0.04)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"exclude": "s(w)"}, ValueError, "exclude: there is no effect 's\\(w\\)'"),
+        ({"exclude": "x"}, ValueError, "Did you mean 's\\(x\\)'"),
+        ({"terms": ["s(x)", "nope"]}, ValueError, "terms: there is no effect 'nope'"),
+        ({"terms": "intercept"}, ValueError, "terms: the intercept is no term"),
+        ({"exclude": "(Intercept)"}, ValueError, "intercept=False leaves it out"),
+        ({"exclude": [3]}, TypeError, "exclude must name terms"),
+        ({"terms": 3}, TypeError, "terms must name terms"),
+        ({"intercept": "no"}, TypeError, "intercept must be True or False"),
+    ],
+)
+def test_bad_parts_are_named(poisson, data, arguments, error, message):
+    with pytest.raises(error, match=message):
+        poisson.predict(data, **arguments)
