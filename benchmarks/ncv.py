@@ -106,7 +106,7 @@ def draw(data: pd.DataFrame, bands: pd.DataFrame, path: str) -> None:
         ax.set_title(f"{title}: edf {own['edf'].iloc[0]:.1f}")
         ax.set_xlabel("t")
     axes[0].set_ylabel("y")
-    axes[0].legend(loc="lower right", frameon=False)
+    axes[0].legend(loc="upper right", frameon=False)
     figure.savefig(path, dpi=120)
 
 
