@@ -306,7 +306,7 @@ def test_a_gam_without_its_data_averages_over_others(poisson, data, tmp_path):
         (lambda g: g.partial_dependence("x", np.linspace(0, 1, 20_000)), "90 rows .* 20000 sett"),
         (lambda g: g.avg_predictions(at={"x": []}), "at: column 'x' has no values"),
         (lambda g: g.avg_predictions(by="nope"), "by: no term reads .* Pass data="),
-        (lambda g: g.avg_predictions(pd.DataFrame({"x": [0.5]})), "no column 'z'"),
+        (lambda g: g.avg_predictions(pd.DataFrame({"x": [0.5]})), "no column 'z'; it has 'x'"),
         (lambda g: g.avg_comparisons({"g": 1.0}), "'g' holds levels, which have no steps"),
         (lambda g: g.avg_comparisons({"x": (0.5,)}), "'x' needs two values"),
         (lambda g: g.avg_comparisons({"x": 0.0}), "a step of 'x' must be a number but zero"),

@@ -135,10 +135,8 @@ class InducingMoments:
         """
         kernel = posterior.kernel
         names = kernel.names
-        points = {
-            name: inducing_rows(kernel, inducing_variable, name, kernel.num_columns)
-            for name in names
-        }
+        width = np.shape(posterior.X_data)[-1]  # of which the kernel need not read the last ones
+        points = {name: inducing_rows(kernel, inducing_variable, name, width) for name in names}
         mean, covariance = (np.asarray(t) for t in posterior.joint_components(points))
         blocks = InducingBlocks(inducing_variable, kernel)
         roots = _roots(blocks, blocks.cholesky())

@@ -9,6 +9,7 @@ from .ranges import warn_if_far
 from .sharing import Communication, SharedFit, fit_share
 from .specification import Specification
 from .streaming import fit_source
+from .updating import fit_again, fit_more
 
 __all__ = [
     "ENGINES",
@@ -24,7 +25,9 @@ __all__ = [
     "bare",
     "build_model",
     "checked_response",
+    "fit_again",
     "fit_gam",
+    "fit_more",
     "fit_share",
     "fit_source",
     "from_bare",

@@ -32,6 +32,7 @@ from .fitting import (
 )
 from .specification import Specification
 from .surveying import Survey, check_time, columns_of, columns_read, survey
+from .warm import carry_over
 from .whole import Whole
 
 BLOCK = 2**17
@@ -48,6 +49,7 @@ def fit_source(
     variational: str | None,
     engine: str,
     seed: int,
+    start: FittedGAM | None = None,
     **options: Any,
 ) -> FittedGAM:
     """
@@ -70,7 +72,13 @@ def fit_source(
         if needs:
             raise ValueError(without_checkpoint(needs))
         options["checkpoint"] = Checkpoint.of(options["checkpoint"])
-    given = {"variational": variational, "engine": engine, "seed": seed, **options}
+    given = {
+        "variational": variational,
+        "engine": engine,
+        "seed": seed,
+        "start": start,
+        **options,
+    }
     if isinstance(source, Table):
         if needs or source.num_rows <= sampling.KEPT_ROWS:
             return fit_gam(terms, family, roles, source, missing=missing, **given)
@@ -207,9 +215,10 @@ def fit_encoded(
 
     :param found: what a first pass found.
     :param encode: makes the second, given the response's labels and the number of bins.
-    :param given: ``variational``, ``engine``, ``seed`` and options.
+    :param given: ``variational``, ``engine``, ``seed``, perhaps ``start``, and options.
     """
-    options = {k: v for k, v in given.items() if k not in ("variational", "engine")}
+    options = {k: v for k, v in given.items() if k not in ("variational", "engine", "start")}
+    start = given.get("start")
     budget = options["max_seconds"] = TimeBudget.of(given.get("max_seconds"))
     begun = budget.seconds
     levels = _labels(family, roles, found)
@@ -223,6 +232,8 @@ def fit_encoded(
         spec = dataclasses.replace(planned, constant=null_model(planned, X, Y))
         model = build_model(spec, X, whole.Y, whole.number)
         assert isinstance(model, AdditiveSVGP)
+        if start is not None:
+            carry_over(start, model)
         fit = {"collapsed": spec.variational == "exact", **options}
         result, solution = optimizers.fit_rows(model, whole.rows(spec, model.kernel, X), **fit)
         for number in FINER:
