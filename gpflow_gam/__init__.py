@@ -53,6 +53,7 @@ with _docstrings_as_written():
         variational,
     )
     from .errors import (
+        CavityWarning,
         CheckpointWarning,
         ConvergenceWarning,
         DispersionWarning,
@@ -62,7 +63,8 @@ with _docstrings_as_written():
         MissingTermWarning,
         TailWarning,
     )
-    from .gam import GAM, effects, families, screening, summaries, terms
+    from .gam import GAM, comparison, effects, families, screening, summaries, terms
+    from .gam.comparison import compare
     from .gam.screening import anova
     from .gam.terms import factor, linear, random_effect, s, te, ti
     from .newton import curvatures, operators, solvers
@@ -71,6 +73,7 @@ with _docstrings_as_written():
 
 __all__ = [
     "GAM",
+    "CavityWarning",
     "CheckpointWarning",
     "ConvergenceWarning",
     "DispersionWarning",
@@ -81,6 +84,8 @@ __all__ = [
     "TailWarning",
     "__version__",
     "anova",
+    "compare",
+    "comparison",
     "covariances",
     "curvatures",
     "datasets",

@@ -14,6 +14,10 @@ from pathlib import Path
 _HERE = str(Path(__file__).parent)
 
 
+class CavityWarning(UserWarning):
+    """Rows could not be left out of a fit, and were predicted from the prior."""
+
+
 class CheckpointWarning(UserWarning):
     """The state of a fit could not be written to its file."""
 

@@ -76,6 +76,13 @@ class BlockLayout:
             return x
         return tf.gather(x, np.argsort(self.order), axis=axis)
 
+    def spread(self, members: AnyNDArray | None) -> AnyNDArray | None:
+        """Whether each entry's component enters each output, [L, C] -> 1 or 0 [L, P], groups."""
+        if members is None:
+            return None
+        whole = np.repeat(members, self.sizes, axis=1)
+        return np.asarray(whole[:, self.order], dtype=np.float64)
+
     def split(self, x: tf.Tensor) -> list[tf.Tensor]:
         """[..., P, K] in group order -> a list of [..., G, M, K]."""
         parts = tf.split(x, [g * m for g, m in self.group_shapes], axis=-2)

@@ -7,12 +7,21 @@ from collections.abc import Iterator
 import settings  # noqa: F401
 
 # isort: split
+import gc
+
 import gpflow
 import numpy as np
 import problems
 import pytest
+import transforms
 from tensorflow.python.framework import ops
 from tensorflow_probability.python.bijectors import Bijector
+from tensorflow_probability.python.internal.cache_util import BijectorCache
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays: to look for garbage in it is for nothing."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -35,6 +44,13 @@ def _defaults() -> None:
     """Every test starts from GPflow's defaults, whatever the one before did."""
     gpflow.config.set_default_float(np.float64)
     gpflow.config.set_default_jitter(1e-6)
+
+
+@pytest.fixture
+def remembering(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TFP's transforms remember, as they do for users: for tests of what threads share."""
+    for name, method in transforms.REMEMBERING.items():
+        monkeypatch.setattr(BijectorCache, name, method)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import settings  # noqa: F401
+import transforms  # noqa: F401
 
 # isort: split
 import gpflow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import sys
 import typing
@@ -21,6 +22,7 @@ if not os.environ.get("GPFLOW_GAM_TEST_DEFAULTS"):
 
     import tensorflow as tf
     from check_shapes.config import set_rewrite_docstrings
+    from tensorflow.python.framework import ops
 
     set_rewrite_docstrings(None)  # parsing GPflow's is a fifth of what it takes to import it
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
@@ -28,3 +30,10 @@ if not os.environ.get("GPFLOW_GAM_TEST_DEFAULTS"):
         # TensorFlow asks of every nested value whether it follows a protocol, and Python 3.11 lists
         # what a protocol has anew each time (4 % of a run); from 3.12 it remembers, as here.
         typing._get_protocol_attrs = functools.cache(typing._get_protocol_attrs)
+
+    # An operation is made without a note of the Python stack, which takes a tenth of tracing (and
+    # which some messages show: see them with GPFLOW_GAM_TEST_DEFAULTS=1).
+    ops._create_c_op.__wrapped__.__defaults__ = (None, False)
+
+    # Tracing makes many objects that stay; to look among them for garbage took a twentieth.
+    gc.set_threshold(20_000, 20, 20)

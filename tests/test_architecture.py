@@ -19,7 +19,7 @@ ORDER = [
     "newton.curvatures", "newton.operators", "newton.solvers", "newton",
     "posteriors", "statistics", "models", "optimizers.minimizers", "optimizers", "sensitivity",
     "gam.terms", "gam.frames", "gam.families", "gam.components", "gam.fits", "gam.effects",
-    "gam.summaries", "gam.plotting", "gam", "gam.screening",
+    "gam.summaries", "gam.comparison", "gam.plotting", "gam", "gam.screening",
     "layers", "serving", "distribute", "datasets", "sklearn", "",
 ]  # fmt: skip
 """Each room imports only from those before it; "" is the package's face."""

@@ -133,6 +133,7 @@ def test_a_fit_compiles_nothing(monkeypatch):
         gam.effects("s(x)")
 
 
+@pytest.mark.usefixtures("remembering")
 def test_fits_repeat_and_threads_do_not_meet():
     data = [table(400, seed=i) for i in range(4)]
 
@@ -257,6 +258,7 @@ def test_many_smooths_of_nothing_take_few_iterations():
     assert result.num_iterations <= 40
 
 
+@pytest.mark.usefixtures("remembering")
 def test_the_order_in_which_threads_come_to_their_end_changes_no_bit(monkeypatch):
     rng = np.random.default_rng(7)
     df = pd.DataFrame({name: rng.uniform(size=3000).round(2) for name in "abcd"})

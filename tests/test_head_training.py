@@ -142,6 +142,7 @@ def test_weight_decay_can_leave_a_head_alone(excluded: bool) -> None:
     assert all(same) == excluded
 
 
+@pytest.mark.usefixtures("remembering")
 def test_threads_leave_gpflows_settings_as_they_were() -> None:
     heads = [
         AdditiveGP(gg.s(0), num_data=N, num_inducing=4, dtype=dtype)

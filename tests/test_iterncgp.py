@@ -721,6 +721,7 @@ def test_parameters_may_be_frozen_and_set_free_again(rng, monkeypatch):
         np.testing.assert_allclose(a, b, atol=1e-9)
 
 
+@pytest.mark.usefixtures("remembering")
 def test_threads_predict_as_one(rng):
     model = fitted("counts", rng)
     X, post = model.data[0], model.posterior()

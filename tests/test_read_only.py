@@ -99,6 +99,7 @@ def test_a_saved_file_is_of_the_fit(tmp_path):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.usefixtures("remembering")
 @pytest.mark.parametrize("family", ["gaussian", "negative_binomial", "student_t"])
 def test_readers_share_no_memory_of_transforms(family, monkeypatch):
     """TFP's is one dictionary of the process, and breaks when threads read parameters at once."""
@@ -119,6 +120,7 @@ def test_readers_share_no_memory_of_transforms(family, monkeypatch):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.usefixtures("remembering")
 def test_readers_in_threads_get_what_one_gets():
     """Draws of hyperparameters are made while others predict, fit and draw."""
     gam = fitted("negative_binomial")

@@ -399,3 +399,35 @@ def test_custom_likelihoods_cannot_be_saved(data, tmp_path):
     with pytest.raises(ValueError, match="family"):
         gam.save(tmp_path / "custom.gam")
     assert os.listdir(tmp_path) == []
+
+
+@pytest.fixture(scope="module")
+def even():
+    """Points in even steps, among which nodes are chosen between ties."""
+    rng = np.random.default_rng(1)
+    x = np.linspace(0.0, 1.0, 80)
+    y = np.sin(6.0 * x) + 0.3 * rng.normal(size=80)
+    return pd.DataFrame({"x": x, "y": y, "count": rng.poisson(np.exp(y))})
+
+
+@pytest.mark.parametrize(("family", "response"), [("gaussian", "y"), ("poisson", "count")])
+def test_bands_over_even_points_are_those_of_the_fit(even, tmp_path, family, response):
+    gam = gg.GAM(s("x", k=10), family).fit(even, response, progress=False)
+    gam.save(tmp_path / "a.gam")
+    again = gg.GAM.load(tmp_path / "a.gam")
+    pd.testing.assert_frame_equal(again.effects("s(x)"), gam.effects("s(x)"), check_exact=True)
+
+
+@pytest.mark.parametrize(("family", "response"), [("gaussian", "y"), ("poisson", "count")])
+def test_a_machine_that_takes_other_nodes_sums_anew(even, tmp_path, monkeypatch, family, response):
+    gam = gg.GAM(s("x", k=10), family).fit(even, response, progress=False)
+    gam.save(tmp_path / "a.gam")
+    rough = gg.statistics.components._ROUGHEST
+    monkeypatch.setitem(rough, 1, 0.8 * rough[1])
+    again = gg.GAM.load(tmp_path / "a.gam")
+    one, other = (g.fitted.solution.rows.components[1].places.points for g in (gam, again))
+    assert one.shape != other.shape
+    se = [g.effects("s(x)")["se"].to_numpy() for g in (gam, again)]
+    np.testing.assert_allclose(se[1], se[0], rtol=0.02)
+    # q is the file's, whatever else is summed anew
+    np.testing.assert_array_equal(again.predict(even, "link"), gam.predict(even, "link"))

@@ -228,6 +228,23 @@ def test_many_rows(data, monkeypatch):
     assert gam.fitted.result.elbo == pytest.approx(whole.fitted.result.elbo, abs=1e-2)
 
 
+def test_a_fit_goes_on_by_its_own_criterion(data):
+    gam = gg.GAM(s("x", k=5)).fit(data.head(80), y="y", criterion="ncv", groups="g", progress=False)
+    for ask in (gam.refit, lambda: gam.refit(data), lambda: gam.update(data.tail(9))):
+        with pytest.raises(ValueError, match="criterion: the last fit was by 'ncv'"):
+            ask()
+    for ask in (gam.refit, lambda **o: gam.update(data.tail(9), **o)):
+        with pytest.raises(ValueError, match="criterion='ncv': .* has no rows to leave out"):
+            ask(criterion="ncv")
+    gam.refit(data.head(90), criterion="ncv", groups="g", progress=False)
+    alone = gg.GAM(s("x", k=5)).fit(
+        data.head(90), y="y", criterion="ncv", groups="g", progress=False
+    )
+    assert_same(gam, alone, data.head(20), 0.02)
+    gam.update(data.tail(9), criterion="elbo", progress=False)
+    assert gam.fitted.number == 99
+
+
 def test_what_cannot_go_on_is_said(data):
     gam = fresh("poisson")
     for ask in (lambda: gam.update(data), lambda: gam.refit()):

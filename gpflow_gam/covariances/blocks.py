@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
-from gpflow.base import TensorType
+from gpflow.base import AnyNDArray, TensorType
 
 from ..inducing_variables.additive import AdditiveInducingVariables, check_compatible
 from ..kernels import AdditiveKernel
@@ -26,11 +27,25 @@ class Features:
     What the data tell each component's inducing values, in group order.
 
     For points x_1..x_N: ``phi[g]`` [G, M, N] holds ``L_c^-1 k_c(Z_c, x_n)`` and ``prior[g]``
-    [G, N] holds ``k_c(x_n, x_n)``. In double precision, as the factors are.
+    [G, N] holds ``k_c(x_n, x_n)``. In double precision, as the factors are. ``members[g]`` [L, G]
+    says which components enter which outputs; None: all of them all.
     """
 
     phi: list[tf.Tensor]
     prior: list[tf.Tensor]
+    members: list[AnyNDArray] | None = None
+
+    def total_prior(self) -> tf.Tensor:
+        """``sum_c k_c(x_n, x_n)``, [N]; of each output's own components, [L, N]."""
+        return self.summed(self.prior)
+
+    def summed(self, parts: Sequence[tf.Tensor]) -> tf.Tensor:
+        """What components have, [G, N] a group, summed: [N]; over each output's own, [L, N]."""
+        if self.members is None:
+            return tf.add_n([tf.reduce_sum(p, axis=0) for p in parts])
+        return tf.add_n(
+            [tf.matmul(m.astype(p.dtype.as_numpy_dtype), p) for m, p in zip(self.members, parts)]
+        )
 
 
 class InducingBlocks:
@@ -70,6 +85,10 @@ class InducingBlocks:
         sizes = inducing_variable.sizes
         self.groups = kernel.groups(sizes)
         self.layout = BlockLayout(sizes, tuple(g.indices for g in self.groups))
+        members = kernel.members
+        self._members = (
+            None if members is None else [members[:, list(g.indices)] for g in self.groups]
+        )
         self._stacks: dict[ComponentGroup, StackedKernel] = {}
         self._inputs: dict[ComponentGroup, tf.Tensor] = {}
 
@@ -144,7 +163,11 @@ class InducingBlocks:
             ]
 
     def prior(self, X: TensorType) -> tf.Tensor:
-        """``sum_c k_c(x_n, x_m)``, [N, N], for X [N, D]."""
+        """``sum_c k_c(x_n, x_m)``, [N, N]; of each output's own components, [L, N, N]."""
+        members = self.kernel.members
+        if members is not None:
+            parts = self.prior_components(X)
+            return tf.einsum("lc,cnm->lnm", members.astype(parts.dtype.as_numpy_dtype), parts)
         with self._precision():
             return self._evaluated(tf.cast(X, self.dtype))
 
@@ -203,7 +226,7 @@ class InducingBlocks:
             tf.linalg.triangular_solve(tf.cast(L, k.dtype), k, lower=True)
             for L, k in zip(cholesky, self.kuf(X))
         ]
-        return Features(phi, self.prior_variance(X))
+        return Features(phi, self.prior_variance(X), self._members)
 
     @check_shapes(
         "x: [N, D]",

@@ -54,7 +54,11 @@ def fit_gam(
         return data(workers.context()) if asked else data
 
     if not workers.several:
-        ends = {"max_seconds": max_seconds, "callback": callback, "progress": progress}
+        ends: dict[str, Any] = {
+            "max_seconds": max_seconds,
+            "callback": callback,
+            "progress": progress,
+        }
         return gam.fit(share(), y, **{k: v for k, v in ends.items() if v is not None}, **options)
     exchange = Exchange(workers.sum, workers.place, workers.number)
     kept = options.get("on_interrupt", "raise")

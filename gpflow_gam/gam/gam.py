@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
@@ -27,8 +27,9 @@ from .fits import (
     fit_source,
 )
 from .fits.response import with_response, with_response_as
+from .fits.updating import check_same_criterion
 from .inspector import Inspector
-from .terms import Column, Term, Terms, as_terms, parse_formula
+from .terms import Column, Term, Terms, as_terms, parse_formula, parse_parameters
 
 
 class GAM(Inspector):
@@ -40,7 +41,10 @@ class GAM(Inspector):
     the evidence lower bound; components average to zero over the data, so that each is identified.
 
     :param terms: terms added up (``s("x") + factor("g")``), one term, a list of terms, or a
-        formula (``"y ~ s(x) + factor(g)"``).
+        formula (``"y ~ s(x) + factor(g)"``); or for several parameters of the response's
+        distribution a mapping of such: ``{"mean": s("x") + s("z"), "scale": s("x")}`` (gaussian,
+        gamma, negative binomial, beta; ``"location"`` and ``"scale"`` of student_t), or a label
+        each of categorical. A parameter without terms is a constant.
     :param family: a name (``"gaussian"``, ``"poisson"``, ...: see :mod:`gpflow_gam.gam.families`),
         a family, or any GPflow likelihood.
     :param offset: column(s) added to the predictor; under a log link the logarithm of exposure.
@@ -61,7 +65,7 @@ class GAM(Inspector):
 
     def __init__(
         self,
-        terms: Terms | Term | Iterable[Term | Terms] | str,
+        terms: Terms | Term | Iterable[Term | Terms] | str | Mapping[str, Any],
         family: str | Family | Likelihood = "gaussian",
         *,
         offset: Column | Iterable[Column] | None = None,
@@ -74,7 +78,14 @@ class GAM(Inspector):
     ) -> None:
         self._response: Column | None = None
         offsets = _columns("offset", offset)
-        if isinstance(terms, str):
+        response_family = as_family(family)
+        if isinstance(terms, Mapping):
+            response_family, names = response_family.for_parameters(list(terms))
+            alone = names == response_family.modelled[:1] and response_family.num_predictors() == 1
+            formula = parse_parameters(terms, ("",) if alone else names)
+            terms, self._response = formula.terms, formula.response
+            offsets += formula.offset
+        elif isinstance(terms, str):
             formula = parse_formula(terms)
             terms, self._response = formula.terms, formula.response
             offsets += formula.offset
@@ -88,7 +99,7 @@ class GAM(Inspector):
                 f"variational must be one of exact, {', '.join(FAMILIES)}; got {variational!r}."
             )
         self.terms = terms
-        self.family = as_family(family)
+        self.family = response_family
         self.offset = tuple(dict.fromkeys(offsets))
         if self.offset and not self.family.takes_offset:
             raise ValueError(
@@ -110,7 +121,15 @@ class GAM(Inspector):
 
     # --- fitting -----------------------------------------------------------------------------
 
-    def fit(self, data: Any, y: Any = None, **options: Any) -> GAM:
+    def fit(
+        self,
+        data: Any,
+        y: Any = None,
+        *,
+        criterion: Literal["elbo", "ncv"] = "elbo",
+        groups: Any = None,
+        **options: Any,
+    ) -> GAM:
         """
         Fit to data.
 
@@ -129,6 +148,14 @@ class GAM(Inspector):
             any object whose ``__iter__`` gives tables one after the other, anew each time.
         :param y: the response: the name of a column, or N values of a table in memory. A formula
             may name it instead.
+        :param criterion: what chooses hyperparameters, and so smoothness: ``"elbo"``, or
+            ``"ncv"``, the log predictive density of rows left out with their neighbourhoods (Wood
+            2024), for responses that depend on each other beyond what terms explain, as in time or
+            space: the ELBO would explain that by rougher effects. It begins at the ELBO's optimum,
+            keeps priors, and needs all rows in memory.
+        :param groups: with ``"ncv"``, rows that are left out together: a column, labels of all rows
+            [N], or an array of the indices of each row's neighbours (the row itself is among them);
+            None leaves every row out by itself.
         :param options: of :func:`gpflow_gam.optimizers.fit`: ``max_iterations``, ``batch_size``,
             ``tolerance``, ``max_seconds``, ``callback``, ``progress``, ``on_interrupt``, ...; with
             ``engine="iterncgp"`` ``max_sweeps``, ``max_seconds``, ``hyperparameters`` and
@@ -157,6 +184,8 @@ class GAM(Inspector):
             variational=self.variational,
             engine=self.engine,
             seed=self.seed,
+            criterion=criterion,
+            groups=groups,
             **options,
         )
         check_fit(self._fit)
@@ -185,6 +214,7 @@ class GAM(Inspector):
                 raise ValueError("y is the response of data; pass data= as well.")
             self._fit = fit_again(start, self.seed, options)
         else:
+            check_same_criterion(start, options)
             source, response = with_response(data, y, start.spec.response)
             self._fit = fit_source(
                 self.terms,

@@ -11,6 +11,7 @@ from gpflow.base import AnyNDArray
 from ..measures import Measure
 from . import effects as _effects
 from .averager import Averager
+from .comparison import LeaveOneOut, leave_one_out
 from .effects import EffectTable
 from .effects.transform import Transform
 from .families import Level
@@ -38,6 +39,18 @@ class Inspector(Averager):
         :param full: whether of all others together; ``False`` for pairs, as in mgcv.
         """
         return concurvity(self.fitted) if full else pairwise_concurvity(self.fitted)
+
+    def loo(self, groups: Any = None) -> LeaveOneOut:
+        """
+        How well each row is predicted by the others: see :func:`comparison.leave_one_out`.
+
+        :param groups: rows that are left out together: a column that the model reads, labels of all
+            rows [N], or an array of the indices of each row's neighbours; by default every row is
+            left out by itself.
+        :return: ``elpd``, ``se`` and ``pointwise`` [N]; prints as text, and as HTML in notebooks.
+        :raises ValueError: naming the argument; or a fit of which rows or sites are not held.
+        """
+        return leave_one_out(self.fitted, groups)
 
     def sobol(
         self,

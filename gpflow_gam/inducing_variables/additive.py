@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+import gpflow
 import numpy as np
 import tensorflow as tf
 from check_shapes import Shape
@@ -80,6 +81,32 @@ class AdditiveInducingVariables(InducingVariables):
     def shape(self) -> Shape:
         """(P, None, 1): components may live in different numbers of columns."""
         return (sum(self.sizes), None, 1)
+
+
+def joined(
+    parts: Sequence[AdditiveInducingVariables], names: Sequence[str], members: AnyNDArray
+) -> AdditiveInducingVariables:
+    """
+    The inducing inputs of outputs with components of their own, a component of several once.
+
+    :param parts: of each output, in the order of its components.
+    :param names: of all components.
+    :param members: which of them enter which output, [L, C].
+    :raises ValueError: an output has other numbers of components.
+    """
+    if [len(part.inputs) for part in parts] != members.sum(axis=1).tolist():
+        raise ValueError(
+            f"inducing_variable has {[len(part.inputs) for part in parts]} components an output, "
+            f"the kernel has {members.sum(axis=1).tolist()}."
+        )
+    found: dict[str, Parameter] = {}
+    for part, own in zip(parts, members):
+        for c, Z in zip(np.flatnonzero(own), part.inputs):
+            found.setdefault(names[c], Z)
+    whole = AdditiveInducingVariables({name: found[name] for name in names})
+    for name in names:
+        gpflow.set_trainable(whole[name], found[name].trainable)
+    return whole
 
 
 def check_compatible(inducing_variable: AdditiveInducingVariables, kernel: AdditiveKernel) -> None:

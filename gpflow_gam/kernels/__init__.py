@@ -5,6 +5,7 @@ from .columns import kernel_columns
 from .factor import Factor, Indicator
 from .linear import CentredLinear
 from .on_columns import OnColumns
+from .separate import SeparateAdditive
 from .stacked import StackedKernel, register_stacked
 from .zero_mean import ZeroMean
 
@@ -14,6 +15,7 @@ __all__ = [
     "Factor",
     "Indicator",
     "OnColumns",
+    "SeparateAdditive",
     "StackedKernel",
     "ZeroMean",
     "kernel_columns",

@@ -79,6 +79,11 @@ class AdditiveKernel(Kernel):
         """How many components there are, C."""
         return len(self.components)
 
+    @property
+    def members(self) -> AnyNDArray | None:
+        """Which components enter which latent outputs, [L, C] of bool; None: all of them all."""
+        return None
+
     def __getitem__(self, name: str) -> Kernel:
         """The kernel of the component called ``name``."""
         try:

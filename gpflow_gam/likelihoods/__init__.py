@@ -4,6 +4,13 @@ from .bernoulli import Bernoulli
 from .binomial import Binomial
 from .fixed_softmax import FixedSoftmax
 from .heteroskedastic import Heteroskedastic
+from .location_scale import (
+    LocationScale,
+    LocationScaleBeta,
+    LocationScaleGamma,
+    LocationScaleNegativeBinomial,
+    LocationScaleStudentT,
+)
 from .logit_beta import LogitBeta
 from .mean_gamma import MeanGamma
 from .negative_binomial import NegativeBinomial
@@ -33,6 +40,11 @@ __all__ = [
     "FixedSoftmax",
     "GaussHermite",
     "Heteroskedastic",
+    "LocationScale",
+    "LocationScaleBeta",
+    "LocationScaleGamma",
+    "LocationScaleNegativeBinomial",
+    "LocationScaleStudentT",
     "LogitBeta",
     "MeanGamma",
     "NegativeBinomial",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import tensorflow as tf
 from check_shapes import inherit_check_shapes
@@ -28,6 +28,9 @@ class Heteroskedastic(QuadratureLikelihood):
         super().__init__(input_dim=None, latent_dim=2, observation_dim=1, **kwargs)
         transform = positive(lower=0.0, base="exp")
         self.unit = Parameter(unit, transform=transform, trainable=False)
+
+    mean_of_first: ClassVar[bool] = True
+    """The mean of the response is a monotone function of the first predictor alone."""
 
     @property
     def _quadrature_dim(self) -> int:

@@ -153,8 +153,9 @@ def summarised_response(
     All of :func:`expected_response` and :func:`response_interval` at the cost of one.
 
     One predictor is integrated by Gauss-Hermite quadrature, and its limits are carried through the
-    inverse link, which is monotone; so is each of several outputs that are observed one by one.
-    Several predictors of a response, and classes, are drawn from their marginals.
+    inverse link, which is monotone; so is each of several outputs that are observed one by one,
+    and the first predictor of likelihoods with ``mean_of_first``, on which alone their mean
+    depends. Several predictors of a response, and classes, are drawn from their marginals.
 
     :param level: the limits' probability; None for none.
     :raises ValueError: ``level`` is no probability, or the number of predictors is not known.
@@ -168,6 +169,9 @@ def summarised_response(
     sd = tf.sqrt(tf.maximum(var, tf.zeros([], var.dtype)))
     width = conditional_response(likelihood, X, mean).shape
     one_by_one = isinstance(likelihood, ScalarLikelihood) and width[1:] == mean.shape[1:]
+    if getattr(likelihood, "mean_of_first", False):
+        moves = tf.constant([1.0] + [0.0] * (mean.shape[-1] - 1), dtype=sd.dtype)
+        return _integrated(likelihood, X, mean, sd * moves, level)
     if (mean.shape[-1] == 1 and width.rank == 1) or one_by_one:
         return _integrated(likelihood, X, mean, sd, level)
     return _drawn(likelihood, X, mean, sd, level, seed, max(mean.shape[-1], width[-1] or 1))

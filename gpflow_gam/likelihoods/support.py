@@ -20,6 +20,11 @@ from gpflow.likelihoods import (
 
 from ..kernels import AdditiveKernel
 from .binomial import Binomial
+from .location_scale import (
+    LocationScaleBeta,
+    LocationScaleGamma,
+    LocationScaleNegativeBinomial,
+)
 from .negative_binomial import NegativeBinomial
 from .ordered import Ordered
 from .weighted import Weighted, unwrapped
@@ -64,10 +69,15 @@ def _successes(likelihood: Likelihood, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
 
 
 register_support(Poisson, _counts)
+register_support(LocationScaleNegativeBinomial, _counts)
 register_support(NegativeBinomial, _counts)
 register_support(Binomial, _successes)
 register_support(Bernoulli, lambda lik, Y: (tf.equal(Y, 0.0) | tf.equal(Y, 1.0), "0 or 1"))
 register_support(Gamma, lambda lik, Y: (Y > 0.0, "positive"))
+register_support(LocationScaleGamma, lambda lik, Y: (Y > 0.0, "positive"))
+register_support(
+    LocationScaleBeta, lambda lik, Y: ((Y > 0.0) & (Y < 1.0), "strictly between 0 and 1")
+)
 register_support(Exponential, lambda lik, Y: (Y >= 0.0, "not negative"))
 register_support(Beta, lambda lik, Y: ((Y > 0.0) & (Y < 1.0), "strictly between 0 and 1"))
 register_support(Softmax, lambda lik, Y: _labels(lik.num_classes, Y))

@@ -7,25 +7,65 @@ import abc
 import tensorflow as tf
 from check_shapes import inherit_check_shapes
 from gpflow.base import InputData, MeanAndVariance
+from gpflow.inducing_variables import SeparateIndependentInducingVariables
+from gpflow.kernels import SeparateIndependent
 from gpflow.models import GPModel
 from gpflow.posteriors import PrecomputeCacheType
 
 from ..autograph import as_written
-from ..kernels import AdditiveKernel
+from ..inducing_variables import AdditiveInducingVariables
+from ..inducing_variables.additive import joined
+from ..kernels import AdditiveKernel, SeparateAdditive
 from ..likelihoods import checked_inputs
 from ..posteriors import AdditivePosterior
 
 
 def check_kernel(kernel: object) -> AdditiveKernel:
     """
+    The kernel, that of separate outputs as one of ours.
+
     :raises TypeError: ``kernel`` is not additive.
     """
-    if not isinstance(kernel, AdditiveKernel):
-        raise TypeError(
-            f"kernel must be a gpflow_gam.kernels.AdditiveKernel; got {type(kernel).__name__}. "
-            "Wrap a single kernel as AdditiveKernel([kernel])."
+    if isinstance(kernel, SeparateIndependent):
+        if all(isinstance(k, AdditiveKernel) for k in kernel.kernels):
+            return SeparateAdditive.of(kernel)
+    elif isinstance(kernel, AdditiveKernel):
+        return kernel
+    raise TypeError(
+        "kernel must be a gpflow_gam.kernels.AdditiveKernel, or a SeparateIndependent of them; got "
+        f"{type(kernel).__name__}. Wrap a single kernel as AdditiveKernel([kernel])."
+    )
+
+
+def check_outputs(kernel: AdditiveKernel, num_latent_gps: int) -> None:
+    """
+    :raises ValueError: the kernel is of another number of outputs.
+    """
+    if kernel.members is not None and len(kernel.members) != num_latent_gps:
+        raise ValueError(
+            f"kernel has {len(kernel.members)} output(s), but there are {num_latent_gps} latent "
+            "functions; give it one kernel a latent function."
         )
-    return kernel
+
+
+def check_inducing(inducing_variable: object, kernel: AdditiveKernel) -> AdditiveInducingVariables:
+    """
+    The inducing variables, those of separate outputs as one of ours.
+
+    :raises TypeError: ``inducing_variable`` is not additive.
+    """
+    if isinstance(inducing_variable, SeparateIndependentInducingVariables):
+        parts = inducing_variable.inducing_variables
+        if kernel.members is not None and all(
+            isinstance(p, AdditiveInducingVariables) for p in parts
+        ):
+            return joined(parts, kernel.names, kernel.members)
+    elif isinstance(inducing_variable, AdditiveInducingVariables):
+        return inducing_variable
+    raise TypeError(
+        "inducing_variable must be AdditiveInducingVariables, or with a SeparateIndependent kernel "
+        f"one of them an output; got {type(inducing_variable).__name__}."
+    )
 
 
 class AdditiveModel(GPModel, abc.ABC):

@@ -9,6 +9,8 @@ import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes, inherit_check_shapes
 from gpflow.base import Parameter, RegressionData, TensorType
+from gpflow.inducing_variables import SeparateIndependentInducingVariables
+from gpflow.kernels import SeparateIndependent
 from gpflow.likelihoods import Gaussian
 from gpflow.mean_functions import MeanFunction
 from gpflow.models.training_mixins import InternalDataTrainingLossMixin
@@ -21,10 +23,9 @@ from ..inducing_variables.additive import AdditiveInducingVariables
 from ..kernels import AdditiveKernel
 from ..likelihoods import checked_data
 from ..posteriors import SparseAdditivePosterior
-from ..posteriors.sparse import total_prior
 from ..rows import DEFAULT_BLOCK, sum_over_rows
 from ..variational.gaussian import DenseGaussian, from_precision
-from .base import AdditiveModel, check_kernel
+from .base import AdditiveModel, check_inducing, check_kernel, check_outputs
 
 
 class SufficientStatistics(NamedTuple):
@@ -41,7 +42,8 @@ class SufficientStatistics(NamedTuple):
     """sum_n w_n phi_n e_n', [P, L], with e_n = y_n - m(x_n)."""
 
     missing: tf.Tensor
-    """sum_n w_n sum_c (k_c(x_n, x_n) - |phi_c(x_n)|^2), []."""
+    """sum_n w_n sum_c (k_c(x_n, x_n) - |phi_c(x_n)|^2), []; of outputs with components of their
+    own, [L]."""
 
     error: tf.Tensor
     """sum_n w_n |e_n|^2, []."""
@@ -59,7 +61,10 @@ class AdditiveSGPR(AdditiveModel, InternalDataTrainingLossMixin):
     rows are no difficulty.
 
     :param data: X [N, D] and Y [N, L].
-    :param kernel: the components' priors.
+    :param kernel: the components' priors, the same for all outputs; or a
+        ``gpflow.kernels.SeparateIndependent`` of one additive kernel an output, which becomes a
+        :class:`~gpflow_gam.kernels.SeparateAdditive`: components keep their outputs apart
+        (``"0:f1"``), and one object in several outputs has the same hyperparameters there.
     :param inducing_variable: inducing inputs per component.
     :param noise_variance: where the noise variance starts. It is learnt in logarithms, without
         GPflow's lower bound of 1e-6: what is small depends on the unit of Y.
@@ -73,26 +78,27 @@ class AdditiveSGPR(AdditiveModel, InternalDataTrainingLossMixin):
     def __init__(
         self,
         data: RegressionData,
-        kernel: AdditiveKernel,
-        inducing_variable: AdditiveInducingVariables,
+        kernel: AdditiveKernel | SeparateIndependent,
+        inducing_variable: AdditiveInducingVariables | SeparateIndependentInducingVariables,
         noise_variance: float = 1.0,
         *,
         mean_function: MeanFunction | None = None,
         weights: TensorType | None = None,
         block_size: int = DEFAULT_BLOCK,
     ) -> None:
-        check_kernel(kernel)
+        kernel = check_kernel(kernel)
         if not (np.isfinite(noise_variance) and noise_variance > 0.0):
             raise ValueError(f"noise_variance must be positive and finite; got {noise_variance}.")
         likelihood = Gaussian()
         likelihood.variance = Parameter(noise_variance, transform=positive(lower=0.0, base="exp"))
         X, Y = checked_data(data, kernel, likelihood)
+        check_outputs(kernel, int(Y.shape[1]))
         super().__init__(kernel, likelihood, mean_function, num_latent_gps=int(Y.shape[1]))
         self.data = X, Y
         self.weights = _checked_weights(weights, X)
-        self.inducing_variable = inducing_variable
+        self.inducing_variable = check_inducing(inducing_variable, kernel)
         self.block_size = block_size
-        InducingBlocks(inducing_variable, kernel)  # raises where the two do not fit together
+        InducingBlocks(self.inducing_variable, kernel)  # raises where the two do not fit together
 
     @property
     def blocks(self) -> InducingBlocks:
@@ -114,11 +120,14 @@ class AdditiveSGPR(AdditiveModel, InternalDataTrainingLossMixin):
             error, w = _double(Y - self.mean_function(X)), _double(w)
             phi = blocks.layout.concat(features.phi)
             weighted = phi * w
-            missing = total_prior(features) - tf.reduce_sum(tf.square(phi), axis=0)
+            left = [
+                p - tf.reduce_sum(tf.square(f), axis=1)
+                for p, f in zip(features.prior, features.phi)
+            ]
             return (
                 tf.matmul(weighted, phi, transpose_b=True),
                 tf.matmul(weighted, error),
-                tf.reduce_sum(w * missing),
+                tf.reduce_sum(w * features.summed(left), axis=-1),
                 tf.reduce_sum(w[:, None] * tf.square(error)),
                 tf.reduce_sum(w),
             )
@@ -126,20 +135,28 @@ class AdditiveSGPR(AdditiveModel, InternalDataTrainingLossMixin):
         rows = (*self.data, self.weights)
         return SufficientStatistics(*sum_over_rows(part, rows, cholesky, self.block_size))
 
-    def _optimum(
-        self, cholesky: list[tf.Tensor], statistics: SufficientStatistics
-    ) -> tuple[DenseGaussian, tf.Tensor]:
+    def _sites(self, statistics: SufficientStatistics) -> tuple[tf.Tensor, tf.Tensor]:
+        """
+        Phi Phi'/s2 and Phi e/s2 of each output, zero beside its own components: [L, P, P] or, the
+        same for all, [1, P, P], and [P, L].
+        """
+        noise = _double(self.likelihood.variance)
+        Lambda, eta = statistics.gram[None] / noise, statistics.cross / noise
+        members = self.blocks.layout.spread(self.kernel.members)
+        if members is None:
+            return Lambda, eta
+        return Lambda * (members[:, :, None] * members[:, None, :]), eta * members.T
+
+    def _optimum(self, Lambda: tf.Tensor, eta: tf.Tensor) -> tuple[DenseGaussian, tf.Tensor]:
         """
         The optimal q(V), S = (I + Phi Phi'/s2)^-1, and the Cholesky factor of S^-1, both in double
         precision: where data are many or noise is little, S^-1 is beyond single precision.
         """
-        noise = _double(self.likelihood.variance)
-        Lambda = statistics.gram / noise
         precision = tf.linalg.set_diag(Lambda, tf.linalg.diag_part(Lambda) + 1.0)
-        q, root = from_precision(self.blocks.layout, precision[None], statistics.cross / noise)
-        L = self.num_latent_gps
-        factor = tf.repeat(q.factor, L, axis=0)
-        return DenseGaussian(q.layout, q.mean, tf.repeat(q.log_det, L), factor), root
+        q, root = from_precision(self.blocks.layout, precision, eta)
+        times = self.num_latent_gps // int(root.shape[0])
+        factor = tf.repeat(q.factor, times, axis=0)
+        return DenseGaussian(q.layout, q.mean, tf.repeat(q.log_det, times), factor), root
 
     @inherit_check_shapes
     @as_written
@@ -156,14 +173,15 @@ class AdditiveSGPR(AdditiveModel, InternalDataTrainingLossMixin):
         cholesky = self.blocks.cholesky()
         s = self.statistics(cholesky)
         noise = _double(self.likelihood.variance)
-        _, root = self._optimum(cholesky, s)
+        Lambda, eta = self._sites(s)
+        q, root = self._optimum(Lambda, eta)
         # e'e/s2 - e'Phi' S Phi e/s2^2
-        half = tf.linalg.triangular_solve(root[0], s.cross / noise, lower=True)
-        fit = s.error / noise - tf.reduce_sum(tf.square(half))
-        log_det = 2.0 * tf.reduce_sum(tf.math.log(tf.linalg.diag_part(root)))
+        fit = s.error / noise - tf.reduce_sum(eta * q.mean)
+        log_det = 2.0 * tf.reduce_sum(tf.math.log(tf.linalg.diag_part(root)), axis=-1)
         log_noise = s.number * tf.math.log(2.0 * np.pi * noise)
-        per_output = log_noise + log_det + s.missing / noise
-        return tf.cast(-0.5 * (self.num_latent_gps * per_output + fit), self.data[0].dtype)
+        per_output = log_noise + log_det + s.missing / noise  # [1], the same for all, or [L]
+        total = self.num_latent_gps * tf.reduce_mean(per_output) + fit
+        return tf.cast(-0.5 * total, self.data[0].dtype)
 
     def whitened(self, cholesky: Sequence[tf.Tensor]) -> DenseGaussian:
         """
@@ -171,8 +189,7 @@ class AdditiveSGPR(AdditiveModel, InternalDataTrainingLossMixin):
 
         :param cholesky: of the prior at the present parameters.
         """
-        q, _ = self._optimum(list(cholesky), self.statistics(list(cholesky)))
-        return q
+        return self._optimum(*self._sites(self.statistics(list(cholesky))))[0]
 
     def posterior(
         self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR

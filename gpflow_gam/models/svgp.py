@@ -5,6 +5,8 @@ from __future__ import annotations
 import tensorflow as tf
 from check_shapes import check_shapes, inherit_check_shapes
 from gpflow.base import RegressionData
+from gpflow.inducing_variables import SeparateIndependentInducingVariables
+from gpflow.kernels import SeparateIndependent
 from gpflow.likelihoods import Likelihood
 from gpflow.mean_functions import MeanFunction
 from gpflow.models.training_mixins import ExternalDataTrainingLossMixin
@@ -16,17 +18,19 @@ from ..inducing_variables.additive import AdditiveInducingVariables
 from ..kernels import AdditiveKernel
 from ..likelihoods import checked_data
 from ..posteriors import SparseAdditivePosterior
-from ..posteriors.sparse import total_prior
 from ..rows import sum_over_rows
 from ..variational import BlockPrecision, VariationalFamily, WhitenedGaussian
-from .base import AdditiveModel, check_kernel
+from .base import AdditiveModel, check_inducing, check_kernel, check_outputs
 
 
 class AdditiveSVGP(AdditiveModel, ExternalDataTrainingLossMixin):
     """
     Additive sparse variational GP: minibatches, any likelihood (Adam, Durrande & John 2018).
 
-    :param kernel: the components' priors.
+    :param kernel: the components' priors, the same for all outputs; or a
+        ``gpflow.kernels.SeparateIndependent`` of one additive kernel an output, which becomes a
+        :class:`~gpflow_gam.kernels.SeparateAdditive`: components keep their outputs apart
+        (``"0:f1"``), and one object in several outputs has the same hyperparameters there.
     :param likelihood: any GPflow likelihood; one with several latent functions (softmax) gives
         each its own q, under the same prior.
     :param inducing_variable: inducing inputs per component.
@@ -41,27 +45,29 @@ class AdditiveSVGP(AdditiveModel, ExternalDataTrainingLossMixin):
 
     def __init__(
         self,
-        kernel: AdditiveKernel,
+        kernel: AdditiveKernel | SeparateIndependent,
         likelihood: Likelihood,
-        inducing_variable: AdditiveInducingVariables,
+        inducing_variable: AdditiveInducingVariables | SeparateIndependentInducingVariables,
         *,
         variational: VariationalFamily | None = None,
         mean_function: MeanFunction | None = None,
         num_data: int | None = None,
         num_latent_gps: int | None = None,
     ) -> None:
-        check_kernel(kernel)
+        kernel = check_kernel(kernel)
         if not isinstance(likelihood, Likelihood):
             raise TypeError(
                 f"likelihood must be a gpflow likelihood; got {type(likelihood).__name__}."
             )
         if num_latent_gps is None:
-            num_latent_gps = likelihood.latent_dim or 1
+            outputs = 1 if kernel.members is None else len(kernel.members)
+            num_latent_gps = likelihood.latent_dim or outputs
+        check_outputs(kernel, num_latent_gps)
         super().__init__(kernel, likelihood, mean_function, num_latent_gps)
         if num_data is not None and num_data < 1:
             raise ValueError(f"num_data must be at least 1; got {num_data}.")
         self.num_data = num_data
-        self.inducing_variable = inducing_variable
+        self.inducing_variable = check_inducing(inducing_variable, kernel)
         if variational is None:
             variational = BlockPrecision()
         if not isinstance(variational, VariationalFamily):
@@ -71,7 +77,7 @@ class AdditiveSVGP(AdditiveModel, ExternalDataTrainingLossMixin):
             )
         self.variational = variational
         blocks = self.blocks
-        variational.build(blocks.layout, num_latent_gps, blocks.cholesky)
+        variational.build(blocks.layout, num_latent_gps, blocks.cholesky, kernel.members)
 
     @property
     def blocks(self) -> InducingBlocks:
@@ -154,7 +160,7 @@ class AdditiveSVGP(AdditiveModel, ExternalDataTrainingLossMixin):
         """
         X = tf.convert_to_tensor(X)
         mean = tf.cast(q.total_mean(features.phi), X.dtype) + self.mean_function(X)
-        var = total_prior(features) + q.total_quadratic(features.phi)
+        var = features.total_prior() + q.total_quadratic(features.phi)
         return mean, tf.cast(tf.transpose(var), X.dtype)
 
     def posterior(

@@ -55,7 +55,11 @@ class AdditiveVGP(AdditiveModel, InternalDataTrainingLossMixin):
         mean_function: MeanFunction | None = None,
         num_latent_gps: int | None = None,
     ) -> None:
-        check_kernel(kernel)
+        if check_kernel(kernel).members is not None:
+            raise TypeError(
+                "kernel: AdditiveVGP has one kernel for all outputs; outputs with kernels of their "
+                "own are for AdditiveSVGP, AdditiveSGPR and IterNCGP."
+            )
         X, Y = checked_data(data, kernel, likelihood, num_latent_gps or likelihood.latent_dim)
         if num_latent_gps is None:
             num_latent_gps = likelihood.latent_dim or int(Y.shape[1])

@@ -3,6 +3,7 @@ Fitting: natural gradients in site form, L-BFGS, Adam, Newton, and the one funct
 """
 
 from .checkpoint import Checkpoint
+from .cross_validation import fit_left_out
 from .fit import fit
 from .minimizers import FitProgress, FitResult, TimeBudget
 from .natural_gradient import NaturalGradient, SiteStep
@@ -20,6 +21,7 @@ __all__ = [
     "TimeBudget",
     "assign_posterior",
     "fit",
+    "fit_left_out",
     "fit_rows",
     "present_solution",
     "solution_of_sums",

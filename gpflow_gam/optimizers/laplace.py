@@ -139,7 +139,8 @@ def draw_solutions(
             target = _Sites(model, solution)
         if not len(target.optimum):
             return []
-        factor = _factor(target.hessian())
+        hessian = target.hessian() if solution.hessian is None else solution.hessian
+        factor = _factor(hessian)
         return [target.draw(factor @ point) for point in _standard_normal(len(target.optimum))]
 
 
@@ -152,7 +153,7 @@ class _Collapsed:
         self.model, self.bound, self.optimum = model, bound, optimum
 
     def hessian(self) -> AnyNDArray:
-        return _differenced(lambda u: self.bound.loss(u)[1], self.optimum)
+        return differenced(lambda u: self.bound.loss(u)[1], self.optimum)
 
     def draw(self, step: AnyNDArray) -> HyperparameterDraw:
         u, q = _towards(self.bound.posterior, self.optimum, step)
@@ -177,7 +178,7 @@ class _Sites:
         n = self.number
         if n:
             loss = self.rounds.loss(self.solution.data)
-            found[:n, :n] = _differenced(lambda u: loss(u)[1], self.optimum[:n])
+            found[:n, :n] = differenced(lambda u: loss(u)[1], self.optimum[:n])
         if n < len(found):
             known = self.solution.curvature
             if known is None:
@@ -185,7 +186,7 @@ class _Sites:
                     self.model.likelihood, self.solution.values, self.solution.q
                 ).curvature
             prior = self.rounds.family.log_prior
-            curvature = _differenced(lambda phi: prior(phi)[1], self.optimum[n:])
+            curvature = differenced(lambda phi: prior(phi)[1], self.optimum[n:])
             found[n:, n:] = -known - curvature
         return found
 
@@ -250,7 +251,7 @@ def _standard_normal(dimension: int) -> AnyNDArray:
     return points
 
 
-def _differenced(gradient: Callable[[AnyNDArray], AnyNDArray], at: AnyNDArray) -> AnyNDArray:
+def differenced(gradient: Callable[[AnyNDArray], AnyNDArray], at: AnyNDArray) -> AnyNDArray:
     """Second derivatives by central differences of first ones."""
     steps = _STEP * np.eye(len(at))
     rows = [(gradient(at + e) - gradient(at - e)) / (2.0 * _STEP) for e in steps]
@@ -349,4 +350,4 @@ def _covariance_factor(
         coordinates.set(values)
         return np.concatenate([g.numpy().ravel() for g in gradient()])
 
-    return _factor(_differenced(at, optimum))
+    return _factor(differenced(at, optimum))

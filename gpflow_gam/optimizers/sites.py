@@ -66,6 +66,10 @@ def sums_of(model: AdditiveSVGP, features: Features, sites: DataSites) -> SiteSu
     phi = model.blocks.layout.concat(features.phi)
     scaled = phi[None] * tf.sqrt(_double(tf.transpose(sites.weight)))[:, None, :]
     shift = tf.matmul(phi, _double(sites.shift))
+    members = model.blocks.layout.spread(model.kernel.members)
+    if members is not None:
+        scaled *= members[:, :, None]
+        shift *= members.T
     return SiteSums(tf.matmul(scaled, scaled, transpose_b=True), shift)
 
 

@@ -30,6 +30,8 @@ class Solution:
     :param bound: the collapsed bound of Gaussian data, whose sums are to be divided by the noise.
     :param curvature: of sum_n E_q[log p(y_n)] in the likelihood's parameters, [K, K]; None where
         nobody has asked for it.
+    :param hessian: of minus the criterion that chose ``found``, [K, K], where that was another than
+        the evidence.
     """
 
     rows: Rows
@@ -40,6 +42,7 @@ class Solution:
     rounds: Rounds
     bound: CollapsedBound | None = None
     curvature: AnyNDArray | None = None
+    hessian: AnyNDArray | None = None
 
     @classmethod
     def of_bound(cls, bound: CollapsedBound, u: AnyNDArray) -> Solution:

@@ -71,9 +71,12 @@ class InducingMoments:
         roots: Sequence[AnyNDArray] | None = None,
     ) -> None:
         self.inducing_variable = inducing_variable
-        self.mean = mean
-        self.covariance = covariance
         self._source = kernel
+        self.mean, self.covariance = mean, covariance
+        if kernel.members is not None:  # zero, not as the prior has it, where they do not enter
+            enters = np.repeat(kernel.members, inducing_variable.sizes, axis=1)
+            self.mean = mean * enters.T
+            self.covariance = covariance * (enters[:, :, None] & enters[:, None, :])
         if values is None:
             # now, and not when they are asked for: the parameters may have moved by then
             present = {id(p): p.numpy() for p in parameters_of(kernel)}
@@ -135,7 +138,7 @@ class InducingMoments:
         """
         kernel = posterior.kernel
         names = kernel.names
-        width = np.shape(posterior.X_data)[-1]  # of which the kernel need not read the last ones
+        width = np.shape(posterior.X_data)[-1]  # of which no kernel reads weights and offsets
         points = {name: inducing_rows(kernel, inducing_variable, name, width) for name in names}
         mean, covariance = (np.asarray(t) for t in posterior.joint_components(points))
         blocks = InducingBlocks(inducing_variable, kernel)
@@ -165,6 +168,18 @@ class InducingMoments:
                 f"{type(posterior).__name__} has no inducing values; pass inducing_variable."
             )
         return cls.of_values(posterior, inducing_variable)
+
+    def entering(self, names: Sequence[str] | None = None) -> AnyNDArray:
+        """
+        Which components enter which outputs, as 1 and 0, [C, L].
+
+        :param names: of the components; all by default.
+        """
+        members = self._source.members
+        L = self.mean.shape[1]
+        whole = np.ones((L, self._source.num_components)) if members is None else members
+        where = [self._index(name) for name in (self._source.names if names is None else names)]
+        return np.asarray(whole.T[where], dtype=np.float64)
 
     @functools.cached_property
     def layout_offsets(self) -> AnyNDArray:
@@ -236,7 +251,9 @@ class InducingMoments:
         z = np.random.default_rng(seed).standard_normal((L, P, num_samples))
         roots = np.stack([_root(covariance) for covariance in self.covariance])
         draws: AnyNDArray = np.transpose(roots @ z, (2, 1, 0)) + self.mean
-        return draws
+        if self._source.members is None:
+            return draws
+        return draws * np.repeat(self.entering(), self.inducing_variable.sizes, axis=0)
 
     def joint(self, blocks: Sequence[Block]) -> tuple[AnyNDArray, AnyNDArray]:
         """
@@ -352,16 +369,16 @@ class InducingMoments:
         return found
 
     def all_features(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
-        """Features of all components [P, N], in their order, and sum_c k_c(x_n, x_n) [N]."""
+        """Features of all components [P, N], in their order, and what these leave open, [C, N]."""
         found = [self.features_and_prior(n, self.tangents(n, X)) for n in self._source.names]
-        phi = np.concatenate([phi for phi, _ in found])
-        return phi, np.sum([prior for _, prior in found], axis=0)
+        left = [prior - np.sum(np.square(phi), axis=0) for phi, prior in found]
+        return np.concatenate([phi for phi, _ in found]), np.stack(left)
 
     def total(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
         """Mean [N, L] and variance [N, L] of the sum of all components, without m(x)."""
-        phi, prior = self.all_features(X)
+        phi, left = self.all_features(X)
         inner = np.einsum("mn,lmk,kn->nl", phi, self.covariance, phi, optimize=True)
-        return phi.T @ self.mean, inner + (prior - np.sum(phi**2, axis=0))[:, None]
+        return phi.T @ self.mean, inner + left.T @ self.entering()
 
 
 def _left_open(found: Sequence[tuple[AnyNDArray, AnyNDArray]]) -> AnyNDArray:

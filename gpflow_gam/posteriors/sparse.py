@@ -88,23 +88,43 @@ class SparseAdditivePosterior(AdditivePosterior):
         if full_cov:
             cov = self.blocks.prior(X) + q.total_quadratic_full(features.phi)
         else:
-            cov = tf.transpose(total_prior(features) + q.total_quadratic(features.phi))
+            cov = tf.transpose(features.total_prior() + q.total_quadratic(features.phi))
         return tf.cast(mean, X.dtype), tf.cast(cov, X.dtype)
 
     def _components(self, cache: Cache, X: tf.Tensor, full_cov: bool) -> MeanAndVariance:
         q, features = self._unpack(cache, X)
-        mean = q.component_mean(features.phi)
+        mean = self._entering(q.component_mean(features.phi), 2)
         if full_cov:
             prior = self.blocks.prior_components(X)
             cov = prior + q.component_quadratic_full(features.phi)
         else:
             cov = q.layout.restore_components(features.prior) + q.component_quadratic(features.phi)
-        return tf.cast(mean, X.dtype), tf.cast(cov, X.dtype)
+        return tf.cast(mean, X.dtype), tf.cast(self._entering(cov, 0), X.dtype)
+
+    def _entering(self, x: tf.Tensor, output: int) -> tf.Tensor:
+        """
+        What components have, zero in outputs that they do not enter.
+
+        :param x: [L, C, N, ...] or, with output 2, [..., C, N, L].
+        :param output: where L is.
+        """
+        members = self.kernel.members
+        if members is None:
+            return x
+        mask = members.astype(x.dtype.as_numpy_dtype)
+        if output == 0:
+            return x * mask.reshape(*mask.shape, *[1] * (x.shape.rank - 2))
+        return x * mask.T[:, None, :]
 
     def _component_covariance(self, cache: Cache, X: tf.Tensor) -> tf.Tensor:
         q, features = self._unpack(cache, X)
         prior = tf.transpose(q.layout.restore_components(features.prior))  # [N, C]
-        return tf.cast(tf.linalg.diag(prior) + q.cross_quadratic(features.phi), X.dtype)
+        cov = tf.linalg.diag(prior) + q.cross_quadratic(features.phi)
+        members = self.kernel.members
+        if members is not None:
+            mask = members.astype(cov.dtype.as_numpy_dtype)
+            cov *= (mask[:, :, None] * mask[:, None, :])[:, None]
+        return tf.cast(cov, X.dtype)
 
     def _sample_components(
         self,
@@ -134,9 +154,4 @@ class SparseAdditivePosterior(AdditivePosterior):
         C, N = self.kernel.num_components, tf.shape(X)[0]
         shape = [num_samples, C, N, self.num_latent_gps]
         away = tf.matmul(root, tf.cast(standard_normal(shape, X.dtype, seed_f), root.dtype))
-        return explained + tf.cast(away, X.dtype)
-
-
-def total_prior(features: Features) -> tf.Tensor:
-    """sum_c k_c(x_n, x_n), [N]."""
-    return tf.add_n([tf.reduce_sum(p, axis=0) for p in features.prior])
+        return self._entering(explained + tf.cast(away, X.dtype), 2)

@@ -125,7 +125,7 @@ class FunctionalANOVA:
             if own[name] == subset:
                 prior = moments.kernel[name](X, full_cov=False).numpy()
                 left = np.maximum(prior - np.sum(features**2, axis=0), 0.0)
-                variance += left[:, None]
+                variance += left[:, None] * moments.entering([name])
         return mean, variance
 
 

@@ -31,13 +31,13 @@ class Part:
     :param places: of their inducing values, [P_v].
     :param features: their decomposed features on the set's grid, [P_v, Q].
     :param weights: of the grid, [Q].
-    :param residual: the variance that inducing values leave open, expected a posteriori.
+    :param residual: the variance that inducing values leave open, expected a posteriori, [L].
     """
 
     places: AnyNDArray
     features: AnyNDArray
     weights: AnyNDArray
-    residual: float
+    residual: AnyNDArray
 
     def second_moments(self) -> AnyNDArray:
         """E[phi phi'], [P_v, P_v]: Var[f_v] = V' E[phi phi'] V, and what is left open."""
@@ -72,7 +72,7 @@ def decompose(
     :param grid: nodes of the inputs.
     :param every: what :func:`grid_features` gives for these nodes, of any weights.
     """
-    found: dict[Columns, list[tuple[slice, AnyNDArray, float]]] = {}
+    found: dict[Columns, list[tuple[slice, AnyNDArray, AnyNDArray]]] = {}
     reads = component_columns(moments.kernel)
     for name, (features, prior) in (every or grid_features(moments, grid)).items():
         columns = reads[name]
@@ -88,7 +88,7 @@ def decompose(
             whole = len(axes) == len(columns)
             if whole or (axes and np.abs(values).max(initial=0.0) > least):
                 subset = tuple(columns[i] for i in axes)
-                left = open_ if subset == columns else 0.0
+                left = (open_ if subset == columns else 0.0) * moments.entering([name])[0]
                 found.setdefault(subset, []).append(
                     (moments.block(name), values.reshape(len(features), -1), left)
                 )
@@ -97,7 +97,7 @@ def decompose(
             np.concatenate([np.arange(block.start, block.stop) for block, _, _ in found[subset]]),
             np.concatenate([values for _, values, _ in found[subset]]),
             grid.joint_weights(subset),
-            sum(left for _, _, left in found[subset]),
+            np.sum([left for _, _, left in found[subset]], axis=0),
         )
         for subset in sorted(found, key=lambda s: (len(s), s))
     }

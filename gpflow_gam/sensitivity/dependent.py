@@ -76,7 +76,7 @@ def draw_covariances(
             together = np.concatenate(parts, axis=1)
             own = [_products(v, (f * w) @ f.T, v) for v, f in zip(parts, features)]
             across = [_products(v, t, together) for v, t in zip(parts, towards)]
-            open_ = np.array(left)[:, None]
+            open_ = np.array(left)[:, None] * member.entering(names)
             variances.append(np.stack(own, axis=1) + open_)
             covariances.append(np.stack(across, axis=1) + open_)
     return CovarianceDraws(tuple(names), np.concatenate(variances), np.concatenate(covariances))

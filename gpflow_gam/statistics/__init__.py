@@ -1,6 +1,7 @@
 """Sums over the rows of data, and the evidence of what they add up to."""
 
 from .bins import ColumnBins, bin_column, bin_columns
+from .cavities import Cavity, RowPosterior, Sites, divided_out, marginal_cavities, sites_of
 from .codes import Bins
 from .coding import Coder
 from .columns import CodedColumns, Columns, HeldColumns
@@ -10,6 +11,7 @@ from .evidence import Evidence, Places
 from .exchange import Exchange
 from .grids import BinSums, ColumnGrid, Grid
 from .information import average_information
+from .neighbourhoods import Neighbourhoods
 from .posterior import GaussianPosterior, NotPositiveDefinite
 from .pseudo_data import PseudoData
 from .rows import Rows, Sweep
@@ -20,6 +22,7 @@ from .summaries import Summary, summarise
 __all__ = [
     "BinSums",
     "Bins",
+    "Cavity",
     "CodedColumns",
     "Coder",
     "ColumnBins",
@@ -31,16 +34,19 @@ __all__ = [
     "Grid",
     "HeldColumns",
     "Inputs",
+    "Neighbourhoods",
     "NotPositiveDefinite",
     "Offsets",
     "Places",
     "PseudoData",
     "RowComponent",
+    "RowPosterior",
     "RowSample",
     "Rows",
     "SharedColumns",
     "SharedRows",
     "SharedStored",
+    "Sites",
     "Store",
     "Stored",
     "Summary",
@@ -49,6 +55,9 @@ __all__ = [
     "bin_column",
     "bin_columns",
     "bytes_of_pass",
+    "divided_out",
+    "marginal_cavities",
     "row_component",
+    "sites_of",
     "summarise",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from gpflow.base import AnyNDArray, Parameter
@@ -53,6 +53,7 @@ class RowComponent:
     :param open_bins: which of the points of open variance stands for each bin, [G].
     :param places: where the evidence evaluates it: nodes, then points of open variance.
     :param table: its matrices at all points.
+    :param outputs: the latent outputs that it enters; None for all.
     """
 
     kernel: Kernel
@@ -63,6 +64,11 @@ class RowComponent:
     open_bins: AnyNDArray
     places: Places
     table: KernelTangents
+    outputs: tuple[int, ...] | None = None
+
+    def outputs_of(self, number: int) -> Sequence[int]:
+        """The latent outputs that it enters, of so many."""
+        return range(number) if self.outputs is None else self.outputs
 
     @property
     def num_open(self) -> int:
@@ -83,6 +89,7 @@ def row_component(
     columns: tuple[int, ...],
     multiplier: RowArray | None = None,
     mass: AnyNDArray | None = None,
+    outputs: tuple[int, ...] | None = None,
 ) -> RowComponent:
     """
     Prepare a component for sums over rows.
@@ -93,6 +100,7 @@ def row_component(
     :param columns: of X that it is a function of, without those that say where it is zero.
     :param multiplier: [N].
     :param mass: how many rows there are in each bin, [G]; those of ``bins`` by default.
+    :param outputs: the latent outputs that it enters; None for all.
     """
     points = bins.points
     found = _nodes(kernel, points, len(columns), len(Z))
@@ -101,7 +109,7 @@ def row_component(
     order, open_bins = _open_points(points, weight, columns, between)
     places = Places.of(kernel, Z, points[found.nodes], order)
     table = kernel_tangents(kernel, Z, points)
-    return RowComponent(kernel, Z, bins, multiplier, found, open_bins, places, table)
+    return RowComponent(kernel, Z, bins, multiplier, found, open_bins, places, table, outputs)
 
 
 def _open_points(
@@ -169,6 +177,9 @@ def _nodes(kernel: Kernel, points: AnyNDArray, columns: int, num_inducing: int) 
     if shortest is None:
         return identity(number)
     own = {id(p): p.numpy() for p in parameters_of(kernel)}
+    # wherever a fit has taken the variances, the nodes are the same: on even points there are ties,
+    # which the rounding of another factor would break otherwise
+    own |= {id(v): np.ones(v.shape) for v in _variances(kernel)}
     candidates = _candidates(points)
     among = kernel_tangents(kernel, points[candidates], points[:1])
     rough, _, _ = among.matrices(_at({**own, **shortest}))
@@ -247,6 +258,12 @@ def _leaf_kernels(kernel: Kernel) -> list[Kernel]:
         if isinstance(getattr(kernel, name, None), Kernel):
             return _leaf_kernels(getattr(kernel, name))
     return [kernel]
+
+
+def _variances(kernel: Kernel) -> list[Parameter]:
+    """What multiplies the parts of a kernel, where it is learnt."""
+    found = [getattr(leaf, "variance", None) for leaf in _leaf_kernels(kernel)]
+    return [v for v in found if isinstance(v, Parameter) and v.trainable]
 
 
 def _prior_mode(parameter: Parameter) -> AnyNDArray:

@@ -32,6 +32,7 @@ def sums_of(
     :param matrices: what each component's bins are expressed in, [G, J]; None for themselves.
     """
     outputs = range(weight.shape[1])
+    entered = [c.outputs_of(len(outputs)) for c in components]
     sizes = [c.bins.number if m is None else m.shape[1] for c, m in zip(components, matrices)]
     places = slices(sizes)
     total = sum(sizes)
@@ -43,7 +44,7 @@ def sums_of(
     def single(c: int) -> None:
         component, matrix, at = components[c], matrices[c], places[c]
         code, m, number = codes[c], multipliers[c], components[c].bins.number
-        for i in outputs:
+        for i in entered[c]:
             shifts[at, i] = _shift(component, matrix, code, m, shift[:, i])
             mass = np.bincount(code, times(weights[i], m, m), minlength=number)
             own = np.diag(mass) if matrix is None else (matrix.T * mass) @ matrix
@@ -53,7 +54,7 @@ def sums_of(
     def pair(which: tuple[int, int]) -> None:
         a, b = which
         shape = components[a].bins.number, components[b].bins.number
-        for i in outputs:
+        for i in (i for i in entered[a] if i in entered[b]):
             w = times(weights[i], multipliers[a], multipliers[b])
             W = scipy.sparse.coo_matrix((w, (codes[a], codes[b])), shape=shape)
             # a table of few bins is filled fastest; of many, only the pairs that occur are kept
@@ -76,7 +77,9 @@ def sums_of(
         ]
         basis = np.concatenate(rest)
         for i in outputs:
-            precision[i] = (basis * weights[i]) @ basis.T
+            there = np.concatenate([np.full(s, i in e) for s, e in zip(sizes, entered)])
+            own = basis if np.all(there) else basis * there[:, None]
+            precision[i] = (own * weights[i]) @ own.T
         return PseudoData(precision, shifts, tuple(masses))
     tasks: list[tuple[Callable[[Any], None], Any]] = [(single, c) for c in number]
     tasks += [(pair, which) for which in pairs]
@@ -111,10 +114,11 @@ def shifts_of(
     :param matrices: what each component's bins are expressed in, [G, J]; None for themselves.
     :param shift: [n, L].
     """
-    parts = [
-        np.stack([_shift(*own, shift[:, i]) for i in range(shift.shape[1])], axis=1)
-        for own in zip(components, matrices, codes, multipliers)
-    ]
+    parts = []
+    for own in zip(components, matrices, codes, multipliers):
+        entered = own[0].outputs_of(shift.shape[1])
+        sums = [_shift(*own, s if i in entered else 0.0 * s) for i, s in enumerate(shift.T)]
+        parts.append(np.stack(sums, axis=1))
     return np.concatenate(parts)
 
 

@@ -49,7 +49,12 @@ class Tables:
         L = q.mean.shape[1]
         self._L = L
         S = q.covariance
-        pairs = list(itertools.combinations(range(len(components)), 2))
+        entered = [c.outputs_of(L) for c in components]
+        both = {
+            (a, b): [i for i in entered[a] if i in entered[b]]
+            for a, b in itertools.combinations(range(len(components)), 2)
+        }
+        pairs = [pair for pair, common in both.items() if common]
         P = len(q.mean)
         tabled = sum(
             2.0 * self._sizes[a] * self._sizes[b] * len(q.roots[a]) / costs.FLOPS
@@ -59,25 +64,34 @@ class Tables:
         self._gathers = number * 2.0 * P * P / costs.FLOPS < tabled
         open_variance = [p - np.sum(np.square(f), axis=0) for p, f in zip(priors, features)]
         if self._gathers:
-            self._S, self._open = S, open_variance
+            self._S = S
+            # [G, L]; the features of other outputs' components meet S = I there
+            self._open = [
+                np.stack([o if i in e else o - p for i in range(L)], axis=1)
+                for o, p, e in zip(open_variance, priors, entered)
+            ]
             return
         self._own = [
             np.stack(
-                [o + np.sum(phi * (S[i][at, at] @ phi), axis=0) for i in range(L)],
+                [
+                    o + np.sum(phi * (S[i][at, at] @ phi), axis=0) if i in e else 0.0 * o
+                    for i in range(L)
+                ],
                 axis=1,
             )
-            for phi, at, o in zip(features, own, open_variance)
+            for phi, at, o, e in zip(features, own, open_variance, entered)
         ]
-        self._pairs: dict[tuple[int, int], list[AnyNDArray]] = {}
-        self._wide: dict[tuple[int, int], list[AnyNDArray]] = {}
+        # by pair of components; of each output that both enter
+        self._pairs: dict[tuple[int, int], list[tuple[int, AnyNDArray]]] = {}
+        self._wide: dict[tuple[int, int], list[tuple[int, AnyNDArray]]] = {}
 
         def make(pair: tuple[int, int]) -> None:
             a, b = pair
-            half = [2.0 * (features[a].T @ S[i][own[a], own[b]]) for i in range(L)]
+            half = [(i, 2.0 * (features[a].T @ S[i][own[a], own[b]])) for i in both[pair]]
             if self._sizes[a] * self._sizes[b] > costs.MAX_TABLE:
                 self._wide[pair] = half
             else:
-                self._pairs[pair] = [np.ravel(h @ features[b]) for h in half]
+                self._pairs[pair] = [(i, np.ravel(h @ features[b])) for i, h in half]
 
         each(make, pairs)
         # in their order, whichever thread was first: sums that are the same to the last bit
@@ -112,9 +126,9 @@ class Tables:
             F = np.concatenate(rows)
             left: Any = 0.0
             for o, code, m in zip(self._open, codes, multipliers):
-                left = left + times(o[code[at]], None if m is None else m[at] ** 2)
+                left = left + times(o[code[at]], None if m is None else m[at, None] ** 2)
             for i in range(self._L):
-                var[at, i] = np.einsum("pn,pn->n", F, self._S[i] @ F) + left
+                var[at, i] = np.einsum("pn,pn->n", F, self._S[i] @ F) + left[:, i]
 
         each(part, range(0, n, _GATHERED))
         return var
@@ -132,11 +146,11 @@ class Tables:
                 total += times(table[code], None if m is None else np.square(m)[:, None])
             for (a, b), tables in self._pairs.items():
                 index = own[a] * np.int32(self._sizes[b]) + own[b]
-                for i, table in enumerate(tables):
+                for i, table in tables:
                     total[:, i] += times(np.take(table, index), factors[a], factors[b])
             for (a, b), halves in self._wide.items():
                 right = self._features[b].T[own[b]]
-                for i, half in enumerate(halves):
+                for i, half in halves:
                     found = np.einsum("nm,nm->n", half[own[a]], right)
                     total[:, i] += times(found, factors[a], factors[b])
             var[at] = total

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
-from gpflow.base import Module, Parameter, TensorType
+from gpflow.base import AnyNDArray, Module, Parameter, TensorType
 from gpflow.config import default_float
 from gpflow.utilities import triangular
 
@@ -34,6 +34,7 @@ class VariationalFamily(Module, abc.ABC):
         super().__init__()
         self.whiten = whiten
         self._layout: BlockLayout | None = None
+        self._members: AnyNDArray | None = None
         self.num_latent_gps = 0
 
     @property
@@ -50,13 +51,22 @@ class VariationalFamily(Module, abc.ABC):
             )
         return self._layout
 
-    def build(self, layout: BlockLayout, num_latent_gps: int, prior: Prior) -> None:
+    def build(
+        self,
+        layout: BlockLayout,
+        num_latent_gps: int,
+        prior: Prior,
+        members: AnyNDArray | None = None,
+    ) -> None:
         """
         Create the parameters, at the prior (or as near to it as the family can start from).
+
+        Where a component does not enter an output, q is the prior for good.
 
         :param layout: the blocks.
         :param num_latent_gps: the number of latent outputs, L.
         :param prior: gives the prior's factors, asked where the parameters describe U.
+        :param members: which components enter which outputs, [L, C]; None: all of them all.
         :raises ValueError: where this object belongs to another model already, or its rank does
             not fit.
         """
@@ -66,6 +76,7 @@ class VariationalFamily(Module, abc.ABC):
             )
         self._validate(layout)
         self._layout = layout
+        self._members = members
         self.num_latent_gps = num_latent_gps
         self._build(prior)
 
@@ -129,9 +140,16 @@ class VariationalFamily(Module, abc.ABC):
             [_solve(L, block) for L, block in zip(cholesky, self.layout.split(x))]
         )
 
+    def _entering(self, x: tf.Tensor) -> tf.Tensor:
+        """``x`` [L, P, K] in group order, rows zero of components that do not enter an output."""
+        members = self.layout.spread(self._members)
+        return x if members is None else x * members[:, :, None]
+
     def _whitened_mean(self, q_mu: tf.Tensor, cholesky: Cholesky) -> tf.Tensor:
         mean = self.layout.to_groups(double(q_mu))
-        return mean if self.whiten else self._whiten_columns(mean, cholesky)
+        mean = mean if self.whiten else self._whiten_columns(mean, cholesky)
+        members = self.layout.spread(self._members)
+        return mean if members is None else mean * members.T
 
     def _match_mean(self, q_mu: Parameter, cholesky: Cholesky, mean: tf.Tensor) -> None:
         if not self.whiten:
@@ -163,7 +181,12 @@ class VariationalFamily(Module, abc.ABC):
 
     def _whitened_blocks(self, q_sqrt: Sequence[Parameter], cholesky: Cholesky) -> list[tf.Tensor]:
         blocks = [double(W) for W in q_sqrt]
-        return blocks if self.whiten else [_solve(L, W) for L, W in zip(cholesky, blocks)]
+        if not self.whiten:
+            blocks = [_solve(L, W) for L, W in zip(cholesky, blocks)]
+        if self._members is None:
+            return blocks
+        enters = [self._members[:, list(g), None, None] for g in self.layout.groups]
+        return [tf.where(e, W, tf.eye(W.shape[-1], dtype=W.dtype)) for e, W in zip(enters, blocks)]
 
 
 def double(x: TensorType) -> tf.Tensor:

@@ -54,7 +54,7 @@ class BlockPrecision(VariationalFamily):
     def whitened(self, cholesky: Cholesky) -> BlockGaussian:
         blocks = self._whitened_blocks(self.q_sqrt, cholesky)
         mean = self._whitened_mean(self.q_mu, cholesky)
-        C = self.layout.to_groups(double(self.coupling))
+        C = self._entering(self.layout.to_groups(double(self.coupling)))
         coupling, log_det_A = whitened_coupling(C)
         log_det = log_abs_det(blocks) - log_det_A
         return BlockGaussian(self.layout, mean, log_det, blocks, coupling)

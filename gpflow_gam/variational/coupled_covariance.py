@@ -48,7 +48,23 @@ class CoupledCovariance(VariationalFamily):
             half = [tf.reduce_sum(tf.math.log(tf.linalg.diag_part(L))) for L in cholesky]
             log_det -= 2.0 * tf.add_n(half)
         mean = self._whitened_mean(self.q_mu, cholesky)
+        if self._members is not None:
+            factor, log_det = self._separated(factor)
         return DenseGaussian(self.layout, mean, log_det, factor)
+
+    def _separated(self, factor: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """
+        Of each output's own components, with the prior of the others, and its log-determinant.
+
+        :param factor: [L, P, P], rows in group order, columns in component order.
+        """
+        assert self._members is not None
+        enters = np.repeat(self._members, self.layout.sizes, axis=1).astype(np.float64)
+        own = self.layout.to_components(factor)  # lower triangular
+        own *= enters[:, :, None] * enters[:, None, :]
+        own = tf.linalg.set_diag(own, tf.linalg.diag_part(own) + (1.0 - enters))
+        log_det = tf.reduce_sum(tf.math.log(tf.square(tf.linalg.diag_part(own))), axis=-1)
+        return self.layout.to_groups(own), log_det
 
     def match(self, cholesky: Cholesky, mean: tf.Tensor, precision: tf.Tensor) -> None:
         self._match_mean(self.q_mu, cholesky, mean)

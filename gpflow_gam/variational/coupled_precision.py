@@ -62,6 +62,9 @@ class CoupledPrecision(VariationalFamily):
         B = self.layout.to_groups(double(self.B))
         if not self.whiten:
             mean, B = self._transposed(cholesky, mean), self._transposed(cholesky, B)
+        members = self.layout.spread(self._members)
+        mean = mean if members is None else mean * members.T
+        B = self._entering(B)
         coupling, log_det_A = whitened_coupling(B)
         return BlockGaussian(self.layout, mean, -log_det_A, None, coupling)
 

@@ -64,7 +64,14 @@ class OptimalPrecision(VariationalFamily):
         precision = tf.convert_to_tensor(self.site_precision)
         precision = self.layout.to_groups(self.layout.to_groups(precision), axis=-1)
         half = tf.linalg.matrix_transpose(self._apply(change, precision))
-        return self._apply(change, half), self._apply(change, shift)
+        return self._separated(self._apply(change, half), self._apply(change, shift))
+
+    def _separated(self, precision: tf.Tensor, shift: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """What a site says of each output's own components, [L, P, P] and [P, L] in group order."""
+        members = self.layout.spread(self._members)
+        if members is None:
+            return precision, shift
+        return precision * (members[:, :, None] * members[:, None, :]), shift * members.T
 
     def _apply(self, change: list[tf.Tensor], x: tf.Tensor) -> tf.Tensor:
         """blockdiag(T_c)' x."""

@@ -3,7 +3,7 @@
 from .component import By, Component, Margin
 from .kernels import build_inducing, build_kernel, interaction_margin
 from .parameters import positive_parameter
-from .plan import INTERCEPT, keys_of, learn_encoder, plan, plan_columns
+from .plan import INTERCEPT, entering, keys_of, learn_encoder, plan, plan_columns
 
 __all__ = [
     "INTERCEPT",
@@ -12,6 +12,7 @@ __all__ = [
     "Margin",
     "build_inducing",
     "build_kernel",
+    "entering",
     "interaction_margin",
     "keys_of",
     "learn_encoder",

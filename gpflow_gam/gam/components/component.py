@@ -72,6 +72,7 @@ class Component:
         each margin has its own.
     :param weights: their probabilities.
     :param inducing: inducing inputs [M, d], in the order of the margins.
+    :param predictors: places of the predictors that it enters; empty for all.
     """
 
     name: str
@@ -82,6 +83,11 @@ class Component:
     nodes: tuple[tuple[float, ...], ...] = ()
     weights: tuple[float, ...] = ()
     inducing: tuple[tuple[float, ...], ...] = ()
+    predictors: tuple[int, ...] = ()
+
+    def predictors_of(self, number: int) -> list[int]:
+        """Places of the predictors that it enters, of so many."""
+        return list(self.predictors) or list(range(number))
 
     @property
     def columns(self) -> tuple[int, ...]:

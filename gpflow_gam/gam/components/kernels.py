@@ -18,6 +18,7 @@ from ...kernels import (
     Factor,
     Indicator,
     OnColumns,
+    SeparateAdditive,
     ZeroMean,
     kernel_columns,
 )
@@ -51,7 +52,10 @@ changes for noise, and stays.
 
 
 def build_kernel(
-    components: Sequence[Component], scale: float, own: Mapping[str, Kernel] | None = None
+    components: Sequence[Component],
+    scale: float,
+    own: Mapping[str, Kernel] | None = None,
+    num_predictors: int = 1,
 ) -> AdditiveKernel:
     """
     The additive kernel of components.
@@ -59,8 +63,15 @@ def build_kernel(
     :param components: what to build.
     :param scale: the predictor's natural size: the priors of variances are relative to it.
     :param own: users' own kernels by the label of their term.
+    :param num_predictors: L.
     """
-    return AdditiveKernel({c.name: _kernel(c, scale, own or {}) for c in components})
+    kernels = {c.name: _kernel(c, scale, own or {}) for c in components}
+    if not any(c.predictors for c in components):
+        return AdditiveKernel(kernels)
+    members = [
+        [i in c.predictors_of(num_predictors) for c in components] for i in range(num_predictors)
+    ]
+    return SeparateAdditive(kernels, np.array(members))
 
 
 def build_inducing(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from gpflow.base import AnyNDArray
@@ -51,6 +51,26 @@ def keys_of(term: Term, table: Table) -> list[Key]:
         )
         keys.append((name, "level" if own else "number"))
     return keys
+
+
+def entering(
+    components: Iterable[Component], terms: Terms, parameters: Sequence[str]
+) -> tuple[Component, ...]:
+    """
+    The components, each in the predictor of its term's parameter.
+
+    :param parameters: the predictors, as terms name them.
+    :raises ValueError: a term of another parameter.
+    """
+    places = {name: i for i, name in enumerate(parameters)}
+    for term in terms:
+        if term.parameter and term.parameter not in places:
+            raise ValueError(
+                f"terms: there is no {term.parameter!r} that could have {term.label}; there are "
+                f"{', '.join(parameters)}."
+            )
+    own = {t.label: (places[t.parameter],) for t in terms if t.parameter}
+    return tuple(dataclasses.replace(c, predictors=own.get(c.term, ())) for c in components)
 
 
 def learn_encoder(terms: Terms, extra: Iterable[tuple[Column, str]], table: Table) -> Encoder:

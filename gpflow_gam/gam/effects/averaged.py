@@ -74,9 +74,11 @@ class Averaged:
             if names is not None:  # all of them are not copied
                 covariances = [S[:, where[:, None], where] for S in covariances]
             known, uncertain = covariances
+            enters = self._moments.entering(own)
             mean = phi.T @ self._moments.mean[where]
-            known = _squares(phi, known) + np.sum(opens, axis=0)[:, None]
-            uncertain = _squares(phi, uncertain) + (self._ratios[chosen] @ opens)[:, None]
+            known = _squares(phi, known) + opens.T @ enters
+            uncertain = _squares(phi, uncertain)
+            uncertain += opens.T @ (self._ratios[chosen][:, None] * enters)
             asked = np.any([self._beyond(c, X, f) for c, f in zip(chosen, features)], axis=0)
             if asked.any():
                 uncertain[asked] = self._drawn(own, X[asked], mean[asked])
@@ -91,7 +93,8 @@ class Averaged:
                 own, component = self._moments.block(self._names[c]), self._components[c]
                 mean = phi.T @ self._moments.mean[own]
                 inner = _squares(phi, self._covariance[:, own, own])
-                variance = inner + self._ratios[c] * left[:, None]
+                enters = self._moments.entering([component.name])
+                variance = inner + self._ratios[c] * left[:, None] * enters
                 asked = self._beyond(c, X, phi) | (len(component.margins) > 1)
                 if asked.any():
                     variance[asked] = self._drawn([component.name], X[asked], mean[asked])
@@ -129,7 +132,8 @@ class Averaged:
             left = [prior - np.sum(np.square(own), axis=0) for own, prior in found]
             inner = _squares(phi, moments.covariance[:, where[:, None], where])
             away = phi.T @ moments.mean[where] - mean
-            total += inner + np.maximum(left, 0.0).sum(axis=0)[:, None] + np.square(away)
+            open_ = np.maximum(left, 0.0).T @ moments.entering(names)
+            total += inner + open_ + np.square(away)
         return total / len(self._draws)
 
     def _average(self) -> tuple[AnyNDArray, AnyNDArray]:

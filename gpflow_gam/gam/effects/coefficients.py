@@ -60,7 +60,7 @@ def coefficients(
             continue
         against = references.get(component.name)
         for part in _parts(fit, component, against, unconditional):
-            for i, predictor in enumerate(fit.spec.predictor_names):
+            for i in component.predictors_of(fit.num_predictors):
                 estimate, se = part.mean[:, i], part.sd[:, i]
                 frame = pd.DataFrame(
                     {
@@ -74,7 +74,7 @@ def coefficients(
                     }
                 )
                 if fit.num_predictors > 1:
-                    frame.insert(1, "predictor", predictor)
+                    frame.insert(1, "predictor", fit.spec.predictor_names[i])
                 frames.append(frame)
     return pd.concat(frames, ignore_index=True)
 

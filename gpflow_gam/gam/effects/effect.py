@@ -45,17 +45,18 @@ def effect(
     component = effect_component(fit, term)
     where = make_grid(fit, component, grid, num_points)
     blocks = [(component.name, where.X)]
+    own, names = predictors(fit, component)
     if len(where.X) <= _FEW:
         mean, covariance = joint_moments(fit, blocks, unconditional)
         return EffectTable.known(
             component.name,
             component,
             where.columns,
-            mean,
-            covariance,
+            mean[:, own],
+            covariance[own],
             level,
             seed,
-            fit.spec.predictor_names,
+            names,
             where.axes,
         )
     mean, variance = pointwise_moments(fit, blocks, unconditional)
@@ -63,12 +64,12 @@ def effect(
         component.name,
         component,
         where.columns,
-        mean,
-        variance,
-        lambda: joint_moments(fit, blocks, unconditional)[1],
+        mean[:, own],
+        variance[:, own],
+        lambda: joint_moments(fit, blocks, unconditional)[1][own],
         level,
         seed,
-        fit.spec.predictor_names,
+        names,
         where.axes,
     )
 
@@ -105,15 +106,16 @@ def derivative(
     both = [(component.name, np.concatenate([low, high]))]
     mean, covariance = joint_moments(fit, both, unconditional)
     A = np.concatenate([-np.eye(n), np.eye(n)], axis=1) / (2.0 * h)
+    own, names = predictors(fit, component)
     return EffectTable.known(
         f"d {component.name}",
         component,
         where.columns,
-        A @ mean,
-        A @ covariance @ A.T,
+        A @ mean[:, own],
+        A @ covariance[own] @ A.T,
         level,
         seed,
-        fit.spec.predictor_names,
+        names,
         where.axes,
     )
 
@@ -166,6 +168,7 @@ def differences(
     where = make_grid(fit, component)
     mean, covariance = joint_moments(fit, [(component.name, where.X)], unconditional)
     (labels,) = where.columns.values()
+    own, names = predictors(fit, component)
     tables = []
     for i, j in itertools.combinations(range(len(labels)), 2):
         a = np.zeros((1, len(labels)))
@@ -174,11 +177,11 @@ def differences(
             component.name,
             component,
             {},
-            a @ mean,
-            a @ covariance @ a.T,
+            a @ mean[:, own],
+            a @ covariance[own] @ a.T,
             level,
             seed,
-            spec.predictor_names,
+            names,
         )
         tables.append((labels[i], labels[j], table))
     return Differences(tables)
@@ -203,6 +206,7 @@ def _curve_differences(
     n = len(wheres[0].X)
     blocks = [(c.name, w.X) for c, w in zip(curves, wheres)]
     mean, covariance = joint_moments(fit, blocks, unconditional)
+    own, names = predictors(fit, first)
     tables = []
     for i, j in itertools.combinations(range(len(curves)), 2):
         A = np.zeros((n, n * len(curves)))
@@ -212,11 +216,11 @@ def _curve_differences(
             f"{curves[i].name} - {curves[j].name}",
             curves[i],
             wheres[i].columns,
-            A @ mean,
-            A @ covariance @ A.T,
+            A @ mean[:, own],
+            A @ covariance[own] @ A.T,
             level,
             seed,
-            fit.spec.predictor_names,
+            names,
             wheres[i].axes,
         )
         tables.append((_level(curves[i]), _level(curves[j]), table))
@@ -239,6 +243,12 @@ def sample_effect(
         for i in range(len(table.predictors))
     ]
     return draws[0] if len(draws) == 1 else np.stack(draws, axis=-1)
+
+
+def predictors(fit: FittedGAM, component: Component) -> tuple[list[int], tuple[str, ...]]:
+    """Places and names of the predictors that a component enters."""
+    own = component.predictors_of(fit.num_predictors)
+    return own, tuple(fit.spec.predictor_names[i] for i in own)
 
 
 def _level(component: Component) -> str:

@@ -226,6 +226,9 @@ def _response(fit: FittedGAM, likelihood: Likelihood, shift: AnyNDArray) -> Resp
 def _in_units(fit: FittedGAM, table: pd.DataFrame) -> pd.DataFrame:
     """With variances in the response's unit."""
     if "predictor" in table:
+        if fit.model.kernel.members is not None:  # of columns that a predictor does not read
+            none = (table[["estimate", "lower", "upper"]] == 0.0).all(axis=1)
+            table = table[~none].reset_index(drop=True)
         factor = np.broadcast_to(fit.units[0], fit.num_predictors)
         squares = dict(zip(fit.spec.predictor_names, factor**2))
         table["variance"] *= table["predictor"].map(squares)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
@@ -21,6 +22,10 @@ from .encoding import Observed
 Level = encoding.Level
 Levels = tuple[Level, ...]
 L = TypeVar("L", bound=Likelihood)
+
+
+_SYNONYMS = ("mean", "location", "mu"), ("scale", "dispersion", "sd", "sigma")
+"""Of the first and the second parameter of a family."""
 
 
 class Response(NamedTuple):
@@ -46,8 +51,12 @@ class Family(abc.ABC):
     name: ClassVar[str]
     labelled: ClassVar[bool] = False
     """Whether Y holds codes of labels."""
+    discrete: ClassVar[bool] = False
+    """Whether responses have probabilities, and not densities."""
     log_link: ClassVar[bool] = False
     """Whether the mean of the response is the exponential of the first predictor."""
+    modelled: ClassVar[tuple[str, ...]] = ("mean",)
+    """What may have terms: a predictor each, but for those that may be constants."""
     takes_offset: ClassVar[bool] = True
     """Whether offsets are in the unit in which the model has its first predictor."""
 
@@ -95,6 +104,42 @@ class Family(abc.ABC):
         """L, the number of latent outputs."""
         return 1
 
+    def for_parameters(self, names: Sequence[str]) -> tuple[Family, tuple[str, ...]]:
+        """
+        The family in which these parameters have terms of their own, and what it calls them.
+
+        :param names: as users call them; of the first alone it is the family itself.
+        :raises ValueError: a parameter that it does not have.
+        """
+        if not names:
+            raise ValueError("terms: the mapping is empty; give terms of at least one parameter.")
+        own = tuple(self._parameter(name) for name in names)
+        if len(set(own)) < len(own):
+            raise ValueError(f"terms: {', '.join(map(repr, names))} name one parameter twice.")
+        return (self.of_all() if own != (self.modelled[0],) else self), own
+
+    def _parameter(self, name: str) -> str:
+        """
+        What the family calls a parameter.
+
+        :raises ValueError: it has no such parameter.
+        """
+        for own, others in zip(self.modelled, _SYNONYMS):
+            if name == own or name in others:
+                return own
+        raise ValueError(
+            f"terms: family {self.name!r} has no parameter {name!r} that could have terms; it has "
+            f"{', '.join(map(repr, self.modelled))}."
+        )
+
+    def of_all(self) -> Family:
+        """The family in which every one of :attr:`modelled` has a predictor."""
+        return self
+
+    def parameter_names(self, levels: Levels | None = None) -> tuple[str, ...]:
+        """What terms of each predictor are called after, L names."""
+        return self.modelled[: self.num_predictors(levels)]
+
     def predictor_names(self, levels: Levels | None = None) -> tuple[str, ...]:
         """L names; the empty one where there is a single predictor."""
         return ("",) * self.num_predictors(levels)
@@ -104,7 +149,7 @@ class Family(abc.ABC):
         found = {}
         for path, parameter in parameter_dict(unwrapped(likelihood)).items():
             value = np.asarray(parameter)
-            if value.ndim == 0:
+            if value.ndim == 0 and path != ".unit":  # which is the data's
                 found[path.lstrip(".")] = float(value)
         return found
 

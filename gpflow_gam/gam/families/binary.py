@@ -38,6 +38,7 @@ class Bernoulli(Family):
 
     name: ClassVar[str] = "bernoulli"
     labelled: ClassVar[bool] = True
+    discrete: ClassVar[bool] = True
     link: str = "logit"
 
     def __post_init__(self) -> None:

@@ -29,6 +29,7 @@ class Binomial(Family):
     """
 
     name: ClassVar[str] = "binomial"
+    discrete: ClassVar[bool] = True
     link: str = "logit"
 
     def __post_init__(self) -> None:

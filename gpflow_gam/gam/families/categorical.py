@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -60,10 +61,18 @@ class Categorical(Family):
 
     name: ClassVar[str] = "categorical"
     labelled: ClassVar[bool] = True
+    discrete: ClassVar[bool] = True
+    modelled: ClassVar[tuple[str, ...]] = ()
 
     def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
         codes, levels = labelled(y, levels, name, self.name)
         return Response(codes[:, None], levels)
+
+    def for_parameters(self, names: Sequence[str]) -> tuple[Family, tuple[str, ...]]:
+        return self, tuple(names)  # labels, which data tell
+
+    def parameter_names(self, levels: Levels | None = None) -> tuple[str, ...]:
+        return self.predictor_names(levels)
 
     def likelihood(self, Y: Observed, levels: Levels | None = None) -> likelihoods.FixedSoftmax:
         return likelihoods.FixedSoftmax(self.num_predictors(levels))

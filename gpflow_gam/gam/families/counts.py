@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import gpflow
 import numpy as np
@@ -16,9 +16,12 @@ from ... import likelihoods
 from . import encoding
 from .base import Family, Levels, Response, first, number, own, single
 from .encoding import Observed
+from .location_scale import Dispersed
 
 _LARGEST = 1e18
 """Above this rate numpy draws no Poisson counts."""
+_LEAST_LOG = float(np.log(1e-6))
+"""Of the dispersion: nearer to Poisson, log-densities lose their digits."""
 _LEAST = 1e-300
 """Below this mean squares overflow."""
 
@@ -28,6 +31,7 @@ class Poisson(Family):
     """Counts with a log link."""
 
     name: ClassVar[str] = "poisson"
+    discrete: ClassVar[bool] = True
     log_link: ClassVar[bool] = True
 
     def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
@@ -82,12 +86,14 @@ class Poisson(Family):
 
 
 @dataclass(frozen=True)
-class NegativeBinomial(Poisson):
-    """Counts of variance ``mu + alpha mu^2`` with a log link; alpha is learned."""
+class NegativeBinomial(Dispersed, Poisson):
+    """Counts of variance ``mu + alpha mu^2`` with a log link; alpha is the dispersion."""
 
     name: ClassVar[str] = "negative_binomial"
 
     def likelihood(self, Y: Observed, levels: Levels | None = None) -> Likelihood:
+        if self.varying:
+            return likelihoods.LocationScaleNegativeBinomial()
         mean, variance, _ = encoding.moments(Y)
         mean = max(mean, 1e-3)
         # by moments, as if the predictor were to explain half of the variance
@@ -98,14 +104,16 @@ class NegativeBinomial(Poisson):
     def null(
         self, Y: AnyNDArray, offset: AnyNDArray, weights: AnyNDArray | None
     ) -> AnyNDArray | None:
-        return None if np.any(offset) else super().null(Y, offset, weights)
+        return None if self.varying or np.any(offset) else super().null(Y, offset, weights)
 
-    def _alpha(self, likelihood: Likelihood) -> float:
+    def _alpha(self, likelihood: Likelihood, F: AnyNDArray) -> Any:
+        if self.varying:
+            return np.exp(np.maximum(np.asarray(F, dtype=np.float64)[..., 1], _LEAST_LOG))
         return number(own(likelihood, likelihoods.NegativeBinomial).alpha)
 
     def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
         y, f = single(Y, F)
-        alpha = self._alpha(likelihood)
+        alpha = self._alpha(likelihood, F)
         tail = np.log1p(alpha * y) - np.logaddexp(0.0, f + np.log(alpha))
         return np.maximum(2.0 * (xlogy(y, y) - y * f - (y + 1.0 / alpha) * tail), 0.0)
 
@@ -117,7 +125,7 @@ class NegativeBinomial(Poisson):
         self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray
     ) -> tuple[AnyNDArray, AnyNDArray]:
         y, f = single(Y, F)
-        alpha, mean = self._alpha(likelihood), np.maximum(np.exp(f), _LEAST)
+        alpha, mean = self._alpha(likelihood, F), np.maximum(np.exp(f), _LEAST)
         variance = mean + alpha * mean**2
         return np.square(y - mean) / variance, 2.0 + 6.0 * alpha + 1.0 / variance
 
@@ -125,7 +133,7 @@ class NegativeBinomial(Poisson):
         self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray
     ) -> tuple[AnyNDArray, AnyNDArray]:
         y, f = single(Y, F)
-        alpha = self._alpha(likelihood)
+        alpha = self._alpha(likelihood, F)
         size, p = 1.0 / alpha, 1.0 / (1.0 + alpha * np.exp(f))
         return scipy.stats.nbinom.cdf(y - 1.0, size, p), scipy.stats.nbinom.cdf(y, size, p)
 
@@ -136,6 +144,6 @@ class NegativeBinomial(Poisson):
         rng: np.random.Generator,
         trials: AnyNDArray | None = None,
     ) -> AnyNDArray:
-        alpha = self._alpha(likelihood)
+        alpha = self._alpha(likelihood, F)
         rate = rng.gamma(1.0 / alpha, alpha * np.exp(first(F)))
         return rng.poisson(np.minimum(rate, _LARGEST)).astype(np.float64)

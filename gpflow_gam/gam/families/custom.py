@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
@@ -12,10 +14,22 @@ from gpflow.config import default_float
 from gpflow.likelihoods import Exponential, Likelihood, MultiClass, Poisson, Softmax
 from gpflow.utilities import deepcopy
 
+from ... import likelihoods
 from ...likelihoods import checked_observations, conditional_response, unwrapped
 from . import encoding
 from .base import Family, Levels, Response, first, tensors
 from .encoding import Observed
+
+_DISCRETE = (
+    gpflow.likelihoods.Bernoulli,
+    gpflow.likelihoods.MultiClass,
+    gpflow.likelihoods.Ordinal,
+    gpflow.likelihoods.Poisson,
+    gpflow.likelihoods.Softmax,
+    likelihoods.Binomial,
+    likelihoods.NegativeBinomial,
+    likelihoods.Ordered,
+)
 
 
 @dataclass(frozen=True)
@@ -41,6 +55,11 @@ class Custom(Family):
             f"family 'custom' ({type(self.base).__name__}) cannot be saved; take a named family."
         )
 
+    @property
+    def discrete(self) -> bool:  # type: ignore[override]
+        """As far as GPflow's own likelihoods go."""
+        return isinstance(self.base, _DISCRETE)
+
     def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
         Y = encoding.numbers(y, name, self.name)[:, None]
         checked_observations(tf.constant(Y, dtype=default_float()), self.base, name)
@@ -55,6 +74,21 @@ class Custom(Family):
     def predictor_names(self, levels: Levels | None = None) -> tuple[str, ...]:
         number = self.num_predictors()
         return ("",) if number == 1 else tuple(str(i) for i in range(number))
+
+    def for_parameters(self, names: Sequence[str]) -> tuple[Family, tuple[str, ...]]:
+        own = self.predictor_names()
+        if len(own) == 1:
+            return super().for_parameters(names)
+        for name in map(str, names):
+            if name not in own:
+                raise ValueError(
+                    f"terms: {type(self.base).__name__} has no parameter {name!r}; call its "
+                    f"predictors {', '.join(map(repr, own))}."
+                )
+        return self, tuple(map(str, names))
+
+    def parameter_names(self, levels: Levels | None = None) -> tuple[str, ...]:
+        return self.predictor_names()
 
     def axes(self, response: str) -> tuple[str, ...]:
         names = self.predictor_names()

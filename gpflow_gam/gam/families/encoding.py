@@ -199,3 +199,10 @@ def shown(levels: Sequence[Level]) -> str:
 
 def _plain(v: Any) -> Any:
     return v.item() if isinstance(v, np.generic) else v
+
+
+def spread(Y: Observed, weights: RowArray | None = None) -> float:
+    """The (weighted) standard deviation of the first column, or 1 where it is constant."""
+    _, variance, largest = moments(Y, weights)
+    sd = float(np.sqrt(variance))
+    return sd if sd > 1e-10 * (1e-300 + largest) else 1.0

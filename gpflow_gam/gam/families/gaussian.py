@@ -16,14 +16,8 @@ from ...likelihoods import GaussHermite
 from ...statistics.stored import RowArray
 from . import encoding
 from .base import Family, Levels, Response, first, number, own, single
-from .encoding import Observed
-
-
-def spread(Y: Observed, weights: RowArray | None = None) -> float:
-    """The (weighted) standard deviation of the first column, or 1 where it is constant."""
-    _, variance, largest = encoding.moments(Y, weights)
-    sd = float(np.sqrt(variance))
-    return sd if sd > 1e-10 * (1e-300 + largest) else 1.0
+from .encoding import Observed, spread
+from .heteroskedastic import Heteroskedastic
 
 
 def sized(value: float, floor: float) -> Parameter:
@@ -36,6 +30,7 @@ class Gaussian(Family):
     """Normal with constant variance; the predictor is the mean."""
 
     name: ClassVar[str] = "gaussian"
+    modelled: ClassVar[tuple[str, ...]] = ("mean", "scale")
 
     def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
         return Response(encoding.numbers(y, name, self.name)[:, None], None)
@@ -45,6 +40,9 @@ class Gaussian(Family):
         likelihood = gpflow.likelihoods.Gaussian(quadrature=GaussHermite())
         likelihood.variance = sized(0.5 * variance, 1e-6 * variance)
         return likelihood
+
+    def of_all(self) -> Family:
+        return Heteroskedastic()
 
     def scale(self, Y: RowArray, weights: RowArray | None = None) -> float:
         return spread(Y, weights)

@@ -13,8 +13,7 @@ from scipy.special import ndtr
 from ... import likelihoods
 from . import encoding
 from .base import Family, Levels, Response, first, number, own
-from .encoding import Observed
-from .gaussian import spread
+from .encoding import Observed, spread
 
 
 @dataclass(frozen=True)
@@ -28,6 +27,7 @@ class Heteroskedastic(Family):
     """
 
     name: ClassVar[str] = "heteroskedastic"
+    modelled: ClassVar[tuple[str, ...]] = ("mean", "scale")
     takes_offset: ClassVar[bool] = False
 
     def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:

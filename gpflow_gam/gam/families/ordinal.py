@@ -29,6 +29,7 @@ class Ordinal(Family):
 
     name: ClassVar[str] = "ordinal"
     labelled: ClassVar[bool] = True
+    discrete: ClassVar[bool] = True
     levels: Levels | None = None
 
     def __post_init__(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.stats
@@ -12,13 +12,14 @@ from gpflow.likelihoods import Likelihood
 
 from ... import likelihoods
 from . import encoding
-from .base import Family, Levels, Response, first, number, own, single
+from .base import Levels, Response, first, number, own, single
 from .encoding import Observed
+from .location_scale import Dispersed
 
 
 @dataclass(frozen=True)
-class Gamma(Family):
-    """Gamma with a log link on the mean; the shape is learned."""
+class Gamma(Dispersed):
+    """Gamma with a log link on the mean; its dispersion, ``var / mean^2``, is 1 over its shape."""
 
     name: ClassVar[str] = "gamma"
     log_link: ClassVar[bool] = True
@@ -28,7 +29,9 @@ class Gamma(Family):
         encoding.require(x, x > 0.0, "positive", name, self.name)
         return Response(x[:, None], None)
 
-    def likelihood(self, Y: Observed, levels: Levels | None = None) -> likelihoods.MeanGamma:
+    def likelihood(self, Y: Observed, levels: Levels | None = None) -> Likelihood:
+        if self.varying:
+            return likelihoods.LocationScaleGamma()
         mean, variance, _ = encoding.moments(Y)
         # by moments, as if the predictor were to explain half of the variance
         shape = mean**2 / max(0.5 * variance, 1e-300)
@@ -37,19 +40,21 @@ class Gamma(Family):
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
         return np.exp(first(F))
 
-    def _shape(self, likelihood: Likelihood) -> float:
+    def _shape(self, likelihood: Likelihood, F: AnyNDArray) -> Any:
+        if self.varying:
+            return np.exp(-np.asarray(F, dtype=np.float64)[..., 1])
         return number(own(likelihood, likelihoods.MeanGamma).shape)
 
     def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
         y, f = single(Y, F)
         gap = np.log(y) - f
-        return np.maximum(2.0 * self._shape(likelihood) * (np.expm1(gap) - gap), 0.0)
+        return np.maximum(2.0 * self._shape(likelihood, F) * (np.expm1(gap) - gap), 0.0)
 
     def cdf(
         self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray
     ) -> tuple[AnyNDArray, AnyNDArray]:
         y, f = single(Y, F)
-        shape = self._shape(likelihood)
+        shape = self._shape(likelihood, F)
         below = scipy.stats.gamma.cdf(shape * y * np.exp(-f), shape)
         return below, below
 
@@ -60,5 +65,5 @@ class Gamma(Family):
         rng: np.random.Generator,
         trials: AnyNDArray | None = None,
     ) -> AnyNDArray:
-        shape = self._shape(likelihood)
+        shape = self._shape(likelihood, F)
         return rng.gamma(shape, np.exp(first(F)) / shape)

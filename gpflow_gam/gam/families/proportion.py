@@ -13,15 +13,20 @@ from scipy.special import digamma, expit, logit
 
 from ... import likelihoods
 from . import encoding
-from .base import Family, Levels, Response, first, number, own, single
+from .base import Levels, Response, first, number, own, single
 from .encoding import Observed
+from .location_scale import Dispersed
 
 _BISECTIONS = 60
 
 
 @dataclass(frozen=True)
-class Beta(Family):
-    """Beta with a logit link on the mean; its scale, ``m (1 - m) / var - 1``, is learned."""
+class Beta(Dispersed):
+    """
+    Beta with a logit link on the mean.
+
+    Its scale is ``m (1 - m) / var - 1``, and its dispersion 1 over that.
+    """
 
     name: ClassVar[str] = "beta"
 
@@ -31,7 +36,13 @@ class Beta(Family):
         encoding.require(x, inside, "strictly between 0 and 1", name, self.name)
         return Response(x[:, None], None)
 
-    def likelihood(self, Y: Observed, levels: Levels | None = None) -> likelihoods.LogitBeta:
+    @property
+    def _measured(self) -> str:
+        return "logit mean"
+
+    def likelihood(self, Y: Observed, levels: Levels | None = None) -> Likelihood:
+        if self.varying:
+            return likelihoods.LocationScaleBeta()
         mean, variance, _ = encoding.moments(Y)
         # by moments, as if the predictor were to explain half of the variance
         scale = mean * (1.0 - mean) / max(0.5 * variance, 1e-300) - 1.0
@@ -41,7 +52,11 @@ class Beta(Family):
         return np.asarray(expit(first(F)))
 
     def _shapes(self, likelihood: Likelihood, F: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
-        scale, f = number(own(likelihood, likelihoods.LogitBeta).scale), first(F)
+        f = first(F)
+        if self.varying:
+            scale = np.exp(-np.asarray(F, dtype=np.float64)[..., 1])
+        else:
+            scale = np.asarray(number(own(likelihood, likelihoods.LogitBeta).scale))
         return scale * expit(f), scale * expit(-f)
 
     def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
@@ -52,14 +67,18 @@ class Beta(Family):
         """
         y = first(Y)
         target = logit(y)
+
+        def moved(f: AnyNDArray) -> AnyNDArray:
+            return np.concatenate([f[:, None], np.asarray(F)[:, 1:]], axis=1)
+
         # at +-60 the smaller digamma is beyond any logit(y) that a double holds
         low, high = np.full_like(y, -60.0), np.full_like(y, 60.0)
         for _ in range(_BISECTIONS):
             middle = 0.5 * (low + high)
-            a, b = self._shapes(likelihood, middle[:, None])
+            a, b = self._shapes(likelihood, moved(middle))
             below = digamma(a) - digamma(b) < target
             low, high = np.where(below, middle, low), np.where(below, high, middle)
-        best = self.log_density(likelihood, Y, 0.5 * (low + high)[:, None])
+        best = self.log_density(likelihood, Y, moved(0.5 * (low + high)))
         return np.maximum(2.0 * (best - self.log_density(likelihood, Y, F)), 0.0)
 
     def cdf(

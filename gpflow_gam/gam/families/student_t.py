@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import gpflow
 import numpy as np
@@ -11,23 +11,30 @@ import scipy.stats
 from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
 
+from ... import likelihoods
 from ...statistics.stored import RowArray
 from . import encoding
-from .base import Family, Levels, Response, first, number, own, single
-from .encoding import Observed
-from .gaussian import sized, spread
+from .base import Levels, Response, first, number, own
+from .encoding import Observed, spread
+from .gaussian import sized
+from .location_scale import Dispersed
 
 
 @dataclass(frozen=True)
-class StudentT(Family):
+class StudentT(Dispersed):
     """
-    Student's t with constant scale; the predictor is the location.
+    Student's t; the predictor is the location.
+
+    Where the scale has a predictor of its own the model measures both in ``unit``, as that of
+    :class:`Heteroskedastic` does.
 
     :param df: degrees of freedom, fixed.
     :raises ValueError: not positive.
     """
 
     name: ClassVar[str] = "student_t"
+    modelled: ClassVar[tuple[str, ...]] = ("location", "scale")
+    dispersion: ClassVar[str] = "scale"
     df: float = 4.0
 
     def __post_init__(self) -> None:
@@ -37,30 +44,50 @@ class StudentT(Family):
     def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
         return Response(encoding.numbers(y, name, self.name)[:, None], None)
 
-    def likelihood(self, Y: Observed, levels: Levels | None = None) -> gpflow.likelihoods.StudentT:
+    @property
+    def takes_offset(self) -> bool:  # type: ignore[override]
+        return not self.varying
+
+    def likelihood(self, Y: Observed, levels: Levels | None = None) -> Likelihood:
         sd = spread(Y)
+        if self.varying:
+            return likelihoods.LocationScaleStudentT(sd, self.df)
         likelihood = gpflow.likelihoods.StudentT(df=self.df)
         likelihood.scale = sized(0.5 * sd, 1e-3 * sd)
         return likelihood
 
     def scale(self, Y: RowArray, weights: RowArray | None = None) -> float:
-        return spread(Y, weights)
+        return 1.0 if self.varying else spread(Y, weights)
+
+    def _unit(self, likelihood: Likelihood) -> float:
+        """In which the model measures its predictors."""
+        if not self.varying:
+            return 1.0
+        return number(own(likelihood, likelihoods.LocationScaleStudentT).unit)
+
+    def units(self, likelihood: Likelihood) -> tuple[AnyNDArray, AnyNDArray]:
+        unit = self._unit(likelihood)
+        return np.array([unit, 1.0][: 1 + self.varying]), np.log([1.0, unit])[: 1 + self.varying]
 
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
-        return first(F)
+        return self._unit(likelihood) * first(F)
 
-    def _scale(self, likelihood: Likelihood) -> float:
+    def _residual(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
+        return np.asarray((first(Y) - self.mean(likelihood, F)) / self._scale(likelihood, F))
+
+    def _scale(self, likelihood: Likelihood, F: AnyNDArray) -> Any:
+        if self.varying:
+            log_scale = np.asarray(F, dtype=np.float64)[..., 1]
+            return self._unit(likelihood) * np.exp(log_scale)
         return number(own(likelihood, gpflow.likelihoods.StudentT).scale)
 
     def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
-        y, f = single(Y, F)
-        return (self.df + 1.0) * np.log1p(np.square((y - f) / self._scale(likelihood)) / self.df)
+        return (self.df + 1.0) * np.log1p(np.square(self._residual(likelihood, Y, F)) / self.df)
 
     def cdf(
         self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray
     ) -> tuple[AnyNDArray, AnyNDArray]:
-        y, f = single(Y, F)
-        below = scipy.stats.t.cdf((y - f) / self._scale(likelihood), self.df)
+        below = scipy.stats.t.cdf(self._residual(likelihood, Y, F), self.df)
         return below, below
 
     def sample(
@@ -70,5 +97,5 @@ class StudentT(Family):
         rng: np.random.Generator,
         trials: AnyNDArray | None = None,
     ) -> AnyNDArray:
-        f = first(F)
-        return f + self._scale(likelihood) * rng.standard_t(self.df, size=f.shape)
+        f = self.mean(likelihood, F)
+        return f + self._scale(likelihood, F) * rng.standard_t(self.df, size=f.shape)

@@ -85,7 +85,8 @@ def build_model(
         is an :class:`~gpflow_gam.models.AdditiveSVGP`, too, whose q is the optimal one.
     :raises ValueError: a response that the family cannot have produced.
     """
-    kernel = build_kernel(spec.components, spec.scale, _copied(spec.own_kernels))
+    predictors = spec.family.num_predictors(spec.levels)
+    kernel = build_kernel(spec.components, spec.scale, _copied(spec.own_kernels), predictors)
     inducing = build_inducing(spec.components, kernel, spec.encoder.width)
     mean = OffsetMean(np.array(spec.constant), [spec.place(c) for c in spec.offset])
     likelihood = spec.family.likelihood(Y, spec.levels)
@@ -100,6 +101,11 @@ def build_model(
     if spec.weights is not None:
         likelihood = Weighted(likelihood, spec.place(spec.weights))
     if spec.variational == "iterncgp":
+        if kernel.members is not None:
+            raise ValueError(
+                "engine='iterncgp' has the same terms for all parameters; leave engine out, or "
+                "give the terms once."
+            )
         return IterNCGP((X, Y), kernel, likelihood, mean_function=mean)
     return AdditiveSVGP(
         kernel,
@@ -108,7 +114,7 @@ def build_model(
         variational=OptimalPrecision() if exact else FAMILIES[spec.variational](),
         mean_function=mean,
         num_data=len(X) if number is None else number,
-        num_latent_gps=spec.family.num_predictors(spec.levels),
+        num_latent_gps=predictors,
     )
 
 

@@ -13,8 +13,8 @@ from ... import optimizers
 from ...likelihoods import Weighted, checked_observations, constant_predictor
 from ...models import IterNCGP
 from ...optimizers import TimeBudget
-from ...statistics import ColumnBins
-from ..components import learn_encoder, plan
+from ...statistics import ColumnBins, Neighbourhoods
+from ..components import entering, learn_encoder, plan
 from ..families import Family
 from ..frames import (
     Encoder,
@@ -28,6 +28,7 @@ from ..frames import (
 from ..terms import Column, Levels, Term, Terms
 from ..terms.base import column_of
 from .build import build_model, choose_variational
+from .criterion import needs_sites, neighbourhoods
 from .extremes import check_response, explained
 from .fitted import FittedGAM
 from .rows import make_rows
@@ -91,7 +92,10 @@ def fit_gam(
     :param options: of :func:`gpflow_gam.optimizers.fit`.
     :raises ValueError: data that no such model can be fitted to: one sentence that says why.
     """
+    criterion, given = options.pop("criterion", "elbo"), table
+    groups = options.pop("groups", None)
     table, dropped, fills = complete_table(table, terms, roles, missing)
+    folds = None if criterion == "elbo" else neighbourhoods(groups, given, table)
     encoder = learn_encoder(terms, roles.numeric(), table)
     X = encoder.encode(table)
     _check_weights(roles, encoder, X)
@@ -115,7 +119,8 @@ def fit_gam(
     weights = None if roles.weights is None else X[:, encoder.index(roles.weights, "number")]
     levels = encoder.places("level")
     bins = ColumnBins(X, levels=levels)
-    components = plan(terms, table, encoder, X, weights, seed, bins)
+    planned = plan(terms, table, encoder, X, weights, seed, bins)
+    components = entering(planned, terms, family.parameter_names(response.levels))
     size = sum(len(c.inducing) for c in components)
     spec = Specification(
         terms,
@@ -123,7 +128,7 @@ def fit_gam(
         roles.response,
         response.levels,
         encoder,
-        tuple(components),
+        components,
         family.scale(Y, weights),
         (),
         roles.offset,
@@ -134,7 +139,7 @@ def fit_gam(
     )
     with explained(spec, X, Y):
         spec = dataclasses.replace(spec, constant=null_model(spec, X, Y))
-        return fit_model(spec, X, Y, dropped, seed, options, bins, start)
+        return fit_model(spec, X, Y, dropped, seed, options, bins, folds, start)
 
 
 def fit_model(
@@ -145,6 +150,7 @@ def fit_model(
     seed: int,
     options: dict[str, Any],
     bins: ColumnBins | None = None,
+    folds: Neighbourhoods | None = None,
     start: FittedGAM | None = None,
 ) -> FittedGAM:
     """
@@ -155,10 +161,13 @@ def fit_model(
     :param dropped: rows left out for missing values.
     :param seed: of minibatches.
     :param bins: of X, where they are there already.
+    :param folds: without which rows each is to be predicted best; None leaves that to the ELBO.
     :param start: an earlier fit, from which this one goes on.
     """
     minibatches = options.get("batch_size") is not None and options["batch_size"] < len(X)
     by_sums = spec.variational == "exact" or (spec.variational == "sites" and not minibatches)
+    if folds is not None and not by_sums:
+        raise ValueError(needs_sites(f"variational={spec.variational!r}"))
     if not by_sums and options.pop("checkpoint", None) is not None:
         raise ValueError(without_checkpoint(f"variational={spec.variational!r}"))
     model = build_model(spec, X, Y)
@@ -170,17 +179,22 @@ def fit_model(
         mean = np.asarray(model.mean_function(X))
         budget = TimeBudget.of(options.get("max_seconds"))
         given = {"seed": seed, **options, "max_seconds": budget}
+        begin = None
         if start is not None and spec.variational == "sites":
-            given["start"] = marginals_at(start, spec, model, X)
+            begin = marginals_at(start, spec, model, X)
         bins = ColumnBins(X, levels=spec.encoder.places("level")) if bins is None else bins
         rows = make_rows(spec.components, model.kernel, bins, Y, mean)
-        result, solution = optimizers.fit_rows(model, rows, **given)
+        result, solution = optimizers.fit_rows(model, rows, start=begin, **given)
         for number in FINER:
             if not wants_finer(result, budget) or (number is None and len(X) > _MAX_EXACT):
                 break
             bins = ColumnBins(X, number, spec.encoder.places("level"))
             rows = make_rows(spec.components, model.kernel, bins, Y, mean)
-            result, solution = optimizers.fit_rows(model, rows, **given)
+            result, solution = optimizers.fit_rows(model, rows, start=begin, **given)
+        if folds is not None:
+            begun = result
+            result, solution = optimizers.fit_left_out(model, solution, folds, **given)
+            result = dataclasses.replace(result, discretisation=begun.discretisation)
         return FittedGAM(spec, model, X, Y, result, dropped, solution)
     result = optimizers.fit(model, (X, Y), **{"seed": seed, **options})
     return FittedGAM(spec, model, X, Y, result, dropped)

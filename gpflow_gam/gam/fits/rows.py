@@ -72,7 +72,10 @@ def row_components(
         Z = np.array(component.inducing).reshape(len(component.inducing), -1)
         own = tuple(m.column for m in component.margins)
         full = component.full(Z, held.width)
-        found[i] = row_component(kernel[component.name], full, bins, own, multiplier, totals[i])
+        outputs = component.predictors or None
+        found[i] = row_component(
+            kernel[component.name], full, bins, own, multiplier, totals[i], outputs
+        )
 
     each(bin_rows, number)
     totals = held.total([masses[i] for i in number])

@@ -13,11 +13,12 @@ from ...models import AdditiveSVGP
 from ...optimizers import Checkpoint, TimeBudget
 from ...optimizers.minimizers.tracker import check_on_interrupt
 from ...statistics import sampling
-from ..components import plan_columns
+from ..components import entering, plan_columns
 from ..families import Family, Levels
 from ..frames import Blocks, Table, blocks_of
 from ..terms import Terms
 from .build import FAMILIES, build_model, choose_variational
+from .criterion import check_criterion
 from .encoding import Sample, encode_rows
 from .extremes import check_response, explained
 from .fitted import FittedGAM
@@ -37,6 +38,8 @@ from .whole import Whole
 
 BLOCK = 2**17
 """Rows that are read at a time."""
+_NOT_OF_FIT = ("variational", "engine", "criterion", "groups", "start")
+"""Arguments that are settled before rows in codes are fitted."""
 
 
 def fit_source(
@@ -66,6 +69,7 @@ def fit_source(
     """
     # what is no option at all is refused before any data are read
     check_on_interrupt(options.get("on_interrupt", "raise"))
+    check_criterion(variational, engine, options)
     options["max_seconds"] = TimeBudget.of(options.get("max_seconds"))
     needs = needs_all_rows(variational, engine, options)
     if options.get("checkpoint") is not None:
@@ -121,6 +125,8 @@ def needs_all_rows(variational: str | None, engine: str, options: dict[str, Any]
     """The argument that sums over rows do not serve; empty where there is none."""
     if engine != "variational":
         return f"engine={engine!r}"
+    if options.get("criterion", "elbo") != "elbo":
+        return f"criterion={options['criterion']!r}"
     if options.get("batch_size") is not None:
         return f"batch_size={options['batch_size']!r}"
     if variational in FAMILIES and variational != "sites":
@@ -217,7 +223,7 @@ def fit_encoded(
     :param encode: makes the second, given the response's labels and the number of bins.
     :param given: ``variational``, ``engine``, ``seed``, perhaps ``start``, and options.
     """
-    options = {k: v for k, v in given.items() if k not in ("variational", "engine", "start")}
+    options = {k: v for k, v in given.items() if k not in _NOT_OF_FIT}
     start = given.get("start")
     budget = options["max_seconds"] = TimeBudget.of(given.get("max_seconds"))
     begun = budget.seconds
@@ -269,7 +275,8 @@ def _planned(
             f"the response {roles.response!r} is constant ({ends[0, 0, 0]:g}): there is nothing to "
             "model."
         )
-    components = plan_columns(terms, found.table, found.encoder, whole.columns, given["seed"])
+    planned = plan_columns(terms, found.table, found.encoder, whole.columns, given["seed"])
+    components = entering(planned, terms, family.parameter_names(levels))
     size = sum(len(c.inducing) for c in components)
     variational = choose_variational(family, size, given["variational"], given["engine"])
     if variational not in ("exact", "sites"):
@@ -280,7 +287,7 @@ def _planned(
         roles.response,
         levels,
         found.encoder,
-        tuple(components),
+        components,
         family.scale(whole.Y, whole.columns.weights),
         (),
         roles.offset,

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import numpy as np
 from gpflow.base import AnyNDArray
 
 from ...models import AdditiveSGPR, AdditiveSVGP
-from ...optimizers import Solution, solution_of_sums
+from ...optimizers import Solution, present_solution, solution_of_sums
 from ...statistics import GaussianPosterior, PseudoData, Rows
 
 Parts = tuple[dict[str, Any], dict[str, AnyNDArray]]
@@ -30,8 +31,11 @@ def solution_to_parts(solution: Solution, model: AdditiveSGPR | AdditiveSVGP) ->
     arrays |= {"sums precision": sums.precision, "sums shift": sums.shift, "found": solution.found}
     arrays |= {f"q root {i}": root for i, root in enumerate(q.roots)}
     arrays |= {f"sums mass {i}": mass for i, mass in enumerate(sums.masses)}
+    arrays |= {f"sums at {i}": c.places.points for i, c in enumerate(solution.rows.components)}
     if solution.curvature is not None:
         arrays["curvature"] = solution.curvature
+    if solution.hessian is not None:
+        arrays["hessian"] = solution.hessian
     error = None if solution.bound is None else list(solution.bound.error)
     return {"components": len(q.roots), "error": error}, arrays
 
@@ -50,4 +54,20 @@ def solution_from_parts(parts: Parts, model: AdditiveSGPR | AdditiveSVGP, rows: 
     masses = tuple(arrays[f"sums mass {i}"] for i in number)
     sums = PseudoData(arrays["sums precision"], arrays["sums shift"], masses)
     error = None if header["error"] is None else tuple(header["error"])
-    return solution_of_sums(model, rows, sums, q, arrays["found"], error, arrays.get("curvature"))
+    if not _same_places(arrays, rows):
+        found = present_solution(model, rows, header["error"] is not None)
+        return dataclasses.replace(found, q=q, hessian=arrays.get("hessian"))
+    found = solution_of_sums(model, rows, sums, q, arrays["found"], error, arrays.get("curvature"))
+    return dataclasses.replace(found, hessian=arrays.get("hessian"))
+
+
+def _same_places(arrays: dict[str, AnyNDArray], rows: Rows) -> bool:
+    """
+    Whether components are summed where those of a file were.
+
+    On another machine ties between points may be broken otherwise; sums are then none of these
+    rows' components, and have to be made anew.
+    """
+    own = [component.places.points for component in rows.components]
+    stored = [arrays.get(f"sums at {i}") for i in range(len(own))]
+    return all(b is None or np.array_equal(a, b) for a, b in zip(own, stored))

@@ -31,7 +31,8 @@ def fit_again(fit: FittedGAM, seed: int, options: dict[str, Any]) -> FittedGAM:
     :raises ValueError: the rows are not there.
     """
     _check_rows(fit, "refit")
-    spec = fit.spec
+    check_same_criterion(fit, options, "refit()")
+    spec, options = fit.spec, {k: v for k, v in options.items() if k != "criterion"}
     if fit.whole is None:
         return fit_model(spec, fit.X, fit.Y, fit.dropped, seed, options, start=fit)
     model = build_model(spec, fit.X, fit.whole.Y, fit.whole.number)
@@ -65,6 +66,7 @@ def fit_more(fit: FittedGAM, data: Table, *, missing: str, seed: int, **options:
     """
     spec = fit.spec
     _check_rows(fit, "update")
+    check_same_criterion(fit, options, "update()")
     if fit.whole is not None:
         raise ValueError(
             f"update: of more than {sampling.KEPT_ROWS} rows a fit keeps codes, to which no rows "
@@ -92,6 +94,27 @@ def fit_more(fit: FittedGAM, data: Table, *, missing: str, seed: int, **options:
         spec=dataclasses.replace(found.spec, fills=fills),
         dropped=fit.dropped + found.dropped,
     )
+
+
+def check_same_criterion(fit: FittedGAM, options: dict[str, Any], asked: str = "") -> None:
+    """
+    Check that a fit does not go on by another criterion without a word.
+
+    :param asked: what cannot go on by any other than the ELBO.
+    :raises ValueError: it would, or it cannot.
+    """
+    criterion = options.get("criterion")
+    last = "elbo" if fit.solution is None or fit.solution.hessian is None else "ncv"
+    if asked and criterion == "ncv":
+        raise ValueError(f"criterion='ncv': {asked} has no rows to leave out; pass {_ALL}")
+    if criterion is None and last == "ncv":
+        raise ValueError(
+            f"criterion: the last fit was by 'ncv'; pass {_ALL} For the ELBO, which explains rows "
+            "that depend on each other by rougher effects, pass criterion='elbo'."
+        )
+
+
+_ALL = "refit(data, criterion='ncv', groups=...) all rows and their groups."
 
 
 def _check_rows(fit: FittedGAM, asked: str) -> None:

@@ -53,6 +53,8 @@ class Table:
         if len(set(lengths.values())) > 1:
             raise ValueError(f"columns must be of one length; got {lengths}.")
         self.num_rows = next(iter(lengths.values()), 0)
+        self.origin: AnyNDArray | None = None
+        """The places that rows had in the table of which :meth:`rows` took some; None for all."""
 
     @property
     def names(self) -> list[Any]:
@@ -135,7 +137,9 @@ class Table:
         def later(name: Any) -> Deferred:
             return Deferred(count, lambda: _kept(self.raw(name), keep))
 
-        return Table._of({name: later(name) for name in self._columns}, count)
+        found = Table._of({name: later(name) for name in self._columns}, count)
+        found.origin = np.flatnonzero(keep)
+        return found
 
     def part(self, start: int, stop: int) -> Table:
         """The rows from ``start`` to before ``stop``, which are not copied."""
@@ -165,7 +169,7 @@ class Table:
     def _of(cls, columns: dict[Any, Any], num_rows: int) -> Table:
         """From columns that have been checked."""
         table = cls.__new__(cls)
-        table._columns, table.num_rows = columns, num_rows
+        table._columns, table.num_rows, table.origin = columns, num_rows, None
         return table
 
 

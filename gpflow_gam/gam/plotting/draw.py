@@ -35,6 +35,7 @@ class _Options:
 class _Panel:
     component: Component
     predictors: list[int]
+    """Places among the predictors that the component enters."""
 
 
 @one_blas_thread()  # matplotlib inverts thousands of matrices of three rows
@@ -142,14 +143,20 @@ def _predictors(fit: FittedGAM, predictor: str | None) -> list[int]:
 
 
 def _panels(fit: FittedGAM, components: list[Component], predictors: list[int]) -> list[_Panel]:
+    """A panel for each predictor, or for all; those that a component does not enter have none."""
     every = []
     for component in components:
         margins = component.margins
+        entered = component.predictors_of(fit.num_predictors)
+        own = [at for at, i in enumerate(entered) if i in predictors]
         crowded = margins[0].kind == "levels" and len(margins[0].nodes) > NAMED
         if len(margins) > 1 or crowded or fit.spec.family.axes(""):
-            every += [_Panel(component, [i]) for i in predictors]
-        else:
-            every.append(_Panel(component, predictors))
+            every += [_Panel(component, [at]) for at in own]
+        elif own:
+            every.append(_Panel(component, own))
+    if not every:
+        names = ", ".join(component.name for component in components)
+        raise ValueError(f"predictor: {names} has no part in it.")
     return every
 
 
@@ -185,4 +192,5 @@ def _draw_series(fit: FittedGAM, panel: _Panel, what: View, ax: Axes, options: _
     ax.set_ylabel(what.component.name if one is None else what.label(one))
     measured = fit.spec.family.axes(str(fit.spec.response))
     if one is not None and measured:
-        ax.set_ylabel(f"{measured[one]} [edf {what.dof[one]:.1f}]")
+        place = what.component.predictors_of(fit.num_predictors)[one]
+        ax.set_ylabel(f"{measured[place]} [edf {what.dof[one]:.1f}]")

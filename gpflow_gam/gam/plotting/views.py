@@ -87,7 +87,7 @@ class View:
     :param table: the effect at all combinations of the axes' values.
     :param axes: one or two.
     :param fixed: what further columns are held at, such as ``"w = 0.5"``.
-    :param dof: effective degrees of freedom, [L].
+    :param dof: effective degrees of freedom, of each predictor that the component enters.
     :param fun: through which estimates and limits go.
     """
 
@@ -184,7 +184,7 @@ def view(
         if isinstance(reader, LevelColumn):
             names = tuple(str(reader.levels[int(v)]) for v in values)
         axes.append(Axis(str(reader.name), values, names, margin))
-    dof = effective_dof(fit, component)
+    dof = effective_dof(fit, component)[component.predictors_of(fit.num_predictors)]
     return View(component, table, tuple(axes), ", ".join(fixed), dof, fun)
 
 

@@ -20,6 +20,8 @@ def concurvity(fit: FittedGAM) -> pd.DataFrame:
     Each is between 0 (no problem) and 1 (the effect could be made of the others, so that it cannot
     be told from them):
 
+    Others are those of the same predictor.
+
     - ``observed``: of the effect as estimated, ``|P f|^2 / |f|^2`` with P the projection on the
       space of the other effects;
     - ``estimate``: of what the effect's prior makes likely, ``|P Phi|^2 / |Phi|^2`` in the norm of
@@ -29,8 +31,8 @@ def concurvity(fit: FittedGAM) -> pd.DataFrame:
     """
     found = _features(fit)
     rows = []
-    for i, (name, (own, f)) in enumerate(found.items()):
-        others = [spanned for j, (spanned, _) in enumerate(found.values()) if j != i]
+    for name, (own, f) in found.items():
+        others = [spanned for other, (spanned, _) in found.items() if _beside(fit, name, other)]
         basis = _basis(np.concatenate([np.ones((len(own), 1)), *others], axis=1))
         rows.append((name, _explained(basis, f), _explained(basis, own)))
     frame = pd.DataFrame(rows, columns=["effect", "observed", "estimate"])
@@ -54,8 +56,9 @@ def pairwise_concurvity(fit: FittedGAM) -> pd.DataFrame:
         basis = _basis(np.concatenate([np.ones((len(spanned), 1)), spanned], axis=1))
         for other, (own, f) in found.items():
             if other != one:
-                measures["observed"].loc[one, other] = _explained(basis, f)
-                measures["estimate"].loc[one, other] = _explained(basis, own)
+                beside = _beside(fit, one, other)
+                measures["observed"].loc[one, other] = beside * _explained(basis, f)
+                measures["estimate"].loc[one, other] = beside * _explained(basis, own)
     return pd.concat(measures, names=["measure", "effect"])
 
 
@@ -67,8 +70,15 @@ def _features(fit: FittedGAM) -> dict[str, tuple[AnyNDArray, AnyNDArray]]:
     for component in fit.spec.components[1:]:
         features = moments.features(component.name, X).T
         own = features - features.mean(axis=0)
-        found[component.name] = own, own @ moments.mean[moments.block(component.name), 0]
+        first = component.predictors_of(fit.num_predictors)[0]
+        found[component.name] = own, own @ moments.mean[moments.block(component.name), first]
     return found
+
+
+def _beside(fit: FittedGAM, one: str, other: str) -> bool:
+    """Whether another effect is in a predictor that one is in, too."""
+    places = [fit.spec.component(n).predictors_of(fit.num_predictors) for n in (one, other)]
+    return one != other and bool(set(places[0]) & set(places[1]))
 
 
 def _basis(A: AnyNDArray) -> AnyNDArray:

@@ -25,7 +25,9 @@ def effective_dof(fit: FittedGAM, component: Component) -> AnyNDArray:
     moments = inducing_moments(fit)
     block = moments.block(component.name)
     S = moments.covariance[:, block, block]
-    return np.maximum(S.shape[-1] - np.trace(S, axis1=1, axis2=2), 0.0)
+    settled = S.shape[-1] - np.trace(S, axis1=1, axis2=2)
+    enters: AnyNDArray = moments.entering([component.name])[0]
+    return np.maximum(settled, 0.0) * enters
 
 
 def even_rows(fit: FittedGAM, limit: int = _ROWS) -> AnyNDArray:

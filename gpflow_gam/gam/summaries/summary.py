@@ -192,7 +192,8 @@ def _summarised(fit: FittedGAM, seed: int) -> Summary:
     for c, component in enumerate(components):
         dof, zero = effective_dof(fit, component), zero_tail(fit, component, seed)
         sd, lengths = _scales(fit, component)
-        for i, name in enumerate(names):
+        for i in component.predictors_of(len(names)):
+            name = names[i]
             lower, upper = np.quantile(shares[:, c, i], [0.025, 0.975])
             index.append(component.name if len(names) == 1 else (component.name, name))
             rows.append(

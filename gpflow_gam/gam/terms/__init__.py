@@ -2,6 +2,7 @@
 
 from .base import Column, Term, Terms, as_terms
 from .formula import Formula, parse_formula
+from .parameters import parse_parameters
 from .parametric import Levels, Linear, RandomEffect, factor, linear, random_effect
 from .serial import terms_from_json
 from .smooth import Interaction, Smooth, Tensor, s, te, ti
@@ -21,6 +22,7 @@ __all__ = [
     "factor",
     "linear",
     "parse_formula",
+    "parse_parameters",
     "random_effect",
     "s",
     "te",

@@ -21,6 +21,8 @@ class Term(abc.ABC):
 
     function: ClassVar[str]
     """How users write it."""
+    parameter: str = dataclasses.field(default="", kw_only=True)
+    """Of the response's distribution that it is a term of; empty where there is one predictor."""
 
     @property
     @abc.abstractmethod
@@ -36,6 +38,7 @@ class Term(abc.ABC):
     def label(self) -> str:
         """Its name in tables and plots, such as ``s(hour)`` or ``s(hour):day``."""
         name = f"{self.function}({','.join(str(c) for c in self.columns)})"
+        name = f"{self.parameter}:{name}" if self.parameter else name
         return name if self.by is None else f"{name}:{column_of(self.by)}"
 
     def options(self) -> dict[str, Any]:
@@ -54,7 +57,8 @@ class Term(abc.ABC):
         A user's own kernel is no JSON: its class is named, and it has to be given again.
         """
         options = {k: _plain(v) for k, v in self.options().items()}
-        return {"term": self.function, "columns": list(self.columns), **options}
+        own = {"parameter": self.parameter} if self.parameter else {}
+        return {"term": self.function, "columns": list(self.columns), **options, **own}
 
     def __add__(self, other: Term | Terms) -> Terms:
         return Terms((self,)) + other
@@ -79,7 +83,7 @@ def _no_term(value: object) -> TypeError:
     return TypeError(f"terms are added to terms; got {value!r}.{hint}")
 
 
-_COLUMN_FIELDS = ("column", "over")
+_COLUMN_FIELDS = ("column", "over", "parameter")
 
 
 def column_of(by: Column | Term) -> Column:
@@ -171,8 +175,19 @@ class Terms:
     def __hash__(self) -> int:
         return hash(self._terms)
 
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The parameters of the response's distribution that terms are of; one empty name else."""
+        return tuple(dict.fromkeys(t.parameter for t in self._terms))
+
     def __repr__(self) -> str:
-        return " + ".join(repr(t) for t in self._terms)
+        sums = {
+            name: " + ".join(repr(t) for t in self._terms if t.parameter == name)
+            for name in self.parameters
+        }
+        if not any(sums):
+            return "".join(sums.values())
+        return "{" + ", ".join(f"{name!r}: {own}" for name, own in sums.items()) + "}"
 
     def to_json(self) -> list[dict[str, Any]]:
         """As JSON can hold them."""

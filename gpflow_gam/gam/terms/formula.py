@@ -39,11 +39,11 @@ def parse_formula(text: str) -> Formula:
     ``"y ~ s(x, k=10) + te(u, v) + factor(g) + z + offset(log_n)"``. Names may have dots
     (``Solar.R``), and any text between backticks or quotes is one.
 
-    :param text: ``response ~ terms``, or the terms alone.
+    :param text: ``response ~ terms``, or the terms alone, with or without the ``~``.
     :raises ValueError: with the place at which it makes no sense.
     """
-    left, tilde, right = text.rpartition("~")
-    response = _name(_expression(left.strip(), text), text) if tilde else None
+    left, _, right = text.rpartition("~")
+    response = _name(_expression(left.strip(), text), text) if left.strip() else None
     terms: list[Term] = []
     offset: list[str] = []
     for node in _summands(_expression(right.strip(), text), text):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -41,19 +42,23 @@ def _term(value: Any, kernels: Mapping[str, Kernel]) -> Term:
     options = {
         name: tuple(option) if isinstance(option, list) else option
         for name, option in value.items()
-        if name not in ("term", "columns")
+        if name not in ("term", "columns", "parameter")
     }
     if isinstance(options.get("by"), dict):
         options["by"] = _term(options["by"], kernels)
     if "kernel" in options:
         kind = value["kernel"]["own"]
         del options["kernel"]
-        label = FUNCTIONS[value["term"]](*value["columns"], **options).label
+        label = _of(value, FUNCTIONS[value["term"]](*value["columns"], **options)).label
         if label not in kernels:
             raise ValueError(
                 f"{label} has a kernel of your own ({kind}), which no file holds; pass "
                 f"kernels={{{label!r}: ...}}."
             )
         options["kernel"] = kernels[label]
-    term: Term = FUNCTIONS[value["term"]](*value["columns"], **options)
-    return term
+    return _of(value, FUNCTIONS[value["term"]](*value["columns"], **options))
+
+
+def _of(value: Mapping[str, Any], term: Term) -> Term:
+    """The term, of the parameter that it was written for."""
+    return dataclasses.replace(term, parameter=value.get("parameter", ""))

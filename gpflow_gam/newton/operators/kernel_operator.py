@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import copy
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import gpflow
 import numpy as np
@@ -26,6 +28,8 @@ class KernelPrograms:
 
     products: Sequence[KernelProduct]
     pivotings: Sequence[Pivoting]
+    solvers: dict[Hashable, Callable[..., Any]] = field(default_factory=dict)
+    """What solvers have compiled of products with these kernels, by what tells it apart."""
 
     @classmethod
     def of(cls, latents: LatentKernels) -> KernelPrograms:
@@ -63,6 +67,22 @@ class KernelOperator:
     def renewed(self) -> KernelOperator:
         """The same at the present values of parameters; white noise is taken when it is made."""
         return KernelOperator(self.latents, self.X, self._programs)
+
+    @property
+    def tensors(self) -> tuple[tf.Tensor, ...]:
+        """What it holds beside kernels: the inputs, and white noise where there is any."""
+        return (self.X,) if self._noise is None else (self.X, self._noise)
+
+    def of_tensors(self, X: tf.Tensor, noise: tf.Tensor | None = None) -> KernelOperator:
+        """The same of other :attr:`tensors`, those of a function that is being compiled."""
+        other = copy.copy(self)
+        other.X, other._noise, other.sweeps = X, noise, 0.0
+        return other
+
+    @property
+    def compiled(self) -> dict[Hashable, Callable[..., Any]]:
+        """See :attr:`KernelPrograms.solvers`: for all operators of these programs."""
+        return self._programs.solvers
 
     dtype = tf.float64
     """Of products, columns and whatever is made of them."""

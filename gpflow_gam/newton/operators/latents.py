@@ -15,7 +15,7 @@ from gpflow.kernels import (
 )
 from gpflow.utilities import deepcopy
 
-from ...kernels import AdditiveKernel
+from ...kernels import AdditiveKernel, SeparateAdditive
 
 
 def as_additive(kernel: Kernel) -> AdditiveKernel:
@@ -52,6 +52,8 @@ class LatentKernels:
         """
         if not isinstance(kernel, Kernel):
             raise TypeError(f"kernel must be a gpflow kernel; got {type(kernel).__name__}.")
+        if isinstance(kernel, SeparateAdditive):
+            kernel = SeparateIndependent(list(kernel.latent_kernels))
         if not isinstance(kernel, MultioutputKernel):
             return cls((as_additive(kernel),), num_outputs)
         if isinstance(kernel, SharedIndependent):

@@ -53,6 +53,7 @@ class Tracker:
         tells the iterations, and of fits that pass over rows the pass, the rows it has seen, and
         the last ELBO.
     :param on_interrupt: what Ctrl-C does: see :meth:`interrupted`.
+    :param objective: what to call what is recorded.
     """
 
     def __init__(
@@ -63,10 +64,11 @@ class Tracker:
         callback: Callback | None,
         progress: bool | None,
         on_interrupt: OnInterrupt = "raise",
+        objective: str = "ELBO",
     ) -> None:
         check_on_interrupt(on_interrupt)
         self.variables = list(variables)
-        self.method = method
+        self.method, self._objective = method, objective
         self.budget = TimeBudget.of(max_seconds)
         self.on_interrupt = on_interrupt
         self.callback = callback
@@ -111,7 +113,7 @@ class Tracker:
 
         :raises StopFit: time is up or the callback says so.
         """
-        self.note(elbo, f"ELBO {elbo:.4f}")
+        self.note(elbo, f"{self._objective} {elbo:.4f}")
         self.check()
 
     def note(self, objective: float, shown: str) -> None:

@@ -1,0 +1,314 @@
+"""The predictive density of each row by the fit to the others."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from gpflow.base import AnyNDArray
+from gpflow.likelihoods import Likelihood
+
+from ...errors import CavityWarning, warn_caller
+from ...likelihoods import Weighted, checked_observations, unwrapped
+from ...models import IterNCGP
+from ...posteriors import SparseAdditivePosterior
+from ...statistics import (
+    Cavity,
+    Neighbourhoods,
+    RowPosterior,
+    Sites,
+    marginal_cavities,
+    sites_of,
+)
+from ...statistics.expectations import expectations
+from ...statistics.parallel import one_blas_thread
+from ..effects import inducing_moments
+from ..fits import FittedGAM, SharedFit
+from ..summaries import effective_dof
+from .folds import described, folds_of
+from .response import Observed, observed_of
+
+Blocks = Iterator[tuple[AnyNDArray, Cavity]]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LeaveOneOut:
+    """
+    How well the rows are predicted that were left out.
+
+    :param pointwise: log predictive density of an observation of each row, by a fit without it (and
+        without its neighbourhood), [N].
+    :param weights: how often each row counts, [N].
+    :param untrusted: how many rows could not be left out: see :func:`leave_one_out`.
+    :param left_out: what was left out at a time, in words.
+    :param edf: effective degrees of freedom of the fit, the intercept's included.
+    :param parameters: how many of its own parameters the family has learnt.
+    :param log_likelihood: of all rows at the posterior mean of the predictor.
+    :param terms: the formula.
+    :param family: the family's name.
+    :param observed: what was predicted, by which it is known whether two fits can be compared.
+    """
+
+    pointwise: AnyNDArray
+    weights: AnyNDArray
+    untrusted: int
+    left_out: str
+    edf: float
+    parameters: int
+    log_likelihood: float
+    terms: str
+    family: str
+    observed: Observed
+
+    @property
+    def number(self) -> int:
+        """N."""
+        return len(self.pointwise)
+
+    @property
+    def elpd(self) -> float:
+        """Expected log predictive density: the sum of ``pointwise``, each as often as it counts."""
+        return total(self.pointwise, self.weights)[0]
+
+    @property
+    def se(self) -> float:
+        """
+        The standard error of :attr:`elpd`, rows being a sample (Vehtari, Gelman & Gabry 2017).
+
+        Rows that depend on each other, as in time, make it too small.
+        """
+        return total(self.pointwise, self.weights)[1]
+
+    @property
+    def aic(self) -> float:
+        """
+        Akaike's criterion at the posterior mean, ``-2 log p(y | mean) + 2 (edf + parameters)``.
+
+        For orientation, beside R's mgcv, whose ``AIC`` is of this form; about ``-2 elpd`` where
+        rows are independent and hyperparameters well known.
+        """
+        return -2.0 * self.log_likelihood + 2.0 * (self.edf + self.parameters)
+
+    def _rows(self) -> list[tuple[str, str]]:
+        return [
+            ("terms", self.terms),
+            ("family", self.family),
+            ("left out", f"{self.left_out}, of {self.number:,}"),
+            ("elpd", f"{self.elpd:.2f} (se {self.se:.2f})"),
+            ("effective degrees of freedom", f"{self.edf:.1f}"),
+            ("AIC", f"{self.aic:.2f}"),
+            ("not to be trusted", f"{self.untrusted:,} rows"),
+        ]
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name + ':':30s}{value}" for name, value in self._rows())
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        body = "".join(
+            f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
+            f"<td style='text-align:left'>{html.escape(value)}</td></tr>"
+            for name, value in self._rows()
+        )
+        return f"<table>{body}</table>"
+
+
+def total(pointwise: AnyNDArray, weights: AnyNDArray) -> tuple[float, float]:
+    """
+    The sum of what rows have, each as often as it counts, and its standard error.
+
+    :param pointwise: [N].
+    :param weights: how often each row counts, [N].
+    """
+    counts = weights > 0.0
+    x, w = pointwise[counts], weights[counts]
+    number = float(np.sum(w))
+    away = x - float(w @ x) / number
+    spread = number / (number - 1.0) if number > 1.0 else np.inf
+    return float(w @ x), float(np.sqrt(spread * (w @ np.square(away))))
+
+
+def leave_one_out(fit: FittedGAM, groups: Any = None) -> LeaveOneOut:
+    """
+    Leave-one-out predictive densities, from one fit.
+
+    Each row's site, by which it has told the posterior of its predictor, is divided out, and the
+    density of its response is averaged over what is left (Opper & Winther 2000; Vehtari, Mononen,
+    Tolvanen, Sivula & Winther 2016). Hyperparameters stay. Of Gaussian data that is what a fit
+    without the row says, to rounding; of others the sites of the remaining rows stay as well, and
+    it is very nearly that where no row decides much by itself. A row is left out with all its
+    weight.
+
+    Where dividing out leaves no variance a row is predicted from the prior; such rows are counted
+    and warned of.
+
+    :param groups: rows that are left out together with each row, for data that are not independent
+        given the predictor, such as those of neighbouring times, places or the same person (Wood
+        2024): a column that the model reads, labels of all rows [N], or an array of the indices of
+        each row's neighbours.
+    :raises ValueError: naming the argument; or a fit of which rows or sites are not held.
+    """
+    if isinstance(fit, SharedFit):
+        raise ValueError(
+            "loo: each worker holds rows of its own, and passes over all of them are over with the "
+            "fit; fit in one process."
+        )
+    folds = None if groups is None else folds_of(fit, groups)
+    with one_blas_thread(), np.errstate(over="ignore"):
+        found = _left_out(fit, folds)
+    if found.untrusted:
+        warn_caller(
+            f"{found.untrusted} of {found.number} rows could not be left out: what the fit says of "
+            "them is no more certain than what they say themselves, and they were predicted from "
+            "the prior. If they are many, fit until it converges (of engine='iterncgp', with more "
+            "sweeps), or compare fits on held-out data.",
+            CavityWarning,
+        )
+    return found
+
+
+def _left_out(fit: FittedGAM, folds: Neighbourhoods | None) -> LeaveOneOut:
+    likelihood = unwrapped(fit.model.likelihood)
+    observed, weights, data = observed_of(fit), _weights(fit), _Data(fit)
+    pointwise, bad = np.zeros(fit.number), np.zeros(fit.number, dtype=bool)
+    log_likelihood = 0.0
+    for which, cavity in _cavities(fit, folds):
+        X, Y, mean = data.rows(which)
+        density = _density(likelihood, X, cavity.mean + mean, cavity.var, Y)
+        known = cavity.posterior + mean
+        own = np.asarray(likelihood.log_prob(X, known, checked_observations(Y, likelihood)))
+        w = weights[which]
+        log_likelihood += float(np.sum(w * np.where(w > 0.0, own, 0.0)))
+        pointwise[which], bad[which] = density, cavity.untrusted
+    # what no quadrature can tell is not told
+    lost = np.isnan(pointwise)
+    pointwise[lost] = -np.inf
+    return LeaveOneOut(
+        pointwise,
+        weights,
+        int(np.sum(bad | lost)),
+        described(fit, folds),
+        sum(float(effective_dof(fit, c).sum()) for c in fit.spec.components),
+        sum(int(np.size(p)) for p in likelihood.trainable_parameters),
+        log_likelihood,
+        repr(fit.spec.terms),
+        fit.spec.family.name,
+        dataclasses.replace(observed, folds="" if folds is None else folds.digest),
+    )
+
+
+class _Data:
+    """
+    The rows of a fit by number.
+
+    :param fit: the fit.
+    """
+
+    def __init__(self, fit: FittedGAM) -> None:
+        self._rows = None if fit.solution is None else fit.solution.rows
+        self._fit = fit
+
+    def rows(self, which: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
+        """X [n, D], Y [n, K] and the known part of the predictor [n, L]."""
+        if self._rows is not None:
+            return self._rows.X[which], self._rows.Y[which], self._rows.mean[which]
+        X = self._fit.X[which]
+        return X, self._fit.Y[which], np.asarray(self._fit.model.mean_function(X))
+
+
+def _density(
+    likelihood: Likelihood, X: AnyNDArray, mean: AnyNDArray, var: AnyNDArray, Y: AnyNDArray
+) -> AnyNDArray:
+    labels = checked_observations(tf.constant(Y), likelihood)
+    found: AnyNDArray = np.asarray(likelihood.predict_log_density(X, mean, var, labels))
+    return found
+
+
+def _weights(fit: FittedGAM) -> AnyNDArray:
+    """How often each row counts, [N]."""
+    if fit.whole is None:
+        return fit.weights
+    return np.concatenate([w for _, w in fit.whole.weights()])
+
+
+def _cavities(fit: FittedGAM, folds: Neighbourhoods | None) -> Blocks:
+    solution = fit.solution
+    if solution is not None:
+        rows = solution.rows
+        sites, q = sites_of(rows, _weighted(fit), solution.values, solution.q)
+        posterior = RowPosterior.of_rows(rows, solution.values, q)
+    elif isinstance(fit.model, IterNCGP):
+        if folds is not None:
+            raise ValueError(
+                "groups: engine='iterncgp' leaves out single rows only; fit with "
+                "engine='variational'."
+            )
+        yield np.arange(fit.number), _laplace(fit)
+        return
+    else:
+        posterior, sites = _dense(fit)
+    if folds is None:
+        yield from posterior.one_by_one(sites)
+    else:
+        yield from posterior.by_neighbourhood(sites, folds)
+
+
+def _weighted(fit: FittedGAM) -> Likelihood:
+    """The likelihood with weights, which the model of Gaussian data keeps beside it."""
+    likelihood, column = fit.model.likelihood, fit.spec.weights
+    if column is None or isinstance(likelihood, Weighted):
+        return likelihood
+    return Weighted(likelihood, fit.spec.place(column))
+
+
+def _dense(fit: FittedGAM) -> tuple[RowPosterior, Sites]:
+    """Of families of q that keep no sites: those that the rows would have at q."""
+    moments = inducing_moments(fit)
+    assert isinstance(fit.posterior, SparseAdditivePosterior)
+
+    def features(which: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
+        phi, prior = moments.all_features(fit.X[which])
+        return phi, np.maximum(prior - np.sum(np.square(phi), axis=0), 0.0)
+
+    weight, shift = [], []
+    for X, Y in zip(fit.blocks(fit.X), fit.blocks(fit.Y)):
+        mean, var = moments.total(X)
+        known = np.asarray(fit.model.mean_function(X))
+        found = expectations(fit.model.likelihood, X, mean + known, var, Y, ())
+        weight.append(np.maximum(found.precision, 0.0))
+        shift.append(found.slope + weight[-1] * mean)
+    sites = Sites(np.concatenate(weight), np.concatenate(shift))
+    return RowPosterior(features, moments.mean, moments.covariance), sites
+
+
+def _laplace(fit: FittedGAM) -> Cavity:
+    """
+    Of Laplace's posterior, whose sites are the likelihood's curvature at its mean.
+
+    :raises ValueError: several predictors, whose sites are not one a predictor.
+    """
+    if fit.num_predictors > 1:
+        raise ValueError(
+            f"loo: engine='iterncgp' leaves out rows of one predictor only; family "
+            f"{fit.spec.family.name!r} has {fit.num_predictors}. Fit with engine='variational'."
+        )
+    likelihood, X = fit.model.likelihood, tf.constant(fit.X)
+    known = np.asarray(fit.model.mean_function(fit.X))
+    F, var = fit.predict_link(fit.X)
+    Y, at = checked_observations(tf.constant(fit.Y), likelihood), tf.constant(F)
+    with tf.GradientTape() as outer:
+        outer.watch(at)
+        with tf.GradientTape() as inner:
+            inner.watch(at)
+            density = tf.reduce_sum(likelihood.log_prob(X, at, Y))
+        slope = inner.gradient(density, at)
+    curvature = outer.gradient(slope, at, unconnected_gradients="zero")
+    weight, mean = np.maximum(-np.asarray(curvature), 0.0), F - known
+    prior = np.asarray(fit.model.kernel(X, full_cov=False))[:, None]
+    return marginal_cavities(mean, var, Sites(weight, np.asarray(slope) + weight * mean), prior)

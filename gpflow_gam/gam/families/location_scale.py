@@ -1,0 +1,51 @@
+"""Families of which the dispersion, too, may have a predictor."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import numpy as np
+from gpflow.base import AnyNDArray
+
+from .base import Family, Levels
+
+
+@dataclasses.dataclass(frozen=True)
+class Dispersed(Family):
+    """
+    A family of a mean and a dispersion.
+
+    :param varying: whether the logarithm of the dispersion has a predictor, the second, instead of
+        being a number that is learnt.
+    """
+
+    modelled: ClassVar[tuple[str, ...]] = ("mean", "scale")
+    dispersion: ClassVar[str] = "dispersion"
+    """What the second predictor is the logarithm of."""
+    varying: bool = dataclasses.field(default=False, kw_only=True)
+
+    def of_all(self) -> Family:
+        return dataclasses.replace(self, varying=True)
+
+    def num_predictors(self, levels: Levels | None = None) -> int:
+        return 2 if self.varying else 1
+
+    def predictor_names(self, levels: Levels | None = None) -> tuple[str, ...]:
+        return (self.modelled[0], f"log {self.dispersion}") if self.varying else ("",)
+
+    def axes(self, response: str) -> tuple[str, ...]:
+        if not self.varying:
+            return ()
+        return f"{self._measured} of {response}", f"log {self.dispersion} of {response}"
+
+    @property
+    def _measured(self) -> str:
+        """What the first predictor measures."""
+        return f"log {self.modelled[0]}" if self.log_link else self.modelled[0]
+
+    def null_predictor(self, null: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
+        """A constant mean, with the dispersion that was fitted."""
+        if not self.varying:
+            return null
+        return np.stack([np.broadcast_to(null[..., 0], len(F)), F[..., 1]], axis=-1)

@@ -1,0 +1,149 @@
+"""Likelihoods of two predictors: of the mean, and of the logarithm of how responses scatter."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any, ClassVar
+
+import numpy as np
+import tensorflow as tf
+from check_shapes import inherit_check_shapes
+from gpflow.base import MeanAndVariance, Parameter, TensorType
+from gpflow.likelihoods import QuadratureLikelihood
+from gpflow.quadrature import NDiagGHQuadrature
+from gpflow.utilities import positive
+
+from .quadrature import GaussHermite
+
+_NODES = 12
+"""Of quadrature over each predictor."""
+
+
+class LocationScale(QuadratureLikelihood, abc.ABC):
+    """
+    ``y ~ p(y | f, g)``: f sets the mean, by a link, and g is the logarithm of a dispersion.
+
+    Generalized additive models for location, scale and shape (Rigby & Stasinopoulos 2005) of two
+    parameters.
+    """
+
+    mean_of_first: ClassVar[bool] = True
+    """The mean of the response is a monotone function of the first predictor alone."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        kwargs.setdefault("quadrature", NDiagGHQuadrature(2, _NODES))
+        super().__init__(input_dim=None, latent_dim=2, observation_dim=1, **kwargs)
+
+    @property
+    def _quadrature_dim(self) -> int:
+        return 2
+
+    @abc.abstractmethod
+    def _log_density(self, f: tf.Tensor, g: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        """Log p(y | f, g), element by element."""
+
+    @abc.abstractmethod
+    def _moments(self, f: tf.Tensor, g: tf.Tensor) -> MeanAndVariance:
+        """Mean and variance of y, element by element."""
+
+    @inherit_check_shapes
+    def _log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> tf.Tensor:
+        return self._log_density(F[..., 0], F[..., 1], Y[..., 0])
+
+    @inherit_check_shapes
+    def _conditional_mean(self, X: TensorType, F: TensorType) -> tf.Tensor:
+        return self._moments(F[..., :1], F[..., 1:])[0]
+
+    @inherit_check_shapes
+    def _conditional_variance(self, X: TensorType, F: TensorType) -> tf.Tensor:
+        return self._moments(F[..., :1], F[..., 1:])[1]
+
+
+class LocationScaleGamma(LocationScale):
+    """
+    Gamma of mean ``mu = exp(f)`` and variance ``exp(g) mu^2`` (``gammals`` of R's mgcv).
+
+    f is integrated in closed form, g by quadrature.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._line = GaussHermite()
+
+    def _log_density(self, f: tf.Tensor, g: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        return self._of_shape(f, y * tf.exp(-f), g, y)
+
+    def _of_shape(self, f: tf.Tensor, ratio: tf.Tensor, g: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        """With ratio = y exp(-f), or the means of it and of f."""
+        shape = tf.exp(-g)
+        powers = shape * (-g - f - ratio) + (shape - 1.0) * tf.math.log(y)
+        return powers - tf.math.lgamma(shape)
+
+    def _moments(self, f: tf.Tensor, g: tf.Tensor) -> MeanAndVariance:
+        return tf.exp(f) + 0.0 * g, tf.exp(2.0 * f + g)
+
+    @inherit_check_shapes
+    def _variational_expectations(
+        self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
+    ) -> tf.Tensor:
+        f, y = Fmu[..., :1], Y
+        ratio = y * tf.exp(0.5 * Fvar[..., :1] - f)
+        expected = self._line(lambda g: self._of_shape(f, ratio, g, y), Fmu[..., 1:], Fvar[..., 1:])
+        return expected[..., 0]
+
+
+class LocationScaleNegativeBinomial(LocationScale):
+    """Counts of mean ``mu = exp(f)`` and variance ``mu + exp(g) mu^2`` (NB2; Hilbe 2011, ch. 8)."""
+
+    def _log_density(self, f: tf.Tensor, g: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        g = tf.maximum(g, tf.cast(_LEAST, g.dtype))
+        size, lgamma = tf.exp(-g), tf.math.lgamma
+        ways = lgamma(y + size) - lgamma(size) - lgamma(y + 1.0)
+        return ways + y * (f + g) - (y + size) * tf.math.softplus(f + g)
+
+    def _moments(self, f: tf.Tensor, g: tf.Tensor) -> MeanAndVariance:
+        return tf.exp(f) + 0.0 * g, tf.exp(f) + tf.exp(2.0 * f + g)
+
+
+_LEAST = float(np.log(1e-6))
+"""Nearer to Poisson, lgamma(y + 1/alpha) - lgamma(1/alpha) loses its digits."""
+
+
+class LocationScaleBeta(LocationScale):
+    """Beta of mean ``m = sigmoid(f)`` and variance ``m (1 - m) / (1 + exp(-g))``."""
+
+    def _log_density(self, f: tf.Tensor, g: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        scale, lgamma = tf.exp(-g), tf.math.lgamma
+        a, b = scale * tf.sigmoid(f), scale * tf.sigmoid(-f)
+        powers = (a - 1.0) * tf.math.log(y) + (b - 1.0) * tf.math.log1p(-y)
+        return powers + lgamma(scale) - lgamma(a) - lgamma(b)
+
+    def _moments(self, f: tf.Tensor, g: tf.Tensor) -> MeanAndVariance:
+        return tf.sigmoid(f) + 0.0 * g, tf.sigmoid(f) * tf.sigmoid(-f) * tf.sigmoid(g)
+
+
+class LocationScaleStudentT(LocationScale):
+    """
+    ``y = u f + u exp(g) t`` with Student's t of given degrees of freedom.
+
+    :param unit: u, fixed: one prior serves both predictors, so f is measured in a unit in which it
+        is about as large as g, such as the standard deviation of y.
+    :param df: degrees of freedom, fixed.
+    """
+
+    def __init__(self, unit: TensorType = 1.0, df: float = 4.0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        transform = positive(lower=0.0, base="exp")
+        self.unit = Parameter(unit, transform=transform, trainable=False)
+        self.df = df
+
+    def _log_density(self, f: tf.Tensor, g: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        df = tf.constant(self.df, f.dtype)
+        constant = tf.math.lgamma(0.5 * (df + 1.0)) - tf.math.lgamma(0.5 * df)
+        constant -= 0.5 * tf.math.log(df * np.pi) + tf.math.log(self.unit)
+        square = tf.square((y / self.unit - f) * tf.exp(-g))
+        return constant - g - 0.5 * (df + 1.0) * tf.math.log1p(square / df)
+
+    def _moments(self, f: tf.Tensor, g: tf.Tensor) -> MeanAndVariance:
+        spread = self.df / (self.df - 2.0) if self.df > 2.0 else np.inf
+        return self.unit * f + 0.0 * g, tf.square(self.unit) * tf.exp(2.0 * g) * spread

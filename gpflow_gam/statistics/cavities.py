@@ -1,0 +1,237 @@
+"""What the other rows say of a row: the posterior with the sites of some rows divided out."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from gpflow.base import AnyNDArray
+from gpflow.likelihoods import Likelihood
+
+from ..kernels.shapes import Values
+from .encoded import features_at_bins, times
+from .expectations import expectations
+from .neighbourhoods import Neighbourhoods
+from .posterior import GaussianPosterior
+from .rows import Rows
+
+_TOGETHER = 2**13
+"""Rows whose features are held at a time."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Sites:
+    """
+    What each row says of its predictor, as a normal density of it.
+
+    :param weight: precisions w_n, not negative, [N, L].
+    :param shift: products of precision and mean, m(x) left out, [N, L].
+    """
+
+    weight: AnyNDArray
+    shift: AnyNDArray
+
+
+class Cavity(NamedTuple):
+    """The predictor of some rows without the sites that were divided out, m(x) left out."""
+
+    mean: AnyNDArray
+    """[n, L]."""
+
+    var: AnyNDArray
+    """[n, L]."""
+
+    posterior: AnyNDArray
+    """The mean with all sites, [n, L]."""
+
+    untrusted: AnyNDArray
+    """Rows of which dividing out left no variance, [n]; mean and variance are the prior's."""
+
+
+def sites_of(
+    rows: Rows, likelihood: Likelihood, values: Values, q: GaussianPosterior
+) -> tuple[Sites, GaussianPosterior]:
+    """
+    The sites of all rows at q, and the posterior that they give.
+
+    The latter is q where the fit has converged. To divide a site out of it is always possible: what
+    is left has the other rows' sites, whatever q had.
+
+    :param likelihood: with weights.
+    :param values: of the kernels' parameters.
+    :param q: over whitened inducing values.
+    """
+    shape = rows.number, rows.num_outputs
+    weight, shift = np.zeros(shape), np.zeros(shape)
+    for at, mean, var in rows.marginals(values, q):
+        found = expectations(likelihood, rows.X[at], mean + rows.mean[at], var, rows.Y[at], ())
+        weight[at] = np.maximum(found.precision, 0.0)
+        shift[at] = found.slope + weight[at] * mean
+    return Sites(weight, shift), rows.posterior(values, q.roots, weight, shift)
+
+
+class RowPosterior:
+    """
+    The predictor at rows by way of a normal V: ``phi_n' V`` plus what V leaves open.
+
+    :param features: gives ``phi`` [P, n] of rows by number, and the open variance [n].
+    :param mean: of V, [P, L].
+    :param covariance: of V, [L, P, P].
+    """
+
+    def __init__(
+        self,
+        features: Callable[[AnyNDArray], tuple[AnyNDArray, AnyNDArray]],
+        mean: AnyNDArray,
+        covariance: AnyNDArray,
+    ) -> None:
+        self._features = features
+        self._roots = [_root(S) for S in covariance]
+        # V = R (R^-1 mean + e), e standard normal
+        self._u = [np.linalg.lstsq(R, m, rcond=None)[0] for R, m in zip(self._roots, mean.T)]
+
+    @classmethod
+    def of_rows(cls, rows: Rows, values: Values, q: GaussianPosterior) -> RowPosterior:
+        """
+        Of rows in bins.
+
+        :param values: of the kernels' parameters.
+        :param q: with the factors of the prior there.
+        """
+        found = features_at_bins(rows.components, values, q.roots)
+        opens = [prior - np.sum(np.square(phi), axis=0) for phi, prior in found]
+
+        def features(which: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
+            parts, left = [], np.zeros(len(which))
+            for (phi, _), own, component in zip(found, opens, rows.components):
+                code = component.bins.codes[which]
+                m = None if component.multiplier is None else component.multiplier[which]
+                parts.append(times(phi[:, code], m))
+                left += times(own[code], m, m)
+            return np.concatenate(parts), np.maximum(left, 0.0)
+
+        return cls(features, q.mean, q.covariance)
+
+    def one_by_one(self, sites: Sites) -> Iterator[tuple[AnyNDArray, Cavity]]:
+        """
+        Every row without its own site.
+
+        :return: blocks of rows by number, and what is left of each.
+        """
+        number, L = sites.weight.shape
+        for start in range(0, number, _TOGETHER):
+            which = np.arange(start, min(start + _TOGETHER, number))
+            phi, left = self._features(which)
+            mean, var, posterior = (np.zeros((len(which), L)) for _ in range(3))
+            for i, (root, u) in enumerate(zip(self._roots, self._u)):
+                z = root.T @ phi
+                w, s = sites.weight[which, i], sites.shift[which, i]
+                h, a = np.sum(np.square(z), axis=0), z.T @ u
+                rest = 1.0 - w * h
+                with np.errstate(divide="ignore", invalid="ignore"):
+                    mean[:, i], var[:, i] = (a - h * s) / rest, h / rest
+                posterior[:, i] = a
+            yield which, _trusted(mean, var, posterior, phi, left)
+
+    def by_neighbourhood(
+        self, sites: Sites, neighbourhoods: Neighbourhoods
+    ) -> Iterator[tuple[AnyNDArray, Cavity]]:
+        """
+        Every row without the sites of its neighbourhood.
+
+        :return: blocks of rows by number, and what is left of each.
+        """
+        L = sites.weight.shape[1]
+        for batch in neighbourhoods.batches(len(self._roots[0])):
+            union = np.unique(np.concatenate([batch.out[batch.left], batch.predicted[batch.asked]]))
+            phi, left = self._features(union)
+            # what only fills up may be no row of theirs
+            out = np.where(batch.left, np.searchsorted(union, batch.out), 0)
+            asked = np.where(batch.asked, np.searchsorted(union, batch.predicted), 0)
+            which, at = batch.predicted[batch.asked], asked[batch.asked]
+            mean, var, posterior = (np.zeros((len(which), L)) for _ in range(3))
+            for i, (root, u) in enumerate(zip(self._roots, self._u)):
+                z = phi.T @ root
+                w = np.where(batch.left, sites.weight[batch.out, i], 0.0)
+                s = np.where(batch.left, sites.shift[batch.out, i], 0.0)
+                found = divided_out(z[asked], z[out], u, np.sqrt(w), s)
+                mean[:, i], var[:, i] = (part.numpy()[batch.asked] for part in found)
+                posterior[:, i] = z[at] @ u
+            yield which, _trusted(mean, var, posterior, phi[:, at], left[at])
+
+
+def divided_out(
+    predicted: tf.Tensor, out: tf.Tensor, u: tf.Tensor, root_weight: tf.Tensor, shift: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """
+    Mean and variance [F, m] of ``z'e`` for e ~ N(u, I) with the sites of some z'e divided out.
+
+    What is left of e has precision ``I - sum_k w_k z_k z_k'`` and mean times precision
+    ``u - sum_k s_k z_k``. NaN where that is no precision.
+
+    :param predicted: z of the rows predicted, [F, m, P].
+    :param out: z of the rows left out, [F, k, P].
+    :param u: [P].
+    :param root_weight: square roots of w_k, [F, k].
+    :param shift: s_k, [F, k].
+    """
+    predicted, out, u, r, s = (
+        tf.convert_to_tensor(a) for a in (predicted, out, u, root_weight, shift)
+    )
+    P, k = int(out.shape[2]), int(out.shape[1])
+    half = r[..., None] * out  # [F, k, P]
+    shifted = u - tf.linalg.matvec(out, s, transpose_a=True)  # [F, P]
+    if k > P:
+        A = tf.eye(P, dtype=out.dtype) - tf.matmul(half, half, transpose_a=True)
+        root = tf.linalg.cholesky(A)
+        T = tf.linalg.triangular_solve(root, tf.linalg.matrix_transpose(predicted))
+        e = tf.linalg.triangular_solve(root, shifted[..., None])
+        mean = tf.matmul(T, e, transpose_a=True)[..., 0]
+        return mean, tf.reduce_sum(tf.square(T), axis=1)
+    # (I - A'A)^-1 = I + A' (I - A A')^-1 A
+    A = tf.eye(k, dtype=out.dtype) - tf.matmul(half, half, transpose_b=True)
+    root = tf.linalg.cholesky(A)
+    B = tf.linalg.triangular_solve(root, tf.matmul(half, predicted, transpose_b=True))
+    e = tf.linalg.triangular_solve(root, tf.linalg.matvec(half, shifted)[..., None])
+    mean = tf.linalg.matvec(predicted, shifted) + tf.matmul(B, e, transpose_a=True)[..., 0]
+    return mean, tf.reduce_sum(tf.square(predicted), axis=2) + tf.reduce_sum(tf.square(B), axis=1)
+
+
+def _trusted(
+    mean: AnyNDArray, var: AnyNDArray, posterior: AnyNDArray, phi: AnyNDArray, left: AnyNDArray
+) -> Cavity:
+    """Cavities whose variance is one; of the others the prior's moments, V being N(0, I) there."""
+    bad = ~np.all((var >= 0.0) & np.isfinite(var) & np.isfinite(mean), axis=1)
+    if bad.any():
+        prior = np.sum(np.square(phi[:, bad]), axis=0)
+        mean[bad], var[bad] = 0.0, prior[:, None]
+    return Cavity(mean, var + left[:, None], posterior, bad)
+
+
+def marginal_cavities(mean: AnyNDArray, var: AnyNDArray, sites: Sites, prior: AnyNDArray) -> Cavity:
+    """
+    Every row without its own site, where the predictor's marginals are all that is known.
+
+    :param mean: m(x) left out, [N, L].
+    :param var: [N, L].
+    :param prior: variances, [N, L].
+    """
+    rest = 1.0 - sites.weight * var
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found, spread = (mean - var * sites.shift) / rest, var / rest
+    bad = ~np.all((spread >= 0.0) & np.isfinite(spread) & np.isfinite(found), axis=1)
+    found[bad], spread[bad] = 0.0, prior[bad]
+    return Cavity(found, spread, mean, bad)
+
+
+def _root(covariance: AnyNDArray) -> AnyNDArray:
+    """R with R R' a covariance beside which the prior's is I."""
+    try:
+        return np.linalg.cholesky(covariance)
+    except np.linalg.LinAlgError:
+        values, vectors = np.linalg.eigh(covariance)
+        root: AnyNDArray = vectors * np.sqrt(np.maximum(values, 1e-14))
+        return root

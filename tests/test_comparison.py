@@ -1,0 +1,431 @@
+"""Rows left out of a fit by dividing out, beside fits without them; and fits compared."""
+
+from __future__ import annotations
+
+import warnings
+
+import gpflow
+import numpy as np
+import pandas as pd
+import pytest
+import tensorflow as tf
+from scipy.special import expit
+from scipy.stats import norm
+
+import gpflow_gam as gg
+from gpflow_gam import factor, linear, s
+from gpflow_gam.gam.comparison.leave_one_out import total
+from gpflow_gam.gam.effects import inducing_moments
+from gpflow_gam.likelihoods import checked_observations, unwrapped
+from gpflow_gam.statistics import Neighbourhoods, sampling
+from gpflow_gam.statistics.expectations import expectations
+
+QUIET = {"progress": False}
+N = 36
+
+
+def table(n: int = N, seed: int = 3) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    x, z = rng.uniform(size=n), rng.uniform(-1.0, 1.0, n)
+    g = rng.choice(list("abc"), n)
+    f = np.sin(5.0 * x) + 0.6 * z + (g == "a")
+    mu = expit(f)
+    return pd.DataFrame(
+        {
+            "x": x,
+            "z": z,
+            "g": g,
+            "w": rng.integers(0, 4, n),
+            "o": rng.normal(size=n),
+            "trials": rng.integers(3, 9, n),
+            "gaussian": f + 0.4 * rng.normal(size=n),
+            "poisson": rng.poisson(np.exp(f)),
+            "negative_binomial": rng.poisson(np.exp(f) * rng.gamma(2.0, 0.5, n)),
+            "bernoulli": rng.uniform(size=n) < mu,
+            "gamma": rng.gamma(3.0, np.exp(f) / 3.0),
+            "beta": np.clip(rng.beta(6.0 * mu, 6.0 * (1.0 - mu)), 1e-3, 1.0 - 1e-3),
+            "student_t": f + 0.3 * rng.standard_t(3.0, n),
+            "categorical": rng.choice(list("uvw"), n),
+            "ordinal": np.digitize(f + rng.normal(size=n), [-0.5, 1.0]),
+            "heteroskedastic": f + np.exp(z - 1.0) * rng.normal(size=n),
+        }
+    ).assign(binomial=lambda d: rng.binomial(d["trials"], mu))
+
+
+def fitted(family: str, data: pd.DataFrame, terms=None, **options) -> gg.GAM:
+    if family == "binomial":
+        options["trials"] = "trials"
+    terms = s("x", k=8) + linear("z") if terms is None else terms
+    return gg.GAM(terms, family, **options).fit(data, family, **QUIET)
+
+
+def refit(gam: gg.GAM, keep: np.ndarray, asked: np.ndarray, frozen: bool = False) -> np.ndarray:
+    """
+    Log predictive densities at rows ``asked`` of the posterior of rows ``keep``, written out.
+
+    The fixed point of sites at given hyperparameters; with ``frozen`` the sites are those of all.
+    """
+    fit = gam.fitted
+    moments = inducing_moments(fit)
+    phi, prior = moments.all_features(fit.X)
+    left = prior - np.sum(phi**2, axis=0)
+    known = np.asarray(fit.model.mean_function(fit.X))
+    likelihood, Y = fit.model.likelihood, fit.Y
+    if isinstance(fit.model, gg.models.AdditiveSGPR) and fit.spec.weights is not None:
+        likelihood = gg.likelihoods.Weighted(likelihood, fit.spec.place(fit.spec.weights))
+    L = known.shape[1]
+
+    def sites(mean, S):
+        var = np.stack([np.sum(phi * (C @ phi), axis=0) + left for C in S], axis=1)
+        m = phi.T @ mean
+        found = expectations(likelihood, fit.X, m + known, var, Y, ())
+        w = np.maximum(found.precision, 0.0)
+        return w, found.slope + w * m
+
+    def posterior(w, shift, rows):
+        S = [np.linalg.inv(np.eye(len(phi)) + (phi[:, rows] * w[rows, i]) @ phi[:, rows].T)
+             for i in range(L)]  # fmt: skip
+        return np.stack([C @ phi[:, rows] @ shift[rows, i] for i, C in enumerate(S)], axis=1), S
+
+    mean, S = moments.mean, moments.covariance
+    if frozen:
+        w, shift = sites(mean, S)
+        mean, S = posterior(w, shift, keep)
+    else:
+        w, shift = sites(mean, S)
+        for _ in range(25):
+            mean, S = posterior(w, shift, keep)
+            new = sites(mean, S)
+            away = np.abs(new[1] - shift).max()
+            w, shift = 0.3 * w + 0.7 * new[0], 0.3 * shift + 0.7 * new[1]
+            if away < 1e-3:
+                break
+    var = [np.sum(phi * (C @ phi), axis=0) + left for C in S]
+    density = unwrapped(likelihood).predict_log_density(
+        fit.X[asked],
+        (phi.T @ mean + known)[asked],
+        np.stack(var, axis=1)[asked],
+        checked_observations(tf.constant(Y[asked]), likelihood),
+    )
+    return np.asarray(density)
+
+
+def without(n: int, rows: np.ndarray) -> np.ndarray:
+    return np.setdiff1d(np.arange(n), rows)
+
+
+# --- against fits without the row ---------------------------------------------------------------
+
+
+def test_gaussian_data_by_the_closed_form_of_an_exact_gp():
+    """``y - [K^-1 y] / [K^-1]`` and ``1 / [K^-1]`` (Rasmussen & Williams 2006, 5.10 to 5.12)."""
+    data = table(25)
+    gam = fitted("gaussian", data, s("x", k=25))
+    fit = gam.fitted
+    K = np.asarray(fit.model.kernel(fit.X)) + np.eye(25) * float(fit.likelihood.variance.numpy())
+    y = fit.Y[:, 0] - np.asarray(fit.model.mean_function(fit.X))[:, 0]
+    inverse = np.linalg.inv(K)
+    mean, var = y - inverse @ y / np.diag(inverse), 1.0 / np.diag(inverse)
+    expected = norm.logpdf(y, mean, np.sqrt(var))
+    np.testing.assert_allclose(gam.loo().pointwise, expected, atol=2e-4)
+
+
+def test_gaussian_data_with_weights_offset_and_curves_by_level_are_those_of_fits_without():
+    data = table()
+    terms = s("x", by=factor("g"), k=6) + factor("g") + s("z", by="x", k=5)
+    gam = fitted("gaussian", data, terms, weights="w", offset="o")
+    found = gam.loo()
+    expected = [refit(gam, without(N, n), np.array([n]))[0] for n in range(N)]
+    np.testing.assert_allclose(found.pointwise, expected, atol=1e-7)
+    w = data["w"].to_numpy()
+    assert found.elpd == pytest.approx(w @ found.pointwise)
+    assert found.untrusted == 0
+
+
+FAMILIES = {
+    # how far the other rows' sites would move, in nats of one row at most and of all of them
+    "poisson": (0.03, 0.1),
+    "negative_binomial": (0.06, 0.1),
+    "bernoulli": (0.02, 0.1),
+    "binomial": (0.02, 0.1),
+    "gamma": (0.07, 0.1),
+    "beta": (0.08, 0.1),
+    "student_t": (0.05, 0.2),
+    "categorical": (0.1, 0.6),
+    "ordinal": (0.02, 0.1),
+    "heteroskedastic": (0.6, 0.9),
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_divides_out_its_site_and_is_close_to_a_fit_without(family):
+    gam = fitted(family, table())
+    found = gam.loo().pointwise
+    rows = np.arange(0, N, 5)
+    frozen = [refit(gam, without(N, n), np.array([n]), frozen=True)[0] for n in rows]
+    np.testing.assert_allclose(found[rows], frozen, atol=1e-6)
+    expected = np.array([refit(gam, without(N, n), np.array([n]))[0] for n in rows])
+    one, every = FAMILIES[family]
+    assert np.abs(found[rows] - expected).max() < one
+    assert abs(np.sum(found[rows] - expected)) < every
+
+
+# --- rows left out together ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", ["gaussian", "poisson", "categorical"])
+@pytest.mark.parametrize("groups", [4, 18, 2])
+def test_groups_are_left_out_jointly(family, groups):
+    """Of fewer rows than inducing values, and of more."""
+    data = table()
+    labels = np.random.default_rng(groups).integers(0, groups, N)
+    gam = fitted(family, data, weights="w" if family == "poisson" else None)
+    found = gam.loo(labels).pointwise
+    for label in np.unique(labels):
+        own = np.flatnonzero(labels == label)
+        expected = refit(gam, without(N, own), own, frozen=True)
+        np.testing.assert_allclose(found[own], expected, atol=1e-6)
+
+
+def test_neighbourhoods_of_each_row_are_left_out_jointly():
+    gam = fitted("gaussian", table())
+    near = [range(max(0, n - 2), min(N, n + 4)) for n in range(N)]
+    near[5], near[9] = [], np.array([1, 30])  # a row is among its own neighbours
+    found = gam.loo(near).pointwise
+    for n in range(N):
+        out = np.union1d(np.array(near[n], dtype=int), [n])
+        expected = refit(gam, without(N, out), np.array([n]))
+        np.testing.assert_allclose(found[n], expected[0], atol=1e-7)
+
+
+def test_groups_of_one_row_are_rows_by_themselves():
+    gam = fitted("poisson", table())
+    one = gam.loo().pointwise
+    np.testing.assert_allclose(gam.loo(np.arange(N)).pointwise, one, atol=1e-9)
+    np.testing.assert_allclose(gam.loo([[n] for n in range(N)]).pointwise, one, atol=1e-9)
+
+
+def test_groups_by_name_by_label_and_as_a_series_are_the_same():
+    data = table()
+    gam = fitted("gaussian", data, s("x", k=6) + factor("g"))
+    by_name = gam.loo("g")
+    for groups in (data["g"], data["g"].to_numpy(), list(data["g"]), data["g"].astype("category")):
+        np.testing.assert_array_equal(gam.loo(groups).pointwise, by_name.pointwise)
+    assert "3 groups of" in str(by_name)
+
+
+def test_batches_of_folds_hold_every_fold_once(monkeypatch):
+    gam = fitted("gaussian", table())
+    labels = np.random.default_rng(0).integers(0, 9, N)
+    expected = gam.loo(labels).pointwise
+    monkeypatch.setattr("gpflow_gam.statistics.neighbourhoods._ENTRIES", 50)
+    monkeypatch.setattr("gpflow_gam.statistics.cavities._TOGETHER", 5)
+    np.testing.assert_allclose(gam.loo(labels).pointwise, expected, atol=1e-10)
+    folds = Neighbourhoods.of_labels(labels)
+    assert sum(len(batch.out) for batch in folds.batches(10)) == len(folds) == 9
+
+
+@pytest.mark.parametrize(
+    ("groups", "error", "words"),
+    [
+        ("site", ValueError, "the fit holds no column 'site'.*groups=data\\['site'\\]"),
+        (np.zeros(N), ValueError, "one label for all rows"),
+        (np.arange(N - 1), ValueError, "one entry for each of 36 rows; got 35"),
+        (np.zeros((N, 2)), ValueError, r"one label a row; got shape \(36, 2\)"),
+        ([None, *range(N - 1)], ValueError, "lack a label in 1 of 36 rows"),
+        ([[0, 99]] * N, ValueError, "indices 0 to 99; rows are counted from 0 to 35"),
+        ([[0.5]] * N, ValueError, "must be indices of rows; got float64"),
+        ([range(N)] * N, ValueError, "every neighbourhood has all rows"),
+        ({1, 2}, TypeError, "one label a row, or an array of row indices"),
+        (True, TypeError, "one label a row, or an array of row indices"),
+    ],
+)
+def test_groups_that_are_none(gaussian, groups, error, words):
+    with pytest.raises(error, match=words):
+        gaussian.loo(groups)
+
+
+@pytest.fixture(scope="module")
+def gaussian():
+    return fitted("gaussian", table())
+
+
+def test_labels_of_rows_that_were_dropped():
+    data = table()
+    data.loc[[3, 8], "x"] = np.nan
+    gam = gg.GAM(s("x", k=6), missing="drop").fit(data, "gaussian", **QUIET)
+    with pytest.raises(ValueError, match="34 rows that were fitted; got 36, with the 2 that"):
+        gam.loo(data["g"])
+    gam.loo(data["g"].drop([3, 8]))
+
+
+# --- other fits ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", ["gaussian", "poisson"])
+def test_rows_in_codes_are_left_out_as_those_of_a_table_are(monkeypatch, family):
+    data = table(600)
+    options = {"weights": "w", "offset": "o"}
+    inside = fitted(family, data, **options)
+    monkeypatch.setattr(sampling, "KEPT_ROWS", 150)
+    coded = fitted(family, data, **options)
+    assert coded.fitted.whole is not None
+    one, other = inside.loo(), coded.loo()
+    np.testing.assert_allclose(other.pointwise, one.pointwise, atol=0.02)
+    assert other.elpd == pytest.approx(one.elpd, abs=0.1)
+    assert other.log_likelihood == pytest.approx(one.log_likelihood, abs=0.1)
+    labels = data["g"]
+    assert coded.loo(labels).elpd == pytest.approx(inside.loo(labels).elpd, abs=0.2)
+    gg.compare(one, other)  # the same responses and weights
+
+
+def test_a_group_by_name_of_rows_in_codes(monkeypatch):
+    monkeypatch.setattr(sampling, "KEPT_ROWS", 150)
+    data = table(400)
+    gam = fitted("gaussian", data, s("x", k=6) + factor("g"))
+    np.testing.assert_array_equal(gam.loo("g").pointwise, gam.loo(data["g"]).pointwise)
+
+
+def test_other_families_of_q_and_minibatches():
+    data = table(70)
+    expected = fitted("poisson", data).loo()
+    found = fitted("poisson", data, variational="block").loo()
+    assert found.elpd == pytest.approx(expected.elpd, abs=0.2)
+    assert found.untrusted == 0
+    gam = gg.GAM(s("x", k=8) + linear("z"), "poisson").fit(
+        data, "poisson", batch_size=35, max_iterations=4, **QUIET
+    )
+    assert gam.loo().elpd == pytest.approx(expected.elpd, abs=1.0)
+
+
+def test_laplaces_posterior_of_the_other_engine():
+    data = table()
+    gam = fitted("poisson", data, engine="iterncgp", weights="w")
+    found = gam.loo()
+    assert found.untrusted == 0
+    expected = fitted("poisson", data, weights="w").loo()
+    assert found.elpd == pytest.approx(expected.elpd, abs=0.5)
+    with pytest.raises(ValueError, match="engine='iterncgp' leaves out single rows only"):
+        gam.loo(data["g"])
+    with pytest.raises(ValueError, match="'categorical' has 3"):
+        fitted("categorical", data, engine="iterncgp").loo()
+
+
+def test_rows_that_cannot_be_left_out_are_warned_of_and_counted(monkeypatch):
+    """As of a posterior that was not computed to its end, which is wider than any row allows."""
+    gam = fitted("poisson", table(), engine="iterncgp")
+    predict = type(gam.fitted).predict_link
+    monkeypatch.setattr(
+        type(gam.fitted),
+        "predict_link",
+        lambda fit, X: (predict(fit, X)[0], 10 * predict(fit, X)[1]),
+    )
+    with pytest.warns(gg.CavityWarning, match=r"of 36 rows could not be left out") as said:
+        found = gam.loo()
+    assert len(said) == 1
+    assert said[0].filename == __file__
+    F, var = gam.fitted.predict_link(gam.fitted.X)
+    assert found.untrusted == np.sum(np.exp(F) * var >= 1.0)
+    assert 0 < found.untrusted < N
+    assert np.all(np.isfinite(found.pointwise))
+    assert f"{found.untrusted} rows" in str(found)
+
+
+def test_a_gam_without_its_data_and_one_that_was_loaded(tmp_path):
+    gam = fitted("poisson", table())
+    gam.save(tmp_path / "whole.gam")
+    gam.save(tmp_path / "bare.gam", data=False)
+    loaded = gg.GAM.load(tmp_path / "whole.gam").loo()
+    np.testing.assert_allclose(loaded.pointwise, gam.loo().pointwise, atol=1e-10)
+    with pytest.raises(ValueError, match="without its data"):
+        gg.GAM.load(tmp_path / "bare.gam").loo()
+
+
+# --- comparing ----------------------------------------------------------------------------------
+
+
+def test_standard_errors_are_those_of_sums_over_rows():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=50)
+    assert total(x, np.ones(50)) == pytest.approx((x.sum(), np.sqrt(50 * x.var(ddof=1))))
+    w = rng.integers(0, 4, 50)  # a weight of two is the row twice
+    assert total(x, w.astype(float)) == pytest.approx(total(np.repeat(x, w), np.ones(w.sum())))
+
+
+def test_fits_beside_each_other():
+    data = table(120)
+    good, bad = fitted("gaussian", data), fitted("gaussian", data, s("x", k=8))
+    found = gg.compare({"without z": bad, "with z": good.loo()})
+    frame = found.to_frame()
+    assert list(frame.index) == ["with z", "without z"]
+    away = bad.loo().pointwise - good.loo().pointwise
+    assert frame.loc["without z", "difference"] == pytest.approx(away.sum())
+    assert frame.loc["without z", "difference_se"] == pytest.approx(np.sqrt(120 * away.var(ddof=1)))
+    assert frame.loc["with z", "difference"] == frame.loc["with z", "difference_se"] == 0.0
+    assert frame.loc["with z", "edf"] == pytest.approx(good.summary().edf)
+    for text in (str(found), found._repr_html_()):
+        for part in ("with z", "one row at a time", "its se"):
+            assert part in text
+    assert list(gg.compare(good, bad).table.index) == [
+        "s('x', k=8) + linear('z')",
+        "s('x', k=8)",
+    ]
+    assert list(gg.compare(good, good).table.index) == [
+        "1: s('x', k=8) + linear('z')",
+        "2: s('x', k=8) + linear('z')",
+    ]
+
+
+def test_aic_of_straight_lines_is_about_that_of_a_linear_model():
+    """Where the prior says little: ``N log(2 pi rss / N) + N + 2 (3 + 1)``."""
+    data = table(400)
+    gam = fitted("gaussian", data, linear("x") + linear("z"))
+    A = np.stack([np.ones(400), data["x"], data["z"]], axis=1)
+    y = data["gaussian"].to_numpy()
+    rss = np.sum((y - A @ np.linalg.lstsq(A, y, rcond=None)[0]) ** 2)
+    aic = 400 * np.log(2 * np.pi * rss / 400) + 400 + 2 * 4
+    found = gam.loo()
+    assert found.aic == pytest.approx(aic, abs=0.2)
+    assert found.elpd == pytest.approx(-0.5 * aic, abs=1.0)
+
+
+def test_what_cannot_be_compared(gaussian):
+    data = table()
+    whole = fitted("gaussian", data)
+    counts = fitted("poisson", data, s("x", k=6))
+    with pytest.raises(ValueError, match="different responses \\('gaussian' and 'student_t'\\)"):
+        gg.compare(gaussian, fitted("student_t", data))
+    with pytest.raises(ValueError, match="36 and 30 rows"):
+        gg.compare(gaussian, fitted("gaussian", data.iloc[:30]))
+    with pytest.raises(ValueError, match="the family of 'g' has densities"):
+        gg.compare({"p": counts, "g": gg.GAM(s("x", k=6)).fit(data, "poisson", **QUIET)})
+    with pytest.raises(ValueError, match="different weights"):
+        gg.compare(gaussian, fitted("gaussian", data, weights="w"))
+    with pytest.raises(ValueError, match="left out together"):
+        gg.compare(whole.loo(), whole.loo(data["g"]))
+    with pytest.raises(ValueError, match="at least two fits; got 1"):
+        gg.compare(whole)
+    with pytest.raises(TypeError, match="got str"):
+        gg.compare(whole, "other")
+    with pytest.raises(ValueError, match="not fitted yet"):
+        gg.compare(whole, gg.GAM(s("x")))
+    shuffled = fitted("gaussian", data.sample(frac=1.0, random_state=0))
+    with pytest.raises(ValueError, match="rows in another order"):
+        gg.compare(whole, shuffled)
+
+
+def test_gpflows_likelihoods_are_told_apart():
+    kinds = {
+        gpflow.likelihoods.Poisson(): True,
+        gpflow.likelihoods.Bernoulli(): True,
+        gpflow.likelihoods.Exponential(): False,
+        gpflow.likelihoods.StudentT(): False,
+    }
+    for likelihood, discrete in kinds.items():
+        assert gg.families.family(likelihood).discrete is discrete
+
+
+def test_a_fit_that_predicts_well_gives_no_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", gg.CavityWarning)
+        fitted("gaussian", table()).loo()

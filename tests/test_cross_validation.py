@@ -1,0 +1,186 @@
+"""Smoothness chosen by predicting rows without their neighbourhoods."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import gpflow_gam as gg
+from gpflow_gam import factor, linear, s
+from gpflow_gam.gam.fits.criterion import neighbourhoods
+from gpflow_gam.gam.frames import Table
+from gpflow_gam.optimizers.left_out import LeftOut
+from gpflow_gam.statistics import Neighbourhoods, sites_of
+
+QUIET = {"progress": False}
+
+
+def table(n: int = 60, seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    x, z = rng.uniform(size=n), rng.uniform(-1.0, 1.0, n)
+    g = rng.choice(list("abc"), n)
+    f = np.sin(5.0 * x) + 0.6 * z * x + (g == "a")
+    mean = np.exp(f) * rng.gamma(2.0, 0.5, n)
+    return pd.DataFrame(
+        {
+            "x": x,
+            "z": z,
+            "g": g,
+            "w": rng.integers(0, 4, n),
+            "o": 0.3 * rng.normal(size=n),
+            "y": f + 0.4 * rng.normal(size=n),
+            "count": rng.poisson(mean),
+            "class": rng.choice(list("uv"), n),
+        }
+    )
+
+
+def windows(n: int, reach: int) -> list[range]:
+    return [range(max(0, i - reach), min(n, i + reach + 1)) for i in range(n)]
+
+
+TERMS = s("x", by=factor("g"), k=5) + factor("g") + s("x", by="z", k=4)
+
+
+@pytest.mark.parametrize(
+    ("family", "y"),
+    [("gaussian", "y"), ("negative_binomial", "count"), ("heteroskedastic", "y")],
+)
+@pytest.mark.parametrize("groups", [2, 15])
+def test_the_criterion_is_that_of_loo_and_its_gradient_is_its_own(family, y, groups):
+    """With weights and multipliers; folds of more rows than inducing values, and of fewer."""
+    data = table()
+    options = {} if family == "heteroskedastic" else {"offset": "o", "weights": "w"}
+    gam = gg.GAM(TERMS, family, **options).fit(data, y, **QUIET)
+    own = np.random.default_rng(0).integers(0, groups, 60)
+    folds = Neighbourhoods.of_labels(own)
+    fit, solution = gam.fitted, gam.fitted.solution
+    sites = None
+    if solution.bound is None:
+        sites, _ = sites_of(solution.rows, fit.model.likelihood, solution.values, solution.q)
+    target = LeftOut(fit.model, solution.rounds, folds, sites)
+    assert target.density(solution.found) == pytest.approx(gam.loo(own).elpd, abs=1e-7)
+    x = solution.found + 0.1
+    step = 1e-5 * np.eye(len(x))
+    differences = [(target.loss(x + e)[0] - target.loss(x - e)[0]) / 2e-5 for e in step]
+    np.testing.assert_allclose(target.loss(x)[1], differences, atol=2e-5, rtol=1e-5)
+
+
+def autocorrelated(n: int, seed: int) -> tuple[pd.DataFrame, np.ndarray]:
+    """A wave in time, and noise of which each value remembers the one before."""
+    rng = np.random.default_rng(seed)
+    t = np.linspace(0.0, 1.0, n)
+    e = np.zeros(n)
+    for i, z in enumerate(rng.normal(size=n)):
+        e[i] = 0.8 * e[i - 1] + 0.6 * z if i else z
+    f = np.sin(2.0 * np.pi * t) + t
+    return pd.DataFrame({"t": t, "y": f + 0.5 * e}), f
+
+
+def test_noise_that_remembers_is_not_taken_for_a_function():
+    """The ELBO's optimum follows it; without its neighbours no row can."""
+    data, truth = autocorrelated(150, 0)
+    near = windows(150, 10)
+    elbo = gg.GAM(s("t", k=25)).fit(data, "y", **QUIET)
+    ncv = gg.GAM(s("t", k=25)).fit(data, "y", criterion="ncv", groups=near, **QUIET)
+    assert ncv.fitted.result.converged
+    assert elbo.summary().edf > 15.0
+    assert ncv.summary().edf < 9.0
+    assert ncv.loo(near).elpd > elbo.loo(near).elpd + 10.0
+    rmse = [float(np.sqrt(np.mean((g.predict(data) - truth) ** 2))) for g in (elbo, ncv)]
+    assert rmse[1] < 0.8 * rmse[0]
+    # where the criterion has its optimum, by its own gradient
+    solution = ncv.fitted.solution
+    slope = LeftOut(ncv.fitted.model, solution.rounds, Neighbourhoods.of(near, 150)).loss(
+        solution.found
+    )[1]
+    assert np.abs(slope).max() < 0.5
+
+
+@pytest.mark.parametrize(("family", "y"), [("poisson", "count"), ("negative_binomial", "count")])
+def test_counts_are_predicted_better_than_at_the_elbos_optimum(family, y):
+    data = table(80)
+    terms = s("x", k=6) + linear("z")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", gg.DispersionWarning)
+        elbo = gg.GAM(terms, family).fit(data, y, **QUIET)
+        ncv = gg.GAM(terms, family).fit(data, y, criterion="ncv", groups="g", **QUIET)
+    result = ncv.fitted.result
+    assert result.converged
+    assert result.method == "left-out rows"
+    assert result.elbo < elbo.fitted.result.elbo + 0.02
+    prior = [g.fitted.trained.log_prior_density().numpy() for g in (elbo, ncv)]
+    labels = data["g"]
+    before, after = (g.loo(labels).elpd + p for g, p in zip((elbo, ncv), prior))
+    assert after > before + 0.05
+    # the posterior is that of the hyperparameters found
+    q = ncv.fitted.solution
+    np.testing.assert_allclose(
+        sites_of(q.rows, ncv.fitted.model.likelihood, q.values, q.q)[1].mean, q.q.mean, atol=0.01
+    )
+
+
+def test_what_is_saved_has_the_same_bands(tmp_path):
+    data, _ = autocorrelated(80, 1)
+    gam = gg.GAM(s("t", k=10)).fit(data, "y", criterion="ncv", groups=windows(80, 4), **QUIET)
+    assert gam.fitted.solution.hessian is not None
+    gam.save(tmp_path / "one.gam")
+    loaded = gg.GAM.load(tmp_path / "one.gam")
+    pd.testing.assert_frame_equal(loaded.effects("s(t)"), gam.effects("s(t)"))
+
+
+def test_labels_and_neighbours_follow_rows_that_are_dropped():
+    data = table(50)
+    data["site"] = np.arange(50) // 5
+    data.loc[[3, 20, 21], "x"] = np.nan
+    near = windows(50, 2)
+    kept = data.drop([3, 20, 21])
+    number = {old: new for new, old in enumerate(kept.index)}
+    left = [[number[i] for i in near[n] if i in number] for n in kept.index]
+
+    def fit(rows, groups):
+        gam = gg.GAM(s("x", k=5), missing="drop")
+        return gam.fit(rows, "y", criterion="ncv", groups=groups, **QUIET).fitted.solution.found
+
+    np.testing.assert_allclose(fit(data, near), fit(kept, left), atol=1e-10)
+    given = Table(data)
+    complete = given.rows(~data["x"].isna().to_numpy())
+    expected = Neighbourhoods.of_labels(kept["site"])
+    for groups in ("site", data["site"], data["site"].to_numpy(), list(data["site"])):
+        assert neighbourhoods(groups, given, complete).digest == expected.digest
+
+
+@pytest.mark.parametrize(
+    ("gam", "fit", "words"),
+    [
+        ({}, {"criterion": "gcv"}, "criterion must be one of elbo, ncv; got 'gcv'"),
+        ({}, {"groups": "g"}, "the ELBO leaves no rows out; add criterion='ncv'"),
+        ({}, {"criterion": "ncv", "groups": "site"}, "no column 'site'"),
+        ({}, {"criterion": "ncv", "groups": np.zeros(9)}, "each of 60 rows; got 9"),
+        ({"engine": "iterncgp"}, {"criterion": "ncv"}, "a fit with engine='iterncgp' does not"),
+        ({"variational": "block"}, {"criterion": "ncv"}, "with variational='block' does not"),
+        ({}, {"criterion": "ncv", "batch_size": 9}, "with batch_size=9 does not"),
+        ({}, {"criterion": "ncv", "checkpoint": "x"}, "a fit with criterion='ncv' writes none"),
+    ],
+)
+def test_arguments_that_do_not_go_together(gam, fit, words):
+    with pytest.raises(ValueError, match=words):
+        gg.GAM(s("x", k=5), **gam).fit(table(), "y", **fit)
+
+
+def test_time_that_is_up_keeps_the_best_so_far():
+    data, _ = autocorrelated(80, 1)
+    seen = []
+
+    def enough(progress):
+        seen.append(progress)
+        return "enough" if len(seen) == 9 else None
+
+    with pytest.warns(gg.ConvergenceWarning, match="enough"):
+        gam = gg.GAM(s("t", k=10)).fit(
+            data, "y", criterion="ncv", groups=windows(80, 4), callback=enough, **QUIET
+        )
+    assert np.all(np.isfinite(gam.predict(data)))

@@ -1,0 +1,292 @@
+"""Terms for each parameter of the response's distribution."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.stats
+
+import gpflow_gam as gg
+from gpflow_gam import factor, likelihoods, s
+from gpflow_gam.gam.families import family as family_of
+from gpflow_gam.gam.terms import parse_parameters
+
+N = 1500
+UNIT = 100.0
+
+
+def _frame(name: str) -> tuple[pd.DataFrame, np.ndarray]:
+    """Data whose two predictors are functions of a column each, and these, [N, 2]."""
+    rng = np.random.default_rng(0)
+    x, z = rng.uniform(-1.0, 1.0, N), rng.uniform(size=N)
+    f, g = np.sin(3.0 * x), -1.5 + 1.2 * z
+    F = np.stack([f, g], axis=1)
+    mean, spread = np.exp(f), np.exp(g)
+    if name == "gaussian":
+        y = UNIT * (f + spread * rng.normal(size=N))
+        F = np.stack([UNIT * f, g + np.log(UNIT)], axis=1)
+    elif name == "student_t":
+        y = UNIT * (f + spread * rng.standard_t(4.0, size=N))
+        F = np.stack([UNIT * f, g + np.log(UNIT)], axis=1)
+    elif name == "gamma":
+        y = rng.gamma(1.0 / spread, mean * spread)
+    elif name == "negative_binomial":
+        F[:, 0] += 1.5
+        y = rng.poisson(rng.gamma(1.0 / spread, np.exp(F[:, 0]) * spread)).astype(float)
+    else:
+        F[:, 1] -= 1.5
+        m, size = 1.0 / (1.0 + np.exp(-f)), np.exp(-F[:, 1])
+        y = np.clip(rng.beta(size * m, size * (1.0 - m)), 1e-12, 1.0 - 1e-12)
+    return pd.DataFrame({"x": x, "z": z, "y": y}), F
+
+
+FIRST = {"student_t": "location"}
+FAMILIES = ["gaussian", "student_t", "gamma", "negative_binomial", "beta"]
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def fitted(request: pytest.FixtureRequest) -> tuple[str, gg.GAM, pd.DataFrame, np.ndarray]:
+    name = request.param
+    frame, F = _frame(name)
+    terms = {FIRST.get(name, "mean"): s("x", k=10), "scale": s("z", k=6)}
+    return name, gg.GAM(terms, family=name).fit(frame, y="y"), frame, F
+
+
+def test_both_predictors_are_found(fitted: tuple[str, gg.GAM, pd.DataFrame, np.ndarray]) -> None:
+    name, gam, frame, F = fitted
+    estimate, se = gam.predict(frame, type="link", se=True)
+    first = FIRST.get(name, "mean")
+    assert gam.names == (f"{first}:s(x)", "scale:s(z)")
+    unit = np.array([UNIT if name in ("gaussian", "student_t") else 1.0, 1.0])
+    error = np.sqrt(np.mean(np.square(estimate - F), axis=0)) / unit
+    assert error[0] < 0.06
+    assert error[1] < 0.2  # of 0.35 that it varies by; counts tell little of their dispersion
+    assert np.all(np.mean(np.abs(estimate - F) < 3.0 * se, axis=0) > 0.8)
+    # better than the same family with one dispersion for all
+    constant = gg.GAM(s("x", k=10), family=name).fit(frame, y="y")
+    gain = np.mean(gam.log_density(frame) - constant.log_density(frame))
+    assert gain > 0.005
+    assert gam.log_density(frame, unconditional=True).mean() == pytest.approx(
+        gam.log_density(frame).mean(), abs=0.01
+    )
+
+
+def test_answers_are_of_the_own_predictor(
+    fitted: tuple[str, gg.GAM, pd.DataFrame, np.ndarray], tmp_path: Path
+) -> None:
+    name, gam, _, _ = fitted
+    first = FIRST.get(name, "mean")
+    names = gam.fitted.spec.predictor_names
+    table = gam.effects("scale:s(z)", [0.2, 0.8])
+    assert "predictor" not in table
+    rows = pd.DataFrame({"x": [0.0, 0.0], "z": [0.2, 0.8]})
+    link = np.asarray(gam.predict(rows, type="link"))
+    assert link[0, 0] == link[1, 0]
+    np.testing.assert_allclose(np.diff(table["estimate"]), np.diff(link[:, 1]), rtol=1e-6)
+    terms = gam.predict(rows, type="terms")
+    assert list(terms.columns) == [
+        ("intercept", names[0]),
+        ("intercept", names[1]),
+        (f"{first}:s(x)", names[0]),
+        ("scale:s(z)", names[1]),
+    ]
+    assert list(gam.summary().to_frame().index) == [
+        (f"{first}:s(x)", names[0]),
+        ("scale:s(z)", names[1]),
+    ]
+    assert list(gam.coefficients()["predictor"]) == list(names)
+    indices = gam.sobol(num_samples=50, bootstrap=False, unconditional=False)
+    assert set(map(tuple, indices[["predictor", "effect"]].to_numpy())) == {
+        (names[0], "x"),
+        (names[1], "z"),
+    }
+    np.testing.assert_allclose(indices["estimate"], 1.0, atol=1e-4)
+    assert (gam.concurvity() < 0.1).all(axis=None)
+    path = tmp_path / "gam"
+    gam.save(path)
+    for copy in (gg.GAM.load(path), pickle.loads(pickle.dumps(gam))):
+        assert copy.terms == gam.terms
+        np.testing.assert_array_equal(copy.predict(rows, type="link"), link)
+
+
+def test_deviance_cdf_and_draws_are_of_scipy(
+    fitted: tuple[str, gg.GAM, pd.DataFrame, np.ndarray],
+) -> None:
+    """Each function of the family, with the dispersion of each row."""
+    name, gam, _, _ = fitted
+    fit, family = gam.fitted, gam.fitted.spec.family
+    likelihood = fit.likelihood
+    F = np.stack([np.linspace(-1.0, 1.0, 5), np.linspace(-1.5, 0.0, 5)], axis=1)
+    units = family.units(likelihood)
+    f, g = (units[1] + units[0] * F).T
+    own = {
+        "gaussian": lambda: scipy.stats.norm(f, np.exp(g)),
+        "student_t": lambda: scipy.stats.t(4.0, f, np.exp(g)),
+        "gamma": lambda: scipy.stats.gamma(np.exp(-g), scale=np.exp(f + g)),
+        "negative_binomial": lambda: scipy.stats.nbinom(np.exp(-g), 1.0 / (1.0 + np.exp(f + g))),
+        "beta": lambda: scipy.stats.beta(
+            np.exp(-g) / (1.0 + np.exp(-f)), np.exp(-g) / (1.0 + np.exp(f))
+        ),
+    }[name]()
+    Y = np.asarray(own.rvs(random_state=1), dtype=float)[:, None]
+    Y = np.clip(Y, 1e-9, 1.0 - 1e-9) if name == "beta" else Y
+    density = own.logpmf if name == "negative_binomial" else own.logpdf
+    np.testing.assert_allclose(family.log_density(likelihood, Y, F), density(Y[:, 0]), rtol=1e-8)
+    found = family.cdf(likelihood, Y, F)
+    assert found is not None
+    np.testing.assert_allclose(found[1], own.cdf(Y[:, 0]), rtol=1e-8)
+    np.testing.assert_allclose(family.mean(likelihood, F), own.mean(), rtol=1e-8)
+    draws = family.sample(likelihood, np.tile(F, (40_000, 1, 1)), np.random.default_rng(0))
+    np.testing.assert_allclose(draws.mean(axis=0), own.mean(), atol=0.05 * own.std().max())
+    deviance = family.deviance(likelihood, Y, F)
+    # the saturated model has a mean for each row
+    shifts = np.linspace(-8.0, 8.0, 4001)
+    at = np.concatenate([F + np.array([shift, 0.0]) for shift in shifts])
+    every = family.log_density(likelihood, np.tile(Y, (len(shifts), 1)), at)
+    best = np.max(every.reshape(len(shifts), -1), axis=0)
+    expected = 2.0 * (best - family.log_density(likelihood, Y, F))
+    np.testing.assert_allclose(deviance, expected, atol=2e-3)
+
+
+@pytest.mark.parametrize("name", ["Gamma", "NegativeBinomial", "Beta", "StudentT"])
+def test_expectations_are_integrals(name: str) -> None:
+    likelihood = getattr(likelihoods, f"LocationScale{name}")()
+    mean, var = np.array([[0.3, -0.7]]), np.array([[0.05, 0.1]])
+    X, y = np.zeros((1, 1)), np.array([[0.4 if name == "Beta" else 2.0]])
+
+    # both predictors at a grid of Gauss-Legendre nodes
+    nodes, weights = np.polynomial.legendre.leggauss(40)
+    F = np.stack(np.meshgrid(nodes, nodes, indexing="ij"), axis=-1).reshape(-1, 2)
+    F = mean + 7.0 * np.sqrt(var) * F
+    mass = np.outer(weights, weights).ravel() * np.prod(7.0 * np.sqrt(var))
+    mass *= scipy.stats.norm.pdf(F, mean, np.sqrt(var)).prod(axis=1)
+    X_all, y_all = np.zeros((len(F), 1)), np.tile(y, (len(F), 1))
+    log_prob = np.asarray(likelihood.log_prob(X_all, F, y_all))
+    found = likelihood.variational_expectations(X, mean, var, y)
+    np.testing.assert_allclose(found[0], mass @ log_prob, rtol=1e-5)
+    density = likelihood.predict_log_density(X, mean, var, y)
+    np.testing.assert_allclose(density[0], np.log(mass @ np.exp(log_prob)), rtol=1e-4)
+    first = mass @ np.asarray(likelihood.conditional_mean(X_all, F))[:, 0]
+    response = likelihoods.expected_response(likelihood, X, mean, var)
+    np.testing.assert_allclose(response[0], first, rtol=1e-6)
+
+
+def test_response_is_exact_where_the_first_predictor_sets_the_mean() -> None:
+    """No draws: E[exp(f)] in closed form."""
+    mean, var = np.array([[0.3, -0.7]]), np.array([[0.2, 0.1]])
+    likelihood = likelihoods.LocationScaleGamma()
+    found = likelihoods.expected_response(likelihood, np.zeros((1, 1)), mean, var)
+    np.testing.assert_allclose(found, np.exp(0.3 + 0.1), rtol=1e-12)
+    same = likelihoods.Heteroskedastic(2.0)
+    found = likelihoods.expected_response(same, np.zeros((1, 1)), mean, var)
+    np.testing.assert_allclose(found, 0.6, rtol=1e-12)
+
+
+def test_classes_have_terms_of_their_own() -> None:
+    rng = np.random.default_rng(1)
+    x, z = rng.uniform(-1.0, 1.0, N), rng.uniform(size=N)
+    F = np.stack([np.sin(3.0 * x), 2.0 * z - 1.0, 0.0 * x], axis=1)
+    p = np.exp(F) / np.exp(F).sum(axis=1, keepdims=True)
+    code = (p.cumsum(axis=1) < rng.uniform(size=(N, 1))).sum(axis=1)
+    frame = pd.DataFrame({"x": x, "z": z, "y": np.array(["a", "b", "c"])[code]})
+    own = gg.GAM({"a": s("x", k=8), "b": s("z", k=6)}, family="categorical").fit(frame, y="y")
+    every = gg.GAM(s("x", k=8) + s("z", k=6), family="categorical").fit(frame, y="y")
+    error, other = (np.sqrt(np.mean(np.square(g.predict(frame) - p))) for g in (own, every))
+    assert error < min(0.03, other)
+    assert own.fitted.result.elbo > every.fitted.result.elbo
+    assert set(own.effects("a:s(x)", [0.0]).columns) >= {"x", "estimate"}
+    with pytest.raises(ValueError, match="no 'd' that could have d:s\\(x\\); there are a, b, c"):
+        gg.GAM({"d": s("x")}, family="categorical").fit(frame, y="y")
+
+
+def test_same_terms_for_both_have_hyperparameters_of_their_own() -> None:
+    """One smooth for both predictors has one lengthscale; terms by parameter have two."""
+    rng = np.random.default_rng(2)
+    x = rng.uniform(size=800)
+    y = np.sin(12.0 * x) + np.exp(-1.0 + 0.8 * x) * rng.normal(size=800)
+    frame = pd.DataFrame({"x": x, "y": y})
+    both = gg.GAM({"mean": s("x"), "scale": s("x")}).fit(frame, y="y")
+    one = gg.GAM(s("x"), family="heteroskedastic").fit(frame, y="y")
+    lengths = both.summary().to_frame()["lengthscale"].map(lambda v: v[0]).to_numpy()
+    assert lengths[1] > 2.0 * lengths[0]
+    assert both.fitted.result.elbo > one.fitted.result.elbo + 1.0
+
+
+def test_one_pass_route_is_that_of_any_model() -> None:
+    """The bound from sums over rows is that of the GPflow model at all rows."""
+    frame, _ = _frame("gamma")
+    frame = frame[:300]
+    gam = gg.GAM({"mean": s("x", k=8), "scale": s("z", k=5)}, family="gamma").fit(frame, y="y")
+    model, data = gam.model, (gam.fitted.X, gam.fitted.Y)
+    before = float(model.elbo(data))
+    prior = float(model.log_prior_density())
+    assert before + prior == pytest.approx(gam.fitted.result.elbo, abs=1e-3)
+
+
+def test_levels_of_by_and_streams(tmp_path: Path) -> None:
+    frame, _ = _frame("gaussian")
+    frame["k"] = np.array(["a", "b"])[np.arange(N) % 2]
+    terms = {"mean": factor("k") + s("x", by="k", k=8), "scale": s("z", k=5)}
+    gam = gg.GAM(terms).fit(frame, y="y")
+    assert "mean:s(x):k=a" in gam.names
+    table = gam.differences("mean:s(x):k")
+    assert {"level_1", "level_2", "estimate"} <= set(table.columns)
+    frame.to_parquet(tmp_path / "rows.parquet")
+    streamed = gg.GAM(terms).fit(tmp_path / "rows.parquet", y="y")
+    np.testing.assert_allclose(streamed.predict(frame[:9]), gam.predict(frame[:9]), atol=1e-6)
+
+
+def test_units_and_order_of_rows_change_nothing() -> None:
+    frame, _ = _frame("student_t")
+    frame = frame[:400]
+    terms = {"location": s("x", k=8), "scale": s("z", k=5)}
+    first = gg.GAM(terms, family="student_t").fit(frame, y="y")
+    for unit in (1e-6, 1e6):
+        other = gg.GAM(terms, family="student_t").fit(frame.assign(y=unit * frame["y"]), y="y")
+        np.testing.assert_allclose(
+            other.predict(frame[:9]), unit * np.asarray(first.predict(frame[:9])), rtol=1e-5
+        )
+        shift = np.asarray(other.predict(frame[:9], type="link"))[:, 1]
+        own = np.asarray(first.predict(frame[:9], type="link"))[:, 1]
+        np.testing.assert_allclose(shift - own, np.log(unit), rtol=1e-5)
+
+
+def test_formulas() -> None:
+    gam = gg.GAM({"mean": "y ~ s(x) + z", "scale": "~ s(z)"})
+    assert repr(gam.terms) == "{'mean': s('x') + linear('z'), 'scale': s('z')}"
+    assert gam.family.name == "heteroskedastic"
+    assert gg.GAM({"mean": "y ~ s(x)"}).family.name == "gaussian"
+    assert gg.GAM({"mean": s("x"), "scale": None}).family.name == "heteroskedastic"
+    with pytest.raises(ValueError, match="offset\\(\\) is of the first parameter"):
+        parse_parameters({"mean": "~ s(x)", "scale": "~ s(z) + offset(e)"}, ("mean", "scale"))
+    shown = gg.GAM({"mu": s("x"), "sigma": s("z")}, family="gamma").terms
+    assert shown.parameters == ("mean", "scale")
+
+
+@pytest.mark.parametrize(
+    ("terms", "name", "message"),
+    [
+        ({"mean": s("x"), "shape": s("z")}, "gamma", "no parameter 'shape'.* has 'mean', 'scale'"),
+        ({"mean": s("x"), "scale": s("z")}, "poisson", "'poisson' has no parameter 'scale'"),
+        ({"mean": s("x"), "mu": s("z")}, "gamma", "name one parameter twice"),
+        ({"mean": "y ~ s(x)", "scale": "q ~ s(z)"}, "gaussian", "two responses, 'y' and 'q'"),
+        ({}, "gaussian", "the mapping is empty"),
+    ],
+)
+def test_errors(terms: dict[str, object], name: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        gg.GAM(terms, family=name)
+
+
+def test_other_errors() -> None:
+    with pytest.raises(TypeError, match=re.escape("terms['mean'] must be terms")):
+        gg.GAM({"mean": 3})
+    frame, _ = _frame("gaussian")
+    with pytest.raises(ValueError, match="engine='iterncgp' has the same terms"):
+        gg.GAM({"mean": s("x"), "scale": s("z")}, engine="iterncgp").fit(frame[:50], y="y")
+    assert family_of("gamma").to_json() == {"name": "gamma", "varying": False}
