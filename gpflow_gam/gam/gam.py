@@ -21,6 +21,7 @@ from .fits import (
     FittedGAM,
     Roles,
     SharedFit,
+    as_written,
     fit_again,
     fit_more,
     fit_share,
@@ -328,7 +329,7 @@ class GAM(Inspector):
         fit, options = saving.load(Path(path), kernels or {})
         spec = fit.spec
         gam = cls(
-            spec.terms,
+            as_written(spec.terms, spec.design),
             spec.family,
             offset=spec.offset,
             weights=spec.weights,

@@ -23,7 +23,7 @@ from .families import Family
 from .fits import FittedGAM, Specification, bare, build_model, from_bare
 from .fits.sums import solution_to_parts
 from .fits.whole import Whole
-from .frames import Encoder, Fill, labels, level_to_json
+from .frames import Design, Encoder, Fill, labels, level_to_json
 from .terms import Terms, terms_from_json
 
 FORMAT = 1
@@ -104,6 +104,7 @@ def parts(fit: FittedGAM, data: bool) -> Parts:
             {"name": f.name, "value": level_to_json(f.value, f.name), "count": f.count}
             for f in spec.fills
         ],
+        "design": None if spec.design is None else spec.design.to_json(),
         "dropped": fit.dropped,
         "result": {name: getattr(fit.result, name) for name in _RESULT},
     }
@@ -162,6 +163,7 @@ def from_parts(
             fills=tuple(
                 Fill(f["name"], labels.from_json(f["value"]), f["count"]) for f in header["fills"]
             ),
+            design=None if not header.get("design") else Design.from_json(header["design"]),
         )
         result = FitResult(**header["result"], history=arrays["history"])
         dropped = header["dropped"]

@@ -6,6 +6,7 @@ from .fitted import FittedGAM
 from .fitting import Roles, checked_response, fit_gam
 from .part import Chosen, Part, known_part, part_of
 from .ranges import warn_if_far
+from .resolving import as_written
 from .sharing import Communication, SharedFit, fit_share
 from .specification import Specification
 from .streaming import fit_source
@@ -22,6 +23,7 @@ __all__ = [
     "Roles",
     "SharedFit",
     "Specification",
+    "as_written",
     "bare",
     "build_model",
     "checked_response",

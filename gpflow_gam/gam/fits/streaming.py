@@ -31,6 +31,7 @@ from .fitting import (
     wants_finer,
     without_checkpoint,
 )
+from .resolving import fit_resolved, unresolved
 from .specification import Specification
 from .surveying import Survey, check_time, columns_of, columns_read, survey
 from .warm import carry_over
@@ -71,6 +72,13 @@ def fit_source(
     check_on_interrupt(options.get("on_interrupt", "raise"))
     check_criterion(variational, engine, options)
     options["max_seconds"] = TimeBudget.of(options.get("max_seconds"))
+    if unresolved(terms):
+
+        def fitted(terms: Terms, table: Table, missing: str) -> FittedGAM:
+            given = {"variational": variational, "engine": engine, "seed": seed, **options}
+            return fit_source(terms, family, roles, table, missing=missing, start=start, **given)
+
+        return fit_resolved(terms, roles, source, missing, fitted)
     needs = needs_all_rows(variational, engine, options)
     if options.get("checkpoint") is not None:
         if needs:

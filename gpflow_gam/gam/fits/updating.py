@@ -67,6 +67,11 @@ def fit_more(fit: FittedGAM, data: Table, *, missing: str, seed: int, **options:
     spec = fit.spec
     _check_rows(fit, "update")
     check_same_criterion(fit, options, "update()")
+    if spec.design is not None:
+        raise ValueError(
+            f"update: of the columns that {spec.design.text} is made of nothing is kept; call "
+            "refit(data) with all rows, which starts from what is known."
+        )
     if fit.whole is not None:
         raise ValueError(
             f"update: of more than {sampling.KEPT_ROWS} rows a fit keeps codes, to which no rows "
