@@ -186,6 +186,7 @@ def test_formulas_are_read_and_print_as_they_are_written():
     assert parse_formula(repr(terms)).terms == terms
     assert terms[-1].columns == ("z", "a", "b")
     assert parse_formula("y ~ x + z").terms == Terms([linear("x"), linear("z")])
+    assert parse_formula("0 + 1").terms == Terms([linear(0)])  # of a matrix without names
 
 
 @pytest.mark.parametrize(
@@ -195,6 +196,8 @@ def test_formulas_are_read_and_print_as_they_are_written():
         ("y / n ~ s(x)", "the response is a column, not 'y / n'"),
         ("y ~ s(x) - 1", "the intercept is always there.*intercept=False"),
         ("y ~ 0 + log(x)", "the intercept is always there"),
+        ("y ~ 0 + s(x)", "the intercept is always there"),
+        ("0 + x", "the intercept is always there"),
         ("y ~ s(x):z", "cannot be read near"),
         ("y ~ s(x) * z", "terms are joined by \\+"),
         ("y ~ s(log(x))", "is no column"),

@@ -104,10 +104,11 @@ def parts(fit: FittedGAM, data: bool) -> Parts:
             {"name": f.name, "value": level_to_json(f.value, f.name), "count": f.count}
             for f in spec.fills
         ],
-        "design": None if spec.design is None else spec.design.to_json(),
         "dropped": fit.dropped,
         "result": {name: getattr(fit.result, name) for name in _RESULT},
     }
+    if spec.design is not None:
+        header["design"] = spec.design.to_json()
     arrays: dict[str, Any] = {"history": fit.result.history}
     own: dict[str, Any]
     if not data:
@@ -163,7 +164,7 @@ def from_parts(
             fills=tuple(
                 Fill(f["name"], labels.from_json(f["value"]), f["count"]) for f in header["fills"]
             ),
-            design=None if not header.get("design") else Design.from_json(header["design"]),
+            design=Design.from_json(header["design"]) if "design" in header else None,
         )
         result = FitResult(**header["result"], history=arrays["history"])
         dropped = header["dropped"]

@@ -55,11 +55,8 @@ def parse_formula(text: str) -> Formula:
     transformed: list[str] = []
     without: list[Column] = []
     for sign, piece in _pieces(right, text):
-        if sign + piece in ("-1", "+0"):
-            raise ValueError(
-                f"formula {text!r}: the intercept is always there, as effects average to zero "
-                "around it; predict(..., intercept=False) leaves it out of a prediction."
-            )
+        if sign + piece == "-1":
+            raise ValueError(_always(text))
         if piece == "1":
             continue  # the intercept
         if piece == ".":
@@ -76,6 +73,9 @@ def parse_formula(text: str) -> Formula:
             offset += [_name(argument, text) for argument in node.args]
         else:
             terms.append(_term(node, text))
+    named = response is not None or any(isinstance(c, str) for t in terms for c in t.columns)
+    if linear(0) in terms and named and any(piece == "0" for _, piece in _pieces(right, text)):
+        raise ValueError(_always(text))  # beside names, 0 is none of the columns
     if without and Everything() not in terms:
         raise ValueError(
             f"formula {text!r}: - {without[0]} takes nothing away; leave the term out."
@@ -88,6 +88,13 @@ def parse_formula(text: str) -> Formula:
             raise ValueError(f"formula {text!r}: {whole!r} takes nothing away; leave it out.")
         terms.append(Transformed(whole[2:]))
     return Formula(response, Terms(terms), tuple(offset))
+
+
+def _always(text: str) -> str:
+    return (
+        f"formula {text!r}: the intercept is always there, as effects average to zero around it; "
+        "predict(..., intercept=False) leaves it out of a prediction."
+    )
 
 
 def _response(left: str, text: str) -> str:
