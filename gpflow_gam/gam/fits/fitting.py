@@ -120,7 +120,8 @@ def fit_gam(
     levels = encoder.places("level")
     bins = ColumnBins(X, levels=levels)
     planned = plan(terms, table, encoder, X, weights, seed, bins)
-    components = entering(planned, terms, family.parameter_names(response.levels))
+    names = family.parameter_names(response.levels)
+    components = entering(planned, terms, names, family.of_first)
     size = sum(len(c.inducing) for c in components)
     spec = Specification(
         terms,

@@ -284,7 +284,7 @@ def _planned(
             "model."
         )
     planned = plan_columns(terms, found.table, found.encoder, whole.columns, given["seed"])
-    components = entering(planned, terms, family.parameter_names(levels))
+    components = entering(planned, terms, family.parameter_names(levels), family.of_first)
     size = sum(len(c.inducing) for c in components)
     variational = choose_variational(family, size, given["variational"], given["engine"])
     if variational not in ("exact", "sites"):
