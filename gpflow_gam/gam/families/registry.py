@@ -9,6 +9,7 @@ from typing import Any
 
 from gpflow.likelihoods import Likelihood
 
+from ...likelihoods.links import LINKS
 from .base import Family
 from .binary import Bernoulli
 from .binomial import Binomial
@@ -83,7 +84,8 @@ def family(spec: Family | str | Likelihood) -> Family:
     """
     The family that ``spec`` means.
 
-    :param spec: a family, the name of one ("poisson"), or any GPflow likelihood.
+    :param spec: a family, the name of one ("poisson") or of a link to probabilities ("cloglog"), or
+        any GPflow likelihood.
     :raises ValueError: an unknown name, with the nearest one.
     :raises TypeError: anything else.
     """
@@ -96,6 +98,8 @@ def family(spec: Family | str | Likelihood) -> Family:
             "family must be a name, a gpflow_gam family or a gpflow likelihood; got "
             f"{type(spec).__name__}."
         )
+    if spec in LINKS[1:]:
+        return Bernoulli(spec)
     return _class(spec)()
 
 
