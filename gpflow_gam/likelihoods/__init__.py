@@ -31,8 +31,11 @@ from .support import (
     possible_observations,
     register_support,
 )
+from .tweedie import Tweedie
+from .two_predictors import TwoPredictors
 from .weighted import Weighted, unwrapped
 from .width import check_width, num_labels, observation_width
+from .zero_altered import Hurdle, ZeroInflated
 
 __all__ = [
     "Bernoulli",
@@ -40,6 +43,7 @@ __all__ = [
     "FixedSoftmax",
     "GaussHermite",
     "Heteroskedastic",
+    "Hurdle",
     "LocationScale",
     "LocationScaleBeta",
     "LocationScaleGamma",
@@ -50,7 +54,10 @@ __all__ = [
     "NegativeBinomial",
     "Ordered",
     "ResponseSummary",
+    "Tweedie",
+    "TwoPredictors",
     "Weighted",
+    "ZeroInflated",
     "check_width",
     "checked_data",
     "checked_inputs",

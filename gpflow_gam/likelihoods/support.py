@@ -27,8 +27,10 @@ from .location_scale import (
 )
 from .negative_binomial import NegativeBinomial
 from .ordered import Ordered
+from .tweedie import Tweedie
 from .weighted import Weighted, unwrapped
 from .width import check_width
+from .zero_altered import ZeroAltered
 
 Condition = Callable[[Likelihood, tf.Tensor], tuple[tf.Tensor, str]]
 """(likelihood, Y) -> element-wise test, and what Y must be."""
@@ -71,6 +73,8 @@ def _successes(likelihood: Likelihood, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
 register_support(Poisson, _counts)
 register_support(LocationScaleNegativeBinomial, _counts)
 register_support(NegativeBinomial, _counts)
+register_support(ZeroAltered, _counts)
+register_support(Tweedie, lambda lik, Y: (Y >= 0.0, "not negative"))
 register_support(Binomial, _successes)
 register_support(Bernoulli, lambda lik, Y: (tf.equal(Y, 0.0) | tf.equal(Y, 1.0), "0 or 1"))
 register_support(Gamma, lambda lik, Y: (Y > 0.0, "positive"))

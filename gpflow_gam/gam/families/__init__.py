@@ -14,6 +14,13 @@ from .positive import Gamma
 from .proportion import Beta
 from .registry import FAMILIES, family, from_json
 from .student_t import StudentT
+from .tweedie import Tweedie
+from .zero_altered import (
+    HurdleNegativeBinomial,
+    HurdlePoisson,
+    ZeroInflatedNegativeBinomial,
+    ZeroInflatedPoisson,
+)
 
 __all__ = [
     "FAMILIES",
@@ -27,6 +34,8 @@ __all__ = [
     "Gamma",
     "Gaussian",
     "Heteroskedastic",
+    "HurdleNegativeBinomial",
+    "HurdlePoisson",
     "Level",
     "Levels",
     "NegativeBinomial",
@@ -34,6 +43,9 @@ __all__ = [
     "Poisson",
     "Response",
     "StudentT",
+    "Tweedie",
+    "ZeroInflatedNegativeBinomial",
+    "ZeroInflatedPoisson",
     "family",
     "from_json",
     "moments",

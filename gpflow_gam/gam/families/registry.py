@@ -21,6 +21,13 @@ from .ordinal import Ordinal
 from .positive import Gamma
 from .proportion import Beta
 from .student_t import StudentT
+from .tweedie import Tweedie
+from .zero_altered import (
+    HurdleNegativeBinomial,
+    HurdlePoisson,
+    ZeroInflatedNegativeBinomial,
+    ZeroInflatedPoisson,
+)
 
 FAMILIES: dict[str, type[Family]] = {
     cls.name: cls
@@ -36,6 +43,11 @@ FAMILIES: dict[str, type[Family]] = {
         Categorical,
         Ordinal,
         Heteroskedastic,
+        Tweedie,
+        ZeroInflatedPoisson,
+        ZeroInflatedNegativeBinomial,
+        HurdlePoisson,
+        HurdleNegativeBinomial,
     )
 }
 """Every family that has a name, in the order in which messages list them."""
@@ -53,6 +65,10 @@ _ALIASES = {
     "t": "student_t",
     "student": "student_t",
     "gaulss": "heteroskedastic",
+    "tw": "tweedie",
+    "zip": "zero_inflated_poisson",
+    "zinb": "zero_inflated_negative_binomial",
+    "hurdle": "hurdle_poisson",
 }
 
 

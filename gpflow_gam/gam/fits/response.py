@@ -9,6 +9,23 @@ import pandas as pd
 
 from ..frames import Table, in_blocks
 from ..terms import Column
+from .blockwise import in_memory
+
+
+def with_response_as(data: Any, y: Any, name: Column) -> Table:
+    """
+    Data in memory that hold the response under a name.
+
+    :param data: a table, or a source of blocks.
+    :param y: as for :func:`with_response`.
+    :raises ValueError: as that function.
+    """
+    found, own = with_response(in_memory(data), y, name)
+    table = Table(found)
+    if own == name:
+        return table
+    columns = {n: v for n, v in table.columns().items() if n != own}
+    return Table({**columns, name: table.raw(own)})
 
 
 def with_response(data: Any, y: Any, stated: Column | None) -> tuple[Any, Column]:

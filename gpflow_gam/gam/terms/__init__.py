@@ -6,9 +6,11 @@ from .parameters import parse_parameters
 from .parametric import Levels, Linear, RandomEffect, factor, linear, random_effect
 from .serial import terms_from_json
 from .smooth import Interaction, Smooth, Tensor, s, te, ti
+from .transformed import Everything, Transformed
 
 __all__ = [
     "Column",
+    "Everything",
     "Formula",
     "Interaction",
     "Levels",
@@ -18,6 +20,7 @@ __all__ = [
     "Tensor",
     "Term",
     "Terms",
+    "Transformed",
     "as_terms",
     "factor",
     "linear",
