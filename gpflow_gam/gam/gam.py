@@ -26,7 +26,7 @@ from .fits import (
 )
 from .fits.response import with_response
 from .inspector import Inspector
-from .terms import Column, Term, Terms, as_terms, parse_formula, parse_parameters
+from .terms import Column, Stated, Term, Terms, as_terms, parse_formula, parse_parameters
 
 
 class GAM(Inspector):
@@ -73,7 +73,7 @@ class GAM(Inspector):
         variational: str | None = None,
         seed: int = 0,
     ) -> None:
-        self._response: Column | None = None
+        self._response: Stated | None = None
         offsets = _columns("offset", offset)
         response_family = as_family(family)
         if isinstance(terms, Mapping):
@@ -143,8 +143,8 @@ class GAM(Inspector):
             [N, D] (columns 0, 1, ...). Data larger than memory: the path of a Parquet file or of a
             folder of them, or a list of files; a ``pyarrow.dataset.Dataset``; a list of tables, or
             any object whose ``__iter__`` gives tables one after the other, anew each time.
-        :param y: the response: the name of a column, or N values of a table in memory. A formula
-            may name it instead.
+        :param y: the response: the name of a column, N values of a table in memory, or, where it
+            may be censored, :class:`gpflow_gam.Surv` of two columns. A formula may name it instead.
         :param criterion: what chooses hyperparameters, and so smoothness: ``"elbo"``, or
             ``"ncv"``, the log predictive density of rows left out with their neighbourhoods (Wood
             2024), for responses that depend on each other beyond what terms explain, as in time or
@@ -171,10 +171,10 @@ class GAM(Inspector):
         """
         check_process()
         source, response = with_response(data, y, self._response)
-        roles = Roles(response, self.offset, self.weights, self.trials)
+        roles = Roles.of(response, self.offset, self.weights, self.trials)
         self._fit = fit_source(
             self.terms,
-            self.family,
+            roles.suited(self.family),
             roles,
             source,
             missing=self.missing,
@@ -261,7 +261,7 @@ class GAM(Inspector):
             trials=spec.trials,
             **options,
         )
-        gam._response = spec.response
+        gam._response = spec.response if spec.censoring is None else spec.censoring
         gam._fit = fit
         return gam
 

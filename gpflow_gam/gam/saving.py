@@ -24,7 +24,7 @@ from .fits import FittedGAM, Specification, bare, build_model, from_bare
 from .fits.sums import solution_to_parts
 from .fits.whole import Whole
 from .frames import Encoder, Fill, labels, level_to_json
-from .terms import Terms, terms_from_json
+from .terms import Surv, Terms, terms_from_json
 
 FORMAT = 1
 """Raised when older code could no longer read the files."""
@@ -99,6 +99,7 @@ def parts(fit: FittedGAM, data: bool) -> Parts:
         "offset": list(spec.offset),
         "weights": spec.weights,
         "trials": spec.trials,
+        "censoring": None if spec.censoring is None else spec.censoring.to_json(),
         "variational": spec.variational,
         "fills": [
             {"name": f.name, "value": level_to_json(f.value, f.name), "count": f.count}
@@ -159,6 +160,7 @@ def from_parts(
             weights=header["weights"],
             trials=header["trials"],
             variational=header["variational"],
+            censoring=Surv(**header["censoring"]) if header.get("censoring") else None,
             fills=tuple(
                 Fill(f["name"], labels.from_json(f["value"]), f["count"]) for f in header["fills"]
             ),

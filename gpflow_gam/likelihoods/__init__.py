@@ -2,6 +2,7 @@
 
 from .bernoulli import Bernoulli
 from .binomial import Binomial
+from .censored import Censored, CensoredGaussian, LogNormal, Weibull
 from .fixed_softmax import FixedSoftmax
 from .heteroskedastic import Heteroskedastic
 from .location_scale import (
@@ -37,6 +38,8 @@ from .width import check_width, num_labels, observation_width
 __all__ = [
     "Bernoulli",
     "Binomial",
+    "Censored",
+    "CensoredGaussian",
     "FixedSoftmax",
     "GaussHermite",
     "Heteroskedastic",
@@ -45,11 +48,13 @@ __all__ = [
     "LocationScaleGamma",
     "LocationScaleNegativeBinomial",
     "LocationScaleStudentT",
+    "LogNormal",
     "LogitBeta",
     "MeanGamma",
     "NegativeBinomial",
     "Ordered",
     "ResponseSummary",
+    "Weibull",
     "Weighted",
     "check_width",
     "checked_data",

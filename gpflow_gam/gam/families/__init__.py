@@ -4,6 +4,7 @@ from .base import Family, Level, Levels, Response
 from .binary import Bernoulli
 from .binomial import Binomial
 from .categorical import Categorical
+from .censoring import check_events
 from .counts import NegativeBinomial, Poisson
 from .custom import Custom
 from .encoding import Described, moments
@@ -14,6 +15,7 @@ from .positive import Gamma
 from .proportion import Beta
 from .registry import FAMILIES, family, from_json
 from .student_t import StudentT
+from .survival import CensoredGaussian, LogNormal, Survival, Weibull
 
 __all__ = [
     "FAMILIES",
@@ -21,6 +23,7 @@ __all__ = [
     "Beta",
     "Binomial",
     "Categorical",
+    "CensoredGaussian",
     "Custom",
     "Described",
     "Family",
@@ -29,11 +32,15 @@ __all__ = [
     "Heteroskedastic",
     "Level",
     "Levels",
+    "LogNormal",
     "NegativeBinomial",
     "Ordinal",
     "Poisson",
     "Response",
     "StudentT",
+    "Survival",
+    "Weibull",
+    "check_events",
     "family",
     "from_json",
     "moments",

@@ -21,6 +21,7 @@ from .ordinal import Ordinal
 from .positive import Gamma
 from .proportion import Beta
 from .student_t import StudentT
+from .survival import CensoredGaussian, LogNormal, Weibull
 
 FAMILIES: dict[str, type[Family]] = {
     cls.name: cls
@@ -36,6 +37,9 @@ FAMILIES: dict[str, type[Family]] = {
         Categorical,
         Ordinal,
         Heteroskedastic,
+        LogNormal,
+        Weibull,
+        CensoredGaussian,
     )
 }
 """Every family that has a name, in the order in which messages list them."""
@@ -53,6 +57,8 @@ _ALIASES = {
     "t": "student_t",
     "student": "student_t",
     "gaulss": "heteroskedastic",
+    "log_normal": "lognormal",
+    "tobit": "censored_gaussian",
 }
 
 

@@ -12,7 +12,7 @@ from gpflow.kernels import Kernel
 from ..components import Component
 from ..families import Family
 from ..frames import Encoder, Fill
-from ..terms import Column, Levels, Smooth, Term, Terms
+from ..terms import Column, Levels, Smooth, Surv, Term, Terms
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Specification:
 
     :param terms: the terms.
     :param family: the response's distribution.
-    :param response: the response's name.
+    :param response: the response's name, or the first column of a censored one.
     :param levels: its levels, where it has any.
     :param encoder: how columns become X.
     :param components: the components, the intercept first.
@@ -33,6 +33,7 @@ class Specification:
     :param trials: the column of binomial trials.
     :param variational: the family of q(U), ``"exact"`` for the collapsed one.
     :param fills: what stands in for missing values, with ``missing="impute"``.
+    :param censoring: both columns of a censored response.
     """
 
     terms: Terms
@@ -48,6 +49,7 @@ class Specification:
     trials: Column | None = None
     variational: str = "exact"
     fills: tuple[Fill, ...] = ()
+    censoring: Surv | None = None
 
     @property
     def own_kernels(self) -> dict[str, Kernel]:

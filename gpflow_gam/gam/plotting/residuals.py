@@ -101,9 +101,8 @@ def partial_residuals(fit: FittedGAM, term: str) -> AnyNDArray:
 
 
 def observed(fit: FittedGAM) -> AnyNDArray:
-    """The response [N], comparable with the family's mean: of a binomial the share."""
-    Y = fit.Y
-    return Y[:, 0] / Y[:, 1] if fit.spec.trials is not None else Y[:, 0]
+    """The response [N], comparable with the family's mean; NaN where it is censored."""
+    return fit.spec.family.observed(fit.Y)
 
 
 def acting(fit: FittedGAM, component: Component) -> AnyNDArray:

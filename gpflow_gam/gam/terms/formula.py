@@ -11,6 +11,7 @@ from typing import Any
 from .base import Term, Terms
 from .parametric import linear
 from .serial import FUNCTIONS
+from .survival import Stated, Surv
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,12 +19,12 @@ class Formula:
     """
     What a formula says.
 
-    :param response: the column left of ``~``; None without one.
+    :param response: the column left of ``~``, or a :class:`Surv`; None without one.
     :param terms: the terms.
     :param offset: the columns inside ``offset()``.
     """
 
-    response: str | None
+    response: Stated | None
     terms: Terms
     offset: tuple[str, ...] = ()
 
@@ -43,7 +44,7 @@ def parse_formula(text: str) -> Formula:
     :raises ValueError: with the place at which it makes no sense.
     """
     left, _, right = text.rpartition("~")
-    response = _name(_expression(left.strip(), text), text) if left.strip() else None
+    response = _response(_expression(left.strip(), text), text) if left.strip() else None
     terms: list[Term] = []
     offset: list[str] = []
     for node in _summands(_expression(right.strip(), text), text):
@@ -84,6 +85,17 @@ def _summands(node: ast.expr, text: str) -> list[ast.expr]:
 
 def _is_call(node: ast.expr, name: str) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
+
+
+def _response(node: ast.expr, text: str) -> Stated:
+    if not isinstance(node, ast.Call) or not _is_call(node, "Surv"):
+        return _name(node, text)
+    columns = [_column(argument, text) for argument in node.args]
+    options = {str(k.arg): _option(str(k.arg), k.value, text) for k in node.keywords}
+    try:
+        return Surv(*columns, **options)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"formula {text!r}: {error}") from None
 
 
 def _name(node: ast.expr, text: str) -> str:
