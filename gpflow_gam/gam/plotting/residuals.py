@@ -51,7 +51,8 @@ def working_residuals(fit: FittedGAM) -> AnyNDArray:
     At the posterior mean of the predictor; of a binomial y is the share of successes.
 
     :param fit: the fitted GAM.
-    :return: [N]; NaN where the mean is so close to its limit that it no longer moves.
+    :return: [N]; NaN where the response is censored, or the mean is so close to its limit that it
+        no longer moves.
     :raises ValueError: a family with several predictors, or of classes.
     """
     family, likelihood = fit.spec.family, fit.likelihood
@@ -68,9 +69,15 @@ def working_residuals(fit: FittedGAM) -> AnyNDArray:
             f"residuals: family {family.name!r} is of classes, which have no working residuals; "
             "take residuals=False."
         )
+    y = observed(fit)
+    if np.all(np.isnan(y)):
+        raise ValueError(
+            "residuals: every response is censored, and there are no residuals on the predictor's "
+            "scale; take residuals=False."
+        )
     slope = (high - low) / (2.0 * h)
     residuals = np.full(len(mean), np.nan)
-    np.divide(observed(fit) - mean, slope, out=residuals, where=slope != 0.0)
+    np.divide(y - mean, slope, out=residuals, where=slope != 0.0)
     return residuals
 
 
