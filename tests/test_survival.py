@@ -16,6 +16,7 @@ from gpflow_gam import Surv, factor, linear, s
 from gpflow_gam import families as fam
 from gpflow_gam import likelihoods as lk
 from gpflow_gam.gam.fits import fitted as rows_module
+from gpflow_gam.gam.plotting.residuals import quantile_residuals
 from gpflow_gam.statistics import sampling
 
 RIGHT, EXACT, LEFT, INTERVAL = range(4)
@@ -149,6 +150,21 @@ def test_survival_is_what_draws_exceed(family, reference):
     np.testing.assert_allclose(got, [reference(f).sf(t) for f in (0.2, 0.9)], rtol=1e-10)
     draws = family.sample(likelihood, np.full((20_000, 1), 0.2), np.random.default_rng(0))
     np.testing.assert_allclose([(draws > a).mean() for a in t], got[0], atol=0.015)
+
+
+def test_residuals_are_not_the_draws_of_a_simulated_column():
+    """Data are often simulated with the seed that a GAM has."""
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"x": rng.uniform(size=200)})
+    time, end = rng.exponential(size=(2, 200))
+    table = table.assign(time=np.minimum(time, end), event=time <= end)
+    gam = gg.GAM(linear("x"), family="weibull").fit(table, Surv("time", "event"), progress=False)
+    below, at_most = gam.fitted.spec.family.cdf(
+        gam.fitted.likelihood, gam.fitted.Y, gam.fitted.predict_link(gam.fitted.X)[0]
+    )
+    censored = below < at_most
+    u = (st.norm.cdf(quantile_residuals(gam.fitted)) - below) / (at_most - below + ~censored)
+    assert abs(np.corrcoef(u[censored], table["x"][censored])[0, 1]) < 0.3
 
 
 # --- what is said of the columns -----------------------------------------------------------------
@@ -339,6 +355,14 @@ def test_rows_without_a_column_of_the_response_are_dropped(table):
     assert gam.fitted.Y[5].tolist() == [holes["lower"][5], holes["lower"][5], RIGHT]
 
 
+def test_lives_over_many_orders_of_magnitude_are_fitted(table):
+    """The logarithm's own spread sets where a fit begins: moments of times say nothing of it."""
+    wide = table.assign(time=1e-3 * table["time"] ** 8)
+    gam = gg.GAM("Surv(time, event) ~ s(x) + factor(g)", family="weibull")
+    gam.fit(wide, progress=False)
+    assert learnt(gam) == pytest.approx(8 * 0.5, rel=0.1)
+
+
 def test_weights_are_counts_of_rows(table):
     few = table.iloc[:60].assign(w=np.tile([1.0, 2.0, 3.0], 20))
     gam = gg.GAM("Surv(time, event) ~ linear(x)", family="weibull", weights="w")
@@ -372,7 +396,9 @@ def test_survival_curves(table, weibull):
     assert found["row"].tolist() == [0] * 3 + [1] * 3 + [2] * 3
     mean, se = weibull.predict(few, "link", se=True, unconditional=False)
     scale = learnt(weibull)
-    f = mean[:, None, None] + se[:, None, None] * np.random.default_rng(0).standard_normal((3, 1, 40_000))
+    f = mean[:, None, None] + se[:, None, None] * np.random.default_rng(0).standard_normal(
+        (3, 1, 40_000)
+    )
     curve = np.exp(-((times[:, None] / np.exp(f)) ** (1.0 / scale)))
     np.testing.assert_allclose(found["estimate"], curve.mean(axis=2).ravel(), atol=0.002)
     low, high = np.quantile(curve, [0.025, 0.975], axis=2)

@@ -99,14 +99,18 @@ class Censored(QuadratureLikelihood, abc.ABC):
         kind = Y[..., 2:]
         # no overflow, nor its gradient, from a row that the answer is not about
         a = self.standardised(Y[..., :1], F, scale)
-        between = tf.equal(kind, INTERVAL)
+        right, left, between = (tf.equal(kind, k) for k in (RIGHT, LEFT, INTERVAL))
         zero, one = tf.zeros_like(a), tf.ones_like(a)
-        lower = tf.where(between, a, zero)
-        width = tf.where(between, self.standardised(Y[..., 1:2], F, scale) - a, one)
-        inside = self.log_between(lower, lower + width)
-        above = self.log_above(tf.where(tf.equal(kind, RIGHT), a, zero))
-        below = self.log_below(tf.where(tf.equal(kind, LEFT), a, zero))
-        return tf.where(between, inside, tf.where(tf.equal(kind, LEFT), below, above))
+        found = zero
+        if _occurs(right):
+            found = tf.where(right, self.log_above(tf.where(right, a, zero)), found)
+        if _occurs(left):
+            found = tf.where(left, self.log_below(tf.where(left, a, zero)), found)
+        if _occurs(between):
+            lower = tf.where(between, a, zero)
+            width = tf.where(between, self.standardised(Y[..., 1:2], F, scale) - a, one)
+            found = tf.where(between, self.log_between(lower, lower + width), found)
+        return found
 
     def _log_of(self, F: tf.Tensor, Y: tf.Tensor, scale: TensorType | None = None) -> tf.Tensor:
         """Log-densities, and logarithms of probabilities, [...], with this scale or another one."""
@@ -150,6 +154,11 @@ class Censored(QuadratureLikelihood, abc.ABC):
         a = self.mode(width)
         inside = tf.where(between, self.log_between(a, a + width), zero)
         return tf.where(tf.equal(kind, EXACT), known, inside)[..., 0]
+
+
+def _occurs(rows: tf.Tensor) -> bool:
+    """Whether there may be such rows; most data have one kind, and work for others is spared."""
+    return not tf.executing_eagerly() or bool(tf.reduce_any(rows))
 
 
 class CensoredGaussian(Censored):

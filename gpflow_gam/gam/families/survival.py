@@ -18,7 +18,7 @@ from ...statistics.stored import RowArray
 from ..terms import Surv
 from . import censoring, encoding
 from .base import Family, Levels, Response, first, number, own, tensors
-from .encoding import Observed, moments, spread
+from .encoding import Observed, spread
 
 
 @dataclass(frozen=True)
@@ -49,20 +49,12 @@ class Survival(Family, abc.ABC):
         return Response(censoring.encoded(first, second, stated, self.name, positive), None)
 
     def likelihood(self, Y: Observed, levels: Levels | None = None) -> Likelihood:
-        sd = self._spread(Y)
-        return self.kind(self.start * sd, 1e-3 * sd)
+        sd = spread(Y, logarithm=self.kind.logarithm)
+        # logarithms have no unit; and a floor must be the same where Y is only described
+        return self.kind(self.start * sd, 1e-6 if self.kind.logarithm else 1e-3 * sd)
 
     def scale(self, Y: RowArray, weights: RowArray | None = None) -> float:
-        return self._spread(Y, weights)
-
-    def _spread(self, Y: Observed, weights: RowArray | None = None) -> float:
-        """The standard deviation of the response, or about that of its logarithm."""
-        if not self.kind.logarithm:
-            return spread(Y, weights)
-        mean, variance, _ = moments(Y, weights)
-        # of a lognormal variable of these moments
-        sd = float(np.sqrt(np.log1p(variance / mean**2)))
-        return sd if sd > 1e-10 else 1.0
+        return spread(Y, weights, logarithm=self.kind.logarithm)
 
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
         """Of the response that nothing censors."""

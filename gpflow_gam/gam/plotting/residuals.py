@@ -13,6 +13,8 @@ from ..fits import FittedGAM
 _STEP = 1e-5
 """Half the width of a central difference against the predictor's natural size."""
 
+_STREAM = 1996
+"""Of the uniform draws."""
 _TAIL = 1e-16
 """Probabilities are kept this far from 0 and 1, so that residuals are finite."""
 LARGEST = float(-ndtri(_TAIL))
@@ -39,7 +41,9 @@ def quantile_residuals(fit: FittedGAM, seed: int = 0) -> AnyNDArray:
             "quantile residuals."
         )
     lower, upper = limits
-    u = lower + (upper - lower) * np.random.default_rng(seed).uniform(size=len(F))
+    # not the stream of the seed alone: a column that was simulated with it would be the same draws
+    rng = np.random.default_rng([seed, _STREAM])
+    u = lower + (upper - lower) * rng.uniform(size=len(F))
     residuals: AnyNDArray = np.clip(ndtri(u), -LARGEST, LARGEST)
     return residuals
 
