@@ -36,6 +36,7 @@ setup(
     package_data={"gpflow_gam": ["py.typed"], "gpflow_gam.datasets": ["*.csv.gz"]},
     install_requires=[
         "check_shapes>=1.1.1",
+        "formulaic>=1.1",
         # without the lower bound pip settles on GPflow 2.9, which imports pkg_resources
         "gpflow>=2.11",
         "keras>=3.13.2",  # earlier ones run code of a .keras file in safe mode (CVE-2026-1462)

@@ -103,8 +103,10 @@ class BlockLayout:
 
 def _with_rows(x: tf.Tensor, axes: int, rows: list[int]) -> tf.Tensor:
     """``x`` with the ``axes`` axes before its last one reshaped to ``rows``."""
-    known = x.shape.as_list() if x.shape.rank is not None else [None]
-    if None not in known:  # one operation instead of a dozen
-        return tf.reshape(x, [*known[: -axes - 1], *rows, known[-1]])
+    if x.shape.rank is not None:
+        known = x.shape.as_list()
+        wanted = [*known[: -axes - 1], *rows, known[-1]]
+        if wanted.count(None) <= (0 not in wanted):  # one operation instead of a dozen
+            return tf.reshape(x, [-1 if size is None else size for size in wanted])
     shape = tf.shape(x)
     return tf.reshape(x, tf.concat([shape[: -axes - 1], rows, shape[-1:]], axis=0))

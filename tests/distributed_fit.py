@@ -1,4 +1,7 @@
-"""Run by test_distribute in processes of its own: devices are set before TensorFlow starts."""
+"""
+Fits that test_distribute compares, and, run in processes of its own, fits on two devices and those
+of workers that are killed.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,11 @@ def svgp() -> gg.models.AdditiveSVGP:
     lengthscale = kernel.kernels[0].lengthscales
     lengthscale.prior = tfp.distributions.LogNormal(np.float64(0.0), np.float64(0.1))
     return gg.models.AdditiveSVGP(
-        kernel, gpflow.likelihoods.Gaussian(0.3), INDUCING(), num_data=len(X)
+        kernel,
+        gpflow.likelihoods.Gaussian(0.3),
+        INDUCING(),
+        variational=gg.variational.MeanField(),
+        num_data=len(X),
     )
 
 
@@ -144,6 +151,13 @@ def disagree(strategy: tf.distribute.Strategy) -> None:
         fit(seed=worker)
 
 
+def workers(strategy: tf.distribute.Strategy, path: str) -> None:
+    """What two workers do that both live."""
+    keras.config.set_floatx("float64")
+    save(path, fits(strategy))
+    disagree(strategy)
+
+
 def main(mode: str, path: str, *more: str) -> None:
     keras.config.set_floatx("float64")
     if mode == "mirrored":
@@ -151,10 +165,6 @@ def main(mode: str, path: str, *more: str) -> None:
         two = [tf.config.LogicalDeviceConfiguration()] * 2
         tf.config.set_logical_device_configuration(cpu, two)
         save(path, fits(tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])))
-    elif mode == "workers":
-        strategy = tf.distribute.MultiWorkerMirroredStrategy()
-        save(path, fits(strategy))
-        disagree(strategy)
     else:
         strategy = tf.distribute.MultiWorkerMirroredStrategy()
         interrupted(strategy, path, more[0], int(more[1]))

@@ -1,13 +1,8 @@
-"""Run by test_distributed_gam in processes of its own, each with a share of the rows."""
+"""What workers of a cluster do that have shares of the rows of a table, and that table."""
 
 from __future__ import annotations
 
-import settings  # noqa: F401
-import transforms  # noqa: F401
-
-# isort: split
 import json
-import sys
 import time
 from typing import Any
 
@@ -51,9 +46,8 @@ def share(context: tf.distribute.InputContext) -> pd.DataFrame:
     return data[data["part"] == context.input_pipeline_id]
 
 
-def main(path: str) -> None:
+def main(strategy: tf.distribute.Strategy, path: str) -> None:
     few_kept()
-    strategy = tf.distribute.MultiWorkerMirroredStrategy()
     worker = strategy.cluster_resolver.task_id
     own: Any = {"y": "count", "strategy": strategy, "timeout": 60.0}
     fitted = gg.distribute.fit(gam(), share, **own)
@@ -76,7 +70,3 @@ def main(path: str) -> None:
     with pytest.raises(ValueError, match="seed: worker 1 was started with 1, worker 0 with 0"):
         gg.distribute.fit(gg.GAM(TERMS, "poisson", seed=worker), share, **own)
     assert time.monotonic() - begun < 30.0
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -19,7 +19,8 @@ Y = np.sin(2.0 * X[:, 0]) + 0.1 * RNG.normal(size=N)
 
 
 def build(normalise: bool = False) -> keras.Model:
-    head = gg.layers.AdditiveGP(gg.s(0) + gg.s(1), num_data=N, num_inducing=6)
+    options = {"num_data": N, "num_inducing": 6, "variational": "mean_field"}
+    head = gg.layers.AdditiveGP(gg.s(0) + gg.s(1), **options)
     inputs = keras.Input((2,), dtype="float64")
     features = keras.layers.Dense(2, dtype="float64")(inputs)
     if normalise:  # its replicas meet inside the forward pass

@@ -19,19 +19,23 @@ QUICK = {"max_iterations": 12, "progress": False}
 GRID = [0.1, 0.5, 0.9]
 
 
+def make(n=90, seed=11):
+    rng = np.random.default_rng(seed)
+    df = pd.DataFrame({"x": rng.uniform(size=n)})
+    df["z"] = df["x"] + 0.3 * rng.normal(size=n)
+    df["g"] = rng.choice(["a", "b", "c"], n)
+    f = np.sin(5 * df["x"]) + 0.4 * df["z"] + df["g"].map({"a": 0.0, "b": 0.5, "c": -0.5})
+    df["y"] = 3.0 + f + 0.3 * rng.standard_normal(n)
+    df["log_e"] = rng.uniform(0, 1, n)
+    df["w"] = rng.integers(1, 4, n)
+    df["count"] = rng.poisson(np.exp(0.5 * f + df["log_e"]))
+    df["kind"] = np.array(["u", "v", "w"])[np.digitize(f + rng.logistic(size=n), [-0.3, 1.0])]
+    return df
+
+
 @pytest.fixture(scope="module")
 def data():
-    rng = np.random.default_rng(11)
-    df = pd.DataFrame({"x": rng.uniform(size=90)})
-    df["z"] = df["x"] + 0.3 * rng.normal(size=90)
-    df["g"] = rng.choice(["a", "b", "c"], 90)
-    f = np.sin(5 * df["x"]) + 0.4 * df["z"] + df["g"].map({"a": 0.0, "b": 0.5, "c": -0.5})
-    df["y"] = 3.0 + f + 0.3 * rng.standard_normal(90)
-    df["log_e"] = rng.uniform(0, 1, 90)
-    df["w"] = rng.integers(1, 4, 90)
-    df["count"] = rng.poisson(np.exp(0.5 * f + df["log_e"]))
-    df["kind"] = np.array(["u", "v", "w"])[np.digitize(f + rng.logistic(size=90), [-0.3, 1.0])]
-    return df
+    return make()
 
 
 TERMS = s("x", k=8) + linear("z") + factor("g")
@@ -159,6 +163,21 @@ def test_what_inducing_values_leave_open(poisson, data):
     root, rest = moments.open_factor(name, X, phi, prior, moments.open_pivots(name, X))
     assert root.shape == (300, 100)
     np.testing.assert_allclose(np.sum(root**2, axis=1) + rest, prior)
+
+
+def test_each_parameter_has_the_uncertainty_of_its_own_terms(data):
+    """At a row far outside, where a term of one parameter leaves nothing open in the other."""
+    gam = gg.GAM({"mean": s("x", k=6), "scale": s("z", k=6)}).fit(data, y="y", **QUICK)
+    options = {"unconditional": False, "num_samples": 20_000, "scale": "link"}
+    for row in ({"x": [1.2], "z": [0.5]}, {"x": [0.5], "z": [3.5]}):
+        found = gam.avg_predictions(pd.DataFrame(row), **options)
+        mean, se = gam.predict(pd.DataFrame(row), "link", se=True, unconditional=False)
+        np.testing.assert_allclose(found["estimate"], mean[0], rtol=1e-6)
+        np.testing.assert_allclose(found["se"], se[0], rtol=0.03)
+    again = gam.update(make(30, seed=3), progress=False)
+    assert again.fitted.number == 120
+    part = gam.predict(data[["z"]], "terms", terms="scale:s(z)", intercept=False)
+    assert list(part.columns) == [("scale:s(z)", "log scale")]
 
 
 def test_the_band_of_a_curve_holds_whole_curves(gaussian):
@@ -306,7 +325,7 @@ def test_a_gam_without_its_data_averages_over_others(poisson, data, tmp_path):
         (lambda g: g.partial_dependence("x", np.linspace(0, 1, 20_000)), "90 rows .* 20000 sett"),
         (lambda g: g.avg_predictions(at={"x": []}), "at: column 'x' has no values"),
         (lambda g: g.avg_predictions(by="nope"), "by: no term reads .* Pass data="),
-        (lambda g: g.avg_predictions(pd.DataFrame({"x": [0.5]})), "no column 'z'"),
+        (lambda g: g.avg_predictions(pd.DataFrame({"x": [0.5]})), "no column 'z'; it has 'x'"),
         (lambda g: g.avg_comparisons({"g": 1.0}), "'g' holds levels, which have no steps"),
         (lambda g: g.avg_comparisons({"x": (0.5,)}), "'x' needs two values"),
         (lambda g: g.avg_comparisons({"x": 0.0}), "a step of 'x' must be a number but zero"),

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import distributed_fit as script
+import distributed_gam
 import gpflow
 import keras
 import numpy as np
@@ -22,6 +23,8 @@ import pytest
 import tensorflow as tf
 
 import gpflow_gam as gg
+from gpflow_gam.statistics import sampling
+from gpflow_gam.statistics.distributed import bytes_of_pass
 
 fit = gg.distribute.fit
 DATA, OPTIONS = (script.X, script.Y), script.OPTIONS
@@ -414,14 +417,38 @@ def test_two_devices_are_one(
     assert_file_equal(path, on_one_device)
 
 
-def test_two_workers_are_one(
-    on_one_device: dict[str, gg.distribute.DistributedFit], tmp_path: Path
-) -> None:
-    paths = [tmp_path / f"{i}.npz" for i in range(2)]
-    for code, output in run(*(["workers", str(path)] for path in paths), seconds=120):
+@pytest.fixture(scope="module")
+def workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where two workers wrote what they had found."""
+    folder: Path = tmp_path_factory.mktemp("workers")
+    jobs = [[str(folder / f"{name} {i}.npz") for name in ("fits", "gam")] for i in range(2)]
+    for code, output in run(*jobs, seconds=240, path=SCRIPT.with_name("distributed_workers.py")):
         assert code == 0, output
-    for path in paths:
-        assert_file_equal(path, on_one_device)
+    return folder
+
+
+def test_two_workers_are_one(
+    on_one_device: dict[str, gg.distribute.DistributedFit], workers: Path
+) -> None:
+    for i in range(2):
+        assert_file_equal(workers / f"fits {i}.npz", on_one_device)
+
+
+def test_two_workers_fit_the_gam_of_one(workers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling, "KEPT_ROWS", sampling.KEPT_ROWS)  # put back afterwards
+    distributed_gam.few_kept()
+    data = distributed_gam.table()
+    one = distributed_gam.gam().fit(data, "count")
+    expected = one.predict(data, "link", se=True, unconditional=False)
+    first, second = (dict(np.load(workers / f"gam {i}.npz")) for i in range(2))
+    for name in ("arr_0", "arr_1", "deviance", "told"):
+        np.testing.assert_array_equal(first[name], second[name])
+    for name, values in zip(("arr_0", "arr_1"), expected):
+        np.testing.assert_allclose(first[name], values, rtol=1e-8, atol=1e-8)
+    assert float(first["deviance"]) == pytest.approx(one.summary().deviance_explained, abs=1e-10)
+    R, _ = one.fitted.solution.data.shift.shape
+    E = sum(m.shape[1] for m in one.fitted.solution.data.masses)
+    assert json.loads(str(first["told"]))["bytes_a_pass"] == bytes_of_pass(R, 1, E, 0)
 
 
 @pytest.mark.slow  # four processes that start TensorFlow

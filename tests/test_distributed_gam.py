@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
-from pathlib import Path
 from typing import Any
 
 import distributed_gam as script
@@ -14,7 +12,6 @@ import pandas as pd
 import pytest
 import shared_rows
 from gpflow.utilities import deepcopy
-from test_distribute import run
 
 import gpflow_gam as gg
 from gpflow_gam import s
@@ -241,25 +238,6 @@ def test_a_fit_that_begins_on_a_part_of_the_rows(
 
 
 # --- workers ----------------------------------------------------------------------------------
-
-
-def test_two_workers_are_one(few: None, tmp_path: Path) -> None:
-    paths = [tmp_path / f"{i}.npz" for i in range(2)]
-    jobs = [[str(path)] for path in paths]
-    for code, output in run(*jobs, seconds=120, path=Path(script.__file__)):
-        assert code == 0, output
-    data = script.table()
-    one = script.gam().fit(data, "count")
-    expected = one.predict(data, "link", se=True, unconditional=False)
-    first, second = (dict(np.load(path)) for path in paths)
-    for name in ("arr_0", "arr_1", "deviance", "told"):
-        np.testing.assert_array_equal(first[name], second[name])
-    for name, values in zip(("arr_0", "arr_1"), expected):
-        np.testing.assert_allclose(first[name], values, rtol=1e-8, atol=1e-8)
-    assert float(first["deviance"]) == pytest.approx(one.summary().deviance_explained, abs=1e-10)
-    R, _ = one.fitted.solution.data.shift.shape
-    E = sum(m.shape[1] for m in one.fitted.solution.data.masses)
-    assert json.loads(str(first["told"]))["bytes_a_pass"] == bytes_of_pass(R, 1, E, 0)
 
 
 def test_one_worker_is_the_fit_of_a_gam() -> None:

@@ -149,8 +149,6 @@ def test_bad_predictions(data):
         gam.predict(data, type="probabilities")
     with pytest.raises(ValueError, match="interval must be a probability"):
         gam.predict(data, interval=95)
-    with pytest.raises(ValueError, match="use effects"):
-        gam.predict(data, type="terms", interval=0.9)
     with pytest.raises(ValueError, match="has no classes"):
         gam.predict(data, type="class")
     data.loc[3, "temp"] = np.nan

@@ -29,36 +29,6 @@ def script(path: str) -> ModuleType:
     return module
 
 
-@pytest.fixture(scope="module")
-def fresh() -> list[str]:
-    """What a process prints that imports GPflow, then us, then looks at itself; in three parts."""
-    code = """
-import sys
-import gpflow
-from check_shapes.config import get_rewrite_docstrings
-before = get_rewrite_docstrings()
-print("--")
-import gpflow_gam as gg
-print("--")
-assert get_rewrite_docstrings() == before
-print(set(sys.modules) & {"sklearn.cluster", "gpflow_gam.gam.plotting", "gpflow_gam.sklearn"})
-print(dir(gg))
-"""
-    command = [sys.executable, "-c", code]
-    run = subprocess.run(command, capture_output=True, text=True, check=True)
-    return run.stdout.split("--\n")
-
-
-def test_import_prints_nothing_and_shows_the_nouns(fresh):
-    assert fresh[1] == "", "importing printed something"
-    for noun in gg.__all__:
-        assert f"'{noun}'" in fresh[2].splitlines()[1]
-
-
-def test_import_leaves_what_is_dear_and_what_is_others(fresh):
-    assert fresh[2].splitlines()[0] == "set()"
-
-
 @pytest.mark.parametrize("backend", ["numpy", "jax"])
 def test_another_backend_of_keras_is_named(backend):
     command = [sys.executable, "-c", "import gpflow_gam"]

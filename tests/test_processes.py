@@ -1,4 +1,4 @@
-"""Processes that are forked, before and after TensorFlow has begun to compute."""
+"""A fresh process: what importing does, and forks before and after TensorFlow has computed."""
 
 from __future__ import annotations
 
@@ -11,12 +11,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import gpflow_gam as gg
 from gpflow_gam import archive
 
 SCRIPT = """
 import os, signal, sys
-import numpy as np, pandas as pd
+import gpflow
+from check_shapes.config import get_rewrite_docstrings
+before = get_rewrite_docstrings()
+print("--")
 import gpflow_gam as gg
+print("--")
+assert get_rewrite_docstrings() == before
+print(set(sys.modules) & {"sklearn.cluster", "gpflow_gam.gam.plotting", "gpflow_gam.sklearn"})
+print(dir(gg))
+print("--", flush=True)  # a fork would print it again
+
+import numpy as np, pandas as pd
 
 x = np.linspace(0.0, 1.0, 40)
 data = pd.DataFrame({"x": x, "y": np.sin(6.0 * x) + 0.1 * np.cos(50.0 * x)})
@@ -49,11 +60,31 @@ print(found, gam.predict(data).shape)
 """
 
 
-def test_a_fork_computes_or_says_why_not() -> None:
+@pytest.fixture(scope="module")
+def fresh() -> list[str]:
+    """
+    What a process prints that imports GPflow, then us, then looks at itself, then forks; in four
+    parts.
+    """
     ran = subprocess.run(
         [sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=300, check=False
     )
-    assert ran.stdout.strip() == "[0, 7, 7, 7, 7] (40,)", ran.stderr[-2000:]
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    return ran.stdout.split("--\n")
+
+
+def test_import_prints_nothing_and_shows_the_nouns(fresh: list[str]) -> None:
+    assert fresh[1] == "", "importing printed something"
+    for noun in gg.__all__:
+        assert f"'{noun}'" in fresh[2].splitlines()[1]
+
+
+def test_import_leaves_what_is_dear_and_what_is_others(fresh: list[str]) -> None:
+    assert fresh[2].splitlines()[0] == "set()"
+
+
+def test_a_fork_computes_or_says_why_not(fresh: list[str]) -> None:
+    assert fresh[3].strip() == "[0, 7, 7, 7, 7] (40,)"
 
 
 def test_a_folder_that_nothing_may_be_written_to() -> None:

@@ -207,7 +207,7 @@ def test_families_by_name():
         (lambda: fam.Custom("poisson"), TypeError, "base must be a gpflow likelihood"),
         (lambda: lk.Ordered(1), ValueError, "num_classes must be at least 2"),
         (lambda: lk.Ordered(4, [1.0]), ValueError, r"increments must be \[2\]"),
-        (lambda: lk.Binomial("cloglog"), ValueError, "link must be 'logit' or 'probit'"),
+        (lambda: lk.Binomial("loglog"), ValueError, "'cloglog' or 'cauchit'; got 'loglog'"),
     ],
 )
 def test_bad_options_are_named(call, error, message):

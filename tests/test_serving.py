@@ -384,7 +384,7 @@ def test_load_errors(simple, tmp_path):
 # --- other programs ----------------------------------------------------------------------------
 
 CLEAN = """
-import sys
+import runpy, sys
 for name in ("gpflow", "tensorflow_probability", "gpflow_gam", "check_shapes", "pandas", "scipy"):
     sys.modules[name] = None
 import numpy as np
@@ -394,37 +394,44 @@ found = model.signatures["predict"](
     x=tf.constant([0.1, 0.9], tf.float64), g=tf.constant(["a", "c"])
 )
 np.savez(sys.argv[2], **{k: v.numpy() for k, v in found.items()})
+# TensorFlow's command line, as python -m runs it
+module = "tensorflow.python.tools.saved_model_cli"
+sys.argv = [module, *sys.argv[3:]]
+runpy.run_module(module, run_name="__main__")
 """
 
 
-def test_clean_process(simple, tmp_path):
-    _, served, path = simple
-    subprocess.run(
-        [sys.executable, "-c", CLEAN, str(path), str(tmp_path / "out.npz")],
-        check=True,
-        capture_output=True,
-    )
-    expected = served.predict({"x": [0.1, 0.9], "g": ["a", "c"]})
-    with np.load(tmp_path / "out.npz") as found:
-        assert set(found) == set(expected)
-        for key, value in expected.items():
-            np.testing.assert_array_equal(found[key], value)
-
-
-def test_saved_model_cli(simple, tmp_path):
-    _, served, path = simple
-    command = [sys.executable, "-m", "tensorflow.python.tools.saved_model_cli"]
-    command += ["run", "--dir", str(path), "--tag_set", "serve", "--signature_def", "predict"]
+@pytest.fixture(scope="module")
+def written(simple, tmp_path_factory) -> Path:
+    """What a process without our code computes and writes: in Python, then by the command line."""
+    _, _, path = simple
+    out = tmp_path_factory.mktemp("written")
+    command = ["run", "--dir", str(path), "--tag_set", "serve", "--signature_def", "predict"]
+    command += ["--input_exprs", "x=[0.1, 0.9];g=['a', 'c']", "--outdir", str(out)]
     run = subprocess.run(
-        [*command, "--input_exprs", "x=[0.1, 0.9];g=['a', 'c']", "--outdir", str(tmp_path)],
+        [sys.executable, "-c", CLEAN, str(path), str(out / "out.npz"), *command],
         capture_output=True,
         text=True,
         check=False,
     )
     assert run.returncode == 0, run.stderr
+    return out
+
+
+def test_clean_process(simple, written):
+    _, served, _ = simple
+    expected = served.predict({"x": [0.1, 0.9], "g": ["a", "c"]})
+    with np.load(written / "out.npz") as found:
+        assert set(found) == set(expected)
+        for key, value in expected.items():
+            np.testing.assert_array_equal(found[key], value)
+
+
+def test_saved_model_cli(simple, written):
+    _, served, _ = simple
     expected = served.predict({"x": [0.1, 0.9], "g": ["a", "c"]})
     for key, value in expected.items():
-        np.testing.assert_array_equal(np.load(tmp_path / f"{key}.npy"), value)
+        np.testing.assert_array_equal(np.load(written / f"{key}.npy"), value)
 
 
 @pytest.mark.slow

@@ -458,3 +458,14 @@ def test_straight_lines_are_survregs(table, tmp_path):
             low, high, other = gam.predict(ends, "link")
             slopes = np.array([high - low, other - low])
             assert np.all(np.abs(slopes - known[:2]) < 0.35 * known[2:4])
+
+
+def test_fits_go_on_with_all_rows_only(table, weibull):
+    gam = gg.GAM("Surv(time, event) ~ s(x) + factor(g)", family="weibull")
+    gam.fit(table, progress=False)
+    with pytest.raises(ValueError, match="update: rows of a censored response"):
+        gam.update(table.iloc[:5])
+    gam.refit(table, progress=False)
+    np.testing.assert_allclose(
+        gam.predict(table, "link"), weibull.predict(table, "link"), atol=0.01
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import unittest.mock
+
 import gpflow
 import numpy as np
 import problems
@@ -192,6 +194,26 @@ def test_poisson_sites_reach_the_optimum_of_the_dense_family():
         assert result.converged, result.message
         elbos.append(result.elbo)
     assert elbos[0] == pytest.approx(elbos[1], abs=1e-5)
+
+
+@pytest.mark.parametrize("whiten", [True, False])
+def test_a_whitened_kl_asks_for_no_prior(whiten, problem, rng, monkeypatch):
+    """Under the prior's own coordinates it is the same whatever the kernel."""
+    for family in (vi.MeanField, vi.CoupledPrecision, vi.BlockPrecision, vi.CoupledCovariance):
+        model = gg.models.AdditiveSVGP(
+            problem.kernel(),
+            gpflow.likelihoods.Gaussian(),
+            problem.inducing(),
+            variational=family(whiten=whiten),
+        )
+        problems.randomise(model.variational, rng)
+        cholesky = model.blocks.cholesky()
+        with monkeypatch.context() as patch:
+            asked = unittest.mock.Mock(return_value=cholesky)
+            patch.setattr(gg.covariances.InducingBlocks, "cholesky", asked)
+            found = model.prior_kl()
+        assert asked.called != whiten
+        np.testing.assert_allclose(found, model.variational.kl(cholesky), rtol=1e-12)
 
 
 def test_minibatch_elbo_is_unbiased(problem):

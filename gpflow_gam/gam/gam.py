@@ -21,12 +21,25 @@ from .fits import (
     FittedGAM,
     Roles,
     SharedFit,
+    as_written,
+    fit_again,
+    fit_more,
     fit_share,
     fit_source,
 )
-from .fits.response import with_response
+from .fits.response import with_response, with_response_as
+from .fits.updating import check_same_criterion
 from .inspector import Inspector
-from .terms import Column, Stated, Term, Terms, as_terms, parse_formula, parse_parameters
+from .terms import (
+    Column,
+    Stated,
+    Surv,
+    Term,
+    Terms,
+    as_terms,
+    parse_formula,
+    parse_parameters,
+)
 
 
 class GAM(Inspector):
@@ -188,6 +201,83 @@ class GAM(Inspector):
         check_fit(self._fit)
         return self
 
+    def refit(self, data: Any = None, y: Any = None, **options: Any) -> GAM:
+        """
+        Fit again, from the hyperparameters and the posterior that there are.
+
+        Without data to the rows of the last fit, with its inducing inputs: a fit that was ended by
+        ``max_iterations`` or ``max_seconds`` goes on. With data to those and no others, as
+        :meth:`fit`; levels and ranges may be new. What it comes to is what :meth:`fit` comes to, up
+        to the fit's ``tolerance``, in fewer passes where little has changed.
+
+        :param data: as for :meth:`fit`; None for the rows of the last fit, also of a GAM that was
+            loaded with its data.
+        :param y: the response, as for :meth:`fit`; the same column as before by default.
+        :param options: as for :meth:`fit`.
+        :return: itself.
+        :raises NotFittedError: there is no fit to go on from.
+        :raises ValueError: as :meth:`fit`; or the rows of the last fit are not there.
+        """
+        start = self.fitted
+        if data is None:
+            if y is not None:
+                raise ValueError("y is the response of data; pass data= as well.")
+            self._fit = fit_again(start, self.seed, options)
+        else:
+            check_same_criterion(start, options)
+            source, response = with_response(data, y, start.spec.censoring or start.spec.response)
+            roles = Roles.of(response, self.offset, self.weights, self.trials)
+            self._fit = fit_source(
+                self.terms,
+                roles.suited(self.family),
+                roles,
+                source,
+                missing=self.missing,
+                variational=self.variational,
+                engine=self.engine,
+                seed=self.seed,
+                start=start,
+                **options,
+            )
+        check_fit(self._fit)
+        return self
+
+    def update(self, data: Any, y: Any = None, **options: Any) -> GAM:
+        """
+        Add rows to those of the last fit, and fit on from where it ended.
+
+        The result is that of a fit to all rows, up to the fit's ``tolerance``: inducing inputs and
+        what effects are centred by are those of all rows, and new levels and values beyond the old
+        range are learnt like any. With ``missing="impute"`` what stood in for missing values
+        before stands in for those of the new rows.
+
+        :param data: further rows, as for :meth:`fit`.
+        :param y: their response: values, or the name of a column; the same as before by default.
+        :param options: as for :meth:`fit`.
+        :return: itself.
+        :raises NotFittedError: there is no fit to go on from.
+        :raises ValueError: as :meth:`fit`; or the rows of the last fit are not there as numbers:
+            there are more than 65 536, other processes have them, or a file left them out.
+        """
+        start = self.fitted
+        if start.spec.censoring is not None or isinstance(y, Surv):
+            raise ValueError(
+                "update: rows of a censored response (Surv) cannot be added; call refit(data) with "
+                "all rows, which starts from what is known."
+            )
+        table = with_response_as(data, y, start.spec.response)
+        self._fit = fit_more(
+            start,
+            table,
+            missing=self.missing,
+            variational=self.variational,
+            engine=self.engine,
+            seed=self.seed,
+            **options,
+        )
+        check_fit(self._fit)
+        return self
+
     def fit_share(
         self, data: Callable[[], Any], y: Any = None, *, exchange: Exchange, **options: Any
     ) -> GAM:
@@ -254,7 +344,7 @@ class GAM(Inspector):
         fit, options = saving.load(Path(path), kernels or {})
         spec = fit.spec
         gam = cls(
-            spec.terms,
+            as_written(spec.terms, spec.design),
             spec.family,
             offset=spec.offset,
             weights=spec.weights,

@@ -23,7 +23,7 @@ from .families import Family
 from .fits import FittedGAM, Specification, bare, build_model, from_bare
 from .fits.sums import solution_to_parts
 from .fits.whole import Whole
-from .frames import Encoder, Fill, labels, level_to_json
+from .frames import Design, Encoder, Fill, labels, level_to_json
 from .terms import Surv, Terms, terms_from_json
 
 FORMAT = 1
@@ -107,6 +107,8 @@ def parts(fit: FittedGAM, data: bool) -> Parts:
         "dropped": fit.dropped,
         "result": {name: getattr(fit.result, name) for name in _RESULT},
     }
+    if spec.design is not None:
+        header["design"] = spec.design.to_json()
     arrays: dict[str, Any] = {"history": fit.result.history}
     own: dict[str, Any]
     if not data:
@@ -165,6 +167,7 @@ def from_parts(
             fills=tuple(
                 Fill(f["name"], labels.from_json(f["value"]), f["count"]) for f in header["fills"]
             ),
+            design=Design.from_json(header["design"]) if "design" in header else None,
         )
         result = FitResult(**header["result"], history=arrays["history"])
         dropped = header["dropped"]

@@ -90,11 +90,23 @@ _DEFICITS: dict[type, Callable[[tf.Tensor], tf.Tensor]] = {
 """The same less one."""
 
 
+def _by_dimension(X: tf.Tensor, X2: tf.Tensor) -> list[tuple[tf.Tensor, tf.Tensor]]:
+    """Each column of X [G, N, d] as [G, N, 1], and of X2 [G, N2, d] as [G, 1, N2]."""
+    number, across = X.shape[-1], tf.linalg.matrix_transpose(X2)
+    if number == 1:
+        return [(X, across)]
+    return list(zip(tf.split(X, number, axis=-1), tf.split(across, number, axis=-2)))
+
+
 class _Levelled(StackedKernel):
     """Kernels that are their variance where two points meet, which is the level to take out."""
 
     variances: tf.Tensor
     """[G, 1]."""
+
+    def _sizes(self) -> tf.Tensor:
+        """The variances beside matrices, [G, 1, 1]."""
+        return tf.expand_dims(self.variances, -1)
 
     def K_diag(self, X: tf.Tensor) -> tf.Tensor:
         return fill(self.variances, X)
@@ -123,10 +135,10 @@ class StackedStationary(_Levelled):
         return tuple(kernel.lengthscales.shape), tuple(kernel.variance.shape)
 
     def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
-        return self.variances[:, :, None] * _CORRELATIONS[self._kind](self._distances(X, X2))
+        return self._sizes() * _CORRELATIONS[self._kind](self._distances(X, X2))
 
     def K_rest(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
-        return self.variances[:, :, None] * _DEFICITS[self._kind](self._distances(X, X2))
+        return self._sizes() * _DEFICITS[self._kind](self._distances(X, X2))
 
     @property
     def _kind(self) -> type[Kernel]:
@@ -134,15 +146,13 @@ class StackedStationary(_Levelled):
 
     def _distances(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
         """Scaled squared distances [G, N, N2], halved for the squared exponential."""
-        scale = self.lengthscales[:, None, :]
+        scale = tf.expand_dims(self.lengthscales, 1)
         if self._kind is SquaredExponential:
             scale *= np.sqrt(2.0)  # r^2 / 2 without one more pass over [G, N, N2]
         X, X2 = X / scale, X2 / scale
         # One difference per dimension: components read few columns, and unlike the expanded
         # square |x|^2 - 2 x'y + |y|^2 this loses no digits for inputs far from the origin.
-        return tf.add_n(
-            [tf.square(X[:, :, None, d] - X2[:, None, :, d]) for d in range(X.shape[-1])]
-        )
+        return tf.add_n([tf.square(a - b) for a, b in _by_dimension(X, X2)])
 
 
 @register_stacked(Periodic)
@@ -168,17 +178,17 @@ class StackedPeriodic(_Levelled):
         return tuple(base.lengthscales.shape), tuple(kernel.period.shape)
 
     def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
-        return self.variances[:, :, None] * tf.exp(-0.5 * self._distances(X, X2))
+        return self._sizes() * tf.exp(-0.5 * self._distances(X, X2))
 
     def K_rest(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
-        return self.variances[:, :, None] * tf.math.expm1(-0.5 * self._distances(X, X2))
+        return self._sizes() * tf.math.expm1(-0.5 * self._distances(X, X2))
 
     def _distances(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
         """Scaled squared sines [G, N, N2]."""
         terms = []
-        for d in range(X.shape[-1]):
+        for d, (a, b) in enumerate(_by_dimension(X, X2)):
             period, scale = self.periods[:, d, None, None], self.lengthscales[:, d, None, None]
-            sine = tf.sin(np.pi * (X[:, :, None, d] - X2[:, None, :, d]) / period)
+            sine = tf.sin(np.pi * (a - b) / period)
             terms.append(tf.square(sine / scale))
         return tf.add_n(terms)
 

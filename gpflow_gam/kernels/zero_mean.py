@@ -129,6 +129,8 @@ class StackedZeroMean(StackedKernel):
             return rest - scaled[:, :, None] * mean2[:, None, :]
         # With g = c + h: s = h + [c (E h - E_t h(x, t) - E_t h(y, t)) - E_t h(x, t) E_t h(y, t)]
         # / (c + E h), where what is of order c has cancelled on paper rather than in rounding.
+        # (Slices, which Grappler does not look through: it would round otherwise than eager code,
+        # and what is served is the model's to the last bit.)
         whole = level + embedding.total
         share = tf.math.divide_no_nan(level, whole)
         along = share * (embedding.total - mean)

@@ -59,7 +59,11 @@ class FeatureReader(abc.ABC):
     def _read(self, features: tf.Tensor) -> tf.Tensor:
         features = tf.cast(features, self.compute_dtype)
         self._check_width(features.shape)
-        return tf.gather(features, list(self.structure.features), axis=1)
+        columns = self.structure.features
+        first, last = columns[0], columns[-1] + 1
+        if tuple(columns) == tuple(range(first, last)):  # a gather is dear to differentiate
+            return features[:, first:last]
+        return tf.gather(features, list(columns), axis=1)
 
     def _inside(self, X: tf.Tensor) -> dict[int, tf.Tensor]:
         """Of the columns of X that hold codes: which rows hold one, [N]."""

@@ -32,8 +32,11 @@ from .support import (
     possible_observations,
     register_support,
 )
+from .tweedie import Tweedie
+from .two_predictors import TwoPredictors
 from .weighted import Weighted, unwrapped
 from .width import check_width, num_labels, observation_width
+from .zero_altered import Hurdle, ZeroInflated
 
 __all__ = [
     "Bernoulli",
@@ -43,6 +46,7 @@ __all__ = [
     "FixedSoftmax",
     "GaussHermite",
     "Heteroskedastic",
+    "Hurdle",
     "LocationScale",
     "LocationScaleBeta",
     "LocationScaleGamma",
@@ -54,8 +58,11 @@ __all__ = [
     "NegativeBinomial",
     "Ordered",
     "ResponseSummary",
+    "Tweedie",
+    "TwoPredictors",
     "Weibull",
     "Weighted",
+    "ZeroInflated",
     "check_width",
     "checked_data",
     "checked_inputs",

@@ -11,17 +11,17 @@ from check_shapes import inherit_check_shapes
 from gpflow.base import MeanAndVariance, TensorType
 from gpflow.likelihoods import QuadratureLikelihood
 
-from .links import checked_link, expected_probability, log_probability, probability
+from .links import checked_link, expected_probability, log_failure, log_probability, probability
 
 
 class Bernoulli(gpflow.likelihoods.Bernoulli):
     """
-    ``p(y = 1 | f) = g(f)`` for y in {0, 1}, g the inverse of the logit or probit link.
+    ``p(y = 1 | f) = g(f)`` for y in {0, 1}, g the inverse of the link.
 
     GPflow's takes ``log(1 - g(f))`` as written: minus infinity from f = 37 on under a logit link,
     which quadrature nodes reach; and its probit is squeezed into [0.001, 0.999].
 
-    :param link: "logit" or "probit".
+    :param link: "logit", "probit", "cloglog" or "cauchit" (McCullagh & Nelder 1989, section 4.3).
     :raises ValueError: another link.
     """
 
@@ -31,6 +31,8 @@ class Bernoulli(gpflow.likelihoods.Bernoulli):
 
     @inherit_check_shapes
     def _scalar_log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> tf.Tensor:
+        if self.link == "cloglog":
+            return tf.where(Y > 0.5, log_probability(self.link, F), log_failure(self.link, F))
         return log_probability(self.link, (2.0 * Y - 1.0) * F)
 
     @inherit_check_shapes
@@ -44,7 +46,7 @@ class Bernoulli(gpflow.likelihoods.Bernoulli):
     def _predict_log_density(
         self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
     ) -> tf.Tensor:
-        if self.link == "logit":
+        if self.link != "probit":
             return QuadratureLikelihood._predict_log_density(self, X, Fmu, Fvar, Y)
         margin = (2.0 * Y - 1.0) * Fmu / tf.sqrt(1.0 + Fvar)
         return tf.reduce_sum(log_probability("probit", margin), axis=-1)

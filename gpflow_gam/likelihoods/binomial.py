@@ -10,17 +10,17 @@ from check_shapes import inherit_check_shapes
 from gpflow.base import MeanAndVariance, TensorType
 from gpflow.likelihoods import QuadratureLikelihood
 
-from .links import checked_link, expected_probability, log_probability, probability
+from .links import checked_link, expected_probability, log_failure, log_probability, probability
 
 
 class Binomial(QuadratureLikelihood):
     """
-    ``p(y | f) = Binomial(y; n, g(f))``, g the inverse of the logit or probit link.
+    ``p(y | f) = Binomial(y; n, g(f))``, g the inverse of the link.
 
     Y is [N, 2]: successes and trials. Means and variances are those of one trial, and (1, 0) for
     the trials' column: how many a new point has is not known here.
 
-    :param link: "logit" or "probit".
+    :param link: "logit", "probit", "cloglog" or "cauchit".
     :raises ValueError: another link.
     """
 
@@ -34,7 +34,7 @@ class Binomial(QuadratureLikelihood):
         f, y, trials = F[..., 0], Y[..., 0], Y[..., 1]
         lgamma = tf.math.lgamma
         ways = lgamma(trials + 1.0) - lgamma(y + 1.0) - lgamma(trials - y + 1.0)
-        hits, misses = log_probability(self.link, f), log_probability(self.link, -f)
+        hits, misses = log_probability(self.link, f), log_failure(self.link, f)
         return ways + y * hits + (trials - y) * misses
 
     @inherit_check_shapes

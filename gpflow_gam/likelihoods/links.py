@@ -10,17 +10,20 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 from gpflow.quadrature import GaussianQuadrature
 
-LINKS = ("logit", "probit")
+LINKS = ("logit", "probit", "cloglog", "cauchit")
+_LEAST = -700.0
+"""Predictor below which its exponential underflows."""
 
 
 def checked_link(link: str) -> str:
     """
     The link, once it is known.
 
-    :raises ValueError: neither "logit" nor "probit".
+    :raises ValueError: none that there is.
     """
     if link not in LINKS:
-        raise ValueError(f"link must be 'logit' or 'probit'; got {link!r}.")
+        names = ", ".join(map(repr, LINKS[:-1]))
+        raise ValueError(f"link must be {names} or {LINKS[-1]!r}; got {link!r}.")
     return link
 
 
@@ -50,18 +53,33 @@ def probability(link: str, F: tf.Tensor) -> tf.Tensor:
     """P(success) at predictors F [...]."""
     if link == "logit":
         return tf.sigmoid(F)
-    return 0.5 * tf.math.erfc(-F / math.sqrt(2.0))
+    if link == "probit":
+        return 0.5 * tf.math.erfc(-F / math.sqrt(2.0))
+    if link == "cloglog":
+        return -tf.math.expm1(-tf.exp(F))
+    return tf.math.atan2(tf.ones_like(F), -F) / math.pi  # digits stay in the lower tail
 
 
 def log_probability(link: str, F: tf.Tensor) -> tf.Tensor:
-    """Log P(success) at F [...]; both links are symmetric, so that of failure is at -F."""
-    return tf.math.log_sigmoid(F) if link == "logit" else log_ndtr(F)
+    """Log P(success) at F [...]."""
+    if link == "logit":
+        return tf.math.log_sigmoid(F)
+    if link == "probit":
+        return log_ndtr(F)
+    if link == "cloglog":
+        F = tf.maximum(F, tf.constant(_LEAST, F.dtype))
+    return tf.math.log(probability(link, F))
+
+
+def log_failure(link: str, F: tf.Tensor) -> tf.Tensor:
+    """Log P(failure) at F [...]: for symmetric links that of success at -F."""
+    return -tf.exp(F) if link == "cloglog" else log_probability(link, -F)
 
 
 def expected_probability(
     link: str, quadrature: GaussianQuadrature, mean: tf.Tensor, var: tf.Tensor
 ) -> tf.Tensor:
     """E[P(success)] at predictors N(mean, var), [..., L]; in closed form for probit."""
-    if link == "logit":
-        return quadrature(lambda F: probability("logit", F), mean, var)
-    return probability("probit", mean / tf.sqrt(1.0 + var))
+    if link == "probit":
+        return probability("probit", mean / tf.sqrt(1.0 + var))
+    return quadrature(lambda F: probability(link, F), mean, var)

@@ -28,8 +28,10 @@ from .location_scale import (
 )
 from .negative_binomial import NegativeBinomial
 from .ordered import Ordered
+from .tweedie import Tweedie
 from .weighted import Weighted, unwrapped
 from .width import check_width
+from .zero_altered import ZeroAltered
 
 Condition = Callable[[Likelihood, tf.Tensor], tuple[tf.Tensor, str]]
 """(likelihood, Y) -> element-wise test, and what Y must be."""
@@ -89,6 +91,8 @@ register_support(Censored, _known)
 register_support(Poisson, _counts)
 register_support(LocationScaleNegativeBinomial, _counts)
 register_support(NegativeBinomial, _counts)
+register_support(ZeroAltered, _counts)
+register_support(Tweedie, lambda lik, Y: (Y >= 0.0, "not negative"))
 register_support(Binomial, _successes)
 register_support(Bernoulli, lambda lik, Y: (tf.equal(Y, 0.0) | tf.equal(Y, 1.0), "0 or 1"))
 register_support(Gamma, lambda lik, Y: (Y > 0.0, "positive"))
@@ -212,6 +216,7 @@ def _require(x: tf.Tensor, holds: tf.Tensor, message: str) -> tf.Tensor:
                 f"({int(tf.reduce_sum(tf.cast(~holds, tf.int64)))} such values)."
             )
         return x
-    check = tf.debugging.Assert(tf.reduce_all(holds), [message, tf.boolean_mask(x, ~holds)])
+    guilty = tf.gather_nd(x, tf.where(~holds))
+    check = tf.debugging.Assert(tf.reduce_all(holds), [message, guilty])
     with tf.control_dependencies([check]):
         return tf.identity(x)

@@ -63,7 +63,7 @@ def _shrunk(mean: tf.Tensor, var: tf.Tensor) -> tf.Tensor:
 def _binary(likelihood: Bernoulli, mean: tf.Tensor, var: tf.Tensor, method: str) -> tf.Tensor:
     if method == "mean":
         p = likelihood.invlink(mean)
-    elif method == "monte carlo" or likelihood.link == "probit":
+    elif method == "monte carlo" or likelihood.link != "logit":
         p, _ = likelihood.predict_mean_and_var(tf.zeros_like(mean), mean, var)  # quadrature
     else:
         p = tf.sigmoid(_shrunk(mean, var))

@@ -20,6 +20,7 @@ from ..likelihoods import checked_data
 from ..posteriors import SparseAdditivePosterior
 from ..rows import sum_over_rows
 from ..variational import BlockPrecision, VariationalFamily, WhitenedGaussian
+from ..variational.base import PriorFactors
 from .base import AdditiveModel, check_inducing, check_kernel, check_outputs
 
 
@@ -97,7 +98,7 @@ class AdditiveSVGP(AdditiveModel, ExternalDataTrainingLossMixin):
     def prior_kl(self) -> tf.Tensor:
         """KL[q(U) || p(U)], summed over the latent outputs."""
         dtype = self.inducing_variable.inputs[0].dtype
-        return tf.cast(self.variational.kl(self.blocks.cholesky()), dtype)
+        return tf.cast(self.variational.kl(PriorFactors(self.blocks.cholesky)), dtype)
 
     @inherit_check_shapes
     @as_written

@@ -52,9 +52,11 @@ def fit_left_out(
     Go on from a fit to the hyperparameters under which left-out rows are predicted best.
 
     The criterion is the log predictive density of every row without its neighbourhood's sites, plus
-    the priors' log-densities (Wood 2024, who has a loss in its place). Of Gaussian data the sites
-    follow from the noise, and one search is enough. Of others it is in turn with passes in which
-    the sites settle at the new hyperparameters; a turn that predicts no better is shortened.
+    the priors' log-densities (Wood 2024, who has a loss in its place). It may have several optima:
+    searches begin at the fit's and where the priors are highest, and the best is taken. Of Gaussian
+    data the sites follow from the noise, and searches are all there is. Of others they are in turn
+    with passes in which the sites settle at the new hyperparameters; a turn that predicts no better
+    is shortened.
 
     :param model: as the fit left it; its parameters are set to what was found.
     :param solution: what the fit came to.
@@ -105,7 +107,12 @@ class _Search:
     ) -> tuple[FitResult, Solution]:
         """Of Gaussian data."""
         target = LeftOut(model, bound.rounds, self.neighbourhoods)
-        x, converged, message = self._best(target, solution.found, bound.metric)
+        starts = [solution.found, _smooth(bound.rounds, solution.found)]
+        if len(bound.noise):
+            # as much noise as there would be under half of what there is to explain
+            square, number = bound.error
+            starts[1][len(bound.kernel) :] = bound.noise.coordinates([0.5 * square / number])
+        x, converged, message = self._best(target, starts, bound.metric)
         bound.set(x)
         elbo = -bound.loss(x)[0]
         hessian = differenced(lambda u: target.loss(u)[1], x) if len(x) else None
@@ -131,8 +138,9 @@ class _Search:
         value = target.loss(x)[0]
         converged, message = False, f"round limit of {_MAX_ROUNDS} reached"
         try:
-            for _ in range(_MAX_ROUNDS):
-                there, _, _ = self._best(target, x, _metric(rounds, seen, model), stop=True)
+            for turn in range(_MAX_ROUNDS):
+                starts = [x, _smooth(rounds, x)][: 1 if turn else 2]
+                there, _, _ = self._best(target, starts, _metric(rounds, seen, model), stop=True)
                 new = None
                 for share in 0.5 ** np.arange(_HALVINGS):
                     candidate = x + share * (there - x)
@@ -171,46 +179,82 @@ class _Search:
     def _best(
         self,
         target: LeftOut,
-        x: AnyNDArray,
+        starts: list[AnyNDArray],
         metric: Callable[[AnyNDArray], AnyNDArray | None],
         stop: bool = False,
     ) -> tuple[AnyNDArray, bool, str]:
         """
-        L-BFGS until a run of it gains nothing.
+        The best that L-BFGS finds from several starts.
 
+        :param starts: the first of which can be evaluated.
         :param stop: whether time that is up is the caller's to see to.
         """
-        if not len(x):
-            return x, True, "nothing is trainable"
-        best = [x]
-
-        def noted(at: AnyNDArray) -> None:
-            best[0] = at
-
-        value = target.loss(x)[0]
+        if not len(starts[0]):
+            return starts[0], True, "nothing is trainable"
+        found: list[tuple[float, AnyNDArray, bool, str]] = []
+        seen = [starts[0]]
         try:
-            while True:
-                left = self.max_iterations - len(self.tracker.history)
-                if left <= 0:
-                    return x, False, f"iteration limit of {self.max_iterations} reached"
-                x, converged, message = descend(
-                    target.loss, x, left, self.tolerance, self.tracker, True, noted, metric
-                )
-                now = target.loss(x)[0]
-                gain, value = value - now, now
-                if not converged or gain < self.tolerance:
-                    return x, converged, message
+            for start in starts:
+                seen[0] = start
+                try:
+                    found.append(self._descended(target, start, metric, seen))
+                except NotPositiveDefinite:
+                    if not found:
+                        raise
         except StopFit as end:
             if stop:
                 raise
-            return best[0], end.converged, end.message
+            found.append((target.loss(seen[0])[0], seen[0], end.converged, end.message))
         except KeyboardInterrupt:
             if stop:
                 raise
-            return best[0], False, self.tracker.interrupted()
+            message = self.tracker.interrupted()
+            found.append((target.loss(seen[0])[0], seen[0], False, message))
+        _, x, converged, message = min(found, key=lambda one: one[0])
+        return x, converged and found[-1][2], message if found[-1][2] else found[-1][3]
+
+    def _descended(
+        self,
+        target: LeftOut,
+        x: AnyNDArray,
+        metric: Callable[[AnyNDArray], AnyNDArray | None],
+        seen: list[AnyNDArray],
+    ) -> tuple[float, AnyNDArray, bool, str]:
+        """
+        L-BFGS until a run of it gains nothing.
+
+        :param seen: holds the best so far.
+        """
+
+        def noted(at: AnyNDArray) -> None:
+            seen[0] = at
+
+        value = target.loss(x)[0]
+        while True:
+            left = self.max_iterations - len(self.tracker.history)
+            if left <= 0:
+                return value, x, False, f"iteration limit of {self.max_iterations} reached"
+            x, converged, message = descend(
+                target.loss, x, left, self.tolerance, self.tracker, True, noted, metric
+            )
+            now = target.loss(x)[0]
+            gain, value = value - now, now
+            if not converged or gain < self.tolerance:
+                return value, x, converged, message
 
     def _result(self, converged: bool, message: str, elbo: float) -> FitResult:
         return self.tracker.result(converged, message, elbo)
+
+
+def _smooth(rounds: Rounds, x: AnyNDArray) -> AnyNDArray:
+    """
+    Coordinates at which kernels are what their priors expect.
+
+    The criterion may have an optimum there as well as near the ELBO's, which takes what rows have
+    in common with their neighbours for a function.
+    """
+    number = len(rounds.hyperparameters)
+    return np.concatenate([rounds.hyperparameters.prior_modes(x[:number]), x[number:]])
 
 
 def _settled(

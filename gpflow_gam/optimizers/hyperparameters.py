@@ -52,6 +52,14 @@ class Hyperparameters:
         found = [np.ravel(p.unconstrained_variable.numpy()) for p in self.parameters]
         return np.concatenate(found).astype(np.float64)
 
+    def coordinates(self, values: Sequence[Any]) -> AnyNDArray:
+        """The coordinates [K] of constrained values, one a parameter."""
+        found = [
+            np.ravel(value if p.transform is None else p.transform.inverse(np.float64(value)))
+            for p, value in zip(self.parameters, values)
+        ]
+        return np.concatenate(found) if found else np.zeros(0)
+
     def set(self, u: AnyNDArray) -> None:
         """Write coordinates [K] to the parameters."""
         for p, part in zip(self.parameters, self._parts(u)):
@@ -88,6 +96,16 @@ class Hyperparameters:
                 there[i] += step
                 found.append((p, np.exp(there) if simple else _forward(p, there)))
         return found
+
+    def prior_modes(self, u: AnyNDArray) -> AnyNDArray:
+        """Where log-normal priors are highest in the coordinates, [K]; others stay as in ``u``."""
+        found = [
+            np.ravel(x)
+            if normal is None
+            else np.broadcast_to(normal[0] - np.square(normal[1]), x.shape).ravel()
+            for normal, x in zip(self._normal, self._parts(u))
+        ]
+        return np.concatenate(found) if found else np.zeros(0)
 
     def prior_precision(self) -> AnyNDArray:
         """How sharp the priors of coordinates are, [K]; zero where they are not log-normal."""

@@ -22,6 +22,7 @@ class LeftOut:
     .. math:: \sum_n w_n \log \int p(y_n | f) \, q_{-G(n)}(f_n) \, df
 
     with :math:`q_{-G}` the posterior without the sites of the rows in G: exact for Gaussian data.
+    Of several predictors each has sites of its own, where ``GAM.loo`` moves their means together.
     Coordinates are those of the kernels' hyperparameters, then of the likelihood's parameters.
     Priors are added. What is between the kernels' matrices and the density is differentiated by
     TensorFlow, eagerly; the kernels' own derivatives are :mod:`gpflow_gam.kernels.tangents`.
@@ -55,10 +56,6 @@ class LeftOut:
         self._multipliers = [
             None if c.multiplier is None else tf.constant(c.multiplier[:]) for c in rows.components
         ]
-        L = rows.num_outputs
-        self._enters = np.array(
-            [[float(i in c.outputs_of(L)) for c in rows.components] for i in range(L)]
-        )
         self._jitter = relative_jitter(None, tf.float64)
         width = int(sum(len(c.inducing) for c in rows.components))
         self._batches = list(neighbourhoods.batches(width))
@@ -138,11 +135,13 @@ class LeftOut:
 
     def _whitened(self, inputs: list[list[tf.Tensor]]) -> list[tf.Tensor]:
         """
-        Features in which q is standard normal, [L, N, P], its mean there [L, P], open variance,
-        square roots of the sites' weights, and their shifts, [N, L] each.
+        Features in which q is standard normal, [L, N, P], its mean there [L, P], and open variance,
+        square roots of the sites' weights and their shifts, [N, L] each.
         """
-        features, opens = [], []
-        for (K, Kzx, diagonal), code, multiplier in zip(inputs, self._codes, self._multipliers):
+        features, opens, entering = [], [], []
+        L, components = int(self._mean.shape[1]), self.rounds.rows.components
+        parts = zip(inputs, self._codes, self._multipliers, components)
+        for (K, Kzx, diagonal), code, multiplier, component in parts:
             added = self._jitter * tf.linalg.trace(K) / float(K.shape[0])
             added = tf.where(added > 0.0, added, tf.ones_like(added))
             root = tf.linalg.cholesky(tf.linalg.set_diag(K, tf.linalg.diag_part(K) + added))
@@ -152,18 +151,20 @@ class LeftOut:
             if multiplier is not None:
                 own, left = own * multiplier, left * tf.square(multiplier)
             features.append(own)
-            opens.append(left)
+            where = np.isin(np.arange(L), component.outputs_of(L)).astype(np.float64)
+            opens.append(left[:, None] * where)
+            entering.append(np.tile(where, (len(component.inducing), 1)))
+        every, enters = tf.concat(features, axis=0), np.concatenate(entering)
         weight, shift = self._present_sites()
         z, mean = [], []
-        for i in range(int(weight.shape[1])):
-            phi = tf.concat([e * own for e, own in zip(self._enters[i], features)], axis=0)
+        for i in range(L):
+            phi = every if np.all(enters[:, i]) else every * enters[:, i, None]
             Lambda = tf.matmul(phi * weight[:, i], phi, transpose_b=True)
             root = tf.linalg.cholesky(tf.eye(phi.shape[0], dtype=phi.dtype) + Lambda)
             whitened = tf.linalg.triangular_solve(root, phi)
             mean.append(tf.linalg.matvec(whitened, shift[:, i]))
             z.append(tf.transpose(whitened))
-        left = tf.matmul(tf.stack(opens, axis=1), self._enters, transpose_b=True)
-        left = tf.maximum(left, tf.zeros([], left.dtype))
+        left = tf.maximum(tf.add_n(opens), tf.zeros([], every.dtype))
         return [tf.stack(z), tf.stack(mean), left, self._roots(), shift]
 
     def _present_sites(self) -> tuple[tf.Tensor, tf.Tensor]:

@@ -143,8 +143,17 @@ class Rounds:
         _, _, variances = self.rows.components[-1].table.matrices(
             self.values(self.hyperparameters.get())
         )
-        spread = 5e-3 * float(np.max(variances))
-        data = self.rows.sweep_at(self.likelihood, constant, spread).data
+        spread = np.full(len(constant), 5e-3 * float(np.max(variances)))
+        return self.start_at(constant, spread)
+
+    def start_at(self, mean: AnyNDArray, var: AnyNDArray) -> State:
+        """
+        The state at the sites of given marginals.
+
+        :param mean: of the predictor, m(x) left out, [N, L], or [L] of all rows.
+        :param var: the same.
+        """
+        data = self.rows.sweep_at(self.likelihood, mean, var).data
         return State(data, self.hyperparameters.get(), self.family.get())
 
     # --- the fit ----------------------------------------------------------------------------------

@@ -48,6 +48,7 @@ def fit_rows(
     seed: int = 0,
     collapsed: bool | None = None,
     checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
+    start: tuple[AnyNDArray, AnyNDArray] | None = None,
     **others: Any,
 ) -> tuple[FitResult, Solution]:
     """
@@ -68,6 +69,8 @@ def fit_rows(
     :param checkpoint: a folder, or a :class:`~gpflow_gam.optimizers.Checkpoint`: where the fit's
         state is kept, and from which the same call goes on. Fits that follow each other in one call
         take one ``Checkpoint``.
+    :param start: mean and variance of the predictor at the rows, [N, L] each, m(x) left out, by
+        which sites begin; by default at the null model's. Of no use where q is in the bound.
     :param others: options of :func:`~gpflow_gam.optimizers.fit` that are of no use here.
     :return: how it ended, and what it came to.
     :raises TypeError: an option that is none.
@@ -100,7 +103,7 @@ def fit_rows(
             result, solution = fit_gaussian(model, rows, *how)
         else:
             assert isinstance(model, AdditiveSVGP)
-            result, solution = _fit_sites(model, rows, *how, seed)
+            result, solution = _fit_sites(model, rows, *how, seed, start)
         return dataclasses.replace(result, discretisation=discretisation(model, solution)), solution
 
 
@@ -185,6 +188,7 @@ def _fit_sites(
     tolerance: float,
     checkpoint: Checkpoint | None,
     seed: int,
+    marginals: tuple[AnyNDArray, AnyNDArray] | None = None,
 ) -> tuple[FitResult, Solution]:
     def rounds_of(some: Rows) -> Rounds:
         return Rounds(model.kernel, model.likelihood, some, tracker)
@@ -210,11 +214,17 @@ def _fit_sites(
 
         return some.run(at, tolerance, max_iterations, rough, note)
 
-    def null() -> Position:
+    def first() -> Position:
+        if marginals is not None:
+            return Position(rounds.start_at(*marginals), settled=True)
         return Position(rounds.start(constant))
 
-    constant, begin, well = np.zeros(rows.num_outputs), null, True
-    if rows.number > MANY_ROWS and not (checkpoint is not None and checkpoint.knows(name)):
+    constant, begin, well = np.zeros(rows.num_outputs), first, True
+    if (
+        marginals is None
+        and rows.number > MANY_ROWS
+        and not (checkpoint is not None and checkpoint.knows(name))
+    ):
         # most of the way on a part of the rows, whose sites then count for all
         which = np.sort(np.random.default_rng(seed).choice(rows.number, START_ROWS, replace=False))
         part = rounds_of(rows.subset(which))

@@ -138,9 +138,7 @@ class InducingMoments:
         """
         kernel = posterior.kernel
         names = kernel.names
-        width = np.asarray(posterior.X_data).shape[
-            1
-        ]  # of weights and offsets too, which no kernel reads
+        width = np.shape(posterior.X_data)[-1]  # of which no kernel reads weights and offsets
         points = {name: inducing_rows(kernel, inducing_variable, name, width) for name in names}
         mean, covariance = (np.asarray(t) for t in posterior.joint_components(points))
         blocks = InducingBlocks(inducing_variable, kernel)

@@ -25,13 +25,19 @@ class GAMServable(PosteriorServable):
 
     :param gam: fitted.
     :raises NotFittedError: it is not.
-    :raises ValueError: levels of several types in one column, or text in a matrix.
+    :raises ValueError: a formula that transforms columns, levels of several types in one column, or
+        text in a matrix.
     """
 
     kind: ClassVar[str] = "GAM"
 
     def __init__(self, gam: GAM) -> None:
         fit = gam.fitted
+        if fit.spec.design is not None:
+            raise ValueError(
+                f"gam: its formula makes columns of others ({fit.spec.design.text}) in Python, "
+                "which no SavedModel holds; make them in the data, and name them."
+            )
         super().__init__(fit.posterior, fit.model.likelihood, gam.seed)
         self._fit = fit
         self._fills = {fill.name: fill.value for fill in fit.spec.fills}

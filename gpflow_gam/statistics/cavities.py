@@ -12,8 +12,9 @@ from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
 
 from ..kernels.shapes import Values
+from .coupled import MAX_SIZE, CoupledMeans
 from .encoded import features_at_bins, times
-from .expectations import expectations
+from .expectations import expectations, mean_curvature
 from .neighbourhoods import Neighbourhoods
 from .posterior import GaussianPosterior
 from .rows import Rows
@@ -29,10 +30,13 @@ class Sites:
 
     :param weight: precisions w_n, not negative, [N, L].
     :param shift: products of precision and mean, m(x) left out, [N, L].
+    :param curvature: of several predictors, how the slopes of each row's expectation change with
+        the means of all of them, [N, L, L], of which sites of single predictors know the diagonal.
     """
 
     weight: AnyNDArray
     shift: AnyNDArray
+    curvature: AnyNDArray | None = None
 
 
 class Cavity(NamedTuple):
@@ -65,12 +69,16 @@ def sites_of(
     :param q: over whitened inducing values.
     """
     shape = rows.number, rows.num_outputs
-    weight, shift = np.zeros(shape), np.zeros(shape)
+    weight, shift, curvature = np.zeros(shape), np.zeros(shape), []
     for at, mean, var in rows.marginals(values, q):
-        found = expectations(likelihood, rows.X[at], mean + rows.mean[at], var, rows.Y[at], ())
+        given = likelihood, rows.X[at], mean + rows.mean[at], var, rows.Y[at]
+        found = expectations(*given, ())
         weight[at] = np.maximum(found.precision, 0.0)
         shift[at] = found.slope + weight[at] * mean
-    return Sites(weight, shift), rows.posterior(values, q.roots, weight, shift)
+        if rows.num_outputs > 1:
+            curvature.append(mean_curvature(*given))
+    whole = np.concatenate(curvature) if curvature else None
+    return Sites(weight, shift, whole), rows.posterior(values, q.roots, weight, shift)
 
 
 class RowPosterior:
@@ -80,7 +88,7 @@ class RowPosterior:
     :param features: gives ``phi`` [P, n] of rows by number, and the open variance [n, L].
     :param mean: of V, [P, L].
     :param covariance: of V, [L, P, P].
-    :param enters: which of V enter which output, as 1 and 0, [L, P]; None: all of them all.
+    :param enters: which of V enter which output, 1 or 0, [P, L].
     """
 
     def __init__(
@@ -88,15 +96,10 @@ class RowPosterior:
         features: Callable[[AnyNDArray], tuple[AnyNDArray, AnyNDArray]],
         mean: AnyNDArray,
         covariance: AnyNDArray,
-        enters: AnyNDArray | None = None,
+        enters: AnyNDArray,
     ) -> None:
-        self._features = features
-        self._enters = np.ones((len(covariance), len(mean))) if enters is None else enters
-        # of what does not enter, none: the root is I there first, then rows are zero
-        self._roots = [
-            _root(S * np.outer(e, e) + np.diag(1.0 - e)) * e[:, None]
-            for S, e in zip(covariance, self._enters)
-        ]
+        self._features, self._enters = features, enters
+        self._roots = [_root(S) for S in covariance]
         # V = R (R^-1 mean + e), e standard normal
         self._u = [np.linalg.lstsq(R, m, rcond=None)[0] for R, m in zip(self._roots, mean.T)]
 
@@ -108,24 +111,24 @@ class RowPosterior:
         :param values: of the kernels' parameters.
         :param q: with the factors of the prior there.
         """
-        L, sizes = rows.num_outputs, [len(root) for root in q.roots]
         found = features_at_bins(rows.components, values, q.roots)
         opens = [prior - np.sum(np.square(phi), axis=0) for phi, prior in found]
+        L = q.mean.shape[1]
+        entering = np.array(
+            [np.isin(np.arange(L), c.outputs_of(L)) for c in rows.components], float
+        )
 
         def features(which: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
-            parts, left = [], np.zeros((len(which), L))
-            for (phi, _), own, component in zip(found, opens, rows.components):
+            parts, left = [], np.zeros((len(which), len(entering[0])))
+            for (phi, _), own, component, where in zip(found, opens, rows.components, entering):
                 code = component.bins.codes[which]
                 m = None if component.multiplier is None else component.multiplier[which]
                 parts.append(times(phi[:, code], m))
-                left[:, component.outputs_of(L)] += times(own[code], m, m)[:, None]
+                left += times(own[code], m, m)[:, None] * where
             return np.concatenate(parts), np.maximum(left, 0.0)
 
-        enters = [
-            np.repeat([float(i in c.outputs_of(L)) for c in rows.components], sizes)
-            for i in range(L)
-        ]
-        return cls(features, q.mean, q.covariance, np.stack(enters))
+        enters = np.repeat(entering, [len(root) for root in q.roots], axis=0)
+        return cls(features, q.mean, q.covariance, enters)
 
     def one_by_one(self, sites: Sites) -> Iterator[tuple[AnyNDArray, Cavity]]:
         """
@@ -134,18 +137,21 @@ class RowPosterior:
         :return: blocks of rows by number, and what is left of each.
         """
         number, L = sites.weight.shape
+        coupled = self._coupled(sites)
         for start in range(0, number, _TOGETHER):
             which = np.arange(start, min(start + _TOGETHER, number))
             phi, left = self._features(which)
             mean, var, posterior = (np.zeros((len(which), L)) for _ in range(3))
             for i, (root, u) in enumerate(zip(self._roots, self._u)):
-                z = root.T @ phi
+                z = root.T @ self._of(i, phi)
                 w, s = sites.weight[which, i], sites.shift[which, i]
                 h, a = np.sum(np.square(z), axis=0), z.T @ u
                 rest = 1.0 - w * h
                 with np.errstate(divide="ignore", invalid="ignore"):
                     mean[:, i], var[:, i] = (a - h * s) / rest, h / rest
                 posterior[:, i] = a
+            if coupled is not None:
+                _moved(mean, coupled.one_by_one(which, phi, posterior))
             yield which, self._trusted(mean, var, posterior, phi, left)
 
     def by_neighbourhood(
@@ -157,6 +163,7 @@ class RowPosterior:
         :return: blocks of rows by number, and what is left of each.
         """
         L = sites.weight.shape[1]
+        coupled = self._coupled(sites)
         for batch in neighbourhoods.batches(len(self._roots[0])):
             union = np.unique(np.concatenate([batch.out[batch.left], batch.predicted[batch.asked]]))
             phi, left = self._features(union)
@@ -166,13 +173,26 @@ class RowPosterior:
             which, at = batch.predicted[batch.asked], asked[batch.asked]
             mean, var, posterior = (np.zeros((len(which), L)) for _ in range(3))
             for i, (root, u) in enumerate(zip(self._roots, self._u)):
-                z = phi.T @ root
+                z = self._of(i, phi).T @ root
                 w = np.where(batch.left, sites.weight[batch.out, i], 0.0)
                 s = np.where(batch.left, sites.shift[batch.out, i], 0.0)
                 found = divided_out(z[asked], z[out], u, np.sqrt(w), s)
                 mean[:, i], var[:, i] = (part.numpy()[batch.asked] for part in found)
                 posterior[:, i] = z[at] @ u
+            if coupled is not None:
+                ends = np.cumsum(batch.asked.sum(axis=1))
+                for f, stop in enumerate(ends):
+                    own = slice(stop - int(batch.asked[f].sum()), stop)
+                    gone = batch.out[f][batch.left[f]]
+                    phi_out = phi[:, out[f][batch.left[f]]]
+                    moved = coupled.without(gone, phi_out, phi[:, at[own]], posterior[own])
+                    _moved(mean[own], moved)
             yield which, self._trusted(mean, var, posterior, phi[:, at], left[at])
+
+    def _of(self, output: int, phi: AnyNDArray) -> AnyNDArray:
+        """Features as they are of one output, [P, n]."""
+        enters = self._enters[:, output]
+        return phi if np.all(enters) else phi * enters[:, None]
 
     def _trusted(
         self,
@@ -182,11 +202,27 @@ class RowPosterior:
         phi: AnyNDArray,
         left: AnyNDArray,
     ) -> Cavity:
-        """Cavities whose variance is one; of others the prior's moments, V being N(0, I) there."""
+        """Cavities whose variance is one; of the others the prior's moments, V being N(0, I)."""
         bad = ~np.all((var >= 0.0) & np.isfinite(var) & np.isfinite(mean), axis=1)
-        if bad.any():
-            mean[bad], var[bad] = 0.0, (self._enters @ np.square(phi[:, bad])).T
+        mean[bad], var[bad] = 0.0, np.square(phi[:, bad]).T @ self._enters
         return Cavity(mean, var + left, posterior, bad)
+
+    def _coupled(self, sites: Sites) -> CoupledMeans | None:
+        """The means of several predictors; None of one, or of too many."""
+        P = len(self._roots[0])
+        if sites.curvature is None or P * len(self._roots) > MAX_SIZE:
+            return None
+        number = len(sites.weight)
+        means = np.zeros_like(sites.weight)
+        parts = [np.arange(i, min(i + _TOGETHER, number)) for i in range(0, number, _TOGETHER)]
+        for which in parts:
+            phi, _ = self._features(which)
+            for i, (root, u) in enumerate(zip(self._roots, self._u)):
+                means[which, i] = (root.T @ self._of(i, phi)).T @ u
+        found = CoupledMeans(self._enters, sites.shift - sites.weight * means, sites.curvature)
+        for which in parts:
+            found.add(which, self._features(which)[0])
+        return found if found.factorise() else None
 
 
 def divided_out(
@@ -224,6 +260,12 @@ def divided_out(
     e = tf.linalg.triangular_solve(root, tf.linalg.matvec(half, shifted)[..., None])
     mean = tf.linalg.matvec(predicted, shifted) + tf.matmul(B, e, transpose_a=True)[..., 0]
     return mean, tf.reduce_sum(tf.square(predicted), axis=2) + tf.reduce_sum(tf.square(B), axis=1)
+
+
+def _moved(mean: AnyNDArray, to: AnyNDArray) -> None:
+    """Means as they are known better, where they are."""
+    good = np.all(np.isfinite(to), axis=1)
+    mean[good] = to[good]
 
 
 def marginal_cavities(mean: AnyNDArray, var: AnyNDArray, sites: Sites, prior: AnyNDArray) -> Cavity:

@@ -89,6 +89,32 @@ def expectations(
     return Expectations(float(total), g.numpy(), -2.0 * dv.numpy(), slope, curvature, across)
 
 
+def mean_curvature(
+    likelihood: Likelihood, X: AnyNDArray, mean: AnyNDArray, var: AnyNDArray, Y: AnyNDArray
+) -> AnyNDArray:
+    """
+    Minus the second derivatives of each row's E[log p(y_n | rho_n)] in the means, [n, L, L].
+
+    On its diagonal are the sites' precisions; beside it, how predictors wait for each other.
+
+    :param X: [n, D].
+    :param mean: [n, L].
+    :param var: [n, L].
+    :param Y: [n, K].
+    """
+    Y, at = checked_observations(tf.constant(Y), likelihood), tf.constant(mean)
+    var = tf.constant(np.maximum(var, 0.0))
+    with tf.GradientTape(persistent=True, watch_accessed_variables=False) as outer:
+        outer.watch(at)
+        with tf.GradientTape(watch_accessed_variables=False) as inner:
+            inner.watch(at)
+            total = tf.reduce_sum(likelihood.variational_expectations(X, at, var, Y))
+        slope = inner.gradient(total, at)
+        slopes = [slope[:, i] for i in range(mean.shape[1])]
+    found = [outer.gradient(s, at, unconnected_gradients="zero").numpy() for s in slopes]
+    return -np.stack(found, axis=1)
+
+
 def _is_counts(likelihood: Likelihood, Y: AnyNDArray) -> bool:
     """Whether these are Poisson's counts under a logarithm, and not such as are an error."""
     if type(likelihood) is not Poisson or likelihood.invlink is not tf.exp:

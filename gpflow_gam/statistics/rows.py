@@ -180,18 +180,19 @@ class Rows:
         found = expectations(likelihood, self.X, mean + self.mean, var, self.Y, ())
         return found.precision
 
-    def sweep_at(self, likelihood: Likelihood, constant: AnyNDArray, var: float) -> Sweep:
+    def sweep_at(self, likelihood: Likelihood, mean: AnyNDArray, var: AnyNDArray) -> Sweep:
         """
-        The sites where the predictor is constant.
+        The sites of a predictor with given marginals.
 
-        :param constant: [L], beside the mean function.
-        :param var: its variance.
+        :param mean: beside the mean function, [N, L], or [L] of all rows.
+        :param var: the same.
         """
+        shape = len(self.Y), self.num_outputs
+        mean, var = np.broadcast_to(mean, shape), np.broadcast_to(var, shape)
 
         def marginals() -> Iterator[tuple[slice, AnyNDArray, AnyNDArray]]:
             for at in self.blocks():
-                shape = at.stop - at.start, self.num_outputs
-                yield at, np.broadcast_to(constant, shape), np.full(shape, var)
+                yield at, mean[at], var[at]
 
         return self._sites(likelihood, marginals(), False)
 

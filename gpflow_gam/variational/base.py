@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import abc
+import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -18,6 +20,27 @@ Cholesky = Sequence[tf.Tensor]
 """Lower Cholesky factors of K_c(Z_c, Z_c), one [G, M, M] a group."""
 Prior = Callable[[], Cholesky]
 """Gives those factors, where they are needed."""
+
+
+class PriorFactors(Sequence[tf.Tensor]):
+    """
+    The prior's factors, computed when they are first looked at: whitened families may never.
+
+    :param prior: gives them.
+    """
+
+    def __init__(self, prior: Prior) -> None:
+        self._prior = prior
+
+    @functools.cached_property
+    def _factors(self) -> Cholesky:
+        return self._prior()
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._factors[index]
+
+    def __len__(self) -> int:
+        return len(self._factors)
 
 
 class VariationalFamily(Module, abc.ABC):

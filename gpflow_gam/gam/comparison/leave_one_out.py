@@ -24,7 +24,7 @@ from ...statistics import (
     marginal_cavities,
     sites_of,
 )
-from ...statistics.expectations import expectations
+from ...statistics.expectations import expectations, mean_curvature
 from ...statistics.parallel import one_blas_thread
 from ..effects import inducing_moments
 from ..fits import FittedGAM, SharedFit
@@ -272,19 +272,25 @@ def _dense(fit: FittedGAM) -> tuple[RowPosterior, Sites]:
     moments = inducing_moments(fit)
     assert isinstance(fit.posterior, SparseAdditivePosterior)
 
+    entering = moments.entering()
+
     def features(which: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
         phi, left = moments.all_features(fit.X[which])
-        return phi, np.maximum(left.T @ moments.entering(), 0.0)
+        return phi, np.maximum(left, 0.0).T @ entering
 
-    weight, shift = [], []
+    weight, shift, curvature = [], [], []
     for X, Y in zip(fit.blocks(fit.X), fit.blocks(fit.Y)):
         mean, var = moments.total(X)
-        known = np.asarray(fit.model.mean_function(X))
-        found = expectations(fit.model.likelihood, X, mean + known, var, Y, ())
+        given = fit.model.likelihood, X, mean + np.asarray(fit.model.mean_function(X)), var, Y
+        found = expectations(*given, ())
         weight.append(np.maximum(found.precision, 0.0))
         shift.append(found.slope + weight[-1] * mean)
-    sites = Sites(np.concatenate(weight), np.concatenate(shift))
-    enters = np.repeat(moments.entering(), moments.inducing_variable.sizes, axis=0).T
+        if fit.num_predictors > 1:
+            curvature.append(mean_curvature(*given))
+    whole = np.concatenate(curvature) if curvature else None
+    sites = Sites(np.concatenate(weight), np.concatenate(shift), whole)
+    sizes = [len(root) for root in moments.roots]
+    enters = np.repeat(entering, sizes, axis=0)
     return RowPosterior(features, moments.mean, moments.covariance, enters), sites
 
 

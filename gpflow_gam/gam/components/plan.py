@@ -54,12 +54,16 @@ def keys_of(term: Term, table: Table) -> list[Key]:
 
 
 def entering(
-    components: Iterable[Component], terms: Terms, parameters: Sequence[str]
+    components: Iterable[Component],
+    terms: Terms,
+    parameters: Sequence[str],
+    of_first: bool = False,
 ) -> tuple[Component, ...]:
     """
     The components, each in the predictor of its term's parameter.
 
     :param parameters: the predictors, as terms name them.
+    :param of_first: whether terms without a parameter are of the first alone.
     :raises ValueError: a term of another parameter.
     """
     places = {name: i for i, name in enumerate(parameters)}
@@ -70,6 +74,8 @@ def entering(
                 f"{', '.join(parameters)}."
             )
     own = {t.label: (places[t.parameter],) for t in terms if t.parameter}
+    if of_first and len(parameters) > 1:
+        own = {t.label: (0,) for t in terms if not t.parameter} | own
     return tuple(dataclasses.replace(c, predictors=own.get(c.term, ())) for c in components)
 
 

@@ -115,12 +115,13 @@ def _predictors(
     for place in places:
         phi, prior = moments.features_and_prior(place.name, moments.tangents(place.name, place.X))
         parts.append((phi, np.maximum(prior - np.sum(np.square(phi), axis=0), 0.0)))
+    enters = moments.entering([place.name for place in places])
     for g in range(len(settings)):
         index = [p.index if p.index.ndim == 1 else p.index[g] for p in places]
         phi = np.concatenate([own[:, at] for (own, _), at in zip(parts, index)])
-        left = sum(open_[at] for (_, open_), at in zip(parts, index))
+        left = np.stack([open_[at] for (_, open_), at in zip(parts, index)], axis=1) @ enters
         inner = [np.sum((S @ phi) * phi, axis=0) for S in moments.covariance]
-        yield phi.T @ moments.mean, np.stack(inner, axis=1) + np.asarray(left)[:, None]
+        yield phi.T @ moments.mean, np.stack(inner, axis=1) + left
 
 
 def _estimated(
@@ -187,10 +188,12 @@ def _component_draws(
         own = V[:, moments.block(place.name)]
         values = np.einsum("mu,sml->sul", phi, own, optimize=True)
         root, rest = moments.open_factor(place.name, place.X, phi, prior, few)
+        enters = moments.entering([place.name])[0]
         if root.shape[1]:
-            z = rng.standard_normal((number, root.shape[1], own.shape[2]))
+            z = enters * rng.standard_normal((number, root.shape[1], own.shape[2]))
             values = values + np.einsum("ur,srl->sul", root, z, optimize=True)
         if rest.any():
-            values = values + np.sqrt(rest)[:, None] * rng.standard_normal(values.shape)
+            noise = enters * rng.standard_normal(values.shape)
+            values = values + np.sqrt(rest)[:, None] * noise
         found.append(values)
     return found

@@ -86,6 +86,11 @@ def readers_of(fit: FittedGAM, name: Column) -> dict[int, NumericColumn | LevelC
     :raises ValueError: it does not.
     """
     spec = fit.spec
+    if spec.design is not None and name in spec.design.variables:
+        raise ValueError(
+            f"column {name!r} is what the formula makes {', '.join(spec.design.made)} of, which "
+            "would stay as they are; make these columns in the data."
+        )
     read = {c for component in spec.components for c in component.columns}
     read |= {spec.place(c) for c in spec.offset}
     every = list(enumerate(spec.encoder.columns.values()))

@@ -56,6 +56,11 @@ def sobol(
     ):
         if value not in allowed:
             raise ValueError(f"{argument} must be one of {', '.join(allowed)}; got {value!r}.")
+    if inputs == "independent" and fit.spec.design is not None:
+        raise ValueError(
+            f"inputs='independent': columns that the formula makes ({fit.spec.design.text}) are "
+            "functions of others; use inputs='data'."
+        )
     given = given_measures(fit, measures)
     members = posterior_members(fit, unconditional)
     if inputs == "data":

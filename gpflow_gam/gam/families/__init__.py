@@ -16,6 +16,13 @@ from .proportion import Beta
 from .registry import FAMILIES, family, from_json
 from .student_t import StudentT
 from .survival import CensoredGaussian, LogNormal, Survival, Weibull
+from .tweedie import Tweedie
+from .zero_altered import (
+    HurdleNegativeBinomial,
+    HurdlePoisson,
+    ZeroInflatedNegativeBinomial,
+    ZeroInflatedPoisson,
+)
 
 __all__ = [
     "FAMILIES",
@@ -30,6 +37,8 @@ __all__ = [
     "Gamma",
     "Gaussian",
     "Heteroskedastic",
+    "HurdleNegativeBinomial",
+    "HurdlePoisson",
     "Level",
     "Levels",
     "LogNormal",
@@ -39,7 +48,10 @@ __all__ = [
     "Response",
     "StudentT",
     "Survival",
+    "Tweedie",
     "Weibull",
+    "ZeroInflatedNegativeBinomial",
+    "ZeroInflatedPoisson",
     "check_events",
     "family",
     "from_json",

@@ -58,6 +58,8 @@ class Family(abc.ABC):
     """Whether the mean of the response is the exponential of the first predictor."""
     modelled: ClassVar[tuple[str, ...]] = ("mean",)
     """What may have terms: a predictor each, but for those that may be constants."""
+    of_first: ClassVar[bool] = False
+    """Whether terms that are given for no parameter are of the first predictor alone."""
     takes_offset: ClassVar[bool] = True
     """Whether offsets are in the unit in which the model has its first predictor."""
 

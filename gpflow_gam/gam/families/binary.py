@@ -16,15 +16,33 @@ from . import encoding
 from .base import Family, Levels, Response, first, single
 from .encoding import Observed
 
+_LEAST = -700.0
+"""Predictor below which its exponential underflows."""
+
 
 def probability(link: str, f: AnyNDArray) -> AnyNDArray:
     """P(success) at predictors [...]."""
-    return np.asarray(expit(f) if link == "logit" else ndtr(f))
+    if link == "logit":
+        return np.asarray(expit(f))
+    if link == "probit":
+        return np.asarray(ndtr(f))
+    if link == "cloglog":
+        return np.asarray(-np.expm1(-np.exp(f)))
+    return np.asarray(np.arctan2(1.0, -f) / np.pi)
 
 
 def log_probability(link: str, f: AnyNDArray) -> AnyNDArray:
-    """Log P(success) at predictors [...]; that of failure is at -f."""
-    return np.asarray(-np.logaddexp(0.0, -f) if link == "logit" else log_ndtr(f))
+    """Log P(success) at predictors [...]."""
+    if link == "logit":
+        return np.asarray(-np.logaddexp(0.0, -f))
+    if link == "probit":
+        return np.asarray(log_ndtr(f))
+    return np.asarray(np.log(probability(link, np.maximum(f, _LEAST))))
+
+
+def log_failure(link: str, f: AnyNDArray) -> AnyNDArray:
+    """Log P(failure) at predictors [...]: for symmetric links that of success at -f."""
+    return np.asarray(-np.exp(f)) if link == "cloglog" else log_probability(link, -f)
 
 
 @dataclass(frozen=True)
@@ -32,7 +50,7 @@ class Bernoulli(Family):
     """
     Yes or no; the second of the two sorted labels is the one whose probability is modelled.
 
-    :param link: "logit" or "probit".
+    :param link: "logit", "probit", "cloglog" or "cauchit".
     :raises ValueError: another link.
     """
 
@@ -67,13 +85,14 @@ class Bernoulli(Family):
 
     def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
         y, f = single(Y, F)
-        return -2.0 * log_probability(self.link, np.where(y == 1.0, f, -f))
+        logs = np.where(y == 1.0, log_probability(self.link, f), log_failure(self.link, f))
+        return np.asarray(-2.0 * logs)
 
     def cdf(
         self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray
     ) -> tuple[AnyNDArray, AnyNDArray]:
         y, f = single(Y, F)
-        failure = probability(self.link, -f)
+        failure = np.exp(log_failure(self.link, f))
         return np.where(y == 1.0, failure, 0.0), np.where(y == 1.0, 1.0, failure)
 
     def sample(

@@ -15,7 +15,7 @@ from ... import likelihoods
 from ...likelihoods.links import checked_link
 from . import encoding
 from .base import Family, Levels, Response, first
-from .binary import log_probability, probability
+from .binary import log_failure, log_probability, probability
 from .encoding import Observed
 
 
@@ -24,7 +24,7 @@ class Binomial(Family):
     """
     Counts of successes; Y is [N, 2], successes and trials.
 
-    :param link: "logit" or "probit".
+    :param link: "logit", "probit", "cloglog" or "cauchit".
     :raises ValueError: another link.
     """
 
@@ -72,7 +72,7 @@ class Binomial(Family):
     def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
         y, n, f = Y[..., 0], Y[..., 1], first(F)
         hits = xlogy(y, y / n) - y * log_probability(self.link, f)
-        misses = xlogy(n - y, (n - y) / n) - (n - y) * log_probability(self.link, -f)
+        misses = xlogy(n - y, (n - y) / n) - (n - y) * log_failure(self.link, f)
         return np.maximum(2.0 * (hits + misses), 0.0)
 
     @property
@@ -87,7 +87,7 @@ class Binomial(Family):
     ) -> tuple[AnyNDArray, AnyNDArray]:
         """A single trial shows no dispersion (McCullagh & Nelder 1989, section 4.4.5)."""
         y, n, f = Y[..., 0], Y[..., 1], first(F)
-        p, q = probability(self.link, f), probability(self.link, -f)
+        p, q = probability(self.link, f), np.exp(log_failure(self.link, f))
         variance = np.maximum(n * p * q, 1e-300)
         several = n > 1.0
         square = np.where(several, np.square(y - n * p) / variance, np.nan)

@@ -9,6 +9,7 @@ from typing import Any
 
 from gpflow.likelihoods import Likelihood
 
+from ...likelihoods.links import LINKS
 from .base import Family
 from .binary import Bernoulli
 from .binomial import Binomial
@@ -22,6 +23,13 @@ from .positive import Gamma
 from .proportion import Beta
 from .student_t import StudentT
 from .survival import CensoredGaussian, LogNormal, Weibull
+from .tweedie import Tweedie
+from .zero_altered import (
+    HurdleNegativeBinomial,
+    HurdlePoisson,
+    ZeroInflatedNegativeBinomial,
+    ZeroInflatedPoisson,
+)
 
 FAMILIES: dict[str, type[Family]] = {
     cls.name: cls
@@ -40,6 +48,11 @@ FAMILIES: dict[str, type[Family]] = {
         LogNormal,
         Weibull,
         CensoredGaussian,
+        Tweedie,
+        ZeroInflatedPoisson,
+        ZeroInflatedNegativeBinomial,
+        HurdlePoisson,
+        HurdleNegativeBinomial,
     )
 }
 """Every family that has a name, in the order in which messages list them."""
@@ -59,6 +72,10 @@ _ALIASES = {
     "gaulss": "heteroskedastic",
     "log_normal": "lognormal",
     "tobit": "censored_gaussian",
+    "tw": "tweedie",
+    "zip": "zero_inflated_poisson",
+    "zinb": "zero_inflated_negative_binomial",
+    "hurdle": "hurdle_poisson",
 }
 
 
@@ -73,7 +90,8 @@ def family(spec: Family | str | Likelihood) -> Family:
     """
     The family that ``spec`` means.
 
-    :param spec: a family, the name of one ("poisson"), or any GPflow likelihood.
+    :param spec: a family, the name of one ("poisson") or of a link to probabilities ("cloglog"), or
+        any GPflow likelihood.
     :raises ValueError: an unknown name, with the nearest one.
     :raises TypeError: anything else.
     """
@@ -86,6 +104,8 @@ def family(spec: Family | str | Likelihood) -> Family:
             "family must be a name, a gpflow_gam family or a gpflow likelihood; got "
             f"{type(spec).__name__}."
         )
+    if spec in LINKS[1:]:
+        return Bernoulli(spec)
     return _class(spec)()
 
 

@@ -6,9 +6,11 @@ from .fitted import FittedGAM
 from .fitting import Roles, checked_response, fit_gam
 from .part import Chosen, Part, known_part, part_of
 from .ranges import warn_if_far
+from .resolving import as_written
 from .sharing import Communication, SharedFit, fit_share
 from .specification import Specification
 from .streaming import fit_source
+from .updating import fit_again, fit_more
 
 __all__ = [
     "ENGINES",
@@ -21,10 +23,13 @@ __all__ = [
     "Roles",
     "SharedFit",
     "Specification",
+    "as_written",
     "bare",
     "build_model",
     "checked_response",
+    "fit_again",
     "fit_gam",
+    "fit_more",
     "fit_share",
     "fit_source",
     "from_bare",

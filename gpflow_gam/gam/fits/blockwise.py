@@ -17,7 +17,7 @@ from .fitted import BLOCK, FittedGAM
 from .fitting import checked_response
 from .incomplete import at_complete_rows
 from .part import Part
-from .response import complete_columns, response_columns
+from .stating import complete_columns, response_columns
 from .surveying import located
 from .survival import survival as curves
 

@@ -17,7 +17,7 @@ from ..families import Custom, Family, Levels
 from ..frames import Blocks, Holes, LevelColumn
 from ..terms import Terms
 from .fitting import Roles
-from .response import encoded_response
+from .stating import encoded_response
 from .surveying import Survey, columns_needed, located, reading
 from .whole import Marginal, Whole
 

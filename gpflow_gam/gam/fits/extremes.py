@@ -21,8 +21,8 @@ from ..families import (
     check_events,
     moments,
 )
-from .response import Stating
 from .specification import Specification
+from .stating import Stating
 
 LEAST, GREATEST = 1e-70, 1e70
 """Sizes of a response whose variance has a square that is neither zero nor infinite."""

@@ -200,9 +200,10 @@ class FittedGAM:
         if offset:
             keys |= {(c, "number") for c in spec.offset}
         table = filled(Table(data), spec.fills)
-        holes = {
-            name: int(table.missing(name).sum()) for name, _ in keys if table.missing(name).any()
-        }
+        if spec.design is not None and {name for name, _ in keys} & set(spec.design.made):
+            table = spec.design.extended(table)
+        read = list(dict.fromkeys(name for name, kind in every if (name, kind) in keys))
+        holes = {name: int(table.missing(name).sum()) for name in read if table.missing(name).any()}
         if holes:
             raise ValueError(
                 "new data has missing values: "

@@ -30,9 +30,10 @@ from .build import build_model, choose_variational
 from .criterion import needs_sites, neighbourhoods
 from .extremes import check_response, explained
 from .fitted import FittedGAM
-from .response import complete_columns, encoded_response, response_columns
 from .rows import make_rows
 from .specification import Specification
+from .stating import complete_columns, encoded_response, response_columns
+from .warm import carry_over, marginals_at
 
 FINER = (1024, None)
 """Bins of a column where the usual ones lose too much; None for one a value."""
@@ -99,6 +100,7 @@ def fit_gam(
     variational: str | None,
     engine: str,
     seed: int,
+    start: FittedGAM | None = None,
     **options: Any,
 ) -> FittedGAM:
     """
@@ -109,6 +111,7 @@ def fit_gam(
     :param variational: the family of q(U); None for the one that suits.
     :param engine: ``"variational"`` or ``"iterncgp"``.
     :param seed: of k-means and of minibatches.
+    :param start: an earlier fit of the same terms, from which this one goes on.
     :param options: of :func:`gpflow_gam.optimizers.fit`.
     :raises ValueError: data that no such model can be fitted to: one sentence that says why.
     """
@@ -134,7 +137,8 @@ def fit_gam(
     levels = encoder.places("level")
     bins = ColumnBins(X, levels=levels)
     planned = plan(terms, table, encoder, X, weights, seed, bins)
-    components = entering(planned, terms, family.parameter_names(response.levels))
+    names = family.parameter_names(response.levels)
+    components = entering(planned, terms, names, family.of_first)
     size = sum(len(c.inducing) for c in components)
     spec = Specification(
         terms,
@@ -150,31 +154,35 @@ def fit_gam(
         roles.trials,
         choose_variational(family, size, variational, engine),
         fills,
-        roles.censoring,
+        censoring=roles.censoring,
     )
     with explained(spec, X, Y):
-        return _fit(spec, X, Y, bins, dropped, seed, options, folds)
+        spec = dataclasses.replace(spec, constant=null_model(spec, X, Y))
+        return fit_model(spec, X, Y, dropped, seed, options, bins, folds, start)
 
 
-def _fit(
+def fit_model(
     spec: Specification,
     X: AnyNDArray,
     Y: AnyNDArray,
-    bins: ColumnBins,
     dropped: int,
     seed: int,
     options: dict[str, Any],
+    bins: ColumnBins | None = None,
     folds: Neighbourhoods | None = None,
+    start: FittedGAM | None = None,
 ) -> FittedGAM:
     """
     Fit what is specified.
 
     :param X: [N, D].
     :param Y: [N, K].
-    :param bins: of X.
+    :param dropped: rows left out for missing values.
+    :param seed: of minibatches.
+    :param bins: of X, where they are there already.
     :param folds: without which rows each is to be predicted best; None leaves that to the ELBO.
+    :param start: an earlier fit, from which this one goes on.
     """
-    spec = dataclasses.replace(spec, constant=null_model(spec, X, Y))
     minibatches = options.get("batch_size") is not None and options["batch_size"] < len(X)
     by_sums = spec.variational == "exact" or (spec.variational == "sites" and not minibatches)
     if folds is not None and not by_sums:
@@ -182,20 +190,26 @@ def _fit(
     if not by_sums and options.pop("checkpoint", None) is not None:
         raise ValueError(without_checkpoint(f"variational={spec.variational!r}"))
     model = build_model(spec, X, Y)
+    if start is not None:
+        carry_over(start, model)
     if isinstance(model, IterNCGP):
         return FittedGAM(spec, model, X, Y, _newton(model, options), dropped)
     if by_sums:
         mean = np.asarray(model.mean_function(X))
         budget = TimeBudget.of(options.get("max_seconds"))
         given = {"seed": seed, **options, "max_seconds": budget}
+        begin = None
+        if start is not None and spec.variational == "sites":
+            begin = marginals_at(start, spec, model, X)
+        bins = ColumnBins(X, levels=spec.encoder.places("level")) if bins is None else bins
         rows = make_rows(spec.components, model.kernel, bins, Y, mean)
-        result, solution = optimizers.fit_rows(model, rows, **given)
+        result, solution = optimizers.fit_rows(model, rows, start=begin, **given)
         for number in FINER:
             if not wants_finer(result, budget) or (number is None and len(X) > _MAX_EXACT):
                 break
             bins = ColumnBins(X, number, spec.encoder.places("level"))
             rows = make_rows(spec.components, model.kernel, bins, Y, mean)
-            result, solution = optimizers.fit_rows(model, rows, **given)
+            result, solution = optimizers.fit_rows(model, rows, start=begin, **given)
         if folds is not None:
             begun = result
             result, solution = optimizers.fit_left_out(model, solution, folds, **given)

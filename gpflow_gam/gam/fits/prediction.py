@@ -308,7 +308,8 @@ def terms(
         predictors = fit.spec.predictor_names
         entered = [fit.spec.component(name).predictors_of(len(predictors)) for name in names]
         at = [(c, i) for c, places in enumerate(entered) for i in places]
-        columns = pd.MultiIndex.from_tuples([(names[c], predictors[i]) for c, i in at])
+        pairs = [(names[c], predictors[i]) for c, i in at]
+        columns = pd.MultiIndex.from_arrays(list(zip(*pairs)) or [[], []])
         mean, var = (a[:, [c for c, _ in at], [i for _, i in at]] for a in (mean, var))
     return pd.DataFrame(mean, columns=columns), pd.DataFrame(np.sqrt(var), columns=columns)
 

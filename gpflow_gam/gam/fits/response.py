@@ -2,64 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from ..families import Family, Levels, Response
-from ..frames import NumericColumn, Table, in_blocks
+from ..frames import Table, in_blocks
 from ..terms import Column, Stated, Surv
+from .blockwise import in_memory
 
 
-class Stating(Protocol):
-    """What says which columns hold the response."""
-
-    @property
-    def response(self) -> Column:
-        """The response, or the first column of a censored one."""
-
-    @property
-    def censoring(self) -> Surv | None:
-        """Both columns of a censored one."""
-
-    @property
-    def trials(self) -> Column | None:
-        """Of a binomial response."""
-
-
-def response_columns(stating: Stating) -> list[Column]:
-    """All columns that hold the response."""
-    own = [stating.response] if stating.censoring is None else [*stating.censoring.columns]
-    return own if stating.trials is None else [*own, stating.trials]
-
-
-def complete_columns(stating: Stating) -> list[Column]:
-    """Those of them that no row may lack."""
-    own = [stating.response] if stating.censoring is None else [*stating.censoring.complete]
-    return own if stating.trials is None else [*own, stating.trials]
-
-
-def encoded_response(
-    family: Family, stating: Stating, table: Table, levels: Levels | None
-) -> Response:
+def with_response_as(data: Any, y: Any, name: Column) -> Table:
     """
-    The response of a table's rows.
+    Data in memory that hold the response under a name.
 
-    :param stating: says which columns hold it.
-    :param levels: its labels, where they are known.
-    :raises ValueError: values that the family cannot have produced, naming column and row.
+    :param data: a table, or a source of blocks.
+    :param y: as for :func:`with_response`.
+    :raises ValueError: as that function.
     """
-    values = table.values(stating.response)
-    if stating.censoring is not None:
-        if stating.trials is not None:
-            raise ValueError("trials: a censored response (Surv) has none; leave trials out.")
-        second = table.values(stating.censoring.second)
-        return family.encode_censored(values, second, stating.censoring)
-    trials = None
-    if stating.trials is not None:
-        trials = NumericColumn(stating.trials, "trials").encode(table)
-    return family.encode(values, levels, trials=trials, name=str(stating.response))
+    found, own = with_response(in_memory(data), y, name)
+    assert not isinstance(own, Surv)  # of which callers say that it is of no use to them
+    table = Table(found)
+    if own == name:
+        return table
+    columns = {n: v for n, v in table.columns().items() if n != own}
+    return Table({**columns, name: table.raw(own)})
 
 
 def with_response(data: Any, y: Any, stated: Stated | None) -> tuple[Any, Stated]:

@@ -20,6 +20,7 @@ from .deviance import Discrepancies, Pearson
 from .encoding import Encoding, Sample, Share, Totals, encode_share
 from .fitted import FittedGAM
 from .fitting import Roles
+from .resolving import unresolved
 from .rows import row_components
 from .specification import Specification
 from .streaming import check_survey, fit_encoded, needs_all_rows, read_in_blocks, too_many
@@ -146,6 +147,8 @@ def fit_share(
     needs = needs_all_rows(variational, engine, options)
     if missing == "impute":
         needs = "missing='impute'"
+    if unresolved(terms):
+        needs = "a formula that transforms columns, or has '.',"
 
     opened: list[tuple[Blocks, Roles]] = []
 

@@ -11,7 +11,7 @@ from gpflow.kernels import Kernel
 
 from ..components import Component
 from ..families import Family
-from ..frames import Encoder, Fill
+from ..frames import Design, Encoder, Fill
 from ..terms import Column, Levels, Smooth, Surv, Term, Terms
 
 
@@ -33,6 +33,7 @@ class Specification:
     :param trials: the column of binomial trials.
     :param variational: the family of q(U), ``"exact"`` for the collapsed one.
     :param fills: what stands in for missing values, with ``missing="impute"``.
+    :param design: the columns that a formula makes of others.
     :param censoring: both columns of a censored response.
     """
 
@@ -49,6 +50,7 @@ class Specification:
     trials: Column | None = None
     variational: str = "exact"
     fills: tuple[Fill, ...] = ()
+    design: Design | None = None
     censoring: Surv | None = None
 
     @property
@@ -77,6 +79,9 @@ class Specification:
         """The columns that some of the components read, and those of offsets."""
         keys = list(self.encoder.columns)
         own = [keys[i][0] for c in self.components if c.name in names for i in c.columns]
+        design = self.design
+        if design is not None and set(own) & set(design.made):
+            own = [*(name for name in own if name not in design.made), *design.variables]
         return list(dict.fromkeys([*own, *self.offset]))
 
     def place(self, column: Column) -> int:

@@ -31,14 +31,16 @@ from .fitting import (
     wants_finer,
     without_checkpoint,
 )
-from .response import response_columns
+from .resolving import fit_resolved, unresolved
 from .specification import Specification
+from .stating import response_columns
 from .surveying import Survey, check_time, columns_of, columns_read, survey
+from .warm import carry_over
 from .whole import Whole
 
 BLOCK = 2**17
 """Rows that are read at a time."""
-_NOT_OF_FIT = ("variational", "engine", "criterion", "groups")
+_NOT_OF_FIT = ("variational", "engine", "criterion", "groups", "start")
 """Arguments that are settled before rows in codes are fitted."""
 
 
@@ -52,6 +54,7 @@ def fit_source(
     variational: str | None,
     engine: str,
     seed: int,
+    start: FittedGAM | None = None,
     **options: Any,
 ) -> FittedGAM:
     """
@@ -70,12 +73,25 @@ def fit_source(
     check_on_interrupt(options.get("on_interrupt", "raise"))
     check_criterion(variational, engine, options)
     options["max_seconds"] = TimeBudget.of(options.get("max_seconds"))
+    if unresolved(terms):
+
+        def fitted(terms: Terms, table: Table, missing: str) -> FittedGAM:
+            given = {"variational": variational, "engine": engine, "seed": seed, **options}
+            return fit_source(terms, family, roles, table, missing=missing, start=start, **given)
+
+        return fit_resolved(terms, roles, source, missing, fitted)
     needs = needs_all_rows(variational, engine, options)
     if options.get("checkpoint") is not None:
         if needs:
             raise ValueError(without_checkpoint(needs))
         options["checkpoint"] = Checkpoint.of(options["checkpoint"])
-    given = {"variational": variational, "engine": engine, "seed": seed, **options}
+    given = {
+        "variational": variational,
+        "engine": engine,
+        "seed": seed,
+        "start": start,
+        **options,
+    }
     if isinstance(source, Table):
         if needs or source.num_rows <= sampling.KEPT_ROWS:
             return fit_gam(terms, family, roles, source, missing=missing, **given)
@@ -215,9 +231,10 @@ def fit_encoded(
 
     :param found: what a first pass found.
     :param encode: makes the second, given the response's labels and the number of bins.
-    :param given: ``variational``, ``engine``, ``seed`` and options.
+    :param given: ``variational``, ``engine``, ``seed``, perhaps ``start``, and options.
     """
     options = {k: v for k, v in given.items() if k not in _NOT_OF_FIT}
+    start = given.get("start")
     budget = options["max_seconds"] = TimeBudget.of(given.get("max_seconds"))
     begun = budget.seconds
     levels = _labels(family, roles, found)
@@ -231,6 +248,8 @@ def fit_encoded(
         spec = dataclasses.replace(planned, constant=null_model(planned, X, Y))
         model = build_model(spec, X, whole.Y, whole.number)
         assert isinstance(model, AdditiveSVGP)
+        if start is not None:
+            carry_over(start, model)
         fit = {"collapsed": spec.variational == "exact", **options}
         result, solution = optimizers.fit_rows(model, whole.rows(spec, model.kernel, X), **fit)
         for number in FINER:
@@ -267,7 +286,7 @@ def _planned(
             "model."
         )
     planned = plan_columns(terms, found.table, found.encoder, whole.columns, given["seed"])
-    components = entering(planned, terms, family.parameter_names(levels))
+    components = entering(planned, terms, family.parameter_names(levels), family.of_first)
     size = sum(len(c.inducing) for c in components)
     variational = choose_variational(family, size, given["variational"], given["engine"])
     if variational not in ("exact", "sites"):

@@ -19,7 +19,7 @@ from ..frames import Blocks, Encoder, Holes, Key, NumericColumn, Occurring, Tabl
 from ..terms import Column, Terms
 from ..terms.base import column_of
 from .fitting import Roles
-from .response import complete_columns, response_columns
+from .stating import complete_columns, response_columns
 
 _MAX_LABELS = 10_000
 """Labels of a response beyond which it holds none."""

@@ -2,6 +2,7 @@
 
 from . import labels
 from .blocks import Blocks, blocks_of, in_blocks
+from .design import Design
 from .distinct import Distinct, distinct, plain
 from .encoding import (
     Encoder,
@@ -18,6 +19,7 @@ from .table import Holes, Table, complete_rows
 
 __all__ = [
     "Blocks",
+    "Design",
     "Distinct",
     "Encoder",
     "Fill",

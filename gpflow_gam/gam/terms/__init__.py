@@ -7,9 +7,11 @@ from .parametric import Levels, Linear, RandomEffect, factor, linear, random_eff
 from .serial import terms_from_json
 from .smooth import Interaction, Smooth, Tensor, s, te, ti
 from .survival import Stated, Surv
+from .transformed import Everything, Transformed
 
 __all__ = [
     "Column",
+    "Everything",
     "Formula",
     "Interaction",
     "Levels",
@@ -21,6 +23,7 @@ __all__ = [
     "Tensor",
     "Term",
     "Terms",
+    "Transformed",
     "as_terms",
     "factor",
     "linear",

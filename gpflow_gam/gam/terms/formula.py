@@ -6,12 +6,15 @@ import ast
 import dataclasses
 import difflib
 import re
+from collections.abc import Iterator
 from typing import Any
 
-from .base import Term, Terms
+from .base import Column, Term, Terms
 from .parametric import linear
 from .serial import FUNCTIONS
 from .survival import Stated, Surv
+from .transformed import FUNCTIONS as TRANSFORMS
+from .transformed import Everything, Transformed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +33,8 @@ class Formula:
 
 
 _BACKTICKS = re.compile(r"`([^`]*)`")
+_SMOOTH = re.compile(rf"\b({'|'.join(FUNCTIONS)}|offset)\s*\(")
+_OPERATORS = re.compile(r"[:*/^]|%in%")
 
 
 def parse_formula(text: str) -> Formula:
@@ -38,24 +43,128 @@ def parse_formula(text: str) -> Formula:
 
     Column names stand bare or in quotes, and a bare column outside a function is a straight line:
     ``"y ~ s(x, k=10) + te(u, v) + factor(g) + z + offset(log_n)"``. Names may have dots
-    (``Solar.R``), and any text between backticks or quotes is one.
+    (``Solar.R``), and any text between backticks or quotes is one. Columns may be transformed in
+    what is no smooth, ``log(x) + poly(z, 3) + a*b``, and ``.`` is every column not named elsewhere.
 
     :param text: ``response ~ terms``, or the terms alone, with or without the ``~``.
     :raises ValueError: with the place at which it makes no sense.
     """
     left, _, right = text.rpartition("~")
-    response = _response(_expression(left.strip(), text), text) if left.strip() else None
+    response = _response(left.strip(), text) if left.strip() else None
     terms: list[Term] = []
     offset: list[str] = []
-    for node in _summands(_expression(right.strip(), text), text):
-        if isinstance(node, ast.Constant) and node.value == 1:
-            continue  # the intercept, which is always there
-        if _is_call(node, "offset"):
+    transformed: list[str] = []
+    without: list[Column] = []
+    for sign, piece in _pieces(right, text):
+        if sign + piece == "-1":
+            raise ValueError(_always(text))
+        if piece == "1":
+            continue  # the intercept
+        if piece == ".":
+            terms.append(Everything())
+            continue
+        if _transforms(piece, text):
+            transformed.append(f"{sign} {piece}")
+            continue
+        node = _expression(piece, text)
+        if sign == "-":
+            without.append(_column(node, text))
+        elif _is_call(node, "offset"):
             assert isinstance(node, ast.Call)
             offset += [_name(argument, text) for argument in node.args]
         else:
             terms.append(_term(node, text))
+    named = response is not None or any(isinstance(c, str) for t in terms for c in t.columns)
+    if linear(0) in terms and named and any(piece == "0" for _, piece in _pieces(right, text)):
+        raise ValueError(_always(text))  # beside names, 0 is none of the columns
+    if without and Everything() not in terms:
+        raise ValueError(
+            f"formula {text!r}: - {without[0]} takes nothing away; leave the term out."
+        )
+    if without:
+        terms[terms.index(Everything())] = Everything(tuple(without))
+    if transformed:
+        whole = " ".join(transformed)
+        if not whole.startswith("+"):
+            raise ValueError(f"formula {text!r}: {whole!r} takes nothing away; leave it out.")
+        terms.append(Transformed(whole[2:]))
     return Formula(response, Terms(terms), tuple(offset))
+
+
+def _always(text: str) -> str:
+    return (
+        f"formula {text!r}: the intercept is always there, as effects average to zero around it; "
+        "predict(..., intercept=False) leaves it out of a prediction."
+    )
+
+
+def _response(left: str, text: str) -> Stated:
+    node = _expression(left, text)
+    if _is_call(node, "Surv"):
+        assert isinstance(node, ast.Call)
+        return _censored(node, text)
+    if isinstance(node, (ast.Call, ast.BinOp)):
+        raise ValueError(
+            f"formula {text!r}: the response is a column, not {left!r}. A family with another link "
+            "says how it depends on terms: family='gamma' has the logarithm of its mean, 'beta' "
+            "the logit. Or transform it in the data, and everything is of the transformed column."
+        )
+    return _name(node, text)
+
+
+def _pieces(right: str, text: str) -> Iterator[tuple[str, str]]:
+    """Summands with their signs, as they are outside brackets and quotes."""
+    if not right.strip():
+        raise ValueError(f"formula {text!r} has an empty side.")
+    sign, start, depth, quote = "+", 0, 0, ""
+    for i, c in enumerate(right):
+        if quote:
+            quote = "" if c == quote else quote
+        elif c in "'\"`":
+            quote = c
+        elif c in "([{":
+            depth += 1
+        elif c in ")]}":
+            depth -= 1
+        elif c in "+-" and depth == 0:
+            # a sign before the first summand, or after an operator, as in x**-1
+            before = right[start:i].strip()
+            if before and before[-1] not in ":*/^":
+                yield sign, before
+                sign, start = c, i + 1
+            elif not before:
+                sign, start = c, i + 1
+    yield sign, right[start:].strip()
+
+
+def _transforms(piece: str, text: str) -> bool:
+    """
+    Whether a summand is for ``formulaic`` to read.
+
+    :raises ValueError: it is not understood.
+    """
+    try:
+        node = ast.parse(_BACKTICKS.sub(lambda found: repr(found[1]), piece), mode="eval").body
+    except SyntaxError:
+        return bool(_OPERATORS.search(piece)) and not _SMOOTH.search(piece)
+    if isinstance(node, (ast.Name, ast.Attribute, ast.Constant)):
+        return False
+    if isinstance(node, ast.Call) and not isinstance(node.func, ast.Name):
+        return False
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        return node.func.id in TRANSFORMS
+    if _SMOOTH.search(piece) or not isinstance(node, ast.BinOp):
+        raise ValueError(
+            f"formula {text!r}: terms are joined by +; {piece!r} is not understood. For an "
+            "interaction write ti(x, z), for a varying coefficient s(x, by=z)."
+        )
+    if isinstance(node.op, (ast.Pow, ast.BitXor)) and isinstance(node.left, ast.Name):
+        name = node.left.id
+        raise ValueError(
+            f"formula {text!r}: a power of a column is its interaction with itself, which is "
+            f"{name}; write I({name}**2) or poly({name}, 2)."
+        )
+    return True
 
 
 def _expression(part: str, text: str) -> ast.expr:
@@ -72,26 +181,13 @@ def _expression(part: str, text: str) -> ast.expr:
         ) from None
 
 
-def _summands(node: ast.expr, text: str) -> list[ast.expr]:
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        return _summands(node.left, text) + _summands(node.right, text)
-    if isinstance(node, ast.BinOp):
-        raise ValueError(
-            f"formula {text!r}: terms are joined by +; {ast.unparse(node)!r} is not understood. "
-            "The intercept is always there; for an interaction write ti(x, z)."
-        )
-    return [node]
-
-
 def _is_call(node: ast.expr, name: str) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
 
 
-def _response(node: ast.expr, text: str) -> Stated:
-    if not isinstance(node, ast.Call) or not _is_call(node, "Surv"):
-        return _name(node, text)
-    columns = [_column(argument, text) for argument in node.args]
-    options = {str(k.arg): _option(str(k.arg), k.value, text) for k in node.keywords}
+def _censored(call: ast.Call, text: str) -> Surv:
+    columns = [_column(argument, text) for argument in call.args]
+    options = {str(k.arg): _option(str(k.arg), k.value, text) for k in call.keywords}
     try:
         return Surv(*columns, **options)
     except (TypeError, ValueError) as error:

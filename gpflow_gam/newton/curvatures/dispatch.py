@@ -60,6 +60,8 @@ def _bernoulli(likelihood: Bernoulli, X: TensorType, F: TensorType, Y: TensorTyp
     if likelihood.link == "logit":
         miss = tf.sigmoid(-sign * F)
         return _separate(likelihood, X, F, Y, sign * miss, miss * tf.sigmoid(sign * F))
+    if likelihood.link != "probit":
+        return automatic_curvature(likelihood, X, F, Y)
     slope, bend = _probit(sign * F)
     return _separate(likelihood, X, F, Y, sign * slope, bend)
 
@@ -70,6 +72,8 @@ def _binomial(likelihood: Binomial, X: TensorType, F: TensorType, Y: TensorType)
     if likelihood.link == "logit":
         p, q = tf.sigmoid(F), tf.sigmoid(-F)
         return _separate(likelihood, X, F, Y, hits * q - (trials - hits) * p, trials * p * q)
+    if likelihood.link != "probit":
+        return automatic_curvature(likelihood, X, F, Y)
     up, bend_up = _probit(F)
     down, bend_down = _probit(-F)
     misses = trials - hits

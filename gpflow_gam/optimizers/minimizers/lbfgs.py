@@ -15,6 +15,8 @@ from .tracker import Tracker
 Closure = Callable[[], tf.Tensor]
 
 
+_AS_WRITTEN = {"autograph": False}
+"""How GPflow is to compile: it has no control flow over tensors that AutoGraph would look for."""
 _STEP = 1e-4
 """How small, against what still counts in all, a single step has to be to end a run."""
 
@@ -83,7 +85,6 @@ class LBFGS:
         self._seen = tf.Variable(0.0, dtype=tf.float64, trainable=False)
         self._scipy = _Guarded()
         self._loss = loss
-        self._watched = tf.autograph.experimental.do_not_convert(self._watch)
 
     def _watch(self) -> tf.Tensor:
         value = self._loss()
@@ -92,7 +93,7 @@ class LBFGS:
 
     def value(self) -> float:
         """The loss where the variables are: of the function that SciPy is given, compiled once."""
-        evaluate = Scipy.eval_func(self._scipy, self._watched, self.variables, tf_fun_args={})
+        evaluate = Scipy.eval_func(self._scipy, self._watch, self.variables, _AS_WRITTEN)
         here = np.asarray(self._scipy.initial_parameters(self.variables), dtype=np.float64)
         return float(evaluate(here)[0])
 
@@ -155,7 +156,11 @@ class LBFGS:
         self._scipy.tracker = tracker
         try:
             outcome = self._scipy.minimize(
-                self._watched, self.variables, step_callback=after, options=options
+                self._watch,
+                self.variables,
+                step_callback=after,
+                tf_fun_args=_AS_WRITTEN,
+                options=options,
             )
         except BaseException:  # it may come in the middle of a trial step
             self._assign(last)

@@ -1,0 +1,87 @@
+"""Terms that data have to say more of: what a formula transforms, and everything else."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from ..frames import Design, Table, is_levels
+from ..terms import Column, Everything, Linear, Term, Terms, Transformed, factor, linear
+from ..terms.base import column_of
+from .fitted import FittedGAM
+from .fitting import Roles, complete_table
+from .stating import response_columns
+
+
+def unresolved(terms: Terms) -> bool:
+    """Whether there are any."""
+    return any(isinstance(t, (Transformed, Everything)) for t in terms)
+
+
+def fit_resolved(
+    terms: Terms,
+    roles: Roles,
+    source: Any,
+    missing: str,
+    fit: Callable[[Terms, Table, str], FittedGAM],
+) -> FittedGAM:
+    """
+    Fit terms after data have said what they are.
+
+    :param source: a table in memory.
+    :param fit: takes terms, a table and what becomes of missing values.
+    :raises ValueError: data in blocks, or columns that the terms cannot be made of.
+    """
+    if not isinstance(source, Table):
+        raise ValueError(
+            "a formula that transforms columns, or has '.', needs a table in memory; make the "
+            "columns where the blocks are made, and name them."
+        )
+    named = _everything(terms, roles, source)
+    own = next((t for t in named if isinstance(t, Transformed)), None)
+    if own is None:
+        return fit(named, source, missing)
+    if own.parameter:
+        raise ValueError(
+            f"{own.text}: columns are not transformed in terms of one parameter; make them in the "
+            "data."
+        )
+    table, dropped, fills = complete_table(source, named, roles, missing)
+    design = Design.learn(own.text, table)
+    lines = [linear(name) for name in design.names if linear(name) not in tuple(named)]
+    plain: list[Term] = [t for t in named if not isinstance(t, Transformed)]
+    found = fit(Terms([*plain, *lines]), design.extended(table), "error")
+    spec = dataclasses.replace(found.spec, fills=fills, design=design)
+    return dataclasses.replace(found, model=found.trained, spec=spec, dropped=dropped)
+
+
+def as_written(terms: Terms, design: Design | None) -> Terms:
+    """The terms of a fit with their formula in the place of the columns that it made."""
+    if design is None:
+        return terms
+    plain: list[Term] = [
+        t for t in terms if not (isinstance(t, Linear) and t.column in design.names)
+    ]
+    return Terms([*plain, Transformed(design.text)])
+
+
+def _everything(terms: Terms, roles: Roles, table: Table) -> Terms:
+    """With ``.`` as the columns that it stands for."""
+    if not any(isinstance(t, Everything) for t in terms):
+        return terms
+    others: list[Column] = [*response_columns(roles), *(name for name, _ in roles.numeric())]
+    found: list[Term] = []
+    for term in terms:
+        if not isinstance(term, Everything):
+            found.append(term)
+            continue
+        taken = [*others, *term.without]
+        for other in terms:
+            if other.parameter == term.parameter:
+                taken += [*other.columns, *(() if other.by is None else (column_of(other.by),))]
+        names = {table.name(c) for c in taken}
+        rest = [name for name in table.names if name not in names]
+        own = [factor(name) if is_levels(table, name) else linear(name) for name in rest]
+        found += [dataclasses.replace(t, parameter=term.parameter) for t in own]
+    return Terms(found)

@@ -1,0 +1,79 @@
+"""Where a fit starts that goes on from another one: its hyperparameters, and its posterior."""
+
+from __future__ import annotations
+
+import numpy as np
+from gpflow.base import AnyNDArray, Parameter
+from gpflow.utilities import parameter_dict
+
+from ...likelihoods import unwrapped
+from ..frames import Encoder, LevelColumn
+from .build import Model
+from .fitted import FittedGAM
+from .specification import Specification
+
+Marginals = tuple[AnyNDArray, AnyNDArray]
+"""Mean and variance of the predictor at the rows, [N, L] each, m(x) left out."""
+
+
+def carry_over(start: FittedGAM, model: Model) -> None:
+    """
+    Give a model the parameters of an earlier fit, where it has the same.
+
+    Components are known by their names; those that are new stay where they start.
+
+    :param start: the earlier fit.
+    """
+    old = start.model.kernel
+    for name in set(old.names) & set(model.kernel.names):
+        known = parameter_dict(old[name])
+        for path, parameter in parameter_dict(model.kernel[name]).items():
+            _assign(parameter, start.value(known[path]) if path in known else None)
+    known = parameter_dict(start.likelihood)
+    for path, parameter in parameter_dict(unwrapped(model.likelihood)).items():
+        _assign(parameter, np.asarray(known[path]) if path in known else None)
+
+
+def marginals_at(
+    start: FittedGAM, spec: Specification, model: Model, X: AnyNDArray
+) -> Marginals | None:
+    """
+    What an earlier fit says of the predictor at rows, in the unit of another model.
+
+    :param start: the earlier fit.
+    :param spec: of the other model.
+    :param X: rows as that one has them, [N, D].
+    :return: None where it cannot tell: rows have levels that it has not seen, or there are other
+        predictors.
+    """
+    if start.num_predictors != len(spec.constant):
+        return None
+    own = _recoded(X, spec.encoder, start.spec.encoder)
+    if own is None:
+        return None
+    mean, var = start.predict_link(own)
+    (factor, shift), (new_factor, new_shift) = start.units, spec.family.units(model.likelihood)
+    mean = (shift + factor * mean - new_shift) / new_factor
+    return mean - np.asarray(model.mean_function(X)), var * np.square(factor / new_factor)
+
+
+def _assign(parameter: Parameter, value: AnyNDArray | None) -> None:
+    if value is not None and parameter.trainable and value.shape == tuple(parameter.shape):
+        parameter.assign(value)
+
+
+def _recoded(X: AnyNDArray, encoder: Encoder, other: Encoder) -> AnyNDArray | None:
+    """Rows of X as another encoder has them; None where it does not know a level or a column."""
+    found = np.zeros((len(X), other.width))
+    for i, (key, reader) in enumerate(other.columns.items()):
+        if key not in encoder.columns:
+            return None
+        values = X[:, encoder.index(*key)]
+        if isinstance(reader, LevelColumn):
+            codes = {level: code for code, level in enumerate(reader.levels)}
+            place = np.array([codes.get(v, -1) for v in encoder.levels(key[0])], dtype=np.float64)
+            values = place[values.astype(int)]
+            if np.any(values < 0.0):
+                return None
+        found[:, i] = values
+    return found

@@ -1,0 +1,173 @@
+"""The parametric part of a formula that transforms: text that ``formulaic`` makes columns of."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import re
+from typing import Any, ClassVar
+
+from .base import Column, Term
+
+FUNCTIONS = (
+    "log", "log10", "log2", "log1p", "exp", "expm1", "sqrt", "sin", "cos", "tan", "abs",
+    "poly", "center", "scale", "standardize", "I",
+)  # fmt: skip
+"""What a formula may call. A formula is text, also that of a file: nothing else is run."""
+
+_ALLOWED = (
+    ast.Expression, ast.Call, ast.keyword, ast.Name, ast.Load, ast.Constant, ast.BinOp, ast.UnaryOp,
+    ast.Compare, ast.operator, ast.unaryop, ast.cmpop,
+)  # fmt: skip
+_SPLINES = ("bs", "cr", "cc", "cs", "ns")
+_QUOTED = re.compile(r"`([^`]*)`")
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Transformed(Term):
+    """
+    Columns made of others: ``log(x)``, ``poly(x, 3)``, ``a*b``, ``a:b``.
+
+    They become straight lines once data say what they are.
+
+    :param text: as ``formulaic`` reads it, without response and intercept.
+    :raises ValueError: text that cannot be read, or that calls what is no transform.
+    """
+
+    function: ClassVar[str] = "transformed"
+    text: str
+
+    def __post_init__(self) -> None:
+        variables_of(self.text)
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return variables_of(self.text)
+
+    @property
+    def label(self) -> str:
+        return self.text
+
+    def to_json(self) -> dict[str, Any]:
+        return {"term": self.function, "columns": [self.text]}
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Everything(Term):
+    """
+    ``.``: a line for each column of numbers, and a factor for each of levels, not named elsewhere.
+
+    :param without: columns that are left out.
+    """
+
+    function: ClassVar[str] = "."
+    without: tuple[Column, ...] = ()
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return ()
+
+    @property
+    def label(self) -> str:
+        return "."
+
+    def to_json(self) -> dict[str, Any]:
+        return {"term": self.function, "columns": list(self.without)}
+
+    def __repr__(self) -> str:
+        return " - ".join([".", *map(str, self.without)])
+
+
+@functools.lru_cache(256)
+def variables_of(text: str) -> tuple[str, ...]:
+    """
+    The columns that a formula's right-hand side reads.
+
+    :raises ValueError: it cannot be read, or calls what it may not.
+    :raises ImportError: ``formulaic`` is not there.
+    """
+    found: dict[str, None] = {}
+    for term in parsed(text):
+        for factor in term.factors:
+            if factor.eval_method.value == "literal":
+                continue
+            if factor.eval_method.value == "lookup":
+                found[factor.expr] = None
+                continue
+            found |= dict.fromkeys(_names(factor.expr, text))
+    if not found:
+        raise ValueError(f"formula {text!r} reads no column.")
+    return tuple(found)
+
+
+def parsed(text: str) -> Any:
+    """
+    A formula's right-hand side, without intercept, as ``formulaic`` has it.
+
+    :raises ValueError: it cannot be read.
+    :raises ImportError: ``formulaic`` is not there.
+    """
+    try:
+        import formulaic
+        from formulaic.errors import FormulaicError
+    except ImportError as error:
+        raise ImportError(
+            f"formulas that transform columns need formulaic ({error}): pip install formulaic."
+        ) from None
+    try:
+        found = formulaic.Formula(f"{text} - 1")
+    except (FormulaicError, SyntaxError):
+        found = None
+    if not isinstance(found, formulaic.SimpleFormula):
+        raise ValueError(
+            f"formula {text!r} cannot be read; write columns made of others as log(x), "
+            "poly(x, 3), a*b or a:b."
+        )
+    return found
+
+
+def _names(expression: str, text: str) -> list[str]:
+    """
+    The columns that Python code of a formula reads.
+
+    :raises ValueError: code that is not arithmetic and calls of transforms.
+    """
+    quoted: list[str] = []
+
+    def stand_in(found: re.Match[str]) -> str:
+        quoted.append(found[1])
+        return f"_quoted_{len(quoted) - 1}"
+
+    try:
+        tree = ast.parse(_QUOTED.sub(stand_in, expression), mode="eval")
+    except SyntaxError:
+        raise ValueError(f"formula {text!r} cannot be read near {expression!r}.") from None
+    called = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            raise ValueError(
+                f"formula {text!r}: {ast.unparse(node)!r} is not understood; put the names of "
+                "columns with dots between backticks."
+            )
+        if not isinstance(node, _ALLOWED):
+            raise ValueError(f"formula {text!r}: {expression!r} is not understood.")
+        if isinstance(node, ast.Call):
+            name = node.func.id if isinstance(node.func, ast.Name) else ast.unparse(node.func)
+            if name not in FUNCTIONS:
+                raise ValueError(f"formula {text!r}: {no_transform(name)}")
+            called.add(id(node.func))
+    names = [n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and id(n) not in called]
+    return [quoted[int(n[8:])] if n.startswith("_quoted_") else n for n in names]
+
+
+def no_transform(name: str) -> str:
+    """What is said of a call of what is no transform."""
+    if name in _SPLINES:
+        return f"{name}() is a spline's basis; for a smooth curve write s()."
+    if name == "C":
+        return "C() is not needed; write factor()."
+    return f"{name}() is no transform; there are {', '.join(FUNCTIONS)}."

@@ -1,0 +1,99 @@
+"""Amounts that are zero or positive: Tweedie's distributions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_probability as tfp
+from check_shapes import inherit_check_shapes
+from gpflow.base import MeanAndVariance, Parameter, TensorType
+from gpflow.config import default_float
+from gpflow.likelihoods import ScalarLikelihood
+from gpflow.utilities import positive
+
+from .quadrature import GaussHermite
+
+POWERS = 1.01, 1.99
+"""Where the density is far enough from Poisson's and gamma's."""
+_TERMS = 128
+"""Of the series; where it is wider, spread over 8 standard deviations each way."""
+
+
+class Tweedie(ScalarLikelihood):
+    """
+    Mean ``mu = exp(f)``, variance ``dispersion mu^power``: a Poisson number of gamma amounts.
+
+    Of powers between 1 and 2, zero has a probability and what is above zero a density (Jorgensen
+    1987). The density's series has its largest term in closed form and is summed around it (Dunn &
+    Smyth 2005); it does not depend on the mean, so expectations are in closed form.
+
+    :param dispersion: trainable.
+    :param power: between 1.01 and 1.99, trainable.
+    """
+
+    def __init__(
+        self, dispersion: TensorType = 1.0, power: TensorType = 1.5, **kwargs: Any
+    ) -> None:
+        kwargs.setdefault("quadrature", GaussHermite())
+        super().__init__(**kwargs)
+        self.dispersion = Parameter(dispersion, transform=positive(lower=0.0, base="exp"))
+        ends = (tf.constant(end, default_float()) for end in POWERS)
+        self.power = Parameter(power, transform=tfp.bijectors.Sigmoid(*ends))
+        self.invlink = tf.exp
+
+    @inherit_check_shapes
+    def _scalar_log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> tf.Tensor:
+        p = tf.convert_to_tensor(self.power)
+        return self._normaliser(Y) + self._exponent(tf.exp((1.0 - p) * F), tf.exp((2.0 - p) * F), Y)
+
+    def _exponent(self, inverse: tf.Tensor, rate: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
+        """Of ``mu^(1 - p)`` and ``mu^(2 - p)``, or their means."""
+        p = tf.convert_to_tensor(self.power)
+        return (Y * inverse / (1.0 - p) - rate / (2.0 - p)) / self.dispersion
+
+    def _normaliser(self, Y: tf.Tensor) -> tf.Tensor:
+        """``log(W(y) / y)`` of y > 0, and 0 of zero."""
+        p, phi = tf.convert_to_tensor(self.power), tf.convert_to_tensor(self.dispersion)
+        y = tf.where(Y > 0.0, Y, tf.ones_like(Y))[..., None]
+        shape = (2.0 - p) / (p - 1.0)  # of one gamma amount
+        largest = tf.stop_gradient(tf.pow(y, 2.0 - p) / (phi * (2.0 - p)))
+        width = tf.stop_gradient(tf.sqrt(largest * (p - 1.0)))
+        step = tf.maximum(width * (16.0 / _TERMS), tf.ones_like(width))
+        first = tf.maximum(tf.floor(largest - 0.5 * _TERMS * step), tf.ones_like(largest))
+        j = first + step * tf.range(_TERMS, dtype=y.dtype)
+        each = shape * tf.math.log(y / (p - 1.0)) - (1.0 + shape) * tf.math.log(phi)
+        logs = (
+            j * (each - tf.math.log(2.0 - p)) - tf.math.lgamma(j + 1.0) - tf.math.lgamma(j * shape)
+        )
+        total = tf.reduce_logsumexp(logs, axis=-1) + tf.math.log(step[..., 0])
+        return tf.where(Y > 0.0, total - tf.math.log(y[..., 0]), tf.zeros_like(Y))
+
+    @inherit_check_shapes
+    def _variational_expectations(
+        self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
+    ) -> tf.Tensor:
+        p = tf.convert_to_tensor(self.power)
+
+        def power(k: tf.Tensor) -> tf.Tensor:
+            return tf.exp(k * Fmu + 0.5 * tf.square(k) * Fvar)  # E[mu^k]
+
+        whole = self._normaliser(Y) + self._exponent(power(1.0 - p), power(2.0 - p), Y)
+        return tf.reduce_sum(whole, axis=-1)
+
+    @inherit_check_shapes
+    def _conditional_mean(self, X: TensorType, F: TensorType) -> tf.Tensor:
+        return tf.exp(F)
+
+    @inherit_check_shapes
+    def _conditional_variance(self, X: TensorType, F: TensorType) -> tf.Tensor:
+        return self.dispersion * tf.exp(self.power * F)
+
+    @inherit_check_shapes
+    def _predict_mean_and_var(
+        self, X: TensorType, Fmu: TensorType, Fvar: TensorType
+    ) -> MeanAndVariance:
+        p = tf.convert_to_tensor(self.power)
+        mean = tf.exp(Fmu + 0.5 * Fvar)
+        own = self.dispersion * tf.exp(p * Fmu + 0.5 * tf.square(p) * Fvar)
+        return mean, own + tf.exp(2.0 * Fmu + 2.0 * Fvar) - tf.square(mean)

@@ -1,0 +1,88 @@
+"""Counts with more or fewer zeros than a Poisson or negative binomial distribution has."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any
+
+import tensorflow as tf
+from gpflow.base import MeanAndVariance, Parameter, TensorType
+from gpflow.utilities import positive
+
+from .two_predictors import TwoPredictors
+
+_SMALLEST = 1e-6
+"""Dispersions nearer to Poisson's lose the digits of their log-densities."""
+_TINY = 1e-30
+
+
+class ZeroAltered(TwoPredictors, abc.ABC):
+    """
+    Counts whose zeros have a predictor of their own, g, the logit of a probability.
+
+    The count itself has mean ``mu = exp(f)``; it is Poisson or, where there is an ``alpha``,
+    negative binomial of variance ``mu + alpha mu^2``.
+
+    :param alpha: dispersion, trainable; None for Poisson counts.
+    """
+
+    def __init__(self, alpha: TensorType | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.alpha = None
+        if alpha is not None:
+            self.alpha = Parameter(alpha, transform=positive(lower=_SMALLEST))
+
+    def _count(self, f: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        """Log-probability of a count."""
+        if self.alpha is None:
+            return y * f - tf.exp(f) - tf.math.lgamma(y + 1.0)
+        size, lgamma = 1.0 / self.alpha, tf.math.lgamma
+        ways = lgamma(y + size) - lgamma(size) - lgamma(y + 1.0)
+        odds = f + tf.math.log(self.alpha)
+        return ways + y * odds - (y + size) * tf.math.softplus(odds)
+
+    def _no_count(self, f: tf.Tensor) -> tf.Tensor:
+        """Log-probability of a count of zero."""
+        if self.alpha is None:
+            return -tf.exp(f)
+        return -tf.math.softplus(f + tf.math.log(self.alpha)) / self.alpha
+
+    def _second_moment(self, f: tf.Tensor) -> tf.Tensor:
+        """E[count^2]."""
+        alpha = 0.0 if self.alpha is None else self.alpha
+        return tf.exp(f) + (1.0 + alpha) * tf.exp(2.0 * f)
+
+
+class ZeroInflated(ZeroAltered):
+    """
+    A zero with probability ``sigmoid(g)``, a count otherwise, which may be zero (Lambert 1992).
+    """
+
+    def _log_density(self, f: tf.Tensor, g: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        empty = self._no_count(f)
+        none = g + tf.math.softplus(empty - g)  # log(exp(g) + exp(empty))
+        return tf.where(y > 0.0, self._count(f, y), none) - tf.math.softplus(g)
+
+    def _moments(self, f: tf.Tensor, g: tf.Tensor) -> MeanAndVariance:
+        mean = tf.sigmoid(-g) * tf.exp(f)
+        return mean, tf.sigmoid(-g) * self._second_moment(f) - tf.square(mean)
+
+
+class Hurdle(ZeroAltered):
+    """
+    A zero with probability ``sigmoid(g)``, a count above zero otherwise (Mullahy 1986).
+    """
+
+    def _log_density(self, f: tf.Tensor, g: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        above = self._count(f, y) - self._log_some(f)
+        return tf.where(y > 0.0, above, g) - tf.math.softplus(g)
+
+    def _log_some(self, f: tf.Tensor) -> tf.Tensor:
+        """Log-probability of a count above zero."""
+        some = -tf.math.expm1(self._no_count(f))
+        return tf.math.log(tf.maximum(some, tf.constant(_TINY, some.dtype)))
+
+    def _moments(self, f: tf.Tensor, g: tf.Tensor) -> MeanAndVariance:
+        share = tf.exp(-tf.math.softplus(g) - self._log_some(f))
+        mean = share * tf.exp(f)
+        return mean, share * self._second_moment(f) - tf.square(mean)

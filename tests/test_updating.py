@@ -1,0 +1,262 @@
+"""Fits that go on: to more rows, to other rows, and to the same ones."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import gpflow_gam as gg
+from gpflow_gam import factor, linear, random_effect, s
+from gpflow_gam.gam.fits import updating
+from gpflow_gam.gam.predictor import NotFittedError
+from gpflow_gam.statistics import sampling
+
+FINE = {"tolerance": 1e-5, "progress": False}
+
+
+def make(n, seed=0):
+    rng = np.random.default_rng(seed)
+    df = pd.DataFrame({"x": rng.uniform(size=n), "z": rng.normal(size=n)})
+    df["g"] = rng.choice(["a", "b", "c"], n)
+    f = np.sin(5 * df["x"]) + 0.4 * df["z"] + df["g"].map({"a": 0.0, "b": 0.5, "c": -0.5})
+    df["y"] = 3.0 + f + 0.3 * rng.standard_normal(n)
+    df["e"] = rng.uniform(0, 1, n)
+    df["w"] = rng.integers(1, 3, n)
+    df["count"] = rng.poisson(np.exp(f + df["e"]))
+    df["of"] = rng.integers(3, 9, n)
+    df["hits"] = rng.binomial(df["of"], 1 / (1 + np.exp(-f)))
+    df["kind"] = np.array(["u", "v", "w"])[np.digitize(f + rng.logistic(size=n), [-0.3, 1.0])]
+    return df
+
+
+@pytest.fixture(scope="module")
+def data():
+    return make(240)
+
+
+CASES = {
+    "gaussian": ("y", {"weights": "w"}),
+    "poisson": ("count", {"offset": "e"}),
+    "negative_binomial": ("count", {}),
+    "binomial": ("hits", {"trials": "of"}),
+    "categorical": ("kind", {}),
+    "heteroskedastic": ("y", {}),
+}
+
+
+def fresh(family, **more):
+    return gg.GAM(s("x", k=8) + linear("z") + factor("g"), family, **CASES[family][1], **more)
+
+
+def specified(gam):
+    spec = vars(gam.fitted.spec)
+    return {**spec, "encoder": gam.fitted.spec.encoder.to_json()}
+
+
+def assert_same(one, other, rows, rtol=2e-3):
+    # a number that all classes have more changes none of their probabilities
+    kind = "response" if one.family.name == "categorical" else "link"
+    a, b = (g.predict(rows, kind, interval=0.9) for g in (one, other))
+    np.testing.assert_allclose(a, b, rtol=rtol, atol=rtol)
+
+
+@pytest.mark.parametrize("family", list(CASES))
+def test_added_rows_give_the_fit_to_all_rows(family, data):
+    y = CASES[family][0]
+    gam = fresh(family).fit(data.head(160), y=y, **FINE)
+    gam.update(data.tail(80), **FINE)
+    whole = fresh(family).fit(data, y=y, **FINE)
+    assert gam.fitted.number == 240
+    np.testing.assert_allclose(gam.fitted.X, whole.fitted.X)
+    np.testing.assert_allclose(gam.fitted.Y, whole.fitted.Y)
+    assert specified(gam) == specified(whole)
+    assert gam.fitted.result.elbo == pytest.approx(whole.fitted.result.elbo, abs=1e-2)
+    assert_same(gam, whole, data.head(30))
+
+
+def test_going_on_is_short(data):
+    """From the end of a fit there is next to nothing left to do, and from the start there is."""
+    gam = fresh("poisson").fit(data.head(230), y="count", progress=False)
+    first = gam.fitted.result.num_iterations
+    gam.update(data.tail(10), progress=False)
+    assert gam.fitted.result.num_iterations <= max(2, first // 2)
+    gam.refit(progress=False)
+    assert gam.fitted.result.num_iterations <= 2
+    assert gam.fitted.result.converged
+
+
+def test_a_fit_that_was_cut_short_goes_on(data):
+    for family in ("poisson", "gaussian"):
+        y = CASES[family][0]
+        whole = fresh(family).fit(data, y=y, **FINE)
+        with pytest.warns(gg.ConvergenceWarning):
+            gam = fresh(family).fit(data, y=y, max_iterations=2, progress=False)
+        before = gam.fitted.result.elbo
+        gam.refit(**FINE)
+        assert gam.fitted.result.elbo > before
+        assert gam.fitted.result.elbo == pytest.approx(whole.fitted.result.elbo, abs=1e-3)
+        assert_same(gam, whole, data.head(30))
+
+
+def test_other_rows_start_from_what_is_known(data):
+    gam = fresh("poisson").fit(data.head(120), y="count", **FINE)
+    other = make(150, seed=9).rename(columns={"count": "n"})
+    gam.refit(other, "n", **FINE)
+    alone = fresh("poisson").fit(other, y="n", **FINE)
+    assert specified(gam) == specified(alone)
+    assert_same(gam, alone, other.head(30))
+    assert gam.fitted.result.num_iterations < alone.fitted.result.num_iterations
+
+
+def test_levels_and_ranges_may_be_new(data):
+    few = data[data["g"] != "c"]
+    more = data[data["g"] == "c"].assign(x=lambda d: d["x"] + 0.5)
+    gam = fresh("poisson").fit(few, y="count", **FINE).update(more, **FINE)
+    whole = fresh("poisson").fit(pd.concat([few, more]), y="count", **FINE)
+    assert specified(gam) == specified(whole)
+    assert_same(gam, whole, more.head(30))
+    # classes of the response, too
+    few = data[data["kind"] != "w"]
+    gam = fresh("categorical").fit(few, y="kind", **FINE)
+    gam.update(data[data["kind"] == "w"], **FINE)
+    assert gam.fitted.spec.levels == ("u", "v", "w")
+
+
+@pytest.mark.parametrize("kind", ["category", "number", "flag", "text"])
+def test_levels_are_what_they_were(kind, data):
+    ways = {
+        "category": lambda g: pd.Categorical(g, categories=["c", "a", "b"]),
+        "number": lambda g: g.map({"a": 3, "b": 1, "c": 2}),
+        "flag": lambda g: g == "a",
+        "text": lambda g: g.astype("string"),
+    }
+    table = data.assign(g=ways[kind](data["g"]))
+    gam = gg.GAM(s("x", k=6) + factor("g")).fit(table.head(200), y="y", **FINE)
+    gam.update(table.tail(40), **FINE)
+    whole = gg.GAM(s("x", k=6) + factor("g")).fit(table, y="y", **FINE)
+    assert gam.fitted.spec.encoder.levels("g") == whole.fitted.spec.encoder.levels("g")
+    assert_same(gam, whole, table.head(20))
+    # an order of levels is kept where new rows are plain text, and new ones come last
+    if kind == "category":
+        gam.update(data.tail(30).assign(g="new"), progress=False)
+        assert gam.fitted.spec.encoder.levels("g") == ("c", "a", "b", "new")
+
+
+def test_random_effects_of_new_groups(data):
+    terms = s("x", k=6) + random_effect("g")
+    gam = gg.GAM(terms).fit(data[data["g"] != "b"], y="y", **FINE)
+    assert gam.coefficients().query("level == 'b'").empty
+    gam.update(data[data["g"] == "b"], **FINE)
+    assert len(gam.coefficients().query("level == 'b'")) == 1
+
+
+def test_rows_that_lack_values(data):
+    holes = data.copy()
+    holes.loc[[3, 200, 201], "z"] = np.nan
+    gam = fresh("poisson", missing="drop").fit(holes.head(160), y="count", **FINE)
+    gam.update(holes.tail(80), **FINE)
+    assert (gam.fitted.number, gam.fitted.dropped) == (237, 3)
+    gam = fresh("poisson", missing="impute").fit(holes.head(160), y="count", **FINE)
+    before = {f.name: f.value for f in gam.fitted.spec.fills}
+    gam.update(holes.tail(80), **FINE)
+    fills = {f.name: f for f in gam.fitted.spec.fills}
+    assert fills["z"].count == 3
+    assert {name: f.value for name, f in fills.items()} == before
+    assert np.sum(gam.fitted.X[:, 1] == before["z"]) >= 3
+    with pytest.raises(ValueError, match="missing values: 2 in 'z'"):
+        fresh("poisson").fit(data.head(160), y="count", **FINE).update(holes.tail(80))
+
+
+def test_rows_in_arrays_and_blocks(data):
+    X, y = data[["x", "z"]].to_numpy(), data["y"].to_numpy()
+    gam = gg.GAM(s(0, k=6) + linear(1)).fit(X[:160], y[:160], **FINE)
+    gam.update(X[160:], y[160:], **FINE)
+    whole = gg.GAM(s(0, k=6) + linear(1)).fit(X, y, **FINE)
+    assert_same(gam, whole, X[:20])
+    gam = fresh("poisson").fit(data.head(160), y="count", **FINE)
+    gam.update([data.iloc[160:200], data.iloc[200:]], **FINE)
+    assert gam.fitted.number == 240
+
+
+def test_the_other_engine_starts_from_the_hyperparameters(data):
+    gam = fresh("poisson", engine="iterncgp")
+    gam.fit(data.head(60), y="count", max_sweeps=1, progress=False)
+    kept = gam.model.kernel["s(x)"].base.lengthscales.numpy()
+    gam.update(data.tail(20), hyperparameters=False, progress=False)
+    assert gam.fitted.number == 80
+    assert np.isfinite(gam.predict(data.head(5))).all()
+    assert gam.model.kernel["s(x)"].base.lengthscales.numpy() == kept
+
+
+def test_saved_gams_go_on(data, tmp_path):
+    gam = fresh("poisson").fit(data.head(160), y="count", **FINE)
+    gam.save(tmp_path / "a.gam")
+    again = gg.GAM.load(tmp_path / "a.gam")
+    copied = copy.deepcopy(gam)
+    for one in (gam, again, copied):
+        one.update(data.tail(80), **FINE)
+    for one in (again, copied):
+        np.testing.assert_array_equal(one.predict(data), gam.predict(data))
+    gam.save(tmp_path / "bare.gam", data=False)
+    bare = gg.GAM.load(tmp_path / "bare.gam")
+    for ask in (lambda: bare.update(data.tail(80)), lambda: bare.refit()):
+        with pytest.raises(ValueError, match=r"without its data.*call refit\(data\)"):
+            ask()
+    np.testing.assert_array_equal(bare.predict(data), gam.predict(data))
+    bare.refit(data, **FINE)
+    assert_same(bare, gam, data.head(30))
+
+
+def test_many_rows(data, monkeypatch):
+    """Of rows that are kept as codes: those that there are go on, others are all that is taken."""
+    for module in (sampling, updating.sampling):
+        monkeypatch.setattr(module, "KEPT_ROWS", 150)
+    gam = fresh("poisson").fit(data, y="count", max_iterations=3, progress=False)
+    assert gam.fitted.whole is not None
+    before = gam.fitted.result.elbo
+    gam.refit(**FINE)
+    assert gam.fitted.result.elbo > before
+    assert gam.fitted.number == 240
+    with pytest.raises(ValueError, match=r"keeps codes.*call refit\(data\)"):
+        gam.update(data.head(5))
+    more = pd.concat([data, make(60, seed=3)])
+    gam.refit(more, **FINE)
+    whole = fresh("poisson").fit(more, y="count", **FINE)
+    assert gam.fitted.result.elbo == pytest.approx(whole.fitted.result.elbo, abs=1e-2)
+
+
+def test_a_fit_goes_on_by_its_own_criterion(data):
+    gam = gg.GAM(s("x", k=5)).fit(data.head(80), y="y", criterion="ncv", groups="g", progress=False)
+    for ask in (gam.refit, lambda: gam.refit(data), lambda: gam.update(data.tail(9))):
+        with pytest.raises(ValueError, match="criterion: the last fit was by 'ncv'"):
+            ask()
+    for ask in (gam.refit, lambda **o: gam.update(data.tail(9), **o)):
+        with pytest.raises(ValueError, match="criterion='ncv': .* has no rows to leave out"):
+            ask(criterion="ncv")
+    gam.refit(data.head(90), criterion="ncv", groups="g", max_iterations=1, progress=False)
+    assert gam.fitted.solution.hessian is not None
+    gam.update(data.tail(9), criterion="elbo", progress=False)
+    assert gam.fitted.number == 99
+
+
+def test_what_cannot_go_on_is_said(data):
+    gam = fresh("poisson")
+    for ask in (lambda: gam.update(data), lambda: gam.refit()):
+        with pytest.raises(NotFittedError, match="not fitted yet"):
+            ask()
+    gam.fit(data.head(100), y="count", **FINE)
+    fit = gam.fitted
+    for ask, message in (
+        (lambda: gam.update(data.drop(columns="z")), "no column 'z'"),
+        (lambda: gam.update(data.drop(columns="count")), "no column 'count'"),
+        (lambda: gam.update(data.assign(count=-1)), "count"),
+        (lambda: gam.update(data.assign(x="text")), "column 'x' holds text"),
+        (lambda: gam.refit(y="count"), "y is the response of data"),
+        (lambda: gam.refit(data.assign(x=1.0)), "'x' is constant"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ask()
+        assert gam.fitted is fit
