@@ -66,7 +66,7 @@ with _docstrings_as_written():
     from .gam import GAM, comparison, effects, families, screening, summaries, terms
     from .gam.comparison import compare
     from .gam.screening import anova
-    from .gam.terms import factor, linear, random_effect, s, te, ti
+    from .gam.terms import Surv, factor, linear, random_effect, s, te, ti
     from .newton import curvatures, operators, solvers
     from .optimizers import minimizers
     from .version import __version__
@@ -81,6 +81,7 @@ __all__ = [
     "ForkedProcessError",
     "IdentifiabilityWarning",
     "MissingTermWarning",
+    "Surv",
     "TailWarning",
     "__version__",
     "anova",

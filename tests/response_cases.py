@@ -61,9 +61,7 @@ class Case:
 
     @property
     def discrete(self) -> bool:
-        return not isinstance(
-            self.family, (fam.Gaussian, fam.Gamma, fam.Beta, fam.StudentT, fam.Heteroskedastic)
-        )
+        return self.family.discrete
 
     def logp(self, y: np.ndarray, F: np.ndarray) -> np.ndarray:
         d = self.reference(F)
@@ -135,6 +133,24 @@ def _cases() -> dict[str, Case]:
             lambda F: st.norm(2 * F[..., 0], 2 * np.exp(F[..., 1])),
             line,
             L=2,
+        ),
+        "lognormal": scipy_case(
+            fam.LogNormal(),
+            lambda: lk.LogNormal(0.4),
+            lambda F: st.lognorm(0.4, scale=np.exp(F[..., 0])),
+            np.exp(np.linspace(-12.0, 12.0, 200_001)),
+        ),
+        "weibull": scipy_case(
+            fam.Weibull(),
+            lambda: lk.Weibull(0.6),
+            lambda F: st.weibull_min(1.0 / 0.6, scale=np.exp(F[..., 0])),
+            np.exp(np.linspace(-25.0, 8.0, 200_001)),
+        ),
+        "censored_gaussian": scipy_case(
+            fam.CensoredGaussian(),
+            lambda: lk.CensoredGaussian(0.8),
+            lambda F: st.norm(F[..., 0], 0.8),
+            line,
         ),
         "ordinal": Case(
             fam.Ordinal(),

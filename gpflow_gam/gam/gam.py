@@ -30,7 +30,16 @@ from .fits import (
 from .fits.response import with_response, with_response_as
 from .fits.updating import check_same_criterion
 from .inspector import Inspector
-from .terms import Column, Term, Terms, as_terms, parse_formula, parse_parameters
+from .terms import (
+    Column,
+    Stated,
+    Surv,
+    Term,
+    Terms,
+    as_terms,
+    parse_formula,
+    parse_parameters,
+)
 
 
 class GAM(Inspector):
@@ -77,7 +86,7 @@ class GAM(Inspector):
         variational: str | None = None,
         seed: int = 0,
     ) -> None:
-        self._response: Column | None = None
+        self._response: Stated | None = None
         offsets = _columns("offset", offset)
         response_family = as_family(family)
         if isinstance(terms, Mapping):
@@ -147,8 +156,8 @@ class GAM(Inspector):
             [N, D] (columns 0, 1, ...). Data larger than memory: the path of a Parquet file or of a
             folder of them, or a list of files; a ``pyarrow.dataset.Dataset``; a list of tables, or
             any object whose ``__iter__`` gives tables one after the other, anew each time.
-        :param y: the response: the name of a column, or N values of a table in memory. A formula
-            may name it instead.
+        :param y: the response: the name of a column, N values of a table in memory, or, where it
+            may be censored, :class:`gpflow_gam.Surv` of two columns. A formula may name it instead.
         :param criterion: what chooses hyperparameters, and so smoothness: ``"elbo"``, or
             ``"ncv"``, the log predictive density of rows left out with their neighbourhoods (Wood
             2024), for responses that depend on each other beyond what terms explain, as in time or
@@ -175,10 +184,10 @@ class GAM(Inspector):
         """
         check_process()
         source, response = with_response(data, y, self._response)
-        roles = Roles(response, self.offset, self.weights, self.trials)
+        roles = Roles.of(response, self.offset, self.weights, self.trials)
         self._fit = fit_source(
             self.terms,
-            self.family,
+            roles.suited(self.family),
             roles,
             source,
             missing=self.missing,
@@ -216,11 +225,12 @@ class GAM(Inspector):
             self._fit = fit_again(start, self.seed, options)
         else:
             check_same_criterion(start, options)
-            source, response = with_response(data, y, start.spec.response)
+            source, response = with_response(data, y, start.spec.censoring or start.spec.response)
+            roles = Roles.of(response, self.offset, self.weights, self.trials)
             self._fit = fit_source(
                 self.terms,
-                self.family,
-                Roles(response, self.offset, self.weights, self.trials),
+                roles.suited(self.family),
+                roles,
                 source,
                 missing=self.missing,
                 variational=self.variational,
@@ -250,6 +260,11 @@ class GAM(Inspector):
             there are more than 65 536, other processes have them, or a file left them out.
         """
         start = self.fitted
+        if start.spec.censoring is not None or isinstance(y, Surv):
+            raise ValueError(
+                "update: rows of a censored response (Surv) cannot be added; call refit(data) with "
+                "all rows, which starts from what is known."
+            )
         table = with_response_as(data, y, start.spec.response)
         self._fit = fit_more(
             start,
@@ -336,7 +351,7 @@ class GAM(Inspector):
             trials=spec.trials,
             **options,
         )
-        gam._response = spec.response
+        gam._response = spec.response if spec.censoring is None else spec.censoring
         gam._fit = fit
         return gam
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import pandas as pd
 from gpflow.base import AnyNDArray
 
 from ..posteriors import SparseAdditivePosterior
@@ -154,6 +155,25 @@ class Predictor:
         drop = self.missing == "drop"
         part = part_of(self.fitted.spec, terms, exclude, intercept)
         return blockwise.sample(self.fitted, data, num_samples, type, seed, drop, part)
+
+    def survival(
+        self, data: Any, times: Any, *, level: float = 0.95, unconditional: bool = True
+    ) -> pd.DataFrame:
+        """
+        Probabilities that responses exceed given times: survival curves of new rows.
+
+        :param data: as in :meth:`predict`.
+        :param times: [T], in the response's unit.
+        :param level: probability of the limits, which are of the curve at each time.
+        :param unconditional: whether limits allow for uncertain hyperparameters, as those of
+            :meth:`predict`; the family's scale is taken as known.
+        :return: ``row``, ``time``, ``estimate`` (the posterior mean), ``lower`` and ``upper``,
+            T lines for each row.
+        :raises ValueError: naming the argument; or a family without survival curves.
+        """
+        fit = self.fitted
+        uncertain = _effects.averaged(fit) if unconditional else None
+        return blockwise.survival(fit, data, times, level, uncertain)
 
     def log_density(self, data: Any, *, unconditional: bool = False) -> AnyNDArray:
         """

@@ -24,7 +24,7 @@ from .fits import FittedGAM, Specification, bare, build_model, from_bare
 from .fits.sums import solution_to_parts
 from .fits.whole import Whole
 from .frames import Design, Encoder, Fill, labels, level_to_json
-from .terms import Terms, terms_from_json
+from .terms import Surv, Terms, terms_from_json
 
 FORMAT = 1
 """Raised when older code could no longer read the files."""
@@ -88,7 +88,7 @@ def parts(fit: FittedGAM, data: bool) -> Parts:
             "this GAM has no data: it was loaded from a file without; pass data=False."
         )
     header: dict[str, Any] = {
-        "response": spec.response,
+        "response": spec.response if spec.censoring is None else spec.censoring.to_json(),
         "levels": None
         if spec.levels is None
         else [level_to_json(level, spec.response) for level in spec.levels],
@@ -147,11 +147,13 @@ def from_parts(
     :raises ValueError: something is missing.
     """
     with _lacking(where):
-        levels = header["levels"]
+        levels, stated = header["levels"], header["response"]
+        if isinstance(stated, dict):
+            stated = Surv(**stated)
         spec = Specification(
             terms=terms,
             family=family,
-            response=header["response"],
+            response=stated.first if isinstance(stated, Surv) else stated,
             levels=None if levels is None else tuple(labels.from_json(v) for v in levels),
             encoder=Encoder.from_json(header["encoder"]),
             components=tuple(Component.from_json(c) for c in header["components"]),
@@ -161,6 +163,7 @@ def from_parts(
             weights=header["weights"],
             trials=header["trials"],
             variational=header["variational"],
+            censoring=stated if isinstance(stated, Surv) else None,
             fills=tuple(
                 Fill(f["name"], labels.from_json(f["value"]), f["count"]) for f in header["fills"]
             ),

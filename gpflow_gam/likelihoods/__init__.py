@@ -2,6 +2,7 @@
 
 from .bernoulli import Bernoulli
 from .binomial import Binomial
+from .censored import Censored, CensoredGaussian, LogNormal, Weibull
 from .fixed_softmax import FixedSoftmax
 from .heteroskedastic import Heteroskedastic
 from .location_scale import (
@@ -40,6 +41,8 @@ from .zero_altered import Hurdle, ZeroInflated
 __all__ = [
     "Bernoulli",
     "Binomial",
+    "Censored",
+    "CensoredGaussian",
     "FixedSoftmax",
     "GaussHermite",
     "Heteroskedastic",
@@ -49,6 +52,7 @@ __all__ = [
     "LocationScaleGamma",
     "LocationScaleNegativeBinomial",
     "LocationScaleStudentT",
+    "LogNormal",
     "LogitBeta",
     "MeanGamma",
     "NegativeBinomial",
@@ -56,6 +60,7 @@ __all__ = [
     "ResponseSummary",
     "Tweedie",
     "TwoPredictors",
+    "Weibull",
     "Weighted",
     "ZeroInflated",
     "check_width",

@@ -20,6 +20,7 @@ from gpflow.likelihoods import (
 
 from ..kernels import AdditiveKernel
 from .binomial import Binomial
+from .censored import EXACT, INTERVAL, LEFT, RIGHT, Censored
 from .location_scale import (
     LocationScaleBeta,
     LocationScaleGamma,
@@ -70,6 +71,23 @@ def _successes(likelihood: Likelihood, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
     return inside, "whole successes from 0 to the trials, and whole trials from 1"
 
 
+def _known(likelihood: Censored, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
+    if Y.shape[-1] not in (1, 3):
+        raise ValueError(
+            f"Y must be [N, 1], or [N, 3] with what is known of each row; got shape {Y.shape}."
+        )
+    positive = tf.fill(tf.shape(Y[:, :1]), True) if not likelihood.logarithm else Y[:, :1] > 0.0
+    what = "positive" if likelihood.logarithm else "numbers"
+    if Y.shape[-1] == 1:
+        return positive, what
+    kind = Y[:, 2:]
+    between = tf.not_equal(kind, INTERVAL) | (Y[:, 1:2] > Y[:, :1])
+    kinds = tf.reduce_any([tf.equal(kind, k) for k in (RIGHT, EXACT, LEFT, INTERVAL)], axis=0)
+    inside = tf.concat([positive, between, kinds], axis=1)
+    return inside, f"{what}, ends of intervals beyond the first, and kinds 0 to 3"
+
+
+register_support(Censored, _known)
 register_support(Poisson, _counts)
 register_support(LocationScaleNegativeBinomial, _counts)
 register_support(NegativeBinomial, _counts)

@@ -22,7 +22,7 @@ from .. import errors
 from ..gam import GAM
 from ..gam.families import Bernoulli, Categorical, Family, Ordinal
 from ..gam.frames import Table, is_levels
-from ..gam.terms import Column, Smooth, Term, Terms, as_terms
+from ..gam.terms import Column, Smooth, Surv, Term, Terms, as_terms
 from ..gam.terms.base import column_of
 from .automatic import automatic_terms
 from .weights import checked_weights, counted
@@ -48,6 +48,11 @@ class GAMEstimator(BaseEstimator):  # type: ignore[misc]
         raise AssertionError("each estimator has its own")
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, numeric: bool) -> None:
+        if isinstance(y, Surv):
+            raise TypeError(
+                f"y: {type(self).__name__} takes numbers, not Surv, as scikit-learn splits and "
+                "scores one column; fit a gpflow_gam.GAM."
+            )
         name = getattr(y, "name", None)
         y = validate_data(self, y=y, y_numeric=numeric)
         if not numeric:

@@ -4,6 +4,7 @@ from .base import Family, Level, Levels, Response
 from .binary import Bernoulli
 from .binomial import Binomial
 from .categorical import Categorical
+from .censoring import check_events
 from .counts import NegativeBinomial, Poisson
 from .custom import Custom
 from .encoding import Described, moments
@@ -14,6 +15,7 @@ from .positive import Gamma
 from .proportion import Beta
 from .registry import FAMILIES, family, from_json
 from .student_t import StudentT
+from .survival import CensoredGaussian, LogNormal, Survival, Weibull
 from .tweedie import Tweedie
 from .zero_altered import (
     HurdleNegativeBinomial,
@@ -28,6 +30,7 @@ __all__ = [
     "Beta",
     "Binomial",
     "Categorical",
+    "CensoredGaussian",
     "Custom",
     "Described",
     "Family",
@@ -38,14 +41,18 @@ __all__ = [
     "HurdlePoisson",
     "Level",
     "Levels",
+    "LogNormal",
     "NegativeBinomial",
     "Ordinal",
     "Poisson",
     "Response",
     "StudentT",
+    "Survival",
     "Tweedie",
+    "Weibull",
     "ZeroInflatedNegativeBinomial",
     "ZeroInflatedPoisson",
+    "check_events",
     "family",
     "from_json",
     "moments",

@@ -16,6 +16,7 @@ from gpflow.utilities import parameter_dict
 
 from ...likelihoods import unwrapped
 from ...statistics.stored import RowArray
+from ..terms import Surv
 from . import encoding
 from .encoding import Observed
 
@@ -92,6 +93,29 @@ class Family(abc.ABC):
     @abc.abstractmethod
     def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
         """As :meth:`encode`, for responses without trials."""
+
+    def censored(self) -> Family:
+        """
+        The family of a response that is a :class:`~gpflow_gam.gam.terms.Surv`.
+
+        :raises ValueError: there is none.
+        """
+        raise ValueError(
+            f"y: family {self.name!r} takes no censored responses (Surv); take 'weibull', "
+            "'lognormal' or 'gaussian'."
+        )
+
+    def encode_censored(self, first: AnyNDArray, second: AnyNDArray, stated: Surv) -> Response:
+        """
+        A censored response as the likelihood takes it, [N, 3].
+
+        :param first: the first column of a ``Surv``, [N].
+        :param second: the second one, [N].
+        :param stated: what they are.
+        :raises ValueError: values that the family cannot produce, naming column, value and row.
+        """
+        self.censored()
+        raise AssertionError(f"family {self.name!r} is not that of censored responses")
 
     @abc.abstractmethod
     def likelihood(self, Y: Observed, levels: Levels | None = None) -> Likelihood:
@@ -192,6 +216,14 @@ class Family(abc.ABC):
     @abc.abstractmethod
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
         """E[y | F], [...]; class probabilities [..., C]; of a binomial the probability [...]."""
+
+    def observed(self, Y: AnyNDArray) -> AnyNDArray:
+        """
+        The response [N] in the unit of :meth:`mean`; NaN in rows of which it is not known.
+
+        :param Y: [N, K].
+        """
+        return first(Y)
 
     @abc.abstractmethod
     def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray | None:

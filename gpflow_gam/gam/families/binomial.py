@@ -66,6 +66,9 @@ class Binomial(Family):
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
         return probability(self.link, first(F))
 
+    def observed(self, Y: AnyNDArray) -> AnyNDArray:
+        return Y[:, 0] / Y[:, 1]
+
     def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
         y, n, f = Y[..., 0], Y[..., 1], first(F)
         hits = xlogy(y, y / n) - y * log_probability(self.link, f)

@@ -128,12 +128,15 @@ Observed = RowArray | Described
 """A response [N, K], or what stands for it."""
 
 
-def moments(Y: Observed, weights: RowArray | None = None) -> tuple[float, float, float]:
+def moments(
+    Y: Observed, weights: RowArray | None = None, *, logarithm: bool = False
+) -> tuple[float, float, float]:
     """
     Mean, variance and largest size of the first column, read a block of rows at a time.
 
     :param Y: [N, K].
     :param weights: how often each row counts, [N].
+    :param logarithm: of its logarithm, where Y is no description of it.
     """
     if isinstance(Y, Described):
         return Y.moments
@@ -141,6 +144,7 @@ def moments(Y: Observed, weights: RowArray | None = None) -> tuple[float, float,
     for start in range(0, len(Y), _BLOCK):
         at = slice(start, min(start + _BLOCK, len(Y)))
         y = np.asarray(Y[at], dtype=np.float64)[:, 0]
+        y = np.log(y) if logarithm else y
         w = np.ones(len(y)) if weights is None else np.asarray(weights[at], dtype=np.float64)
         own = float(np.sum(w))
         centre = float(np.average(y, weights=w)) if own > 0.0 else 0.0
@@ -201,8 +205,8 @@ def _plain(v: Any) -> Any:
     return v.item() if isinstance(v, np.generic) else v
 
 
-def spread(Y: Observed, weights: RowArray | None = None) -> float:
-    """The (weighted) standard deviation of the first column, or 1 where it is constant."""
-    _, variance, largest = moments(Y, weights)
+def spread(Y: Observed, weights: RowArray | None = None, *, logarithm: bool = False) -> float:
+    """The (weighted) standard deviation that :func:`moments` are of, or 1 where it is constant."""
+    _, variance, largest = moments(Y, weights, logarithm=logarithm)
     sd = float(np.sqrt(variance))
     return sd if sd > 1e-10 * (1e-300 + largest) else 1.0

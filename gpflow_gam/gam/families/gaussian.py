@@ -18,6 +18,7 @@ from . import encoding
 from .base import Family, Levels, Response, first, number, own, single
 from .encoding import Observed, spread
 from .heteroskedastic import Heteroskedastic
+from .survival import CensoredGaussian
 
 
 def sized(value: float, floor: float) -> Parameter:
@@ -43,6 +44,9 @@ class Gaussian(Family):
 
     def of_all(self) -> Family:
         return Heteroskedastic()
+
+    def censored(self) -> Family:
+        return CensoredGaussian()
 
     def scale(self, Y: RowArray, weights: RowArray | None = None) -> float:
         return spread(Y, weights)

@@ -22,6 +22,7 @@ from .ordinal import Ordinal
 from .positive import Gamma
 from .proportion import Beta
 from .student_t import StudentT
+from .survival import CensoredGaussian, LogNormal, Weibull
 from .tweedie import Tweedie
 from .zero_altered import (
     HurdleNegativeBinomial,
@@ -44,6 +45,9 @@ FAMILIES: dict[str, type[Family]] = {
         Categorical,
         Ordinal,
         Heteroskedastic,
+        LogNormal,
+        Weibull,
+        CensoredGaussian,
         Tweedie,
         ZeroInflatedPoisson,
         ZeroInflatedNegativeBinomial,
@@ -66,6 +70,8 @@ _ALIASES = {
     "t": "student_t",
     "student": "student_t",
     "gaulss": "heteroskedastic",
+    "log_normal": "lognormal",
+    "tobit": "censored_gaussian",
     "tw": "tweedie",
     "zip": "zero_inflated_poisson",
     "zinb": "zero_inflated_negative_binomial",

@@ -17,7 +17,9 @@ from .fitted import BLOCK, FittedGAM
 from .fitting import checked_response
 from .incomplete import at_complete_rows
 from .part import Part
+from .stating import complete_columns, response_columns
 from .surveying import located
+from .survival import survival as curves
 
 Averaged = Callable[[FittedGAM, AnyNDArray, AnyNDArray], AnyNDArray]
 
@@ -94,7 +96,8 @@ def log_density(
     :raises ValueError: as :func:`prediction.log_density`.
     """
     spec, parts = fit.spec, []
-    columns = [*spec.inputs, spec.response, *([] if spec.trials is None else [spec.trials])]
+    columns = [*spec.inputs, *response_columns(spec)]
+    needed = [*spec.inputs, *complete_columns(spec)]
 
     def density(table: Table) -> AnyNDArray:
         if averaged is None:
@@ -103,8 +106,30 @@ def log_density(
 
     for start, table in _blocks(data, columns):
         with located(start, table.num_rows):
-            parts.append(_answered(fit, table, columns, density, drop))
+            parts.append(_answered(fit, table, needed, density, drop))
     return np.concatenate(parts)
+
+
+def survival(
+    fit: FittedGAM,
+    data: Any,
+    times: Any,
+    level: float,
+    uncertain: prediction.Uncertain | None = None,
+) -> pd.DataFrame:
+    """
+    :func:`.survival.survival` of a table or of a source of blocks; rows are counted from the first.
+
+    :raises ValueError: as that function.
+    """
+    parts = []
+    for start, table in _blocks(data, _columns(fit, "response", None)):
+        with located(start, table.num_rows):
+            found = curves(fit, table, times, level, uncertain)
+            found["row"] += start
+            parts.append(found)
+    whole: pd.DataFrame = _joined(parts)
+    return whole
 
 
 def in_memory(data: Any) -> Table:

@@ -14,10 +14,11 @@ from ...statistics.parallel import each
 from ...statistics.sampling import kept
 from ..components import keys_of
 from ..families import Custom, Family, Levels
-from ..frames import Blocks, Holes, LevelColumn, NumericColumn
+from ..frames import Blocks, Holes, LevelColumn
 from ..terms import Terms
 from .fitting import Roles
-from .surveying import Survey, columns_read, located, reading
+from .stating import encoded_response
+from .surveying import Survey, columns_needed, located, reading
 from .whole import Marginal, Whole
 
 Sample = tuple[AnyNDArray, AnyNDArray]
@@ -131,8 +132,7 @@ def encode_share(
     """
     wanted = Wanted(terms, found, roles, family)
     encoding = Encoding(found, wanted, number or NUM_BINS, share.number, share.start)
-    columns, holes, total = columns_read(terms, roles), Holes(), share.number
-    trials = None if roles.trials is None else NumericColumn(roles.trials, "trials")
+    columns, holes, total = columns_needed(terms, roles), Holes(), share.number
     expected = total + share.dropped
     for block in reading(blocks, "reading, pass 2 of 2", progress, expected, budget):
         with located(holes.num_rows, block.num_rows):
@@ -143,12 +143,7 @@ def encode_share(
                 break
             if block.num_rows == 0:
                 continue
-            response = family.encode(
-                block.values(roles.response),
-                levels,
-                trials=None if trials is None else trials.encode(block),
-                name=str(roles.response),
-            )
+            response = encoded_response(family, roles, block, levels)
             encoding.add(found.encoder.encode(block), response.Y)
     seen = holes.num_rows - holes.incomplete
     if seen != total or holes.incomplete != share.dropped:

@@ -12,9 +12,17 @@ from gpflow.base import AnyNDArray
 from ...optimizers.rounds import StartError
 from ...statistics import NotPositiveDefinite
 from ...statistics.stored import RowArray
-from ..families import Family, Gaussian, Heteroskedastic, StudentT, moments
-from ..terms import Column
+from ..families import (
+    CensoredGaussian,
+    Family,
+    Gaussian,
+    Heteroskedastic,
+    StudentT,
+    check_events,
+    moments,
+)
 from .specification import Specification
+from .stating import Stating
 
 LEAST, GREATEST = 1e-70, 1e70
 """Sizes of a response whose variance has a square that is neither zero nor infinite."""
@@ -33,16 +41,19 @@ _BROKEN = (
 """What linear algebra comes to on such numbers."""
 
 
-def check_response(family: Family, Y: RowArray, name: Column) -> None:
+def check_response(family: Family, Y: RowArray, stating: Stating) -> None:
     """
     Check that there is something in a response that double precision can tell.
 
     :param Y: as encoded, [N, K].
-    :param name: of its column.
+    :param stating: says which columns hold it.
     :raises ValueError: there is not.
     """
     if family.labelled:
         return
+    name = stating.response
+    if stating.censoring is not None:
+        check_events(Y, stating.censoring)
     with np.errstate(over="ignore", invalid="ignore"):
         _, variance, largest = moments(Y)
     if not largest < GREATEST:
@@ -50,7 +61,7 @@ def check_response(family: Family, Y: RowArray, name: Column) -> None:
             f"the response {name!r} reaches {largest:g}, whose powers overflow; divide it by a "
             "power of ten."
         )
-    if not isinstance(family, (Gaussian, StudentT, Heteroskedastic)):
+    if not isinstance(family, (Gaussian, StudentT, Heteroskedastic, CensoredGaussian)):
         return
     sd = float(np.sqrt(variance))
     if sd < LEAST:

@@ -19,13 +19,12 @@ from ..families import Family
 from ..frames import (
     Encoder,
     Fill,
-    NumericColumn,
     Table,
     complete_rows,
     filled,
     learn_fills,
 )
-from ..terms import Column, Levels, Term, Terms
+from ..terms import Column, Levels, Stated, Surv, Term, Terms
 from ..terms.base import column_of
 from .build import build_model, choose_variational
 from .criterion import needs_sites, neighbourhoods
@@ -33,6 +32,7 @@ from .extremes import check_response, explained
 from .fitted import FittedGAM
 from .rows import make_rows
 from .specification import Specification
+from .stating import complete_columns, encoded_response, response_columns
 from .warm import carry_over, marginals_at
 
 FINER = (1024, None)
@@ -50,7 +50,8 @@ class Roles:
     """
     The columns that are no terms.
 
-    :param response: the response.
+    :param response: the response, or the first column of a censored one.
+    :param censoring: both columns of that.
     :param offset: added to the first predictor.
     :param weights: how often each row counts.
     :param trials: of a binomial response.
@@ -60,6 +61,28 @@ class Roles:
     offset: tuple[Column, ...] = ()
     weights: Column | None = None
     trials: Column | None = None
+    censoring: Surv | None = None
+
+    @classmethod
+    def of(
+        cls,
+        stated: Stated,
+        offset: tuple[Column, ...] = (),
+        weights: Column | None = None,
+        trials: Column | None = None,
+    ) -> Roles:
+        """Of a response as users state it."""
+        if isinstance(stated, Surv):
+            return cls(stated.first, offset, weights, trials, stated)
+        return cls(stated, offset, weights, trials)
+
+    def suited(self, family: Family) -> Family:
+        """
+        The family itself, or that of a censored response.
+
+        :raises ValueError: there is none.
+        """
+        return family if self.censoring is None else family.censored()
 
     def numeric(self) -> list[tuple[Column, str]]:
         """The columns that become columns of X, and what they are for."""
@@ -99,19 +122,13 @@ def fit_gam(
     encoder = learn_encoder(terms, roles.numeric(), table)
     X = encoder.encode(table)
     _check_weights(roles, encoder, X)
-    trials = None if roles.trials is None else NumericColumn(roles.trials, "trials").encode(table)
-    response = family.encode(
-        table.values(roles.response),
-        table.levels(roles.response),
-        trials=trials,
-        name=str(roles.response),
-    )
+    response = encoded_response(family, roles, table, table.levels(roles.response))
     Y = response.Y
     if np.all(Y[0] == Y):
         raise ValueError(
             f"the response {roles.response!r} is constant ({Y[0, 0]:g}): there is nothing to model."
         )
-    check_response(family, Y, roles.response)
+    check_response(family, Y, roles)
     if len(terms) >= len(X):
         raise ValueError(
             f"{len(terms)} terms cannot be learnt from {len(X)} rows; drop terms or add rows."
@@ -137,6 +154,7 @@ def fit_gam(
         roles.trials,
         choose_variational(family, size, variational, engine),
         fills,
+        censoring=roles.censoring,
     )
     with explained(spec, X, Y):
         spec = dataclasses.replace(spec, constant=null_model(spec, X, Y))
@@ -255,17 +273,17 @@ def complete_table(
     """Complete rows, how many were dropped, and what the inputs were filled with."""
     columns: list[Column] = [c for term in terms for c in term.columns]
     columns += [column_of(term.by) for term in terms if term.by is not None]
-    if table.name(roles.response) in [table.name(c) for c in columns]:
-        raise ValueError(f"the response {roles.response!r} is also in a term; drop that term.")
+    read = [table.name(c) for c in columns]
+    for name in response_columns(roles)[: 1 if roles.censoring is None else 2]:
+        if table.name(name) in read:
+            raise ValueError(f"the response {name!r} is also in a term; drop that term.")
     fills: tuple[Fill, ...] = ()
     if missing == "impute":
         levels = [table.name(t.columns[0]) for t in terms if isinstance(t, Levels)]
         levels += [table.name(column_of(t.by)) for t in terms if isinstance(t.by, Term)]
         fills = learn_fills(table, columns, levels)
         table = filled(table, fills)
-    columns += [roles.response, *(name for name, _ in roles.numeric())]
-    if roles.trials is not None:
-        columns.append(roles.trials)
+    columns += [*complete_columns(roles), *(name for name, _ in roles.numeric())]
     if table.num_rows < 2:
         raise ValueError(f"data has {table.num_rows} row(s); a fit needs at least 2.")
     return *complete_rows(table, columns, missing), fills
@@ -310,10 +328,6 @@ def checked_response(fit: FittedGAM, table: Table) -> AnyNDArray:
     :raises ValueError: a response that is not there or that the family cannot have produced.
     """
     spec = fit.spec
-    trials = None
-    if spec.trials is not None:
-        trials = NumericColumn(spec.trials, "trials").encode(table)
-    values = table.values(spec.response)
-    Y = spec.family.encode(values, spec.levels, trials=trials, name=str(spec.response)).Y
+    Y = encoded_response(spec.family, spec, table, spec.levels).Y
     checked_observations(Y, fit.likelihood, str(spec.response))
     return Y

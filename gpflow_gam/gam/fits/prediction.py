@@ -174,7 +174,7 @@ def _classes(fit: FittedGAM, probabilities: AnyNDArray) -> AnyNDArray:
     return np.asarray(levels)[probabilities.argmax(axis=1)]
 
 
-def _moments(
+def moments(
     fit: FittedGAM, X: AnyNDArray, uncertain: Uncertain | None, part: Part | None
 ) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
     """Of the predictor, the mean, the variance that estimates take, and that of errors, [N, L]."""
@@ -202,7 +202,7 @@ def link(
     part: Part | None = None,
 ) -> Summaries:
     """The predictor rho(x), or a part of it: normal a posteriori."""
-    mean, _, var = _moments(fit, X, uncertain, part)
+    mean, _, var = moments(fit, X, uncertain, part)
     factor, shift = fit.units
     mean, var = shift + factor * mean, factor**2 * var
     names = fit.spec.predictor_names
@@ -229,7 +229,7 @@ def response(
     The mean is at the fitted hyperparameters, whatever is known of them. See
     :func:`gpflow_gam.likelihoods.summarised_response`.
     """
-    mean, known, var = _moments(fit, X, uncertain, part)
+    mean, known, var = moments(fit, X, uncertain, part)
     summary = summarised_response(fit.likelihood, X, mean, var, level, seed=seed)
     estimate, se = np.asarray(summary.mean), np.asarray(summary.sd)
     if uncertain is not None:
@@ -268,7 +268,7 @@ def sample_observations(
     part: Part | None = None,
 ) -> AnyNDArray:
     """Draws of new responses [S, N], independent between points given their predictors."""
-    mean, _, var = _moments(fit, X, uncertain, part)
+    mean, _, var = moments(fit, X, uncertain, part)
     rng = np.random.default_rng(seed)
     family, likelihood = fit.spec.family, fit.likelihood
     draws = []

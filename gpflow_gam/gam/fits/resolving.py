@@ -11,6 +11,7 @@ from ..terms import Column, Everything, Linear, Term, Terms, Transformed, factor
 from ..terms.base import column_of
 from .fitted import FittedGAM
 from .fitting import Roles, complete_table
+from .stating import response_columns
 
 
 def unresolved(terms: Terms) -> bool:
@@ -69,8 +70,7 @@ def _everything(terms: Terms, roles: Roles, table: Table) -> Terms:
     """With ``.`` as the columns that it stands for."""
     if not any(isinstance(t, Everything) for t in terms):
         return terms
-    others: list[Column] = [roles.response, *(name for name, _ in roles.numeric())]
-    others += [] if roles.trials is None else [roles.trials]
+    others: list[Column] = [*response_columns(roles), *(name for name, _ in roles.numeric())]
     found: list[Term] = []
     for term in terms:
         if not isinstance(term, Everything):

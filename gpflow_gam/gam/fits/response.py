@@ -1,4 +1,4 @@
-"""Data and the response's name, from what users pass."""
+"""The response: its name, from what users pass, and its values as likelihoods take them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from ..frames import Table, in_blocks
-from ..terms import Column
+from ..terms import Column, Stated, Surv
 from .blockwise import in_memory
 
 
@@ -21,6 +21,7 @@ def with_response_as(data: Any, y: Any, name: Column) -> Table:
     :raises ValueError: as that function.
     """
     found, own = with_response(in_memory(data), y, name)
+    assert not isinstance(own, Surv)  # of which callers say that it is of no use to them
     table = Table(found)
     if own == name:
         return table
@@ -28,20 +29,20 @@ def with_response_as(data: Any, y: Any, name: Column) -> Table:
     return Table({**columns, name: table.raw(own)})
 
 
-def with_response(data: Any, y: Any, stated: Column | None) -> tuple[Any, Column]:
+def with_response(data: Any, y: Any, stated: Stated | None) -> tuple[Any, Stated]:
     """
     Data that hold the response, and what it is called there.
 
     :param data: a table, or a source of blocks, which comes back as it is.
     :param y: the response's name, or its values; None for the one that is stated.
-    :param stated: its name in the formula.
+    :param stated: what the formula calls it.
     :raises ValueError: there is none, there is no such column, or there are too few or too many
         values.
     """
     y = stated if y is None else y
     if y is None:
         raise ValueError("y is missing: name the response's column, or pass its values.")
-    named = isinstance(y, (str, int)) and not isinstance(y, bool)
+    named = isinstance(y, (str, int, Surv)) and not isinstance(y, bool)
     if in_blocks(data):
         if not named:
             raise ValueError(
@@ -50,6 +51,10 @@ def with_response(data: Any, y: Any, stated: Column | None) -> tuple[Any, Column
             )
         return data, y
     table = Table(data)
+    if isinstance(y, Surv):
+        for column in y.columns:
+            table.raw(column)  # raises where there is none
+        return table, y
     if named:
         table.raw(y)  # raises where there is none
         return table, y

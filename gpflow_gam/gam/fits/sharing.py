@@ -15,7 +15,7 @@ from ...kernels import AdditiveKernel
 from ...statistics import Exchange, SharedColumns, SharedRows, SharedStored, bytes_of_pass
 from ..families import Family, Levels
 from ..frames import Blocks, Holes
-from ..terms import Column, Terms
+from ..terms import Column, Stated, Terms
 from .deviance import Discrepancies, Pearson
 from .encoding import Encoding, Sample, Share, Totals, encode_share
 from .fitted import FittedGAM
@@ -24,7 +24,7 @@ from .resolving import unresolved
 from .rows import row_components
 from .specification import Specification
 from .streaming import check_survey, fit_encoded, needs_all_rows, read_in_blocks, too_many
-from .surveying import Findings, columns_read, located, reading
+from .surveying import Findings, columns_needed, located, reading
 from .whole import Whole
 
 _APART = "needs all rows in one memory, which rows shared out among workers are not."
@@ -118,7 +118,7 @@ class SharedFit(FittedGAM):
 def fit_share(
     terms: Terms,
     family: Family,
-    source: Callable[[], tuple[Any, Column]],
+    source: Callable[[], tuple[Any, Stated]],
     exchange: Exchange,
     *,
     offset: tuple[Column, ...],
@@ -154,14 +154,16 @@ def fit_share(
 
     def open_share() -> dict[str, str]:
         data, response = source()
-        roles = Roles(response, offset, weights, trials)
+        roles = Roles.of(response, offset, weights, trials)
         opened.append((read_in_blocks(data, terms, roles), roles))
         if needs:
             raise ValueError(f"{needs} {_APART}")
-        return _arguments(terms, family, roles, missing, variational, seed, options)
+        own = roles.suited(family)
+        return _arguments(terms, own, roles, missing, variational, seed, options)
 
     _check_alike(exchange.together(open_share))
     ((blocks, roles),) = opened
+    family = roles.suited(family)
     progress = options.get("progress")
     shares = _shares(exchange, terms, roles, blocks, missing, progress)
     own, total = shares[exchange.place], sum(s.number for s in shares)
@@ -244,7 +246,7 @@ def _shares(
         number = blocks.num_rows
         if missing == "error" and number is not None:
             return number, 0
-        holes, columns = Holes(), columns_read(terms, roles)
+        holes, columns = Holes(), columns_needed(terms, roles)
         for block in reading(blocks, "counting rows", progress):
             holes.add(block, columns)
         return holes.num_rows - holes.incomplete, holes.incomplete
@@ -271,7 +273,7 @@ def _findings(
     total: int,
 ) -> Findings:
     """What this process's rows have."""
-    columns, holes = columns_read(terms, roles), Holes()
+    columns, holes = columns_needed(terms, roles), Holes()
     found: Findings | None = None
     for block in reading(blocks, "reading, pass 1 of 2", progress):
         with located(holes.num_rows, block.num_rows):
@@ -323,7 +325,7 @@ def _arguments(
     stated = {
         "terms": terms,
         "family": family,
-        "y": roles.response,
+        "y": roles.response if roles.censoring is None else roles.censoring,
         "offset": roles.offset,
         "weights": roles.weights,
         "trials": roles.trials,

@@ -12,7 +12,7 @@ from gpflow.kernels import Kernel
 from ..components import Component
 from ..families import Family
 from ..frames import Design, Encoder, Fill
-from ..terms import Column, Levels, Smooth, Term, Terms
+from ..terms import Column, Levels, Smooth, Surv, Term, Terms
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Specification:
 
     :param terms: the terms.
     :param family: the response's distribution.
-    :param response: the response's name.
+    :param response: the response's name, or the first column of a censored one.
     :param levels: its levels, where it has any.
     :param encoder: how columns become X.
     :param components: the components, the intercept first.
@@ -34,6 +34,7 @@ class Specification:
     :param variational: the family of q(U), ``"exact"`` for the collapsed one.
     :param fills: what stands in for missing values, with ``missing="impute"``.
     :param design: the columns that a formula makes of others.
+    :param censoring: both columns of a censored response.
     """
 
     terms: Terms
@@ -50,6 +51,7 @@ class Specification:
     variational: str = "exact"
     fills: tuple[Fill, ...] = ()
     design: Design | None = None
+    censoring: Surv | None = None
 
     @property
     def own_kernels(self) -> dict[str, Kernel]:

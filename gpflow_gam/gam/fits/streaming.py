@@ -33,6 +33,7 @@ from .fitting import (
 )
 from .resolving import fit_resolved, unresolved
 from .specification import Specification
+from .stating import response_columns
 from .surveying import Survey, check_time, columns_of, columns_read, survey
 from .warm import carry_over
 from .whole import Whole
@@ -183,8 +184,9 @@ def check_survey(terms: Terms, roles: Roles, found: Survey) -> None:
     :raises ValueError: no such model can be fitted to these data.
     """
     number = found.summary.number
-    if roles.response in columns_of(terms):
-        raise ValueError(f"the response {roles.response!r} is also in a term; drop that term.")
+    for name in response_columns(roles)[: 1 if roles.censoring is None else 2]:
+        if name in columns_of(terms):
+            raise ValueError(f"the response {name!r} is also in a term; drop that term.")
     if number < 2 or len(terms) >= number:
         raise ValueError(
             f"{len(terms)} terms cannot be learnt from {number} rows; drop terms or add rows."
@@ -237,7 +239,7 @@ def fit_encoded(
     begun = budget.seconds
     levels = _labels(family, roles, found)
     whole, sample = encode(levels, None)
-    check_response(family, whole.Y, roles.response)
+    check_response(family, whole.Y, roles)
     planned = _planned(terms, family, roles, found, levels, whole, given)
     if planned is None:
         return None
@@ -302,4 +304,5 @@ def _planned(
         roles.weights,
         roles.trials,
         variational,
+        censoring=roles.censoring,
     )

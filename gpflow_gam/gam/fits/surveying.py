@@ -19,6 +19,7 @@ from ..frames import Blocks, Encoder, Holes, Key, NumericColumn, Occurring, Tabl
 from ..terms import Column, Terms
 from ..terms.base import column_of
 from .fitting import Roles
+from .stating import complete_columns, response_columns
 
 _MAX_LABELS = 10_000
 """Labels of a response beyond which it holds none."""
@@ -58,10 +59,14 @@ def columns_of(terms: Terms) -> list[Column]:
 def columns_read(terms: Terms, roles: Roles) -> list[Column]:
     """The columns that a fit reads, each once."""
     columns = columns_of(terms)
-    columns += [roles.response, *(name for name, _ in roles.numeric())]
-    if roles.trials is not None:
-        columns.append(roles.trials)
+    columns += [*response_columns(roles), *(name for name, _ in roles.numeric())]
     return list(dict.fromkeys(columns))
+
+
+def columns_needed(terms: Terms, roles: Roles) -> list[Column]:
+    """Those of them that no row may lack."""
+    spared = set(response_columns(roles)) - set(complete_columns(roles))
+    return [column for column in columns_read(terms, roles) if column not in spared]
 
 
 def survey(
@@ -86,7 +91,7 @@ def survey(
     :raises ValueError: data that no such model can be fitted to, naming column and rows.
     :raises TimeoutError: time is up.
     """
-    columns = columns_read(terms, roles)
+    columns = columns_needed(terms, roles)
     holes = Holes()
     few: list[Table] | None = [] if gather else None
     found: Findings | None = None

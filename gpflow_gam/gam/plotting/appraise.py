@@ -76,7 +76,7 @@ def _numbers(
     residuals = quantile_residuals(fit, seed)
     draw_qq(axes[0], residuals)
     draw_residuals(axes[1], predictor, residuals, "quantile residuals")
-    if np.array_equal(*limits):  # continuous
+    if not fit.spec.family.discrete:
         draw_pit(axes[3], ndtr(residuals))
     else:
         draw_calibration(axes[3], fitted, y)

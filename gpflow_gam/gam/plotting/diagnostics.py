@@ -101,15 +101,18 @@ def draw_class_residuals(
 
 
 def draw_observed(ax: Axes, fitted: AnyNDArray, observed: AnyNDArray) -> None:
-    """The response against the expected one; a few far values fall outside."""
-    start = float(np.median(fitted))
-    ax.axline((start, start), slope=1.0, color="0.6", linewidth=0.8)
-    scatter(ax, fitted, observed)
-    ends = np.quantile(observed, [0.001, 0.999])
-    clip_to(ax, float(min(ends[0], fitted.min())), float(max(ends[1], fitted.max())))
+    """The response, where it is known, against the expected one; a few far values fall outside."""
+    known = ~np.isnan(observed)
+    fitted, observed = fitted[known], observed[known]
+    if known.any():
+        start = float(np.median(fitted))
+        ax.axline((start, start), slope=1.0, color="0.6", linewidth=0.8)
+        scatter(ax, fitted, observed)
+        ends = np.quantile(observed, [0.001, 0.999])
+        clip_to(ax, float(min(ends[0], fitted.min())), float(max(ends[1], fitted.max())))
     ax.set_xlabel("fitted")
     ax.set_ylabel("observed")
-    put_title(ax, "observed against fitted")
+    put_title(ax, "observed against fitted" + ("" if known.all() else " (uncensored rows)"))
 
 
 def draw_pit(ax: Axes, uniform: AnyNDArray) -> None:

@@ -13,6 +13,8 @@ from ..fits import FittedGAM
 _STEP = 1e-5
 """Half the width of a central difference against the predictor's natural size."""
 
+_STREAM = 1996
+"""Of the uniform draws."""
 _TAIL = 1e-16
 """Probabilities are kept this far from 0 and 1, so that residuals are finite."""
 LARGEST = float(-ndtri(_TAIL))
@@ -39,7 +41,9 @@ def quantile_residuals(fit: FittedGAM, seed: int = 0) -> AnyNDArray:
             "quantile residuals."
         )
     lower, upper = limits
-    u = lower + (upper - lower) * np.random.default_rng(seed).uniform(size=len(F))
+    # not the stream of the seed alone: a column that was simulated with it would be the same draws
+    rng = np.random.default_rng([seed, _STREAM])
+    u = lower + (upper - lower) * rng.uniform(size=len(F))
     residuals: AnyNDArray = np.clip(ndtri(u), -LARGEST, LARGEST)
     return residuals
 
@@ -51,7 +55,8 @@ def working_residuals(fit: FittedGAM) -> AnyNDArray:
     At the posterior mean of the predictor; of a binomial y is the share of successes.
 
     :param fit: the fitted GAM.
-    :return: [N]; NaN where the mean is so close to its limit that it no longer moves.
+    :return: [N]; NaN where the response is censored, or the mean is so close to its limit that it
+        no longer moves.
     :raises ValueError: a family with several predictors, or of classes.
     """
     family, likelihood = fit.spec.family, fit.likelihood
@@ -68,9 +73,15 @@ def working_residuals(fit: FittedGAM) -> AnyNDArray:
             f"residuals: family {family.name!r} is of classes, which have no working residuals; "
             "take residuals=False."
         )
+    y = observed(fit)
+    if np.all(np.isnan(y)):
+        raise ValueError(
+            "residuals: every response is censored, and there are no residuals on the predictor's "
+            "scale; take residuals=False."
+        )
     slope = (high - low) / (2.0 * h)
     residuals = np.full(len(mean), np.nan)
-    np.divide(observed(fit) - mean, slope, out=residuals, where=slope != 0.0)
+    np.divide(y - mean, slope, out=residuals, where=slope != 0.0)
     return residuals
 
 
@@ -101,9 +112,8 @@ def partial_residuals(fit: FittedGAM, term: str) -> AnyNDArray:
 
 
 def observed(fit: FittedGAM) -> AnyNDArray:
-    """The response [N], comparable with the family's mean: of a binomial the share."""
-    Y = fit.Y
-    return Y[:, 0] / Y[:, 1] if fit.spec.trials is not None else Y[:, 0]
+    """The response [N], comparable with the family's mean; NaN where it is censored."""
+    return fit.spec.family.observed(fit.Y)
 
 
 def acting(fit: FittedGAM, component: Component) -> AnyNDArray:

@@ -15,7 +15,7 @@ from .. import GAM
 from ..components.component import NUM_INDUCING
 from ..families import Family
 from ..frames import Table, is_levels
-from ..terms import Column, Term, Terms, factor, linear, s, ti
+from ..terms import Column, Surv, Term, Terms, factor, linear, s, ti
 from .arguments import check_count, check_depth, check_gain, checked_columns, listed
 from .screen import screen_interactions
 
@@ -225,7 +225,7 @@ def _interaction(
 
 def _roles(table: Table, y: Any, *others: Any) -> set[Any]:
     """The columns of the table that are no inputs."""
-    named = [y] if isinstance(y, (str, int)) else []
+    named = [y] if isinstance(y, (str, int)) else [*y.columns] if isinstance(y, Surv) else []
     for other in others:
         if other is not None:
             named += [other] if isinstance(other, (str, int)) else list(other)

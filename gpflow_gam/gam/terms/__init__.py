@@ -6,6 +6,7 @@ from .parameters import parse_parameters
 from .parametric import Levels, Linear, RandomEffect, factor, linear, random_effect
 from .serial import terms_from_json
 from .smooth import Interaction, Smooth, Tensor, s, te, ti
+from .survival import Stated, Surv
 from .transformed import Everything, Transformed
 
 __all__ = [
@@ -17,6 +18,8 @@ __all__ = [
     "Linear",
     "RandomEffect",
     "Smooth",
+    "Stated",
+    "Surv",
     "Tensor",
     "Term",
     "Terms",

@@ -12,6 +12,7 @@ from typing import Any
 from .base import Column, Term, Terms
 from .parametric import linear
 from .serial import FUNCTIONS
+from .survival import Stated, Surv
 from .transformed import FUNCTIONS as TRANSFORMS
 from .transformed import Everything, Transformed
 
@@ -21,12 +22,12 @@ class Formula:
     """
     What a formula says.
 
-    :param response: the column left of ``~``; None without one.
+    :param response: the column left of ``~``, or a :class:`Surv`; None without one.
     :param terms: the terms.
     :param offset: the columns inside ``offset()``.
     """
 
-    response: str | None
+    response: Stated | None
     terms: Terms
     offset: tuple[str, ...] = ()
 
@@ -97,8 +98,11 @@ def _always(text: str) -> str:
     )
 
 
-def _response(left: str, text: str) -> str:
+def _response(left: str, text: str) -> Stated:
     node = _expression(left, text)
+    if _is_call(node, "Surv"):
+        assert isinstance(node, ast.Call)
+        return _censored(node, text)
     if isinstance(node, (ast.Call, ast.BinOp)):
         raise ValueError(
             f"formula {text!r}: the response is a column, not {left!r}. A family with another link "
@@ -179,6 +183,15 @@ def _expression(part: str, text: str) -> ast.expr:
 
 def _is_call(node: ast.expr, name: str) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
+
+
+def _censored(call: ast.Call, text: str) -> Surv:
+    columns = [_column(argument, text) for argument in call.args]
+    options = {str(k.arg): _option(str(k.arg), k.value, text) for k in call.keywords}
+    try:
+        return Surv(*columns, **options)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"formula {text!r}: {error}") from None
 
 
 def _name(node: ast.expr, text: str) -> str:

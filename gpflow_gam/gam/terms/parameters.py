@@ -8,6 +8,7 @@ from typing import Any
 
 from .base import Term, Terms, as_terms
 from .formula import Formula, parse_formula
+from .survival import Stated
 
 
 def parse_parameters(terms: Mapping[str, Any], names: Sequence[str]) -> Formula:
@@ -21,7 +22,7 @@ def parse_parameters(terms: Mapping[str, Any], names: Sequence[str]) -> Formula:
     :raises ValueError: two responses, or an offset in another parameter than the first.
     """
     found: list[Term] = []
-    response: str | None = None
+    response: Stated | None = None
     offset: tuple[str, ...] = ()
     for i, (name, (key, value)) in enumerate(zip(names, terms.items())):
         own = _formula(key, value)

@@ -1,0 +1,471 @@
+"""Censored responses: likelihoods beside scipy, truths that are known, and R's survreg."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.stats as st
+import tensorflow as tf
+
+import gpflow_gam as gg
+from gpflow_gam import Surv, factor, linear, s
+from gpflow_gam import families as fam
+from gpflow_gam import likelihoods as lk
+from gpflow_gam.gam.fits import fitted as rows_module
+from gpflow_gam.gam.plotting.residuals import quantile_residuals
+from gpflow_gam.statistics import sampling
+
+RIGHT, EXACT, LEFT, INTERVAL = range(4)
+SCALE = 0.7
+CASES = {
+    "gaussian": (fam.CensoredGaussian(), lambda f: st.norm(f, SCALE)),
+    "lognormal": (fam.LogNormal(), lambda f: st.lognorm(SCALE, scale=np.exp(f))),
+    "weibull": (fam.Weibull(), lambda f: st.weibull_min(1.0 / SCALE, scale=np.exp(f))),
+}
+each = pytest.mark.parametrize(("family", "reference"), CASES.values(), ids=CASES.keys())
+
+
+def built(family: fam.Survival) -> lk.Censored:
+    return family.kind(SCALE)
+
+
+def learnt(gam: gg.GAM) -> float:
+    """The scale."""
+    return float(gam.fitted.likelihood.scale.numpy())
+
+
+def mixed() -> np.ndarray:
+    """Rows of every kind, [N, 3]."""
+    y = np.array([0.3, 1.1, 2.5])
+    rows = [[[a, a, kind] for a in y] for kind in (RIGHT, EXACT, LEFT)]
+    return np.array([*rows[0], *rows[1], *rows[2], *[[a, a + 0.8, INTERVAL] for a in y]])
+
+
+def expected(distribution, Y: np.ndarray) -> np.ndarray:
+    """Log-densities and logarithms of probabilities, by scipy."""
+    y, end, kind = Y.T
+    end = np.where(kind == INTERVAL, end, y + 1.0)
+    above = distribution.logsf(y), distribution.logsf(end)
+    below = distribution.logcdf(end), distribution.logcdf(y)
+    high, low = np.where(above[0] < below[0], above, below)  # differences keep their digits there
+    between = high + np.log(-np.expm1(low - high))
+    return np.select(
+        [kind == RIGHT, kind == EXACT, kind == LEFT],
+        [distribution.logsf(y), distribution.logpdf(y), distribution.logcdf(y)],
+        between,
+    )
+
+
+# --- likelihoods ---------------------------------------------------------------------------------
+
+
+@each
+def test_log_probabilities_are_scipys(family, reference):
+    Y = mixed()
+    F = np.random.default_rng(0).standard_normal((len(Y), 1))
+    got = built(family).log_prob(np.zeros((len(Y), 1)), F, Y)
+    np.testing.assert_allclose(got, expected(reference(F[:, 0]), Y), rtol=1e-10)
+
+
+@each
+def test_expectations_are_dense_quadratures(family, reference):
+    Y = mixed()
+    rng = np.random.default_rng(1)
+    mean, var = rng.standard_normal((len(Y), 1)), rng.uniform(0.05, 0.4, (len(Y), 1))
+    z = np.linspace(-9.0, 9.0, 4001)[:, None]
+    w = st.norm.pdf(z) / st.norm.pdf(z).sum()
+    logp = expected(reference(mean[:, 0] + np.sqrt(var[:, 0]) * z), Y)
+    X, likelihood = np.zeros((len(Y), 1)), built(family)
+    got = likelihood.variational_expectations(X, mean, var, Y)
+    np.testing.assert_allclose(got, (w * logp).sum(axis=0), rtol=1e-5)
+    got = likelihood.predict_log_density(X, mean, var, Y)
+    np.testing.assert_allclose(got, np.log((w * np.exp(logp)).sum(axis=0)), rtol=2e-5)
+
+
+@each
+@pytest.mark.parametrize("far", [-30.0, 30.0])
+def test_far_tails_are_finite_and_so_are_gradients(family, reference, far):
+    Y, likelihood = mixed(), built(family)
+    F = tf.constant(np.full((len(Y), 1), -far * SCALE))
+    with tf.GradientTape() as tape:
+        tape.watch(F)
+        got = likelihood.log_prob(np.zeros((len(Y), 1)), F, Y)
+    assert np.all(np.isfinite(got))
+    assert np.all(np.isfinite(tape.gradient(got, F)))
+
+
+@pytest.mark.parametrize("kind", [lk.CensoredGaussian, lk.LogNormal, lk.Weibull])
+def test_narrow_intervals_are_densities_times_widths(kind):
+    """Also where they are so narrow, or so far out, that distribution functions are equal."""
+    likelihood = kind(1.0)
+    y, X = np.array([[0.5], [1.0], [3.0], [12.0]]), np.zeros((4, 1))
+    F = np.zeros_like(y) if kind is not lk.Weibull else np.log(y) / 2
+    for width in (1e-3, 1e-6, 1e-9):
+        ends = np.concatenate([y - width / 2, y + width / 2, np.full_like(y, INTERVAL)], axis=1)
+        got = likelihood.log_prob(X, F, ends)
+        np.testing.assert_allclose(
+            got, likelihood.log_prob(X, F, y) + np.log(width), atol=2e-5, rtol=0.0
+        )
+
+
+@each
+def test_the_saturated_model_is_the_best_location(family, reference):
+    Y, likelihood = mixed(), built(family)
+    F = np.linspace(-40.0, 40.0, 16_001)[:, None, None] * np.ones((1, len(Y), 1))
+    best = np.max(likelihood.log_prob(np.zeros((1, 1)), F, Y), axis=0)
+    np.testing.assert_allclose(likelihood.saturated(tf.constant(Y)), best, atol=3e-5)
+    deviance = family.deviance(likelihood, Y, F[8000])
+    assert np.all(deviance >= 0.0)
+    assert np.any(deviance > 1.0)
+
+
+@each
+def test_randomised_residuals_are_uniform(family, reference):
+    rng = np.random.default_rng(2)
+    f, kind = rng.standard_normal(3000), np.repeat([RIGHT, LEFT, INTERVAL], 1000)
+    y, at = reference(f).rvs(random_state=rng), reference(0.0 * f).rvs(random_state=rng)
+    if family.name == "censored_gaussian":
+        low, high = np.floor(y), np.floor(y) + 1.0
+    else:
+        low = 2.0 ** np.floor(np.log2(y))
+        high = 2.0 * low
+    known = np.select([kind == RIGHT, kind == LEFT], [y <= at, y >= at], False)
+    ends = np.where(kind == INTERVAL, [low, high], np.where(known, y, at))
+    Y = np.stack([*ends, np.where(known, EXACT, kind)], axis=1)
+    below, at_most = family.cdf(built(family), Y, f[:, None])
+    assert np.all(below <= at_most)
+    u = below + (at_most - below) * rng.uniform(size=len(f))
+    for own in (RIGHT, LEFT, INTERVAL):
+        assert st.kstest(u[kind == own], "uniform").pvalue > 0.01
+
+
+@each
+def test_survival_is_what_draws_exceed(family, reference):
+    likelihood, t = built(family), np.array([0.5, 1.5])
+    got = family.survival(likelihood, t, np.array([[[0.2]], [[0.9]]]))
+    np.testing.assert_allclose(got, [reference(f).sf(t) for f in (0.2, 0.9)], rtol=1e-10)
+    draws = family.sample(likelihood, np.full((20_000, 1), 0.2), np.random.default_rng(0))
+    np.testing.assert_allclose([(draws > a).mean() for a in t], got[0], atol=0.015)
+
+
+def test_residuals_are_not_the_draws_of_a_simulated_column():
+    """Data are often simulated with the seed that a GAM has."""
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"x": rng.uniform(size=200)})
+    time, end = rng.exponential(size=(2, 200))
+    table = table.assign(time=np.minimum(time, end), event=time <= end)
+    gam = gg.GAM(linear("x"), family="weibull").fit(table, Surv("time", "event"), progress=False)
+    below, at_most = gam.fitted.spec.family.cdf(
+        gam.fitted.likelihood, gam.fitted.Y, gam.fitted.predict_link(gam.fitted.X)[0]
+    )
+    censored = below < at_most
+    u = (st.norm.cdf(quantile_residuals(gam.fitted)) - below) / (at_most - below + ~censored)
+    assert abs(np.corrcoef(u[censored], table["x"][censored])[0, 1]) < 0.3
+
+
+# --- what is said of the columns -----------------------------------------------------------------
+
+
+def encoded(first, second, type="right", family=None) -> np.ndarray:
+    stated = Surv("a", "b", type=type)
+    family = fam.Weibull() if family is None else family
+    return family.encode_censored(np.asarray(first), np.asarray(second), stated).Y
+
+
+def test_columns_say_what_is_known():
+    right = encoded([1.0, 2.0], [True, False])
+    np.testing.assert_array_equal(right, [[1, 1, EXACT], [2, 2, RIGHT]])
+    left = encoded([1.0, 2.0], [1, 0], "left")
+    np.testing.assert_array_equal(left, [[1, 1, EXACT], [2, 2, LEFT]])
+    between = encoded([1, 2, np.nan, 0, 3], [1, np.inf, 4, 5, 6], "interval")
+    np.testing.assert_array_equal(
+        between, [[1, 1, EXACT], [2, 2, RIGHT], [4, 4, LEFT], [5, 5, LEFT], [3, 6, INTERVAL]]
+    )
+    nones = encoded(np.array([None, 2.0], dtype=object), [1.0, np.nan], "interval")
+    np.testing.assert_array_equal(nones, [[1, 1, LEFT], [2, 2, RIGHT]])
+    tobit = encoded([-2.0, 0.0], [-1.0, 1.0], "interval", fam.CensoredGaussian())
+    np.testing.assert_array_equal(tobit[:, 2], [INTERVAL, INTERVAL])
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "type", "says"),
+    [
+        ([1.0, -2.0], [1, 1], "right", "a must be positive.*-2.0 in row 1"),
+        ([1.0, 0.0], [1, 1], "right", "a must be positive"),
+        ([1.0, np.nan], [1, 1], "right", "a must be finite.*row 1"),
+        ([1.0, 2.0], [1, 2], "right", "b must be 1 .or True.*got 2.0 in row 1"),
+        ([1.0, 2.0], [1.0, np.nan], "right", "b must be finite"),
+        ([1.0, 2.0], ["yes", "no"], "right", "b must be numbers"),
+        ([1.0, 3.0], [1, 2], "interval", "a must be at most 'b' of its row.*3.0 in row 1"),
+        ([1.0, -3.0], [1, 2], "interval", "a must be not negative"),
+        ([1.0, np.nan], [1, np.inf], "interval", "a must be given in a row that lacks 'b'"),
+        ([1.0, np.inf], [1, np.inf], "interval", "a must be less than inf"),
+        ([1.0, "x"], [1, 2], "interval", "a must hold numbers"),
+    ],
+)
+def test_values_that_no_response_has_are_named(first, second, type, says):
+    with pytest.raises(ValueError, match=says):
+        encoded(first, second, type)
+
+
+def test_what_is_no_surv_is_said():
+    with pytest.raises(TypeError, match="Surv names columns of data; got a ndarray"):
+        Surv(np.ones(3), "event")
+    with pytest.raises(ValueError, match="type must be one of right, left, interval; got 'both'"):
+        Surv("a", "b", type="both")
+    with pytest.raises(ValueError, match="two columns; got 'a' twice"):
+        Surv("a", "a")
+
+
+def test_formulas_take_surv():
+    formula = gg.terms.parse_formula("Surv(a, `the end`, type='interval') ~ s(x)")
+    assert formula.response == Surv("a", "the end", type="interval")
+    with pytest.raises(ValueError, match="formula 'Surv.a. ~ s.x.'.*second"):
+        gg.terms.parse_formula("Surv(a) ~ s(x)")
+    with pytest.raises(ValueError, match="type must be one of"):
+        gg.terms.parse_formula("Surv(a, b, type='x') ~ s(x)")
+
+
+@pytest.fixture(scope="module")
+def table() -> pd.DataFrame:
+    """Weibull times, about three in ten of them censored."""
+    rng = np.random.default_rng(0)
+    n = 400
+    x, g = rng.uniform(size=n), rng.choice(["a", "b"], n)
+    f = np.sin(6.0 * x) + 0.8 * (g == "b")
+    time = np.exp(f) * rng.exponential(size=n) ** 0.5
+    end = rng.exponential(3.0, size=n)
+    found = {"x": x, "g": g, "f": f, "full": time, "time": np.minimum(time, end)}
+    found |= {"event": time <= end, "lower": np.floor(4 * time) / 4}
+    found["upper"] = found["lower"] + 0.25
+    return pd.DataFrame(found)
+
+
+@pytest.mark.parametrize(
+    ("gam", "y", "says"),
+    [
+        (gg.GAM("s(x)", family="poisson"), Surv("time", "event"), "'poisson' takes no censored"),
+        (
+            gg.GAM({"mean": s("x"), "scale": s("x")}),
+            Surv("time", "event"),
+            "'heteroskedastic' takes no censored",
+        ),
+        (gg.GAM("s(x)", family="weibull"), Surv("time", "events"), "did you mean 'event'"),
+        (gg.GAM("s(time)", family="weibull"), Surv("time", "event"), "'time' is also in a term"),
+        (
+            gg.GAM("s(x) + event", family="weibull"),
+            Surv("time", "event"),
+            "'event' is also in a term",
+        ),
+        (gg.GAM("s(x)", family="weibull"), Surv("time", "none"), "every row is censored.*1 what"),
+        (gg.GAM("s(x)", family="weibull", trials="x"), Surv("time", "event"), "trials: a censored"),
+    ],
+)
+def test_what_cannot_be_fitted_is_said(table, gam, y, says):
+    with pytest.raises(ValueError, match=says):
+        gam.fit(table.assign(none=0), y=y, progress=False)
+
+
+def test_estimators_of_scikit_learn_take_no_surv(table):
+    with pytest.raises(TypeError, match="y: GAMRegressor takes numbers, not Surv.*GAM"):
+        gg.sklearn.GAMRegressor(family="weibull").fit(table[["x"]], Surv("time", "event"))
+
+
+# --- fits ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def weibull(table) -> gg.GAM:
+    return gg.GAM("Surv(time, event) ~ s(x) + factor(g)", family="weibull").fit(
+        table, progress=False
+    )
+
+
+def test_the_truth_is_found_where_naive_fits_miss_it(table, weibull):
+    grid = pd.DataFrame({"x": np.linspace(0.02, 0.98, 40), "g": "a"})
+    truth = np.sin(6.0 * grid["x"])
+    found = weibull.predict(grid, "link", interval=0.99)
+    assert np.mean((found["lower"] < truth) & (truth < found["upper"])) > 0.95
+    assert learnt(weibull) == pytest.approx(0.5, abs=0.06)
+    difference = weibull.differences("factor(g)").iloc[0]
+    assert abs(difference["estimate"]) == pytest.approx(0.8, abs=0.15)
+    # the times of censored rows, taken as events, are too short
+    naive = gg.GAM("time ~ s(x) + factor(g)", family="weibull").fit(table, progress=False)
+    assert np.mean(naive.predict(grid, "link") - truth) < -0.2
+    assert abs(np.mean(weibull.predict(grid, "link") - truth)) < 0.1
+
+
+def test_intervals_lose_little(table):
+    exact = gg.GAM("full ~ s(x) + factor(g)", family="weibull").fit(table, progress=False)
+    y = Surv("lower", "upper", type="interval")
+    rough = gg.GAM("s(x) + factor(g)", family="weibull").fit(table, y, progress=False)
+    a, b = (gam.predict(table, "link", se=True) for gam in (exact, rough))
+    assert np.max(np.abs(a[0] - b[0]) / a[1]) < 1.5
+    np.testing.assert_allclose(a[1], b[1], rtol=0.25)
+    with pytest.raises(ValueError, match="every response is censored"):
+        rough.draw("s(x)", residuals=True)
+    rough.appraise()
+
+
+def test_all_that_a_gam_does_it_does(table, weibull, tmp_path):
+    few = table.iloc[:6]
+    fit = weibull.fitted
+    density = weibull.log_density(few)
+    F, var = fit.predict_link(fit.encode(gg.gam.frames.Table(few)))
+    expect = fit.likelihood.predict_log_density(np.zeros((6, 1)), F, var, fit.Y[:6])
+    np.testing.assert_allclose(density, expect, rtol=1e-10)
+    mean = weibull.predict(few)
+    draws = weibull.sample(few, 4000, "observation", seed=1)
+    np.testing.assert_allclose(draws.mean(axis=0), mean, rtol=0.06)
+    assert "scale" in str(weibull.summary())
+    weibull.appraise()
+    weibull.draw("s(x)", residuals=True)
+    weibull.save(tmp_path / "gam")
+    loaded = gg.GAM.load(tmp_path / "gam")
+    np.testing.assert_array_equal(loaded.log_density(few), density)
+    np.testing.assert_array_equal(loaded.predict(few), mean)
+    weibull.save(tmp_path / "bare", data=False)
+    np.testing.assert_array_equal(gg.GAM.load(tmp_path / "bare").log_density(few), density)
+
+
+def test_left_out_rows_tell_the_families_apart(table, weibull):
+    other = gg.GAM("Surv(time, event) ~ s(x) + factor(g)", family="lognormal")
+    other.fit(table, progress=False)
+    assert weibull.loo().elpd - other.loo().elpd > 10.0
+
+
+def test_rows_without_a_column_of_the_response_are_dropped(table):
+    holes = table.iloc[:80].copy()
+    holes["event"] = holes["event"].astype(float)
+    holes.loc[3, "event"] = np.nan
+    gam = gg.GAM("Surv(time, event) ~ linear(x)", family="lognormal")
+    with pytest.raises(ValueError, match="1 in 'event'"):
+        gam.fit(holes, progress=False)
+    gam = gg.GAM("Surv(time, event) ~ linear(x)", family="lognormal", missing="drop")
+    assert gam.fit(holes, progress=False).fitted.dropped == 1
+    assert np.flatnonzero(np.isnan(gam.log_density(holes))).tolist() == [3]
+    # while ends of intervals may be missing
+    holes.loc[5, "upper"] = np.nan
+    y = Surv("lower", "upper", type="interval")
+    gam = gg.GAM("linear(x)", family="lognormal").fit(holes, y, progress=False)
+    assert gam.fitted.Y[5].tolist() == [holes["lower"][5], holes["lower"][5], RIGHT]
+
+
+def test_lives_over_many_orders_of_magnitude_are_fitted(table):
+    """The logarithm's own spread sets where a fit begins: moments of times say nothing of it."""
+    wide = table.assign(time=1e-3 * table["time"] ** 8)
+    gam = gg.GAM("Surv(time, event) ~ s(x) + factor(g)", family="weibull")
+    gam.fit(wide, progress=False)
+    assert learnt(gam) == pytest.approx(8 * 0.5, rel=0.1)
+
+
+def test_weights_are_counts_of_rows(table):
+    few = table.iloc[:60].assign(w=np.tile([1.0, 2.0, 3.0], 20))
+    gam = gg.GAM("Surv(time, event) ~ linear(x)", family="weibull", weights="w")
+    gam.fit(few, tolerance=1e-7, progress=False)
+    many = few.loc[np.repeat(few.index, few["w"].astype(int))].reset_index(drop=True)
+    same = gg.GAM("Surv(time, event) ~ linear(x)", family="weibull")
+    same.fit(many, tolerance=1e-7, progress=False)
+    assert gam.fitted.result.elbo == pytest.approx(same.fitted.result.elbo, abs=2e-3)
+    a, b = (g.predict(few, "link", se=True, unconditional=False) for g in (gam, same))
+    np.testing.assert_allclose(a[0], b[0], atol=0.02 * b[1].min())
+    np.testing.assert_allclose(a[1], b[1], rtol=0.02)
+
+
+def test_rows_in_blocks_are_the_rows(table, monkeypatch, weibull):
+    monkeypatch.setattr(sampling, "KEPT_ROWS", 150)
+    monkeypatch.setattr(rows_module, "BLOCK", 170)
+    gam = gg.GAM("Surv(time, event) ~ s(x) + factor(g)", family="weibull")
+    gam.fit([table.iloc[:130], table.iloc[130:]], progress=False)
+    assert gam.fitted.whole is not None
+    np.testing.assert_allclose(
+        gam.predict(table, "link"), weibull.predict(table, "link"), atol=0.02
+    )
+    assert gam.fitted.discrepancies().deviance == pytest.approx(
+        weibull.fitted.discrepancies().deviance, rel=0.02
+    )
+
+
+def test_survival_curves(table, weibull):
+    few, times = table.iloc[:3], np.array([0.5, 1.0, 2.0])
+    found = weibull.survival(few, times, unconditional=False)
+    assert found["row"].tolist() == [0] * 3 + [1] * 3 + [2] * 3
+    mean, se = weibull.predict(few, "link", se=True, unconditional=False)
+    scale = learnt(weibull)
+    f = mean[:, None, None] + se[:, None, None] * np.random.default_rng(0).standard_normal(
+        (3, 1, 40_000)
+    )
+    curve = np.exp(-((times[:, None] / np.exp(f)) ** (1.0 / scale)))
+    np.testing.assert_allclose(found["estimate"], curve.mean(axis=2).ravel(), atol=0.002)
+    low, high = np.quantile(curve, [0.025, 0.975], axis=2)
+    np.testing.assert_allclose(found["lower"], low.ravel(), atol=0.004)
+    np.testing.assert_allclose(found["upper"], high.ravel(), atol=0.004)
+    wider = weibull.survival(few, times)
+    assert np.all(wider["lower"] <= found["lower"] + 1e-12)
+    with pytest.raises(ValueError, match="times must be positive and finite; got -1"):
+        weibull.survival(few, [-1.0])
+    plain = gg.GAM("full ~ linear(x)").fit(table, progress=False)
+    with pytest.raises(ValueError, match="survival: family 'gaussian' has no survival curves"):
+        plain.survival(few, times)
+
+
+def test_a_response_without_censoring_is_fitted_as_its_logarithm(table):
+    """A lognormal response is a normal one in logarithms: two routes, one answer."""
+    direct = gg.GAM(s("x"), family="lognormal").fit(table, y="full", progress=False)
+    logs = table.assign(log=np.log(table["full"]))
+    other = gg.GAM(s("x")).fit(logs, y="log", progress=False)
+    a, b = direct.predict(table, "link", se=True), other.predict(table, "link", se=True)
+    np.testing.assert_allclose(a[0], b[0], atol=0.03)
+    np.testing.assert_allclose(a[1], b[1], rtol=0.1)
+    np.testing.assert_allclose(
+        direct.log_density(table), other.log_density(logs) - logs["log"], atol=0.03
+    )
+
+
+SURVREG = """
+suppressMessages(library(survival)); d <- read.csv("d.csv")
+for (y in list(Surv(d$time, d$event), Surv(d$lower, d$upper, type = "interval2")))
+  for (dist in c("weibull", "lognormal", "gaussian")) {
+    m <- survreg(y ~ x + g, data = d, dist = dist)
+    cat(coef(m)[2:3], sqrt(diag(vcov(m)))[2:3], m$scale, predict(m, d[1:5, ], type = "lp"), "\\n")
+  }
+"""
+
+
+@pytest.mark.skipif(shutil.which("Rscript") is None, reason="needs R with survival")
+def test_straight_lines_are_survregs(table, tmp_path):
+    data = table.assign(lower=np.floor(2 * table["full"]) / 2 + 0.05, event=table["event"] * 1)
+    data["upper"] = data["lower"] + 0.5
+    data.to_csv(tmp_path / "d.csv", index=False)
+    done = subprocess.run(
+        ["Rscript", "-e", SURVREG], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    if done.returncode != 0:
+        pytest.skip(f"R has no survival: {done.stderr[-200:]}")
+    answers = np.array(done.stdout.split(), dtype=float).reshape(2, 3, 10)
+    stated = Surv("time", "event"), Surv("lower", "upper", type="interval")
+    for y, by_family in zip(stated, answers):
+        for family, known in zip(("weibull", "lognormal", "gaussian"), by_family):
+            gam = gg.GAM(linear("x") + factor("g"), family=family).fit(data, y, progress=False)
+            link = gam.predict(data.iloc[:5], "link")
+            assert np.max(np.abs(link - known[5:])) < 0.35 * known[2:4].max()
+            assert learnt(gam) == pytest.approx(known[4], rel=0.02)
+            ends = pd.DataFrame({"x": [0.0, 1.0, 0.0], "g": ["a", "a", "b"]})
+            low, high, other = gam.predict(ends, "link")
+            slopes = np.array([high - low, other - low])
+            assert np.all(np.abs(slopes - known[:2]) < 0.35 * known[2:4])
+
+
+def test_fits_go_on_with_all_rows_only(table, weibull):
+    gam = gg.GAM("Surv(time, event) ~ s(x) + factor(g)", family="weibull")
+    gam.fit(table, progress=False)
+    with pytest.raises(ValueError, match="update: rows of a censored response"):
+        gam.update(table.iloc[:5])
+    gam.refit(table, progress=False)
+    np.testing.assert_allclose(
+        gam.predict(table, "link"), weibull.predict(table, "link"), atol=0.01
+    )
