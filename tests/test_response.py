@@ -28,8 +28,10 @@ def loop(case: Case, mean: np.ndarray, var: np.ndarray, level: float, seed: int)
     likelihood, rows = case.likelihood(), []
     normals = np.random.default_rng(seed).standard_normal((1000, case.L))
     tails = [0.5 * (1.0 - level), 0.5 * (1.0 + level)]
-    for m, v in zip(mean, var):
-        if case.L == 1 and case.family.name != "ordinal":
+    # the mean of a normal response is its first predictor's, whatever its scale
+    first = case.family.name == "heteroskedastic"
+    for m, v in zip(mean, np.where(first, [1.0] + [0.0] * (case.L - 1), 1.0) * var):
+        if first or (case.L == 1 and case.family.name != "ordinal"):
             values = case.family.mean(likelihood, m + np.sqrt(v) * NODES[:, None])
             center = WEIGHTS @ values
             spread = np.sqrt(WEIGHTS @ (values - center) ** 2)

@@ -196,11 +196,15 @@ def test_families_by_name():
     ("call", "error", "message"),
     [
         (lambda: fam.family("poison"), ValueError, "'poison' is unknown; .*mean 'poisson'"),
-        (lambda: fam.family("zzz"), ValueError, r"there are gaussian, .*heteroskedastic\.$"),
+        (lambda: fam.family("zzz"), ValueError, r"there are gaussian, .*heteroskedastic, .*\.$"),
         (lambda: fam.family(3), TypeError, "must be a name.*got int"),
         (lambda: fam.from_json({"link": "logit"}), ValueError, "mapping with a 'name'"),
         (lambda: fam.from_json({"name": "poisson", "df": 3}), ValueError, "no option 'df'.*none"),
-        (lambda: fam.from_json({"name": "bernoulli", "link": "log"}), ValueError, "'logit' or"),
+        (
+            lambda: fam.from_json({"name": "bernoulli", "link": "log"}),
+            ValueError,
+            "'logit', 'probit'",
+        ),
         (lambda: fam.StudentT(0.0), ValueError, "df must be positive"),
         (lambda: fam.Ordinal(("a", "a")), ValueError, "different labels"),
         (lambda: fam.Categorical().num_predictors(), ValueError, "levels must be given"),

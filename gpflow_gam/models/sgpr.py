@@ -174,9 +174,11 @@ class AdditiveSGPR(AdditiveModel, InternalDataTrainingLossMixin):
         s = self.statistics(cholesky)
         noise = _double(self.likelihood.variance)
         Lambda, eta = self._sites(s)
-        q, root = self._optimum(Lambda, eta)
-        # e'e/s2 - e'Phi' S Phi e/s2^2
-        fit = s.error / noise - tf.reduce_sum(eta * q.mean)
+        _, root = self._optimum(Lambda, eta)
+        # e'e/s2 - e'Phi' S Phi e/s2^2, as a sum of squares: L-BFGS sees its rounding otherwise
+        columns = eta[None] if self.kernel.members is None else tf.transpose(eta)[..., None]
+        half = tf.linalg.triangular_solve(root, columns, lower=True)
+        fit = s.error / noise - tf.reduce_sum(tf.square(half))
         log_det = 2.0 * tf.reduce_sum(tf.math.log(tf.linalg.diag_part(root)), axis=-1)
         log_noise = s.number * tf.math.log(2.0 * np.pi * noise)
         per_output = log_noise + log_det + s.missing / noise  # [1], the same for all, or [L]
