@@ -183,9 +183,15 @@ class GAM(Inspector):
         :raises ForkedProcessError: this process was forked after TensorFlow had begun to compute.
         """
         check_process()
-        source, response = with_response(data, y, self._response)
+        given = with_response(data, y, self._response)
+        self._fit = self._fitted(*given, criterion=criterion, groups=groups, **options)
+        check_fit(self._fit)
+        return self
+
+    def _fitted(self, source: Any, response: Any, **options: Any) -> FittedGAM:
+        """A fit of these terms to rows; the one that there is stays."""
         roles = Roles.of(response, self.offset, self.weights, self.trials)
-        self._fit = fit_source(
+        return fit_source(
             self.terms,
             roles.suited(self.family),
             roles,
@@ -194,12 +200,8 @@ class GAM(Inspector):
             variational=self.variational,
             engine=self.engine,
             seed=self.seed,
-            criterion=criterion,
-            groups=groups,
             **options,
         )
-        check_fit(self._fit)
-        return self
 
     def refit(self, data: Any = None, y: Any = None, **options: Any) -> GAM:
         """
@@ -225,20 +227,8 @@ class GAM(Inspector):
             self._fit = fit_again(start, self.seed, options)
         else:
             check_same_criterion(start, options)
-            source, response = with_response(data, y, start.spec.censoring or start.spec.response)
-            roles = Roles.of(response, self.offset, self.weights, self.trials)
-            self._fit = fit_source(
-                self.terms,
-                roles.suited(self.family),
-                roles,
-                source,
-                missing=self.missing,
-                variational=self.variational,
-                engine=self.engine,
-                seed=self.seed,
-                start=start,
-                **options,
-            )
+            given = with_response(data, y, start.spec.censoring or start.spec.response)
+            self._fit = self._fitted(*given, start=start, **options)
         check_fit(self._fit)
         return self
 
