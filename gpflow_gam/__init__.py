@@ -62,6 +62,7 @@ with _docstrings_as_written():
         IdentifiabilityWarning,
         MissingTermWarning,
         TailWarning,
+        UnitWarning,
     )
     from .gam import GAM, comparison, effects, families, screening, summaries, terms
     from .gam.comparison import compare
@@ -83,6 +84,7 @@ __all__ = [
     "MissingTermWarning",
     "Surv",
     "TailWarning",
+    "UnitWarning",
     "__version__",
     "anova",
     "compare",

@@ -46,6 +46,10 @@ class TailWarning(UserWarning):
     """A predicted mean is made by the far tail of a predictor of which next to nothing is known."""
 
 
+class UnitWarning(UserWarning):
+    """Columns of very different ranges share one lengthscale."""
+
+
 class ForkedProcessError(RuntimeError):
     """This process was forked from one in which TensorFlow was at work, and cannot compute."""
 

@@ -13,7 +13,7 @@ from scipy.stats import qmc
 
 from ..gam.components import Component, learn_encoder, plan
 from ..gam.frames import Encoder, Table
-from ..gam.terms import Levels, Smooth, Tensor, Term, Terms
+from ..gam.terms import FactorSmooth, Levels, Smooth, Tensor, Term, Terms
 from ..gam.terms.base import column_of
 
 Kind = Literal["number", "level", "cycle", "multiplier"]
@@ -145,6 +145,10 @@ def _sized(term: Term, num_inducing: int | None) -> Term:
 
 
 def _readings(term: Term) -> list[tuple[object, Kind]]:
+    if isinstance(term, FactorSmooth):
+        raise ValueError(
+            f"{term!r} is for tables; of features write s(x, by=factor(g)) + factor(g)."
+        )
     kind: Kind = "level" if isinstance(term, Levels) else "number"
     found: list[tuple[object, Kind]] = [(c, kind) for c in term.columns]
     if isinstance(term, Smooth) and term.bs == "cyclic":

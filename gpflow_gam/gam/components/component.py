@@ -11,7 +11,18 @@ from gpflow.base import AnyNDArray
 NUM_INDUCING = {1: 24, 2: 36}
 """How many inducing inputs a component has unless told, by its number of columns; 50 beyond."""
 
-Form = Literal["constant", "smooth", "tensor", "interaction", "line", "levels", "random", "own"]
+Form = Literal[
+    "constant",
+    "smooth",
+    "tensor",
+    "interaction",
+    "line",
+    "levels",
+    "random",
+    "own",
+    "curves",
+    "deviations",
+]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -137,6 +137,8 @@ def _function(component: Component, size: float, own: Mapping[str, Kernel]) -> K
         return _set_variance(_margin_kernel(margins[0]), size**2)
     if form == "levels":
         return _centred(_set_variance(_margin_kernel(margins[0]), size**2), margins[0])
+    if form == "deviations":
+        return Product([_deviations(m, size) for m in margins])
     if form == "interaction":
         parts = [
             interaction_margin(m, size**2 if i == 0 else 1.0, free=i == 0)
@@ -174,6 +176,17 @@ def _joint_kernel(component: Component, size: float) -> Kernel:
     for i, (part, margin) in enumerate(zip(parts, margins)):
         _set_variance(part, _unit(margin) * (size**2 if i == 0 else 1.0), free=i == 0)
     return OnColumns(Product(parts), columns)
+
+
+def _deviations(margin: Margin, size: float) -> Kernel:
+    """What a number or levels contribute to deviations that sum to zero over the levels."""
+    kernel = _margin_kernel(margin)
+    if margin.kind != "levels":
+        return _set_variance(kernel, size**2)
+    codes = np.array(margin.nodes)
+    # of variance one for each level, as if there were no constraint
+    share = len(codes) / (len(codes) - 1.0)
+    return ZeroMean(_set_variance(kernel, share, free=False), Discrete(codes))
 
 
 def _unit(margin: Margin) -> float:

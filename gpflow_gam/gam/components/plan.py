@@ -18,6 +18,7 @@ from ..frames import Encoder, Key, NumericColumn, Table, is_levels, learn_levels
 from ..frames.encoding import LevelColumn
 from ..terms import (
     Column,
+    FactorSmooth,
     Interaction,
     Levels,
     Linear,
@@ -29,6 +30,7 @@ from ..terms import (
 )
 from ..terms.base import column_of
 from .component import NUM_INDUCING, By, Component, Form, Margin
+from .curves import curve_inducing, curve_nodes, factor_of
 
 INTERCEPT = "intercept"
 _LEAST = 1e-100
@@ -39,6 +41,9 @@ def keys_of(term: Term, table: Table) -> list[Key]:
     """How a term reads the columns of ``table``, ``by`` last."""
     if isinstance(term, Levels):
         keys: list[Key] = [(term.columns[0], "level")]
+    elif isinstance(term, FactorSmooth):
+        factor = factor_of(term, table)
+        keys = [(c, "level" if c == factor else "number") for c in term.columns]
     elif isinstance(term, Tensor):
         keys = [(c, "level" if is_levels(table, c) else "number") for c in term.columns]
     else:
@@ -87,7 +92,8 @@ def learn_encoder(terms: Terms, extra: Iterable[tuple[Column, str]], table: Tabl
     :raises ValueError: a column that is not there or not of its kind.
     """
     columns: dict[Key, NumericColumn | LevelColumn] = {}
-    policies = {t.columns[0]: t.unseen for t in terms if isinstance(t, Levels)}
+    policies = {factor_of(t, table): t.policy for t in terms if isinstance(t, FactorSmooth)}
+    policies |= {t.columns[0]: t.unseen for t in terms if isinstance(t, Levels)}
     for term in terms:
         for name, kind in keys_of(term, table):
             if (name, kind) in columns:
@@ -268,7 +274,12 @@ def _component(
     weights: AnyNDArray = np.zeros(0)
     if form == "tensor" or (form == "smooth" and len(places) > 1):
         nodes, weights = _joint_nodes(data, kinds, seed)
-    Z = _inducing(form, margins, data, getattr(term, "k", None), seed)
+    if isinstance(term, FactorSmooth):
+        if term.bs == "fs":
+            nodes, weights = curve_nodes(margins, data.points, data.weights)
+        Z = curve_inducing(term, margins, data.points)
+    else:
+        Z = _inducing(form, margins, data, getattr(term, "k", None), seed)
     return Component(
         name,
         term.label,
@@ -284,12 +295,16 @@ def _component(
 def _form(term: Term) -> Form:
     if isinstance(term, RandomEffect):
         return "random"
+    if isinstance(term, FactorSmooth):
+        return "curves" if term.bs == "fs" else "deviations"
     if isinstance(term, Levels):
         return "levels"
     if isinstance(term, Linear) or (isinstance(term, Smooth) and term.bs == "linear"):
         return "line"
     if isinstance(term, Smooth):
-        return "smooth" if term.kernel is None else "own"
+        if term.kernel is not None:
+            return "own"
+        return "smooth" if term.isotropic else "tensor"
     return "interaction" if isinstance(term, Interaction) else "tensor"
 
 
@@ -299,6 +314,8 @@ def _kinds(term: Term, keys: list[Key]) -> tuple[list[str], list[float | None]]:
         return kinds, list(term.periods)
     if isinstance(term, Smooth):
         return [term.bs] * len(keys), [term.period] * len(keys)
+    if isinstance(term, FactorSmooth):
+        return ["levels" if kind == "level" else "se" for _, kind in keys], [None, None]
     return ["linear" if isinstance(term, Linear) else "levels"], [None]
 
 

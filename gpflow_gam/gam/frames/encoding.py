@@ -111,8 +111,8 @@ class LevelColumn:
             raise ValueError(
                 f"column {self.name!r} has the level {new[0]!r} in row "
                 f"{int(np.flatnonzero(strange)[0])}, never seen in the fit; the levels are {shown}"
-                f"{', ...' if len(self.levels) > 12 else ''}. factor(..., unseen='prior') or "
-                "random_effect() take new levels."
+                f"{', ...' if len(self.levels) > 12 else ''}. factor(..., unseen='prior'), "
+                "random_effect() and s(..., bs='fs') take new levels."
             )
         codes |= {level: len(self.levels) + i for i, level in enumerate(new)}
         # a category that does not occur has no code

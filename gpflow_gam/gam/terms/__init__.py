@@ -1,6 +1,7 @@
 """The terms of a GAM: values that add up, know no data, and can be written down."""
 
 from .base import Column, Term, Terms, as_terms
+from .factor_smooth import FactorSmooth
 from .formula import Formula, parse_formula
 from .parameters import parse_parameters
 from .parametric import Levels, Linear, RandomEffect, factor, linear, random_effect
@@ -12,6 +13,7 @@ from .transformed import Everything, Transformed
 __all__ = [
     "Column",
     "Everything",
+    "FactorSmooth",
     "Formula",
     "Interaction",
     "Levels",
