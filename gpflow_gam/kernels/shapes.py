@@ -22,6 +22,7 @@ from gpflow.kernels import (
 from .columns import kernel_columns
 from .factor import Factor, Indicator
 from .linear import CentredLinear
+from .markov_field import MarkovField
 from .on_columns import OnColumns
 
 Values = Callable[[Parameter], AnyNDArray]
@@ -175,6 +176,21 @@ class _Multiplied(Shape):
         return functools.reduce(Dual.__mul__, (f(values, slopes) for f in self._factors))
 
 
+class _Mixed(Shape):
+    """``(B + r I) / (1 + r)`` of areas, r a parameter."""
+
+    def __init__(self, ratio: Parameter, structured: AnyNDArray, same: AnyNDArray) -> None:
+        self._ratio, self._structured, self._same = ratio, structured, same
+
+    def __call__(self, values: Values, slopes: bool, deficit: bool = False) -> Dual:
+        share = 1.0 / (1.0 + float(values(self._ratio)))
+        away = self._structured - self._same
+        value = self._same + share * away
+        if not slopes:
+            return Dual(value)
+        return Dual(value, [(self._ratio, None, -share * (1.0 - share) * away)])
+
+
 def shape_of(kernel: Kernel, A: AnyNDArray, B: AnyNDArray, elementwise: bool = False) -> Shape:
     """
     The shape of a kernel between rows of A and B, or row by row.
@@ -213,6 +229,12 @@ def shape_of(kernel: Kernel, A: AnyNDArray, B: AnyNDArray, elementwise: bool = F
             return Fixed(_outer(a - kernel.centre, b - kernel.centre, elementwise))
         on, other = ((x == kernel.level).astype(x.dtype) for x in (a, b))
         return Fixed(_outer(on, other, elementwise))
+    if kind is MarkovField:
+        (column,) = kernel_columns(kernel) or (0,)
+        a, b = A[:, column].astype(int), B[:, column].astype(int)
+        same = (_differences(a, b, elementwise) == 0).astype(A.dtype)
+        B_ = kernel.structured
+        return _Mixed(kernel.independent, B_[a, b] if elementwise else B_[np.ix_(a, b)], same)
     if kind is OnColumns:
         own = list(kernel_columns(kernel) or ())
         return shape_of(kernel.base, A[:, own], B[:, own], elementwise)

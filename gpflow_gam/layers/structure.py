@@ -13,7 +13,7 @@ from scipy.stats import qmc
 
 from ..gam.components import Component, learn_encoder, plan
 from ..gam.frames import Encoder, Table
-from ..gam.terms import FactorSmooth, Levels, Smooth, Tensor, Term, Terms
+from ..gam.terms import FactorSmooth, Levels, MarkovField, Smooth, Tensor, Term, Terms
 from ..gam.terms.base import column_of
 
 Kind = Literal["number", "level", "cycle", "multiplier"]
@@ -145,7 +145,7 @@ def _sized(term: Term, num_inducing: int | None) -> Term:
 
 
 def _readings(term: Term) -> list[tuple[object, Kind]]:
-    if isinstance(term, FactorSmooth):
+    if isinstance(term, (FactorSmooth, MarkovField)):
         raise ValueError(
             f"{term!r} is for tables; of features write s(x, by=factor(g)) + factor(g)."
         )

@@ -9,7 +9,7 @@ import numpy as np
 from gpflow.base import AnyNDArray, Parameter
 from gpflow.kernels import Constant, Kernel, Stationary
 
-from ..kernels import CentredLinear, Factor, Indicator, OnColumns, kernel_columns
+from ..kernels import CentredLinear, Factor, Indicator, MarkovField, OnColumns, kernel_columns
 from ..kernels.functional import parameters_of
 from ..kernels.shapes import Values
 from ..kernels.tangents import KernelTangents, kernel_tangents
@@ -286,7 +286,8 @@ def level_columns(kernel: Kernel) -> list[int]:
         return sorted({c for part in kernel.kernels for c in level_columns(part)})
     if isinstance(getattr(kernel, "base", None), Kernel):
         return level_columns(kernel.base)
-    return list(kernel_columns(kernel) or ()) if type(kernel) is Factor else []
+    known = type(kernel) in (Factor, MarkovField)
+    return list(kernel_columns(kernel) or ()) if known else []
 
 
 def _leaf_kernels(kernel: Kernel) -> list[Kernel]:

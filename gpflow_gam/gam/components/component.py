@@ -22,6 +22,7 @@ Form = Literal[
     "own",
     "curves",
     "deviations",
+    "areas",
 ]
 
 
@@ -84,6 +85,7 @@ class Component:
     :param weights: their probabilities.
     :param inducing: inducing inputs [M, d], in the order of the margins.
     :param predictors: places of the predictors that it enters; empty for all.
+    :param edges: pairs of areas that are neighbours, by their codes.
     """
 
     name: str
@@ -95,6 +97,7 @@ class Component:
     weights: tuple[float, ...] = ()
     inducing: tuple[tuple[float, ...], ...] = ()
     predictors: tuple[int, ...] = ()
+    edges: tuple[tuple[int, int], ...] = ()
 
     def predictors_of(self, number: int) -> list[int]:
         """Places of the predictors that it enters, of so many."""

@@ -17,6 +17,7 @@ from ...kernels import (
     CentredLinear,
     Factor,
     Indicator,
+    MarkovField,
     OnColumns,
     SeparateAdditive,
     ZeroMean,
@@ -38,6 +39,8 @@ CYCLIC_LENGTHSCALE = 0.7, 0.6
 """The same of the dimensionless lengthscale of a periodic kernel."""
 VARIANCE = 2.0, 1.0
 """The same of a component's variance against that of the predictor."""
+INDEPENDENT = 0.5, 1.5
+"""The same of what of areas is independent, against what is like their neighbours."""
 INTERACTION_LENGTHSCALE = 0.7, 0.8
 """A lengthscale's prior in an interaction: few data tell its shape."""
 INTERACTION_VARIANCE = 0.005, 2.0
@@ -137,6 +140,8 @@ def _function(component: Component, size: float, own: Mapping[str, Kernel]) -> K
         return _set_variance(_margin_kernel(margins[0]), size**2)
     if form == "levels":
         return _centred(_set_variance(_margin_kernel(margins[0]), size**2), margins[0])
+    if form == "areas":
+        return _centred(_field(component, size), margins[0])
     if form == "deviations":
         return Product([_deviations(m, size) for m in margins])
     if form == "interaction":
@@ -176,6 +181,14 @@ def _joint_kernel(component: Component, size: float) -> Kernel:
     for i, (part, margin) in enumerate(zip(parts, margins)):
         _set_variance(part, _unit(margin) * (size**2 if i == 0 else 1.0), free=i == 0)
     return OnColumns(Product(parts), columns)
+
+
+def _field(component: Component, size: float) -> Kernel:
+    (margin,) = component.margins
+    field = MarkovField(len(margin.nodes), component.edges, active_dims=[margin.column])
+    mode, spread = INDEPENDENT
+    field.independent = positive_parameter(mode, mode, spread)
+    return _set_variance(field, size**2)
 
 
 def _deviations(margin: Margin, size: float) -> Kernel:

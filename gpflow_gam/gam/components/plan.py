@@ -22,6 +22,7 @@ from ..terms import (
     Interaction,
     Levels,
     Linear,
+    MarkovField,
     RandomEffect,
     Smooth,
     Tensor,
@@ -29,6 +30,7 @@ from ..terms import (
     Terms,
 )
 from ..terms.base import column_of
+from .areas import area_margin, check_other_readers, learn_areas
 from .component import NUM_INDUCING, By, Component, Form, Margin
 from .curves import curve_inducing, curve_nodes, factor_of
 
@@ -39,7 +41,7 @@ _LEAST = 1e-100
 
 def keys_of(term: Term, table: Table) -> list[Key]:
     """How a term reads the columns of ``table``, ``by`` last."""
-    if isinstance(term, Levels):
+    if isinstance(term, (Levels, MarkovField)):
         keys: list[Key] = [(term.columns[0], "level")]
     elif isinstance(term, FactorSmooth):
         factor = factor_of(term, table)
@@ -93,16 +95,19 @@ def learn_encoder(terms: Terms, extra: Iterable[tuple[Column, str]], table: Tabl
     """
     columns: dict[Key, NumericColumn | LevelColumn] = {}
     policies = {factor_of(t, table): t.policy for t in terms if isinstance(t, FactorSmooth)}
+    areas = {t.columns[0]: t for t in terms if isinstance(t, MarkovField)}
     policies |= {t.columns[0]: t.unseen for t in terms if isinstance(t, Levels)}
     for term in terms:
         for name, kind in keys_of(term, table):
             if (name, kind) in columns:
                 continue
-            columns[name, kind] = (
-                learn_levels(table, name, policies.get(name, "error"))
-                if kind == "level"
-                else NumericColumn(name, term.label)
-            )
+            if kind == "number":
+                columns[name, kind] = NumericColumn(name, term.label)
+            elif name in areas:
+                check_other_readers(terms, table, areas[name], keys_of)
+                columns[name, kind] = learn_areas(table, areas[name])
+            else:
+                columns[name, kind] = learn_levels(table, name, policies.get(name, "error"))
     for name, use in extra:
         columns.setdefault((name, "number"), NumericColumn(name, use))
     return Encoder(columns)
@@ -274,6 +279,9 @@ def _component(
     weights: AnyNDArray = np.zeros(0)
     if form == "tensor" or (form == "smooth" and len(places) > 1):
         nodes, weights = _joint_nodes(data, kinds, seed)
+    edges: tuple[tuple[int, int], ...] = ()
+    if isinstance(term, MarkovField):
+        margins, edges = (area_margin(margins[0], len(term.areas)),), term.edges
     if isinstance(term, FactorSmooth):
         if term.bs == "fs":
             nodes, weights = curve_nodes(margins, data.points, data.weights)
@@ -289,12 +297,15 @@ def _component(
         tuple(map(tuple, nodes.tolist())),
         tuple(weights.tolist()),
         tuple(map(tuple, Z.tolist())),
+        edges=edges,
     )
 
 
 def _form(term: Term) -> Form:
     if isinstance(term, RandomEffect):
         return "random"
+    if isinstance(term, MarkovField):
+        return "areas"
     if isinstance(term, FactorSmooth):
         return "curves" if term.bs == "fs" else "deviations"
     if isinstance(term, Levels):
@@ -370,6 +381,9 @@ def _inducing(
         return np.array([[margins[0].centre + margins[0].span]])
     if form == "random":
         return points
+    if form == "areas":  # data may come of those that have none
+        codes = np.array(margins[0].nodes)[:, None]
+        return np.delete(codes, int(np.argmax(margins[0].weights)), axis=0)
     if form == "levels":
         # one fewer than levels: their weighted mean is zero, which the last follows from
         return points[:-1]

@@ -166,7 +166,7 @@ def differences(
     component = effect_component(fit, term)
     if component.form in ("curves", "deviations"):
         return _level_differences(fit, component, level, grid, num_points, seed, unconditional)
-    if component.form not in ("levels", "random"):
+    if component.form not in ("levels", "random", "areas"):
         raise ValueError(f"differences: {term!r} has no levels to compare.")
     where = make_grid(fit, component)
     mean, covariance = joint_moments(fit, [(component.name, where.X)], unconditional)

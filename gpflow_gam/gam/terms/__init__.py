@@ -3,6 +3,7 @@
 from .base import Column, Term, Terms, as_terms
 from .factor_smooth import FactorSmooth
 from .formula import Formula, parse_formula
+from .markov import MarkovField
 from .parameters import parse_parameters
 from .parametric import Levels, Linear, RandomEffect, factor, linear, random_effect
 from .serial import terms_from_json
@@ -18,6 +19,7 @@ __all__ = [
     "Interaction",
     "Levels",
     "Linear",
+    "MarkovField",
     "RandomEffect",
     "Smooth",
     "Stated",

@@ -10,6 +10,7 @@ from gpflow.kernels import Kernel
 
 from .base import Column, Term, checked_columns
 from .factor_smooth import FACTOR_SMOOTHS, FactorSmooth
+from .markov import MarkovField
 from .options import checked_k, refuse
 
 KINDS = ("se", "matern12", "matern32", "matern52", "cyclic", "linear")
@@ -172,6 +173,8 @@ def s(
     kernel: Kernel | None = None,
     isotropic: bool = True,
     unseen: str | None = None,
+    neighbours: Any = None,
+    polygons: Any = None,
 ) -> Term:
     """
     A smooth function of a column, zero on average over the data.
@@ -181,7 +184,8 @@ def s(
     :param bs: the kernel: ``"se"`` (squared exponential), ``"matern12"``, ``"matern32"``,
         ``"matern52"``, ``"cyclic"`` (periodic; also ``"cc"``), ``"linear"``; ``"re"`` gives
         :func:`random_effect`; of a number and a column of levels ``"fs"`` a random curve for each
-        level and ``"sz"`` what each adds to the curve of all (:class:`FactorSmooth`).
+        level and ``"sz"`` what each adds to the curve of all (:class:`FactorSmooth`); of
+        areas ``"mrf"`` effects that are like those of neighbours (:class:`MarkovField`).
     :param k: how many inducing inputs; by default up to 24, quantiles of the column.
     :param by: a numeric column that multiplies the function (a varying coefficient), or a column
         of levels (text, categories, or ``factor("column")``) that each get a function of their own.
@@ -190,8 +194,17 @@ def s(
         used as it is, neither centred nor given priors.
     :param isotropic: whether several columns share one lengthscale.
     :param unseen: of ``bs="fs"`` and ``"sz"``: see :class:`FactorSmooth`.
+    :param neighbours: of ``bs="mrf"``: see :class:`MarkovField`.
+    :param polygons: of ``bs="mrf"``: see :class:`MarkovField`.
     :raises TypeError, ValueError: naming the argument.
     """
+    if bs == "mrf":
+        one = None if isotropic else False
+        refuse(bs, k=k, by=by, period=period, kernel=kernel, isotropic=one, unseen=unseen)
+        return MarkovField(columns, bs, neighbours, polygons)
+    for name, value in (("neighbours", neighbours), ("polygons", polygons)):
+        if value is not None:
+            raise ValueError(f"s(): {name} is for bs='mrf'; got bs={bs!r}.")
     if bs in FACTOR_SMOOTHS:
         refuse(bs, by=by, period=period, kernel=kernel, isotropic=None if isotropic else False)
         return FactorSmooth(columns, bs, k, unseen)
