@@ -61,6 +61,7 @@ with _docstrings_as_written():
         ForkedProcessError,
         IdentifiabilityWarning,
         MissingTermWarning,
+        ResolutionWarning,
         TailWarning,
         UnitWarning,
     )
@@ -82,6 +83,7 @@ __all__ = [
     "ForkedProcessError",
     "IdentifiabilityWarning",
     "MissingTermWarning",
+    "ResolutionWarning",
     "Surv",
     "TailWarning",
     "UnitWarning",

@@ -42,6 +42,10 @@ class MissingTermWarning(UserWarning):
     """The terms leave out what another of them takes for granted."""
 
 
+class ResolutionWarning(UserWarning):
+    """A rough function has fewer inducing inputs than its column has values."""
+
+
 class TailWarning(UserWarning):
     """A predicted mean is made by the far tail of a predictor of which next to nothing is known."""
 

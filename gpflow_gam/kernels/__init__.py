@@ -6,8 +6,11 @@ from .factor import Factor, Indicator
 from .linear import CentredLinear
 from .markov_field import MarkovField, structured_covariance
 from .on_columns import OnColumns
+from .random_walk import RandomWalk
 from .separate import SeparateAdditive
+from .sphere import OnSphere
 from .stacked import StackedKernel, register_stacked
+from .warped import Warped
 from .zero_mean import ZeroMean
 
 __all__ = [
@@ -17,8 +20,11 @@ __all__ = [
     "Indicator",
     "MarkovField",
     "OnColumns",
+    "OnSphere",
+    "RandomWalk",
     "SeparateAdditive",
     "StackedKernel",
+    "Warped",
     "ZeroMean",
     "kernel_columns",
     "register_stacked",

@@ -14,6 +14,9 @@ from gpflow.utilities import positive
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
+from .columns import kernel_columns
+from .shapes import Dual, Shape, Values, differences, register_shape
+
 
 def structured_covariance(number: int, edges: Sequence[tuple[int, int]]) -> AnyNDArray:
     """
@@ -105,3 +108,28 @@ class MarkovField(Kernel):
         r = tf.cast(self.independent, dtype)
         mixed = (B + r * tf.eye(len(self.structured), dtype=dtype)) / (1.0 + r)
         return tf.cast(self.variance, dtype) * mixed
+
+
+class _Mixed(Shape):
+    """``(B + r I) / (1 + r)`` of areas, r a parameter."""
+
+    def __init__(self, ratio: Parameter, structured: AnyNDArray, same: AnyNDArray) -> None:
+        self._ratio, self._structured, self._same = ratio, structured, same
+
+    def __call__(self, values: Values, slopes: bool, deficit: bool = False) -> Dual:
+        share = 1.0 / (1.0 + float(values(self._ratio)))
+        away = self._structured - self._same
+        value = self._same + share * away
+        if not slopes:
+            return Dual(value)
+        return Dual(value, [(self._ratio, None, -share * (1.0 - share) * away)])
+
+
+@register_shape(MarkovField)
+def _shape(kernel: MarkovField, A: AnyNDArray, B: AnyNDArray, elementwise: bool) -> Shape:
+    (column,) = kernel_columns(kernel) or (0,)
+    a, b = A[:, column].astype(int), B[:, column].astype(int)
+    same = (differences(a, b, elementwise) == 0).astype(A.dtype)
+    structured = kernel.structured
+    own = structured[a, b] if elementwise else structured[np.ix_(a, b)]
+    return _Mixed(kernel.independent, own, same)

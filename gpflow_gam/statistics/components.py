@@ -9,7 +9,15 @@ import numpy as np
 from gpflow.base import AnyNDArray, Parameter
 from gpflow.kernels import Constant, Kernel, Stationary
 
-from ..kernels import CentredLinear, Factor, Indicator, MarkovField, OnColumns, kernel_columns
+from ..kernels import (
+    CentredLinear,
+    Factor,
+    Indicator,
+    MarkovField,
+    OnColumns,
+    Warped,
+    kernel_columns,
+)
 from ..kernels.functional import parameters_of
 from ..kernels.shapes import Values
 from ..kernels.tangents import KernelTangents, kernel_tangents
@@ -293,6 +301,8 @@ def level_columns(kernel: Kernel) -> list[int]:
 def _leaf_kernels(kernel: Kernel) -> list[Kernel]:
     if hasattr(kernel, "kernels"):
         return [leaf for part in kernel.kernels for leaf in _leaf_kernels(part)]
+    if isinstance(kernel, Warped):  # whose lengthscale is not what its base has
+        return [kernel]
     for name in ("base", "base_kernel"):
         if isinstance(getattr(kernel, name, None), Kernel):
             return _leaf_kernels(getattr(kernel, name))

@@ -86,6 +86,7 @@ class Component:
     :param inducing: inducing inputs [M, d], in the order of the margins.
     :param predictors: places of the predictors that it enters; empty for all.
     :param edges: pairs of areas that are neighbours, by their codes.
+    :param knots: where the speed of an adaptive function is learnt.
     """
 
     name: str
@@ -98,6 +99,7 @@ class Component:
     inducing: tuple[tuple[float, ...], ...] = ()
     predictors: tuple[int, ...] = ()
     edges: tuple[tuple[int, int], ...] = ()
+    knots: tuple[float, ...] = ()
 
     def predictors_of(self, number: int) -> list[int]:
         """Places of the predictors that it enters, of so many."""

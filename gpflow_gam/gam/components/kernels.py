@@ -19,7 +19,10 @@ from ...kernels import (
     Indicator,
     MarkovField,
     OnColumns,
+    OnSphere,
+    RandomWalk,
     SeparateAdditive,
+    Warped,
     ZeroMean,
     kernel_columns,
 )
@@ -32,6 +35,9 @@ _STATIONARY = {
     "matern12": gpflow.kernels.Matern12,
     "matern32": gpflow.kernels.Matern32,
     "matern52": gpflow.kernels.Matern52,
+    "ou": gpflow.kernels.Matern12,
+    "ad": gpflow.kernels.SquaredExponential,
+    "sos": gpflow.kernels.Matern52,
 }
 LENGTHSCALE = 0.35, 0.8
 """Where a lengthscale's prior peaks against its column's span; its deviation in logarithms."""
@@ -41,6 +47,8 @@ VARIANCE = 2.0, 1.0
 """The same of a component's variance against that of the predictor."""
 INDEPENDENT = 0.5, 1.5
 """The same of what of areas is independent, against what is like their neighbours."""
+SPEED = 1.0
+"""The deviation, in logarithms, of an adaptive function's speeds."""
 INTERACTION_LENGTHSCALE = 0.7, 0.8
 """A lengthscale's prior in an interaction: few data tell its shape."""
 INTERACTION_VARIANCE = 0.005, 2.0
@@ -152,6 +160,8 @@ def _function(component: Component, size: float, own: Mapping[str, Kernel]) -> K
         return Product(parts)
     # smooths and tensor products are centred as a whole, but for varying coefficients: what a
     # number multiplies is not confounded with the intercept
+    if margins[0].kind == "rw":
+        return _walk(component, size, varying)
     whole = _joint_kernel(component, size)
     if varying:
         return whole
@@ -160,13 +170,42 @@ def _function(component: Component, size: float, own: Mapping[str, Kernel]) -> K
     return ZeroMean(whole, Discrete(np.array(component.nodes), np.array(component.weights)))
 
 
+def _walk(component: Component, size: float, varying: bool) -> Kernel:
+    (margin,) = component.margins
+    measure = Discrete(np.array(margin.nodes), np.array(margin.weights))
+    # what a number multiplies has a level of its own
+    walk = RandomWalk(measure, level=float(varying), active_dims=[margin.column])
+    return _set_variance(walk, size**2)
+
+
+def _globe(margins: Sequence[Margin], size: float) -> Kernel:
+    base = _set_variance(_margin_kernel(margins[0], 0), size**2)
+    base.active_dims = [0, 1, 2]
+    return OnSphere(base, [m.column for m in margins])
+
+
+def _warped(component: Component, size: float) -> Kernel:
+    """A stationary kernel on a warped line; the prior of its speeds is that they are all one."""
+    (margin,) = component.margins
+    base = _set_variance(_margin_kernel(margin, 0), size**2)
+    kernel = Warped(base, component.knots, active_dims=[margin.column])
+    speeds = np.ones(len(component.knots))
+    kernel.speeds = positive_parameter(speeds, speeds, SPEED)
+    return kernel
+
+
 def _joint_kernel(component: Component, size: float) -> Kernel:
     margins = component.margins
     columns = [m.column for m in margins]
     kinds = {m.kind for m in margins}
+    if kinds == {"sos"}:
+        return _globe(margins, size)
+    if kinds == {"ad"}:
+        return _warped(component, size)
     if len(margins) == 1:
         kernel = _set_variance(_margin_kernel(margins[0]), size**2)
-        if margins[0].kind in _STATIONARY and len(component.inducing) > NUM_INDUCING[1]:
+        quick = margins[0].kind in _STATIONARY and margins[0].kind != "ou"
+        if quick and len(component.inducing) > NUM_INDUCING[1]:
             kernel.lengthscales.assign(_START_SPACINGS * margins[0].span / len(component.inducing))
         return kernel
     if len(kinds) == 1 and kinds <= set(_STATIONARY):

@@ -33,6 +33,8 @@ from ..terms.base import column_of
 from .areas import area_margin, check_other_readers, learn_areas
 from .component import NUM_INDUCING, By, Component, Form, Margin
 from .curves import curve_inducing, curve_nodes, factor_of
+from .globe import LATITUDE, LONGITUDE, globe_inducing, globe_margins, globe_nodes
+from .lines import NUM_INDUCING_ADAPTIVE, ROUGH, rough_inducing, short_memory, speed_knots
 
 INTERCEPT = "intercept"
 _LEAST = 1e-100
@@ -94,6 +96,8 @@ def learn_encoder(terms: Terms, extra: Iterable[tuple[Column, str]], table: Tabl
     :raises ValueError: a column that is not there or not of its kind.
     """
     columns: dict[Key, NumericColumn | LevelColumn] = {}
+    globes = [t.columns for t in terms if isinstance(t, Smooth) and t.bs == "sos"]
+    limits = {lon: LONGITUDE for _, lon in globes} | {lat: LATITUDE for lat, _ in globes}
     policies = {factor_of(t, table): t.policy for t in terms if isinstance(t, FactorSmooth)}
     areas = {t.columns[0]: t for t in terms if isinstance(t, MarkovField)}
     policies |= {t.columns[0]: t.unseen for t in terms if isinstance(t, Levels)}
@@ -102,7 +106,7 @@ def learn_encoder(terms: Terms, extra: Iterable[tuple[Column, str]], table: Tabl
             if (name, kind) in columns:
                 continue
             if kind == "number":
-                columns[name, kind] = NumericColumn(name, term.label)
+                columns[name, kind] = NumericColumn(name, term.label, limits.get(name))
             elif name in areas:
                 check_other_readers(terms, table, areas[name], keys_of)
                 columns[name, kind] = learn_areas(table, areas[name])
@@ -277,17 +281,30 @@ def _component(
     form = _form(term)
     nodes: AnyNDArray = np.zeros((0, len(places)))
     weights: AnyNDArray = np.zeros(0)
-    if form == "tensor" or (form == "smooth" and len(places) > 1):
+    if form == "tensor" or (form == "smooth" and len(places) > 1 and "sos" not in kinds):
         nodes, weights = _joint_nodes(data, kinds, seed)
     edges: tuple[tuple[int, int], ...] = ()
+    knots: tuple[float, ...] = ()
+    k = getattr(term, "k", None)
+    kind = term.bs if isinstance(term, Smooth) and term.kernel is None else ""
     if isinstance(term, MarkovField):
         margins, edges = (area_margin(margins[0], len(term.areas)),), term.edges
-    if isinstance(term, FactorSmooth):
+    if kind == "sos":
+        margins = globe_margins(margins, data.points)
+        nodes, weights = globe_nodes(data.points, data.weights, seed)
+        Z = globe_inducing(data.points, data.weights, k, seed)
+    elif isinstance(term, Smooth) and kind in ROUGH:
+        if kind == "ou":
+            margins = (short_memory(margins[0], data.points),)
+        Z = rough_inducing(term, data.points)
+    elif isinstance(term, FactorSmooth):
         if term.bs == "fs":
             nodes, weights = curve_nodes(margins, data.points, data.weights)
         Z = curve_inducing(term, margins, data.points)
     else:
-        Z = _inducing(form, margins, data, getattr(term, "k", None), seed)
+        if kind == "ad":
+            knots, k = speed_knots(data.points), k or NUM_INDUCING_ADAPTIVE
+        Z = _inducing(form, margins, data, k, seed)
     return Component(
         name,
         term.label,
@@ -298,6 +315,7 @@ def _component(
         tuple(weights.tolist()),
         tuple(map(tuple, Z.tolist())),
         edges=edges,
+        knots=knots,
     )
 
 
@@ -388,7 +406,9 @@ def _inducing(
         # one fewer than levels: their weighted mean is zero, which the last follows from
         return points[:-1]
     if len(points) <= number:
-        return points[:-1] if form != "own" else points
+        # where it is on them that they average to zero, the last follows from the others
+        centred = form != "own" and len(points) <= NUM_NODES.get(d, 150)
+        return points[:-1] if centred else points
     if d == 1 and margins[0].kind == "cyclic":
         period = margins[0].period
         assert period is not None

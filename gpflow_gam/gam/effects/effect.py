@@ -96,8 +96,9 @@ def derivative(
     margins = component.margins
     if len(margins) != 1 or margins[0].kind == "levels":
         raise ValueError(f"derivatives: {term!r} is not a function of one numeric column.")
-    if margins[0].kind == "matern12":
-        raise ValueError(f"derivatives: {term!r} has bs='matern12', whose draws have no slope.")
+    kind = margins[0].kind
+    if kind in ("matern12", "ou", "rw"):
+        raise ValueError(f"derivatives: {term!r} has bs={kind!r}, whose draws have no slope.")
     where = make_grid(fit, component, grid, num_points)
     column, n = margins[0].column, len(where.X)
     h = _STEP * margins[0].span

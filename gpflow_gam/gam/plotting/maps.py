@@ -88,6 +88,8 @@ def _mesh(
     far: AnyNDArray,
 ) -> None:
     first, second = view.axes
+    if first.margin.kind == "sos":  # longitude goes across
+        first, second, Z, far, data = second, first, Z.T, far.T, data[:, ::-1]
     x, y = first.values, second.values
     mesh = ax.pcolormesh(
         x, y, Z.T, cmap=cmap, vmin=low, vmax=high, shading="gouraud", rasterized=True

@@ -13,8 +13,13 @@ from .factor_smooth import FACTOR_SMOOTHS, FactorSmooth
 from .markov import MarkovField
 from .options import checked_k, refuse
 
-KINDS = ("se", "matern12", "matern32", "matern52", "cyclic", "linear")
+KINDS = ("se", "matern12", "matern32", "matern52", "cyclic", "linear", "ou")
 """What ``bs`` may be."""
+OF_S = ("sos", "rw", "ad")
+"""What else it may be of :func:`s`."""
+_ONE_COLUMN = ("cyclic", "linear", "ou", "rw", "ad")
+_NAMED = ("ou", "rw")
+"""What stands beside a smooth function of the same column, and is told from it by its label."""
 
 _ALIASES = {"cc": "cyclic", "cp": "cyclic", "periodic": "cyclic", "rbf": "se", "gp": "se"}
 _SPLINES = ("tp", "ts", "cr", "cs", "ps", "ds", "bs")
@@ -27,13 +32,14 @@ def checked_kind(function: str, bs: object) -> str:
     :raises ValueError: none that there is.
     """
     kind = _ALIASES.get(str(bs), bs)
-    if kind not in KINDS:
+    kinds = (*KINDS, *OF_S, *FACTOR_SMOOTHS, "mrf", "re") if function == "s" else KINDS
+    if kind not in (*KINDS, *(OF_S if function == "s" else ())):
         hint = (
             " Spline bases have no counterpart here: leave bs out for a smooth curve."
             if bs in _SPLINES
             else ""
         )
-        raise ValueError(f"{function}(): bs must be one of {', '.join(KINDS)}; got {bs!r}.{hint}")
+        raise ValueError(f"{function}(): bs must be one of {', '.join(kinds)}; got {bs!r}.{hint}")
     return str(kind)
 
 
@@ -80,8 +86,15 @@ class Smooth(Term):
         checked_k("s", self.k)
         _checked_period("s", kind, self.period)
         _checked_by("s", self.over, self.by_)
-        if len(self.over) > 1 and kind in ("cyclic", "linear"):
-            raise ValueError(f"s(): bs={kind!r} is for one column; use te() for {self.over}.")
+        if len(self.over) > 1 and kind in _ONE_COLUMN:
+            better = f"; use te() for {self.over}" if kind in KINDS else f"; got {self.over}"
+            raise ValueError(f"s(): bs={kind!r} is for one column{better}.")
+        if kind == "sos" and (len(self.over) != 2 or not self.isotropic):
+            raise ValueError(
+                "s(): bs='sos' takes latitude and longitude in degrees, as s('lat', 'lon', "
+                "bs='sos'), which share one lengthscale; "
+                + (f"got {self.over}." if self.isotropic else "leave isotropic=False out.")
+            )
         if self.kernel is not None and not isinstance(self.kernel, Kernel):
             raise TypeError(f"s(): kernel must be a gpflow kernel; got {self.kernel!r}.")
         if self.kernel is not None and kind != "se":
@@ -101,6 +114,11 @@ class Smooth(Term):
     @property
     def by(self) -> Column | Term | None:
         return self.by_
+
+    @property
+    def label(self) -> str:
+        own = super().label
+        return own.replace(")", f",{self.bs})", 1) if self.bs in _NAMED else own
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -186,7 +204,13 @@ def s(
         :func:`random_effect`; of a number and a column of levels ``"fs"`` a random curve for each
         level and ``"sz"`` what each adds to the curve of all (:class:`FactorSmooth`); of
         areas ``"mrf"`` effects that are like those of neighbours (:class:`MarkovField`).
-    :param k: how many inducing inputs; by default up to 24, quantiles of the column.
+        On the globe ``"sos"``, of latitude and longitude in degrees: a Matern-5/2 kernel of the
+        distance through it. Of what is left in time ``"ou"``, an Ornstein-Uhlenbeck process
+        (autoregressive of order one) whose prior has it forget within some values, and ``"rw"``, a
+        random walk, which goes on from where it is with bands that grow. ``"ad"`` is adaptive: its
+        lengthscale varies along the column, by a warp whose slope is learnt at six knots.
+    :param k: how many inducing inputs; by default up to 24, quantiles of the column; 60 of
+        ``"sos"`` and ``"ad"``; of ``"ou"`` and ``"rw"``, which are rough, every value up to 300.
     :param by: a numeric column that multiplies the function (a varying coefficient), or a column
         of levels (text, categories, or ``factor("column")``) that each get a function of their own.
     :param period: of ``bs="cyclic"``, in the column's unit; by default the column's range.
