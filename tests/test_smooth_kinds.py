@@ -10,7 +10,7 @@ import gpflow_gam as gg
 from gpflow_gam import factor, s, te
 from gpflow_gam.gam.terms import Terms, parse_formula, terms_from_json
 
-NUMBER = 160
+NUMBER = 200
 
 
 def globe(seed=0):
@@ -77,6 +77,8 @@ def test_posterior_is_that_of_an_exact_gaussian_process(bs):
     data = noisy(make)
     gam = gg.GAM(s(*term.columns, bs=bs, k=NUMBER)).fit(data, "y", progress=False)
     own = gam.fitted
+    priors = sum(float(p.log_prior_density()) for p in own.model.trainable_parameters)
+    np.testing.assert_allclose(own.result.elbo, float(own.model.elbo()) + priors, atol=0.05)
     kernel, noise = own.model.kernel, float(own.model.likelihood.variance.numpy())
     inner = sum(np.asarray(part(own.X)) for part in kernel.components.values())
     whole = inner + noise * np.eye(NUMBER)

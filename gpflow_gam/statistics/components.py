@@ -39,6 +39,8 @@ _NODES_EACH = 2
 """Nodes for each inducing input, at most, where there are many of these."""
 _OPEN = 128
 """Points at which the open variance of a component of one column is summed, about."""
+_OPEN_EACH = 3
+"""The same for each inducing input, where these are many."""
 _MOST_OPEN = 1024
 """The same of several columns."""
 _BETWEEN = (Stationary, CentredLinear, Indicator, Constant)
@@ -118,21 +120,27 @@ def row_component(
     found = _nodes(kernel, points, len(columns), len(Z))
     between = all(isinstance(leaf, _BETWEEN) for leaf in _leaf_kernels(kernel))
     weight = bins.mass() if mass is None else mass
-    order, open_bins = _open_points(points, weight, columns, between)
+    order, open_bins = _open_points(points, weight, columns, between, len(Z))
     places = Places.of(kernel, Z, points[found.nodes], order)
     table = kernel_tangents(kernel, Z, points)
     return RowComponent(kernel, Z, bins, multiplier, found, open_bins, places, table, outputs)
 
 
 def _open_points(
-    points: AnyNDArray, mass: AnyNDArray, columns: tuple[int, ...], between: bool
+    points: AnyNDArray,
+    mass: AnyNDArray,
+    columns: tuple[int, ...],
+    between: bool,
+    num_inducing: int,
 ) -> tuple[AnyNDArray, AnyNDArray]:
     """
     Fewer points that stand for all, and which stands for each.
 
     :param between: whether what lies between points is like them, as it is not with levels.
+    :param num_inducing: M. Where they are many, functions are rough: nothing is open at them, and
+        much half way.
     """
-    number = len(points)
+    number, limit = len(points), max(_OPEN, _OPEN_EACH * num_inducing)
     if len(columns) != 1:
         if number <= _MOST_OPEN:
             return points, np.arange(number)
@@ -141,12 +149,12 @@ def _open_points(
         groups = np.empty(number, dtype=int)
         groups[order] = np.arange(number) * _MOST_OPEN // number
         return points[_heaviest(groups, mass)], groups
-    if number <= 1.3 * _OPEN:
+    if number <= 1.3 * limit:
         return points, np.arange(number)
     # neighbours along the column, none far apart: what is open grows where inputs are sparse
     (column,) = columns
     values = points[:, column]
-    half = _OPEN // 2
+    half = limit // 2
     edges = np.unique(
         np.concatenate(
             [

@@ -24,7 +24,7 @@ ROUGH = ("ou", "rw")
 
 def rough_inducing(term: Smooth, points: AnyNDArray) -> AnyNDArray:
     """
-    Every value, or quantiles where there are too many, [M, 1].
+    Every value, or even ranks of them where there are too many, [M, 1].
 
     Warns of the latter, unless the user has said how many there shall be.
 
@@ -42,7 +42,9 @@ def rough_inducing(term: Smooth, points: AnyNDArray) -> AnyNDArray:
             "number of values (time grows with its cube), or bin the column.",
             ResolutionWarning,
         )
-    return np.asarray(np.quantile(values, np.linspace(0.0, 1.0, number)))[:, None]
+    # values themselves: half way between two of them a rough function says little of either
+    places = np.linspace(0.0, len(values) - 1.0, number).round().astype(int)
+    return np.asarray(values[np.unique(places), None])
 
 
 def short_memory(margin: Margin, points: AnyNDArray) -> Margin:
