@@ -30,6 +30,7 @@ from .fits import (
 from .fits.response import with_response, with_response_as
 from .fits.updating import check_same_criterion
 from .inspector import Inspector
+from .summaries import calibrated
 from .terms import (
     Column,
     Stated,
@@ -184,7 +185,12 @@ class GAM(Inspector):
         """
         check_process()
         given = with_response(data, y, self._response)
-        self._fit = self._fitted(*given, criterion=criterion, groups=groups, **options)
+        found = self._fitted(*given, criterion=criterion, groups=groups, **options)
+        return self._accept(found, options)
+
+    def _accept(self, found: FittedGAM, options: dict[str, Any]) -> GAM:
+        """Keep a fit, once its dispersion is settled and what is amiss with it is said."""
+        self._fit = calibrated(found, self.seed, options)
         check_fit(self._fit)
         return self
 
@@ -224,13 +230,10 @@ class GAM(Inspector):
         if data is None:
             if y is not None:
                 raise ValueError("y is the response of data; pass data= as well.")
-            self._fit = fit_again(start, self.seed, options)
-        else:
-            check_same_criterion(start, options)
-            given = with_response(data, y, start.spec.censoring or start.spec.response)
-            self._fit = self._fitted(*given, start=start, **options)
-        check_fit(self._fit)
-        return self
+            return self._accept(fit_again(start, self.seed, options), options)
+        check_same_criterion(start, options)
+        given = with_response(data, y, start.spec.censoring or start.spec.response)
+        return self._accept(self._fitted(*given, start=start, **options), options)
 
     def update(self, data: Any, y: Any = None, **options: Any) -> GAM:
         """
@@ -256,7 +259,7 @@ class GAM(Inspector):
                 "all rows, which starts from what is known."
             )
         table = with_response_as(data, y, start.spec.response)
-        self._fit = fit_more(
+        found = fit_more(
             start,
             table,
             missing=self.missing,
@@ -265,8 +268,7 @@ class GAM(Inspector):
             seed=self.seed,
             **options,
         )
-        check_fit(self._fit)
-        return self
+        return self._accept(found, options)
 
     def fit_share(
         self, data: Callable[[], Any], y: Any = None, *, exchange: Exchange, **options: Any
@@ -283,7 +285,7 @@ class GAM(Inspector):
         :return: itself.
         :raises ValueError, TypeError: as :meth:`fit`, on all processes where it is of one.
         """
-        self._fit = fit_share(
+        found = fit_share(
             self.terms,
             self.family,
             lambda: with_response(data(), y, self._response),
@@ -297,8 +299,7 @@ class GAM(Inspector):
             seed=self.seed,
             **options,
         )
-        check_fit(self._fit)
-        return self
+        return self._accept(found, options)
 
     # --- files -------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from .binomial import Binomial
 from .censored import Censored, CensoredGaussian, LogNormal, Weibull
 from .fixed_softmax import FixedSoftmax
 from .heteroskedastic import Heteroskedastic
+from .linked import Linked
 from .location_scale import (
     LocationScale,
     LocationScaleBeta,
@@ -17,6 +18,7 @@ from .mean_gamma import MeanGamma
 from .negative_binomial import NegativeBinomial
 from .ordered import Ordered
 from .quadrature import GaussHermite
+from .quasi import Quasi
 from .response import (
     ResponseSummary,
     conditional_response,
@@ -47,6 +49,7 @@ __all__ = [
     "GaussHermite",
     "Heteroskedastic",
     "Hurdle",
+    "Linked",
     "LocationScale",
     "LocationScaleBeta",
     "LocationScaleGamma",
@@ -57,6 +60,7 @@ __all__ = [
     "MeanGamma",
     "NegativeBinomial",
     "Ordered",
+    "Quasi",
     "ResponseSummary",
     "Tweedie",
     "TwoPredictors",

@@ -13,6 +13,7 @@ from .heteroskedastic import Heteroskedastic
 from .ordinal import Ordinal
 from .positive import Gamma
 from .proportion import Beta
+from .quasi import QuasiBinomial, QuasiPoisson
 from .registry import FAMILIES, family, from_json
 from .student_t import StudentT
 from .survival import CensoredGaussian, LogNormal, Survival, Weibull
@@ -45,6 +46,8 @@ __all__ = [
     "NegativeBinomial",
     "Ordinal",
     "Poisson",
+    "QuasiBinomial",
+    "QuasiPoisson",
     "Response",
     "StudentT",
     "Survival",
