@@ -3,6 +3,7 @@
 from .bernoulli import Bernoulli
 from .binomial import Binomial
 from .censored import Censored, CensoredGaussian, LogNormal, Weibull
+from .cox import Cox
 from .fixed_softmax import FixedSoftmax
 from .heteroskedastic import Heteroskedastic
 from .linked import Linked
@@ -45,6 +46,7 @@ __all__ = [
     "Binomial",
     "Censored",
     "CensoredGaussian",
+    "Cox",
     "FixedSoftmax",
     "GaussHermite",
     "Heteroskedastic",

@@ -21,6 +21,7 @@ from gpflow.likelihoods import (
 from ..kernels import AdditiveKernel
 from .binomial import Binomial
 from .censored import EXACT, INTERVAL, LEFT, RIGHT, Censored
+from .cox import Cox
 from .linked import Linked
 from .location_scale import (
     LocationScaleBeta,
@@ -98,7 +99,15 @@ def _known(likelihood: Censored, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
     return inside, f"{what}, ends of intervals beyond the first, and kinds 0 to 3"
 
 
+def _events(likelihood: Cox, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
+    if Y.shape[-1] != 3:
+        raise ValueError(f"Y must be [N, 3], time, again, and 1 or 0; got shape {Y.shape}.")
+    seen = tf.equal(Y[:, 2:], RIGHT) | tf.equal(Y[:, 2:], EXACT)
+    return tf.concat([Y[:, :2] > 0.0, seen], axis=1), "positive times, and 1 or 0"
+
+
 register_support(Censored, _known)
+register_support(Cox, _events)
 register_support(Poisson, _counts)
 register_support(LocationScaleNegativeBinomial, _counts)
 register_support(NegativeBinomial, _counts)

@@ -6,6 +6,7 @@ from .binomial import Binomial
 from .categorical import Categorical
 from .censoring import check_events
 from .counts import NegativeBinomial, Poisson
+from .cox import Cox
 from .custom import Custom
 from .encoding import Described, moments
 from .gaussian import Gaussian
@@ -32,6 +33,7 @@ __all__ = [
     "Binomial",
     "Categorical",
     "CensoredGaussian",
+    "Cox",
     "Custom",
     "Described",
     "Family",

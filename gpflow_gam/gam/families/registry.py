@@ -14,6 +14,7 @@ from .binary import Bernoulli
 from .binomial import Binomial
 from .categorical import Categorical
 from .counts import NegativeBinomial, Poisson
+from .cox import Cox
 from .custom import Custom
 from .gaussian import Gaussian
 from .heteroskedastic import Heteroskedastic
@@ -53,6 +54,7 @@ FAMILIES: dict[str, type[Family]] = {
         ZeroInflatedNegativeBinomial,
         HurdlePoisson,
         HurdleNegativeBinomial,
+        Cox,
         QuasiPoisson,
         QuasiBinomial,
     )
@@ -74,6 +76,8 @@ _ALIASES = {
     "gaulss": "heteroskedastic",
     "log_normal": "lognormal",
     "tobit": "censored_gaussian",
+    "cox_ph": "cox",
+    "coxph": "cox",
     "tw": "tweedie",
     "zip": "zero_inflated_poisson",
     "zinb": "zero_inflated_negative_binomial",
