@@ -109,7 +109,7 @@ def test_intervals_are_quantiles_of_events(table):
     assert np.ptp(counts) <= 0.1 * len(seen)
     np.testing.assert_allclose(edges[-1], table.time.max())
     assert float(likelihood.unit.numpy()) == pytest.approx(len(seen) / table.time.sum())
-    risk = [np.clip(table.time - a, 0.0, b - a).sum() for a, b in zip(edges, edges[1:])]
+    risk = [np.clip(table.time - a, 0.0, w).sum() for a, w in zip(edges[:-1], np.diff(edges))]
     np.testing.assert_allclose(likelihood.shares.numpy(), np.array(risk) / sum(risk), rtol=1e-10)
 
 

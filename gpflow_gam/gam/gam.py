@@ -9,6 +9,7 @@ from typing import Any, Literal
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 
+from ..optimizers import TimeBudget
 from ..processes import check_process
 from ..statistics import Exchange
 from . import saving
@@ -197,9 +198,19 @@ class GAM(Inspector):
     def _fitted(self, source: Any, response: Any, **options: Any) -> FittedGAM:
         """A fit of these terms to rows; the one that there is stays."""
         roles = Roles.of(response, self.offset, self.weights, self.trials)
+        family = roles.suited(self.family)
+        if family.begins is not None and options.get("start") is None:
+            options["max_seconds"] = TimeBudget.of(options.get("max_seconds"))
+            own = {name: options[name] for name in _OF_ALL if name in options}
+            options["start"] = self._fit_as(family.begins, roles, source, own)
+        return self._fit_as(family, roles, source, options)
+
+    def _fit_as(
+        self, family: Family, roles: Roles, source: Any, options: dict[str, Any]
+    ) -> FittedGAM:
         return fit_source(
             self.terms,
-            roles.suited(self.family),
+            family,
             roles,
             source,
             missing=self.missing,
@@ -376,6 +387,10 @@ class GAM(Inspector):
             "variational": self.variational,
             "seed": self.seed,
         }
+
+
+_OF_ALL = ("max_seconds", "max_iterations", "progress", "on_interrupt")
+"""Options that a fit shares with one that it goes on from."""
 
 
 def _columns(argument: str, value: Any) -> tuple[Column, ...]:

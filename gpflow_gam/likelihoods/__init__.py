@@ -19,6 +19,7 @@ from .mean_gamma import MeanGamma
 from .negative_binomial import NegativeBinomial
 from .ordered import Ordered
 from .quadrature import GaussHermite
+from .quantile import LocationScaleQuantile, Quantile
 from .quasi import Quasi
 from .response import (
     ResponseSummary,
@@ -56,12 +57,14 @@ __all__ = [
     "LocationScaleBeta",
     "LocationScaleGamma",
     "LocationScaleNegativeBinomial",
+    "LocationScaleQuantile",
     "LocationScaleStudentT",
     "LogNormal",
     "LogitBeta",
     "MeanGamma",
     "NegativeBinomial",
     "Ordered",
+    "Quantile",
     "Quasi",
     "ResponseSummary",
     "Tweedie",

@@ -61,7 +61,7 @@ class Quasi(Likelihood):
         self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
     ) -> NoReturn:
         raise ValueError(
-            "a quasi-likelihood says how a response's variance goes with its mean, and is no "
+            "a quasi-likelihood (how a variance goes with a mean, or the loss of a quantile) is no "
             "distribution: there are no densities, and so no loo(), log_density(), AIC or "
             "compare(); take a family that is one, such as 'negative_binomial' for counts."
         )

@@ -64,7 +64,10 @@ def constant_predictor(
     base = unwrapped(likelihood)
     linked = hasattr(base.base if isinstance(base, Quasi) else base, "invlink")
     # Without a link the predictor has Y's own scale, with the logarithm for one Y's own level.
+    level_of = getattr(base.base if isinstance(base, Quasi) else base, "level_of", None)
     start = np.zeros(latent) + _level(likelihood, X, offset, Y)
+    if level_of is not None:
+        start = level_of(np.asarray(Y)[:, 0] - np.asarray(offset)[:, 0])
     scale = np.ones(latent) if linked else _unit(likelihood, X, offset + start, Y)
     least = float(loss(tf.constant(start[None], dtype=offset.dtype))[0])
     least = least if np.isfinite(least) else 0.0  # of log-densities, whose level is a unit's too

@@ -14,6 +14,7 @@ from .heteroskedastic import Heteroskedastic
 from .ordinal import Ordinal
 from .positive import Gamma
 from .proportion import Beta
+from .quantile import Quantile
 from .quasi import QuasiBinomial, QuasiPoisson
 from .registry import FAMILIES, family, from_json
 from .student_t import StudentT
@@ -48,6 +49,7 @@ __all__ = [
     "NegativeBinomial",
     "Ordinal",
     "Poisson",
+    "Quantile",
     "QuasiBinomial",
     "QuasiPoisson",
     "Response",

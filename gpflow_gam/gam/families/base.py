@@ -250,6 +250,11 @@ class Family(abc.ABC):
         return null
 
     @property
+    def begins(self) -> Family | None:
+        """The family of a first fit, from which this one's goes on; None for none."""
+        return None
+
+    @property
     def conjugate(self) -> bool:
         """Whether q is known in closed form: the response is normal around its predictor."""
         return False

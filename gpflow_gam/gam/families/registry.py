@@ -21,6 +21,7 @@ from .heteroskedastic import Heteroskedastic
 from .ordinal import Ordinal
 from .positive import Gamma
 from .proportion import Beta
+from .quantile import Quantile
 from .quasi import QuasiBinomial, QuasiPoisson
 from .student_t import StudentT
 from .survival import CensoredGaussian, LogNormal, Weibull
@@ -55,6 +56,7 @@ FAMILIES: dict[str, type[Family]] = {
         HurdlePoisson,
         HurdleNegativeBinomial,
         Cox,
+        Quantile,
         QuasiPoisson,
         QuasiBinomial,
     )
@@ -78,6 +80,8 @@ _ALIASES = {
     "tobit": "censored_gaussian",
     "cox_ph": "cox",
     "coxph": "cox",
+    "median": "quantile",
+    "qgam": "quantile",
     "tw": "tweedie",
     "zip": "zero_inflated_poisson",
     "zinb": "zero_inflated_negative_binomial",
