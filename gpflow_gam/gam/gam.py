@@ -335,15 +335,22 @@ class GAM(Inspector):
         saving.save(self.fitted, self._options(), Path(path), overwrite, data)
 
     @classmethod
-    def load(cls, path: str | Path, *, kernels: Mapping[str, Kernel] | None = None) -> GAM:
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        kernels: Mapping[str, Kernel] | None = None,
+        likelihood: Likelihood | None = None,
+    ) -> GAM:
         """
         Read what :meth:`save` wrote; it predicts the same to the last bit.
 
         :param path: where.
         :param kernels: users' own kernels by the label of their term, which no file holds.
+        :param likelihood: a likelihood of the user's, made as for the fit; its parameters are read.
         :raises ValueError: a damaged file, a newer one, or one that holds no GAM.
         """
-        fit, options = saving.load(Path(path), kernels or {})
+        fit, options = saving.load(Path(path), kernels or {}, likelihood)
         spec = fit.spec
         gam = cls(
             as_written(spec.terms, spec.design),

@@ -3,6 +3,7 @@
 from .bernoulli import Bernoulli
 from .binomial import Binomial
 from .censored import Censored, CensoredGaussian, LogNormal, Weibull
+from .conditional import conditional_distribution
 from .cox import Cox
 from .fixed_softmax import FixedSoftmax
 from .heteroskedastic import Heteroskedastic
@@ -76,6 +77,7 @@ __all__ = [
     "checked_data",
     "checked_inputs",
     "checked_observations",
+    "conditional_distribution",
     "conditional_response",
     "constant_predictor",
     "expectation_gradients",
