@@ -15,7 +15,9 @@ import gpflow_gam as gg
 from gpflow_gam import Surv, linear, s
 from gpflow_gam import families as fam
 from gpflow_gam import likelihoods as lk
+from gpflow_gam.gam.families import cox as cox_module
 from gpflow_gam.likelihoods.cox import Intervals
+from gpflow_gam.statistics import sampling
 
 STATED = Surv("time", "event")
 
@@ -185,6 +187,17 @@ def test_what_is_a_gams_it_does(table, gam, tmp_path):
     twice = gg.GAM(linear("z"), family="cox").fit(pd.concat([some] * 2), STATED, progress=False)
     a, b = (g.coefficients()[["estimate", "se"]] for g in (weights, twice))
     np.testing.assert_allclose(a, b, rtol=0.03, atol=0.002)
+
+
+def test_rows_in_blocks_are_the_rows(table, gam, monkeypatch):
+    monkeypatch.setattr(sampling, "KEPT_ROWS", 150)
+    monkeypatch.setattr(cox_module, "_BLOCK", 90)
+    other = gg.GAM(s("x", k=10) + linear("z"), family="cox")
+    other.fit([table.iloc[:130], table.iloc[130:]], STATED, progress=False)
+    assert other.fitted.whole is not None
+    a, b = (g.fitted.likelihood.edges.numpy() for g in (other, gam))
+    np.testing.assert_allclose(a, b, rtol=1e-12)
+    np.testing.assert_allclose(other.predict(table, "link"), gam.predict(table, "link"), atol=0.03)
 
 
 def test_what_no_hazard_has_is_said(table, gam):

@@ -217,6 +217,24 @@ def test_all_that_a_gam_does_it_does(rates, tmp_path):
         np.testing.assert_array_equal(loaded.predict(grid), rates.predict(grid))
 
 
+def test_offsets_are_added_to_the_predictor():
+    rng = np.random.default_rng(6)
+    x, known = rng.uniform(size=200), rng.uniform(1.0, 6.0, 200)
+    table = pd.DataFrame({"x": x, "o": known, "y": rng.poisson(2.0 + 3.0 * x + known)})
+    gam = gg.GAM(linear("x"), family=fam.Poisson("identity"), offset="o")
+    gam.fit(table, "y", progress=False)
+    found = gam.coefficients().set_index("term")
+    slope = found.loc["linear(x)"]
+    assert abs(slope["estimate"] - 3.0) < 2.5 * slope["se"]
+    np.testing.assert_allclose(gam.predict(table), 2.0 + 3.0 * x + known, atol=1.5)
+    assert abs(gam.predict(table).mean() - table["y"].mean()) < 0.1
+    least = gam.fitted.deviance()[1]  # with the offset and a constant
+    constants = np.linspace(2.0, 5.0, 3001)[:, None]
+    mean = constants + known
+    logs = 2.0 * (st.poisson.logpmf(table["y"], table["y"]) - st.poisson.logpmf(table["y"], mean))
+    assert least == pytest.approx(logs.sum(axis=1).min(), rel=1e-5)
+
+
 def test_what_no_link_is_for_is_said():
     with pytest.raises(
         ValueError, match="link of family 'gamma' must be .* or 'identity'; got 'probit'"
@@ -230,6 +248,9 @@ def test_what_no_link_is_for_is_said():
         gg.GAM({"mean": s("x"), "scale": s("x")}, family=fam.Gamma("inverse"))
     with pytest.raises(ValueError, match="identity link with terms for the scale"):
         gg.GAM({"mean": s("x"), "scale": s("x")}, family=fam.Gaussian("log"))
+    for family in (fam.Gamma("inverse"), "quasipoisson", "quantile", "cox"):
+        with pytest.raises(ValueError, match="settled by all responses.*a layer sees batches"):
+            gg.layers.AdditiveGP(s(0), likelihood=family, num_data=10)
     table = pd.DataFrame({"x": np.arange(9.0), "y": -np.arange(9.0), "e": [1, 0, 1] * 3})
     with pytest.raises(ValueError, match="'log' is of positive means, and the mean response is -4"):
         gg.GAM(s("x"), family=fam.Gaussian("log")).fit(table, "y")

@@ -15,6 +15,7 @@ import gpflow_gam as gg
 from gpflow_gam import families as fam
 from gpflow_gam import likelihoods as lk
 from gpflow_gam import linear, s
+from gpflow_gam.statistics import sampling
 
 PHI = 4.0
 
@@ -162,6 +163,18 @@ def test_what_is_a_gams_it_does(gam, tmp_path):
     np.testing.assert_allclose(loaded.predict(table, "link", se=True), before, rtol=0.02)
     gam.appraise()
     gam.draw("s(x)", residuals=True)
+
+
+def test_rows_in_blocks_are_the_rows(gam, monkeypatch):
+    table = counts(0)
+    monkeypatch.setattr(sampling, "KEPT_ROWS", 90)
+    other = gg.GAM(s("x", k=10), family="quasipoisson")
+    other.fit([table.iloc[:110], table.iloc[110:]], "y", progress=False)
+    assert other.fitted.whole is not None
+    assert learnt(other) == pytest.approx(learnt(gam), rel=0.01)
+    a, b = (np.array(g.predict(table, "link", se=True)) for g in (other, gam))
+    np.testing.assert_allclose(a[0], b[0], atol=0.1 * b[1].min())
+    np.testing.assert_allclose(a[1], b[1], rtol=0.03)
 
 
 def test_what_no_quasi_likelihood_has_is_said(gam):

@@ -250,6 +250,11 @@ class Family(abc.ABC):
         return null
 
     @property
+    def reads_response(self) -> bool:
+        """Whether all responses settle what is not learnt of the likelihood later on."""
+        return self.calibrated
+
+    @property
     def begins(self) -> Family | None:
         """The family of a first fit, from which this one's goes on; None for none."""
         return None

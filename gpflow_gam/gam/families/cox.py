@@ -50,6 +50,10 @@ class Cox(Family):
         if self.intervals < 2:
             raise ValueError(f"intervals must be at least 2; got {self.intervals}.")
 
+    @property
+    def reads_response(self) -> bool:
+        return True
+
     def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
         raise ValueError(
             f"y: family 'cox' needs times and whether the event was seen: y=Surv({name!r}, event), "

@@ -44,6 +44,11 @@ class LinkedFamily(Family):
         return self.link == self.links[0]
 
     @property
+    def reads_response(self) -> bool:
+        """The mean of all, about which another link is kept positive."""
+        return self.calibrated or self.link not in (self.links[0], "log")
+
+    @property
     def log_link(self) -> bool:  # type: ignore[override]
         return self.link == "log"
 
