@@ -304,7 +304,8 @@ def _component(
     else:
         if kind == "ad":
             knots, k = speed_knots(data.points), k or NUM_INDUCING_ADAPTIVE
-        Z = _inducing(form, margins, data, k, seed)
+        varying = by is not None and by.code is None
+        Z = _inducing(form, margins, data, k, seed, varying)
     return Component(
         name,
         term.label,
@@ -389,9 +390,18 @@ def _joint_nodes(data: _Data, kinds: list[str], seed: int) -> tuple[AnyNDArray, 
 
 
 def _inducing(
-    form: Form, margins: tuple[Margin, ...], data: _Data, k: int | None, seed: int
+    form: Form,
+    margins: tuple[Margin, ...],
+    data: _Data,
+    k: int | None,
+    seed: int,
+    varying: bool = False,
 ) -> AnyNDArray:
-    """Inducing inputs [M, d]: quantiles, a cycle, levels, or centres of k-means."""
+    """
+    Inducing inputs [M, d]: quantiles, a cycle, levels, or centres of k-means.
+
+    :param varying: whether it is a coefficient, whose mean is not the intercept's.
+    """
     points = data.points
     d = points.shape[1]
     number = NUM_INDUCING.get(d, 50) if k is None else int(k)
@@ -407,7 +417,7 @@ def _inducing(
         return points[:-1]
     if len(points) <= number:
         # where it is on them that they average to zero, the last follows from the others
-        centred = form != "own" and len(points) <= NUM_NODES.get(d, 150)
+        centred = form != "own" and not varying and len(points) <= NUM_NODES.get(d, 150)
         return points[:-1] if centred else points
     if d == 1 and margins[0].kind == "cyclic":
         period = margins[0].period

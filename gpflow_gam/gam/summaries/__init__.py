@@ -1,5 +1,6 @@
 """What a fitted GAM says, in numbers."""
 
+from .calibration import calibrated
 from .concurvity import concurvity, pairwise_concurvity
 from .copies import indistinguishable
 from .dispersion import Dispersion, dispersion, sample_dispersion
@@ -9,6 +10,7 @@ from .summary import Summary, summarise
 __all__ = [
     "Dispersion",
     "Summary",
+    "calibrated",
     "concurvity",
     "dispersion",
     "effective_dof",
