@@ -61,7 +61,9 @@ with _docstrings_as_written():
         ForkedProcessError,
         IdentifiabilityWarning,
         MissingTermWarning,
+        ResolutionWarning,
         TailWarning,
+        UnitWarning,
     )
     from .gam import GAM, comparison, effects, families, screening, summaries, terms
     from .gam.comparison import compare
@@ -81,8 +83,10 @@ __all__ = [
     "ForkedProcessError",
     "IdentifiabilityWarning",
     "MissingTermWarning",
+    "ResolutionWarning",
     "Surv",
     "TailWarning",
+    "UnitWarning",
     "__version__",
     "anova",
     "compare",
