@@ -6,6 +6,7 @@ from .factor import Factor, Indicator
 from .linear import CentredLinear
 from .on_columns import OnColumns
 from .separate import SeparateAdditive
+from .shaped import Shaped
 from .stacked import StackedKernel, register_stacked
 from .zero_mean import ZeroMean
 
@@ -16,6 +17,7 @@ __all__ = [
     "Indicator",
     "OnColumns",
     "SeparateAdditive",
+    "Shaped",
     "StackedKernel",
     "ZeroMean",
     "kernel_columns",

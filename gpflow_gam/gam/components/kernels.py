@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 
 import gpflow
@@ -19,12 +20,14 @@ from ...kernels import (
     Indicator,
     OnColumns,
     SeparateAdditive,
+    Shaped,
     ZeroMean,
     kernel_columns,
 )
 from ...measures import Discrete
 from .component import NUM_INDUCING, Component, Margin
 from .parameters import positive_parameter
+from .shapes import bases_of
 
 _STATIONARY = {
     "se": gpflow.kernels.SquaredExponential,
@@ -154,6 +157,8 @@ def _function(component: Component, size: float, own: Mapping[str, Kernel]) -> K
 
 
 def _joint_kernel(component: Component, size: float) -> Kernel:
+    if component.shape:
+        return _shaped_kernel(component, size)
     margins = component.margins
     columns = [m.column for m in margins]
     kinds = {m.kind for m in margins}
@@ -174,6 +179,16 @@ def _joint_kernel(component: Component, size: float) -> Kernel:
     for i, (part, margin) in enumerate(zip(parts, margins)):
         _set_variance(part, _unit(margin) * (size**2 if i == 0 else 1.0), free=i == 0)
     return OnColumns(Product(parts), columns)
+
+
+def _shaped_kernel(component: Component, size: float) -> Kernel:
+    """Splines with the covariance that the component would have without a shape."""
+    margins = component.margins
+    # which reads columns numbered from 0
+    local = tuple(dataclasses.replace(m, column=i, shape="") for i, m in enumerate(margins))
+    base = _joint_kernel(dataclasses.replace(component, margins=local), size)
+    columns = [m.column for m in margins]
+    return Shaped(base, bases_of(margins), columns, [m.shape for m in margins])
 
 
 def _unit(margin: Margin) -> float:

@@ -29,6 +29,7 @@ from ..terms import (
 )
 from ..terms.base import column_of
 from .component import NUM_INDUCING, By, Component, Form, Margin
+from .shapes import shaped_inducing, with_breaks
 
 INTERCEPT = "intercept"
 _LEAST = 1e-100
@@ -263,12 +264,16 @@ def _component(
         _margin(place, kind, period, data, i)
         for i, (place, kind, period) in enumerate(zip(places, kinds, periods))
     )
+    margins = with_breaks(term, margins, [data.column(i)[0] for i in range(len(margins))])
     form = _form(term)
     nodes: AnyNDArray = np.zeros((0, len(places)))
     weights: AnyNDArray = np.zeros(0)
     if form == "tensor" or (form == "smooth" and len(places) > 1):
         nodes, weights = _joint_nodes(data, kinds, seed)
-    Z = _inducing(form, margins, data, getattr(term, "k", None), seed)
+    if any(m.shape for m in margins):
+        Z = shaped_inducing(margins)
+    else:
+        Z = _inducing(form, margins, data, getattr(term, "k", None), seed)
     return Component(
         name,
         term.label,

@@ -25,6 +25,7 @@ def inducing_moments(fit: FittedGAM) -> InducingMoments:
                 q.covariance,
                 values=solution.values,
                 roots=q.roots,
+                truncation=solution.truncation,
             )
             return _MOMENTS[fit]
         # not the fit itself: what is kept for as long as the fit is must not keep it

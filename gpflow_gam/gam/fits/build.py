@@ -42,7 +42,11 @@ FAMILIES: dict[str, type[VariationalFamily]] = {
 
 
 def choose_variational(
-    family: object, size: int, asked: str | None, engine: str = "variational"
+    family: object,
+    size: int,
+    asked: str | None,
+    engine: str = "variational",
+    shaped: str = "",
 ) -> str:
     """
     The family of q(U): collapsed for Gaussian data, sites up to 4000 values, block precision.
@@ -53,8 +57,11 @@ def choose_variational(
     :param size: P, the inducing values in all.
     :param asked: the user's choice.
     :param engine: of :data:`ENGINES`.
-    :raises ValueError: an unknown choice.
+    :param shaped: a term that has a shape; empty where none has.
+    :raises ValueError: an unknown choice, or one that knows no shapes.
     """
+    if shaped:
+        return _for_shapes(size, asked, engine, shaped)
     if engine == "iterncgp":
         if asked is not None:
             raise ValueError(
@@ -71,6 +78,25 @@ def choose_variational(
     if isinstance(family, Gaussian):
         return "exact"
     return "sites" if size <= MAX_SITES else "block"
+
+
+def _for_shapes(size: int, asked: str | None, engine: str, shaped: str) -> str:
+    """Sites, which shapes add theirs to."""
+    if engine == "iterncgp":
+        raise ValueError(
+            f"{shaped} has a shape, which engine='iterncgp' does not hold to; leave engine out."
+        )
+    if asked not in (None, "sites"):
+        raise ValueError(
+            f"{shaped} has a shape, which is for variational='sites'; got {asked!r}: leave "
+            "variational out."
+        )
+    if size > MAX_SITES:
+        raise ValueError(
+            f"{shaped} has a shape, for which q is kept dense: {size} inducing values are more than "
+            f"{MAX_SITES}; give terms a smaller k, or leave shape out."
+        )
+    return "sites"
 
 
 def build_model(

@@ -20,7 +20,7 @@ from ...kernels.functional import parameters_of, with_values
 from ...likelihoods import checked_observations, constant_predictor, unwrapped
 from ...models import AdditiveSGPR, AdditiveSVGP, IterNCGP
 from ...optimizers import FitResult, Solution, present_solution, whitened_of
-from ...posteriors import ActionPosterior, SparseAdditivePosterior
+from ...posteriors import ActionPosterior, ShapedPosterior, SparseAdditivePosterior
 from ...statistics import ColumnBins
 from ..components import Component
 from ..frames import Key, Table, filled
@@ -128,13 +128,18 @@ class FittedGAM:
         values = [tf.constant(solution.values(p)) for p in parameters_of(own)]
         kernel = with_values(own, values)
         assert isinstance(kernel, AdditiveKernel)
-        return SparseAdditivePosterior(
+        given = (
             kernel,
             model.inducing_variable,
             whitened_of(solution.q, model.blocks),
             model.num_latent_gps,
             model.mean_function,
-            precompute_cache=PrecomputeCacheType.TENSOR,
+        )
+        truncation = solution.truncation()
+        if truncation is None:
+            return SparseAdditivePosterior(*given, precompute_cache=PrecomputeCacheType.TENSOR)
+        return ShapedPosterior(
+            *given, truncation=lambda: truncation, precompute_cache=PrecomputeCacheType.TENSOR
         )
 
     def value(self, parameter: Parameter) -> AnyNDArray:

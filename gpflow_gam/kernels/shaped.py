@@ -1,0 +1,164 @@
+"""Functions whose shape is settled by finitely many numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+from check_shapes import inherit_check_shapes
+from gpflow.base import AnyNDArray, TensorType
+from gpflow.kernels import Kernel, Product
+
+from .factor import Indicator
+from .spline import LevelBasis, SplineBasis, differences, grid
+
+SHAPES = ("increasing", "decreasing", "convex", "concave")
+"""What a function may be asked to be."""
+
+Basis = SplineBasis | LevelBasis
+
+
+class Shaped(Kernel):
+    r"""
+    Splines with the covariance of ``base`` between their coefficients.
+
+    .. math:: f(x) = \sum_j B_j(x) g(\xi_j), \quad g \sim GP(0, base)
+
+    with quadratic B-splines (products of them on several columns) and their Greville abscissae.
+    Such a function increases, or is convex, everywhere if its coefficients do; on one column only
+    then. So a shape is finitely many inequalities, between which nothing is left to chance
+    (Maatouk & Bay 2017 do the same with hat functions; B-spline coefficients as in Pya & Wood
+    2015). It is a kernel like any other: draws of it have the shape once they are conditioned on
+    the inequalities :attr:`cone`.
+
+    :param base: reads columns numbered from 0, in the order of the bases.
+    :param bases: one a column.
+    :param columns: the columns of X.
+    :param shapes: one of :data:`SHAPES` a column, empty for none; of one column only.
+    """
+
+    def __init__(
+        self,
+        base: Kernel,
+        bases: Sequence[Basis],
+        columns: Sequence[int],
+        shapes: Sequence[str],
+    ) -> None:
+        super().__init__(active_dims=list(columns))
+        self.base = base
+        self.bases = tuple(bases)
+        self.shapes = tuple(shapes)
+
+    @property
+    def nodes(self) -> AnyNDArray:
+        """Where coefficients are, [J, d]: a function's values here settle all of it."""
+        return grid([basis.places for basis in self.bases])
+
+    def weights(self, x: AnyNDArray) -> AnyNDArray:
+        """
+        What gives a function at points of its values at the nodes, [N, J].
+
+        :param x: [N, d].
+        """
+        parts = [
+            np.linalg.solve(basis(basis.places).T, basis(x[:, i]).T).T
+            for i, basis in enumerate(self.bases)
+        ]
+        return functools.reduce(_products, parts)
+
+    def cone(self) -> AnyNDArray:
+        """What is not negative of the values at the nodes, each of about their size, [n, J]."""
+        parts = []
+        for basis, shape in zip(self.bases, self.shapes):
+            back = np.linalg.inv(basis(basis.places))
+            rows = differences(basis.places, shape) @ back if shape else back
+            parts.append(rows / np.max(np.abs(rows), axis=1, keepdims=True))
+        return functools.reduce(np.kron, parts)
+
+    def splines(self, x: AnyNDArray) -> AnyNDArray:
+        """The products of splines at points [N, d], [N, J]."""
+        return functools.reduce(_products, [b(x[:, i]) for i, b in enumerate(self.bases)])
+
+    @inherit_check_shapes
+    def K(self, X: TensorType, X2: TensorType | None = None) -> tf.Tensor:
+        X = tf.convert_to_tensor(X)
+        inner = self._inner(X.dtype)
+        left = tf.tensordot(self._tensor(X), inner, 1)  # [..., N, J]
+        if X2 is None:
+            return tf.matmul(left, self._tensor(X), transpose_b=True)
+        return tf.tensordot(left, tf.transpose(self._tensor(tf.convert_to_tensor(X2))), 1)
+
+    @inherit_check_shapes
+    def K_diag(self, X: TensorType) -> tf.Tensor:
+        own = self._tensor(tf.convert_to_tensor(X))
+        return tf.reduce_sum(tf.tensordot(own, self._inner(own.dtype), 1) * own, axis=-1)
+
+    def _inner(self, dtype: tf.DType) -> tf.Tensor:
+        return self.base(tf.constant(self.nodes, dtype))
+
+    def _tensor(self, X: tf.Tensor) -> tf.Tensor:
+        found = self.bases[0].tensor(X[..., 0])
+        for i, basis in enumerate(self.bases[1:], start=1):
+            both = found[..., :, None] * basis.tensor(X[..., i])[..., None, :]
+            found = tf.reshape(both, tf.concat([tf.shape(both)[:-2], [-1]], axis=0))
+        return found
+
+
+def _products(a: AnyNDArray, b: AnyNDArray) -> AnyNDArray:
+    """Products of all columns, row by row."""
+    found: AnyNDArray = (a[:, :, None] * b[:, None, :]).reshape(len(a), -1)
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class ShapedPart:
+    """
+    The shaped kernel in a component's, and the levels beside it.
+
+    :param kernel: the kernel.
+    :param columns: of X, in the order of its bases.
+    :param levels: (column, level): where another level is, the component is zero.
+    """
+
+    kernel: Shaped
+    columns: tuple[int, ...]
+    levels: tuple[tuple[int, float], ...]
+
+    def nodes(self, like: AnyNDArray) -> AnyNDArray:
+        """
+        Rows of X [J, D] at the nodes.
+
+        :param like: a row at which the component acts, [D].
+        """
+        own = self.kernel.nodes
+        found: AnyNDArray = np.repeat(like[None, :], len(own), axis=0)
+        found[:, list(self.columns)] = own
+        return found
+
+    def weights(self, points: AnyNDArray) -> AnyNDArray:
+        """What gives the component at rows of X of its values at the nodes, [G, J]."""
+        found = self.kernel.weights(points[:, list(self.columns)])
+        for column, level in self.levels:
+            found *= (points[:, column] == level)[:, None]
+        return found
+
+
+def shaped_part(kernel: Kernel) -> ShapedPart | None:
+    """
+    The shaped kernel in a component's; None where there is none.
+
+    :param kernel: of one component.
+    """
+    parts = list(kernel.kernels) if isinstance(kernel, Product) else [kernel]
+    levels = [
+        (int(np.ravel(p.active_dims)[0]), float(p.level)) for p in parts if isinstance(p, Indicator)
+    ]
+    for part in parts:
+        inner = getattr(part, "base", part)
+        if isinstance(inner, Shaped):
+            columns = tuple(int(c) for c in np.ravel(inner.active_dims))
+            return ShapedPart(inner, columns, tuple(levels))
+    return None
