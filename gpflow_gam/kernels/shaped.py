@@ -13,7 +13,9 @@ from gpflow.base import AnyNDArray, TensorType
 from gpflow.kernels import Kernel, Product
 
 from .factor import Indicator
+from .linear import CentredLinear
 from .spline import LevelBasis, SplineBasis, differences, grid
+from .zero_mean import ZeroMean
 
 SHAPES = ("increasing", "decreasing", "convex", "concave")
 """What a function may be asked to be."""
@@ -51,11 +53,10 @@ class Shaped(Kernel):
         self.base = base
         self.bases = tuple(bases)
         self.shapes = tuple(shapes)
-
-    @property
-    def nodes(self) -> AnyNDArray:
+        self.nodes: AnyNDArray = grid([basis.places for basis in self.bases])
         """Where coefficients are, [J, d]: a function's values here settle all of it."""
-        return grid([basis.places for basis in self.bases])
+        self.cone: AnyNDArray = functools.reduce(np.kron, map(_not_negative, bases, shapes))
+        """What is not negative of the values at the nodes, each of about their size, [n, J]."""
 
     def weights(self, x: AnyNDArray) -> AnyNDArray:
         """
@@ -68,15 +69,6 @@ class Shaped(Kernel):
             for i, basis in enumerate(self.bases)
         ]
         return functools.reduce(_products, parts)
-
-    def cone(self) -> AnyNDArray:
-        """What is not negative of the values at the nodes, each of about their size, [n, J]."""
-        parts = []
-        for basis, shape in zip(self.bases, self.shapes):
-            back = np.linalg.inv(basis(basis.places))
-            rows = differences(basis.places, shape) @ back if shape else back
-            parts.append(rows / np.max(np.abs(rows), axis=1, keepdims=True))
-        return functools.reduce(np.kron, parts)
 
     def splines(self, x: AnyNDArray) -> AnyNDArray:
         """The products of splines at points [N, d], [N, J]."""
@@ -107,6 +99,14 @@ class Shaped(Kernel):
         return found
 
 
+def _not_negative(basis: Basis, shape: str) -> AnyNDArray:
+    """Of values at the places of a basis: what has to rise or bend, or all coefficients."""
+    back = np.linalg.inv(basis(basis.places))
+    rows = differences(basis.places, shape) @ back if shape else back
+    found: AnyNDArray = rows / np.max(np.abs(rows), axis=1, keepdims=True)
+    return found
+
+
 def _products(a: AnyNDArray, b: AnyNDArray) -> AnyNDArray:
     """Products of all columns, row by row."""
     found: AnyNDArray = (a[:, :, None] * b[:, None, :]).reshape(len(a), -1)
@@ -121,11 +121,13 @@ class ShapedPart:
     :param kernel: the kernel.
     :param columns: of X, in the order of its bases.
     :param levels: (column, level): where another level is, the component is zero.
+    :param multipliers: columns of numbers that multiply it.
     """
 
     kernel: Shaped
     columns: tuple[int, ...]
     levels: tuple[tuple[int, float], ...]
+    multipliers: tuple[int, ...] = ()
 
     def nodes(self, like: AnyNDArray) -> AnyNDArray:
         """
@@ -156,9 +158,10 @@ def shaped_part(kernel: Kernel) -> ShapedPart | None:
     levels = [
         (int(np.ravel(p.active_dims)[0]), float(p.level)) for p in parts if isinstance(p, Indicator)
     ]
+    lines = [int(np.ravel(p.active_dims)[0]) for p in parts if isinstance(p, CentredLinear)]
     for part in parts:
-        inner = getattr(part, "base", part)
+        inner = part.base if isinstance(part, ZeroMean) else part
         if isinstance(inner, Shaped):
             columns = tuple(int(c) for c in np.ravel(inner.active_dims))
-            return ShapedPart(inner, columns, tuple(levels))
+            return ShapedPart(inner, columns, tuple(levels), tuple(lines))
     return None

@@ -21,7 +21,6 @@ from ..likelihoods import checked_observations
 from ..models import AdditiveSGPR, AdditiveSVGP
 from ..posteriors import InducingMoments
 from ..posteriors.inducing import Block
-from ..posteriors.truncated import Truncation
 from ..statistics import GaussianPosterior, NotPositiveDefinite
 from ..statistics.parallel import one_blas_thread
 from ..variational import OptimalPrecision, WhitenedGaussian
@@ -199,9 +198,8 @@ class _Sites:
             step[:n],
         )
         phi = self.optimum[n:] + step[n:]
-        values, solution = rounds.values(u), self.solution
         return HyperparameterDraw(
-            _moments_at(self.model, values, q, lambda: solution.truncation(values)),
+            _moments_at(self.model, rounds.values(u), q),
             lambda: _with(self.model.likelihood, rounds.family_places, phi),
         )
 
@@ -226,7 +224,6 @@ def _moments_at(
     model: AdditiveSVGP | AdditiveSGPR,
     values: Callable[[Parameter], AnyNDArray],
     q: GaussianPosterior,
-    truncation: Callable[[], Truncation | None] | None = None,
 ) -> InducingMoments:
     return InducingMoments(
         model.kernel,
@@ -235,7 +232,6 @@ def _moments_at(
         q.covariance,
         values=values,
         roots=q.roots,
-        truncation=truncation,
     )
 
 

@@ -15,8 +15,6 @@ from gpflow.likelihoods import Likelihood
 from ..covariances.jitter import relative_jitter
 from ..kernels.functional import parameters_of
 from ..statistics import (
-    Cones,
-    ConeSites,
     Evidence,
     GaussianPosterior,
     NotPositiveDefinite,
@@ -66,21 +64,12 @@ class StartError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class Seen:
-    """
-    A state, its posterior and the pass over rows that it was given.
-
-    :param state: the state; its sums are those of rows.
-    :param q: the posterior, of inequalities too.
-    :param sweep: the pass.
-    :param elbo: at q.
-    :param sites: of the inequalities of components that have a shape; None where none has.
-    """
+    """A state, its posterior and the pass over rows that it was given."""
 
     state: State
     q: GaussianPosterior
     sweep: Sweep
     elbo: float
-    sites: ConeSites | None = None
 
 
 class Rounds:
@@ -113,7 +102,6 @@ class Rounds:
         self.family = Hyperparameters(likelihood.trainable_parameters)
         self.family_places = places_of(self.family, likelihood)
         self.evidence: Evidence = rows.evidence(relative_jitter(None, tf.float64))
-        self.cones = Cones(rows.components, rows.num_outputs)
         self._users: dict[int, list[int]] = {id(p): [] for p in self.hyperparameters.parameters}
         for i, component in enumerate(rows.components):
             for p in parameters_of(component.kernel):
@@ -135,18 +123,15 @@ class Rounds:
         """
         self.family.set(state.phi)
         values = self.values(state.u)
-        q, sites = self.evidence.posterior(state.data, values), None
-        if self.cones:
-            q, sites = self.cones.propagated(self.evidence, values, q)
+        q = self.evidence.posterior(state.data, values)
         watch = None if self.tracker is None else self.tracker.watch(self.rows.number)
         sweep = self.rows.sweep(self.likelihood, values, q, watch=watch)
         prior = self.hyperparameters.log_prior(state.u)[0] + self.family.log_prior(state.phi)[0]
         # the one number that decides; elsewhere linear algebra may round otherwise
-        correction = 0.0 if sites is None else sites.correction
-        elbo = float(self.rows.agreed(sweep.expected - q.kl() + prior + correction))
+        elbo = float(self.rows.agreed(sweep.expected - q.kl() + prior))
         if not np.isfinite(elbo):
             raise NotPositiveDefinite
-        return Seen(state, q, sweep, elbo, sites)
+        return Seen(state, q, sweep, elbo)
 
     def start(self, constant: AnyNDArray) -> State:
         """
@@ -170,10 +155,6 @@ class Rounds:
         """
         data = self.rows.sweep_at(self.likelihood, mean, var).data
         return State(data, self.hyperparameters.get(), self.family.get())
-
-    def whole(self, data: PseudoData, sites: ConeSites | None) -> PseudoData:
-        """The sums of rows' sites, and those of inequalities."""
-        return data if sites is None else data + self.cones.data(sites)
 
     # --- the fit ----------------------------------------------------------------------------------
 
@@ -263,7 +244,7 @@ class Rounds:
             # the sites as the likelihood's parameters will have them
             data = data.shifted(np.tensordot(step, seen.sweep.across, axes=1))
         if learns and len(self.hyperparameters):
-            u = self.rows.agreed(self._search(self.whole(data, seen.sites), u, tolerance))
+            u = self.rows.agreed(self._search(data, u, tolerance))
         return State(data, u, seen.state.phi + step)
 
     def _newton(self, seen: Seen, settled: bool) -> AnyNDArray:
@@ -282,8 +263,7 @@ class Rounds:
         # where the sum is convex, uphill by the same length
         scale = np.maximum(np.abs(values), 1e-8 * max(np.max(np.abs(values)), 1e-300))
         alone = (vectors * scale) @ vectors.T
-        data = self.whole(sweep.data, seen.sites)
-        response = self.evidence.response(data, self.values(seen.state.u), sweep.across)
+        response = self.evidence.response(sweep.data, self.values(seen.state.u), sweep.across)
         values, vectors = scipy.linalg.eigh(alone - response, alone)
         if not settled and np.min(values) < _LEAST_CONCAVE:
             return np.zeros_like(phi)

@@ -14,7 +14,7 @@ from scipy.linalg import solve_triangular
 
 from ..kernels.tangents import kernel_tangents
 from ..models import AdditiveSGPR, AdditiveSVGP
-from ..statistics import ConeSites, GaussianPosterior, PseudoData, Rows
+from ..statistics import GaussianPosterior, PseudoData, Rows
 from ..statistics.parallel import one_blas_thread
 from ..statistics.posterior import slices
 from .checkpoint import Checkpoint
@@ -125,12 +125,7 @@ def present_solution(
         q = present_posterior(model)
         data = rows.sweep(model.likelihood, values, q, tune=False).data
         found = np.concatenate([rounds.hyperparameters.get(), rounds.family.get()])
-        sites = None
-        if rounds.cones:
-            free = rounds.evidence.posterior(data, values)
-            sites = rounds.cones.propagated(rounds.evidence, values, free)[1]
-        whole = rounds.whole(data, sites)
-        return Solution(rows, whole, q, values, found, rounds, sites=sites)
+        return Solution(rows, data, q, values, found, rounds)
 
 
 def solution_of_sums(
@@ -141,14 +136,12 @@ def solution_of_sums(
     found: AnyNDArray,
     error: tuple[float, float] | None = None,
     curvature: AnyNDArray | None = None,
-    sites: ConeSites | None = None,
 ) -> Solution:
     """
     A solution of which everything is known.
 
     :param rows: which need have no more than components.
     :param error: of a collapsed bound: the sum of the data's squares, and their number.
-    :param sites: of the inequalities of components that have a shape, which ``data`` have too.
     """
     if error is not None:
         bound = CollapsedBound(model, rows, sums=(data, error))
@@ -156,7 +149,7 @@ def solution_of_sums(
         return Solution(rows, data, q, values, found, bound.rounds, bound)
     rounds = Rounds(model.kernel, model.likelihood, rows, None)
     values = rounds.values(found[: len(rounds.hyperparameters)])
-    return Solution(rows, data, q, values, found, rounds, curvature=curvature, sites=sites)
+    return Solution(rows, data, q, values, found, rounds, curvature=curvature)
 
 
 def discretisation(
@@ -255,6 +248,5 @@ def _fit_sites(
     rounds.tracker = None  # which is of this fit
     state, curvature = seen.state, seen.sweep.curvature
     found, values = np.concatenate([state.u, state.phi]), rounds.values(state.u)
-    data, sites = rounds.whole(state.data, seen.sites), seen.sites
-    solution = Solution(rows, data, seen.q, values, found, rounds, None, curvature, sites=sites)
+    solution = Solution(rows, state.data, seen.q, values, found, rounds, curvature=curvature)
     return tracker.result(converged, message, seen.elbo), solution

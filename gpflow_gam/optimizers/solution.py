@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 from gpflow.base import AnyNDArray, Parameter
 
-from ..posteriors.truncated import Truncation
-from ..statistics import ConeSites, GaussianPosterior, PseudoData, Rows
+from ..statistics import GaussianPosterior, PseudoData, Rows
 from .collapsed import CollapsedBound
 from .rounds import Rounds
 
@@ -33,8 +32,6 @@ class Solution:
         nobody has asked for it.
     :param hessian: of minus the criterion that chose ``found``, [K, K], where that was another than
         the evidence.
-    :param sites: of the inequalities of components that have a shape, which are in ``data`` and
-        ``q`` too; None where none has.
     """
 
     rows: Rows
@@ -46,34 +43,6 @@ class Solution:
     bound: CollapsedBound | None = None
     curvature: AnyNDArray | None = None
     hessian: AnyNDArray | None = None
-    sites: ConeSites | None = None
-
-    def free(self, values: Callable[[Parameter], AnyNDArray] | None = None) -> GaussianPosterior:
-        """
-        The posterior without the inequalities of components that have a shape.
-
-        :param values: of the kernels' parameters; the fitted ones by default.
-        :raises NotPositiveDefinite: at these values.
-        """
-        rounds, data = self.rounds, self.data
-        if self.sites is not None:
-            data = data + rounds.cones.data(self.sites) * -1.0
-        return rounds.evidence.posterior(data, values or self.values)
-
-    def truncation(
-        self, values: Callable[[Parameter], AnyNDArray] | None = None
-    ) -> Truncation | None:
-        """
-        What draws of inducing values are conditioned on; None where no component has a shape.
-
-        :param values: as of :meth:`free`.
-        :raises NotPositiveDefinite: at these values.
-        """
-        if self.sites is None:
-            return None
-        free, cones = self.free(values), self.rounds.cones
-        rows = cones.rows(self.rounds.evidence, values or self.values)
-        return Truncation(free.mean, free.covariance, rows, cones.outputs, cones.components)
 
     @classmethod
     def of_bound(cls, bound: CollapsedBound, u: AnyNDArray) -> Solution:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +15,6 @@ from ..covariances import InducingBlocks
 from ..inducing_variables import AdditiveInducingVariables
 from ..kernels import AdditiveKernel
 from ..kernels.functional import parameters_of, with_values
-from ..kernels.shaped import shaped_part
 from ..kernels.shapes import Values
 from ..kernels.tangents import KernelTangents, kernel_tangents
 from ..variational import WhitenedGaussian
@@ -23,11 +22,10 @@ from .actions import ActionPosterior
 from .base import AdditivePosterior
 from .data import DataAdditivePosterior
 from .sparse import SparseAdditivePosterior
-from .truncated import Truncation
 
 Block = tuple[str, AnyNDArray]
 """A component's name and rows of X [N, D]."""
-_NEGLIGIBLE = 1e-5
+NEGLIGIBLE = 1e-5
 """Of a component's prior variance: what inducing values leave open beside it counts as nothing."""
 _OPEN_COLUMNS = 100
 """Of a factor of what they leave open."""
@@ -60,8 +58,6 @@ class InducingMoments:
     :param covariance: of V, [L, P, P].
     :param values: of the kernel's parameters; those that they have by default.
     :param roots: Cholesky factors of k_c(Z_c, Z_c), [M_c, M_c] each, at these values.
-    :param truncation: gives what draws are conditioned on, where components have a shape: the
-        moments are then those of the conditioned Gaussian.
     """
 
     def __init__(
@@ -73,10 +69,8 @@ class InducingMoments:
         *,
         values: Values | None = None,
         roots: Sequence[AnyNDArray] | None = None,
-        truncation: Callable[[], Truncation | None] | None = None,
     ) -> None:
         self.inducing_variable = inducing_variable
-        self._truncation = truncation
         self._source = kernel
         self.mean, self.covariance = mean, covariance
         if kernel.members is not None:  # zero, not as the prior has it, where they do not enter
@@ -248,22 +242,15 @@ class InducingMoments:
 
     def sample(self, num_samples: int, seed: int) -> AnyNDArray:
         """
-        Draws of V, [S, P, L]; of components that have a shape they have it.
+        Draws of V, [S, P, L].
 
         :param num_samples: S.
         :param seed: makes them reproducible.
         """
-        truncation = None if self._truncation is None else self._truncation()
-        if truncation is not None:
-            return self._entered(truncation.sample(num_samples, seed))
         P, L = self.mean.shape
         z = np.random.default_rng(seed).standard_normal((L, P, num_samples))
         roots = np.stack([_root(covariance) for covariance in self.covariance])
         draws: AnyNDArray = np.transpose(roots @ z, (2, 1, 0)) + self.mean
-        return self._entered(draws)
-
-    def _entered(self, draws: AnyNDArray) -> AnyNDArray:
-        """Draws of V, zero in outputs that a component does not enter."""
         if self._source.members is None:
             return draws
         return draws * np.repeat(self.entering(), self.inducing_variable.sizes, axis=0)
@@ -332,11 +319,9 @@ class InducingMoments:
 
         :param X: [N, D].
         """
-        if shaped_part(self._source[name]) is not None:
-            return []
         phi, prior = self.features_and_prior(name, self.tangents(name, X))
         rest: AnyNDArray = np.maximum(prior - np.sum(np.square(phi), axis=0), 0.0)
-        least = _NEGLIGIBLE * float(np.max(prior, initial=0.0))
+        least = NEGLIGIBLE * float(np.max(prior, initial=0.0))
         pivots: list[int] = []
         columns: list[AnyNDArray] = []
         while len(pivots) < _OPEN_COLUMNS and float(np.max(rest, initial=0.0)) > least:
@@ -362,10 +347,8 @@ class InducingMoments:
         :return: a factor [N, R] of the covariance, and the variance [N] that it lacks, zero where
             that is negligible everywhere.
         """
-        if shaped_part(self._source[name]) is not None:  # what jitter adds has no shape
-            return np.zeros((len(X), 0)), np.zeros(len(X))
         rest: AnyNDArray = np.maximum(prior - np.sum(np.square(phi), axis=0), 0.0)
-        least = _NEGLIGIBLE * float(np.max(prior, initial=0.0))
+        least = NEGLIGIBLE * float(np.max(prior, initial=0.0))
         root = np.zeros((len(rest), 0))
         if len(pivots):
             rows = self._open_rows(name, X, phi, pivots)

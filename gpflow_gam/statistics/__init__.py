@@ -6,7 +6,6 @@ from .codes import Bins
 from .coding import Coder
 from .columns import CodedColumns, Columns, HeldColumns
 from .components import RowComponent, row_component
-from .cones import Cones, ConeSites
 from .distributed import SharedColumns, SharedRows, SharedStored, bytes_of_pass
 from .evidence import Evidence, Places
 from .exchange import Exchange
@@ -29,8 +28,6 @@ __all__ = [
     "ColumnBins",
     "ColumnGrid",
     "Columns",
-    "ConeSites",
-    "Cones",
     "Evidence",
     "Exchange",
     "GaussianPosterior",

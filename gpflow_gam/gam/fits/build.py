@@ -61,7 +61,7 @@ def choose_variational(
     :raises ValueError: an unknown choice, or one that knows no shapes.
     """
     if shaped:
-        return _for_shapes(size, asked, engine, shaped)
+        _check_shapes(asked, engine, shaped)
     if engine == "iterncgp":
         if asked is not None:
             raise ValueError(
@@ -77,26 +77,29 @@ def choose_variational(
         return asked
     if isinstance(family, Gaussian):
         return "exact"
+    if shaped and size > MAX_SITES:
+        raise ValueError(
+            f"{shaped} has a shape, for which q is kept dense: {size} inducing values are more "
+            f"than {MAX_SITES}; give terms a smaller k, or leave shape out."
+        )
     return "sites" if size <= MAX_SITES else "block"
 
 
-def _for_shapes(size: int, asked: str | None, engine: str, shaped: str) -> str:
-    """Sites, which shapes add theirs to."""
+def _check_shapes(asked: str | None, engine: str, shaped: str) -> None:
+    """
+    Check that a term with a shape is fitted in a way that holds to it.
+
+    :raises ValueError: it is not.
+    """
     if engine == "iterncgp":
         raise ValueError(
             f"{shaped} has a shape, which engine='iterncgp' does not hold to; leave engine out."
         )
-    if asked not in (None, "sites"):
+    if asked not in (None, "exact", "sites"):
         raise ValueError(
-            f"{shaped} has a shape, which is for variational='sites'; got {asked!r}: leave "
+            f"{shaped} has a shape, which variational={asked!r} does not hold to; leave "
             "variational out."
         )
-    if size > MAX_SITES:
-        raise ValueError(
-            f"{shaped} has a shape, for which q is kept dense: {size} inducing values are more than "
-            f"{MAX_SITES}; give terms a smaller k, or leave shape out."
-        )
-    return "sites"
 
 
 def build_model(

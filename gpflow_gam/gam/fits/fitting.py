@@ -190,10 +190,6 @@ def fit_model(
         raise ValueError(
             f"{shaped} has a shape, which fits in minibatches do not hold to; leave batch_size out."
         )
-    if shaped and folds is not None:
-        raise ValueError(
-            f"{shaped} has a shape, which criterion='ncv' does not hold to; leave criterion out."
-        )
     if folds is not None and not by_sums:
         raise ValueError(needs_sites(f"variational={spec.variational!r}"))
     if not by_sums and options.pop("checkpoint", None) is not None:

@@ -10,7 +10,7 @@ from gpflow.base import AnyNDArray
 
 from ...models import AdditiveSGPR, AdditiveSVGP
 from ...optimizers import Solution, present_solution, solution_of_sums
-from ...statistics import ConeSites, GaussianPosterior, PseudoData, Rows
+from ...statistics import GaussianPosterior, PseudoData, Rows
 
 Parts = tuple[dict[str, Any], dict[str, AnyNDArray]]
 """What JSON can hold, and arrays."""
@@ -36,9 +36,6 @@ def solution_to_parts(solution: Solution, model: AdditiveSGPR | AdditiveSVGP) ->
         arrays["curvature"] = solution.curvature
     if solution.hessian is not None:
         arrays["hessian"] = solution.hessian
-    if solution.sites is not None:
-        arrays["cone precision"] = solution.sites.precision
-        arrays["cone shift"] = solution.sites.shift
     error = None if solution.bound is None else list(solution.bound.error)
     return {"components": len(q.roots), "error": error}, arrays
 
@@ -60,11 +57,7 @@ def solution_from_parts(parts: Parts, model: AdditiveSGPR | AdditiveSVGP, rows: 
     if not _same_places(arrays, rows):
         found = present_solution(model, rows, header["error"] is not None)
         return dataclasses.replace(found, q=q, hessian=arrays.get("hessian"))
-    sites = None
-    if "cone precision" in arrays:
-        sites = ConeSites(arrays["cone precision"], arrays["cone shift"])
-    curvature = arrays.get("curvature")
-    found = solution_of_sums(model, rows, sums, q, arrays["found"], error, curvature, sites)
+    found = solution_of_sums(model, rows, sums, q, arrays["found"], error, arrays.get("curvature"))
     return dataclasses.replace(found, hessian=arrays.get("hessian"))
 
 
