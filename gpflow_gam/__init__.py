@@ -61,6 +61,7 @@ with _docstrings_as_written():
         ForkedProcessError,
         IdentifiabilityWarning,
         MissingTermWarning,
+        ShapeWarning,
         TailWarning,
     )
     from .gam import GAM, comparison, effects, families, screening, summaries, terms
@@ -81,6 +82,7 @@ __all__ = [
     "ForkedProcessError",
     "IdentifiabilityWarning",
     "MissingTermWarning",
+    "ShapeWarning",
     "Surv",
     "TailWarning",
     "__version__",

@@ -42,6 +42,10 @@ class MissingTermWarning(UserWarning):
     """The terms leave out what another of them takes for granted."""
 
 
+class ShapeWarning(UserWarning):
+    """The data speak against the shape that a term was asked to have."""
+
+
 class TailWarning(UserWarning):
     """A predicted mean is made by the far tail of a predictor of which next to nothing is known."""
 

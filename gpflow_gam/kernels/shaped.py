@@ -12,6 +12,7 @@ from check_shapes import inherit_check_shapes
 from gpflow.base import AnyNDArray, TensorType
 from gpflow.kernels import Kernel, Product
 
+from .columns import Columns, kernel_columns
 from .factor import Indicator
 from .linear import CentredLinear
 from .spline import LevelBasis, SplineBasis, differences, grid
@@ -155,13 +156,17 @@ def shaped_part(kernel: Kernel) -> ShapedPart | None:
     :param kernel: of one component.
     """
     parts = list(kernel.kernels) if isinstance(kernel, Product) else [kernel]
-    levels = [
-        (int(np.ravel(p.active_dims)[0]), float(p.level)) for p in parts if isinstance(p, Indicator)
-    ]
-    lines = [int(np.ravel(p.active_dims)[0]) for p in parts if isinstance(p, CentredLinear)]
+    levels = [(_columns(p)[0], float(p.level)) for p in parts if isinstance(p, Indicator)]
+    lines = [_columns(p)[0] for p in parts if isinstance(p, CentredLinear)]
     for part in parts:
         inner = part.base if isinstance(part, ZeroMean) else part
         if isinstance(inner, Shaped):
-            columns = tuple(int(c) for c in np.ravel(inner.active_dims))
-            return ShapedPart(inner, columns, tuple(levels), tuple(lines))
+            return ShapedPart(inner, _columns(inner), tuple(levels), tuple(lines))
     return None
+
+
+def _columns(kernel: Kernel) -> Columns:
+    """The columns of a kernel that says which it reads."""
+    found = kernel_columns(kernel)
+    assert found is not None
+    return found

@@ -49,8 +49,13 @@ class Projection:
         outside = np.flatnonzero(np.any(z @ self._walls.T < 0.0, axis=1))
         for i in outside:
             # what leads there is a sum of walls' normals, pushed by none that is not touched
-            moves[i] = nnls(self._walls.T, -z[i], maxiter=50 * len(self._walls))[0] @ self._walls
+            moves[i] = self._pushes(z[i]) @ self._walls
         return moves
+
+    def _pushes(self, z: AnyNDArray) -> AnyNDArray:
+        """What each wall pushes, [n], to take z [r] to the nearest point of the cone."""
+        found: AnyNDArray = nnls(self._walls.T, -z, maxiter=50 * len(self._walls))[0]
+        return found
 
     @functools.cached_property
     def _step(self) -> AnyNDArray:
@@ -61,6 +66,17 @@ class Projection:
     def mean(self) -> AnyNDArray:
         """The projection of the mean, [P]: where the density is greatest in the cone."""
         found: AnyNDArray = self._mean + self._root @ (self._step @ self._W)
+        return found
+
+    @property
+    def kept(self) -> AnyNDArray:
+        """How the projected mean moves with the mean, [P, P]: along the walls that it touches."""
+        touched = self._walls[self._pushes(self._centre) > 0.0] @ self._W
+        along, sizes, _ = np.linalg.svd(touched.T, full_matrices=False)
+        along = along[:, sizes > 1e-9]
+        # the root is vectors times deviations
+        back = self._root.T / np.sum(np.square(self._root), axis=0)[:, None]
+        found: AnyNDArray = np.eye(len(back)) - self._root @ along @ (along.T @ back)
         return found
 
     def covariance(self, number: int, seed: int = 0) -> AnyNDArray:

@@ -17,6 +17,9 @@ from .inducing import NEGLIGIBLE, InducingMoments
 from .projection import Projection
 from .sparse import SparseAdditivePosterior
 
+_BANK = 2000
+"""Draws that a graph holds."""
+
 
 class ShapedMoments(InducingMoments):
     """
@@ -59,6 +62,19 @@ class ShapedMoments(InducingMoments):
         rows = [self._shaped[name] for name in own]
         A = np.concatenate(rows) if rows else np.zeros((0, len(free.mean)))
         return Projection(free.mean[:, output], free.covariance[output], A)
+
+    def settled(self, name: str) -> AnyNDArray:
+        """
+        Degrees of freedom of a component for each output, [L].
+
+        The trace of how its estimate follows the data (Meyer & Woodroofe 2000): what inequalities
+        hold fast follows none.
+
+        :param name: of the component.
+        """
+        block, free = self.block(name), self._free.covariance
+        smoothers = [p.kept @ (np.eye(len(S)) - S) for p, S in zip(self._projections, free)]
+        return np.array([np.trace(F[block, block]) for F in smoothers])
 
     def tail(self, name: str, output: int) -> float:
         """
@@ -112,8 +128,8 @@ class ShapedPosterior(SparseAdditivePosterior):
     """
     As :class:`~gpflow_gam.posteriors.SparseAdditivePosterior`, whose draws have the shapes.
 
-    q(V) is the Gaussian of the projected moments; draws are projected ones. They are made in numpy,
-    and in no graph.
+    q(V) is the Gaussian of the projected moments; draws are projected ones. They are made in numpy;
+    a graph holds 2000 of them, and draws from these.
 
     :param moments: of the components.
     :param arguments: as its base's.
@@ -127,13 +143,20 @@ class ShapedPosterior(SparseAdditivePosterior):
         self, q: WhitenedGaussian, num_samples: int | tf.Tensor, seed: int | tf.Tensor | None
     ) -> tf.Tensor:
         if not tf.executing_eagerly():
-            raise NotImplementedError(
-                "draws of functions with a shape are made in numpy; call outside of tf.function."
-            )
+            return tf.gather(self._bank(q), self._chosen(num_samples, seed))
         entropy = None if seed is None else np.ravel(np.asarray(seed)).tolist()
         (own,) = np.random.SeedSequence(entropy).generate_state(1)
         draws = self._moments.sample(int(num_samples), int(own))
         return tf.constant(draws[:, q.layout.order])
+
+    def _bank(self, q: WhitenedGaussian) -> tf.Tensor:
+        """The draws that a graph holds, [B, P, L]."""
+        return tf.constant(self._moments.sample(_BANK, 0)[:, q.layout.order])
+
+    def _chosen(self, num_samples: int | tf.Tensor, seed: int | tf.Tensor | None) -> tf.Tensor:
+        if seed is None:
+            return tf.random.uniform([num_samples], 0, _BANK, tf.int32)
+        return tf.random.stateless_uniform([num_samples], seed, 0, _BANK, tf.int32)
 
     def _open_root(self, layout: BlockLayout, features: Features, X: tf.Tensor) -> tf.Tensor:
         # what jitter leaves open has no shape, nor would the sum have one with it
@@ -141,7 +164,5 @@ class ShapedPosterior(SparseAdditivePosterior):
         prior = tf.linalg.diag_part(self.blocks.prior_components(X))
         left = tf.reduce_max(tf.reduce_sum(tf.square(root), axis=-1), axis=-1)
         open_ = left > NEGLIGIBLE * tf.reduce_max(prior, axis=-1)
-        shaped = tf.reduce_any(
-            tf.range(len(prior))[:, None] == tf.constant(self._moments.components), axis=1
-        )
-        return tf.where((open_ & ~shaped)[:, None, None], root, tf.zeros_like(root))
+        free = [i not in self._moments.components for i in range(self.kernel.num_components)]
+        return tf.where((open_ & tf.constant(free))[:, None, None], root, tf.zeros_like(root))

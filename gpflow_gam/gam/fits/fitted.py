@@ -158,7 +158,10 @@ class FittedGAM:
         assert self.solution is not None
         if self.shaped is None:
             return self.solution.q
-        mean, covariance = self.shaped.mean, self.shaped.covariance
+        mean, sizes = self.shaped.mean, self.shaped.inducing_variable.sizes
+        # the prior's, where a component does not enter
+        enters = np.repeat(self.shaped.entering(), sizes, axis=0)
+        covariance = self.shaped.covariance + np.stack([np.diag(1.0 - e) for e in enters.T])
         inverse = np.linalg.inv(covariance)
         return GaussianPosterior(
             mean,

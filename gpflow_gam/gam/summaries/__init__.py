@@ -3,12 +3,14 @@
 from .concurvity import concurvity, pairwise_concurvity
 from .copies import indistinguishable
 from .dispersion import Dispersion, dispersion, sample_dispersion
+from .shapes import against_shapes
 from .shares import effective_dof, variance_shares, zero_tail
 from .summary import Summary, summarise
 
 __all__ = [
     "Dispersion",
     "Summary",
+    "against_shapes",
     "concurvity",
     "dispersion",
     "effective_dof",
