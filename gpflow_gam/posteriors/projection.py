@@ -83,14 +83,16 @@ class Projection:
         """
         ``E[(x - m) (x - m)']`` of projected draws x around the projection m of the mean, [P, P].
 
-        :param number: of draws, in pairs of opposite ones; what no inequality touches is exact.
+        :param number: of draws, at least, in pairs of opposite ones.
         :param seed: of the draws.
         """
-        half = np.random.default_rng(seed).standard_normal((-(-number // 2), len(self._centre)))
+        r = len(self._centre)
+        half = np.random.default_rng(seed).standard_normal((max(-(-number // 2), 2 * r), r))
+        # of covariance I exactly, so that where no inequality touches nothing is uncertain
+        half = np.linalg.solve(np.linalg.cholesky(half.T @ half / max(len(half), 1)), half.T).T
         noise = np.concatenate([half, -half])
         away = noise + self._moves(self._centre + noise) - self._step
-        # the difference alone is uncertain
-        inner = np.eye(len(self._centre)) + (away.T @ away - noise.T @ noise) / len(noise)
+        inner = away.T @ away / max(len(noise), 1)
         values, vectors = np.linalg.eigh(inner)
         inner = (vectors * np.maximum(values, _LEAST_SD**2)) @ vectors.T
         bound = self._root @ self._W.T
