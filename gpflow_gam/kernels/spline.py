@@ -16,7 +16,7 @@ class SplineBasis:
 
     A spline goes up, or bends up, everywhere if and only if its coefficients do over
     :attr:`places`: the slope of a quadratic spline is linear between breaks, and so is settled by
-    what it is at them (Schumaker 2007, "Spline Functions", section 4.9).
+    what it is at them (Schumaker 2007, "Spline functions: basic theory").
 
     :param breaks: where polynomials meet, ends included, increasing [I + 1].
     :param straight: whether splines go on beyond the ends as straight lines; else as constants.

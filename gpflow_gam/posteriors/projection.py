@@ -22,8 +22,8 @@ class Projection:
     those of the Gaussian do, and so do bands around a function that is in the cone (Lin & Dunson
     2014, "Bayesian monotone regression using Gaussian process projection"; Sen, Patra & Dunson
     2018). A Gaussian that is truncated instead is pushed away from where a function is flat, the
-    farther the more inequalities there are (Zhou, Bhattacharya & Pati 2024, "On truncated
-    multivariate normal priors in constrained parameter spaces").
+    farther the more inequalities there are (Zhou, Ray, Pati & Bhattacharya 2024, "A mass-shifting
+    phenomenon of truncated multivariate normal priors").
 
     :param mean: [P].
     :param covariance: [P, P], positive definite.
@@ -111,7 +111,7 @@ class Projection:
         How often noise alone is as far from the cone as the mean is.
 
         Noise around the cone's tip, where it is farthest out: the p-value of the likelihood-ratio
-        test of the inequalities (Robertson, Wright & Dykstra 1988, section 2.3).
+        test of the inequalities (Robertson, Wright & Dykstra 1988).
 
         :param seed: of the noise.
         """
