@@ -234,7 +234,7 @@ def sample_effect(
     """
     Joint posterior draws of a component, [S, n], or [S, n, L] for several predictors.
 
-    Those of a component that has a shape have it, each of them.
+    Those of a component that has a shape have it, and are not normal.
 
     :raises ValueError: as :func:`effect`, or ``num_samples`` < 1.
     """
