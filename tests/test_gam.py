@@ -198,9 +198,10 @@ def test_factor_by_equals_separate_fits_with_shared_hyperparameters(data):
     level = model.kernel["random_effect(g)"].variance
     level.assign(0.8)
     for group in ("low", "mid", "top"):
-        smooth = model.kernel[f"s(x):g={group}"].kernels[0].base
+        smooth = model.kernel[f"s(x):g={group}"].kernels[1].kernels[0].base
         smooth.lengthscales.assign(0.3)
         smooth.variance.assign(0.7)
+        model.kernel[f"s(x):g={group}"].kernels[0].kernels[0].variance.assign(0.4)
     model.likelihood.variance.assign(0.09)
     grid = np.linspace(0.1, 0.9, 7)
     for group in ("low", "mid", "top"):
@@ -209,8 +210,10 @@ def test_factor_by_equals_separate_fits_with_shared_hyperparameters(data):
         inner = alone.model
         inner.kernel["intercept"].variance.assign(0.8)
         inner.mean_function.constant.assign([0.0])
-        inner.kernel["s(x)"].base.lengthscales.assign(0.3)
-        inner.kernel["s(x)"].base.variance.assign(0.7)
+        line, smooth = inner.kernel["s(x)"].kernels
+        line.variance.assign(0.4)
+        smooth.base.lengthscales.assign(0.3)
+        smooth.base.variance.assign(0.7)
         inner.likelihood.variance.assign(0.09)
         new = {"x": grid, "g": np.repeat(group, len(grid))}
         X = joint.fitted.encode(new)

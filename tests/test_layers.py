@@ -291,7 +291,7 @@ def test_configuration_and_clones(trained: tuple[keras.Model, AdditiveGP]) -> No
 def test_one_place_for_flags() -> None:
     head = additive()
     parameters = head.parameters
-    lengthscale = "kernel.components['s(0)'].base.lengthscales"
+    lengthscale = "kernel.components['s(0)'].kernels[1].base.lengthscales"
     assert parameters[lengthscale].trainable
     assert not parameters["inducing_variable.components['s(0)']"].trainable
     head.frozen = ("kernel",)
@@ -583,10 +583,10 @@ def test_iterncgp_on_frozen_features(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_iterncgp_learns_its_hyperparameters() -> None:
     head = IterNCGP(gg.s(0) + gg.s(1), "bernoulli")
-    before = head.parameters["kernel.components['s(0)'].base.variance"].numpy()
+    before = head.parameters["kernel.components['s(0)'].kernels[1].base.variance"].numpy()
     result = head.fit(X, (F > 0).astype(int), progress=False, max_rounds=2)
     assert result.elbo is not None
-    assert head.parameters["kernel.components['s(0)'].base.variance"].numpy() != before
+    assert head.parameters["kernel.components['s(0)'].kernels[1].base.variance"].numpy() != before
     assert np.mean((head(X, output="response").numpy() > 0.5) == (F > 0)) > 0.85
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
 from check_shapes import inherit_check_shapes
 from gpflow.base import AnyNDArray, TensorType
-from gpflow.kernels import Kernel, Product
+from gpflow.kernels import Kernel, Product, Sum
 
 from .columns import Columns, kernel_columns
 from .factor import Indicator
@@ -119,6 +119,9 @@ class ShapedPart:
     """
     The shaped kernel in a component's, and the levels beside it.
 
+    What is added to it, straight lines and constants, are splines themselves: the component as a
+    whole is settled by its values at the nodes.
+
     :param kernel: the kernel.
     :param columns: of X, in the order of its bases.
     :param levels: (column, level): where another level is, the component is zero.
@@ -155,14 +158,26 @@ def shaped_part(kernel: Kernel) -> ShapedPart | None:
 
     :param kernel: of one component.
     """
-    parts = list(kernel.kernels) if isinstance(kernel, Product) else [kernel]
+    parts = list(_parts(kernel))
+    shaped = [part for part in parts if isinstance(part, Shaped)]
+    if not shaped:
+        return None
+    (inner,) = shaped
+    columns = _columns(inner)
     levels = [(_columns(p)[0], float(p.level)) for p in parts if isinstance(p, Indicator)]
-    lines = [_columns(p)[0] for p in parts if isinstance(p, CentredLinear)]
-    for part in parts:
-        inner = part.base if isinstance(part, ZeroMean) else part
-        if isinstance(inner, Shaped):
-            return ShapedPart(inner, _columns(inner), tuple(levels), tuple(lines))
-    return None
+    lines = {_columns(p)[0] for p in parts if isinstance(p, CentredLinear)} - set(columns)
+    return ShapedPart(inner, columns, tuple(levels), tuple(sorted(lines)))
+
+
+def _parts(kernel: Kernel) -> Iterator[Kernel]:
+    """What products, sums and centred kernels are made of."""
+    if isinstance(kernel, (Product, Sum)):
+        for part in kernel.kernels:
+            yield from _parts(part)
+    elif isinstance(kernel, ZeroMean):
+        yield from _parts(kernel.base)
+    else:
+        yield kernel
 
 
 def _columns(kernel: Kernel) -> Columns:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import abc
+import functools
 from collections.abc import Callable, Hashable
 
 import numpy as np
@@ -17,6 +19,7 @@ from gpflow.kernels import (
     Periodic,
     Product,
     SquaredExponential,
+    Sum,
 )
 
 from .columns import Columns, kernel_columns
@@ -235,46 +238,65 @@ class StackedConstant(StackedKernel):
         return fill(self.variances, X)
 
 
-# --- products ------------------------------------------------------------------------------------
+# --- products and sums ---------------------------------------------------------------------------
 
 
 def _columns_of(factor: Kernel, columns: Columns) -> Columns:
     return tuple(columns[p] for p in local_positions(factor, columns))
 
 
-@register_stacked(Product)
-class StackedProduct(StackedKernel):
-    """Products whose factors stack one by one."""
+class _Combined(StackedKernel):
+    """Combinations whose parts stack one by one."""
 
     def __init__(self, kernels: Kernels, columns: Columns) -> None:
         super().__init__(kernels, columns)
         first = kernels[0].kernels
-        self.positions = [local_positions(factor, columns) for factor in first]
-        self.factors = [
-            stack([k.kernels[i] for k in kernels], _columns_of(factor, columns))
-            for i, factor in enumerate(first)
+        self.positions = [local_positions(part, columns) for part in first]
+        self.parts = [
+            stack([k.kernels[i] for k in kernels], _columns_of(part, columns))
+            for i, part in enumerate(first)
         ]
 
     @classmethod
     def signature(cls, kernel: Kernel, columns: Columns) -> Hashable | None:
         parts = []
-        for factor in kernel.kernels:
-            own = signature(factor, _columns_of(factor, columns))
+        for part in kernel.kernels:
+            own = signature(part, _columns_of(part, columns))
             if own is None:
                 return None
-            parts.append((own, tuple(local_positions(factor, columns))))
+            parts.append((own, tuple(local_positions(part, columns))))
         return tuple(parts)
 
+    @staticmethod
+    @abc.abstractmethod
+    def _combine(first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
+        """What two parts come to."""
+
     def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
-        parts = [f.K(take(X, at), take(X2, at)) for f, at in zip(self.factors, self.positions)]
-        result = parts[0]
-        for part in parts[1:]:
-            result = result * part
-        return result
+        found = []
+        for part, at in zip(self.parts, self.positions):
+            own = take(X, at)
+            found.append(part.K(own, own if X2 is X else take(X2, at)))
+        return functools.reduce(self._combine, found)
 
     def K_diag(self, X: tf.Tensor) -> tf.Tensor:
-        parts = [f.K_diag(take(X, at)) for f, at in zip(self.factors, self.positions)]
-        result = parts[0]
-        for part in parts[1:]:
-            result = result * part
-        return result
+        each = zip(self.parts, self.positions)
+        return functools.reduce(self._combine, [p.K_diag(take(X, at)) for p, at in each])
+
+
+@register_stacked(Product)
+class StackedProduct(_Combined):
+    """Products."""
+
+    @staticmethod
+    def _combine(first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
+        return first * second
+
+
+@register_stacked(Sum)
+class StackedSum(_Combined):
+    """Sums."""
+
+    @staticmethod
+    def _combine(first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
+        return first + second

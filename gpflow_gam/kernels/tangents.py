@@ -21,6 +21,7 @@ from gpflow.kernels import (
     Kernel,
     Periodic,
     Product,
+    Sum,
 )
 
 from ..measures import Discrete
@@ -75,6 +76,8 @@ def kernel_tangents(kernel: Kernel, Z: AnyNDArray, X: AnyNDArray) -> KernelTange
     :param Z: [M, D].
     :param X: [T, D].
     """
+    if type(kernel) is Sum:
+        return _Summed([kernel_tangents(part, Z, X) for part in kernel.kernels])
     try:
         return _Known(kernel, Z, X)
     except UnknownKernel:
@@ -275,3 +278,29 @@ class _Known(KernelTangents):
 
     def _variance(self, values: Values) -> float:
         return float(np.prod([values(v) for v in self._variances]))
+
+
+# --- sums --------------------------------------------------------------------------------------
+
+
+class _Summed(KernelTangents):
+    """A sum, part by part."""
+
+    def __init__(self, parts: Sequence[KernelTangents]) -> None:
+        self._parts = parts
+
+    def evaluate(self, values: Values) -> tuple[Matrices, Callable[[Matrices], Gradients]]:
+        found = [part.evaluate(values) for part in self._parts]
+
+        def pullback(upstream: Matrices) -> Gradients:
+            return [gradient for _, own in found for gradient in own(upstream)]
+
+        return _added([matrices for matrices, _ in found]), pullback
+
+    def matrices(self, values: Values) -> Matrices:
+        return _added([part.matrices(values) for part in self._parts])
+
+
+def _added(parts: Sequence[Matrices]) -> Matrices:
+    K, Kzx, diagonal = (functools.reduce(np.add, each) for each in zip(*parts))
+    return K, Kzx, diagonal

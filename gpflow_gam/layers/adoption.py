@@ -74,7 +74,7 @@ def is_below(name: str, prefixes: Iterable[str]) -> bool:
     """
     Whether a path is one of the prefixes, or inside of one.
 
-    :param name: such as ``"kernel.components['s(0)'].base.variance"``.
+    :param name: such as ``"kernel.components['s(0)'].kernels[1].base.variance"``.
     :param prefixes: such as ``"kernel"``.
     """
     return any(

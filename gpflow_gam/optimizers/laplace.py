@@ -35,7 +35,7 @@ Whitened = Callable[[list[tf.Tensor]], WhitenedGaussian]
 """From the Cholesky factors of K_c(Z_c, Z_c) to q(V)."""
 
 _NUM_DRAWS = 32
-_STEP = 1e-2
+_STEP = 1e-3
 _MAX_SD = 2.0
 """Where the objective is flatter in a (logarithmic) hyperparameter, the draws go no further."""
 
@@ -252,15 +252,18 @@ def _standard_normal(dimension: int) -> AnyNDArray:
 
 
 def differenced(gradient: Callable[[AnyNDArray], AnyNDArray], at: AnyNDArray) -> AnyNDArray:
-    """Second derivatives by central differences of first ones."""
-    steps = _STEP * np.eye(len(at))
-    rows = [(gradient(at + e) - gradient(at - e)) / (2.0 * _STEP) for e in steps]
-    return np.stack(rows) if rows else np.zeros((0, 0))
+    """Second derivatives by one-sided differences of first ones: half of what central ones cost."""
+    if not len(at):
+        return np.zeros((0, 0))
+    here = gradient(at)
+    rows = np.stack([(gradient(at + e) - here) / _STEP for e in _STEP * np.eye(len(at))])
+    symmetric: AnyNDArray = 0.5 * (rows + rows.T)
+    return symmetric
 
 
 def _factor(hessian: AnyNDArray) -> AnyNDArray:
     """A square root of the inverse of a Hessian."""
-    values, vectors = np.linalg.eigh(0.5 * (hessian + hessian.T))
+    values, vectors = np.linalg.eigh(hessian)
     sd = np.minimum(1.0 / np.sqrt(np.maximum(values, 1e-12)), _MAX_SD)
     factor: AnyNDArray = vectors * sd
     return factor

@@ -9,7 +9,7 @@ import numpy as np
 from gpflow.base import AnyNDArray, Parameter
 from gpflow.kernels import Constant, Kernel, Stationary
 
-from ..kernels import CentredLinear, Indicator
+from ..kernels import CentredLinear, Indicator, kernel_columns
 from ..kernels.functional import parameters_of
 from ..kernels.shaped import shaped_part
 from ..kernels.shapes import Values
@@ -186,7 +186,7 @@ def _nodes(kernel: Kernel, points: AnyNDArray, columns: int, num_inducing: int) 
     own = {id(p): p.numpy() for p in parameters_of(kernel)}
     # wherever a fit has taken the variances, the nodes are the same: on even points there are ties,
     # which the rounding of another factor would break otherwise
-    own |= {id(v): np.ones(v.shape) for v in _variances(kernel)}
+    own |= {id(v): size for v, size in _variances(kernel, points)}
     candidates = _candidates(points)
     among = kernel_tangents(kernel, points[candidates], points[:1])
     rough, _, _ = among.matrices(_at({**own, **shortest}))
@@ -267,10 +267,17 @@ def _leaf_kernels(kernel: Kernel) -> list[Kernel]:
     return [kernel]
 
 
-def _variances(kernel: Kernel) -> list[Parameter]:
-    """What multiplies the parts of a kernel, where it is learnt."""
-    found = [getattr(leaf, "variance", None) for leaf in _leaf_kernels(kernel)]
-    return [v for v in found if isinstance(v, Parameter) and v.trainable]
+def _variances(kernel: Kernel, points: AnyNDArray) -> list[tuple[Parameter, AnyNDArray]]:
+    """What multiplies the parts of a kernel, where it is learnt, and its value at size one."""
+    found = []
+    for leaf in _leaf_kernels(kernel):
+        variance = getattr(leaf, "variance", None)
+        if isinstance(variance, Parameter) and variance.trainable:
+            span = 1.0
+            if isinstance(leaf, CentredLinear):
+                span = float(np.ptp(points[:, kernel_columns(leaf) or (0,)])) or 1.0
+            found.append((variance, np.full(variance.shape, 1.0 / span**2)))
+    return found
 
 
 def _prior_mode(parameter: Parameter) -> AnyNDArray:

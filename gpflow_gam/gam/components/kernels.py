@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import gpflow
 import numpy as np
 from gpflow.base import AnyNDArray, Parameter
 from gpflow.config import default_float
-from gpflow.kernels import Constant, Kernel, Periodic, Product
+from gpflow.kernels import Constant, Kernel, Periodic, Product, Sum
 
 from ...bijectors import exponential, softplus
 from ...inducing_variables import AdditiveInducingVariables
@@ -25,7 +26,7 @@ from ...kernels import (
     kernel_columns,
 )
 from ...measures import Discrete
-from .component import NUM_INDUCING, Component, Margin
+from .component import NUM_INDUCING, By, Component, Margin
 from .parameters import positive_parameter
 from .shapes import bases_of
 
@@ -35,16 +36,36 @@ _STATIONARY = {
     "matern32": gpflow.kernels.Matern32,
     "matern52": gpflow.kernels.Matern52,
 }
-LENGTHSCALE = 0.35, 0.8
+LENGTHSCALE = 0.55, 0.6
 """Where a lengthscale's prior peaks against its column's span; its deviation in logarithms."""
 CYCLIC_LENGTHSCALE = 0.7, 0.6
 """The same of the dimensionless lengthscale of a periodic kernel."""
-VARIANCE = 2.0, 1.0
-"""The same of a component's variance against that of the predictor."""
+
+
+class VariancePrior(NamedTuple):
+    """
+    Of a variance against that of the predictor.
+
+    :param mode: where it peaks in the logarithm.
+    :param spread: its deviation in logarithms.
+    :param start: where optimisation starts: from a small variance what is there is not seen.
+    """
+
+    mode: float
+    spread: float
+    start: float
+
+
+VARIANCE = VariancePrior(2.0, 1.0, 2.0)
+"""Of a component."""
+DEVIATION = VariancePrior(0.002, 4.0, 2.0)
+"""Of how far a smooth is from straight: wide, so that what is not there may vanish."""
+TREND = VariancePrior(0.03, 3.0, 2.0)
+"""Of its straight part over its column's span."""
 INTERACTION_LENGTHSCALE = 0.7, 0.8
 """A lengthscale's prior in an interaction: few data tell its shape."""
-INTERACTION_VARIANCE = 0.005, 2.0
-"""A variance's in an interaction: most of what happens is in main effects."""
+INTERACTION_VARIANCE = VariancePrior(0.005, 2.0, 0.005)
+"""Of an interaction: most of what happens is in main effects."""
 
 _START_SPACINGS = 3.0
 """
@@ -116,11 +137,20 @@ def _kernel(component: Component, scale: float, own: Mapping[str, Kernel]) -> Ke
     base = _function(component, size, own)
     if by is None:
         return base
+    parts = [Product([part, _multiplier(by)]) for part in _summands(base)]
+    return parts[0] if len(parts) == 1 else Sum(parts)
+
+
+def _summands(kernel: Kernel) -> list[Kernel]:
+    return list(kernel.kernels) if type(kernel) is Sum else [kernel]
+
+
+def _multiplier(by: By) -> Kernel:
     if by.code is not None:
-        return Product([base, Indicator(by.code, active_dims=[by.column])])
+        return Indicator(by.code, active_dims=[by.column])
     multiplier = _line(0.0, [by.column])
     multiplier.variance = _fixed(1.0)
-    return Product([base, multiplier])
+    return multiplier
 
 
 def _function(component: Component, size: float, own: Mapping[str, Kernel]) -> Kernel:
@@ -146,14 +176,26 @@ def _function(component: Component, size: float, own: Mapping[str, Kernel]) -> K
             for i, m in enumerate(margins)
         ]
         return Product(parts)
-    # smooths and tensor products are centred as a whole, but for varying coefficients: what a
-    # number multiplies is not confounded with the intercept
-    whole = _joint_kernel(component, size)
-    if varying:
-        return whole
-    if not component.nodes:
-        return _centred(whole, margins[0])
-    return ZeroMean(whole, Discrete(np.array(component.nodes), np.array(component.weights)))
+    deviation = _joint_kernel(component, size)
+    if component.nodes:
+        measure = Discrete(np.array(component.nodes), np.array(component.weights))
+        deviation = ZeroMean(deviation, measure)
+    else:
+        deviation = _centred(deviation, margins[0])
+    parts = _trends(component, size)
+    if varying:  # what a number multiplies is not confounded with the intercept
+        parts.insert(0, _set_variance(_bare(Constant, None), size**2))
+    return Sum([*parts, deviation]) if parts else deviation
+
+
+def _trends(component: Component, size: float) -> list[Kernel]:
+    """The straight parts of a smooth: what is left to its deviation from them may vanish."""
+    found: list[Kernel] = []
+    for margin in component.margins:
+        if margin.kind in _STATIONARY:
+            line = _line(margin.centre, [margin.column])
+            found.append(_set_variance(line, (size / margin.span) ** 2, prior=TREND))
+    return found
 
 
 def _joint_kernel(component: Component, size: float) -> Kernel:
@@ -163,7 +205,7 @@ def _joint_kernel(component: Component, size: float) -> Kernel:
     columns = [m.column for m in margins]
     kinds = {m.kind for m in margins}
     if len(margins) == 1:
-        kernel = _set_variance(_margin_kernel(margins[0]), size**2)
+        kernel = _set_variance(_margin_kernel(margins[0]), size**2, prior=DEVIATION)
         if margins[0].kind in _STATIONARY and len(component.inducing) > NUM_INDUCING[1]:
             kernel.lengthscales.assign(_START_SPACINGS * margins[0].span / len(component.inducing))
         return kernel
@@ -174,10 +216,12 @@ def _joint_kernel(component: Component, size: float) -> Kernel:
             spans = np.array(np.exp(np.mean(np.log(spans))))
         mode, spread = LENGTHSCALE
         kernel.lengthscales = positive_parameter(mode * spans, mode * spans, spread)
-        return _set_variance(kernel, size**2)
+        return _set_variance(kernel, size**2, prior=DEVIATION)
     parts = [_margin_kernel(m, column=i) for i, m in enumerate(margins)]
     for i, (part, margin) in enumerate(zip(parts, margins)):
-        _set_variance(part, _unit(margin) * (size**2 if i == 0 else 1.0), free=i == 0)
+        _set_variance(
+            part, _unit(margin) * (size**2 if i == 0 else 1.0), free=i == 0, prior=DEVIATION
+        )
     return OnColumns(Product(parts), columns)
 
 
@@ -251,13 +295,12 @@ def _fixed(value: float) -> Parameter:
 
 
 def _set_variance(
-    kernel: Kernel, size: float, free: bool = True, prior: tuple[float, float] | None = None
+    kernel: Kernel, size: float, free: bool = True, prior: VariancePrior = VARIANCE
 ) -> Kernel:
     """Give a kernel a variance that is learnt, or one that is one for good."""
     holder = kernel.base_kernel if isinstance(kernel, Periodic) else kernel
     if free:
-        mode, spread = prior or VARIANCE
-        holder.variance = positive_parameter(mode * size, mode * size, spread)
+        holder.variance = positive_parameter(prior.start * size, prior.mode * size, prior.spread)
     else:
         holder.variance = Parameter(size, transform=exponential(), trainable=False)
     return kernel

@@ -273,7 +273,8 @@ def _component(
     if any(m.shape for m in margins):
         Z = shaped_inducing(margins)
     else:
-        Z = _inducing(form, margins, data, getattr(term, "k", None), seed)
+        varying = by is not None and by.code is None
+        Z = _inducing(form, margins, data, getattr(term, "k", None), seed, varying)
     return Component(
         name,
         term.label,
@@ -348,9 +349,18 @@ def _joint_nodes(data: _Data, kinds: list[str], seed: int) -> tuple[AnyNDArray, 
 
 
 def _inducing(
-    form: Form, margins: tuple[Margin, ...], data: _Data, k: int | None, seed: int
+    form: Form,
+    margins: tuple[Margin, ...],
+    data: _Data,
+    k: int | None,
+    seed: int,
+    varying: bool = False,
 ) -> AnyNDArray:
-    """Inducing inputs [M, d]: quantiles, a cycle, levels, or centres of k-means."""
+    """
+    Inducing inputs [M, d]: quantiles, a cycle, levels, or centres of k-means.
+
+    :param varying: whether it is a coefficient, whose mean is not the intercept's.
+    """
     points = data.points
     d = points.shape[1]
     number = NUM_INDUCING.get(d, 50) if k is None else int(k)
@@ -362,7 +372,7 @@ def _inducing(
         # one fewer than levels: their weighted mean is zero, which the last follows from
         return points[:-1]
     if len(points) <= number:
-        return points[:-1] if form != "own" else points
+        return points if form == "own" or varying else points[:-1]
     if d == 1 and margins[0].kind == "cyclic":
         period = margins[0].period
         assert period is not None

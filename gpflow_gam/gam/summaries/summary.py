@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from gpflow.base import Parameter
-from gpflow.kernels import Kernel
+from gpflow.kernels import Kernel, Sum
 from tabulate import tabulate
 
+from ...kernels import CentredLinear, kernel_columns
 from ...measures.discrete import NUM_NODES
 from ...statistics.parallel import one_blas_thread
 from ..components import Component
@@ -297,18 +298,33 @@ def _said(found: Dispersion) -> str:
 
 
 def _scales(fit: FittedGAM, component: Component) -> tuple[float, tuple[float, ...]]:
-    """Prior standard deviation and lengthscales, which users' own kernels keep to themselves."""
-    if component.form == "own":
+    """Prior standard deviation, straight part and deviation together, and lengthscales."""
+    if component.form == "own":  # users' own kernels keep them to themselves
         return float("nan"), ()
+    kernel = fit.model.kernel[component.name]
     lengths: list[float] = []
-    variance = 1.0
-    for part in _leaves(fit.model.kernel[component.name]):
-        if isinstance(getattr(part, "lengthscales", None), Parameter):
-            lengths += np.atleast_1d(fit.value(part.lengthscales)).tolist()
-        own = getattr(part, "variance", None)
-        if isinstance(own, Parameter) and own.trainable:
-            variance *= float(fit.value(own))
-    return float(np.sqrt(variance)), tuple(lengths)
+    total = 0.0
+    for part in kernel.kernels if isinstance(kernel, Sum) else [kernel]:
+        variance = 1.0
+        for leaf in _leaves(part):
+            if isinstance(getattr(leaf, "lengthscales", None), Parameter):
+                lengths += np.atleast_1d(fit.value(leaf.lengthscales)).tolist()
+            own = getattr(leaf, "variance", None)
+            if isinstance(own, Parameter) and own.trainable:
+                variance *= float(fit.value(own))
+            if isinstance(kernel, Sum) and isinstance(leaf, CentredLinear):
+                variance *= _spread(component, leaf)
+        total += variance
+    return float(np.sqrt(total)), tuple(lengths)
+
+
+def _spread(component: Component, line: CentredLinear) -> float:
+    """The variance of the column of a smooth's straight part: what turns a slope's into its own."""
+    columns = kernel_columns(line) or ()
+    for margin in component.margins:
+        if (margin.column,) == columns:
+            return float(np.dot(margin.weights, np.square(np.array(margin.nodes) - margin.centre)))
+    return 1.0  # of a number that multiplies the component
 
 
 def _leaves(kernel: Kernel) -> list[Kernel]:
