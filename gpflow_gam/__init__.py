@@ -61,8 +61,10 @@ with _docstrings_as_written():
         ForkedProcessError,
         IdentifiabilityWarning,
         MissingTermWarning,
+        ResolutionWarning,
         ShapeWarning,
         TailWarning,
+        UnitWarning,
     )
     from .gam import GAM, comparison, effects, families, screening, summaries, terms
     from .gam.comparison import compare
@@ -82,9 +84,11 @@ __all__ = [
     "ForkedProcessError",
     "IdentifiabilityWarning",
     "MissingTermWarning",
+    "ResolutionWarning",
     "ShapeWarning",
     "Surv",
     "TailWarning",
+    "UnitWarning",
     "__version__",
     "anova",
     "compare",

@@ -42,12 +42,20 @@ class MissingTermWarning(UserWarning):
     """The terms leave out what another of them takes for granted."""
 
 
+class ResolutionWarning(UserWarning):
+    """A rough function has fewer inducing inputs than its column has values."""
+
+
 class ShapeWarning(UserWarning):
     """The data speak against the shape that a term was asked to have."""
 
 
 class TailWarning(UserWarning):
     """A predicted mean is made by the far tail of a predictor of which next to nothing is known."""
+
+
+class UnitWarning(UserWarning):
+    """Columns of very different ranges share one lengthscale."""
 
 
 class ForkedProcessError(RuntimeError):

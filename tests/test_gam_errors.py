@@ -113,7 +113,6 @@ def test_responses_given_as_values(data):
     ("options", "message"),
     [
         ({"family": "poison"}, "Did you mean 'poisson'"),
-        ({"family": "quasipoisson"}, "no distribution.*scatters more is 'negative_binomial'"),
         ({"missing": "ignore"}, "missing must be 'error', 'drop' or 'impute'"),
         ({"engine": "mcmc"}, "engine must be"),
         ({"variational": "full"}, "variational must be one of"),

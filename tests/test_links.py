@@ -82,5 +82,28 @@ def test_fits_find_the_curve(link: str) -> None:
 
 
 def test_links_that_are_none() -> None:
-    with pytest.raises(ValueError, match="'logit', 'probit', 'cloglog' or 'cauchit'; got 'log'"):
-        families.Bernoulli("log")
+    with pytest.raises(ValueError, match="'probit', 'cloglog', 'cauchit' or 'log'; got 'loglog'"):
+        families.Bernoulli("loglog")
+
+
+def test_probabilities_under_the_logarithm_stay_below_one() -> None:
+    """Ratios of probabilities up to .99, and from there a curve without a bend."""
+    f = np.array([-700.0, -5.0, -0.3, -0.011])[:, None]
+    X, ones = np.zeros_like(f), np.ones_like(f)
+    base, family = likelihoods.Bernoulli("log"), families.Bernoulli("log")
+    np.testing.assert_allclose(base.log_prob(X, f, ones), f[:, 0], rtol=1e-12)
+    np.testing.assert_allclose(base.log_prob(X, f, 0.0 * ones), np.log(-np.expm1(f[:, 0])))
+    several = likelihoods.Binomial("log").log_prob(X, f, np.tile([3.0, 7.0], (4, 1)))
+    expected = scipy.stats.binom.logpmf(3.0, 7.0, np.exp(f[:, 0]))
+    np.testing.assert_allclose(several[1:], expected[1:], rtol=1e-9)
+    edge, h = np.log(0.99), 1e-6
+    p = family.mean(base, np.array([[edge - h], [edge], [edge + h]]))
+    assert (p[2] - p[1]) / h == pytest.approx((p[1] - p[0]) / h, rel=1e-3)
+    above = family.mean(base, np.linspace(-0.1, 0.2, 500)[:, None])
+    assert np.all(np.diff(above) > 0.0)
+    assert above[-1] < 1.0
+    far = np.array([[30.0], [700.0]])
+    for y in (0.0, 1.0):
+        assert np.all(np.isfinite(base.log_prob(X[:2], far, np.full((2, 1), y))))
+    cdf = family.cdf(base, 0.0 * ones, f)[1]
+    np.testing.assert_allclose(cdf, -np.expm1(f[:, 0]), rtol=1e-9)

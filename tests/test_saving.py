@@ -394,13 +394,6 @@ def test_newer_files(saved, tmp_path):
         gg.GAM.load(path)
 
 
-def test_custom_likelihoods_cannot_be_saved(data, tmp_path):
-    gam = gg.GAM(s("x", k=5), family=gpflow.likelihoods.StudentT()).fit(data, y="y", **QUICK)
-    with pytest.raises(ValueError, match="family"):
-        gam.save(tmp_path / "custom.gam")
-    assert os.listdir(tmp_path) == []
-
-
 @pytest.fixture(scope="module")
 def even():
     """Points in even steps, among which nodes are chosen between ties."""

@@ -162,6 +162,21 @@ def test_tweedie_expectations_and_distribution() -> None:
     )
 
 
+def test_tweedie_fits_are_the_same_in_any_unit() -> None:
+    rng = np.random.default_rng(1)
+    x = rng.uniform(size=150)
+    y = rng.poisson(2.0 + x) * rng.gamma(2.0, 0.5 + x)
+    found = []
+    for unit in (1e-6, 1e6):
+        frame = pd.DataFrame({"x": x, "y": unit * y})
+        gam = gg.GAM(s("x", k=6), family="tweedie").fit(frame, y="y", progress=False)
+        found.append(np.asarray(gam.predict(frame, "link")) - np.log(unit))
+        own = gam.fitted.spec.family.parameters(gam.fitted.likelihood, None)
+        found.append(np.log(own["dispersion"]) - (2.0 - own["power"]) * np.log(unit))
+    np.testing.assert_allclose(found[2], found[0], atol=1e-8)
+    np.testing.assert_allclose(found[3], found[1], atol=1e-6)
+
+
 @pytest.mark.parametrize("unit", [1.0, 1000.0])
 def test_tweedie_learns_its_power_in_any_unit(unit: float) -> None:
     rng = np.random.default_rng(0)

@@ -8,6 +8,7 @@ from ..errors import (
     IdentifiabilityWarning,
     MissingTermWarning,
     ShapeWarning,
+    UnitWarning,
     warn_caller,
 )
 from .fits import FittedGAM
@@ -15,6 +16,8 @@ from .summaries import against_shapes, indistinguishable, sample_dispersion
 from .terms import Column, Interaction
 from .terms.base import column_of
 
+_ALIKE = 20.0
+"""How many times as long one span may be as another that shares its lengthscale."""
 _CENTRED = ("smooth", "tensor", "line")
 """Functions of one level that average to zero over its data."""
 
@@ -25,6 +28,7 @@ def check_fit(fit: FittedGAM) -> None:
     _check_dispersion(fit)
     _check_means(fit)
     _check_copies(fit)
+    _check_units(fit)
     _check_shapes(fit)
 
 
@@ -94,3 +98,19 @@ def _check_copies(fit: FittedGAM) -> None:
             "prior makes of it; drop one of the two.",
             IdentifiabilityWarning,
         )
+
+
+def _check_units(fit: FittedGAM) -> None:
+    names = [name for name, _ in fit.spec.encoder.columns]
+    for component in fit.spec.components:
+        if component.form != "smooth" or len(component.margins) == 1:
+            continue
+        short, *_, long = sorted(component.margins, key=lambda m: m.span)
+        if long.span > _ALIKE * short.span:
+            columns = ", ".join(repr(names[m.column]) for m in component.margins)
+            warn_caller(
+                f"{component.name} has one lengthscale for {names[short.column]!r}, which spans "
+                f"{short.span:.3g}, and {names[long.column]!r}, which spans {long.span:.3g}: if "
+                f"their units differ, write s({columns}, isotropic=False), which learns one each.",
+                UnitWarning,
+            )

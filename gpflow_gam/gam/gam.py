@@ -9,6 +9,7 @@ from typing import Any, Literal
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 
+from ..optimizers import TimeBudget
 from ..processes import check_process
 from ..statistics import Exchange
 from . import saving
@@ -30,6 +31,7 @@ from .fits import (
 from .fits.response import with_response, with_response_as
 from .fits.updating import check_same_criterion
 from .inspector import Inspector
+from .summaries import calibrated
 from .terms import (
     Column,
     Stated,
@@ -184,16 +186,31 @@ class GAM(Inspector):
         """
         check_process()
         given = with_response(data, y, self._response)
-        self._fit = self._fitted(*given, criterion=criterion, groups=groups, **options)
+        found = self._fitted(*given, criterion=criterion, groups=groups, **options)
+        return self._accept(found, options)
+
+    def _accept(self, found: FittedGAM, options: dict[str, Any]) -> GAM:
+        """Keep a fit, once its dispersion is settled and what is amiss with it is said."""
+        self._fit = calibrated(found, self.seed, options)
         check_fit(self._fit)
         return self
 
     def _fitted(self, source: Any, response: Any, **options: Any) -> FittedGAM:
         """A fit of these terms to rows; the one that there is stays."""
         roles = Roles.of(response, self.offset, self.weights, self.trials)
+        family = roles.suited(self.family)
+        if family.begins is not None and options.get("start") is None:
+            options["max_seconds"] = TimeBudget.of(options.get("max_seconds"))
+            own = {name: options[name] for name in _OF_ALL if name in options}
+            options["start"] = self._fit_as(family.begins, roles, source, own)
+        return self._fit_as(family, roles, source, options)
+
+    def _fit_as(
+        self, family: Family, roles: Roles, source: Any, options: dict[str, Any]
+    ) -> FittedGAM:
         return fit_source(
             self.terms,
-            roles.suited(self.family),
+            family,
             roles,
             source,
             missing=self.missing,
@@ -224,13 +241,10 @@ class GAM(Inspector):
         if data is None:
             if y is not None:
                 raise ValueError("y is the response of data; pass data= as well.")
-            self._fit = fit_again(start, self.seed, options)
-        else:
-            check_same_criterion(start, options)
-            given = with_response(data, y, start.spec.censoring or start.spec.response)
-            self._fit = self._fitted(*given, start=start, **options)
-        check_fit(self._fit)
-        return self
+            return self._accept(fit_again(start, self.seed, options), options)
+        check_same_criterion(start, options)
+        given = with_response(data, y, start.spec.censoring or start.spec.response)
+        return self._accept(self._fitted(*given, start=start, **options), options)
 
     def update(self, data: Any, y: Any = None, **options: Any) -> GAM:
         """
@@ -256,7 +270,7 @@ class GAM(Inspector):
                 "all rows, which starts from what is known."
             )
         table = with_response_as(data, y, start.spec.response)
-        self._fit = fit_more(
+        found = fit_more(
             start,
             table,
             missing=self.missing,
@@ -265,8 +279,7 @@ class GAM(Inspector):
             seed=self.seed,
             **options,
         )
-        check_fit(self._fit)
-        return self
+        return self._accept(found, options)
 
     def fit_share(
         self, data: Callable[[], Any], y: Any = None, *, exchange: Exchange, **options: Any
@@ -283,7 +296,7 @@ class GAM(Inspector):
         :return: itself.
         :raises ValueError, TypeError: as :meth:`fit`, on all processes where it is of one.
         """
-        self._fit = fit_share(
+        found = fit_share(
             self.terms,
             self.family,
             lambda: with_response(data(), y, self._response),
@@ -297,8 +310,7 @@ class GAM(Inspector):
             seed=self.seed,
             **options,
         )
-        check_fit(self._fit)
-        return self
+        return self._accept(found, options)
 
     # --- files -------------------------------------------------------------------------------
 
@@ -323,15 +335,22 @@ class GAM(Inspector):
         saving.save(self.fitted, self._options(), Path(path), overwrite, data)
 
     @classmethod
-    def load(cls, path: str | Path, *, kernels: Mapping[str, Kernel] | None = None) -> GAM:
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        kernels: Mapping[str, Kernel] | None = None,
+        likelihood: Likelihood | None = None,
+    ) -> GAM:
         """
         Read what :meth:`save` wrote; it predicts the same to the last bit.
 
         :param path: where.
         :param kernels: users' own kernels by the label of their term, which no file holds.
+        :param likelihood: a likelihood of the user's, made as for the fit; its parameters are read.
         :raises ValueError: a damaged file, a newer one, or one that holds no GAM.
         """
-        fit, options = saving.load(Path(path), kernels or {})
+        fit, options = saving.load(Path(path), kernels or {}, likelihood)
         spec = fit.spec
         gam = cls(
             as_written(spec.terms, spec.design),
@@ -375,6 +394,10 @@ class GAM(Inspector):
             "variational": self.variational,
             "seed": self.seed,
         }
+
+
+_OF_ALL = ("max_seconds", "max_iterations", "progress", "on_interrupt")
+"""Options that a fit shares with one that it goes on from."""
 
 
 def _columns(argument: str, value: Any) -> tuple[Column, ...]:

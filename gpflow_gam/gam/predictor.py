@@ -166,14 +166,14 @@ class Predictor:
         :param times: [T], in the response's unit.
         :param level: probability of the limits, which are of the curve at each time.
         :param unconditional: whether limits allow for uncertain hyperparameters, as those of
-            :meth:`predict`; the family's scale is taken as known.
+            :meth:`predict`, and for the family's own: scale, or baseline hazard.
         :return: ``row``, ``time``, ``estimate`` (the posterior mean), ``lower`` and ``upper``,
             T lines for each row.
         :raises ValueError: naming the argument; or a family without survival curves.
         """
         fit = self.fitted
-        uncertain = _effects.averaged(fit) if unconditional else None
-        return blockwise.survival(fit, data, times, level, uncertain)
+        draws = _effects.hyperparameter_draws(fit) if unconditional else []
+        return blockwise.survival(fit, data, times, level, draws)
 
     def log_density(self, data: Any, *, unconditional: bool = False) -> AnyNDArray:
         """

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from gpflow.kernels import Kernel
+from gpflow.likelihoods import Likelihood
 
 from .. import archive
 from ..models import AdditiveSGPR, IterNCGP
@@ -19,7 +20,7 @@ from ..optimizers import FitResult
 from ..version import __version__
 from . import families
 from .components import Component
-from .families import Family
+from .families import Custom, Family
 from .fits import FittedGAM, Specification, bare, build_model, from_bare
 from .fits.sums import solution_to_parts
 from .fits.whole import Whole
@@ -54,15 +55,53 @@ def save(fit: FittedGAM, options: dict[str, Any], path: Path, overwrite: bool, d
         "version": __version__,
         "options": options,
         "terms": fit.spec.terms.to_json(),
-        "family": fit.spec.family.to_json(),
+        "family": _family_to_json(fit.spec.family),
     }
     archive.write(path, header, arrays, overwrite)
 
 
-def load(path: Path, kernels: Mapping[str, Kernel]) -> tuple[FittedGAM, dict[str, Any]]:
+def _family_to_json(family: Family) -> dict[str, Any]:
+    """Of a likelihood of the user's the name of its class, whose code no file holds."""
+    if isinstance(family, Custom):
+        return {"name": family.name, "likelihood": family.class_name}
+    return family.to_json()
+
+
+def _family_from_json(data: Any, likelihood: Likelihood | None) -> Family:
+    """
+    :param likelihood: of the user's, where the file is of one.
+    :raises ValueError: it is missing, of another class, or of no use.
+    """
+    stated = data.get("likelihood") if isinstance(data, Mapping) else None
+    if stated is None:
+        if likelihood is not None:
+            raise ValueError(
+                f"likelihood: the file is of family {data['name']!r}, which needs none; leave the "
+                "argument out."
+            )
+        return families.from_json(data)
+    if likelihood is None:
+        raise ValueError(
+            f"likelihood: the GAM was fitted with {stated}, and no file holds code; pass "
+            f"likelihood={str(stated).rsplit('.', 1)[-1]}(...), made as it was then. Its "
+            "parameters are in the file."
+        )
+    family = Custom(likelihood)
+    if family.class_name != stated:
+        raise ValueError(
+            f"likelihood must be the {stated} that the GAM was fitted with; got "
+            f"{family.class_name}."
+        )
+    return family
+
+
+def load(
+    path: Path, kernels: Mapping[str, Kernel], likelihood: Likelihood | None = None
+) -> tuple[FittedGAM, dict[str, Any]]:
     """
     Read what :func:`save` wrote.
 
+    :param likelihood: of the user's, which no file holds.
     :return: the fit, and the options of the GAM.
     :raises FileNotFoundError: nothing there.
     :raises ValueError: a damaged or newer file, or another kind of file.
@@ -70,7 +109,7 @@ def load(path: Path, kernels: Mapping[str, Kernel]) -> tuple[FittedGAM, dict[str
     header, arrays = archive.read(path, _KIND, FORMAT)
     with _lacking(path):
         options = dict(header["options"])
-        family = families.from_json(header["family"])
+        family = _family_from_json(header["family"], likelihood)
         terms = terms_from_json(header["terms"], kernels)
     return from_parts(header, arrays, terms, family, str(path)), options
 

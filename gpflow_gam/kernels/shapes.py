@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from gpflow.base import AnyNDArray, Parameter
@@ -94,7 +95,7 @@ class _Distances(Shape):
 
     def __call__(self, values: Values, slopes: bool, deficit: bool = False) -> Dual:
         places, inverse = self._inverse(values)
-        value, slope = _profile(self._kind, self._distance(inverse), slopes, deficit)
+        value, slope = profile(self._kind, self._distance(inverse), slopes, deficit)
         if slope is None:
             return Dual(value)
         # d k / d log length = -2 (d / length^2) dk/dr2
@@ -103,7 +104,7 @@ class _Distances(Shape):
 
     def average(self, values: Values, slopes: bool, deficit: bool, weights: AnyNDArray) -> Dual:
         places, inverse = self._inverse(values)
-        value, slope = _profile(self._kind, self._distance(inverse), slopes, deficit)
+        value, slope = profile(self._kind, self._distance(inverse), slopes, deficit)
         if slope is None:
             return Dual(value @ weights)
         slope *= weights
@@ -127,7 +128,7 @@ class _Distances(Shape):
         return total
 
 
-def _profile(
+def profile(
     kind: type[Kernel], r2: AnyNDArray, slopes: bool, deficit: bool
 ) -> tuple[AnyNDArray, AnyNDArray | None]:
     """
@@ -200,6 +201,25 @@ class _Splines(Shape):
         return self._inner(values, slopes, deficit).map(between)
 
 
+ShapeOf = Callable[[Any, AnyNDArray, AnyNDArray, bool], Shape]
+"""What :func:`shape_of` does for one class of kernels."""
+_REGISTERED: dict[type, ShapeOf] = {}
+
+
+def register_shape(kind: type[Kernel]) -> Callable[[ShapeOf], ShapeOf]:
+    """
+    Decorator of a function that makes the shape of a class of kernels, of exactly that class.
+
+    :param kind: the class.
+    """
+
+    def register(function: ShapeOf) -> ShapeOf:
+        _REGISTERED[kind] = function
+        return function
+
+    return register
+
+
 def shape_of(kernel: Kernel, A: AnyNDArray, B: AnyNDArray, elementwise: bool = False) -> Shape:
     """
     The shape of a kernel between rows of A and B, or row by row.
@@ -211,7 +231,7 @@ def shape_of(kernel: Kernel, A: AnyNDArray, B: AnyNDArray, elementwise: bool = F
         columns = kernel_columns(kernel)
         if columns is None:
             raise UnknownKernel
-        squares = [np.square(_differences(A[:, c], B[:, c], elementwise)) for c in columns]
+        squares = [np.square(differences(A[:, c], B[:, c], elementwise)) for c in columns]
         if kernel.lengthscales.shape.rank == 0 or kernel.lengthscales.shape == [1]:
             squares = [functools.reduce(np.add, squares)]
         return _Distances(kind, kernel.lengthscales, squares)
@@ -222,7 +242,7 @@ def shape_of(kernel: Kernel, A: AnyNDArray, B: AnyNDArray, elementwise: bool = F
             raise UnknownKernel
         if len(columns) != 1 or kernel.period.shape.rank or base.lengthscales.shape.rank:
             raise UnknownKernel
-        apart = _differences(A[:, columns[0]], B[:, columns[0]], elementwise)
+        apart = differences(A[:, columns[0]], B[:, columns[0]], elementwise)
         sine = np.sin(np.pi * apart / float(kernel.period.numpy()))
         return _Distances(SquaredExponential, base.lengthscales, [np.square(sine)])
     if kind is Constant:
@@ -233,7 +253,7 @@ def shape_of(kernel: Kernel, A: AnyNDArray, B: AnyNDArray, elementwise: bool = F
             raise UnknownKernel
         a, b = A[:, columns[0]], B[:, columns[0]]
         if kind is Factor:
-            return Fixed((_differences(a, b, elementwise) == 0.0).astype(a.dtype))
+            return Fixed((differences(a, b, elementwise) == 0.0).astype(a.dtype))
         if kind is CentredLinear:
             return Fixed(_outer(a - kernel.centre, b - kernel.centre, elementwise))
         on, other = ((x == kernel.level).astype(x.dtype) for x in (a, b))
@@ -247,10 +267,13 @@ def shape_of(kernel: Kernel, A: AnyNDArray, B: AnyNDArray, elementwise: bool = F
         return _Splines(inner, kernel.splines(A[:, own]), kernel.splines(B[:, own]), elementwise)
     if kind is Product:
         return _Multiplied([shape_of(k, A, B, elementwise) for k in kernel.kernels])
+    if kind in _REGISTERED:
+        return _REGISTERED[kind](kernel, A, B, elementwise)
     raise UnknownKernel
 
 
-def _differences(a: AnyNDArray, b: AnyNDArray, elementwise: bool) -> AnyNDArray:
+def differences(a: AnyNDArray, b: AnyNDArray, elementwise: bool) -> AnyNDArray:
+    """Of all pairs [n, m], or row by row [n]."""
     found: AnyNDArray = a - b if elementwise else a[:, None] - b[None, :]
     return found
 

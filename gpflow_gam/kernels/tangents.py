@@ -28,8 +28,6 @@ from ..measures import Discrete
 from .columns import kernel_columns
 from .factor import Indicator
 from .functional import parameters_of, with_values
-from .on_columns import OnColumns
-from .shaped import Shaped
 from .shapes import Dual, Fixed, UnknownKernel, Values, shape_of
 from .zero_mean import ZeroMean
 
@@ -235,7 +233,7 @@ def _variances(kernel: Kernel) -> list[Parameter]:
     kind = type(kernel)
     if kind in (Product,):
         return [v for k in kernel.kernels for v in _variances(k)]
-    if kind in (ZeroMean, OnColumns, Shaped):
+    if isinstance(getattr(kernel, "base", None), Kernel):
         return _variances(kernel.base)
     if kind is Periodic:
         return _variances(kernel.base_kernel)

@@ -74,6 +74,11 @@ class HeadSpecification:
         if isinstance(likelihood, Mapping):
             likelihood = families.from_json(likelihood)
         family = as_family(likelihood)
+        if family.reads_response:
+            raise ValueError(
+                f"likelihood={family!r} is settled by all responses before a fit, and a layer sees "
+                "batches of them; fit a GAM, or take a family with its own link."
+            )
         if family.name in _CLASSES:
             if isinstance(num_classes, bool) or not isinstance(num_classes, int) or num_classes < 2:
                 raise ValueError(

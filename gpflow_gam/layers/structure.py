@@ -13,8 +13,9 @@ from scipy.stats import qmc
 
 from ..gam.components import Component, learn_encoder, plan
 from ..gam.frames import Encoder, Table
-from ..gam.terms import Levels, Smooth, Tensor, Term, Terms
+from ..gam.terms import FactorSmooth, Levels, MarkovField, Smooth, Tensor, Term, Terms
 from ..gam.terms.base import column_of
+from ..gam.terms.smooth import OF_S
 
 Kind = Literal["number", "level", "cycle", "multiplier"]
 _NUM_ROWS = 2048
@@ -145,6 +146,12 @@ def _sized(term: Term, num_inducing: int | None) -> Term:
 
 
 def _readings(term: Term) -> list[tuple[object, Kind]]:
+    if isinstance(term, Smooth) and term.bs in OF_S:
+        raise ValueError(f"{term!r}: bs={term.bs!r} is for columns of tables, not for features.")
+    if isinstance(term, (FactorSmooth, MarkovField)):
+        raise ValueError(
+            f"{term!r} is for tables; of features write s(x, by=factor(g)) + factor(g)."
+        )
     kind: Kind = "level" if isinstance(term, Levels) else "number"
     found: list[tuple[object, Kind]] = [(c, kind) for c in term.columns]
     if isinstance(term, Smooth) and term.bs == "cyclic":

@@ -3,8 +3,11 @@
 from .bernoulli import Bernoulli
 from .binomial import Binomial
 from .censored import Censored, CensoredGaussian, LogNormal, Weibull
+from .conditional import conditional_distribution
+from .cox import Cox
 from .fixed_softmax import FixedSoftmax
 from .heteroskedastic import Heteroskedastic
+from .linked import Linked
 from .location_scale import (
     LocationScale,
     LocationScaleBeta,
@@ -17,6 +20,8 @@ from .mean_gamma import MeanGamma
 from .negative_binomial import NegativeBinomial
 from .ordered import Ordered
 from .quadrature import GaussHermite
+from .quantile import LocationScaleQuantile, Quantile
+from .quasi import Quasi
 from .response import (
     ResponseSummary,
     conditional_response,
@@ -43,20 +48,25 @@ __all__ = [
     "Binomial",
     "Censored",
     "CensoredGaussian",
+    "Cox",
     "FixedSoftmax",
     "GaussHermite",
     "Heteroskedastic",
     "Hurdle",
+    "Linked",
     "LocationScale",
     "LocationScaleBeta",
     "LocationScaleGamma",
     "LocationScaleNegativeBinomial",
+    "LocationScaleQuantile",
     "LocationScaleStudentT",
     "LogNormal",
     "LogitBeta",
     "MeanGamma",
     "NegativeBinomial",
     "Ordered",
+    "Quantile",
+    "Quasi",
     "ResponseSummary",
     "Tweedie",
     "TwoPredictors",
@@ -67,6 +77,7 @@ __all__ = [
     "checked_data",
     "checked_inputs",
     "checked_observations",
+    "conditional_distribution",
     "conditional_response",
     "constant_predictor",
     "expectation_gradients",

@@ -11,7 +11,14 @@ from check_shapes import inherit_check_shapes
 from gpflow.base import MeanAndVariance, TensorType
 from gpflow.likelihoods import QuadratureLikelihood
 
-from .links import checked_link, expected_probability, log_failure, log_probability, probability
+from .links import (
+    SYMMETRIC,
+    checked_link,
+    expected_probability,
+    log_failure,
+    log_probability,
+    probability,
+)
 
 
 class Bernoulli(gpflow.likelihoods.Bernoulli):
@@ -21,7 +28,8 @@ class Bernoulli(gpflow.likelihoods.Bernoulli):
     GPflow's takes ``log(1 - g(f))`` as written: minus infinity from f = 37 on under a logit link,
     which quadrature nodes reach; and its probit is squeezed into [0.001, 0.999].
 
-    :param link: "logit", "probit", "cloglog" or "cauchit" (McCullagh & Nelder 1989, section 4.3).
+    :param link: "logit", "probit", "cloglog" or "cauchit" (McCullagh & Nelder 1989, section 4.3),
+        or "log", of probabilities up to .99: above, they approach one without reaching it.
     :raises ValueError: another link.
     """
 
@@ -31,7 +39,7 @@ class Bernoulli(gpflow.likelihoods.Bernoulli):
 
     @inherit_check_shapes
     def _scalar_log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> tf.Tensor:
-        if self.link == "cloglog":
+        if self.link not in SYMMETRIC:
             return tf.where(Y > 0.5, log_probability(self.link, F), log_failure(self.link, F))
         return log_probability(self.link, (2.0 * Y - 1.0) * F)
 

@@ -20,7 +20,7 @@ class Binomial(QuadratureLikelihood):
     Y is [N, 2]: successes and trials. Means and variances are those of one trial, and (1, 0) for
     the trials' column: how many a new point has is not known here.
 
-    :param link: "logit", "probit", "cloglog" or "cauchit".
+    :param link: "logit", "probit", "cloglog", "cauchit" or "log", as of :class:`Bernoulli`.
     :raises ValueError: another link.
     """
 

@@ -10,9 +10,15 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 from gpflow.quadrature import GaussianQuadrature
 
-LINKS = ("logit", "probit", "cloglog", "cauchit")
+LINKS = ("logit", "probit", "cloglog", "cauchit", "log")
+SYMMETRIC = ("logit", "probit", "cauchit")
+"""Links under which failure at a predictor is as probable as success at minus that."""
+LARGEST = 0.99
+"""Probability above which the logarithm gives way to a curve that stays below one."""
 _LEAST = -700.0
 """Predictor below which its exponential underflows."""
+_EDGE = math.log(LARGEST)
+"""Of the logarithm, as a predictor."""
 
 
 def checked_link(link: str) -> str:
@@ -57,6 +63,8 @@ def probability(link: str, F: tf.Tensor) -> tf.Tensor:
         return 0.5 * tf.math.erfc(-F / math.sqrt(2.0))
     if link == "cloglog":
         return -tf.math.expm1(-tf.exp(F))
+    if link == "log":
+        return tf.exp(log_probability(link, F))
     return tf.math.atan2(tf.ones_like(F), -F) / math.pi  # digits stay in the lower tail
 
 
@@ -68,12 +76,23 @@ def log_probability(link: str, F: tf.Tensor) -> tf.Tensor:
         return log_ndtr(F)
     if link == "cloglog":
         F = tf.maximum(F, tf.constant(_LEAST, F.dtype))
+    if link == "log":
+        return tf.where(F < _EDGE, F, tf.math.log1p(-tf.exp(_log_left(F))))
     return tf.math.log(probability(link, F))
 
 
 def log_failure(link: str, F: tf.Tensor) -> tf.Tensor:
     """Log P(failure) at F [...]: for symmetric links that of success at -F."""
+    if link == "log":
+        below = tf.math.log(-tf.math.expm1(tf.minimum(F, tf.constant(_EDGE, F.dtype))))
+        return tf.where(F < _EDGE, below, _log_left(F))
     return -tf.exp(F) if link == "cloglog" else log_probability(link, -F)
+
+
+def _log_left(F: tf.Tensor) -> tf.Tensor:
+    """Log P(failure) beyond the edge of the logarithm: a line, which goes on at its slope there."""
+    beyond = tf.maximum(F - _EDGE, tf.zeros([], F.dtype))
+    return math.log(1.0 - LARGEST) - LARGEST / (1.0 - LARGEST) * beyond
 
 
 def expected_probability(

@@ -29,7 +29,17 @@ class MeanGamma(gpflow.likelihoods.Gamma):
 
     @inherit_check_shapes
     def _scalar_log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> tf.Tensor:
-        return super()._scalar_log_prob(X, self._log_scale(X, F), Y)
+        return self._log_density(X, F, tf.exp(-F), Y)
+
+    def _log_density(
+        self, X: TensorType, F: TensorType, inverse: tf.Tensor, Y: TensorType
+    ) -> tf.Tensor:
+        """
+        :param inverse: of the mean.
+        """
+        shape = tf.convert_to_tensor(self._shape(X))  # once: eagerly a transform takes long
+        level = shape * tf.math.log(shape) - tf.math.lgamma(shape)
+        return level - shape * (F + Y * inverse) + (shape - 1.0) * tf.math.log(Y)
 
     @inherit_check_shapes
     def _conditional_mean(self, X: TensorType, F: TensorType) -> tf.Tensor:
@@ -43,4 +53,4 @@ class MeanGamma(gpflow.likelihoods.Gamma):
     def _variational_expectations(
         self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
     ) -> tf.Tensor:
-        return super()._variational_expectations(X, self._log_scale(X, Fmu), Fvar, Y)
+        return tf.reduce_sum(self._log_density(X, Fmu, tf.exp(0.5 * Fvar - Fmu), Y), axis=-1)

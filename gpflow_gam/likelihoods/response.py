@@ -20,6 +20,7 @@ from scipy.stats import norm
 from ..autograph import as_written
 from .binomial import Binomial
 from .ordered import Ordered
+from .quasi import Quasi
 from .weighted import Weighted, unwrapped
 
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(32)  # type: ignore[no-untyped-call]
@@ -49,6 +50,11 @@ def _any(likelihood: Likelihood, X: TensorType, F: TensorType) -> tf.Tensor:
 
 @conditional_response.register(Weighted, object, object)
 def _weighted(likelihood: Weighted, X: TensorType, F: TensorType) -> tf.Tensor:
+    return conditional_response(likelihood.base, X, F)
+
+
+@conditional_response.register(Quasi, object, object)
+def _quasi(likelihood: Quasi, X: TensorType, F: TensorType) -> tf.Tensor:
     return conditional_response(likelihood.base, X, F)
 
 

@@ -9,6 +9,8 @@ from gpflow.base import AnyNDArray, TensorType
 from gpflow.likelihoods import Likelihood
 from scipy.optimize import minimize
 
+from .linked import Linked
+from .quasi import Quasi
 from .weighted import Weighted, unwrapped
 
 
@@ -59,10 +61,14 @@ def constant_predictor(
             value = -tf.reduce_mean(likelihood.log_prob(X, offset + c, Y))
         return value, tape.gradient(value, c, unconnected_gradients="zero")
 
-    linked = hasattr(unwrapped(likelihood), "invlink")
+    base = unwrapped(likelihood)
+    linked = hasattr(base.base if isinstance(base, Quasi) else base, "invlink")
     # Without a link the predictor has Y's own scale, with the logarithm for one Y's own level.
-    scale = np.ones(latent) if linked else _unit(likelihood, X, offset, Y)
+    level_of = getattr(base.base if isinstance(base, Quasi) else base, "level_of", None)
     start = np.zeros(latent) + _level(likelihood, X, offset, Y)
+    if level_of is not None:
+        start = level_of(np.asarray(Y)[:, 0] - np.asarray(offset)[:, 0])
+    scale = np.ones(latent) if linked else _unit(likelihood, X, offset + start, Y)
     least = float(loss(tf.constant(start[None], dtype=offset.dtype))[0])
     least = least if np.isfinite(least) else 0.0  # of log-densities, whose level is a unit's too
 
@@ -79,14 +85,16 @@ def constant_predictor(
 
 
 def _level(likelihood: Likelihood, X: tf.Tensor, offset: tf.Tensor, Y: tf.Tensor) -> float:
-    """About where the predictor is behind the logarithm: that of the mean; 0 for other links."""
+    """About where the predictor of the mean is; 0 for links to probabilities."""
     base = unwrapped(likelihood)
-    if getattr(base, "invlink", None) not in (tf.exp, tf.math.exp):
+    base = base.base if isinstance(base, Quasi) else base
+    level = base.level if isinstance(base, Linked) else np.log
+    if level is np.log and getattr(base, "invlink", None) not in (tf.exp, tf.math.exp):
         return 0.0
     weights = np.asarray(likelihood.weights(X)) if isinstance(likelihood, Weighted) else None
     mean = float(np.average(np.asarray(Y)[:, 0], weights=weights))
-    level = np.log(mean) - float(np.median(np.asarray(offset))) if mean > 0.0 else 0.0
-    return float(level) if np.isfinite(level) else 0.0
+    found = level(mean) - float(np.median(np.asarray(offset))) if mean > 0.0 else 0.0
+    return float(found) if np.isfinite(found) else 0.0
 
 
 def _unit(likelihood: Likelihood, X: tf.Tensor, F: tf.Tensor, Y: tf.Tensor) -> AnyNDArray:

@@ -21,6 +21,8 @@ from gpflow.likelihoods import (
 from ..kernels import AdditiveKernel
 from .binomial import Binomial
 from .censored import EXACT, INTERVAL, LEFT, RIGHT, Censored
+from .cox import Cox
+from .linked import Linked
 from .location_scale import (
     LocationScaleBeta,
     LocationScaleGamma,
@@ -28,6 +30,7 @@ from .location_scale import (
 )
 from .negative_binomial import NegativeBinomial
 from .ordered import Ordered
+from .quasi import Quasi
 from .tweedie import Tweedie
 from .weighted import Weighted, unwrapped
 from .width import check_width
@@ -71,6 +74,15 @@ def _successes(likelihood: Likelihood, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
     return inside, "whole successes from 0 to the trials, and whole trials from 1"
 
 
+def _amounts(base: Likelihood) -> Condition | None:
+    """Under a quasi-likelihood, which has no use for whole numbers."""
+    if isinstance(base, Binomial):
+        return lambda lik, Y: ((Y >= 0.0) & (Y[:, 1:] >= Y) & (Y[:, 1:] > 0.0), "0 to the trials")
+    if isinstance(base.base if isinstance(base, Linked) else base, Poisson):
+        return lambda lik, Y: (Y >= 0.0, "not negative")
+    return _condition(base)
+
+
 def _known(likelihood: Censored, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
     if Y.shape[-1] not in (1, 3):
         raise ValueError(
@@ -87,7 +99,15 @@ def _known(likelihood: Censored, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
     return inside, f"{what}, ends of intervals beyond the first, and kinds 0 to 3"
 
 
+def _events(likelihood: Cox, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
+    if Y.shape[-1] != 3:
+        raise ValueError(f"Y must be [N, 3], time, again, and 1 or 0; got shape {Y.shape}.")
+    seen = tf.equal(Y[:, 2:], RIGHT) | tf.equal(Y[:, 2:], EXACT)
+    return tf.concat([Y[:, :2] > 0.0, seen], axis=1), "positive times, and 1 or 0"
+
+
 register_support(Censored, _known)
+register_support(Cox, _events)
 register_support(Poisson, _counts)
 register_support(LocationScaleNegativeBinomial, _counts)
 register_support(NegativeBinomial, _counts)
@@ -109,6 +129,10 @@ register_support(Ordered, lambda lik, Y: _labels(lik.num_classes, Y))
 
 
 def _condition(likelihood: Likelihood) -> Condition | None:
+    if isinstance(likelihood, Linked):
+        return _condition(likelihood.base)
+    if isinstance(likelihood, Quasi):
+        return _amounts(likelihood.base)
     for cls in type(likelihood).__mro__:
         if cls in _SUPPORTS:
             return _SUPPORTS[cls]

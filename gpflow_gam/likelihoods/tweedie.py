@@ -28,19 +28,32 @@ class Tweedie(ScalarLikelihood):
     1987). The density's series has its largest term in closed form and is summed around it (Dunn &
     Smyth 2005); it does not depend on the mean, so expectations are in closed form.
 
-    :param dispersion: trainable.
+    :param dispersion: trainable, of responses measured in ``unit``: what the dispersion is measured
+        in moves with the power, and fits to responses in other units would go other ways.
     :param power: between 1.01 and 1.99, trainable.
+    :param unit: fixed, such as the mean response.
     """
 
     def __init__(
-        self, dispersion: TensorType = 1.0, power: TensorType = 1.5, **kwargs: Any
+        self,
+        dispersion: TensorType = 1.0,
+        power: TensorType = 1.5,
+        unit: TensorType = 1.0,
+        **kwargs: Any,
     ) -> None:
         kwargs.setdefault("quadrature", GaussHermite())
         super().__init__(**kwargs)
         self.dispersion = Parameter(dispersion, transform=positive(lower=0.0, base="exp"))
         ends = (tf.constant(end, default_float()) for end in POWERS)
         self.power = Parameter(power, transform=tfp.bijectors.Sigmoid(*ends))
+        self.unit = Parameter(unit, trainable=False)
         self.invlink = tf.exp
+
+    def scaled(self) -> tf.Tensor:
+        """The dispersion of responses as they are: ``dispersion unit^(2 - power)``."""
+        power = 2.0 - tf.convert_to_tensor(self.power)
+        unit = self.unit.unconstrained_variable  # which it is, without detours
+        return self.dispersion * tf.exp(power * tf.math.log(unit))
 
     @inherit_check_shapes
     def _scalar_log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> tf.Tensor:
@@ -50,11 +63,11 @@ class Tweedie(ScalarLikelihood):
     def _exponent(self, inverse: tf.Tensor, rate: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
         """Of ``mu^(1 - p)`` and ``mu^(2 - p)``, or their means."""
         p = tf.convert_to_tensor(self.power)
-        return (Y * inverse / (1.0 - p) - rate / (2.0 - p)) / self.dispersion
+        return (Y * inverse / (1.0 - p) - rate / (2.0 - p)) / self.scaled()
 
     def _normaliser(self, Y: tf.Tensor) -> tf.Tensor:
         """``log(W(y) / y)`` of y > 0, and 0 of zero."""
-        p, phi = tf.convert_to_tensor(self.power), tf.convert_to_tensor(self.dispersion)
+        p, phi = tf.convert_to_tensor(self.power), self.scaled()
         y = tf.where(Y > 0.0, Y, tf.ones_like(Y))[..., None]
         shape = (2.0 - p) / (p - 1.0)  # of one gamma amount
         largest = tf.stop_gradient(tf.pow(y, 2.0 - p) / (phi * (2.0 - p)))
@@ -87,7 +100,7 @@ class Tweedie(ScalarLikelihood):
 
     @inherit_check_shapes
     def _conditional_variance(self, X: TensorType, F: TensorType) -> tf.Tensor:
-        return self.dispersion * tf.exp(self.power * F)
+        return self.scaled() * tf.exp(self.power * F)
 
     @inherit_check_shapes
     def _predict_mean_and_var(
@@ -95,5 +108,5 @@ class Tweedie(ScalarLikelihood):
     ) -> MeanAndVariance:
         p = tf.convert_to_tensor(self.power)
         mean = tf.exp(Fmu + 0.5 * Fvar)
-        own = self.dispersion * tf.exp(p * Fmu + 0.5 * tf.square(p) * Fvar)
+        own = self.scaled() * tf.exp(p * Fmu + 0.5 * tf.square(p) * Fvar)
         return mean, own + tf.exp(2.0 * Fmu + 2.0 * Fvar) - tf.square(mean)

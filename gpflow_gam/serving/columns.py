@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..gam.frames import LevelColumn
+from ..gam.frames import LevelColumn, NumericColumn
 from ..gam.terms import Column
 from .rows import Rows
 
@@ -67,6 +67,20 @@ def without_missing(
         bad |= ~tf.math.is_finite(values)
     other = "" if values.dtype == tf.string else 0.0
     return rows.require(values, bad, [message, tf.where(bad)[:1, 0]], other)
+
+
+def within_limits(values: tf.Tensor, column: NumericColumn, rows: Rows) -> tf.Tensor:
+    """
+    A column of numbers [N], where it is within the limits that it has.
+
+    :param rows: are told where it is not.
+    """
+    if column.limits is None:
+        return values
+    low, high = (tf.constant(v, values.dtype) for v in column.limits)
+    bad = (values < low) | (values > high)
+    message = [column.outside, tf.boolean_mask(values, bad)[:1], "in row", tf.where(bad)[:1, 0]]
+    return rows.require(values, bad, message, 0.0)
 
 
 class Codes:

@@ -11,7 +11,7 @@ from ..gam import GAM
 from ..gam.fits import FittedGAM
 from ..gam.frames import Key, LevelColumn
 from ..gam.terms import Column
-from .columns import Codes, input_dtype, without_missing
+from .columns import Codes, input_dtype, within_limits, without_missing
 from .posterior import PosteriorServable
 from .rows import Rows
 from .servable import Input, argument_names, servable
@@ -108,7 +108,9 @@ class GAMServable(PosteriorServable):
             elif kind == "level":
                 parts.append(self._codes[column](whole[column], rows))
             else:
-                parts.append(tf.cast(whole[column], tf.float64))
+                parts.append(
+                    within_limits(tf.cast(whole[column], tf.float64), self._keys[key], rows)
+                )
         return tf.stack(parts, axis=1)
 
     def resources(self) -> list[Any]:

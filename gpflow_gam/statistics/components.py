@@ -9,7 +9,15 @@ import numpy as np
 from gpflow.base import AnyNDArray, Parameter
 from gpflow.kernels import Constant, Kernel, Stationary
 
-from ..kernels import CentredLinear, Indicator, kernel_columns
+from ..kernels import (
+    CentredLinear,
+    Factor,
+    Indicator,
+    MarkovField,
+    OnColumns,
+    Warped,
+    kernel_columns,
+)
 from ..kernels.functional import parameters_of
 from ..kernels.shaped import shaped_part
 from ..kernels.shapes import Values
@@ -27,13 +35,19 @@ _SCALES = ((1.0, 1.0), (6.0, 30.0), (36.0, 1000.0))
 """Lengthscales against the shortest, and variances: what varies slowly is interpolated best."""
 _MAX_NODES = {1: 256, 2: 192}
 _MAX_CANDIDATES = 192
-"""Points among which nodes are chosen."""
+"""Points among which nodes are chosen, at least."""
+_NODES_EACH = 2
+"""Nodes for each inducing input, at most, where there are many of these."""
 _OPEN = 128
 """Points at which the open variance of a component of one column is summed, about."""
+_OPEN_EACH = 3
+"""The same for each inducing input, where these are many."""
 _MOST_OPEN = 1024
 """The same of several columns."""
 _BETWEEN = (Stationary, CentredLinear, Indicator, Constant)
 """Kernels that go on between the points of data."""
+_LEAST_OF_LEVEL = 4
+"""Candidates of each combination of levels, at least."""
 _TOLERANCE = 1e-6
 """
 Variance against the roughest functions' own that nodes may leave open. With it the covariance of
@@ -113,21 +127,27 @@ def row_component(
         found = Interpolation(np.arange(len(nodes)), shaped.weights(points))
     between = all(isinstance(leaf, _BETWEEN) for leaf in _leaf_kernels(kernel))
     weight = bins.mass() if mass is None else mass
-    order, open_bins = _open_points(points, weight, columns, between)
+    order, open_bins = _open_points(points, weight, columns, between, len(Z))
     places = Places.of(kernel, Z, nodes, order)
     table = kernel_tangents(kernel, Z, points)
     return RowComponent(kernel, Z, bins, multiplier, found, open_bins, places, table, outputs)
 
 
 def _open_points(
-    points: AnyNDArray, mass: AnyNDArray, columns: tuple[int, ...], between: bool
+    points: AnyNDArray,
+    mass: AnyNDArray,
+    columns: tuple[int, ...],
+    between: bool,
+    num_inducing: int,
 ) -> tuple[AnyNDArray, AnyNDArray]:
     """
     Fewer points that stand for all, and which stands for each.
 
     :param between: whether what lies between points is like them, as it is not with levels.
+    :param num_inducing: M. Where they are many, functions are rough: nothing is open at them, and
+        much half way.
     """
-    number = len(points)
+    number, limit = len(points), max(_OPEN, _OPEN_EACH * num_inducing)
     if len(columns) != 1:
         if number <= _MOST_OPEN:
             return points, np.arange(number)
@@ -136,12 +156,12 @@ def _open_points(
         groups = np.empty(number, dtype=int)
         groups[order] = np.arange(number) * _MOST_OPEN // number
         return points[_heaviest(groups, mass)], groups
-    if number <= 1.3 * _OPEN:
+    if number <= 1.3 * limit:
         return points, np.arange(number)
     # neighbours along the column, none far apart: what is open grows where inputs are sparse
     (column,) = columns
     values = points[:, column]
-    half = _OPEN // 2
+    half = limit // 2
     edges = np.unique(
         np.concatenate(
             [
@@ -176,9 +196,10 @@ def _heaviest(groups: AnyNDArray, mass: AnyNDArray) -> AnyNDArray:
 def _nodes(kernel: Kernel, points: AnyNDArray, columns: int, num_inducing: int) -> Interpolation:
     """Nodes for the roughest functions that the hyperparameters may come to."""
     number = len(points)
-    max_nodes = _MAX_NODES.get(columns, 192)
-    if number <= 32:
+    levels = level_columns(kernel)
+    if number <= 32 or len(levels) == columns:  # between levels there is nothing
         return identity(number)
+    max_nodes = max(_MAX_NODES.get(columns, 192), _NODES_EACH * num_inducing)
     finer = min(1.0, _USUAL_INDUCING / num_inducing) if columns == 1 else 1.0
     shortest = _shortest(kernel, finer * _ROUGHEST.get(columns, 0.7))
     if shortest is None:
@@ -187,7 +208,10 @@ def _nodes(kernel: Kernel, points: AnyNDArray, columns: int, num_inducing: int) 
     # wherever a fit has taken the variances, the nodes are the same: on even points there are ties,
     # which the rounding of another factor would break otherwise
     own |= {id(v): size for v, size in _variances(kernel, points)}
-    candidates = _candidates(points)
+    limit = max(_MAX_CANDIDATES, _NODES_EACH * num_inducing)
+    candidates = _candidates(points, levels, limit)
+    if levels:
+        max_nodes = len(candidates)  # no level may go without
     among = kernel_tangents(kernel, points[candidates], points[:1])
     rough, _, _ = among.matrices(_at({**own, **shortest}))
     unit = float(np.max(np.diag(rough)))
@@ -209,23 +233,41 @@ def _nodes(kernel: Kernel, points: AnyNDArray, columns: int, num_inducing: int) 
     return interpolation(nodes, np.asarray(inner), np.asarray(outer))
 
 
-def _candidates(points: AnyNDArray) -> AnyNDArray:
+def _candidates(points: AnyNDArray, levels: Sequence[int], limit: int) -> AnyNDArray:
     """
-    Points among which nodes are chosen: half in even ranks, half far from all others.
+    Points among which nodes are chosen: in each combination of levels, half in even ranks, half far
+    from all others.
 
     Without the latter a long tail of few points would be extrapolated into.
+
+    :param levels: columns that hold codes.
+    :param limit: how many, about, in all.
     """
+    if len(points) <= limit:
+        return np.arange(len(points))
+    if not levels:
+        return _spread(points, limit)
+    groups = np.unique(points[:, list(levels)], axis=0, return_inverse=True)[1].ravel()
+    each = max(limit // (int(groups.max()) + 1), _LEAST_OF_LEVEL)
+    chosen = []
+    for group in range(int(groups.max()) + 1):
+        own = np.flatnonzero(groups == group)
+        chosen.append(own[_spread(points[own], each)])
+    return np.sort(np.concatenate(chosen))
+
+
+def _spread(points: AnyNDArray, limit: int) -> AnyNDArray:
+    """So many of the points at most, as :func:`_candidates` describes."""
     number = len(points)
-    if number <= _MAX_CANDIDATES:
+    if number <= limit:
         return np.arange(number)
-    half = _MAX_CANDIDATES // 2
-    chosen = np.unique(np.linspace(0, number - 1, half).astype(int)).tolist()
+    chosen = np.unique(np.linspace(0, number - 1, limit // 2).astype(int)).tolist()
     size = np.ptp(points, axis=0)
     scaled = points[:, size > 0.0] / size[size > 0.0]
     distance = np.full(number, np.inf)
     for start in chosen:
         distance = np.minimum(distance, np.sum(np.square(scaled - scaled[start]), axis=1))
-    while len(chosen) < _MAX_CANDIDATES:
+    while len(chosen) < limit:
         farthest = int(np.argmax(distance))
         chosen.append(farthest)
         moved = np.sum(np.square(scaled - scaled[farthest]), axis=1)
@@ -258,9 +300,24 @@ def _shortest(kernel: Kernel, factor: float) -> Mapping[int, AnyNDArray] | None:
     return found
 
 
+def level_columns(kernel: Kernel) -> list[int]:
+    """The columns of X that a kernel reads as codes of levels."""
+    if isinstance(kernel, OnColumns):
+        own = list(kernel_columns(kernel) or ())
+        return [own[i] for i in level_columns(kernel.base)]
+    if hasattr(kernel, "kernels"):
+        return sorted({c for part in kernel.kernels for c in level_columns(part)})
+    if isinstance(getattr(kernel, "base", None), Kernel):
+        return level_columns(kernel.base)
+    known = type(kernel) in (Factor, MarkovField)
+    return list(kernel_columns(kernel) or ()) if known else []
+
+
 def _leaf_kernels(kernel: Kernel) -> list[Kernel]:
     if hasattr(kernel, "kernels"):
         return [leaf for part in kernel.kernels for leaf in _leaf_kernels(part)]
+    if isinstance(kernel, Warped):  # whose lengthscale is not what its base has
+        return [kernel]
     for name in ("base", "base_kernel"):
         if isinstance(getattr(kernel, name, None), Kernel):
             return _leaf_kernels(getattr(kernel, name))

@@ -11,7 +11,19 @@ from gpflow.base import AnyNDArray
 NUM_INDUCING = {1: 24, 2: 36}
 """How many inducing inputs a component has unless told, by its number of columns; 50 beyond."""
 
-Form = Literal["constant", "smooth", "tensor", "interaction", "line", "levels", "random", "own"]
+Form = Literal[
+    "constant",
+    "smooth",
+    "tensor",
+    "interaction",
+    "line",
+    "levels",
+    "random",
+    "own",
+    "curves",
+    "deviations",
+    "areas",
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,6 +89,8 @@ class Component:
     :param weights: their probabilities.
     :param inducing: inducing inputs [M, d], in the order of the margins.
     :param predictors: places of the predictors that it enters; empty for all.
+    :param edges: pairs of areas that are neighbours, by their codes.
+    :param knots: where the speed of an adaptive function is learnt.
     """
 
     name: str
@@ -88,6 +102,8 @@ class Component:
     weights: tuple[float, ...] = ()
     inducing: tuple[tuple[float, ...], ...] = ()
     predictors: tuple[int, ...] = ()
+    edges: tuple[tuple[int, int], ...] = ()
+    knots: tuple[float, ...] = ()
 
     @property
     def shape(self) -> str:

@@ -19,9 +19,13 @@ from ...kernels import (
     CentredLinear,
     Factor,
     Indicator,
+    MarkovField,
     OnColumns,
+    OnSphere,
+    RandomWalk,
     SeparateAdditive,
     Shaped,
+    Warped,
     ZeroMean,
     kernel_columns,
 )
@@ -35,7 +39,12 @@ _STATIONARY = {
     "matern12": gpflow.kernels.Matern12,
     "matern32": gpflow.kernels.Matern32,
     "matern52": gpflow.kernels.Matern52,
+    "ou": gpflow.kernels.Matern12,
+    "ad": gpflow.kernels.SquaredExponential,
+    "sos": gpflow.kernels.Matern52,
 }
+_STRAIGHT = ("se", "matern12", "matern32", "matern52", "ad")
+"""Kinds with a straight part of their own."""
 LENGTHSCALE = 0.55, 0.6
 """Where a lengthscale's prior peaks against its column's span; its deviation in logarithms."""
 CYCLIC_LENGTHSCALE = 0.7, 0.6
@@ -62,6 +71,10 @@ DEVIATION = VariancePrior(0.002, 4.0, 2.0)
 """Of how far a smooth is from straight: wide, so that what is not there may vanish."""
 TREND = VariancePrior(0.03, 3.0, 2.0)
 """Of its straight part over its column's span."""
+INDEPENDENT = 0.5, 1.5
+"""The same of what of areas is independent, against what is like their neighbours."""
+SPEED = 1.0
+"""The deviation, in logarithms, of an adaptive function's speeds."""
 INTERACTION_LENGTHSCALE = 0.7, 0.8
 """A lengthscale's prior in an interaction: few data tell its shape."""
 INTERACTION_VARIANCE = VariancePrior(0.005, 2.0, 0.005)
@@ -170,12 +183,18 @@ def _function(component: Component, size: float, own: Mapping[str, Kernel]) -> K
         return _set_variance(_margin_kernel(margins[0]), size**2)
     if form == "levels":
         return _centred(_set_variance(_margin_kernel(margins[0]), size**2), margins[0])
+    if form == "areas":
+        return _centred(_field(component, size), margins[0])
+    if form == "deviations":
+        return Product([_deviations(m, size) for m in margins])
     if form == "interaction":
         parts = [
             interaction_margin(m, size**2 if i == 0 else 1.0, free=i == 0)
             for i, m in enumerate(margins)
         ]
         return Product(parts)
+    if margins[0].kind == "rw":
+        return _walk(component, size, varying)
     deviation = _joint_kernel(component, size)
     if component.nodes:
         measure = Discrete(np.array(component.nodes), np.array(component.weights))
@@ -190,12 +209,38 @@ def _function(component: Component, size: float, own: Mapping[str, Kernel]) -> K
 
 def _trends(component: Component, size: float) -> list[Kernel]:
     """The straight parts of a smooth: what is left to its deviation from them may vanish."""
+    if component.form not in ("smooth", "tensor"):
+        return []
     found: list[Kernel] = []
     for margin in component.margins:
-        if margin.kind in _STATIONARY:
+        if margin.kind in _STRAIGHT:
             line = _line(margin.centre, [margin.column])
             found.append(_set_variance(line, (size / margin.span) ** 2, prior=TREND))
     return found
+
+
+def _walk(component: Component, size: float, varying: bool) -> Kernel:
+    (margin,) = component.margins
+    measure = Discrete(np.array(margin.nodes), np.array(margin.weights))
+    # what a number multiplies has a level of its own
+    walk = RandomWalk(measure, level=float(varying), active_dims=[margin.column])
+    return _set_variance(walk, size**2)
+
+
+def _globe(margins: Sequence[Margin], size: float) -> Kernel:
+    base = _set_variance(_margin_kernel(margins[0], 0), size**2)
+    base.active_dims = [0, 1, 2]
+    return OnSphere(base, [m.column for m in margins])
+
+
+def _warped(component: Component, size: float) -> Kernel:
+    """A stationary kernel on a warped line; the prior of its speeds is that they are all one."""
+    (margin,) = component.margins
+    base = _set_variance(_margin_kernel(margin, 0), size**2, prior=DEVIATION)
+    kernel = Warped(base, component.knots, active_dims=[margin.column])
+    speeds = np.ones(len(component.knots))
+    kernel.speeds = positive_parameter(speeds, speeds, SPEED)
+    return kernel
 
 
 def _joint_kernel(component: Component, size: float) -> Kernel:
@@ -204,9 +249,14 @@ def _joint_kernel(component: Component, size: float) -> Kernel:
     margins = component.margins
     columns = [m.column for m in margins]
     kinds = {m.kind for m in margins}
+    if kinds == {"sos"}:
+        return _globe(margins, size)
+    if kinds == {"ad"}:
+        return _warped(component, size)
     if len(margins) == 1:
         kernel = _set_variance(_margin_kernel(margins[0]), size**2, prior=DEVIATION)
-        if margins[0].kind in _STATIONARY and len(component.inducing) > NUM_INDUCING[1]:
+        quick = margins[0].kind in _STATIONARY and margins[0].kind != "ou"
+        if quick and len(component.inducing) > NUM_INDUCING[1]:
             kernel.lengthscales.assign(_START_SPACINGS * margins[0].span / len(component.inducing))
         return kernel
     if len(kinds) == 1 and kinds <= set(_STATIONARY):
@@ -233,6 +283,25 @@ def _shaped_kernel(component: Component, size: float) -> Kernel:
     base = _joint_kernel(dataclasses.replace(component, margins=local), size)
     columns = [m.column for m in margins]
     return Shaped(base, bases_of(margins), columns, [m.shape for m in margins])
+
+
+def _field(component: Component, size: float) -> Kernel:
+    (margin,) = component.margins
+    field = MarkovField(len(margin.nodes), component.edges, active_dims=[margin.column])
+    mode, spread = INDEPENDENT
+    field.independent = positive_parameter(mode, mode, spread)
+    return _set_variance(field, size**2)
+
+
+def _deviations(margin: Margin, size: float) -> Kernel:
+    """What a number or levels contribute to deviations that sum to zero over the levels."""
+    kernel = _margin_kernel(margin)
+    if margin.kind != "levels":
+        return _set_variance(kernel, size**2)
+    codes = np.array(margin.nodes)
+    # of variance one for each level, as if there were no constraint
+    share = len(codes) / (len(codes) - 1.0)
+    return ZeroMean(_set_variance(kernel, share, free=False), Discrete(codes))
 
 
 def _unit(margin: Margin) -> float:

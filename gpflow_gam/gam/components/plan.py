@@ -18,9 +18,11 @@ from ..frames import Encoder, Key, NumericColumn, Table, is_levels, learn_levels
 from ..frames.encoding import LevelColumn
 from ..terms import (
     Column,
+    FactorSmooth,
     Interaction,
     Levels,
     Linear,
+    MarkovField,
     RandomEffect,
     Smooth,
     Tensor,
@@ -28,7 +30,11 @@ from ..terms import (
     Terms,
 )
 from ..terms.base import column_of
+from .areas import area_margin, check_other_readers, learn_areas
 from .component import NUM_INDUCING, By, Component, Form, Margin
+from .curves import curve_inducing, curve_nodes, factor_of
+from .globe import LATITUDE, LONGITUDE, globe_inducing, globe_margins, globe_nodes
+from .lines import NUM_INDUCING_ADAPTIVE, ROUGH, rough_inducing, short_memory, speed_knots
 from .shapes import shaped_inducing, with_breaks
 
 INTERCEPT = "intercept"
@@ -38,8 +44,11 @@ _LEAST = 1e-100
 
 def keys_of(term: Term, table: Table) -> list[Key]:
     """How a term reads the columns of ``table``, ``by`` last."""
-    if isinstance(term, Levels):
+    if isinstance(term, (Levels, MarkovField)):
         keys: list[Key] = [(term.columns[0], "level")]
+    elif isinstance(term, FactorSmooth):
+        factor = factor_of(term, table)
+        keys = [(c, "level" if c == factor else "number") for c in term.columns]
     elif isinstance(term, Tensor):
         keys = [(c, "level" if is_levels(table, c) else "number") for c in term.columns]
     else:
@@ -88,16 +97,22 @@ def learn_encoder(terms: Terms, extra: Iterable[tuple[Column, str]], table: Tabl
     :raises ValueError: a column that is not there or not of its kind.
     """
     columns: dict[Key, NumericColumn | LevelColumn] = {}
-    policies = {t.columns[0]: t.unseen for t in terms if isinstance(t, Levels)}
+    globes = [t.columns for t in terms if isinstance(t, Smooth) and t.bs == "sos"]
+    limits = {lon: LONGITUDE for _, lon in globes} | {lat: LATITUDE for lat, _ in globes}
+    policies = {factor_of(t, table): t.policy for t in terms if isinstance(t, FactorSmooth)}
+    areas = {t.columns[0]: t for t in terms if isinstance(t, MarkovField)}
+    policies |= {t.columns[0]: t.unseen for t in terms if isinstance(t, Levels)}
     for term in terms:
         for name, kind in keys_of(term, table):
             if (name, kind) in columns:
                 continue
-            columns[name, kind] = (
-                learn_levels(table, name, policies.get(name, "error"))
-                if kind == "level"
-                else NumericColumn(name, term.label)
-            )
+            if kind == "number":
+                columns[name, kind] = NumericColumn(name, term.label, limits.get(name))
+            elif name in areas:
+                check_other_readers(terms, table, areas[name], keys_of)
+                columns[name, kind] = learn_areas(table, areas[name])
+            else:
+                columns[name, kind] = learn_levels(table, name, policies.get(name, "error"))
     for name, use in extra:
         columns.setdefault((name, "number"), NumericColumn(name, use))
     return Encoder(columns)
@@ -268,13 +283,33 @@ def _component(
     form = _form(term)
     nodes: AnyNDArray = np.zeros((0, len(places)))
     weights: AnyNDArray = np.zeros(0)
-    if form == "tensor" or (form == "smooth" and len(places) > 1):
+    if form == "tensor" or (form == "smooth" and len(places) > 1 and "sos" not in kinds):
         nodes, weights = _joint_nodes(data, kinds, seed)
+    edges: tuple[tuple[int, int], ...] = ()
+    knots: tuple[float, ...] = ()
+    k = getattr(term, "k", None)
+    kind = term.bs if isinstance(term, Smooth) and term.kernel is None else ""
+    if isinstance(term, MarkovField):
+        margins, edges = (area_margin(margins[0], len(term.areas)),), term.edges
     if any(m.shape for m in margins):
         Z = shaped_inducing(margins)
+    elif kind == "sos":
+        margins = globe_margins(margins, data.points)
+        nodes, weights = globe_nodes(data.points, data.weights, seed)
+        Z = globe_inducing(data.points, data.weights, k, seed)
+    elif isinstance(term, Smooth) and kind in ROUGH:
+        if kind == "ou":
+            margins = (short_memory(margins[0], data.points),)
+        Z = rough_inducing(term, data.points)
+    elif isinstance(term, FactorSmooth):
+        if term.bs == "fs":
+            nodes, weights = curve_nodes(margins, data.points, data.weights)
+        Z = curve_inducing(term, margins, data.points)
     else:
+        if kind == "ad":
+            knots, k = speed_knots(data.points), k or NUM_INDUCING_ADAPTIVE
         varying = by is not None and by.code is None
-        Z = _inducing(form, margins, data, getattr(term, "k", None), seed, varying)
+        Z = _inducing(form, margins, data, k, seed, varying)
     return Component(
         name,
         term.label,
@@ -284,18 +319,26 @@ def _component(
         tuple(map(tuple, nodes.tolist())),
         tuple(weights.tolist()),
         tuple(map(tuple, Z.tolist())),
+        edges=edges,
+        knots=knots,
     )
 
 
 def _form(term: Term) -> Form:
     if isinstance(term, RandomEffect):
         return "random"
+    if isinstance(term, MarkovField):
+        return "areas"
+    if isinstance(term, FactorSmooth):
+        return "curves" if term.bs == "fs" else "deviations"
     if isinstance(term, Levels):
         return "levels"
     if isinstance(term, Linear) or (isinstance(term, Smooth) and term.bs == "linear"):
         return "line"
     if isinstance(term, Smooth):
-        return "smooth" if term.kernel is None else "own"
+        if term.kernel is not None:
+            return "own"
+        return "smooth" if term.isotropic else "tensor"
     return "interaction" if isinstance(term, Interaction) else "tensor"
 
 
@@ -305,6 +348,8 @@ def _kinds(term: Term, keys: list[Key]) -> tuple[list[str], list[float | None]]:
         return kinds, list(term.periods)
     if isinstance(term, Smooth):
         return [term.bs] * len(keys), [term.period] * len(keys)
+    if isinstance(term, FactorSmooth):
+        return ["levels" if kind == "level" else "se" for _, kind in keys], [None, None]
     return ["linear" if isinstance(term, Linear) else "levels"], [None]
 
 
@@ -368,11 +413,16 @@ def _inducing(
         return np.array([[margins[0].centre + margins[0].span]])
     if form == "random":
         return points
+    if form == "areas":  # data may come of those that have none
+        codes = np.array(margins[0].nodes)[:, None]
+        return np.delete(codes, int(np.argmax(margins[0].weights)), axis=0)
     if form == "levels":
         # one fewer than levels: their weighted mean is zero, which the last follows from
         return points[:-1]
     if len(points) <= number:
-        return points if form == "own" or varying else points[:-1]
+        # where it is on them that they average to zero, the last follows from the others
+        centred = form != "own" and not varying and len(points) <= NUM_NODES.get(d, 150)
+        return points[:-1] if centred else points
     if d == 1 and margins[0].kind == "cyclic":
         period = margins[0].period
         assert period is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from typing import Any
 
@@ -96,8 +97,9 @@ def derivative(
     margins = component.margins
     if len(margins) != 1 or margins[0].kind == "levels":
         raise ValueError(f"derivatives: {term!r} is not a function of one numeric column.")
-    if margins[0].kind == "matern12":
-        raise ValueError(f"derivatives: {term!r} has bs='matern12', whose draws have no slope.")
+    kind = margins[0].kind
+    if kind in ("matern12", "ou", "rw"):
+        raise ValueError(f"derivatives: {term!r} has bs={kind!r}, whose draws have no slope.")
     where = make_grid(fit, component, grid, num_points)
     column, n = margins[0].column, len(where.X)
     h = _STEP * margins[0].span
@@ -154,7 +156,7 @@ def differences(
     """
     ``f(level_1) - f(level_2)`` for every pair of levels of a factor, or of a ``by=`` factor.
 
-    :param term: the factor's name, or the label of the term with ``by=``.
+    :param term: the factor's name, or the label of the term with ``by=`` or a curve a level.
     :raises ValueError: a term without levels.
     """
     spec = fit.spec
@@ -164,7 +166,9 @@ def differences(
     if curves:
         return _curve_differences(fit, curves, level, grid, num_points, seed, unconditional)
     component = effect_component(fit, term)
-    if component.form not in ("levels", "random"):
+    if component.form in ("curves", "deviations"):
+        return _level_differences(fit, component, level, grid, num_points, seed, unconditional)
+    if component.form not in ("levels", "random", "areas"):
         raise ValueError(f"differences: {term!r} has no levels to compare.")
     where = make_grid(fit, component)
     mean, covariance = joint_moments(fit, [(component.name, where.X)], unconditional)
@@ -225,6 +229,46 @@ def _curve_differences(
             wheres[i].axes,
         )
         tables.append((_level(curves[i]), _level(curves[j]), table))
+    return Differences(tables)
+
+
+def _level_differences(
+    fit: FittedGAM,
+    component: Component,
+    level: float,
+    grid: Any,
+    num_points: int | None,
+    seed: int,
+    unconditional: bool,
+) -> Differences:
+    """Of one component that has a curve for each level."""
+    number, factor = sorted(component.margins, key=lambda m: m.kind == "levels")
+    name = list(fit.spec.encoder.columns)[number.column][0]
+    shown = make_grid(fit, dataclasses.replace(component, margins=(number,)), grid, num_points)
+    at = dict(shown.columns)
+    n = len(at[name])
+    every = list(fit.spec.encoder.columns)[factor.column][0]
+    levels = [fit.spec.encoder.levels(every)[int(code)] for code in factor.nodes]
+    own, names = predictors(fit, component)
+    tables = []
+    for first, second in itertools.combinations(levels, 2):
+        both = np.empty(2 * n, dtype=object)
+        both[:n], both[n:] = first, second
+        where = make_grid(fit, component, {name: np.tile(at[name], 2), every: both})
+        mean, covariance = joint_moments(fit, [(component.name, where.X)], unconditional)
+        A = np.concatenate([np.eye(n), -np.eye(n)], axis=1)
+        table = EffectTable.known(
+            f"{component.name}={first} - {component.name}={second}",
+            component,
+            at,
+            A @ mean[:, own],
+            A @ covariance[own] @ A.T,
+            level,
+            seed,
+            names,
+            shown.axes,
+        )
+        tables.append((first, second, table))
     return Differences(tables)
 
 

@@ -6,6 +6,7 @@ from .binomial import Binomial
 from .categorical import Categorical
 from .censoring import check_events
 from .counts import NegativeBinomial, Poisson
+from .cox import Cox
 from .custom import Custom
 from .encoding import Described, moments
 from .gaussian import Gaussian
@@ -13,6 +14,8 @@ from .heteroskedastic import Heteroskedastic
 from .ordinal import Ordinal
 from .positive import Gamma
 from .proportion import Beta
+from .quantile import Quantile
+from .quasi import QuasiBinomial, QuasiPoisson
 from .registry import FAMILIES, family, from_json
 from .student_t import StudentT
 from .survival import CensoredGaussian, LogNormal, Survival, Weibull
@@ -31,6 +34,7 @@ __all__ = [
     "Binomial",
     "Categorical",
     "CensoredGaussian",
+    "Cox",
     "Custom",
     "Described",
     "Family",
@@ -45,6 +49,9 @@ __all__ = [
     "NegativeBinomial",
     "Ordinal",
     "Poisson",
+    "Quantile",
+    "QuasiBinomial",
+    "QuasiPoisson",
     "Response",
     "StudentT",
     "Survival",

@@ -14,7 +14,7 @@ from gpflow.config import default_float
 from gpflow.likelihoods import Likelihood
 from gpflow.utilities import parameter_dict
 
-from ...likelihoods import unwrapped
+from ...likelihoods import Linked, Quasi, unwrapped
 from ...statistics.stored import RowArray
 from ..terms import Surv
 from . import encoding
@@ -60,6 +60,8 @@ class Family(abc.ABC):
     """What may have terms: a predictor each, but for those that may be constants."""
     of_first: ClassVar[bool] = False
     """Whether terms that are given for no parameter are of the first predictor alone."""
+    calibrated: ClassVar[bool] = False
+    """Whether its dispersion is no parameter of a likelihood, and is found by several fits."""
     takes_offset: ClassVar[bool] = True
     """Whether offsets are in the unit in which the model has its first predictor."""
 
@@ -175,8 +177,9 @@ class Family(abc.ABC):
         found = {}
         for path, parameter in parameter_dict(unwrapped(likelihood)).items():
             value = np.asarray(parameter)
-            if value.ndim == 0 and path != ".unit":  # which is the data's
-                found[path.lstrip(".")] = float(value)
+            name = path.removeprefix(".base").removeprefix(".base").lstrip(".")
+            if value.ndim == 0 and name != "unit":  # which is the data's
+                found[name] = float(value)
         return found
 
     def axes(self, response: str) -> tuple[str, ...]:
@@ -247,6 +250,21 @@ class Family(abc.ABC):
         return null
 
     @property
+    def reads_response(self) -> bool:
+        """Whether all responses settle what is not learnt of the likelihood later on."""
+        return self.calibrated
+
+    @property
+    def begins(self) -> Family | None:
+        """The family of a first fit, from which this one's goes on; None for none."""
+        return None
+
+    @property
+    def conjugate(self) -> bool:
+        """Whether q is known in closed form: the response is normal around its predictor."""
+        return False
+
+    @property
     def overdispersed(self) -> str:
         """
         What to do where responses scatter more than the family allows.
@@ -263,7 +281,8 @@ class Family(abc.ABC):
 
         The variance is ``2 + kurtosis``, of the family's excess kurtosis; the mean is one
         (McCullagh & Nelder 1989, section 4.5.2). [N] each, NaN in rows that say nothing of
-        dispersion; None for families whose variance is no function of the mean.
+        dispersion; None for families whose variance is no function of the mean. Of a family that
+        is :attr:`calibrated` the second is what the first comes to on average.
 
         :param Y: [N, K].
         :param F: [N, L].
@@ -305,11 +324,14 @@ class Family(abc.ABC):
 
 def own(likelihood: Likelihood, kind: type[L]) -> L:
     """
-    The family's own likelihood, taken out of its weights.
+    The family's own likelihood, taken out of its weights and its link.
 
     :raises TypeError: it is another family's.
     """
     base = unwrapped(likelihood)
+    for around in (Quasi, Linked):
+        if isinstance(base, around) and kind is not around:
+            base = base.base
     if not isinstance(base, kind):
         raise TypeError(
             f"likelihood must be the {kind.__name__} that the family builds; got "

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+import tensorflow as tf
 from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
 from scipy.special import expit, log_ndtr, ndtr
 
 from ... import likelihoods
+from ...likelihoods import links
 from ...likelihoods.links import checked_link
 from . import encoding
 from .base import Family, Levels, Response, first, single
@@ -28,6 +30,8 @@ def probability(link: str, f: AnyNDArray) -> AnyNDArray:
         return np.asarray(ndtr(f))
     if link == "cloglog":
         return np.asarray(-np.expm1(-np.exp(f)))
+    if link == "log":
+        return np.exp(log_probability(link, f))
     return np.asarray(np.arctan2(1.0, -f) / np.pi)
 
 
@@ -37,11 +41,15 @@ def log_probability(link: str, f: AnyNDArray) -> AnyNDArray:
         return np.asarray(-np.logaddexp(0.0, -f))
     if link == "probit":
         return np.asarray(log_ndtr(f))
+    if link == "log":
+        return np.asarray(links.log_probability(link, tf.constant(f, tf.float64)))
     return np.asarray(np.log(probability(link, np.maximum(f, _LEAST))))
 
 
 def log_failure(link: str, f: AnyNDArray) -> AnyNDArray:
     """Log P(failure) at predictors [...]: for symmetric links that of success at -f."""
+    if link == "log":
+        return np.asarray(links.log_failure(link, tf.constant(f, tf.float64)))
     return np.asarray(-np.exp(f)) if link == "cloglog" else log_probability(link, -f)
 
 
@@ -50,7 +58,9 @@ class Bernoulli(Family):
     """
     Yes or no; the second of the two sorted labels is the one whose probability is modelled.
 
-    :param link: "logit", "probit", "cloglog" or "cauchit".
+    :param link: "logit", "probit", "cloglog", "cauchit" or "log", under which effects are
+        logarithms of ratios of probabilities (up to .99: see
+        :class:`gpflow_gam.likelihoods.Bernoulli`).
     :raises ValueError: another link.
     """
 

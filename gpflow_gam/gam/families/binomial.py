@@ -24,7 +24,9 @@ class Binomial(Family):
     """
     Counts of successes; Y is [N, 2], successes and trials.
 
-    :param link: "logit", "probit", "cloglog" or "cauchit".
+    :param link: "logit", "probit", "cloglog", "cauchit" or "log", under which effects are
+        logarithms of ratios of probabilities (up to .99: see
+        :class:`gpflow_gam.likelihoods.Bernoulli`).
     :raises ValueError: another link.
     """
 

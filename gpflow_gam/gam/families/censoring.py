@@ -33,12 +33,28 @@ def encoded(
     time = encoding.numbers(first, names[0], family)
     if positive:
         encoding.require(time, time > 0.0, "positive", names[0], family)
+    _require_numbers(second, names[1])
     event = encoding.numbers(second, names[1], family)
     known = (event == 0.0) | (event == 1.0)
     what = "1 (or True) where the event was seen and 0 where it is censored"
     encoding.require(event, known, what, names[1], family)
     kind = np.where(event == 1.0, EXACT, RIGHT if stated.type == "right" else LEFT)
     return np.stack([time, time, kind], axis=1)
+
+
+def _require_numbers(event: AnyNDArray, name: str) -> None:
+    """
+    :raises ValueError: words that say what happened.
+    """
+    event = np.asarray(event)
+    words = [v for v in event.tolist() if isinstance(v, str)] if event.dtype.kind in "OUS" else []
+    if words:
+        found = ", ".join(map(repr, sorted(set(words))[:3]))
+        raise ValueError(
+            f"{name} must be 1 (or True) where the event was seen and 0 where it is censored; got "
+            f"words ({found}): make it a truth value, as data[{name!r}] = data[{name!r}] == "
+            f"{sorted(set(words))[0]!r}."
+        )
 
 
 def _intervals(

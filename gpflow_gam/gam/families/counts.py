@@ -13,9 +13,11 @@ from gpflow.likelihoods import Likelihood
 from scipy.special import xlogy
 
 from ... import likelihoods
+from ...statistics.stored import RowArray
 from . import encoding
-from .base import Family, Levels, Response, first, number, own, single
+from .base import Levels, Response, first, number, own
 from .encoding import Observed
+from .linked import LinkedFamily
 from .location_scale import Dispersed
 
 _LARGEST = 1e18
@@ -27,12 +29,19 @@ _LEAST = 1e-300
 
 
 @dataclass(frozen=True)
-class Poisson(Family):
-    """Counts with a log link."""
+class Poisson(LinkedFamily):
+    """
+    Counts.
+
+    :param link: "log", "identity" or "sqrt"; under the others means below a hundredth of that of
+        all counts are kept positive by a logarithm: see :class:`gpflow_gam.likelihoods.Linked`.
+    :raises ValueError: another link.
+    """
 
     name: ClassVar[str] = "poisson"
     discrete: ClassVar[bool] = True
-    log_link: ClassVar[bool] = True
+    links: ClassVar[tuple[str, ...]] = ("log", "identity", "sqrt")
+    link: str = "log"
 
     def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
         x = encoding.numbers(y, name, self.name)
@@ -41,20 +50,26 @@ class Poisson(Family):
         return Response(x[:, None], None)
 
     def likelihood(self, Y: Observed, levels: Levels | None = None) -> Likelihood:
-        return gpflow.likelihoods.Poisson(quadrature=likelihoods.GaussHermite())
+        base = gpflow.likelihoods.Poisson(quadrature=likelihoods.GaussHermite())
+        return self.linked(base, Y)
+
+    def scale(self, Y: RowArray, weights: RowArray | None = None) -> float:
+        return self.linked_scale(Y, weights)
 
     def null(
         self, Y: AnyNDArray, offset: AnyNDArray, weights: AnyNDArray | None
     ) -> AnyNDArray | None:
+        if not self.own_link:
+            return self.linked_null(Y, offset, weights)
         total = np.average(Y[:, 0], weights=weights)
         share = total / np.average(np.exp(offset), weights=weights)
         return np.log([share]) if 0.0 < share < np.inf else None
 
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
-        return np.exp(first(F))
+        return np.exp(self.log_mean(likelihood, F))
 
     def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
-        y, f = single(Y, F)
+        y, f = first(Y), self.log_mean(likelihood, F)
         return np.maximum(2.0 * (xlogy(y, y) - y * f - y + np.exp(f)), 0.0)
 
     @property
@@ -64,14 +79,14 @@ class Poisson(Family):
     def pearson(
         self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray
     ) -> tuple[AnyNDArray, AnyNDArray]:
-        y, f = single(Y, F)
+        y, f = first(Y), self.log_mean(likelihood, F)
         mean = np.maximum(np.exp(f), _LEAST)
         return np.square(y - mean) / mean, 2.0 + 1.0 / mean
 
     def cdf(
         self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray
     ) -> tuple[AnyNDArray, AnyNDArray]:
-        y, f = single(Y, F)
+        y, f = first(Y), self.log_mean(likelihood, F)
         rate = np.exp(f)
         return scipy.stats.poisson.cdf(y - 1.0, rate), scipy.stats.poisson.cdf(y, rate)
 
@@ -82,14 +97,22 @@ class Poisson(Family):
         rng: np.random.Generator,
         trials: AnyNDArray | None = None,
     ) -> AnyNDArray:
-        return rng.poisson(np.minimum(np.exp(first(F)), _LARGEST)).astype(np.float64)
+        return rng.poisson(np.minimum(self.mean(likelihood, F), _LARGEST)).astype(np.float64)
 
 
 @dataclass(frozen=True)
 class NegativeBinomial(Dispersed, Poisson):
-    """Counts of variance ``mu + alpha mu^2`` with a log link; alpha is the dispersion."""
+    """
+    Counts of variance ``mu + alpha mu^2``; alpha is the dispersion.
+
+    :param link: as of :class:`Poisson`.
+    """
 
     name: ClassVar[str] = "negative_binomial"
+
+    def __post_init__(self) -> None:
+        LinkedFamily.__post_init__(self)
+        Dispersed.__post_init__(self)
 
     def likelihood(self, Y: Observed, levels: Levels | None = None) -> Likelihood:
         if self.varying:
@@ -99,7 +122,8 @@ class NegativeBinomial(Dispersed, Poisson):
         # by moments, as if the predictor were to explain half of the variance
         alpha = (0.5 * variance - mean) / mean**2
         alpha = float(np.clip(alpha, 0.05, 5.0))
-        return likelihoods.NegativeBinomial(alpha, quadrature=likelihoods.GaussHermite())
+        base = likelihoods.NegativeBinomial(alpha, quadrature=likelihoods.GaussHermite())
+        return self.linked(base, Y)
 
     def null(
         self, Y: AnyNDArray, offset: AnyNDArray, weights: AnyNDArray | None
@@ -112,7 +136,7 @@ class NegativeBinomial(Dispersed, Poisson):
         return number(own(likelihood, likelihoods.NegativeBinomial).alpha)
 
     def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
-        y, f = single(Y, F)
+        y, f = first(Y), self.log_mean(likelihood, F)
         alpha = self._alpha(likelihood, F)
         tail = np.log1p(alpha * y) - np.logaddexp(0.0, f + np.log(alpha))
         return np.maximum(2.0 * (xlogy(y, y) - y * f - (y + 1.0 / alpha) * tail), 0.0)
@@ -124,7 +148,7 @@ class NegativeBinomial(Dispersed, Poisson):
     def pearson(
         self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray
     ) -> tuple[AnyNDArray, AnyNDArray]:
-        y, f = single(Y, F)
+        y, f = first(Y), self.log_mean(likelihood, F)
         alpha, mean = self._alpha(likelihood, F), np.maximum(np.exp(f), _LEAST)
         variance = mean + alpha * mean**2
         return np.square(y - mean) / variance, 2.0 + 6.0 * alpha + 1.0 / variance
@@ -132,7 +156,7 @@ class NegativeBinomial(Dispersed, Poisson):
     def cdf(
         self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray
     ) -> tuple[AnyNDArray, AnyNDArray]:
-        y, f = single(Y, F)
+        y, f = first(Y), self.log_mean(likelihood, F)
         alpha = self._alpha(likelihood, F)
         size, p = 1.0 / alpha, 1.0 / (1.0 + alpha * np.exp(f))
         return scipy.stats.nbinom.cdf(y - 1.0, size, p), scipy.stats.nbinom.cdf(y, size, p)
@@ -145,5 +169,5 @@ class NegativeBinomial(Dispersed, Poisson):
         trials: AnyNDArray | None = None,
     ) -> AnyNDArray:
         alpha = self._alpha(likelihood, F)
-        rate = rng.gamma(1.0 / alpha, alpha * np.exp(first(F)))
+        rate = rng.gamma(1.0 / alpha, alpha * self.mean(likelihood, F))
         return rng.poisson(np.minimum(rate, _LARGEST)).astype(np.float64)

@@ -15,10 +15,16 @@ from gpflow.likelihoods import Exponential, Likelihood, MultiClass, Poisson, Sof
 from gpflow.utilities import deepcopy
 
 from ... import likelihoods
-from ...likelihoods import checked_observations, conditional_response, unwrapped
+from ...likelihoods import (
+    checked_observations,
+    conditional_distribution,
+    conditional_response,
+    unwrapped,
+)
 from . import encoding
 from .base import Family, Levels, Response, first, tensors
 from .encoding import Observed
+from .saturation import greatest
 
 _DISCRETE = (
     gpflow.likelihoods.Bernoulli,
@@ -31,13 +37,20 @@ _DISCRETE = (
     likelihoods.Ordered,
 )
 
+_DRAWS, _SEED = 999, (19, 96)
+"""Of a distribution that has no distribution function."""
+
 
 @dataclass(frozen=True)
 class Custom(Family):
     """
     A likelihood of the user's, which is copied and so never changed.
 
-    There is no deviance, no distribution function, no sampler, and nothing to save it with.
+    Deviances are against the predictor under which each response is most likely, where there is
+    one predictor a row. Responses are drawn, and quantile residuals made, of likelihoods that have
+    a method ``conditional_distribution(F)``, a distribution of TensorFlow Probability's, and of
+    GPflow's Bernoulli, Exponential and Poisson. A file holds the likelihood's class by name and its
+    parameters; ``GAM.load(path, likelihood=...)`` gives the likelihood.
 
     :param base: any GPflow likelihood of a response of one column.
     :raises TypeError: it is none.
@@ -54,6 +67,11 @@ class Custom(Family):
         raise ValueError(
             f"family 'custom' ({type(self.base).__name__}) cannot be saved; take a named family."
         )
+
+    @property
+    def class_name(self) -> str:
+        """Of the likelihood, with its module."""
+        return f"{type(self.base).__module__}.{type(self.base).__qualname__}"
 
     @property
     def discrete(self) -> bool:  # type: ignore[override]
@@ -106,8 +124,15 @@ class Custom(Family):
         Y = checked_observations(Y, likelihood)  # integers, where the likelihood takes those
         return np.asarray(unwrapped(likelihood).log_prob(X, F, Y), dtype=np.float64)
 
-    def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> None:
-        return None
+    def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray | None:
+        """None with several predictors, or where a response has no likeliest one."""
+        if self.num_predictors() > 1:
+            return None
+        F = np.broadcast_to(F, (len(Y), 1))
+        best = greatest(lambda f: self.log_density(likelihood, Y, f[:, None]), first(F))
+        if best is None:
+            return None
+        return np.maximum(2.0 * (best - self.log_density(likelihood, Y, F)), 0.0)
 
     @property
     def overdispersed(self) -> str:
@@ -128,8 +153,24 @@ class Custom(Family):
         square = np.square(first(Y) - mean) / np.maximum(variance, 1e-300)
         return square, np.broadcast_to(2.0 + kurtosis, square.shape)
 
-    def cdf(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> None:
-        return None
+    def cdf(
+        self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray
+    ) -> tuple[AnyNDArray, AnyNDArray] | None:
+        """By the likelihood's distribution, or from draws of that where it has no such function."""
+        known = conditional_distribution(unwrapped(likelihood), tensors(F)[1])
+        if known is None or isinstance(self.base, (MultiClass, Softmax)):
+            return None
+        y = tf.constant(np.asarray(Y, dtype=np.float64)[:, :1])
+        try:
+            at_most = first(np.asarray(known.cdf(y)))
+            if not self.discrete:
+                return at_most, at_most
+            return first(np.asarray(known.cdf(y - 1.0))), at_most
+        except NotImplementedError:
+            draws = np.asarray(known.sample(_DRAWS, seed=_SEED), dtype=np.float64)
+        less, same = (draws < y.numpy()).sum(axis=0), (draws == y.numpy()).sum(axis=0)
+        # the response is one more draw, at an even place among those that it is equal to
+        return first(less / (_DRAWS + 1.0)), first((less + same + 1.0) / (_DRAWS + 1.0))
 
     def sample(
         self,
@@ -138,7 +179,12 @@ class Custom(Family):
         rng: np.random.Generator,
         trials: AnyNDArray | None = None,
     ) -> AnyNDArray:
-        raise ValueError(
-            f"family 'custom' ({type(self.base).__name__}) has no sampler: GPflow likelihoods draw "
-            "no responses; take a named family."
-        )
+        known = conditional_distribution(unwrapped(likelihood), tensors(F)[1])
+        if known is None:
+            raise ValueError(
+                f"family 'custom' ({type(self.base).__name__}) has no sampler: give the likelihood "
+                "a method conditional_distribution(F), of predictors [..., L], that returns a "
+                "distribution of tensorflow_probability, or take a named family."
+            )
+        seed = rng.integers(2**31, size=2)
+        return first(np.asarray(known.sample(seed=tf.constant(seed, tf.int32))))

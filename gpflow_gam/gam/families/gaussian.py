@@ -15,9 +15,10 @@ from scipy.special import ndtr
 from ...likelihoods import GaussHermite
 from ...statistics.stored import RowArray
 from . import encoding
-from .base import Family, Levels, Response, first, number, own, single
+from .base import Family, Levels, Response, first, number, own
 from .encoding import Observed, spread
 from .heteroskedastic import Heteroskedastic
+from .linked import LinkedFamily
 from .survival import CensoredGaussian
 
 
@@ -27,45 +28,75 @@ def sized(value: float, floor: float) -> Parameter:
 
 
 @dataclass(frozen=True)
-class Gaussian(Family):
-    """Normal with constant variance; the predictor is the mean."""
+class Gaussian(LinkedFamily):
+    """
+    Normal with constant variance.
+
+    :param link: "identity", under which the predictor is the mean; or "log" or "inverse", under
+        which the mean is positive and the noise is not: see
+        :class:`gpflow_gam.likelihoods.Linked`.
+    :raises ValueError: another link.
+    """
 
     name: ClassVar[str] = "gaussian"
     modelled: ClassVar[tuple[str, ...]] = ("mean", "scale")
+    links: ClassVar[tuple[str, ...]] = ("identity", "log", "inverse")
+    link: str = "identity"
 
     def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
         return Response(encoding.numbers(y, name, self.name)[:, None], None)
 
-    def likelihood(self, Y: Observed, levels: Levels | None = None) -> gpflow.likelihoods.Gaussian:
+    def likelihood(self, Y: Observed, levels: Levels | None = None) -> Likelihood:
         variance = spread(Y) ** 2
         likelihood = gpflow.likelihoods.Gaussian(quadrature=GaussHermite())
         likelihood.variance = sized(0.5 * variance, 1e-6 * variance)
-        return likelihood
+        return self.linked(likelihood, Y)
 
     def of_all(self) -> Family:
+        self._require_identity("terms for the scale")
         return Heteroskedastic()
 
     def censored(self) -> Family:
+        self._require_identity("a censored response (Surv)")
         return CensoredGaussian()
 
+    def _require_identity(self, what: str) -> None:
+        """
+        :raises ValueError: it has another link.
+        """
+        if not self.own_link:
+            raise ValueError(
+                f"link: family 'gaussian' has the identity link with {what}; leave link out"
+                + (", or take 'lognormal'." if self.link == "log" else ".")
+            )
+
+    @property
+    def conjugate(self) -> bool:
+        return self.own_link
+
     def scale(self, Y: RowArray, weights: RowArray | None = None) -> float:
-        return spread(Y, weights)
+        return spread(Y, weights) if self.own_link else self.linked_scale(Y, weights)
+
+    def null(
+        self, Y: AnyNDArray, offset: AnyNDArray, weights: AnyNDArray | None
+    ) -> AnyNDArray | None:
+        return None if self.own_link else self.linked_null(Y, offset, weights)
 
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
-        return first(F)
+        return first(F) if self.own_link else np.exp(self.log_mean(likelihood, F))
 
     def _sd(self, likelihood: Likelihood) -> float:
         return float(np.sqrt(number(own(likelihood, gpflow.likelihoods.Gaussian).variance)))
 
     def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
-        y, f = single(Y, F)
-        return np.square((y - f) / self._sd(likelihood))
+        y, mean = first(Y), self.mean(likelihood, F)
+        return np.square((y - mean) / self._sd(likelihood))
 
     def cdf(
         self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray
     ) -> tuple[AnyNDArray, AnyNDArray]:
-        y, f = single(Y, F)
-        below = ndtr((y - f) / self._sd(likelihood))
+        y, mean = first(Y), self.mean(likelihood, F)
+        below = ndtr((y - mean) / self._sd(likelihood))
         return below, below
 
     def sample(
@@ -75,4 +106,4 @@ class Gaussian(Family):
         rng: np.random.Generator,
         trials: AnyNDArray | None = None,
     ) -> AnyNDArray:
-        return rng.normal(first(F), self._sd(likelihood))
+        return rng.normal(self.mean(likelihood, F), self._sd(likelihood))

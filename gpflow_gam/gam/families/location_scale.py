@@ -25,6 +25,13 @@ class Dispersed(Family):
     """What the second predictor is the logarithm of."""
     varying: bool = dataclasses.field(default=False, kw_only=True)
 
+    def __post_init__(self) -> None:
+        if self.varying and getattr(self, "link", "log") != "log":
+            raise ValueError(
+                f"link: family {self.name!r} with terms for its scale has a log link; leave link "
+                "out, or give terms for the mean only."
+            )
+
     def of_all(self) -> Family:
         return dataclasses.replace(self, varying=True)
 

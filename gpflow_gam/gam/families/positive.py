@@ -11,18 +11,31 @@ from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
 
 from ... import likelihoods
+from ...statistics.stored import RowArray
 from . import encoding
-from .base import Levels, Response, first, number, own, single
+from .base import Levels, Response, first, number, own
 from .encoding import Observed
+from .linked import LinkedFamily
 from .location_scale import Dispersed
 
 
 @dataclass(frozen=True)
-class Gamma(Dispersed):
-    """Gamma with a log link on the mean; its dispersion, ``var / mean^2``, is 1 over its shape."""
+class Gamma(Dispersed, LinkedFamily):
+    """
+    Gamma; its dispersion, ``var / mean^2``, is 1 over its shape.
+
+    :param link: "log", "inverse" or "identity", of the mean, which stays positive: see
+        :class:`gpflow_gam.likelihoods.Linked`.
+    :raises ValueError: another link.
+    """
 
     name: ClassVar[str] = "gamma"
-    log_link: ClassVar[bool] = True
+    links: ClassVar[tuple[str, ...]] = ("log", "inverse", "identity")
+    link: str = "log"
+
+    def __post_init__(self) -> None:
+        LinkedFamily.__post_init__(self)
+        Dispersed.__post_init__(self)
 
     def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
         x = encoding.numbers(y, name, self.name)
@@ -35,10 +48,18 @@ class Gamma(Dispersed):
         mean, variance, _ = encoding.moments(Y)
         # by moments, as if the predictor were to explain half of the variance
         shape = mean**2 / max(0.5 * variance, 1e-300)
-        return likelihoods.MeanGamma(float(np.clip(shape, 0.1, 100.0)))
+        return self.linked(likelihoods.MeanGamma(float(np.clip(shape, 0.1, 100.0))), Y)
+
+    def scale(self, Y: RowArray, weights: RowArray | None = None) -> float:
+        return self.linked_scale(Y, weights)
+
+    def null(
+        self, Y: AnyNDArray, offset: AnyNDArray, weights: AnyNDArray | None
+    ) -> AnyNDArray | None:
+        return None if self.own_link else self.linked_null(Y, offset, weights)
 
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
-        return np.exp(first(F))
+        return np.exp(self.log_mean(likelihood, F))
 
     def _shape(self, likelihood: Likelihood, F: AnyNDArray) -> Any:
         if self.varying:
@@ -46,14 +67,14 @@ class Gamma(Dispersed):
         return number(own(likelihood, likelihoods.MeanGamma).shape)
 
     def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
-        y, f = single(Y, F)
+        y, f = first(Y), self.log_mean(likelihood, F)
         gap = np.log(y) - f
         return np.maximum(2.0 * self._shape(likelihood, F) * (np.expm1(gap) - gap), 0.0)
 
     def cdf(
         self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray
     ) -> tuple[AnyNDArray, AnyNDArray]:
-        y, f = single(Y, F)
+        y, f = first(Y), self.log_mean(likelihood, F)
         shape = self._shape(likelihood, F)
         below = scipy.stats.gamma.cdf(shape * y * np.exp(-f), shape)
         return below, below
@@ -66,4 +87,4 @@ class Gamma(Dispersed):
         trials: AnyNDArray | None = None,
     ) -> AnyNDArray:
         shape = self._shape(likelihood, F)
-        return rng.gamma(shape, np.exp(first(F)) / shape)
+        return rng.gamma(shape, self.mean(likelihood, F) / shape)

@@ -9,18 +9,20 @@ from typing import Any
 
 from gpflow.likelihoods import Likelihood
 
-from ...likelihoods.links import LINKS
 from .base import Family
 from .binary import Bernoulli
 from .binomial import Binomial
 from .categorical import Categorical
 from .counts import NegativeBinomial, Poisson
+from .cox import Cox
 from .custom import Custom
 from .gaussian import Gaussian
 from .heteroskedastic import Heteroskedastic
 from .ordinal import Ordinal
 from .positive import Gamma
 from .proportion import Beta
+from .quantile import Quantile
+from .quasi import QuasiBinomial, QuasiPoisson
 from .student_t import StudentT
 from .survival import CensoredGaussian, LogNormal, Weibull
 from .tweedie import Tweedie
@@ -53,6 +55,10 @@ FAMILIES: dict[str, type[Family]] = {
         ZeroInflatedNegativeBinomial,
         HurdlePoisson,
         HurdleNegativeBinomial,
+        Cox,
+        Quantile,
+        QuasiPoisson,
+        QuasiBinomial,
     )
 }
 """Every family that has a name, in the order in which messages list them."""
@@ -72,18 +78,15 @@ _ALIASES = {
     "gaulss": "heteroskedastic",
     "log_normal": "lognormal",
     "tobit": "censored_gaussian",
+    "cox_ph": "cox",
+    "coxph": "cox",
+    "median": "quantile",
+    "qgam": "quantile",
     "tw": "tweedie",
     "zip": "zero_inflated_poisson",
     "zinb": "zero_inflated_negative_binomial",
     "hurdle": "hurdle_poisson",
 }
-
-
-_QUASI = {
-    "quasipoisson": "negative_binomial",
-    "quasibinomial": "beta",
-}
-"""What to take in place of quasi-likelihoods, which are no distributions of a response."""
 
 
 def family(spec: Family | str | Likelihood) -> Family:
@@ -104,7 +107,7 @@ def family(spec: Family | str | Likelihood) -> Family:
             "family must be a name, a gpflow_gam family or a gpflow likelihood; got "
             f"{type(spec).__name__}."
         )
-    if spec in LINKS[1:]:
+    if spec in ("probit", "cloglog", "cauchit"):
         return Bernoulli(spec)
     return _class(spec)()
 
@@ -135,11 +138,6 @@ def _class(name: str) -> type[Family]:
     key = _ALIASES.get(key, key)
     if key in FAMILIES:
         return FAMILIES[key]
-    if key in _QUASI:
-        raise ValueError(
-            f"family {name!r} is no distribution, and a posterior needs one; a family that "
-            f"scatters more is {_QUASI[key]!r}."
-        )
     near = difflib.get_close_matches(key, [*FAMILIES, *_ALIASES], n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     raise ValueError(f"family {name!r} is unknown; there are {', '.join(FAMILIES)}.{hint}")

@@ -40,8 +40,14 @@ class Tweedie(Family):
     def likelihood(self, Y: Observed, levels: Levels | None = None) -> likelihoods.Tweedie:
         mean, variance, _ = encoding.moments(Y)
         # by moments, as if the predictor were to explain half of the variance
-        dispersion = 0.5 * variance / max(mean, 1e-300) ** 1.5
-        return likelihoods.Tweedie(dispersion if dispersion > 0.0 else 1.0)
+        mean = mean if mean > 0.0 else 1.0
+        dispersion = 0.5 * variance / mean**2
+        return likelihoods.Tweedie(dispersion if dispersion > 0.0 else 1.0, unit=mean)
+
+    def parameters(self, likelihood: Likelihood, levels: Levels | None) -> dict[str, float]:
+        """The dispersion of responses as they are."""
+        dispersion, power = self._parameters(likelihood)
+        return {"dispersion": dispersion, "power": power}
 
     def null(
         self, Y: AnyNDArray, offset: AnyNDArray, weights: AnyNDArray | None
@@ -54,7 +60,7 @@ class Tweedie(Family):
 
     def _parameters(self, likelihood: Likelihood) -> tuple[float, float]:
         base = own(likelihood, likelihoods.Tweedie)
-        return number(base.dispersion), number(base.power)
+        return number(base.scaled()), number(base.power)
 
     def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
         y, f = single(Y, F)

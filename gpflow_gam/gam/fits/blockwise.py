@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from gpflow.base import AnyNDArray
 
+from ...optimizers.laplace import HyperparameterDraw
 from ..frames import Table, blocks_of, concatenated, in_blocks, recut
 from ..terms import Column
 from . import prediction
@@ -115,7 +116,7 @@ def survival(
     data: Any,
     times: Any,
     level: float,
-    uncertain: prediction.Uncertain | None = None,
+    draws: Sequence[HyperparameterDraw] = (),
 ) -> pd.DataFrame:
     """
     :func:`.survival.survival` of a table or of a source of blocks; rows are counted from the first.
@@ -125,7 +126,7 @@ def survival(
     parts = []
     for start, table in _blocks(data, _columns(fit, "response", None)):
         with located(start, table.num_rows):
-            found = curves(fit, table, times, level, uncertain)
+            found = curves(fit, table, times, level, draws)
             found["row"] += start
             parts.append(found)
     whole: pd.DataFrame = _joined(parts)

@@ -20,7 +20,7 @@ from ...variational import (
     VariationalFamily,
 )
 from ..components import build_inducing, build_kernel
-from ..families import Described, Gaussian
+from ..families import Described, Family
 from .mean import OffsetMean
 from .specification import Specification
 
@@ -42,7 +42,7 @@ FAMILIES: dict[str, type[VariationalFamily]] = {
 
 
 def choose_variational(
-    family: object,
+    family: Family,
     size: int,
     asked: str | None,
     engine: str = "variational",
@@ -72,10 +72,10 @@ def choose_variational(
         known = ("exact", *FAMILIES)
         if asked not in known:
             raise ValueError(f"variational must be one of {', '.join(known)}; got {asked!r}.")
-        if asked == "exact" and not isinstance(family, Gaussian):
+        if asked == "exact" and not family.conjugate:
             raise ValueError("variational='exact' is for family='gaussian'; use 'sites'.")
         return asked
-    if isinstance(family, Gaussian):
+    if family.conjugate:
         return "exact"
     if shaped and size > MAX_SITES:
         raise ValueError(

@@ -14,7 +14,7 @@ from ...likelihoods import Weighted, checked_observations, constant_predictor
 from ...models import IterNCGP
 from ...optimizers import TimeBudget
 from ...statistics import ColumnBins, Neighbourhoods
-from ..components import entering, learn_encoder, plan, shaped_term
+from ..components import entering, keys_of, learn_encoder, plan, shaped_term
 from ..families import Family
 from ..frames import (
     Encoder,
@@ -24,7 +24,7 @@ from ..frames import (
     filled,
     learn_fills,
 )
-from ..terms import Column, Levels, Stated, Surv, Term, Terms
+from ..terms import Column, Stated, Surv, Terms
 from ..terms.base import column_of
 from .build import build_model, choose_variational
 from .criterion import needs_sites, neighbourhoods
@@ -284,8 +284,8 @@ def complete_table(
             raise ValueError(f"the response {name!r} is also in a term; drop that term.")
     fills: tuple[Fill, ...] = ()
     if missing == "impute":
-        levels = [table.name(t.columns[0]) for t in terms if isinstance(t, Levels)]
-        levels += [table.name(column_of(t.by)) for t in terms if isinstance(t.by, Term)]
+        keys = [key for term in terms for key in keys_of(term, table)]
+        levels = [table.name(name) for name, kind in keys if kind == "level"]
         fills = learn_fills(table, columns, levels)
         table = filled(table, fills)
     columns += [*complete_columns(roles), *(name for name, _ in roles.numeric())]

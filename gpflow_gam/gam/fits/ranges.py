@@ -46,7 +46,7 @@ def warn_if_far(fit: FittedGAM, X: AnyNDArray, names: Collection[str] | None = N
         if names is not None and component.name not in names:
             continue
         for margin in component.margins:
-            if margin.column in said or margin.kind in ("levels", "cyclic"):
+            if margin.column in said or margin.kind == "levels" or margin.period is not None:
                 continue
             values = X[_acting(component, X), margin.column]
             low, high = margin.ends
@@ -72,7 +72,10 @@ def _warn(
     name = list(fit.spec.encoder.columns)[column][0]
     farthest = outside[np.argmax(np.abs(outside - 0.5 * (ends[0] + ends[1])))]
     shaped = {m.column: bool(m.shape) for m in component.margins if m.breaks}
+    kind = component.margins[0].kind
     there = {
+        "rw": "the walk goes on from where it was, and says less and less",
+    }.get(kind) or {
         "line": "the line goes on as if nothing changed",
         "own": "the function is what its kernel makes of it",
     }.get(component.form, "the function goes back to zero, its prior mean, and says little")

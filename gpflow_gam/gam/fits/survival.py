@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from gpflow.base import AnyNDArray
+from gpflow.likelihoods import Likelihood
+from scipy.special import ndtr, ndtri
 from scipy.stats import norm
 
-from ..families import Survival
+from ...likelihoods import unwrapped
+from ...optimizers.laplace import HyperparameterDraw
+from ..families import Cox, Survival, Weibull
 from ..frames import Table
 from .fitted import FittedGAM
-from .prediction import Uncertain, moments
 from .ranges import encoded
 
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(32)  # type: ignore[no-untyped-call]
@@ -20,7 +24,11 @@ _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 
 
 def survival(
-    fit: FittedGAM, table: Table, times: Any, level: float, uncertain: Uncertain | None
+    fit: FittedGAM,
+    table: Table,
+    times: Any,
+    level: float,
+    draws: Sequence[HyperparameterDraw] = (),
 ) -> pd.DataFrame:
     """
     What :meth:`gpflow_gam.GAM.survival` returns.
@@ -28,28 +36,38 @@ def survival(
     :param table: the rows.
     :param times: [T].
     :param level: the limits' probability.
-    :param uncertain: where limits come from; None takes hyperparameters as known.
+    :param draws: of the hyperparameters, the family's own among them; none takes them as known.
     :raises ValueError: a family without a survival function, bad times or no probability.
     """
     family = fit.spec.family
-    if not isinstance(family, Survival):
+    if not isinstance(family, (Survival, Cox)):
         raise ValueError(
             f"survival: family {family.name!r} has no survival curves; fit 'weibull', 'lognormal', "
-            "or 'gaussian' with y=Surv(...)."
+            "'cox', or 'gaussian' with y=Surv(...)."
         )
     if not 0.0 < level < 1.0:
         raise ValueError(f"level must be a probability between 0 and 1; got {level}.")
-    t = _checked(times, family.kind.logarithm)
-    mean, known, var = moments(fit, encoded(fit, table), uncertain, None)
+    t = _checked(times, isinstance(family, Cox) or family.kind.logarithm)
+    if isinstance(family, Cox) and np.max(t) > family.longest(fit.likelihood):
+        raise ValueError(
+            f"times must be at most {family.longest(fit.likelihood):g}, the longest time of the "
+            f"fit, beyond which family 'cox' knows nothing; got {np.max(t):g}."
+        )
+    X = encoded(fit, table)
+    mean, var = fit.predict_link(X)
     estimate = np.zeros((len(mean), len(t)))
     for node, weight in zip(_NODES, _WEIGHTS):
-        F = mean + node * np.sqrt(known)
+        F = mean + node * np.sqrt(var)
         estimate += weight * family.survival(fit.likelihood, t, F[:, None])
-    z = norm.ppf(0.5 + 0.5 * level) * np.sqrt(var)
-    # survival grows with the predictor, and limits go through
-    lower, upper = (
-        family.survival(fit.likelihood, t, end[:, None]) for end in (mean - z, mean + z)
-    )
+    z = norm.ppf(0.5 + 0.5 * level)
+    if len(draws):
+        lower, upper = _limits(fit, family, X, t, z, draws)
+    else:  # survival moves one way with the predictor, and limits go through
+        ends = [
+            family.survival(fit.likelihood, t, (mean + sign * z * np.sqrt(var))[:, None])
+            for sign in (-1.0, 1.0)
+        ]
+        lower, upper = np.minimum(*ends), np.maximum(*ends)
     frame = {
         "row": np.repeat(np.arange(len(mean)), len(t)),
         "time": np.tile(t, len(mean)),
@@ -58,6 +76,40 @@ def survival(
         "upper": upper.ravel(),
     }
     return pd.DataFrame(frame)
+
+
+def _limits(
+    fit: FittedGAM,
+    family: Survival | Cox,
+    X: AnyNDArray,
+    t: AnyNDArray,
+    z: float,
+    draws: Sequence[HyperparameterDraw],
+) -> tuple[AnyNDArray, AnyNDArray]:
+    """
+    Limits [N, T] that allow for what is not known of the hyperparameters, the family's own too.
+
+    Normal on a scale on which curves are nearly linear in predictor and scale: of hazards that are
+    proportional that of their logarithm, and otherwise the normal quantile.
+    """
+    hazards = isinstance(family, (Cox, Weibull))
+
+    def scaled(likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
+        S = np.clip(family.survival(likelihood, t, F[:, None]), 1e-300, 1.0 - 1e-16)
+        return np.asarray(np.log(-np.log(S)) if hazards else ndtri(S))
+
+    shift = np.asarray(fit.model.mean_function(X))
+    at = scaled(fit.likelihood, fit.predict_link(X)[0])
+    total = np.zeros_like(at)
+    for draw in draws:
+        mean, var = draw.moments.total(X)
+        likelihood, mean = unwrapped(draw.likelihood), mean + shift
+        sd = np.sqrt(np.maximum(var, 0.0))
+        own = 0.5 * (scaled(likelihood, mean + sd) - scaled(likelihood, mean - sd))
+        total += np.square(own) + np.square(scaled(likelihood, mean) - at)
+    half = z * np.sqrt(total / len(draws))
+    ends = [np.exp(-np.exp(e)) if hazards else ndtr(e) for e in (at - half, at + half)]
+    return np.minimum(*ends), np.maximum(*ends)
 
 
 def _checked(times: Any, positive: bool) -> AnyNDArray:

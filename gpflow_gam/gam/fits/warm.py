@@ -6,7 +6,7 @@ import numpy as np
 from gpflow.base import AnyNDArray, Parameter
 from gpflow.utilities import parameter_dict
 
-from ...likelihoods import unwrapped
+from ...likelihoods import Quasi, unwrapped
 from ..frames import Encoder, LevelColumn
 from .build import Model
 from .fitted import FittedGAM
@@ -29,6 +29,9 @@ def carry_over(start: FittedGAM, model: Model) -> None:
         known = parameter_dict(old[name])
         for path, parameter in parameter_dict(model.kernel[name]).items():
             _assign(parameter, start.value(known[path]) if path in known else None)
+    own, old = unwrapped(model.likelihood), start.likelihood
+    if isinstance(own, Quasi) and isinstance(old, Quasi):  # learnt, though not by the bound
+        own.dispersion.assign(old.dispersion)
     known = parameter_dict(start.likelihood)
     for path, parameter in parameter_dict(unwrapped(model.likelihood)).items():
         _assign(parameter, np.asarray(known[path]) if path in known else None)

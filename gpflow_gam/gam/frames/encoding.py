@@ -26,10 +26,12 @@ class NumericColumn:
 
     :param name: the column.
     :param use: what wants it, for messages.
+    :param limits: between which it must be; None for any.
     """
 
     name: Column
     use: str
+    limits: tuple[float, float] | None = None
 
     def encode(self, table: Table) -> AnyNDArray:
         """
@@ -69,11 +71,25 @@ class NumericColumn:
                 f"column {self.name!r} has {numbers[row]:g} in row {row}, whose square overflows; "
                 "divide it by a power of ten."
             )
+        if self.limits is not None and len(numbers):
+            low, high = self.limits
+            strange = np.flatnonzero((numbers < low) | (numbers > high))
+            if len(strange):
+                raise ValueError(f"{self.outside} {numbers[strange[0]]:g} in row {strange[0]}.")
         return numbers
+
+    @property
+    def outside(self) -> str:
+        """What is said of values beyond the limits, up to the value."""
+        low, high = self.limits or (-np.inf, np.inf)
+        return (
+            f"column {self.name!r} must be within {low:g} and {high:g}, degrees in {self.use}; got"
+        )
 
     def to_json(self) -> dict[str, Any]:
         """As JSON can hold it."""
-        return {"name": self.name, "use": self.use}
+        own = {} if self.limits is None else {"limits": list(self.limits)}
+        return {"name": self.name, "use": self.use, **own}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,8 +127,8 @@ class LevelColumn:
             raise ValueError(
                 f"column {self.name!r} has the level {new[0]!r} in row "
                 f"{int(np.flatnonzero(strange)[0])}, never seen in the fit; the levels are {shown}"
-                f"{', ...' if len(self.levels) > 12 else ''}. factor(..., unseen='prior') or "
-                "random_effect() take new levels."
+                f"{', ...' if len(self.levels) > 12 else ''}. factor(..., unseen='prior'), "
+                "random_effect() and s(..., bs='fs') take new levels."
             )
         codes |= {level: len(self.levels) + i for i, level in enumerate(new)}
         # a category that does not occur has no code
@@ -205,7 +221,8 @@ class Encoder:
                 column = LevelColumn(name, levels, value["unseen"])
                 columns[name, kind] = column
             else:
-                columns[name, kind] = NumericColumn(name, value["use"])
+                limits = tuple(value["limits"]) if "limits" in value else None
+                columns[name, kind] = NumericColumn(name, value["use"], limits)
         return cls(columns)
 
 

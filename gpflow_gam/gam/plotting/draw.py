@@ -11,6 +11,7 @@ from ...statistics.parallel import one_blas_thread
 from ..components import Component
 from ..effects.transform import Transform
 from ..fits import FittedGAM
+from .areas import draw_area_error, draw_area_estimate, polygons_of
 from .curves import draw_curves, draw_partial, draw_rug
 from .figures import Axes, Figure, figure_of, panels, put_title
 from .maps import TOO_FAR, draw_error, draw_estimate
@@ -58,9 +59,10 @@ def draw(
     Draw the effects, a panel each.
 
     Functions of a number are curves with bands; of two numbers maps of the estimate and, beside
-    it, of its standard error; of levels points with limits; of a number and levels a curve a level.
-    Columns of a function after its second are held at their median or commonest level, as its title
-    says. Several predictors share a panel where they can, and have one each where they cannot.
+    it, of its standard error, as are effects of areas whose polygons are known; of levels points
+    with limits; of a number and levels a curve a level. Columns of a function after its second are
+    held at their median or commonest level, as its title says. Several predictors share a panel
+    where they can, and have one each where they cannot.
 
     :param fit: the fitted GAM.
     :param terms: names of effects, or labels of terms for all their effects (``"s(x):g"``); all
@@ -103,7 +105,7 @@ def draw(
             )
         _draw(fit, every[0], [ax], options)
         return figure_of(ax)
-    figure, axes = panels([2 if is_map(p.component) else 1 for p in every])
+    figure, axes = panels([2 if _is_wide(fit, p.component) else 1 for p in every])
     for panel, places in zip(every, axes):
         _draw(fit, panel, places, options)
     return figure
@@ -150,6 +152,7 @@ def _panels(fit: FittedGAM, components: list[Component], predictors: list[int]) 
         entered = component.predictors_of(fit.num_predictors)
         own = [at for at, i in enumerate(entered) if i in predictors]
         crowded = margins[0].kind == "levels" and len(margins[0].nodes) > NAMED
+        crowded |= bool(polygons_of(fit, component))
         if len(margins) > 1 or crowded or fit.spec.family.axes(""):
             every += [_Panel(component, [at]) for at in own]
         elif own:
@@ -158,6 +161,11 @@ def _panels(fit: FittedGAM, components: list[Component], predictors: list[int]) 
         names = ", ".join(component.name for component in components)
         raise ValueError(f"predictor: {names} has no part in it.")
     return every
+
+
+def _is_wide(fit: FittedGAM, component: Component) -> bool:
+    """Whether it is a map of the estimate with one of its standard error beside it."""
+    return is_map(component) or bool(polygons_of(fit, component))
 
 
 def _draw(fit: FittedGAM, panel: _Panel, axes: list[Axes], options: _Options) -> None:
@@ -170,6 +178,12 @@ def _draw(fit: FittedGAM, panel: _Panel, axes: list[Axes], options: _Options) ->
         (i,) = panel.predictors
         for ax, draw_map in zip(axes, (draw_estimate, draw_error)):
             draw_map(ax, what, i, data, options.too_far)
+        return
+    polygons = polygons_of(fit, component)
+    if polygons:
+        (i,) = panel.predictors
+        for ax, draw_areas in zip(axes, (draw_area_estimate, draw_area_error)):
+            draw_areas(ax, what, i, polygons)
         return
     (ax,) = axes
     _draw_series(fit, panel, what, ax, options)

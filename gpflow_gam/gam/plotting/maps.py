@@ -44,7 +44,7 @@ def draw_error(
 ) -> None:
     """The standard error of the estimate on the predictor's scale, and where the data are."""
     se, far = view.surface(view.table.se[:, predictor]), far_from(view, data, too_far)
-    _mesh(ax, view, se, _error_colors(), 0.0, float(se[~far].max()) or 1.0, data, far)
+    _mesh(ax, view, se, error_colors(), 0.0, float(se[~far].max()) or 1.0, data, far)
     put_title(ax, "standard error")
 
 
@@ -71,7 +71,8 @@ def far_from(view: View, data: AnyNDArray, too_far: float | None = TOO_FAR) -> A
     return far if not far.all() else np.zeros_like(far)
 
 
-def _error_colors() -> Colormap:
+def error_colors() -> Colormap:
+    """The colours of standard errors."""
     # its dark end would hide contours and data
     return ListedColormap(plt.get_cmap("YlOrBr")(np.linspace(0.0, 0.6, 256)))
 
@@ -87,6 +88,8 @@ def _mesh(
     far: AnyNDArray,
 ) -> None:
     first, second = view.axes
+    if first.margin.kind == "sos":  # longitude goes across
+        first, second, Z, far, data = second, first, Z.T, far.T, data[:, ::-1]
     x, y = first.values, second.values
     mesh = ax.pcolormesh(
         x, y, Z.T, cmap=cmap, vmin=low, vmax=high, shading="gouraud", rasterized=True

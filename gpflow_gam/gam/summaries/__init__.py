@@ -1,5 +1,6 @@
 """What a fitted GAM says, in numbers."""
 
+from .calibration import calibrated
 from .concurvity import concurvity, pairwise_concurvity
 from .copies import indistinguishable
 from .dispersion import Dispersion, dispersion, sample_dispersion
@@ -11,6 +12,7 @@ __all__ = [
     "Dispersion",
     "Summary",
     "against_shapes",
+    "calibrated",
     "concurvity",
     "dispersion",
     "effective_dof",

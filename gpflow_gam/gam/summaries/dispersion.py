@@ -46,8 +46,8 @@ def dispersion(fit: FittedGAM, found: Discrepancies | None = None) -> Dispersion
 
     :param found: what a pass over them has found, where there was one.
 
-    None where the family has none to speak of: its variance is no function of its mean, or one
-    trial a row shows nothing.
+    None where the family has none to speak of: its variance is no function of its mean, one trial
+    a row shows nothing, or it is a parameter that was found.
     """
     return _judged(fit, (found or fit.discrepancies()).pearson, 1.0)
 
@@ -59,7 +59,7 @@ def sample_dispersion(fit: FittedGAM) -> Dispersion | None:
 
 
 def _judged(fit: FittedGAM, found: Pearson | None, share: float) -> Dispersion | None:
-    if found is None or found.number == 0.0:
+    if found is None or found.number == 0.0 or fit.spec.family.calibrated:
         return None
     edf = sum(float(effective_dof(fit, c).sum()) for c in fit.spec.components)
     left = found.number - share * edf

@@ -184,6 +184,7 @@ _NUMBERS = ["coefficient", "estimate", "se", "[95 %]"]
 _SHOWN = 16
 """Terms of more levels than about these are not printed level by level."""
 _OF_LEVELS = ("factor(", "random_effect(")
+_SMOOTH = ("smooth", "tensor", "interaction", "own", "curves", "deviations")
 _CLOSE = 0.8
 """Share of M from which degrees of freedom are close to it."""
 _HEADER = ["effect", "edf", "M", "prior sd", "lengthscale", "share [95 %]", "zero"]
@@ -279,7 +280,7 @@ def _too_few(component: Component, dof: float) -> bool:
     Not where there is one for every value of its column: more would change nothing.
     """
     M = len(component.inducing)
-    if component.form not in ("smooth", "tensor", "interaction", "own"):
+    if component.form not in _SMOOTH:
         return False
     nodes = len(component.nodes)
     if len(component.margins) == 1:

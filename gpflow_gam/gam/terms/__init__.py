@@ -1,7 +1,9 @@
 """The terms of a GAM: values that add up, know no data, and can be written down."""
 
 from .base import Column, Term, Terms, as_terms
+from .factor_smooth import FactorSmooth
 from .formula import Formula, parse_formula
+from .markov import MarkovField
 from .parameters import parse_parameters
 from .parametric import Levels, Linear, RandomEffect, factor, linear, random_effect
 from .serial import terms_from_json
@@ -12,10 +14,12 @@ from .transformed import Everything, Transformed
 __all__ = [
     "Column",
     "Everything",
+    "FactorSmooth",
     "Formula",
     "Interaction",
     "Levels",
     "Linear",
+    "MarkovField",
     "RandomEffect",
     "Smooth",
     "Stated",

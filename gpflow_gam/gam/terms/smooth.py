@@ -10,15 +10,24 @@ from gpflow.kernels import Kernel
 
 from ...kernels.shaped import SHAPES
 from .base import Column, Term, checked_columns
+from .factor_smooth import FACTOR_SMOOTHS, FactorSmooth
+from .markov import MarkovField
+from .options import checked_k, refuse
 
-KINDS = ("se", "matern12", "matern32", "matern52", "cyclic", "linear")
+KINDS = ("se", "matern12", "matern32", "matern52", "cyclic", "linear", "ou")
 """What ``bs`` may be."""
+OF_S = ("sos", "rw", "ad")
+"""What else it may be of :func:`s`."""
+_ONE_COLUMN = ("cyclic", "linear", "ou", "rw", "ad")
+_NAMED = ("ou", "rw")
+"""What stands beside a smooth function of the same column, and is told from it by its label."""
 
+_SHAPEABLE = ("se", "matern12", "matern32", "matern52")
 LEAST_SPLINES = 4
 """Along a column of numbers, of a function with a shape."""
 
 _ALIASES = {"cc": "cyclic", "cp": "cyclic", "periodic": "cyclic", "rbf": "se", "gp": "se"}
-_SPLINES = ("tp", "ts", "cr", "cs", "ps", "ds", "bs", "ad")
+_SPLINES = ("tp", "ts", "cr", "cs", "ps", "ds", "bs")
 
 
 def checked_kind(function: str, bs: object) -> str:
@@ -28,24 +37,15 @@ def checked_kind(function: str, bs: object) -> str:
     :raises ValueError: none that there is.
     """
     kind = _ALIASES.get(str(bs), bs)
-    if kind not in KINDS:
+    kinds = (*KINDS, *OF_S, *FACTOR_SMOOTHS, "mrf", "re") if function == "s" else KINDS
+    if kind not in (*KINDS, *(OF_S if function == "s" else ())):
         hint = (
             " Spline bases have no counterpart here: leave bs out for a smooth curve."
             if bs in _SPLINES
             else ""
         )
-        raise ValueError(f"{function}(): bs must be one of {', '.join(KINDS)}; got {bs!r}.{hint}")
+        raise ValueError(f"{function}(): bs must be one of {', '.join(kinds)}; got {bs!r}.{hint}")
     return str(kind)
-
-
-def _checked_k(function: str, k: object) -> None:
-    if k is None:
-        return
-    if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
-        raise ValueError(
-            f"{function}(): k, the number of inducing inputs, must be a whole number of at least "
-            f"1; got {k!r}."
-        )
 
 
 def _checked_period(function: str, kind: str, period: object) -> None:
@@ -74,13 +74,10 @@ def _checked_shape(function: str, shape: object) -> str | None:
 
 
 def _check_kind_for_shape(function: str, kind: str) -> None:
-    if kind in ("cyclic", "linear"):
-        why = {
-            "cyclic": "what comes back to where it began has none of them but a constant",
-            "linear": "a line bends nowhere, and its sign is for the data to say",
-        }
+    if kind not in _SHAPEABLE:
         raise ValueError(
-            f"{function}(): shape is not for bs={kind!r}: {why[kind]}; leave bs or shape out."
+            f"{function}(): shape is not for bs={kind!r}, but for {', '.join(_SHAPEABLE)}; leave "
+            "one of bs and shape out."
         )
 
 
@@ -99,21 +96,36 @@ class Smooth(Term):
     by_: Column | Term | None = None
     period: float | None = None
     kernel: Kernel | None = None
+    isotropic: bool = True
     shape: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "over", checked_columns("s", self.over))
         kind = checked_kind("s", self.bs)
         object.__setattr__(self, "bs", kind)
-        _checked_k("s", self.k)
+        checked_k("s", self.k)
         _checked_period("s", kind, self.period)
         _checked_by("s", self.over, self.by_)
-        if len(self.over) > 1 and kind in ("cyclic", "linear"):
-            raise ValueError(f"s(): bs={kind!r} is for one column; use te() for {self.over}.")
+        if len(self.over) > 1 and kind in _ONE_COLUMN:
+            better = f"; use te() for {self.over}" if kind in KINDS else f"; got {self.over}"
+            raise ValueError(f"s(): bs={kind!r} is for one column{better}.")
+        if kind == "sos" and (len(self.over) != 2 or not self.isotropic):
+            raise ValueError(
+                "s(): bs='sos' takes latitude and longitude in degrees, as s('lat', 'lon', "
+                "bs='sos'), which share one lengthscale; "
+                + (f"got {self.over}." if self.isotropic else "leave isotropic=False out.")
+            )
         if self.kernel is not None and not isinstance(self.kernel, Kernel):
             raise TypeError(f"s(): kernel must be a gpflow kernel; got {self.kernel!r}.")
         if self.kernel is not None and kind != "se":
             raise ValueError(f"s(): give bs={kind!r} or kernel=..., not both.")
+        if not isinstance(self.isotropic, bool):
+            raise TypeError(f"s(): isotropic must be True or False; got {self.isotropic!r}.")
+        if not self.isotropic and (len(self.over) == 1 or self.kernel is not None):
+            raise ValueError(
+                "s(): isotropic=False gives several columns a lengthscale each; "
+                + ("a kernel of your own has its own." if self.kernel else "there is one column.")
+            )
         object.__setattr__(self, "shape", _checked_shape("s", self.shape))
         if self.shape is None:
             return
@@ -147,6 +159,11 @@ class Smooth(Term):
     def by(self) -> Column | Term | None:
         return self.by_
 
+    @property
+    def label(self) -> str:
+        own = super().label
+        return own.replace(")", f",{self.bs})", 1) if self.bs in _NAMED else own
+
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Tensor(Term):
@@ -165,7 +182,7 @@ class Tensor(Term):
         object.__setattr__(self, "over", checked_columns(name, self.over, least=2))
         object.__setattr__(self, "bs", self._each("bs", self.bs, lambda b: checked_kind(name, b)))
         object.__setattr__(self, "period", self._each("period", self.period, lambda p: p))
-        _checked_k(name, self.k)
+        checked_k(name, self.k)
         _checked_by(name, self.over, self.by_)
         for kind, period in zip(self.kinds, self.periods):
             _checked_period(name, kind, period)
@@ -251,15 +268,28 @@ def s(
     period: float | None = None,
     kernel: Kernel | None = None,
     shape: str | None = None,
+    isotropic: bool = True,
+    unseen: str | None = None,
+    neighbours: Any = None,
+    polygons: Any = None,
 ) -> Term:
     """
     A smooth function of a column, zero on average over the data.
 
-    :param columns: one column; several share one lengthscale, so have them in one unit.
+    :param columns: one column; several share one lengthscale, so have them in one unit, or learn a
+        lengthscale for each by ``isotropic=False``.
     :param bs: the kernel: ``"se"`` (squared exponential), ``"matern12"``, ``"matern32"``,
         ``"matern52"``, ``"cyclic"`` (periodic; also ``"cc"``), ``"linear"``; ``"re"`` gives
-        :func:`random_effect`.
-    :param k: how many inducing inputs; by default up to 24, quantiles of the column.
+        :func:`random_effect`; of a number and a column of levels ``"fs"`` a random curve for each
+        level and ``"sz"`` what each adds to the curve of all (:class:`FactorSmooth`); of
+        areas ``"mrf"`` effects that are like those of neighbours (:class:`MarkovField`).
+        On the globe ``"sos"``, of latitude and longitude in degrees: a Matern-5/2 kernel of the
+        distance through it. Of what is left in time ``"ou"``, an Ornstein-Uhlenbeck process
+        (autoregressive of order one) whose prior has it forget within some values, and ``"rw"``, a
+        random walk, which goes on from where it is with bands that grow. ``"ad"`` is adaptive: its
+        lengthscale varies along the column, by a warp whose slope is learnt at six knots.
+    :param k: how many inducing inputs; by default up to 24, quantiles of the column; 60 of
+        ``"sos"`` and ``"ad"``; of ``"ou"`` and ``"rw"``, which are rough, every value up to 300.
     :param by: a numeric column that multiplies the function (a varying coefficient), or a column
         of levels (text, categories, or ``factor("column")``) that each get a function of their own.
     :param period: of ``bs="cyclic"``, in the column's unit; by default the column's range.
@@ -269,8 +299,26 @@ def s(
         or ``"concave"`` (neither strictly), each curve of a ``by`` for itself; what a number
         multiplies has the shape before it is multiplied. The estimate and all draws then are; see
         :ref:`shapes`.
+    :param isotropic: whether several columns share one lengthscale.
+    :param unseen: of ``bs="fs"`` and ``"sz"``: see :class:`FactorSmooth`.
+    :param neighbours: of ``bs="mrf"``: see :class:`MarkovField`.
+    :param polygons: of ``bs="mrf"``: see :class:`MarkovField`.
     :raises TypeError, ValueError: naming the argument.
     """
+    if bs == "mrf":
+        one = None if isotropic else False
+        refuse(bs, k=k, by=by, period=period, kernel=kernel, isotropic=one, unseen=unseen)
+        refuse(bs, shape=shape)
+        return MarkovField(columns, bs, neighbours, polygons)
+    for name, value in (("neighbours", neighbours), ("polygons", polygons)):
+        if value is not None:
+            raise ValueError(f"s(): {name} is for bs='mrf'; got bs={bs!r}.")
+    if bs in FACTOR_SMOOTHS:
+        refuse(bs, by=by, period=period, kernel=kernel, isotropic=None if isotropic else False)
+        refuse(bs, shape=shape)
+        return FactorSmooth(columns, bs, k, unseen)
+    if unseen is not None:
+        raise ValueError(f"s(): unseen={unseen!r} is for bs='fs' and bs='sz'; leave it out.")
     if bs == "re":
         from .parametric import random_effect
 
@@ -279,7 +327,7 @@ def s(
         if shape is not None:
             raise ValueError(f"s(): levels of {columns[0]!r} have no shape; leave shape out.")
         return random_effect(columns[0], by=by)
-    return Smooth(columns, bs, k, by, period, kernel, shape)
+    return Smooth(columns, bs, k, by, period, kernel, isotropic, shape)
 
 
 def te(

@@ -1,0 +1,95 @@
+"""Families whose positive mean has one of several links."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+import tensorflow as tf
+from gpflow.base import AnyNDArray
+from gpflow.config import default_float
+from gpflow.likelihoods import Likelihood, ScalarLikelihood
+
+from ... import likelihoods
+from ...likelihoods.linked import predictor_of
+from ...statistics.stored import RowArray
+from . import encoding
+from .base import Family, first, own
+from .encoding import Observed, spread
+
+
+class LinkedFamily(Family):
+    """
+    A family with a field ``link``, beside the link that its own likelihood has.
+
+    Below a hundredth of the mean response links go over into others that keep the mean positive:
+    see :class:`gpflow_gam.likelihoods.Linked`.
+    """
+
+    links: ClassVar[tuple[str, ...]]
+    """Its own likelihood's first."""
+    link: str
+
+    def __post_init__(self) -> None:
+        if self.link not in self.links:
+            *others, last = map(repr, self.links)
+            raise ValueError(
+                f"link of family {self.name!r} must be {', '.join(others)} or {last}; got "
+                f"{self.link!r}."
+            )
+
+    @property
+    def own_link(self) -> bool:
+        """Whether the likelihood is the family's own, with nothing around it."""
+        return self.link == self.links[0]
+
+    @property
+    def reads_response(self) -> bool:
+        """The mean of all, about which another link is kept positive."""
+        return self.calibrated or self.link not in (self.links[0], "log")
+
+    @property
+    def log_link(self) -> bool:  # type: ignore[override]
+        return self.link == "log"
+
+    def linked(self, base: ScalarLikelihood, Y: Observed) -> Likelihood:
+        """
+        The likelihood with the family's link.
+
+        :param base: with the family's own.
+        :raises ValueError: responses whose mean no such link has.
+        """
+        if self.own_link:
+            return base
+        mean, _, _ = encoding.moments(Y)
+        if not mean > 0.0:
+            raise ValueError(
+                f"y: link {self.link!r} is of positive means, and the mean response is {mean:g}; "
+                f"take link={self.links[0]!r}."
+            )
+        return likelihoods.Linked(base, self.link, mean)
+
+    def log_mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
+        """The logarithm of the mean, [...], of a family whose own link is that."""
+        if self.own_link:
+            return first(F)
+        base = own(likelihood, likelihoods.Linked)
+        return first(np.asarray(base.log_mean(tf.constant(np.asarray(F), default_float()))))
+
+    def linked_scale(self, Y: RowArray, weights: RowArray | None = None) -> float:
+        """The size of a predictor that is no logarithm, to first order that of the response."""
+        mean, _, _ = encoding.moments(Y, weights)
+        if self.link == "log" or not mean > 0.0:
+            return 1.0
+        power = {"identity": 1.0, "inverse": -1.0, "sqrt": 0.5}[self.link]
+        # what varies more than its mean does so by chance
+        return float(abs(power) * mean ** (power - 1.0) * min(spread(Y, weights), mean))
+
+    def linked_null(
+        self, Y: AnyNDArray, offset: AnyNDArray, weights: AnyNDArray | None
+    ) -> AnyNDArray | None:
+        """Of the mean of the responses, under which they are most likely."""
+        mean = float(np.average(Y[:, 0], weights=weights))
+        if np.any(offset) or not mean > 0.0:
+            return None
+        return np.array([predictor_of(self.link, mean)])

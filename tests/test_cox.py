@@ -1,0 +1,221 @@
+"""Proportional hazards: beside split tables of counts, truths that are known, and R's coxph."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.stats as st
+import tensorflow as tf
+
+import gpflow_gam as gg
+from gpflow_gam import Surv, linear, s
+from gpflow_gam import families as fam
+from gpflow_gam import likelihoods as lk
+from gpflow_gam.gam.families import cox as cox_module
+from gpflow_gam.likelihoods.cox import Intervals
+from gpflow_gam.statistics import sampling
+
+STATED = Surv("time", "event")
+
+
+@pytest.fixture(scope="module")
+def table() -> pd.DataFrame:
+    """Hazard ``1.5 t^0.5 exp(sin(6 x) + 0.6 z)``, about a quarter of the rows censored."""
+    rng = np.random.default_rng(4)
+    n = 350
+    found = pd.DataFrame({"x": rng.uniform(size=n), "z": rng.standard_normal(n)})
+    found["f"] = np.sin(6.0 * found["x"]) + 0.6 * found["z"]
+    time = (rng.exponential(size=n) / np.exp(found["f"])) ** (1.0 / 1.5)
+    end = rng.uniform(0.5, 3.0, size=n)
+    found["time"] = np.minimum(time, end)
+    found["event"] = time <= end
+    return found
+
+
+@pytest.fixture(scope="module")
+def gam(table) -> gg.GAM:
+    return gg.GAM(s("x", k=10) + linear("z"), family="cox").fit(table, STATED, progress=False)
+
+
+def small() -> tuple[lk.Cox, np.ndarray]:
+    """A baseline of three intervals, and rows in each, at an edge and beyond."""
+    edges = np.array([0.0, 1.0, 2.5, 4.0])
+    likelihood = lk.Cox(Intervals(edges, np.array([0.5, 0.3, 0.2]), 0.7))
+    likelihood.steps.assign([0.4, -1.1])
+    time = np.array([0.3, 1.0, 1.7, 2.5, 3.9, 4.6])
+    return likelihood, np.stack([time, time, [1.0, 0.0, 1.0, 1.0, 0.0, 1.0]], axis=1)
+
+
+def test_rows_are_split_tables_of_counts():
+    likelihood, Y = small()
+    level = np.cumsum([0.0, 0.4, -1.1])
+    level += np.log(0.7) - np.log(np.exp(level) @ [0.5, 0.3, 0.2])
+    np.testing.assert_allclose(likelihood.log_baseline(), level, rtol=1e-12)
+    f = np.linspace(-1.0, 1.0, len(Y))[:, None]
+    expected = np.zeros(len(Y))
+    for n, (t, _, event) in enumerate(Y):
+        for j, (a, b) in enumerate([(0.0, 1.0), (1.0, 2.5), (2.5, np.inf)]):
+            if t <= a:
+                continue
+            here = event if t <= b else 0.0
+            rate = (min(t, b) - a) * np.exp(level[j] + f[n, 0])
+            # the density of a time, and not the probability of a count
+            expected[n] += st.poisson.logpmf(here, rate) - here * np.log(min(t, b) - a)
+    got = likelihood.log_prob(np.zeros((len(Y), 1)), f, Y)
+    np.testing.assert_allclose(got, expected, rtol=1e-12)
+
+
+def test_expectations_are_dense_quadratures():
+    likelihood, Y = small()
+    z = np.linspace(-9.0, 9.0, 4001)[:, None]
+    w = st.norm.pdf(z) / st.norm.pdf(z).sum()
+    mean, var = np.linspace(-1.0, 1.0, len(Y))[:, None], np.full((len(Y), 1), 0.3)
+    F = (mean[:, 0] + np.sqrt(0.3) * z)[..., None]
+    X = np.zeros((len(Y), 1))
+    logs = np.asarray(likelihood.log_prob(np.zeros(F.shape), F, Y + np.zeros((len(F), 1, 1))))
+    got = likelihood.variational_expectations(X, mean, var, Y)
+    np.testing.assert_allclose(got, (w * logs).sum(axis=0), rtol=1e-9)
+    got = likelihood.predict_log_density(X, mean, var, Y)
+    np.testing.assert_allclose(got, np.log((w * np.exp(logs)).sum(axis=0)), rtol=1e-5)
+
+
+def test_what_the_family_says_goes_together():
+    """Survival, distribution function, hazard and deviance are of one distribution."""
+    likelihood, Y = small()
+    family, f = fam.Cox(3), np.full((len(Y), 1), 0.3)
+    t = tf.constant(np.linspace(0.05, 3.95, 40))
+    with tf.GradientTape() as tape:
+        tape.watch(t)
+        level, total = likelihood.hazards(t)
+    np.testing.assert_allclose(tape.gradient(total, t), np.exp(level), rtol=1e-12)
+    below, at_most = family.cdf(likelihood, Y, f)
+    survival = family.survival(likelihood, Y[:, 0], f)
+    np.testing.assert_allclose(below, 1.0 - survival, rtol=1e-12)
+    np.testing.assert_array_equal(at_most[Y[:, 2] == 0.0], 1.0)
+    X, found = np.zeros((len(Y), 1)), family.deviance(likelihood, Y, f)
+    F = np.linspace(-12.0, 9.0, 20_001)[:, None, None] * np.ones((1, len(Y), 1))
+    logs = np.asarray(likelihood.log_prob(np.zeros(F.shape), F, Y + np.zeros((len(F), 1, 1))))
+    own = np.asarray(likelihood.log_prob(X, f, Y))
+    np.testing.assert_allclose(found, 2.0 * (logs.max(axis=0) - own), atol=1e-4)
+
+
+def test_intervals_are_quantiles_of_events(table):
+    likelihood = fam.Cox(8).likelihood(fam.Cox().encode_censored(table.time, table.event, STATED).Y)
+    edges = likelihood.edges.numpy()
+    seen = table.time[table.event]
+    counts = np.histogram(seen, edges)[0]
+    assert np.ptp(counts) <= 0.1 * len(seen)
+    np.testing.assert_allclose(edges[-1], table.time.max())
+    assert float(likelihood.unit.numpy()) == pytest.approx(len(seen) / table.time.sum())
+    risk = [np.clip(table.time - a, 0.0, w).sum() for a, w in zip(edges[:-1], np.diff(edges))]
+    np.testing.assert_allclose(likelihood.shares.numpy(), np.array(risk) / sum(risk), rtol=1e-10)
+
+
+def test_the_truth_is_found(table, gam):
+    grid = pd.DataFrame({"x": np.linspace(0.03, 0.97, 40), "z": 0.0})
+    truth = np.sin(6.0 * grid["x"])
+    truth -= np.mean(np.sin(6.0 * table["x"]))
+    effect = gam.effects("s(x)", grid["x"])
+    assert np.mean((effect["lower"] < truth) & (truth < effect["upper"])) > 0.9
+    slope = gam.coefficients().set_index("term").loc["linear(z)"]
+    assert abs(slope["estimate"] - 0.6) < 2.5 * slope["se"]
+    assert slope["se"] < 0.12
+    times = np.array([0.2, 0.5, 1.0, 1.6])
+    curves = gam.survival(grid.iloc[[5, 20]], times)
+    f = np.sin(6.0 * grid["x"].to_numpy()[[5, 20]])
+    known = np.exp(-(times**1.5) * np.exp(f)[:, None]).ravel()
+    assert np.all((curves["lower"] < known) & (known < curves["upper"]))
+    assert np.all(curves["upper"] - curves["lower"] < 0.4)
+    narrow = gam.survival(grid.iloc[[5, 20]], times, unconditional=False)
+    width = (curves["upper"] - curves["lower"]) / (narrow["upper"] - narrow["lower"])
+    assert np.all(width > 1.0)  # as the baseline is not known
+    np.testing.assert_allclose(narrow["estimate"], curves["estimate"])
+
+
+COXPH = """
+library(survival)
+d <- read.csv("d.csv")
+m <- coxph(Surv(time, event) ~ x + z, d)
+s <- summary(survfit(m, d[1:2, ], conf.type="log-log"), times=c(0.3, 0.8))
+cat(coef(m), sqrt(diag(vcov(m))), s$surv, s$lower, s$upper, "\n")
+"""
+
+
+@pytest.mark.skipif(shutil.which("Rscript") is None, reason="needs R with survival")
+def test_straight_lines_are_those_of_coxph(table, tmp_path):
+    table.assign(event=1 * table["event"]).to_csv(tmp_path / "d.csv", index=False)
+    done = subprocess.run(
+        ["Rscript", "-e", COXPH], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    if done.returncode != 0:
+        pytest.skip(f"R has no survival: {done.stderr[-200:]}")
+    answers = np.array(done.stdout.split(), dtype=float)
+    slopes, errors, curves = answers[:2], answers[2:4], answers[4:].reshape(3, 2, 2)
+    own = gg.GAM(linear("x") + linear("z"), family="cox").fit(table, STATED, progress=False)
+    found = own.coefficients().set_index("term").loc[["linear(x)", "linear(z)"]]
+    assert np.all(np.abs(found["estimate"] - slopes) < 0.3 * errors)
+    np.testing.assert_allclose(found["se"], errors, rtol=0.1)
+    survival = own.survival(table.iloc[:2], [0.3, 0.8])
+    for name, known in zip(("estimate", "lower", "upper"), curves):
+        np.testing.assert_allclose(survival[name], known.ravel(), atol=0.03)
+
+
+def test_what_is_a_gams_it_does(table, gam, tmp_path):
+    few = table.iloc[:5]
+    link = gam.predict(few, "link", interval=0.9)
+    response = gam.predict(few, interval=0.9)
+    np.testing.assert_allclose(response["lower"], np.exp(link["lower"]), rtol=1e-6)
+    assert "rows:                         350" in str(gam.summary())
+    assert np.isfinite(gam.loo().elpd)
+    gam.appraise()
+    gam.draw("s(x)")
+    curves = gam.survival(few, [0.5, 1.0])
+    for data in (True, False):
+        gam.save(tmp_path / str(data), data=data)
+        loaded = gg.GAM.load(tmp_path / str(data))
+        np.testing.assert_array_equal(loaded.predict(few), gam.predict(few))
+        again = loaded.survival(few, [0.5, 1.0])
+        np.testing.assert_allclose(again["lower"], curves["lower"], atol=1e-3)
+        np.testing.assert_array_equal(again["estimate"], curves["estimate"])
+    weights = gg.GAM(linear("z"), family="cox", weights="w")
+    some = table.iloc[:100]
+    weights.fit(some.assign(w=2.0), STATED, progress=False)
+    twice = gg.GAM(linear("z"), family="cox").fit(pd.concat([some] * 2), STATED, progress=False)
+    a, b = (g.coefficients()[["estimate", "se"]] for g in (weights, twice))
+    np.testing.assert_allclose(a, b, rtol=0.03, atol=0.002)
+
+
+def test_rows_in_blocks_are_the_rows(table, gam, monkeypatch):
+    monkeypatch.setattr(sampling, "KEPT_ROWS", 150)
+    monkeypatch.setattr(cox_module, "_BLOCK", 90)
+    other = gg.GAM(s("x", k=10) + linear("z"), family="cox")
+    other.fit([table.iloc[:130], table.iloc[130:]], STATED, progress=False)
+    assert other.fitted.whole is not None
+    a, b = (g.fitted.likelihood.edges.numpy() for g in (other, gam))
+    np.testing.assert_allclose(a, b, rtol=1e-12)
+    np.testing.assert_allclose(other.predict(table, "link"), gam.predict(table, "link"), atol=0.03)
+
+
+def test_what_no_hazard_has_is_said(table, gam):
+    few = table.iloc[:2]
+    with pytest.raises(ValueError, match="needs times and whether the event was seen: y=Surv"):
+        gg.GAM(s("x"), family="cox").fit(table, "time")
+    for type in ("left", "interval"):
+        stated = Surv("time", "event", type=type)
+        with pytest.raises(ValueError, match=f"no {type} censoring; take 'weibull'"):
+            gg.GAM(s("x"), family="cox").fit(table, stated)
+    longest = table["time"].max()
+    with pytest.raises(ValueError, match=f"times must be at most {longest:g}.*got 9"):
+        gam.survival(few, [0.5, 9.0])
+    with pytest.raises(ValueError, match="family 'cox' draws no responses.*survival"):
+        gam.predict(few, "observation")
+    with pytest.raises(ValueError, match="no residuals on the predictor's scale"):
+        gam.draw("s(x)", residuals=True)
+    with pytest.raises(ValueError, match="intervals must be at least 2; got 1"):
+        fam.Cox(1)
+    with pytest.raises(ValueError, match=r"event must be 1 .*words \('dead'\): make it a truth"):
+        gg.GAM(s("x"), family="cox").fit(table.assign(event="dead"), STATED)

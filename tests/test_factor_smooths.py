@@ -1,0 +1,225 @@
+"""A curve for each level, and effects of many levels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import gpflow_gam as gg
+from gpflow_gam import random_effect, s, te
+from gpflow_gam.gam.terms import Terms, parse_formula, terms_from_json
+
+LEVELS, EACH, NOISE = 5, 30, 0.3
+
+
+def deviation(x, g):
+    """What each level adds, zero on average over the levels."""
+    rng = np.random.default_rng(1)
+    a, b = rng.normal(size=(2, LEVELS))
+    a, b = a - a.mean(), b - b.mean()
+    return 0.5 * a[g] + 0.8 * b[g] * np.sin(2.0 * np.pi * x)
+
+
+def make(seed=0):
+    rng = np.random.default_rng(seed)
+    g = np.repeat(np.arange(LEVELS), EACH)
+    x = rng.uniform(size=len(g))
+    f = 2.0 * x + deviation(x, g)
+    data = pd.DataFrame({"x": x, "g": [f"level {i}" for i in g], "code": g, "f": f})
+    return data.assign(y=f + NOISE * rng.normal(size=len(g)))
+
+
+@pytest.fixture(scope="module")
+def data():
+    return make()
+
+
+@pytest.fixture(scope="module")
+def fits(data):
+    return {
+        bs: gg.GAM(s("x") + s("x", "g", bs=bs)).fit(data, "y", progress=False)
+        for bs in ("fs", "sz")
+    }
+
+
+def exact(gam, data, label):
+    """The mean of an exact Gaussian process of the fitted hyperparameters: component and sum."""
+    fit = gam.fitted
+    X, y = fit.X, data["y"].to_numpy()
+    kernels = fit.model.kernel.components
+    parts = {name: np.asarray(kernel(X)) for name, kernel in kernels.items()}
+    K = sum(parts.values()) + float(fit.model.likelihood.variance.numpy()) * np.eye(len(X))
+    weights = np.linalg.solve(K, y - fit.spec.constant[0])
+    return parts[label] @ weights, fit.spec.constant[0] + sum(parts.values()) @ weights
+
+
+@pytest.mark.parametrize("bs", ["fs", "sz"])
+def test_posterior_is_that_of_an_exact_gaussian_process(data, bs):
+    gam = gg.GAM(s("x") + s("x", "g", bs=bs, k=20)).fit(data, "y", progress=False)
+    effect, whole = exact(gam, data, "s(x,g)")
+    np.testing.assert_allclose(gam.predict(data, "link"), whole, atol=2e-3)
+    rows = data[["x", "g"]]
+    np.testing.assert_allclose(gam.effects("s(x,g)", grid=rows)["estimate"], effect, atol=2e-3)
+
+
+@pytest.mark.parametrize("bs", ["fs", "sz"])
+def test_the_curves_are_found(fits, data, bs):
+    mean, se = fits[bs].predict(data, "link", se=True)
+    away = np.abs(mean - data["f"])
+    assert np.sqrt(np.mean(away**2)) < 0.5 * NOISE
+    assert np.mean(away < 1.96 * se) > 0.85
+
+
+def test_deviations_sum_to_zero_over_the_levels_and_are_found(fits, data):
+    x = np.linspace(-0.2, 1.2, 9)
+    grid = pd.DataFrame({"x": np.repeat(x, LEVELS), "g": np.tile(sorted(set(data["g"])), 9)})
+    found = fits["sz"].effects("s(x,g)", grid=grid)["estimate"].to_numpy().reshape(9, LEVELS)
+    np.testing.assert_allclose(found.sum(axis=1), 0.0, atol=1e-4)
+    inside = (x >= 0) & (x <= 1)
+    truth = deviation(np.repeat(x, LEVELS), np.tile(np.arange(LEVELS), 9)).reshape(9, LEVELS)
+    assert np.sqrt(np.mean((found - truth)[inside] ** 2)) < 0.5 * NOISE
+    # and the main curve is that of all levels
+    main = fits["sz"].effects("s(x)", grid=x[inside])
+    away = main["estimate"] - 2.0 * (x[inside] - data["x"].mean())
+    assert np.sqrt(np.mean(away**2)) < 0.5 * NOISE
+
+
+def test_random_curves_average_to_zero_over_the_data(fits, data):
+    # over nodes that stand for the rows
+    found = fits["fs"].effects("s(x,g)", grid=data[["x", "g"]])["estimate"]
+    assert abs(found.mean()) < 0.02
+
+
+def test_unseen_levels(fits, data):
+    new = pd.DataFrame({"x": [0.5, 0.5], "g": ["level 1", "another"]})
+    mean, se = fits["fs"].predict(new, "link", se=True, unconditional=False)
+    kernel = fits["fs"].fitted.model.kernel["s(x,g)"]
+    sd = np.sqrt(float(kernel.base.base.kernels[0].variance.numpy()))
+    main = fits["fs"].predict(new, "link", terms=["s(x)"])
+    np.testing.assert_allclose(mean[1], main[1], atol=1e-8)
+    assert sd < se[1] < 1.2 * sd + se[0]
+    with pytest.raises(ValueError, match="the level 'another' in row 1, never seen in the fit"):
+        fits["sz"].predict(new)
+    other = gg.GAM(s("x", "g", bs="fs", unseen="error")).fit(data, "y", progress=False)
+    with pytest.raises(ValueError, match="never seen in the fit"):
+        other.predict(new)
+
+
+def test_codes_are_a_factor_by_their_place(fits, data):
+    gam = gg.GAM(s("x") + s("x", "code", bs="sz")).fit(data, "y", progress=False)
+    np.testing.assert_array_equal(gam.predict(data), fits["sz"].predict(data))
+    first = gg.GAM(s("x") + s("g", "x", bs="fs")).fit(data, "y", progress=False)
+    np.testing.assert_allclose(first.predict(data), fits["fs"].predict(data), atol=1e-5)
+
+
+def test_differences_of_curves(fits, data):
+    gam = fits["sz"]
+    found = gam.differences("s(x,g)", grid=[0.25])
+    assert len(found) == LEVELS * (LEVELS - 1) // 2
+    one = found[(found["level_1"] == "level 0") & (found["level_2"] == "level 3")].iloc[0]
+    grid = pd.DataFrame({"x": [0.25, 0.25], "g": ["level 0", "level 3"]})
+    estimate = gam.effects("s(x,g)", grid=grid)["estimate"].to_numpy()
+    np.testing.assert_allclose(one["estimate"], estimate[0] - estimate[1], atol=1e-10)
+    truth = deviation(0.25, np.array([0, 3]))
+    assert abs(one["estimate"] - (truth[0] - truth[1])) < 4.0 * one["se"]
+
+
+def test_drawn_saved_and_in_blocks(fits, data, tmp_path):
+    gam = fits["sz"]
+    gam.save(tmp_path / "gam")
+    again = gg.GAM.load(tmp_path / "gam")
+    assert again.terms == gam.terms
+    np.testing.assert_array_equal(again.predict(data), gam.predict(data))
+    axes = gam.draw("s(x,g)").axes
+    assert [line.get_label() for line in axes[0].lines if line.get_label()[0] != "_"] == [
+        f"level {i}" for i in range(LEVELS)
+    ]
+    blocks = gg.GAM(gam.terms).fit([data[:70], data[70:]], "y", progress=False)
+    np.testing.assert_allclose(blocks.predict(data), gam.predict(data), atol=1e-6)
+
+
+def test_served(fits, data, tmp_path):
+    gg.serving.export(fits["fs"], tmp_path / "served")
+    served = gg.serving.load(tmp_path / "served")
+    rows = data[["x", "g"]].iloc[:7].copy()
+    rows.iloc[6, 1] = "another"
+    np.testing.assert_allclose(
+        np.ravel(served.predict(rows)["mean"]), fits["fs"].predict(rows), atol=1e-9
+    )
+
+
+@pytest.mark.parametrize("bs", ["fs", "sz"])
+def test_terms_that_print_and_are_written(bs):
+    term = s("x", "g", bs=bs, k=6, unseen="prior")
+    assert parse_formula(repr(term)).terms == Terms([term])
+    assert parse_formula(f"y ~ s(x, g, bs='{bs}', k=6, unseen='prior')").terms == Terms([term])
+    assert terms_from_json(Terms([term]).to_json()) == Terms([term])
+    assert term.label == "s(x,g)"
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: s("x", bs="fs"), "takes a number and a factor"),
+        (lambda: s("x", "z", "g", bs="sz"), "got 3 column"),
+        (lambda: s("x", "g", bs="fs", by="z"), "bs='fs' takes no by"),
+        (lambda: s("x", "g", bs="fs", period=2), "takes no period"),
+        (lambda: s("x", "g", bs="sz", k=0), "k, the number"),
+        (lambda: s("x", "g", bs="sz", unseen="no"), "unseen must be one of error, prior"),
+        (lambda: s("x", unseen="prior"), "is for bs='fs' and bs='sz'"),
+        (lambda: s("x", isotropic=False), "there is one column"),
+        (lambda: te("x", "g", bs="fs"), "bs must be one of"),
+    ],
+)
+def test_errors(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_two_factors_have_no_curves(data):
+    with pytest.raises(ValueError, match="'g' and 'h' are both of levels"):
+        gg.GAM(s("g", "h", bs="fs")).fit(data.assign(h=data["g"]), "y", progress=False)
+
+
+def test_layers_say_what_to_write():
+    with pytest.raises(ValueError, match="is for tables; of features write"):
+        gg.layers.AdditiveGP(s(0, 1, bs="fs"), num_data=9, num_levels={1: 3})
+
+
+def test_every_one_of_many_levels_is_learnt():
+    rng = np.random.default_rng(0)
+    number, each = 300, 8
+    g = np.repeat(np.arange(number), each)
+    b = rng.normal(size=number)
+    y = b[g] + 0.2 * rng.normal(size=len(g))
+    data = pd.DataFrame({"g": [f"{i:03d}" for i in g], "y": y})
+    gam = gg.GAM(random_effect("g")).fit(data, "y", progress=False)
+    shown = gam.effects("random_effect(g)", unconditional=False)
+    means = data.groupby("g")["y"].mean().to_numpy()
+    away = shown["estimate"] - (means - means.mean())
+    assert np.abs(away - away.mean()).max() < 0.05  # shrunk by less than 1 %
+    # of a level: its own rows' error and, as all share it, that of the mean of all levels
+    assert shown["se"].max() < 1.2 * np.hypot(0.2 / np.sqrt(each), 1.0 / np.sqrt(number))
+
+
+def test_several_columns_with_a_scale_each():
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame({"a": rng.uniform(size=300), "b": 1000.0 * rng.uniform(size=300)})
+    f = np.sin(6.0 * data["a"]) * np.cos(data["b"] / 500.0)
+    data["y"] = f + 0.2 * rng.normal(size=300)
+    with pytest.warns(gg.UnitWarning, match="'a', which spans 0.9.*isotropic=False"):
+        one = gg.GAM(s("a", "b")).fit(data, "y", progress=False)
+    each = gg.GAM(s("a", "b", isotropic=False)).fit(data, "y", progress=False)
+    both = gg.GAM(te("a", "b")).fit(data, "y", progress=False)
+    np.testing.assert_array_equal(each.predict(data), both.predict(data))
+    error = {
+        n: np.sqrt(np.mean((m.predict(data) - f) ** 2)) for n, m in (("one", one), ("each", each))
+    }
+    assert error["each"] < 0.08 < 0.3 < error["one"]
+    lengths = each.summary().table.loc["s(a,b)", "lengthscale"]
+    assert 100.0 < lengths[1] / lengths[0] < 10_000.0
+    term = s("a", "b", isotropic=False)
+    assert (
+        terms_from_json(Terms([term]).to_json()) == Terms([term]) == parse_formula(repr(term)).terms
+    )

@@ -1,0 +1,262 @@
+"""Links to positive means: beside scipy, dense quadratures, R's glm and truths that are known."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import gpflow
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.stats as st
+import tensorflow as tf
+
+import gpflow_gam as gg
+from gpflow_gam import families as fam
+from gpflow_gam import likelihoods as lk
+from gpflow_gam import linear, s
+from gpflow_gam.likelihoods.linked import predictor_of
+
+MEAN = {
+    "log": np.exp,
+    "identity": lambda f: f,
+    "inverse": lambda f: 1.0 / f,
+    "sqrt": np.square,
+}
+SHAPE, ALPHA, SD = 3.0, 0.4, 0.6
+CASES = [
+    (fam.Poisson("identity"), st.poisson),
+    (fam.Poisson("sqrt"), st.poisson),
+    (
+        fam.NegativeBinomial(link="identity"),
+        lambda mu: st.nbinom(1 / ALPHA, 1 / (1 + ALPHA * mu)),
+    ),
+    (fam.NegativeBinomial(link="sqrt"), lambda mu: st.nbinom(1 / ALPHA, 1 / (1 + ALPHA * mu))),
+    (fam.Gamma("inverse"), lambda mu: st.gamma(SHAPE, scale=mu / SHAPE)),
+    (fam.Gamma("identity"), lambda mu: st.gamma(SHAPE, scale=mu / SHAPE)),
+    (fam.Gaussian("log"), lambda mu: st.norm(mu, SD)),
+    (fam.Gaussian("inverse"), lambda mu: st.norm(mu, SD)),
+]
+each = pytest.mark.parametrize(
+    ("family", "reference"), CASES, ids=[f"{f.name}-{f.link}" for f, _ in CASES]
+)
+
+
+def built(family) -> lk.Linked:
+    """Of responses of mean 2."""
+    likelihood = family.likelihood(np.array([[1.0], [3.0]]))
+    base = likelihood.base
+    if isinstance(base, gpflow.likelihoods.Gamma):
+        base.shape.assign(SHAPE)
+    elif isinstance(base, gpflow.likelihoods.Gaussian):
+        base.variance.assign(SD**2)
+    elif isinstance(base, lk.NegativeBinomial):
+        base.alpha.assign(ALPHA)
+    return likelihood
+
+
+@each
+def test_what_families_say_is_scipys(family, reference):
+    likelihood, y = built(family), np.array([1.0, 2.0, 4.0, 0.5, 3.0])
+    y = np.round(y) if family.discrete else y
+    f = np.array([0.7, 1.5, 0.9, 0.4, 1.1])[:, None]
+    mu = MEAN[family.link](f[:, 0])
+    own, X, Y = reference(mu), np.zeros((5, 1)), y[:, None]
+    logs = own.logpmf(y) if family.discrete else own.logpdf(y)
+    np.testing.assert_allclose(likelihood.log_prob(X, f, Y), logs, rtol=1e-10)
+    np.testing.assert_allclose(family.mean(likelihood, f), mu, rtol=1e-12)
+    np.testing.assert_allclose(likelihood.conditional_variance(X, f)[:, 0], own.var(), rtol=1e-10)
+    np.testing.assert_allclose(family.cdf(likelihood, Y, f)[1], own.cdf(y), rtol=1e-10)
+    saturated = reference(y)
+    best = saturated.logpmf(y) if family.discrete else saturated.logpdf(y)
+    found = family.deviance(likelihood, Y, f)
+    np.testing.assert_allclose(found, 2.0 * (best - logs), rtol=1e-7, atol=1e-9)
+    draws = family.sample(likelihood, np.full((20_000, 1), f[1, 0]), np.random.default_rng(0))
+    assert abs(draws.mean() - mu[1]) < 4.0 * np.sqrt(own.var()[1] / 20_000)
+
+
+@each
+def test_expectations_are_dense_quadratures(family, reference):
+    likelihood, z = built(family), np.linspace(-8.0, 8.0, 8001)[:, None]
+    w = st.norm.pdf(z) / st.norm.pdf(z).sum()
+    mean, var = np.array([[1.2], [0.9]]), np.array([[0.01], [0.01]])
+    Y, X = np.array([[2.0], [1.0]]), np.zeros((2, 1))
+    F = (mean[:, 0] + np.sqrt(var[:, 0]) * z)[..., None]
+    logs = np.asarray(likelihood.log_prob(np.zeros((*F.shape[:2], 1)), F, Y + 0.0 * F))
+    got = likelihood.variational_expectations(X, mean, var, Y)
+    np.testing.assert_allclose(got, (w * logs).sum(axis=0), rtol=1e-5)
+    got = likelihood.predict_log_density(X, mean, var, Y)
+    np.testing.assert_allclose(got, np.log((w * np.exp(logs)).sum(axis=0)), rtol=1e-5)
+    mu = family.mean(likelihood, F)
+    found = lk.summarised_response(likelihood, X, mean, var, 0.95)
+    np.testing.assert_allclose(found.mean, (w * mu).sum(axis=0), rtol=1e-5)
+    z = st.norm.ppf(0.975) * np.array([-1.0, 1.0])[:, None, None]
+    ends = np.sort(family.mean(likelihood, mean + np.sqrt(var) * z), axis=0)
+    np.testing.assert_allclose(np.stack([found.lower, found.upper]), ends, rtol=1e-8)
+
+
+@each
+def test_every_predictor_has_a_positive_mean(family, reference):
+    """Which moves one way, without a jump or a bend, and is the link's where data are."""
+    likelihood = built(family)
+    F = tf.constant(np.linspace(-30.0, 30.0, 6001)[:, None])
+    with tf.GradientTape() as tape:
+        tape.watch(F)
+        log = likelihood.log_mean(F)
+    slope = tape.gradient(log, F).numpy()[:, 0]
+    assert np.all(np.isfinite(log))
+    assert np.all(slope < 0.0 if family.link == "inverse" else slope > 0.0)
+    edge = float(likelihood.unit.numpy())
+    if family.link != "log":
+        at = tf.constant([[edge * (1 - 1e-7)], [edge * (1 + 1e-7)]], tf.float64)
+        with tf.GradientTape() as tape:
+            tape.watch(at)
+            log = likelihood.log_mean(at)
+        slopes = tape.gradient(log, at)
+        np.testing.assert_allclose(slopes[0], slopes[1], rtol=1e-5)
+        np.testing.assert_allclose(log[0], log[1], atol=1e-6)
+    for mean in (0.03, 2.0, 190.0):
+        f = np.array([[predictor_of(family.link, mean)]])
+        assert family.mean(likelihood, f)[0] == pytest.approx(mean, rel=1e-10)
+
+
+def test_in_other_units_fits_are_the_same():
+    rng = np.random.default_rng(1)
+    x = rng.uniform(size=120)
+    y = rng.gamma(4.0, (1.0 + 2.0 * x) / 4.0)
+    found = []
+    for unit in (1.0, 1000.0):
+        table = pd.DataFrame({"x": x, "y": y * unit})
+        gam = gg.GAM(linear("x"), family=fam.Gamma("identity")).fit(table, "y", progress=False)
+        found.append(np.array(gam.predict(table.iloc[:5], "link", se=True)) / unit)
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-3)
+
+
+GLM = """
+d <- read.csv("d.csv")
+models <- list(
+  glm(p ~ x, poisson("identity"), d, start=c(4, 0)), glm(p ~ x, poisson("sqrt"), d),
+  glm(g ~ x, Gamma("inverse"), d), glm(g ~ x, Gamma("identity"), d),
+  glm(g ~ x, gaussian("log"), d, start=c(0, 0)), glm(g ~ x, gaussian("inverse"), d, start=c(.5, 0)),
+  glm(b ~ x, binomial("log"), d, start=c(-1, 0)))
+for (m in models) {
+  new <- data.frame(x=c(0.1, 0.9))
+  link <- predict(m, new, se.fit=TRUE)
+  cat(link$fit, link$se.fit, predict(m, new, type="response"), "\n")
+}
+"""
+
+
+@pytest.mark.skipif(shutil.which("Rscript") is None, reason="needs R")
+def test_straight_lines_are_those_of_glm(tmp_path):
+    rng = np.random.default_rng(0)
+    n = 600
+    x = rng.uniform(size=n)
+    table = pd.DataFrame({"x": x, "p": rng.poisson(3.0 + 4.0 * x)})
+    table["g"] = rng.gamma(4.0, 1.0 / (0.4 + 0.8 * x) / 4.0)
+    table["b"] = (rng.uniform(size=n) < np.exp(-1.5 + 0.9 * x)).astype(int)
+    table.to_csv(tmp_path / "d.csv", index=False)
+    done = subprocess.run(
+        ["Rscript", "-e", GLM],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    answers = np.array(done.stdout.split(), dtype=float).reshape(7, 3, 2)
+    cases = [
+        ("p", fam.Poisson("identity")),
+        ("p", fam.Poisson("sqrt")),
+        ("g", fam.Gamma("inverse")),
+        ("g", fam.Gamma("identity")),
+        ("g", fam.Gaussian("log")),
+        ("g", fam.Gaussian("inverse")),
+        ("b", fam.Bernoulli("log")),
+    ]
+    for (y, family), (link, se, response) in zip(cases, answers):
+        gam = gg.GAM(linear("x"), family=family).fit(table, y, progress=False)
+        new = pd.DataFrame({"x": [0.1, 0.9]})
+        found, own = gam.predict(new, "link", se=True)
+        assert np.max(np.abs(found - link) / se) < 0.25, family
+        np.testing.assert_allclose(own, se, rtol=0.06, err_msg=str(family))
+        np.testing.assert_allclose(gam.predict(new), response, rtol=0.04, err_msg=str(family))
+
+
+@pytest.fixture(scope="module")
+def rates() -> gg.GAM:
+    rng = np.random.default_rng(2)
+    x = rng.uniform(size=400)
+    table = pd.DataFrame({"x": x, "y": rng.gamma(5.0, 1.0 / (1.5 + np.sin(6.0 * x)) / 5.0)})
+    return gg.GAM(s("x"), family=fam.Gamma("inverse")).fit(table, "y", progress=False)
+
+
+def test_all_that_a_gam_does_it_does(rates, tmp_path):
+    grid = pd.DataFrame({"x": np.linspace(0.02, 0.98, 40)})
+    truth = 1.5 + np.sin(6.0 * grid["x"])
+    link = rates.predict(grid, "link", interval=0.95)
+    assert np.mean((link["lower"] < truth) & (truth < link["upper"])) > 0.9
+    response = rates.predict(grid, interval=0.95)
+    np.testing.assert_allclose(response["lower"], 1.0 / link["upper"], rtol=1e-6)
+    np.testing.assert_allclose(response["upper"], 1.0 / link["lower"], rtol=1e-6)
+    draws = rates.sample(grid, 4000, "response", seed=3)
+    np.testing.assert_allclose(draws.mean(axis=0), response["estimate"], rtol=0.02)
+    effect = rates.effects("s(x)", grid["x"], scale="response")
+    np.testing.assert_allclose(effect["estimate"], response["estimate"], rtol=1e-6)
+    assert "shape" in str(rates.summary())
+    assert "base" not in str(rates.summary())
+    assert 0.0 < rates.fitted.deviance()[0] < rates.fitted.deviance()[1]
+    assert np.isfinite(rates.loo().elpd)
+    rates.appraise()
+    rates.draw("s(x)", residuals=True)
+    for data in (True, False):
+        rates.save(tmp_path / str(data), data=data)
+        loaded = gg.GAM.load(tmp_path / str(data))
+        assert loaded.family == fam.Gamma("inverse")
+        np.testing.assert_array_equal(loaded.predict(grid), rates.predict(grid))
+
+
+def test_offsets_are_added_to_the_predictor():
+    rng = np.random.default_rng(6)
+    x, known = rng.uniform(size=200), rng.uniform(1.0, 6.0, 200)
+    table = pd.DataFrame({"x": x, "o": known, "y": rng.poisson(2.0 + 3.0 * x + known)})
+    gam = gg.GAM(linear("x"), family=fam.Poisson("identity"), offset="o")
+    gam.fit(table, "y", progress=False)
+    found = gam.coefficients().set_index("term")
+    slope = found.loc["linear(x)"]
+    assert abs(slope["estimate"] - 3.0) < 2.5 * slope["se"]
+    np.testing.assert_allclose(gam.predict(table), 2.0 + 3.0 * x + known, atol=1.5)
+    assert abs(gam.predict(table).mean() - table["y"].mean()) < 0.1
+    least = gam.fitted.deviance()[1]  # with the offset and a constant
+    constants = np.linspace(2.0, 5.0, 3001)[:, None]
+    mean = constants + known
+    logs = 2.0 * (st.poisson.logpmf(table["y"], table["y"]) - st.poisson.logpmf(table["y"], mean))
+    assert least == pytest.approx(logs.sum(axis=1).min(), rel=1e-5)
+
+
+def test_what_no_link_is_for_is_said():
+    with pytest.raises(
+        ValueError, match="link of family 'gamma' must be .* or 'identity'; got 'probit'"
+    ):
+        fam.Gamma("probit")
+    with pytest.raises(ValueError, match="must be 'log', 'identity' or 'sqrt'; got 'inverse'"):
+        fam.Poisson("inverse")
+    with pytest.raises(ValueError, match="link must be one of log, .*; got 'x'"):
+        lk.Linked(gpflow.likelihoods.Gaussian(), "x")
+    with pytest.raises(ValueError, match="with terms for its scale has a log link"):
+        gg.GAM({"mean": s("x"), "scale": s("x")}, family=fam.Gamma("inverse"))
+    with pytest.raises(ValueError, match="identity link with terms for the scale"):
+        gg.GAM({"mean": s("x"), "scale": s("x")}, family=fam.Gaussian("log"))
+    for family in (fam.Gamma("inverse"), "quasipoisson", "quantile", "cox"):
+        with pytest.raises(ValueError, match="settled by all responses.*a layer sees batches"):
+            gg.layers.AdditiveGP(s(0), likelihood=family, num_data=10)
+    table = pd.DataFrame({"x": np.arange(9.0), "y": -np.arange(9.0), "e": [1, 0, 1] * 3})
+    with pytest.raises(ValueError, match="'log' is of positive means, and the mean response is -4"):
+        gg.GAM(s("x"), family=fam.Gaussian("log")).fit(table, "y")
+    with pytest.raises(ValueError, match="identity link with a censored response.*'lognormal'"):
+        gg.GAM("s(x)", family=fam.Gaussian("log")).fit(table, gg.Surv("y", "e"))
+    with pytest.raises(ValueError, match="variational='exact' is for family='gaussian'"):
+        gg.GAM("s(x)", family=fam.Gaussian("log"), variational="exact").fit(
+            table.assign(y=table["x"]), "y"
+        )

@@ -1,0 +1,237 @@
+"""Effects of areas that are like those of their neighbours."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import gpflow_gam as gg
+from gpflow_gam import factor, random_effect, s
+from gpflow_gam.gam.terms import Terms, parse_formula, terms_from_json
+from gpflow_gam.kernels import MarkovField, structured_covariance
+from gpflow_gam.kernels.tangents import _Automatic, _Known, kernel_tangents
+
+SIDE, NOISE = 6, 0.4
+AREAS = [f"{i}{j}" for i, j in itertools.product(range(SIDE), range(SIDE))]
+BARE = ("23", "00")
+"""Areas without data."""
+SQUARE = np.array([[0, 0], [1, 0], [1, 1], [0, 1], [0, 0]], dtype=float)
+POLYGONS = {a: SQUARE + np.array([int(a[0]), int(a[1])]) for a in AREAS}
+TRUTH = {a: np.sin(int(a[0]) / 2.0) + np.cos(int(a[1]) / 2.0) for a in AREAS}
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(3)
+    area = rng.choice([a for a in AREAS if a not in BARE], 120)
+    truth = np.array([TRUTH[a] for a in area])
+    return pd.DataFrame({"area": area, "f": truth, "y": truth + NOISE * rng.normal(size=120)})
+
+
+@pytest.fixture(scope="module")
+def gam(data):
+    return gg.GAM(s("area", bs="mrf", polygons=POLYGONS)).fit(data, "y", progress=False)
+
+
+# --- the kernel ----------------------------------------------------------------------------------
+
+
+def laplacian(number, edges):
+    L = np.zeros((number, number))
+    for i, j in edges:
+        L[[i, j], [i, j]] += 1.0
+        L[[i, j], [j, i]] -= 1.0
+    return L
+
+
+def test_structured_part_is_the_scaled_inverse_of_the_laplacian():
+    edges = [(0, 1), (1, 2), (2, 3), (3, 0), (1, 3)]
+    expected = np.linalg.pinv(laplacian(4, edges))
+    expected /= np.exp(np.mean(np.log(np.diag(expected))))
+    np.testing.assert_allclose(structured_covariance(4, edges), expected, atol=1e-12)
+
+
+def test_parts_that_are_not_connected():
+    B = structured_covariance(6, [(0, 1), (1, 2), (3, 4)])
+    np.testing.assert_array_equal(B[:3, 3:], 0.0)
+    np.testing.assert_array_equal(B[5], np.eye(6)[5])
+    np.testing.assert_allclose(np.exp(np.mean(np.log(2.0 * np.diag(B[:3, :3]) - 1.0))), 1.0)
+    np.testing.assert_allclose(B[3:5, 3:5], [[1.0, 0.0], [0.0, 1.0]], atol=1e-12)
+    np.testing.assert_allclose(np.ones(3) @ B[:3, :3] @ np.ones(3), 0.5 * 9.0)
+    np.testing.assert_array_equal(structured_covariance(3, []), np.eye(3))
+
+
+def test_covariances_by_loops_and_by_both_codes():
+    kernel = MarkovField(4, [(0, 1), (1, 2), (2, 3)], 2.0, 0.5, active_dims=[1])
+    codes, others = np.array([3, 0, 0, 2]), np.array([1, 3])
+    B = structured_covariance(4, [(0, 1), (1, 2), (2, 3)])
+    expected = [[2.0 * (B[i, j] + 0.5 * (i == j)) / 1.5 for j in others] for i in codes]
+    X, X2 = (np.column_stack([np.full(len(c), 9.0), c.astype(float)]) for c in (codes, others))
+    np.testing.assert_allclose(kernel(X, X2), expected)
+    np.testing.assert_allclose(np.diag(kernel(X)), kernel(X, full_cov=False))
+    np.testing.assert_allclose(kernel(np.stack([X, X[::-1]]))[1], kernel(X[::-1]))
+    known, automatic = kernel_tangents(kernel, X2, X), _Automatic(kernel, X2, X)
+    assert isinstance(known, _Known)
+    rng = np.random.default_rng(0)
+    (one, pull), (other, pull_other) = (t.evaluate(lambda p: p.numpy()) for t in (known, automatic))
+    upstream = tuple(rng.normal(size=np.shape(m)) for m in one)
+    for a, b in zip(one, other):
+        np.testing.assert_allclose(a, b)
+    own, theirs = ({id(p): g for p, g in f(upstream)} for f in (pull, pull_other))
+    assert set(own) == set(theirs)
+    for key, gradient in own.items():
+        np.testing.assert_allclose(gradient, theirs[key])
+
+
+# --- the term ------------------------------------------------------------------------------------
+
+
+def test_posterior_is_that_of_an_exact_gaussian_process(gam, data):
+    fit = gam.fitted
+    noise = float(fit.model.likelihood.variance.numpy())
+    every = np.arange(len(AREAS))[:, None].astype(float)
+    K = np.asarray(fit.model.kernel.components["intercept"](every)) + np.asarray(
+        fit.model.kernel.components["s(area)"](every)
+    )
+    at = fit.X[:, 0].astype(int)
+    weights = np.linalg.solve(
+        K[np.ix_(at, at)] + noise * np.eye(len(at)), data["y"] - fit.spec.constant[0]
+    )
+    found, se = gam.predict({"area": AREAS}, "link", se=True, unconditional=False)
+    np.testing.assert_allclose(found, fit.spec.constant[0] + K[:, at] @ weights, atol=1e-4)
+    half = np.linalg.solve(K[np.ix_(at, at)] + noise * np.eye(len(at)), K[at])
+    np.testing.assert_allclose(se**2, np.diag(K) - np.sum(K[at] * half, axis=0), atol=1e-4)
+
+
+def test_neighbours_help_and_speak_for_areas_without_data(gam, data):
+    rows = data.drop_duplicates("area")
+    alone = gg.GAM(random_effect("area")).fit(data, "y", progress=False)
+    error = [np.sqrt(np.mean((m.predict(rows) - rows["f"]) ** 2)) for m in (gam, alone)]
+    assert error[0] < 0.75 * error[1]
+    mean, se = gam.predict({"area": list(BARE)}, "link", se=True)
+    assert np.all(np.abs(mean - [TRUTH[a] for a in BARE]) < 2.0 * se)
+    assert np.all(se > gam.predict({"area": ["22"]}, "link", se=True)[1])
+    assert list(gam.effects("s(area)")["area"]) == AREAS
+
+
+def test_effects_average_to_zero_over_the_data(gam, data):
+    shown = gam.effects("s(area)").set_index("area")["estimate"]
+    np.testing.assert_allclose(shown[data["area"]].mean(), 0.0, atol=1e-5)
+
+
+def test_independent_areas_are_told_from_smooth_ones(data):
+    rng = np.random.default_rng(1)
+    effect = rng.normal(size=len(AREAS))
+    codes = np.repeat(np.arange(len(AREAS)), 5)
+    rough = pd.DataFrame({"area": np.array(AREAS)[codes], "y": effect[codes]})
+    rough["y"] += 0.3 * rng.normal(size=len(codes))
+    ratios = []
+    for rows in (data, rough):
+        fit = gg.GAM(s("area", bs="mrf", polygons=POLYGONS)).fit(rows, "y", progress=False).fitted
+        ratios.append(float(fit.model.kernel["s(area)"].base.independent.numpy()))
+    assert ratios[1] > 2.0 * ratios[0]
+
+
+def test_ways_to_say_who_are_neighbours(gam):
+    near = {
+        a: [b for b in AREAS if b != a and max(abs(int(a[k]) - int(b[k])) for k in (0, 1)) == 1]
+        for a in AREAS
+    }
+    by_mapping = s("area", bs="mrf", neighbours=near)
+    assert dict(by_mapping.neighbours) == dict(gam.terms[0].neighbours)
+    matrix = pd.DataFrame(0, index=AREAS, columns=AREAS)
+    for a, own in near.items():
+        matrix.loc[a, own] = 1
+    assert s("area", bs="mrf", neighbours=matrix.loc[:, AREAS[::-1]]) == by_mapping
+    holes = {a: np.concatenate([SQUARE + 9.0 * i, [[np.nan, np.nan]], SQUARE + 30.0])
+             for i, a in enumerate("ab")}  # fmt: skip
+    assert s("area", bs="mrf", polygons=holes).edges == ((0, 1),)
+    text = f"y ~ s(area, bs='mrf', neighbours={near})"
+    assert parse_formula(text).terms == Terms([by_mapping])
+    for term in (by_mapping, gam.terms[0]):
+        assert terms_from_json(Terms([term]).to_json()) == Terms([term])
+    assert repr(by_mapping) == "s('area', bs='mrf', neighbours=<of 36 areas>)"
+
+
+def test_drawn_saved_served_and_in_blocks(gam, data, tmp_path):
+    figure = gam.draw()
+    found = [c for ax in figure.axes for c in ax.collections if c.get_gid() == "areas"]
+    assert [len(c.get_paths()) for c in found] == [len(AREAS)] * 2
+    np.testing.assert_allclose(found[0].get_array(), gam.effects("s(area)")["estimate"])
+    assert any(c.get_gid() == "without data" for ax in figure.axes for c in ax.collections)
+    rows = {"area": [*AREAS, *BARE]}
+    gam.save(tmp_path / "gam")
+    again = gg.GAM.load(tmp_path / "gam")
+    assert again.terms == gam.terms
+    np.testing.assert_array_equal(again.predict(rows), gam.predict(rows))
+    gg.serving.export(gam, tmp_path / "served")
+    served = gg.serving.load(tmp_path / "served").predict(rows)
+    np.testing.assert_allclose(np.ravel(served["mean"]), gam.predict(rows), atol=1e-9)
+    blocks = gg.GAM(gam.terms).fit([data[:60], data[60:]], "y", progress=False)
+    np.testing.assert_allclose(blocks.predict(rows), gam.predict(rows), atol=1e-6)
+
+
+def test_updates_take_areas_that_had_no_data(data):
+    gam = gg.GAM(s("area", bs="mrf", polygons=POLYGONS)).fit(data, "y", progress=False)
+    before = gam.predict({"area": [BARE[0]]}, "link", se=True)[1]
+    gam.update(pd.DataFrame({"area": [BARE[0]] * 30, "y": [3.0] * 30}))
+    mean, se = gam.predict({"area": [BARE[0]]}, "link", se=True)
+    assert abs(mean - 3.0) < 0.3
+    assert se < 0.5 * before
+
+
+PAIR = {"a": ["b"], "b": ["a"]}
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: s("x", bs="mrf"), ValueError, "needs neighbours="),
+        (lambda: s("x", "z", bs="mrf", neighbours=PAIR), ValueError, "takes one column"),
+        (lambda: s("x", bs="mrf", neighbours=PAIR, by="z"), ValueError, "takes no by"),
+        (lambda: s("x", bs="mrf", neighbours=PAIR, k=3), ValueError, "takes no k"),
+        (lambda: s("x", neighbours=PAIR), ValueError, "neighbours is for bs='mrf'"),
+        (lambda: s("x", bs="mrf", neighbours={"a": ["b"], "b": []}), ValueError, "be mutual; 'a'"),
+        (lambda: s("x", bs="mrf", neighbours={"a": ["c"], "b": []}), ValueError, "'c', which is"),
+        (lambda: s("x", bs="mrf", neighbours={"a": ["a"], "b": []}), ValueError, "own neighbour"),
+        (lambda: s("x", bs="mrf", neighbours={"a": "b", "b": "a"}), TypeError, "a list of areas"),
+        (lambda: s("x", bs="mrf", neighbours=np.eye(2)), TypeError, "must be a mapping of areas"),
+        (lambda: s("x", bs="mrf", neighbours={"a": []}), ValueError, "at least two areas"),
+        (
+            lambda: s("x", bs="mrf", neighbours=pd.DataFrame(np.eye(2), ["a", "b"], ["a", "c"])),
+            ValueError,
+            "areas as its index",
+        ),
+        (
+            lambda: s("x", bs="mrf", neighbours=pd.DataFrame([[0, 1], [0, 0]], [*"ab"], [*"ab"])),
+            ValueError,
+            "be mutual",
+        ),
+        (
+            lambda: s("x", bs="mrf", polygons={"a": SQUARE, "b": SQUARE + 7.0}),
+            ValueError,
+            "no two polygons share a corner",
+        ),
+        (lambda: s("x", bs="mrf", polygons={"a": SQUARE, "b": [1, 2]}), ValueError, "\\[n, 2\\]"),
+    ],
+)  # fmt: skip
+def test_errors(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
+
+
+def test_areas_that_are_not_known(gam, data):
+    with pytest.raises(ValueError, match="the level '99' in row 0, never seen"):
+        gam.predict({"area": ["99"]})
+    other = gg.GAM(s("area", bs="mrf", neighbours=PAIR))
+    with pytest.raises(ValueError, match="'01', which is none of the areas .* they are 'a', 'b'"):
+        other.fit(data, "y", progress=False)
+    codes = data.assign(area=data["area"].astype(int))
+    with pytest.raises(ValueError, match="areas are {'str'}, the column has {'int'}"):
+        gg.GAM(gam.terms).fit(codes, "y", progress=False)
+    both = gg.GAM(gam.terms + factor("area"))
+    with pytest.raises(ValueError, match="such as '00', of which factor\\(area\\) knows nothing"):
+        both.fit(data, "y", progress=False)

@@ -1,0 +1,175 @@
+"""Kernels on the globe, of random walks, and along a line that is warped."""
+
+from __future__ import annotations
+
+import gpflow
+import numpy as np
+import pytest
+from scipy.integrate import quad
+
+from gpflow_gam.kernels import AdditiveKernel, OnSphere, RandomWalk, Warped, ZeroMean
+from gpflow_gam.kernels.sphere import unit_vectors
+from gpflow_gam.kernels.tangents import _Automatic, _Known, kernel_tangents
+from gpflow_gam.kernels.warped import integrated_hats
+from gpflow_gam.measures import Discrete
+
+KNOTS = (-1.0, 0.0, 0.5, 2.0)
+NODES = Discrete(np.array([0.5, -1.0, 2.0]), np.array([0.5, 0.25, 0.25]))
+
+
+def sphere(column=0):
+    base = gpflow.kernels.Matern52(1.3, 0.7, active_dims=[0, 1, 2])
+    return OnSphere(base, [column, column + 1])
+
+
+def walk(column=0):
+    return RandomWalk(NODES, 1.7, active_dims=[column])
+
+
+def warped(column=0, speeds=(0.5, 2.0, 3.0, 0.7)):
+    base = gpflow.kernels.SquaredExponential(1.3, 0.7, active_dims=[0])
+    return Warped(base, KNOTS, np.array(speeds), active_dims=[column])
+
+
+def centred(kernel):
+    rng = np.random.default_rng(4)
+    points = rng.uniform(-2, 3, size=(5, len(kernel.active_dims)))
+    return ZeroMean(kernel, Discrete(points))
+
+
+KERNELS = {
+    "sphere": sphere,
+    "walk": walk,
+    "warped": warped,
+    "centred sphere": lambda: centred(sphere()),
+    "centred warped": lambda: centred(warped()),
+}
+
+
+@pytest.fixture(params=list(KERNELS))
+def kernel(request):
+    return KERNELS[request.param]()
+
+
+def inputs(number, seed=0):
+    return np.random.default_rng(seed).uniform(-2.0, 3.0, size=(number, 3))
+
+
+def test_shapes_and_batches(kernel):
+    X, X2 = inputs(6), inputs(4, 1)
+    K = np.asarray(kernel(X, X2))
+    pairs = [[np.asarray(kernel(x[None], y[None]))[0, 0] for y in X2] for x in X]
+    np.testing.assert_allclose(K, pairs, atol=1e-12)
+    np.testing.assert_allclose(kernel(X), kernel(X, X), atol=1e-12)
+    np.testing.assert_allclose(np.diag(kernel(X)), kernel(X, full_cov=False), atol=1e-12)
+    batch = np.stack([X, X[::-1]])
+    np.testing.assert_allclose(kernel(batch)[1], kernel(X[::-1]), atol=1e-12)
+    np.testing.assert_allclose(kernel(batch, X2)[1], kernel(X[::-1], X2), atol=1e-12)
+    assert np.linalg.eigvalsh(kernel(inputs(40))).min() > -1e-9
+
+
+def test_numpy_has_the_same_matrices_and_gradients(kernel):
+    Z, X = inputs(4, 1), inputs(6)
+    known, automatic = kernel_tangents(kernel, Z, X), _Automatic(kernel, Z, X)
+    assert isinstance(known, _Known)
+    (one, pull), (other, pull_other) = (t.evaluate(lambda p: p.numpy()) for t in (known, automatic))
+    for a, b in zip(one, other):
+        np.testing.assert_allclose(a, b, atol=1e-12)
+    rng = np.random.default_rng(0)
+    upstream = tuple(rng.normal(size=np.shape(m)) for m in one)
+    gradients = []
+    for found in (pull(upstream), pull_other(upstream)):
+        total = {id(p): np.zeros(p.shape) for p, _ in found}
+        for parameter, gradient in found:
+            total[id(parameter)] += gradient
+        gradients.append(total)
+    assert set(gradients[0]) == set(gradients[1])
+    for key, gradient in gradients[0].items():
+        np.testing.assert_allclose(gradient, gradients[1][key], rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        (lambda: sphere(), lambda: sphere()),
+        (lambda: centred(warped()), lambda: centred(warped(1, (1.0, 2.0, 0.2, 4.0)))),
+    ],
+)
+def test_several_at_once_are_each_alone(pair):
+    parts = [make() for make in pair]
+    X, X2 = inputs(6), inputs(4, 1)
+    total = sum(np.asarray(part(X, X2)) for part in parts)
+    np.testing.assert_allclose(AdditiveKernel(parts)(X, X2), total, atol=1e-12)
+
+
+# --- the globe -----------------------------------------------------------------------------------
+
+
+def test_distances_through_the_globe():
+    kernel = sphere()
+    degrees = np.array([[0.0, 0.0], [0.0, 90.0], [90.0, 17.0], [0.0, 180.0]])
+    np.testing.assert_allclose(unit_vectors(degrees)[:3], np.eye(3), atol=1e-15)
+    chord = np.array([0.0, np.sqrt(2.0), np.sqrt(2.0), 2.0])
+    base = gpflow.kernels.Matern52(1.3, 0.7)
+    expected = base(np.zeros((1, 1)), chord[:, None])
+    np.testing.assert_allclose(kernel(degrees[:1], degrees), expected, atol=1e-12)
+
+
+def test_no_seam_and_nothing_special_about_the_poles():
+    kernel = sphere()
+    around = np.array([[10.0, -180.0], [10.0, 180.0], [90.0, 0.0], [90.0, 77.0], [-90.0, 5.0]])
+    K = np.asarray(kernel(around, inputs(3)[:, :2]))
+    np.testing.assert_allclose(K[0], K[1], atol=1e-12)
+    np.testing.assert_allclose(K[2], K[3], atol=1e-12)
+
+
+# --- random walks --------------------------------------------------------------------------------
+
+
+def test_walks_are_brownian_motion_about_its_mean():
+    # of any start, far before all inputs, which the mean takes away
+    x = np.array([-3.0, -1.0, 0.2, 0.5, 2.0, 4.0])
+    points, p = NODES.points[:, 0], NODES.probabilities
+    every = np.concatenate([x, points])
+    brownian = np.minimum(every[:, None], every) + 100.0
+    A = np.concatenate([np.eye(len(x)), -np.tile(p, (len(x), 1))], axis=1)
+    expected = A @ brownian @ A.T
+    found = np.asarray(walk()(x[:, None]))
+    np.testing.assert_allclose(found / found[0, 0], expected / expected[0, 0], atol=1e-12)
+    average = p @ np.diag(np.asarray(walk()(points[:, None])))
+    np.testing.assert_allclose(average, 1.7)
+    np.testing.assert_allclose(p @ np.asarray(walk()(points[:, None], x[:, None])), 0.0, atol=1e-12)
+
+
+def test_walks_with_a_level():
+    x = np.linspace(-2.0, 2.0, 5)[:, None]
+    both = RandomWalk(NODES, 1.7, level=2.0)
+    np.testing.assert_allclose(both(x), np.asarray(walk()(x)) + 3.4)
+    with pytest.raises(ValueError, match="two points or more of one column"):
+        RandomWalk(Discrete(np.array([1.0])))
+
+
+# --- warped lines --------------------------------------------------------------------------------
+
+
+def test_warp_is_the_integral_of_its_slope():
+    speeds = np.array([0.5, 2.0, 3.0, 0.7])
+    x = np.array([-2.5, -1.0, -0.4, 0.3, 0.5, 1.9, 3.0])
+
+    def integral(end):
+        return quad(lambda u: np.interp(u, KNOTS, speeds), KNOTS[0], end, points=KNOTS)[0]
+
+    expected = [integral(end) for end in x]
+    np.testing.assert_allclose(integrated_hats(x, KNOTS) @ speeds, expected, atol=1e-7)
+    warp = np.asarray(warped()._warp(x[:, None]))[:, 0]
+    np.testing.assert_allclose(warp, expected, atol=1e-7)
+    base = gpflow.kernels.SquaredExponential(1.3, 0.7)
+    np.testing.assert_allclose(warped()(x[:, None]), base(warp[:, None]), atol=1e-12)
+
+
+def test_equal_slopes_are_no_warp():
+    X = inputs(5)[:, :1]
+    expected = gpflow.kernels.SquaredExponential(1.3, 0.35)(X)
+    np.testing.assert_allclose(warped(speeds=[2.0] * 4)(X), expected, atol=1e-12)
+    with pytest.raises(ValueError, match="two or more numbers that ascend"):
+        Warped(gpflow.kernels.SquaredExponential(), [0.0, 0.0])
