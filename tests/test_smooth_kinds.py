@@ -86,7 +86,7 @@ def test_posterior_is_that_of_an_exact_gaussian_process(bs):
     variance = np.diag(inner - inner @ np.linalg.solve(whole, inner))
     found, se = gam.predict(data, "link", se=True, unconditional=False)
     np.testing.assert_allclose(found, mean, atol=3e-3 * np.sqrt(noise))
-    np.testing.assert_allclose(se, np.sqrt(variance), rtol=3e-3)
+    np.testing.assert_allclose(se, np.sqrt(variance), rtol=5e-3)  # jitter
 
 
 def test_truth_is_found_and_covered(fit):
