@@ -62,6 +62,7 @@ with _docstrings_as_written():
         IdentifiabilityWarning,
         MissingTermWarning,
         ResolutionWarning,
+        ShapeWarning,
         TailWarning,
         UnitWarning,
     )
@@ -84,6 +85,7 @@ __all__ = [
     "IdentifiabilityWarning",
     "MissingTermWarning",
     "ResolutionWarning",
+    "ShapeWarning",
     "Surv",
     "TailWarning",
     "UnitWarning",

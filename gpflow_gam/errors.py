@@ -46,6 +46,10 @@ class ResolutionWarning(UserWarning):
     """A rough function has fewer inducing inputs than its column has values."""
 
 
+class ShapeWarning(UserWarning):
+    """The data speak against the shape that a term was asked to have."""
+
+
 class TailWarning(UserWarning):
     """A predicted mean is made by the far tail of a predictor of which next to nothing is known."""
 

@@ -7,11 +7,12 @@ from ..errors import (
     DispersionWarning,
     IdentifiabilityWarning,
     MissingTermWarning,
+    ShapeWarning,
     UnitWarning,
     warn_caller,
 )
 from .fits import FittedGAM
-from .summaries import indistinguishable, sample_dispersion
+from .summaries import against_shapes, indistinguishable, sample_dispersion
 from .terms import Column, Interaction
 from .terms.base import column_of
 
@@ -28,6 +29,17 @@ def check_fit(fit: FittedGAM) -> None:
     _check_means(fit)
     _check_copies(fit)
     _check_units(fit)
+    _check_shapes(fit)
+
+
+def _check_shapes(fit: FittedGAM) -> None:
+    for component, p in against_shapes(fit):
+        warn_caller(
+            f"the data speak against shape={component.shape!r} of {component.name}: chance alone "
+            f"takes an estimate as far from it with probability {p:.1g}. The fit keeps to the "
+            "shape, and its errors are those of a shape that is right: look at the effect without.",
+            ShapeWarning,
+        )
 
 
 def _check_convergence(fit: FittedGAM) -> None:

@@ -259,6 +259,8 @@ class Inspector(Averager):
         """
         Joint posterior draws of a component, [S, N] ([S, N, L] for several predictors).
 
+        Each draw of a term that has a shape has it.
+
         :param term: its name.
         :param grid: where; by default an even grid over the data.
         :param num_samples: S.

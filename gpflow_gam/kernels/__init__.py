@@ -8,6 +8,7 @@ from .markov_field import MarkovField, structured_covariance
 from .on_columns import OnColumns
 from .random_walk import RandomWalk
 from .separate import SeparateAdditive
+from .shaped import Shaped
 from .sphere import OnSphere
 from .stacked import StackedKernel, register_stacked
 from .warped import Warped
@@ -23,6 +24,7 @@ __all__ = [
     "OnSphere",
     "RandomWalk",
     "SeparateAdditive",
+    "Shaped",
     "StackedKernel",
     "Warped",
     "ZeroMean",

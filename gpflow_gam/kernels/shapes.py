@@ -24,6 +24,7 @@ from .columns import kernel_columns
 from .factor import Factor, Indicator
 from .linear import CentredLinear
 from .on_columns import OnColumns
+from .shaped import Shaped
 
 Values = Callable[[Parameter], AnyNDArray]
 """The constrained value of a parameter."""
@@ -176,6 +177,30 @@ class _Multiplied(Shape):
         return functools.reduce(Dual.__mul__, (f(values, slopes) for f in self._factors))
 
 
+class _Splines(Shape):
+    """
+    Splines whose coefficients have a correlation [J, J].
+
+    :param inner: that of the coefficients.
+    :param left: the splines at points, [n, J].
+    :param right: [m, J], or [n, J] row by row.
+    """
+
+    def __init__(self, inner: Shape, left: AnyNDArray, right: AnyNDArray, elementwise: bool):
+        self._inner, self._left, self._right, self._rows = inner, left, right, elementwise
+        self.level = inner.level  # splines add up to one
+
+    def __call__(self, values: Values, slopes: bool, deficit: bool = False) -> Dual:
+        def between(K: AnyNDArray) -> AnyNDArray:
+            half: AnyNDArray = self._left @ K
+            found: AnyNDArray = (
+                np.sum(half * self._right, axis=1) if self._rows else half @ self._right.T
+            )
+            return found
+
+        return self._inner(values, slopes, deficit).map(between)
+
+
 ShapeOf = Callable[[Any, AnyNDArray, AnyNDArray, bool], Shape]
 """What :func:`shape_of` does for one class of kernels."""
 _REGISTERED: dict[type, ShapeOf] = {}
@@ -236,6 +261,10 @@ def shape_of(kernel: Kernel, A: AnyNDArray, B: AnyNDArray, elementwise: bool = F
     if kind is OnColumns:
         own = list(kernel_columns(kernel) or ())
         return shape_of(kernel.base, A[:, own], B[:, own], elementwise)
+    if kind is Shaped:
+        own = list(kernel_columns(kernel) or ())
+        inner = shape_of(kernel.base, kernel.nodes, kernel.nodes)
+        return _Splines(inner, kernel.splines(A[:, own]), kernel.splines(B[:, own]), elementwise)
     if kind is Product:
         return _Multiplied([shape_of(k, A, B, elementwise) for k in kernel.kernels])
     if kind in _REGISTERED:

@@ -5,6 +5,7 @@ from .actions import ActionPosterior
 from .base import AdditivePosterior
 from .data import DataAdditivePosterior
 from .inducing import InducingMoments
+from .shaped import ShapedMoments, ShapedPosterior
 from .sparse import SparseAdditivePosterior
 
 __all__ = [
@@ -12,5 +13,7 @@ __all__ = [
     "AdditivePosterior",
     "DataAdditivePosterior",
     "InducingMoments",
+    "ShapedMoments",
+    "ShapedPosterior",
     "SparseAdditivePosterior",
 ]

@@ -25,7 +25,7 @@ from .sparse import SparseAdditivePosterior
 
 Block = tuple[str, AnyNDArray]
 """A component's name and rows of X [N, D]."""
-_NEGLIGIBLE = 1e-5
+NEGLIGIBLE = 1e-5
 """Of a component's prior variance: what inducing values leave open beside it counts as nothing."""
 _OPEN_COLUMNS = 100
 """Of a factor of what they leave open."""
@@ -321,7 +321,7 @@ class InducingMoments:
         """
         phi, prior = self.features_and_prior(name, self.tangents(name, X))
         rest: AnyNDArray = np.maximum(prior - np.sum(np.square(phi), axis=0), 0.0)
-        least = _NEGLIGIBLE * float(np.max(prior, initial=0.0))
+        least = NEGLIGIBLE * float(np.max(prior, initial=0.0))
         pivots: list[int] = []
         columns: list[AnyNDArray] = []
         while len(pivots) < _OPEN_COLUMNS and float(np.max(rest, initial=0.0)) > least:
@@ -348,7 +348,7 @@ class InducingMoments:
             that is negligible everywhere.
         """
         rest: AnyNDArray = np.maximum(prior - np.sum(np.square(phi), axis=0), 0.0)
-        least = _NEGLIGIBLE * float(np.max(prior, initial=0.0))
+        least = NEGLIGIBLE * float(np.max(prior, initial=0.0))
         root = np.zeros((len(rest), 0))
         if len(pivots):
             rows = self._open_rows(name, X, phi, pivots)

@@ -13,6 +13,7 @@ from ..covariances import Features, InducingBlocks
 from ..covariances.jitter import mean_variance, sampling_root
 from ..inducing_variables.additive import AdditiveInducingVariables
 from ..kernels import AdditiveKernel
+from ..layout import BlockLayout
 from ..variational import WhitenedGaussian
 from ..variational.gaussian import Form
 from .base import AdditivePosterior, Cache, cache_type, seeds, standard_normal
@@ -137,21 +138,29 @@ class SparseAdditivePosterior(AdditivePosterior):
         # square roots of [N, N], not one of [C N, C N].
         q, features = self._unpack(cache, X)
         seed_v, seed_f = seeds(seed, 2)
-        V = q.sample(num_samples, seed_v)  # [S, P, L]
+        V = self._sample_inducing(q, num_samples, seed_v)  # [S, P, L]
         parts = [tf.einsum("gmn,sgml->sgnl", f, v) for f, v in zip(features.phi, q.layout.split(V))]
         explained = tf.cast(q.layout.restore_components(parts, axis=1), X.dtype)  # [S, C, N, L]
-        gram = q.layout.restore_components(
-            [tf.matmul(f, f, transpose_a=True) for f in features.phi]
-        )
+        root = self._open_root(q.layout, features, X)
+        C, N = self.kernel.num_components, tf.shape(X)[0]
+        shape = [num_samples, C, N, self.num_latent_gps]
+        away = tf.matmul(root, tf.cast(standard_normal(shape, X.dtype, seed_f), root.dtype))
+        return self._entering(explained + tf.cast(away, X.dtype), 2)
+
+    def _sample_inducing(
+        self, q: WhitenedGaussian, num_samples: int | tf.Tensor, seed: int | tf.Tensor | None
+    ) -> tf.Tensor:
+        """Draws of V, [S, P, L], in group order."""
+        return q.sample(num_samples, seed)
+
+    def _open_root(self, layout: BlockLayout, features: Features, X: tf.Tensor) -> tf.Tensor:
+        """Square roots [C, N, N] of the covariances of what inducing values leave open."""
+        gram = layout.restore_components([tf.matmul(f, f, transpose_a=True) for f in features.phi])
         prior = self.blocks.prior_components(X)  # [C, N, N]
         # beside the prior, not what it leaves: that may be rounding, which grows with the prior
-        root = sampling_root(
+        return sampling_root(
             prior - gram,
             mean_variance(tf.linalg.diag_part(prior)),
             "the conditional covariance of a component is not positive definite at Xnew; "
             "raise gpflow's default_jitter",
         )
-        C, N = self.kernel.num_components, tf.shape(X)[0]
-        shape = [num_samples, C, N, self.num_latent_gps]
-        away = tf.matmul(root, tf.cast(standard_normal(shape, X.dtype, seed_f), root.dtype))
-        return self._entering(explained + tf.cast(away, X.dtype), 2)

@@ -19,6 +19,7 @@ from ..kernels import (
     kernel_columns,
 )
 from ..kernels.functional import parameters_of
+from ..kernels.shaped import shaped_part
 from ..kernels.shapes import Values
 from ..kernels.tangents import KernelTangents, kernel_tangents
 from .codes import Bins
@@ -63,7 +64,7 @@ class RowComponent:
     :param inducing: its inducing inputs as rows of X, [M, D].
     :param bins: the bin of each row; points are rows of X [G, D] at which the component is itself.
     :param multiplier: what multiplies it in each row, [N], as doubles; None for one.
-    :param interpolation: nodes among the points.
+    :param interpolation: nodes among the points; those of a component with a shape are its own.
     :param open_bins: which of the points of open variance stands for each bin, [G].
     :param places: where the evidence evaluates it: nodes, then points of open variance.
     :param table: its matrices at all points.
@@ -117,11 +118,17 @@ def row_component(
     :param outputs: the latent outputs that it enters; None for all.
     """
     points = bins.points
-    found = _nodes(kernel, points, len(columns), len(Z))
+    shaped = shaped_part(kernel)
+    if shaped is None:
+        found = _nodes(kernel, points, len(columns), len(Z))
+        nodes = points[found.nodes]
+    else:  # made of splines, which a few values settle
+        nodes = shaped.nodes(Z[0])
+        found = Interpolation(np.arange(len(nodes)), shaped.weights(points))
     between = all(isinstance(leaf, _BETWEEN) for leaf in _leaf_kernels(kernel))
     weight = bins.mass() if mass is None else mass
     order, open_bins = _open_points(points, weight, columns, between, len(Z))
-    places = Places.of(kernel, Z, points[found.nodes], order)
+    places = Places.of(kernel, Z, nodes, order)
     table = kernel_tangents(kernel, Z, points)
     return RowComponent(kernel, Z, bins, multiplier, found, open_bins, places, table, outputs)
 

@@ -26,6 +26,7 @@ from ...statistics import (
 )
 from ...statistics.expectations import expectations, mean_curvature
 from ...statistics.parallel import one_blas_thread
+from ..components import shaped_term
 from ..effects import inducing_moments
 from ..fits import FittedGAM, SharedFit
 from ..summaries import effective_dof
@@ -238,6 +239,12 @@ def _weights(fit: FittedGAM) -> AnyNDArray:
 
 
 def _cavities(fit: FittedGAM, folds: Neighbourhoods | None) -> Blocks:
+    shaped = shaped_term(fit.spec.components)
+    if shaped:
+        raise ValueError(
+            f"loo: {shaped} has a shape, and what is left of it without a row has no closed form; "
+            "compare densities of held-out rows."
+        )
     solution = fit.solution
     if solution is not None:
         rows = solution.rows

@@ -4,6 +4,7 @@ from .component import By, Component, Margin
 from .kernels import build_inducing, build_kernel, interaction_margin
 from .parameters import positive_parameter
 from .plan import INTERCEPT, entering, keys_of, learn_encoder, plan, plan_columns
+from .shapes import shaped_term
 
 __all__ = [
     "INTERCEPT",
@@ -19,4 +20,5 @@ __all__ = [
     "plan",
     "plan_columns",
     "positive_parameter",
+    "shaped_term",
 ]

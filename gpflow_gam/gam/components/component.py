@@ -40,6 +40,8 @@ class Margin:
         them.
     :param weights: their probabilities, [Q].
     :param ends: of numbers, the least and the greatest value of rows on which the component acts.
+    :param breaks: of the splines that a function with a shape is made of.
+    :param shape: what the function is along it, ``"increasing"`` for one; empty for anything.
     """
 
     column: int
@@ -50,6 +52,8 @@ class Margin:
     nodes: tuple[float, ...] = ()
     weights: tuple[float, ...] = ()
     ends: tuple[float, float] = (0.0, 0.0)
+    breaks: tuple[float, ...] = ()
+    shape: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,6 +104,11 @@ class Component:
     predictors: tuple[int, ...] = ()
     edges: tuple[tuple[int, int], ...] = ()
     knots: tuple[float, ...] = ()
+
+    @property
+    def shape(self) -> str:
+        """What the function is along one of its columns; empty for anything."""
+        return next((m.shape for m in self.margins if m.shape), "")
 
     def predictors_of(self, number: int) -> list[int]:
         """Places of the predictors that it enters, of so many."""

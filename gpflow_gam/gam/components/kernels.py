@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -23,6 +24,7 @@ from ...kernels import (
     OnSphere,
     RandomWalk,
     SeparateAdditive,
+    Shaped,
     Warped,
     ZeroMean,
     kernel_columns,
@@ -30,6 +32,7 @@ from ...kernels import (
 from ...measures import Discrete
 from .component import NUM_INDUCING, By, Component, Margin
 from .parameters import positive_parameter
+from .shapes import bases_of
 
 _STATIONARY = {
     "se": gpflow.kernels.SquaredExponential,
@@ -241,6 +244,8 @@ def _warped(component: Component, size: float) -> Kernel:
 
 
 def _joint_kernel(component: Component, size: float) -> Kernel:
+    if component.shape:
+        return _shaped_kernel(component, size)
     margins = component.margins
     columns = [m.column for m in margins]
     kinds = {m.kind for m in margins}
@@ -268,6 +273,16 @@ def _joint_kernel(component: Component, size: float) -> Kernel:
             part, _unit(margin) * (size**2 if i == 0 else 1.0), free=i == 0, prior=DEVIATION
         )
     return OnColumns(Product(parts), columns)
+
+
+def _shaped_kernel(component: Component, size: float) -> Kernel:
+    """Splines with the covariance that the component would have without a shape."""
+    margins = component.margins
+    # which reads columns numbered from 0
+    local = tuple(dataclasses.replace(m, column=i, shape="") for i, m in enumerate(margins))
+    base = _joint_kernel(dataclasses.replace(component, margins=local), size)
+    columns = [m.column for m in margins]
+    return Shaped(base, bases_of(margins), columns, [m.shape for m in margins])
 
 
 def _field(component: Component, size: float) -> Kernel:

@@ -35,6 +35,7 @@ from .component import NUM_INDUCING, By, Component, Form, Margin
 from .curves import curve_inducing, curve_nodes, factor_of
 from .globe import LATITUDE, LONGITUDE, globe_inducing, globe_margins, globe_nodes
 from .lines import NUM_INDUCING_ADAPTIVE, ROUGH, rough_inducing, short_memory, speed_knots
+from .shapes import shaped_inducing, with_breaks
 
 INTERCEPT = "intercept"
 _LEAST = 1e-100
@@ -278,6 +279,7 @@ def _component(
         _margin(place, kind, period, data, i)
         for i, (place, kind, period) in enumerate(zip(places, kinds, periods))
     )
+    margins = with_breaks(term, margins, [data.column(i)[0] for i in range(len(margins))])
     form = _form(term)
     nodes: AnyNDArray = np.zeros((0, len(places)))
     weights: AnyNDArray = np.zeros(0)
@@ -289,7 +291,9 @@ def _component(
     kind = term.bs if isinstance(term, Smooth) and term.kernel is None else ""
     if isinstance(term, MarkovField):
         margins, edges = (area_margin(margins[0], len(term.areas)),), term.edges
-    if kind == "sos":
+    if any(m.shape for m in margins):
+        Z = shaped_inducing(margins)
+    elif kind == "sos":
         margins = globe_margins(margins, data.points)
         nodes, weights = globe_nodes(data.points, data.weights, seed)
         Z = globe_inducing(data.points, data.weights, k, seed)

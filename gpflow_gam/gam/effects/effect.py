@@ -15,6 +15,7 @@ from ..fits import FittedGAM
 from .bands import normal_draws
 from .grid import make_grid
 from .hyperparameters import joint_moments, pointwise_moments
+from .shaped import shaped_draws
 from .table import EffectTable
 
 _STEP = 1e-3
@@ -277,10 +278,18 @@ def sample_effect(
     """
     Joint posterior draws of a component, [S, n], or [S, n, L] for several predictors.
 
+    Those of a component that has a shape have it, and are not normal.
+
     :raises ValueError: as :func:`effect`, or ``num_samples`` < 1.
     """
     if num_samples < 1:
         raise ValueError(f"num_samples must be at least 1; got {num_samples}.")
+    component = effect_component(fit, term)
+    if component.shape:
+        X = make_grid(fit, component, grid).X
+        shaped = shaped_draws(fit, component, X, num_samples, seed)
+        shaped = shaped[..., predictors(fit, component)[0]]
+        return shaped[..., 0] if shaped.shape[-1] == 1 else shaped
     table = effect(fit, term, grid)
     draws = [
         table.estimate[:, i] + normal_draws(table.covariance[i], num_samples, seed + i)

@@ -13,11 +13,14 @@ from ...kernels.tangents import KernelTangents
 from ...likelihoods import checked_observations, unwrapped
 from ...models import IterNCGP
 from ...optimizers.laplace import HyperparameterDraw, draw_hyperparameters, draw_solutions
-from ...posteriors import InducingMoments
+from ...posteriors import InducingMoments, ShapedMoments
 from ...posteriors.inducing import Block
 from ...statistics.parallel import one_blas_thread
 from ..fits import FittedGAM
 from .joint import inducing_moments
+
+_PROJECTED = 256
+"""Draws behind the covariance at each draw of the hyperparameters, of which there are many."""
 
 
 def joint_moments(
@@ -133,7 +136,17 @@ def _draw(fit: FittedGAM) -> list[HyperparameterDraw]:
     solution, model = fit.solution, fit.model
     if solution is None or isinstance(model, IterNCGP):
         return draw_hyperparameters(model, (fit.X, fit.Y))
-    return draw_solutions(model, solution)
+    draws = draw_solutions(model, solution)
+    if fit.shaped is None:
+        return draws
+    with one_blas_thread():
+        return [_shaped(draw) for draw in draws]
+
+
+def _shaped(draw: HyperparameterDraw) -> HyperparameterDraw:
+    """The draw, with the shapes of terms."""
+    moments = ShapedMoments(draw.moments, _PROJECTED)
+    return HyperparameterDraw(moments, lambda: draw.likelihood, draw.shares_kernel)
 
 
 def _fitted(fit: FittedGAM) -> HyperparameterDraw:

@@ -15,18 +15,9 @@ _MOMENTS: weakref.WeakKeyDictionary[FittedGAM, InducingMoments] = weakref.WeakKe
 def inducing_moments(fit: FittedGAM) -> InducingMoments:
     """The moments of a fit at its hyperparameters."""
     if fit not in _MOMENTS:
-        solution = fit.solution
-        if solution is not None:
-            q = solution.q
-            _MOMENTS[fit] = InducingMoments(
-                fit.model.kernel,
-                fit.model.inducing_variable,
-                q.mean,
-                q.covariance,
-                values=solution.values,
-                roots=q.roots,
-            )
-            return _MOMENTS[fit]
+        known = fit.free_moments if fit.shaped is None else fit.shaped
+        if known is not None:
+            return known
         # not the fit itself: what is kept for as long as the fit is must not keep it
         inducing = None
         if isinstance(fit.model, IterNCGP):

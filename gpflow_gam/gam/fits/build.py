@@ -42,7 +42,11 @@ FAMILIES: dict[str, type[VariationalFamily]] = {
 
 
 def choose_variational(
-    family: Family, size: int, asked: str | None, engine: str = "variational"
+    family: Family,
+    size: int,
+    asked: str | None,
+    engine: str = "variational",
+    shaped: str = "",
 ) -> str:
     """
     The family of q(U): collapsed for Gaussian data, sites up to 4000 values, block precision.
@@ -53,8 +57,11 @@ def choose_variational(
     :param size: P, the inducing values in all.
     :param asked: the user's choice.
     :param engine: of :data:`ENGINES`.
-    :raises ValueError: an unknown choice.
+    :param shaped: a term that has a shape; empty where none has.
+    :raises ValueError: an unknown choice, or one that knows no shapes.
     """
+    if shaped:
+        _check_shapes(asked, engine, shaped)
     if engine == "iterncgp":
         if asked is not None:
             raise ValueError(
@@ -70,7 +77,29 @@ def choose_variational(
         return asked
     if family.conjugate:
         return "exact"
+    if shaped and size > MAX_SITES:
+        raise ValueError(
+            f"{shaped} has a shape, for which q is kept dense: {size} inducing values are more "
+            f"than {MAX_SITES}; give terms a smaller k, or leave shape out."
+        )
     return "sites" if size <= MAX_SITES else "block"
+
+
+def _check_shapes(asked: str | None, engine: str, shaped: str) -> None:
+    """
+    Check that a term with a shape is fitted in a way that holds to it.
+
+    :raises ValueError: it is not.
+    """
+    if engine == "iterncgp":
+        raise ValueError(
+            f"{shaped} has a shape, which engine='iterncgp' does not hold to; leave engine out."
+        )
+    if asked not in (None, "exact", "sites"):
+        raise ValueError(
+            f"{shaped} has a shape, which variational={asked!r} does not hold to; leave "
+            "variational out."
+        )
 
 
 def build_model(

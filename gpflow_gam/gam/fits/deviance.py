@@ -12,7 +12,7 @@ from gpflow.likelihoods import Likelihood
 
 from ...likelihoods import Weighted, checked_observations
 from ...optimizers import Solution
-from ...statistics import Rows
+from ...statistics import GaussianPosterior, Rows
 from ..families import Family
 from .specification import Specification
 
@@ -82,7 +82,7 @@ def pearson(
 
 
 def discrepancies_of_rows(
-    spec: Specification, likelihood: Likelihood, solution: Solution
+    spec: Specification, likelihood: Likelihood, solution: Solution, q: GaussianPosterior
 ) -> Discrepancies:
     """
     Of rows that are read in blocks.
@@ -90,12 +90,13 @@ def discrepancies_of_rows(
     :param spec: what was fitted.
     :param likelihood: at its fitted parameters, with weights.
     :param solution: what the fit came to.
+    :param q: the posterior.
     """
     rows, constant = solution.rows, np.array(spec.constant)
     null = _null(likelihood, rows, constant)
     deviance, statistics = np.zeros(2), np.zeros(3)
     defined = scattered = True
-    for at, F in rows.predictors(solution.values, solution.q):
+    for at, F in rows.predictors(solution.values, q):
         n = at.stop - at.start
         w = np.ones(n)
         if isinstance(likelihood, Weighted):

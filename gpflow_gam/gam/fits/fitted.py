@@ -20,9 +20,15 @@ from ...kernels.functional import parameters_of, with_values
 from ...likelihoods import checked_observations, constant_predictor, unwrapped
 from ...models import AdditiveSGPR, AdditiveSVGP, IterNCGP
 from ...optimizers import FitResult, Solution, present_solution, whitened_of
-from ...posteriors import ActionPosterior, SparseAdditivePosterior
-from ...statistics import ColumnBins
-from ..components import Component
+from ...posteriors import (
+    ActionPosterior,
+    InducingMoments,
+    ShapedMoments,
+    ShapedPosterior,
+    SparseAdditivePosterior,
+)
+from ...statistics import ColumnBins, GaussianPosterior
+from ..components import Component, shaped_term
 from ..frames import Key, Table, filled
 from .build import Model
 from .deviance import Discrepancies, Pearson, discrepancies, discrepancies_of_rows, pearson
@@ -114,6 +120,59 @@ class FittedGAM:
         return present_solution(model, rows, self.spec.variational == "exact")
 
     @functools.cached_property
+    def free_moments(self) -> InducingMoments | None:
+        """
+        Moments of the inducing values before shapes; None without :attr:`solution`.
+
+        Without a term that has a shape they are those of the posterior.
+        """
+        solution = self.solution
+        if solution is None:
+            return None
+        q, model = solution.q, self.model
+        assert isinstance(model, (AdditiveSGPR, AdditiveSVGP))
+        return InducingMoments(
+            model.kernel,
+            model.inducing_variable,
+            q.mean,
+            q.covariance,
+            values=solution.values,
+            roots=q.roots,
+        )
+
+    @functools.cached_property
+    def shaped(self) -> ShapedMoments | None:
+        """Moments of the inducing values with the shapes of terms; None where none has one."""
+        if not shaped_term(self.spec.components):
+            return None
+        assert self.free_moments is not None  # who asks for shapes has a solution
+        return ShapedMoments(self.free_moments)
+
+    @functools.cached_property
+    def q(self) -> GaussianPosterior:
+        """
+        The posterior over whitened inducing values, in which terms have their shapes.
+
+        The solution's own is that of functions of any shape.
+        """
+        assert self.solution is not None
+        if self.shaped is None:
+            return self.solution.q
+        mean, sizes = self.shaped.mean, self.shaped.inducing_variable.sizes
+        # the prior's, where a component does not enter
+        enters = np.repeat(self.shaped.entering(), sizes, axis=0)
+        covariance = self.shaped.covariance + np.stack([np.diag(1.0 - e) for e in enters.T])
+        inverse = np.linalg.inv(covariance)
+        return GaussianPosterior(
+            mean,
+            covariance,
+            np.linalg.slogdet(covariance)[1],
+            inverse - np.eye(len(mean)),
+            np.einsum("lpq,ql->pl", inverse, mean),
+            self.solution.q.roots,
+        )
+
+    @functools.cached_property
     def posterior(self) -> SparseAdditivePosterior | ActionPosterior:
         """
         The posterior over the components, cached at the fitted parameters.
@@ -128,14 +187,17 @@ class FittedGAM:
         values = [tf.constant(solution.values(p)) for p in parameters_of(own)]
         kernel = with_values(own, values)
         assert isinstance(kernel, AdditiveKernel)
-        return SparseAdditivePosterior(
+        given = (
             kernel,
             model.inducing_variable,
-            whitened_of(solution.q, model.blocks),
+            whitened_of(self.q, model.blocks),
             model.num_latent_gps,
             model.mean_function,
-            precompute_cache=PrecomputeCacheType.TENSOR,
         )
+        cached = PrecomputeCacheType.TENSOR
+        if self.shaped is None:
+            return SparseAdditivePosterior(*given, precompute_cache=cached)
+        return ShapedPosterior(*given, moments=self.shaped, precompute_cache=cached)
 
     def value(self, parameter: Parameter) -> AnyNDArray:
         """The fitted value of a parameter of the kernel."""
@@ -269,12 +331,12 @@ class FittedGAM:
         each other's rows in it would wait for each other for ever.
         """
         if self.whole is not None and self.solution is not None:
-            return discrepancies_of_rows(self.spec, self.model.likelihood, self.solution)
+            return discrepancies_of_rows(self.spec, self.model.likelihood, self.solution, self.q)
         likelihood, solution = self.model.likelihood, self.solution
         if solution is None:
             F = self.predict_link(self.X)[0]
         else:
-            F = solution.rows.means(solution.values, solution.q)
+            F = solution.rows.means(solution.values, self.q)
         offset = self.model.mean_function(self.X) - np.array(self.spec.constant)
         Y = checked_observations(self.Y, likelihood)
         null = constant_predictor(likelihood, self.X, Y, offset, self.num_predictors)
@@ -298,6 +360,6 @@ class FittedGAM:
             F = self.predict_link(X)[0]
         else:
             own = which if self.whole is None else self.whole.indices[which]
-            F = solution.rows.subset(own).means(solution.values, solution.q)
+            F = solution.rows.subset(own).means(solution.values, self.q)
         weights = self.weights[which]
         return pearson(self.spec.family, self.model.likelihood, self.Y[which], F, weights)

@@ -14,7 +14,7 @@ from ...likelihoods import Weighted, checked_observations, constant_predictor
 from ...models import IterNCGP
 from ...optimizers import TimeBudget
 from ...statistics import ColumnBins, Neighbourhoods
-from ..components import entering, keys_of, learn_encoder, plan
+from ..components import entering, keys_of, learn_encoder, plan, shaped_term
 from ..families import Family
 from ..frames import (
     Encoder,
@@ -152,7 +152,7 @@ def fit_gam(
         roles.offset,
         roles.weights,
         roles.trials,
-        choose_variational(family, size, variational, engine),
+        choose_variational(family, size, variational, engine, shaped_term(components)),
         fills,
         censoring=roles.censoring,
     )
@@ -185,6 +185,11 @@ def fit_model(
     """
     minibatches = options.get("batch_size") is not None and options["batch_size"] < len(X)
     by_sums = spec.variational == "exact" or (spec.variational == "sites" and not minibatches)
+    shaped = shaped_term(spec.components)
+    if shaped and minibatches:
+        raise ValueError(
+            f"{shaped} has a shape, which fits in minibatches do not hold to; leave batch_size out."
+        )
     if folds is not None and not by_sums:
         raise ValueError(needs_sites(f"variational={spec.variational!r}"))
     if not by_sums and options.pop("checkpoint", None) is not None:

@@ -71,6 +71,7 @@ def _warn(
 ) -> None:
     name = list(fit.spec.encoder.columns)[column][0]
     farthest = outside[np.argmax(np.abs(outside - 0.5 * (ends[0] + ends[1])))]
+    shaped = {m.column: bool(m.shape) for m in component.margins if m.breaks}
     kind = component.margins[0].kind
     there = {
         "rw": "the walk goes on from where it was, and says less and less",
@@ -78,6 +79,8 @@ def _warn(
         "line": "the line goes on as if nothing changed",
         "own": "the function is what its kernel makes of it",
     }.get(component.form, "the function goes back to zero, its prior mean, and says little")
+    if column in shaped:  # splines
+        there = "the function goes on as a straight line" if shaped[column] else "it stays there"
     warn_caller(
         f"column {name!r} is predicted at {farthest:g}, far outside the data of the fit, "
         f"{ends[0]:g} to {ends[1]:g} for {component.name}: {there}. Check the column's unit, or "

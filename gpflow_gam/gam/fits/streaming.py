@@ -13,7 +13,7 @@ from ...models import AdditiveSVGP
 from ...optimizers import Checkpoint, TimeBudget
 from ...optimizers.minimizers.tracker import check_on_interrupt
 from ...statistics import sampling
-from ..components import entering, plan_columns
+from ..components import entering, plan_columns, shaped_term
 from ..families import Family, Levels
 from ..frames import Blocks, Table, blocks_of
 from ..terms import Terms
@@ -288,7 +288,8 @@ def _planned(
     planned = plan_columns(terms, found.table, found.encoder, whole.columns, given["seed"])
     components = entering(planned, terms, family.parameter_names(levels), family.of_first)
     size = sum(len(c.inducing) for c in components)
-    variational = choose_variational(family, size, given["variational"], given["engine"])
+    shaped = shaped_term(components)
+    variational = choose_variational(family, size, given["variational"], given["engine"], shaped)
     if variational not in ("exact", "sites"):
         return None
     return Specification(

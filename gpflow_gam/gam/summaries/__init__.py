@@ -4,12 +4,14 @@ from .calibration import calibrated
 from .concurvity import concurvity, pairwise_concurvity
 from .copies import indistinguishable
 from .dispersion import Dispersion, dispersion, sample_dispersion
+from .shapes import against_shapes
 from .shares import effective_dof, variance_shares, zero_tail
 from .summary import Summary, summarise
 
 __all__ = [
     "Dispersion",
     "Summary",
+    "against_shapes",
     "calibrated",
     "concurvity",
     "dispersion",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from gpflow.base import AnyNDArray
 
+from ...posteriors import ShapedMoments
 from ...sensitivity.dependent import draw_covariances
 from ..components import Component
 from ..effects import inducing_moments, max_deviations
@@ -24,8 +25,11 @@ def effective_dof(fit: FittedGAM, component: Component) -> AnyNDArray:
     """
     moments = inducing_moments(fit)
     block = moments.block(component.name)
-    S = moments.covariance[:, block, block]
-    settled = S.shape[-1] - np.trace(S, axis1=1, axis2=2)
+    if isinstance(moments, ShapedMoments):
+        settled = moments.settled(component.name)
+    else:
+        S = moments.covariance[:, block, block]
+        settled = S.shape[-1] - np.trace(S, axis1=1, axis2=2)
     enters: AnyNDArray = moments.entering([component.name])[0]
     return np.maximum(settled, 0.0) * enters
 

@@ -19,6 +19,7 @@ from ..components import Component
 from ..effects import coefficients
 from ..fits import FittedGAM
 from .dispersion import Dispersion, dispersion
+from .shapes import UNLIKELY
 from .shares import effective_dof, variance_shares, zero_tail
 
 _NOTE = (
@@ -34,7 +35,8 @@ class Summary:
 
     :param table: a row an effect (and predictor): ``edf``, ``M`` inducing inputs, whether edf is
         ``near_M``, ``sd`` (prior standard deviation), ``lengthscale``, ``share`` with 95 % limits,
-        ``zero``.
+        ``zero``. With terms that have a shape also ``shape`` and ``shape_p``: how often noise alone
+        is as far from the shape as the estimate without it is.
     :param terms: the formula.
     :param family: the family's name.
     :param parameters: the family's own parameters as learnt; cutpoints of ordered classes.
@@ -134,7 +136,18 @@ class Summary:
         return f"<table>{head}</table>{body}{notes[0]}{numbers}{''.join(notes[1:])}"
 
     def _note(self) -> str:
-        return _NOTE + ("\n" + _FEW if self.table["near_M"].any() else "")
+        return _NOTE + ("\n" + _FEW if self.table["near_M"].any() else "") + self._shapes()
+
+    def _shapes(self) -> str:
+        """What effects were asked to be, and how the data speak of that."""
+        if "shape" not in self.table:
+            return ""
+        found = []
+        for name, row in self.table[self.table["shape"] != ""].iterrows():
+            label = " | ".join(map(str, name)) if isinstance(name, tuple) else str(name)
+            against = " THE DATA SPEAK AGAINST IT." if row["shape_p"] < UNLIKELY else ""
+            found.append(f"{label} is {row['shape']}: p {row['shape_p']:.3f}.{against}")
+        return "\n" + _SHAPES + "\n" + "\n".join(found)
 
     def _coefficients(self) -> list[list[str]]:
         rows = []
@@ -159,6 +172,10 @@ class Summary:
         return [f"of the levels of {', '.join(left)} see coefficients()."] if left else []
 
 
+_SHAPES = (
+    "shapes: p is how often noise alone takes an estimate as far from the shape as the one without "
+    "it is."
+)
 _FEW = (
     "* effective degrees of freedom are close to M, the number of inducing values: k may be too "
     "small; fit again with twice the k, and see whether they grow."
@@ -198,8 +215,13 @@ def _summarised(fit: FittedGAM, seed: int) -> Summary:
             name = names[i]
             lower, upper = np.quantile(shares[:, c, i], [0.025, 0.975])
             index.append(component.name if len(names) == 1 else (component.name, name))
+            shape = {}
+            if fit.shaped is not None:
+                p = fit.shaped.tail(component.name, i) if component.shape else np.nan
+                shape = {"shape": component.shape, "shape_p": p}
             rows.append(
-                {
+                shape
+                | {
                     "edf": dof[i],
                     "M": len(component.inducing),
                     "near_M": _too_few(component, float(dof[i])),
@@ -226,6 +248,7 @@ def _summarised(fit: FittedGAM, seed: int) -> Summary:
         "share_lower",
         "share_upper",
         "zero",
+        *([] if fit.shaped is None else ["shape", "shape_p"]),
     ]
     found = fit.discrepancies()
     deviance = found.deviance

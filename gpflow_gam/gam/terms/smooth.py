@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from gpflow.kernels import Kernel
 
+from ...kernels.shaped import SHAPES
 from .base import Column, Term, checked_columns
 from .factor_smooth import FACTOR_SMOOTHS, FactorSmooth
 from .markov import MarkovField
@@ -20,6 +21,10 @@ OF_S = ("sos", "rw", "ad")
 _ONE_COLUMN = ("cyclic", "linear", "ou", "rw", "ad")
 _NAMED = ("ou", "rw")
 """What stands beside a smooth function of the same column, and is told from it by its label."""
+
+_SHAPEABLE = ("se", "matern12", "matern32", "matern52")
+LEAST_SPLINES = 4
+"""Along a column of numbers, of a function with a shape."""
 
 _ALIASES = {"cc": "cyclic", "cp": "cyclic", "periodic": "cyclic", "rbf": "se", "gp": "se"}
 _SPLINES = ("tp", "ts", "cr", "cs", "ps", "ds", "bs")
@@ -62,6 +67,20 @@ def _checked_by(function: str, columns: tuple[Column, ...], by: object) -> None:
         raise ValueError(f"{function}(): by={name!r} is also what it is a function of.")
 
 
+def _checked_shape(function: str, shape: object) -> str | None:
+    if shape is not None and shape not in SHAPES:
+        raise ValueError(f"{function}(): shape must be one of {', '.join(SHAPES)}; got {shape!r}.")
+    return None if shape is None else str(shape)
+
+
+def _check_kind_for_shape(function: str, kind: str) -> None:
+    if kind not in _SHAPEABLE:
+        raise ValueError(
+            f"{function}(): shape is not for bs={kind!r}, but for {', '.join(_SHAPEABLE)}; leave "
+            "one of bs and shape out."
+        )
+
+
 @dataclasses.dataclass(frozen=True, repr=False)
 class Smooth(Term):
     """
@@ -78,6 +97,7 @@ class Smooth(Term):
     period: float | None = None
     kernel: Kernel | None = None
     isotropic: bool = True
+    shape: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "over", checked_columns("s", self.over))
@@ -106,6 +126,30 @@ class Smooth(Term):
                 "s(): isotropic=False gives several columns a lengthscale each; "
                 + ("a kernel of your own has its own." if self.kernel else "there is one column.")
             )
+        object.__setattr__(self, "shape", _checked_shape("s", self.shape))
+        if self.shape is None:
+            return
+        _check_kind_for_shape("s", kind)
+        if self.k is not None and self.k < LEAST_SPLINES:
+            raise ValueError(
+                f"s(): a function with a shape is made of at least {LEAST_SPLINES} splines; got "
+                f"k={self.k}."
+            )
+        if len(self.over) > 1:
+            raise ValueError(
+                f"s(): shape={self.shape!r} is along one column; of {self.over} say which in "
+                f"te(..., shape=({self.shape!r}, None))."
+            )
+        if self.kernel is not None:
+            raise ValueError(
+                "s(): a kernel of your own is used as it is, and takes no shape; leave one of "
+                "shape and kernel out."
+            )
+
+    @property
+    def shapes(self) -> tuple[str | None, ...]:
+        """The shape along each column; empty where there is none."""
+        return () if self.shape is None else (self.shape,)
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -131,6 +175,7 @@ class Tensor(Term):
     k: int | None = None
     by_: Column | Term | None = None
     period: float | tuple[float | None, ...] | None = None
+    shape: tuple[str | None, ...] | None = None
 
     def __post_init__(self) -> None:
         name = self.function
@@ -141,6 +186,33 @@ class Tensor(Term):
         _checked_by(name, self.over, self.by_)
         for kind, period in zip(self.kinds, self.periods):
             _checked_period(name, kind, period)
+        if self.shape is not None:
+            self._check_shapes()
+
+    def _check_shapes(self) -> None:
+        """
+        :raises ValueError: not one shape along one of the columns.
+        """
+        if not isinstance(self.shape, (tuple, list)) or len(self.shape) != len(self.over):
+            like = ("increasing", *[None] * (len(self.over) - 1))
+            raise ValueError(
+                f"te(): shape must say for each of {self.over} what the function is along it, as "
+                f"shape={like!r}; got {self.shape!r}."
+            )
+        shapes = tuple(_checked_shape("te", shape) for shape in self.shape)
+        if sum(shape is not None for shape in shapes) != 1:
+            raise ValueError(
+                f"te(): a function has a shape along one column, and None along the others; got "
+                f"shape={shapes!r}."
+            )
+        for kind in self.kinds:
+            _check_kind_for_shape("te", kind)
+        object.__setattr__(self, "shape", shapes)
+
+    @property
+    def shapes(self) -> tuple[str | None, ...]:
+        """The shape along each column, None for any; empty where there is none."""
+        return self.shape or ()
 
     def _each(self, argument: str, value: Any, check: Any) -> Any:
         """Checked; one value, or a tuple with one a column."""
@@ -181,6 +253,12 @@ class Interaction(Tensor):
 
     function: ClassVar[str] = "ti"
 
+    def _check_shapes(self) -> None:
+        raise ValueError(
+            "ti(): an interaction is zero on average along each column, and has no shape; ask te() "
+            f"of {self.over} for one."
+        )
+
 
 def s(
     *columns: Column,
@@ -189,6 +267,7 @@ def s(
     by: Column | Term | None = None,
     period: float | None = None,
     kernel: Kernel | None = None,
+    shape: str | None = None,
     isotropic: bool = True,
     unseen: str | None = None,
     neighbours: Any = None,
@@ -216,6 +295,10 @@ def s(
     :param period: of ``bs="cyclic"``, in the column's unit; by default the column's range.
     :param kernel: your own GPflow kernel on these columns, numbered from 0 in this order; it is
         used as it is, neither centred nor given priors.
+    :param shape: what the function is sure to be: ``"increasing"``, ``"decreasing"``, ``"convex"``
+        or ``"concave"`` (neither strictly), each curve of a ``by`` for itself; what a number
+        multiplies has the shape before it is multiplied. The estimate and all draws then are; see
+        :ref:`shapes`.
     :param isotropic: whether several columns share one lengthscale.
     :param unseen: of ``bs="fs"`` and ``"sz"``: see :class:`FactorSmooth`.
     :param neighbours: of ``bs="mrf"``: see :class:`MarkovField`.
@@ -225,12 +308,14 @@ def s(
     if bs == "mrf":
         one = None if isotropic else False
         refuse(bs, k=k, by=by, period=period, kernel=kernel, isotropic=one, unseen=unseen)
+        refuse(bs, shape=shape)
         return MarkovField(columns, bs, neighbours, polygons)
     for name, value in (("neighbours", neighbours), ("polygons", polygons)):
         if value is not None:
             raise ValueError(f"s(): {name} is for bs='mrf'; got bs={bs!r}.")
     if bs in FACTOR_SMOOTHS:
         refuse(bs, by=by, period=period, kernel=kernel, isotropic=None if isotropic else False)
+        refuse(bs, shape=shape)
         return FactorSmooth(columns, bs, k, unseen)
     if unseen is not None:
         raise ValueError(f"s(): unseen={unseen!r} is for bs='fs' and bs='sz'; leave it out.")
@@ -239,8 +324,10 @@ def s(
 
         if len(columns) != 1:
             raise ValueError(f"s(): bs='re' takes one column; got {columns!r}.")
+        if shape is not None:
+            raise ValueError(f"s(): levels of {columns[0]!r} have no shape; leave shape out.")
         return random_effect(columns[0], by=by)
-    return Smooth(columns, bs, k, by, period, kernel, isotropic)
+    return Smooth(columns, bs, k, by, period, kernel, isotropic, shape)
 
 
 def te(
@@ -249,6 +336,7 @@ def te(
     k: int | None = None,
     by: Column | Term | None = None,
     period: float | tuple[float | None, ...] | None = None,
+    shape: tuple[str | None, ...] | None = None,
 ) -> Tensor:
     """
     A smooth function of several columns, main effects included, with a lengthscale for each.
@@ -258,9 +346,11 @@ def te(
     :param k: how many inducing inputs in all; by default 36, centres of k-means.
     :param by: as in :func:`s`.
     :param period: of cyclic columns.
+    :param shape: what the function is along one of the columns, as in :func:`s`, whatever the
+        others are: one value a column, such as ``("increasing", None)``.
     :raises TypeError, ValueError: naming the argument.
     """
-    return Tensor(columns, bs, k, by, period)
+    return Tensor(columns, bs, k, by, period, shape)
 
 
 def ti(
@@ -269,12 +359,14 @@ def ti(
     k: int | None = None,
     by: Column | Term | None = None,
     period: float | tuple[float | None, ...] | None = None,
+    shape: tuple[str | None, ...] | None = None,
 ) -> Interaction:
     """
     The interaction of several columns alone: it averages to zero over each of them.
 
-    Add ``s()`` of the columns for their main effects. Arguments as in :func:`te`.
+    Add ``s()`` of the columns for their main effects. Arguments as in :func:`te`, but that it has
+    no shape.
 
     :raises TypeError, ValueError: naming the argument.
     """
-    return Interaction(columns, bs, k, by, period)
+    return Interaction(columns, bs, k, by, period, shape)

@@ -1,0 +1,123 @@
+"""Gaussians, and draws of them, moved to the nearest point of a cone."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+from gpflow.base import AnyNDArray
+from scipy.optimize import nnls
+
+_LEAST_SD = 1e-2
+"""Against the Gaussian's own, what is left of a deviation that is projected away."""
+_NULL_DRAWS = 1000
+
+
+class Projection:
+    """
+    N(mean, covariance) projected on the cone of x with ``rows x >= 0``.
+
+    A draw becomes the point of the cone that is nearest to it in the Gaussian's own metric, which
+    takes along what is correlated with what the inequalities bind. Projected draws concentrate as
+    those of the Gaussian do, and so do bands around a function that is in the cone (Lin & Dunson
+    2014, "Bayesian monotone regression using Gaussian process projection"; Sen, Patra & Dunson
+    2018). A Gaussian that is truncated instead is pushed away from where a function is flat, the
+    farther the more inequalities there are (Zhou, Ray, Pati & Bhattacharya 2024, "A mass-shifting
+    phenomenon of truncated multivariate normal priors").
+
+    :param mean: [P].
+    :param covariance: [P, P], positive definite.
+    :param rows: [n, P].
+    """
+
+    def __init__(self, mean: AnyNDArray, covariance: AnyNDArray, rows: AnyNDArray) -> None:
+        values, vectors = np.linalg.eigh(covariance)
+        sd = np.sqrt(np.maximum(values, 1e-14 * values[-1]))
+        self._mean, self._root = mean, vectors * sd
+        # x = root u, u of unit covariance; of u rows see W u alone, W orthonormal [r, P]
+        left, sizes, W = np.linalg.svd(rows @ self._root, full_matrices=False)
+        seen = sizes > 1e-12 * sizes.max(initial=0.0)
+        walls = left[:, seen] * sizes[seen]
+        length = np.linalg.norm(walls, axis=1, keepdims=True)
+        self._walls = walls / np.where(length > 0.0, length, 1.0)
+        self._W = W[seen]
+        self._centre: AnyNDArray = self._W @ ((vectors.T @ mean) / sd)
+
+    def _moves(self, z: AnyNDArray) -> AnyNDArray:
+        """How far W u = z [S, r] are from the cone, as steps that lead there."""
+        moves = np.zeros_like(z)
+        outside = np.flatnonzero(np.any(z @ self._walls.T < 0.0, axis=1))
+        for i in outside:
+            # what leads there is a sum of walls' normals, pushed by none that is not touched
+            moves[i] = self._pushes(z[i]) @ self._walls
+        return moves
+
+    def _pushes(self, z: AnyNDArray) -> AnyNDArray:
+        """What each wall pushes, [n], to take z [r] to the nearest point of the cone."""
+        found: AnyNDArray = nnls(self._walls.T, -z, maxiter=50 * len(self._walls))[0]
+        return found
+
+    @functools.cached_property
+    def _step(self) -> AnyNDArray:
+        step: AnyNDArray = self._moves(self._centre[None, :])[0]
+        return step
+
+    @property
+    def mean(self) -> AnyNDArray:
+        """The projection of the mean, [P]: where the density is greatest in the cone."""
+        found: AnyNDArray = self._mean + self._root @ (self._step @ self._W)
+        return found
+
+    @property
+    def kept(self) -> AnyNDArray:
+        """How the projected mean moves with the mean, [P, P]: along the walls that it touches."""
+        touched = self._walls[self._pushes(self._centre) > 0.0] @ self._W
+        along, sizes, _ = np.linalg.svd(touched.T, full_matrices=False)
+        along = along[:, sizes > 1e-9]
+        # the root is vectors times deviations
+        back = self._root.T / np.sum(np.square(self._root), axis=0)[:, None]
+        found: AnyNDArray = np.eye(len(back)) - self._root @ along @ (along.T @ back)
+        return found
+
+    def covariance(self, number: int, seed: int = 0) -> AnyNDArray:
+        """
+        ``E[(x - m) (x - m)']`` of projected draws x around the projection m of the mean, [P, P].
+
+        :param number: of draws, at least, in pairs of opposite ones.
+        :param seed: of the draws.
+        """
+        r = len(self._centre)
+        half = np.random.default_rng(seed).standard_normal((max(-(-number // 2), 2 * r), r))
+        # of covariance I exactly, so that where no inequality touches nothing is uncertain
+        half = np.linalg.solve(np.linalg.cholesky(half.T @ half / max(len(half), 1)), half.T).T
+        noise = np.concatenate([half, -half])
+        away = noise + self._moves(self._centre + noise) - self._step
+        inner = away.T @ away / max(len(noise), 1)
+        values, vectors = np.linalg.eigh(inner)
+        inner = (vectors * np.maximum(values, _LEAST_SD**2)) @ vectors.T
+        bound = self._root @ self._W.T
+        found: AnyNDArray = self._root @ self._root.T + bound @ (inner @ bound.T - bound.T)
+        return 0.5 * (found + found.T)
+
+    def sample(self, num_samples: int, rng: np.random.Generator) -> AnyNDArray:
+        """Projected draws [S, P]."""
+        u = rng.standard_normal((num_samples, len(self._mean)))
+        u += self._moves(self._centre + u @ self._W.T) @ self._W
+        found: AnyNDArray = self._mean + u @ self._root.T
+        return found
+
+    def tail(self, seed: int = 0) -> float:
+        """
+        How often noise alone is as far from the cone as the mean is.
+
+        Noise around the cone's tip, where it is farthest out: the p-value of the likelihood-ratio
+        test of the inequalities (Robertson, Wright & Dykstra 1988).
+
+        :param seed: of the noise.
+        """
+        distance = float(np.sum(np.square(self._step)))
+        if distance <= 1e-12:
+            return 1.0
+        noise = np.random.default_rng(seed).standard_normal((_NULL_DRAWS, len(self._centre)))
+        null = np.sum(np.square(self._moves(noise)), axis=1)
+        return float((1 + np.sum(null >= distance)) / (1 + _NULL_DRAWS))

@@ -1,0 +1,399 @@
+"""Terms with a shape: splines, posteriors projected on cones, and GAMs of known truths."""
+
+from __future__ import annotations
+
+import warnings
+
+import gpflow
+import numpy as np
+import pandas as pd
+import pytest
+import tensorflow as tf
+from scipy.optimize import minimize
+from scipy.stats import norm
+
+import gpflow_gam as gg
+from gpflow_gam.gam.terms.formula import parse_formula
+from gpflow_gam.kernels import Shaped, ZeroMean
+from gpflow_gam.kernels.functional import parameters_of
+from gpflow_gam.kernels.shaped import SHAPES
+from gpflow_gam.kernels.spline import SplineBasis, differences
+from gpflow_gam.kernels.tangents import _Automatic, _Known
+from gpflow_gam.measures import Discrete
+from gpflow_gam.posteriors.projection import Projection
+
+DENSE = np.linspace(-0.2, 1.2, 701)
+"""Beyond the data, too."""
+ORDER = {"increasing": (1, 1), "decreasing": (1, -1), "convex": (2, 1), "concave": (2, -1)}
+
+
+def violation(values, shape):
+    """How much curves [..., n] on an even grid go against a shape, against their range."""
+    order, sign = ORDER[shape]
+    down = np.maximum(-sign * np.diff(values, order, axis=-1), 0.0)
+    return float(down.max() / max(np.ptp(values), 1e-300))
+
+
+# --- splines --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def basis():
+    return SplineBasis(np.sort(np.r_[0.0, 1.0, np.random.default_rng(1).uniform(size=8)]))
+
+
+def test_splines_add_up_to_one_and_are_the_same_in_tensorflow(basis):
+    B = basis(DENSE)
+    np.testing.assert_allclose(B.sum(axis=1), 1.0, atol=1e-12)
+    np.testing.assert_allclose(basis.tensor(tf.constant(DENSE)), B, atol=1e-12)
+    # a line is its values at the places
+    np.testing.assert_allclose(B @ (2.0 - 3.0 * basis.places), 2.0 - 3.0 * DENSE, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_splines_have_a_shape_if_and_only_if_their_coefficients_do(basis, shape):
+    rng = np.random.default_rng(0)
+    D = differences(basis.places, shape)
+    for _ in range(20):
+        wanted = rng.exponential(size=len(D)) ** 3
+        c = np.linalg.lstsq(D, wanted, rcond=None)[0]
+        assert violation(basis(DENSE) @ c, shape) < 1e-12
+        wanted[rng.integers(len(D))] = -0.5 * wanted.mean()
+        c = np.linalg.lstsq(D, wanted, rcond=None)[0]
+        assert violation(basis(np.linspace(0.0, 1.0, 5001)) @ c, shape) > 1e-9
+
+
+@pytest.mark.parametrize("centred", [False, True])
+def test_kernel_matrices_in_closed_form_are_those_of_automatic_differentiation(basis, centred):
+    rng = np.random.default_rng(0)
+    base = gpflow.kernels.Matern52(lengthscales=0.4, active_dims=[0])
+    kernel = Shaped(base, [basis], [1], ["increasing"])
+    if centred:
+        kernel = ZeroMean(kernel, Discrete(rng.uniform(size=(9, 1)), np.full(9, 1 / 9)))
+    X = np.stack([rng.normal(size=30), rng.uniform(-0.2, 1.2, 30)], axis=1)
+    values = {id(p): p.numpy() for p in parameters_of(kernel)}
+    found = [
+        kind(kernel, X[:5], X).evaluate(lambda p: values[id(p)]) for kind in (_Known, _Automatic)
+    ]
+    upstream = [rng.normal(size=m.shape) for m in found[0][0]]
+    for one, other in zip(*(m for m, _ in found)):
+        np.testing.assert_allclose(one, other, atol=1e-10)
+    slopes = [{id(p): g for p, g in pullback(upstream)} for _, pullback in found]
+    for key, slope in slopes[0].items():
+        np.testing.assert_allclose(slope, slopes[1][key], rtol=1e-7)
+    # it is the covariance of splines
+    if not centred:
+        B = basis(X[:, 1])
+        np.testing.assert_allclose(found[0][0][1], B[:5] @ base(basis.places[:, None]) @ B.T)
+
+
+# --- projections ----------------------------------------------------------------------------------
+
+
+def gaussian(seed, P=6, n=3):
+    rng = np.random.default_rng(seed)
+    C = rng.normal(size=(P, P))
+    return rng.normal(size=P), C @ C.T / P + 0.1 * np.eye(P), rng.normal(size=(n, P))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_mean_and_draws_are_the_nearest_points_of_the_cone(seed):
+    mean, S, A = gaussian(seed)
+    inverse = np.linalg.inv(S)
+
+    def nearest(x):
+        found = minimize(
+            lambda y: (y - x) @ inverse @ (y - x),
+            np.zeros(len(x)),
+            jac=lambda y: 2.0 * inverse @ (y - x),
+            constraints={"type": "ineq", "fun": lambda y: A @ y, "jac": lambda y: A},
+            options={"ftol": 1e-14, "maxiter": 500},
+        )
+        return found.x
+
+    projection = Projection(mean, S, A)
+    np.testing.assert_allclose(projection.mean, nearest(mean), atol=1e-5)
+    assert (A @ projection.mean).min() > -1e-12
+    free, own = Projection(mean, S, A[:0]), np.random.default_rng(seed)
+    before = free.sample(5, np.random.default_rng(seed))
+    after = projection.sample(5, own)
+    for x, y in zip(before, after):
+        np.testing.assert_allclose(y, nearest(x), atol=1e-5)
+    # how the mean moves, by differences
+    h = 1e-5
+    moved = [
+        (Projection(mean + h * e, S, A).mean - Projection(mean - h * e, S, A).mean) / (2 * h)
+        for e in np.eye(len(mean))
+    ]
+    np.testing.assert_allclose(projection.kept, np.stack(moved, axis=1), atol=1e-6)
+
+
+@pytest.mark.parametrize("m", [-1.5, 0.0, 0.7])
+def test_moments_and_tail_of_one_inequality_are_those_in_closed_form(m):
+    projection = Projection(np.array([m]), np.eye(1), np.eye(1))
+    at = max(m, 0.0)
+    # of max(m + z, 0) around max(m, 0)
+    first, second = m * norm.cdf(m) + norm.pdf(m), (m**2 + 1) * norm.cdf(m) + m * norm.pdf(m)
+    expected = second - 2.0 * at * first + at**2
+    assert projection.mean[0] == pytest.approx(at, abs=1e-12)
+    assert projection.covariance(40_000)[0, 0] == pytest.approx(expected, rel=0.03)
+    tail = norm.cdf(m) if m < 0.0 else 1.0
+    assert projection.tail() == pytest.approx(tail, abs=0.02)
+
+
+def test_inequalities_that_nothing_touches_change_nothing():
+    mean, S, A = gaussian(0)
+    mean = mean + np.linalg.lstsq(A, 60.0 - A @ mean, rcond=None)[0]
+    projection = Projection(mean, S, A)
+    np.testing.assert_allclose(projection.mean, mean)
+    np.testing.assert_allclose(projection.covariance(50), S, atol=1e-12)
+    np.testing.assert_allclose(projection.kept, np.eye(len(mean)), atol=1e-12)
+
+
+# --- GAMs -----------------------------------------------------------------------------------------
+
+
+def hockey(x):
+    return np.maximum(x - 0.5, 0.0) * 3.0
+
+
+@pytest.fixture(scope="module")
+def data():
+    """What is flat at first, beside a confounded wave."""
+    rng = np.random.default_rng(3)
+    x = rng.uniform(size=200)
+    z = 2.0 * x + rng.normal(size=200)
+    eta = hockey(x) + np.sin(z)
+    return pd.DataFrame(
+        {
+            "x": x,
+            "z": z,
+            "g": rng.choice(["a", "b"], 200),
+            "w": 1.0 + rng.normal(size=200),
+            "y": eta + 0.5 * rng.normal(size=200),
+            "count": rng.poisson(np.exp(eta)),
+            "event": (rng.uniform(size=200) < 1.0 / (1.0 + np.exp(-2.0 * eta))).astype(int),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def fitted(data):
+    return gg.GAM(gg.s("x", shape="increasing") + gg.s("z")).fit(data, "y")
+
+
+def test_no_draw_of_ten_thousand_goes_against_its_shape(fitted):
+    draws = fitted.sample_effects("s(x)", {"x": DENSE}, 10_000)
+    assert draws.shape == (10_000, len(DENSE))
+    assert violation(draws, "increasing") < 1e-9
+    estimate = fitted.effects("s(x)", {"x": DENSE}).estimate
+    assert violation(estimate, "increasing") < 1e-12
+    # it was there to be violated
+    free = gg.GAM(gg.s("x") + gg.s("z")).fit(*_sample(fitted))
+    assert violation(free.effects("s(x)", {"x": DENSE[100:-100]}).estimate, "increasing") > 1e-4
+
+
+def _sample(gam):
+    X = gam.fitted.X
+    return pd.DataFrame({"x": X[:, 0], "z": X[:, 1], "y": gam.fitted.Y[:, 0]}), "y"
+
+
+def test_sums_have_the_shape_where_other_columns_stay(fitted):
+    rows = pd.DataFrame({"x": DENSE[::7], "z": 0.3})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", gg.ExtrapolationWarning)
+        assert violation(fitted.sample(rows, num_samples=200, type="link"), "increasing") < 1e-9
+        mean = fitted.predict(rows, type="link")
+        terms = fitted.predict(rows, type="terms")
+    assert violation(mean, "increasing") < 1e-12
+    np.testing.assert_allclose(np.diff(terms.to_numpy().sum(axis=1)), np.diff(mean), atol=1e-9)
+    # errors are those of draws around the estimate
+    posterior, X = fitted.fitted.posterior, fitted.fitted.encode(rows)
+    draws = posterior.sample_f(X, 4000, seed=1).numpy()[..., 0]
+    mean, var = (t.numpy()[:, 0] for t in posterior.predict_f(X))
+    measured = np.sqrt(np.mean(np.square(draws - mean), axis=0))
+    np.testing.assert_allclose(measured, np.sqrt(var), rtol=0.1)
+
+
+def test_what_is_correlated_goes_along(fitted):
+    free, shaped = fitted.fitted.free_moments, fitted.fitted.shaped
+    own = free.block("s(z)")
+    assert np.abs(shaped.mean[own] - free.mean[own]).max() > 1e-4
+    # as nothing else would have it: in the posterior's metric no way inside leads nearer
+    away = np.linalg.solve(free.covariance[0], (shaped.mean - free.mean)[:, 0])
+    rows = np.setdiff1d(np.arange(len(away)), np.r_[free.block("s(x)")])
+    np.testing.assert_allclose(away[rows], 0.0, atol=1e-6 * np.abs(away).max())
+
+
+@pytest.mark.parametrize(("response", "family"), [("count", "poisson"), ("event", "bernoulli")])
+def test_shapes_hold_for_any_likelihood(data, response, family):
+    terms = gg.s("x", shape="convex") + gg.s("z", k=10)
+    gam = gg.GAM(terms, family=family).fit(data, response)
+    draws = gam.sample_effects("s(x)", {"x": DENSE}, 100)
+    assert violation(draws, "convex") < 1e-9
+    assert np.all(np.isfinite(gam.predict(data)))
+
+
+def test_each_curve_of_a_factor_and_what_a_number_multiplies(data):
+    data = data.assign(x2=data.x, y2=data.y + data.w * np.exp(data.x))
+    formula = (
+        "y2 ~ factor(g) + s(x, by=g, k=9, shape='increasing') + s(x2, by=w, k=9, shape='concave')"
+    )
+    gam = gg.GAM(formula).fit(data)
+    for name, column, shape in (
+        ("s(x):g=a", "x", "increasing"),
+        ("s(x):g=b", "x", "increasing"),
+        ("s(x2):w", "x2", "concave"),
+    ):
+        assert violation(gam.sample_effects(name, {column: DENSE}, 64), shape) < 1e-9
+        assert violation(gam.effects(name, {column: DENSE}).estimate, shape) < 1e-12
+
+
+@pytest.mark.parametrize("other", ["z", "g"])
+def test_one_margin_of_several_columns_has_a_shape(data, other):
+    gam = gg.GAM(gg.te("x", other, shape=("increasing", None), k=36)).fit(data, "y")
+    rows = pd.DataFrame({"x": DENSE[::10]})
+    values = (-4.0, 0.0, 1.234) if other == "z" else ("a", "b")
+    for value in values:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", gg.ExtrapolationWarning)
+            draws = gam.sample(rows.assign(**{other: value}), num_samples=50, type="link")
+        assert violation(draws, "increasing") < 1e-9
+
+
+def test_terms_of_several_parameters_have_shapes_of_their_own(data):
+    terms = {"mean": gg.s("x", shape="increasing"), "scale": gg.s("x", shape="concave")}
+    gam = gg.GAM(terms, family="gaussian").fit(data, "y")
+    for name, shape in (("mean:s(x)", "increasing"), ("scale:s(x)", "concave")):
+        assert violation(gam.sample_effects(name, {"x": DENSE}, 64), shape) < 1e-9
+    assert gam.summary().to_frame()["shape"].tolist() == ["increasing", "concave"]
+
+
+def test_a_rough_function_of_known_shape_is_met_better_with_it():
+    def truth(x):
+        return 2.0 / (1.0 + np.exp(15.0 * (0.5 - x)))
+
+    errors, inside = {"increasing": [], None: []}, []
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        x = rng.uniform(size=150)
+        data = pd.DataFrame({"x": x, "y": truth(x) + 0.7 * rng.normal(size=150)})
+        for shape, own in errors.items():
+            gam = gg.GAM(gg.s("x", bs="matern12", shape=shape)).fit(data, "y")
+            found = gam.effects("s(x)", unconditional=False)
+            expected = truth(found.x) - truth(x).mean()
+            own.append(np.sqrt(np.mean((found.estimate - expected) ** 2)))
+            if shape:
+                inside.append(np.mean((found.lower <= expected) & (expected <= found.upper)))
+    assert np.mean(errors["increasing"]) < 0.95 * np.mean(errors[None])
+    assert np.mean(inside) > 0.85
+
+
+def test_a_wrong_shape_is_said_to_be_wrong(data):
+    with pytest.warns(gg.ShapeWarning, match=r"speak against shape='decreasing' of s\(x\)"):
+        gam = gg.GAM(gg.s("x", shape="decreasing")).fit(data, "y")
+    found = gam.effects("s(x)")
+    assert np.abs(found.estimate).max() < 1e-9
+    assert np.all(np.isfinite(found.select_dtypes(float)))
+    summary = gam.summary()
+    assert "AGAINST" in str(summary)
+    assert summary.deviance_explained < 1e-3
+    assert summary.to_frame()["edf"].iloc[0] == pytest.approx(0.0, abs=1e-6)
+
+
+def test_a_right_shape_is_not_spoken_against(data, fitted):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", gg.ShapeWarning)
+        fitted.refit()
+    frame = fitted.summary().to_frame()
+    assert frame.loc["s(x)", "shape"] == "increasing"
+    assert frame.loc["s(x)", "shape_p"] > 0.05
+    assert "shape" not in gg.GAM(gg.s("z", k=5)).fit(data, "y").summary().to_frame()
+
+
+def test_files_hold_shapes_to_the_last_bit(fitted, data, tmp_path):
+    for keep in (True, False):
+        fitted.save(tmp_path / str(keep), data=keep)
+        loaded = gg.GAM.load(tmp_path / str(keep))
+        assert loaded.terms == fitted.terms
+        np.testing.assert_array_equal(loaded.predict(data), fitted.predict(data))
+        draws = [gam.sample_effects("s(x)", num_samples=7) for gam in (loaded, fitted)]
+        np.testing.assert_array_equal(*draws)
+
+
+def test_beyond_the_data_it_is_said_to_be_a_line(fitted, data):
+    with pytest.warns(gg.ExtrapolationWarning, match="goes on as a straight line"):
+        ends = fitted.predict(pd.DataFrame({"x": [2.0, 3.0, 4.0], "z": 0.0}), type="link")
+    assert np.diff(ends, 2)[0] == pytest.approx(0.0, abs=1e-9)
+    assert ends[1] > ends[0]
+
+
+def test_draws_in_a_graph_have_the_shape(fitted):
+    rows = pd.DataFrame({"x": DENSE[::7], "z": 0.3})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", gg.ExtrapolationWarning)
+        X = tf.constant(fitted.fitted.encode(rows))
+    posterior = fitted.fitted.posterior
+    sample = tf.function(lambda seed: posterior.sample_f(X, 30, seed=seed))
+    one, same, other = (sample(tf.constant(s)).numpy()[..., 0] for s in (1, 1, 2))
+    assert violation(one, "increasing") < 1e-9
+    np.testing.assert_array_equal(one, same)
+    assert np.abs(one - other).max() > 0.0
+
+
+# --- what makes no sense --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("term", "message"),
+    [
+        (lambda: gg.s("x", shape="up"), "must be one of increasing, decreasing, convex, concave"),
+        (lambda: gg.s("x", shape="convex", bs="cc"), "shape is not for bs='cyclic'"),
+        (lambda: gg.s("x", shape="convex", bs="linear"), "shape is not for bs='linear'"),
+        (lambda: gg.s("x", shape="convex", k=3), "at least 4 splines"),
+        (lambda: gg.s("x", "z", shape="convex"), r"te\(..., shape=\('convex', None\)\)"),
+        (lambda: gg.s("g", bs="re", shape="convex"), "levels of 'g' have no shape"),
+        (
+            lambda: gg.s("x", shape="convex", kernel=gpflow.kernels.Linear()),
+            "a kernel of your own is used as it is",
+        ),
+        (lambda: gg.te("x", "z", shape="convex"), "must say for each of"),
+        (lambda: gg.te("x", "z", shape=("convex", "convex")), "along one column"),
+        (lambda: gg.te("x", "z", shape=(None, None)), "along one column"),
+        (lambda: gg.te("x", "z", bs="cc", shape=("convex", None)), "shape is not for bs='cyclic'"),
+        (lambda: gg.ti("x", "z", shape=("convex", None)), "has no shape"),
+    ],
+)
+def test_terms_that_can_have_no_shape_say_so(term, message):
+    with pytest.raises(ValueError, match=message):
+        term()
+
+
+@pytest.mark.parametrize(
+    ("term", "model", "options", "message"),
+    [
+        ("s(x, shape='convex')", {"engine": "iterncgp"}, {}, "leave engine out"),
+        ("s(x, shape='convex')", {"variational": "block"}, {}, "leave variational out"),
+        ("s(x, shape='convex')", {}, {"batch_size": 50}, "leave batch_size out"),
+        ("te(g, x, shape=('convex', None))", {}, {}, "along 'g', which has levels"),
+    ],
+)
+def test_fits_that_hold_to_no_shape_say_so(data, term, model, options, message):
+    with pytest.raises(ValueError, match=message):
+        gg.GAM(f"y ~ {term}", **model).fit(data, **options)
+
+
+def test_layers_and_leaving_out_say_that_they_hold_to_no_shape(fitted):
+    layers = pytest.importorskip("gpflow_gam.layers")
+    with pytest.raises(ValueError, match="a layer does not hold to"):
+        layers.AdditiveGP(gg.s(0, shape="convex"), num_data=10)
+    with pytest.raises(ValueError, match="has a shape"):
+        fitted.loo()
+
+
+def test_formulas_and_files_hold_terms_with_shapes():
+    from gpflow_gam.gam.terms import terms_from_json
+
+    terms = parse_formula("y ~ s(x, shape='convex') + te(x, z, shape=('increasing', None))").terms
+    assert terms == gg.s("x", shape="convex") + gg.te("x", "z", shape=("increasing", None))
+    assert terms_from_json(terms.to_json()) == terms
