@@ -1,13 +1,14 @@
 """Components: terms made concrete by data, and the kernels and inducing variables they become."""
 
 from .component import By, Component, Margin
-from .kernels import build_inducing, build_kernel, interaction_margin
+from .kernels import STRAIGHT, build_inducing, build_kernel, interaction_margin
 from .parameters import positive_parameter
 from .plan import INTERCEPT, entering, keys_of, learn_encoder, plan, plan_columns
 from .shapes import shaped_term
 
 __all__ = [
     "INTERCEPT",
+    "STRAIGHT",
     "By",
     "Component",
     "Margin",

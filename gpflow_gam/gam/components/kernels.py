@@ -43,10 +43,15 @@ _STATIONARY = {
     "ad": gpflow.kernels.SquaredExponential,
     "sos": gpflow.kernels.Matern52,
 }
-_STRAIGHT = ("se", "matern12", "matern32", "matern52", "ad")
+STRAIGHT = ("se", "matern12", "matern32", "matern52", "ad")
 """Kinds with a straight part of their own."""
-LENGTHSCALE = 0.55, 0.6
+LENGTHSCALE = 0.45, 0.9
 """Where a lengthscale's prior peaks against its column's span; its deviation in logarithms."""
+START, JOINT_START = 0.15, 0.35
+"""
+Where optimisation starts, for one column and for several. From a long one it takes quick changes
+for noise, and stays.
+"""
 CYCLIC_LENGTHSCALE = 0.7, 0.6
 """The same of the dimensionless lengthscale of a periodic kernel."""
 
@@ -83,8 +88,7 @@ INTERACTION_VARIANCE = VariancePrior(0.005, 2.0, 0.005)
 _START_SPACINGS = 3.0
 """
 Who asks for more inducing inputs than there are by default expects what varies quickly: the
-lengthscale then starts at so many spacings between them. From a long one the optimiser takes quick
-changes for noise, and stays.
+lengthscale then starts at so many spacings between them.
 """
 
 
@@ -213,7 +217,7 @@ def _trends(component: Component, size: float) -> list[Kernel]:
         return []
     found: list[Kernel] = []
     for margin in component.margins:
-        if margin.kind in _STRAIGHT:
+        if margin.kind in STRAIGHT:
             line = _line(margin.centre, [margin.column])
             found.append(_set_variance(line, (size / margin.span) ** 2, prior=TREND))
     return found
@@ -265,7 +269,7 @@ def _joint_kernel(component: Component, size: float) -> Kernel:
         if component.form == "smooth":  # isotropic
             spans = np.array(np.exp(np.mean(np.log(spans))))
         mode, spread = LENGTHSCALE
-        kernel.lengthscales = positive_parameter(mode * spans, mode * spans, spread)
+        kernel.lengthscales = positive_parameter(JOINT_START * spans, mode * spans, spread)
         return _set_variance(kernel, size**2, prior=DEVIATION)
     parts = [_margin_kernel(m, column=i) for i, m in enumerate(margins)]
     for i, (part, margin) in enumerate(zip(parts, margins)):
@@ -335,7 +339,8 @@ def _margin_kernel(
         return cyclic
     kernel = _bare(_STATIONARY[margin.kind], dims)
     mode, spread = lengthscale or LENGTHSCALE
-    kernel.lengthscales = positive_parameter(mode * margin.span, mode * margin.span, spread)
+    start = mode if lengthscale else START
+    kernel.lengthscales = positive_parameter(start * margin.span, mode * margin.span, spread)
     return kernel
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from gpflow.base import AnyNDArray
 
 from ...errors import ExtrapolationWarning, warn_caller
-from ..components import Component
+from ..components import STRAIGHT, Component
 from ..frames import Table
 from .fitted import FittedGAM
 
@@ -71,19 +71,27 @@ def _warn(
 ) -> None:
     name = list(fit.spec.encoder.columns)[column][0]
     farthest = outside[np.argmax(np.abs(outside - 0.5 * (ends[0] + ends[1])))]
-    shaped = {m.column: bool(m.shape) for m in component.margins if m.breaks}
-    kind = component.margins[0].kind
-    there = {
-        "rw": "the walk goes on from where it was, and says less and less",
-    }.get(kind) or {
-        "line": "the line goes on as if nothing changed",
-        "own": "the function is what its kernel makes of it",
-    }.get(component.form, "the function goes back to zero, its prior mean, and says little")
-    if column in shaped:  # splines
-        there = "the function goes on as a straight line" if shaped[column] else "it stays there"
+    there = _beyond(component, column)
     warn_caller(
         f"column {name!r} is predicted at {farthest:g}, far outside the data of the fit, "
         f"{ends[0]:g} to {ends[1]:g} for {component.name}: {there}. Check the column's unit, or "
         "fit to data that reach there.",
         ExtrapolationWarning,
     )
+
+
+def _beyond(component: Component, column: int) -> str:
+    """What a component does outside its data."""
+    shaped = {m.column: bool(m.shape) for m in component.margins if m.breaks}
+    if column in shaped:  # splines
+        return "the function goes on as a straight line" if shaped[column] else "it stays there"
+    kind = component.margins[0].kind
+    if component.form == "line":
+        return "the line goes on as if nothing changed"
+    if component.form == "own":
+        return "the function is what its kernel makes of it"
+    if kind == "rw":
+        return "the walk goes on from where it was, and says less and less"
+    if component.form in ("smooth", "tensor") and kind in STRAIGHT:
+        return "the function goes back to its straight part, and says little"
+    return "the function goes back to zero, its prior mean, and says little"

@@ -1,0 +1,234 @@
+"""
+What is straight, what is not there, and what lies beyond the data. Beside mgcv.
+
+``truths``: 400 rows, y = (1 + a) sin(4 pi a) + 2 b + 0 c + .75 z. ``selection``: 500 rows, twenty
+columns of which ten matter, with effects of a standard deviation of .15 to .5 of the noise's.
+``co2``: R's monthly carbon dioxide of Mauna Loa up to 1990, and the eight years after. mgcv is
+fitted by REML as it is and with ``select=TRUE`` to the same replicates when ``Rscript`` is there.
+
+Reported are root mean square errors of effects and of the predictor, how much of an effect the
+pointwise 95 % bands cover, effective degrees of freedom, and effects that are called absent or
+present: by us where ``zero`` of the summary is below .05, in mgcv where the p-value is. Run it with
+``python benchmarks/lines.py``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy.stats import norm
+from tabulate import tabulate
+
+import gpflow_gam as gg
+from gpflow_gam import s
+
+SCRIPT = Path(__file__).parent / "mgcv" / "lines.R"
+HALF = float(norm.ppf(0.975))
+SHAPES: list[Callable[[np.ndarray], np.ndarray]] = [
+    lambda u: u,
+    lambda u: np.sin(2 * np.pi * u),
+    lambda u: (u - 0.5) ** 2,
+    lambda u: np.exp(2 * u),
+    lambda u: np.sin(4 * np.pi * u),
+    lambda u: 1 / (1 + np.exp(-12 * (u - 0.5))),
+    lambda u: np.abs(u - 0.4),
+    lambda u: u**3,
+    lambda u: np.cos(3 * np.pi * u),
+    lambda u: np.exp(-50 * (u - 0.5) ** 2),
+]
+SIZES = np.array([0.15, 0.15, 0.2, 0.2, 0.25, 0.25, 0.3, 0.35, 0.4, 0.5])
+NUM_COLUMNS = 20
+LAST_YEAR = 1990
+
+
+def truths(seed: int) -> tuple[pd.DataFrame, np.ndarray]:
+    """Data, and the effects of their columns, [N, 3]."""
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(size=(400, 3))
+    f = np.stack([(1 + x[:, 0]) * np.sin(4 * np.pi * x[:, 0]), 2 * x[:, 1], 0 * x[:, 2]], axis=1)
+    data = pd.DataFrame(x, columns=["wiggly", "straight", "absent"])
+    return data.assign(y=f.sum(axis=1) + 0.75 * rng.normal(size=len(x))), f
+
+
+def selection(seed: int) -> tuple[pd.DataFrame, np.ndarray]:
+    """Data, and the effects of their columns, [N, 20]; the last ten are zero."""
+    rng = np.random.default_rng([seed, 1])
+    x, even = rng.uniform(size=(500, NUM_COLUMNS)), np.linspace(0.0, 1.0, 1001)
+    f = np.zeros_like(x)
+    for j, (size, which) in enumerate(zip(SIZES, rng.permutation(len(SHAPES)))):
+        shape = SHAPES[which]
+        f[:, j] = size * shape(x[:, j]) / shape(even).std()
+    data = pd.DataFrame(x, columns=[f"x{j}" for j in range(NUM_COLUMNS)])
+    return data.assign(y=f.sum(axis=1) + rng.normal(size=len(x))), f
+
+
+def ours(data: pd.DataFrame, k: int) -> pd.DataFrame:
+    """Estimates of effects in rows, with what the summary says of each."""
+    columns = [c for c in data if c != "y"]
+    start = time.perf_counter()
+    gam = gg.GAM([s(c, k=k) for c in columns]).fit(data, "y", progress=False)
+    seconds = time.perf_counter() - start
+    estimates, errors = gam.predict(data, "terms", se=True)
+    table = gam.summary().table
+    found = []
+    for c in columns:
+        name = f"s({c})"
+        found.append(
+            pd.DataFrame(
+                {
+                    "method": "ours",
+                    "effect": c,
+                    "row": np.arange(len(data)),
+                    "estimate": estimates[name],
+                    "se": errors[name],
+                    "edf": table.loc[name, "edf"],
+                    "p": table.loc[name, "zero"],
+                    "seconds": seconds,
+                }
+            )
+        )
+    return pd.concat(found)
+
+
+def mgcv(replicates: list[pd.DataFrame], k: int) -> pd.DataFrame:
+    """The same of every replicate, by mgcv; one R run."""
+    with tempfile.TemporaryDirectory() as folder:
+        data, found = Path(folder) / "data.csv", Path(folder) / "found.csv"
+        pd.concat([d.assign(replicate=i) for i, d in enumerate(replicates)]).to_csv(
+            data, index=False
+        )
+        subprocess.run(["Rscript", str(SCRIPT), str(k), str(data), str(found)], check=True)
+        return pd.read_csv(found)
+
+
+def every_fit(
+    study: Callable[[int], tuple[pd.DataFrame, np.ndarray]], number: int, k: int
+) -> pd.DataFrame:
+    """Estimates by all methods beside the truth, both centred over the rows."""
+    made = [study(i) for i in range(number)]
+    found = [ours(data, k).assign(replicate=i) for i, (data, _) in enumerate(made)]
+    if shutil.which("Rscript"):
+        found.append(mgcv([data for data, _ in made], k))
+    every = pd.concat(found, ignore_index=True)
+    truth = []
+    for i, (data, f) in enumerate(made):
+        columns = [c for c in data if c != "y"]
+        for j, c in enumerate(columns):
+            rows = np.arange(len(data))
+            truth.append(
+                pd.DataFrame(
+                    {"replicate": i, "effect": c, "row": rows, "f": f[:, j] - f[:, j].mean()}
+                )
+            )
+    every = every.merge(pd.concat(truth), on=["replicate", "effect", "row"])
+    groups = every.groupby(["method", "replicate", "effect"])["estimate"]
+    return every.assign(estimate=every["estimate"] - groups.transform("mean"))
+
+
+def per_effect(every: pd.DataFrame) -> pd.DataFrame:
+    """Scores of each method, replicate and effect."""
+    away = (every["estimate"] - every["f"]).abs()
+    scored = every.assign(square=away**2, inside=away <= HALF * every["se"])
+    keys = ["method", "replicate", "effect"]
+    found = scored.groupby(keys).agg(
+        mse=("square", "mean"), coverage=("inside", "mean"), edf=("edf", "first"), p=("p", "first")
+    )
+    return found.assign(rmse=np.sqrt(found["mse"])).reset_index()
+
+
+def show_truths(number: int) -> None:
+    found = per_effect(every_fit(truths, number, 24))
+    means = found.groupby(["method", "effect"])[["rmse", "coverage", "edf"]].mean()
+    errors = found.groupby(["method", "effect"])["rmse"].sem()
+    rows = [
+        [m, e, f"{r.rmse:.4f} ({errors[m, e]:.4f})", f"{r.coverage:.3f}", f"{r.edf:.2f}"]
+        for (m, e), r in means.iterrows()
+    ]
+    print(f"\ntruths: means over {number} data sets (standard error)")
+    print(tabulate(rows, ["method", "effect", "RMSE", "coverage", "edf"], disable_numparse=True))
+
+
+def show_selection(number: int) -> None:
+    every = every_fit(selection, number, 10)
+    absent = {f"x{j}" for j in range(len(SIZES), NUM_COLUMNS)}
+    found = per_effect(every)
+    found["absent"] = found["effect"].isin(absent)
+    total = every.groupby(["method", "replicate", "row"])[["estimate", "f"]].sum()
+    square = np.square(total["estimate"] - total["f"])
+    predictor = np.sqrt(square.groupby(["method", "replicate"]).mean()).groupby("method").mean()
+    rows = []
+    for method, own in found.groupby("method"):
+        no, yes = own[own["absent"]], own[~own["absent"]]
+        rows.append(
+            [
+                method,
+                f"{np.mean(no['p'] < 0.05):.3f}",
+                f"{np.mean(yes['p'] >= 0.05):.3f}",
+                f"{predictor[method]:.4f}",
+                f"{np.sqrt(yes['mse'].mean()):.4f}",
+                f"{np.sqrt(no['mse'].mean()):.4f}",
+                f"{no['edf'].mean():.2f}",
+            ]
+        )
+    header = [
+        "method",
+        "false positives",
+        "misses",
+        "RMSE",
+        "of true",
+        "of absent",
+        "edf of absent",
+    ]
+    print(f"\nselection: ten true and ten absent effects, {number} data sets")
+    print(tabulate(rows, header, disable_numparse=True))
+
+
+def show_co2() -> None:
+    """Only with R, whose data they are."""
+    if not shutil.which("Rscript"):
+        print("\nco2: skipped, there is no Rscript")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path, bands = Path(folder) / "co2.csv", Path(folder) / "bands.csv"
+        subprocess.run(["Rscript", str(SCRIPT), "co2", str(path), str(bands)], check=True)
+        data, theirs = pd.read_csv(path), pd.read_csv(bands)
+    data["month"] = data["year"] % 1.0
+    known, later = data[data["year"] < LAST_YEAR], data[data["year"] >= LAST_YEAR]
+    terms = s("year") + s("month", bs="cyclic", period=1.0)
+    gam = gg.GAM(terms).fit(known, "y", progress=False)
+    found = gam.predict(later, "observation", interval=0.95)
+    rows = []
+    for method, mean, lower, upper in (
+        ("ours", gam.predict(later), found["lower"], found["upper"]),
+        ("mgcv REML", theirs["estimate"], theirs["lower"], theirs["upper"]),
+    ):
+        y = later["y"].to_numpy()
+        inside = (np.asarray(lower) <= y) & (y <= np.asarray(upper))
+        error = np.sqrt(np.mean((np.asarray(mean) - y) ** 2))
+        rows.append([method, f"{error:.2f}", f"{inside.mean():.2f}"])
+    print("\nco2: eight years beyond the data, in parts per million")
+    print(tabulate(rows, ["method", "RMSE", "inside 95 % limits"], disable_numparse=True))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--replicates", type=int, default=100)
+    parser.add_argument("--studies", nargs="+", default=["truths", "selection", "co2"])
+    options = parser.parse_args()
+    for study in options.studies:
+        if study == "co2":
+            show_co2()
+        else:
+            {"truths": show_truths, "selection": show_selection}[study](options.replicates)
+
+
+if __name__ == "__main__":
+    main()
