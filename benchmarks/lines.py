@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -191,7 +192,7 @@ def show_selection(number: int) -> None:
     print(tabulate(rows, header, disable_numparse=True))
 
 
-def show_co2() -> None:
+def show_co2(path_of_figure: str | None) -> None:
     """Only with R, whose data they are."""
     if not shutil.which("Rscript"):
         print("\nco2: skipped, there is no Rscript")
@@ -205,27 +206,53 @@ def show_co2() -> None:
     terms = s("year") + s("month", bs="cyclic", period=1.0)
     gam = gg.GAM(terms).fit(known, "y", progress=False)
     found = gam.predict(later, "observation", interval=0.95)
-    rows = []
+    rows, bands = [], {}
     for method, mean, lower, upper in (
         ("ours", gam.predict(later), found["lower"], found["upper"]),
         ("mgcv REML", theirs["estimate"], theirs["lower"], theirs["upper"]),
     ):
         y = later["y"].to_numpy()
+        bands[method] = lower, upper
         inside = (np.asarray(lower) <= y) & (y <= np.asarray(upper))
         error = np.sqrt(np.mean((np.asarray(mean) - y) ** 2))
         rows.append([method, f"{error:.2f}", f"{inside.mean():.2f}"])
+    if path_of_figure:
+        draw_co2(data, later["year"].to_numpy(), bands, path_of_figure)
     print("\nco2: eight years beyond the data, in parts per million")
     print(tabulate(rows, ["method", "RMSE", "inside 95 % limits"], disable_numparse=True))
+
+
+def draw_co2(
+    data: pd.DataFrame, year: np.ndarray, bands: dict[str, tuple[Any, Any]], path: str
+) -> None:
+    """What was measured after the data of the fit ended, and both predictions' limits."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, 2, figsize=(9, 3.2), sharey=True, layout="constrained")
+    recent = data[data["year"] > LAST_YEAR - 10]
+    for ax, (method, (lower, upper)) in zip(axes, bands.items()):
+        ax.fill_between(year, lower, upper, color="C0", alpha=0.3, linewidth=0, label="95 % limits")
+        ax.plot(recent["year"], recent["y"], "k", linewidth=0.8, label="measured")
+        ax.axvline(LAST_YEAR, color="0.5", linestyle=":", linewidth=1)
+        ax.set_title(method)
+        ax.set_xlabel("year")
+    axes[0].set_ylabel("carbon dioxide, ppm")
+    axes[0].legend(loc="upper left", frameon=False)
+    figure.savefig(path, dpi=120)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--replicates", type=int, default=100)
     parser.add_argument("--studies", nargs="+", default=["truths", "selection", "co2"])
+    parser.add_argument("--figure", help="a file to draw the last study into")
     options = parser.parse_args()
     for study in options.studies:
         if study == "co2":
-            show_co2()
+            show_co2(options.figure)
         else:
             {"truths": show_truths, "selection": show_selection}[study](options.replicates)
 

@@ -10,9 +10,7 @@ from gpflow.base import AnyNDArray
 
 from ...measures import Empirical
 from ...measures.discrete import NUM_NODES
-from ...measures.thinning import cluster_means
 from ...statistics import ColumnBins, Columns, HeldColumns
-from ...statistics.columns import Level
 from ...statistics.parallel import one_blas_thread
 from ..frames import Encoder, Key, NumericColumn, Table, is_levels, learn_levels
 from ..frames.encoding import LevelColumn
@@ -31,10 +29,12 @@ from ..terms import (
 )
 from ..terms.base import column_of
 from .areas import area_margin, check_other_readers, learn_areas
-from .component import NUM_INDUCING, By, Component, Form, Margin
+from .component import By, Component, Form, Margin
 from .curves import curve_inducing, curve_nodes, factor_of
 from .globe import LATITUDE, LONGITUDE, globe_inducing, globe_margins, globe_nodes
+from .inducing import inducing_inputs
 from .lines import NUM_INDUCING_ADAPTIVE, ROUGH, rough_inducing, short_memory, speed_knots
+from .seen import Seen
 from .shapes import shaped_inducing, with_breaks
 
 INTERCEPT = "intercept"
@@ -164,7 +164,7 @@ def plan_columns(
             _check_varies(term, name, columns.reach(place))
         own_keys, own = keys[:number], places[:number]
         if term.by is None:
-            data = _Data.of(columns, own)
+            data = Seen.of(columns, own)
             components.append(_component(term, term.label, own_keys, own, data, None, seed))
             continue
         (by_name, kind), by_place = keys[number], places[number]
@@ -177,7 +177,7 @@ def plan_columns(
                     f"column {by_name!r} has a size of {size:g}, whose square underflows; multiply "
                     "it by a power of ten."
                 )
-            data = _Data.of(columns, own)
+            data = Seen.of(columns, own)
             by = By(by_place, size=size)
             components.append(_component(term, term.label, own_keys, own, data, by, seed))
             continue
@@ -188,68 +188,11 @@ def plan_columns(
             for name, place in zip(term.columns, places):
                 reach = columns.reach(place, (by_place, code))
                 _check_varies(term, name, reach, f" where {by_name!r} is {level!r}")
-            data = _Data.of(columns, own, (by_place, code))
+            data = Seen.of(columns, own, (by_place, code))
             by = By(by_place, code, str(level))
             label = f"{term.label}={level}"
             components.append(_component(term, label, own_keys, own, data, by, seed))
     return components
-
-
-@dataclasses.dataclass(frozen=True)
-class _Data:
-    """
-    What a component sees.
-
-    :param reach: least, 2.5 % point, 97.5 % point and greatest of each column over all rows: the
-        levels of a factor share their prior.
-    :param ends: least and greatest of each column over the rows on which it acts, [d, 2].
-    :param points: distinct rows on which it acts, or what stands for them, [n, d].
-    :param weights: their total weights.
-    :param exact: whether they are the distinct rows.
-    """
-
-    reach: AnyNDArray
-    ends: AnyNDArray
-    points: AnyNDArray
-    weights: AnyNDArray
-    exact: bool
-
-    @classmethod
-    def of(cls, columns: Columns, places: list[int], level: Level | None = None) -> _Data:
-        bins, everywhere = columns.bins(tuple(places)), columns.mass(tuple(places))
-        seen = everywhere > 0.0
-        levels = [0.0, 0.025, 0.975, 1.0]
-        if bins.exact:
-            reach = np.quantile(bins.points[seen], levels, axis=0)
-        else:
-            values = bins.points[seen].T
-            reach = np.stack([_quantiles(v, everywhere[seen], levels) for v in values], axis=1)
-        mass = everywhere if level is None else columns.mass(tuple(places), level)
-        acts = mass > 0.0
-        ends = np.array([columns.reach(place, level) for place in places])
-        return cls(reach, ends, bins.points[acts], mass[acts], bins.exact)
-
-    def column(self, i: int) -> tuple[AnyNDArray, AnyNDArray]:
-        """The distinct values of a column and their total weights."""
-        values, inverse = np.unique(self.points[:, i], return_inverse=True)
-        return values, np.bincount(inverse, self.weights)
-
-    def quantiles(self, number: int) -> AnyNDArray:
-        """Even quantiles of the one column's values, [number]: of distinct ones where known."""
-        levels = np.linspace(0.0, 1.0, number)
-        if self.exact:
-            return np.asarray(np.quantile(self.points[:, 0], levels))
-        return _quantiles(self.points[:, 0], self.weights, levels)
-
-
-def _quantiles(
-    values: AnyNDArray, weights: AnyNDArray, levels: AnyNDArray | list[float]
-) -> AnyNDArray:
-    """Quantiles of values that count by weight, linear in between."""
-    order = np.argsort(values)
-    values, weights = values[order], weights[order]
-    middle = np.cumsum(weights) - 0.5 * weights
-    return np.asarray(np.interp(np.asarray(levels) * weights.sum(), middle, values))
 
 
 def _check_varies(term: Term, name: Column, reach: tuple[float, float], where: str = "") -> None:
@@ -270,7 +213,7 @@ def _component(
     name: str,
     keys: list[Key],
     places: list[int],
-    data: _Data,
+    data: Seen,
     by: By | None,
     seed: int,
 ) -> Component:
@@ -309,7 +252,7 @@ def _component(
         if kind == "ad":
             knots, k = speed_knots(data.points), k or NUM_INDUCING_ADAPTIVE
         varying = by is not None and by.code is None
-        Z = _inducing(form, margins, data, k, seed, varying)
+        Z = inducing_inputs(form, margins, data, k, seed, varying)
     return Component(
         name,
         term.label,
@@ -353,7 +296,7 @@ def _kinds(term: Term, keys: list[Key]) -> tuple[list[str], list[float | None]]:
     return ["linear" if isinstance(term, Linear) else "levels"], [None]
 
 
-def _margin(place: int, kind: str, period: float | None, data: _Data, i: int) -> Margin:
+def _margin(place: int, kind: str, period: float | None, data: Seen, i: int) -> Margin:
     values, weights = data.column(i)
     measure = Empirical(values, weights)
     if kind == "levels":
@@ -382,7 +325,7 @@ def _stated(measure: Empirical) -> tuple[tuple[float, ...], tuple[float, ...]]:
     return tuple(measure.points[:, 0].tolist()), tuple(measure.probabilities.tolist())
 
 
-def _joint_nodes(data: _Data, kinds: list[str], seed: int) -> tuple[AnyNDArray, AnyNDArray]:
+def _joint_nodes(data: Seen, kinds: list[str], seed: int) -> tuple[AnyNDArray, AnyNDArray]:
     number = NUM_NODES.get(data.points.shape[1], 150)
     if "levels" in kinds and len(data.points) > number:  # centres of clusters are no levels
         chosen = np.random.default_rng(seed).choice(
@@ -391,48 +334,3 @@ def _joint_nodes(data: _Data, kinds: list[str], seed: int) -> tuple[AnyNDArray, 
         return data.points[np.sort(chosen)], np.full(number, 1.0 / number)
     measure = Empirical.from_data(data.points, data.weights, seed=seed)
     return measure.points, measure.probabilities
-
-
-def _inducing(
-    form: Form,
-    margins: tuple[Margin, ...],
-    data: _Data,
-    k: int | None,
-    seed: int,
-    varying: bool = False,
-) -> AnyNDArray:
-    """
-    Inducing inputs [M, d]: quantiles, a cycle, levels, or centres of k-means.
-
-    :param varying: whether it is a coefficient, whose mean is not the intercept's.
-    """
-    points = data.points
-    d = points.shape[1]
-    number = NUM_INDUCING.get(d, 50) if k is None else int(k)
-    if form == "line":
-        return np.array([[margins[0].centre + margins[0].span]])
-    if form == "random":
-        return points
-    if form == "areas":  # data may come of those that have none
-        codes = np.array(margins[0].nodes)[:, None]
-        return np.delete(codes, int(np.argmax(margins[0].weights)), axis=0)
-    if form == "levels":
-        # one fewer than levels: their weighted mean is zero, which the last follows from
-        return points[:-1]
-    if len(points) <= number:
-        # where it is on them that they average to zero, the last follows from the others
-        centred = form != "own" and not varying and len(points) <= NUM_NODES.get(d, 150)
-        return points[:-1] if centred else points
-    if d == 1 and margins[0].kind == "cyclic":
-        period = margins[0].period
-        assert period is not None
-        phases = np.unique(np.mod(points[:, 0], period))
-        if len(phases) > number:
-            phases = np.arange(number) * (period / number)
-        return phases[:, None]
-    if d == 1:
-        return data.quantiles(number)[:, None]
-    if any(m.kind == "levels" for m in margins):
-        rows = np.random.default_rng(seed).choice(len(points), number, replace=False)
-        return points[np.sort(rows)]
-    return cluster_means(points, data.weights, number, seed)[0]

@@ -276,6 +276,9 @@ def s(
     """
     A smooth function of a column, zero on average over the data.
 
+    It is a straight line and a deviation from it, each of a size that is learnt and may vanish:
+    what is straight, or absent, comes out so, and outside the data it goes back to its line.
+
     :param columns: one column; several share one lengthscale, so have them in one unit, or learn a
         lengthscale for each by ``isotropic=False``.
     :param bs: the kernel: ``"se"`` (squared exponential), ``"matern12"``, ``"matern32"``,

@@ -1,0 +1,45 @@
+"""What is believed of hyperparameters before the data: wide, and relative to data's own sizes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+LENGTHSCALE = 0.45, 0.9
+"""Where a lengthscale's prior peaks against its column's span; its deviation in logarithms."""
+START, JOINT_START = 0.15, 0.35
+"""
+Where optimisation starts, for one column and for several. From a long one it takes quick changes
+for noise, and stays.
+"""
+CYCLIC_LENGTHSCALE = 0.7, 0.6
+"""The same of the dimensionless lengthscale of a periodic kernel."""
+
+
+class VariancePrior(NamedTuple):
+    """
+    Of a variance against that of the predictor.
+
+    :param mode: where it peaks in the logarithm.
+    :param spread: its deviation in logarithms.
+    :param start: where optimisation starts: from a small variance what is there is not seen.
+    """
+
+    mode: float
+    spread: float
+    start: float
+
+
+VARIANCE = VariancePrior(2.0, 1.0, 2.0)
+"""Of a component."""
+DEVIATION = VariancePrior(0.002, 4.0, 2.0)
+"""Of how far a smooth is from straight: wide, so that what is not there may vanish."""
+TREND = VariancePrior(0.03, 3.0, 2.0)
+"""Of its straight part over its column's span."""
+INDEPENDENT = 0.5, 1.5
+"""The same of what of areas is independent, against what is like their neighbours."""
+SPEED = 1.0
+"""The deviation, in logarithms, of an adaptive function's speeds."""
+INTERACTION_LENGTHSCALE = 0.7, 0.8
+"""A lengthscale's prior in an interaction: few data tell its shape."""
+INTERACTION_VARIANCE = VariancePrior(0.005, 2.0, 0.005)
+"""Of an interaction: most of what happens is in main effects."""
