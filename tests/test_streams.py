@@ -404,6 +404,7 @@ def test_of_a_table_there_are_numbers_for_what_needs_them(few, monkeypatch):
     taken: list[object] = []
     monkeypatch.setattr(streaming, "fit_gam", lambda *given, **_: taken.append(given[3]))
     monkeypatch.setattr(sys.modules["gpflow_gam.gam.gam"], "check_fit", lambda fit: None)
+    monkeypatch.setattr(sys.modules["gpflow_gam.gam.gam"], "calibrated", lambda fit, *_: fit)
     monkeypatch.setattr(build, "MAX_SITES", 1500)
     data, many = table(), table().assign(r=np.arange(N) % 1600)
     gg.GAM(s("x"), "poisson", variational="block").fit(data, "count")

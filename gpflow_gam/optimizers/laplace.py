@@ -36,7 +36,7 @@ Whitened = Callable[[list[tf.Tensor]], WhitenedGaussian]
 
 _NUM_DRAWS = 32
 _STEP = 1e-3
-_MAX_SD = 2.0
+_MAX_SD = 1.0
 """Where the objective is flatter in a (logarithmic) hyperparameter, the draws go no further."""
 
 
@@ -262,10 +262,15 @@ def differenced(gradient: Callable[[AnyNDArray], AnyNDArray], at: AnyNDArray) ->
 
 
 def _factor(hessian: AnyNDArray) -> AnyNDArray:
-    """A square root of the inverse of a Hessian."""
+    """
+    The symmetric square root of the inverse of a Hessian.
+
+    It alone does not hang on which eigenvectors are taken of eigenvalues that are nearly equal, as
+    those of several effects that have vanished are.
+    """
     values, vectors = np.linalg.eigh(hessian)
     sd = np.minimum(1.0 / np.sqrt(np.maximum(values, 1e-12)), _MAX_SD)
-    factor: AnyNDArray = vectors * sd
+    factor: AnyNDArray = (vectors * sd) @ vectors.T
     return factor
 
 

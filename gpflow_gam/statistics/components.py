@@ -27,7 +27,7 @@ from .evidence import Places
 from .interpolation import Interpolation, choose_nodes, identity, interpolation
 from .stored import RowArray
 
-_ROUGHEST = {1: 0.35, 2: 0.7}
+_ROUGHEST = {1: 0.27, 2: 0.54}
 """The shortest lengthscale that nodes are chosen for, against a prior's mode, by columns."""
 _USUAL_INDUCING = 24
 """Inducing inputs beyond which a component of one column may come to be as much rougher."""

@@ -29,7 +29,7 @@ from ...kernels import (
     kernel_columns,
 )
 from ...measures import Discrete
-from .component import NUM_INDUCING, By, Component, Margin
+from .component import By, Component, Margin
 from .parameters import positive_parameter
 from .priors import (
     CYCLIC_LENGTHSCALE,
@@ -37,8 +37,8 @@ from .priors import (
     INDEPENDENT,
     INTERACTION_LENGTHSCALE,
     INTERACTION_VARIANCE,
-    JOINT_START,
     LENGTHSCALE,
+    SPACINGS,
     SPEED,
     START,
     TREND,
@@ -58,11 +58,6 @@ _STATIONARY = {
 }
 STRAIGHT = ("se", "matern12", "matern32", "matern52", "ad")
 """Kinds with a straight part of their own."""
-_START_SPACINGS = 3.0
-"""
-Who asks for more inducing inputs than there are by default expects what varies quickly: the
-lengthscale then starts at so many spacings between them.
-"""
 
 
 def build_kernel(
@@ -116,7 +111,7 @@ def interaction_margin(
     :param free: whether the variance is learnt; the lengthscale always is.
     :param column: where the kernel finds the column; its place in X by default.
     """
-    kernel = _margin_kernel(margin, column, INTERACTION_LENGTHSCALE)
+    kernel = _margin_kernel(margin, column, INTERACTION_LENGTHSCALE, INTERACTION_LENGTHSCALE[0])
     _set_variance(kernel, _unit(margin) * variance, free, INTERACTION_VARIANCE)
     return _centred(kernel, margin)
 
@@ -231,18 +226,18 @@ def _joint_kernel(component: Component, size: float) -> Kernel:
     if kinds == {"ad"}:
         return _warped(component, size)
     if len(margins) == 1:
-        kernel = _set_variance(_margin_kernel(margins[0]), size**2, prior=DEVIATION)
-        quick = margins[0].kind in _STATIONARY and margins[0].kind != "ou"
-        if quick and len(component.inducing) > NUM_INDUCING[1]:
-            kernel.lengthscales.assign(_START_SPACINGS * margins[0].span / len(component.inducing))
-        return kernel
+        # one for what is left in time has the shorter memory
+        quick = margins[0].kind != "ou"
+        start = min(START, SPACINGS / max(len(component.inducing), 1)) if quick else START
+        kernel = _margin_kernel(margins[0], start=start)
+        return _set_variance(kernel, size**2, prior=DEVIATION)
     if len(kinds) == 1 and kinds <= set(_STATIONARY):
         kernel = _bare(_STATIONARY[margins[0].kind], columns)
         spans = np.array([m.span for m in margins])
         if component.form == "smooth":  # isotropic
             spans = np.array(np.exp(np.mean(np.log(spans))))
         mode, spread = LENGTHSCALE
-        kernel.lengthscales = positive_parameter(JOINT_START * spans, mode * spans, spread)
+        kernel.lengthscales = positive_parameter(START * spans, mode * spans, spread)
         return _set_variance(kernel, size**2, prior=DEVIATION)
     parts = [_margin_kernel(m, column=i) for i, m in enumerate(margins)]
     for i, (part, margin) in enumerate(zip(parts, margins)):
@@ -293,7 +288,10 @@ def _centred(kernel: Kernel, margin: Margin) -> Kernel:
 
 
 def _margin_kernel(
-    margin: Margin, column: int | None = None, lengthscale: tuple[float, float] | None = None
+    margin: Margin,
+    column: int | None = None,
+    lengthscale: tuple[float, float] = LENGTHSCALE,
+    start: float = START,
 ) -> Kernel:
     dims = [margin.column if column is None else column]
     if margin.kind == "levels":
@@ -311,8 +309,7 @@ def _margin_kernel(
         cyclic.period = _fixed(margin.period)
         return cyclic
     kernel = _bare(_STATIONARY[margin.kind], dims)
-    mode, spread = lengthscale or LENGTHSCALE
-    start = mode if lengthscale else START
+    mode, spread = lengthscale
     kernel.lengthscales = positive_parameter(start * margin.span, mode * margin.span, spread)
     return kernel
 

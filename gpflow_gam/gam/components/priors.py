@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 LENGTHSCALE = 0.45, 0.9
 """Where a lengthscale's prior peaks against its column's span; its deviation in logarithms."""
-START, JOINT_START = 0.15, 0.35
+START, SPACINGS = 0.35, 3.0
 """
-Where optimisation starts, for one column and for several. From a long one it takes quick changes
-for noise, and stays.
+Where optimisation starts: at so much of the span, or at so many spacings between inducing inputs
+where that is less. From a long one it takes quick changes for noise, and stays.
 """
 CYCLIC_LENGTHSCALE = 0.7, 0.6
 """The same of the dimensionless lengthscale of a periodic kernel."""
