@@ -239,6 +239,7 @@ def draw_co2(
         ax.axvline(LAST_YEAR, color="0.5", linestyle=":", linewidth=1)
         ax.set_title(method)
         ax.set_xlabel("year")
+        ax.set_xticks(range(1980, 1999, 4))
     axes[0].set_ylabel("carbon dioxide, ppm")
     axes[0].legend(loc="upper left", frameon=False)
     figure.savefig(path, dpi=120)

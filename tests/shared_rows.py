@@ -35,7 +35,8 @@ def run(number: int, work: Callable[[Exchange], Any], seconds: float = 120.0) ->
         except BaseException as error:
             found[place] = error
             if not isinstance(error, (ValueError, TypeError, RuntimeError)):
-                barrier.abort()
+                # not at once: others may still be on their way out of the barrier passed last
+                threading.Timer(1.0, barrier.abort).start()
 
     threads = [threading.Thread(target=one, args=(i,), daemon=True) for i in range(number)]
     for thread in threads:
