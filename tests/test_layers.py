@@ -65,7 +65,8 @@ def trained() -> tuple[keras.Model, AdditiveGP]:
     keras.utils.set_random_seed(0)
     head = additive(gg.s(0) + gg.s(1) + gg.te(1, 2), name="trained")
     model = compiled(network(head), head)
-    model.fit(X, Y, epochs=3, batch_size=30, verbose=0)
+    head.adapt(model.get_layer("dense")(X))
+    scramble(head)
     return model, head
 
 
@@ -308,6 +309,7 @@ def test_one_place_for_flags() -> None:
         head.frozen = ("kernels",)
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_inducing_inputs_move_when_free() -> None:
     head = small(frozen=(), normalization=None)
     before = np.array(head.model.inducing_variable["s(0)"])
@@ -496,6 +498,7 @@ def test_curves_are_in_the_features_unit(trained: tuple[keras.Model, AdditiveGP]
 # --- natural gradients ---------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_a_natural_gradient_step_is_the_exact_posterior() -> None:
     head = additive(variational="sites", rho=1.0, normalization=None)
     inputs = keras.Input((3,), dtype="float64")
@@ -659,6 +662,7 @@ def test_impossible_labels_under_xla() -> None:
     assert np.isfinite(model.evaluate(X, LABELS, batch_size=N, verbose=0))
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_a_batch_larger_than_num_data() -> None:
     head = small(num_data=20)
     with pytest.raises(tf.errors.InvalidArgumentError, match="num_data=20 .* smaller"):
