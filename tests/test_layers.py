@@ -498,7 +498,6 @@ def test_curves_are_in_the_features_unit(trained: tuple[keras.Model, AdditiveGP]
 # --- natural gradients ---------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("eagerly")
 def test_a_natural_gradient_step_is_the_exact_posterior() -> None:
     head = additive(variational="sites", rho=1.0, normalization=None)
     inputs = keras.Input((3,), dtype="float64")
@@ -662,7 +661,6 @@ def test_impossible_labels_under_xla() -> None:
     assert np.isfinite(model.evaluate(X, LABELS, batch_size=N, verbose=0))
 
 
-@pytest.mark.usefixtures("eagerly")
 def test_a_batch_larger_than_num_data() -> None:
     head = small(num_data=20)
     with pytest.raises(tf.errors.InvalidArgumentError, match="num_data=20 .* smaller"):
