@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,9 @@ from ..statistics.posterior import slices
 
 _bijectors = tfp.bijectors
 _distributions = tfp.distributions
+
+_STEP = 1e-3
+"""Of differences of gradients."""
 
 
 class Hyperparameters:
@@ -175,3 +178,19 @@ def places_of(learnt: Hyperparameters, module: tf.Module) -> list[int]:
     """Where parameters stand among all of a module's, as they do in any copy of it."""
     every = [id(p) for p in module.parameters]
     return [every.index(id(p)) for p in learnt.parameters]
+
+
+def differenced(
+    gradient: Callable[[AnyNDArray], AnyNDArray], at: AnyNDArray, which: Sequence[int] | None = None
+) -> AnyNDArray:
+    """
+    Second derivatives by one-sided differences of first ones: half of what central ones cost.
+
+    :param which: the coordinates in which they are wanted, [k, K]; all and symmetric by default.
+    """
+    places = range(len(at)) if which is None else which
+    if not len(places):
+        return np.zeros((0, len(at)))
+    here, steps = gradient(at), _STEP * np.eye(len(at))
+    rows = np.stack([(gradient(at + steps[i]) - here) / _STEP for i in places])
+    return rows if which is not None else 0.5 * (rows + rows.T)
