@@ -322,6 +322,11 @@ class Rounds:
 
         return loss
 
+    def value(self, data: PseudoData, u: AnyNDArray) -> float:
+        """What :meth:`loss` comes to."""
+        found = self.evidence.value(data, self.values(u))
+        return -(found + self.hyperparameters.log_prior(u)[0])
+
     def _search(self, data: PseudoData, u: AnyNDArray, tolerance: float) -> AnyNDArray:
         """L-BFGS on the evidence of the pseudo-data."""
         return descend(

@@ -10,6 +10,7 @@ from typing import Any
 from gpflow.kernels import Kernel
 
 from ..components import Component
+from ..components.priors import ROWS
 from ..families import Family
 from ..frames import Design, Encoder, Fill
 from ..terms import Column, Levels, Smooth, Surv, Term, Terms
@@ -35,6 +36,7 @@ class Specification:
     :param fills: what stands in for missing values, with ``missing="impute"``.
     :param design: the columns that a formula makes of others.
     :param censoring: both columns of a censored response.
+    :param information: precision of the predictor in all rows, in its natural size.
     """
 
     terms: Terms
@@ -52,6 +54,7 @@ class Specification:
     fills: tuple[Fill, ...] = ()
     design: Design | None = None
     censoring: Surv | None = None
+    information: float = ROWS
 
     @property
     def own_kernels(self) -> dict[str, Kernel]:
