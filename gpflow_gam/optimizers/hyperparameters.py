@@ -38,6 +38,7 @@ class Hyperparameters:
             log_normal = type(prior) is _distributions.LogNormal
             normal.append((np.asarray(prior.loc), np.asarray(prior.scale)) if log_normal else None)
         self._normal = normal
+        self._scales = [_scale(p) if n is None else n[1] for p, n in zip(self.parameters, normal)]
         self._others = [
             i for i, p in enumerate(self.parameters) if p.prior is not None and normal[i] is None
         ]
@@ -108,10 +109,10 @@ class Hyperparameters:
         return np.concatenate(found) if found else np.zeros(0)
 
     def prior_precision(self) -> AnyNDArray:
-        """How sharp the priors of coordinates are, [K]; zero where they are not log-normal."""
+        """How sharp priors that are normal in the coordinates are, [K]; zero of others."""
         found = [
-            np.zeros(size) if normal is None else np.ones(size) / np.square(normal[1])
-            for normal, size in zip(self._normal, self._sizes)
+            np.zeros(size) if scale is None else np.ones(size) / np.square(np.ravel(scale))
+            for scale, size in zip(self._scales, self._sizes)
         ]
         return np.concatenate(found) if found else np.zeros(0)
 
@@ -134,6 +135,15 @@ class Hyperparameters:
             else:
                 slopes.append(np.zeros(self._sizes[i]))
         return total, np.concatenate(slopes) if slopes else np.zeros(0)
+
+
+def _scale(parameter: Parameter) -> AnyNDArray | None:
+    """The standard deviation of a normal prior of coordinates that are the parameter itself."""
+    prior: Any = parameter.prior
+    itself = isinstance(parameter.transform, (_bijectors.Identity, type(None)))
+    if type(prior) is not _distributions.Normal or not itself:
+        return None
+    return np.asarray(prior.scale)
 
 
 def _forward(parameter: Parameter, x: AnyNDArray) -> AnyNDArray:
