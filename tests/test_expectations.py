@@ -6,20 +6,93 @@ import gpflow
 import numpy as np
 import pytest
 
-from gpflow_gam.likelihoods import Weighted
+from gpflow_gam.likelihoods import Bernoulli, Binomial, NegativeBinomial, Weighted
 from gpflow_gam.statistics.expectations import expectations
 
+N = 60
 
-@pytest.mark.parametrize("size", [1.0, 2.5])
-def test_counts_in_closed_form_are_those_of_gpflow(size, rng):
-    mean, var = rng.standard_normal((50, 1)), rng.uniform(0.0, 2.0, (50, 1))
-    Y, X = rng.poisson(3.0, (50, 1)).astype(float), np.ones((50, 1))
-    likelihood = gpflow.likelihoods.Poisson(binsize=size)
-    found = expectations(likelihood, X, mean, var, Y, ())
-    # beside weights of one the general way is taken
-    wanted = expectations(Weighted(likelihood, 0), X, mean, var, Y, ())
+
+class _Poisson(gpflow.likelihoods.Poisson):
+    """Of a class of its own, so that the general way is taken."""
+
+
+class _Bernoulli(Bernoulli):
+    """The same."""
+
+
+class _Binomial(Binomial):
+    """The same."""
+
+
+class _NegativeBinomial(NegativeBinomial):
+    """The same."""
+
+
+def _counts(rng):
+    return rng.poisson(3.0, (N, 1)).astype(float)
+
+
+CASES = {
+    "poisson": (gpflow.likelihoods.Poisson, _Poisson, {}, _counts),
+    "exposed": (gpflow.likelihoods.Poisson, _Poisson, {"binsize": 2.5}, _counts),
+    "bernoulli": (Bernoulli, _Bernoulli, {}, lambda rng: rng.integers(0, 2, (N, 1)) * 1.0),
+    "binomial": (
+        Binomial,
+        _Binomial,
+        {},
+        lambda rng: np.stack([rng.integers(0, 4, N), rng.integers(3, 9, N)], axis=1) * 1.0,
+    ),
+    "negative binomial": (NegativeBinomial, _NegativeBinomial, {"alpha": 0.3}, _counts),
+    "nearly poisson": (NegativeBinomial, _NegativeBinomial, {"alpha": 1e-3}, _counts),
+}
+"""The class, the same by TensorFlow, its arguments and how responses are drawn."""
+
+
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+@pytest.mark.parametrize("case", CASES)
+def test_expectations_without_tensorflow_are_those_with_it(case, weighted, rng):
+    known, general, arguments, draw = CASES[case]
+    mean, var = 2.0 * rng.standard_normal((N, 1)), rng.uniform(1e-8, 3.0, (N, 1))
+    Y, X = draw(rng), rng.integers(0, 3, (N, 1)) * 0.5
+    results = []
+    for kind in (known, general):
+        likelihood = kind(**arguments)
+        if weighted:
+            likelihood = Weighted(likelihood, 0)
+        results.append(expectations(likelihood, X, mean, var, Y, likelihood.trainable_variables))
+    found, wanted = results
     assert found.total == pytest.approx(wanted.total, rel=1e-12)
-    np.testing.assert_allclose(found.slope, wanted.slope, rtol=1e-12)
-    np.testing.assert_allclose(found.precision, wanted.precision, rtol=1e-12)
-    with pytest.raises(ValueError, match="whole counts"):
-        expectations(likelihood, X, mean, var, Y + 0.5, ())
+    np.testing.assert_allclose(found.slope, wanted.slope, rtol=1e-10, atol=1e-12)
+    # through a square root that differences of nodes go into
+    np.testing.assert_allclose(found.precision, wanted.precision, rtol=1e-6, atol=1e-12)
+    np.testing.assert_allclose(found.own_slope, wanted.own_slope, rtol=1e-9)
+    # there by differences
+    np.testing.assert_allclose(found.own_curvature, wanted.own_curvature, rtol=1e-4)
+    np.testing.assert_allclose(found.across, wanted.across, rtol=1e-3, atol=1e-4)
+
+
+def test_a_predictor_that_is_known_has_the_second_derivative_for_a_precision(rng):
+    mean, Y = rng.standard_normal((N, 1)), rng.integers(0, 2, (N, 1)) * 1.0
+    found = expectations(Bernoulli(), np.ones((N, 1)), mean, 0.0 * mean, Y, [])
+    p = 1.0 / (1.0 + np.exp(-mean))
+    np.testing.assert_allclose(found.slope, Y - p, rtol=1e-12)
+    np.testing.assert_allclose(found.precision, p * (1.0 - p), rtol=1e-12)
+
+
+def test_rows_that_do_not_count_may_overflow():
+    X, Y = np.array([[0.0], [1.0]]), np.ones((2, 1))
+    mean = np.array([[1e3], [0.0]])
+    for base in (gpflow.likelihoods.Poisson(), NegativeBinomial()):
+        found = expectations(Weighted(base, 0), X, mean, 0.1 * np.ones((2, 1)), Y, [])
+        assert np.isfinite(found.total)
+        assert found.slope[0, 0] == 0.0
+        assert found.precision[0, 0] == 0.0
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_responses_that_cannot_be_are_an_error(case, rng):
+    kind, _, arguments, draw = CASES[case]
+    Y = draw(rng)
+    Y[3, 0] = 20.5
+    with pytest.raises(ValueError, match="20.5|counts|trials|0 and 1|0 or 1"):
+        expectations(kind(**arguments), np.ones((N, 1)), 0.0 * Y[:, :1], Y[:, :1], Y, [])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -43,10 +44,6 @@ class Shape(abc.ABC):
     @abc.abstractmethod
     def __call__(self, values: Values, slopes: bool, deficit: bool = False) -> Dual:
         """The values at the pairs, less one where ``deficit``; derivatives where ``slopes``."""
-
-    def average(self, values: Values, slopes: bool, deficit: bool, weights: AnyNDArray) -> Dual:
-        """The values [n, m] times weights [m]."""
-        return self(values, slopes, deficit).map(lambda K: K @ weights)
 
 
 Tangent = tuple[Parameter, int | None, AnyNDArray]
@@ -102,16 +99,6 @@ class _Distances(Shape):
         every = zip(places, inverse, self._squares)
         return Dual(value, [(self._scales, i, (-2.0 * s * d) * slope) for i, s, d in every])
 
-    def average(self, values: Values, slopes: bool, deficit: bool, weights: AnyNDArray) -> Dual:
-        places, inverse = self._inverse(values)
-        value, slope = profile(self._kind, self._distance(inverse), slopes, deficit)
-        if slope is None:
-            return Dual(value @ weights)
-        slope *= weights
-        every = zip(places, inverse, self._squares)
-        means = [(i, -2.0 * s * np.einsum("nm,nm->n", slope, d)) for i, s, d in every]
-        return Dual(value @ weights, [(self._scales, i, mean) for i, mean in means])
-
     def _inverse(self, values: Values) -> tuple[Sequence[int | None], list[float]]:
         """Where lengthscales stand in their parameter, and the inverses of their squares."""
         scales = values(self._scales)
@@ -126,6 +113,46 @@ class _Distances(Shape):
         for d, s in zip(self._squares[1:], inverse[1:]):
             total += d * s
         return total
+
+    def joined(self, others: Sequence[_Distances]) -> tuple[_Distances, list[tuple[int, ...]]]:
+        """This and others of the same kernel as one row of pairs, and what shapes they have."""
+        every = (self, *others)
+        squares = [
+            np.concatenate([np.ravel(d) for d in each])
+            for each in zip(*(s._squares for s in every))
+        ]
+        return _Distances(self._kind, self._scales, squares), [s._squares[0].shape for s in every]
+
+
+class Shapes:
+    """
+    The shapes of one kernel at several sets of pairs, evaluated together.
+
+    Matrices are small, and what a call of numpy costs beside its work is paid once.
+
+    :param shapes: of the same kernel.
+    """
+
+    def __init__(self, shapes: Sequence[Shape]) -> None:
+        self._each, self._joined = list(shapes), None
+        self.level = self._each[0].level
+        self.fixed = all(isinstance(shape, Fixed) for shape in self._each)
+        distances = [shape for shape in self._each if isinstance(shape, _Distances)]
+        if len(distances) == len(self._each):
+            self._joined, self._sizes = distances[0].joined(distances[1:])
+            ends = np.cumsum([0, *(int(np.prod(size)) for size in self._sizes)]).tolist()
+            self._places = [slice(a, b) for a, b in itertools.pairwise(ends)]
+
+    def __call__(self, values: Values, slopes: bool, deficit: bool = False) -> list[Dual]:
+        if self._joined is None:
+            return [shape(values, slopes, deficit) for shape in self._each]
+        found = self._joined(values, slopes, deficit)
+        parts = self._split(found.value)
+        moved = [(p, i, self._split(t)) for p, i, t in found.tangents]
+        return [Dual(v, [(p, i, t[at]) for p, i, t in moved]) for at, v in enumerate(parts)]
+
+    def _split(self, flat: AnyNDArray) -> list[AnyNDArray]:
+        return [flat[at].reshape(size) for at, size in zip(self._places, self._sizes)]
 
 
 def profile(

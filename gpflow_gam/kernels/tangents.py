@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import abc
 import functools
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -28,7 +29,7 @@ from ..measures import Discrete
 from .columns import kernel_columns
 from .factor import Indicator
 from .functional import parameters_of, with_values
-from .shapes import Dual, Fixed, UnknownKernel, Values, shape_of
+from .shapes import Dual, Shapes, UnknownKernel, Values, shape_of
 from .zero_mean import ZeroMean
 
 Matrices = tuple[AnyNDArray, AnyNDArray, AnyNDArray]
@@ -127,10 +128,10 @@ class _Matrices:
 
     def __init__(self, kernel: Kernel, Z: AnyNDArray, X: AnyNDArray) -> None:
         pairs = (Z, Z, False), (Z, X, False), (X, X, True)
-        self._shapes = [shape_of(kernel, *pair) for pair in pairs]
+        self._shapes = Shapes([shape_of(kernel, *pair) for pair in pairs])
 
     def __call__(self, values: Values, slopes: bool) -> list[Dual]:
-        return [shape(values, slopes) for shape in self._shapes]
+        return self._shapes(values, slopes)
 
 
 class _ProductMatrices:
@@ -160,32 +161,27 @@ class _CentredMatrices:
         self._weights = np.asarray(kernel.measure.probabilities)
         self._number = len(Z)
         both = np.concatenate([Z, X])
-        pairs = (Z, Z, False), (Z, X, False), (X, X, True), (both, T, False), (T, T, False)
-        self._shapes = [shape_of(kernel.base, *pair) for pair in pairs]
-        self._level = self._shapes[0].level
+        pairs = (Z, both, False), (X, X, True), (both, T, False), (T, T, False)
+        self._shapes = Shapes([shape_of(kernel.base, *pair) for pair in pairs])
+        self._level = self._shapes.level
         self._constant: list[Dual] | None = None
 
     def __call__(self, values: Values, slopes: bool) -> list[Dual]:
-        if all(isinstance(shape, Fixed) for shape in self._shapes):
+        if self._shapes.fixed:
             self._constant = self._constant or self._evaluated(values, slopes)
             return self._constant
         return self._evaluated(values, slopes)
 
     def _evaluated(self, values: Values, slopes: bool) -> list[Dual]:
         p, M = self._weights, self._number
-        *pairs, means, square = self._shapes
-        inner = [shape(values, slopes, self._level) for shape in pairs]
-        mean = means.average(values, slopes, self._level, p)
-        total = square.average(values, slopes, self._level, p).map(lambda a: p @ a)
-        if self._level + total.value == 0.0:  # nothing left to centre
-            return inner
-        left, other = mean.map(lambda a: a[:M]), mean.map(lambda a: a[M:])
-        K, Kzx, diagonal = inner
-        return [
-            self._centred(K, left, left, total),
-            self._centred(Kzx, left, other, total),
-            self._centred(diagonal, other, other, total, elementwise=True),
-        ]
+        inner, diagonal, means, square = self._shapes(values, slopes, self._level)
+        mean = means.map(lambda a: a @ p)
+        total = square.map(lambda a: p @ (a @ p))
+        if self._level + total.value != 0.0:  # there is something to centre
+            left, other = mean.map(lambda a: a[:M]), mean.map(lambda a: a[M:])
+            inner = self._centred(inner, left, mean, total)
+            diagonal = self._centred(diagonal, other, other, total, elementwise=True)
+        return [inner.map(lambda a: a[:, :M]), inner.map(lambda a: a[:, M:]), diagonal]
 
     def _centred(self, h: Dual, a: Dual, b: Dual, e: Dual, elementwise: bool = False) -> Dual:
         """
@@ -275,7 +271,7 @@ class _Known(KernelTangents):
         return K, Kzx, np.maximum(diagonal, 0.0)
 
     def _variance(self, values: Values) -> float:
-        return float(np.prod([values(v) for v in self._variances]))
+        return math.prod(float(values(v)) for v in self._variances)
 
 
 # --- sums --------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from ..models import AdditiveSGPR, AdditiveSVGP
 from ..statistics import GaussianPosterior, PseudoData, Rows
 from ..statistics.rows import Watch
 from ..statistics.stored import ByBlock
-from .hyperparameters import Hyperparameters, places_of
+from .hyperparameters import Hyperparameters, differenced, places_of
 from .rounds import Rounds
 
 
@@ -119,6 +119,16 @@ class CollapsedBound:
         rest = np.arange(len(inner), len(u))
         whole[rest, rest] = 0.5 * self.error[1]
         return whole
+
+    def hessian(self, u: AnyNDArray) -> AnyNDArray:
+        """Second derivatives of the loss, [K, K]."""
+        inner, noise = self.split(u)
+        found, number = np.zeros((len(u), len(u))), len(inner)
+        found[:number, :number] = self.rounds.hessian(self.data, inner, 1.0 / noise)
+        rest = range(number, len(u))
+        found[number:] = differenced(lambda x: self.loss(x)[1], u, rest)
+        found[:number, number:] = found[number:, :number].T
+        return found
 
     def posterior(self, u: AnyNDArray) -> GaussianPosterior:
         """q at coordinates."""

@@ -15,7 +15,7 @@ from ..models import AdditiveSGPR, AdditiveSVGP
 from ..statistics import Neighbourhoods, NotPositiveDefinite, sites_of
 from ..statistics.parallel import one_blas_thread
 from .collapsed import CollapsedBound
-from .laplace import differenced
+from .hyperparameters import differenced
 from .left_out import LeftOut
 from .minimizers import FitResult, StopFit, TimeBudget, Tracker, descend
 from .minimizers.result import Callback

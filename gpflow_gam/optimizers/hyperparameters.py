@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,9 @@ from ..statistics.posterior import slices
 
 _bijectors = tfp.bijectors
 _distributions = tfp.distributions
+
+_STEP = 1e-3
+"""Of differences of gradients."""
 
 
 class Hyperparameters:
@@ -32,16 +35,22 @@ class Hyperparameters:
         self._sizes = [int(np.prod(shape)) for shape in self._shapes]
         self._places = slices(self._sizes)
         self._simple = [isinstance(p.transform, _bijectors.Exp) for p in self.parameters]
-        normal: list[tuple[AnyNDArray, AnyNDArray] | None] = []
-        for p, simple in zip(self.parameters, self._simple):
-            prior: Any = p.prior if simple else None
-            log_normal = type(prior) is _distributions.LogNormal
-            normal.append((np.asarray(prior.loc), np.asarray(prior.scale)) if log_normal else None)
-        self._normal = normal
-        self._scales = [_scale(p) if n is None else n[1] for p, n in zip(self.parameters, normal)]
-        self._others = [
-            i for i, p in enumerate(self.parameters) if p.prior is not None and normal[i] is None
-        ]
+        # log-normal priors of exponentials are normal in the coordinates: all of them at once
+        size = len(self)
+        self._log_normal = np.zeros(size, dtype=bool)
+        loc, scale = np.zeros(size), np.ones(size)
+        self._others = []
+        for i, (p, simple, at) in enumerate(zip(self.parameters, self._simple, self._places)):
+            prior: Any = p.prior
+            if simple and type(prior) is _distributions.LogNormal:
+                shape = self._shapes[i]
+                loc[at] = np.broadcast_to(np.asarray(prior.loc), shape).ravel()
+                scale[at] = np.broadcast_to(np.asarray(prior.scale), shape).ravel()
+                self._log_normal[at] = True
+            elif prior is not None:
+                self._others.append(i)
+        self._loc, self._scale = loc[self._log_normal], scale[self._log_normal]
+        self._normaliser = -float(np.sum(np.log(self._scale) + 0.5 * np.log(2.0 * np.pi)))
 
     def __len__(self) -> int:
         return int(sum(self._sizes))
@@ -71,10 +80,10 @@ class Hyperparameters:
 
     def values(self, u: AnyNDArray) -> dict[int, AnyNDArray]:
         """Constrained values at coordinates [K], by the parameters' ``id``."""
-        return {
-            id(p): np.exp(x) if simple else _forward(p, x)
-            for p, simple, x in zip(self.parameters, self._simple, self._parts(u))
-        }
+        found = {}
+        for p, simple, x in zip(self.parameters, self._simple, self._parts(u)):
+            found[id(p)] = np.exp(x) if simple else _forward(p, x)
+        return found
 
     def pullback(self, u: AnyNDArray, gradients: Mapping[int, AnyNDArray]) -> AnyNDArray:
         """
@@ -82,11 +91,16 @@ class Hyperparameters:
 
         :param gradients: by the parameters' ``id``; zero where there is none.
         """
-        found = []
-        for p, simple, x in zip(self.parameters, self._simple, self._parts(u)):
-            own = gradients.get(id(p), np.zeros_like(x))
-            found.append(np.ravel(own * np.exp(x) if simple else _chain(p, x, own)))
-        return np.concatenate(found) if found else np.zeros(0)
+        found = np.zeros(len(u))
+        for i, (p, simple, at) in enumerate(zip(self.parameters, self._simple, self._places)):
+            own = gradients.get(id(p))
+            if own is None:
+                continue
+            if simple:
+                found[at] = np.ravel(own) * np.exp(u[at])
+            else:
+                found[at] = np.ravel(_chain(p, u[at].reshape(self._shapes[i]), own))
+        return found
 
     def moved(self, u: AnyNDArray, step: float) -> list[tuple[Parameter, AnyNDArray]]:
         """The parameter of each coordinate, and its value where that one is ``step`` further on."""
@@ -100,41 +114,34 @@ class Hyperparameters:
 
     def prior_modes(self, u: AnyNDArray) -> AnyNDArray:
         """Where log-normal priors are highest in the coordinates, [K]; others stay as in ``u``."""
-        found = [
-            np.ravel(x)
-            if normal is None
-            else np.broadcast_to(normal[0] - np.square(normal[1]), x.shape).ravel()
-            for normal, x in zip(self._normal, self._parts(u))
-        ]
-        return np.concatenate(found) if found else np.zeros(0)
+        found = np.array(u)
+        found[self._log_normal] = self._loc - np.square(self._scale)
+        return found
 
     def prior_precision(self) -> AnyNDArray:
         """How sharp priors that are normal in the coordinates are, [K]; zero of others."""
-        found = [
-            np.zeros(size) if scale is None else np.ones(size) / np.square(np.ravel(scale))
-            for scale, size in zip(self._scales, self._sizes)
-        ]
-        return np.concatenate(found) if found else np.zeros(0)
+        found = np.zeros(len(self))
+        found[self._log_normal] = 1.0 / np.square(self._scale)
+        for i in self._others:
+            scale = _scale(self.parameters[i])
+            if scale is not None:
+                found[self._places[i]] = 1.0 / np.square(np.ravel(scale))
+        return found
 
     def log_prior(self, u: AnyNDArray) -> tuple[float, AnyNDArray]:
         """Log-density of the priors at coordinates [K], as GPflow counts it, and its gradient."""
-        total, slopes = 0.0, []
-        for i, (p, x) in enumerate(zip(self.parameters, self._parts(u))):
-            normal = self._normal[i]
-            if normal is not None:
-                # GPflow adds the density of the parameter, not of its logarithm
-                loc, scale = normal
-                z = (x - loc) / scale
-                each = -0.5 * z**2 - np.log(scale) - 0.5 * np.log(2.0 * np.pi) - x
-                total += float(np.sum(each))
-                slopes.append(np.ravel(-z / scale - 1.0))
-            elif i in self._others:
-                value, slope = _prior(p, x)
-                total += value
-                slopes.append(np.ravel(slope))
-            else:
-                slopes.append(np.zeros(self._sizes[i]))
-        return total, np.concatenate(slopes) if slopes else np.zeros(0)
+        x = u[self._log_normal]
+        z = (x - self._loc) / self._scale
+        # GPflow adds the density of the parameter, not of its logarithm
+        total = self._normaliser - 0.5 * float(z @ z) - float(np.sum(x))
+        slopes = np.zeros(len(u))
+        slopes[self._log_normal] = -z / self._scale - 1.0
+        for i in self._others:
+            at = self._places[i]
+            value, slope = _prior(self.parameters[i], u[at].reshape(self._shapes[i]))
+            total += value
+            slopes[at] = np.ravel(slope)
+        return total, slopes
 
 
 def _scale(parameter: Parameter) -> AnyNDArray | None:
@@ -184,3 +191,19 @@ def places_of(learnt: Hyperparameters, module: tf.Module) -> list[int]:
     """Where parameters stand among all of a module's, as they do in any copy of it."""
     every = [id(p) for p in module.parameters]
     return [every.index(id(p)) for p in learnt.parameters]
+
+
+def differenced(
+    gradient: Callable[[AnyNDArray], AnyNDArray], at: AnyNDArray, which: Sequence[int] | None = None
+) -> AnyNDArray:
+    """
+    Second derivatives by one-sided differences of first ones: half of what central ones cost.
+
+    :param which: the coordinates in which they are wanted, [k, K]; all and symmetric by default.
+    """
+    places = range(len(at)) if which is None else which
+    if not len(places):
+        return np.zeros((0, len(at)))
+    here, steps = gradient(at), _STEP * np.eye(len(at))
+    rows = np.stack([(gradient(at + steps[i]) - here) / _STEP for i in places])
+    return rows if which is not None else 0.5 * (rows + rows.T)

@@ -25,7 +25,7 @@ from ..statistics import GaussianPosterior, NotPositiveDefinite
 from ..statistics.parallel import one_blas_thread
 from ..variational import OptimalPrecision, WhitenedGaussian
 from .collapsed import CollapsedBound
-from .hyperparameters import Hyperparameters
+from .hyperparameters import Hyperparameters, differenced
 from .minimizers import Traced
 from .rows import SMALL
 from .sites import collected, data_sites, elbo_at_sites, q_from
@@ -35,7 +35,6 @@ Whitened = Callable[[list[tf.Tensor]], WhitenedGaussian]
 """From the Cholesky factors of K_c(Z_c, Z_c) to q(V)."""
 
 _NUM_DRAWS = 32
-_STEP = 1e-3
 _MAX_SD = 1.0
 """Where the objective is flatter in a (logarithmic) hyperparameter, the draws go no further."""
 
@@ -153,7 +152,7 @@ class _Collapsed:
         self.model, self.bound, self.optimum = model, bound, optimum
 
     def hessian(self) -> AnyNDArray:
-        return differenced(lambda u: self.bound.loss(u)[1], self.optimum)
+        return self.bound.hessian(self.optimum)
 
     def draw(self, step: AnyNDArray) -> HyperparameterDraw:
         u, q = _towards(self.bound.posterior, self.optimum, step)
@@ -177,8 +176,7 @@ class _Sites:
         found = np.zeros((len(self.optimum), len(self.optimum)))
         n = self.number
         if n:
-            loss = self.rounds.loss(self.solution.data)
-            found[:n, :n] = differenced(lambda u: loss(u)[1], self.optimum[:n])
+            found[:n, :n] = self.rounds.hessian(self.solution.data, self.optimum[:n])
         if n < len(found):
             known = self.solution.curvature
             if known is None:
@@ -249,16 +247,6 @@ def _standard_normal(dimension: int) -> AnyNDArray:
     z = norm.ppf(np.clip(uniform, 1e-3, 1.0 - 1e-3))
     points: AnyNDArray = np.concatenate([z, -z])
     return points
-
-
-def differenced(gradient: Callable[[AnyNDArray], AnyNDArray], at: AnyNDArray) -> AnyNDArray:
-    """Second derivatives by one-sided differences of first ones: half of what central ones cost."""
-    if not len(at):
-        return np.zeros((0, 0))
-    here = gradient(at)
-    rows = np.stack([(gradient(at + e) - here) / _STEP for e in _STEP * np.eye(len(at))])
-    symmetric: AnyNDArray = 0.5 * (rows + rows.T)
-    return symmetric
 
 
 def _factor(hessian: AnyNDArray) -> AnyNDArray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -22,8 +23,9 @@ from ..statistics import (
     Rows,
     Sweep,
     average_information,
+    evidence_hessian,
 )
-from .hyperparameters import Hyperparameters, places_of
+from .hyperparameters import Hyperparameters, differenced, places_of
 from .minimizers import StopFit, Tracker, descend
 from .minimizers.descent import Loss
 from .position import Position, State
@@ -45,7 +47,7 @@ _MOST_STEPS = 60
 _STALE_ROUNDS = 2
 """Rounds in which sites alone settle, where they begin at the null model's."""
 _STEP = 1e-4
-"""Of differences that the information is taken from."""
+"""Of differences that the information and second derivatives are taken from."""
 _LEAST_PRECISION = 1e-2
 """What a coordinate of which neither data nor prior say anything is taken to curve by."""
 _LEAST_SHARE = 1e-3
@@ -340,13 +342,42 @@ class Rounds:
         """
         if not len(self.hyperparameters):
             return None
-        present = {**self._fixed, **self.hyperparameters.values(u)}
-        moved = [
-            (self._users[id(p)], {**present, id(p): value})
-            for p, value in self.hyperparameters.moved(u, _STEP)
-        ]
+        present, moved = self._moved(u, _STEP)
         try:
             found = average_information(self.evidence, data, present, moved, _STEP, scale)
         except NotPositiveDefinite:
             return None
         return found + np.diag(self.hyperparameters.prior_precision() + _LEAST_PRECISION)
+
+    def hessian(self, data: PseudoData, u: AnyNDArray, scale: float = 1.0) -> AnyNDArray:
+        """
+        Second derivatives of :meth:`loss` at the coordinates u, [K, K].
+
+        :param data: the pseudo-data.
+        :param scale: multiplies its weights and shifts.
+        """
+        learnt = self.hyperparameters
+        if not len(learnt):
+            return np.zeros((0, 0))
+        present, moved = self._moved(u, _STEP)
+        pulled = [functools.partial(learnt.pullback, u + e) for e in _STEP * np.eye(len(u))]
+        found = evidence_hessian(
+            self.evidence,
+            data,
+            present,
+            functools.partial(learnt.pullback, u),
+            [(*each, pullback) for each, pullback in zip(moved, pulled)],
+            _STEP,
+            scale,
+        )
+        return -found - differenced(lambda x: learnt.log_prior(x)[1], u)
+
+    def _moved(
+        self, u: AnyNDArray, step: float
+    ) -> tuple[dict[int, AnyNDArray], list[tuple[list[int], dict[int, AnyNDArray]]]]:
+        """Values at coordinates; for each of these whom it moves, and values a step further on."""
+        present = {**self._fixed, **self.hyperparameters.values(u)}
+        return present, [
+            (self._users[id(p)], {**present, id(p): value})
+            for p, value in self.hyperparameters.moved(u, step)
+        ]

@@ -6,6 +6,7 @@ from .codes import Bins
 from .coding import Coder
 from .columns import CodedColumns, Columns, HeldColumns
 from .components import RowComponent, row_component
+from .curvature import evidence_hessian
 from .distributed import SharedColumns, SharedRows, SharedStored, bytes_of_pass
 from .evidence import Evidence, Places
 from .exchange import Exchange
@@ -56,6 +57,7 @@ __all__ = [
     "bin_columns",
     "bytes_of_pass",
     "divided_out",
+    "evidence_hessian",
     "marginal_cavities",
     "row_component",
     "sites_of",

@@ -10,7 +10,7 @@ from scipy.linalg import lapack
 
 from ..kernels.shapes import Values
 from .components import RowComponent
-from .parallel import one_blas_thread
+from .parallel import each
 
 Codes = list[AnyNDArray]
 Multipliers = list[AnyNDArray | None]
@@ -38,10 +38,12 @@ def features_at_bins(
     components: Sequence[RowComponent], values: Values, roots: Sequence[AnyNDArray]
 ) -> list[tuple[AnyNDArray, AnyNDArray]]:
     """Features [M, G] and prior variances [G] of each component at its bins."""
-    found = []
-    with one_blas_thread():
-        for component, root in zip(components, roots):
-            _, K, diagonal = component.table.matrices(values)
-            phi, _ = lapack.dtrtrs(root, np.asarray_chkfinite(K), lower=1)
-            found.append((phi, diagonal))
-    return found
+    found: dict[int, tuple[AnyNDArray, AnyNDArray]] = {}
+
+    def evaluate(c: int) -> None:
+        _, K, diagonal = components[c].table.matrices(values)
+        phi, _ = lapack.dtrtrs(roots[c], np.asarray_chkfinite(K), lower=1)
+        found[c] = phi, diagonal
+
+    each(evaluate, range(len(components)))
+    return [found[c] for c in range(len(components))]

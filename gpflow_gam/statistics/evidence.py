@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from gpflow.base import AnyNDArray, Parameter
@@ -12,7 +13,7 @@ from scipy.linalg import lapack
 
 from ..kernels.functional import parameters_of
 from ..kernels.shapes import Values
-from ..kernels.tangents import KernelTangents, kernel_tangents
+from ..kernels.tangents import Gradients, KernelTangents, kernel_tangents
 from .posterior import (
     GaussianPosterior,
     NotPositiveDefinite,
@@ -79,7 +80,7 @@ class Evidence:
         self._places = list(places)
         self._jitter = jitter
         # of each component what it last was: second derivatives move one at a time
-        self._last: list[tuple[bytes, _Block] | None] = [None] * len(self._places)
+        self._last: list[tuple[bytes, Block] | None] = [None] * len(self._places)
 
     def __len__(self) -> int:
         """C, the number of components."""
@@ -93,7 +94,7 @@ class Evidence:
         :param values: constrained values of the kernels' parameters.
         :param scale: multiplies weights and shifts.
         """
-        return _Evaluation(self, data, values, scale).value
+        return Evaluation(self, data, values, scale).value
 
     def value_and_gradient(
         self, data: PseudoData, values: Values, scale: float = 1.0
@@ -106,7 +107,7 @@ class Evidence:
         :param scale: multiplies weights and shifts.
         :raises NotPositiveDefinite: at these values.
         """
-        evaluation = _Evaluation(self, data, values, scale)
+        evaluation = Evaluation(self, data, values, scale)
         return evaluation.value, *evaluation.gradient()
 
     def posterior(self, data: PseudoData, values: Values, scale: float = 1.0) -> GaussianPosterior:
@@ -150,13 +151,22 @@ class Evidence:
         """
         return self._at_nodes(self._places[which], values)[1]
 
-    def _blocks(self, values: Values) -> list[_Block]:
+    def block(self, which: int, values: Values) -> Block:
+        """
+        One component at values of the parameters.
+
+        :raises NotPositiveDefinite: at these values.
+        """
+        return Block(self._places[which], values, self._jitter)
+
+    def blocks(self, values: Values) -> list[Block]:
+        """All components at values of the parameters."""
         found = []
         for i, places in enumerate(self._places):
             key = b"".join(np.asarray(values(p)).tobytes() for p in places.parameters)
             last = self._last[i]
             if last is None or last[0] != key:
-                last = self._last[i] = key, _Block(places, values, self._jitter)
+                last = self._last[i] = key, Block(places, values, self._jitter)
             found.append(last[1])
         return found
 
@@ -207,7 +217,7 @@ class Projection:
                 Lambda[:, own] = half[:, at] @ phi.T
 
 
-class _Block:
+class Block:
     """One component's factor and features at given parameters."""
 
     def __init__(self, places: Places, values: Values, jitter: float) -> None:
@@ -222,7 +232,7 @@ class _Block:
         open_phi = self.whole[:, self.nodes :]
         self.open_variance = diagonal[self.nodes :] - np.einsum("me,me->e", open_phi, open_phi)
 
-    def gradient(self, phi_bar: AnyNDArray, mass: AnyNDArray) -> list[tuple[Parameter, AnyNDArray]]:
+    def gradient(self, phi_bar: AnyNDArray, mass: AnyNDArray) -> Gradients:
         """From gradients in the features at nodes, and weights of open variance."""
         upstream = np.concatenate([phi_bar, mass * self.whole[:, self.nodes :]], axis=1)
         M = len(upstream)
@@ -235,12 +245,12 @@ class _Block:
         return self.pullback((K_bar, self.inverse.T @ upstream, diagonal_bar))
 
 
-class _Evaluation:
+class Evaluation:
     """The bound at one set of parameters."""
 
     def __init__(self, evidence: Evidence, data: PseudoData, values: Values, scale: float) -> None:
         self.scale = scale
-        self.blocks = evidence._blocks(values)
+        self.blocks = evidence.blocks(values)
         self.masses = [scale * m.sum(axis=0) for m in data.masses]
         self.data = data
         self.projection = found = Projection([b.phi for b in self.blocks], data, scale)
@@ -254,22 +264,42 @@ class _Evaluation:
         if not np.isfinite(value):
             raise NotPositiveDefinite
         self.value = float(value)
+        self._known: list[AnyNDArray] | None = None
+
+    def feature_slopes(self) -> list[AnyNDArray]:
+        """In the features of each component at its nodes, [M_c, J_c]."""
+        at_data = self.projection
+        bars = [np.zeros_like(b.phi) for b in self.blocks]
+        for i, slope in enumerate(self.slopes()):
+            mu = self.mean[:, i]
+            for bar, own, at in zip(bars, at_data.own, at_data.nodes):
+                bar += 2.0 * (slope[own] @ at_data.half[i][:, at])
+                bar += self.scale * np.outer(mu[own], self.data.shift[at, i])
+        return bars
 
     def gradient(self) -> tuple[dict[int, AnyNDArray], float]:
         """In parameters, by their ``id``, and in the logarithm of the scale."""
         at_data = self.projection
         along = float(np.sum(self.mean * at_data.eta))
-        bars = [np.zeros_like(b.phi) for b in self.blocks]
-        for i, factor in enumerate(self.factors):
-            mu = self.mean[:, i]
-            Lambda_bar = -0.5 * (inverse(factor) + np.outer(mu, mu))
-            along += float(np.vdot(Lambda_bar, at_data.Lambda[i]))
-            for bar, own, at in zip(bars, at_data.own, at_data.nodes):
-                bar += 2.0 * (Lambda_bar[own] @ at_data.half[i][:, at])
-                bar += self.scale * np.outer(mu[own], self.data.shift[at, i])
-        found: dict[int, AnyNDArray] = {}
-        for block, bar, mass in zip(self.blocks, bars, self.masses):
+        along += sum(float(np.vdot(s, L)) for s, L in zip(self.slopes(), at_data.Lambda))
+        for block, mass in zip(self.blocks, self.masses):
             along -= 0.5 * float(mass @ block.open_variance)
-            for parameter, gradient in block.gradient(bar, mass):
-                found[id(parameter)] = found.get(id(parameter), 0.0) + gradient
-        return found, along
+        every = zip(self.blocks, self.feature_slopes(), self.masses)
+        return added(block.gradient(bar, mass) for block, bar, mass in every), along
+
+    def slopes(self) -> list[AnyNDArray]:
+        """In Lambda of each output, [P, P]."""
+        if self._known is None:
+            self._known = [
+                -0.5 * (inverse(factor) + np.outer(mu, mu))
+                for factor, mu in zip(self.factors, self.mean.T)
+            ]
+        return self._known
+
+
+def added(gradients: Iterable[Gradients]) -> dict[int, AnyNDArray]:
+    """Sums of gradients in parameters, by their ``id``: components may share some."""
+    found: dict[int, AnyNDArray] = {}
+    for parameter, gradient in itertools.chain.from_iterable(gradients):
+        found[id(parameter)] = found.get(id(parameter), 0.0) + gradient
+    return found

@@ -11,7 +11,8 @@ from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood, Poisson
 from scipy.special import gammaln
 
-from ..likelihoods import checked_observations
+from ..likelihoods import Weighted, checked_observations
+from .logistic import Terms, logistic_terms
 
 _STEP = 1e-5
 """Of differences in a likelihood's (unconstrained) parameter."""
@@ -51,10 +52,12 @@ def expectations(
     :param Y: [n, K].
     :param variables: of the likelihood's parameters, in which derivatives are wanted.
     """
-    if _is_counts(likelihood, Y):
-        return _of_counts(float(likelihood.binsize), mean, np.maximum(var, 0.0), Y)
+    var = np.maximum(var, 0.0)
+    known = _known(likelihood, X, mean, var, Y, variables)
+    if known is not None:
+        return known
     X, Y = tf.constant(X), checked_observations(tf.constant(Y), likelihood)
-    mean, var = tf.constant(mean), tf.constant(np.maximum(var, 0.0))
+    mean, var = tf.constant(mean), tf.constant(var)
 
     def slopes(sources: Sequence[tf.Tensor | tf.Variable]) -> tuple[tf.Tensor, list[tf.Tensor]]:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
@@ -115,6 +118,43 @@ def mean_curvature(
     return -np.stack(found, axis=1)
 
 
+def _known(
+    likelihood: Likelihood,
+    X: AnyNDArray,
+    mean: AnyNDArray,
+    var: AnyNDArray,
+    Y: AnyNDArray,
+    variables: Sequence[tf.Variable],
+) -> Expectations | None:
+    """Without TensorFlow, whose first use takes longer than many passes; None where unknown."""
+    base, weights = likelihood, None
+    if type(likelihood) is Weighted:
+        base, weights = likelihood.base, X[:, likelihood.column]
+    if mean.shape[1] != 1:
+        return None
+    with np.errstate(over="ignore", invalid="ignore"):  # the caller judges what comes of it
+        if _is_counts(base, Y):
+            terms = _of_counts(float(base.binsize), mean[:, 0], var[:, 0], Y[:, 0])
+        else:
+            found = logistic_terms(base, mean[:, 0], var[:, 0], Y, variables)
+            if found is None:
+                return None
+            terms = found
+
+    def counted(each: AnyNDArray) -> AnyNDArray:
+        # rows that do not count may overflow
+        return each if weights is None else weights * np.where(weights == 0.0, 0.0, each)
+
+    slope, precision = counted(terms.slope)[:, None], counted(terms.precision)[:, None]
+    total = float(np.sum(counted(terms.value)))
+    own, curvature, across = np.zeros(0), np.zeros((0, 0)), []
+    if terms.own is not None:
+        own = np.sum(counted(terms.own.slope), keepdims=True)
+        curvature = np.sum(counted(terms.own.curvature)).reshape(1, 1)
+        across = [counted(terms.own.across)[:, None]]
+    return Expectations(total, slope, precision, own, curvature, across)
+
+
 def _is_counts(likelihood: Likelihood, Y: AnyNDArray) -> bool:
     """Whether these are Poisson's counts under a logarithm, and not such as are an error."""
     if type(likelihood) is not Poisson or likelihood.invlink is not tf.exp:
@@ -122,10 +162,6 @@ def _is_counts(likelihood: Likelihood, Y: AnyNDArray) -> bool:
     return bool(np.all((Y >= 0.0) & (np.round(Y) == Y)))
 
 
-def _of_counts(size: float, mean: AnyNDArray, var: AnyNDArray, Y: AnyNDArray) -> Expectations:
-    """In closed form: nothing of TensorFlow's, whose first use takes longer than many passes."""
-    with np.errstate(over="ignore", invalid="ignore"):  # the caller judges what comes of it
-        rate = size * np.exp(mean + 0.5 * var)
-        total = np.sum(Y * (mean + np.log(size)) - rate - gammaln(Y + 1.0))
-    none = np.zeros(0)
-    return Expectations(float(total), Y - rate, rate, none, np.zeros((0, 0)), [])
+def _of_counts(size: float, mean: AnyNDArray, var: AnyNDArray, y: AnyNDArray) -> Terms:
+    rate = size * np.exp(mean + 0.5 * var)
+    return Terms(y * (mean + np.log(size)) - rate - gammaln(y + 1.0), y - rate, rate, None)

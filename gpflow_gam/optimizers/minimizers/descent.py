@@ -13,6 +13,8 @@ from .tracker import Tracker
 
 _LEG = 8
 """Iterations of L-BFGS after which it begins anew in other coordinates."""
+_FIRST_LEG = 3
+"""The same of the first, which leaves a start that may be far from all that follows."""
 _FARTHEST = 2.0
 """Longest first step of a search, in any (logarithmic) hyperparameter."""
 
@@ -91,6 +93,7 @@ def descend(
         if gain < 1e-2 * tolerance:
             raise StopIteration
 
+    leg = _FIRST_LEG
     while taken < steps:
         value, origin, gradient = best
         anew(origin)
@@ -113,7 +116,7 @@ def descend(
             method="L-BFGS-B",
             callback=after,
             options={
-                "maxiter": steps - taken if curvature is None else min(_LEG, steps - taken),
+                "maxiter": steps - taken if curvature is None else min(leg, steps - taken),
                 "maxfun": 20 * steps,
                 "ftol": 0.0,
                 "gtol": 1e-9,
@@ -121,6 +124,7 @@ def descend(
                 "maxls": 40,
             },
         )
+        leg = _LEG
         if outcome.status != 1:
             return best[1], True, "converged"
     return best[1], False, f"iteration limit of {steps} reached"
