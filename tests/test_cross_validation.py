@@ -90,7 +90,8 @@ def test_noise_that_remembers_is_not_taken_for_a_function():
     data, truth = autocorrelated(100, 0)
     near = windows(100, 9)
     elbo = gg.GAM(s("t", k=20)).fit(data, "y", **QUIET)
-    ncv = gg.GAM(s("t", k=20)).fit(data, "y", criterion="ncv", groups=near, **QUIET)
+    ncv = gg.GAM(s("t", k=20))
+    ncv.fit(data, "y", criterion="ncv", groups=near, tolerance=0.1, **QUIET)
     assert ncv.fitted.result.converged
     assert elbo.summary().edf > 10.0
     assert ncv.summary().edf < 7.0
@@ -135,9 +136,11 @@ def test_counts_are_predicted_better_than_at_the_elbos_optimum(family, y):
     )
 
 
+@pytest.mark.filterwarnings("ignore::gpflow_gam.ConvergenceWarning")
 def test_what_is_saved_has_the_same_bands(tmp_path):
     data, _ = autocorrelated(80, 1)
-    gam = gg.GAM(s("t", k=10)).fit(data, "y", criterion="ncv", groups=windows(80, 4), **QUIET)
+    gam = gg.GAM(s("t", k=6))
+    gam.fit(data, "y", criterion="ncv", groups=windows(80, 4), max_iterations=2, **QUIET)
     assert gam.fitted.solution.hessian is not None
     gam.save(tmp_path / "one.gam")
     loaded = gg.GAM.load(tmp_path / "one.gam")
