@@ -118,14 +118,18 @@ def test_training_sees_any_shape(head: AdditiveGP) -> None:
         head.trainable = True
 
 
-def test_files_and_exports_have_the_same_numbers(
-    model: keras.Model, head: AdditiveGP, tmp_path: Path
-) -> None:
+def test_files_have_the_same_numbers(model: keras.Model, head: AdditiveGP, tmp_path: Path) -> None:
     model.save(tmp_path / "m.keras")
     loaded = keras.models.load_model(tmp_path / "m.keras")
     np.testing.assert_array_equal(loaded(GRID), model(GRID))
     draws = [h.posterior().sample_f(GRID, 3, seed=4) for h in (loaded.get_layer("shaped"), head)]
     np.testing.assert_array_equal(*draws)
+
+
+@pytest.mark.slow  # six signatures are traced
+def test_exports_have_the_same_numbers(
+    model: keras.Model, head: AdditiveGP, tmp_path: Path
+) -> None:
     gg.serving.export(model, tmp_path / "served", max_rows=None)
     served = tf.saved_model.load(tmp_path / "served")
     (name,) = served.signatures["predict"].structured_input_signature[1]
@@ -137,6 +141,9 @@ def test_files_and_exports_have_the_same_numbers(
         **{name: tf.constant(GRID)}, num_samples=tf.constant(64), seed=tf.constant(3, tf.int64)
     )
     assert violation(drawn["predictor"]) < 1e-9
+
+
+def test_what_keras_writes_holds_no_shape(model: keras.Model, tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="which gpflow_gam.serving.export writes and nothing"):
         tf.saved_model.save(model, str(tmp_path / "other"))
 
