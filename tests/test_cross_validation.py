@@ -188,6 +188,20 @@ def test_arguments_that_do_not_go_together(gam, fit, words):
         gg.GAM(s("x", k=5), **gam).fit(table(), "y", **fit)
 
 
+@pytest.mark.parametrize("options", [{"callback": lambda _: "enough"}, {"max_seconds": 1e-9}])
+def test_what_ends_the_first_part_ends_the_fit(options):
+    data, _ = autocorrelated(80, 1)
+    with pytest.warns(gg.ConvergenceWarning, match="before rows were left out: smoothness is the"):
+        gam = gg.GAM(s("t", k=10)).fit(
+            data, "y", criterion="ncv", groups=windows(80, 4), **options, **QUIET
+        )
+    result = gam.fitted.result
+    assert not result.converged
+    assert result.ended
+    assert result.num_iterations <= 1
+    assert np.all(np.isfinite(gam.predict(data)))
+
+
 def test_time_that_is_up_keeps_the_best_so_far():
     data, _ = autocorrelated(80, 1)
     seen = []

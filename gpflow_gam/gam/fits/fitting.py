@@ -217,7 +217,10 @@ def fit_model(
             bins = ColumnBins(X, number, spec.encoder.places("level"))
             rows = make_rows(spec.components, model.kernel, bins, Y, mean)
             result, solution = optimizers.fit_rows(model, rows, start=begin, **given)
-        if folds is not None:
+        if folds is not None and result.ended:
+            what = f"{result.message}, before rows were left out: smoothness is the ELBO's"
+            result = dataclasses.replace(result, converged=False, message=what)
+        elif folds is not None:
             begun = result
             result, solution = optimizers.fit_left_out(model, solution, folds, **given)
             result = dataclasses.replace(result, discretisation=begun.discretisation)
@@ -250,7 +253,8 @@ def wants_finer(result: optimizers.FitResult, budget: TimeBudget, begun: float =
     :param begun: when, by the budget, the fit to these bins began.
     """
     coarse = result.discretisation is not None and result.discretisation > MAX_LOSS
-    return coarse and result.converged and budget.left > budget.seconds - begun
+    goes_on = result.converged and not result.ended
+    return coarse and goes_on and budget.left > budget.seconds - begun
 
 
 def _newton(model: IterNCGP, options: dict[str, Any]) -> optimizers.FitResult:

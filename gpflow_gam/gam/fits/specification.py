@@ -13,7 +13,7 @@ from ..components import Component
 from ..components.priors import ROWS
 from ..families import Family
 from ..frames import Design, Encoder, Fill
-from ..terms import Column, Levels, Smooth, Surv, Term, Terms
+from ..terms import Column, Smooth, Surv, Term, Terms
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,14 +117,3 @@ class Specification:
     def term(self, label: str) -> Term:
         """The term with a label."""
         return next(t for t in self.terms if t.label == label)
-
-    def column_levels(self, column: Column) -> tuple[Any, ...]:
-        """The levels of a column that some term reads as levels."""
-        return self.encoder.levels(column)
-
-    def takes_unseen(self, component: Component) -> bool:
-        """Whether a component has an effect, of prior variance, for new levels."""
-        if not component.term:
-            return False
-        term = self.term(component.term)
-        return isinstance(term, Levels) and term.unseen == "prior"
