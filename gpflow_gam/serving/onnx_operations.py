@@ -292,6 +292,13 @@ def _concat(b: Builder, op: tf.Operation, x: list[str]) -> str:
     return b("Concat", *x[:-1], axis=int(_known(b, op, x[-1])))
 
 
+@_translates("Pad", "PadV2")
+def _pad(b: Builder, op: tf.Operation, x: list[str]) -> str:
+    # [axes, 2] becomes what is before all axes, then what is behind them
+    ends = _whole(b, np.ravel(np.transpose(_known(b, op, x[1]))))
+    return b("Pad", x[0], ends, *x[2:])
+
+
 @_translates("SplitV")
 def _split(b: Builder, op: tf.Operation, x: list[str]) -> list[str]:
     axis = int(_known(b, op, x[2]))

@@ -78,40 +78,56 @@ def portable_graph(function: Any) -> PortableGraph:
     names = sorted(function.structured_outputs)  # as TensorFlow flattens a dict
     outputs = dict(zip(names, frozen.outputs))
     inputs = {t.op.name: t for t in frozen.inputs}
-    operations: list[tf.Operation] = []
-    live = {t.name for t in inputs.values()}
-    wanted = _needed(list(outputs.values()))
-    constants: dict[str, tf.Tensor] = {}
-    for op in frozen.graph.get_operations():  # in an order in which they can be computed
-        if op in wanted and any(t.name in live for t in op.inputs):
-            operations.append(op)
-            live.update(t.name for t in op.outputs)
-            constants |= {t.name: t for t in op.inputs if t.name not in live}
-    constants |= {t.name: t for t in outputs.values() if t.name not in live}
+    live = _following(list(inputs.values()))
+    for op in _behind(list(outputs.values()), waits=True):
+        if op in live and op.type in ("Assert", "CheckNumerics"):
+            raise ValueError(
+                f"model: it checks its inputs while it predicts ({op.name}), which only a "
+                "SavedModel can do; give ZeroMean kernels extrapolate=True, or export to a folder."
+            )
+    operations = [
+        op for op in _behind(list(outputs.values()), waits=False) if op in live and op.inputs
+    ]
+    read = [*outputs.values(), *(t for op in operations for t in op.inputs)]
+    constants = {t.name: t for t in read if t.op not in live}
+    # some wait for the inputs, which calls that were inlined leave behind, and read none
+    fed = {
+        t.name: np.full(
+            [size or 1 for size in t.shape],
+            "" if t.dtype == tf.string else 0,
+            t.dtype.as_numpy_dtype,
+        )
+        for t in inputs.values()
+    }
     with tf.compat.v1.Session(graph=frozen.graph) as session:
-        values = session.run(constants)
+        values = session.run(constants, fed)
     return PortableGraph(
         inputs, outputs, operations, {name: np.asarray(v) for name, v in values.items()}
     )
 
 
-def _needed(outputs: list[tf.Tensor]) -> set[tf.Operation]:
-    """
-    The operations behind outputs.
+def _following(inputs: list[tf.Tensor]) -> set[tf.Operation]:
+    """The operations that depend on inputs, and these."""
+    found = {t.op for t in inputs}
+    todo = list(found)
+    while todo:
+        users = {user for t in todo.pop().outputs for user in t.consumers()} - found
+        found |= users
+        todo += users
+    return found
 
-    :raises ValueError: one of them waits for a check.
-    """
-    found: set[tf.Operation] = set()
+
+def _behind(outputs: list[tf.Tensor], waits: bool) -> list[tf.Operation]:
+    """The operations that outputs read, and those that they wait for, each after what it reads."""
+    found: dict[tf.Operation, None] = {}
+    entered: set[tf.Operation] = set()
     todo = [t.op for t in outputs]
     while todo:
-        op = todo.pop()
-        if op in found:
+        op = todo[-1]
+        if op in entered:
+            found.setdefault(todo.pop())
             continue
-        found.add(op)
-        if any(other.type in ("Assert", "CheckNumerics") for other in op.control_inputs):
-            raise ValueError(
-                f"model: it checks its inputs while it predicts ({op.name}), which only a "
-                "SavedModel can do; give ZeroMean kernels extrapolate=True, or export to a folder."
-            )
-        todo.extend(t.op for t in op.inputs)
-    return found
+        entered.add(op)
+        before = [*(t.op for t in op.inputs), *(op.control_inputs if waits else ())]
+        todo += [other for other in before if other not in entered]
+    return list(found)
