@@ -13,6 +13,7 @@ import gpflow
 import numpy as np
 import problems
 import pytest
+import tensorflow as tf
 import transforms
 from tensorflow.python.framework import ops
 from tensorflow_probability.python.bijectors import Bijector
@@ -44,6 +45,17 @@ def _defaults() -> None:
     """Every test starts from GPflow's defaults, whatever the one before did."""
     gpflow.config.set_default_float(np.float64)
     gpflow.config.set_default_jitter(1e-6)
+
+
+@pytest.fixture
+def eagerly() -> Iterator[None]:
+    """
+    No function is traced: for tests that take so few steps that tracing is most of their time, of
+    what others test traced.
+    """
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
 
 
 @pytest.fixture

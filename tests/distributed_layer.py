@@ -1,4 +1,4 @@
-"""Fits a head under MirroredStrategy and on one device; prints how far apart they end."""
+"""A head under MirroredStrategy and on one device; prints how far apart they end."""
 
 from __future__ import annotations
 

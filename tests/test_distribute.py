@@ -407,7 +407,7 @@ def _free_port() -> int:
         return int(found.getsockname()[1])
 
 
-@pytest.mark.slow  # beside test_layers, which runs the loop on two devices
+@pytest.mark.slow  # beside the head's, which runs the loop on two devices
 def test_two_devices_are_one(
     on_one_device: dict[str, gg.distribute.DistributedFit], tmp_path: Path
 ) -> None:
@@ -419,12 +419,22 @@ def test_two_devices_are_one(
 
 @pytest.fixture(scope="module")
 def workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where two workers wrote what they had found."""
+    """Where two workers wrote what they had found, and a head on two devices."""
     folder: Path = tmp_path_factory.mktemp("workers")
-    jobs = [[str(folder / f"{name} {i}.npz") for name in ("fits", "gam")] for i in range(2)]
-    for code, output in run(*jobs, seconds=240, path=SCRIPT.with_name("distributed_workers.py")):
-        assert code == 0, output
+    job = [str(folder), *(str(_free_port()) for _ in range(2))]
+    ((code, output),) = run(job, seconds=300, path=SCRIPT.with_name("distributed_workers.py"))
+    assert code == 0, output
     return folder
+
+
+def test_a_head_on_two_devices_is_that_on_one(workers: Path) -> None:
+    """MirroredStrategy over two logical CPUs, batch normalisation before the head."""
+    printed = (workers / "devices.txt").read_text().strip().splitlines()
+    lines = dict(line.split(maxsplit=1) for line in printed)
+    assert float(lines["moved"]) > 1e-2
+    assert float(lines["parameters"]) < 1e-10
+    assert float(lines["loss"]) < 1e-6  # Keras reports in its own float32
+    assert float(lines["loop"]) < 1e-10  # gg.distribute.fit, two devices beside one
 
 
 def test_two_workers_are_one(

@@ -315,7 +315,7 @@ def test_shares_add_up_and_find_the_large_ones(gam):
 
 def _rows(gam):
     fit = gam.fitted
-    levels = fit.spec.column_levels("g")
+    levels = fit.spec.encoder.levels("g")
     names = {name: fit.X[:, i] for i, (name, _) in enumerate(fit.spec.encoder.columns)}
     names["g"] = np.array([levels[int(code)] for code in names["g"]])
     return names

@@ -37,6 +37,7 @@ def numbers(head: AdditiveGP) -> dict[str, np.ndarray]:
 # --- q by natural gradients ----------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_sites_need_natural_gradients() -> None:
     model, head = build(variational="sites")
     with pytest.raises(ValueError, match="variational='sites'.*NaturalGradientModel.*'block'"):
@@ -84,6 +85,7 @@ def test_a_frozen_head_stays_as_it_is(where: str) -> None:
     assert np.max(np.abs(np.array(head(X)) - outputs)) > 1e-3
 
 
+@pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize("way", ["trainable", "frozen"])
 def test_natural_gradients_leave_what_is_frozen(way: str) -> None:
     model, head = build(NaturalGradientModel, variational="sites", normalization=None)
@@ -105,6 +107,7 @@ def test_natural_gradients_leave_what_is_frozen(way: str) -> None:
 # --- beside other losses, under other optimisers, in other threads --------------------------------
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_a_heads_weight_is_that_of_its_kl_too() -> None:
     def compiled(weight: float, **options: Any) -> tuple[keras.Model, AdditiveGP]:
         keras.utils.set_random_seed(0)
@@ -153,7 +156,7 @@ def test_threads_leave_gpflows_settings_as_they_were() -> None:
 
     def trace(head: AdditiveGP) -> None:
         try:
-            for _ in range(3):
+            for _ in range(2):
                 x = tf.TensorSpec([None, 2], head.compute_dtype)
                 tf.function(lambda x: head(x), autograph=False).get_concrete_function(x)
         except BaseException as error:

@@ -14,6 +14,7 @@ from scipy.special import expit, log_ndtr, logit, softmax, xlogy
 import gpflow_gam as gg
 from gpflow_gam import families as fam
 from gpflow_gam import likelihoods as lk
+from gpflow_gam.gam.families.binary import constant_of
 
 # --- deviance ----------------------------------------------------------------------------------
 
@@ -285,15 +286,36 @@ def test_fit_converges(case: Case, rng):
 
 
 @pytest.mark.parametrize(
-    ("name", "shift"), [("poisson", 0.0), ("poisson", 0.7), ("negative_binomial", 0.0)]
+    ("name", "shift"),
+    [
+        ("poisson", 0.0),
+        ("poisson", 0.7),
+        ("negative_binomial", 0.0),
+        ("gaussian", 0.7),
+        ("gamma", 0.7),
+        ("bernoulli_logit", 0.0),
+        ("bernoulli_probit", 0.0),
+        ("binomial_logit", 0.0),
+        ("binomial_probit", 0.0),
+    ],
 )
 def test_null_models_in_closed_form_are_those_of_a_search(name, shift, rng):
-    y, w = rng.poisson(4.0, (60, 1)).astype(float), rng.integers(1, 4, 60).astype(float)
-    offset = shift * rng.standard_normal(60)
-    likelihood, X = weighted(CASES[name].likelihood()), np.zeros((60, 2))
+    case = CASES[name]
+    Y, _ = case.data(rng, 60)
+    w, offset = rng.integers(1, 4, 60).astype(float), shift * rng.standard_normal(60)
+    likelihood, X = weighted(case.likelihood()), np.zeros((60, 2))
     X[:, likelihood.column] = w
-    searched = lk.constant_predictor(likelihood, X, y, offset[:, None], 1)
-    found = CASES[name].family.null(y, offset, w)
+    searched = lk.constant_predictor(likelihood, X, Y, offset[:, None], 1)
+    found = case.family.null(Y, offset, w)
     np.testing.assert_allclose(found, searched[0], atol=1e-5)
-    if name == "negative_binomial":
-        assert CASES[name].family.null(y, offset + 1.0, w) is None
+    if name not in ("poisson", "gaussian", "gamma"):
+        assert case.family.null(Y, offset + 1.0, w) is None
+
+
+@pytest.mark.parametrize("link", ["logit", "probit", "cloglog", "cauchit"])
+def test_the_null_model_of_a_share_has_that_probability(link):
+    family = fam.Bernoulli(link)
+    for share in (1e-9, 0.2, 1.0 - 1e-9):
+        found = constant_of(link, np.array([share]), np.array([1.0 - share]), None)
+        assert family.mean(family.likelihood(None), found)[()] == pytest.approx(share, rel=1e-6)
+    assert constant_of(link, np.ones(3), np.zeros(3), None) is None

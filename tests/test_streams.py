@@ -222,7 +222,7 @@ def streamed(tmp_path_factory):
 
 def test_files_give_the_fit_of_pandas(streamed):
     gam, same, data, _ = streamed
-    assert gam.fitted.spec.column_levels("g") == ("c", "a", "b")
+    assert gam.fitted.spec.encoder.levels("g") == ("c", "a", "b")
     np.testing.assert_allclose(gam.predict(data), same.predict(data), rtol=1e-6)
 
 

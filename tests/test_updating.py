@@ -228,15 +228,18 @@ def test_many_rows(data, monkeypatch):
     assert gam.fitted.result.elbo == pytest.approx(whole.fitted.result.elbo, abs=1e-2)
 
 
+@pytest.mark.filterwarnings("ignore::gpflow_gam.ConvergenceWarning")
 def test_a_fit_goes_on_by_its_own_criterion(data):
-    gam = gg.GAM(s("x", k=5)).fit(data.head(80), y="y", criterion="ncv", groups="g", progress=False)
+    gam = gg.GAM(s("x", k=5))
+    short = {"criterion": "ncv", "groups": "g", "max_iterations": 1, "progress": False}
+    gam.fit(data.head(80), y="y", **short)
     for ask in (gam.refit, lambda: gam.refit(data), lambda: gam.update(data.tail(9))):
         with pytest.raises(ValueError, match="criterion: the last fit was by 'ncv'"):
             ask()
     for ask in (gam.refit, lambda **o: gam.update(data.tail(9), **o)):
         with pytest.raises(ValueError, match="criterion='ncv': .* has no rows to leave out"):
             ask(criterion="ncv")
-    gam.refit(data.head(90), criterion="ncv", groups="g", max_iterations=1, progress=False)
+    gam.refit(data.head(90), **short)
     assert gam.fitted.solution.hessian is not None
     gam.update(data.tail(9), criterion="elbo", progress=False)
     assert gam.fitted.number == 99

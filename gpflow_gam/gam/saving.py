@@ -20,6 +20,7 @@ from ..optimizers import FitResult
 from ..version import __version__
 from . import families
 from .components import Component
+from .components.priors import ROWS
 from .families import Custom, Family
 from .fits import FittedGAM, Specification, bare, build_model, from_bare
 from .fits.sums import solution_to_parts
@@ -32,7 +33,7 @@ FORMAT = 1
 _KIND = "gpflow_gam.GAM"
 _RESULT = (
     "converged", "message", "elbo", "num_iterations", "seconds", "method", "sweeps",
-    "discretisation",
+    "discretisation", "ended",
 )  # fmt: skip
 Parts = tuple[dict[str, Any], dict[str, Any]]
 """What JSON can hold, and arrays."""
@@ -134,6 +135,7 @@ def parts(fit: FittedGAM, data: bool) -> Parts:
         "encoder": spec.encoder.to_json(),
         "components": [c.to_json() for c in spec.components],
         "scale": spec.scale,
+        "information": spec.information,
         "constant": list(spec.constant),
         "offset": list(spec.offset),
         "weights": spec.weights,
@@ -203,6 +205,7 @@ def from_parts(
             trials=header["trials"],
             variational=header["variational"],
             censoring=stated if isinstance(stated, Surv) else None,
+            information=header.get("information", ROWS),
             fills=tuple(
                 Fill(f["name"], labels.from_json(f["value"]), f["count"]) for f in header["fills"]
             ),

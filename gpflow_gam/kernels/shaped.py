@@ -133,6 +133,19 @@ class ShapedPart:
     levels: tuple[tuple[int, float], ...]
     multipliers: tuple[int, ...] = ()
 
+    def acting_nodes(self, width: int = 0) -> AnyNDArray:
+        """
+        Rows of X [J, D] at the nodes, of the levels at which the component acts.
+
+        :param width: D, at least; as many as the component reads by default.
+        """
+        columns = [*self.columns, *(column for column, _ in self.levels), *self.multipliers]
+        like = np.zeros(max(width, max(columns) + 1))
+        for column, level in self.levels:
+            like[column] = level
+        like[list(self.multipliers)] = 1.0
+        return self.nodes(like)
+
     def nodes(self, like: AnyNDArray) -> AnyNDArray:
         """
         Rows of X [J, D] at the nodes.

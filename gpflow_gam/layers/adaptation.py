@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import gpflow
@@ -31,6 +32,12 @@ def adapted_components(structure: Structure, X: AnyNDArray) -> list[Component]:
     found = []
     for component in structure.components:  # a level that does not occur keeps what it has
         new = planned.get(component.name, component)
+        if component.shape:  # splines are the kernel's, and their places with them
+            margins = tuple(
+                dataclasses.replace(m, breaks=own.breaks)
+                for m, own in zip(new.margins, component.margins)
+            )
+            new = dataclasses.replace(new, margins=margins, inducing=component.inducing)
         found.append(new if new.inducing else component)
     return found
 

@@ -22,6 +22,7 @@ from ..posteriors import SparseAdditivePosterior
 from .adoption import is_below
 from .head import GPHead, Output
 from .scaling import Normalization
+from .shapes import HeadShapes
 from .structure import spread_rows
 
 
@@ -129,6 +130,9 @@ class AdditiveGP(GPHead):
             frozen=frozen,
             **options,
         )
+        self._shapes = HeadShapes(self._gp, self.structure.width)
+        # of what Keras compiles unasked; a projection is computed by numpy
+        self.supports_jit = not self._shapes
 
     def _build_model(self) -> AdditiveSVGP:
         spec = self.specification
@@ -154,8 +158,34 @@ class AdditiveGP(GPHead):
 
     def posterior(self) -> SparseAdditivePosterior:
         with self._precision():
+            if self._shapes:
+                return self._shapes.posterior()
             posterior: SparseAdditivePosterior = self._gp.posterior()
             return posterior
+
+    def shape_p(self) -> dict[str, list[float]]:
+        """
+        What speaks against shapes, by the component's name, for each predictor.
+
+        How often noise alone would take an effect as far from its shape as the one that was trained
+        is: small values say that the shape is wrong, or that the network made a feature for which
+        it is. See :ref:`shapes`.
+        """
+        with self._precision():
+            return self._shapes.tails()
+
+    def _is_free(self, training: bool) -> bool:
+        """Whether components are as training has them: of any shape."""
+        return (training and self.trainable) or not self._shapes
+
+    def _component_marginals(self, X: tf.Tensor, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
+        gp = self._gp
+        q = gp.variational.whitened if self._is_free(training) else self._shapes.projected
+        posterior = SparseAdditivePosterior(
+            gp.kernel, gp.inducing_variable, q, gp.num_latent_gps, gp.mean_function
+        )
+        found: tuple[tf.Tensor, tf.Tensor] = posterior.predict_components(X)
+        return found
 
     def _adapt_inducing(self, components: Sequence[Component]) -> None:
         fresh = build_inducing(components, self.kernel, self.structure.width)
@@ -169,7 +199,8 @@ class AdditiveGP(GPHead):
         gp = self._gp
         blocks = gp.blocks
         cholesky = blocks.cholesky()
-        q = gp.variational.whitened(cholesky)
+        free = self._is_free(training)
+        q = gp.whitened(cholesky) if free else self._shapes.projected(cholesky)
         mean, var = gp.marginals(blocks.features(X, cholesky), q, X)
         if training and self.trainable:  # else there is no KL, which num_data scales
             rows = tf.shape(X)[0]

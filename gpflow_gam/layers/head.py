@@ -111,6 +111,10 @@ class GPHead(MomentReader, FeatureReader, Recorder, keras.Layer):
     def _marginals(self, X: tf.Tensor, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
         """Mean and variance [N, L] of the predictor at scaled features."""
 
+    def _component_marginals(self, X: tf.Tensor, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
+        """Means and variances [N, C] or [N, C, L] of components at scaled features."""
+        return self.posterior().predict_components(X)  # type: ignore[no-any-return]
+
     # --- reading it --------------------------------------------------------------------------
 
     @property
@@ -227,7 +231,7 @@ class GPHead(MomentReader, FeatureReader, Recorder, keras.Layer):
     def _predicted(self, inputs: tf.Tensor, kind: Output, training: bool) -> tf.Tensor:
         X = self.scaled(inputs)
         if kind == "components":
-            return self._shown(inputs, self._component_moments(X))
+            return self._shown(inputs, self._component_moments(X, training))
         moments = self._shown(inputs, tf.stack(self._marginals(X, training), axis=-1))
         if kind == "moments":
             return moments
@@ -245,8 +249,8 @@ class GPHead(MomentReader, FeatureReader, Recorder, keras.Layer):
         shape = tf.concat([tf.shape(inputs)[:1], spec.shape[1:]], axis=0)
         return tf.ensure_shape(tf.zeros(shape, self.compute_dtype), spec.shape)
 
-    def _component_moments(self, X: tf.Tensor) -> tf.Tensor:
-        mean, var = self.posterior().predict_components(X)
+    def _component_moments(self, X: tf.Tensor, training: bool) -> tf.Tensor:
+        mean, var = self._component_marginals(X, training)
         if self.num_predictors == 1:
             mean, var = mean[..., None], var[..., None]
         return tf.stack([mean, var], axis=-1)

@@ -14,6 +14,7 @@ from gpflow.functions import MeanFunction
 from gpflow.likelihoods import Likelihood
 
 from .. import models, optimizers
+from ..gam.components import shaped_term
 from ..gam.families import Family
 from ..gam.terms import Term, Terms
 from ..kernels import AdditiveKernel
@@ -101,6 +102,12 @@ class IterNCGP(GPHead):
 
     def _build_model(self) -> _Prior:
         spec = self.specification
+        shaped = shaped_term(self.structure.components)
+        if shaped:
+            raise ValueError(
+                f"{shaped} has a shape, which IterNCGP does not hold to; leave shape out, or take "
+                "AdditiveGP."
+            )
         return _Prior(spec.build_kernel(self.structure), spec.build_likelihood(), spec.build_mean())
 
     def _allocate(self, sizes: dict[str, int]) -> None:

@@ -16,7 +16,7 @@ from ..gam.components import build_inducing, build_kernel
 from ..gam.families import Family
 from ..gam.families import family as as_family
 from ..gam.fits.mean import OffsetMean
-from ..gam.terms import Smooth, Tensor, Term, Terms, as_terms, terms_from_json
+from ..gam.terms import Smooth, Term, Terms, as_terms, terms_from_json
 from ..inducing_variables import AdditiveInducingVariables
 from ..kernels import AdditiveKernel, ZeroMean
 from ..measures import Discrete, Nodes
@@ -65,12 +65,6 @@ class HeadSpecification:
         if isinstance(terms, str) or (isinstance(terms, Terms) and len(terms) == 0):
             raise TypeError(f"terms must be terms such as s(0) + te(1, 2); got {terms!r}.")
         terms = as_terms(terms)
-        shaped = [t.label for t in terms if isinstance(t, (Smooth, Tensor)) and t.shapes]
-        if shaped:
-            raise ValueError(
-                f"{shaped[0]} has a shape, which a layer does not hold to; leave shape out, or fit "
-                "a GAM to the features."
-            )
         if isinstance(likelihood, Mapping):
             likelihood = families.from_json(likelihood)
         family = as_family(likelihood)

@@ -148,6 +148,11 @@ def _sized(term: Term, num_inducing: int | None) -> Term:
 def _readings(term: Term) -> list[tuple[object, Kind]]:
     if isinstance(term, Smooth) and term.bs in OF_S:
         raise ValueError(f"{term!r}: bs={term.bs!r} is for columns of tables, not for features.")
+    if isinstance(term, Smooth) and term.bs == "ou":
+        raise ValueError(
+            f"{term!r}: bs='ou' forgets within some steps from value to value, which a layer does "
+            "not see; bs='matern12' is as rough, and its memory is learnt from a spread on."
+        )
     if isinstance(term, (FactorSmooth, MarkovField)):
         raise ValueError(
             f"{term!r} is for tables; of features write s(x, by=factor(g)) + factor(g)."

@@ -107,6 +107,15 @@ class CollapsedBound:
         )
         return -(value + prior + noise_prior), -gradient
 
+    def value(self, u: AnyNDArray) -> float:
+        """What the loss comes to."""
+        inner, noise = self.split(u)
+        value = self.rounds.evidence.value(self.data, self.rounds.values(inner), 1.0 / noise)
+        square, number = self.error
+        value -= 0.5 * (number * np.log(2.0 * np.pi * noise) + square / noise)
+        prior = self.kernel.log_prior(inner)[0] + self.noise.log_prior(u[len(inner) :])[0]
+        return -float(value + prior)
+
     def metric(self, u: AnyNDArray) -> AnyNDArray | None:
         """About how the loss curves, [K, K]; None where that cannot be said."""
         inner, noise = self.split(u)

@@ -119,9 +119,13 @@ class Hyperparameters:
         return found
 
     def prior_precision(self) -> AnyNDArray:
-        """How sharp the priors of coordinates are, [K]; zero where they are not log-normal."""
+        """How sharp priors that are normal in the coordinates are, [K]; zero of others."""
         found = np.zeros(len(self))
         found[self._log_normal] = 1.0 / np.square(self._scale)
+        for i in self._others:
+            scale = _scale(self.parameters[i])
+            if scale is not None:
+                found[self._places[i]] = 1.0 / np.square(np.ravel(scale))
         return found
 
     def log_prior(self, u: AnyNDArray) -> tuple[float, AnyNDArray]:
@@ -138,6 +142,15 @@ class Hyperparameters:
             total += value
             slopes[at] = np.ravel(slope)
         return total, slopes
+
+
+def _scale(parameter: Parameter) -> AnyNDArray | None:
+    """The standard deviation of a normal prior of coordinates that are the parameter itself."""
+    prior: Any = parameter.prior
+    itself = isinstance(parameter.transform, (_bijectors.Identity, type(None)))
+    if type(prior) is not _distributions.Normal or not itself:
+        return None
+    return np.asarray(prior.scale)
 
 
 def _forward(parameter: Parameter, x: AnyNDArray) -> AnyNDArray:

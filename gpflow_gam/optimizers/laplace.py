@@ -36,7 +36,11 @@ Whitened = Callable[[list[tf.Tensor]], WhitenedGaussian]
 
 _NUM_DRAWS = 32
 _MAX_SD = 1.0
-"""Where the objective is flatter in a (logarithmic) hyperparameter, the draws go no further."""
+"""Deviation in a (logarithmic) hyperparameter up to which the objective is taken for a parabola."""
+_TRIED = 2.0
+"""How far from the optimum it is looked at where it is flatter."""
+_FARTHEST_SD = 4.0
+"""Where it is flat there, too, the draws go no further."""
 
 
 class HyperparameterDraw:
@@ -107,10 +111,10 @@ def draw_hyperparameters(
     coordinates = _Coordinates(variables)
     optimum = coordinates.get()
     try:
-        factor = _covariance_factor(loss, coordinates, optimum)
+        steps = _steps_of(loss, coordinates, optimum)
         draws = []
         for point in _standard_normal(len(optimum)):
-            moments = _moments_towards(model, whitened, coordinates, optimum, factor @ point)
+            moments = _moments_towards(model, whitened, coordinates, optimum, steps(point))
             likelihood = functools.partial(_same, deepcopy(model.likelihood))
             draws.append(HyperparameterDraw(moments, likelihood, shares_kernel=False))
     finally:
@@ -139,8 +143,8 @@ def draw_solutions(
         if not len(target.optimum):
             return []
         hessian = target.hessian() if solution.hessian is None else solution.hessian
-        factor = _factor(hessian)
-        return [target.draw(factor @ point) for point in _standard_normal(len(target.optimum))]
+        steps = _Steps(target.value, target.optimum, hessian)
+        return [target.draw(steps(point)) for point in _standard_normal(len(target.optimum))]
 
 
 class _Collapsed:
@@ -150,6 +154,9 @@ class _Collapsed:
         self, model: AdditiveSGPR | AdditiveSVGP, bound: CollapsedBound, optimum: AnyNDArray
     ) -> None:
         self.model, self.bound, self.optimum = model, bound, optimum
+
+    def value(self, u: AnyNDArray) -> float:
+        return self.bound.value(u)
 
     def hessian(self) -> AnyNDArray:
         return self.bound.hessian(self.optimum)
@@ -171,6 +178,10 @@ class _Sites:
         self.model, self.solution = model, solution
         self.rounds, self.optimum = solution.rounds, solution.found
         self.number = len(self.rounds.hyperparameters)
+
+    def value(self, u: AnyNDArray) -> float:
+        """With the likelihood's parameters as they are."""
+        return self.rounds.value(self.solution.data, u[: self.number])
 
     def hessian(self) -> AnyNDArray:
         found = np.zeros((len(self.optimum), len(self.optimum)))
@@ -247,6 +258,44 @@ def _standard_normal(dimension: int) -> AnyNDArray:
     z = norm.ppf(np.clip(uniform, 1e-3, 1.0 - 1e-3))
     points: AnyNDArray = np.concatenate([z, -z])
     return points
+
+
+class _Steps:
+    """
+    Steps from an optimum as far as the objective lets hyperparameters go.
+
+    Where it is a parabola they are normal (Laplace). The variance of an effect that has vanished
+    is another matter: towards zero nothing changes, and upwards it is the data that say how large
+    the effect may be after all. There, the deviation upwards is that of the parabola through what
+    the objective comes to further on (as Rue, Martino & Chopin 2009, section 6.5, have it).
+
+    :param value: minus the objective at coordinates.
+    :param optimum: [K].
+    :param hessian: of ``value``, [K, K].
+    """
+
+    def __init__(
+        self, value: Callable[[AnyNDArray], float], optimum: AnyNDArray, hessian: AnyNDArray
+    ) -> None:
+        self._factor = _factor(hessian)
+        sd = np.sqrt(np.sum(np.square(self._factor), axis=1))
+        self._up, self._down = np.ones(len(optimum)), np.ones(len(optimum))
+        flat = np.flatnonzero(np.diag(hessian) < 1.0 / _MAX_SD**2)
+        here = value(optimum) if len(flat) else 0.0
+        for i in flat:
+            there = optimum.copy()
+            there[i] += _TRIED
+            try:
+                risen = max(value(there) - here, 0.5 * (_TRIED / _FARTHEST_SD) ** 2)
+            except NotPositiveDefinite:
+                continue
+            self._up[i] = _TRIED / np.sqrt(2.0 * risen) / sd[i]
+            self._down[i] = _FARTHEST_SD / sd[i]
+
+    def __call__(self, point: AnyNDArray) -> AnyNDArray:
+        """The step [K] of a standard normal point [K]."""
+        step = self._factor @ point
+        return step * np.where(step > 0.0, self._up, self._down)
 
 
 def _factor(hessian: AnyNDArray) -> AnyNDArray:
@@ -328,10 +377,10 @@ class _Coordinates:
             variable.assign(part.reshape(variable.shape))
 
 
-def _covariance_factor(
+def _steps_of(
     loss: Callable[[], tf.Tensor], coordinates: _Coordinates, optimum: AnyNDArray
-) -> AnyNDArray:
-    """A square root of the inverse Hessian of the loss, by differences of gradients."""
+) -> _Steps:
+    """Steps of a loss in variables, its Hessian by differences of gradients."""
 
     @Traced
     def gradient() -> list[tf.Tensor]:
@@ -346,4 +395,14 @@ def _covariance_factor(
         coordinates.set(values)
         return np.concatenate([g.numpy().ravel() for g in gradient()])
 
-    return _factor(differenced(at, optimum))
+    def value(values: AnyNDArray) -> float:
+        coordinates.set(values)
+        try:
+            found = float(loss())
+        except tf.errors.InvalidArgumentError:
+            raise NotPositiveDefinite from None
+        if not np.isfinite(found):
+            raise NotPositiveDefinite
+        return found
+
+    return _Steps(value, optimum, differenced(at, optimum))

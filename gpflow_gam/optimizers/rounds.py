@@ -261,7 +261,7 @@ class Rounds:
             return phi
         sweep = seen.sweep
         slope = sweep.slope + self.family.log_prior(phi)[1]
-        values, vectors = np.linalg.eigh(-sweep.curvature)
+        values, vectors = np.linalg.eigh(np.diag(self.family.prior_precision()) - sweep.curvature)
         # where the sum is convex, uphill by the same length
         scale = np.maximum(np.abs(values), 1e-8 * max(np.max(np.abs(values)), 1e-300))
         alone = (vectors * scale) @ vectors.T
@@ -321,6 +321,11 @@ class Rounds:
             return -(value + prior), -(self.hyperparameters.pullback(x, gradients) + slope)
 
         return loss
+
+    def value(self, data: PseudoData, u: AnyNDArray) -> float:
+        """What :meth:`loss` comes to."""
+        found = self.evidence.value(data, self.values(u))
+        return -(found + self.hyperparameters.log_prior(u)[0])
 
     def _search(self, data: PseudoData, u: AnyNDArray, tolerance: float) -> AnyNDArray:
         """L-BFGS on the evidence of the pseudo-data."""

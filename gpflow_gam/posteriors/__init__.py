@@ -5,7 +5,7 @@ from .actions import ActionPosterior
 from .base import AdditivePosterior
 from .data import DataAdditivePosterior
 from .inducing import InducingMoments
-from .shaped import ShapedMoments, ShapedPosterior
+from .shaped import ShapedMoments, ShapedPosterior, ShapedValues
 from .sparse import SparseAdditivePosterior
 
 __all__ = [
@@ -15,5 +15,6 @@ __all__ = [
     "InducingMoments",
     "ShapedMoments",
     "ShapedPosterior",
+    "ShapedValues",
     "SparseAdditivePosterior",
 ]

@@ -33,7 +33,9 @@ class Projection:
     def __init__(self, mean: AnyNDArray, covariance: AnyNDArray, rows: AnyNDArray) -> None:
         values, vectors = np.linalg.eigh(covariance)
         sd = np.sqrt(np.maximum(values, 1e-14 * values[-1]))
-        self._mean, self._root = mean, vectors * sd
+        # the symmetric root: rounding turns no axes, and so changes no draw
+        self._mean, self._root = mean, (vectors * sd) @ vectors.T
+        self._inverse = (vectors / sd) @ vectors.T
         # x = root u, u of unit covariance; of u rows see W u alone, W orthonormal [r, P]
         left, sizes, W = np.linalg.svd(rows @ self._root, full_matrices=False)
         seen = sizes > 1e-12 * sizes.max(initial=0.0)
@@ -41,7 +43,7 @@ class Projection:
         length = np.linalg.norm(walls, axis=1, keepdims=True)
         self._walls = walls / np.where(length > 0.0, length, 1.0)
         self._W = W[seen]
-        self._centre: AnyNDArray = self._W @ ((vectors.T @ mean) / sd)
+        self._centre: AnyNDArray = self._W @ (self._inverse @ mean)
 
     def _moves(self, z: AnyNDArray) -> AnyNDArray:
         """How far W u = z [S, r] are from the cone, as steps that lead there."""
@@ -74,9 +76,7 @@ class Projection:
         touched = self._walls[self._pushes(self._centre) > 0.0] @ self._W
         along, sizes, _ = np.linalg.svd(touched.T, full_matrices=False)
         along = along[:, sizes > 1e-9]
-        # the root is vectors times deviations
-        back = self._root.T / np.sum(np.square(self._root), axis=0)[:, None]
-        found: AnyNDArray = np.eye(len(back)) - self._root @ along @ (along.T @ back)
+        found: AnyNDArray = np.eye(len(self._mean)) - self._root @ along @ (along.T @ self._inverse)
         return found
 
     def covariance(self, number: int, seed: int = 0) -> AnyNDArray:
@@ -86,10 +86,12 @@ class Projection:
         :param number: of draws, at least, in pairs of opposite ones.
         :param seed: of the draws.
         """
-        r = len(self._centre)
-        half = np.random.default_rng(seed).standard_normal((max(-(-number // 2), 2 * r), r))
+        r, P = self._W.shape
+        half = np.random.default_rng(seed).standard_normal((max(-(-number // 2), 2 * r), P))
+        half = half @ self._W.T
         # of covariance I exactly, so that where no inequality touches nothing is uncertain
-        half = np.linalg.solve(np.linalg.cholesky(half.T @ half / max(len(half), 1)), half.T).T
+        sizes, axes = np.linalg.eigh(half.T @ half / max(len(half), 1))
+        half = half @ (axes / np.sqrt(sizes)) @ axes.T
         noise = np.concatenate([half, -half])
         away = noise + self._moves(self._centre + noise) - self._step
         inner = away.T @ away / max(len(noise), 1)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
+from gpflow.config import default_jitter
 
 from ..covariances import Features
 from ..kernels.shaped import shaped_part
@@ -112,16 +114,54 @@ def shaped_components(moments: InducingMoments) -> dict[str, AnyNDArray]:
         part = shaped_part(kernel)
         if part is None:
             continue
-        columns = [*part.columns, *(column for column, _ in part.levels), *part.multipliers]
-        like = np.zeros(max(columns) + 1)
-        for column, level in part.levels:
-            like[column] = level
-        like[list(part.multipliers)] = 1.0
         rows = np.zeros((len(part.kernel.cone), len(moments.mean)))
-        phi = moments.features(name, part.nodes(like))
+        phi = moments.features(name, part.acting_nodes())
         rows[:, moments.block(name)] = part.kernel.cone @ phi.T
         found[name] = rows
     return found
+
+
+class ShapedValues:
+    """
+    Inducing values, all of whose components enter all outputs, projected on shapes.
+
+    :param mean: of V, [P, L], in the components' order.
+    :param covariance: of V, [L, P, P].
+    :param rows: what is not negative of V, [n_c, P], by the component's place.
+    """
+
+    def __init__(
+        self, mean: AnyNDArray, covariance: AnyNDArray, rows: Mapping[int, AnyNDArray]
+    ) -> None:
+        self._free, self._rows = (mean, covariance), dict(rows)
+        whole = np.concatenate(list(self._rows.values()))
+        self._projections = [Projection(m, S, whole) for m, S in zip(mean.T, covariance)]
+        self.mean: AnyNDArray = np.stack([p.mean for p in self._projections], axis=1)
+
+    @functools.cached_property
+    def covariance(self) -> AnyNDArray:
+        """Of projected draws around the projected mean, [L, P, P]."""
+        return np.stack([p.covariance(_BANK) for p in self._projections])
+
+    @property
+    def components(self) -> tuple[int, ...]:
+        """Places of the components that have a shape."""
+        return tuple(self._rows)
+
+    def sample(self, num_samples: int, seed: int) -> AnyNDArray:
+        """Projected draws of V, [S, P, L]."""
+        rng = np.random.default_rng(seed)
+        return np.stack([p.sample(num_samples, rng) for p in self._projections], axis=-1)
+
+    def tail(self, component: int, output: int) -> float:
+        """
+        As :meth:`ShapedMoments.tail`.
+
+        :param component: its place.
+        :param output: of the predictor.
+        """
+        mean, covariance = self._free
+        return Projection(mean[:, output], covariance[output], self._rows[component]).tail()
 
 
 class ShapedPosterior(SparseAdditivePosterior):
@@ -135,8 +175,12 @@ class ShapedPosterior(SparseAdditivePosterior):
     :param arguments: as its base's.
     """
 
-    def __init__(self, *arguments: Any, moments: ShapedMoments, **options: Any) -> None:
+    def __init__(
+        self, *arguments: Any, moments: ShapedMoments | ShapedValues, **options: Any
+    ) -> None:
         self._moments = moments
+        # what jitter leaves open of a constant is drawn for each row by itself
+        self._negligible = max(NEGLIGIBLE, 2.0 * default_jitter())
         super().__init__(*arguments, **options)
 
     def _sample_inducing(
@@ -163,6 +207,6 @@ class ShapedPosterior(SparseAdditivePosterior):
         root = super()._open_root(layout, features, X)
         prior = tf.linalg.diag_part(self.blocks.prior_components(X))
         left = tf.reduce_max(tf.reduce_sum(tf.square(root), axis=-1), axis=-1)
-        open_ = left > NEGLIGIBLE * tf.reduce_max(prior, axis=-1)
+        open_ = left > self._negligible * tf.reduce_max(prior, axis=-1)
         free = [i not in self._moments.components for i in range(self.kernel.num_components)]
         return tf.where((open_ & tf.constant(free))[:, None, None], root, tf.zeros_like(root))

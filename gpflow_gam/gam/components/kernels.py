@@ -33,17 +33,18 @@ from .component import By, Component, Margin
 from .parameters import positive_parameter
 from .priors import (
     CYCLIC_LENGTHSCALE,
-    DEVIATION,
     INDEPENDENT,
     INTERACTION_LENGTHSCALE,
     INTERACTION_VARIANCE,
     LENGTHSCALE,
+    ROWS,
     SPACINGS,
     SPEED,
     START,
     TREND,
     VARIANCE,
     VariancePrior,
+    deviation_prior,
 )
 from .shapes import bases_of
 
@@ -65,6 +66,7 @@ def build_kernel(
     scale: float,
     own: Mapping[str, Kernel] | None = None,
     num_predictors: int = 1,
+    information: float = ROWS,
 ) -> AdditiveKernel:
     """
     The additive kernel of components.
@@ -73,8 +75,10 @@ def build_kernel(
     :param scale: the predictor's natural size: the priors of variances are relative to it.
     :param own: users' own kernels by the label of their term.
     :param num_predictors: L.
+    :param information: of all rows, as :func:`~.priors.deviation_prior` takes it.
     """
-    kernels = {c.name: _kernel(c, scale, own or {}) for c in components}
+    deviation = deviation_prior(information)
+    kernels = {c.name: _kernel(c, scale, own or {}, deviation) for c in components}
     if not any(c.predictors for c in components):
         return AdditiveKernel(kernels)
     members = [
@@ -116,10 +120,12 @@ def interaction_margin(
     return _centred(kernel, margin)
 
 
-def _kernel(component: Component, scale: float, own: Mapping[str, Kernel]) -> Kernel:
+def _kernel(
+    component: Component, scale: float, own: Mapping[str, Kernel], prior: VariancePrior
+) -> Kernel:
     by = component.by
     size = scale if by is None or by.code is not None else scale / by.size
-    base = _function(component, size, own)
+    base = _function(component, size, own, prior)
     if by is None:
         return base
     parts = [Product([part, _multiplier(by)]) for part in _summands(base)]
@@ -138,7 +144,10 @@ def _multiplier(by: By) -> Kernel:
     return multiplier
 
 
-def _function(component: Component, size: float, own: Mapping[str, Kernel]) -> Kernel:
+def _function(
+    component: Component, size: float, own: Mapping[str, Kernel], prior: VariancePrior
+) -> Kernel:
+    """:param prior: of how far a smooth is from straight."""
     margins, form = component.margins, component.form
     varying = component.by is not None and component.by.code is None
     if form == "constant":
@@ -167,7 +176,7 @@ def _function(component: Component, size: float, own: Mapping[str, Kernel]) -> K
         return Product(parts)
     if margins[0].kind == "rw":
         return _walk(component, size, varying)
-    deviation = _joint_kernel(component, size)
+    deviation = _joint_kernel(component, size, prior)
     if component.nodes:
         measure = Discrete(np.array(component.nodes), np.array(component.weights))
         deviation = ZeroMean(deviation, measure)
@@ -205,32 +214,32 @@ def _globe(margins: Sequence[Margin], size: float) -> Kernel:
     return OnSphere(base, [m.column for m in margins])
 
 
-def _warped(component: Component, size: float) -> Kernel:
+def _warped(component: Component, size: float, prior: VariancePrior) -> Kernel:
     """A stationary kernel on a warped line; the prior of its speeds is that they are all one."""
     (margin,) = component.margins
-    base = _set_variance(_margin_kernel(margin, 0), size**2, prior=DEVIATION)
+    base = _set_variance(_margin_kernel(margin, 0), size**2, prior=prior)
     kernel = Warped(base, component.knots, active_dims=[margin.column])
     speeds = np.ones(len(component.knots))
     kernel.speeds = positive_parameter(speeds, speeds, SPEED)
     return kernel
 
 
-def _joint_kernel(component: Component, size: float) -> Kernel:
+def _joint_kernel(component: Component, size: float, prior: VariancePrior) -> Kernel:
     if component.shape:
-        return _shaped_kernel(component, size)
+        return _shaped_kernel(component, size, prior)
     margins = component.margins
     columns = [m.column for m in margins]
     kinds = {m.kind for m in margins}
     if kinds == {"sos"}:
         return _globe(margins, size)
     if kinds == {"ad"}:
-        return _warped(component, size)
+        return _warped(component, size, prior)
     if len(margins) == 1:
         # one for what is left in time has the shorter memory
         quick = margins[0].kind != "ou"
         start = min(START, SPACINGS / max(len(component.inducing), 1)) if quick else START
         kernel = _margin_kernel(margins[0], start=start)
-        return _set_variance(kernel, size**2, prior=DEVIATION)
+        return _set_variance(kernel, size**2, prior=prior)
     if len(kinds) == 1 and kinds <= set(_STATIONARY):
         kernel = _bare(_STATIONARY[margins[0].kind], columns)
         spans = np.array([m.span for m in margins])
@@ -238,21 +247,19 @@ def _joint_kernel(component: Component, size: float) -> Kernel:
             spans = np.array(np.exp(np.mean(np.log(spans))))
         mode, spread = LENGTHSCALE
         kernel.lengthscales = positive_parameter(START * spans, mode * spans, spread)
-        return _set_variance(kernel, size**2, prior=DEVIATION)
+        return _set_variance(kernel, size**2, prior=prior)
     parts = [_margin_kernel(m, column=i) for i, m in enumerate(margins)]
     for i, (part, margin) in enumerate(zip(parts, margins)):
-        _set_variance(
-            part, _unit(margin) * (size**2 if i == 0 else 1.0), free=i == 0, prior=DEVIATION
-        )
+        _set_variance(part, _unit(margin) * (size**2 if i == 0 else 1.0), free=i == 0, prior=prior)
     return OnColumns(Product(parts), columns)
 
 
-def _shaped_kernel(component: Component, size: float) -> Kernel:
+def _shaped_kernel(component: Component, size: float, prior: VariancePrior) -> Kernel:
     """Splines with the covariance that the component would have without a shape."""
     margins = component.margins
     # which reads columns numbered from 0
     local = tuple(dataclasses.replace(m, column=i, shape="") for i, m in enumerate(margins))
-    base = _joint_kernel(dataclasses.replace(component, margins=local), size)
+    base = _joint_kernel(dataclasses.replace(component, margins=local), size, prior)
     columns = [m.column for m in margins]
     return Shaped(base, bases_of(margins), columns, [m.shape for m in margins])
 

@@ -31,15 +31,32 @@ class VariancePrior(NamedTuple):
 
 VARIANCE = VariancePrior(2.0, 1.0, 2.0)
 """Of a component."""
-DEVIATION = VariancePrior(0.002, 4.0, 2.0)
+DEVIATION_SPREAD = 3.0
 """Of how far a smooth is from straight: wide, so that what is not there may vanish."""
+_UNITS, _MOST = 3.0, 0.1
+"""The same: against the variance that all data tell from zero, and at most."""
 TREND = VariancePrior(0.03, 3.0, 2.0)
 """Of its straight part over its column's span."""
 INDEPENDENT = 0.5, 1.5
 """The same of what of areas is independent, against what is like their neighbours."""
+ROWS = 1000.0
+"""Information where nobody knows how much data will have."""
 SPEED = 1.0
 """The deviation, in logarithms, of an adaptive function's speeds."""
 INTERACTION_LENGTHSCALE = 0.7, 0.8
 """A lengthscale's prior in an interaction: few data tell its shape."""
 INTERACTION_VARIANCE = VariancePrior(0.005, 2.0, 0.005)
 """Of an interaction: most of what happens is in main effects."""
+
+
+def deviation_prior(information: float) -> VariancePrior:
+    """
+    Of how far a smooth is from straight.
+
+    It peaks at variances that the data could hardly tell from zero: where they say more, what is
+    not there may look absent, and where they say little, it may not.
+
+    :param information: precision of the predictor in all rows together, in its natural unit: about
+        the number of rows where noise is as large as the predictor.
+    """
+    return VariancePrior(min(_UNITS / max(information, 1e-300), _MOST), DEVIATION_SPREAD, 2.0)

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
-from scipy.special import expit, log_ndtr, ndtr
+from scipy.special import expit, log_ndtr, ndtr, ndtri
 
 from ... import likelihoods
 from ...likelihoods import links
@@ -53,6 +53,28 @@ def log_failure(link: str, f: AnyNDArray) -> AnyNDArray:
     return np.asarray(-np.exp(f)) if link == "cloglog" else log_probability(link, -f)
 
 
+def constant_of(
+    link: str, successes: AnyNDArray, failures: AnyNDArray, weights: AnyNDArray | None
+) -> AnyNDArray | None:
+    """
+    The constant predictor [1] of counted successes and failures; None without a closed form.
+
+    :param successes: [N].
+    :param failures: [N].
+    :param weights: how often each row counts, [N].
+    """
+    w = np.ones(len(successes)) if weights is None else weights
+    yes, no = float(w @ successes), float(w @ failures)
+    if link == "log" or not (yes > 0.0 and no > 0.0):
+        return None
+    p, q = yes / (yes + no), no / (yes + no)
+    if link == "logit":
+        return np.log([yes / no])
+    if link == "probit":
+        return np.array([ndtri(p) if p < 0.5 else -ndtri(q)])
+    return np.log([-np.log(q)]) if link == "cloglog" else np.array([np.tan(np.pi * (p - 0.5))])
+
+
 @dataclass(frozen=True)
 class Bernoulli(Family):
     """
@@ -89,6 +111,12 @@ class Bernoulli(Family):
 
     def likelihood(self, Y: Observed, levels: Levels | None = None) -> likelihoods.Bernoulli:
         return likelihoods.Bernoulli(self.link, quadrature=likelihoods.GaussHermite())
+
+    def null(
+        self, Y: AnyNDArray, offset: AnyNDArray, weights: AnyNDArray | None
+    ) -> AnyNDArray | None:
+        y = Y[:, 0]
+        return None if np.any(offset) else constant_of(self.link, y, 1.0 - y, weights)
 
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
         return probability(self.link, first(F))

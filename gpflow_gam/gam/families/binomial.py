@@ -15,7 +15,7 @@ from ... import likelihoods
 from ...likelihoods.links import checked_link
 from . import encoding
 from .base import Family, Levels, Response, first
-from .binary import log_failure, log_probability, probability
+from .binary import constant_of, log_failure, log_probability, probability
 from .encoding import Observed
 
 
@@ -64,6 +64,13 @@ class Binomial(Family):
 
     def likelihood(self, Y: Observed, levels: Levels | None = None) -> likelihoods.Binomial:
         return likelihoods.Binomial(self.link)
+
+    def null(
+        self, Y: AnyNDArray, offset: AnyNDArray, weights: AnyNDArray | None
+    ) -> AnyNDArray | None:
+        if np.any(offset):
+            return None
+        return constant_of(self.link, Y[:, 0], Y[:, 1] - Y[:, 0], weights)
 
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
         return probability(self.link, first(F))

@@ -42,7 +42,7 @@ class Cox(Family):
 
     name: ClassVar[str] = "cox"
     log_link: ClassVar[bool] = True
-    intervals: int = 16
+    intervals: int = 32
 
     def __post_init__(self) -> None:
         if isinstance(self.intervals, bool) or int(self.intervals) != self.intervals:

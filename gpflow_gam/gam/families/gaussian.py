@@ -80,7 +80,9 @@ class Gaussian(LinkedFamily):
     def null(
         self, Y: AnyNDArray, offset: AnyNDArray, weights: AnyNDArray | None
     ) -> AnyNDArray | None:
-        return None if self.own_link else self.linked_null(Y, offset, weights)
+        if not self.own_link:
+            return self.linked_null(Y, offset, weights)
+        return np.array([np.average(Y[:, 0] - offset, weights=weights)])
 
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
         return first(F) if self.own_link else np.exp(self.log_mean(likelihood, F))

@@ -56,7 +56,11 @@ class Gamma(Dispersed, LinkedFamily):
     def null(
         self, Y: AnyNDArray, offset: AnyNDArray, weights: AnyNDArray | None
     ) -> AnyNDArray | None:
-        return None if self.own_link else self.linked_null(Y, offset, weights)
+        if not self.own_link:
+            return self.linked_null(Y, offset, weights)
+        if self.varying:
+            return None
+        return np.log([np.average(Y[:, 0] * np.exp(-offset), weights=weights)])
 
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
         return np.exp(self.log_mean(likelihood, F))

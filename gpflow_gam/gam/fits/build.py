@@ -115,7 +115,8 @@ def build_model(
     :raises ValueError: a response that the family cannot have produced.
     """
     predictors = spec.family.num_predictors(spec.levels)
-    kernel = build_kernel(spec.components, spec.scale, _copied(spec.own_kernels), predictors)
+    own = _copied(spec.own_kernels)
+    kernel = build_kernel(spec.components, spec.scale, own, predictors, spec.information)
     inducing = build_inducing(spec.components, kernel, spec.encoder.width)
     mean = OffsetMean(np.array(spec.constant), [spec.place(c) for c in spec.offset])
     likelihood = spec.family.likelihood(Y, spec.levels)

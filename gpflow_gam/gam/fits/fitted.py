@@ -28,7 +28,7 @@ from ...posteriors import (
     SparseAdditivePosterior,
 )
 from ...statistics import ColumnBins, GaussianPosterior
-from ..components import Component, shaped_term
+from ..components import shaped_term
 from ..frames import Key, Table, filled
 from .build import Model
 from .deviance import Discrepancies, Pearson, discrepancies, discrepancies_of_rows, pearson
@@ -306,15 +306,6 @@ class FittedGAM:
         if self.num_predictors == 1:
             mean, var = mean[:, None], var[:, None]
         return mean, np.maximum(var, 0.0)  # rounding
-
-    def sample_component(
-        self, component: Component, X: AnyNDArray, num_samples: int, seed: int
-    ) -> AnyNDArray:
-        """Joint draws of one component at few points, [S, N, L]."""
-        index = self.spec.names.index(component.name)
-        draws = self.posterior.sample_components(tf.constant(X), num_samples, seed=seed)
-        one: AnyNDArray = draws.numpy()[:, :, index]
-        return one if self.num_predictors > 1 else one[..., None]
 
     def _in_blocks(
         self, X: AnyNDArray, predict: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]

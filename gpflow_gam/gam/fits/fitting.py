@@ -14,6 +14,7 @@ from ...likelihoods import Weighted, checked_observations, constant_predictor
 from ...models import IterNCGP
 from ...optimizers import TimeBudget
 from ...statistics import ColumnBins, Neighbourhoods
+from ...statistics.expectations import expectations
 from ..components import entering, keys_of, learn_encoder, plan, shaped_term
 from ..families import Family
 from ..frames import (
@@ -157,7 +158,8 @@ def fit_gam(
         censoring=roles.censoring,
     )
     with explained(spec, X, Y):
-        spec = dataclasses.replace(spec, constant=null_model(spec, X, Y))
+        total = float(len(X) if weights is None else np.sum(weights))
+        spec = beside_null_model(spec, X, Y, total)
         return fit_model(spec, X, Y, dropped, seed, options, bins, folds, start)
 
 
@@ -215,7 +217,10 @@ def fit_model(
             bins = ColumnBins(X, number, spec.encoder.places("level"))
             rows = make_rows(spec.components, model.kernel, bins, Y, mean)
             result, solution = optimizers.fit_rows(model, rows, start=begin, **given)
-        if folds is not None:
+        if folds is not None and result.ended:
+            what = f"{result.message}, before rows were left out: smoothness is the ELBO's"
+            result = dataclasses.replace(result, converged=False, message=what)
+        elif folds is not None:
             begun = result
             result, solution = optimizers.fit_left_out(model, solution, folds, **given)
             result = dataclasses.replace(result, discretisation=begun.discretisation)
@@ -248,7 +253,8 @@ def wants_finer(result: optimizers.FitResult, budget: TimeBudget, begun: float =
     :param begun: when, by the budget, the fit to these bins began.
     """
     coarse = result.discretisation is not None and result.discretisation > MAX_LOSS
-    return coarse and result.converged and budget.left > budget.seconds - begun
+    goes_on = result.converged and not result.ended
+    return coarse and goes_on and budget.left > budget.seconds - begun
 
 
 def _newton(model: IterNCGP, options: dict[str, Any]) -> optimizers.FitResult:
@@ -305,9 +311,40 @@ def _check_weights(roles: Roles, encoder: Encoder, X: AnyNDArray) -> None:
         )
 
 
-def null_model(spec: Specification, X: AnyNDArray, Y: AnyNDArray) -> tuple[float, ...]:
-    """The constant predictor [L] that explains the response best, beside the offsets."""
+def beside_null_model(
+    spec: Specification, X: AnyNDArray, Y: AnyNDArray, total: float
+) -> Specification:
+    """
+    What is specified, with the constant predictor that explains the response best.
+
+    :param X: some rows, [n, D].
+    :param Y: theirs, [n, K].
+    :param total: how often all rows count, together.
+    """
     stride = max(len(X) // _NULL_ROWS, 1)
+    spec = dataclasses.replace(spec, constant=_constant(spec, X, Y, stride))
+    each = _information(spec, X[::stride], Y[::stride])
+    # to a power of two, so that which rows are seen hardly matters
+    return dataclasses.replace(spec, information=float(np.exp2(np.round(np.log2(total * each)))))
+
+
+def _information(spec: Specification, rows: AnyNDArray, few: AnyNDArray) -> float:
+    """Precision of a row's predictor under the null model, on average, in its natural size."""
+    if spec.family.conjugate:  # with the noise that a fit starts at, half of the response
+        return 2.0
+    likelihood = spec.family.likelihood(few, spec.levels)
+    mean = np.tile(np.array(spec.constant), (len(rows), 1))
+    for column in spec.offset:
+        mean[:, 0] += rows[:, spec.place(column)]
+    found = expectations(likelihood, rows, mean, np.full_like(mean, 1e-6 * spec.scale**2), few, ())
+    precision = spec.scale**2 * np.mean(np.maximum(found.precision, 0.0), axis=1)
+    weights = None if spec.weights is None else rows[:, spec.place(spec.weights)]
+    each = float(np.average(np.where(np.isfinite(precision), precision, 0.0), weights=weights))
+    return each if each > 0.0 else 1.0
+
+
+def _constant(spec: Specification, X: AnyNDArray, Y: AnyNDArray, stride: int) -> tuple[float, ...]:
+    """The constant predictor [L] that explains the response best, beside the offsets."""
     rows, few = X[::stride], Y[::stride]
     L = spec.family.num_predictors(spec.levels)
     offset = np.zeros((len(rows), L))

@@ -10,9 +10,10 @@ from typing import Any
 from gpflow.kernels import Kernel
 
 from ..components import Component
+from ..components.priors import ROWS
 from ..families import Family
 from ..frames import Design, Encoder, Fill
-from ..terms import Column, Levels, Smooth, Surv, Term, Terms
+from ..terms import Column, Smooth, Surv, Term, Terms
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Specification:
     :param fills: what stands in for missing values, with ``missing="impute"``.
     :param design: the columns that a formula makes of others.
     :param censoring: both columns of a censored response.
+    :param information: precision of the predictor in all rows, in its natural size.
     """
 
     terms: Terms
@@ -52,6 +54,7 @@ class Specification:
     fills: tuple[Fill, ...] = ()
     design: Design | None = None
     censoring: Surv | None = None
+    information: float = ROWS
 
     @property
     def own_kernels(self) -> dict[str, Kernel]:
@@ -114,14 +117,3 @@ class Specification:
     def term(self, label: str) -> Term:
         """The term with a label."""
         return next(t for t in self.terms if t.label == label)
-
-    def column_levels(self, column: Column) -> tuple[Any, ...]:
-        """The levels of a column that some term reads as levels."""
-        return self.encoder.levels(column)
-
-    def takes_unseen(self, component: Component) -> bool:
-        """Whether a component has an effect, of prior variance, for new levels."""
-        if not component.term:
-            return False
-        term = self.term(component.term)
-        return isinstance(term, Levels) and term.unseen == "prior"

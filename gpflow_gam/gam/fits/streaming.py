@@ -25,9 +25,9 @@ from .fitted import FittedGAM
 from .fitting import (
     FINER,
     Roles,
+    beside_null_model,
     complete_table,
     fit_gam,
-    null_model,
     wants_finer,
     without_checkpoint,
 )
@@ -245,7 +245,9 @@ def fit_encoded(
         return None
     X, Y = sample
     with explained(planned, X, Y):
-        spec = dataclasses.replace(planned, constant=null_model(planned, X, Y))
+        counted = np.array([sum(float(np.sum(w)) for _, w in whole.weights())])
+        total = float(whole.columns.total([counted])[0][0])
+        spec = beside_null_model(planned, X, Y, total)
         model = build_model(spec, X, whole.Y, whole.number)
         assert isinstance(model, AdditiveSVGP)
         if start is not None:

@@ -68,3 +68,6 @@ class FitResult:
     """How much rounding inputs to bins adds to the noise, as a share of it, measured at a thousand
     rows: posterior means move by about its square root in posterior standard deviations. 0 where
     nothing was rounded, None for fits that do not. Predictions are at exact inputs, always."""
+
+    ended: bool = False
+    """Whether time, the callback or Ctrl-C asked for the end."""

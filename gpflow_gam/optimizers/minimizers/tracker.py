@@ -192,5 +192,14 @@ class Tracker:
         """The fit's report; ``details`` are the fields that only some fits have."""
         history = np.array(self.history)
         return FitResult(
-            converged, message, elbo, len(history), self.seconds, self.method, history, **details
+            converged,
+            message,
+            elbo,
+            len(history),
+            self.seconds,
+            self.method,
+            history,
+            # also where a callback asked at what was the last iteration
+            ended=self.ended or bool(self.stopped),
+            **details,
         )

@@ -1,0 +1,81 @@
+"""Do limits hold the truth where data say little? And how far hyperparameters are taken to go."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.special import expit
+
+import gpflow_gam as gg
+from gpflow_gam import s
+from gpflow_gam.gam.components.priors import deviation_prior
+from gpflow_gam.optimizers.laplace import _Steps
+from gpflow_gam.statistics import NotPositiveDefinite
+
+
+def test_limits_of_weak_effects_in_binary_data_hold_them():
+    """gamSim's first example: an effect that may vanish is not taken to have vanished."""
+    inside = []
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        data = pd.DataFrame(rng.uniform(size=(400, 3)), columns=["a", "b", "c"])
+        effect = 0.8 * np.sin(np.pi * data["a"])
+        data["y"] = rng.binomial(1, expit(effect + 0.4 * np.exp(2.0 * data["b"]) - 1.8))
+        gam = gg.GAM(s("a") + s("b") + s("c"), "bernoulli").fit(data, "y", progress=False)
+        found = gam.effects("s(a)", data["a"].to_numpy())
+        truth = (effect - effect.mean()).to_numpy()
+        inside.append(np.mean((found["lower"] <= truth) & (truth <= found["upper"])))
+    assert np.mean(inside) > 0.7
+
+
+def test_steps_in_a_parabola_are_those_of_its_hessian():
+    hessian = np.array([[4.0, 1.0], [1.0, 2.5]])
+    steps = _Steps(lambda u: 0.5 * u @ hessian @ u, np.zeros(2), hessian)
+    rng = np.random.default_rng(0)
+    z = rng.standard_normal((40_000, 2))
+    found = np.cov([steps(point) for point in z], rowvar=False)
+    np.testing.assert_allclose(found, np.linalg.inv(hessian), rtol=0.03, atol=0.005)
+
+
+@pytest.mark.parametrize("rise", [0.02, 0.5, 8.0])
+def test_steps_go_upwards_as_far_as_the_objective_lets_them(rise):
+    """Flat at the optimum and below; further up it is a parabola of another curvature."""
+
+    def value(u):
+        return 0.5 * rise * max(u[0], 0.0) ** 2
+
+    steps = _Steps(value, np.zeros(1), np.array([[1e-9]]))
+    up, down = steps(np.array([1.0])), steps(np.array([-1.0]))
+    assert up[0] == pytest.approx(min(1.0 / np.sqrt(rise), 4.0), rel=1e-6)
+    assert down[0] == pytest.approx(-4.0, rel=1e-6)
+
+
+def test_steps_stay_where_the_objective_cannot_be_looked_at():
+    def value(u):
+        if np.any(u != 0.0):
+            raise NotPositiveDefinite
+        return 0.0
+
+    steps = _Steps(value, np.zeros(1), np.array([[1e-9]]))
+    assert steps(np.array([1.0]))[0] == pytest.approx(1.0, rel=1e-6)
+
+
+def test_what_is_not_there_may_vanish_further_where_data_say_more():
+    few, many = deviation_prior(60.0), deviation_prior(6e5)
+    assert few.mode == pytest.approx(1e4 * many.mode)
+    assert deviation_prior(0.0).mode == deviation_prior(1.0).mode == 0.1
+
+
+def test_the_information_of_a_fit_is_that_of_its_rows_and_weights(rng):
+    n = 256
+    data = pd.DataFrame({"x": rng.uniform(size=n), "w": 2.0})
+    data["flag"] = np.arange(n) % 2
+    data["n"] = 4.0
+    data["count"] = np.where(data["flag"], 3.0, 5.0)
+    plain = gg.GAM(s("x", k=5), "bernoulli").fit(data, "flag", progress=False)
+    twice = gg.GAM(s("x", k=5), "bernoulli", weights="w").fit(data, "flag", progress=False)
+    counts = gg.GAM(s("x", k=5), "poisson").fit(data, "count", progress=False)
+    assert plain.fitted.spec.information == n / 4  # p (1 - p)
+    assert twice.fitted.spec.information == n / 2
+    assert counts.fitted.spec.information == 4 * n  # the mean
