@@ -12,8 +12,11 @@ version = next(
 plot = ["matplotlib>=3.8"]
 # GPflow's bound on NumPy is 2; pyarrow 26 needs NumPy 2 and does not say so to pip
 parquet = ["pyarrow>=14,<26"]
+onnx = ["onnx>=1.16"]
 test = [
     *parquet,
+    *onnx,
+    "onnxruntime>=1.17",
     "hypothesis>=6.100",
     "joblib>=1.3",
     "polars>=1.0",
@@ -53,6 +56,7 @@ setup(
     extras_require={
         "plot": plot,
         "parquet": parquet,
+        "onnx": onnx,
         "test": [*plot, *test],
         "docs": docs,
         "dev": [*plot, *test, "ruff>=0.6", "mypy>=1.11", "tox>=4.18"],

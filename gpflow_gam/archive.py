@@ -74,7 +74,7 @@ def write(
     if not target.parent.is_dir():
         raise FileNotFoundError(f"path: there is no folder {target.parent}; make it first.")
     method = zipfile.ZIP_DEFLATED if compressed else zipfile.ZIP_STORED
-    with _replacing(target) as stream, zipfile.ZipFile(stream, "w", method) as out:
+    with replacing(target) as stream, zipfile.ZipFile(stream, "w", method) as out:
         sums = {}
 
         def put(name: str, content: bytes) -> None:
@@ -147,7 +147,7 @@ def _bytes(array: Any) -> bytes:
 
 
 @contextlib.contextmanager
-def _replacing(target: Path) -> Iterator[IO[bytes]]:
+def replacing(target: Path) -> Iterator[IO[bytes]]:
     """A stream to a file beside ``target``, which takes its place where all went well."""
     _sweep(target)
     temporary, stream = _beside(target)

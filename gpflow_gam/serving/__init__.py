@@ -1,7 +1,7 @@
 """
-Models as TensorFlow SavedModels, which are served without Python, GPflow or this package.
+Models as TensorFlow SavedModels or ONNX files, which are served without GPflow or this package.
 
-:func:`export` writes one, :func:`load` reads one back here.
+:func:`export` writes one, :func:`load` reads a SavedModel back here.
 """
 
 from .export import export

@@ -113,7 +113,7 @@ class Codes:
         """
         if values.dtype == tf.bool:
             values = tf.cast(values, tf.int64)
-        codes = self._known(values)
+        codes = self._known(values, rows.plain)
         strange = codes < 0
         number = len(self.column.levels)
         if self.column.unseen == "error":
@@ -123,17 +123,20 @@ class Codes:
             rest = f"in row; the levels are {shown}{', ...' if number > 12 else ''}"
             row = tf.where(strange)[:1, 0]
             codes = rows.require(codes, strange, [message, found, row, rest], 0)
+        elif rows.plain:
+            codes = tf.where(strange, tf.constant(number, codes.dtype), codes)
         else:
             _, new = tf.unique(tf.boolean_mask(values, strange), tf.int64)
             codes = tf.tensor_scatter_nd_update(codes, tf.where(strange), number + new)
         return tf.cast(codes, tf.float64)
 
-    def _known(self, values: tf.Tensor) -> tf.Tensor:
+    def _known(self, values: tf.Tensor, plain: bool) -> tf.Tensor:
         """Codes [N] of the levels that were there, and -1."""
-        if self.table is not None:
+        if self.table is not None and not plain:
             return self.table.lookup(values)
         # in the values' own precision: 0.1 is another number in another one
-        levels = tf.constant([float(v) for v in self.column.levels], values.dtype)
+        kind = str if values.dtype == tf.string else values.dtype.as_numpy_dtype
+        levels = tf.constant([kind(v) for v in self.column.levels], values.dtype)
         same = tf.equal(values[:, None], levels)
         code = tf.argmax(tf.cast(same, tf.int8), axis=1)
         return tf.where(tf.reduce_any(same, axis=1), code, -tf.ones_like(code))

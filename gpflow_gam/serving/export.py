@@ -1,4 +1,4 @@
-"""Writing SavedModels."""
+"""Writing models for programs that have none of ours."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import tensorflow as tf
 
+from ..archive import replacing
 from ..version import __version__
+from .portable import PORTABLE_MEANINGS, portable_function, portable_graph
 from .rows import Invalid
 from .servable import Servable, servable
 from .signatures import DEFAULT, MEANINGS, SINGLE, Options, signatures
 
+Format = Literal["saved_model", "onnx"]
+"""What a model can be written as."""
 FORMAT = 1
 """Raised when older code could no longer read the description."""
 DESCRIPTION = Path("assets.extra") / "gpflow_gam.json"
@@ -27,37 +31,99 @@ def export(
     model: Any,
     path: str | Path,
     *,
+    format: Format | None = None,
     level: float = 0.95,
-    invalid: Invalid = "error",
+    invalid: Invalid | None = None,
     max_rows: int | None = 1000,
+    single: bool = False,
     overwrite: bool = False,
 ) -> None:
     """
-    Write a model as a TensorFlow SavedModel, for TensorFlow Serving and programs in any language.
+    Write a model as a TensorFlow SavedModel or an ONNX file, for programs in any language.
 
-    Its signatures are ``predict`` (also ``serving_default``), ``predict_components`` and
+    A SavedModel's signatures are ``predict`` (also ``serving_default``), ``predict_components`` and
     ``sample``, and the same with ``_float32`` behind, which take and return numbers in single
     precision (and compute in double). The model's posterior is written with its cache, so that
     predictions factorise nothing; draws factorise the covariance of their rows.
-    ``assets.extra/gpflow_gam.json`` describes inputs and outputs. The folder appears whole or not
-    at all.
+    ``assets.extra/gpflow_gam.json`` describes inputs and outputs.
+
+    An ONNX file takes the same inputs, and returns the outputs of ``predict`` and, as
+    ``component_mean`` and ``component_variance``, those of ``predict_components``. It has standard
+    operations only, computes in double precision, and holds the same description as metadata
+    ``gpflow_gam``. It is written with the package ``onnx`` (``pip install gpflow_gam[onnx]``).
+
+    The folder or file appears whole or not at all.
 
     :param model: a fitted :class:`~gpflow_gam.GAM`, a trained model of :mod:`gpflow_gam.models`,
         or a functional or sequential ``keras.Model`` with a head of :mod:`gpflow_gam.layers`.
-    :param path: the folder to write.
+    :param path: what to write.
+    :param format: ``"saved_model"`` or ``"onnx"``; by default what the suffix of ``path`` says,
+        ``.onnx``, and a SavedModel otherwise.
     :param level: probability of ``lower`` and ``upper``, the limits of the expected response.
     :param invalid: what becomes of a request with rows that the model cannot take, such as levels
-        it has never seen: ``"error"`` fails all of it, ``"nan"`` answers NaN for those rows.
+        it has never seen: ``"error"``, a SavedModel's default, fails all of it, ``"nan"`` answers
+        NaN for those rows. ONNX knows no errors: there it is always ``"nan"``.
     :param max_rows: of a request for joint draws, whose cost grows with the cube of its rows; None
         for no limit.
-    :param overwrite: whether a SavedModel that is there may be replaced.
+    :param single: whether an ONNX file takes and returns single precision.
+    :param overwrite: whether what is there may be replaced by its like.
     :raises FileExistsError: there is something that may not be replaced.
-    :raises ValueError: a bad option, a model that is not fitted, or a network whose output is not
-        that of one head.
+    :raises ImportError: the package that writes the format is not there.
+    :raises ValueError: a bad option, a model that is not fitted, a network whose output is not
+        that of one head, or a model that predicts by what the format does not have.
     :raises TypeError: a model of another kind.
     """
-    options = Options(level, invalid, max_rows)
     path = Path(path)
+    kind = _format(path, format)
+    if kind == "saved_model":
+        if single:
+            raise ValueError(
+                "single is for ONNX files; a SavedModel has signatures of both precisions."
+            )
+        _export_folder(model, path, Options(level, invalid or "error", max_rows), overwrite)
+    else:
+        if invalid not in (None, "nan"):
+            raise ValueError(
+                f"invalid={invalid!r}: {path.name} cannot fail a request; pass invalid='nan', or "
+                "export a SavedModel."
+            )
+        _export_file(model, path, Options(level, "nan", max_rows), single, overwrite)
+
+
+def _format(path: Path, format: Format | None) -> Format:
+    if format is None:
+        return "onnx" if path.suffix.lower() == ".onnx" else "saved_model"
+    if format not in get_args(Format):
+        known = " or ".join(map(repr, get_args(Format)))
+        raise ValueError(f"format must be {known}; got {format!r}.")
+    return format
+
+
+def _export_file(model: Any, path: Path, options: Options, single: bool, overwrite: bool) -> None:
+    try:
+        from .onnx_file import onnx_bytes
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] != "onnx":
+            raise
+        raise ImportError(
+            f"{path.name} is written with the package onnx: pip install 'gpflow_gam[onnx]'."
+        ) from None
+    found = servable(model)
+    if path.is_dir():
+        raise FileExistsError(f"{path} is a folder, and will not be replaced by a file.")
+    if path.exists() and not overwrite:
+        raise FileExistsError(f"{path} is there already; pass overwrite=True to replace it.")
+    function = portable_function(found, options.level, single)
+    about = {"level": options.level, "invalid": options.invalid}
+    parts = {DEFAULT: _arguments(function, PORTABLE_MEANINGS)}
+    description = {**_about(found, about), "signatures": parts}
+    content = onnx_bytes(portable_graph(function), description)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as file:
+        file.write(content)
+
+
+def _export_folder(model: Any, path: Path, options: Options, overwrite: bool) -> None:
     found = servable(model)
     if path.exists():
         if not overwrite:
@@ -115,27 +181,36 @@ def _own_state(functions: list[Any]) -> list[tf.Variable]:
 
 
 def _description(found: Servable, functions: dict[str, Any], options: Options) -> dict[str, Any]:
-    parts = {}
-    for name, function in functions.items():
-        kind = "predict" if name == DEFAULT else name.removesuffix(SINGLE)
-        arguments = function.structured_input_signature[1]
-        parts[name] = {
-            "inputs": {key: _type(spec) for key, spec in arguments.items()},
-            "outputs": {
-                key: {**_type(spec), "meaning": MEANINGS[kind][key]}
-                for key, spec in function.structured_outputs.items()
-            },
-        }
+    kinds = {
+        name: "predict" if name == DEFAULT else name.removesuffix(SINGLE) for name in functions
+    }
+    parts = {name: _arguments(f, MEANINGS[kinds[name]]) for name, f in functions.items()}
+    about = {"tensorflow": tf.__version__, **dataclasses.asdict(options)}
+    return {**_about(found, about), "signatures": parts}
+
+
+def _about(found: Servable, more: dict[str, Any]) -> dict[str, Any]:
+    """What is said of a model in every format."""
     return {
         "kind": found.kind,
         "format": FORMAT,
         "gpflow_gam": __version__,
-        "tensorflow": tf.__version__,
-        **dataclasses.asdict(options),
+        **more,
         "inputs": [i.to_json() for i in found.inputs],
         "components": list(found.names),
         **found.description(),
-        "signatures": parts,
+    }
+
+
+def _arguments(function: Any, meanings: dict[str, str]) -> dict[str, Any]:
+    """The types of what a function takes and returns, by name."""
+    arguments = function.structured_input_signature[1]
+    return {
+        "inputs": {key: _type(spec) for key, spec in arguments.items()},
+        "outputs": {
+            key: {**_type(spec), "meaning": meanings[key]}
+            for key, spec in function.structured_outputs.items()
+        },
     }
 
 

@@ -16,10 +16,13 @@ class Rows:
     The rows of one request, while its graph is made.
 
     :param invalid: ``"error"``: the request fails; ``"nan"``: so much of the answer is NaN.
+    :param plain: rows are answered one by one, by operations that every format has: levels are
+        compared rather than looked up, and all new ones of a column have one code.
     """
 
-    def __init__(self, invalid: Invalid) -> None:
+    def __init__(self, invalid: Invalid, plain: bool = False) -> None:
         self.invalid = invalid
+        self.plain = plain
         self._bad: list[tf.Tensor] = []
 
     def require(self, values: tf.Tensor, bad: tf.Tensor, message: list[Any], other: Any) -> Any:

@@ -1,0 +1,431 @@
+"""
+TensorFlow's operations as nodes of ONNX, by the type of the operation.
+
+Every translation takes the operation and the names of its inputs, and returns that of its output.
+ONNX Runtime lacks some functions in double precision (erf, softplus), and ONNX has no expm1 and
+log1p: these are made of others, to rounding.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+import scipy.special
+import tensorflow as tf
+from gpflow.base import AnyNDArray
+from numpy.polynomial import Chebyshev, Polynomial
+
+from .onnx_builder import TYPES, Builder
+
+Translation = Callable[[Builder, tf.Operation, list[str]], str | list[str]]
+
+TRANSLATIONS: dict[str, Translation] = {}
+"""By the type of the operation."""
+
+SAME = {
+    **{name: name for name in ("Sub", "Mul", "Neg", "Exp", "Log", "Sqrt", "Abs", "Sign", "Floor")},
+    **{name: name for name in ("Ceil", "Sigmoid", "Tanh", "Sin", "Cos", "Pow", "Equal", "Less")},
+    **{name: name for name in ("Greater", "Identity", "Relu", "Reciprocal")},
+    **{"AddV2": "Add", "Add": "Add", "RealDiv": "Div", "Maximum": "Max", "Minimum": "Min"},
+    **{"LogicalAnd": "And", "LogicalOr": "Or", "LogicalNot": "Not", "SelectV2": "Where"},
+    **{"LessEqual": "LessOrEqual", "GreaterEqual": "GreaterOrEqual", "BiasAdd": "Add"},
+    **{"AddN": "Sum", "EnsureShape": "Identity", "StopGradient": "Identity", "IsNan": "IsNaN"},
+    **{"Snapshot": "Identity", "PreventGradient": "Identity", "IsInf": "IsInf"},
+}
+"""What ONNX has under the same or another name."""
+
+
+def translated(b: Builder, op: tf.Operation, inputs: list[str]) -> list[str]:
+    """
+    The names of an operation's outputs.
+
+    :param b: takes the nodes.
+    :param op: of TensorFlow.
+    :param inputs: the names of its inputs.
+    :raises ValueError: there are no such nodes.
+    """
+    if op.type in SAME:
+        return [b(SAME[op.type], *inputs)]
+    if op.type not in TRANSLATIONS:
+        raise ValueError(
+            f"model: it predicts by {op.type} ({op.name}), which cannot be written as ONNX; export "
+            "it as a SavedModel (to a folder)."
+        )
+    found = TRANSLATIONS[op.type](b, op, inputs)
+    return found if isinstance(found, list) else [found]
+
+
+def _translates(*types: str) -> Callable[[Translation], Translation]:
+    def register(function: Translation) -> Translation:
+        TRANSLATIONS.update(dict.fromkeys(types, function))
+        return function
+
+    return register
+
+
+def _known(b: Builder, op: tf.Operation, name: str) -> Any:
+    """The value of an input that ONNX wants to know beforehand."""
+    if name not in b.values:
+        raise ValueError(
+            f"model: {op.type} ({op.name}) depends on its inputs in a way that ONNX does not allow;"
+            " export it as a SavedModel (to a folder)."
+        )
+    return b.values[name]
+
+
+def _whole(b: Builder, value: Any) -> str:
+    return b.constant(np.asarray(value, np.int64))
+
+
+# --- elementwise -------------------------------------------------------------------------------
+
+
+@_translates("Square")
+def _square(b: Builder, op: tf.Operation, x: list[str]) -> str:
+    return b("Mul", x[0], x[0])
+
+
+@_translates("SquaredDifference")
+def _squared_difference(b: Builder, op: tf.Operation, x: list[str]) -> str:
+    away = b("Sub", *x)
+    return b("Mul", away, away)
+
+
+@_translates("Rsqrt")
+def _rsqrt(b: Builder, op: tf.Operation, x: list[str]) -> str:
+    return b("Reciprocal", b("Sqrt", x[0]))
+
+
+@_translates("NotEqual")
+def _not_equal(b: Builder, op: tf.Operation, x: list[str]) -> str:
+    return b("Not", b("Equal", *x))
+
+
+@_translates("IsFinite")
+def _is_finite(b: Builder, op: tf.Operation, x: list[str]) -> str:
+    return b("Not", b("Or", b("IsNaN", x[0]), b("IsInf", x[0])))
+
+
+@_translates("FloorMod")
+def _floor_mod(b: Builder, op: tf.Operation, x: list[str]) -> str:
+    if op.inputs[0].dtype.is_integer:
+        return b("Mod", *x)
+    return b("Sub", x[0], b("Mul", x[1], b("Floor", b("Div", *x))))
+
+
+@_translates("DivNoNan")
+def _div_no_nan(b: Builder, op: tf.Operation, x: list[str]) -> str:
+    dtype = op.outputs[0].dtype
+    zero, one = b.constant(0.0, dtype), b.constant(1.0, dtype)
+    none = b("Equal", x[1], zero)
+    return b("Where", none, zero, b("Div", x[0], b("Where", none, one, x[1])))
+
+
+@_translates("Expm1")
+def _expm1(b: Builder, op: tf.Operation, x: list[str]) -> str:
+    # by the half-angle formula below one, where the exponential loses digits to the difference
+    dtype = op.outputs[0].dtype
+    one, two = b.constant(1.0, dtype), b.constant(2.0, dtype)
+    t = b("Tanh", b("Div", b("Min", x[0], one), two))
+    near = b("Div", b("Mul", two, t), b("Sub", one, t))
+    far = b("Sub", b("Exp", x[0]), one)
+    return b("Where", b("Less", x[0], one), near, far)
+
+
+@_translates("Log1p")
+def _log1p(b: Builder, op: tf.Operation, x: list[str]) -> str:
+    return _log1p_of(b, op.outputs[0].dtype, x[0])
+
+
+def _log1p_of(b: Builder, dtype: tf.DType, x: str) -> str:
+    # what 1 + x rounds away is put back by the quotient (Kahan)
+    one = b.constant(1.0, dtype)
+    u = b("Add", one, x)
+    rest = b("Sub", u, one)
+    none = b("Equal", rest, b.constant(0.0, dtype))
+    found = b("Mul", b("Log", u), b("Div", x, b("Where", none, one, rest)))
+    infinite = b("IsInf", u)
+    return b("Where", none, x, b("Where", infinite, u, found))
+
+
+@_translates("Softplus")
+def _softplus(b: Builder, op: tf.Operation, x: list[str]) -> str:
+    dtype = op.outputs[0].dtype
+    above = b("Max", x[0], b.constant(0.0, dtype))
+    return b("Add", above, _log1p_of(b, dtype, b("Exp", b("Neg", b("Abs", x[0])))))
+
+
+@_translates("Erf")
+def _erf(b: Builder, op: tf.Operation, x: list[str]) -> str:
+    near, far, size = _erf_parts(b, op, x[0])
+    one = b.constant(1.0, op.outputs[0].dtype)
+    return b("Where", b("Less", size, one), near, b("Mul", b("Sign", x[0]), b("Sub", one, far)))
+
+
+@_translates("Erfc")
+def _erfc(b: Builder, op: tf.Operation, x: list[str]) -> str:
+    dtype = op.outputs[0].dtype
+    near, far, size = _erf_parts(b, op, x[0])
+    zero, one, two = (b.constant(v, dtype) for v in (0.0, 1.0, 2.0))
+    tail = b("Where", b("Less", x[0], zero), b("Sub", two, far), far)
+    return b("Where", b("Less", size, one), b("Sub", one, near), tail)
+
+
+def _erf_parts(b: Builder, op: tf.Operation, x: str) -> tuple[str, str, str]:
+    """erf(x) for |x| < 1 by its series; erfc(|x|) beyond, whose scaled form is a polynomial."""
+    dtype = op.outputs[0].dtype
+    one = b.constant(1.0, dtype)
+    size = b("Abs", x)
+    inner = b("Min", size, one)
+    terms = [
+        2.0 / math.sqrt(math.pi) * (-1) ** n / math.factorial(n) / (2 * n + 1) for n in range(22)
+    ]
+    near = b("Mul", b("Sign", x), b("Mul", inner, _horner(b, dtype, terms, b("Mul", inner, inner))))
+    # exp(z^2) erfc(z) on [1, inf) by v = 3 / (1 + z / 2) - 1 in (-1, 1]
+    outer = b("Max", size, one)
+    half = b("Mul", outer, b.constant(0.5, dtype))
+    v = b("Sub", b("Div", b.constant(3.0, dtype), b("Add", one, half)), one)
+    scaled = _scaled_erfc().coef
+    decay = b("Exp", b("Neg", b("Mul", outer, outer)))
+    return near, b("Mul", decay, _horner(b, dtype, [float(a) for a in scaled], v)), size
+
+
+@functools.cache
+def _scaled_erfc() -> Polynomial:
+    def at(v: AnyNDArray) -> AnyNDArray:
+        found: AnyNDArray = scipy.special.erfcx(6.0 / np.maximum(v + 1.0, 1e-300) - 2.0)
+        return found
+
+    series = Chebyshev.interpolate(at, 26)  # type: ignore[no-untyped-call]
+    found: Polynomial = series.convert(kind=Polynomial)
+    return found
+
+
+def _horner(b: Builder, dtype: tf.DType, coefficients: list[float], x: str) -> str:
+    found = b.constant(coefficients[-1], dtype)
+    for a in coefficients[-2::-1]:
+        found = b("Add", b("Mul", found, x), b.constant(a, dtype))
+    return found
+
+
+@_translates("Cast")
+def _cast(b: Builder, op: tf.Operation, x: list[str]) -> str:
+    if TYPES[op.inputs[0].dtype] == TYPES[op.outputs[0].dtype]:
+        return x[0]
+    return b("Cast", x[0], to=TYPES[op.outputs[0].dtype])
+
+
+@_translates("ZerosLike", "OnesLike")
+def _like(b: Builder, op: tf.Operation, x: list[str]) -> str:
+    value = b.constant(0 if op.type == "ZerosLike" else 1, op.outputs[0].dtype)
+    return b("Expand", value, b("Shape", x[0]))
+
+
+@_translates("Softmax", "LogSoftmax")
+def _softmax(b: Builder, op: tf.Operation, x: list[str]) -> str:
+    return b(op.type, x[0], axis=-1)
+
+
+# --- shapes ------------------------------------------------------------------------------------
+
+
+@_translates("Shape")
+def _shape(b: Builder, op: tf.Operation, x: list[str]) -> str:
+    return b("Shape", x[0])
+
+
+@_translates("Fill")
+def _fill(b: Builder, op: tf.Operation, x: list[str]) -> str:
+    return b("Expand", x[1], x[0])
+
+
+@_translates("BroadcastTo")
+def _broadcast(b: Builder, op: tf.Operation, x: list[str]) -> str:
+    return b("Expand", *x)
+
+
+@_translates("Reshape")
+def _reshape(b: Builder, op: tf.Operation, x: list[str]) -> str:
+    return b("Reshape", *x, allowzero=1)  # a request of no rows has a zero in its shape
+
+
+@_translates("Tile")
+def _tile(b: Builder, op: tf.Operation, x: list[str]) -> str:
+    return b("Tile", *x)
+
+
+@_translates("ExpandDims")
+def _expand_dims(b: Builder, op: tf.Operation, x: list[str]) -> str:
+    return b("Unsqueeze", x[0], _whole(b, np.ravel(_known(b, op, x[1]))))
+
+
+@_translates("Squeeze")
+def _squeeze(b: Builder, op: tf.Operation, x: list[str]) -> str:
+    axes = list(op.get_attr("squeeze_dims"))
+    return b("Squeeze", x[0], _whole(b, axes)) if axes else b("Squeeze", x[0])
+
+
+@_translates("Transpose")
+def _transpose(b: Builder, op: tf.Operation, x: list[str]) -> str:
+    return b("Transpose", x[0], perm=[int(i) for i in _known(b, op, x[1])])
+
+
+@_translates("Pack")
+def _pack(b: Builder, op: tf.Operation, x: list[str]) -> str:
+    axis = int(op.get_attr("axis"))
+    return b("Concat", *(b("Unsqueeze", v, _whole(b, [axis])) for v in x), axis=axis)
+
+
+@_translates("Unpack")
+def _unpack(b: Builder, op: tf.Operation, x: list[str]) -> list[str]:
+    axis, number = int(op.get_attr("axis")), int(op.get_attr("num"))
+    return [b("Gather", x[0], _whole(b, i), axis=axis) for i in range(number)]
+
+
+@_translates("ConcatV2")
+def _concat(b: Builder, op: tf.Operation, x: list[str]) -> str:
+    return b("Concat", *x[:-1], axis=int(_known(b, op, x[-1])))
+
+
+@_translates("Pad", "PadV2")
+def _pad(b: Builder, op: tf.Operation, x: list[str]) -> str:
+    # [axes, 2] becomes what is before all axes, then what is behind them
+    ends = _whole(b, np.ravel(np.transpose(_known(b, op, x[1]))))
+    return b("Pad", x[0], ends, *x[2:])
+
+
+@_translates("SplitV")
+def _split(b: Builder, op: tf.Operation, x: list[str]) -> list[str]:
+    axis = int(_known(b, op, x[2]))
+    return b.several("Split", [x[0], x[1]], len(op.outputs), axis=axis)
+
+
+@_translates("Split")
+def _equal_split(b: Builder, op: tf.Operation, x: list[str]) -> list[str]:
+    number = len(op.outputs)
+    return b.several("Split", [x[1]], number, axis=int(_known(b, op, x[0])), num_outputs=number)
+
+
+@_translates("GatherV2")
+def _gather(b: Builder, op: tf.Operation, x: list[str]) -> str:
+    if op.get_attr("batch_dims"):
+        raise ValueError(f"model: {op.name} gathers by batch, which cannot be written as ONNX.")
+    return b("Gather", x[0], x[1], axis=int(_known(b, op, x[2])))
+
+
+@_translates("StridedSlice")
+def _strided_slice(b: Builder, op: tf.Operation, x: list[str]) -> str:
+    begin, end, strides = (_known(b, op, v) for v in x[1:4])
+    masks = ("begin_mask", "end_mask", "new_axis_mask", "shrink_axis_mask", "ellipsis_mask")
+    bits = {name: int(op.get_attr(name)) for name in masks}
+
+    def on(name: str, i: int) -> bool:
+        return bool(bits[name] >> i & 1)
+
+    new = sum(on("new_axis_mask", i) and not on("ellipsis_mask", i) for i in range(len(begin)))
+    skipped = op.inputs[0].shape.rank - (len(begin) - new - bool(bits["ellipsis_mask"]))
+    axis = 0
+    slices: list[tuple[int, int, int, int]] = []
+    dropped: list[int] = []
+    added: list[int] = []
+    place = 0  # among the axes of the result
+    for i, (low, high, step) in enumerate(zip(begin, end, strides)):
+        if on("ellipsis_mask", i):
+            axis, place = axis + skipped, place + skipped
+        elif on("new_axis_mask", i):
+            added.append(place)
+            place += 1
+        else:
+            if on("shrink_axis_mask", i):
+                dropped.append(axis)
+                low, high = int(low), int(low) + 1 or np.iinfo(np.int64).max
+            else:
+                low = (0 if step > 0 else np.iinfo(np.int64).max) if on("begin_mask", i) else low
+                limit = np.iinfo(np.int64).max if step > 0 else np.iinfo(np.int64).min
+                high = limit if on("end_mask", i) else high
+                place += 1
+            if (low, high, step) != (0, np.iinfo(np.int64).max, 1):
+                slices.append((low, high, axis, step))
+            axis += 1
+    found = x[0]
+    if slices:
+        found = b("Slice", found, *(_whole(b, v) for v in zip(*slices)))
+    if dropped:
+        found = b("Squeeze", found, _whole(b, dropped))
+    return b("Unsqueeze", found, _whole(b, added)) if added else found
+
+
+# --- sums and products -------------------------------------------------------------------------
+
+
+@_translates("Sum", "Mean", "Max", "Min", "Prod")
+def _reduce(b: Builder, op: tf.Operation, x: list[str]) -> str:
+    keep = int(op.get_attr("keep_dims"))
+    return b(f"Reduce{op.type}", x[0], _axes(b, op, x[1]), keepdims=keep)
+
+
+@_translates("Any", "All")
+def _reduce_truth(b: Builder, op: tf.Operation, x: list[str]) -> str:
+    kind, keep = {"Any": "ReduceMax", "All": "ReduceMin"}[op.type], int(op.get_attr("keep_dims"))
+    counted = b("Cast", x[0], to=TYPES[tf.int64])
+    return b("Cast", b(kind, counted, _axes(b, op, x[1]), keepdims=keep), to=TYPES[tf.bool])
+
+
+def _axes(b: Builder, op: tf.Operation, name: str) -> str:
+    return _whole(b, np.ravel(_known(b, op, name)))
+
+
+@_translates("ArgMax")
+def _argmax(b: Builder, op: tf.Operation, x: list[str]) -> str:
+    # of truth values as numbers: in double, the one type in which runtimes agree to take it
+    values = b("Cast", x[0], to=TYPES[tf.float64])
+    return b("ArgMax", values, axis=int(_known(b, op, x[1])), keepdims=0)
+
+
+@_translates("MatMul", "BatchMatMulV2", "BatchMatMul")
+def _matmul(b: Builder, op: tf.Operation, x: list[str]) -> str:
+    flags = ("transpose_a", "transpose_b") if op.type == "MatMul" else ("adj_x", "adj_y")
+    return b(
+        "MatMul",
+        *(
+            _adjoint(b, v, t.shape.rank) if op.get_attr(flag) else v
+            for v, t, flag in zip(x, op.inputs, flags)
+        ),
+    )
+
+
+def _adjoint(b: Builder, x: str, rank: int) -> str:
+    if x in b.values:
+        return b.constant(np.swapaxes(b.values[x], -1, -2))
+    return b("Transpose", x, perm=[*range(rank - 2), rank - 1, rank - 2])
+
+
+@_translates("Einsum")
+def _einsum(b: Builder, op: tf.Operation, x: list[str]) -> str:
+    return b("Einsum", *x, equation=op.get_attr("equation").decode())
+
+
+@_translates("MatrixTriangularSolve")
+def _triangular_solve(b: Builder, op: tf.Operation, x: list[str]) -> str:
+    """ONNX has no solver; where the matrix is a constant it is inverted here."""
+    L, lower, adjoint = _known(b, op, x[0]), op.get_attr("lower"), op.get_attr("adjoint")
+    eye = np.eye(L.shape[-1], dtype=L.dtype)
+    flat = [
+        scipy.linalg.solve_triangular(part, eye, lower=lower) for part in L.reshape(-1, *eye.shape)
+    ]
+    inverse = np.reshape(flat, L.shape)
+    return b("MatMul", b.constant(np.swapaxes(inverse, -1, -2) if adjoint else inverse), x[1])
+
+
+@_translates("MatrixDiagPartV3")
+def _diag_part(b: Builder, op: tf.Operation, x: list[str]) -> str:
+    if np.any(_known(b, op, x[1])):
+        raise ValueError(f"model: {op.name} takes other diagonals, which ONNX cannot.")
+    rank = op.inputs[0].shape.rank
+    letters = "abcdefgh"[: rank - 2]
+    return b("Einsum", x[0], equation=f"{letters}zz->{letters}z")

@@ -1,0 +1,133 @@
+"""A servable's predictions as one graph of constants and plain operations, for other formats."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from gpflow.base import AnyNDArray
+from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
+
+from .rows import Rows
+from .servable import Servable
+from .signatures import MEANINGS
+
+COMPONENT = "component_"
+"""What outputs of components begin with."""
+
+PORTABLE_MEANINGS = {
+    **MEANINGS["predict"],
+    **{COMPONENT + name: text for name, text in MEANINGS["predict_components"].items()},
+}
+"""What the graph returns."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PortableGraph:
+    """
+    What remains of a model: operations on its inputs, and numbers.
+
+    :param inputs: the arguments, by name.
+    :param outputs: by the names of :data:`PORTABLE_MEANINGS`.
+    :param operations: what outputs are computed by, each after those that it reads.
+    :param constants: tensors that these read and that depend on no input, by name.
+    """
+
+    inputs: dict[str, tf.Tensor]
+    outputs: dict[str, tf.Tensor]
+    operations: list[tf.Operation]
+    constants: dict[str, AnyNDArray]
+
+
+def portable_function(servable: Servable, level: float, single: bool) -> Any:
+    """
+    The concrete function of a servable's moments, response, limits and components.
+
+    Rows that the model cannot take are NaN: other formats cannot fail with a message.
+
+    :param servable: the model.
+    :param level: probability of the limits.
+    :param single: whether numbers are taken and returned in single precision.
+    """
+
+    def call(**inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+        rows = Rows("nan", plain=True)
+        X = servable.features(inputs, rows)
+        parts = {COMPONENT + name: value for name, value in servable.components(X).items()}
+        outputs = rows.shown({**servable.predict(X, level), **parts}, axis=0)
+        dtype = tf.float32 if single else tf.float64
+        return {name: tf.cast(value, dtype) for name, value in outputs.items()}
+
+    specs = {i.name: i.spec(single) for i in servable.inputs}
+    return tf.function(call, autograph=False).get_concrete_function(**specs)
+
+
+def portable_graph(function: Any) -> PortableGraph:
+    """
+    A function with its variables as numbers, its calls inlined, and constants computed.
+
+    Whatever the posterior had to factorise is among the constants.
+
+    :param function: of :func:`portable_function`.
+    """
+    # tables of the process, which are none of its and which TensorFlow warns of
+    function.graph.clear_collection(tf.compat.v1.GraphKeys.TABLE_INITIALIZERS)
+    frozen = convert_variables_to_constants_v2(function, aggressive_inlining=True)
+    names = sorted(function.structured_outputs)  # as TensorFlow flattens a dict
+    outputs = dict(zip(names, frozen.outputs))
+    inputs = {t.op.name: t for t in frozen.inputs}
+    live = _following(list(inputs.values()))
+    for op in _behind(list(outputs.values()), waits=True):
+        if op in live and op.type in ("Assert", "CheckNumerics"):
+            raise ValueError(
+                f"model: it checks its inputs while it predicts ({op.name}), which only a "
+                "SavedModel can do; give ZeroMean kernels extrapolate=True, or export to a folder."
+            )
+    operations = [
+        op for op in _behind(list(outputs.values()), waits=False) if op in live and op.inputs
+    ]
+    read = [*outputs.values(), *(t for op in operations for t in op.inputs)]
+    constants = {t.name: t for t in read if t.op not in live}
+    # some wait for the inputs, which calls that were inlined leave behind, and read none
+    fed = {
+        t.name: np.full(
+            [size or 1 for size in t.shape],
+            "" if t.dtype == tf.string else 0,
+            t.dtype.as_numpy_dtype,
+        )
+        for t in inputs.values()
+    }
+    with tf.compat.v1.Session(graph=frozen.graph) as session:
+        values = session.run(constants, fed)
+    return PortableGraph(
+        inputs, outputs, operations, {name: np.asarray(v) for name, v in values.items()}
+    )
+
+
+def _following(inputs: list[tf.Tensor]) -> set[tf.Operation]:
+    """The operations that depend on inputs, and these."""
+    found = {t.op for t in inputs}
+    todo = list(found)
+    while todo:
+        users = {user for t in todo.pop().outputs for user in t.consumers()} - found
+        found |= users
+        todo += users
+    return found
+
+
+def _behind(outputs: list[tf.Tensor], waits: bool) -> list[tf.Operation]:
+    """The operations that outputs read, and those that they wait for, each after what it reads."""
+    found: dict[tf.Operation, None] = {}
+    entered: set[tf.Operation] = set()
+    todo = [t.op for t in outputs]
+    while todo:
+        op = todo[-1]
+        if op in entered:
+            found.setdefault(todo.pop())
+            continue
+        entered.add(op)
+        before = [*(t.op for t in op.inputs), *(op.control_inputs if waits else ())]
+        todo += [other for other in before if other not in entered]
+    return list(found)
