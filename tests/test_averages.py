@@ -244,7 +244,7 @@ def test_truth_of_an_average_difference():
 def test_averages_are_mgcvs(tmp_path):
     """Means of predictions with a column set, and their standard errors by the delta method."""
     rng = np.random.default_rng(6)
-    table = pd.DataFrame({"x": rng.uniform(size=400), "z": rng.uniform(size=400)})
+    table = pd.DataFrame({"x": rng.uniform(size=1600), "z": rng.uniform(size=1600)})
     table["count"] = rng.poisson(np.exp(1.0 + np.sin(6 * table["x"]) + table["z"] ** 2))
     table.to_csv(tmp_path / "d.csv", index=False)
     script = (

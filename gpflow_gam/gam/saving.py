@@ -20,7 +20,6 @@ from ..optimizers import FitResult
 from ..version import __version__
 from . import families
 from .components import Component
-from .components.priors import ROWS
 from .families import Custom, Family
 from .fits import FittedGAM, Specification, bare, build_model, from_bare
 from .fits.sums import solution_to_parts
@@ -205,7 +204,7 @@ def from_parts(
             trials=header["trials"],
             variational=header["variational"],
             censoring=stated if isinstance(stated, Surv) else None,
-            information=header.get("information", ROWS),
+            information=header["information"],
             fills=tuple(
                 Fill(f["name"], labels.from_json(f["value"]), f["count"]) for f in header["fills"]
             ),

@@ -93,7 +93,8 @@ def descend(
         if gain < 1e-2 * tolerance:
             raise StopIteration
 
-    leg = _FIRST_LEG
+    # one that goes on where another was left does as that would have done
+    leg = _LEG if record and tracker is not None and tracker.history else _FIRST_LEG
     while taken < steps:
         value, origin, gradient = best
         anew(origin)
