@@ -38,17 +38,18 @@ def test_steps_in_a_parabola_are_those_of_its_hessian():
     np.testing.assert_allclose(found, np.linalg.inv(hessian), rtol=0.03, atol=0.005)
 
 
+@pytest.mark.parametrize("side", [1.0, -1.0])
 @pytest.mark.parametrize("rise", [0.02, 0.5, 8.0])
-def test_steps_go_upwards_as_far_as_the_objective_lets_them(rise):
-    """Flat at the optimum and below; further up it is a parabola of another curvature."""
+def test_steps_go_as_far_as_the_objective_lets_them(rise, side):
+    """Flat at the optimum and on one side; further on the other a parabola of its own curvature."""
 
     def value(u):
-        return 0.5 * rise * max(u[0], 0.0) ** 2
+        return 0.5 * rise * max(side * u[0], 0.0) ** 2
 
     steps = _Steps(value, np.zeros(1), np.array([[1e-9]]))
-    up, down = steps(np.array([1.0])), steps(np.array([-1.0]))
-    assert up[0] == pytest.approx(min(1.0 / np.sqrt(rise), 4.0), rel=1e-6)
-    assert down[0] == pytest.approx(-4.0, rel=1e-6)
+    rising, flat = steps(np.array([side])), steps(np.array([-side]))
+    assert side * rising[0] == pytest.approx(min(1.0 / np.sqrt(rise), 4.0), rel=1e-6)
+    assert side * flat[0] == pytest.approx(-4.0, rel=1e-6)
 
 
 def test_steps_stay_where_the_objective_cannot_be_looked_at():

@@ -266,8 +266,8 @@ class _Steps:
 
     Where it is a parabola they are normal (Laplace). The variance of an effect that has vanished
     is another matter: towards zero nothing changes, and upwards it is the data that say how large
-    the effect may be after all. There, the deviation upwards is that of the parabola through what
-    the objective comes to further on (as Rue, Martino & Chopin 2009, section 6.5, have it).
+    the effect may be after all. There, the deviation on either side is that of the parabola through
+    what the objective comes to further on (as Rue, Martino & Chopin 2009, section 6.5, have it).
 
     :param value: minus the objective at coordinates.
     :param optimum: [K].
@@ -283,14 +283,14 @@ class _Steps:
         flat = np.flatnonzero(np.diag(hessian) < 1.0 / _MAX_SD**2)
         here = value(optimum) if len(flat) else 0.0
         for i in flat:
-            there = optimum.copy()
-            there[i] += _TRIED
-            try:
-                risen = max(value(there) - here, 0.5 * (_TRIED / _FARTHEST_SD) ** 2)
-            except NotPositiveDefinite:
-                continue
-            self._up[i] = _TRIED / np.sqrt(2.0 * risen) / sd[i]
-            self._down[i] = _FARTHEST_SD / sd[i]
+            for reach, step in ((self._up, _TRIED), (self._down, -_TRIED)):
+                there = optimum.copy()
+                there[i] += step
+                try:
+                    risen = max(value(there) - here, 0.5 * (_TRIED / _FARTHEST_SD) ** 2)
+                except NotPositiveDefinite:
+                    continue
+                reach[i] = _TRIED / np.sqrt(2.0 * risen) / sd[i]
 
     def __call__(self, point: AnyNDArray) -> AnyNDArray:
         """The step [K] of a standard normal point [K]."""
