@@ -181,6 +181,7 @@ def test_rows_in_arrays_and_blocks(data):
     assert gam.fitted.number == 240
 
 
+@pytest.mark.slow
 def test_the_other_engine_starts_from_the_hyperparameters(data):
     gam = fresh("poisson", engine="iterncgp")
     gam.fit(data.head(60), y="count", max_sweeps=1, progress=False)
@@ -228,6 +229,7 @@ def test_many_rows(data, monkeypatch):
     assert gam.fitted.result.elbo == pytest.approx(whole.fitted.result.elbo, abs=1e-2)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::gpflow_gam.ConvergenceWarning")
 def test_a_fit_goes_on_by_its_own_criterion(data):
     gam = gg.GAM(s("x", k=5))
