@@ -14,11 +14,13 @@ import tensorflow as tf
 
 from ..archive import replacing
 from ..version import __version__
+from .arguments import arguments
 from .litert_file import check_litert, litert_bytes
 from .portable import PORTABLE_MEANINGS, plain_function, portable_function, portable_graph
 from .rows import Invalid
 from .servable import Servable, servable
 from .signatures import DEFAULT, MEANINGS, SINGLE, Options, signatures
+from .warmup import messages, write_warmup
 
 Format = Literal["saved_model", "onnx", "litert"]
 """What a model can be written as."""
@@ -40,6 +42,8 @@ def export(
     invalid: Invalid | None = None,
     max_rows: int | None = 1000,
     single: bool = False,
+    version: int | None = None,
+    warmup: Any = None,
     overwrite: bool = False,
 ) -> None:
     """
@@ -74,6 +78,10 @@ def export(
     :param max_rows: of a request for joint draws, whose cost grows with the cube of its rows; None
         for no limit.
     :param single: whether an ONNX file takes and returns single precision.
+    :param version: of a SavedModel, which is the folder of that number within ``path`` then, as
+        TensorFlow Serving has it.
+    :param warmup: rows that TensorFlow Serving predicts for when it has loaded a SavedModel, before
+        it takes requests; data as for ``predict``. Written with ``tensorflow-serving-api``.
     :param overwrite: whether what is there may be replaced by its like.
     :raises FileExistsError: there is something that may not be replaced.
     :raises ImportError: the package that writes the format is not there.
@@ -87,8 +95,18 @@ def export(
         has = "is in it anyhow" if kind == "litert" else "has signatures of both precisions"
         raise ValueError(f"single is for ONNX files; a {_NAMES[kind]} {has}.")
     if kind == "saved_model":
-        _export_folder(model, path, Options(level, invalid or "error", max_rows), overwrite)
+        name = path.name
+        if version is not None:
+            if isinstance(version, bool) or not isinstance(version, int) or version < 1:
+                raise ValueError(f"version must be a whole number from 1 on; got {version!r}.")
+            path = path / str(version)
+        options = Options(level, invalid or "error", max_rows)
+        _export_folder(model, path, options, overwrite, None if warmup is None else (name, warmup))
         return
+    if version is not None or warmup is not None:
+        raise ValueError(
+            f"version and warmup are TensorFlow Serving's, for SavedModels; {path.name} is none."
+        )
     if invalid not in (None, "nan"):
         raise ValueError(
             f"invalid={invalid!r}: {path.name} cannot fail a request; pass invalid='nan', or "
@@ -161,7 +179,11 @@ def _portable_description(found: Servable, options: Options, function: Any) -> d
     }
 
 
-def _export_folder(model: Any, path: Path, options: Options, overwrite: bool) -> None:
+def _export_folder(
+    model: Any, path: Path, options: Options, overwrite: bool, warmup: tuple[str, Any] | None
+) -> None:
+    if warmup is not None:
+        messages()
     found = servable(model)
     if path.exists():
         if not overwrite:
@@ -174,6 +196,10 @@ def _export_folder(model: Any, path: Path, options: Options, overwrite: bool) ->
     try:
         new, old = folder / "new", folder / "old"
         _write(found, new, options)
+        if warmup is not None:
+            name, data = warmup
+            description = json.loads((new / DESCRIPTION).read_text(encoding="utf-8"))
+            write_warmup(new, name, list(MEANINGS)[:2], arguments(description, data))
         if path.exists():
             os.rename(path, old)
         try:
