@@ -29,7 +29,7 @@ def inducing_inputs(
     number = NUM_INDUCING.get(d, 50) if k is None else int(k)
     if form == "line":
         return np.array([[margins[0].centre + margins[0].span]])
-    if form == "random":
+    if form in ("random", "means"):
         return points
     if form == "areas":  # data may come of those that have none
         codes = np.array(margins[0].nodes)[:, None]
