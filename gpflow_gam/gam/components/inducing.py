@@ -33,6 +33,8 @@ def inducing_inputs(
         return points
     if form == "areas":  # data may come of those that have none
         codes = np.array(margins[0].nodes)[:, None]
+        if varying:
+            return codes
         return np.delete(codes, int(np.argmax(margins[0].weights)), axis=0)
     if form == "levels":
         # one fewer than levels: their weighted mean is zero, which the last follows from

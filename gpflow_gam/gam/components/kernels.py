@@ -174,7 +174,8 @@ def _function(
     if form == "levels":
         return _levels(margins[0], size)
     if form == "areas":
-        return _centred(_field(component, size), margins[0])
+        field = _centred(_field(component, size), margins[0])
+        return Sum([_level(size), field]) if varying else field
     if form == "deviations":
         return Product([_deviations(m, size) for m in margins])
     if form == "interaction":
@@ -192,8 +193,8 @@ def _function(
     else:
         deviation = _centred(deviation, margins[0])
     parts = _trends(component, size)
-    if varying:  # what a number multiplies is not confounded with the intercept
-        parts.insert(0, _set_variance(_bare(Constant, None), size**2))
+    if varying:
+        parts.insert(0, _level(size))
     return Sum([*parts, deviation]) if parts else deviation
 
 
@@ -201,6 +202,11 @@ def _constant(size: float) -> Kernel:
     constant = _bare(Constant, None)
     constant.variance = _fixed(10.0 * size**2)
     return constant
+
+
+def _level(size: float) -> Kernel:
+    """What a number multiplies is not confounded with the intercept, and has a level of its own."""
+    return _set_variance(_bare(Constant, None), size**2)
 
 
 def _levels(margin: Margin, size: float) -> Kernel:
