@@ -135,6 +135,7 @@ def parts(fit: FittedGAM, data: bool) -> Parts:
         "components": [c.to_json() for c in spec.components],
         "scale": spec.scale,
         "information": spec.information,
+        "away": spec.away,
         "constant": list(spec.constant),
         "offset": list(spec.offset),
         "weights": spec.weights,
@@ -205,6 +206,7 @@ def from_parts(
             variational=header["variational"],
             censoring=stated if isinstance(stated, Surv) else None,
             information=header["information"],
+            away=header["away"],
             fills=tuple(
                 Fill(f["name"], labels.from_json(f["value"]), f["count"]) for f in header["fills"]
             ),
