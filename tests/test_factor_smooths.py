@@ -235,11 +235,6 @@ def test_two_factors_have_no_curves(data):
         gg.GAM(s("g", "h", bs="fs")).fit(data.assign(h=data["g"]), "y", progress=False)
 
 
-def test_layers_say_what_to_write():
-    with pytest.raises(ValueError, match="is for tables; of features write"):
-        gg.layers.AdditiveGP(s(0, 1, bs="fs"), num_data=9, num_levels={1: 3})
-
-
 def test_every_one_of_many_levels_is_learnt():
     rng = np.random.default_rng(0)
     number, each = 300, 8

@@ -268,13 +268,13 @@ class GAM(Inspector):
         range are learnt like any. With ``missing="impute"`` what stood in for missing values
         before stands in for those of the new rows.
 
-        :param data: further rows, as for :meth:`fit`.
+        :param data: further rows, as for :meth:`fit`, however many; they are read into memory.
         :param y: their response: values, or the name of a column; the same as before by default.
         :param options: as for :meth:`fit`.
         :return: itself.
         :raises NotFittedError: there is no fit to go on from.
         :raises ValueError: as :meth:`fit`; or the rows of the last fit are not there as numbers:
-            there are more than 65 536, other processes have them, or a file left them out.
+            they were more than 65 536, other processes have them, or a file left them out.
         """
         start = self.fitted
         if start.spec.censoring is not None or isinstance(y, Surv):
