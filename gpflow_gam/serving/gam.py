@@ -84,7 +84,8 @@ class GAMServable(PosteriorServable):
         else:
             others = "no others" if levels.unseen == "error" else "new ones have the prior's effect"
             meaning = f"column {column!r}, levels {list(levels.levels)}; {others}"
-        return Input(name, dtype, (None,), meaning, column, self._fills.get(column))
+        own = () if levels is None else tuple(levels.levels)
+        return Input(name, dtype, (None,), meaning, column, self._fills.get(column), own)
 
     def features(self, inputs: Mapping[str, tf.Tensor], rows: Rows) -> tf.Tensor:
         raw: dict[Column, tf.Tensor]

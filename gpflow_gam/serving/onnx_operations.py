@@ -165,12 +165,6 @@ def _expand_dims(b: Builder, op: tf.Operation, x: list[str]) -> str:
     return b("Unsqueeze", x[0], _whole(b, np.ravel(_known(b, op, x[1]))))
 
 
-@_translates("Squeeze")
-def _squeeze(b: Builder, op: tf.Operation, x: list[str]) -> str:
-    axes = list(op.get_attr("squeeze_dims"))
-    return b("Squeeze", x[0], _whole(b, axes)) if axes else b("Squeeze", x[0])
-
-
 @_translates("Transpose")
 def _transpose(b: Builder, op: tf.Operation, x: list[str]) -> str:
     return b("Transpose", x[0], perm=[int(i) for i in _known(b, op, x[1])])
@@ -310,8 +304,3 @@ def _adjoint(b: Builder, x: str, rank: int) -> str:
     if x in b.values:
         return b.constant(np.swapaxes(b.values[x], -1, -2))
     return b("Transpose", x, perm=[*range(rank - 2), rank - 1, rank - 2])
-
-
-@_translates("Einsum")
-def _einsum(b: Builder, op: tf.Operation, x: list[str]) -> str:
-    return b("Einsum", *x, equation=op.get_attr("equation").decode())

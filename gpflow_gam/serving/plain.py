@@ -39,10 +39,13 @@ def _number(value: float, like: tf.Tensor) -> tf.Tensor:
 # --- what is finite ----------------------------------------------------------------------------
 
 
+# Converters turn the negation of ``<`` into ``>=``, which NaN does not satisfy either; only that of
+# equality stays true of NaN.
+
+
 @_stands_for("IsNan")
 def _is_nan(op: tf.Operation, x: tf.Tensor) -> tf.Tensor:
-    # not x != x, which converters simplify
-    return tf.logical_not(tf.abs(x) <= _number(np.inf, x))
+    return tf.not_equal(x, x)
 
 
 @_stands_for("IsInf")
@@ -52,7 +55,7 @@ def _is_inf(op: tf.Operation, x: tf.Tensor) -> tf.Tensor:
 
 @_stands_for("IsFinite")
 def _is_finite(op: tf.Operation, x: tf.Tensor) -> tf.Tensor:
-    return tf.abs(x) < _number(np.inf, x)
+    return tf.equal(x - x, _number(0.0, x))
 
 
 @_stands_for("DivNoNan", "MulNoNan", "Xdivy", "Xlogy")
@@ -182,6 +185,86 @@ def _diag_part(op: tf.Operation, x: tf.Tensor, k: Any = None, padding: Any = Non
         raise ValueError(f"model: {op.name} takes other diagonals, which no other format has.")
     rows, columns = x.shape[-2:]
     return tf.reduce_sum(x * tf.eye(rows, columns, dtype=x.dtype), axis=-1)
+
+
+@_stands_for("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
+def _matmul(op: tf.Operation, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+    flags = ("transpose_a", "transpose_b") if op.type == "MatMul" else ("adj_x", "adj_y")
+    x, y = (
+        tf.transpose(v, _swapped(v.shape.rank)) if op.get_attr(flag) else v
+        for v, flag in zip((x, y), flags)
+    )
+    return product(x, y)
+
+
+def product(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+    """Of matrices [..., N, M] and [..., M, P]."""
+    # LiteRT gets a product wrong that sums over one and repeats one factor along the others' batch
+    return x * y if x.shape[-1] == 1 else tf.matmul(x, y)
+
+
+@_stands_for("Squeeze")
+def _squeeze(op: tf.Operation, x: tf.Tensor) -> tf.Tensor:
+    rank = x.shape.rank
+    gone = [i % rank for i in op.get_attr("squeeze_dims")]
+    return _without(x, gone or [i for i, size in enumerate(x.shape) if size == 1])
+
+
+def _without(x: tf.Tensor, axes: Sequence[int]) -> tf.Tensor:
+    """A tensor without axes of size one, which LiteRT does not always take away."""
+    return x[tuple(0 if i in axes else slice(None) for i in range(x.shape.rank))]
+
+
+@_stands_for("AddN")
+def _add_n(op: tf.Operation, *x: tf.Tensor) -> tf.Tensor:
+    return functools.reduce(tf.add, x)
+
+
+@_stands_for("Einsum")
+def _einsum(op: tf.Operation, *factors: tf.Tensor) -> tf.Tensor:
+    """
+    By matrix products, with one index each at most to sum over and for either factor alone.
+
+    LiteRT's converter gets some of them wrong where a size is not known.
+    """
+    equation = op.get_attr("equation").decode()
+    left, out = equation.split("->")
+    terms = left.split(",")
+    if len(terms) != 2 or any(len(set(t)) < len(t) for t in (*terms, out)) or "." in equation:
+        raise ValueError(f"model: {op.name} sums by {equation}, which only a SavedModel can do.")
+    a, b = terms
+    batch = [i for i in out if i in a and i in b]
+    inner = [i for i in a if i in b and i not in out]
+    # what one factor has alone and the result has not is summed at once
+    alone = [[i for i in t if i in out and i not in batch] for t in terms]
+    if max(len(inner), *map(len, alone)) > 1:
+        raise ValueError(f"model: {op.name} sums by {equation}, which only a SavedModel can do.")
+    x, y = (
+        _arranged(f, term, [*batch, *free, *inner]) for f, term, free in zip(factors, terms, alone)
+    )
+    x = x if alone[0] else tf.expand_dims(x, len(batch))
+    y = y if alone[1] else tf.expand_dims(y, len(batch))
+    x, y = (v if inner else tf.expand_dims(v, -1) for v in (x, y))
+    found = product(x, tf.transpose(y, _swapped(y.shape.rank)))
+    if not alone[1]:
+        found = found[..., 0]
+    if not alone[0]:
+        found = _without(found, [len(batch)])
+    return _arranged(found, "".join([*batch, *alone[0], *alone[1]]), list(out))
+
+
+def _arranged(x: tf.Tensor, indices: str, wanted: list[str]) -> tf.Tensor:
+    """A tensor with its axes in another order, summed over what is not wanted."""
+    gone = [k for k, i in enumerate(indices) if i not in wanted]
+    if gone:
+        x = tf.reduce_sum(x, axis=gone)
+        indices = "".join(i for i in indices if i in wanted)
+    order = [indices.index(i) for i in wanted]
+    return x if order == sorted(order) else tf.transpose(x, order)
+
+
+def _swapped(rank: int) -> list[int]:
+    return [*range(rank - 2), rank - 1, rank - 2]
 
 
 def inverse_of(op: tf.Operation, matrix: AnyNDArray) -> AnyNDArray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,9 @@ from gpflow.base import AnyNDArray
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 from tensorflow.python.framework.op_def_library import apply_op
 
-from .plain import FORMULAS, inverse_of
+from .plain import FORMULAS, inverse_of, product
 from .rows import Rows
-from .servable import Servable
+from .servable import Input, Servable
 from .signatures import MEANINGS
 
 COMPONENT = "component_"
@@ -43,26 +44,29 @@ class PortableGraph:
     constants: dict[str, AnyNDArray]
 
 
-def portable_function(servable: Servable, level: float, single: bool) -> Any:
+def portable_function(
+    inputs: Sequence[Input], servable: Servable, level: float, single: bool
+) -> Any:
     """
     The concrete function of a servable's moments, response, limits and components.
 
     Rows that the model cannot take are NaN: other formats cannot fail with a message.
 
+    :param inputs: the servable's, or the same with codes for text.
     :param servable: the model.
     :param level: probability of the limits.
     :param single: whether numbers are taken and returned in single precision.
     """
 
-    def call(**inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+    def call(**arguments: tf.Tensor) -> dict[str, tf.Tensor]:
         rows = Rows("nan", plain=True)
-        X = servable.features(inputs, rows)
+        X = servable.features(arguments, rows)
         parts = {COMPONENT + name: value for name, value in servable.components(X).items()}
         outputs = rows.shown({**servable.predict(X, level, plain=True), **parts}, axis=0)
         dtype = tf.float32 if single else tf.float64
         return {name: tf.cast(value, dtype) for name, value in outputs.items()}
 
-    specs = {i.name: i.spec(single) for i in servable.inputs}
+    specs = {i.name: i.spec(single) for i in inputs}
     return tf.function(call, autograph=False).get_concrete_function(**specs)
 
 
@@ -128,7 +132,7 @@ def plain_function(graph: PortableGraph, dtype: tf.DType) -> Any:
         for op in graph.operations:
             if op.type == "MatrixTriangularSolve":
                 inverse = _constant(_inverse(graph, op), dtype)
-                outputs = tf.matmul(inverse, tensor(op.inputs[1].name))
+                outputs = product(inverse, tensor(op.inputs[1].name))
             else:
                 arguments = [tensor(t.name) for t in op.inputs]
                 if op.type in FORMULAS:
