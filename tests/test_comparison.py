@@ -180,7 +180,7 @@ def test_every_family_divides_out_its_site_and_is_close_to_a_fit_without(family)
     assert abs(np.sum(found[rows] - expected)) < every
 
 
-@pytest.mark.parametrize("variational", [None, "block"])
+@pytest.mark.parametrize("variational", [None, pytest.param("block", marks=pytest.mark.slow)])
 def test_terms_for_each_parameter(variational):
     """Of which each has features of its own."""
     data = table()
@@ -375,6 +375,7 @@ def newton():
     return fitted("poisson", table(), engine="iterncgp", weights="w")
 
 
+@pytest.mark.slow
 def test_laplaces_posterior_of_the_other_engine(newton, monkeypatch):
     found = newton.loo()
     assert found.untrusted == 0

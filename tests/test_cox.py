@@ -116,6 +116,7 @@ def test_intervals_are_quantiles_of_events(table):
     np.testing.assert_allclose(likelihood.shares.numpy(), np.array(risk) / sum(risk), rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_many_intervals_are_learnt_to_the_end(table):
     """Where the prior of steps tells more than the rows of an interval do."""
     some = table.iloc[:150]
@@ -162,6 +163,7 @@ cat(coef(b), sqrt(diag(vcov(b))), coef(m), sqrt(diag(vcov(m))), s$surv, s$lower,
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("Rscript") is None, reason="needs R with survival")
 def test_straight_lines_are_those_of_coxph(table, tmp_path):
     table.assign(event=1 * table["event"]).to_csv(tmp_path / "d.csv", index=False)

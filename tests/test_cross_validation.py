@@ -85,6 +85,7 @@ def autocorrelated(n: int, seed: int) -> tuple[pd.DataFrame, np.ndarray]:
     return pd.DataFrame({"t": t, "y": f + 0.5 * e}), f
 
 
+@pytest.mark.slow
 def test_noise_that_remembers_is_not_taken_for_a_function():
     """The ELBO's optimum follows it; without its neighbours no row can."""
     data, truth = autocorrelated(100, 0)
@@ -147,6 +148,7 @@ def test_what_is_saved_has_the_same_bands(tmp_path):
     pd.testing.assert_frame_equal(loaded.effects("s(t)"), gam.effects("s(t)"))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::gpflow_gam.ConvergenceWarning")
 def test_labels_and_neighbours_follow_rows_that_are_dropped():
     data = table(30)
@@ -202,6 +204,7 @@ def test_what_ends_the_first_part_ends_the_fit(options):
     assert np.all(np.isfinite(gam.predict(data)))
 
 
+@pytest.mark.slow
 def test_time_that_is_up_keeps_the_best_so_far():
     data, _ = autocorrelated(80, 1)
     seen = []

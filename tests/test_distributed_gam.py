@@ -182,7 +182,10 @@ def test_parts_of_a_sample_are_small(number: int, few: None) -> None:
 # --- fits -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("family", "y"), [("poisson", "count"), ("gaussian", "y")])
+@pytest.mark.parametrize(
+    ("family", "y"),
+    [("poisson", "count"), pytest.param("gaussian", "y", marks=pytest.mark.slow)],
+)
 def test_shares_are_fitted_as_one_table(family: str, y: str, few: None) -> None:
     data = script.table()
     one = script.gam(family).fit(data, y)
@@ -225,6 +228,7 @@ def test_missing_rows_levels_and_bins_are_of_all(few: None) -> None:
     assert found[0].fitted.whole.columns.bins((0,)).number > 300
 
 
+@pytest.mark.slow
 def test_a_fit_that_begins_on_a_part_of_the_rows(
     few: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -139,6 +139,7 @@ def test_drawn_saved_and_in_blocks(fits, data, tmp_path):
     np.testing.assert_allclose(blocks.predict(data), gam.predict(data), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_served(fits, data, tmp_path):
     gg.serving.export(fits["fs"], tmp_path / "served")
     served = gg.serving.load(tmp_path / "served")

@@ -240,6 +240,7 @@ def test_a_fit_is_what_it_was_whoever_changes_the_model(family):
     assert changed.summary().edf == untouched.summary().edf
 
 
+@pytest.mark.slow
 def test_cutpoints_and_predictor_settle_together():
     """Improved in turn, what is left would only halve from round to round."""
     rng = np.random.default_rng(0)

@@ -143,6 +143,12 @@ def test_a_file_runs_no_code(data):
         "__import__('os').system('true')",
         "eval('1')",
         "I((lambda: x)())",
+        # what stands between backticks in quotes is no name: formulaic runs it
+        """log(x) + log("`" + str(open("f", "w")) + "`")""",
+        """log(x) + log('`', open('f', 'w'), '`')""",
+        """log(x) + I("`" == open("f", "w") == "`")""",
+        """log(x) + {"`" + exit() + "`"}""",
+        """I(x, "`", x, "`")""",
     ):
         with pytest.raises(ValueError, match="transform|not understood|cannot be read"):
             Design.from_json({**own, "text": text})

@@ -362,6 +362,24 @@ def test_any_gpflow_likelihood(data):
     assert np.corrcoef(gam.predict(data), data["y"])[0, 1] > 0.5
 
 
+def test_other_families_begin_where_sums_over_rows_end(data):
+    """At the dense optimum, which block precision holds: L-BFGS has next to nothing to do."""
+    dense = gg.GAM(s("x", k=6), family="poisson").fit(data, y="count", progress=False)
+    block = gg.GAM(s("x", k=6), family="poisson", variational="block")
+    block.fit(data, y="count", progress=False)
+    assert block.fitted.result.method == "L-BFGS"
+    assert block.fitted.result.num_iterations <= 5
+    assert block.fitted.result.elbo == pytest.approx(dense.fitted.result.elbo, abs=1e-3)
+    np.testing.assert_allclose(block.predict(data), dense.predict(data), rtol=1e-3)
+
+    early = gg.GAM(s("x", k=6), family="poisson", variational="block")
+    early.fit(data, y="count", max_seconds=1e-6, progress=False)
+    assert not early.fitted.result.converged
+    assert early.fitted.result.ended
+    bound = -float(early.model.training_loss((early.fitted.X, early.fitted.Y)))
+    assert early.fitted.result.elbo == pytest.approx(bound)
+
+
 def test_minibatches_and_variational_families(data):
     gam = gg.GAM(s("x", k=6), family="poisson", variational="block")
     gam.fit(data, y="count", batch_size=40, max_iterations=3, progress=False)

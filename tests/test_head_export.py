@@ -30,7 +30,14 @@ def head(terms: Any = None, **options: Any) -> AdditiveGP:
 # --- as Keras and TensorFlow write them ----------------------------------------------------------
 
 
-@pytest.mark.parametrize("way", ["export", "archive", "saved_model"])
+@pytest.mark.parametrize(
+    "way",
+    [
+        "export",
+        pytest.param("archive", marks=pytest.mark.slow),
+        pytest.param("saved_model", marks=pytest.mark.slow),
+    ],
+)
 def test_keras_and_tensorflow_write_heads(way: str, tmp_path: Path) -> None:
     """Names such as ``te(0,1)`` are none that a SavedModel takes for a variable."""
     inputs = keras.Input((3,))
@@ -61,6 +68,7 @@ def test_keras_and_tensorflow_write_heads(way: str, tmp_path: Path) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_keras_writes_iterncgp(tmp_path: Path) -> None:
     newton = IterNCGP(gg.s(0), "bernoulli")
     newton.fit(X, X[:, 1] > 0.0, hyperparameters=False, progress=False)
@@ -74,6 +82,7 @@ def test_keras_writes_iterncgp(tmp_path: Path) -> None:
 # --- as we write them ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_what_is_behind_or_beside_a_head_is_not_left_out(tmp_path: Path) -> None:
     inputs = keras.Input((3,))
     one, two = head(name="one"), head(name="two")

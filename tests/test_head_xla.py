@@ -32,7 +32,13 @@ def fixed() -> AdditiveGP:
     return factors(normalization=None)
 
 
-@pytest.mark.parametrize("output", ["moments", "components", "response", "interval"])
+@pytest.mark.parametrize(
+    "output",
+    [
+        "moments",
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("components", "response", "interval")),
+    ],
+)
 def test_unknown_levels(fixed: AdditiveGP, output: str) -> None:
     head = fixed
     strange = X.copy()
@@ -63,6 +69,7 @@ def test_before_adapt() -> None:
     assert np.all(np.isfinite(run(tf.constant(X))))
 
 
+@pytest.mark.slow
 def test_batches_larger_than_num_data() -> None:
     head = AdditiveGP(gg.s(0), num_data=N, num_inducing=4)
     run = compiled(head, training=True)
@@ -71,6 +78,7 @@ def test_batches_larger_than_num_data() -> None:
     assert np.all(np.isnan(found[..., 0]))
 
 
+@pytest.mark.slow
 def test_natural_gradients_of_bad_rows() -> None:
     labels = X[:, 1]
     head = factors(likelihood="softmax", num_classes=3, variational="sites", normalization=None)

@@ -99,6 +99,7 @@ def test_models_are_what_they_were_after_an_error(
     assert model.num_data is None
 
 
+@pytest.mark.slow
 def test_lbfgs_on_a_model_that_holds_its_data() -> None:
     model = gg.GAM(s("x", k=4)).fit(table(), "y").model
     model.likelihood.variance.assign(5.0)  # from where there is a way to go

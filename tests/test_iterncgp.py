@@ -368,6 +368,7 @@ def test_bound_never_falls_while_hyperparameters_are_learnt(rng):
 # --- fitting -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_history_budgets_and_going_on(rng):
     X, Y = data(rng, 300)["classes"]
     options = {"solver": ReducedNewton(num_pivots=4, tolerance=1e-8)}
@@ -684,6 +685,7 @@ def test_predictions_have_gradients(compiled, rng):
         assert float(np.sum(direction * gradient)) == pytest.approx(expected, rel=1e-4, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_small_and_large_matrices_give_one_fit(rng, monkeypatch):
     """Made whole, or block by block in compiled functions: bound, gradients and predictions."""
     found = []
@@ -705,6 +707,7 @@ def test_small_and_large_matrices_give_one_fit(rng, monkeypatch):
         np.testing.assert_allclose(whole, blocks, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_parameters_may_be_frozen_and_set_free_again(rng, monkeypatch):
     """Fits learn what is trainable when they begin, whatever was compiled before."""
     monkeypatch.setattr(compiled, "_SMALL", 0)

@@ -157,6 +157,7 @@ def test_the_kl_counts_once(times: int) -> None:
     assert len(total.losses) == 1
 
 
+@pytest.mark.slow
 def test_validation_split_and_keras_callbacks(tmp_path: Path) -> None:
     head = small(name="watched", num_data=60)
     model = compiled(network(head), head, metrics=[head.metric("nlpd"), head.metric("mse")])
@@ -500,6 +501,7 @@ def test_a_natural_gradient_step_is_the_exact_posterior() -> None:
         np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_natural_gradients_train_the_network_too(tmp_path: Path) -> None:
     keras.utils.set_random_seed(2)
     head = additive(likelihood="softmax", num_classes=3, variational="sites", rho=0.3)
@@ -522,6 +524,7 @@ def test_natural_gradients_train_the_network_too(tmp_path: Path) -> None:
 # --- IterNCGP as a layer -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_iterncgp_on_frozen_features(tmp_path: Path) -> None:
     keras.utils.set_random_seed(5)
     inputs = keras.Input((3,))

@@ -356,6 +356,7 @@ def all_data_fit():
     return reference, data, gg.optimizers.fit(reference, data, tolerance=1e-3)
 
 
+@pytest.mark.slow
 def test_minibatches_reach_the_hyperparameters_of_all_data(all_data_fit, monkeypatch):
     """Without steps on all rows, and with them."""
     reference, data, full = all_data_fit

@@ -346,7 +346,9 @@ def test_without_matplotlib_says_what_to_install(monkeypatch):
 # --- residuals -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["gaussian", "poisson", "bernoulli"])
+@pytest.mark.parametrize(
+    "name", ["gaussian", "poisson", pytest.param("bernoulli", marks=pytest.mark.slow)]
+)
 def test_quantile_residuals_of_the_model_s_own_data_are_standard_normal(name, request):
     fit = request.getfixturevalue(name).fitted
     F, _ = fit.predict_link(fit.X)

@@ -84,6 +84,7 @@ def test_errors_are_those_of_theory(tau):
     assert below == pytest.approx(tau, abs=0.01)
 
 
+@pytest.mark.slow
 def test_where_noise_varies_the_limits_do(table, varying):
     grid = pd.DataFrame({"x": np.linspace(0.04, 0.96, 40)})
     truth = np.sin(6.0 * grid["x"]) + noise(grid["x"]) * st.norm.ppf(0.8)
@@ -114,6 +115,7 @@ def test_what_is_a_gams_it_does(table, varying, tmp_path):
     np.testing.assert_allclose(draws.mean(axis=0), estimate, atol=0.2 * se.max())
 
 
+@pytest.mark.slow
 def test_in_other_units_fits_are_the_same():
     rng = np.random.default_rng(3)
     x = rng.uniform(size=120)

@@ -73,6 +73,7 @@ def test_the_dispersion_is_fletchers(gam):
     assert deviance == pytest.approx(raw / learnt(gam), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_bands_cover_where_poissons_do_not():
     grid = pd.DataFrame({"x": np.linspace(0.05, 0.95, 30)})
     truth, found = 1.5 + np.sin(6.0 * grid["x"]), {"quasipoisson": [], "poisson": []}

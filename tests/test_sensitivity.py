@@ -434,6 +434,7 @@ def test_no_variance_no_index():
             functional_anova(fit).sobol()
 
 
+@pytest.mark.slow
 def test_a_vanished_component_does_not_end_draws_of_hyperparameters(rng):
     X = rng.uniform(size=(60, 2))
     Y = np.sin(6.0 * X[:, :1]) + 0.1 * rng.standard_normal((60, 1))

@@ -151,6 +151,7 @@ def test_q_is_the_prior_where_a_component_does_not_enter(family: str) -> None:
     np.testing.assert_allclose(joint.prior_kl(), kl, rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_fit_finds_what_separate_models_find() -> None:
     """Under a likelihood that keeps outputs apart, one fit is two."""
     X, y = _data()

@@ -338,6 +338,7 @@ def test_beyond_the_data_it_is_said_to_be_a_line(fitted, data):
     assert ends[1] > ends[0]
 
 
+@pytest.mark.slow
 def test_draws_in_a_graph_have_the_shape(fitted):
     rows = pd.DataFrame({"x": DENSE[::7], "z": 0.3})
     with warnings.catch_warnings():

@@ -162,6 +162,7 @@ def test_maps_of_the_globe_have_longitude_across(fits):
 # --- what is left in time ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_memory_is_learnt_beside_a_trend():
     found = {}
     for rho in (0.5, 0.9):

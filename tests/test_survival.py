@@ -299,6 +299,7 @@ def test_the_truth_is_found_where_naive_fits_miss_it(table, weibull):
     assert abs(np.mean(weibull.predict(grid, "link") - truth)) < 0.1
 
 
+@pytest.mark.slow
 def test_intervals_lose_little(table):
     exact = gg.GAM("full ~ s(x) + factor(g)", family="weibull").fit(table, progress=False)
     y = Surv("lower", "upper", type="interval")
@@ -363,6 +364,7 @@ def test_lives_over_many_orders_of_magnitude_are_fitted(table):
     assert learnt(gam) == pytest.approx(8 * 0.5, rel=0.1)
 
 
+@pytest.mark.slow
 def test_weights_are_counts_of_rows(table):
     few = table.iloc[:60].assign(w=np.tile([1.0, 2.0, 3.0], 20))
     gam = gg.GAM("Surv(time, event) ~ linear(x)", family="weibull", weights="w")
@@ -436,6 +438,7 @@ for (y in list(Surv(d$time, d$event), Surv(d$lower, d$upper, type = "interval2")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("Rscript") is None, reason="needs R with survival")
 def test_straight_lines_are_survregs(table, tmp_path):
     data = table.assign(lower=np.floor(2 * table["full"]) / 2 + 0.05, event=table["event"] * 1)

@@ -297,6 +297,7 @@ def test_unknown_batch_size():
             np.testing.assert_allclose(a, b, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_elbo_compiles_under_xla(problem):
     model = gg.models.AdditiveSVGP(
         problem.kernel(), gpflow.likelihoods.Gaussian(), problem.inducing()
@@ -329,6 +330,7 @@ def test_float32_agrees_with_float64(family):
         np.testing.assert_allclose(a, b, rtol=2e-3, atol=5e-3)
 
 
+@pytest.mark.slow
 def test_gpflow_tools_work(tmp_path, capsys):
     problem = problems.few()
     model = gg.models.AdditiveSVGP(

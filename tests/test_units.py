@@ -394,6 +394,7 @@ def test_sites_in_single_precision(variance, unit):
     np.testing.assert_allclose(moments[1], var, rtol=1e-2)
 
 
+@pytest.mark.slow
 def test_fits_in_single_precision_end_where_those_in_double_do():
     """Also from a start where K(Z, Z) blows rounding up by thousands."""
     bounds, variances = [], []

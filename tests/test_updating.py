@@ -181,6 +181,7 @@ def test_rows_in_arrays_and_blocks(data):
     assert gam.fitted.number == 240
 
 
+@pytest.mark.slow
 def test_the_other_engine_starts_from_the_hyperparameters(data):
     gam = fresh("poisson", engine="iterncgp")
     gam.fit(data.head(60), y="count", max_sweeps=1, progress=False)
@@ -244,6 +245,7 @@ def test_rows_that_are_too_many_once_they_are_added(blocks, data, monkeypatch):
     assert_same(gam, whole, data.head(30))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::gpflow_gam.ConvergenceWarning")
 def test_a_fit_goes_on_by_its_own_criterion(data):
     gam = gg.GAM(s("x", k=5))

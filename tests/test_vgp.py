@@ -76,6 +76,7 @@ def test_equals_gpflow_opper_archambeau(small, rng):
         np.testing.assert_allclose(a, b, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_trained_equals_the_sparse_model_with_inducing_inputs_at_the_data(rng):
     """Two models, one posterior: Poisson counts, Z = X, both at their optimum."""
     X = rng.uniform(size=(25, 2))

@@ -10,6 +10,7 @@ from .natural_gradient import NaturalGradient, SiteStep
 from .posterior import assign_posterior, whitened_of
 from .rows import fit_rows, present_solution, solution_of_sums
 from .solution import Solution
+from .twin import start_from_rows
 
 __all__ = [
     "Checkpoint",
@@ -25,5 +26,6 @@ __all__ = [
     "fit_rows",
     "present_solution",
     "solution_of_sums",
+    "start_from_rows",
     "whitened_of",
 ]

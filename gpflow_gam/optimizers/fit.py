@@ -21,10 +21,8 @@ from .minimizers.tracker import OnInterrupt
 from .newton import fit_newton
 from .options import check_options
 from .start import is_untouched, start_from_null_model
+from .twin import MAX_TWIN_SIZE, dense_twin, match_twin
 from .undoing import undone_on_error
-
-_MAX_TWIN_SIZE = 500
-"""Inducing values up to which a family starts from the dense optimum, which costs N P^2 and P^3."""
 
 
 def fit(
@@ -171,43 +169,15 @@ def fit(
             own = tracker(model.variables, "sites + L-BFGS")
             return fit_sites(model, data, own, max_iterations, tolerance)
         own = tracker(model.trainable_variables, "L-BFGS")
-        if untouched and model.variational.layout.total <= _MAX_TWIN_SIZE:
+        if untouched and model.variational.layout.total <= MAX_TWIN_SIZE:
             start = Tracker([], "start", budget, None, False, on_interrupt)
-            result = _start_from_sites(model, data, start, max_iterations, tolerance)
+            twin = dense_twin(model)
+            start_from_null_model(twin, data)
+            result = fit_sites(twin, data, start, max_iterations, tolerance)
+            match_twin(model, twin)
             if start.ended:
                 return own.result(False, result.message, -float(model.training_loss(data)))
         return _fit_lbfgs(model, data, own, max_iterations, tolerance)
-
-
-def _start_from_sites(
-    model: AdditiveSVGP,
-    data: RegressionData,
-    tracker: Tracker,
-    max_iterations: int,
-    tolerance: float,
-) -> FitResult:
-    """
-    Begin at the hyperparameters and the q of the dense optimum, brought into the family.
-
-    From the null model L-BFGS stops nats short: q, in coordinates that the prior whitens, holds
-    the hyperparameters where they are.
-    """
-    twin = AdditiveSVGP(
-        model.kernel,
-        model.likelihood,
-        model.inducing_variable,
-        variational=OptimalPrecision(),
-        mean_function=model.mean_function,
-        num_latent_gps=model.num_latent_gps,
-    )
-    start_from_null_model(twin, data)
-    result = fit_sites(twin, data, tracker, max_iterations, tolerance)
-    cholesky = model.blocks.cholesky()
-    mean = twin.variational.whitened(cholesky).mean
-    Lambda, _ = twin.variational.sites(cholesky)  # type: ignore[operator]
-    precision = tf.linalg.set_diag(Lambda, tf.linalg.diag_part(Lambda) + 1.0)
-    model.variational.match(cholesky, mean, precision)
-    return result
 
 
 def _fit_lbfgs(

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from ..archive import replacing
 from ..version import __version__
-from .portable import PORTABLE_MEANINGS, portable_function, portable_graph
+from .portable import PORTABLE_MEANINGS, plain_function, portable_function, portable_graph
 from .rows import Invalid
 from .servable import Servable, servable
 from .signatures import DEFAULT, MEANINGS, SINGLE, Options, signatures
@@ -117,7 +117,8 @@ def _export_file(model: Any, path: Path, options: Options, single: bool, overwri
     about = {"level": options.level, "invalid": options.invalid}
     parts = {DEFAULT: _arguments(function, PORTABLE_MEANINGS)}
     description = {**_about(found, about), "signatures": parts}
-    content = onnx_bytes(portable_graph(function), description)
+    graph = portable_graph(plain_function(portable_graph(function), tf.float64))
+    content = onnx_bytes(graph, description)
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as file:
         file.write(content)

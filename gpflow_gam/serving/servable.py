@@ -84,10 +84,12 @@ class Servable(abc.ABC):
         """
 
     @abc.abstractmethod
-    def predict(self, X: tf.Tensor, level: float) -> dict[str, tf.Tensor]:
+    def predict(self, X: tf.Tensor, level: float, plain: bool = False) -> dict[str, tf.Tensor]:
         """
         ``mean`` and ``variance`` of the predictor, [N] or [N, L]; ``response``, ``lower`` and
         ``upper``, the expected response and its credible limits, [N] or [N, K].
+
+        :param plain: without loops, which not every format has.
         """
 
     @abc.abstractmethod

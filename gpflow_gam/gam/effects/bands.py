@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 from gpflow.base import AnyNDArray
 from scipy.linalg import lapack
@@ -10,6 +12,8 @@ from scipy.stats import norm
 from ...statistics.parallel import one_blas_thread
 
 _NUM_DRAWS = 4000
+_FEW_DIRECTIONS = 40
+"""Of which draws are kept from one band to the next: smooth functions have no more."""
 
 
 def critical_values(covariance: AnyNDArray, level: float, seed: int) -> tuple[float, float]:
@@ -61,20 +65,45 @@ def max_deviations(covariance: AnyNDArray, seed: int) -> AnyNDArray:
     if not alive.any():
         return np.zeros(0)
     correlation = covariance[np.ix_(alive, alive)] / np.outer(sd[alive], sd[alive])
-    draws = normal_draws(correlation, _NUM_DRAWS, seed)
-    deviations: AnyNDArray = np.abs(draws).max(axis=1)
+    with one_blas_thread():
+        root = _root(correlation)
+        rank = root.shape[1]
+        known = rank <= _FEW_DIRECTIONS
+        z = _few_directions(seed)[:rank] if known else _directions(rank, seed)
+        # a simulated quantile has no more digits than single precision
+        draws = root.astype(np.float32) @ z
+    deviations: AnyNDArray = np.maximum(draws.max(axis=0), -draws.min(axis=0)).astype(float)
     return deviations
 
 
 def normal_draws(covariance: AnyNDArray, num_samples: int, seed: int) -> AnyNDArray:
     """Draws [S, N] from N(0, covariance), which may be singular."""
     with one_blas_thread():
-        largest = float(np.max(np.diag(covariance)))
-        # a pivoted Cholesky decomposition stops at the rank, of which smooth functions have little
-        factor, pivots, rank, _ = lapack.dpstrf(covariance, tol=1e-12 * largest, lower=1)
-        root = np.zeros((len(covariance), rank))
-        root[pivots - 1] = np.tril(factor)[:, :rank]
-        # direction by direction, so that one more at the end, where rounding decides, changes none
-        z = np.random.default_rng(seed).standard_normal((rank, num_samples))
-        draws: AnyNDArray = (root @ z).T
+        root = _root(covariance)
+        draws: AnyNDArray = (root @ _standard_normal(root.shape[1], num_samples, seed)).T
     return draws
+
+
+def _root(covariance: AnyNDArray) -> AnyNDArray:
+    """``R`` [N, rank] with ``R R'`` the covariance."""
+    largest = float(np.max(np.diag(covariance)))
+    # a pivoted Cholesky decomposition stops at the rank, of which smooth functions have little
+    factor, pivots, rank, _ = lapack.dpstrf(covariance, tol=1e-12 * largest, lower=1)
+    root = np.zeros((len(covariance), rank))
+    root[pivots - 1] = np.tril(factor)[:, :rank]
+    return root
+
+
+def _standard_normal(rank: int, num_samples: int, seed: int) -> AnyNDArray:
+    """Direction by direction, so that one more at the end, where rounding decides, changes none."""
+    return np.random.default_rng(seed).standard_normal((rank, num_samples))
+
+
+@functools.lru_cache(maxsize=2)
+def _few_directions(seed: int) -> AnyNDArray:
+    return _directions(_FEW_DIRECTIONS, seed)
+
+
+def _directions(rank: int, seed: int) -> AnyNDArray:
+    found: AnyNDArray = _standard_normal(rank, _NUM_DRAWS, seed).astype(np.float32)
+    return found

@@ -11,7 +11,7 @@ from gpflow.base import AnyNDArray
 
 from ... import optimizers
 from ...likelihoods import Weighted, checked_observations, constant_predictor
-from ...models import IterNCGP
+from ...models import AdditiveSVGP, IterNCGP
 from ...optimizers import TimeBudget
 from ...statistics import ColumnBins, Neighbourhoods
 from ...statistics.expectations import expectations
@@ -201,15 +201,15 @@ def fit_model(
         carry_over(start, model)
     if isinstance(model, IterNCGP):
         return FittedGAM(spec, model, X, Y, _newton(model, options), dropped)
-    if by_sums:
+    given = {"seed": seed, **options, "max_seconds": TimeBudget.of(options.get("max_seconds"))}
+    if by_sums or not minibatches:
         mean = np.asarray(model.mean_function(X))
-        budget = TimeBudget.of(options.get("max_seconds"))
-        given = {"seed": seed, **options, "max_seconds": budget}
-        begin = None
-        if start is not None and spec.variational == "sites":
-            begin = marginals_at(start, spec, model, X)
         bins = ColumnBins(X, levels=spec.encoder.places("level")) if bins is None else bins
         rows = make_rows(spec.components, model.kernel, bins, Y, mean)
+    if by_sums:
+        budget, begin = given["max_seconds"], None
+        if start is not None and spec.variational == "sites":
+            begin = marginals_at(start, spec, model, X)
         result, solution = optimizers.fit_rows(model, rows, start=begin, **given)
         for number in FINER:
             if not wants_finer(result, budget) or (number is None and len(X) > _MAX_EXACT):
@@ -225,8 +225,14 @@ def fit_model(
             result, solution = optimizers.fit_left_out(model, solution, folds, **given)
             result = dataclasses.replace(result, discretisation=begun.discretisation)
         return FittedGAM(spec, model, X, Y, result, dropped, solution)
-    result = optimizers.fit(model, (X, Y), **{"seed": seed, **options})
-    return FittedGAM(spec, model, X, Y, result, dropped)
+    assert isinstance(model, AdditiveSVGP)
+    if not minibatches:
+        early = optimizers.start_from_rows(model, rows, **given)
+        if early is not None and early.ended:
+            elbo = -float(model.training_loss((X, Y)))
+            early = dataclasses.replace(early, converged=False, elbo=elbo, discretisation=None)
+            return FittedGAM(spec, model, X, Y, early, dropped)
+    return FittedGAM(spec, model, X, Y, optimizers.fit(model, (X, Y), **given), dropped)
 
 
 def without_checkpoint(what: str) -> str:
