@@ -148,7 +148,7 @@ def test_plots(data, pair):
     assert "s('x', k=8) + factor('g') - 1" in text
 
 
-def test_lines_are_zero_at_zero(data):
+def test_lines_are_zero_at_zero(data, tmp_path):
     """As ``lm(line ~ x + z - 1)`` of R."""
     gam = gg.GAM("line ~ x + z - 1").fit(data, **QUIET)
     slopes, *_ = np.linalg.lstsq(data[["x", "z"]], data["line"], rcond=None)
@@ -158,6 +158,10 @@ def test_lines_are_zero_at_zero(data):
     residuals = data["line"] - data[["x", "z"]] @ slopes
     errors = np.sqrt(np.diag(C) * np.sum(residuals**2) / 198)
     np.testing.assert_allclose(found["se"], errors, rtol=0.05)
+    gam.save(tmp_path / "gam")
+    loaded = gg.GAM.load(tmp_path / "gam")
+    assert loaded.fitted.spec.away == gam.fitted.spec.away > 0.0
+    np.testing.assert_array_equal(loaded.predict(data), gam.predict(data))
     with pytest.warns(gg.ExtrapolationWarning):
         assert gam.predict({"x": [0.0], "z": [0.0]})[0] == pytest.approx(0.0, abs=1e-12)
 
