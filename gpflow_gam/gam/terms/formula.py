@@ -47,6 +47,7 @@ def parse_formula(text: str) -> Formula:
     what is no smooth, ``log(x) + poly(z, 3) + a*b``, and ``.`` is every column not named elsewhere.
 
     :param text: ``response ~ terms``, or the terms alone, with or without the ``~``.
+    :return: the response, the terms and what else it says.
     :raises ValueError: with the place at which it makes no sense.
     """
     left, _, right = text.rpartition("~")
