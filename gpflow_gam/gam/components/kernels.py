@@ -96,6 +96,8 @@ def build_inducing(
     """
     The inducing variables of components.
 
+    :param components: what to build.
+    :param kernel: theirs, which says which columns are read.
     :param width: D, the number of columns of X.
     """
     inputs = {}

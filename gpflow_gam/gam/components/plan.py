@@ -43,7 +43,12 @@ _LEAST = 1e-100
 
 
 def keys_of(term: Term, table: Table) -> list[Key]:
-    """How a term reads the columns of ``table``, ``by`` last."""
+    """
+    How a term reads the columns of ``table``, ``by`` last.
+
+    :param term: of the predictor.
+    :param table: the data.
+    """
     if isinstance(term, (Levels, MarkovField)):
         keys: list[Key] = [(term.columns[0], "level")]
     elif isinstance(term, FactorSmooth):
@@ -74,6 +79,8 @@ def entering(
 
     Without the intercept, where terms say that no predictor has one.
 
+    :param components: as planned.
+    :param terms: that they come from.
     :param parameters: the predictors, as terms name them.
     :param of_first: whether terms without a parameter are of the first alone.
     :raises ValueError: a term of another parameter, or one without any term and intercept.
@@ -111,7 +118,9 @@ def learn_encoder(terms: Terms, extra: Iterable[tuple[Column, str]], table: Tabl
     """
     The columns of X that the terms need.
 
+    :param terms: of the predictor.
     :param extra: further numeric columns and what uses them, such as an offset; they come last.
+    :param table: the data of the fit.
     :raises ValueError: a column that is not there or not of its kind.
     """
     columns: dict[Key, NumericColumn | LevelColumn] = {}
@@ -171,7 +180,11 @@ def plan_columns(
     """
     As :func:`plan`, of columns that memory need not hold.
 
+    :param terms: of the predictor.
+    :param table: a sample of rows, or columns' names and types.
+    :param encoder: of the columns of X.
     :param columns: those of X, and how often each row counts.
+    :param seed: of k-means.
     """
     components = [Component(INTERCEPT, "", "constant", inducing=((),))]
     for term in terms:

@@ -45,6 +45,10 @@ def coefficients(
     """
     What :meth:`gpflow_gam.GAM.coefficients` returns.
 
+    :param fit: a fitted GAM.
+    :param reference: as of that method.
+    :param level: probability of the limits.
+    :param unconditional: whether uncertainty allows for uncertain hyperparameters.
     :param most: terms of more levels are left out.
     :raises ValueError: ``level`` is no probability, or ``reference`` names no factor or level.
     """

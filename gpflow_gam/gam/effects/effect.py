@@ -36,6 +36,7 @@ def effect(
     """
     A component at the points of a grid.
 
+    :param fit: a fitted GAM.
     :param term: its name.
     :param grid: values of its column, a dict of columns, a DataFrame; by default an even grid.
     :param level: probability of the limits.
@@ -94,6 +95,13 @@ def derivative(
 
     By central differences of the joint posterior, so that bands come with it.
 
+    :param fit: a fitted GAM.
+    :param term: the component's name.
+    :param grid: values of its column, a dict of columns, a DataFrame; by default an even grid.
+    :param level: probability of the limits.
+    :param num_points: of the default grid on each axis.
+    :param seed: of what is drawn.
+    :param unconditional: whether uncertainty allows for uncertain hyperparameters.
     :raises ValueError: a component of several columns or of levels, or one that has no slope
         (``bs="matern12"``).
     """
@@ -160,7 +168,13 @@ def differences(
     """
     ``f(level_1) - f(level_2)`` for every pair of levels of a factor, or of a ``by=`` factor.
 
+    :param fit: a fitted GAM.
     :param term: the factor's name, or the label of the term with ``by=`` or a curve a level.
+    :param level: probability of the limits.
+    :param grid: values of its column, a dict of columns, a DataFrame; by default an even grid.
+    :param num_points: of the default grid on each axis.
+    :param seed: of what is drawn.
+    :param unconditional: whether uncertainty allows for uncertain hyperparameters.
     :raises ValueError: a term without levels.
     """
     spec = fit.spec
@@ -284,6 +298,11 @@ def sample_effect(
 
     Those of a component that has a shape have it, and are not normal.
 
+    :param fit: a fitted GAM.
+    :param term: the component's name.
+    :param grid: values of its column, a dict of columns, a DataFrame; by default an even grid.
+    :param num_samples: S.
+    :param seed: of what is drawn.
     :raises ValueError: as :func:`effect`, or ``num_samples`` < 1.
     """
     if num_samples < 1:

@@ -44,7 +44,13 @@ def response_effect(
     one predictor simultaneous limits are the images of the predictor's; otherwise they are of joint
     draws.
 
+    :param fit: a fitted GAM.
     :param term: the component's name.
+    :param grid: values of its column, a dict of columns, a DataFrame; by default an even grid.
+    :param level: probability of the limits.
+    :param num_points: of the default grid on each axis.
+    :param seed: of what is drawn.
+    :param unconditional: whether uncertainty allows for uncertain hyperparameters.
     :return: as :meth:`gpflow_gam.GAM.effects`; ``class`` where the response has several.
     :raises ValueError: as :func:`effect`.
     """

@@ -108,6 +108,7 @@ def build_model(
     """
     The model, its parameters where they start.
 
+    :param spec: what settles a fit but its numbers.
     :param X: [N, D].
     :param Y: [N, K], or what families ask of it where the model holds no data.
     :param number: N, where X is not all rows. The model then holds no data: that of Gaussian data

@@ -107,6 +107,9 @@ def fit_gam(
     """
     Fit a GAM.
 
+    :param terms: of the predictor.
+    :param family: of the response.
+    :param roles: columns that are no terms.
     :param table: holds every column that is named.
     :param missing: ``"error"``, ``"drop"`` or ``"impute"``.
     :param variational: the family of q(U); None for the one that suits.
@@ -114,6 +117,7 @@ def fit_gam(
     :param seed: of k-means and of minibatches.
     :param start: an earlier fit of the same terms, from which this one goes on.
     :param options: of :func:`gpflow_gam.optimizers.fit`.
+    :return: the fit.
     :raises ValueError: data that no such model can be fitted to: one sentence that says why.
     """
     criterion, given = options.pop("criterion", "elbo"), table
@@ -395,6 +399,8 @@ def checked_response(fit: FittedGAM, table: Table) -> AnyNDArray:
     """
     The response of new rows, [N, K].
 
+    :param fit: a fitted GAM.
+    :param table: new rows.
     :raises ValueError: a response that is not there or that the family cannot have produced.
     """
     spec = fit.spec

@@ -45,6 +45,7 @@ def part_of(
     """
     The part of a predictor that arguments ask for; None where that is all of it.
 
+    :param spec: what settles a fit but its numbers.
     :param terms: what stays; None for all.
     :param exclude: what does not, of that.
     :param intercept: whether the intercept stays.
@@ -93,6 +94,10 @@ def known_part(fit: FittedGAM, X: AnyNDArray, part: Part | None) -> AnyNDArray:
 
     Without what carries the constant it is such that the predictor in the response's unit is the
     sum of effects and offsets alone.
+
+    :param fit: a fitted GAM.
+    :param X: [N, D].
+    :param part: of the predictor; None for all of it.
     """
     known = np.asarray(fit.model.mean_function(X))
     if part is None:

@@ -57,7 +57,12 @@ def fit_resolved(
 
 
 def as_written(terms: Terms, design: Design | None) -> Terms:
-    """The terms of a fit with their formula in the place of the columns that it made."""
+    """
+    The terms of a fit with their formula in the place of the columns that it made.
+
+    :param terms: of the fit.
+    :param design: of its formula; None where it had none.
+    """
     if design is None:
         return terms
     plain: list[Term] = [

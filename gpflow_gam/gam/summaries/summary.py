@@ -195,6 +195,7 @@ def summarise(fit: FittedGAM, seed: int = 0) -> Summary:
     """
     The summary of a fit.
 
+    :param fit: a fitted GAM.
     :param seed: of posterior draws behind shares and tails.
     """
     with one_blas_thread():

@@ -48,6 +48,7 @@ def parse_formula(text: str) -> Formula:
     ``- 1``, or ``0 +`` beside names, takes the intercept away.
 
     :param text: ``response ~ terms``, or the terms alone, with or without the ``~``.
+    :return: the response, the terms and what else it says.
     :raises ValueError: with the place at which it makes no sense.
     """
     left, _, right = text.rpartition("~")

@@ -33,7 +33,8 @@ class MarkovField(Term):
     mgcv's ``mrf`` is the first part alone. Parts of a graph that are not connected have a level of
     their own each. Areas without data have what their neighbours say.
 
-    :param column: of areas.
+    :param over: its one column, of areas.
+    :param bs: as it was asked for: ``"mrf"``.
     :param neighbours: a mapping of each area to its neighbours, which must name it in turn; or a
         DataFrame of zeros and ones whose index and columns are the areas. By default those that
         share a corner of their ``polygons``.

@@ -359,6 +359,12 @@ def ti(
     Add ``s()`` of the columns for their main effects. Arguments as in :func:`te`, but that it has
     no shape.
 
+    :param columns: their names or indices, two at least.
+    :param bs: the kind of kernel, one for all columns or one each.
+    :param k: inducing inputs in all.
+    :param by: a column that multiplies it or splits it by level.
+    :param period: of cyclic columns.
+    :param shape: none; another value is an error that says so.
     :raises TypeError, ValueError: naming the argument.
     """
     return Interaction(columns, bs, k, by, period, shape)
