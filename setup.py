@@ -17,6 +17,8 @@ test = [
     *parquet,
     *onnx,
     "onnxruntime>=1.17",
+    "ai-edge-litert>=1.2",
+    "tensorflow-serving-api>=2.18",
     "hypothesis>=6.100",
     "joblib>=1.3",
     "polars>=1.0",

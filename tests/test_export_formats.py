@@ -1,4 +1,4 @@
-"""ONNX files: the same numbers as the model's, by a runtime that has neither TensorFlow nor us."""
+"""ONNX and LiteRT files: the same numbers as the model's, by runtimes without TensorFlow and us."""
 
 from __future__ import annotations
 
@@ -11,17 +11,24 @@ from pathlib import Path
 from typing import Any
 
 import gpflow
+import keras
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.special
 import tensorflow as tf
+from tensorflow.lite.python import schema_py_generated as schema
 
 import gpflow_gam as gg
+from gpflow_gam.layers import AdditiveGP
+from gpflow_gam.serving.litert_file import check_litert, litert_bytes
+from gpflow_gam.serving.plain import FORMULAS
+from gpflow_gam.serving.servable import Input
 
 pytestmark = pytest.mark.filterwarnings("ignore::gpflow_gam.ExtrapolationWarning")
 onnx = pytest.importorskip("onnx", reason="the package onnx writes what is tested here")
 
-# ONNX Runtime may live in another environment than TensorFlow
+# ONNX Runtime and LiteRT may live in another environment than TensorFlow
 RUNTIME = os.environ.get("GPFLOW_GAM_ONNX_PYTHON", sys.executable)
 N = 120
 
@@ -31,20 +38,27 @@ for name in ("tensorflow", "gpflow", "gpflow_gam", "keras", "onnx"):
     sys.modules[name] = None
 import json
 import numpy as np
-import onnxruntime
 for model, data, result in json.loads(sys.argv[1]):
-    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     columns = {k: v.astype(object) if v.dtype.kind == "U" else v for k, v in np.load(data).items()}
-    found = session.run(None, columns)
-    np.savez(result, **{o.name: value for o, value in zip(session.get_outputs(), found)})
+    if model.endswith(".tflite"):
+        from ai_edge_litert.interpreter import Interpreter
+        found = Interpreter(model_path=model).get_signature_runner("serving_default")(**columns)
+    else:
+        import onnxruntime
+        session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+        values = session.run(None, columns)
+        found = {o.name: value for o, value in zip(session.get_outputs(), values)}
+    np.savez(result, **found)
 """
 
 
 @pytest.fixture(scope="module")
 def runtime() -> None:
-    found = subprocess.run([RUNTIME, "-c", "import onnxruntime"], capture_output=True)
+    found = subprocess.run(
+        [RUNTIME, "-c", "import ai_edge_litert, onnxruntime"], capture_output=True
+    )
     if found.returncode:
-        pytest.skip("onnxruntime is not installed; it runs what is exported")
+        pytest.skip("onnxruntime and ai-edge-litert are not installed; they run what is exported")
 
 
 def columns(number: int = N, seed: int = 0) -> pd.DataFrame:
@@ -99,6 +113,7 @@ def fitted(case: str) -> gg.GAM:
 
 CASES = ("gaussian", "poisson", "bernoulli")
 SINGLE = ("bernoulli",)
+LITE = ("poisson",)
 
 
 def request(case: str) -> pd.DataFrame:
@@ -124,14 +139,21 @@ def answers(runtime, tmp_path_factory) -> dict[str, tuple[gg.GAM, Any, dict[str,
             gg.serving.export(gam, path, level=0.9, single=single)
             jobs.append((path, arguments(path, request(case)), path.with_suffix(".answer.npz")))
             files.append(path)
+        lite = folder / f"{case}.tflite"
+        if case in LITE:
+            gg.serving.export(gam, lite, level=0.9)
+            jobs.append((lite, arguments(lite, request(case)), lite.with_suffix(".lite.npz")))
         none = files[0].with_suffix(".none.npz")
         jobs.append((files[0], arguments(files[0], request(case)[:0], ".0"), none))
         strange = request(case).iloc[:4].copy()
         strange.loc[1, "Group of"], strange.loc[2, "x"], strange.loc[3, "x"] = "zz", np.nan, np.inf
         odd = files[0].with_suffix(".odd.npz")
         jobs.append((files[0], arguments(files[0], strange, ".1"), odd))
-        results = [f.with_suffix(".answer.npz") for f in files]
         results = dict(zip(("double", "single"), (f.with_suffix(".answer.npz") for f in files)))
+        if case in LITE:
+            odd_lite = lite.with_suffix(".odd.npz")
+            jobs.append((lite, arguments(lite, strange, ".1"), odd_lite))
+            results |= {"lite": lite.with_suffix(".lite.npz"), "odd lite": odd_lite}
         found[case] = (gam, files[0], {**results, "none": none, "odd": odd})
     run(jobs)
     return {
@@ -141,6 +163,11 @@ def answers(runtime, tmp_path_factory) -> dict[str, tuple[gg.GAM, Any, dict[str,
 
 
 def description(path: Path) -> dict[str, Any]:
+    if path.suffix == ".tflite":
+        model = schema.Model.GetRootAs(path.read_bytes(), 0)
+        metadata = [model.Metadata(i) for i in range(model.MetadataLength())]
+        places = {m.Name(): m.Buffer() for m in metadata}
+        return json.loads(model.Buffers(places[b"gpflow_gam"]).DataAsNumpy().tobytes())
     props = {p.key: p.value for p in onnx.load(path).metadata_props}
     return json.loads(props["gpflow_gam"])
 
@@ -154,12 +181,21 @@ def arguments(path: Path, data: pd.DataFrame, name: str = "") -> Path:
         target,
         **{
             i["name"]: np.asarray(
-                data[i["column"]], str if types[i["name"]] == "string" else types[i["name"]]
+                coded(data[i["column"]], i),
+                str if types[i["name"]] == "string" else types[i["name"]],
             )
             for i in about["inputs"]
         },
     )
     return target
+
+
+def coded(values: Any, about: dict[str, Any]) -> Any:
+    """Text as the places of levels where a file takes these, -1 for others."""
+    if "the places 0, 1" not in about["meaning"]:
+        return values
+    levels = about["levels"]
+    return [levels.index(v) if v in levels else -1 for v in values]
 
 
 def run(jobs: list[Any]) -> None:
@@ -170,19 +206,19 @@ def run(jobs: list[Any]) -> None:
 
 
 def same(gam: gg.GAM, found: dict[str, Any], data: pd.DataFrame, rtol: float) -> None:
-    """As ``gam.predict``; variances to rounding of the prior's, from which they are differences."""
+    """As ``gam.predict``, beside the largest of each output; variances beside the prior's."""
     known = {"unconditional": False}
     frame = gam.predict(data, interval=0.9, **known)
     mean, se = gam.predict(data, "link", se=True, **known)
     parts, part_se = gam.predict(data, "terms", se=True, **known)
-    for name, column in {"response": "estimate", "lower": "lower", "upper": "upper"}.items():
-        np.testing.assert_allclose(found[name], frame[column], rtol=10.0 * rtol)
-    np.testing.assert_allclose(found["mean"], mean, rtol=rtol, atol=rtol)
-    np.testing.assert_allclose(found["component_mean"], parts, rtol=rtol, atol=rtol)
-    np.testing.assert_allclose(found["variance"], np.square(se), rtol=rtol, atol=rtol)
-    np.testing.assert_allclose(
-        found["component_variance"], np.square(part_se), rtol=rtol, atol=rtol
-    )
+    wanted = {
+        **{k: frame[c] for k, c in (("response", "estimate"), ("lower",) * 2, ("upper",) * 2)},
+        **{"mean": mean, "component_mean": parts},
+        **{"variance": np.square(se), "component_variance": np.square(part_se)},
+    }
+    for name, values in wanted.items():
+        size = max(1.0, np.max(np.abs(values))) if "variance" in name else np.max(np.abs(values))
+        np.testing.assert_allclose(found[name], values, rtol=0, atol=rtol * size, err_msg=name)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -197,6 +233,16 @@ def test_single(answers, case):
     gam, _, found = answers[case]
     assert {v.dtype for v in found["single"].values()} == {np.dtype("float32")}
     same(gam, found["single"], request(case), 1e-5)
+
+
+@pytest.mark.parametrize("case", LITE)
+def test_lite(answers, case):
+    gam, _, found = answers[case]
+    assert {v.dtype for v in found["lite"].values()} == {np.dtype("float32")}
+    same(gam, found["lite"], request(case), 1e-5)
+    for name, values in found["odd lite"].items():
+        assert np.all(np.isnan(values[1:])), name
+        np.testing.assert_allclose(values[0], found["lite"][name][0], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -239,27 +285,156 @@ def sgpr() -> Any:
     return gg.models.AdditiveSGPR((X, y), kernel(), inducing)
 
 
+def network() -> keras.Model:
+    rng = np.random.default_rng(6)
+    inputs = keras.Input((2,), name="inputs")
+    hidden = keras.layers.Dense(2, "tanh", dtype="float64")(inputs)
+    head = AdditiveGP(gg.s(0) + gg.s(1), "poisson", num_data=60, num_inducing=4)
+    model = keras.Model(inputs, head(hidden))
+    head.adapt(rng.normal(size=(60, 2)))
+    q_mu = head.parameters["variational.q_mu"]
+    q_mu.assign(rng.normal(size=q_mu.shape))
+    return model
+
+
 def test_models(runtime, tmp_path):
+    """As SavedModels serve them."""
     X = np.random.default_rng(5).uniform(size=(7, 2))
-    np.savez(tmp_path / "X.npz", inputs=X)
-    models = {"sgpr": sgpr()}
-    jobs = []
-    for name, model in models.items():
-        gg.serving.export(model, tmp_path / name, format="onnx")
-        jobs.append((tmp_path / name, tmp_path / "X.npz", tmp_path / f"{name}.npz"))
+    jobs, wanted = [], {}
+    for name, model in {"sgpr": sgpr(), "network": network()}.items():
+        gg.serving.export(model, tmp_path / name)
+        served = gg.serving.load(tmp_path / name)
+        parts = served.predict_components(X)
+        more = {f"component_{kind}": parts[kind] for kind in ("mean", "variance")}
+        wanted[name] = {**served.predict(X), **more}
+        for suffix, dtype in ((".onnx", "float64"), (".tflite", "float32")):
+            path = tmp_path / f"{name}{suffix}"
+            gg.serving.export(model, path)
+            np.savez(tmp_path / f"{dtype}.npz", inputs=X.astype(dtype))
+            jobs.append((path, tmp_path / f"{dtype}.npz", path.with_suffix(f"{suffix}.npz")))
     run(jobs)
-    for name, model in models.items():
-        found = dict(np.load(tmp_path / f"{name}.npz"))
-        mean, var = (a.numpy() for a in model.posterior().predict_f(X))
-        np.testing.assert_allclose(found["mean"][:, None], mean, rtol=1e-12, atol=1e-12)
-        np.testing.assert_allclose(found["variance"][:, None], var, rtol=1e-12, atol=1e-12)
-        response = gg.likelihoods.expected_response(model.likelihood, X, mean, var)
-        response = np.reshape(response, found["response"].shape)
-        np.testing.assert_allclose(found["response"], response, rtol=1e-11)
-        parts = (a.numpy() for a in model.predict_components(X))
-        for kind, part in zip(("mean", "variance"), parts):
-            part = part.reshape(found[f"component_{kind}"].shape)
-            np.testing.assert_allclose(found[f"component_{kind}"], part, atol=1e-10)
+    for name, outputs in wanted.items():
+        for suffix, rtol in ((".onnx", 1e-12), (".tflite", 1e-4)):
+            found = dict(np.load(tmp_path / f"{name}{suffix}.npz"))
+            for key, values in outputs.items():
+                atol = rtol * np.max(np.abs(values))
+                np.testing.assert_allclose(found[key], values, rtol=0, atol=atol, err_msg=key)
+
+
+FAMILIES = {
+    **dict.fromkeys(("negative_binomial", "hurdle_poisson", "zero_inflated_poisson"), "count"),
+    **dict.fromkeys(("gamma", "tweedie", "lognormal", "weibull"), "positive"),
+    **dict.fromkeys(("student_t", "heteroskedastic", "quantile"), "number"),
+    **dict.fromkeys(("cauchit", "cloglog", "probit"), "truth"),
+    **dict.fromkeys(("categorical", "ordinal"), "class"),
+    "beta": "share",
+}
+
+
+@pytest.mark.slow
+def test_families(runtime, tmp_path):
+    """One by one, as SavedModels serve them; te, fs and by beside them."""
+    data, rng = columns(), np.random.default_rng(1)
+    rho = np.asarray(np.sin(6.0 * data["x"]))
+    responses = {
+        "count": rng.poisson(np.exp(rho)),
+        "positive": rng.gamma(2.0, np.exp(rho)),
+        "number": rho + 0.2 * rng.standard_normal(N),
+        "truth": rho + rng.standard_normal(N) > 0.0,
+        "class": rng.integers(0, 3, N),
+        "share": rng.beta(2.0, 3.0, N),
+    }
+    models = {name: (gg.s("x", k=4), name, kind) for name, kind in FAMILIES.items()}
+    models["te"] = gg.te("x", "z", k=3), "gaussian", "number"
+    models["fs"] = gg.s("x", "Group of", bs="fs", k=4), "gaussian", "number"
+    models["by"] = gg.s("x", by="z", k=4) + gg.linear("z"), "gaussian", "number"
+    jobs, wanted = [], {}
+    for name, (terms, family, kind) in models.items():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            gam = gg.GAM(terms, family=family).fit(data, responses[kind], max_iterations=5)
+        gg.serving.export(gam, tmp_path / name)
+        served = gg.serving.load(tmp_path / name)
+        wanted[name] = served.predict(data[:9])
+        for suffix in (".onnx", ".tflite"):
+            path = tmp_path / f"{name}{suffix}"
+            gg.serving.export(gam, path)
+            arguments_ = arguments(path, data[:9], suffix)
+            jobs.append((path, arguments_, path.with_suffix(f"{suffix}.npz")))
+    run(jobs)
+    for name, outputs in wanted.items():
+        for suffix, rtol in ((".onnx", 1e-12), (".tflite", 1e-3)):
+            found = dict(np.load(tmp_path / f"{name}{suffix}.npz"))
+            for key, values in outputs.items():
+                size = max(1.0, np.max(np.abs(values)))
+                np.testing.assert_allclose(
+                    found[key], values, rtol=0, atol=rtol * size, err_msg=f"{name} {key}"
+                )
+
+
+# --- what stands in for functions that formats lack --------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [tf.float64, tf.float32])
+def test_formulas(dtype):
+    x = np.concatenate([-np.logspace(1.2, -9, 40), [0.0], np.logspace(-9, 1.2, 40)])
+    x = x.astype(dtype.as_numpy_dtype)
+    y = np.roll(x, 7)
+    wide = x.astype(np.float64)
+    eps = float(np.finfo(x.dtype).eps)
+    for name, arguments, wanted in (
+        ("Expm1", (x,), np.expm1(wide)),
+        ("Log1p", (np.abs(x),), np.log1p(np.abs(wide))),
+        ("Softplus", (x,), np.logaddexp(0.0, wide)),
+        ("Erf", (x,), scipy.special.erf(wide)),
+        ("Atan2", (x, y), np.arctan2(wide, y.astype(np.float64))),
+        ("Atan", (x,), np.arctan(wide)),
+    ):
+        found = FORMULAS[name](None, *(tf.constant(a) for a in arguments))
+        np.testing.assert_allclose(found, wanted, rtol=8.0 * eps, atol=1e-300, err_msg=name)
+    erfc = FORMULAS["Erfc"](None, tf.constant(x[np.abs(x) < 5.0]))
+    wanted = scipy.special.erfc(wide[np.abs(x) < 5.0])
+    np.testing.assert_allclose(erfc, wanted, rtol=100.0 * eps)
+    odd = tf.constant([np.nan, np.inf, -np.inf, 1.0], dtype)
+    assert FORMULAS["IsNan"](None, odd).numpy().tolist() == [True, False, False, False]
+    assert FORMULAS["IsFinite"](None, odd).numpy().tolist() == [False, False, False, True]
+    assert FORMULAS["IsInf"](None, odd).numpy().tolist() == [False, True, True, False]
+
+
+@pytest.mark.parametrize(
+    "equation", ["gmn,gml->gnl", "ab,b->a", "gmn,gml->gln", "nc,nc->n", "lgm,gmn->ln", "a,b->ba"]
+)
+def test_sums_of_products(equation):
+    left, _ = equation.split("->")
+    sizes = dict(zip("abcglmn", (2, 3, 4, 2, 3, 4, 5)))
+    factors = [np.random.default_rng(0).normal(size=[sizes[i] for i in t]) for t in left.split(",")]
+    graph = tf.Graph()
+    with graph.as_default():
+        op = tf.raw_ops.Einsum(inputs=[tf.constant(f) for f in factors], equation=equation).op
+    if equation == "lgm,gmn->ln":  # two indices to sum over
+        with pytest.raises(ValueError, match="sums by lgm,gmn->ln"):
+            FORMULAS["Einsum"](op, *factors)
+        return
+    found = FORMULAS["Einsum"](op, *(tf.constant(f) for f in factors))
+    np.testing.assert_allclose(found, np.einsum(equation, *factors), rtol=1e-13)
+
+
+def test_files_that_say_something_else_are_refused():
+    inputs = [Input("x", tf.float64, (None,), "a number")]
+    single = {"x": tf.TensorSpec((None,), tf.float32, name="x")}
+
+    def function(factor: float, spec: Any) -> Any:
+        call = tf.function(lambda x: {"twice": tf.cast(factor * x, tf.float32)}, autograph=False)
+        return call.get_concrete_function(**spec)
+
+    content = litert_bytes(function(2.0, single), {})
+    check_litert(content, function(2.0, single), inputs)
+    with pytest.raises(ValueError, match="its twice is 0.05 of its size"):
+        check_litert(content, function(2.1, single), inputs)
+    bessel = tf.function(lambda x: {"y": tf.math.bessel_i0e(x)}, autograph=False)
+    wrong = bessel.get_concrete_function(**single)
+    with pytest.raises(ValueError, match=r"BesselI0e, which LiteRT does not have; export it as O"):
+        litert_bytes(wrong, {})
 
 
 # --- what cannot be written --------------------------------------------------------------------
@@ -268,7 +443,7 @@ def test_models(runtime, tmp_path):
 def test_bad_options(tmp_path):
     model, path = sgpr(), tmp_path / "m.onnx"
     for options, match in (
-        ({"format": "coreml"}, "format must be 'saved_model' or 'onnx'; got 'coreml'"),
+        ({"format": "coreml"}, "format must be 'saved_model', 'onnx' or 'litert'; got 'coreml'"),
         ({"invalid": "error"}, "invalid='error'.*cannot fail a request"),
         ({"level": 1.0}, "level must be a probability"),
         ({"format": "saved_model", "single": True}, "single is for ONNX"),

@@ -162,6 +162,7 @@ def summarised_response(
     level: float | None = None,
     *,
     seed: int = 0,
+    in_blocks: bool = True,
 ) -> ResponseSummary:
     """
     All of :func:`expected_response` and :func:`response_interval` at the cost of one.
@@ -177,6 +178,8 @@ def summarised_response(
     :param var: of the predictors, [N, L].
     :param level: the limits' probability; None for none.
     :param seed: of the draws that several predictors take.
+    :param in_blocks: whether draws are made for some rows at a time, in a loop; at once otherwise,
+        in memory for a thousand times the rows.
     :raises ValueError: ``level`` is no probability, or the number of predictors is not known.
     """
     if level is not None and not 0.0 < level < 1.0:
@@ -193,7 +196,9 @@ def summarised_response(
         return _integrated(likelihood, X, mean, sd * moves, level)
     if (mean.shape[-1] == 1 and width.rank == 1) or one_by_one:
         return _integrated(likelihood, X, mean, sd, level)
-    return _drawn(likelihood, X, mean, sd, level, seed, max(mean.shape[-1], width[-1] or 1))
+    width = max(mean.shape[-1], width[-1] or 1)
+    rows = max(1, _ENTRIES // (_DRAWS * width)) if in_blocks else None
+    return _drawn(likelihood, X, mean, sd, level, seed, rows)
 
 
 def _integrated(
@@ -220,21 +225,22 @@ def _drawn(
     sd: tf.Tensor,
     level: float | None,
     seed: int,
-    width: int,
+    rows: int | None,
 ) -> ResponseSummary:
     # the same for every row: what is predicted of one does not depend on the others
     normals = np.random.default_rng(seed).standard_normal((_DRAWS, mean.shape[-1]))
     normals = tf.constant(normals, dtype=mean.dtype)
 
-    def block(rows: Arrays) -> Arrays:
-        x, m, s = (r[:, None] for r in rows)
+    def block(arrays: Arrays) -> Arrays:
+        x, m, s = (a[:, None] for a in arrays)
         draws = conditional_response(likelihood, x, m + s * normals)  # [n, S, ...]
         center = tf.reduce_mean(draws, axis=1)
         moments = (center, tf.math.reduce_std(draws, axis=1))
         return moments if level is None else moments + _limits(draws, level)
 
     outputs = 2 if level is None else 4
-    parts = _in_blocks(block, (X, mean, sd), max(1, _ENTRIES // (_DRAWS * width)), outputs)
+    arrays = (X, mean, sd)
+    parts = block(arrays) if rows is None else _in_blocks(block, arrays, rows, outputs)
     return ResponseSummary(*parts, *[None] * (4 - outputs))
 
 

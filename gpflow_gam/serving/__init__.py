@@ -1,5 +1,5 @@
 """
-Models as TensorFlow SavedModels or ONNX files, which are served without GPflow or this package.
+Models as TensorFlow SavedModels, ONNX or LiteRT files, served without GPflow or this package.
 
 :func:`export` writes one, :func:`load` reads a SavedModel back here.
 """

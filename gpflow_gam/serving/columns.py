@@ -96,6 +96,7 @@ class Codes:
 
     def __init__(self, column: LevelColumn, dtype: tf.DType) -> None:
         self.column = column
+        self._is_text = dtype == tf.string
         self.table: tf.lookup.StaticHashTable | None = None
         if not dtype.is_floating:
             kind = tf.string if dtype == tf.string else tf.int64
@@ -108,7 +109,7 @@ class Codes:
         """
         Codes [N] in double precision.
 
-        :param values: [N].
+        :param values: [N]; of levels that are text, codes will do too.
         :param rows: are told where a level is not known.
         """
         if values.dtype == tf.bool:
@@ -132,6 +133,9 @@ class Codes:
 
     def _known(self, values: tf.Tensor, plain: bool) -> tf.Tensor:
         """Codes [N] of the levels that were there, and -1."""
+        if self._is_text and values.dtype == tf.int64:  # they came as codes
+            there = (values >= 0) & (values < len(self.column.levels))
+            return tf.where(there, values, -tf.ones_like(values))
         if self.table is not None and not plain:
             return self.table.lookup(values)
         # in the values' own precision: 0.1 is another number in another one

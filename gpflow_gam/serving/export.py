@@ -14,15 +14,21 @@ import tensorflow as tf
 
 from ..archive import replacing
 from ..version import __version__
-from .portable import PORTABLE_MEANINGS, portable_function, portable_graph
+from .arguments import arguments
+from .litert_file import check_litert, litert_bytes
+from .portable import PORTABLE_MEANINGS, plain_function, portable_function, portable_graph
 from .rows import Invalid
 from .servable import Servable, servable
 from .signatures import DEFAULT, MEANINGS, SINGLE, Options, signatures
+from .warmup import messages, write_warmup
 
-Format = Literal["saved_model", "onnx"]
+Format = Literal["saved_model", "onnx", "litert"]
 """What a model can be written as."""
 FORMAT = 1
 """Raised when older code could no longer read the description."""
+SUFFIXES: dict[str, Format] = {".onnx": "onnx", ".tflite": "litert"}
+"""What the end of a path says."""
+_NAMES = {"saved_model": "SavedModel", "onnx": "ONNX file", "litert": "LiteRT file"}
 DESCRIPTION = Path("assets.extra") / "gpflow_gam.json"
 """Where in a SavedModel the description is."""
 
@@ -36,10 +42,12 @@ def export(
     invalid: Invalid | None = None,
     max_rows: int | None = 1000,
     single: bool = False,
+    version: int | None = None,
+    warmup: Any = None,
     overwrite: bool = False,
 ) -> None:
     """
-    Write a model as a TensorFlow SavedModel or an ONNX file, for programs in any language.
+    Write a model as a TensorFlow SavedModel, an ONNX or a LiteRT file, for other programs.
 
     A SavedModel's signatures are ``predict`` (also ``serving_default``), ``predict_components`` and
     ``sample``, and the same with ``_float32`` behind, which take and return numbers in single
@@ -52,20 +60,28 @@ def export(
     operations only, computes in double precision, and holds the same description as metadata
     ``gpflow_gam``. It is written with the package ``onnx`` (``pip install gpflow_gam[onnx]``).
 
+    A LiteRT file (TensorFlow Lite) does the same in single precision, which it has alone, by
+    operators that are built in: in smooth effects that are known closely, differences in the fourth
+    digit are to be expected. Text is taken as the places of levels, 0, 1, ...
+
     The folder or file appears whole or not at all.
 
     :param model: a fitted :class:`~gpflow_gam.GAM`, a trained model of :mod:`gpflow_gam.models`,
         or a functional or sequential ``keras.Model`` with a head of :mod:`gpflow_gam.layers`.
     :param path: what to write.
-    :param format: ``"saved_model"`` or ``"onnx"``; by default what the suffix of ``path`` says,
-        ``.onnx``, and a SavedModel otherwise.
+    :param format: ``"saved_model"``, ``"onnx"`` or ``"litert"``; by default what the suffix of
+        ``path`` says, ``.onnx`` or ``.tflite``, and a SavedModel otherwise.
     :param level: probability of ``lower`` and ``upper``, the limits of the expected response.
     :param invalid: what becomes of a request with rows that the model cannot take, such as levels
         it has never seen: ``"error"``, a SavedModel's default, fails all of it, ``"nan"`` answers
-        NaN for those rows. ONNX knows no errors: there it is always ``"nan"``.
+        NaN for those rows. The other formats know no errors: there it is always ``"nan"``.
     :param max_rows: of a request for joint draws, whose cost grows with the cube of its rows; None
         for no limit.
     :param single: whether an ONNX file takes and returns single precision.
+    :param version: of a SavedModel, which is the folder of that number within ``path`` then, as
+        TensorFlow Serving has it.
+    :param warmup: rows that TensorFlow Serving predicts for when it has loaded a SavedModel, before
+        it takes requests; data as for ``predict``. Written with ``tensorflow-serving-api``.
     :param overwrite: whether what is there may be replaced by its like.
     :raises FileExistsError: there is something that may not be replaced.
     :raises ImportError: the package that writes the format is not there.
@@ -75,55 +91,99 @@ def export(
     """
     path = Path(path)
     kind = _format(path, format)
+    if single and kind != "onnx":
+        has = "is in it anyhow" if kind == "litert" else "has signatures of both precisions"
+        raise ValueError(f"single is for ONNX files; a {_NAMES[kind]} {has}.")
     if kind == "saved_model":
-        if single:
-            raise ValueError(
-                "single is for ONNX files; a SavedModel has signatures of both precisions."
-            )
-        _export_folder(model, path, Options(level, invalid or "error", max_rows), overwrite)
-    else:
-        if invalid not in (None, "nan"):
-            raise ValueError(
-                f"invalid={invalid!r}: {path.name} cannot fail a request; pass invalid='nan', or "
-                "export a SavedModel."
-            )
-        _export_file(model, path, Options(level, "nan", max_rows), single, overwrite)
+        name = path.name
+        if version is not None:
+            if isinstance(version, bool) or not isinstance(version, int) or version < 1:
+                raise ValueError(f"version must be a whole number from 1 on; got {version!r}.")
+            path = path / str(version)
+        options = Options(level, invalid or "error", max_rows)
+        _export_folder(model, path, options, overwrite, None if warmup is None else (name, warmup))
+        return
+    if version is not None or warmup is not None:
+        raise ValueError(
+            f"version and warmup are TensorFlow Serving's, for SavedModels; {path.name} is none."
+        )
+    if invalid not in (None, "nan"):
+        raise ValueError(
+            f"invalid={invalid!r}: {path.name} cannot fail a request; pass invalid='nan', or "
+            "export a SavedModel."
+        )
+    _export_file(model, path, kind, Options(level, "nan", max_rows), single, overwrite)
 
 
 def _format(path: Path, format: Format | None) -> Format:
     if format is None:
-        return "onnx" if path.suffix.lower() == ".onnx" else "saved_model"
+        return SUFFIXES.get(path.suffix.lower(), "saved_model")
     if format not in get_args(Format):
-        known = " or ".join(map(repr, get_args(Format)))
+        *others, last = map(repr, get_args(Format))
+        known = f"{', '.join(others)} or {last}"
         raise ValueError(f"format must be {known}; got {format!r}.")
     return format
 
 
-def _export_file(model: Any, path: Path, options: Options, single: bool, overwrite: bool) -> None:
+def _export_file(
+    model: Any, path: Path, kind: Format, options: Options, single: bool, overwrite: bool
+) -> None:
+    write = _onnx if kind == "onnx" else _litert
+    if kind == "onnx":
+        _require_onnx(path)
+    found = servable(model)
+    if path.is_dir():
+        raise FileExistsError(f"{path} is a folder, and will not be replaced by a file.")
+    if path.exists() and not overwrite:
+        raise FileExistsError(f"{path} is there already; pass overwrite=True to replace it.")
+    content = write(found, options, single)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as file:
+        file.write(content)
+
+
+def _require_onnx(path: Path) -> None:
     try:
-        from .onnx_file import onnx_bytes
+        from .onnx_file import onnx_bytes  # noqa: F401
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] != "onnx":
             raise
         raise ImportError(
             f"{path.name} is written with the package onnx: pip install 'gpflow_gam[onnx]'."
         ) from None
-    found = servable(model)
-    if path.is_dir():
-        raise FileExistsError(f"{path} is a folder, and will not be replaced by a file.")
-    if path.exists() and not overwrite:
-        raise FileExistsError(f"{path} is there already; pass overwrite=True to replace it.")
-    function = portable_function(found, options.level, single)
+
+
+def _onnx(found: Servable, options: Options, single: bool) -> bytes:
+    from .onnx_file import onnx_bytes
+
+    function = portable_function(found.inputs, found, options.level, single)
+    plain = plain_function(portable_graph(function), tf.float64)
+    return onnx_bytes(portable_graph(plain), _portable_description(found, options, function))
+
+
+def _litert(found: Servable, options: Options, single: bool) -> bytes:
+    inputs = [i.coded() for i in found.inputs]
+    function = portable_function(inputs, found, options.level, single=True)
+    plain = plain_function(portable_graph(function), tf.float32)
+    description = _portable_description(found, options, function)
+    content = litert_bytes(plain, {**description, "inputs": [i.to_json() for i in inputs]})
+    check_litert(content, function, inputs)
+    return content
+
+
+def _portable_description(found: Servable, options: Options, function: Any) -> dict[str, Any]:
     about = {"level": options.level, "invalid": options.invalid}
-    parts = {DEFAULT: _arguments(function, PORTABLE_MEANINGS)}
-    description = {**_about(found, about), "signatures": parts}
-    content = onnx_bytes(portable_graph(function), description)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as file:
-        file.write(content)
+    return {
+        **_about(found, about),
+        "signatures": {DEFAULT: _arguments(function, PORTABLE_MEANINGS)},
+    }
 
 
-def _export_folder(model: Any, path: Path, options: Options, overwrite: bool) -> None:
+def _export_folder(
+    model: Any, path: Path, options: Options, overwrite: bool, warmup: tuple[str, Any] | None
+) -> None:
+    if warmup is not None:
+        messages()
     found = servable(model)
     if path.exists():
         if not overwrite:
@@ -136,6 +196,10 @@ def _export_folder(model: Any, path: Path, options: Options, overwrite: bool) ->
     try:
         new, old = folder / "new", folder / "old"
         _write(found, new, options)
+        if warmup is not None:
+            name, data = warmup
+            description = json.loads((new / DESCRIPTION).read_text(encoding="utf-8"))
+            write_warmup(new, name, list(MEANINGS)[:2], arguments(description, data))
         if path.exists():
             os.rename(path, old)
         try:

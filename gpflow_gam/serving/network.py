@@ -83,8 +83,8 @@ class NetworkServable(PosteriorServable):
             if isinstance(value, tf.saved_model.experimental.TrackableResource)
         ]
 
-    def predict(self, X: tf.Tensor, level: float) -> dict[str, tf.Tensor]:
-        return _double(super().predict(X, level))
+    def predict(self, X: tf.Tensor, level: float, plain: bool = False) -> dict[str, tf.Tensor]:
+        return _double(super().predict(X, level, plain))
 
     def components(self, X: tf.Tensor) -> dict[str, tf.Tensor]:
         return _double(super().components(X))

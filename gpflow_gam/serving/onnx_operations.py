@@ -2,23 +2,17 @@
 TensorFlow's operations as nodes of ONNX, by the type of the operation.
 
 Every translation takes the operation and the names of its inputs, and returns that of its output.
-ONNX Runtime lacks some functions in double precision (erf, softplus), and ONNX has no expm1 and
-log1p: these are made of others, to rounding.
+What ONNX or ONNX Runtime lack, in double precision above all, :mod:`~gpflow_gam.serving.plain` has
+put into other words before.
 """
 
 from __future__ import annotations
 
-import functools
-import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import scipy.linalg
-import scipy.special
 import tensorflow as tf
-from gpflow.base import AnyNDArray
-from numpy.polynomial import Chebyshev, Polynomial
 
 from .onnx_builder import TYPES, Builder
 
@@ -34,8 +28,8 @@ SAME = {
     **{"AddV2": "Add", "Add": "Add", "RealDiv": "Div", "Maximum": "Max", "Minimum": "Min"},
     **{"LogicalAnd": "And", "LogicalOr": "Or", "LogicalNot": "Not", "SelectV2": "Where"},
     **{"LessEqual": "LessOrEqual", "GreaterEqual": "GreaterOrEqual", "BiasAdd": "Add"},
-    **{"AddN": "Sum", "EnsureShape": "Identity", "StopGradient": "Identity", "IsNan": "IsNaN"},
-    **{"Snapshot": "Identity", "PreventGradient": "Identity", "IsInf": "IsInf"},
+    **{"AddN": "Sum", "EnsureShape": "Identity", "StopGradient": "Identity"},
+    **{"Snapshot": "Identity", "PreventGradient": "Identity"},
 }
 """What ONNX has under the same or another name."""
 
@@ -106,11 +100,6 @@ def _not_equal(b: Builder, op: tf.Operation, x: list[str]) -> str:
     return b("Not", b("Equal", *x))
 
 
-@_translates("IsFinite")
-def _is_finite(b: Builder, op: tf.Operation, x: list[str]) -> str:
-    return b("Not", b("Or", b("IsNaN", x[0]), b("IsInf", x[0])))
-
-
 @_translates("FloorMod")
 def _floor_mod(b: Builder, op: tf.Operation, x: list[str]) -> str:
     if op.inputs[0].dtype.is_integer:
@@ -118,99 +107,11 @@ def _floor_mod(b: Builder, op: tf.Operation, x: list[str]) -> str:
     return b("Sub", x[0], b("Mul", x[1], b("Floor", b("Div", *x))))
 
 
-@_translates("DivNoNan")
-def _div_no_nan(b: Builder, op: tf.Operation, x: list[str]) -> str:
-    dtype = op.outputs[0].dtype
-    zero, one = b.constant(0.0, dtype), b.constant(1.0, dtype)
-    none = b("Equal", x[1], zero)
-    return b("Where", none, zero, b("Div", x[0], b("Where", none, one, x[1])))
-
-
-@_translates("Expm1")
-def _expm1(b: Builder, op: tf.Operation, x: list[str]) -> str:
-    # by the half-angle formula below one, where the exponential loses digits to the difference
-    dtype = op.outputs[0].dtype
-    one, two = b.constant(1.0, dtype), b.constant(2.0, dtype)
-    t = b("Tanh", b("Div", b("Min", x[0], one), two))
-    near = b("Div", b("Mul", two, t), b("Sub", one, t))
-    far = b("Sub", b("Exp", x[0]), one)
-    return b("Where", b("Less", x[0], one), near, far)
-
-
-@_translates("Log1p")
-def _log1p(b: Builder, op: tf.Operation, x: list[str]) -> str:
-    return _log1p_of(b, op.outputs[0].dtype, x[0])
-
-
-def _log1p_of(b: Builder, dtype: tf.DType, x: str) -> str:
-    # what 1 + x rounds away is put back by the quotient (Kahan)
-    one = b.constant(1.0, dtype)
-    u = b("Add", one, x)
-    rest = b("Sub", u, one)
-    none = b("Equal", rest, b.constant(0.0, dtype))
-    found = b("Mul", b("Log", u), b("Div", x, b("Where", none, one, rest)))
-    infinite = b("IsInf", u)
-    return b("Where", none, x, b("Where", infinite, u, found))
-
-
-@_translates("Softplus")
-def _softplus(b: Builder, op: tf.Operation, x: list[str]) -> str:
-    dtype = op.outputs[0].dtype
-    above = b("Max", x[0], b.constant(0.0, dtype))
-    return b("Add", above, _log1p_of(b, dtype, b("Exp", b("Neg", b("Abs", x[0])))))
-
-
-@_translates("Erf")
-def _erf(b: Builder, op: tf.Operation, x: list[str]) -> str:
-    near, far, size = _erf_parts(b, op, x[0])
-    one = b.constant(1.0, op.outputs[0].dtype)
-    return b("Where", b("Less", size, one), near, b("Mul", b("Sign", x[0]), b("Sub", one, far)))
-
-
-@_translates("Erfc")
-def _erfc(b: Builder, op: tf.Operation, x: list[str]) -> str:
-    dtype = op.outputs[0].dtype
-    near, far, size = _erf_parts(b, op, x[0])
-    zero, one, two = (b.constant(v, dtype) for v in (0.0, 1.0, 2.0))
-    tail = b("Where", b("Less", x[0], zero), b("Sub", two, far), far)
-    return b("Where", b("Less", size, one), b("Sub", one, near), tail)
-
-
-def _erf_parts(b: Builder, op: tf.Operation, x: str) -> tuple[str, str, str]:
-    """erf(x) for |x| < 1 by its series; erfc(|x|) beyond, whose scaled form is a polynomial."""
-    dtype = op.outputs[0].dtype
-    one = b.constant(1.0, dtype)
-    size = b("Abs", x)
-    inner = b("Min", size, one)
-    terms = [
-        2.0 / math.sqrt(math.pi) * (-1) ** n / math.factorial(n) / (2 * n + 1) for n in range(22)
-    ]
-    near = b("Mul", b("Sign", x), b("Mul", inner, _horner(b, dtype, terms, b("Mul", inner, inner))))
-    # exp(z^2) erfc(z) on [1, inf) by v = 3 / (1 + z / 2) - 1 in (-1, 1]
-    outer = b("Max", size, one)
-    half = b("Mul", outer, b.constant(0.5, dtype))
-    v = b("Sub", b("Div", b.constant(3.0, dtype), b("Add", one, half)), one)
-    scaled = _scaled_erfc().coef
-    decay = b("Exp", b("Neg", b("Mul", outer, outer)))
-    return near, b("Mul", decay, _horner(b, dtype, [float(a) for a in scaled], v)), size
-
-
-@functools.cache
-def _scaled_erfc() -> Polynomial:
-    def at(v: AnyNDArray) -> AnyNDArray:
-        found: AnyNDArray = scipy.special.erfcx(6.0 / np.maximum(v + 1.0, 1e-300) - 2.0)
-        return found
-
-    series = Chebyshev.interpolate(at, 26)  # type: ignore[no-untyped-call]
-    found: Polynomial = series.convert(kind=Polynomial)
-    return found
-
-
-def _horner(b: Builder, dtype: tf.DType, coefficients: list[float], x: str) -> str:
-    found = b.constant(coefficients[-1], dtype)
-    for a in coefficients[-2::-1]:
-        found = b("Add", b("Mul", found, x), b.constant(a, dtype))
-    return found
+@_translates("FloorDiv")
+def _floor_div(b: Builder, op: tf.Operation, x: list[str]) -> str:
+    if op.inputs[0].dtype.is_integer:  # ONNX cuts the fraction off
+        return b("Div", b("Sub", x[0], b("Mod", *x)), x[1])
+    return b("Floor", b("Div", *x))
 
 
 @_translates("Cast")
@@ -262,12 +163,6 @@ def _tile(b: Builder, op: tf.Operation, x: list[str]) -> str:
 @_translates("ExpandDims")
 def _expand_dims(b: Builder, op: tf.Operation, x: list[str]) -> str:
     return b("Unsqueeze", x[0], _whole(b, np.ravel(_known(b, op, x[1]))))
-
-
-@_translates("Squeeze")
-def _squeeze(b: Builder, op: tf.Operation, x: list[str]) -> str:
-    axes = list(op.get_attr("squeeze_dims"))
-    return b("Squeeze", x[0], _whole(b, axes)) if axes else b("Squeeze", x[0])
 
 
 @_translates("Transpose")
@@ -387,6 +282,12 @@ def _argmax(b: Builder, op: tf.Operation, x: list[str]) -> str:
     return b("ArgMax", values, axis=int(_known(b, op, x[1])), keepdims=0)
 
 
+@_translates("TopKV2")
+def _top_k(b: Builder, op: tf.Operation, x: list[str]) -> list[str]:
+    number = _whole(b, np.ravel(_known(b, op, x[1])))
+    return b.several("TopK", [x[0], number], 2, axis=-1, largest=1, sorted=1)
+
+
 @_translates("MatMul", "BatchMatMulV2", "BatchMatMul")
 def _matmul(b: Builder, op: tf.Operation, x: list[str]) -> str:
     flags = ("transpose_a", "transpose_b") if op.type == "MatMul" else ("adj_x", "adj_y")
@@ -403,29 +304,3 @@ def _adjoint(b: Builder, x: str, rank: int) -> str:
     if x in b.values:
         return b.constant(np.swapaxes(b.values[x], -1, -2))
     return b("Transpose", x, perm=[*range(rank - 2), rank - 1, rank - 2])
-
-
-@_translates("Einsum")
-def _einsum(b: Builder, op: tf.Operation, x: list[str]) -> str:
-    return b("Einsum", *x, equation=op.get_attr("equation").decode())
-
-
-@_translates("MatrixTriangularSolve")
-def _triangular_solve(b: Builder, op: tf.Operation, x: list[str]) -> str:
-    """ONNX has no solver; where the matrix is a constant it is inverted here."""
-    L, lower, adjoint = _known(b, op, x[0]), op.get_attr("lower"), op.get_attr("adjoint")
-    eye = np.eye(L.shape[-1], dtype=L.dtype)
-    flat = [
-        scipy.linalg.solve_triangular(part, eye, lower=lower) for part in L.reshape(-1, *eye.shape)
-    ]
-    inverse = np.reshape(flat, L.shape)
-    return b("MatMul", b.constant(np.swapaxes(inverse, -1, -2) if adjoint else inverse), x[1])
-
-
-@_translates("MatrixDiagPartV3")
-def _diag_part(b: Builder, op: tf.Operation, x: list[str]) -> str:
-    if np.any(_known(b, op, x[1])):
-        raise ValueError(f"model: {op.name} takes other diagonals, which ONNX cannot.")
-    rank = op.inputs[0].shape.rank
-    letters = "abcdefgh"[: rank - 2]
-    return b("Einsum", x[0], equation=f"{letters}zz->{letters}z")

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
+from tensorflow.python.framework.op_def_library import apply_op
 
+from .plain import FORMULAS, inverse_of, product
 from .rows import Rows
-from .servable import Servable
+from .servable import Input, Servable
 from .signatures import MEANINGS
 
 COMPONENT = "component_"
@@ -41,26 +44,29 @@ class PortableGraph:
     constants: dict[str, AnyNDArray]
 
 
-def portable_function(servable: Servable, level: float, single: bool) -> Any:
+def portable_function(
+    inputs: Sequence[Input], servable: Servable, level: float, single: bool
+) -> Any:
     """
     The concrete function of a servable's moments, response, limits and components.
 
     Rows that the model cannot take are NaN: other formats cannot fail with a message.
 
+    :param inputs: the servable's, or the same with codes for text.
     :param servable: the model.
     :param level: probability of the limits.
     :param single: whether numbers are taken and returned in single precision.
     """
 
-    def call(**inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+    def call(**arguments: tf.Tensor) -> dict[str, tf.Tensor]:
         rows = Rows("nan", plain=True)
-        X = servable.features(inputs, rows)
+        X = servable.features(arguments, rows)
         parts = {COMPONENT + name: value for name, value in servable.components(X).items()}
-        outputs = rows.shown({**servable.predict(X, level), **parts}, axis=0)
+        outputs = rows.shown({**servable.predict(X, level, plain=True), **parts}, axis=0)
         dtype = tf.float32 if single else tf.float64
         return {name: tf.cast(value, dtype) for name, value in outputs.items()}
 
-    specs = {i.name: i.spec(single) for i in servable.inputs}
+    specs = {i.name: i.spec(single) for i in inputs}
     return tf.function(call, autograph=False).get_concrete_function(**specs)
 
 
@@ -104,6 +110,85 @@ def portable_graph(function: Any) -> PortableGraph:
     return PortableGraph(
         inputs, outputs, operations, {name: np.asarray(v) for name, v in values.items()}
     )
+
+
+def plain_function(graph: PortableGraph, dtype: tf.DType) -> Any:
+    """
+    The concrete function of the same graph without what other formats lack.
+
+    :param graph: the model.
+    :param dtype: what becomes of double precision.
+    :raises ValueError: it solves a system of equations that depends on inputs.
+    """
+
+    def call(**inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+        made = {graph.inputs[name].name: value for name, value in inputs.items()}
+
+        def tensor(name: str) -> tf.Tensor:
+            if name not in made:
+                made[name] = _constant(graph.constants[name], dtype)
+            return made[name]
+
+        for op in graph.operations:
+            if op.type == "MatrixTriangularSolve":
+                inverse = _constant(_inverse(graph, op), dtype)
+                outputs = product(inverse, tensor(op.inputs[1].name))
+            else:
+                arguments = [tensor(t.name) for t in op.inputs]
+                if op.type in FORMULAS:
+                    outputs = FORMULAS[op.type](op, *arguments)
+                else:
+                    outputs = _again(op, arguments, dtype)
+            several = isinstance(outputs, (list, tuple))
+            made.update(zip((t.name for t in op.outputs), outputs if several else [outputs]))
+        return {name: tf.identity(tensor(t.name)) for name, t in graph.outputs.items()}
+
+    specs = {
+        name: tf.TensorSpec(t.shape, _kept(t.dtype, dtype), name=name)
+        for name, t in graph.inputs.items()
+    }
+    return tf.function(call, autograph=False).get_concrete_function(**specs)
+
+
+def _kept(found: Any, dtype: tf.DType) -> Any:
+    return dtype if found == tf.float64 else found
+
+
+def _constant(value: AnyNDArray, dtype: tf.DType) -> tf.Tensor:
+    return tf.constant(value, dtype if value.dtype == np.float64 else None)
+
+
+def _inverse(graph: PortableGraph, op: tf.Operation) -> AnyNDArray:
+    """Of the matrix of a triangular solve: no other format has a solver."""
+    name = op.inputs[0].name
+    if name not in graph.constants:
+        raise ValueError(
+            f"model: it solves equations that depend on its inputs ({op.name}), which only a "
+            "SavedModel can do; export to a folder."
+        )
+    return inverse_of(op, graph.constants[name])
+
+
+def _again(op: tf.Operation, inputs: list[tf.Tensor], dtype: tf.DType) -> Any:
+    """The same operation of other tensors."""
+    rest = iter(inputs)
+    arguments: dict[str, Any] = {}
+    inferred = set()
+    for arg in op.op_def.input_arg:
+        inferred |= {arg.type_attr, arg.number_attr, arg.type_list_attr}
+        if arg.number_attr:
+            arguments[arg.name] = [next(rest) for _ in range(op.get_attr(arg.number_attr))]
+        elif arg.type_list_attr:
+            arguments[arg.name] = [next(rest) for _ in op.get_attr(arg.type_list_attr)]
+        else:
+            arguments[arg.name] = next(rest)
+    for attr in op.op_def.attr:
+        if attr.name not in inferred:
+            value = op.get_attr(attr.name)
+            arguments[attr.name] = _kept(value, dtype) if attr.type == "type" else value
+    if op.type == "Cast" and arguments["x"].dtype == arguments["DstT"]:
+        return arguments["x"]
+    return apply_op(op.type, **arguments)
 
 
 def _following(inputs: list[tf.Tensor]) -> set[tf.Operation]:

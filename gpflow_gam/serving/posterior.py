@@ -33,12 +33,14 @@ class PosteriorServable(Servable):
     def _single(self, values: tf.Tensor) -> tf.Tensor:
         return values[..., 0] if self.num_predictors == 1 else values
 
-    def predict(self, X: tf.Tensor, level: float) -> dict[str, tf.Tensor]:
+    def predict(self, X: tf.Tensor, level: float, plain: bool = False) -> dict[str, tf.Tensor]:
         mean, var = self.posterior.predict_f(X)
         var = _rounded(var)
         shape = [None, self.num_predictors]
         mean, var = tf.ensure_shape(mean, shape), tf.ensure_shape(var, shape)
-        summary = summarised_response(self.likelihood, X, mean, var, level, seed=self.seed)
+        summary = summarised_response(
+            self.likelihood, X, mean, var, level, seed=self.seed, in_blocks=not plain
+        )
         return {
             "mean": self._single(mean),
             "variance": self._single(var),

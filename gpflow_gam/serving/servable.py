@@ -30,6 +30,8 @@ class Input:
     :param column: the column of the data that it takes, or the key of a network's input; None for
         a matrix of all columns.
     :param fill: what stands in for a missing value; None where none may be missing.
+    :param levels: of a column of levels.
+    :param is_coded: whether it takes the places of levels in their stead.
     """
 
     name: str
@@ -38,6 +40,20 @@ class Input:
     meaning: str
     column: Column | None = None
     fill: Any = None
+    levels: tuple[Any, ...] = ()
+    is_coded: bool = False
+
+    def coded(self) -> Input:
+        """The same as numbers for formats without text: 0, 1, ... for the levels."""
+        if self.dtype != tf.string or not self.levels:
+            return self
+        return dataclasses.replace(
+            self,
+            dtype=tf.int64,
+            meaning=f"column {self.column!r}, the places 0, 1, ... of {list(self.levels)}",
+            fill=None if self.fill is None else self.levels.index(self.fill),
+            is_coded=True,
+        )
 
     def spec(self, single: bool = False) -> tf.TensorSpec:
         """Its signature, with numbers in single precision on demand."""
@@ -53,6 +69,7 @@ class Input:
             "meaning": self.meaning,
             "column": self.column,
             "fill": self.fill,
+            "levels": list(self.levels) or None,
         }
 
 
@@ -84,10 +101,12 @@ class Servable(abc.ABC):
         """
 
     @abc.abstractmethod
-    def predict(self, X: tf.Tensor, level: float) -> dict[str, tf.Tensor]:
+    def predict(self, X: tf.Tensor, level: float, plain: bool = False) -> dict[str, tf.Tensor]:
         """
         ``mean`` and ``variance`` of the predictor, [N] or [N, L]; ``response``, ``lower`` and
         ``upper``, the expected response and its credible limits, [N] or [N, K].
+
+        :param plain: without loops, which not every format has.
         """
 
     @abc.abstractmethod

@@ -50,7 +50,10 @@ def effect(
     blocks = [(component.name, where.X)]
     own, names = predictors(fit, component)
     if len(where.X) <= _FEW:
-        mean, covariance = joint_moments(fit, blocks, unconditional)
+        # of levels there is nothing between inducing inputs
+        left_open = component.form != "means"
+        mean, covariance = joint_moments(fit, blocks, unconditional, left_open)
+        mean = mean + fit.constant_of(component)
         return EffectTable.known(
             component.name,
             component,
@@ -63,6 +66,7 @@ def effect(
             where.axes,
         )
     mean, variance = pointwise_moments(fit, blocks, unconditional)
+    mean = mean + fit.constant_of(component)
     return EffectTable(
         component.name,
         component,
@@ -182,7 +186,7 @@ def differences(
     component = effect_component(fit, term)
     if component.form in ("curves", "deviations"):
         return _level_differences(fit, component, level, grid, num_points, seed, unconditional)
-    if component.form not in ("levels", "random", "areas"):
+    if component.form not in ("levels", "means", "random", "areas"):
         raise ValueError(f"differences: {term!r} has no levels to compare.")
     where = make_grid(fit, component)
     mean, covariance = joint_moments(fit, [(component.name, where.X)], unconditional)
@@ -334,13 +338,12 @@ def effect_component(fit: FittedGAM, term: str) -> Component:
 
     :raises ValueError: there is none, there are several of them, or it is the intercept.
     """
-    names = fit.spec.names[1:]
-    if term not in names:
+    if term not in fit.spec.effect_names:
         split = [c.name for c in fit.spec.components if c.term == term]
         if split:
             raise ValueError(
                 f"{term!r} is several effects, one a level; ask for one of {', '.join(split)}."
             )
-    if term == fit.spec.names[0]:
+    if term == fit.spec.intercept:
         raise ValueError("the intercept is no effect of a column; see summary().")
     return fit.spec.component(term)

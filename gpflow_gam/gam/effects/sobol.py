@@ -91,7 +91,7 @@ def sobol(
             [m for m, _ in members],
             fit.X[rows],
             weights,
-            fit.spec.names[1:],
+            fit.spec.effect_names,
             num_samples,
             seed,
             list(drawn),

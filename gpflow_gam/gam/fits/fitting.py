@@ -335,7 +335,29 @@ def beside_null_model(
     spec = dataclasses.replace(spec, constant=_constant(spec, X, Y, stride))
     each = _information(spec, X[::stride], Y[::stride])
     # to a power of two, so that which rows are seen hardly matters
-    return dataclasses.replace(spec, information=float(np.exp2(np.round(np.log2(total * each)))))
+    spec = dataclasses.replace(spec, information=float(np.exp2(np.round(np.log2(total * each)))))
+    return _without_constant(spec, Y[::stride])
+
+
+def _without_constant(spec: Specification, Y: AnyNDArray) -> Specification:
+    """
+    With a constant of zero, in the response's unit, where no component has it.
+
+    :raises ValueError: zero depends on the response's unit.
+    """
+    constant = np.array(spec.constant)
+    has = spec.has_constant(spec.names)
+    if has.all():
+        return spec
+    _, shift = spec.family.units(spec.family.likelihood(Y, spec.levels))
+    names = spec.family.parameter_names(spec.levels)
+    for i in np.flatnonzero(~has & (np.broadcast_to(shift, has.shape) != 0.0)):
+        raise ValueError(
+            f"terms: the predictor of {names[i]!r} is a logarithm of what has the response's unit, "
+            "and is nowhere zero by itself; leave its intercept in."
+        )
+    away = float(np.sqrt(np.mean(np.square(constant[~has]))))
+    return dataclasses.replace(spec, constant=tuple(np.where(has, constant, 0.0)), away=away)
 
 
 def _information(spec: Specification, rows: AnyNDArray, few: AnyNDArray) -> float:

@@ -69,7 +69,7 @@ def _features(fit: FittedGAM) -> dict[str, tuple[AnyNDArray, AnyNDArray]]:
     moments = inducing_moments(fit)
     X = fit.X[even_rows(fit, _ROWS)]
     found = {}
-    for component in fit.spec.components[1:]:
+    for component in fit.spec.effects:
         features = moments.features(component.name, X).T
         own = features - features.mean(axis=0)
         first = component.predictors_of(fit.num_predictors)[0]

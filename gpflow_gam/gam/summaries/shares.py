@@ -55,7 +55,7 @@ def variance_shares(fit: FittedGAM, seed: int = 0) -> AnyNDArray:
     """
     rows = even_rows(fit)
     draws = draw_covariances(
-        [inducing_moments(fit)], fit.X[rows], fit.weights[rows], fit.spec.names[1:], _DRAWS, seed
+        [inducing_moments(fit)], fit.X[rows], fit.weights[rows], fit.spec.effect_names, _DRAWS, seed
     )
     total = draws.variances.sum(axis=1, keepdims=True)
     shares: AnyNDArray = np.divide(
@@ -81,6 +81,8 @@ def zero_tail(fit: FittedGAM, component: Component, seed: int = 0) -> AnyNDArray
         points[np.unique(np.linspace(0, len(points) - 1, 100).astype(int))], fit.spec.encoder.width
     )
     mean, covariance = inducing_moments(fit).joint([(component.name, X)])
+    if component.form == "means":
+        mean = mean + fit.constant_of(component) / fit.units[0]
     tails = []
     for i in range(fit.num_predictors):
         sd = np.sqrt(np.maximum(np.diag(covariance[i]), 0.0))

@@ -1,0 +1,279 @@
+"""
+Functions that other formats lack, by those that all have: sums, products and exponentials.
+
+Each takes and returns tensors of TensorFlow, in the precision of its arguments, to its rounding.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+import scipy.special
+import tensorflow as tf
+from gpflow.base import AnyNDArray
+from numpy.polynomial import Chebyshev, Polynomial
+
+Formula = Callable[..., Any]
+
+FORMULAS: dict[str, Formula] = {}
+"""What stands in for an operation, by its type: of the operation and its inputs."""
+
+
+def _stands_for(*types: str) -> Callable[[Formula], Formula]:
+    def register(function: Formula) -> Formula:
+        FORMULAS.update(dict.fromkeys(types, function))
+        return function
+
+    return register
+
+
+def _number(value: float, like: tf.Tensor) -> tf.Tensor:
+    return tf.constant(value, like.dtype)
+
+
+# --- what is finite ----------------------------------------------------------------------------
+
+
+# Converters turn the negation of ``<`` into ``>=``, which NaN does not satisfy either; only that of
+# equality stays true of NaN.
+
+
+@_stands_for("IsNan")
+def _is_nan(op: tf.Operation, x: tf.Tensor) -> tf.Tensor:
+    return tf.not_equal(x, x)
+
+
+@_stands_for("IsInf")
+def _is_inf(op: tf.Operation, x: tf.Tensor) -> tf.Tensor:
+    return tf.equal(tf.abs(x), _number(np.inf, x))
+
+
+@_stands_for("IsFinite")
+def _is_finite(op: tf.Operation, x: tf.Tensor) -> tf.Tensor:
+    return tf.equal(x - x, _number(0.0, x))
+
+
+@_stands_for("DivNoNan", "MulNoNan", "Xdivy", "Xlogy")
+def _no_nan(op: tf.Operation, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+    zero, one = _number(0.0, x), _number(1.0, x)
+    if op.type == "DivNoNan":
+        none = tf.equal(y, zero)
+        return tf.where(none, zero, x / tf.where(none, one, y))
+    if op.type == "MulNoNan":
+        return tf.where(tf.equal(y, zero), zero, x * y)
+    none = tf.equal(x, zero)
+    other = tf.where(none, one, y)
+    return tf.where(none, zero, x / other if op.type == "Xdivy" else x * tf.math.log(other))
+
+
+# --- exponentials and logarithms ---------------------------------------------------------------
+
+
+@_stands_for("Expm1")
+def _expm1(op: tf.Operation, x: tf.Tensor) -> tf.Tensor:
+    # by the half-angle formula below one, where the exponential loses digits to the difference
+    one, two = _number(1.0, x), _number(2.0, x)
+    t = tf.tanh(tf.minimum(x, one) / two)
+    return tf.where(x < one, two * t / (one - t), tf.exp(x) - one)
+
+
+@_stands_for("Log1p")
+def _log1p(op: tf.Operation, x: tf.Tensor) -> tf.Tensor:
+    # what 1 + x rounds away is put back by the quotient (Kahan)
+    one, infinite = _number(1.0, x), _number(np.inf, x)
+    u = one + x
+    rest = u - one
+    none = tf.equal(rest, _number(0.0, x))
+    found = tf.math.log(u) * (x / tf.where(none, one, rest))
+    return tf.where(none, x, tf.where(tf.equal(u, infinite), u, found))
+
+
+@_stands_for("Softplus")
+def _softplus(op: tf.Operation, x: tf.Tensor) -> tf.Tensor:
+    return tf.maximum(x, _number(0.0, x)) + _log1p(op, tf.exp(-tf.abs(x)))
+
+
+# --- the error function ------------------------------------------------------------------------
+
+
+@_stands_for("Erf")
+def _erf(op: tf.Operation, x: tf.Tensor) -> tf.Tensor:
+    near, far, size = _erf_parts(x)
+    one = _number(1.0, x)
+    return tf.where(size < one, near, tf.sign(x) * (one - far))
+
+
+@_stands_for("Erfc")
+def _erfc(op: tf.Operation, x: tf.Tensor) -> tf.Tensor:
+    near, far, size = _erf_parts(x)
+    one, two = _number(1.0, x), _number(2.0, x)
+    return tf.where(size < one, one - near, tf.where(x < _number(0.0, x), two - far, far))
+
+
+def _erf_parts(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """erf(x) for |x| < 1 by its series; erfc(|x|) beyond, whose scaled form is a polynomial."""
+    one = _number(1.0, x)
+    size = tf.abs(x)
+    inner = tf.minimum(size, one)
+    terms = [
+        2.0 / math.sqrt(math.pi) * (-1) ** n / math.factorial(n) / (2 * n + 1) for n in range(22)
+    ]
+    near = tf.sign(x) * (inner * _polynomial(terms, inner * inner))
+    # exp(z^2) erfc(z) on [1, inf) by v = 3 / (1 + z / 2) - 1 in (-1, 1]
+    outer = tf.maximum(size, one)
+    v = _number(3.0, x) / (one + outer * _number(0.5, x)) - one
+    return near, tf.exp(-outer * outer) * _polynomial(list(_scaled_erfc().coef), v), size
+
+
+@functools.cache
+def _scaled_erfc() -> Polynomial:
+    def at(v: AnyNDArray) -> AnyNDArray:
+        found: AnyNDArray = scipy.special.erfcx(6.0 / np.maximum(v + 1.0, 1e-300) - 2.0)
+        return found
+
+    series = Chebyshev.interpolate(at, 26)  # type: ignore[no-untyped-call]
+    found: Polynomial = series.convert(kind=Polynomial)
+    return found
+
+
+def _polynomial(coefficients: Sequence[float], x: tf.Tensor) -> tf.Tensor:
+    found = _number(coefficients[-1], x)
+    for a in coefficients[-2::-1]:
+        found = found * x + _number(a, x)
+    return found
+
+
+# --- angles ------------------------------------------------------------------------------------
+
+
+@_stands_for("Atan2")
+def _atan2(op: tf.Operation, y: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
+    up, ahead = tf.abs(y), tf.abs(x)
+    most, least = tf.maximum(up, ahead), tf.minimum(up, ahead)
+    zero, one = _number(0.0, x), _number(1.0, x)
+    angle = _small_atan(least / tf.where(tf.equal(most, zero), one, most))
+    angle = tf.where(up > ahead, _number(0.5 * math.pi, x) - angle, angle)
+    angle = tf.where(x < zero, _number(math.pi, x) - angle, angle)
+    return tf.where(y < zero, -angle, angle)
+
+
+@_stands_for("Atan")
+def _atan(op: tf.Operation, x: tf.Tensor) -> tf.Tensor:
+    return _atan2(op, x, tf.ones_like(x))
+
+
+def _small_atan(t: tf.Tensor) -> tf.Tensor:
+    """Of numbers in [0, 1]: a quarter of the angle by its series."""
+    one = _number(1.0, t)
+    for _ in range(2):
+        t /= one + tf.sqrt(one + t * t)
+    series = [(-1) ** n / (2 * n + 1) for n in range(12)]
+    return _number(4.0, t) * (t * _polynomial(series, t * t))
+
+
+# --- matrices ----------------------------------------------------------------------------------
+
+
+@_stands_for("MatrixDiagPartV3", "MatrixDiagPart")
+def _diag_part(op: tf.Operation, x: tf.Tensor, k: Any = None, padding: Any = None) -> tf.Tensor:
+    if k is not None and np.any(tf.get_static_value(k)):
+        raise ValueError(f"model: {op.name} takes other diagonals, which no other format has.")
+    rows, columns = x.shape[-2:]
+    return tf.reduce_sum(x * tf.eye(rows, columns, dtype=x.dtype), axis=-1)
+
+
+@_stands_for("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
+def _matmul(op: tf.Operation, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+    flags = ("transpose_a", "transpose_b") if op.type == "MatMul" else ("adj_x", "adj_y")
+    x, y = (
+        tf.transpose(v, _swapped(v.shape.rank)) if op.get_attr(flag) else v
+        for v, flag in zip((x, y), flags)
+    )
+    return product(x, y)
+
+
+def product(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+    """Of matrices [..., N, M] and [..., M, P]."""
+    # LiteRT gets a product wrong that sums over one and repeats one factor along the others' batch
+    return x * y if x.shape[-1] == 1 else tf.matmul(x, y)
+
+
+@_stands_for("Squeeze")
+def _squeeze(op: tf.Operation, x: tf.Tensor) -> tf.Tensor:
+    rank = x.shape.rank
+    gone = [i % rank for i in op.get_attr("squeeze_dims")]
+    return _without(x, gone or [i for i, size in enumerate(x.shape) if size == 1])
+
+
+def _without(x: tf.Tensor, axes: Sequence[int]) -> tf.Tensor:
+    """A tensor without axes of size one, which LiteRT does not always take away."""
+    return x[tuple(0 if i in axes else slice(None) for i in range(x.shape.rank))]
+
+
+@_stands_for("AddN")
+def _add_n(op: tf.Operation, *x: tf.Tensor) -> tf.Tensor:
+    return functools.reduce(tf.add, x)
+
+
+@_stands_for("Einsum")
+def _einsum(op: tf.Operation, *factors: tf.Tensor) -> tf.Tensor:
+    """
+    By matrix products, with one index each at most to sum over and for either factor alone.
+
+    LiteRT's converter gets some of them wrong where a size is not known.
+    """
+    equation = op.get_attr("equation").decode()
+    left, out = equation.split("->")
+    terms = left.split(",")
+    if len(terms) != 2 or any(len(set(t)) < len(t) for t in (*terms, out)) or "." in equation:
+        raise ValueError(f"model: {op.name} sums by {equation}, which only a SavedModel can do.")
+    a, b = terms
+    batch = [i for i in out if i in a and i in b]
+    inner = [i for i in a if i in b and i not in out]
+    # what one factor has alone and the result has not is summed at once
+    alone = [[i for i in t if i in out and i not in batch] for t in terms]
+    if max(len(inner), *map(len, alone)) > 1:
+        raise ValueError(f"model: {op.name} sums by {equation}, which only a SavedModel can do.")
+    x, y = (
+        _arranged(f, term, [*batch, *free, *inner]) for f, term, free in zip(factors, terms, alone)
+    )
+    x = x if alone[0] else tf.expand_dims(x, len(batch))
+    y = y if alone[1] else tf.expand_dims(y, len(batch))
+    x, y = (v if inner else tf.expand_dims(v, -1) for v in (x, y))
+    found = product(x, tf.transpose(y, _swapped(y.shape.rank)))
+    if not alone[1]:
+        found = found[..., 0]
+    if not alone[0]:
+        found = _without(found, [len(batch)])
+    return _arranged(found, "".join([*batch, *alone[0], *alone[1]]), list(out))
+
+
+def _arranged(x: tf.Tensor, indices: str, wanted: list[str]) -> tf.Tensor:
+    """A tensor with its axes in another order, summed over what is not wanted."""
+    gone = [k for k, i in enumerate(indices) if i not in wanted]
+    if gone:
+        x = tf.reduce_sum(x, axis=gone)
+        indices = "".join(i for i in indices if i in wanted)
+    order = [indices.index(i) for i in wanted]
+    return x if order == sorted(order) else tf.transpose(x, order)
+
+
+def _swapped(rank: int) -> list[int]:
+    return [*range(rank - 2), rank - 1, rank - 2]
+
+
+def inverse_of(op: tf.Operation, matrix: AnyNDArray) -> AnyNDArray:
+    """What a triangular solve multiplies by, [..., M, M]."""
+    lower, adjoint = op.get_attr("lower"), op.get_attr("adjoint")
+    eye = np.eye(matrix.shape[-1], dtype=matrix.dtype)
+    flat = [
+        scipy.linalg.solve_triangular(part, eye, lower=lower)
+        for part in matrix.reshape(-1, *eye.shape)
+    ]
+    inverse = np.reshape(flat, matrix.shape)
+    return np.swapaxes(inverse, -1, -2) if adjoint else inverse
