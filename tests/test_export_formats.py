@@ -402,6 +402,26 @@ def test_formulas(dtype):
 
 
 @pytest.mark.parametrize(
+    "index",
+    [
+        (slice(None), None, slice(None)),
+        (Ellipsis, None),
+        (None, 1, Ellipsis, None, slice(0, 2)),
+        (Ellipsis, 0),
+        (None,),
+        (slice(1, None), None, slice(None, -1), None),
+    ],
+)
+def test_slices(index):
+    x = np.random.default_rng(0).normal(size=(3, 4, 5))
+    graph = tf.Graph()
+    with graph.as_default():
+        op = tf.constant(x)[index].op
+    bounds = [tf.constant(tf.get_static_value(b)) for b in op.inputs[1:]]
+    np.testing.assert_array_equal(FORMULAS["StridedSlice"](op, tf.constant(x), *bounds), x[index])
+
+
+@pytest.mark.parametrize(
     "equation", ["gmn,gml->gnl", "ab,b->a", "gmn,gml->gln", "nc,nc->n", "lgm,gmn->ln", "a,b->ba"]
 )
 def test_sums_of_products(equation):
