@@ -61,7 +61,15 @@ setup(
         "onnx": onnx,
         "test": [*plot, *test],
         "docs": docs,
-        "dev": [*plot, *test, "ruff>=0.6", "mypy>=1.11", "tox>=4.18"],
+        "dev": [
+            *plot,
+            *test,
+            "ruff>=0.6",
+            "mypy>=1.11",
+            "pandas-stubs",
+            "types-tabulate",
+            "tox>=4.18",
+        ],
     },
     classifiers=[
         "License :: OSI Approved :: Apache Software License",

@@ -162,7 +162,9 @@ def randomise(family: gg.variational.VariationalFamily, rng: np.random.Generator
         noise = 0.4 * rng.standard_normal(value.shape)
         if value.ndim >= 3 and value.shape[-1] == value.shape[-2] and _is_triangular(parameter):
             noise = np.tril(noise) + np.eye(value.shape[-1])
-        parameter.assign(noise)
+            parameter.assign(noise)
+        else:
+            parameter.assign(parameter.transform.forward(noise))
     if isinstance(family, gg.variational.OptimalPrecision):
         L, P = family.num_latent_gps, family.layout.total
         A = rng.standard_normal((L, P, P))

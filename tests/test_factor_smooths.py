@@ -150,6 +150,54 @@ def test_served(fits, data, tmp_path):
     )
 
 
+@pytest.fixture(scope="module")
+def varying(data):
+    """Coefficients of a number that are a curve for each level, not zero on average."""
+    rng = np.random.default_rng(2)
+    z = rng.normal(1.0, 1.0, len(data))
+    y = 1.0 + z * (1.5 + data["f"]) + NOISE * rng.normal(size=len(data))
+    return data.assign(z=z, y=y, half=np.where(np.arange(len(data)) % 2, "u", "v"))
+
+
+@pytest.mark.parametrize("bs", ["fs", "sz"])
+def test_coefficients_that_are_curves(varying, bs, tmp_path):
+    own = s("x", "g", bs=bs, k=20, by="z")
+    terms = own if bs == "fs" else s("x", by="z") + own
+    gam = gg.GAM(terms).fit(varying, "y", progress=False)
+    effect, whole = exact(gam, varying, own.label)
+    np.testing.assert_allclose(gam.predict(varying, "link"), whole, atol=5e-3)
+    rows = varying[["x", "g"]]
+    found = gam.effects(own.label, grid=rows)["estimate"].to_numpy()
+    np.testing.assert_allclose(varying["z"] * found, effect, atol=5e-3)
+    if bs == "sz":
+        found = found + gam.effects("s(x):z", grid=rows[["x"]])["estimate"].to_numpy()
+    assert np.sqrt(np.mean((found - 1.5 - varying["f"]) ** 2)) < 0.5 * NOISE
+    gam.save(tmp_path / "gam")
+    loaded = gg.GAM.load(tmp_path / "gam")
+    np.testing.assert_array_equal(loaded.predict(varying), gam.predict(varying))
+
+
+def test_coefficients_of_new_levels_are_about_those_of_all(varying):
+    gam = gg.GAM(s("x", "g", bs="fs", by="z")).fit(varying, "y", progress=False)
+    new = pd.DataFrame({"x": [0.5, 0.5], "g": "level 9", "z": [0.0, 2.0]})
+    mean, se = gam.predict(new, "link", se=True)
+    assert abs(mean[1] - mean[0] - 2.0 * (1.5 + 1.0)) < 2.0
+    assert se[1] > 10.0 * se[0]  # nothing is multiplied by zero
+
+
+def test_curves_of_two_factors(varying):
+    """Each level of ``by`` is as a fit to its own rows, but for what is learnt together."""
+    with pytest.warns(gg.MissingTermWarning, match=r"add factor\('half'\)"):
+        gam = gg.GAM(s("x", "g", bs="fs", by="half")).fit(varying, "f", progress=False)
+    assert gam.names == ("s(x,g):half=u", "s(x,g):half=v")
+    fit = gam.fitted
+    K = np.asarray(fit.model.kernel["s(x,g):half=u"](fit.X))
+    inside = (varying["half"] == "u").to_numpy()
+    assert np.all(K[~inside] == 0.0)
+    assert np.linalg.matrix_rank(K[np.ix_(inside, inside)]) > 20
+    np.testing.assert_allclose(gam.predict(varying), varying["f"], atol=0.2)
+
+
 @pytest.mark.parametrize("bs", ["fs", "sz"])
 def test_terms_that_print_and_are_written(bs):
     term = s("x", "g", bs=bs, k=6, unseen="prior")
@@ -157,6 +205,10 @@ def test_terms_that_print_and_are_written(bs):
     assert parse_formula(f"y ~ s(x, g, bs='{bs}', k=6, unseen='prior')").terms == Terms([term])
     assert terms_from_json(Terms([term]).to_json()) == Terms([term])
     assert term.label == "s(x,g)"
+    varying = s("x", "g", bs=bs, by="z")
+    assert parse_formula(repr(varying)).terms == Terms([varying])
+    assert terms_from_json(Terms([varying]).to_json()) == Terms([varying])
+    assert varying.label == "s(x,g):z"
 
 
 @pytest.mark.parametrize(
@@ -164,7 +216,7 @@ def test_terms_that_print_and_are_written(bs):
     [
         (lambda: s("x", bs="fs"), "takes a number and a factor"),
         (lambda: s("x", "z", "g", bs="sz"), "got 3 column"),
-        (lambda: s("x", "g", bs="fs", by="z"), "bs='fs' takes no by"),
+        (lambda: s("x", "g", bs="fs", by="x"), "by='x' is also what it is a function of"),
         (lambda: s("x", "g", bs="fs", period=2), "takes no period"),
         (lambda: s("x", "g", bs="sz", k=0), "k, the number"),
         (lambda: s("x", "g", bs="sz", unseen="no"), "unseen must be one of error, prior"),
@@ -181,11 +233,6 @@ def test_errors(make, message):
 def test_two_factors_have_no_curves(data):
     with pytest.raises(ValueError, match="'g' and 'h' are both of levels"):
         gg.GAM(s("g", "h", bs="fs")).fit(data.assign(h=data["g"]), "y", progress=False)
-
-
-def test_layers_say_what_to_write():
-    with pytest.raises(ValueError, match="is for tables; of features write"):
-        gg.layers.AdditiveGP(s(0, 1, bs="fs"), num_data=9, num_levels={1: 3})
 
 
 def test_every_one_of_many_levels_is_learnt():

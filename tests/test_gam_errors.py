@@ -252,7 +252,7 @@ def test_columns_are_no_terms(add):
 
 def test_sums_of_terms():
     assert list(sum([s("x"), s("z")])) == [s("x"), s("z")]
-    with pytest.raises(TypeError, match="got 1. The intercept is always there"):
+    with pytest.raises(TypeError, match="got 1. The intercept is there unless - 1"):
         s("x") + 1
 
 

@@ -214,17 +214,3 @@ def test_terms_that_a_layer_takes(term: Any) -> None:
     found = head(features).numpy()
     assert np.all(np.isfinite(found))
     assert np.all(found[..., 1] > 0.0)
-
-
-@pytest.mark.parametrize(
-    ("term", "message"),
-    [
-        (gg.s(0, bs="ou"), "bs='matern12' is as rough"),
-        *((gg.s(0, bs=bs), "is for columns of tables") for bs in ("rw", "ad")),
-        (gg.s(0, 1, bs="sos"), "is for columns of tables"),
-        *((gg.s(0, 2, bs=bs), r"write s\(x, by=factor\(g\)\)") for bs in ("fs", "sz")),
-    ],
-)
-def test_terms_that_a_layer_does_not_take(term: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        AdditiveGP(term, num_data=N, num_levels={2: 3})

@@ -165,6 +165,31 @@ def test_fixed_softmax_is_repeatable_and_exact_to_second_order(rng):
     np.testing.assert_allclose(w, p * (1 - p), atol=1e-5)  # minus the Hessian's diagonal
 
 
+@pytest.mark.parametrize("classes", [3, 100])
+def test_fixed_softmax_is_gpflows_average_over_its_nodes(classes: int, rng):
+    """Value, gradient and second derivatives: those are written out here, automatic there."""
+    likelihood = lk.FixedSoftmax(classes)
+    labels = tf.constant(rng.integers(0, classes, (5, 1)))
+    mean = tf.constant(3.0 * rng.standard_normal((5, classes)))
+    var = tf.constant(rng.uniform(0.1, 4.0, (5, classes)))
+    along = tf.constant(rng.standard_normal((2, 5, classes)))
+
+    def derivatives(nodes: tf.Tensor | None) -> list[tf.Tensor]:
+        with tf.GradientTape() as outer:
+            outer.watch([mean, var])
+            with tf.GradientTape() as inner:
+                inner.watch([mean, var])
+                value = likelihood._variational_expectations(
+                    tf.zeros([5, 1]), mean, var, labels, epsilon=nodes
+                )
+            first = inner.gradient(value, [mean, var])
+            directional = tf.reduce_sum(along * first)
+        return [value, *first, *outer.gradient(directional, [mean, var])]
+
+    for ours, theirs in zip(derivatives(None), derivatives(tf.constant(likelihood._epsilon))):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-12)
+
+
 # --- far from the data -------------------------------------------------------------------------
 
 

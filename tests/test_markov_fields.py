@@ -184,6 +184,42 @@ def test_updates_take_areas_that_had_no_data(data):
     assert se < 0.5 * before
 
 
+def test_coefficients_that_vary_over_areas(data):
+    """A level of their own included, and those of areas without data too."""
+    rng = np.random.default_rng(1)
+    z = rng.normal(1.0, 1.0, len(data))
+    y = 2.0 + z * (3.0 + data["f"]) + NOISE * rng.normal(size=len(data))
+    term = s("area", bs="mrf", polygons=POLYGONS, by="z")
+    gam = gg.GAM(term).fit(data.assign(z=z, y=y), "y", progress=False)
+    shown = gam.effects(term.label).set_index("area")
+    truth = pd.Series(TRUTH) + 3.0
+    away = shown["estimate"] - truth
+    assert np.sqrt(np.mean(away**2)) < 0.7 * NOISE
+    assert np.mean(np.abs(away) < 1.96 * shown["se"]) > 0.85
+    assert np.all(np.abs(away[list(BARE)]) < 2.0 * shown["se"][list(BARE)])
+    # against the posterior of an exact Gaussian process
+    fit = gam.fitted
+    K = np.asarray(fit.model.kernel(fit.X))
+    noise = float(fit.model.likelihood.variance.numpy())
+    weights = np.linalg.solve(K + noise * np.eye(len(K)), y - fit.spec.constant[0])
+    np.testing.assert_allclose(
+        gam.predict(data.assign(z=z)), fit.spec.constant + K @ weights, atol=1e-3
+    )
+    assert terms_from_json(Terms([term]).to_json()) == Terms([term])
+    assert "by='z'" in repr(term)
+    gam.draw()
+
+
+def test_areas_for_each_level(data):
+    half = np.where(np.arange(len(data)) % 2, "u", "v")
+    y = np.where(half == "u", 1.0, -1.0) * data["f"]
+    term = s("area", bs="mrf", polygons=POLYGONS, by="half")
+    table = data.assign(half=half, y=y + 0.1 * np.cos(np.arange(len(data))))
+    gam = gg.GAM(term + factor("half")).fit(table, "y", progress=False)
+    assert gam.names[:2] == ("s(area):half=u", "s(area):half=v")
+    np.testing.assert_allclose(gam.predict(table), y, atol=0.4)
+
+
 PAIR = {"a": ["b"], "b": ["a"]}
 
 
@@ -192,7 +228,7 @@ PAIR = {"a": ["b"], "b": ["a"]}
     [
         (lambda: s("x", bs="mrf"), ValueError, "needs neighbours="),
         (lambda: s("x", "z", bs="mrf", neighbours=PAIR), ValueError, "takes one column"),
-        (lambda: s("x", bs="mrf", neighbours=PAIR, by="z"), ValueError, "takes no by"),
+        (lambda: s("x", bs="mrf", neighbours=PAIR, by="x"), ValueError, "by='x' is also what"),
         (lambda: s("x", bs="mrf", neighbours=PAIR, k=3), ValueError, "takes no k"),
         (lambda: s("x", neighbours=PAIR), ValueError, "neighbours is for bs='mrf'"),
         (lambda: s("x", bs="mrf", neighbours={"a": ["b"], "b": []}), ValueError, "be mutual; 'a'"),

@@ -50,6 +50,11 @@ def test_every_public_name_exists_and_is_documented():
             assert getattr(module, name).__doc__, f"{noun}.{name} has no docstring"
 
 
+def test_citation_is_of_this_version():
+    text = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {gg.__version__}\n" in text
+
+
 def test_bikeshare_data():
     data = gg.datasets.bikeshare()
     assert len(data) == 15

@@ -264,13 +264,6 @@ def test_errors(make, message):
         make()
 
 
-@pytest.mark.parametrize("bs", ["sos", "rw", "ad"])
-def test_layers_refuse_what_is_of_columns(bs):
-    terms = s(*range(2 if bs == "sos" else 1), bs=bs)
-    with pytest.raises(ValueError, match="is for columns of tables"):
-        gg.layers.AdditiveGP(terms, num_data=10)
-
-
 def test_no_slopes_of_what_is_rough(fits):
     with pytest.raises(ValueError, match="bs='rw', whose draws have no slope"):
         fits["rw"][0].derivatives("s(t,rw)")

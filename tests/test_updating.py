@@ -229,6 +229,22 @@ def test_many_rows(data, monkeypatch):
     assert gam.fitted.result.elbo == pytest.approx(whole.fitted.result.elbo, abs=1e-2)
 
 
+@pytest.mark.parametrize("blocks", [False, True])
+def test_rows_that_are_too_many_once_they_are_added(blocks, data, monkeypatch):
+    """All rows together become codes, those of the fit among them."""
+    for module in (sampling, updating.sampling):
+        monkeypatch.setattr(module, "KEPT_ROWS", 150)
+    gam = fresh("poisson").fit(data.head(60), y="count", progress=False)
+    assert gam.fitted.whole is None
+    new = data.tail(180)
+    gam.update([new.head(90), new.tail(90)] if blocks else new, **FINE)
+    assert gam.fitted.whole is not None
+    assert gam.fitted.number == 240
+    whole = fresh("poisson").fit(data, y="count", **FINE)
+    assert gam.fitted.result.elbo == pytest.approx(whole.fitted.result.elbo, abs=1e-2)
+    assert_same(gam, whole, data.head(30))
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::gpflow_gam.ConvergenceWarning")
 def test_a_fit_goes_on_by_its_own_criterion(data):

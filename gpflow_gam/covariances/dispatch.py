@@ -27,6 +27,8 @@ def kuu_additive(
 
     As :meth:`InducingBlocks.cholesky` has it: GPflow's models on our pair are then the same models.
 
+    :param inducing_variable: Z.
+    :param kernel: of as many components.
     :param jitter: as a share of each component's own variance.
     """
     blocks = InducingBlocks(inducing_variable, kernel, double=False)
@@ -48,7 +50,13 @@ def kuu_additive(
 def kuf_additive(
     inducing_variable: AdditiveInducingVariables, kernel: AdditiveKernel, Xnew: TensorType
 ) -> tf.Tensor:
-    """Cov(U, rho(x)) = [k_1(Z_1, x), ..., k_C(Z_C, x)], in component order."""
+    """
+    Cov(U, rho(x)) = [k_1(Z_1, x), ..., k_C(Z_C, x)], in component order.
+
+    :param inducing_variable: Z.
+    :param kernel: of as many components.
+    :param Xnew: [N, D].
+    """
     blocks = InducingBlocks(inducing_variable, kernel, double=False)
     shape = tf.shape(Xnew)
     flat = tf.reshape(Xnew, [-1, Xnew.shape[-1]])

@@ -18,7 +18,7 @@ from .terms.base import column_of
 
 _ALIKE = 20.0
 """How many times as long one span may be as another that shares its lengthscale."""
-_CENTRED = ("smooth", "tensor", "line")
+_CENTRED = ("smooth", "tensor", "line", "curves", "areas")
 """Functions of one level that average to zero over its data."""
 
 

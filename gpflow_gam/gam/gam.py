@@ -59,6 +59,9 @@ class GAM(Inspector):
         each of categorical. A parameter without terms is a constant.
     :param family: a name (``"gaussian"``, ``"poisson"``, ...: see :mod:`gpflow_gam.gam.families`),
         a family, or any GPflow likelihood.
+    :param intercept: whether there is one; ``- 1`` in a formula, or after terms
+        (``s("x") + factor("g") - 1``), says the same. Without it the first factor has each level's
+        own mean; without a factor, too, lines are zero at zero, and all else averages to zero.
     :param offset: column(s) added to the predictor; under a log link the logarithm of exposure.
     :param weights: column of weights: how often a row counts.
     :param trials: column of trials, for ``family="binomial"``.
@@ -80,6 +83,7 @@ class GAM(Inspector):
         terms: Terms | Term | Iterable[Term | Terms] | str | Mapping[str, Any],
         family: str | Family | Likelihood = "gaussian",
         *,
+        intercept: bool = True,
         offset: Column | Iterable[Column] | None = None,
         weights: Column | None = None,
         trials: Column | None = None,
@@ -102,6 +106,15 @@ class GAM(Inspector):
             terms, self._response = formula.terms, formula.response
             offsets += formula.offset
         terms = as_terms(terms)
+        if not isinstance(intercept, bool):
+            raise TypeError(f"intercept must be True or False; got {intercept!r}.")
+        if not intercept:
+            terms = terms - 1
+        if terms.without and response_family.own_constant:
+            raise ValueError(
+                f"intercept: family {response_family.name!r} has a constant in its "
+                f"{response_family.own_constant}, which the intercept is part of; leave it in."
+            )
         if missing not in ("error", "drop", "impute"):
             raise ValueError(f"missing must be 'error', 'drop' or 'impute'; got {missing!r}.")
         if engine not in ENGINES:
@@ -255,13 +268,13 @@ class GAM(Inspector):
         range are learnt like any. With ``missing="impute"`` what stood in for missing values
         before stands in for those of the new rows.
 
-        :param data: further rows, as for :meth:`fit`.
+        :param data: further rows, as for :meth:`fit`, however many; they are read into memory.
         :param y: their response: values, or the name of a column; the same as before by default.
         :param options: as for :meth:`fit`.
         :return: itself.
         :raises NotFittedError: there is no fit to go on from.
         :raises ValueError: as :meth:`fit`; or the rows of the last fit are not there as numbers:
-            there are more than 65 536, other processes have them, or a file left them out.
+            they were more than 65 536, other processes have them, or a file left them out.
         """
         start = self.fitted
         if start.spec.censoring is not None or isinstance(y, Surv):

@@ -62,7 +62,7 @@ class Predictor:
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the effects."""
-        return self.fitted.spec.names[1:]
+        return self.fitted.spec.effect_names
 
     # --- predictions -------------------------------------------------------------------------
 

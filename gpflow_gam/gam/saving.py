@@ -147,6 +147,8 @@ def parts(fit: FittedGAM, data: bool) -> Parts:
         "dropped": fit.dropped,
         "result": {name: getattr(fit.result, name) for name in _RESULT},
     }
+    if spec.away:
+        header["away"] = spec.away
     if spec.design is not None:
         header["design"] = spec.design.to_json()
     arrays: dict[str, Any] = {"history": fit.result.history}
@@ -205,6 +207,7 @@ def from_parts(
             variational=header["variational"],
             censoring=stated if isinstance(stated, Surv) else None,
             information=header["information"],
+            away=header.get("away", 0.0),
             fills=tuple(
                 Fill(f["name"], labels.from_json(f["value"]), f["count"]) for f in header["fills"]
             ),

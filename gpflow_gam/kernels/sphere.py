@@ -12,7 +12,7 @@ from gpflow.kernels import IsotropicStationary, Kernel
 
 from .columns import Columns, kernel_columns
 from .shapes import Shape, register_shape, shape_of
-from .stacked import Kernels, StackedKernel, register_stacked, signature, stack
+from .stacked import Kernels, StackedMapped, register_stacked, signature
 
 _SPACE = (0, 1, 2)
 
@@ -71,29 +71,15 @@ def _shape(kernel: OnSphere, A: AnyNDArray, B: AnyNDArray, elementwise: bool) ->
 
 
 @register_stacked(OnSphere)
-class StackedOnSphere(StackedKernel):
+class StackedOnSphere(StackedMapped):
     """Several of them."""
 
     def __init__(self, kernels: Kernels, columns: Columns) -> None:
-        super().__init__(kernels, columns)
-        self._inner = stack([k.base for k in kernels], _SPACE)
+        super().__init__(kernels, columns, _SPACE)
 
     @classmethod
     def signature(cls, kernel: Kernel, columns: Columns) -> Hashable | None:
         return signature(kernel.base, _SPACE) if len(columns) == 2 else None
 
-    def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
-        return self._inner.K(_points(X), _points(X2))
-
-    def K_diag(self, X: tf.Tensor) -> tf.Tensor:
-        return self._inner.K_diag(X)
-
-    @property
-    def level(self) -> tf.Tensor | None:
-        return self._inner.level
-
-    def K_rest(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
-        return self._inner.K_rest(_points(X), _points(X2))
-
-    def K_diag_rest(self, X: tf.Tensor) -> tf.Tensor:
-        return self._inner.K_diag_rest(X)
+    def _mapped(self, X: tf.Tensor) -> tf.Tensor:
+        return _points(X)

@@ -126,6 +126,40 @@ class Alone(StackedKernel):
         return self._kernel.K_diag(X)
 
 
+class StackedMapped(StackedKernel):
+    """
+    Stationary kernels of mapped inputs, whose variances no map changes.
+
+    :param kernels: G of them, each with its ``base``.
+    :param columns: the columns of X that their inputs hold.
+    :param inner: the columns that mapped inputs have.
+    """
+
+    def __init__(self, kernels: Kernels, columns: Columns, inner: Columns) -> None:
+        super().__init__(kernels, columns)
+        self._inner = stack([k.base for k in kernels], inner)
+
+    @abc.abstractmethod
+    def _mapped(self, X: tf.Tensor) -> tf.Tensor:
+        """What the base kernels read of X [G, N, d]."""
+
+    def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
+        return self._inner.K(self._mapped(X), self._mapped(X2))
+
+    def K_diag(self, X: tf.Tensor) -> tf.Tensor:
+        return self._inner.K_diag(X)
+
+    @property
+    def level(self) -> tf.Tensor | None:
+        return self._inner.level
+
+    def K_rest(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
+        return self._inner.K_rest(self._mapped(X), self._mapped(X2))
+
+    def K_diag_rest(self, X: tf.Tensor) -> tf.Tensor:
+        return self._inner.K_diag_rest(X)
+
+
 _CLASSES: dict[type, type[StackedKernel]] = {}
 
 

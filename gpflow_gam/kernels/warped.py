@@ -16,10 +16,9 @@ from .columns import Columns, kernel_columns
 from .shapes import Dual, Shape, Values, profile, register_shape
 from .stacked import (
     Kernels,
-    StackedKernel,
+    StackedMapped,
     register_stacked,
     signature,
-    stack,
     stack_parameters,
 )
 
@@ -127,12 +126,11 @@ def _shape(kernel: Warped, A: AnyNDArray, B: AnyNDArray, elementwise: bool) -> S
 
 
 @register_stacked(Warped)
-class StackedWarped(StackedKernel):
+class StackedWarped(StackedMapped):
     """Several of them, of equally many knots."""
 
     def __init__(self, kernels: Kernels, columns: Columns) -> None:
-        super().__init__(kernels, columns)
-        self._inner = stack([k.base for k in kernels], (0,))
+        super().__init__(kernels, columns, (0,))
         self._speeds = stack_parameters([k.speeds for k in kernels], rank=2)
 
     @classmethod
@@ -140,25 +138,9 @@ class StackedWarped(StackedKernel):
         base = signature(kernel.base, (0,)) if len(columns) == 1 else None
         return None if base is None else (base, len(kernel.knots))
 
-    def _warp(self, X: tf.Tensor) -> tf.Tensor:
+    def _mapped(self, X: tf.Tensor) -> tf.Tensor:
         if len(self.kernels) == 1:  # at inputs of any leading length
             found = _integrals(X, self.kernels[0].knots)
         else:
             found = tf.stack([_integrals(X[g], k.knots) for g, k in enumerate(self.kernels)])
         return tf.linalg.matvec(found, self._speeds)[..., None]
-
-    def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
-        return self._inner.K(self._warp(X), self._warp(X2))
-
-    def K_diag(self, X: tf.Tensor) -> tf.Tensor:
-        return self._inner.K_diag(X)
-
-    @property
-    def level(self) -> tf.Tensor | None:
-        return self._inner.level
-
-    def K_rest(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
-        return self._inner.K_rest(self._warp(X), self._warp(X2))
-
-    def K_diag_rest(self, X: tf.Tensor) -> tf.Tensor:
-        return self._inner.K_diag_rest(X)

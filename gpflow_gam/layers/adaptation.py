@@ -57,7 +57,8 @@ def adapt_measures(kernel: AdditiveKernel, components: Sequence[Component], scal
         assert isinstance(held, Nodes)
         room = int(held.points.shape[0])
         if len(measure.points) > room:
-            measure = Discrete(measure.points[:room])
+            masses = measure.probabilities[:room]
+            measure = Discrete(measure.points[:room], masses / masses.sum())
         held.assign(measure)
 
 

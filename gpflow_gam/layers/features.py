@@ -40,6 +40,10 @@ class FeatureReader(abc.ABC):
             count, feature = self.structure.num_levels[place], self.structure.features[place]
             message = f"feature {feature} must hold codes 0 to {count - 1}; got"
             X = _require(X, inside, [message, tf.boolean_mask(X[:, place], ~inside)])
+        for place, inside in self._within(X).items():
+            ends, feature = self.structure.limits[place], self.structure.features[place]
+            message = f"feature {feature} must be degrees from {ends[0]:g} to {ends[1]:g}; got"
+            X = _require(X, inside, [message, tf.boolean_mask(X[:, place], ~inside)])
         if self.normalization is None:
             return X
         message = f"{self.name} does not know its features yet: call {self._first} first"
@@ -52,7 +56,7 @@ class FeatureReader(abc.ABC):
         """
         X = self._read(features)
         holds = tf.reduce_all(tf.math.is_finite(X), axis=1)
-        for inside in self._inside(X).values():
+        for inside in [*self._inside(X).values(), *self._within(X).values()]:
             holds &= inside
         return holds & self._known()
 
@@ -72,6 +76,13 @@ class FeatureReader(abc.ABC):
             & (X[:, place] >= 0.0)
             & (X[:, place] < count)
             for place, count in self.structure.num_levels.items()
+        }
+
+    def _within(self, X: tf.Tensor) -> dict[int, tf.Tensor]:
+        """Of the columns of X that are degrees: which rows hold such, [N]."""
+        return {
+            place: (X[:, place] >= low) & (X[:, place] <= high)
+            for place, (low, high) in self.structure.limits.items()
         }
 
     @property

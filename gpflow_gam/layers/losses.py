@@ -23,6 +23,9 @@ class ExpectedLogLikelihood(OfHead, keras.losses.Loss):
 
     :param head: the layer whose output is ``y_pred``.
     :param head_name: or its name.
+    :param reduction: as of :class:`keras.losses.Loss`.
+    :param name: of the loss.
+    :param dtype: as of :class:`keras.losses.Loss`.
     """
 
     def __init__(
@@ -62,6 +65,8 @@ class ResponseMetric(OfHead, keras.metrics.Metric):
     :param metric: such as ``keras.metrics.SparseCategoricalAccuracy()``.
     :param head: the layer whose output is ``y_pred``.
     :param head_name: or its name.
+    :param name: of the metric; by default the inner one's.
+    :param dtype: as of :class:`keras.metrics.Metric`.
     """
 
     def __init__(
@@ -110,6 +115,8 @@ class NegativeLogPredictiveDensity(OfHead, keras.metrics.Mean):
 
     :param head: the layer whose output is ``y_pred``.
     :param head_name: or its name.
+    :param name: of the metric.
+    :param dtype: as of :class:`keras.metrics.Metric`.
     """
 
     def __init__(

@@ -65,6 +65,10 @@ class HeadSpecification:
         if isinstance(terms, str) or (isinstance(terms, Terms) and len(terms) == 0):
             raise TypeError(f"terms must be terms such as s(0) + te(1, 2); got {terms!r}.")
         terms = as_terms(terms)
+        if terms.without:
+            raise ValueError(
+                f"terms: a layer has an intercept always; got {terms!r}. Leave - 1 out."
+            )
         if isinstance(likelihood, Mapping):
             likelihood = families.from_json(likelihood)
         family = as_family(likelihood)

@@ -12,12 +12,13 @@ from scipy.special import ndtri
 from scipy.stats import qmc
 
 from ..gam.components import Component, learn_encoder, plan
+from ..gam.components.curves import inducing_each
+from ..gam.components.globe import LATITUDE, LONGITUDE
 from ..gam.frames import Encoder, Table
 from ..gam.terms import FactorSmooth, Levels, MarkovField, Smooth, Tensor, Term, Terms
 from ..gam.terms.base import column_of
-from ..gam.terms.smooth import OF_S
 
-Kind = Literal["number", "level", "cycle", "multiplier"]
+Kind = Literal["number", "level", "cycle", "multiplier", "latitude", "longitude"]
 _NUM_ROWS = 2048
 
 
@@ -56,6 +57,12 @@ class Structure:
             if kind == "level"
         }
 
+    @property
+    def limits(self) -> dict[int, tuple[float, float]]:
+        """What the columns of X that are degrees are within."""
+        ends = {"latitude": LATITUDE, "longitude": LONGITUDE}
+        return {i: ends[kind] for i, kind in enumerate(self.kinds) if kind in ends}
+
     def plan(self, X: AnyNDArray, seed: int = 0) -> tuple[Component, ...]:
         """
         Components as data would settle them; their sizes may differ from :attr:`components`.
@@ -84,7 +91,8 @@ def build_structure(
     :raises TypeError: a term that names a column.
     :raises ValueError: a feature that is read in two ways, or whose levels or period are missing.
     """
-    terms = Terms(_sized(term, num_inducing) for term in terms)
+    levels = dict(num_levels) | _areas(terms, num_levels)
+    terms = Terms(_sized(term, num_inducing, levels) for term in terms)
     kinds: dict[int, Kind] = {}
     for term in terms:
         for feature, kind in _readings(term):
@@ -102,7 +110,6 @@ def build_structure(
                     f"feature {feature} is read as a {known} and as a {kind} ({term.label}); "
                     "pass the layer that column twice, and name one copy in each term."
                 )
-    levels = dict(num_levels)
     for feature, kind in kinds.items():
         if kind == "level" and int(levels.get(feature, 0)) < 2:
             raise ValueError(
@@ -139,26 +146,61 @@ def spread_rows(have: AnyNDArray, spare: AnyNDArray) -> AnyNDArray:
     return np.array(rows).reshape(spare.shape)
 
 
-def _sized(term: Term, num_inducing: int | None) -> Term:
+def _areas(terms: Terms, num_levels: Mapping[int, int]) -> dict[int, int]:
+    """
+    How many areas features have that are codes of them.
+
+    :raises ValueError: areas that are no such codes, or another number of them.
+    """
+    found = {}
+    for term in terms:
+        if not isinstance(term, MarkovField):
+            continue
+        (feature,), number = term.columns, len(term.areas)
+        if term.areas != tuple(range(number)):
+            raise ValueError(
+                f"{term!r}: areas of a layer are codes, neighbours={{0: [...], 1: [...], ...}} in "
+                f"this order; got {', '.join(map(repr, term.areas[:5]))}."
+            )
+        if not isinstance(feature, int):
+            continue  # which is said of every term
+        if num_levels.get(feature, number) != number:
+            raise ValueError(
+                f"num_levels says that feature {feature} has {num_levels[feature]} levels; "
+                f"{term!r} has {number}."
+            )
+        found[feature] = number
+    return found
+
+
+def _sized(term: Term, num_inducing: int | None, num_levels: Mapping[int, int]) -> Term:
+    if isinstance(term, FactorSmooth) and term.k is None:
+        # of each level, however many of them data have
+        factor = term.columns[-1]
+        number = num_levels.get(factor, 1) if isinstance(factor, int) else 1
+        return dataclasses.replace(term, k=inducing_each(number))
     if num_inducing is None or not isinstance(term, (Smooth, Tensor)) or term.k is not None:
         return term
     return dataclasses.replace(term, k=num_inducing)
 
 
 def _readings(term: Term) -> list[tuple[object, Kind]]:
-    if isinstance(term, Smooth) and term.bs in OF_S:
-        raise ValueError(f"{term!r}: bs={term.bs!r} is for columns of tables, not for features.")
+    if isinstance(term, Smooth) and term.bs == "rw":
+        raise ValueError(
+            f"{term!r}: bs='rw' goes from value to value of a column, which a layer does not see; "
+            "bs='matern12' is as rough."
+        )
     if isinstance(term, Smooth) and term.bs == "ou":
         raise ValueError(
             f"{term!r}: bs='ou' forgets within some steps from value to value, which a layer does "
             "not see; bs='matern12' is as rough, and its memory is learnt from a spread on."
         )
-    if isinstance(term, (FactorSmooth, MarkovField)):
-        raise ValueError(
-            f"{term!r} is for tables; of features write s(x, by=factor(g)) + factor(g)."
-        )
-    kind: Kind = "level" if isinstance(term, Levels) else "number"
+    kind: Kind = "level" if isinstance(term, (Levels, MarkovField)) else "number"
     found: list[tuple[object, Kind]] = [(c, kind) for c in term.columns]
+    if isinstance(term, FactorSmooth):
+        found = [(term.columns[0], "number"), (term.columns[1], "level")]
+    if isinstance(term, Smooth) and term.bs == "sos":
+        found = [(term.columns[0], "latitude"), (term.columns[1], "longitude")]
     if isinstance(term, Smooth) and term.bs == "cyclic":
         found = [(c, "cycle") for c in term.columns]
     if isinstance(term, Tensor):
@@ -200,4 +242,9 @@ def _reference(
         X[:, i] = np.floor(u[:, i] * count)
     for i, period in periods.items():
         X[:, i] = u[:, i] * period
+    for i, kind in enumerate(kinds):  # even on the globe
+        if kind == "latitude":
+            X[:, i] = np.rad2deg(np.arcsin(2.0 * u[:, i] - 1.0))
+        elif kind == "longitude":
+            X[:, i] = 360.0 * u[:, i] - 180.0
     return X

@@ -29,6 +29,7 @@ def conditional_distribution(likelihood: Likelihood, F: tf.Tensor) -> Any:
     A likelihood says it by a method ``conditional_distribution(F)``, as those of GPflow's
     ``MultiLatentTFPConditional`` do.
 
+    :param likelihood: of the responses.
     :param F: [..., L].
     :return: None for a likelihood that does not say it.
     """

@@ -34,14 +34,30 @@ class FixedSoftmax(gpflow.likelihoods.Softmax):
     L-BFGS and a test for convergence need a bound that does not flicker.
 
     :param num_classes: C, and as many predictors.
-    :param num_nodes: at least twice the classes, rounded up to a power of two.
+    :param num_nodes: rounded up to a power of two, and to at least twice the classes.
     """
 
     def __init__(self, num_classes: int, *, num_nodes: int = 128) -> None:
         super().__init__(num_classes)
-        pairs = 2 ** int(np.ceil(np.log2(max(num_nodes // 2, 2 * num_classes))))
+        pairs = 2 ** int(np.ceil(np.log2(max(num_nodes // 2, num_classes))))
         self._epsilon = _nodes(num_classes, pairs)[:, None, :]
         self.num_monte_carlo_points = 2 * pairs
+
+    def _variational_expectations(
+        self,
+        X: TensorType,
+        Fmu: TensorType,
+        Fvar: TensorType,
+        Y: TensorType,
+        epsilon: TensorType | None = None,
+    ) -> tf.Tensor:
+        if epsilon is not None:
+            return super()._variational_expectations(X, Fmu, Fvar, Y, epsilon=epsilon)
+        Fmu = tf.convert_to_tensor(Fmu)
+        own = tf.gather(Fmu, tf.cast(Y[..., 0], tf.int32), batch_dims=1)
+        # nodes come in opposite pairs: the own predictor's expectation is its mean
+        nodes = tf.constant(self._epsilon[:, 0, :], dtype=Fmu.dtype)
+        return own - _mean_log_sum(Fmu, tf.sqrt(Fvar), nodes)
 
     def _mc_quadrature(
         self,
@@ -64,3 +80,32 @@ class FixedSoftmax(gpflow.likelihoods.Softmax):
             epsilon,
             **Ys,
         )
+
+
+@tf.custom_gradient
+def _mean_log_sum(
+    mean: tf.Tensor, sd: tf.Tensor, nodes: tf.Tensor
+) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor, None]]]:
+    """
+    Averages over nodes of ``log sum_c exp(f_c)``, [N].
+
+    With many classes this is most of a training step, and memory traffic is most of it: values and
+    gradients share one exponential, and the sums over nodes and classes are products of matrices.
+
+    :param mean: [N, C].
+    :param sd: [N, C].
+    :param nodes: [S, C].
+    """
+    f = mean[:, None, :] + sd[:, None, :] * nodes
+    top = tf.reduce_max(f, axis=-1, keepdims=True)
+    e = tf.exp(f - top)
+    total = tf.linalg.matvec(e, tf.ones_like(nodes[0]))  # [N, S]
+    found = tf.reduce_mean(tf.squeeze(top, axis=-1) + tf.math.log(total), axis=-1)
+    weight = tf.math.reciprocal(total) / tf.cast(tf.shape(nodes)[0], total.dtype)
+    in_mean = tf.linalg.matvec(e, weight, transpose_a=True)
+    in_sd = tf.reduce_sum(e * (weight[:, :, None] * nodes), axis=1)
+
+    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, None]:
+        return upstream[:, None] * in_mean, upstream[:, None] * in_sd, None
+
+    return found, gradient

@@ -111,7 +111,10 @@ def expected_response(
 
     See :func:`summarised_response` for how.
 
+    :param likelihood: of the responses.
     :param X: inputs [N, D], for likelihoods that read them.
+    :param mean: of the predictors, [N, L].
+    :param var: of the predictors, [N, L].
     :param seed: of the draws that several predictors take, which are the same for every row.
     :return: [N], or class probabilities [N, K]; of a binomial the probability.
     :raises ValueError: the number of predictors is not known.
@@ -135,7 +138,12 @@ def response_interval(
     """
     Equal-tailed credible limits of the expected response, shaped as :func:`expected_response`.
 
+    :param likelihood: of the responses.
+    :param X: inputs [N, D], for likelihoods that read them.
+    :param mean: of the predictors, [N, L].
+    :param var: of the predictors, [N, L].
     :param level: their probability.
+    :param seed: of the draws that several predictors take.
     :raises ValueError: ``level`` is none, or the number of predictors is not known.
     """
     summary = summarised_response(likelihood, X, mean, var, level, seed=seed)
@@ -164,7 +172,12 @@ def summarised_response(
     and the first predictor of likelihoods with ``mean_of_first``, on which alone their mean
     depends. Several predictors of a response, and classes, are drawn from their marginals.
 
+    :param likelihood: of the responses.
+    :param X: inputs [N, D], for likelihoods that read them.
+    :param mean: of the predictors, [N, L].
+    :param var: of the predictors, [N, L].
     :param level: the limits' probability; None for none.
+    :param seed: of the draws that several predictors take.
     :param in_blocks: whether draws are made for some rows at a time, in a loop; at once otherwise,
         in memory for a thousand times the rows.
     :raises ValueError: ``level`` is no probability, or the number of predictors is not known.

@@ -29,6 +29,11 @@ def expectation_gradients(
     """
     E[log p(y_n | rho_n)] for rho_n ~ N(mean_n, var_n), and how it changes.
 
+    :param likelihood: of the responses.
+    :param X: inputs [N, D], for likelihoods that read them.
+    :param mean: of the predictors, [N, L].
+    :param var: of the predictors, [N, L].
+    :param Y: [N, K], as the likelihood takes it.
     :return: the expectations; ``g = dE/dmean``; ``w = -2 dE/dvar``, which is not negative for
         log-concave likelihoods (Opper & Archambeau 2009).
     """
@@ -49,6 +54,9 @@ def constant_predictor(
     Newton's method on a GAM started from rho = 0 overflows under a log link as soon as counts are
     large; started from here it does not. In other units of Y the search is the same one.
 
+    :param likelihood: of the responses.
+    :param X: inputs [N, D].
+    :param Y: [N, K], as the likelihood takes it.
     :param offset: [N, L].
     :param latent: the number of latent outputs, L.
     """

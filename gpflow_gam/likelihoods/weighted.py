@@ -88,5 +88,9 @@ class Weighted(Likelihood):
 
 
 def unwrapped(likelihood: Likelihood) -> Likelihood:
-    """The likelihood of one observation: ``likelihood`` without its weights."""
+    """
+    The likelihood of one observation: ``likelihood`` without its weights.
+
+    :param likelihood: with weights or without.
+    """
     return likelihood.base if isinstance(likelihood, Weighted) else likelihood

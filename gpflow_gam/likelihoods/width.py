@@ -9,7 +9,11 @@ from .weighted import unwrapped
 
 
 def num_labels(likelihood: Likelihood) -> int | None:
-    """K, where observations are labels 0 to K - 1; else None."""
+    """
+    K, where observations are labels 0 to K - 1; else None.
+
+    :param likelihood: of the responses.
+    """
     likelihood = unwrapped(likelihood)
     if isinstance(likelihood, Ordinal):
         return int(likelihood.num_bins)

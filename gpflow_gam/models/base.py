@@ -18,6 +18,7 @@ from ..inducing_variables.additive import joined
 from ..kernels import AdditiveKernel, SeparateAdditive
 from ..likelihoods import checked_inputs
 from ..posteriors import AdditivePosterior
+from .log_prior import log_prior_density
 
 
 def check_kernel(kernel: object) -> AdditiveKernel:
@@ -88,6 +89,11 @@ class AdditiveModel(GPModel, abc.ABC):
     def fused_posterior(self) -> AdditivePosterior:
         """The posterior without a cache, which follows the parameters."""
         return self.posterior(PrecomputeCacheType.NOCACHE)
+
+    @inherit_check_shapes
+    def log_prior_density(self) -> tf.Tensor:
+        parameters = self.trainable_parameters
+        return log_prior_density(parameters) if parameters else super().log_prior_density()
 
     def _checked_inputs(self, Xnew: InputData) -> tf.Tensor:
         return checked_inputs(Xnew, self.kernel, "Xnew")

@@ -63,7 +63,10 @@ def fit_left_out(
     :param neighbourhoods: of the rows.
     :param max_iterations: of L-BFGS.
     :param tolerance: improvement of the log density, in nats, that no longer counts.
-    :param max_seconds: and the others as for :func:`~gpflow_gam.optimizers.fit`.
+    :param max_seconds: as for :func:`~gpflow_gam.optimizers.fit`.
+    :param callback: as of that function.
+    :param progress: as of that function.
+    :param on_interrupt: as of that function.
     :return: how it ended, the ELBO (which is lower than where the fit began), and what it came to.
     :raises KeyboardInterrupt: Ctrl-C, unless what is best so far is to be kept.
     """

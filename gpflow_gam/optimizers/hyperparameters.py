@@ -42,7 +42,8 @@ class Hyperparameters:
         self._others = []
         for i, (p, simple, at) in enumerate(zip(self.parameters, self._simple, self._places)):
             prior: Any = p.prior
-            if simple and type(prior) is _distributions.LogNormal:
+            constrained = p.prior_on is PriorOn.CONSTRAINED
+            if simple and constrained and type(prior) is _distributions.LogNormal:
                 shape = self._shapes[i]
                 loc[at] = np.broadcast_to(np.asarray(prior.loc), shape).ravel()
                 scale[at] = np.broadcast_to(np.asarray(prior.scale), shape).ravel()

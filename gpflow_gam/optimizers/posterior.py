@@ -18,7 +18,12 @@ from ..variational.gaussian import DenseGaussian
 
 
 def assign_posterior(model: AdditiveSVGP, q: GaussianPosterior) -> None:
-    """Give the model the q of what was found, at the hyperparameters that it has."""
+    """
+    Give the model the q of what was found, at the hyperparameters that it has.
+
+    :param model: whose q is set.
+    :param q: over whitened inducing values.
+    """
     family = model.variational
     assert isinstance(family, OptimalPrecision)
     blocks = model.blocks
@@ -61,7 +66,12 @@ def _numbers(*tensors: Any) -> tuple[AnyNDArray, ...]:
 
 
 def whitened_of(q: GaussianPosterior, blocks: InducingBlocks) -> Callable[[Any], DenseGaussian]:
-    """q(V) as posteriors take it: the same whatever factors it is asked at."""
+    """
+    q(V) as posteriors take it: the same whatever factors it is asked at.
+
+    :param q: over whitened inducing values, in component order.
+    :param blocks: the prior's.
+    """
     layout = blocks.layout
     order = layout.order
     covariance = q.covariance[:, order][:, :, order]

@@ -113,6 +113,7 @@ def present_solution(
     """
     What a model that is fitted already came to: its hyperparameters and q are taken as they are.
 
+    :param model: fitted.
     :param rows: its data.
     :param collapsed: as :func:`fit_rows`.
     """
@@ -140,8 +141,13 @@ def solution_of_sums(
     """
     A solution of which everything is known.
 
+    :param model: whose parameters are read.
     :param rows: which need have no more than components.
+    :param data: the sites' sums.
+    :param q: over whitened inducing values.
+    :param found: hyperparameters in the coordinates in which they are optimised.
     :param error: of a collapsed bound: the sum of the data's squares, and their number.
+    :param curvature: of the criterion in them.
     """
     if error is not None:
         bound = CollapsedBound(model, rows, sums=(data, error))

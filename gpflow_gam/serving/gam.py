@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import numpy as np
 import tensorflow as tf
 
 from ..gam import GAM
@@ -113,6 +114,16 @@ class GAMServable(PosteriorServable):
                     within_limits(tf.cast(whole[column], tf.float64), self._keys[key], rows)
                 )
         return tf.stack(parts, axis=1)
+
+    def components(self, X: tf.Tensor) -> dict[str, tf.Tensor]:
+        found = super().components(X)
+        spec = self._fit.spec
+        if not any(c.form == "means" for c in spec.components):
+            return found
+        # the constant is theirs, as there is no intercept
+        own = [spec.has_constant([c.name]) & (c.form == "means") for c in spec.components]
+        known = self._single(np.where(own, spec.constant, 0.0))
+        return found | {"mean": found["mean"] + tf.constant(known, found["mean"].dtype)}
 
     def resources(self) -> list[Any]:
         return [c.table for c in self._codes.values() if c.table is not None]

@@ -83,6 +83,7 @@ def load(path: str | Path) -> Served:
     Read what :func:`export` wrote.
 
     :param path: the folder.
+    :return: a model to predict from.
     :raises FileNotFoundError: there is none.
     :raises ValueError: no SavedModel, none of ours, or a newer one.
     """

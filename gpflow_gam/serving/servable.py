@@ -131,6 +131,7 @@ def servable(model: Any) -> Servable:
     """
     The model as something that can be exported; ``servable.register`` teaches it another kind.
 
+    :param model: fitted: a GAM, a GPflow model, a posterior or a Keras model.
     :raises TypeError: nothing is known about such models.
     """
     if isinstance(model, Servable):

@@ -64,6 +64,7 @@ def sites_of(
     The latter is q where the fit has converged. To divide a site out of it is always possible: what
     is left has the other rows' sites, whatever q had.
 
+    :param rows: of the data.
     :param likelihood: with weights.
     :param values: of the kernels' parameters.
     :param q: over whitened inducing values.
@@ -274,6 +275,7 @@ def marginal_cavities(mean: AnyNDArray, var: AnyNDArray, sites: Sites, prior: An
 
     :param mean: m(x) left out, [N, L].
     :param var: [N, L].
+    :param sites: of the rows.
     :param prior: variances, [N, L].
     """
     rest = 1.0 - sites.weight * var

@@ -116,6 +116,7 @@ def row_component(
     :param multiplier: [N].
     :param mass: how many rows there are in each bin, [G]; those of ``bins`` by default.
     :param outputs: the latent outputs that it enters; None for all.
+    :return: what sums over rows ask of it.
     """
     points = bins.points
     shaped = shaped_part(kernel)

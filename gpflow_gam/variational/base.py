@@ -212,6 +212,26 @@ class VariationalFamily(Module, abc.ABC):
         return [tf.where(e, W, tf.eye(W.shape[-1], dtype=W.dtype)) for e, W in zip(enters, blocks)]
 
 
+class LowRankFamily(VariationalFamily):
+    """
+    A family with a coupling of some columns.
+
+    :param rank: the number of columns, R; None for the family's own.
+    :param whiten: as of :class:`VariationalFamily`.
+    :param seed: of the coupling's small random start.
+    :raises ValueError: a rank below 1, or, once sizes are known, above P.
+    """
+
+    def __init__(self, rank: int | None = None, *, whiten: bool = True, seed: int = 0) -> None:
+        super().__init__(whiten=whiten)
+        self.rank = None if rank is None else _valid_rank(rank)
+        self.seed = seed
+
+    def _validate(self, layout: BlockLayout) -> None:
+        if self.rank is not None:
+            _check_rank(self.rank, layout)
+
+
 def double(x: TensorType) -> tf.Tensor:
     """In double precision."""
     return tf.cast(tf.convert_to_tensor(x), tf.float64)
@@ -223,7 +243,7 @@ def _solve(L: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
     return tf.linalg.triangular_solve(tf.broadcast_to(L, shape), x, lower=True)
 
 
-def valid_rank(rank: int) -> int:
+def _valid_rank(rank: int) -> int:
     """
     :raises ValueError: ``rank`` is no whole number of at least 1.
     """
@@ -232,7 +252,7 @@ def valid_rank(rank: int) -> int:
     return int(rank)
 
 
-def check_rank(rank: int, layout: BlockLayout) -> None:
+def _check_rank(rank: int, layout: BlockLayout) -> None:
     """
     :raises ValueError: ``rank`` exceeds P.
     """

@@ -7,8 +7,7 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray
 from scipy.linalg import block_diag
 
-from ..layout import BlockLayout
-from .base import Cholesky, Prior, VariationalFamily, check_rank, double, log_abs_det, valid_rank
+from .base import Cholesky, LowRankFamily, Prior, double, log_abs_det
 from .coupled_precision import whitened_coupling
 from .factor_analysis import factor_analysis
 from .gaussian import BlockGaussian
@@ -16,7 +15,7 @@ from .gaussian import BlockGaussian
 _DEFAULT_RANK = 8
 
 
-class BlockPrecision(VariationalFamily):
+class BlockPrecision(LowRankFamily):
     """
     q(V) = N(mu, (D + B B')^-1), D block-diagonal and B [P, R]: the default.
 
@@ -35,15 +34,6 @@ class BlockPrecision(VariationalFamily):
     :param seed: of C's small random start.
     :raises ValueError: a rank below 1, or, once sizes are known, above P.
     """
-
-    def __init__(self, rank: int | None = None, *, whiten: bool = True, seed: int = 0) -> None:
-        super().__init__(whiten=whiten)
-        self.rank = None if rank is None else valid_rank(rank)
-        self.seed = seed
-
-    def _validate(self, layout: BlockLayout) -> None:
-        if self.rank is not None:
-            check_rank(self.rank, layout)
 
     def _build(self, prior: Prior) -> None:
         self.q_mu = self._zero_mean()

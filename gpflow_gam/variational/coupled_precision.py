@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from ..layout import BlockLayout
-from .base import Cholesky, Prior, VariationalFamily, check_rank, double, valid_rank
+from .base import Cholesky, LowRankFamily, Prior, double
 from .gaussian import BlockGaussian
 
 
@@ -25,7 +24,7 @@ def whitened_coupling(B: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     return G, 2.0 * tf.reduce_sum(tf.math.log(tf.linalg.diag_part(L_A)), axis=-1)
 
 
-class CoupledPrecision(VariationalFamily):
+class CoupledPrecision(LowRankFamily):
     """
     q(V) = N(mu, (I + B B')^-1) with B [P, R]: the paper's family, whose own rank is R = M.
 
@@ -42,15 +41,6 @@ class CoupledPrecision(VariationalFamily):
     :param seed: of B's small random start.
     :raises ValueError: a rank below 1, or, once sizes are known, above P.
     """
-
-    def __init__(self, rank: int | None = None, *, whiten: bool = True, seed: int = 0) -> None:
-        super().__init__(whiten=whiten)
-        self.rank = None if rank is None else valid_rank(rank)
-        self.seed = seed
-
-    def _validate(self, layout: BlockLayout) -> None:
-        if self.rank is not None:
-            check_rank(self.rank, layout)
 
     def _build(self, prior: Prior) -> None:
         self.q_mu = self._zero_mean()

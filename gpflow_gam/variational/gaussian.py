@@ -130,6 +130,9 @@ class BlockGaussian(WhitenedGaussian):
     ``| sum_c H_c phi_c |^2`` with H = G E', so that the marginals cost N P (M + R); summing over
     pairs of components would cost N P^2.
 
+    :param layout: the blocks.
+    :param mean: [P, L], in group order.
+    :param log_det: of the covariance, [L].
     :param scale: E, one [L, G, M, M] a group; None for the identity.
     :param coupling: G [L, R, P], whose rows' Gram matrix is below I; None for no coupling.
     """
@@ -286,6 +289,9 @@ class DenseGaussian(WhitenedGaussian):
     """
     S = F F' with F [L, P, P]; costs N P^2 for all marginals.
 
+    :param layout: the blocks.
+    :param mean: [P, L], in group order.
+    :param log_det: of the covariance, [L].
     :param factor: F, any square root of S.
     """
 

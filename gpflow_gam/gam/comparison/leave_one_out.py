@@ -149,6 +149,7 @@ def leave_one_out(fit: FittedGAM, groups: Any = None) -> LeaveOneOut:
     Where dividing out leaves no variance a row is predicted from the prior; such rows are counted
     and warned of.
 
+    :param fit: a fitted GAM.
     :param groups: rows that are left out together with each row, for data that are not independent
         given the predictor, such as those of neighbouring times, places or the same person (Wood
         2024): a column that the model reads, labels of all rows [N], or an array of the indices of

@@ -18,6 +18,7 @@ Form = Literal[
     "interaction",
     "line",
     "levels",
+    "means",
     "random",
     "own",
     "curves",
@@ -104,6 +105,11 @@ class Component:
     predictors: tuple[int, ...] = ()
     edges: tuple[tuple[int, int], ...] = ()
     knots: tuple[float, ...] = ()
+
+    @property
+    def carries_constant(self) -> bool:
+        """Whether the predictor's constant is part of it."""
+        return self.form in ("constant", "means")
 
     @property
     def shape(self) -> str:

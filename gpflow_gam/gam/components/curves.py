@@ -35,6 +35,11 @@ def factor_of(term: FactorSmooth, table: Table) -> Column:
     return own[0] if own else term.columns[-1]
 
 
+def inducing_each(number: int) -> int:
+    """How many inducing inputs each of so many levels has, unless told."""
+    return max(min(NUM_INDUCING_EACH, _ALL_INDUCING // number), _LEAST_EACH)
+
+
 def curve_inducing(
     term: FactorSmooth, margins: tuple[Margin, ...], points: AnyNDArray
 ) -> AnyNDArray:
@@ -46,7 +51,7 @@ def curve_inducing(
     place = int(margins[0].kind == "levels")  # of the number
     x, codes = points[:, place], points[:, 1 - place]
     levels = np.unique(codes)
-    each = term.k or max(min(NUM_INDUCING_EACH, _ALL_INDUCING // len(levels)), _LEAST_EACH)
+    each = term.k or inducing_each(len(levels))
     if term.bs == "sz":  # they sum to zero: the last level follows from the others
         shared = _quantiles(np.unique(x), each)
         parts = [(shared, level) for level in levels[:-1]]

@@ -29,10 +29,12 @@ def inducing_inputs(
     number = NUM_INDUCING.get(d, 50) if k is None else int(k)
     if form == "line":
         return np.array([[margins[0].centre + margins[0].span]])
-    if form == "random":
+    if form in ("random", "means"):
         return points
     if form == "areas":  # data may come of those that have none
         codes = np.array(margins[0].nodes)[:, None]
+        if varying:
+            return codes
         return np.delete(codes, int(np.argmax(margins[0].weights)), axis=0)
     if form == "levels":
         # one fewer than levels: their weighted mean is zero, which the last follows from

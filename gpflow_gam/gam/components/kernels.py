@@ -67,6 +67,7 @@ def build_kernel(
     own: Mapping[str, Kernel] | None = None,
     num_predictors: int = 1,
     information: float = ROWS,
+    away: float = 0.0,
 ) -> AdditiveKernel:
     """
     The additive kernel of components.
@@ -76,9 +77,11 @@ def build_kernel(
     :param own: users' own kernels by the label of their term.
     :param num_predictors: L.
     :param information: of all rows, as :func:`~.priors.deviation_prior` takes it.
+    :param away: how far the predictor is from zero where there is no intercept: lines through zero
+        have to get there.
     """
     deviation = deviation_prior(information)
-    kernels = {c.name: _kernel(c, scale, own or {}, deviation) for c in components}
+    kernels = {c.name: _kernel(c, _size(c, scale, away), own or {}, deviation) for c in components}
     if not any(c.predictors for c in components):
         return AdditiveKernel(kernels)
     members = [
@@ -93,6 +96,8 @@ def build_inducing(
     """
     The inducing variables of components.
 
+    :param components: what to build.
+    :param kernel: theirs, which says which columns are read.
     :param width: D, the number of columns of X.
     """
     inputs = {}
@@ -118,6 +123,12 @@ def interaction_margin(
     kernel = _margin_kernel(margin, column, INTERACTION_LENGTHSCALE, INTERACTION_LENGTHSCALE[0])
     _set_variance(kernel, _unit(margin) * variance, free, INTERACTION_VARIANCE)
     return _centred(kernel, margin)
+
+
+def _size(component: Component, scale: float, away: float) -> float:
+    """The natural size of a component: of a line through zero, what the whole predictor has."""
+    through_zero = component.form == "line" and component.margins[0].centre == 0.0
+    return float(np.hypot(scale, away)) if through_zero else scale
 
 
 def _kernel(
@@ -151,9 +162,9 @@ def _function(
     margins, form = component.margins, component.form
     varying = component.by is not None and component.by.code is None
     if form == "constant":
-        constant = _bare(Constant, None)
-        constant.variance = _fixed(10.0 * size**2)
-        return constant
+        return _constant(size)
+    if form == "means":
+        return Sum([_constant(size), _levels(margins[0], size)])
     if form == "own":
         return OnColumns(own[component.term], [m.column for m in margins])
     if form == "line":
@@ -163,9 +174,10 @@ def _function(
     if form == "random":
         return _set_variance(_margin_kernel(margins[0]), size**2)
     if form == "levels":
-        return _centred(_set_variance(_margin_kernel(margins[0]), size**2), margins[0])
+        return _levels(margins[0], size)
     if form == "areas":
-        return _centred(_field(component, size), margins[0])
+        field = _centred(_field(component, size), margins[0])
+        return Sum([_level(size), field]) if varying else field
     if form == "deviations":
         return Product([_deviations(m, size) for m in margins])
     if form == "interaction":
@@ -183,9 +195,25 @@ def _function(
     else:
         deviation = _centred(deviation, margins[0])
     parts = _trends(component, size)
-    if varying:  # what a number multiplies is not confounded with the intercept
-        parts.insert(0, _set_variance(_bare(Constant, None), size**2))
+    if varying:
+        parts.insert(0, _level(size))
     return Sum([*parts, deviation]) if parts else deviation
+
+
+def _constant(size: float) -> Kernel:
+    constant = _bare(Constant, None)
+    constant.variance = _fixed(10.0 * size**2)
+    return constant
+
+
+def _level(size: float) -> Kernel:
+    """What a number multiplies is not confounded with the intercept, and has a level of its own."""
+    return _set_variance(_bare(Constant, None), size**2)
+
+
+def _levels(margin: Margin, size: float) -> Kernel:
+    """Effects of levels, zero on average."""
+    return _centred(_set_variance(_margin_kernel(margin), size**2), margin)
 
 
 def _trends(component: Component, size: float) -> list[Kernel]:

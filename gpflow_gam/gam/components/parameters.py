@@ -27,6 +27,10 @@ def positive_parameter(
 
     GPflow adds the density of the parameter itself, whose mode is not its logarithm's and runs to
     zero as ``spread`` grows: a log-normal density peaks at ``exp(location - spread^2)``.
+
+    :param value: where it starts.
+    :param mode: of its prior, in its own unit.
+    :param spread: of its prior, in logarithms.
     """
     location = np.log(mode) + spread**2
     dtype: Any = np.dtype(default_float())

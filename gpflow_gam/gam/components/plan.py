@@ -43,7 +43,12 @@ _LEAST = 1e-100
 
 
 def keys_of(term: Term, table: Table) -> list[Key]:
-    """How a term reads the columns of ``table``, ``by`` last."""
+    """
+    How a term reads the columns of ``table``, ``by`` last.
+
+    :param term: of the predictor.
+    :param table: the data.
+    """
     if isinstance(term, (Levels, MarkovField)):
         keys: list[Key] = [(term.columns[0], "level")]
     elif isinstance(term, FactorSmooth):
@@ -72,9 +77,13 @@ def entering(
     """
     The components, each in the predictor of its term's parameter.
 
+    Without the intercept, where terms say that no predictor has one.
+
+    :param components: as planned.
+    :param terms: that they come from.
     :param parameters: the predictors, as terms name them.
     :param of_first: whether terms without a parameter are of the first alone.
-    :raises ValueError: a term of another parameter.
+    :raises ValueError: a term of another parameter, or one without any term and intercept.
     """
     places = {name: i for i, name in enumerate(parameters)}
     for term in terms:
@@ -86,14 +95,32 @@ def entering(
     own = {t.label: (places[t.parameter],) for t in terms if t.parameter}
     if of_first and len(parameters) > 1:
         own = {t.label: (0,) for t in terms if not t.parameter} | own
-    return tuple(dataclasses.replace(c, predictors=own.get(c.term, ())) for c in components)
+    number = len(parameters)
+    every = tuple(range(number))
+    shared = (0,) if of_first else every
+    without = {i for n in terms.without for i in ((places[n],) if n in places else shared)}
+    found = [dataclasses.replace(c, predictors=own.get(c.term, ())) for c in components]
+    if without:
+        left = tuple(i for i in every if i not in without)
+        found[0] = dataclasses.replace(found[0], predictors=left)
+        found = found[0 if left else 1 :]
+    entered = {i for c in found for i in c.predictors_of(number)}
+    for name, i in places.items():
+        if i not in entered:
+            which = f"{name!r} has" if name else "there are"
+            raise ValueError(
+                f"terms: {which} neither terms nor an intercept; leave the intercept in."
+            )
+    return tuple(found)
 
 
 def learn_encoder(terms: Terms, extra: Iterable[tuple[Column, str]], table: Table) -> Encoder:
     """
     The columns of X that the terms need.
 
+    :param terms: of the predictor.
     :param extra: further numeric columns and what uses them, such as an offset; they come last.
+    :param table: the data of the fit.
     :raises ValueError: a column that is not there or not of its kind.
     """
     columns: dict[Key, NumericColumn | LevelColumn] = {}
@@ -153,10 +180,15 @@ def plan_columns(
     """
     As :func:`plan`, of columns that memory need not hold.
 
+    :param terms: of the predictor.
+    :param table: a sample of rows, or columns' names and types.
+    :param encoder: of the columns of X.
     :param columns: those of X, and how often each row counts.
+    :param seed: of k-means.
     """
     components = [Component(INTERCEPT, "", "constant", inducing=((),))]
     for term in terms:
+        free = _is_free(term, terms)
         keys = keys_of(term, table)
         places = [encoder.index(*key) for key in keys]
         number = len(term.columns)
@@ -165,7 +197,7 @@ def plan_columns(
         own_keys, own = keys[:number], places[:number]
         if term.by is None:
             data = Seen.of(columns, own)
-            components.append(_component(term, term.label, own_keys, own, data, None, seed))
+            components.append(_component(term, term.label, own_keys, own, data, None, seed, free))
             continue
         (by_name, kind), by_place = keys[number], places[number]
         if kind == "number":
@@ -179,7 +211,7 @@ def plan_columns(
                 )
             data = Seen.of(columns, own)
             by = By(by_place, size=size)
-            components.append(_component(term, term.label, own_keys, own, data, by, seed))
+            components.append(_component(term, term.label, own_keys, own, data, by, seed, free))
             continue
         there = columns.bins((by_place,)).points[columns.mass((by_place,)) > 0.0, 0]
         for code, level in enumerate(encoder.levels(by_name)):
@@ -191,8 +223,21 @@ def plan_columns(
             data = Seen.of(columns, own, (by_place, code))
             by = By(by_place, code, str(level))
             label = f"{term.label}={level}"
-            components.append(_component(term, label, own_keys, own, data, by, seed))
+            components.append(_component(term, label, own_keys, own, data, by, seed, free))
     return components
+
+
+def _is_free(term: Term, terms: Terms) -> bool:
+    """
+    Whether a term is not centred, for lack of an intercept.
+
+    The first factor has the constant in the means of its levels; where there is none, lines are
+    through zero at zero.
+    """
+    carrier = terms.carrier(term.parameter)
+    if carrier is not None:
+        return term == carrier
+    return term.parameter in terms.without and _form(term) == "line"
 
 
 def _check_varies(term: Term, name: Column, reach: tuple[float, float], where: str = "") -> None:
@@ -216,6 +261,7 @@ def _component(
     data: Seen,
     by: By | None,
     seed: int,
+    free: bool = False,
 ) -> Component:
     kinds, periods = _kinds(term, keys)
     margins = tuple(
@@ -224,6 +270,10 @@ def _component(
     )
     margins = with_breaks(term, margins, [data.column(i)[0] for i in range(len(margins))])
     form = _form(term)
+    if free and form == "levels":
+        form = "means"
+    elif free:
+        margins = (_through_zero(margins[0], data),)
     nodes: AnyNDArray = np.zeros((0, len(places)))
     weights: AnyNDArray = np.zeros(0)
     if form == "tensor" or (form == "smooth" and len(places) > 1 and "sos" not in kinds):
@@ -318,6 +368,13 @@ def _margin(place: int, kind: str, period: float | None, data: Seen, i: int) -> 
         masses,
         ends,
     )
+
+
+def _through_zero(margin: Margin, data: Seen) -> Margin:
+    """Of a line that is zero at zero: its natural length is the column's root mean square."""
+    values, weights = data.column(0)
+    size = float(np.sqrt(np.average(np.square(values), weights=weights)))
+    return dataclasses.replace(margin, centre=0.0, span=size)
 
 
 def _stated(measure: Empirical) -> tuple[tuple[float, ...], tuple[float, ...]]:

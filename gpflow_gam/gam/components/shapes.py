@@ -71,5 +71,9 @@ def shaped_inducing(margins: Sequence[Margin]) -> AnyNDArray:
 
 
 def shaped_term(components: Sequence[Component]) -> str:
-    """The label of the first term that has a shape; empty where none has."""
+    """
+    The label of the first term that has a shape; empty where none has.
+
+    :param components: of the predictor.
+    """
     return next((c.term for c in components if c.shape), "")

@@ -173,6 +173,8 @@ def averaged(fit: FittedGAM) -> Averaged | None:
     The averaged posterior, kept as long as the fit.
 
     None where nothing is known of other hyperparameters: see :func:`hyperparameter_draws`.
+
+    :param fit: a fitted GAM.
     """
     if fit not in _AVERAGED:
         draws = hyperparameter_draws(fit)

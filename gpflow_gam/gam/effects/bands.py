@@ -43,6 +43,7 @@ def simultaneous_limits(draws: AnyNDArray, level: float) -> tuple[AnyNDArray, An
     give the functions of the limits.
 
     :param draws: [S, n], or [S, n, K] of K functions, each with limits of its own.
+    :param level: of the limits' joint probability.
     :return: [n] or [n, K] each.
     """
     S = len(draws)
@@ -59,7 +60,12 @@ def simultaneous_limits(draws: AnyNDArray, level: float) -> tuple[AnyNDArray, An
 
 
 def max_deviations(covariance: AnyNDArray, seed: int) -> AnyNDArray:
-    """Draws of ``max_n |z_n| / sd(z_n)``; none where no value varies."""
+    """
+    Draws of ``max_n |z_n| / sd(z_n)``; none where no value varies.
+
+    :param covariance: of the values z, [n, n].
+    :param seed: of what is drawn.
+    """
     sd = np.sqrt(np.maximum(np.diag(covariance), 0.0))
     alive = sd > 1e-6 * max(sd.max(initial=0.0), 1e-300)
     if not alive.any():

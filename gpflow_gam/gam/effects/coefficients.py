@@ -20,7 +20,7 @@ from .hyperparameters import joint_moments
 _LEVELS = 300
 """Levels of which a joint covariance is held at a time."""
 
-COEFFICIENTS = ("constant", "line", "levels", "random")
+COEFFICIENTS = ("constant", "line", "levels", "means", "random")
 """Forms of components that are read as numbers."""
 
 
@@ -45,6 +45,10 @@ def coefficients(
     """
     What :meth:`gpflow_gam.GAM.coefficients` returns.
 
+    :param fit: a fitted GAM.
+    :param reference: as of that method.
+    :param level: probability of the limits.
+    :param unconditional: whether uncertainty allows for uncertain hyperparameters.
     :param most: terms of more levels are left out.
     :raises ValueError: ``level`` is no probability, or ``reference`` names no factor or level.
     """
@@ -76,6 +80,10 @@ def coefficients(
                 if fit.num_predictors > 1:
                     frame.insert(1, "predictor", fit.spec.predictor_names[i])
                 frames.append(frame)
+    if not frames:
+        own = ["predictor"] if fit.num_predictors > 1 else []
+        columns = ["term", *own, "column", "level", "estimate", "se", "lower", "upper"]
+        return pd.DataFrame(columns=columns)
     return pd.concat(frames, ignore_index=True)
 
 
@@ -86,9 +94,7 @@ def _parts(
     if component.form == "constant":
         X = component.full(np.zeros((1, 0)), width)
         mean, covariance = _moments(fit, component, X, unconditional)
-        factor, shift = fit.units
-        known = shift + factor * np.array(fit.spec.constant)
-        yield _Part(None, [None], mean + known, _sd(covariance))
+        yield _Part(None, [None], mean + fit.constant_of(component), _sd(covariance))
         return
     if component.form == "line":
         (margin,) = component.margins
@@ -107,6 +113,7 @@ def _parts(
         at = np.arange(first, min(first + _LEVELS, len(labels)))
         if against is None:
             mean, covariance = _moments(fit, component, where.X[at], unconditional)
+            mean = mean + fit.constant_of(component)
         else:
             both = where.X[np.append(at, against)]
             mean, covariance = _moments(fit, component, both, unconditional)
@@ -133,7 +140,7 @@ def _references(fit: FittedGAM, reference: Level | Mapping[Column, Level] | None
     if reference is None:
         return {}
     spec = fit.spec
-    components = [c for c in spec.components if c.form in ("levels", "random")]
+    components = [c for c in spec.components if c.form in ("levels", "means", "random")]
     names = {c.name: list(spec.encoder.columns)[c.margins[0].column][0] for c in components}
     if not isinstance(reference, Mapping):
         if len(names) != 1:

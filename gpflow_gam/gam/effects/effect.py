@@ -36,6 +36,7 @@ def effect(
     """
     A component at the points of a grid.
 
+    :param fit: a fitted GAM.
     :param term: its name.
     :param grid: values of its column, a dict of columns, a DataFrame; by default an even grid.
     :param level: probability of the limits.
@@ -49,7 +50,10 @@ def effect(
     blocks = [(component.name, where.X)]
     own, names = predictors(fit, component)
     if len(where.X) <= _FEW:
-        mean, covariance = joint_moments(fit, blocks, unconditional)
+        # of levels there is nothing between inducing inputs
+        left_open = component.form != "means"
+        mean, covariance = joint_moments(fit, blocks, unconditional, left_open)
+        mean = mean + fit.constant_of(component)
         return EffectTable.known(
             component.name,
             component,
@@ -62,6 +66,7 @@ def effect(
             where.axes,
         )
     mean, variance = pointwise_moments(fit, blocks, unconditional)
+    mean = mean + fit.constant_of(component)
     return EffectTable(
         component.name,
         component,
@@ -90,6 +95,13 @@ def derivative(
 
     By central differences of the joint posterior, so that bands come with it.
 
+    :param fit: a fitted GAM.
+    :param term: the component's name.
+    :param grid: values of its column, a dict of columns, a DataFrame; by default an even grid.
+    :param level: probability of the limits.
+    :param num_points: of the default grid on each axis.
+    :param seed: of what is drawn.
+    :param unconditional: whether uncertainty allows for uncertain hyperparameters.
     :raises ValueError: a component of several columns or of levels, or one that has no slope
         (``bs="matern12"``).
     """
@@ -156,7 +168,13 @@ def differences(
     """
     ``f(level_1) - f(level_2)`` for every pair of levels of a factor, or of a ``by=`` factor.
 
+    :param fit: a fitted GAM.
     :param term: the factor's name, or the label of the term with ``by=`` or a curve a level.
+    :param level: probability of the limits.
+    :param grid: values of its column, a dict of columns, a DataFrame; by default an even grid.
+    :param num_points: of the default grid on each axis.
+    :param seed: of what is drawn.
+    :param unconditional: whether uncertainty allows for uncertain hyperparameters.
     :raises ValueError: a term without levels.
     """
     spec = fit.spec
@@ -168,7 +186,7 @@ def differences(
     component = effect_component(fit, term)
     if component.form in ("curves", "deviations"):
         return _level_differences(fit, component, level, grid, num_points, seed, unconditional)
-    if component.form not in ("levels", "random", "areas"):
+    if component.form not in ("levels", "means", "random", "areas"):
         raise ValueError(f"differences: {term!r} has no levels to compare.")
     where = make_grid(fit, component)
     mean, covariance = joint_moments(fit, [(component.name, where.X)], unconditional)
@@ -280,6 +298,11 @@ def sample_effect(
 
     Those of a component that has a shape have it, and are not normal.
 
+    :param fit: a fitted GAM.
+    :param term: the component's name.
+    :param grid: values of its column, a dict of columns, a DataFrame; by default an even grid.
+    :param num_samples: S.
+    :param seed: of what is drawn.
     :raises ValueError: as :func:`effect`, or ``num_samples`` < 1.
     """
     if num_samples < 1:
@@ -315,13 +338,12 @@ def effect_component(fit: FittedGAM, term: str) -> Component:
 
     :raises ValueError: there is none, there are several of them, or it is the intercept.
     """
-    names = fit.spec.names[1:]
-    if term not in names:
+    if term not in fit.spec.effect_names:
         split = [c.name for c in fit.spec.components if c.term == term]
         if split:
             raise ValueError(
                 f"{term!r} is several effects, one a level; ask for one of {', '.join(split)}."
             )
-    if term == fit.spec.names[0]:
+    if term == fit.spec.intercept:
         raise ValueError("the intercept is no effect of a column; see summary().")
     return fit.spec.component(term)

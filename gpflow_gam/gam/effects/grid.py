@@ -42,6 +42,8 @@ def make_grid(
     """
     The points of a user's grid, or an even grid over the data.
 
+    :param fit: a fitted GAM.
+    :param component: one of the fit's.
     :param grid: values of the component's one column, a mapping of columns, or a DataFrame.
     :param num_points: of the default grid, on each axis.
     :raises ValueError: a grid that lacks a column, or has values that it cannot have.

@@ -29,6 +29,7 @@ def joint_moments(
     """
     Mean [n, L] and covariance [L, n, n] of components at points, in the response's unit.
 
+    :param fit: a fitted GAM.
     :param blocks: components and rows of X, each component once.
     :param unconditional: whether the covariance allows for uncertain hyperparameters:
         ``E[Cov(f | theta)] + Cov(E[f | theta])`` over draws of theta, around the mean at the fitted
@@ -102,6 +103,8 @@ def hyperparameter_draws(fit: FittedGAM) -> list[HyperparameterDraw]:
     The posterior of the inducing values at draws of the hyperparameters, kept as long as the fit.
 
     See :func:`gpflow_gam.optimizers.laplace.draw_hyperparameters`; empty where it has none.
+
+    :param fit: a fitted GAM.
     """
     if fit not in _DRAWS:
         _DRAWS[fit] = _draw(fit)
@@ -112,6 +115,7 @@ def averaged_log_density(fit: FittedGAM, X: AnyNDArray, Y: AnyNDArray) -> AnyNDA
     """
     log p(y | data) of each row, [N], averaged over draws of the hyperparameters.
 
+    :param fit: a fitted GAM.
     :param X: [N, D].
     :param Y: [N, K], as the likelihood takes it.
     """

@@ -13,7 +13,11 @@ _MOMENTS: weakref.WeakKeyDictionary[FittedGAM, InducingMoments] = weakref.WeakKe
 
 
 def inducing_moments(fit: FittedGAM) -> InducingMoments:
-    """The moments of a fit at its hyperparameters."""
+    """
+    The moments of a fit at its hyperparameters.
+
+    :param fit: a fitted GAM.
+    """
     if fit not in _MOMENTS:
         known = fit.free_moments if fit.shaped is None else fit.shaped
         if known is not None:

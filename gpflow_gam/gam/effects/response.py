@@ -15,6 +15,7 @@ from ...likelihoods import (
     response_interval,
     summarised_response,
 )
+from ..components import Component
 from ..fits import FittedGAM
 from ..terms import Column
 from .bands import critical_values, normal_draws, simultaneous_limits
@@ -43,7 +44,13 @@ def response_effect(
     one predictor simultaneous limits are the images of the predictor's; otherwise they are of joint
     draws.
 
+    :param fit: a fitted GAM.
     :param term: the component's name.
+    :param grid: values of its column, a dict of columns, a DataFrame; by default an even grid.
+    :param level: probability of the limits.
+    :param num_points: of the default grid on each axis.
+    :param seed: of what is drawn.
+    :param unconditional: whether uncertainty allows for uncertain hyperparameters.
     :return: as :meth:`gpflow_gam.GAM.effects`; ``class`` where the response has several.
     :raises ValueError: as :func:`effect`.
     """
@@ -113,11 +120,25 @@ def _predictor(
     """
     Mean [n, L] and covariance [L, n, n] of intercept and effect, in the model's unit.
 
-    Offsets are at their mean.
+    Offsets are at their mean. Means of levels that are there in the intercept's place are averaged
+    over the data.
     """
-    blocks = [(name, X), (fit.spec.names[0], X[:1])]
+    blocks, parts = [(name, X)], [np.eye(len(X))]
+    for component in fit.spec.components:
+        if component.carries_constant and component.name != name:
+            points, weights = _average(component)
+            blocks.append((component.name, component.full(points, X.shape[1])))
+            parts.append(np.tile(weights, (len(X), 1)))
     mean, covariance = joint_moments(fit, blocks, unconditional)
-    A = np.concatenate([np.eye(len(X)), np.ones((len(X), 1))], axis=1)
+    A = np.concatenate(parts, axis=1)
     factor, _ = fit.units
     whole = A @ mean / factor + fit.mean_offset()
     return whole, A @ covariance @ A.T / np.square(factor)[:, None, None]
+
+
+def _average(component: Component) -> tuple[AnyNDArray, AnyNDArray]:
+    """Points [n, d] and weights [n] whose sum is what the intercept would be."""
+    if component.form == "constant":
+        return np.zeros((1, 0)), np.ones(1)
+    (margin,) = component.margins
+    return np.array(margin.nodes)[:, None], np.array(margin.weights)

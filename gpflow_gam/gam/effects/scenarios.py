@@ -46,7 +46,13 @@ def partial_dependence(
     """
     What :meth:`gpflow_gam.GAM.partial_dependence` returns.
 
+    :param fit: a fitted GAM.
+    :param columns: as of that method.
+    :param grid: as of that method.
+    :param data: as of that method.
     :param drop: whether rows that lack a value are left out.
+    :param level: probability of the limits.
+    :param num_points: of the default grid on each axis.
     :param options: of :func:`averages`.
     :raises ValueError: naming the argument.
     """
@@ -84,6 +90,12 @@ def avg_predictions(
     """
     What :meth:`gpflow_gam.GAM.avg_predictions` returns.
 
+    :param fit: a fitted GAM.
+    :param data: as of that method.
+    :param by: as of that method.
+    :param at: as of that method.
+    :param drop: as of that method.
+    :param level: probability of the limits.
     :raises ValueError: naming the argument.
     """
     check(level, **options)
@@ -109,6 +121,13 @@ def avg_comparisons(
     """
     What :meth:`gpflow_gam.GAM.avg_comparisons` returns.
 
+    :param fit: a fitted GAM.
+    :param columns: as of that method.
+    :param data: as of that method.
+    :param by: as of that method.
+    :param comparison: as of that method.
+    :param drop: as of that method.
+    :param level: probability of the limits.
     :raises ValueError: naming the argument.
     """
     check(level, **options)

@@ -47,6 +47,16 @@ def sobol(
     """
     What :meth:`gpflow_gam.GAM.sobol` returns.
 
+    :param fit: a fitted GAM.
+    :param scale: as of that method.
+    :param inputs: as of that method.
+    :param measures: as of that method.
+    :param bootstrap: as of that method.
+    :param level: probability of the limits.
+    :param unconditional: whether uncertainty allows for uncertain hyperparameters.
+    :param num_samples: as of that method.
+    :param num_points: as of that method.
+    :param seed: of what is drawn.
     :raises ValueError: naming the argument.
     """
     check_options(level, num_samples)
@@ -81,7 +91,7 @@ def sobol(
             [m for m, _ in members],
             fit.X[rows],
             weights,
-            fit.spec.names[1:],
+            fit.spec.effect_names,
             num_samples,
             seed,
             list(drawn),

@@ -39,6 +39,8 @@ def applied(fun: Transform, values: AnyNDArray) -> AnyNDArray:
     """
     ``fun(values)``, of the same shape.
 
+    :param fun: works entry by entry.
+    :param values: of any shape.
     :raises TypeError: no function.
     :raises ValueError: it does not give a number for each.
     """

@@ -56,6 +56,8 @@ class Family(abc.ABC):
     """Whether responses have probabilities, and not densities."""
     log_link: ClassVar[bool] = False
     """Whether the mean of the response is the exponential of the first predictor."""
+    own_constant: ClassVar[str] = ""
+    """What takes the intercept's place, where the family itself has it and needs one beside it."""
     modelled: ClassVar[tuple[str, ...]] = ("mean",)
     """What may have terms: a predictor each, but for those that may be constants."""
     of_first: ClassVar[bool] = False

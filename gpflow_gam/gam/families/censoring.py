@@ -101,6 +101,7 @@ def _ends(y: AnyNDArray, name: str, family: str, missing: float) -> AnyNDArray:
 def check_events(Y: RowArray, stated: Surv) -> None:
     """
     :param Y: [N, 3].
+    :param stated: as users wrote the response.
     :raises ValueError: responses that are all beyond the values that are known.
     """
     found = np.zeros(4)

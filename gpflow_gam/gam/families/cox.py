@@ -42,6 +42,7 @@ class Cox(Family):
 
     name: ClassVar[str] = "cox"
     log_link: ClassVar[bool] = True
+    own_constant: ClassVar[str] = "baseline hazard"
     intervals: int = 32
 
     def __post_init__(self) -> None:

@@ -30,6 +30,7 @@ class Ordinal(Family):
     name: ClassVar[str] = "ordinal"
     labelled: ClassVar[bool] = True
     discrete: ClassVar[bool] = True
+    own_constant: ClassVar[str] = "cutpoints"
     levels: Levels | None = None
 
     def __post_init__(self) -> None:

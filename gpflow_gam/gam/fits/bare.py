@@ -105,6 +105,7 @@ def bare(fit: FittedGAM) -> tuple[dict[str, Any], dict[str, AnyNDArray]]:
     """
     What there is to a fit but its data, as JSON can hold it, and arrays.
 
+    :param fit: a fitted GAM.
     :raises ValueError: the engine predicts by way of the data.
     """
     if isinstance(fit.model, IterNCGP):
@@ -141,6 +142,9 @@ def from_bare(
     """
     What :func:`bare` gave.
 
+    :param spec: what settles a fit but its numbers.
+    :param header: what JSON held.
+    :param arrays: by name.
     :param stored: the solution.
     :param assign: gives the model the values of its variables.
     :param known: other fields of the fit.

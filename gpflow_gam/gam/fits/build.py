@@ -108,6 +108,7 @@ def build_model(
     """
     The model, its parameters where they start.
 
+    :param spec: what settles a fit but its numbers.
     :param X: [N, D].
     :param Y: [N, K], or what families ask of it where the model holds no data.
     :param number: N, where X is not all rows. The model then holds no data: that of Gaussian data
@@ -116,7 +117,7 @@ def build_model(
     """
     predictors = spec.family.num_predictors(spec.levels)
     own = _copied(spec.own_kernels)
-    kernel = build_kernel(spec.components, spec.scale, own, predictors, spec.information)
+    kernel = build_kernel(spec.components, spec.scale, own, predictors, spec.information, spec.away)
     inducing = build_inducing(spec.components, kernel, spec.encoder.width)
     mean = OffsetMean(np.array(spec.constant), [spec.place(c) for c in spec.offset])
     likelihood = spec.family.likelihood(Y, spec.levels)

@@ -28,7 +28,7 @@ from ...posteriors import (
     SparseAdditivePosterior,
 )
 from ...statistics import ColumnBins, GaussianPosterior
-from ..components import shaped_term
+from ..components import Component, shaped_term
 from ..frames import Key, Table, filled
 from .build import Model
 from .deviance import Discrepancies, Pearson, discrepancies, discrepancies_of_rows, pearson
@@ -237,6 +237,17 @@ class FittedGAM:
     def units(self) -> tuple[AnyNDArray, AnyNDArray]:
         """Factors and shifts, [L] or [1]: the model's predictors in the response's unit."""
         return self.spec.family.units(self.model.likelihood)
+
+    def constant_of(self, component: Component) -> AnyNDArray:
+        """
+        What is to be added to a component of the predictor's constant, in the response's unit, [L].
+
+        Zero but for the intercept, and for the means of levels that are there in its place.
+        """
+        factor, shift = self.units
+        constant = shift + factor * np.array(self.spec.constant)
+        own = self.spec.has_constant([component.name])
+        return np.asarray(np.where(own, constant, 0.0))
 
     @property
     def num_predictors(self) -> int:

@@ -107,6 +107,9 @@ def fit_gam(
     """
     Fit a GAM.
 
+    :param terms: of the predictor.
+    :param family: of the response.
+    :param roles: columns that are no terms.
     :param table: holds every column that is named.
     :param missing: ``"error"``, ``"drop"`` or ``"impute"``.
     :param variational: the family of q(U); None for the one that suits.
@@ -114,6 +117,7 @@ def fit_gam(
     :param seed: of k-means and of minibatches.
     :param start: an earlier fit of the same terms, from which this one goes on.
     :param options: of :func:`gpflow_gam.optimizers.fit`.
+    :return: the fit.
     :raises ValueError: data that no such model can be fitted to: one sentence that says why.
     """
     criterion, given = options.pop("criterion", "elbo"), table
@@ -331,7 +335,29 @@ def beside_null_model(
     spec = dataclasses.replace(spec, constant=_constant(spec, X, Y, stride))
     each = _information(spec, X[::stride], Y[::stride])
     # to a power of two, so that which rows are seen hardly matters
-    return dataclasses.replace(spec, information=float(np.exp2(np.round(np.log2(total * each)))))
+    spec = dataclasses.replace(spec, information=float(np.exp2(np.round(np.log2(total * each)))))
+    return _without_constant(spec, Y[::stride])
+
+
+def _without_constant(spec: Specification, Y: AnyNDArray) -> Specification:
+    """
+    With a constant of zero, in the response's unit, where no component has it.
+
+    :raises ValueError: zero depends on the response's unit.
+    """
+    constant = np.array(spec.constant)
+    has = spec.has_constant(spec.names)
+    if has.all():
+        return spec
+    _, shift = spec.family.units(spec.family.likelihood(Y, spec.levels))
+    names = spec.family.parameter_names(spec.levels)
+    for i in np.flatnonzero(~has & (np.broadcast_to(shift, has.shape) != 0.0)):
+        raise ValueError(
+            f"terms: the predictor of {names[i]!r} is a logarithm of what has the response's unit, "
+            "and is nowhere zero by itself; leave its intercept in."
+        )
+    away = float(np.sqrt(np.mean(np.square(constant[~has]))))
+    return dataclasses.replace(spec, constant=tuple(np.where(has, constant, 0.0)), away=away)
 
 
 def _information(spec: Specification, rows: AnyNDArray, few: AnyNDArray) -> float:
@@ -373,6 +399,8 @@ def checked_response(fit: FittedGAM, table: Table) -> AnyNDArray:
     """
     The response of new rows, [N, K].
 
+    :param fit: a fitted GAM.
+    :param table: new rows.
     :raises ValueError: a response that is not there or that the family cannot have produced.
     """
     spec = fit.spec

@@ -32,8 +32,8 @@ class Part:
 
     def components(self, spec: Specification) -> list[str]:
         """The components that count, in the model's order."""
-        first, *_ = spec.names
-        return [first, *self.names] if self.intercept else list(self.names)
+        first = [] if spec.intercept is None or not self.intercept else [spec.intercept]
+        return [*first, *self.names]
 
 
 def part_of(
@@ -45,6 +45,7 @@ def part_of(
     """
     The part of a predictor that arguments ask for; None where that is all of it.
 
+    :param spec: what settles a fit but its numbers.
     :param terms: what stays; None for all.
     :param exclude: what does not, of that.
     :param intercept: whether the intercept stays.
@@ -53,12 +54,12 @@ def part_of(
     """
     if not isinstance(intercept, (bool, np.bool_)):
         raise TypeError(f"intercept must be True or False; got {intercept!r}.")
-    if terms is None and exclude is None and intercept:
+    if terms is None and exclude is None and (intercept or spec.intercept is None):
         return None
-    stay = set(spec.names[1:]) if terms is None else _effects(spec, "terms", terms)
+    stay = set(spec.effect_names) if terms is None else _effects(spec, "terms", terms)
     if exclude is not None:
         stay -= _effects(spec, "exclude", exclude)
-    return Part(tuple(n for n in spec.names[1:] if n in stay), bool(intercept))
+    return Part(tuple(n for n in spec.effect_names if n in stay), bool(intercept))
 
 
 def _effects(spec: Specification, argument: str, value: Chosen) -> set[str]:
@@ -77,7 +78,7 @@ def _effects(spec: Specification, argument: str, value: Chosen) -> set[str]:
                 f"{argument}: the intercept is no term; intercept=False leaves it out, and "
                 "otherwise it stays."
             )
-        own = {c.name for c in spec.components[1:] if label in (c.name, c.term)}
+        own = {c.name for c in spec.effects if label in (c.name, c.term)}
         if not own:
             try:
                 spec.component(label)
@@ -91,11 +92,16 @@ def known_part(fit: FittedGAM, X: AnyNDArray, part: Part | None) -> AnyNDArray:
     """
     What is known of the predictor at rows, [N, L]: a constant and offsets.
 
-    Without the intercept it is such that the predictor in the response's unit is the sum of effects
-    and offsets alone.
+    Without what carries the constant it is such that the predictor in the response's unit is the
+    sum of effects and offsets alone.
+
+    :param fit: a fitted GAM.
+    :param X: [N, D].
+    :param part: of the predictor; None for all of it.
     """
     known = np.asarray(fit.model.mean_function(X))
-    if part is None or part.intercept:
+    if part is None:
         return known
     factor, shift = fit.units
-    return known - np.array(fit.spec.constant) - shift / factor
+    stays = fit.spec.has_constant(part.components(fit.spec))
+    return known - np.where(stays, 0.0, np.array(fit.spec.constant) + shift / factor)

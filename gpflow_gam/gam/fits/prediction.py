@@ -296,6 +296,9 @@ def terms(
         mean, var = (np.concatenate(part) for part in zip(*parts))
     factor, _ = fit.units
     mean, var = factor * mean, factor**2 * var
+    for i, component in enumerate(fit.spec.components):
+        if component.form == "means":
+            mean[:, i] += fit.constant_of(component)
     names: list[Any] = list(fit.spec.names)
     if part is not None:
         own = part.components(fit.spec)

@@ -38,6 +38,7 @@ def warn_if_far(fit: FittedGAM, X: AnyNDArray, names: Collection[str] | None = N
     """
     Warn, once a fit and column, where numbers are far outside the data.
 
+    :param fit: a fitted GAM.
     :param X: [N, D].
     :param names: the components that are asked; all by default.
     """

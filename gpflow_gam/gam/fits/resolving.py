@@ -51,19 +51,24 @@ def fit_resolved(
     design = Design.learn(own.text, table)
     lines = [linear(name) for name in design.names if linear(name) not in tuple(named)]
     plain: list[Term] = [t for t in named if not isinstance(t, Transformed)]
-    found = fit(Terms([*plain, *lines]), design.extended(table), "error")
+    found = fit(terms.of([*plain, *lines]), design.extended(table), "error")
     spec = dataclasses.replace(found.spec, fills=fills, design=design)
     return dataclasses.replace(found, model=found.trained, spec=spec, dropped=dropped)
 
 
 def as_written(terms: Terms, design: Design | None) -> Terms:
-    """The terms of a fit with their formula in the place of the columns that it made."""
+    """
+    The terms of a fit with their formula in the place of the columns that it made.
+
+    :param terms: of the fit.
+    :param design: of its formula; None where it had none.
+    """
     if design is None:
         return terms
     plain: list[Term] = [
         t for t in terms if not (isinstance(t, Linear) and t.column in design.names)
     ]
-    return Terms([*plain, Transformed(design.text)])
+    return terms.of([*plain, Transformed(design.text)])
 
 
 def _everything(terms: Terms, roles: Roles, table: Table) -> Terms:
@@ -84,4 +89,4 @@ def _everything(terms: Terms, roles: Roles, table: Table) -> Terms:
         rest = [name for name in table.names if name not in names]
         own = [factor(name) if is_levels(table, name) else linear(name) for name in rest]
         found += [dataclasses.replace(t, parameter=term.parameter) for t in own]
-    return Terms(found)
+    return terms.of(found)

@@ -136,11 +136,20 @@ def fit_share(
     Every process calls this with its own share; the outcome is the same on all, and that of one
     process which reads the shares one after the other.
 
+    :param terms: of the predictor.
+    :param family: of the response.
     :param source: gives the share and the response's name, as :func:`fit_source` takes them.
     :param exchange: with the other processes.
     :param offset: and the others as of a :class:`~gpflow_gam.GAM`.
+    :param weights: as of :class:`~gpflow_gam.GAM`.
+    :param trials: as of :class:`~gpflow_gam.GAM`.
+    :param missing: as of :class:`~gpflow_gam.GAM`.
+    :param variational: as of :class:`~gpflow_gam.GAM`.
+    :param engine: as of :class:`~gpflow_gam.GAM`.
+    :param seed: as of :class:`~gpflow_gam.GAM`.
     :param options: of :func:`gpflow_gam.optimizers.fit_rows`; those that say when a fit ends must
         say so on all processes at once.
+    :return: the fit, which holds this process's share of the rows.
     :raises ValueError: on all processes, where one was given data or arguments that no such model
         can be fitted to, or other arguments than the first; or what needs all rows in one memory.
     """

@@ -7,6 +7,8 @@ import difflib
 from collections.abc import Collection
 from typing import Any
 
+import numpy as np
+from gpflow.base import AnyNDArray
 from gpflow.kernels import Kernel
 
 from ..components import Component
@@ -26,9 +28,9 @@ class Specification:
     :param response: the response's name, or the first column of a censored one.
     :param levels: its levels, where it has any.
     :param encoder: how columns become X.
-    :param components: the components, the intercept first.
+    :param components: the components, the intercept first where there is one.
     :param scale: the predictor's natural size.
-    :param constant: the null model's predictor, [L].
+    :param constant: the null model's predictor, [L]; zero where nothing has a constant.
     :param offset: offset columns.
     :param weights: the column of weights.
     :param trials: the column of binomial trials.
@@ -37,6 +39,7 @@ class Specification:
     :param design: the columns that a formula makes of others.
     :param censoring: both columns of a censored response.
     :param information: precision of the predictor in all rows, in its natural size.
+    :param away: how far the null model's predictor is from zero where nothing has a constant.
     """
 
     terms: Terms
@@ -55,6 +58,7 @@ class Specification:
     design: Design | None = None
     censoring: Surv | None = None
     information: float = ROWS
+    away: float = 0.0
 
     @property
     def own_kernels(self) -> dict[str, Kernel]:
@@ -65,8 +69,31 @@ class Specification:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The components' names, the intercept first."""
+        """The components' names, the intercept first where there is one."""
         return tuple(c.name for c in self.components)
+
+    @property
+    def effects(self) -> tuple[Component, ...]:
+        """The components but for the intercept."""
+        return tuple(c for c in self.components if c.form != "constant")
+
+    @property
+    def effect_names(self) -> tuple[str, ...]:
+        """Their names."""
+        return tuple(c.name for c in self.effects)
+
+    @property
+    def intercept(self) -> str | None:
+        """The intercept's name; None where there is none."""
+        return next((c.name for c in self.components if c.form == "constant"), None)
+
+    def has_constant(self, names: Collection[str]) -> AnyNDArray:
+        """Whether one of some components carries the constant of each predictor, [L]."""
+        found = np.zeros(len(self.constant), dtype=bool)
+        for c in self.components:
+            if c.carries_constant and c.name in names:
+                found[c.predictors_of(len(found))] = True
+        return found
 
     @property
     def predictor_names(self) -> tuple[str, ...]:
@@ -100,14 +127,14 @@ class Specification:
         for component in self.components:
             if component.name == name:
                 return component
-        every = ", ".join(self.names[1:])
+        every = ", ".join(self.effect_names)
         raise ValueError(f"there is no effect {name!r}; there are {every}.{self._meant(name)}")
 
     def _meant(self, name: str) -> str:
         """A question after an effect of that column or, in short, of that name; or nothing."""
-        names = self.names[1:]
+        names = self.effect_names
         keys = list(self.encoder.columns)
-        reads = {c.name: {str(keys[i][0]) for i in c.columns} for c in self.components[1:]}
+        reads = {c.name: {str(keys[i][0]) for i in c.columns} for c in self.effects}
         found = [n for n in names if reads[n] == {name}] or [n for n in names if name in reads[n]]
         found = found or [n for n in names if n.startswith(f"{name}:")]
         found = found or [n for n in names if len(name) > 1 and name in n]

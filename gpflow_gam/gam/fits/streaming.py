@@ -63,8 +63,16 @@ def fit_source(
     Up to 65 536 rows are one table. Of more, two passes make codes of bins, and a sample of rows is
     kept as it is: see :class:`Whole`.
 
+    :param terms: of the predictor.
+    :param family: of the response.
+    :param roles: columns that are no terms.
     :param source: a :class:`Table`, or what :func:`~gpflow_gam.gam.frames.blocks_of` takes.
     :param missing: as for :func:`fit_gam`, and so are the others.
+    :param variational: as for :func:`fit_gam`.
+    :param engine: as for :func:`fit_gam`.
+    :param seed: as for :func:`fit_gam`.
+    :param start: as for :func:`fit_gam`.
+    :return: the fit.
     :raises ValueError: data that no such model can be fitted to, or too many rows for what needs
         all of them at once.
     :raises TimeoutError: ``max_seconds`` were used up before there was anything to keep.

@@ -26,8 +26,10 @@ def fit_again(fit: FittedGAM, seed: int, options: dict[str, Any]) -> FittedGAM:
     """
     Go on with a fit to the rows that it was to, from where it ended.
 
+    :param fit: a fitted GAM.
     :param seed: of minibatches.
     :param options: of :func:`gpflow_gam.optimizers.fit`.
+    :return: the fit.
     :raises ValueError: the rows are not there.
     """
     _check_rows(fit, "refit")
@@ -58,10 +60,12 @@ def fit_more(fit: FittedGAM, data: Table, *, missing: str, seed: int, **options:
     Inducing inputs, levels and what effects are centred by are those of all rows, as of a first
     fit to them.
 
+    :param fit: a fitted GAM.
     :param data: further rows, the response among them.
     :param missing: what becomes of rows that lack a value; what stands in for one is what stood in
         before.
     :param seed: as for :func:`fit_source`, and so are options.
+    :return: the fit.
     :raises ValueError: the rows of the fit are not there; or as :func:`fit_source`.
     """
     spec = fit.spec

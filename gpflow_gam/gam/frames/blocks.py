@@ -48,7 +48,11 @@ class Blocks(abc.ABC):
 
 
 def in_blocks(source: Any) -> bool:
-    """Whether a source is a path, a data set or tables one after the other, not one table."""
+    """
+    Whether a source is a path, a data set or tables one after the other, not one table.
+
+    :param source: what users passed as data.
+    """
     if _is_table(source) or source is None:
         return False
     dataset = hasattr(source, "scanner") and hasattr(source, "schema")

@@ -83,6 +83,8 @@ def plain(value: Any) -> Any:
     """
     A level as Python writes it, whatever array it comes from: whole floats equal integers, and
     times of any unit are pandas'.
+
+    :param value: a level.
     """
     if isinstance(value, np.datetime64):
         return pd.Timestamp(value)

@@ -148,6 +148,7 @@ def level_to_json(level: Any, name: Column) -> Any:
     """
     A level as JSON can hold it.
 
+    :param level: text, a number, a truth value or a time.
     :param name: of its column.
     :raises ValueError: no file can hold it.
     """
@@ -230,6 +231,9 @@ def learn_levels(table: Table, name: Column, unseen: str = "error") -> LevelColu
     """
     The levels that occur in a column: in a category's own order, else sorted.
 
+    :param table: the data.
+    :param name: of the column.
+    :param unseen: what becomes of other levels: ``"error"`` or ``"prior"``.
     :raises ValueError: fewer than two of them, or as many as rows for a column of fractions.
     """
     occurring = {plain(v) for v in table.distinct(name).occurring() if not pd.isna(v)}
@@ -254,7 +258,12 @@ def learn_levels(table: Table, name: Column, unseen: str = "error") -> LevelColu
 
 
 def is_levels(table: Table, name: Column) -> bool:
-    """Whether a column is of levels by its type: text, categories or truth values."""
+    """
+    Whether a column is of levels by its type: text, categories or truth values.
+
+    :param table: the data.
+    :param name: of the column.
+    """
     dtype = getattr(table.raw(name), "dtype", None)
     if isinstance(dtype, (pd.CategoricalDtype, pd.StringDtype, pd.BooleanDtype)):
         return True

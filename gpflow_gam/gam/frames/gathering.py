@@ -40,6 +40,7 @@ def recut(blocks: Iterator[Table], rows: int) -> Iterator[Table]:
     Blocks of exactly so many rows, but for the last.
 
     :param blocks: of at most so many rows each.
+    :param rows: in each of them.
     """
     waiting: list[Table] = []
     number = 0

@@ -39,6 +39,7 @@ def learn_fills(
     Both occur in the data, so that no stand-in is a level that was never seen. Columns without any
     value are left out.
 
+    :param table: the data.
     :param columns: the columns to fill, now or in new data.
     :param levels: those of numbers that are read as levels.
     """
@@ -63,7 +64,12 @@ def _most_frequent(column: Distinct) -> Any:
 
 
 def filled(table: Table, fills: Iterable[Fill]) -> Table:
-    """The table without missing values in the columns that have a fill, where it has them."""
+    """
+    The table without missing values in the columns that have a fill, where it has them.
+
+    :param table: the data.
+    :param fills: a stand-in a column.
+    """
     columns = table.columns()
     for fill in fills:
         if fill.name in table and (holes := table.missing(fill.name)).any():

@@ -299,6 +299,8 @@ def complete_rows(table: Table, columns: Iterable[Column], missing: str) -> tupl
     """
     The rows without missing values in ``columns``.
 
+    :param table: the data.
+    :param columns: that are read.
     :param missing: as :meth:`Holes.check`.
     :return: the table, and how many rows were dropped.
     :raises ValueError: as :meth:`Holes.check`.

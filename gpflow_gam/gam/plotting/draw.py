@@ -113,7 +113,7 @@ def draw(
 
 def _components(fit: FittedGAM, terms: str | Iterable[str] | None) -> list[Component]:
     """Those called, or of the term called, ``terms``."""
-    effects = fit.spec.components[1:]
+    effects = fit.spec.effects
     if terms is None:
         names = [c.name for c in effects]
     elif isinstance(terms, str):
@@ -126,7 +126,7 @@ def _components(fit: FittedGAM, terms: str | Iterable[str] | None) -> list[Compo
         raise ValueError("terms names no effect, or the GAM has none; there is nothing to draw.")
     found: dict[str, Component] = {}
     for name in names:
-        if name == fit.spec.names[0]:
+        if name == fit.spec.intercept:
             raise ValueError("terms: the intercept is no effect of a column; see summary().")
         own = [c for c in effects if name == c.name]
         own = own or [c for c in effects if name == c.term] or [fit.spec.component(name)]
@@ -192,7 +192,7 @@ def _draw(fit: FittedGAM, panel: _Panel, axes: list[Axes], options: _Options) ->
 def _draw_series(fit: FittedGAM, panel: _Panel, what: View, ax: Axes, options: _Options) -> None:
     axis, legend_title, series = what.series(panel.predictors, options.simultaneous)
     if axis.levels is not None:
-        draw_points(ax, axis, series, legend_title)
+        draw_points(ax, axis, series, legend_title, not what.component.carries_constant)
     else:
         draw_curves(ax, axis, series, legend_title)
         column = axis.margin.column

@@ -14,7 +14,9 @@ _LISTED = 12
 """With more series than these, there is no legend."""
 
 
-def draw_points(ax: Axes, axis: Axis, series: list[Series], legend_title: str) -> None:
+def draw_points(
+    ax: Axes, axis: Axis, series: list[Series], legend_title: str, about_zero: bool = True
+) -> None:
     """
     A point with its limits for each level and series.
 
@@ -22,10 +24,12 @@ def draw_points(ax: Axes, axis: Axis, series: list[Series], legend_title: str) -
     :param axis: the horizontal axis, of levels.
     :param series: side by side.
     :param legend_title: what tells them apart.
+    :param about_zero: whether there is a line at zero.
     """
     names = axis.levels or ()
     number = len(names)
-    ax.axhline(series[0].shown(np.zeros(1))[0], color="0.6", linewidth=0.8, zorder=0)
+    if about_zero:
+        ax.axhline(series[0].shown(np.zeros(1))[0], color="0.6", linewidth=0.8, zorder=0)
     order = np.argsort(series[0].estimate) if number > NAMED else np.arange(number)
     shifts = np.linspace(-0.25, 0.25, len(series)) if len(series) > 1 else np.zeros(1)
     size = 5.0 if number <= NAMED else 2.5

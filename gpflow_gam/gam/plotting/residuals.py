@@ -107,7 +107,10 @@ def partial_residuals(fit: FittedGAM, term: str) -> AnyNDArray:
     if by is not None and by.code is None:
         residuals = residuals / np.where(rows, fit.X[:, by.column], 1.0)
     partial = np.full(len(residuals), np.nan)
-    partial[rows] = residuals[rows] + features.T @ moments.mean[moments.block(term), 0]
+    estimate = features.T @ moments.mean[moments.block(term), 0]
+    if component.form == "means":  # of one predictor, in whose unit residuals are
+        estimate = estimate + fit.spec.constant[0]
+    partial[rows] = residuals[rows] + estimate
     return partial
 
 

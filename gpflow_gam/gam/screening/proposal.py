@@ -74,6 +74,10 @@ def anova(
     :param y: the response: a column's name, or N values.
     :param family: of the response, as ``offset``, ``weights``, ``trials`` and ``missing`` are, an
         argument of :class:`gpflow_gam.GAM`.
+    :param offset: columns added to the predictor.
+    :param weights: a column: how often each row counts.
+    :param trials: a column, of binomial responses.
+    :param missing: ``"error"``, ``"drop"`` or ``"impute"``.
     :param max_interactions: how many a round proposes at most; twice the number of columns by
         default.
     :param min_gain: the log evidence [nats] that is too little; by default what guards against

@@ -20,7 +20,7 @@ from .features import margin_features, product
 from .gain import evidence_gain
 from .selection import Candidate, Columns, choose
 
-_FORMS = ("smooth", "own", "line", "levels")
+_FORMS = ("smooth", "own", "line", "levels", "means")
 """Components that are the main effect of a column."""
 
 
@@ -161,7 +161,7 @@ def _columns(fit: FittedGAM) -> list[_Column]:
     """The columns that have a main effect, in the order of the terms."""
     keys = list(fit.spec.encoder.columns)
     found: dict[Column, _Column] = {}
-    for component in fit.spec.components[1:]:
+    for component in fit.spec.effects:
         if component.form in _FORMS and component.by is None and len(component.margins) == 1:
             margin = component.margins[0]
             name = keys[margin.column][0]
@@ -197,7 +197,7 @@ def _present(fit: FittedGAM, known: Sequence[_Column]) -> set[Columns]:
     keys = list(fit.spec.encoder.columns)
     places = {c.name: i for i, c in enumerate(known)}
     sets = set()
-    for component in fit.spec.components[1:]:
+    for component in fit.spec.effects:
         names = {keys[column][0] for column in component.columns}
         if len(names) > 1 and names <= set(places):
             sets.add(tuple(sorted(places[n] for n in names)))

@@ -25,6 +25,7 @@ def calibrated(fit: FittedGAM, seed: int, options: dict[str, Any]) -> FittedGAM:
     of freedom (McCullagh & Nelder 1989, section 4.5.2; Fletcher 2012). It moves smoothness, and
     that residuals, so fits take turns with it.
 
+    :param fit: a fitted GAM.
     :param seed: of minibatches.
     :param options: of the fit.
     :raises ValueError: rows that other processes hold.

@@ -27,6 +27,7 @@ def concurvity(fit: FittedGAM) -> pd.DataFrame:
     - ``estimate``: of what the effect's prior makes likely, ``|P Phi|^2 / |Phi|^2`` in the norm of
       Frobenius, Phi the effect's features, whose squares add up to its prior variance.
 
+    :param fit: a fitted GAM.
     :return: a row an effect; for several predictors ``observed`` is of the first.
     """
     found = _features(fit)
@@ -46,6 +47,7 @@ def pairwise_concurvity(fit: FittedGAM) -> pd.DataFrame:
     The measures are those of :func:`concurvity`, with one effect in the place of all others: which
     of them it is that an effect could be made of. They are not symmetric.
 
+    :param fit: a fitted GAM.
     :return: a matrix for each measure: ``frame.loc["estimate"]`` has a row for the effect that is
         to explain, and a column for the one that is explained; ones on the diagonal.
     """
@@ -67,7 +69,7 @@ def _features(fit: FittedGAM) -> dict[str, tuple[AnyNDArray, AnyNDArray]]:
     moments = inducing_moments(fit)
     X = fit.X[even_rows(fit, _ROWS)]
     found = {}
-    for component in fit.spec.components[1:]:
+    for component in fit.spec.effects:
         features = moments.features(component.name, X).T
         own = features - features.mean(axis=0)
         first = component.predictors_of(fit.num_predictors)[0]

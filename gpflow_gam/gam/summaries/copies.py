@@ -27,6 +27,8 @@ def indistinguishable(fit: FittedGAM) -> list[tuple[str, str]]:
     Lines of which each explains the other, functions of columns that are functions of each other,
     levels that go with each other; at up to 10 000 rows of the data. Concurvity of an effect with
     several others is what :func:`concurvity` says.
+
+    :param fit: a fitted GAM.
     """
     order = np.random.default_rng(0).permutation(len(fit.X))
     components = [c for c in fit.spec.components if len(c.margins) == 1 and c.form != "own"]

@@ -44,6 +44,7 @@ def dispersion(fit: FittedGAM, found: Discrepancies | None = None) -> Dispersion
     """
     The dispersion of a fit, over all rows.
 
+    :param fit: a fitted GAM.
     :param found: what a pass over them has found, where there was one.
 
     None where the family has none to speak of: its variance is no function of its mean, one trial
@@ -53,7 +54,11 @@ def dispersion(fit: FittedGAM, found: Discrepancies | None = None) -> Dispersion
 
 
 def sample_dispersion(fit: FittedGAM) -> Dispersion | None:
-    """The same over at most 10 000 rows, which takes a moment at most."""
+    """
+    The same over at most 10 000 rows, which takes a moment at most.
+
+    :param fit: a fitted GAM.
+    """
     found = fit.sample_pearson(_ROWS)
     return _judged(fit, found, min(_ROWS, len(fit.X)) / fit.number)
 

@@ -14,6 +14,8 @@ def against_shapes(fit: FittedGAM) -> list[tuple[Component, float]]:
     Components whose data speak against their shape, and how often noise alone would.
 
     See :meth:`gpflow_gam.posteriors.ShapedMoments.tail`.
+
+    :param fit: a fitted GAM.
     """
     if fit.shaped is None:
         return []

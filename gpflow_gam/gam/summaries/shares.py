@@ -22,6 +22,9 @@ def effective_dof(fit: FittedGAM, component: Component) -> AnyNDArray:
     With whitened inducing values of prior N(0, I) and posterior covariance S, the smoother
     matrix is I - S; its trace over the component's block is what the data have settled (Wood 2017,
     section 6.1.2, where ``F = (X'WX + S)^-1 X'WX``).
+
+    :param fit: a fitted GAM.
+    :param component: one of the fit's.
     """
     moments = inducing_moments(fit)
     block = moments.block(component.name)
@@ -46,10 +49,13 @@ def variance_shares(fit: FittedGAM, seed: int = 0) -> AnyNDArray:
 
     Variances are over at most 500 rows; the draws carry the posterior's uncertainty at the fitted
     hyperparameters.
+
+    :param fit: a fitted GAM.
+    :param seed: of the draws.
     """
     rows = even_rows(fit)
     draws = draw_covariances(
-        [inducing_moments(fit)], fit.X[rows], fit.weights[rows], fit.spec.names[1:], _DRAWS, seed
+        [inducing_moments(fit)], fit.X[rows], fit.weights[rows], fit.spec.effect_names, _DRAWS, seed
     )
     total = draws.variances.sum(axis=1, keepdims=True)
     shares: AnyNDArray = np.divide(
@@ -65,12 +71,18 @@ def zero_tail(fit: FittedGAM, component: Component, seed: int = 0) -> AnyNDArray
     Distance is the largest deviation in standard errors over the data, so that the value is 0.05
     where the simultaneous 95 % band just touches zero. It is no p-value, and it takes
     hyperparameters as known.
+
+    :param fit: a fitted GAM.
+    :param component: one of the fit's.
+    :param seed: of the simulation.
     """
     points = np.unique(fit.X[even_rows(fit)][:, [m.column for m in component.margins]], axis=0)
     X = component.full(
         points[np.unique(np.linspace(0, len(points) - 1, 100).astype(int))], fit.spec.encoder.width
     )
     mean, covariance = inducing_moments(fit).joint([(component.name, X)])
+    if component.form == "means":
+        mean = mean + fit.constant_of(component) / fit.units[0]
     tails = []
     for i in range(fit.num_predictors):
         sd = np.sqrt(np.maximum(np.diag(covariance[i]), 0.0))

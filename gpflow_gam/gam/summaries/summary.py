@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from gpflow.base import Parameter
-from gpflow.kernels import Kernel, Sum
+from gpflow.kernels import Constant, Kernel, Sum
 from tabulate import tabulate
 
 from ...kernels import CentredLinear, kernel_columns
@@ -116,8 +116,9 @@ class Summary:
     def __str__(self) -> str:
         header = "\n".join(f"{name + ':':30s}{value}" for name, value in self._header())
         effects = tabulate(self._rows(), _HEADER, disable_numparse=True)
-        numbers = tabulate(self._coefficients(), _NUMBERS, disable_numparse=True)
-        return "\n\n".join([header, effects, self._note(), numbers, *self._more()])
+        rows = self._coefficients()
+        numbers = [tabulate(rows, _NUMBERS, disable_numparse=True)] if rows else []
+        return "\n\n".join([header, effects, self._note(), *numbers, *self._more()])
 
     def __repr__(self) -> str:
         return str(self)
@@ -129,7 +130,7 @@ class Summary:
             for n, v in self._header()
         )
         body, numbers = (
-            tabulate(rows, names, tablefmt="html", disable_numparse=True)
+            tabulate(rows, names, tablefmt="html", disable_numparse=True) if rows else ""
             for rows, names in ((self._rows(), _HEADER), (self._coefficients(), _NUMBERS))
         )
         notes = [f"<p>{html.escape(text)}</p>" for text in (self._note(), *self._more())]
@@ -194,6 +195,7 @@ def summarise(fit: FittedGAM, seed: int = 0) -> Summary:
     """
     The summary of a fit.
 
+    :param fit: a fitted GAM.
     :param seed: of posterior draws behind shares and tails.
     """
     with one_blas_thread():
@@ -202,7 +204,7 @@ def summarise(fit: FittedGAM, seed: int = 0) -> Summary:
 
 def _summarised(fit: FittedGAM, seed: int) -> Summary:
     spec = fit.spec
-    components = spec.components[1:]
+    components = spec.effects
     names = spec.predictor_names
     shares = variance_shares(fit, seed)
     rows: list[dict[str, Any]] = []
@@ -315,6 +317,8 @@ def _scales(fit: FittedGAM, component: Component) -> tuple[float, tuple[float, .
                 variance *= float(fit.value(own))
             if isinstance(kernel, Sum) and isinstance(leaf, CentredLinear):
                 variance *= _spread(component, leaf)
+            elif isinstance(leaf, Constant):  # the intercept's, in means of levels
+                variance = 0.0
         total += variance
     return float(np.sqrt(total)), tuple(lengths)
 

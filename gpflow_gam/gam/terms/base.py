@@ -9,6 +9,8 @@ from typing import Any, ClassVar
 
 Column = str | int
 """A column's name, or its index where the data are an array."""
+NO_INTERCEPT = "- 1"
+"""In JSON, beside terms."""
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -66,6 +68,9 @@ class Term(abc.ABC):
     def __radd__(self, other: object) -> Terms:
         return other + Terms((self,))  # type: ignore[operator]
 
+    def __sub__(self, other: object) -> Terms:
+        return Terms((self,)) - other
+
     def __repr__(self) -> str:
         arguments = [repr(c) for c in self.columns]
         arguments += [f"{name}={value!r}" for name, value in self.options().items()]
@@ -79,7 +84,7 @@ def _no_term(value: object) -> TypeError:
             f"{value!r} is text, no term: write s({value!r}), linear({value!r}) or "
             f"factor({value!r}), or the whole model as one formula."
         )
-    hint = " The intercept is always there." if isinstance(value, int) else ""
+    hint = " The intercept is there unless - 1 takes it away." if isinstance(value, int) else ""
     return TypeError(f"terms are added to terms; got {value!r}.{hint}")
 
 
@@ -131,12 +136,15 @@ class Terms:
     The terms of an additive predictor, in order.
 
     :param terms: the terms.
+    :param without: parameters of the response's distribution without an intercept, by the name
+        that their terms have.
     :raises TypeError: something that is no term.
     :raises ValueError: the same label twice.
     """
 
-    def __init__(self, terms: Iterable[Term] = ()) -> None:
+    def __init__(self, terms: Iterable[Term] = (), without: Iterable[str] = ()) -> None:
         self._terms = tuple(terms)
+        self.without = tuple(dict.fromkeys(without))
         seen: dict[str, Term] = {}
         for term in self._terms:
             if not isinstance(term, Term):
@@ -150,10 +158,22 @@ class Terms:
 
     def __add__(self, other: Term | Terms) -> Terms:
         if isinstance(other, Term):
-            return Terms((*self._terms, other))
+            return Terms((*self._terms, other), self.without)
         if isinstance(other, Terms):
-            return Terms((*self._terms, *other))
+            return Terms((*self._terms, *other), (*self.without, *other.without))
         raise _no_term(other)
+
+    def __sub__(self, other: object) -> Terms:
+        if isinstance(other, bool) or not isinstance(other, int) or other != 1:
+            raise TypeError(
+                f"- 1 takes the intercept away, and nothing else can be; got {other!r}. Leave the "
+                "term out."
+            )
+        return Terms(self._terms, (*self.without, *(self.parameters or ("",))))
+
+    def of(self, terms: Iterable[Term]) -> Terms:
+        """Other terms, with the intercepts that these have."""
+        return Terms(terms, self.without)
 
     def __radd__(self, other: object) -> Terms:
         if isinstance(other, int) and other == 0:  # sum([...]) begins with 0
@@ -170,20 +190,35 @@ class Terms:
         return self._terms[index]
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Terms) and self._terms == other._terms
+        if not isinstance(other, Terms):
+            return False
+        return self._terms == other._terms and set(self.without) == set(other.without)
 
     def __hash__(self) -> int:
-        return hash(self._terms)
+        return hash((self._terms, frozenset(self.without)))
 
     @property
     def parameters(self) -> tuple[str, ...]:
         """The parameters of the response's distribution that terms are of; one empty name else."""
         return tuple(dict.fromkeys(t.parameter for t in self._terms))
 
+    def carrier(self, parameter: str) -> Term | None:
+        """
+        The factor whose effects are the levels' own means, as there is no intercept.
+
+        The first one of the parameter, as in R; None where the parameter has an intercept, or no
+        factor.
+        """
+        if parameter not in self.without:
+            return None
+        own = (t for t in self._terms if t.parameter == parameter and t.function == "factor")
+        return next(own, None)
+
     def __repr__(self) -> str:
         sums = {
             name: " + ".join(repr(t) for t in self._terms if t.parameter == name)
-            for name in self.parameters
+            + (" - 1" if name in self.without else "")
+            for name in dict.fromkeys([*self.parameters, *self.without])
         }
         if not any(sums):
             return "".join(sums.values())
@@ -191,7 +226,8 @@ class Terms:
 
     def to_json(self) -> list[dict[str, Any]]:
         """As JSON can hold them."""
-        return [term.to_json() for term in self._terms]
+        gone = [{"term": NO_INTERCEPT, "parameter": name} for name in self.without]
+        return [term.to_json() for term in self._terms] + gone
 
 
 def as_terms(value: object) -> Terms:
@@ -212,7 +248,8 @@ def as_terms(value: object) -> Terms:
             "terms must be terms such as s('x') + factor('g'), a list of terms, or a formula such "
             f"as 'y ~ s(x)'; got {type(value).__name__}."
         )
-    found = [term for part in value for term in (part if isinstance(part, Terms) else (part,))]
+    parts = list(value)
+    found = [term for part in parts for term in (part if isinstance(part, Terms) else (part,))]
     for term in found:
         if not isinstance(term, Term):
             raise _no_term(term)
@@ -221,4 +258,4 @@ def as_terms(value: object) -> Terms:
             "terms is empty (a generator is, once it has been used); for the intercept alone pass "
             "the formula 'y ~ 1'."
         )
-    return Terms(found)
+    return Terms(found, (name for p in parts if isinstance(p, Terms) for name in p.without))

@@ -6,7 +6,7 @@ import dataclasses
 from typing import ClassVar
 
 from .base import Column, Term, checked_columns
-from .options import checked_k
+from .options import checked_by, checked_k
 from .parametric import UNSEEN
 
 FACTOR_SMOOTHS = ("fs", "sz")
@@ -25,6 +25,10 @@ class FactorSmooth(Term):
     ``bs="sz"``: what each level adds to the curve of all, ``s("x") + s("x", "g", bs="sz")``; at
     every x the levels' deviations sum to zero. mgcv's ``sz``.
 
+    With ``by`` a column of numbers, they are coefficients of it: of ``"fs"`` not zero on average,
+    and of ``"sz"`` what each level adds to ``s("x", by="z")``. With ``by`` a column of levels each
+    of those has such curves of its own.
+
     Levels times ``k`` inducing inputs are learnt together, in time that grows with the cube of
     their number and memory with its square: ten levels cost about what ten smooths do, fifty with
     the default ``k`` some seconds, and some hundred levels are better a random effect.
@@ -35,6 +39,7 @@ class FactorSmooth(Term):
     :param k: inducing inputs of each level; by default 10, fewer beyond 40 levels.
     :param unseen: at prediction a level that was not there is an ``"error"``, as it is of ``"sz"``
         by default, or has the ``"prior"``, as of ``"fs"``.
+    :param by_: a column of numbers that multiplies them, or of levels.
     :raises TypeError, ValueError: options that make no sense, naming them.
     """
 
@@ -43,6 +48,7 @@ class FactorSmooth(Term):
     bs: str = ""
     k: int | None = None
     unseen: str | None = None
+    by_: Column | Term | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "over", checked_columns("s", self.over))
@@ -52,6 +58,7 @@ class FactorSmooth(Term):
                 f"got {len(self.over)} column(s)."
             )
         checked_k("s", self.k)
+        checked_by("s", self.over, self.by_)
         if self.unseen is not None and self.unseen not in UNSEEN:
             raise ValueError(
                 f"s(): unseen must be one of {', '.join(UNSEEN)}; got {self.unseen!r}."
@@ -60,6 +67,10 @@ class FactorSmooth(Term):
     @property
     def columns(self) -> tuple[Column, ...]:
         return self.over
+
+    @property
+    def by(self) -> Column | Term | None:
+        return self.by_
 
     @property
     def policy(self) -> str:

@@ -45,8 +45,10 @@ def parse_formula(text: str) -> Formula:
     ``"y ~ s(x, k=10) + te(u, v) + factor(g) + z + offset(log_n)"``. Names may have dots
     (``Solar.R``), and any text between backticks or quotes is one. Columns may be transformed in
     what is no smooth, ``log(x) + poly(z, 3) + a*b``, and ``.`` is every column not named elsewhere.
+    ``- 1``, or ``0 +`` beside names, takes the intercept away.
 
     :param text: ``response ~ terms``, or the terms alone, with or without the ``~``.
+    :return: the response, the terms and what else it says.
     :raises ValueError: with the place at which it makes no sense.
     """
     left, _, right = text.rpartition("~")
@@ -55,9 +57,8 @@ def parse_formula(text: str) -> Formula:
     offset: list[str] = []
     transformed: list[str] = []
     without: list[Column] = []
-    for sign, piece in _pieces(right, text):
-        if sign + piece == "-1":
-            raise ValueError(_always(text))
+    pieces = list(_pieces(right, text))
+    for sign, piece in pieces:
         if piece == "1":
             continue  # the intercept
         if piece == ".":
@@ -75,8 +76,13 @@ def parse_formula(text: str) -> Formula:
         else:
             terms.append(_term(node, text))
     named = response is not None or any(isinstance(c, str) for t in terms for c in t.columns)
-    if linear(0) in terms and named and any(piece == "0" for _, piece in _pieces(right, text)):
-        raise ValueError(_always(text))  # beside names, 0 is none of the columns
+    signs = [sign + piece for sign, piece in pieces]
+    if named and "+0" in signs and linear(0) in terms:
+        terms.remove(linear(0))  # beside names, 0 is none of the columns
+    else:
+        signs = [sign for sign in signs if sign != "+0"]
+    said = [sign for sign in signs if sign in ("+1", "-1", "+0")]  # the last one counts, as in R
+    gone = bool(said) and said[-1] != "+1"
     if without and Everything() not in terms:
         raise ValueError(
             f"formula {text!r}: - {without[0]} takes nothing away; leave the term out."
@@ -88,14 +94,7 @@ def parse_formula(text: str) -> Formula:
         if not whole.startswith("+"):
             raise ValueError(f"formula {text!r}: {whole!r} takes nothing away; leave it out.")
         terms.append(Transformed(whole[2:]))
-    return Formula(response, Terms(terms), tuple(offset))
-
-
-def _always(text: str) -> str:
-    return (
-        f"formula {text!r}: the intercept is always there, as effects average to zero around it; "
-        "predict(..., intercept=False) leaves it out of a prediction."
-    )
+    return Formula(response, Terms(terms, [""] if gone else []), tuple(offset))
 
 
 def _response(left: str, text: str) -> Stated:

@@ -12,6 +12,7 @@ import pandas as pd
 from gpflow.base import AnyNDArray
 
 from .base import Column, Term, checked_columns
+from .options import checked_by
 
 Level = str | int | float | bool
 Neighbours = tuple[tuple[Level, tuple[Level, ...]], ...]
@@ -32,13 +33,16 @@ class MarkovField(Term):
     mgcv's ``mrf`` is the first part alone. Parts of a graph that are not connected have a level of
     their own each. Areas without data have what their neighbours say.
 
-    :param column: of areas.
+    :param over: its one column, of areas.
+    :param bs: as it was asked for: ``"mrf"``.
     :param neighbours: a mapping of each area to its neighbours, which must name it in turn; or a
         DataFrame of zeros and ones whose index and columns are the areas. By default those that
         share a corner of their ``polygons``.
     :param polygons: a mapping of areas to corners [n, 2], in the same coordinates to the last
         digit where areas meet; rows of NaN (as in mgcv), or a list of arrays, separate parts and
         holes. ``draw()`` makes a map of them.
+    :param by_: a column of numbers, of which each area then has a coefficient, not zero on average;
+        or a column of levels, which have effects of areas each for itself.
     :raises TypeError, ValueError: neighbours that are none, naming them.
     """
 
@@ -47,11 +51,13 @@ class MarkovField(Term):
     bs: str = ""
     neighbours: Neighbours | None = None
     polygons: Polygons | None = None
+    by_: Column | Term | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "over", checked_columns("s", self.over))
         if len(self.over) != 1:
             raise ValueError(f"s(): bs='mrf' takes one column, of areas; got {self.over!r}.")
+        checked_by("s", self.over, self.by_)
         if self.neighbours is None and self.polygons is None:
             raise ValueError(
                 "s(): bs='mrf' needs neighbours={area: [its neighbours], ...} or polygons={area: "
@@ -70,6 +76,10 @@ class MarkovField(Term):
         return self.over
 
     @property
+    def by(self) -> Column | Term | None:
+        return self.by_
+
+    @property
     def areas(self) -> tuple[Level, ...]:
         """All areas, those without data too."""
         assert self.neighbours is not None
@@ -85,7 +95,8 @@ class MarkovField(Term):
 
     def __repr__(self) -> str:
         given = "neighbours" if self.polygons is None else "polygons"
-        return f"s({self.over[0]!r}, bs='mrf', {given}=<of {len(self.areas)} areas>)"
+        by = "" if self.by_ is None else f", by={self.by_!r}"
+        return f"s({self.over[0]!r}, bs='mrf', {given}=<of {len(self.areas)} areas>{by})"
 
 
 def sharing_corners(polygons: Polygons) -> Neighbours:

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from .base import Column, Term
+
 
 def checked_k(function: str, k: object) -> None:
     """
@@ -20,6 +22,23 @@ def checked_k(function: str, k: object) -> None:
             f"{function}(): k, the number of inducing inputs, must be a whole number of at least "
             f"1; got {k!r}."
         )
+
+
+def checked_by(function: str, columns: tuple[Column, ...], by: object) -> None:
+    """
+    Check what multiplies a term, or splits it by level.
+
+    :param columns: what it is a function of.
+    :raises TypeError: no column, nor a factor of one.
+    :raises ValueError: one of these columns.
+    """
+    name = by.columns[0] if isinstance(by, Term) else by
+    if name is not None and (isinstance(name, bool) or not isinstance(name, (str, int))):
+        raise TypeError(f"{function}(): by must name a column; got {by!r}.")
+    if isinstance(by, Term) and by.function != "factor":
+        raise TypeError(f"{function}(): by must be a column or factor(column); got {by!r}.")
+    if name in columns:
+        raise ValueError(f"{function}(): by={name!r} is also what it is a function of.")
 
 
 def refuse(bs: str, **options: Any) -> None:

@@ -22,6 +22,7 @@ def parse_parameters(terms: Mapping[str, Any], names: Sequence[str]) -> Formula:
     :raises ValueError: two responses, or an offset in another parameter than the first.
     """
     found: list[Term] = []
+    gone: list[str] = []
     response: Stated | None = None
     offset: tuple[str, ...] = ()
     for i, (name, (key, value)) in enumerate(zip(names, terms.items())):
@@ -38,7 +39,8 @@ def parse_parameters(terms: Mapping[str, Any], names: Sequence[str]) -> Formula:
             )
         offset += own.offset
         found += [dataclasses.replace(term, parameter=name) for term in own.terms]
-    return Formula(response, Terms(found), offset)
+        gone += [name] if own.terms.without else []
+    return Formula(response, Terms(found, gone), offset)
 
 
 def _formula(parameter: str, value: Any) -> Formula:

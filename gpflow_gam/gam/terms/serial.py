@@ -8,7 +8,7 @@ from typing import Any
 
 from gpflow.kernels import Kernel
 
-from .base import Term, Terms
+from .base import NO_INTERCEPT, Term, Terms
 from .parametric import factor, linear, random_effect
 from .smooth import s, te, ti
 from .transformed import Everything, Transformed
@@ -34,7 +34,9 @@ def terms_from_json(
     :param kernels: users' own kernels, by the label of their term.
     :raises ValueError: no such terms, or a kernel that is not given.
     """
-    return Terms(_term(value, kernels or {}) for value in values)
+    gone = [v for v in values if isinstance(v, dict) and v.get("term") == NO_INTERCEPT]
+    terms = [_term(value, kernels or {}) for value in values if value not in gone]
+    return Terms(terms, (value["parameter"] for value in gone))
 
 
 def _term(value: Any, kernels: Mapping[str, Kernel]) -> Term:

@@ -12,7 +12,7 @@ from ...kernels.shaped import SHAPES
 from .base import Column, Term, checked_columns
 from .factor_smooth import FACTOR_SMOOTHS, FactorSmooth
 from .markov import MarkovField
-from .options import checked_k, refuse
+from .options import checked_by, checked_k, refuse
 
 KINDS = ("se", "matern12", "matern32", "matern52", "cyclic", "linear", "ou")
 """What ``bs`` may be."""
@@ -57,16 +57,6 @@ def _checked_period(function: str, kind: str, period: object) -> None:
         raise ValueError(f"{function}(): period must be a positive number; got {period!r}.")
 
 
-def _checked_by(function: str, columns: tuple[Column, ...], by: object) -> None:
-    name = by.columns[0] if isinstance(by, Term) else by
-    if name is not None and (isinstance(name, bool) or not isinstance(name, (str, int))):
-        raise TypeError(f"{function}(): by must name a column; got {by!r}.")
-    if isinstance(by, Term) and by.function != "factor":
-        raise TypeError(f"{function}(): by must be a column or factor(column); got {by!r}.")
-    if name in columns:
-        raise ValueError(f"{function}(): by={name!r} is also what it is a function of.")
-
-
 def _checked_shape(function: str, shape: object) -> str | None:
     if shape is not None and shape not in SHAPES:
         raise ValueError(f"{function}(): shape must be one of {', '.join(SHAPES)}; got {shape!r}.")
@@ -105,7 +95,7 @@ class Smooth(Term):
         object.__setattr__(self, "bs", kind)
         checked_k("s", self.k)
         _checked_period("s", kind, self.period)
-        _checked_by("s", self.over, self.by_)
+        checked_by("s", self.over, self.by_)
         if len(self.over) > 1 and kind in _ONE_COLUMN:
             better = f"; use te() for {self.over}" if kind in KINDS else f"; got {self.over}"
             raise ValueError(f"s(): bs={kind!r} is for one column{better}.")
@@ -183,7 +173,7 @@ class Tensor(Term):
         object.__setattr__(self, "bs", self._each("bs", self.bs, lambda b: checked_kind(name, b)))
         object.__setattr__(self, "period", self._each("period", self.period, lambda p: p))
         checked_k(name, self.k)
-        _checked_by(name, self.over, self.by_)
+        checked_by(name, self.over, self.by_)
         for kind, period in zip(self.kinds, self.periods):
             _checked_period(name, kind, period)
         if self.shape is not None:
@@ -310,16 +300,15 @@ def s(
     """
     if bs == "mrf":
         one = None if isotropic else False
-        refuse(bs, k=k, by=by, period=period, kernel=kernel, isotropic=one, unseen=unseen)
-        refuse(bs, shape=shape)
-        return MarkovField(columns, bs, neighbours, polygons)
+        refuse(bs, k=k, period=period, kernel=kernel, isotropic=one, unseen=unseen, shape=shape)
+        return MarkovField(columns, bs, neighbours, polygons, by)
     for name, value in (("neighbours", neighbours), ("polygons", polygons)):
         if value is not None:
             raise ValueError(f"s(): {name} is for bs='mrf'; got bs={bs!r}.")
     if bs in FACTOR_SMOOTHS:
-        refuse(bs, by=by, period=period, kernel=kernel, isotropic=None if isotropic else False)
-        refuse(bs, shape=shape)
-        return FactorSmooth(columns, bs, k, unseen)
+        one = None if isotropic else False
+        refuse(bs, period=period, kernel=kernel, isotropic=one, shape=shape)
+        return FactorSmooth(columns, bs, k, unseen, by)
     if unseen is not None:
         raise ValueError(f"s(): unseen={unseen!r} is for bs='fs' and bs='sz'; leave it out.")
     if bs == "re":
@@ -370,6 +359,12 @@ def ti(
     Add ``s()`` of the columns for their main effects. Arguments as in :func:`te`, but that it has
     no shape.
 
+    :param columns: their names or indices, two at least.
+    :param bs: the kind of kernel, one for all columns or one each.
+    :param k: inducing inputs in all.
+    :param by: a column that multiplies it or splits it by level.
+    :param period: of cyclic columns.
+    :param shape: none; another value is an error that says so.
     :raises TypeError, ValueError: naming the argument.
     """
     return Interaction(columns, bs, k, by, period, shape)

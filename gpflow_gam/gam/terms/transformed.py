@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import dataclasses
 import functools
-import re
 from typing import Any, ClassVar
 
 from .base import Column, Term
@@ -21,7 +20,6 @@ _ALLOWED = (
     ast.Compare, ast.operator, ast.unaryop, ast.cmpop,
 )  # fmt: skip
 _SPLINES = ("bs", "cr", "cc", "cs", "ns")
-_QUOTED = re.compile(r"`([^`]*)`")
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -136,14 +134,13 @@ def _names(expression: str, text: str) -> list[str]:
 
     :raises ValueError: code that is not arithmetic and calls of transforms.
     """
-    quoted: list[str] = []
+    from formulaic.utils.code import sanitize_variable_names
 
-    def stand_in(found: re.Match[str]) -> str:
-        quoted.append(found[1])
-        return f"_quoted_{len(quoted) - 1}"
-
+    named: dict[str, str] = {}
     try:
-        tree = ast.parse(_QUOTED.sub(stand_in, expression), mode="eval")
+        # as formulaic does before it evaluates: another idea of which backticks belong together,
+        # and which are in quotes, would let code pass for a name
+        tree = ast.parse(sanitize_variable_names(expression, {}, named), mode="eval")
     except SyntaxError:
         raise ValueError(f"formula {text!r} cannot be read near {expression!r}.") from None
     called = set()
@@ -153,7 +150,8 @@ def _names(expression: str, text: str) -> list[str]:
                 f"formula {text!r}: {ast.unparse(node)!r} is not understood; put the names of "
                 "columns with dots between backticks."
             )
-        if not isinstance(node, _ALLOWED):
+        odd = isinstance(node, ast.Constant) and "`" in str(node.value)
+        if odd or not isinstance(node, _ALLOWED):
             raise ValueError(f"formula {text!r}: {expression!r} is not understood.")
         if isinstance(node, ast.Call):
             name = node.func.id if isinstance(node.func, ast.Name) else ast.unparse(node.func)
@@ -161,7 +159,7 @@ def _names(expression: str, text: str) -> list[str]:
                 raise ValueError(f"formula {text!r}: {no_transform(name)}")
             called.add(id(node.func))
     names = [n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and id(n) not in called]
-    return [quoted[int(n[8:])] if n.startswith("_quoted_") else n for n in names]
+    return [named.get(name, name) for name in names]
 
 
 def no_transform(name: str) -> str:

@@ -27,7 +27,11 @@ class KernelPrograms:
     """What is compiled of kernels, whatever the values of their parameters."""
 
     products: Sequence[KernelProduct]
+    """Of a kernel's matrix with vectors, one a kernel."""
+
     pivotings: Sequence[Pivoting]
+    """Partial Cholesky factors, one a kernel."""
+
     solvers: dict[Hashable, Callable[..., Any]] = field(default_factory=dict)
     """What solvers have compiled of products with these kernels, by what tells it apart."""
 

@@ -19,7 +19,11 @@ from ...kernels import AdditiveKernel, SeparateAdditive
 
 
 def as_additive(kernel: Kernel) -> AdditiveKernel:
-    """``kernel``, or an additive kernel of which it is the one component."""
+    """
+    ``kernel``, or an additive kernel of which it is the one component.
+
+    :param kernel: any.
+    """
     return kernel if isinstance(kernel, AdditiveKernel) else AdditiveKernel({"f": kernel})
 
 

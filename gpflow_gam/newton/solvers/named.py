@@ -22,6 +22,11 @@ def named_solver(
     The solver that :class:`gpflow_gam.models.IterNCGP`'s arguments ask for.
 
     :param solver: "newton", "itergp" or one with options of its own.
+    :param policy: as of the model; None for the solver's own.
+    :param max_newton_steps: as of the model; None for the solver's own.
+    :param max_solver_steps: as of the model; None for the solver's own.
+    :param compression: as of the model; None for the solver's own.
+    :param tolerance: as of the model; None for the solver's own.
     :raises TypeError: ``policy`` is none.
     :raises ValueError: another name; a limit below 1; options beside a solver that has its own.
     """

@@ -33,7 +33,12 @@ def check_on_interrupt(value: object) -> None:
 
 
 class StopFit(Exception):
-    """Ends a fit from inside an optimiser; carries why."""
+    """
+    Ends a fit from inside an optimiser; carries why.
+
+    :param message: why.
+    :param converged: whether there was nothing more to gain.
+    """
 
     def __init__(self, message: str, converged: bool = False) -> None:
         super().__init__(message)

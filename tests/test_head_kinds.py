@@ -1,0 +1,118 @@
+"""Keras heads of curves for levels, areas, the globe, adaptive and anisotropic functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from gpflow.base import AnyNDArray
+
+from gpflow_gam import s
+from gpflow_gam.layers import AdditiveGP
+
+N, LEVELS = 80, 4
+RING = {i: [(i - 1) % LEVELS, (i + 1) % LEVELS] for i in range(LEVELS)}
+TERMS = {
+    "isotropic": s(0, 4, isotropic=False, k=60),
+    "ad": s(0, bs="ad", k=30),
+    "fs": s(0, 1, bs="fs", k=12),
+    "sz": s(0, k=12) + s(0, 1, bs="sz", k=12),
+    "mrf": s(1, bs="mrf", neighbours=RING),
+    "sos": s(2, 3, bs="sos", k=70),
+    "varying": s(0, 1, bs="fs", by=4, k=12),
+}
+
+
+def features() -> AnyNDArray:
+    rng = np.random.default_rng(0)
+    x, z = rng.uniform(-1.5, 1.5, (2, N))
+    levels = np.arange(N) % LEVELS
+    latitude = np.rad2deg(np.arcsin(rng.uniform(-1.0, 1.0, N)))
+    return np.column_stack([x, levels, latitude, rng.uniform(-180.0, 180.0, N), z])
+
+
+X = features()
+Y = (
+    np.sin(2.0 * X[:, 0]) * (X[:, 1] - 1.5)
+    + np.sin(np.deg2rad(X[:, 2]))
+    + 0.1 * np.cos(9.0 * X[:, 4])
+)
+Y = (Y - Y.mean()) / Y.std()
+
+
+def head_of(kind: str, **options: Any) -> AdditiveGP:
+    levels = {1: LEVELS} if kind in ("fs", "sz", "varying") else None
+    return AdditiveGP(TERMS[kind], "gaussian", num_data=N, num_levels=levels, **options)
+
+
+@pytest.mark.parametrize("kind", TERMS)
+def test_posterior_is_that_of_an_exact_gaussian_process(kind: str) -> None:
+    """One natural-gradient step of length one is the optimal q of Gaussian data."""
+    head = head_of(kind, variational="sites", rho=1.0, dtype="float64")
+    head.adapt(X, Y)
+    head.natural_gradient_step(tf.constant(X), tf.constant(Y[:, None]))
+    scaled = head.scaled(tf.constant(X))
+    K = np.asarray(head.kernel(scaled))
+    assert np.linalg.matrix_rank(K) >= LEVELS - 1
+    noise = float(np.asarray(head.likelihood.variance))
+    known = float(np.asarray(head.model.mean_function(scaled))[0, 0])
+    exact = known + K @ np.linalg.solve(K + noise * np.eye(N), Y - known)
+    np.testing.assert_allclose(np.asarray(head(tf.constant(X)))[:, 0, 0], exact, atol=0.01)
+
+
+@pytest.mark.parametrize("kind", TERMS)
+def test_configurations_rebuild_them(kind: str) -> None:
+    head = head_of(kind)
+    again = AdditiveGP.from_config(head.get_config())
+    assert again.names == head.names
+    shapes = [[tuple(w.shape) for w in own.weights] for own in (again, head)]
+    assert shapes[0] == shapes[1]
+
+
+@pytest.mark.parametrize("kind", ["fs", "sz", "mrf"])
+def test_levels_without_data_keep_a_place(kind: str) -> None:
+    head = head_of(kind, dtype="float64")
+    seen = X[:, 1] < LEVELS - 1
+    head.adapt(X[seen], Y[seen])
+    found = np.asarray(head(tf.constant(X)))
+    assert np.all(np.isfinite(found))
+    K = np.asarray(head.kernel[head.names[-1]](head.scaled(tf.constant(X))))
+    assert np.all(np.diag(K)[~seen] > 0.1)
+
+
+def test_curves_of_levels_average_to_zero_over_the_data() -> None:
+    head = head_of("fs", dtype="float64")
+    seen = (X[:, 1] < 2) | (np.arange(N) % 3 == 0)  # some levels have more rows than others
+    head.adapt(X[seen], Y[seen])
+    K = np.asarray(head.kernel["s(0,1)"](head.scaled(tf.constant(X[seen]))))
+    assert abs(K.mean()) < 1e-3 * np.mean(np.diag(K))
+
+
+def test_a_globe_has_no_seam_and_no_other_degrees() -> None:
+    head = head_of("sos", dtype="float64")
+    head.adapt(X, Y)
+    west, east = X[:5].copy(), X[:5].copy()
+    west[:, 3], east[:, 3] = -180.0, 180.0
+    np.testing.assert_allclose(head(tf.constant(west)), head(tf.constant(east)), rtol=1e-8)
+    np.testing.assert_array_equal(head.scaled(tf.constant(X)), X[:, 2:4])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must be degrees from -90 to 90; got"):
+        head.scaled(tf.constant(X + 100.0))
+
+
+@pytest.mark.parametrize(
+    ("term", "levels", "message"),
+    [
+        (s(0, bs="ou"), None, "bs='matern12' is as rough"),
+        (s(0, bs="rw"), None, "bs='matern12' is as rough"),
+        (s(0, 1, bs="fs"), None, "feature 1 is read as levels; pass num_levels"),
+        (s(1, bs="mrf", neighbours={"a": ["b"], "b": ["a"]}), None, "areas of a layer are codes"),
+        (s(1, bs="mrf", neighbours={1: [0], 0: [1]}), None, "areas of a layer are codes"),
+        (s(1, bs="mrf", neighbours=RING), {1: 5}, "feature 1 has 5 levels; s.* has 4"),
+        (s(0, 1, bs="sos") + s(0), None, "read as a latitude and as a number"),
+    ],
+)
+def test_terms_that_a_layer_does_not_take(term: Any, levels: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        AdditiveGP(term, num_data=N, num_levels=levels)
