@@ -297,6 +297,7 @@ def network() -> keras.Model:
     return model
 
 
+@pytest.mark.slow
 def test_models(runtime, tmp_path):
     """As SavedModels serve them."""
     X = np.random.default_rng(5).uniform(size=(7, 2))
