@@ -497,6 +497,7 @@ class Strange(gpflow.kernels.SquaredExponential):
         return tf.math.bessel_i0e(r2)
 
 
+@pytest.mark.slow
 def test_operations_and_checks_that_onnx_lacks(tmp_path):
     Z = np.linspace(0.0, 1.0, 4)[:, None]
     inducing = gg.inducing_variables.AdditiveInducingVariables({"f": Z})

@@ -110,6 +110,7 @@ def test_a_head_that_was_never_adapted(tmp_path: Path) -> None:
         gg.serving.export(model, tmp_path / "m")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("invalid", ["error", "nan"])
 def test_tables_of_other_layers_and_keys_of_inputs(invalid: Any, tmp_path: Path) -> None:
     x, g = keras.Input((1,)), keras.Input((1,), dtype="string")

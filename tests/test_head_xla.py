@@ -61,6 +61,7 @@ def test_infinite_features() -> None:
     assert np.all(np.isfinite(np.delete(found, 2, axis=0)))
 
 
+@pytest.mark.slow
 def test_before_adapt() -> None:
     head = AdditiveGP(gg.s(0), num_data=N, num_inducing=4, normalization="adapt")
     run = compiled(head)

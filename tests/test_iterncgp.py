@@ -96,6 +96,7 @@ def test_gaussian_data_give_gpr(rng):
     assert float(model.elbo()) == pytest.approx(float(gpr.log_marginal_likelihood()), abs=1e-5)
 
 
+@pytest.mark.slow
 def test_cached_fused_and_compiled_predictions_are_equal(rng):
     model = fitted("classes", rng)
     Xnew = rng.uniform(-1, 1, (7, 2))
@@ -649,6 +650,7 @@ def test_predictions_follow_white_noise_whenever_it_moves(rng):
             np.testing.assert_allclose(a, b, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", [False, True])
 def test_predictions_have_gradients(compiled, rng):
     """In inputs and parameters, of mean and variance, against finite differences."""

@@ -73,6 +73,7 @@ def trained() -> tuple[keras.Model, AdditiveGP]:
 # --- the ELBO ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_fit_is_the_loop_of_gpflow() -> None:
     head = additive(normalization=None)
     svgp = deepcopy(head.model)
@@ -685,6 +686,7 @@ def test_own_objects_cannot_be_saved(tmp_path: Path) -> None:
 # --- serving -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_export_of_a_network(trained: tuple[keras.Model, AdditiveGP], tmp_path: Path) -> None:
     model, head = trained
     gg.serving.export(model, tmp_path / "net")

@@ -165,6 +165,7 @@ def test_variances_are_those_of_drawn_functions(model):
         assert np.quantile(own, q) == pytest.approx(np.quantile(other, q), rel=0.03)
 
 
+@pytest.mark.slow
 def test_expected_variance_in_closed_form(model):
     """E Var[f] = m'Mm + tr(M S), with E[k(Z, x) k(x, Z)] by another rule."""
     moments = InducingMoments.of(model.posterior())

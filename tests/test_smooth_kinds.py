@@ -131,6 +131,7 @@ def test_no_seam_and_one_pole(fits):
     np.testing.assert_allclose(again.predict(turned), gam.predict(data), atol=0.02)
 
 
+@pytest.mark.slow
 def test_degrees_are_within_their_limits(fits, tmp_path):
     gam, data = fits["sos"]
     bad = pd.DataFrame({"lat": [10.0, 100.0], "lon": [0.0, 0.0]})

@@ -225,6 +225,7 @@ def test_minibatch_elbo_is_unbiased(problem):
     assert np.mean(parts) == pytest.approx(float(model.elbo((X, Y))), rel=1e-10)
 
 
+@pytest.mark.slow
 def test_large_data_are_summed_in_blocks(monkeypatch):
     """Value and gradient in blocks of rows equal those in one piece."""
     problem = problems.few()

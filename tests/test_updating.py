@@ -192,6 +192,7 @@ def test_the_other_engine_starts_from_the_hyperparameters(data):
     assert gam.model.kernel["s(x)"].kernels[1].base.lengthscales.numpy() == kept
 
 
+@pytest.mark.slow
 def test_saved_gams_go_on(data, tmp_path):
     gam = fresh("poisson").fit(data.head(160), y="count", **FINE)
     gam.save(tmp_path / "a.gam")

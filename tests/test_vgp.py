@@ -128,6 +128,7 @@ def test_bad_data_are_refused(small):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scale", "tolerance", "of_sd"), [(10.0, 1e-6, 1e-3), (100.0, 3e-5, 0.03), (300.0, 2e-3, 0.5)]
 )
