@@ -67,6 +67,27 @@ def test_a_slope_is_the_ridges_in_the_columns_unit(data):
     assert (gam.coefficients()["se"] >= table["se"] * (1 - 1e-9)).all()
 
 
+@pytest.mark.parametrize("formula", ["y ~ 1", "y ~ x", "y ~ x + factor(g)", "y ~ factor(g) - 1"])
+def test_a_million_rows_leave_the_least_squares_errors(formula):
+    """Of the predictor: nothing that priors or jitter add is left beside 1 / N."""
+    rng = np.random.default_rng(0)
+    n = 1_000_000
+    data = pd.DataFrame({"x": rng.integers(0, 50, n), "g": rng.choice(list("abc"), n)})
+    data["y"] = rng.normal(3.0, 1.0, n)
+    gam = gg.GAM(formula).fit(data, **QUIET)
+    mean, se = gam.predict(data[:4], "link", se=True, unconditional=False)
+    dummies = pd.get_dummies(data["g"]).to_numpy(float)
+    constant, x = np.ones((n, 1)), data[["x"]].to_numpy(float)
+    A = {"y ~ 1": constant, "y ~ x": np.hstack([constant, x]), "y ~ factor(g) - 1": dummies}.get(
+        formula, np.hstack([dummies, x])
+    )
+    b = np.linalg.solve(A.T @ A, A.T @ data["y"])
+    variance = np.sum(np.square(data["y"] - A @ b)) / n
+    want = np.sqrt(np.diag(A[:4] @ np.linalg.solve(A.T @ A, A[:4].T)) * variance)
+    np.testing.assert_allclose(se, want, rtol=1e-3)
+    np.testing.assert_allclose(mean, A[:4] @ b, atol=1e-2 * want.min())
+
+
 def test_they_make_the_predictor(gam, data):
     table = gam.coefficients()
     slope = float(table.loc[table["term"] == "linear(z)", "estimate"].iloc[0])

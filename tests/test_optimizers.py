@@ -333,6 +333,23 @@ def test_lbfgs_does_not_settle_where_nothing_can_be_evaluated():
     assert len(tracker.history) == 0
 
 
+@pytest.mark.parametrize(("wrong", "converges"), [(1e-5, True), (0.5, False)])
+def test_lbfgs_where_the_line_search_finds_nothing_lower(wrong, converges):
+    """At the bottom of a bowl, by a gradient that is ``wrong`` there: less than asked for, or not."""
+    x = tf.Variable(1.0, dtype=tf.float64)
+
+    def loss():
+        return tf.square(x - 2.0) + wrong * (x - tf.stop_gradient(x))
+
+    with Tracker([x], "L-BFGS", None, None, progress=False) as tracker:
+        own = LBFGS(loss, [x])
+        converged, _ = own.converge(tracker, max_iterations=50, tolerance=1e-3)
+        ended = own.run(tracker, max_iterations=50, tolerance=1e-7)
+    assert converged == converges
+    assert not ended.converged
+    assert ended.slope == pytest.approx(abs(2.0 * (x.numpy() - 2.0) + wrong))
+
+
 # --- minibatches ---------------------------------------------------------------------------------
 
 

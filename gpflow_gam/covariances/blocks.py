@@ -18,7 +18,7 @@ from ..kernels.functional import in_double
 from ..kernels.precision import float_type
 from ..kernels.stacked import StackedKernel, stack
 from ..layout import BlockLayout
-from .jitter import jittered, relative_jitter
+from .jitter import jittered, own_jitter, relative_jitter
 
 
 @dataclass(frozen=True)
@@ -179,16 +179,19 @@ class InducingBlocks:
     def cholesky(self, jitter: float | None = None) -> list[tf.Tensor]:
         """
         Lower Cholesky factors of ``K_c + jitter trace(K_c) / M_c I``, K_c = k_c(Z_c, Z_c), of each
-        group, [G, M, M]. A component without variance has I for one.
+        group, [G, M, M]. A component without variance has I for one; to a diagonal K_c, as that of
+        an intercept or of a factor's levels, nothing is added.
 
         :param jitter: as a share of the component's own variance at its inducing inputs, so that
-            the response may be in any unit; GPflow's default.
+            the response may be in any unit; GPflow's default. Less of it is added to components
+            that are functions of levels, see :func:`~gpflow_gam.covariances.jitter.own_jitter`.
         :raises tf.errors.InvalidArgumentError: a block is not positive definite; names the
             component and says what to change.
         """
         factors = []
         for group, K in zip(self.groups, self.kuu()):
-            share = relative_jitter(jitter, K.dtype)
+            kernel = self.kernel.kernels[group.indices[0]]  # the others are of its kind
+            share = own_jitter(relative_jitter(jitter, K.dtype), kernel, K.dtype)
             factors.append(self._checked(tf.linalg.cholesky(jittered(K, share)), group, share))
         return factors
 

@@ -11,7 +11,7 @@ from gpflow.kernels import Kernel
 from ..inducing_variables.additive import AdditiveInducingVariables
 from ..kernels import AdditiveKernel
 from .blocks import InducingBlocks
-from .jitter import jittered
+from .jitter import jittered, own_jitter
 
 
 @Kuu.register(AdditiveInducingVariables, AdditiveKernel)
@@ -25,7 +25,7 @@ def kuu_additive(
     """
     blockdiag_c(K_c + jitter trace(K_c) / M_c I), K_c = k_c(Z_c, Z_c), in component order.
 
-    As :meth:`InducingBlocks.cholesky` has it: GPflow's models on our pair are then the same models.
+    As :meth:`InducingBlocks.cholesky` has it, nothing added where K_c is diagonal and less for levels: GPflow's models on our pair are then the same models.
 
     :param inducing_variable: Z.
     :param kernel: of as many components.
@@ -34,7 +34,8 @@ def kuu_additive(
     blocks = InducingBlocks(inducing_variable, kernel, double=False)
     singles: list[tf.Tensor] = [None] * kernel.num_components
     for group, K in zip(blocks.groups, blocks.kuu()):
-        own = jittered(K, jitter) if jitter else K
+        share = own_jitter(jitter, kernel.kernels[group.indices[0]], K.dtype)
+        own = jittered(K, share) if share else K
         for row, index in zip(tf.unstack(own), group.indices):
             singles[index] = row
     operators = [tf.linalg.LinearOperatorFullMatrix(K) for K in singles]

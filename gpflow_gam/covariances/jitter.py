@@ -5,9 +5,14 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 from gpflow.config import default_jitter
+from gpflow.kernels import Kernel
+
+from ..kernels.levels import only_levels
 
 _SINGLE = 1e-5
 """The least share in single precision, where less is lost in rounding."""
+_LEVELS = 1e-10
+"""Enough for levels in double precision: their eigenvalues are zero or far from it."""
 
 
 def relative_jitter(jitter: float | None, dtype: tf.DType) -> float:
@@ -20,6 +25,21 @@ def relative_jitter(jitter: float | None, dtype: tf.DType) -> float:
     if jitter is not None:
         return jitter
     return max(default_jitter(), _SINGLE) if dtype == tf.float32 else default_jitter()
+
+
+def own_jitter(jitter: float, kernel: Kernel, dtype: tf.DType) -> float:
+    """
+    The share of a component with this kernel, at most ``jitter``.
+
+    What is added is variance that no data can take away. A millionth of a prior variance is little
+    beside what inducing inputs of a smooth leave open, but not beside what is known of a factor's
+    levels after a million rows.
+
+    :param jitter: of components in general.
+    :param kernel: of the component.
+    :param dtype: of the matrix.
+    """
+    return min(jitter, _LEVELS) if dtype == tf.float64 and only_levels(kernel) else jitter
 
 
 def mean_variance(variances: tf.Tensor) -> tf.Tensor:
@@ -43,11 +63,15 @@ def jittered(K: tf.Tensor, jitter: float, size: tf.Tensor | None = None) -> tf.T
 
     :param K: covariance matrices.
     :param jitter: as a share of ``size``.
-    :param size: [..., 1] or [..., M]; by default ``trace(K) / M``.
+    :param size: [..., 1] or [..., M]; by default ``trace(K) / M``, and nothing is added to a
+        matrix that is diagonal. It factorises as it is, and jitter is variance that no data can
+        take away: 1e-6 of an intercept's prior is more than what 1e6 rows leave of it.
     """
     diag = tf.linalg.diag_part(K)
     if size is None:
         size = mean_variance(diag)
+        others = tf.reduce_any(tf.linalg.set_diag(K, tf.zeros_like(diag)) != 0.0, axis=[-2, -1])
+        jitter = (jitter * tf.cast(others, K.dtype))[..., None]
     return tf.linalg.set_diag(K, diag + tf.where(size > 0.0, jitter * size, tf.ones_like(size)))
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
 
-from ..covariances.jitter import relative_jitter
+from ..covariances.jitter import jittered, own_jitter, relative_jitter
 from ..kernels.tangents import Matrices
 from ..likelihoods import Weighted, checked_observations, unwrapped
 from ..models import AdditiveSGPR, AdditiveSVGP
@@ -56,7 +56,8 @@ class LeftOut:
         self._multipliers = [
             None if c.multiplier is None else tf.constant(c.multiplier[:]) for c in rows.components
         ]
-        self._jitter = relative_jitter(None, tf.float64)
+        jitter = relative_jitter(None, tf.float64)
+        self._jitters = [own_jitter(jitter, c.kernel, tf.float64) for c in rows.components]
         width = int(sum(len(c.inducing) for c in rows.components))
         self._batches = list(neighbourhoods.batches(width))
 
@@ -140,11 +141,9 @@ class LeftOut:
         """
         features, opens, entering = [], [], []
         L, components = int(self._mean.shape[1]), self.rounds.rows.components
-        parts = zip(inputs, self._codes, self._multipliers, components)
-        for (K, Kzx, diagonal), code, multiplier, component in parts:
-            added = self._jitter * tf.linalg.trace(K) / float(K.shape[0])
-            added = tf.where(added > 0.0, added, tf.ones_like(added))
-            root = tf.linalg.cholesky(tf.linalg.set_diag(K, tf.linalg.diag_part(K) + added))
+        parts = zip(inputs, self._jitters, self._codes, self._multipliers, components)
+        for (K, Kzx, diagonal), jitter, code, multiplier, component in parts:
+            root = tf.linalg.cholesky(jittered(K, jitter))
             phi = tf.linalg.triangular_solve(root, Kzx)
             left = tf.gather(diagonal - tf.reduce_sum(tf.square(phi), axis=0), code)
             own = tf.gather(phi, code, axis=1)

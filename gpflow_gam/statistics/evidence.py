@@ -7,10 +7,12 @@ import itertools
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+import tensorflow as tf
 from gpflow.base import AnyNDArray, Parameter
 from gpflow.kernels import Kernel
 from scipy.linalg import lapack
 
+from ..covariances.jitter import own_jitter
 from ..kernels.functional import parameters_of
 from ..kernels.shapes import Values
 from ..kernels.tangents import Gradients, KernelTangents, kernel_tangents
@@ -35,6 +37,7 @@ class Places:
     :param at_nodes: its matrices between inducing inputs and the nodes alone.
     :param parameters: of the kernel.
     :param points: the nodes, then the points of open variance, [J + E, D].
+    :param kernel: of the component.
     """
 
     tangents: KernelTangents
@@ -42,6 +45,7 @@ class Places:
     at_nodes: KernelTangents
     parameters: tuple[Parameter, ...]
     points: AnyNDArray
+    kernel: Kernel
 
     @classmethod
     def of(cls, kernel: Kernel, Z: AnyNDArray, nodes: AnyNDArray, others: AnyNDArray) -> Places:
@@ -55,7 +59,7 @@ class Places:
         points = np.concatenate([nodes, others])
         both = kernel_tangents(kernel, Z, points)
         own = tuple(parameters_of(kernel))
-        return cls(both, len(nodes), kernel_tangents(kernel, Z, nodes), own, points)
+        return cls(both, len(nodes), kernel_tangents(kernel, Z, nodes), own, points, kernel)
 
 
 class Evidence:
@@ -73,12 +77,13 @@ class Evidence:
     Matrices are small and gradients are written out (for the Cholesky factor see Murray 2016).
 
     :param places: one a component.
-    :param jitter: added to the diagonal of k_c(Z_c, Z_c) against its mean.
+    :param jitter: added to the diagonal of k_c(Z_c, Z_c), against its mean; less of it for levels,
+        and nothing to a matrix that is diagonal.
     """
 
     def __init__(self, places: Sequence[Places], jitter: float) -> None:
         self._places = list(places)
-        self._jitter = jitter
+        self._jitters = [own_jitter(jitter, p.kernel, tf.float64) for p in self._places]
         # of each component what it last was: second derivatives move one at a time
         self._last: list[tuple[bytes, Block] | None] = [None] * len(self._places)
 
@@ -117,8 +122,8 @@ class Evidence:
         :raises NotPositiveDefinite: at these values.
         """
         roots, features = [], []
-        for places in self._places:
-            root, phi = self._at_nodes(places, values)
+        for which in range(len(self)):
+            root, phi = self._at_nodes(which, values)
             roots.append(root)
             features.append(phi)
         found = Projection(features, data, scale)
@@ -133,7 +138,7 @@ class Evidence:
 
         :raises NotPositiveDefinite: at these values.
         """
-        features = [self._at_nodes(places, values)[1] for places in self._places]
+        features = [self._at_nodes(which, values)[1] for which in range(len(self))]
         found = Projection(features, data, 1.0)
         total = np.zeros((len(shifts), len(shifts)))
         for i, Lambda in enumerate(found.Lambda):
@@ -149,7 +154,7 @@ class Evidence:
 
         :raises NotPositiveDefinite: at these values.
         """
-        return self._at_nodes(self._places[which], values)[1]
+        return self._at_nodes(which, values)[1]
 
     def block(self, which: int, values: Values) -> Block:
         """
@@ -157,31 +162,36 @@ class Evidence:
 
         :raises NotPositiveDefinite: at these values.
         """
-        return Block(self._places[which], values, self._jitter)
+        return Block(self._places[which], values, self._jitters[which])
 
     def blocks(self, values: Values) -> list[Block]:
         """All components at values of the parameters."""
         found = []
-        for i, places in enumerate(self._places):
+        for i, (places, jitter) in enumerate(zip(self._places, self._jitters)):
             key = b"".join(np.asarray(values(p)).tobytes() for p in places.parameters)
             last = self._last[i]
             if last is None or last[0] != key:
-                last = self._last[i] = key, Block(places, values, self._jitter)
+                last = self._last[i] = key, Block(places, values, jitter)
             found.append(last[1])
         return found
 
-    def _at_nodes(self, places: Places, values: Values) -> tuple[AnyNDArray, AnyNDArray]:
-        K, Kzx, _ = places.at_nodes.matrices(values)
-        root = _root(K, self._jitter)
+    def _at_nodes(self, which: int, values: Values) -> tuple[AnyNDArray, AnyNDArray]:
+        K, Kzx, _ = self._places[which].at_nodes.matrices(values)
+        root = _root(K, _share(K, self._jitters[which]))
         phi, _ = lapack.dtrtrs(root, Kzx, lower=1)
         return root, phi
 
 
-def _root(K: AnyNDArray, jitter: float) -> AnyNDArray:
+def _share(K: AnyNDArray, jitter: float) -> float:
+    """The jitter of a component's k(Z, Z): as :func:`jittered` has it, none if it is diagonal."""
+    return jitter if np.count_nonzero(K) > np.count_nonzero(K.diagonal()) else 0.0
+
+
+def _root(K: AnyNDArray, share: float) -> AnyNDArray:
     """The Cholesky factor of a component's k(Z, Z), jitter added as InducingBlocks adds it."""
     M = len(K)
     trace = float(np.trace(K))
-    added = jitter * trace / M if trace > 0.0 else 1.0
+    added = share * trace / M if trace > 0.0 else 1.0
     root, info = lapack.dpotrf(K + added * np.eye(M), lower=1, clean=1)
     if info != 0:
         raise NotPositiveDefinite
@@ -222,8 +232,8 @@ class Block:
 
     def __init__(self, places: Places, values: Values, jitter: float) -> None:
         (K, Kzx, diagonal), self.pullback = places.tangents.evaluate(values)
-        self.jitter = jitter
-        self.root = _root(K, jitter)
+        self.share = _share(K, jitter)
+        self.root = _root(K, self.share)
         self.inverse, _ = lapack.dtrtri(self.root, lower=1)
         self.whole = self.inverse @ Kzx
         self.nodes = places.nodes
@@ -240,7 +250,7 @@ class Block:
         inner.flat[:: M + 1] *= 0.5
         K_bar = self.inverse.T @ inner @ self.inverse
         K_bar = -0.5 * (K_bar + K_bar.T)
-        K_bar.flat[:: M + 1] += self.jitter * np.trace(K_bar) / M
+        K_bar.flat[:: M + 1] += self.share * np.trace(K_bar) / M
         diagonal_bar = np.concatenate([np.zeros(self.nodes), -0.5 * mass])
         return self.pullback((K_bar, self.inverse.T @ upstream, diagonal_bar))
 

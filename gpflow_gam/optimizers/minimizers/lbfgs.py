@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -70,6 +70,15 @@ class _Guarded(Scipy):
         return guarded
 
 
+class Ended(NamedTuple):
+    """How a run of L-BFGS ended."""
+
+    converged: bool
+    message: str
+    slope: float | None = None
+    """Where a line search found nothing lower: the norm of the gradient there."""
+
+
 class LBFGS:
     """
     Minimises one loss over some variables, several times if need be.
@@ -106,6 +115,10 @@ class LBFGS:
         A single small step is no sign of convergence: the first one follows the raw gradient, and
         later ones may have a bad memory. So a run goes on until its steps are tiny.
 
+        A run may also end because its line search finds nothing lower, which a bad memory may be
+        guilty of, or the rounding of the loss. Another one tells, and it is the optimum where that
+        gains less than ``tolerance`` and the slope promises no more to a step of length one.
+
         :return: whether it converged, and why it ended.
         :raises StopFit: from ``tracker``.
         """
@@ -115,22 +128,22 @@ class LBFGS:
             left = max_iterations - (len(tracker.history) - begun)
             if left <= 0:
                 return False, f"iteration limit of {max_iterations} reached"
-            converged, message = self.run(tracker, max_iterations=left, tolerance=_STEP * tolerance)
+            ended = self.run(tracker, max_iterations=left, tolerance=_STEP * tolerance)
             now = self.value()
             gain, value = value - now, now
-            if converged and gain < tolerance:
+            level = ended.converged or (ended.slope is not None and ended.slope < tolerance)
+            if gain < tolerance and level:
                 return True, f"the last run of L-BFGS gained {gain:.2g}"
-            if not converged:
-                return converged, message
+            if not ended.converged and (ended.slope is None or gain < tolerance):
+                return False, ended.message
 
-    def run(self, tracker: Tracker, *, max_iterations: int, tolerance: float) -> tuple[bool, str]:
+    def run(self, tracker: Tracker, *, max_iterations: int, tolerance: float) -> Ended:
         """
         One run.
 
         :param tracker: is told of each iteration.
         :param max_iterations: limit.
         :param tolerance: an iteration that improves the loss by less than this, in nats, ends it.
-        :return: whether it converged, and why it ended.
         :raises StopFit: from ``tracker``.
         """
         last: list[Any] = [v.numpy() for v in self.variables]
@@ -168,8 +181,9 @@ class LBFGS:
         if self._scipy.failed:
             self._assign(last)
         if outcome.status == 1:
-            return False, f"iteration limit of {max_iterations} reached"
-        return bool(outcome.success), str(outcome.message)
+            return Ended(False, f"iteration limit of {max_iterations} reached")
+        slope = None if outcome.success else float(np.linalg.norm(outcome.jac))
+        return Ended(bool(outcome.success), str(outcome.message), slope)
 
     def _assign(self, values: Sequence[Any]) -> None:
         for variable, value in zip(self.variables, values):
