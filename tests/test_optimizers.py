@@ -335,7 +335,7 @@ def test_lbfgs_does_not_settle_where_nothing_can_be_evaluated():
 
 @pytest.mark.parametrize(("wrong", "converges"), [(1e-5, True), (0.5, False)])
 def test_lbfgs_where_the_line_search_finds_nothing_lower(wrong, converges):
-    """At the bottom of a bowl, by a gradient that is ``wrong`` there: less than asked for, or not."""
+    """At the bottom of a bowl, by a gradient that is ``wrong``: by less than asked for, or not."""
     x = tf.Variable(1.0, dtype=tf.float64)
 
     def loss():

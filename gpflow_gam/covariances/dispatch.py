@@ -25,7 +25,8 @@ def kuu_additive(
     """
     blockdiag_c(K_c + jitter trace(K_c) / M_c I), K_c = k_c(Z_c, Z_c), in component order.
 
-    As :meth:`InducingBlocks.cholesky` has it, nothing added where K_c is diagonal and less for levels: GPflow's models on our pair are then the same models.
+    As :meth:`InducingBlocks.cholesky` has it, nothing added where K_c is diagonal and less for
+    levels: GPflow's models on our pair are then the same models.
 
     :param inducing_variable: Z.
     :param kernel: of as many components.
