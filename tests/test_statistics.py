@@ -61,6 +61,7 @@ def test_bins_stand_for_their_rows(shift, skew, rng):
     found = bin_column(values)
     assert not found.exact
     assert 100 < found.number <= 256
+    assert 512 < bin_column(values[:8000]).number <= 1024
     for g in (0, found.number // 2, found.number - 1):
         inside = values[found.codes == g]
         np.testing.assert_allclose(found.points[g, 0] - shift, np.mean(inside - shift), atol=5e-7)

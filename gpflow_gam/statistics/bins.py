@@ -50,11 +50,13 @@ def bin_column(values: AnyNDArray, number: int | None = NUM_BINS) -> Bins:
     where there are few.
 
     :param values: [N], finite.
-    :param number: of bins, about, where there are too many distinct values; None for one each.
+    :param number: of bins, about, where there are too many distinct values (no fewer than 1024 of
+        them up to 8192 rows); None for one each.
     """
     if len(values) <= EXACT_ROWS or number is None:
         points, codes = np.unique(values, return_inverse=True)
         return Bins(compact(codes.ravel(), len(points)), points[:, None], True)
+    number = margin_bins(1, number, len(values))
     return _binned(Grid((ColumnGrid.of(summarise(values[:, None]), 0, number),)), values[:, None])
 
 
@@ -76,7 +78,7 @@ def bin_columns(
     if N <= EXACT_ROWS or number is None:
         points, codes = np.unique(values, axis=0, return_inverse=True)
         return Bins(compact(codes.ravel(), len(points)), points, True)
-    own, summary = margin_bins(d, number), summarise(values)
+    own, summary = margin_bins(d, number, N), summarise(values)
     margins = [
         ColumnGrid.levels(int(summary.greatest[i]) + 1)
         if i in levels

@@ -13,6 +13,10 @@ from .summaries import Summary
 
 NUM_BINS = 256
 """Bins of a column that has more distinct values than have bins of their own."""
+FEW_ROWS = 8192
+"""Up to which finer bins cost a pass next to nothing."""
+FINE_BINS = 1024
+"""Bins of a column by itself of that many rows."""
 MAX_CELLS = 4096
 """Joint cells of several columns."""
 _STEPS = 4
@@ -146,7 +150,7 @@ class Grid:
         :param columns: their places in the summary.
         :param number: as :meth:`ColumnGrid.of`; several columns share :data:`MAX_CELLS`.
         """
-        own = margin_bins(len(columns), number)
+        own = margin_bins(len(columns), number, summary.number)
         return cls(tuple(ColumnGrid.of(summary, c, own) for c in columns))
 
     @property
@@ -192,10 +196,17 @@ class Grid:
         return points
 
 
-def margin_bins(number_of_columns: int, number: int) -> int:
-    """The bins of each of several columns: finer bins of a column, finer cells."""
+def margin_bins(number_of_columns: int, number: int, rows: int) -> int:
+    """
+    The bins of each of several columns.
+
+    :param number_of_columns: that are binned jointly.
+    :param number: that a column by itself is to have of many rows: finer bins of a column, finer
+        cells.
+    :param rows: N.
+    """
     if number_of_columns <= 1:
-        return number
+        return max(number, FINE_BINS) if rows <= FEW_ROWS else number
     return max(int((MAX_CELLS * number / NUM_BINS) ** (1.0 / number_of_columns)), 4)
 
 

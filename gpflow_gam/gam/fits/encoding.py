@@ -210,7 +210,7 @@ class Encoding:
         self._start, self._filled = start, 0
 
     def _grid(self, places: tuple[int, ...]) -> Grid:
-        own = margin_bins(len(places), self._number)
+        own = margin_bins(len(places), self._number, self._found.summary.number)
         margins = []
         for place in places:
             column = self._found.place(place)

@@ -15,6 +15,7 @@ from ...models import AdditiveSVGP, IterNCGP
 from ...optimizers import TimeBudget
 from ...statistics import ColumnBins, Neighbourhoods
 from ...statistics.expectations import expectations
+from ...statistics.grids import FEW_ROWS, FINE_BINS
 from ..components import entering, keys_of, learn_encoder, plan, shaped_term
 from ..families import Family
 from ..frames import (
@@ -36,8 +37,6 @@ from .specification import Specification
 from .stating import complete_columns, encoded_response, response_columns
 from .warm import carry_over, marginals_at
 
-FINER = (1024, None)
-"""Bins of a column where the usual ones lose too much; None for one a value."""
 MAX_LOSS = 1e-3
 """Share by which bins may add to the noise: estimates then move by .03 standard deviations."""
 _MAX_EXACT = 20_000
@@ -215,7 +214,7 @@ def fit_model(
         if start is not None and spec.variational == "sites":
             begin = marginals_at(start, spec, model, X)
         result, solution = optimizers.fit_rows(model, rows, start=begin, **given)
-        for number in FINER:
+        for number in finer(len(X)):
             if not wants_finer(result, budget) or (number is None and len(X) > _MAX_EXACT):
                 break
             bins = ColumnBins(X, number, spec.encoder.places("level"))
@@ -249,6 +248,11 @@ def without_checkpoint(what: str) -> str:
         f"checkpoint: a fit with {what} writes none; leave the argument out, or bound the fit by "
         "max_seconds."
     )
+
+
+def finer(rows: int) -> tuple[int | None, ...]:
+    """Bins of a column where the usual ones of as many rows lose too much; None for one a value."""
+    return (None,) if rows <= FEW_ROWS else (FINE_BINS, None)
 
 
 def wants_finer(result: optimizers.FitResult, budget: TimeBudget, begun: float = 0.0) -> bool:

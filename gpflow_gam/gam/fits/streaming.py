@@ -23,10 +23,10 @@ from .encoding import Sample, encode_rows
 from .extremes import check_response, explained
 from .fitted import FittedGAM
 from .fitting import (
-    FINER,
     Roles,
     beside_null_model,
     complete_table,
+    finer,
     fit_gam,
     wants_finer,
     without_checkpoint,
@@ -262,7 +262,7 @@ def fit_encoded(
             carry_over(start, model)
         fit = {"collapsed": spec.variational == "exact", **options}
         result, solution = optimizers.fit_rows(model, whole.rows(spec, model.kernel, X), **fit)
-        for number in FINER:
+        for number in finer(found.summary.number):
             if number is None or not wants_finer(result, budget, begun):
                 break
             del whole, solution  # two sets of codes are not needed at once
