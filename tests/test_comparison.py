@@ -85,8 +85,7 @@ def refit(gam: gg.GAM, keep: np.ndarray, asked: np.ndarray, frozen: bool = False
     def sites(mean, S):
         m, var = moments_of(mean, S)
         found = expectations(likelihood, fit.X, m + known, var, Y, ())
-        w = np.maximum(found.precision, 0.0)
-        return w, found.slope + w * m
+        return found.precision, found.slope + found.precision * m
 
     def posterior(w, shift, rows):
         S, mean = [], []

@@ -49,6 +49,7 @@ class Position:
         hyperparameters at once.
     :param learnt: whether the last round learnt hyperparameters.
     :param pace: of the rounds so far.
+    :param whole: whether the sites that the last round went to had their negative weights.
     """
 
     state: State
@@ -58,6 +59,7 @@ class Position:
     settled: bool = False
     learnt: bool = False
     pace: Pace = dataclasses.field(default_factory=Pace)
+    whole: bool = False
 
     def record(self, history: Sequence[float]) -> Record:
         """
@@ -70,7 +72,7 @@ class Position:
         arrays |= {f"mass {i}": m for i, m in enumerate(data.masses)}
         arrays |= {"u": self.state.u, "phi": self.state.phi, "history": np.array(history)}
         numbers = {"elbo": self.elbo, "rounds": self.rounds, "gain": self.gain}
-        flags = {"settled": bool(self.settled), "learnt": bool(self.learnt)}
+        flags = {k: bool(getattr(self, k)) for k in ("settled", "learnt", "whole")}
         return Record({**numbers, **flags, "pace": dataclasses.asdict(self.pace)}, arrays)
 
     @classmethod

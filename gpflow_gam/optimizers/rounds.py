@@ -72,6 +72,8 @@ class Seen:
     q: GaussianPosterior
     sweep: Sweep
     elbo: float
+    whole: bool
+    """Whether all there is to say of the rows is in the sums: negative weights, too."""
 
 
 class Rounds:
@@ -117,23 +119,24 @@ class Rounds:
         found = {**self._fixed, **self.hyperparameters.values(u)}
         return lambda parameter: found[id(parameter)]
 
-    def see(self, state: State) -> Seen:
+    def see(self, state: State, signed: bool = False) -> Seen:
         """
         Pass over the rows at a state.
 
+        :param signed: whether negative weights count, as :meth:`Rows.sweep`.
         :raises NotPositiveDefinite: nothing can be computed there.
         """
         self.family.set(state.phi)
         values = self.values(state.u)
         q = self.evidence.posterior(state.data, values)
         watch = None if self.tracker is None else self.tracker.watch(self.rows.number)
-        sweep = self.rows.sweep(self.likelihood, values, q, watch=watch)
+        sweep = self.rows.sweep(self.likelihood, values, q, True, watch, signed)
         prior = self.hyperparameters.log_prior(state.u)[0] + self.family.log_prior(state.phi)[0]
         # the one number that decides; elsewhere linear algebra may round otherwise
         elbo = float(self.rows.agreed(sweep.expected - q.kl() + prior))
         if not np.isfinite(elbo):
             raise NotPositiveDefinite
-        return Seen(state, q, sweep, elbo)
+        return Seen(state, q, sweep, elbo, signed or sweep.negative == 0)
 
     def start(self, constant: AnyNDArray) -> State:
         """
@@ -185,11 +188,11 @@ class Rounds:
         at, limit = begin, min(max_rounds, _MAX_ROUNDS)
         pace = dataclasses.replace(begin.pace)
         try:
-            seen = self._first(at.state)
+            seen = self._first(at.state, at.settled)
             if not at.rounds:  # an earlier run has told of its own
                 self._record(seen)
             while True:
-                if at.learnt and (at.gain < tolerance or rough):
+                if at.learnt and ((at.gain < tolerance and at.whole) or rough):
                     return seen, True, f"the last round gained {at.gain:.2g} nats"
                 if at.rounds >= limit:
                     return seen, False, f"round limit of {max_rounds} reached"
@@ -199,16 +202,20 @@ class Rounds:
                 fine = max(tolerance, _STALE_SHARE * at.gain)
                 target = self._improved(seen, learns, settled, _ROUGH if rough else fine)
                 share = pace.share() if settled else 1.0
-                new, share = self._step(seen, target, share, learns)
+                new, share = self._step(seen, target, share, learns, settled)
                 if share < _SHORT and (new is None or new.elbo - seen.elbo < tolerance):
-                    new = self._apart(seen if new is None else new, target) or new
+                    new = self._apart(seen if new is None else new, target, settled) or new
+                if new is None and not seen.whole:
+                    seen = self.see(seen.state, signed=True)
+                    at = dataclasses.replace(at, settled=True)
+                    continue
                 if new is None:
                     nothing_left = settled or share == 1.0
                     return seen, nothing_left, "no step improves the ELBO any more"
-                gain, seen = new.elbo - seen.elbo, new
+                gain, whole, seen = new.elbo - seen.elbo, seen.whole, new
                 pace.note(gain if learns else 0.0, share)
-                so_far = dataclasses.replace(pace)
-                at = Position(new.state, new.elbo, at.rounds + 1, gain, settled, learns, so_far)
+                so_far, rounds = dataclasses.replace(pace), at.rounds + 1
+                at = Position(new.state, new.elbo, rounds, gain, settled, learns, so_far, whole)
                 note(at)
                 self._record(seen)
         except StopFit as stop:
@@ -226,10 +233,10 @@ class Rounds:
         if self.tracker is not None:
             self.tracker.record(seen.elbo)
 
-    def _first(self, state: State) -> Seen:
+    def _first(self, state: State, signed: bool) -> Seen:
         for _ in range(_MAX_HALVINGS):
             try:
-                return self.see(state)
+                return self.see(state, signed)
             except NotPositiveDefinite:
                 state = dataclasses.replace(state, data=state.data * 0.5)
         raise StartError(
@@ -274,7 +281,7 @@ class Rounds:
         return step / max(1.0, float(np.max(np.abs(step))) / _LONGEST)
 
     def _step(
-        self, seen: Seen, target: State, share: float, learns: bool
+        self, seen: Seen, target: State, share: float, learns: bool, signed: bool
     ) -> tuple[Seen | None, float]:
         """
         The target, or the part of the way at which the ELBO does not fall, and which part.
@@ -282,11 +289,12 @@ class Rounds:
         :param share: of the way that is tried first.
         :param learns: whether a target that loses next to nothing says that there is nothing to be
             found on the way either.
+        :param signed: as :meth:`see`.
         """
         slack = 1e-10 * abs(seen.elbo)
         for _ in range(_MAX_HALVINGS):
             try:
-                new = self.see(seen.state.towards(target, share))
+                new = self.see(seen.state.towards(target, share), signed)
                 if new.elbo >= seen.elbo - slack:
                     return new, share
                 if learns and share == 1.0 and new.elbo >= seen.elbo - _OFF:
@@ -298,7 +306,7 @@ class Rounds:
         self.family.set(seen.state.phi)
         return None, 0.0
 
-    def _apart(self, seen: Seen, target: State) -> Seen | None:
+    def _apart(self, seen: Seen, target: State, signed: bool) -> Seen | None:
         """
         The way to the target in one of its parts after the other; None where none of them gains.
 
@@ -307,7 +315,7 @@ class Rounds:
         best = seen
         for part in ("data", "u", "phi"):
             there = dataclasses.replace(best.state, **{part: getattr(target, part)})
-            new, _ = self._step(best, there, 1.0, False)
+            new, _ = self._step(best, there, 1.0, False, signed)
             best = best if new is None else new
         return best if best.elbo > seen.elbo else None
 

@@ -124,7 +124,7 @@ def present_solution(
         rounds = Rounds(model.kernel, model.likelihood, rows, None)
         values = rounds.values(rounds.hyperparameters.get())
         q = present_posterior(model)
-        data = rows.sweep(model.likelihood, values, q, tune=False).data
+        data = rows.sweep(model.likelihood, values, q, tune=False, signed=True).data
         found = np.concatenate([rounds.hyperparameters.get(), rounds.family.get()])
         return Solution(rows, data, q, values, found, rounds)
 

@@ -16,7 +16,7 @@ from .coupled import MAX_SIZE, CoupledMeans
 from .encoded import features_at_bins, times
 from .expectations import expectations, mean_curvature
 from .neighbourhoods import Neighbourhoods
-from .posterior import GaussianPosterior
+from .posterior import GaussianPosterior, NotPositiveDefinite
 from .rows import Rows
 
 _TOGETHER = 2**13
@@ -28,7 +28,7 @@ class Sites:
     """
     What each row says of its predictor, as a normal density of it.
 
-    :param weight: precisions w_n, not negative, [N, L].
+    :param weight: precisions w_n, [N, L].
     :param shift: products of precision and mean, m(x) left out, [N, L].
     :param curvature: of several predictors, how the slopes of each row's expectation change with
         the means of all of them, [N, L, L], of which sites of single predictors know the diagonal.
@@ -56,7 +56,11 @@ class Cavity(NamedTuple):
 
 
 def sites_of(
-    rows: Rows, likelihood: Likelihood, values: Values, q: GaussianPosterior
+    rows: Rows,
+    likelihood: Likelihood,
+    values: Values,
+    q: GaussianPosterior,
+    signed: bool = False,
 ) -> tuple[Sites, GaussianPosterior]:
     """
     The sites of all rows at q, and the posterior that they give.
@@ -68,18 +72,24 @@ def sites_of(
     :param likelihood: with weights.
     :param values: of the kernels' parameters.
     :param q: over whitened inducing values.
+    :param signed: whether negative weights count, where the posterior that they give is one.
     """
     shape = rows.number, rows.num_outputs
     weight, shift, curvature = np.zeros(shape), np.zeros(shape), []
     for at, mean, var in rows.marginals(values, q):
         given = likelihood, rows.X[at], mean + rows.mean[at], var, rows.Y[at]
         found = expectations(*given, ())
-        weight[at] = np.maximum(found.precision, 0.0)
+        weight[at] = found.precision if signed else np.maximum(found.precision, 0.0)
         shift[at] = found.slope + weight[at] * mean
         if rows.num_outputs > 1:
             curvature.append(mean_curvature(*given))
     whole = np.concatenate(curvature) if curvature else None
-    return Sites(weight, shift, whole), rows.posterior(values, q.roots, weight, shift)
+    try:
+        return Sites(weight, shift, whole), rows.posterior(values, q.roots, weight, shift)
+    except NotPositiveDefinite:
+        if not signed:
+            raise
+        return sites_of(rows, likelihood, values, q)
 
 
 class RowPosterior:

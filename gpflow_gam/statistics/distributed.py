@@ -82,8 +82,9 @@ class SharedRows(Rows):
         marginals: Iterable[tuple[slice, AnyNDArray, AnyNDArray]],
         tune: bool,
         watch: Watch | None = None,
+        signed: bool = False,
     ) -> Sweep:
-        own = super()._sites(likelihood, marginals, tune, watch)
+        own = super()._sites(likelihood, marginals, tune, watch, signed)
         rest = own.expected, own.negative, own.slope, own.curvature, own.across
         found = self.exchange.total([*rest, *packed(own.data)])
         expected, negative, slope, curvature, across = found[: len(rest)]

@@ -34,7 +34,7 @@ class Sweep:
 
     :param expected: sum_n E_q[log p(y_n | rho_n)].
     :param data: the sites' sums.
-    :param negative: how many weights were negative and count as 0.
+    :param negative: how many weights were negative.
     :param slope: derivative of ``expected`` in the likelihood's parameters, [K].
     :param curvature: its second derivatives, [K, K].
     :param across: how the sites' sum of shifts changes with each of them, [K, R, L].
@@ -158,17 +158,23 @@ class Rows:
         q: GaussianPosterior,
         tune: bool = True,
         watch: Watch | None = None,
+        signed: bool = False,
     ) -> Sweep:
         """
         The sites of all rows at q, and their sums.
+
+        Where a likelihood is not log-concave, rows far from what is expected of them have negative
+        weights. Only with them is q the best there is: without, it is too sure.
 
         :param likelihood: at its parameters.
         :param values: of the kernels' parameters.
         :param q: over whitened inducing values.
         :param tune: whether derivatives in the likelihood's parameters are wanted.
         :param watch: told how far the pass is.
+        :param signed: whether negative weights count, or are taken as 0, with which the sums are
+            precisions wherever q is.
         """
-        return self._sites(likelihood, self.marginals(values, q), tune, watch)
+        return self._sites(likelihood, self.marginals(values, q), tune, watch, signed)
 
     def weights(self, likelihood: Likelihood, mean: AnyNDArray, var: AnyNDArray) -> AnyNDArray:
         """
@@ -202,6 +208,7 @@ class Rows:
         marginals: Iterable[tuple[slice, AnyNDArray, AnyNDArray]],
         tune: bool,
         watch: Watch | None = None,
+        signed: bool = False,
     ) -> Sweep:
         variables = list(likelihood.trainable_variables) if tune else []
         expected, negative = 0.0, 0
@@ -215,7 +222,7 @@ class Rows:
             )
             expected += found.total
             negative += int(np.sum(found.precision < 0.0))
-            w = np.maximum(found.precision, 0.0)
+            w = found.precision if signed else np.maximum(found.precision, 0.0)
             part = self.sums(w, found.slope + w * mean, at)
             data = part if data is None else data + part
             slope, curvature = slope + found.own_slope, curvature + found.own_curvature

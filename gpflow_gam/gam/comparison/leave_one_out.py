@@ -249,7 +249,7 @@ def _cavities(fit: FittedGAM, folds: Neighbourhoods | None) -> Blocks:
     solution = fit.solution
     if solution is not None:
         rows = solution.rows
-        sites, q = sites_of(rows, _weighted(fit), solution.values, solution.q)
+        sites, q = sites_of(rows, _weighted(fit), solution.values, solution.q, signed=folds is None)
         posterior = RowPosterior.of_rows(rows, solution.values, q)
     elif isinstance(fit.model, IterNCGP):
         if folds is not None:
