@@ -1,0 +1,357 @@
+"""
+Do probabilities mean what they say? Every family, everything that has an error bar, defaults only.
+
+    y ~ s(curve) + s(line) + s(absent) + factor(g),   a GP draw, a line, nothing, three levels
+
+A replicate draws the truth anew: a curve from a Gaussian process with a lengthscale of its own, a
+slope, levels. Of everything that a fit gives an error bar for, the truth's place in it (``Phi((truth
+- estimate) / se)``) is uniform if errors are normal and honest: the table has the share of truths
+within central intervals of 50 to 99 %, with its standard error over replicates, and the figure the
+empirical distribution of places, one point a replicate, beside the envelope that 99 % of uniform
+samples stay within (Saeilynoja, Buerkner & Vehtari 2022, by simulation). Truths are not draws from
+the model's prior, which is not known before the data: this is coverage across functions (Nychka
+1988), and a curve's own coverage may be off where the average over effects is not.
+
+Quantities: effects on a grid, their derivatives, differences of levels, the predictor at the rows,
+new responses, the share of variance that is the curve's (Sobol index), and the leave-one-out density
+(its total, beside as many new rows'). ``--engines`` adds families of q(U) and IterNCGP, of Poisson
+data: mean field has to fail. ``--hidden`` is a truth of thirty waves, beyond what default smooths
+resolve. mgcv (REML, k as ours) is fitted to the same rows where ``Rscript`` is there.
+
+Run it with ``python benchmarks/calibration.py``; it writes ``docs/figures/calibration.json``,
+``.txt`` and ``.png``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from calibration_peers import mgcv_is_there, mgcv_places
+from scipy.special import expit, logit
+from scipy.stats import norm, t
+from tabulate import tabulate
+
+FIGURE = Path(__file__).parent.parent / "docs" / "figures" / "calibration"
+LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
+GRID = 15
+NUM_WAVES = 30
+SLOPE, AMPLITUDE = 1.0, 0.7
+MEASURED = ("curve", "line", "absent", "derivative", "levels", "predictor", "response")
+WHOLE = ("sobol", "loo")
+"""One number a replicate."""
+
+FAMILIES: dict[str, Callable[[np.random.Generator, np.ndarray], np.ndarray]] = {
+    "gaussian": lambda rng, f: f + 0.5 * rng.standard_normal(f.shape),
+    "student_t": lambda rng, f: f + 0.4 * t.rvs(4.0, size=f.shape, random_state=rng),
+    "gamma": lambda rng, f: rng.gamma(3.0, np.exp(f) / 3.0),
+    "beta": lambda rng, f: np.clip(rng.beta(5 * expit(f), 5 * (1 - expit(f))), 1e-9, 1 - 1e-9),
+    "poisson": lambda rng, f: rng.poisson(np.exp(f)).astype(float),
+    "negative_binomial": lambda rng, f: rng.negative_binomial(2.0, 1 / (1 + np.exp(f) / 2)) + 0.0,
+    "bernoulli": lambda rng, f: (rng.uniform(size=f.shape) < expit(f)).astype(float),
+    "ordinal": lambda rng, f: np.digitize(f + rng.standard_normal(f.shape), [-0.5, 0.5]) + 0.0,
+}
+"""Responses of a predictor, by the families' default links."""
+COUNTS = ("poisson", "negative_binomial")
+ENGINES: dict[str, dict[str, str]] = {
+    "mean_field": {"variational": "mean_field"},
+    "covariance": {"variational": "covariance"},
+    "precision": {"variational": "precision"},
+    "block": {"variational": "block"},
+    "iterncgp": {"engine": "iterncgp"},
+}
+
+
+class Truth:
+    """
+    One replicate's functions.
+
+    :param rng: draws them.
+    :param hidden: whether the curve is thirty waves.
+    """
+
+    def __init__(self, rng: np.random.Generator, hidden: bool) -> None:
+        features = 200
+        lengthscale = np.exp(rng.uniform(np.log(0.12), np.log(0.6)))
+        self._w = rng.standard_normal(features) / lengthscale
+        self._b = rng.uniform(0.0, 2.0 * np.pi, features)
+        self._a = AMPLITUDE * np.sqrt(2.0 / features) * rng.standard_normal(features)
+        if hidden:
+            self._w, self._a = np.array([2.0 * np.pi * NUM_WAVES]), np.array([AMPLITUDE])
+            self._b = self._b[:1]
+        self.slope = SLOPE * rng.standard_normal()
+        self.levels = 0.5 * rng.standard_normal(3)
+
+    def curve(self, x: np.ndarray) -> np.ndarray:
+        """[n]."""
+        return np.cos(x[:, None] * self._w + self._b) @ self._a
+
+    def derivative(self, x: np.ndarray) -> np.ndarray:
+        """Of the curve, [n]."""
+        return -np.sin(x[:, None] * self._w + self._b) @ (self._a * self._w)
+
+    def parts(self, table: pd.DataFrame) -> dict[str, np.ndarray]:
+        """Effects at the rows, not centred."""
+        return {
+            "s(curve)": self.curve(table["curve"].to_numpy()),
+            "s(line)": self.slope * table["line"].to_numpy(),
+            "s(absent)": np.zeros(len(table)),
+            "factor(g)": self.levels[table["g"].map({"a": 0, "b": 1, "c": 2}).to_numpy()],
+        }
+
+    def predictor(self, table: pd.DataFrame) -> np.ndarray:
+        """[n]."""
+        return 0.3 + np.sum(list(self.parts(table).values()), axis=0)
+
+
+def replicate(
+    family: str, number: int, seed: int, hidden: bool
+) -> tuple[Truth, pd.DataFrame, pd.DataFrame]:
+    """The truth, rows, and as many new ones."""
+    rng = np.random.default_rng([seed, list(FAMILIES).index(family)])
+    truth, tables = Truth(rng, hidden), []
+    for _ in range(2):
+        table = pd.DataFrame(rng.uniform(size=(number, 3)), columns=["curve", "line", "absent"])
+        table["g"] = rng.choice(list("abc"), number)
+        table["y"] = FAMILIES[family](rng, truth.predictor(table))
+        tables.append(table)
+    return truth, *tables
+
+
+def places(truth: np.ndarray, estimate: np.ndarray, se: np.ndarray) -> np.ndarray:
+    """Of true values in normal densities."""
+    return norm.cdf((np.asarray(truth) - np.asarray(estimate)) / np.asarray(se))
+
+
+def our_places(
+    family: str, options: dict[str, str], truth: Truth, rows: pd.DataFrame, new: pd.DataFrame
+) -> dict[str, np.ndarray]:
+    """By quantity, places of true values."""
+    import gpflow_gam as gg
+    from gpflow_gam import factor, s
+
+    start = time.perf_counter()
+    terms = s("curve") + s("line") + s("absent") + factor("g")
+    gam = gg.GAM(terms, family=family, **options).fit(rows, y="y", progress=False)
+    found: dict[str, np.ndarray] = {"seconds": np.array([time.perf_counter() - start])}
+    grid = np.linspace(0.03, 0.97, GRID)
+    parts, exact = truth.parts(rows), options == {}
+    for name, f in (
+        ("curve", truth.curve(grid)),
+        ("line", truth.slope * grid),
+        ("absent", 0.0 * grid),
+    ):
+        own = gam.effects(f"s({name})", grid)
+        found[name] = places(f - parts[f"s({name})"].mean(), own["estimate"], own["se"])
+    own = gam.derivatives("s(curve)", grid)
+    found["derivative"] = places(truth.derivative(grid), own["estimate"], own["se"])
+    own = gam.differences("factor(g)")
+    of = dict(zip("abc", truth.levels))
+    true = own["level_1"].map(of) - own["level_2"].map(of)
+    found["levels"] = places(true, own["estimate"], own["se"])
+    eta = truth.predictor(rows)
+    if family == "ordinal":  # cutpoints hold the constant: contrasts alone are known
+        mean, se = gam.predict(rows, "link", se=True, intercept=False)
+        eta = eta - 0.3 - sum(part.mean() for part in parts.values())
+    else:
+        mean, se = gam.predict(rows, "link", se=True)
+    found["predictor"] = places(eta, mean, se)
+    inside = []
+    for level in LEVELS if family not in ("ordinal", "bernoulli") else ():
+        limits = gam.predict(new, "observation", interval=level)
+        lower, upper = (np.asarray(limits[k]) for k in ("lower", "upper"))
+        inside.append(np.mean((lower <= new["y"]) & (new["y"] <= upper)))
+    found["response"] = np.array(inside)
+    if exact:
+        table = gam.sobol(bootstrap=False, num_samples=500, seed=0)
+        index = table[(table["kind"] == "first") & (table["effect"] == "curve")].iloc[0]
+        variance = {k: np.var(v) for k, v in parts.items()}
+        share = variance["s(curve)"] / sum(variance.values())
+        ends = logit(np.clip(index[["lower", "upper"]].to_numpy(float), 1e-9, 1.0 - 1e-9))
+        half = 0.5 * (ends[1] - ends[0]) / norm.ppf(0.975)
+        found["sobol"] = places(logit(share), ends.mean(), half)[None]
+        loo, there = gam.loo(), np.asarray(gam.log_density(new, unconditional=True))
+        spread = np.hypot(loo.se, np.std(there) * np.sqrt(len(there)))
+        found["loo"] = places(np.sum(there), loo.elpd, spread)[None]
+    return found
+
+
+# --- what they come to ---------------------------------------------------------------------------
+
+
+def coverage(found: list[dict[str, np.ndarray]]) -> list[dict[str, Any]]:
+    """A row a quantity: shares within central intervals, and their standard errors."""
+    rows = []
+    for quantity in (*MEASURED, *WHOLE):
+        every = [one[quantity] for one in found if len(one.get(quantity, ()))]
+        if not every:
+            continue
+        if quantity == "response":
+            shares = np.array(every)
+        else:
+            off = [2.0 * np.abs(u - 0.5) for u in every]
+            shares = np.array([[np.mean(o <= level) for level in LEVELS] for o in off])
+        error = shares.std(axis=0, ddof=1) / np.sqrt(len(shares)) if len(shares) > 1 else np.nan
+        rows.append({"quantity": quantity, "share": shares.mean(axis=0), "error": error})
+    return rows
+
+
+def envelope(number: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """
+    Where the empirical distribution of ``number`` uniform places stays, all along, 99 % of times.
+
+    :return: points [K], the least and the greatest share there.
+    """
+    points = np.linspace(0.0, 1.0, 101)[1:-1]
+    draws = rng.uniform(size=(2000, number))
+    shares = np.stack([np.mean(draws <= p, axis=1) for p in points], axis=1)
+    tails = np.linspace(1e-4, 5e-3, 60)
+    for tail in tails[::-1]:  # the widest joint band that is narrow enough
+        lower, upper = np.quantile(shares, [tail, 1.0 - tail], axis=0)
+        if np.mean(np.all((shares >= lower) & (shares <= upper), axis=1)) >= 0.99:
+            break
+    return points, lower, upper
+
+
+def one_each(found: list[dict[str, np.ndarray]], quantity: str) -> np.ndarray:
+    """A place a replicate: those of one replicate are not independent."""
+    return np.array([u[i % len(u)] for i, one in enumerate(found) if len(u := one[quantity])])
+
+
+def table_of(results: dict[str, list[dict[str, Any]]], numbers: dict[str, int]) -> str:
+    """All coverages; with a mark where more than three standard errors from nominal."""
+    rows = []
+    for name, own in results.items():
+        for row in own:
+            shown = []
+            for level, share, error in zip(LEVELS, row["share"], np.atleast_1d(row["error"])):
+                # of few replicates that all agree the error is no zero; intervals of counts hold
+                # whole numbers, and so more than they are to
+                floor = np.sqrt(level * (1.0 - level) / numbers[name]) if error == 0.0 else error
+                wide = row["quantity"] == "response" and name in COUNTS and share > level
+                mark = "!" if abs(share - level) > 3.0 * floor and not wide else ""
+                shown.append(f"{share:.3f}{mark}")
+            middle = np.atleast_1d(row["error"])[min(3, np.size(row["error"]) - 1)]
+            rows.append([name, row["quantity"], *shown, f"{middle:.3f}"])
+    return tabulate(rows, ["data", "quantity", *(f"{v:g}" for v in LEVELS), "+- (.95)"])
+
+
+def draw(kept: dict[str, list[dict[str, np.ndarray]]], path: Path) -> None:
+    """Empirical distributions of places, less what uniform ones have, a panel a case."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    shown = [q for q in MEASURED if q != "response"]
+    columns = min(4, len(kept))
+    height = -(-len(kept) // columns)
+    figure, axes = plt.subplots(
+        height, columns, figsize=(3.2 * columns, 2.6 * height), squeeze=False, sharex=True,
+        sharey=True, layout="constrained",
+    )  # fmt: skip
+    for axis in axes.ravel()[len(kept) :]:
+        axis.set_visible(False)
+    for axis, (name, found) in zip(axes.ravel(), kept.items()):
+        points, lower, upper = envelope(len(found), np.random.default_rng(0))
+        axis.fill_between(points, lower - points, upper - points, color="0.85", lw=0)
+        for quantity in shown:
+            u = one_each(found, quantity)
+            if len(u):
+                axis.plot(points, [np.mean(u <= p) - p for p in points], lw=1.0, label=quantity)
+        axis.set_title(f"{name} ({len(found)})", fontsize=9)
+        axis.set_ylim(-0.25, 0.25)
+    axes[0, 0].legend(fontsize=6, ncols=2, loc="lower left")
+    figure.supxlabel("place of the truth in its posterior")
+    figure.supylabel("share below, less that of uniform places")
+    figure.savefig(path, dpi=130)
+
+
+def versions() -> dict[str, str]:
+    """Of what ran."""
+    import gpflow
+    import tensorflow as tf
+
+    import gpflow_gam as gg
+
+    own = {"gpflow_gam": gg.__version__, "tensorflow": tf.__version__, "gpflow": gpflow.__version__}
+    return {**own, "python": platform.python_version(), "machine": f"{platform.machine()}, 2 cores"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").strip().splitlines()[0])
+    parser.add_argument("--replicates", type=int, default=1000)
+    parser.add_argument("--engine-replicates", type=int, default=50)
+    parser.add_argument("--n", type=int, default=300, help="rows of a replicate")
+    parser.add_argument("--families", nargs="*", choices=list(FAMILIES), default=list(FAMILIES))
+    parser.add_argument("--engines", nargs="*", choices=list(ENGINES), default=[])
+    parser.add_argument("--hidden", action="store_true", help="a truth of thirty waves, gaussian")
+    parser.add_argument("--no-mgcv", action="store_true")
+    parser.add_argument("--seconds", type=float, default=np.inf, help="of each case, at most")
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+
+    cases = [(f, f, dict[str, str](), False) for f in arguments.families]
+    cases += [(f"poisson, {e}", "poisson", ENGINES[e], False) for e in arguments.engines]
+    if arguments.hidden:
+        cases.append(("gaussian, 30 waves", "gaussian", {}, True))
+    with_mgcv = not arguments.no_mgcv and mgcv_is_there()
+    kept: dict[str, list[dict[str, np.ndarray]]] = {}
+    for name, family, options, hidden in cases:
+        number = arguments.engine_replicates if options else arguments.replicates
+        begun, found, data = time.perf_counter(), [], []
+        for seed in range(number):
+            truth, rows, new = replicate(family, arguments.n, seed, hidden)
+            found.append(our_places(family, options, truth, rows, new))
+            data.append((truth, rows))
+            print(f"\r{name}: {seed + 1}/{number}", end="", file=sys.stderr, flush=True)
+            if time.perf_counter() - begun > arguments.seconds:
+                break
+        print(file=sys.stderr)
+        kept[name] = found
+        if with_mgcv and not options:
+            peers = mgcv_places(family, data, GRID)
+            if peers:
+                kept[f"{name}, mgcv"] = peers
+    results = {name: coverage(found) for name, found in kept.items()}
+    seconds = {k: float(np.median([f["seconds"][0] for f in v])) for k, v in kept.items()}
+    text = "\n".join(
+        [
+            f"replicates of {arguments.n} rows: "
+            + ", ".join(f"{k} {len(v)} ({seconds[k]:.2f} s)" for k, v in kept.items()),
+            "! more than three standard errors from nominal",
+            table_of(results, {k: len(v) for k, v in kept.items()}),
+        ]
+    )
+    print(text)
+    plain = {
+        name: [
+            {k: v if isinstance(v, str) else np.asarray(v).tolist() for k, v in row.items()}
+            for row in rows
+        ]
+        for name, rows in results.items()
+    }
+    report = {
+        "levels": LEVELS,
+        "rows": arguments.n,
+        "replicates": {k: len(v) for k, v in kept.items()},
+        "seconds": seconds,
+        "coverage": plain,
+        "versions": versions(),
+    }
+    FIGURE.with_suffix(".json").write_text(json.dumps(report, indent=1) + "\n", "utf-8")
+    FIGURE.with_suffix(".txt").write_text(text + "\n", "utf-8")
+    draw(kept, FIGURE.with_suffix(".png"))
+
+
+if __name__ == "__main__":
+    main()
