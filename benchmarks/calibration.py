@@ -4,8 +4,8 @@ Do probabilities mean what they say? Every family, everything that has an error 
     y ~ s(curve) + s(line) + s(absent) + factor(g),   a GP draw, a line, nothing, three levels
 
 A replicate draws the truth anew: a curve from a Gaussian process with a lengthscale of its own, a
-slope, levels. Of everything that a fit gives an error bar for, the truth's place in it (``Phi((truth
-- estimate) / se)``) is uniform if errors are normal and honest: the table has the share of truths
+slope, levels. Of everything that a fit gives an error bar for, the truth's place in it
+(``Phi((truth - estimate) / se)``) is uniform if errors are normal and honest: the table has the share of truths
 within central intervals of 50 to 99 %, with its standard error over replicates, and the figure the
 empirical distribution of places, one point a replicate, beside the envelope that 99 % of uniform
 samples stay within (Saeilynoja, Buerkner & Vehtari 2022, by simulation). Truths are not draws from
@@ -13,8 +13,8 @@ the model's prior, which is not known before the data: this is coverage across f
 1988), and a curve's own coverage may be off where the average over effects is not.
 
 Quantities: effects on a grid, their derivatives, differences of levels, the predictor at the rows,
-new responses, the share of variance that is the curve's (Sobol index), and the leave-one-out density
-(its total, beside as many new rows'). ``--engines`` adds families of q(U) and IterNCGP, of Poisson
+new responses, the share of variance that is the curve's (Sobol index), and the leave-one-out
+density (its total, beside as many new rows'). ``--engines`` adds families of q(U) and IterNCGP, of Poisson
 data: mean field has to fail. ``--hidden`` is a truth of thirty waves, beyond what default smooths
 resolve. mgcv (REML, k as ours) is fitted to the same rows where ``Rscript`` is there.
 

@@ -177,6 +177,21 @@ def test_fit_survives_a_likelihood_that_is_not_log_concave(rng):
     assert np.median(rough) < 0.3
 
 
+def test_likelihoods_that_are_not_log_concave_have_the_best_q():
+    """As L-BFGS finds it, which knows nothing of sites."""
+    X, Y, kernel, inducing = problems.like(num_components=2)
+    elbos, variances = [], []
+    for q in (vi.OptimalPrecision(), vi.CoupledCovariance()):
+        likelihood = gpflow.likelihoods.StudentT(scale=0.1, df=2.5)
+        model = gg.models.AdditiveSVGP(kernel(), likelihood, inducing(), variational=q)
+        for part in (model.kernel, model.likelihood, model.inducing_variable):
+            gpflow.set_trainable(part, False)
+        elbos.append(gg.optimizers.fit(model, (X, Y), tolerance=1e-7).elbo)
+        variances.append(model.predict_f(X)[1])
+    assert elbos[0] == pytest.approx(elbos[1], abs=1e-5)
+    np.testing.assert_allclose(variances[0], variances[1], rtol=1e-3)
+
+
 def test_variational_pirls_converges_from_large_counts_in_few_steps():
     model, data = poisson(vi.OptimalPrecision(), level=8.0)
     gpflow.set_trainable(model.kernel, False)

@@ -64,7 +64,12 @@ def fit_sites(
 
 
 class _Sites:
-    """Natural-gradient steps at fixed hyperparameters until the bound stands still."""
+    """
+    Natural-gradient steps at fixed hyperparameters until the bound stands still.
+
+    First with negative weights as 0, with which every step leads to a posterior; then, from where
+    the best is near, with what they are, or q would be too sure.
+    """
 
     def __init__(self, model: AdditiveSVGP, data: RegressionData) -> None:
         family = check_sites(model)
@@ -72,22 +77,23 @@ class _Sites:
         zeros = tf.zeros([rows, outputs], dtype=data[0].dtype)
         self.weight = tf.Variable(zeros, trainable=False)
         self.shift = tf.Variable(zeros, trainable=False)
+        self._signed = signed = tf.Variable(False, trainable=False)
 
         @Traced
-        def visit(precision: tf.Tensor, shift: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-            """Take the site; return the bound there and the sites' sums at its q."""
+        def visit(precision: tf.Tensor, shift: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            """Take the site; return the bound there, the sites' sums and negative ones at its q."""
             cholesky = model.blocks.cholesky()
             family.assign_sites(cholesky, precision, shift)
             q = family.whitened(cholesky)
-            seen = sweep(model, data, cholesky, q)
+            seen = sweep(model, data, cholesky, q, signed)
             bound = seen.expected - q.kl()
             bound += tf.cast(model.log_prior_density(), bound.dtype)
-            return bound, seen.sums.precision, seen.sums.shift
+            return bound, seen.sums.precision, seen.sums.shift, seen.num_negative
 
         @Traced
         def remember() -> None:
             cholesky = model.blocks.cholesky()
-            now = data_sites(model, data, cholesky, family.whitened(cholesky))
+            now = data_sites(model, data, cholesky, family.whitened(cholesky), signed)
             self.weight.assign(now.weight)
             self.shift.assign(now.shift)
 
@@ -109,17 +115,22 @@ class _Sites:
 
     def converge(self, tracker: Tracker, tolerance: float) -> float:
         """Steps of rho = 1, halved where the bound would fall; returns the bound."""
-        bound, *target = self._visit(*self._present)
+        bound, *target, negative = self._visit(*self._present)
         tracker.record(float(bound))
         for _ in range(_MAX_SITE_STEPS):
             moved = self._step(float(bound), SiteSums(*target), tracker)
-            if moved is None:
-                self.settle()
-                break
-            new, *target = moved
-            gain, bound = float(new) - float(bound), new
-            tracker.record(float(bound))
-            if gain < 0.1 * tolerance:
+            ends = moved is None
+            if moved is not None:
+                new, *target, negative = moved
+                ends = float(new) - float(bound) < 0.1 * tolerance
+                bound = new
+                tracker.record(float(bound))
+            if ends and not bool(self._signed) and float(negative) > 0.0:
+                self._signed.assign(True)
+                bound, *target, negative = self._visit(*self._present)
+            elif ends:
+                if moved is None:
+                    self.settle()
                 break
         return float(bound)
 

@@ -43,34 +43,39 @@ class SiteSums(NamedTuple):
 
 
 def sites_at(
-    model: AdditiveSVGP, data: RegressionData, mean: tf.Tensor, var: tf.Tensor
+    model: AdditiveSVGP,
+    data: RegressionData,
+    mean: tf.Tensor,
+    var: tf.Tensor,
+    signed: bool | tf.Tensor = False,
 ) -> tuple[tf.Tensor, DataSites, tf.Tensor]:
     """
     The sites of observations whose predictor is N(mean, var), m(x) included (Khan & Lin 2017).
 
-    Negative weights, which only likelihoods that are not log-concave have, count as 0.
-
     :param mean: [N, L].
     :param var: [N, L].
+    :param signed: whether negative weights, which only likelihoods that are not log-concave have,
+        are kept; they count as 0 otherwise, so that every sum is a precision.
     :return: E[log p(y_n | rho_n)] [N], the sites, and how many weights were negative.
     """
     X, Y = data
     expected, g, w = expectation_gradients(model.likelihood, X, mean, var, Y)
     negative = tf.reduce_sum(tf.cast(w < 0.0, w.dtype))
-    w = tf.maximum(w, 0.0)
+    w = tf.where(signed, w, tf.maximum(w, 0.0))
     return expected, DataSites(w, g + w * (mean - model.mean_function(X))), negative
 
 
 def sums_of(model: AdditiveSVGP, features: Features, sites: DataSites) -> SiteSums:
     """The sums over rows of which the features are given."""
     phi = model.blocks.layout.concat(features.phi)
-    scaled = phi[None] * tf.sqrt(_double(tf.transpose(sites.weight)))[:, None, :]
+    weight = _double(tf.transpose(sites.weight))[:, None, :]
     shift = tf.matmul(phi, _double(sites.shift))
+    own = phi[None]
     members = model.blocks.layout.spread(model.kernel.members)
     if members is not None:
-        scaled *= members[:, :, None]
+        own = own * members[:, :, None]
         shift *= members.T
-    return SiteSums(tf.matmul(scaled, scaled, transpose_b=True), shift)
+    return SiteSums(tf.matmul(weight * own, own, transpose_b=True), shift)
 
 
 def collected(
@@ -125,15 +130,23 @@ class Sweep(NamedTuple):
 
 
 def sweep(
-    model: AdditiveSVGP, data: RegressionData, cholesky: list[tf.Tensor], q: WhitenedGaussian
+    model: AdditiveSVGP,
+    data: RegressionData,
+    cholesky: list[tf.Tensor],
+    q: WhitenedGaussian,
+    signed: bool | tf.Tensor = False,
 ) -> Sweep:
-    """The sites of all rows at q and their sums, in memory of one block of rows."""
+    """
+    The sites of all rows at q and their sums, in memory of one block of rows.
+
+    :param signed: as :func:`sites_at`.
+    """
     form, number = q.form(), len(cholesky)
 
     def part(inputs: Rows, X: tf.Tensor, Y: tf.Tensor) -> Rows:
         features = model.blocks.features(X, list(inputs[:number]))
         mean, var = model.marginals(features, form(inputs[number:]), X)
-        expected, sites, negative = sites_at(model, (X, Y), mean, var)
+        expected, sites, negative = sites_at(model, (X, Y), mean, var, signed)
         sums = sums_of(model, features, sites)
         return (tf.reduce_sum(_double(expected)), *sums, _double(negative))
 
@@ -142,16 +155,24 @@ def sweep(
 
 
 def data_sites(
-    model: AdditiveSVGP, data: RegressionData, cholesky: list[tf.Tensor], q: WhitenedGaussian
+    model: AdditiveSVGP,
+    data: RegressionData,
+    cholesky: list[tf.Tensor],
+    q: WhitenedGaussian,
+    signed: bool | tf.Tensor = False,
 ) -> DataSites:
-    """The site of every row at q, [N, L] each; features are held for one block of rows only."""
+    """
+    The site of every row at q, [N, L] each; features are held for one block of rows only.
+
+    :param signed: as :func:`sites_at`.
+    """
     X, Y = data
     size = int(X.shape[0])
     parts = []
     for at in range(0, size, DEFAULT_BLOCK):
         rows = X[at : at + DEFAULT_BLOCK], Y[at : at + DEFAULT_BLOCK]
         mean, var = model.marginals(model.blocks.features(rows[0], cholesky), q, rows[0])
-        parts.append(sites_at(model, rows, mean, var)[1])
+        parts.append(sites_at(model, rows, mean, var, signed)[1])
     weights, shifts = zip(*parts)
     return DataSites(tf.concat(weights, axis=0), tf.concat(shifts, axis=0))
 
