@@ -352,7 +352,7 @@ def _at_sites(
     """The loss, and q, as hyperparameters move and the site of each observation stays."""
     data = X, checked_observations(Y, model.likelihood)
     cholesky = model.blocks.cholesky()
-    sites = data_sites(model, data, cholesky, model.variational.whitened(cholesky))
+    sites = data_sites(model, data, cholesky, model.variational.whitened(cholesky), True)
 
     def loss() -> tf.Tensor:
         bound = elbo_at_sites(model, data, sites)

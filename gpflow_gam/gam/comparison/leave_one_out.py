@@ -260,7 +260,7 @@ def _cavities(fit: FittedGAM, folds: Neighbourhoods | None) -> Blocks:
         yield np.arange(fit.number), _laplace(fit)
         return
     else:
-        posterior, sites = _dense(fit)
+        posterior, sites = _dense(fit, signed=folds is None)
     if folds is None:
         yield from posterior.one_by_one(sites)
     else:
@@ -275,7 +275,7 @@ def _weighted(fit: FittedGAM) -> Likelihood:
     return Weighted(likelihood, fit.spec.place(column))
 
 
-def _dense(fit: FittedGAM) -> tuple[RowPosterior, Sites]:
+def _dense(fit: FittedGAM, signed: bool) -> tuple[RowPosterior, Sites]:
     """Of families of q that keep no sites: those that the rows would have at q."""
     moments = inducing_moments(fit)
     assert isinstance(fit.posterior, SparseAdditivePosterior)
@@ -291,7 +291,7 @@ def _dense(fit: FittedGAM) -> tuple[RowPosterior, Sites]:
         mean, var = moments.total(X)
         given = fit.model.likelihood, X, mean + np.asarray(fit.model.mean_function(X)), var, Y
         found = expectations(*given, ())
-        weight.append(np.maximum(found.precision, 0.0))
+        weight.append(found.precision if signed else np.maximum(found.precision, 0.0))
         shift.append(found.slope + weight[-1] * mean)
         if fit.num_predictors > 1:
             curvature.append(mean_curvature(*given))
