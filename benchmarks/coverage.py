@@ -22,6 +22,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from recording import add_option, record
 from scipy.special import expit
 from scipy.stats import norm
 from tabulate import tabulate
@@ -33,6 +34,17 @@ NUM_GRID = 100
 LEVEL = 0.95
 HALF = float(norm.ppf(0.5 + LEVEL / 2))
 SCRIPT = Path(__file__).parent / "mgcv" / "coverage.R"
+HEADER = (
+    "family",
+    "effect",
+    "method",
+    "coverage, pointwise",
+    "its se",
+    "coverage, simultaneous",
+    "width",
+    "RMSE",
+    "seconds",
+)
 
 SCALES = {"gaussian": 2.0, "poisson": 0.25, "bernoulli": 0.33}
 """Of the noise, or of the predictor: those of mgcv's own examples."""
@@ -158,8 +170,8 @@ def score(family: str, data: pd.DataFrame, bands: pd.DataFrame) -> list[dict[str
     return rows
 
 
-def table(scores: pd.DataFrame) -> str:
-    """Means over replicates, with the standard error of pointwise coverage."""
+def means_of(scores: pd.DataFrame) -> list[dict[str, object]]:
+    """Over replicates, with the standard error of pointwise coverage."""
     rows = []
     effects = scores[scores.effect != PREDICTOR].assign(effect="all effects")
     both = pd.concat([scores, effects])
@@ -172,9 +184,9 @@ def table(scores: pd.DataFrame) -> str:
         error = per_replicate.std() / np.sqrt(len(per_replicate))
         means = own[["simultaneous", "width", "rmse", "seconds"]].mean()
         shown = [None if np.isnan(m) else m for m in means]  # the predictor has no grid
-        rows.append([family, effect, method, own.pointwise.mean(), error, *shown])
-    header = ["family", "effect", "method", "pointwise", "+-", "simultaneous", "width", "rmse", "s"]
-    return tabulate(rows, header, floatfmt=("", "", "", ".3f", ".3f", ".3f", ".3f", ".3f", ".2f"))
+        values = [family, effect, method, own.pointwise.mean(), error, *shown]
+        rows.append(dict(zip(HEADER, values)))
+    return rows
 
 
 def main() -> None:
@@ -184,6 +196,7 @@ def main() -> None:
     parser.add_argument("--families", nargs="+", choices=list(SCALES), default=list(SCALES))
     parser.add_argument("--mgcv-k", type=int, default=10, help="basis size; 10 is mgcv's default")
     parser.add_argument("--methods", nargs="+", choices=["ours", "mgcv"], default=["ours", "mgcv"])
+    add_option(parser)
     arguments = parser.parse_args()
 
     start = time.perf_counter()
@@ -208,7 +221,21 @@ def main() -> None:
                 common = {"family": family, "method": method, "replicate": i}
                 scores += [common | row for row in score(family, data, own)]
     print(f"{arguments.replicates} replicates of {arguments.n} rows; nominal {LEVEL:g}")
-    print(table(pd.DataFrame(scores)))
+    means = means_of(pd.DataFrame(scores))
+    digits = ("", "", "", ".3f", ".3f", ".3f", ".3f", ".3f", ".2f")
+    print(tabulate([list(row.values()) for row in means], HEADER, floatfmt=digits))
+    record(
+        "coverage",
+        "Do the 95 % bands cover?",
+        means,
+        arguments,
+        within=["family", "effect"],
+        method="method",
+        ours=["ours"],
+        better={"RMSE": "lower"},
+        skipped=[] if "mgcv" in methods else ["mgcv"],
+        peers=["R:mgcv"],
+    )
     print(f"\ntime taken: {time.perf_counter() - start:.0f} s")
 
 

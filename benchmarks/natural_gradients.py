@@ -16,6 +16,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import tensorflow as tf
+from recording import add_option, record
 from sklearn.model_selection import train_test_split
 from tabulate import tabulate
 
@@ -29,6 +30,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
     parser.add_argument("--epochs", type=int, default=40)
     parser.add_argument("--seeds", type=int, default=3)
+    add_option(parser)
     arguments = parser.parse_args()
     W, Wt, D, Dt, y, yt = train_test_split(*load(), test_size=0.2, random_state=0)
     rows = []
@@ -53,6 +55,14 @@ def main() -> None:
         print(rows[-1], flush=True)
     heads = ["model", "Adam's rate", "negative ELBO / N", "held-out deviance explained", "fit, s"]
     print(tabulate(rows, heads, floatfmt=".3f"))
+    record(
+        "natural_gradients",
+        "What natural gradients are worth in model.fit",
+        [dict(zip(heads, row)) for row in rows],
+        arguments,
+        method="model",
+        better={heads[2]: "lower", heads[3]: "higher", heads[4]: "lower"},
+    )
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from recording import add_option, record
 from scipy.stats import norm
 from tabulate import tabulate
 
@@ -118,8 +119,9 @@ def main() -> None:
     parser.add_argument("--reach", type=int, default=12)
     parser.add_argument("--rho", type=float, nargs="+", default=[0.0, 0.5, 0.8])
     parser.add_argument("--figure", help="a file to draw the first replicate of the last rho into")
+    add_option(parser)
     options = parser.parse_args()
-    rows = []
+    rows, recorded = [], []
     for rho in options.rho:
         data = [replicate(options.rows, rho, i) for i in range(options.replicates)]
         bands = [
@@ -138,8 +140,31 @@ def main() -> None:
             parts = {"edf": 1, "rmse": 3, "coverage": 2, "seconds": 1}
             numbers = [f"{mean[name]:.{digits}f}" for name, digits in parts.items()]
             rows.append([rho, method, *numbers[:1], f"{each['edf'].std():.1f}", *numbers[1:]])
+            recorded.append(
+                {
+                    "memory": rho,
+                    "smoothness by": method,
+                    "edf": mean["edf"],
+                    "RMSE": mean["rmse"],
+                    "its se": each["rmse"].sem(),
+                    "coverage of 95 % bands": mean["coverage"],
+                    "seconds": mean["seconds"],
+                }
+            )
     header = ["rho", "smoothness by", "edf", "its sd", "RMSE", "coverage", "s"]
     print(tabulate(rows, header, disable_numparse=True))
+    record(
+        "ncv",
+        "Noise that remembers: which smoothness do the ELBO and neighbourhoods choose?",
+        recorded,
+        options,
+        within=["memory"],
+        method="smoothness by",
+        ours=["ELBO", "NCV"],
+        better={"RMSE": "lower", "seconds": "lower"},
+        skipped=[] if shutil.which("Rscript") else ["mgcv"],
+        peers=["R:mgcv"],
+    )
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from recording import add_option, record
 from scipy.stats import norm
 from tabulate import tabulate
 
@@ -227,6 +228,7 @@ def main() -> None:
     parser.add_argument("--replicates", type=int, default=10)
     parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES))
     parser.add_argument("--figure", help="a file to draw one replicate of each into, and stop")
+    add_option(parser)
     options = parser.parse_args()
     if options.figure:
         draw(options.figure)
@@ -234,7 +236,7 @@ def main() -> None:
     has_r = shutil.which("Rscript") is not None
     if not has_r:
         print("mgcv is left out: there is no Rscript.")
-    rows = []
+    rows, recorded = [], []
     for case in options.cases:
         make, models = CASES[case]
         replicates = []
@@ -252,13 +254,37 @@ def main() -> None:
                 scores(b, replicates[int(str(i))]["f"].to_numpy())
                 for i, b in own.groupby("replicate")
             ]
-            mean = pd.DataFrame(each).mean()
+            frame = pd.DataFrame(each)
+            mean = frame.mean()
+            recorded.append(
+                {
+                    "truth": case,
+                    "model": method,
+                    "edf": mean["edf"],
+                    "RMSE": mean["rmse"],
+                    "its se": frame["rmse"].sem(),
+                    "coverage of 95 % bands": mean["coverage"],
+                    "seconds": mean["seconds"],
+                }
+            )
             parts = {"edf": 1, "rmse": 3, "coverage": 2, "seconds": 1}
             rows.append(
                 [case, method, *(f"{mean[name]:.{digits}f}" for name, digits in parts.items())]
             )
     header = ["truth", "model", "edf", "RMSE", "coverage", "s"]
     print(tabulate(rows, header, disable_numparse=True))
+    record(
+        "smooths",
+        "Kinds of smooths, each on a truth that it is for",
+        recorded,
+        options,
+        within=["truth"],
+        method="model",
+        ours=[name for _, models in CASES.values() for name in models],
+        better={"RMSE": "lower", "seconds": "lower"},
+        skipped=[] if has_r else ["mgcv"],
+        peers=["R:mgcv"],
+    )
 
 
 if __name__ == "__main__":

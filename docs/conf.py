@@ -14,6 +14,7 @@ from gpflow_gam import __version__
 project = "gpflow_gam"
 release = version = __version__
 extensions = [
+    "myst_parser",  # the page of results
     "sphinx.ext.autodoc",
     "sphinx.ext.doctest",
     "sphinx.ext.mathjax",
