@@ -40,7 +40,7 @@ BY_HAND = {
 TABLES = {
     "gam.rst": "`lines.py` (100 data sets) and `smooths.py` (4)",
     "comparison.rst": "`ncv.py` (15), and leaving rows out one by one",
-    "shapes.rst": "`shapes.py` (3)",
+    "shapes.rst": "means of the table of `shapes.py` above",
     "serving.rst": "`portable.py`",
     "layers.rst": "`flights.py` (3 seeds)",
 }
@@ -215,8 +215,8 @@ def page(results: dict[str, dict[str, Any]]) -> str:
         "## Not from files",
         "These benchmarks record nothing yet:",
         "\n".join(hand),
-        "These pages have tables that were copied from what a run printed, another run than those "
-        "above:",
+        "These pages have tables that were copied from what a run printed, mostly other runs than "
+        "those above:",
         "\n".join(f"- []({name}): {of}" for name, of in TABLES.items()),
     ]
     return "\n\n".join(parts) + "\n"
@@ -232,10 +232,16 @@ def panels(result: dict[str, Any]) -> list[str]:
     return [c for c in columns if c in better or (better and c.startswith("coverage"))]
 
 
+def tick(value: float) -> str:
+    """A number on an axis; thousands as k."""
+    return f"{value / 1000.0:g}k" if abs(value) >= 10_000.0 else f"{value:g}"
+
+
 def draw(result: dict[str, Any], source: Path, path: Path) -> None:
     """A dot a method, a line a group, a panel a score."""
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
     method, ours = result["compare"]["method"], result["compare"]["ours"]
     columns, every = panels(result)[:4], groups(result)
@@ -244,7 +250,11 @@ def draw(result: dict[str, Any], source: Path, path: Path) -> None:
     # where models are each group's own, what counts is whose they are
     whose = len(methods) > 8 and bool(ours)
     names = ["ours", "others"] if whose else methods
-    colours = dict(zip(names, (f"C{i}" for i in range(10))))
+    own_names = [n for n in names if n == "ours" or not ours or n in ours]
+    own_names = ["ours"] if whose else own_names
+    names = [*own_names, *(n for n in names if n not in own_names)]
+    colours = dict(zip(own_names, ("C0", "C9", "C4", "C6", "C5", "C7", "C8", "C2")))
+    colours |= dict(zip(names[len(own_names) :], ("C1", "C3", "C2", "C8", "C5", "C7")))
     labels = methods if alone else [", ".join(map(str, key)) for key in every]
     height = 1.3 + 0.27 * len(labels)
     figure = Figure(figsize=(2.2 + 2.9 * len(columns), height), layout="constrained")
@@ -264,7 +274,15 @@ def draw(result: dict[str, Any], source: Path, path: Path) -> None:
                 marker = "o" if mine else "D"
                 ax.plot(value, y, marker, color=colours[key], markersize=6, alpha=0.8)
         if values and min(values) > 0.0 and max(values) > 30.0 * min(values):
+            wide = max(values) > 300.0 * min(values)
             ax.set_xscale("log")
+            if not wide:
+                ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
+            ax.xaxis.set_minor_formatter(NullFormatter())
+        else:
+            ax.xaxis.set_major_locator(MaxNLocator(4))
+        if values and min(values) > 1e-3:
+            ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: tick(value)))
         if column.startswith("coverage"):
             ax.axvline(0.95, color="0.4", linestyle=":", linewidth=1)
         arrow = {"lower": " (less is better)", "higher": " (more is better)"}
