@@ -24,6 +24,8 @@ exclude_patterns = ["_build"]
 
 html_theme = "furo"
 html_title = f"gpflow_gam {release}"
+html_static_path = ["_static"]
+html_css_files = ["tables.css"]
 
 autodoc_default_options = {
     "members": True,
