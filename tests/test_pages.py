@@ -14,7 +14,8 @@ PAGES += sorted(ROOT.glob("*.md"))
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_files_and_tests_that_a_page_names_exist(page):
     text = page.read_text(encoding="utf-8")
-    for path, _, name in re.findall(r"`((?:tests|benchmarks|examples)/[\w/]+\.\w+)(::(\w+))?", text):
+    named = re.findall(r"`((?:tests|benchmarks|examples)/[\w/]+\.\w+)(?:::(\w+))?", text)
+    for path, name in named:
         assert (ROOT / path).exists(), path
         if name:
             assert f"\ndef {name}(" in (ROOT / path).read_text(encoding="utf-8"), name
