@@ -15,16 +15,15 @@ import argparse
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from bands import HALF, in_r
 from recording import add_option, record
 from scipy.special import expit
-from scipy.stats import norm
 from tabulate import tabulate
 
 COLUMNS = ["x0", "x1", "x2", "x3"]
@@ -32,7 +31,6 @@ EFFECTS = [f"s({c})" for c in COLUMNS]
 PREDICTOR = "predictor"
 NUM_GRID = 100
 LEVEL = 0.95
-HALF = float(norm.ppf(0.5 + LEVEL / 2))
 SCRIPT = Path(__file__).parent / "mgcv" / "coverage.R"
 HEADER = (
     "family",
@@ -121,13 +119,7 @@ def mgcv_bands(
     family: str, replicates: list[pd.DataFrame], k: int
 ) -> dict[str, list[pd.DataFrame]]:
     """Of every replicate, without and with allowance for the smoothing parameters; one R run."""
-    with tempfile.TemporaryDirectory() as folder:
-        data, bands = Path(folder) / "data.csv", Path(folder) / "bands.csv"
-        numbered = [d.assign(replicate=i) for i, d in enumerate(replicates)]
-        pd.concat(numbered).to_csv(data, index=False)
-        command = ["Rscript", SCRIPT, R_FAMILIES[family], k, NUM_GRID, data, bands]
-        subprocess.run([str(c) for c in command], check=True)
-        frame = pd.read_csv(bands)
+    frame = in_r(SCRIPT, replicates, R_FAMILIES[family], k, NUM_GRID)
     result = {}
     for method, end in (("mgcv", ""), ("mgcv unc.", "_u")):
         estimate, se, critical = (frame[c] for c in ("estimate", f"se{end}", f"critical{end}"))

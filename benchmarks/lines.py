@@ -25,15 +25,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from bands import HALF, in_r
 from recording import add_option, record
-from scipy.stats import norm
 from tabulate import tabulate
 
 import gpflow_gam as gg
 from gpflow_gam import s
 
 SCRIPT = Path(__file__).parent / "mgcv" / "lines.R"
-HALF = float(norm.ppf(0.975))
 SHAPES: list[Callable[[np.ndarray], np.ndarray]] = [
     lambda u: u,
     lambda u: np.sin(2 * np.pi * u),
@@ -106,17 +105,6 @@ def ours(data: pd.DataFrame, k: int) -> pd.DataFrame:
     return pd.concat(found)
 
 
-def mgcv(replicates: list[pd.DataFrame], k: int) -> pd.DataFrame:
-    """The same of every replicate, by mgcv; one R run."""
-    with tempfile.TemporaryDirectory() as folder:
-        data, found = Path(folder) / "data.csv", Path(folder) / "found.csv"
-        pd.concat([d.assign(replicate=i) for i, d in enumerate(replicates)]).to_csv(
-            data, index=False
-        )
-        subprocess.run(["Rscript", str(SCRIPT), str(k), str(data), str(found)], check=True)
-        return pd.read_csv(found)
-
-
 def every_fit(
     study: Callable[[int], tuple[pd.DataFrame, np.ndarray]], number: int, k: int
 ) -> pd.DataFrame:
@@ -124,7 +112,7 @@ def every_fit(
     made = [study(i) for i in range(number)]
     found = [ours(data, k).assign(replicate=i) for i, (data, _) in enumerate(made)]
     if shutil.which("Rscript"):
-        found.append(mgcv([data for data, _ in made], k))
+        found.append(in_r(SCRIPT, [data for data, _ in made], k))
     every = pd.concat(found, ignore_index=True)
     truth = []
     for i, (data, f) in enumerate(made):
