@@ -24,10 +24,8 @@ LEVEL = 0.02
 """Scores that differ by less than this share count as level."""
 
 BY_HAND = {
-    "digits.py": "printed; on no page",
     "mgcv_compare.py": "printed; on no page. Its data are of R's package gamair",
     "responses.py": "a picture and two sentences of [](gam.rst)",
-    "sobol.py": "a picture of [](anova.rst)",
     "speed.py": "a `speed.json` of its own; on no page. It takes hours",
     "uci.py": "a picture of [](anova.rst). Its data are another repository's",
     "iterncgp/figures.py": "pictures; on no page",
