@@ -35,6 +35,8 @@ BY_HAND = {
     "iterncgp/robustness.py": "a sentence of [](iterncgp.rst)",
 }
 """Benchmarks that record nothing yet, and where their numbers are."""
+NOT_RUN = ("digits.py", "flights.py")
+"""Benchmarks that record, of which no file is here yet."""
 TABLES = {
     "gam.rst": "`lines.py` (100 data sets) and `smooths.py` (4)",
     "comparison.rst": "`ncv.py` (15), and leaving rows out one by one",
@@ -213,6 +215,9 @@ def page(results: dict[str, dict[str, Any]]) -> str:
         "## Not from files",
         "These benchmarks record nothing yet:",
         "\n".join(hand),
+        "These do, and have not been run since: "
+        + ", ".join(f"`benchmarks/{name}`" for name in NOT_RUN)
+        + ".",
         "These pages have tables that were copied from what a run printed, mostly other runs than "
         "those above:",
         "\n".join(f"- []({name}): {of}" for name, of in TABLES.items()),
