@@ -15,15 +15,15 @@ import argparse
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from bands import HALF, in_r
+from recording import add_option, record
 from scipy.special import expit
-from scipy.stats import norm
 from tabulate import tabulate
 
 COLUMNS = ["x0", "x1", "x2", "x3"]
@@ -31,8 +31,18 @@ EFFECTS = [f"s({c})" for c in COLUMNS]
 PREDICTOR = "predictor"
 NUM_GRID = 100
 LEVEL = 0.95
-HALF = float(norm.ppf(0.5 + LEVEL / 2))
 SCRIPT = Path(__file__).parent / "mgcv" / "coverage.R"
+HEADER = (
+    "family",
+    "effect",
+    "method",
+    "coverage, pointwise",
+    "its se",
+    "coverage, simultaneous",
+    "width",
+    "RMSE",
+    "seconds",
+)
 
 SCALES = {"gaussian": 2.0, "poisson": 0.25, "bernoulli": 0.33}
 """Of the noise, or of the predictor: those of mgcv's own examples."""
@@ -109,13 +119,7 @@ def mgcv_bands(
     family: str, replicates: list[pd.DataFrame], k: int
 ) -> dict[str, list[pd.DataFrame]]:
     """Of every replicate, without and with allowance for the smoothing parameters; one R run."""
-    with tempfile.TemporaryDirectory() as folder:
-        data, bands = Path(folder) / "data.csv", Path(folder) / "bands.csv"
-        numbered = [d.assign(replicate=i) for i, d in enumerate(replicates)]
-        pd.concat(numbered).to_csv(data, index=False)
-        command = ["Rscript", SCRIPT, R_FAMILIES[family], k, NUM_GRID, data, bands]
-        subprocess.run([str(c) for c in command], check=True)
-        frame = pd.read_csv(bands)
+    frame = in_r(SCRIPT, replicates, R_FAMILIES[family], k, NUM_GRID)
     result = {}
     for method, end in (("mgcv", ""), ("mgcv unc.", "_u")):
         estimate, se, critical = (frame[c] for c in ("estimate", f"se{end}", f"critical{end}"))
@@ -158,8 +162,8 @@ def score(family: str, data: pd.DataFrame, bands: pd.DataFrame) -> list[dict[str
     return rows
 
 
-def table(scores: pd.DataFrame) -> str:
-    """Means over replicates, with the standard error of pointwise coverage."""
+def means_of(scores: pd.DataFrame) -> list[dict[str, object]]:
+    """Over replicates, with the standard error of pointwise coverage."""
     rows = []
     effects = scores[scores.effect != PREDICTOR].assign(effect="all effects")
     both = pd.concat([scores, effects])
@@ -172,9 +176,9 @@ def table(scores: pd.DataFrame) -> str:
         error = per_replicate.std() / np.sqrt(len(per_replicate))
         means = own[["simultaneous", "width", "rmse", "seconds"]].mean()
         shown = [None if np.isnan(m) else m for m in means]  # the predictor has no grid
-        rows.append([family, effect, method, own.pointwise.mean(), error, *shown])
-    header = ["family", "effect", "method", "pointwise", "+-", "simultaneous", "width", "rmse", "s"]
-    return tabulate(rows, header, floatfmt=("", "", "", ".3f", ".3f", ".3f", ".3f", ".3f", ".2f"))
+        values = [family, effect, method, own.pointwise.mean(), error, *shown]
+        rows.append(dict(zip(HEADER, values)))
+    return rows
 
 
 def main() -> None:
@@ -184,6 +188,7 @@ def main() -> None:
     parser.add_argument("--families", nargs="+", choices=list(SCALES), default=list(SCALES))
     parser.add_argument("--mgcv-k", type=int, default=10, help="basis size; 10 is mgcv's default")
     parser.add_argument("--methods", nargs="+", choices=["ours", "mgcv"], default=["ours", "mgcv"])
+    add_option(parser)
     arguments = parser.parse_args()
 
     start = time.perf_counter()
@@ -208,7 +213,21 @@ def main() -> None:
                 common = {"family": family, "method": method, "replicate": i}
                 scores += [common | row for row in score(family, data, own)]
     print(f"{arguments.replicates} replicates of {arguments.n} rows; nominal {LEVEL:g}")
-    print(table(pd.DataFrame(scores)))
+    means = means_of(pd.DataFrame(scores))
+    digits = ("", "", "", ".3f", ".3f", ".3f", ".3f", ".3f", ".2f")
+    print(tabulate([list(row.values()) for row in means], HEADER, floatfmt=digits))
+    record(
+        "coverage",
+        "Do the 95 % bands cover?",
+        means,
+        arguments,
+        within=["family", "effect"],
+        method="method",
+        ours=["ours"],
+        better={"RMSE": "lower"},
+        skipped=[] if "mgcv" in methods else ["mgcv"],
+        peers=["R:mgcv"],
+    )
     print(f"\ntime taken: {time.perf_counter() - start:.0f} s")
 
 

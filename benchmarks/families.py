@@ -18,6 +18,7 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow.kernels import SquaredExponential
+from recording import add_option, record
 from scipy.stats import norm
 from tabulate import tabulate
 
@@ -147,9 +148,11 @@ def main() -> None:
     parser.add_argument("--max-iterations", type=int, default=300, help="of L-BFGS")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--verbose", action="store_true", help="how every optimisation ended")
+    add_option(parser)
     arguments = parser.parse_args()
 
     rows: dict[str, list[object]] = {name: [name] for name in FAMILIES}
+    recorded: list[dict[str, object]] = []
     freedom = []
     begin = time.perf_counter()
     for correlation in CORRELATIONS:
@@ -161,6 +164,8 @@ def main() -> None:
             if len(rows[name]) == 1:
                 rows[name].append(fit.num_parameters)
             rows[name].append(fit.kl)
+            numbers = {"parameters": fit.num_parameters, "KL, nats": fit.kl}
+            recorded.append({"correlation": correlation, "family of q(U)": name, **numbers})
             if arguments.verbose:
                 print(f"r = {correlation}, {name}: {fit}")
 
@@ -170,6 +175,16 @@ def main() -> None:
     print(tabulate(list(rows.values()), header, floatfmt=("", "", ".2f", ".2f", ".2f")))
     print("effective degrees of freedom: " + ", ".join(f"{f:.1f}" for f in freedom))
     print(f"time taken: {time.perf_counter() - begin:.0f} s")
+    title = "How far is the best q(U) of each family from the exact posterior?"
+    record(
+        "families",
+        title,
+        recorded,
+        arguments,
+        within=["correlation"],
+        method="family of q(U)",
+        better={"KL, nats": "lower"},
+    )
 
 
 if __name__ == "__main__":

@@ -10,16 +10,15 @@ traces. Run it with ``python benchmarks/head_steps.py``; takes a few minutes.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import time
-from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
+from recording import add_option, record
 from tabulate import tabulate
 
 import gpflow_gam as gg
@@ -75,7 +74,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--threads", type=int, help="of TensorFlow; as it comes by default")
-    parser.add_argument("--out", type=Path, help="a JSON file for the numbers")
+    add_option(parser)
     options = parser.parse_args()
     if options.threads is not None:
         tf.config.threading.set_intra_op_parallelism_threads(options.threads)
@@ -96,8 +95,27 @@ def main() -> None:
     ]
     print(machine)
     print(tabulate(rows, headers=headers, floatfmt=".1f"))
-    if options.out is not None:
-        options.out.write_text(json.dumps({"machine": machine, "rows": found}, indent=1))
+    recorded = [
+        {
+            "classes": r["classes"],
+            "smooths": r["smooths"],
+            "head": n,
+            "a step, ms": r["step_ms"][n],
+            "the first, s": r["first_s"][n],
+        }
+        for r in found
+        for n in names
+    ]
+    record(
+        "head_steps",
+        "A training step of a GP head beside one of a Dense head",
+        recorded,
+        options,
+        within=["classes", "smooths"],
+        method="head",
+        ours=names[:2],
+        better={"a step, ms": "lower", "the first, s": "lower"},
+    )
 
 
 if __name__ == "__main__":

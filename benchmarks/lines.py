@@ -25,14 +25,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import norm
+from bands import HALF, in_r
+from recording import add_option, record
 from tabulate import tabulate
 
 import gpflow_gam as gg
 from gpflow_gam import s
 
 SCRIPT = Path(__file__).parent / "mgcv" / "lines.R"
-HALF = float(norm.ppf(0.975))
 SHAPES: list[Callable[[np.ndarray], np.ndarray]] = [
     lambda u: u,
     lambda u: np.sin(2 * np.pi * u),
@@ -48,6 +48,12 @@ SHAPES: list[Callable[[np.ndarray], np.ndarray]] = [
 SIZES = np.array([0.15, 0.15, 0.2, 0.2, 0.25, 0.25, 0.3, 0.35, 0.4, 0.5])
 NUM_COLUMNS = 20
 LAST_YEAR = 1990
+BESIDE: dict[str, Any] = {
+    "method": "method",
+    "ours": ["ours"],
+    "skipped": [] if shutil.which("Rscript") else ["mgcv"],
+    "peers": ["R:mgcv"],
+}
 
 
 def truths(seed: int) -> tuple[pd.DataFrame, np.ndarray]:
@@ -99,17 +105,6 @@ def ours(data: pd.DataFrame, k: int) -> pd.DataFrame:
     return pd.concat(found)
 
 
-def mgcv(replicates: list[pd.DataFrame], k: int) -> pd.DataFrame:
-    """The same of every replicate, by mgcv; one R run."""
-    with tempfile.TemporaryDirectory() as folder:
-        data, found = Path(folder) / "data.csv", Path(folder) / "found.csv"
-        pd.concat([d.assign(replicate=i) for i, d in enumerate(replicates)]).to_csv(
-            data, index=False
-        )
-        subprocess.run(["Rscript", str(SCRIPT), str(k), str(data), str(found)], check=True)
-        return pd.read_csv(found)
-
-
 def every_fit(
     study: Callable[[int], tuple[pd.DataFrame, np.ndarray]], number: int, k: int
 ) -> pd.DataFrame:
@@ -117,7 +112,7 @@ def every_fit(
     made = [study(i) for i in range(number)]
     found = [ours(data, k).assign(replicate=i) for i, (data, _) in enumerate(made)]
     if shutil.which("Rscript"):
-        found.append(mgcv([data for data, _ in made], k))
+        found.append(in_r(SCRIPT, [data for data, _ in made], k))
     every = pd.concat(found, ignore_index=True)
     truth = []
     for i, (data, f) in enumerate(made):
@@ -145,10 +140,30 @@ def per_effect(every: pd.DataFrame) -> pd.DataFrame:
     return found.assign(rmse=np.sqrt(found["mse"])).reset_index()
 
 
-def show_truths(number: int) -> None:
+def show_truths(number: int, options: argparse.Namespace) -> None:
     found = per_effect(every_fit(truths, number, 24))
     means = found.groupby(["method", "effect"])[["rmse", "coverage", "edf"]].mean()
     errors = found.groupby(["method", "effect"])["rmse"].sem()
+    recorded = [
+        {
+            "effect": e,
+            "method": m,
+            "RMSE": r.rmse,
+            "its se": errors[m, e],
+            "coverage of 95 % bands": r.coverage,
+            "edf": r.edf,
+        }
+        for (m, e), r in means.iterrows()
+    ]
+    record(
+        "lines_truths",
+        "A wiggly, a straight and an absent effect",
+        recorded,
+        options,
+        within=["effect"],
+        better={"RMSE": "lower"},
+        **BESIDE,
+    )
     rows = [
         [m, e, f"{r.rmse:.4f} ({errors[m, e]:.4f})", f"{r.coverage:.3f}", f"{r.edf:.2f}"]
         for (m, e), r in means.iterrows()
@@ -157,7 +172,7 @@ def show_truths(number: int) -> None:
     print(tabulate(rows, ["method", "effect", "RMSE", "coverage", "edf"], disable_numparse=True))
 
 
-def show_selection(number: int) -> None:
+def show_selection(number: int, options: argparse.Namespace) -> None:
     every = every_fit(selection, number, 10)
     absent = {f"x{j}" for j in range(len(SIZES), NUM_COLUMNS)}
     found = per_effect(every)
@@ -165,9 +180,20 @@ def show_selection(number: int) -> None:
     total = every.groupby(["method", "replicate", "row"])[["estimate", "f"]].sum()
     square = np.square(total["estimate"] - total["f"])
     predictor = np.sqrt(square.groupby(["method", "replicate"]).mean()).groupby("method").mean()
-    rows = []
+    rows, recorded = [], []
     for method, own in found.groupby("method"):
         no, yes = own[own["absent"]], own[~own["absent"]]
+        recorded.append(
+            {
+                "method": method,
+                "absent effects called there": np.mean(no["p"] < 0.05),
+                "effects called absent": np.mean(yes["p"] >= 0.05),
+                "RMSE of the predictor": predictor[method],
+                "RMSE of true effects": np.sqrt(yes["mse"].mean()),
+                "RMSE of absent effects": np.sqrt(no["mse"].mean()),
+                "edf of absent effects": no["edf"].mean(),
+            }
+        )
         rows.append(
             [
                 method,
@@ -179,6 +205,14 @@ def show_selection(number: int) -> None:
                 f"{no['edf'].mean():.2f}",
             ]
         )
+    record(
+        "lines_selection",
+        "Of twenty effects, which ten are there?",
+        recorded,
+        options,
+        better=dict.fromkeys(list(recorded[0])[1:], "lower"),
+        **BESIDE,
+    )
     header = [
         "method",
         "false positives",
@@ -192,7 +226,7 @@ def show_selection(number: int) -> None:
     print(tabulate(rows, header, disable_numparse=True))
 
 
-def show_co2(path_of_figure: str | None) -> None:
+def show_co2(options: argparse.Namespace) -> None:
     """Only with R, whose data they are."""
     if not shutil.which("Rscript"):
         print("\nco2: skipped, there is no Rscript")
@@ -206,7 +240,7 @@ def show_co2(path_of_figure: str | None) -> None:
     terms = s("year") + s("month", bs="cyclic", period=1.0)
     gam = gg.GAM(terms).fit(known, "y", progress=False)
     found = gam.predict(later, "observation", interval=0.95)
-    rows, bands = [], {}
+    rows, recorded, bands = [], [], {}
     for method, mean, lower, upper in (
         ("ours", gam.predict(later), found["lower"], found["upper"]),
         ("mgcv REML", theirs["estimate"], theirs["lower"], theirs["upper"]),
@@ -216,8 +250,18 @@ def show_co2(path_of_figure: str | None) -> None:
         inside = (np.asarray(lower) <= y) & (y <= np.asarray(upper))
         error = np.sqrt(np.mean((np.asarray(mean) - y) ** 2))
         rows.append([method, f"{error:.2f}", f"{inside.mean():.2f}"])
-    if path_of_figure:
-        draw_co2(data, later["year"].to_numpy(), bands, path_of_figure)
+        numbers = {"RMSE, ppm": error, "inside 95 % limits": inside.mean()}
+        recorded.append({"method": method, **numbers})
+    record(
+        "lines_co2",
+        "Carbon dioxide, eight years beyond the data",
+        recorded,
+        options,
+        better={"RMSE, ppm": "lower"},
+        **BESIDE,
+    )
+    if options.figure:
+        draw_co2(data, later["year"].to_numpy(), bands, options.figure)
     print("\nco2: eight years beyond the data, in parts per million")
     print(tabulate(rows, ["method", "RMSE", "inside 95 % limits"], disable_numparse=True))
 
@@ -250,12 +294,13 @@ def main() -> None:
     parser.add_argument("--replicates", type=int, default=100)
     parser.add_argument("--studies", nargs="+", default=["truths", "selection", "co2"])
     parser.add_argument("--figure", help="a file to draw the last study into")
+    add_option(parser)
     options = parser.parse_args()
     for study in options.studies:
         if study == "co2":
-            show_co2(options.figure)
+            show_co2(options)
         else:
-            {"truths": show_truths, "selection": show_selection}[study](options.replicates)
+            {"truths": show_truths, "selection": show_selection}[study](options.replicates, options)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 import pandas as pd
+from recording import add_option, record
 from tabulate import tabulate
 
 import gpflow_gam as gg
@@ -69,6 +70,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="mcycle.csv")
     parser.add_argument("--repeats", type=int, default=REPEATS)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/out/location_scale.png"))
+    add_option(parser)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -86,6 +88,25 @@ def main() -> None:
             rows.append(row)
     header = ["ours", "ours, averaged", "gaulss, plain", "gaulss, averaged"]
     print(tabulate([*rows, list(np.mean(rows, axis=0))], header, floatfmt=".4f"))
+    recorded = [
+        {
+            "method": name,
+            "log density of a row left out": np.mean([row[i] for row in rows]),
+            "sd over repeats": np.std([row[i] for row in rows]),
+        }
+        for i, name in enumerate(header[: len(rows[0])])
+    ]
+    record(
+        "location_scale",
+        "Mean and standard deviation of head acceleration as functions of time",
+        recorded,
+        arguments,
+        method="method",
+        ours=header[:2],
+        better={"log density of a row left out": "higher"},
+        skipped=[] if shutil.which("Rscript") else ["mgcv"],
+        peers=["R:mgcv"],
+    )
     gam = _gam().fit(frame, y="y")
     link = np.asarray(gam.predict(grid, type="link"))
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")

@@ -14,21 +14,19 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import subprocess
-import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from scipy.stats import norm
+from bands import HALF, in_r, recorded, scores
+from recording import add_option, record
 from tabulate import tabulate
 
 import gpflow_gam as gg
 from gpflow_gam import s
 
 SCRIPT = Path(__file__).parent / "mgcv" / "ncv.R"
-HALF = float(norm.ppf(0.975))
 
 
 def truth(t: np.ndarray) -> np.ndarray:
@@ -64,28 +62,6 @@ def our_bands(data: pd.DataFrame, k: int, reach: int) -> pd.DataFrame:
     return pd.concat(found)
 
 
-def mgcv_bands(replicates: list[pd.DataFrame], k: int, reach: int) -> pd.DataFrame:
-    """Of every replicate; one R run."""
-    with tempfile.TemporaryDirectory() as folder:
-        data, bands = Path(folder) / "data.csv", Path(folder) / "bands.csv"
-        numbered = [d.assign(replicate=i) for i, d in enumerate(replicates)]
-        pd.concat(numbered).to_csv(data, index=False)
-        command = ["Rscript", SCRIPT, k, reach, data, bands]
-        subprocess.run([str(c) for c in command], check=True)
-        return pd.read_csv(bands)
-
-
-def scores(bands: pd.DataFrame, f: np.ndarray) -> dict[str, float]:
-    """Of one method and replicate."""
-    away = bands["estimate"].to_numpy() - f
-    return {
-        "edf": float(bands["edf"].iloc[0]),
-        "rmse": float(np.sqrt(np.mean(away**2))),
-        "coverage": float(np.mean(np.abs(away) <= HALF * bands["se"])),
-        "seconds": float(bands["seconds"].iloc[0]),
-    }
-
-
 def draw(data: pd.DataFrame, bands: pd.DataFrame, path: str) -> None:
     """The curve, the data and both of our bands."""
     import matplotlib
@@ -118,8 +94,9 @@ def main() -> None:
     parser.add_argument("--reach", type=int, default=12)
     parser.add_argument("--rho", type=float, nargs="+", default=[0.0, 0.5, 0.8])
     parser.add_argument("--figure", help="a file to draw the first replicate of the last rho into")
+    add_option(parser)
     options = parser.parse_args()
-    rows = []
+    rows, results = [], []
     for rho in options.rho:
         data = [replicate(options.rows, rho, i) for i in range(options.replicates)]
         bands = [
@@ -128,7 +105,7 @@ def main() -> None:
         if options.figure and rho == options.rho[-1]:
             draw(data[0], bands[0], options.figure)
         if shutil.which("Rscript"):
-            bands.append(mgcv_bands(data, options.k, options.reach))
+            bands.append(in_r(SCRIPT, data, options.k, options.reach))
         f = truth(data[0]["t"].to_numpy())
         every = pd.concat(bands)
         for method in dict.fromkeys(every["method"]):
@@ -138,8 +115,21 @@ def main() -> None:
             parts = {"edf": 1, "rmse": 3, "coverage": 2, "seconds": 1}
             numbers = [f"{mean[name]:.{digits}f}" for name, digits in parts.items()]
             rows.append([rho, method, *numbers[:1], f"{each['edf'].std():.1f}", *numbers[1:]])
+            results.append({"memory": rho, "smoothness by": method, **recorded(each)})
     header = ["rho", "smoothness by", "edf", "its sd", "RMSE", "coverage", "s"]
     print(tabulate(rows, header, disable_numparse=True))
+    record(
+        "ncv",
+        "Noise that remembers: which smoothness do the ELBO and neighbourhoods choose?",
+        results,
+        options,
+        within=["memory"],
+        method="smoothness by",
+        ours=["ELBO", "NCV"],
+        better={"RMSE": "lower", "seconds": "lower"},
+        skipped=[] if shutil.which("Rscript") else ["mgcv"],
+        peers=["R:mgcv"],
+    )
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import pickle
 import subprocess
 import sys
@@ -20,6 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from recording import add_option, record
 from tabulate import tabulate
 
 CALLS = 2000
@@ -70,7 +70,8 @@ for _ in range(calls):
     call()
     taken.append(1e3 * (time.perf_counter() - start))
 p50, p99 = np.percentile(taken, [50, 99])
-print(json.dumps({{"cold_start_s": cold, "memory_mib": memory, "p50_ms": p50, "p99_ms": p99}}))
+found = {{"cold start, s": cold, "memory, MiB": memory, "p50, ms": p50, "p99, ms": p99}}
+print(json.dumps(found))
 """
 
 
@@ -111,21 +112,29 @@ def measured(name: str, path: Path, calls: int) -> dict[str, Any]:
         [sys.executable, "-c", code, *arguments], check=True, capture_output=True, text=True
     ).stdout
     found: dict[str, Any] = json.loads(out.splitlines()[-1])
-    return {"format": name, "size_kib": size(path), **found}
+    return {"format": name, "file, KiB": size(path), **found}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--calls", type=int, default=CALLS)
-    parser.add_argument("--json", type=Path, help="where to write the numbers")
+    add_option(parser)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         files = written(Path(folder))
         rows = [measured(name, path, options.calls) for name, path in files.items()]
-    result = {"cores": os.cpu_count(), "calls": options.calls, "rows": rows}
-    if options.json is not None:
-        options.json.write_text(json.dumps(result, indent=1) + "\n")
     print(tabulate(rows, headers="keys", floatfmt=".3g"))
+    record(
+        "portable",
+        "What a served GAM costs in each of its formats",
+        rows,
+        options,
+        method="format",
+        ours=list(LOAD)[:3],
+        better=dict.fromkeys(list(rows[0])[1:], "lower"),
+        skipped=[name for name in LOAD if name not in files],
+        peers=["onnxruntime", "ai-edge-litert", "pygam"],
+    )
 
 
 if __name__ == "__main__":

@@ -12,8 +12,7 @@ How often does the front door fail? Random GAMs on nasty data, damaged files, ki
   again each time: in the end the predictions of a fit that nobody killed.
 
 Run it with ``python benchmarks/reliability.py``; ``--seconds`` ends the first part early, and the
-counts say how many there were. It writes ``docs/figures/reliability.json``, ``.txt`` and
-``.png``.
+counts say how many there were. It writes ``docs/figures/reliability.txt`` and ``.png``, too.
 """
 
 from __future__ import annotations
@@ -33,6 +32,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from hypothesis import HealthCheck, Phase, given, seed, settings
+from recording import add_option, record
 from tabulate import tabulate
 
 import gpflow_gam as gg
@@ -246,12 +246,35 @@ def draw(result: dict[str, Any]) -> None:
     fig.savefig(FIGURE.with_suffix(".png"), dpi=150)
 
 
+def counts_of(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """A row an outcome."""
+    random = result["random"]
+    parts = {"random GAMs": random["outcomes"], "damaged files": result["files"]}
+    parts |= {"killed saves": result["kills"], "killed fits": result["fits"]}
+    return [
+        {"what": what, "outcome": outcome, "count": number}
+        for what, own in parts.items()
+        for outcome, number in sorted(own.items())
+    ]
+
+
+def details_of(random: dict[str, Any]) -> list[dict[str, Any]]:
+    """Random GAMs by family, and every failure, of which there should be none."""
+    rows = [
+        {"what": f"random GAMs, {family}", "outcome": outcome, "count": number}
+        for family, own in random["by_family"].items()
+        for outcome, number in sorted(own.items())
+    ]
+    rows += [
+        {"what": "failure", "outcome": f"{f['kind']}: {f['text']}; {f['case']}", "count": 1}
+        for f in random["failures"]
+    ]
+    return rows
+
+
 def table(result: dict[str, Any]) -> str:
     """The counts, as the documentation shows them."""
-    rows = [("random GAMs: " + k, n) for k, n in sorted(result["random"]["outcomes"].items())]
-    rows += [("damaged files: " + k, n) for k, n in sorted(result["files"].items())]
-    rows += [("killed saves: " + k, n) for k, n in sorted(result["kills"].items())]
-    rows += [("killed fits: " + k, n) for k, n in sorted(result["fits"].items())]
+    rows = [(f"{row['what']}: {row['outcome']}", row["count"]) for row in counts_of(result)]
     return str(tabulate(rows, ["", "count"], tablefmt="rst")) + "\n"
 
 
@@ -264,19 +287,25 @@ def main() -> None:
     parser.add_argument("--fits", type=int, default=20, help="kills of one fit")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--fit", nargs=2, help=argparse.SUPPRESS)
+    add_option(parser)
     options = parser.parse_args()
     if options.fit:
         result, folder = options.fit
         np.save(result, fitted_with_checkpoint(Path(folder) if folder else None))
         return
     result = {
-        "version": gg.__version__,
         "files": damaged_files(options.files),
         "kills": killed_saves(options.kills),
         "fits": killed_fits(options.fits),
         "random": random_gams(options.models, options.seconds, options.seed),
     }
-    FIGURE.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    record(
+        "reliability",
+        "How often does the front door fail?",
+        counts_of(result) + details_of(result["random"]),
+        options,
+        peers=["hypothesis"],
+    )
     FIGURE.with_suffix(".txt").write_text(table(result), encoding="utf-8")
     draw(result)
     shown = {k: v for k, v in result["random"].items() if k not in ("failures", "by_family")}

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
 import tempfile
 import time
 from collections.abc import Callable
@@ -20,19 +19,12 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from recording import add_option, processor, record
 from tabulate import tabulate
 
 import gpflow_gam as gg
 
 FAMILIES = ("gaussian", "poisson", "bernoulli")
-
-
-def cpu() -> str:
-    """The processor's name."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
 
 
 def rows(number: int, seed: int) -> dict[str, Any]:
@@ -90,10 +82,11 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=10_000)
     parser.add_argument("--batches", type=int, default=9, help="repeats of a batch")
     parser.add_argument("--calls", type=int, default=200, help="repeats of one row")
+    add_option(parser)
     options = parser.parse_args()
 
-    print(f"{cpu()}, {os.cpu_count()} cores; TensorFlow {tf.__version__}")
-    table = []
+    print(f"{processor()}, {os.cpu_count()} cores; TensorFlow {tf.__version__}")
+    table, recorded = [], []
     for family in FAMILIES:
         gam = fitted(family, options.data)
         with tempfile.TemporaryDirectory() as folder:
@@ -102,6 +95,11 @@ def main() -> None:
             served = gg.serving.load(path)
             batch = compared(gam, served, rows(options.batch, 2), options.batches)
             one = compared(gam, served, rows(1, 3), options.calls)
+        kinds = ("served", "SavedModel"), ("predict", "gam.predict")
+        kinds += (("interval", "gam.predict(interval=)"),)
+        for kind, name in kinds:
+            numbers = {"rows a second": options.batch / batch[kind], "one row, ms": 1e3 * one[kind]}
+            recorded.append({"family": family, "by": name, **numbers})
         table.append(
             [family, f"{writing:.1f} s", f"{options.batch / batch['served']:,.0f}"]
             + [batch[name] / batch["served"] for name in ("predict", "interval")]
@@ -111,6 +109,15 @@ def main() -> None:
     headers = ["family", "export", "rows/s served", "predict / served", "interval / served"]
     headers += ["one row", "by load()", "predict / served", "interval / served"]
     print(tabulate(table, headers=headers, floatfmt=".1f"))
+    record(
+        "serving",
+        "A served GAM beside gam.predict",
+        recorded,
+        options,
+        within=["family"],
+        method="by",
+        better={"rows a second": "higher", "one row, ms": "lower"},
+    )
 
 
 if __name__ == "__main__":

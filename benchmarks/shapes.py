@@ -6,7 +6,7 @@ replicates: the root mean square error of the effect of x, how much of it pointw
 cover, the worst violation of the shape by 10 000 joint posterior draws (``worst draw``) and by the
 estimate, on a dense grid and against the effect's range; beside it the same term without a shape,
 and pyGAM's and R scam's where they are: ``--pygam`` names a Python that has pygam. It writes
-``docs/figures/shapes.json``, ``.txt`` and ``.png``. Run it with ``python benchmarks/shapes.py``.
+``docs/figures/shapes.txt`` and ``.png``, too. Run it with ``python benchmarks/shapes.py``.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from recording import add_option, record
 from tabulate import tabulate
 
 import gpflow_gam as gg
@@ -114,6 +115,15 @@ def of_pygam(tasks: list[Task], python: str) -> list[dict[str, Any]]:
         return json.loads(found.read_text())
 
 
+def pygam_version(python: str | None) -> dict[str, str]:
+    """Of that Python's."""
+    if python is None:
+        return {}
+    code = "import pygam; print(pygam.__version__)"
+    answer = subprocess.run([python, "-c", code], check=True, capture_output=True, text=True)
+    return {"pygam": answer.stdout.strip()}
+
+
 def of_scam(tasks: list[Task]) -> list[dict[str, Any]]:
     """The bands of R's scam."""
     parts = []
@@ -184,6 +194,7 @@ def main() -> None:
     parser.add_argument("--families", nargs="+", default=list(FAMILIES), choices=FAMILIES)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--figure-only", action="store_true")
+    add_option(parser)
     options = parser.parse_args()
     if options.figure_only:
         draw(FIGURE.with_suffix(".png"), options.seed)
@@ -214,15 +225,20 @@ def main() -> None:
                 row = {"family": family, "truth": truth, "method": method, **mean, **worst}
                 found.append({k: None if v != v else v for k, v in row.items()})
                 print(json.dumps(found[-1]), flush=True)
-    result = {
-        "rows": options.rows,
-        "replicates": options.replicates,
-        "draws": options.draws,
-        "drawn": options.drawn,
-        "missing": missing,
-        "found": found,
-    }
-    FIGURE.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    heads = {"rmse": "RMSE", "coverage": "coverage of 95 % bands"}
+    record(
+        "shapes",
+        "Terms with a shape: increasing and convex truths",
+        [{heads.get(k, k): v for k, v in row.items()} for row in found],
+        options,
+        within=["family", "truth"],
+        method="method",
+        ours=["shape", "none"],
+        better={"RMSE": "lower", "seconds": "lower"},
+        skipped=missing,
+        peers=["R:scam"],
+        peer_versions=pygam_version(options.pygam),
+    )
     columns = ("family", "truth", "method", "rmse", "coverage", "width", "violation", "worst draw")
 
     def said(value: Any) -> str:

@@ -27,7 +27,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from scipy.stats import norm
+from bands import recorded, scores
+from recording import add_option, record
 from tabulate import tabulate
 
 import gpflow_gam as gg
@@ -35,7 +36,6 @@ from gpflow_gam import random_effect, s, te
 from gpflow_gam.gam.terms import Terms
 
 SCRIPT = Path(__file__).parent / "mgcv" / "smooths.R"
-HALF = float(norm.ppf(0.975))
 SIDE = 9
 AREAS = [f"{i}{j}" for i, j in itertools.product(range(SIDE), range(SIDE))]
 SQUARE = np.array([[0, 0], [1, 0], [1, 1], [0, 1], [0, 0]], dtype=float)
@@ -170,17 +170,6 @@ def mgcv_bands(case: str, replicates: list[pd.DataFrame]) -> pd.DataFrame:
         return pd.read_csv(bands)
 
 
-def scores(bands: pd.DataFrame, f: np.ndarray) -> dict[str, float]:
-    """Of one method and replicate."""
-    away = bands["estimate"].to_numpy() - f
-    return {
-        "edf": float(bands["edf"].iloc[0]),
-        "rmse": float(np.sqrt(np.mean(away**2))),
-        "coverage": float(np.mean(np.abs(away) <= HALF * bands["se"])),
-        "seconds": float(bands["seconds"].iloc[0]),
-    }
-
-
 def draw(path: str) -> None:
     """One replicate of each of six kinds."""
     import matplotlib
@@ -227,6 +216,7 @@ def main() -> None:
     parser.add_argument("--replicates", type=int, default=10)
     parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES))
     parser.add_argument("--figure", help="a file to draw one replicate of each into, and stop")
+    add_option(parser)
     options = parser.parse_args()
     if options.figure:
         draw(options.figure)
@@ -234,7 +224,7 @@ def main() -> None:
     has_r = shutil.which("Rscript") is not None
     if not has_r:
         print("mgcv is left out: there is no Rscript.")
-    rows = []
+    rows, results = [], []
     for case in options.cases:
         make, models = CASES[case]
         replicates = []
@@ -252,13 +242,27 @@ def main() -> None:
                 scores(b, replicates[int(str(i))]["f"].to_numpy())
                 for i, b in own.groupby("replicate")
             ]
-            mean = pd.DataFrame(each).mean()
+            frame = pd.DataFrame(each)
+            mean = frame.mean()
+            results.append({"truth": case, "model": method, **recorded(frame)})
             parts = {"edf": 1, "rmse": 3, "coverage": 2, "seconds": 1}
             rows.append(
                 [case, method, *(f"{mean[name]:.{digits}f}" for name, digits in parts.items())]
             )
     header = ["truth", "model", "edf", "RMSE", "coverage", "s"]
     print(tabulate(rows, header, disable_numparse=True))
+    record(
+        "smooths",
+        "Kinds of smooths, each on a truth that it is for",
+        results,
+        options,
+        within=["truth"],
+        method="model",
+        ours=[name for _, models in CASES.values() for name in models],
+        better={"RMSE": "lower", "seconds": "lower"},
+        skipped=[] if has_r else ["mgcv"],
+        peers=["R:mgcv"],
+    )
 
 
 if __name__ == "__main__":

@@ -40,289 +40,22 @@ a run that was interrupted goes on; ``--figure FOLDER`` draws error against eval
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import itertools
+import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-import gpflow
-import matplotlib
 import numpy as np
 import pandas as pd
-from gpflow.kernels import Constant, IsotropicStationary, Matern32, Product, SquaredExponential
-from gpflow.utilities import positive, set_trainable
-from SALib.analyze import fast as fast_analysis
-from SALib.analyze import rbd_fast as rbd_fast_analysis
-from SALib.analyze import sobol as sobol_analysis
-from SALib.sample import fast_sampler
-from SALib.sample import sobol as saltelli_sampler
-from SALib.test_functions import Ishigami, Sobol_G
-from scipy.stats import qmc
+from recording import add_option, record
 from tabulate import tabulate
 
-import gpflow_gam as gg
-from gpflow_gam.kernels import AdditiveKernel, ZeroMean
-from gpflow_gam.measures import Uniform
+sys.path.insert(0, str(Path(__file__).with_suffix("")))
 
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
-from matplotlib.lines import Line2D
-
-LEVEL = 0.95
-MAX_ITERATIONS = 60
-"""Of L-BFGS: the last nats of a likelihood change no index."""
-MAX_INDUCING = 256
-"""Inducing inputs a component; up to as many evaluations the posterior is the exact one."""
-LEAST_VARIANCE = 1e-8
-"""Of a component, before centring. Those that are not needed would run off to zero."""
-NEGLIGIBLE = 1e-5
-"""A pair whose prior variance is a smaller share of the function's is left out of the posterior."""
-
-KINDS = ("first", "total")
-
-
-# --- the functions -------------------------------------------------------------------------------
-
-
-@dataclasses.dataclass(frozen=True)
-class Function:
-    """
-    A function of independent uniform inputs, and its Sobol indices.
-
-    :param name: what it is called.
-    :param lower: where every input begins.
-    :param upper: where every input ends.
-    :param base: the kernel that suits it: as smooth as it is, which a user knows of a simulator.
-    :param evaluate: values [N] at X [N, D].
-    :param first: first-order indices, [D].
-    :param total: total indices, [D].
-    :param second_order: both, of the function less what three and more inputs do together.
-    """
-
-    name: str
-    lower: float
-    upper: float
-    base: type[IsotropicStationary]
-    evaluate: Callable[[np.ndarray], np.ndarray]
-    first: np.ndarray
-    total: np.ndarray
-    second_order: tuple[np.ndarray, np.ndarray]
-
-    @property
-    def dimension(self) -> int:
-        return len(self.first)
-
-    @property
-    def inputs(self) -> list[str]:
-        return [f"x{i + 1}" for i in range(self.dimension)]
-
-    @property
-    def problem(self) -> dict[str, object]:
-        """As SALib wants to have it."""
-        bounds = [[self.lower, self.upper]] * self.dimension
-        return {"num_vars": self.dimension, "names": self.inputs, "bounds": bounds}
-
-    def design(self, number: int, seed: int) -> np.ndarray:
-        """The first points [N, D] of a scrambled Sobol' sequence."""
-        u = qmc.Sobol(self.dimension, seed=seed).random(number)
-        return self.lower + (self.upper - self.lower) * u
-
-    def least_errors(self) -> dict[str, float]:
-        """Mean absolute errors of a second-order model that knows the function, by kind."""
-        pairs = zip(KINDS, self.second_order, (self.first, self.total))
-        return {kind: float(np.abs(best - true).mean()) for kind, best, true in pairs}
-
-
-def ishigami(a: float = 7.0, b: float = 0.1) -> Function:
-    """sin x1 + a sin^2 x2 + b x3^4 sin x1 on [-pi, pi]^3 (Ishigami & Homma 1990)."""
-
-    def evaluate(X: np.ndarray) -> np.ndarray:
-        values: np.ndarray = (1.0 + b * X[:, 2] ** 4) * np.sin(X[:, 0]) + a * np.sin(X[:, 1]) ** 2
-        return values
-
-    # E x3^4 = pi^4 / 5, Var x3^4 = pi^8 / 9 - pi^8 / 25 and E sin^2 = 1/2
-    first = np.array([0.5 * (1.0 + b * np.pi**4 / 5.0) ** 2, a**2 / 8.0, 0.0])
-    both = 0.5 * b**2 * np.pi**8 * (1.0 / 9.0 - 1.0 / 25.0)
-    whole = first.sum() + both
-    indices = first / whole, (first + np.array([both, 0.0, both])) / whole
-    return Function("Ishigami", -np.pi, np.pi, SquaredExponential, evaluate, *indices, indices)
-
-
-def sobol_g(a: tuple[float, ...] = (0.0, 1.0, 4.5, 9.0, 99.0, 99.0)) -> Function:
-    """
-    The product of (|4 x_i - 2| + a_i) / (1 + a_i) on [0, 1]^D (Sobol' 1993, 2003).
-
-    Factors have mean one, so that a set of inputs has the product of ``1 / (3 (1 + a_i)^2)``.
-    """
-    offsets = np.array(a)
-
-    def evaluate(X: np.ndarray) -> np.ndarray:
-        values: np.ndarray = np.prod((np.abs(4.0 * X - 2.0) + offsets) / (1.0 + offsets), axis=1)
-        return values
-
-    own = 1.0 / (3.0 * (1.0 + offsets) ** 2)
-    whole = np.prod(1.0 + own) - 1.0
-    total = own * np.prod(1.0 + own) / (1.0 + own) / whole
-    with_others = own * (own.sum() - own)
-    known = own.sum() + 0.5 * with_others.sum()
-    best = own / known, (own + with_others) / known
-    return Function("Sobol' G", 0.0, 1.0, Matern32, evaluate, own / whole, total, best)
-
-
-def check_closed_forms() -> None:
-    """
-    The functions and their indices are those that SALib has, to rounding.
-
-    :raises AssertionError: they are not.
-    """
-    X = np.random.default_rng(0).uniform(-3.0, 3.0, size=(100, 3))
-    np.testing.assert_allclose(ishigami().evaluate(X), Ishigami.evaluate(X), rtol=1e-12)
-    np.testing.assert_allclose(ishigami().first, [0.3139, 0.4424, 0.0], atol=5e-5)
-    a = np.array([0.0, 1.0, 4.5, 9.0, 99.0, 99.0])
-    function, U = sobol_g(tuple(a)), np.random.default_rng(0).uniform(size=(100, 6))
-    np.testing.assert_allclose(function.evaluate(U), Sobol_G.evaluate(U, a), rtol=1e-12)
-    np.testing.assert_allclose(function.first, Sobol_G.sensitivity_index(a), rtol=1e-12)
-    np.testing.assert_allclose(function.total, Sobol_G.total_sensitivity_index(a), rtol=1e-12)
-
-
-# --- estimates -----------------------------------------------------------------------------------
-
-
-@dataclasses.dataclass(frozen=True)
-class Estimate:
-    """
-    Indices of one kind, with the limits of their intervals, [D] each.
-
-    :param kind: ``"first"`` or ``"total"``.
-    """
-
-    kind: str
-    value: np.ndarray
-    lower: np.ndarray
-    upper: np.ndarray
-
-
-Estimator = Callable[[Function, int, int], tuple[int, list[Estimate]]]
-"""Of a function, the size of a design and a seed: evaluations used, and estimates."""
-
-
-def additive_kernel(function: Function) -> AdditiveKernel:
-    """
-    A constant, main effects and pairs, orthogonal under the inputs' distribution.
-
-    An input has one lengthscale in all that it has a hand in (Lu et al. 2022); every component has
-    a variance of its own.
-    """
-    width = function.upper - function.lower
-    measure = Uniform(function.lower, function.upper)
-    lengthscales = [
-        gpflow.Parameter(0.25 * width, transform=positive()) for _ in range(function.dimension)
-    ]
-
-    def zero_mean(column: int, variance: float, trainable: bool = True) -> ZeroMean:
-        base = function.base(active_dims=[column])
-        base.lengthscales = lengthscales[column]
-        base.variance = gpflow.Parameter(variance, transform=positive(LEAST_VARIANCE))
-        set_trainable(base.variance, trainable)
-        return ZeroMean(base, measure)
-
-    components = {"mean": Constant(variance=1.0)}
-    for i, name in enumerate(function.inputs):
-        components[name] = zero_mean(i, 1.0 / function.dimension)
-    for (i, one), (j, other) in itertools.combinations(enumerate(function.inputs), 2):
-        # of a product's two variances one is enough
-        components[f"{one}:{other}"] = Product([zero_mean(i, 0.1), zero_mean(j, 1.0, False)])
-    return AdditiveKernel(components)
-
-
-def fitted(function: Function, X: np.ndarray) -> gg.models.AdditiveSGPR:
-    """
-    The posterior given the function's values at a design.
-
-    Hyperparameters by the exact marginal likelihood, which costs N^3 a step whatever the number of
-    components; the posterior with the design's points as every component's inducing inputs, by
-    which it is exact too.
-
-    :param X: the design, [N, D].
-    """
-    y = function.evaluate(X)
-    Y = ((y - y.mean()) / y.std())[:, None]
-    kernel = additive_kernel(function)
-    exact = gpflow.models.GPR((X, Y), kernel, noise_variance=1e-2)
-    gg.optimizers.fit(exact, max_iterations=MAX_ITERATIONS)
-    inducing = {}
-    for name, columns in zip(kernel.names, kernel.columns):
-        size = float(np.mean(kernel[name](X, full_cov=False)))
-        if len(columns) == 2 and size < NEGLIGIBLE:
-            continue
-        Z = X[:MAX_INDUCING, list(columns)]
-        inducing[name] = np.zeros((1, 0)) if name == "mean" else Z
-    model = gg.models.AdditiveSGPR(
-        (X, Y),
-        AdditiveKernel({name: kernel[name] for name in inducing}),
-        gg.inducing_variables.AdditiveInducingVariables(inducing),
-    )
-    model.likelihood = exact.likelihood
-    return model
-
-
-def additive_gp(function: Function, number: int, seed: int) -> tuple[int, list[Estimate]]:
-    """Ours: posterior means and credible intervals."""
-    anova = gg.sensitivity.functional_anova(fitted(function, function.design(number, seed)))
-    table = anova.sobol(level=LEVEL, seed=seed)
-    estimates = []
-    for kind in KINDS:
-        found = table[table["kind"] == kind]
-        columns = ("estimate", "lower", "upper")
-        estimates.append(Estimate(kind, *(found[c].to_numpy() for c in columns)))
-    return number, estimates
-
-
-def saltelli(function: Function, number: int, seed: int) -> tuple[int, list[Estimate]]:
-    """Saltelli's scheme: ``number`` base points, D + 2 evaluations each."""
-    X = saltelli_sampler.sample(function.problem, number, calc_second_order=False, seed=seed)
-    Y = function.evaluate(X)
-    found = sobol_analysis.analyze(function.problem, Y, calc_second_order=False, seed=seed)
-    return len(X), [_symmetric(kind, found[k], found[f"{k}_conf"]) for kind, k in _SALIB]
-
-
-def extended_fast(function: Function, number: int, seed: int) -> tuple[int, list[Estimate]]:
-    """The extended FAST: one curve of ``number`` points an input."""
-    seed += 1  # SALib takes zero for no seed
-    X = fast_sampler.sample(function.problem, number, seed=seed)
-    found = fast_analysis.analyze(function.problem, function.evaluate(X), seed=seed)
-    return len(X), [
-        _symmetric(kind, np.array(found[k]), np.array(found[f"{k}_conf"])) for kind, k in _SALIB
-    ]
-
-
-def rbd_fast(function: Function, number: int, seed: int) -> tuple[int, list[Estimate]]:
-    """RBD-FAST on the designs that ours has."""
-    X = function.design(number, seed)
-    found = rbd_fast_analysis.analyze(function.problem, X, function.evaluate(X), seed=seed)
-    return number, [_symmetric("first", np.array(found["S1"]), np.array(found["S1_conf"]))]
-
-
-_SALIB = (("first", "S1"), ("total", "ST"))
-
-
-def _symmetric(kind: str, value: np.ndarray, half: np.ndarray) -> Estimate:
-    return Estimate(kind, value, value - half, value + half)
-
-
-OURS = "additive GP"
-METHODS: dict[str, tuple[Estimator, Callable[[int], list[int]]]] = {
-    OURS: (additive_gp, lambda D: [32, 64, 128, 256, 512]),
-    "Saltelli": (saltelli, lambda D: [2**k for k in range(2, 15) if 2**k * (D + 2) <= 16384]),
-    "eFAST": (extended_fast, lambda D: [2**k + 1 for k in range(6, 14) if 2**k * D <= 16384]),
-    "RBD-FAST": (rbd_fast, lambda D: [2**k for k in range(5, 15)]),
-}
-"""Each with the sizes of designs it is tried at, by the number of inputs."""
-
-
-# --- the comparison ------------------------------------------------------------------------------
+from estimators import METHODS, OURS
+from figure import draw
+from functions import Function, check_closed_forms, ishigami, sobol_g
 
 
 def score(
@@ -397,9 +130,8 @@ def medians(scores: pd.DataFrame) -> pd.DataFrame:
     return found.join(more).reset_index().sort_values(keys, kind="stable")
 
 
-def report(scores: pd.DataFrame, functions: list[Function]) -> None:
+def report(scores: pd.DataFrame, table: pd.DataFrame, functions: list[Function]) -> None:
     """Print the tables."""
-    table = medians(scores)
     heads = ["method", "evaluations", "designs", "first", "total", "in 95 %", "in 95 %", "s"]
     columns = ["method", "evaluations", "designs", "first error", "total error"]
     columns += ["first coverage", "total coverage", "seconds"]
@@ -420,86 +152,6 @@ def report(scores: pd.DataFrame, functions: list[Function]) -> None:
     print(tabulate(pooled, headers="keys", floatfmt=".2f"))
 
 
-_COLOURS = {
-    OURS: "#D55E00",
-    "Saltelli": "#0072B2",
-    "eFAST": "#009E73",
-    "RBD-FAST": "#7F7F7F",
-}
-_MARKERS = {OURS: "o", "Saltelli": "s", "eFAST": "^", "RBD-FAST": "D"}
-_LINES = {"first": "-", "total": "--"}
-
-
-def draw(scores: pd.DataFrame, functions: list[Function], folder: Path) -> Path:
-    """
-    Error against evaluations, a panel a function.
-
-    :return: the figure's path.
-    """
-    table = medians(scores)
-    figure, axes = plt.subplots(
-        1, len(functions), figsize=(5.2 * len(functions), 4.6), sharey=True, squeeze=False
-    )
-    for ax, function in zip(axes[0], functions):
-        for method, kind in itertools.product(METHODS, KINDS):
-            chosen = (table["function"] == function.name) & (table["method"] == method)
-            own = table[chosen].reindex(columns=["evaluations", f"{kind} error"]).dropna()
-            if own.empty:
-                continue
-            ax.loglog(
-                *own.to_numpy().T,
-                linestyle=_LINES[kind],
-                marker=_MARKERS[method],
-                color=_COLOURS[method],
-                markerfacecolor=_COLOURS[method] if kind == "first" else "white",
-                markersize=5,
-                linewidth=2.0 if method == OURS else 1.3,
-                zorder=3 if method == OURS else 2,
-            )
-        least = function.least_errors()["total"]
-        if least > 1e-12:
-            ax.axhline(least, color=_COLOURS[OURS], linestyle=":", linewidth=1.0)
-            ax.annotate(
-                "total, best second-order model",
-                (1.0, least),
-                xycoords=("axes fraction", "data"),
-                xytext=(-4, -11),
-                textcoords="offset points",
-                ha="right",
-                fontsize=8,
-                color=_COLOURS[OURS],
-            )
-        ax.set_title(f"{function.name}, {function.dimension} inputs")
-        ax.set_xlabel("function evaluations")
-        ax.grid(True, which="major", linewidth=0.5, alpha=0.4)
-        ax.spines[["top", "right"]].set_visible(False)
-    axes[0][0].set_ylabel("mean absolute error of Sobol indices")
-    handles = [
-        Line2D([], [], color=_COLOURS[m], marker=_MARKERS[m], markersize=5, label=m)
-        for m in METHODS
-    ]
-    handles += [
-        Line2D(
-            [],
-            [],
-            color="black",
-            linestyle=style,
-            marker="o",
-            markersize=5,
-            markerfacecolor="black" if kind == "first" else "white",
-            label={"first": "first-order", "total": "total"}[kind],
-        )
-        for kind, style in _LINES.items()
-    ]
-    figure.tight_layout(rect=(0.0, 0.08, 1.0, 1.0))
-    figure.legend(handles=handles, loc="lower center", ncol=len(handles), frameon=False)
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "sobol.png"
-    figure.savefig(path, dpi=200)
-    plt.close(figure)
-    return path
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
     parser.add_argument("--num-seeds", type=int, default=5, help="designs of each size")
@@ -507,15 +159,27 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS))
     parser.add_argument("--results", type=Path, help="CSV file that keeps what was computed")
     parser.add_argument("--figure", type=Path, metavar="FOLDER", help="where to draw sobol.png")
+    add_option(parser)
     arguments = parser.parse_args()
     check_closed_forms()
     functions = [ishigami(), sobol_g()]
     scores = compare(
         functions, arguments.methods, arguments.num_seeds, arguments.largest, arguments.results
     )
-    report(scores, functions)
+    table = medians(scores)
+    report(scores, table, functions)
     if arguments.figure is not None:
-        print(f"figure: {draw(scores, functions, arguments.figure)}")
+        print(f"figure: {draw(table, functions, arguments.figure)}")
+    heads = {"first error": "error, first-order", "total error": "error, total"}
+    heads |= {"first coverage": "in 95 %, first-order", "total coverage": "in 95 %, total"}
+    rows = table.rename(columns=heads).astype(object)
+    record(
+        "sobol",
+        "Sobol indices from few evaluations of a function",
+        rows.where(rows.notna(), None).to_dict("records"),
+        arguments,
+        peers=["salib"],
+    )
 
 
 if __name__ == "__main__":

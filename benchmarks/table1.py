@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow.kernels import SquaredExponential
+from recording import add_option, processor, record
 from tabulate import tabulate
 
 import gpflow_gam as gg
@@ -146,8 +145,8 @@ def exponent(sizes: Sequence[int], values: Sequence[float]) -> float:
 # --- the ratios ----------------------------------------------------------------------------------
 
 
-def print_ratios(seconds: float) -> None:
-    """The three comparisons at M = 32, block precision with rank M and with its default of 8."""
+def print_ratios(seconds: float) -> list[dict[str, object]]:
+    """Three comparisons at M = 32, block precision of rank M and of its default, 8; as rows."""
     M = 32
     data = {C: make_data(C) for C in (8, 16, 64)}
     calls = {
@@ -171,8 +170,9 @@ def print_ratios(seconds: float) -> None:
             both = taken[above], taken[below]
             rows.append([above, "/ " + below, *both, ratio, f"{sense} {target:g}", met])
     print(f"\nELBO and gradient, M = {M}, batch of {ROWS}, medians in turn")
-    header = ["step", "over", "ms", "ms", "ratio", "target", "met"]
+    header = ["step", "over", "ms", "ms of that", "ratio", "target", "met"]
     print(tabulate(rows, header, floatfmt=("", "", ".1f", ".1f", ".2f")))
+    return [dict(zip(header, row)) for row in rows]
 
 
 # --- the table -----------------------------------------------------------------------------------
@@ -214,8 +214,11 @@ def costs(num_components: int, num_inducing: int, seconds: float) -> Costs:
     return {name: (number, next(measured), next(measured)) for name, number in storage.items()}
 
 
-def print_costs(sizes: Sequence[tuple[int, int]], axis: int, seconds: float) -> None:
-    """Tables of the costs at every (C, M), of which ``axis`` (0: C, 1: M) varies."""
+def print_costs(
+    sizes: Sequence[tuple[int, int]], axis: int, seconds: float
+) -> list[dict[str, object]]:
+    """Tables of the costs at every (C, M), of which ``axis`` (0: C, 1: M) varies; its rows."""
+    recorded: list[dict[str, object]] = []
     found = [costs(C, M, seconds) for C, M in sizes]
     letter, fixed = "CM"[axis], f"{'MC'[axis]} = {sizes[0][1 - axis]}"
     kinds = ("numbers held", "ms for the KL", f"ms for {ROWS} marginals, given features")
@@ -225,34 +228,40 @@ def print_costs(sizes: Sequence[tuple[int, int]], axis: int, seconds: float) -> 
             known = [(s[axis], c[name][i]) for s, c in zip(sizes, found) if name in c]
             values = [f"{v:.0f}" if i == 0 else f"{v:.2f}" for _, v in known]
             values += [""] * (len(sizes) - len(known))
+            numbers = {f"{letter} = {size}": value for size, value in known}
+            power = float(exponent(*zip(*known)))
+            recorded.append({"cost": kind, "family": name, **numbers, "exponent": power})
             claims = [c[name][i][axis] if name in c else "" for c in (PAPER, OURS)]
-            rows.append([name, *values, f"{exponent(*zip(*known)):.2f}", *claims])
+            rows.append([name, *values, f"{power:.2f}", *claims])
         print(f"\n{kind}, against {letter} ({fixed}); exponents over the larger half, and claimed")
         header = ["family", *(f"{letter} = {s[axis]}" for s in sizes), "exponent", "paper", "ours"]
         print(tabulate(rows, header, disable_numparse=True, colalign=["left"]))
+    return recorded
 
 
 def machine() -> str:
-    cpu, info = platform.processor() or platform.machine(), Path("/proc/cpuinfo")
-    if info.exists():
-        names = [row for row in info.read_text().splitlines() if row.startswith("model name")]
-        cpu = names[0].split(":")[1].strip() if names else cpu
     versions = f"TensorFlow {tf.__version__}, GPflow {gpflow.__version__}"
-    return f"{os.cpu_count()} cores, {cpu}, {versions}"
+    return f"{os.cpu_count()} cores, {processor()}, {versions}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
     parser.add_argument("--seconds", type=float, default=5.0, help="of timing for each size")
     parser.add_argument("--max-size", type=int, default=256, help="the largest C, and M")
+    add_option(parser)
     arguments = parser.parse_args()
 
     start = time.perf_counter()
     print(machine())
-    print_ratios(6.0 * arguments.seconds)
+    title = "Training steps of families of q(U) beside each other, M = 32"
+    record("table1_ratios", title, print_ratios(6.0 * arguments.seconds), arguments)
     powers = [n for n in (4, 8, 16, 32, 64, 128, 256) if n <= arguments.max_size]
-    print_costs([(C, 16) for C in powers], 0, arguments.seconds)
-    print_costs([(8, M) for M in powers[1:]], 1, arguments.seconds)
+    title = "What does each family of q(U) cost, against the number of components C?"
+    sizes = [(C, 16) for C in powers]
+    record("table1_components", title, print_costs(sizes, 0, arguments.seconds), arguments)
+    title = "What does each family of q(U) cost, against the number of inducing inputs M?"
+    sizes = [(8, M) for M in powers[1:]]
+    record("table1_inducing", title, print_costs(sizes, 1, arguments.seconds), arguments)
     print(f"\ntime taken: {time.perf_counter() - start:.0f} s")
 
 

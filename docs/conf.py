@@ -14,6 +14,7 @@ from gpflow_gam import __version__
 project = "gpflow_gam"
 release = version = __version__
 extensions = [
+    "myst_parser",  # the page of results
     "sphinx.ext.autodoc",
     "sphinx.ext.doctest",
     "sphinx.ext.mathjax",
@@ -23,6 +24,8 @@ exclude_patterns = ["_build"]
 
 html_theme = "furo"
 html_title = f"gpflow_gam {release}"
+html_static_path = ["_static"]
+html_css_files = ["tables.css"]
 
 autodoc_default_options = {
     "members": True,

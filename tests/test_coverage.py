@@ -10,7 +10,7 @@ from scipy.special import expit
 import gpflow_gam as gg
 from gpflow_gam import s
 from gpflow_gam.gam.components.priors import deviation_prior
-from gpflow_gam.optimizers.laplace import _Steps
+from gpflow_gam.optimizers.laplace_steps import Steps
 from gpflow_gam.statistics import NotPositiveDefinite
 
 
@@ -31,7 +31,7 @@ def test_limits_of_weak_effects_in_binary_data_hold_them():
 
 def test_steps_in_a_parabola_are_those_of_its_hessian():
     hessian = np.array([[4.0, 1.0], [1.0, 2.5]])
-    steps = _Steps(lambda u: 0.5 * u @ hessian @ u, np.zeros(2), hessian)
+    steps = Steps(lambda u: 0.5 * u @ hessian @ u, np.zeros(2), hessian)
     rng = np.random.default_rng(0)
     z = rng.standard_normal((40_000, 2))
     found = np.cov([steps(point) for point in z], rowvar=False)
@@ -46,7 +46,7 @@ def test_steps_go_as_far_as_the_objective_lets_them(rise, side):
     def value(u):
         return 0.5 * rise * max(side * u[0], 0.0) ** 2
 
-    steps = _Steps(value, np.zeros(1), np.array([[1e-9]]))
+    steps = Steps(value, np.zeros(1), np.array([[1e-9]]))
     rising, flat = steps(np.array([side])), steps(np.array([-side]))
     assert side * rising[0] == pytest.approx(min(1.0 / np.sqrt(rise), 4.0), rel=1e-6)
     assert side * flat[0] == pytest.approx(-4.0, rel=1e-6)
@@ -58,7 +58,7 @@ def test_steps_stay_where_the_objective_cannot_be_looked_at():
             raise NotPositiveDefinite
         return 0.0
 
-    steps = _Steps(value, np.zeros(1), np.array([[1e-9]]))
+    steps = Steps(value, np.zeros(1), np.array([[1e-9]]))
     assert steps(np.array([1.0]))[0] == pytest.approx(1.0, rel=1e-6)
 
 

@@ -41,7 +41,7 @@ class Trainee:
             self.variables = _by_path(model)
             self.num_data: int | None = model.num_data
         elif isinstance(model, keras.Model):
-            _check_keras(model, batches, learning_rate)
+            _check_keras(model, batches)
             self.trained = list(model.trainable_variables)
             self.variables = _by_layer(model)
             self.num_data = batches.num_data
@@ -122,7 +122,7 @@ def _settle_flags(model: AdditiveSVGP) -> None:
                 component._trainable = flag
 
 
-def _check_keras(model: keras.Model, batches: Batches, learning_rate: LearningRate) -> None:
+def _check_keras(model: keras.Model, batches: Batches) -> None:
     if not model.compiled:
         raise ValueError(
             "build returned a keras.Model that is not compiled; call model.compile(optimizer=..., "

@@ -1,4 +1,4 @@
-"""Draws of hyperparameters around their optimum, and the posterior at each."""
+"""Draws of hyperparameters around their optimum, and the posterior of a model at each."""
 
 from __future__ import annotations
 
@@ -7,40 +7,27 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
-from gpflow.base import AnyNDArray, Parameter, RegressionData
+from gpflow.base import AnyNDArray, RegressionData
 from gpflow.likelihoods import Likelihood
 from gpflow.models import GPModel
 from gpflow.posteriors import PrecomputeCacheType
 from gpflow.utilities import deepcopy
-from scipy.stats import norm, qmc
 
 from ..covariances import InducingBlocks
-from ..held import held
 from ..kernels.tangents import KernelTangents
 from ..likelihoods import checked_observations
 from ..models import AdditiveSGPR, AdditiveSVGP
 from ..posteriors import InducingMoments
-from ..posteriors.inducing import Block
-from ..statistics import GaussianPosterior, NotPositiveDefinite
-from ..statistics.parallel import one_blas_thread
+from ..posteriors.features import Block
+from ..statistics import NotPositiveDefinite
 from ..variational import OptimalPrecision, WhitenedGaussian
-from .collapsed import CollapsedBound
-from .hyperparameters import Hyperparameters, differenced
+from .hyperparameters import differenced
+from .laplace_steps import Steps, standard_normal
 from .minimizers import Traced
-from .rows import SMALL
 from .sites import collected, data_sites, elbo_at_sites, q_from
-from .solution import Solution
 
 Whitened = Callable[[list[tf.Tensor]], WhitenedGaussian]
 """From the Cholesky factors of K_c(Z_c, Z_c) to q(V)."""
-
-_NUM_DRAWS = 32
-_MAX_SD = 1.0
-"""Deviation in a (logarithmic) hyperparameter up to which the objective is taken for a parabola."""
-_TRIED = 2.0
-"""How far from the optimum it is looked at where it is flatter."""
-_FARTHEST_SD = 4.0
-"""Where it is flat there, too, the draws go no further."""
 
 
 class HyperparameterDraw:
@@ -113,7 +100,7 @@ def draw_hyperparameters(
     try:
         steps = _steps_of(loss, coordinates, optimum)
         draws = []
-        for point in _standard_normal(len(optimum)):
+        for point in standard_normal(len(optimum)):
             moments = _moments_towards(model, whitened, coordinates, optimum, steps(point))
             likelihood = functools.partial(_same, deepcopy(model.likelihood))
             draws.append(HyperparameterDraw(moments, likelihood, shares_kernel=False))
@@ -122,193 +109,8 @@ def draw_hyperparameters(
     return draws
 
 
-def draw_solutions(
-    model: AdditiveSVGP | AdditiveSGPR, solution: Solution
-) -> list[HyperparameterDraw]:
-    """
-    :func:`draw_hyperparameters` of a fit that is left as sums over rows, none of which it visits.
-
-    The likelihood's parameters are drawn by themselves, at held marginals of the predictor.
-
-    :param model: at its optimum; it stays as it is.
-    :param solution: what its fit came to.
-    """
-    with one_blas_thread(sum(model.inducing_variable.sizes) <= SMALL):
-        target: _Collapsed | _Sites
-        if solution.bound is not None:
-            target = _Collapsed(model, solution.bound, solution.found)
-        else:
-            assert isinstance(model, AdditiveSVGP)
-            target = _Sites(model, solution)
-        if not len(target.optimum):
-            return []
-        hessian = target.hessian() if solution.hessian is None else solution.hessian
-        steps = _Steps(target.value, target.optimum, hessian)
-        return [target.draw(steps(point)) for point in _standard_normal(len(target.optimum))]
-
-
-class _Collapsed:
-    """Gaussian data: the collapsed bound."""
-
-    def __init__(
-        self, model: AdditiveSGPR | AdditiveSVGP, bound: CollapsedBound, optimum: AnyNDArray
-    ) -> None:
-        self.model, self.bound, self.optimum = model, bound, optimum
-
-    def value(self, u: AnyNDArray) -> float:
-        return self.bound.value(u)
-
-    def hessian(self) -> AnyNDArray:
-        return self.bound.hessian(self.optimum)
-
-    def draw(self, step: AnyNDArray) -> HyperparameterDraw:
-        u, q = _towards(self.bound.posterior, self.optimum, step)
-        values = self.bound.rounds.values(u[: len(self.bound.kernel)])
-        places = self.bound.noise_places
-        rest = u[len(self.bound.kernel) :]
-        return HyperparameterDraw(
-            _moments_at(self.model, values, q), lambda: _with(self.model.likelihood, places, rest)
-        )
-
-
-class _Sites:
-    """Other data: the evidence of the sites, and the likelihood at held marginals."""
-
-    def __init__(self, model: AdditiveSVGP, solution: Solution) -> None:
-        self.model, self.solution = model, solution
-        self.rounds, self.optimum = solution.rounds, solution.found
-        self.number = len(self.rounds.hyperparameters)
-
-    def value(self, u: AnyNDArray) -> float:
-        """With the likelihood's parameters as they are."""
-        return self.rounds.value(self.solution.data, u[: self.number])
-
-    def hessian(self) -> AnyNDArray:
-        found = np.zeros((len(self.optimum), len(self.optimum)))
-        n = self.number
-        if n:
-            found[:n, :n] = self.rounds.hessian(self.solution.data, self.optimum[:n])
-        if n < len(found):
-            known = self.solution.curvature
-            if known is None:
-                known = self.solution.rows.sweep(
-                    self.model.likelihood, self.solution.values, self.solution.q
-                ).curvature
-            prior = self.rounds.family.log_prior
-            curvature = differenced(lambda phi: prior(phi)[1], self.optimum[n:])
-            found[n:, n:] = -known - curvature
-        return found
-
-    def draw(self, step: AnyNDArray) -> HyperparameterDraw:
-        n, rounds, data = self.number, self.rounds, self.solution.data
-        u, q = _towards(
-            lambda x: rounds.evidence.posterior(data, rounds.values(x)),
-            self.optimum[:n],
-            step[:n],
-        )
-        phi = self.optimum[n:] + step[n:]
-        return HyperparameterDraw(
-            _moments_at(self.model, rounds.values(u), q),
-            lambda: _with(self.model.likelihood, rounds.family_places, phi),
-        )
-
-
 def _same(likelihood: Likelihood) -> Likelihood:
     return likelihood
-
-
-def _towards(
-    posterior: Callable[[AnyNDArray], GaussianPosterior], optimum: AnyNDArray, step: AnyNDArray
-) -> tuple[AnyNDArray, GaussianPosterior]:
-    """A step from the optimum, or as far on as it can be computed, and the posterior there."""
-    for share in (1.0, 0.5, 0.25, 0.125):
-        try:
-            return optimum + share * step, posterior(optimum + share * step)
-        except NotPositiveDefinite:
-            continue
-    return optimum, posterior(optimum)
-
-
-def _moments_at(
-    model: AdditiveSVGP | AdditiveSGPR,
-    values: Callable[[Parameter], AnyNDArray],
-    q: GaussianPosterior,
-) -> InducingMoments:
-    return InducingMoments(
-        model.kernel,
-        model.inducing_variable,
-        q.mean,
-        q.covariance,
-        values=values,
-        roots=q.roots,
-    )
-
-
-def _with(likelihood: Likelihood, places: Sequence[int], u: AnyNDArray) -> Likelihood:
-    """A copy of a likelihood with other values of the parameters at some places."""
-    own = held(likelihood)
-    parameters = list(own.parameters)
-    Hyperparameters([parameters[i] for i in places]).set(u)
-    return own
-
-
-def _standard_normal(dimension: int) -> AnyNDArray:
-    """Points [32, K] of a normal distribution, in pairs of opposite ones."""
-    uniform = qmc.Sobol(dimension, seed=0).random(_NUM_DRAWS // 2)
-    z = norm.ppf(np.clip(uniform, 1e-3, 1.0 - 1e-3))
-    points: AnyNDArray = np.concatenate([z, -z])
-    return points
-
-
-class _Steps:
-    """
-    Steps from an optimum as far as the objective lets hyperparameters go.
-
-    Where it is a parabola they are normal (Laplace). The variance of an effect that has vanished
-    is another matter: towards zero nothing changes, and upwards it is the data that say how large
-    the effect may be after all. There, the deviation on either side is that of the parabola through
-    what the objective comes to further on (as Rue, Martino & Chopin 2009, section 6.5, have it).
-
-    :param value: minus the objective at coordinates.
-    :param optimum: [K].
-    :param hessian: of ``value``, [K, K].
-    """
-
-    def __init__(
-        self, value: Callable[[AnyNDArray], float], optimum: AnyNDArray, hessian: AnyNDArray
-    ) -> None:
-        self._factor = _factor(hessian)
-        sd = np.sqrt(np.sum(np.square(self._factor), axis=1))
-        self._up, self._down = np.ones(len(optimum)), np.ones(len(optimum))
-        flat = np.flatnonzero(np.diag(hessian) < 1.0 / _MAX_SD**2)
-        here = value(optimum) if len(flat) else 0.0
-        for i in flat:
-            for reach, step in ((self._up, _TRIED), (self._down, -_TRIED)):
-                there = optimum.copy()
-                there[i] += step
-                try:
-                    risen = max(value(there) - here, 0.5 * (_TRIED / _FARTHEST_SD) ** 2)
-                except NotPositiveDefinite:
-                    continue
-                reach[i] = _TRIED / np.sqrt(2.0 * risen) / sd[i]
-
-    def __call__(self, point: AnyNDArray) -> AnyNDArray:
-        """The step [K] of a standard normal point [K]."""
-        step = self._factor @ point
-        return step * np.where(step > 0.0, self._up, self._down)
-
-
-def _factor(hessian: AnyNDArray) -> AnyNDArray:
-    """
-    The symmetric square root of the inverse of a Hessian.
-
-    It alone does not hang on which eigenvectors are taken of eigenvalues that are nearly equal, as
-    those of several effects that have vanished are.
-    """
-    values, vectors = np.linalg.eigh(hessian)
-    sd = np.minimum(1.0 / np.sqrt(np.maximum(values, 1e-12)), _MAX_SD)
-    factor: AnyNDArray = (vectors * sd) @ vectors.T
-    return factor
 
 
 def _moments_towards(
@@ -379,7 +181,7 @@ class _Coordinates:
 
 def _steps_of(
     loss: Callable[[], tf.Tensor], coordinates: _Coordinates, optimum: AnyNDArray
-) -> _Steps:
+) -> Steps:
     """Steps of a loss in variables, its Hessian by differences of gradients."""
 
     @Traced
@@ -405,4 +207,4 @@ def _steps_of(
             raise NotPositiveDefinite
         return found
 
-    return _Steps(value, optimum, differenced(at, optimum))
+    return Steps(value, optimum, differenced(at, optimum))

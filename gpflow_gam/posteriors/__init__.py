@@ -4,6 +4,7 @@ from . import dispatch as _dispatch  # noqa: F401  registers with GPflow
 from .actions import ActionPosterior
 from .base import AdditivePosterior
 from .data import DataAdditivePosterior
+from .features import InducingFeatures
 from .inducing import InducingMoments
 from .shaped import ShapedMoments, ShapedPosterior, ShapedValues
 from .sparse import SparseAdditivePosterior
@@ -12,6 +13,7 @@ __all__ = [
     "ActionPosterior",
     "AdditivePosterior",
     "DataAdditivePosterior",
+    "InducingFeatures",
     "InducingMoments",
     "ShapedMoments",
     "ShapedPosterior",

@@ -15,7 +15,8 @@ from ..covariances import Features
 from ..kernels.shaped import shaped_part
 from ..layout import BlockLayout
 from ..variational import WhitenedGaussian
-from .inducing import NEGLIGIBLE, InducingMoments
+from .features import NEGLIGIBLE
+from .inducing import InducingMoments
 from .projection import Projection
 from .sparse import SparseAdditivePosterior
 

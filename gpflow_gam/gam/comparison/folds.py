@@ -53,7 +53,7 @@ def _labels(fit: FittedGAM, column: Column) -> Any:
     )
 
 
-def described(fit: FittedGAM, folds: Neighbourhoods | None) -> str:
+def described(folds: Neighbourhoods | None) -> str:
     """What is left out at a time, in words."""
     if folds is None:
         return "one row at a time"

@@ -195,7 +195,7 @@ def _left_out(fit: FittedGAM, folds: Neighbourhoods | None) -> LeaveOneOut:
         pointwise,
         weights,
         int(np.sum(bad | lost)),
-        described(fit, folds),
+        described(folds),
         sum(float(effective_dof(fit, c).sum()) for c in fit.spec.components),
         sum(int(np.size(p)) for p in likelihood.trainable_parameters),
         log_likelihood,

@@ -12,9 +12,10 @@ from scipy.special import logsumexp
 from ...kernels.tangents import KernelTangents
 from ...likelihoods import checked_observations, unwrapped
 from ...models import IterNCGP
-from ...optimizers.laplace import HyperparameterDraw, draw_hyperparameters, draw_solutions
+from ...optimizers.laplace import HyperparameterDraw, draw_hyperparameters
+from ...optimizers.laplace_solutions import draw_solutions
 from ...posteriors import InducingMoments, ShapedMoments
-from ...posteriors.inducing import Block
+from ...posteriors.features import Block
 from ...statistics.parallel import one_blas_thread
 from ..fits import FittedGAM
 from .joint import inducing_moments

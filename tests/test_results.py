@@ -1,0 +1,137 @@
+"""The page of results is that of the recorded files; what a benchmark may record is checked."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from test_package import ROOT, script
+
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import recording
+
+results_page = script("benchmarks/results_page.py")
+RESULTS = results_page.load()
+OLDER = {"reliability"}  # run before machines were recorded; the page says so
+
+
+def test_the_page_is_that_of_the_files():
+    text = results_page.PAGE.read_text(encoding="utf-8")
+    assert text == results_page.page(RESULTS), "run python benchmarks/results_page.py"
+
+
+@pytest.mark.parametrize("name", [n for n, r in RESULTS.items() if results_page.panels(r)])
+def test_figures_are_drawn_from_the_files(name):
+    drawn = Image.open(results_page.FIGURES / f"{name}.png").text["Description"]
+    assert drawn == results_page.digest(results_page.RESULTS / f"{name}.json")
+
+
+def test_there_are_no_other_figures():
+    drawn = {path.stem for path in results_page.FIGURES.glob("*.png")}
+    assert drawn == {n for n, r in RESULTS.items() if results_page.panels(r)}
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_machine_and_versions_are_stated(name):
+    result = RESULTS[name]
+    if name not in OLDER:
+        assert result["machine"]["cores"] >= 1
+        assert {"python", "gpflow_gam", "gpflow", "tensorflow", "numpy"} <= set(result["versions"])
+    assert (ROOT / "benchmarks" / result["benchmark"]).exists()
+    assert result["rows"]
+    assert "/tmp" not in json.dumps(result)
+
+
+def test_every_benchmark_records_or_is_listed():
+    folder = ROOT / "benchmarks"
+    scripts = {p.relative_to(folder).as_posix() for p in folder.glob("*.py")}
+    scripts |= {p.relative_to(folder).as_posix() for p in folder.glob("iterncgp/*.py")}
+    scripts -= set(results_page.HELPERS)
+    recording_ones = {s for s in scripts if "    record(" in (folder / s).read_text("utf-8")}
+    assert scripts - recording_ones == set(results_page.BY_HAND)
+    assert {r["benchmark"] for r in RESULTS.values()} == recording_ones - set(results_page.NOT_RUN)
+
+
+# --- what the page makes of numbers -------------------------------------------------------------
+
+ROWS = [
+    {"truth": "a", "model": "ours", "RMSE": 0.2, "R2": 0.9},
+    {"truth": "a", "model": "theirs", "RMSE": 0.1, "R2": 0.8},
+    {"truth": "b", "model": "ours", "RMSE": 0.1, "R2": None},
+    {"truth": "b", "model": "theirs", "RMSE": 0.0999, "R2": 0.8},
+]
+HOW = {"within": ["truth"], "method": "model", "ours": ["ours"]}
+BETTER = {"RMSE": "lower", "R2": "higher"}
+
+
+def written(folder: Path, rows=ROWS, **changes) -> dict:
+    options = argparse.Namespace(record=folder, seeds=3, data=Path("/tmp/x"), python="/tmp/y")
+    keywords = {**HOW, "better": BETTER, **changes}
+    path = recording.record("trial", "A trial", rows, options, **keywords)
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def test_losses_are_listed_and_the_best_is_bold_whoever_it_is(tmp_path):
+    result = written(tmp_path)
+    assert results_page.losses(result) == [
+        "truth a: RMSE **0.200** (ours), **0.100** by theirs"  # that of b is level
+    ]
+    lines = results_page.table(result).splitlines()
+    assert lines[0] == "| truth | model | RMSE ↓ | R2 ↑ |"
+    assert lines[2] == "| a | ours | 0.200 | **0.900** |"
+    assert lines[3] == "| a | theirs | **0.100** | 0.800 |"
+    assert "| A trial | 4 | 1 |" in results_page.page({"trial": result})
+
+
+def test_higher_is_a_loss_where_more_is_better(tmp_path):
+    result = written(tmp_path, better={"RMSE": "higher"})
+    assert results_page.losses(result) == []
+    result = written(tmp_path, ours=["theirs"], better={"R2": "higher"})
+    assert results_page.losses(result) == ["truth a: R2 **0.800** (theirs), **0.900** by ours"]
+
+
+def test_a_changed_number_changes_the_page(tmp_path):
+    result = written(tmp_path)
+    before = results_page.page({"trial": result})
+    result["rows"][0]["RMSE"] = 0.3
+    assert results_page.page({"trial": result}) != before
+
+
+def test_paths_are_not_recorded(tmp_path):
+    assert written(tmp_path)["settings"] == {"seeds": 3}
+
+
+def test_what_cannot_be_recorded_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="no column 'speed'"):
+        written(tmp_path, better={"speed": "lower"})
+    with pytest.raises(ValueError, match="'less', not one of"):
+        written(tmp_path, better={"RMSE": "less"})
+    with pytest.raises(ValueError, match="JSON"):
+        written(tmp_path, [{**ROWS[0], "RMSE": float("nan")}])
+    with pytest.raises(TypeError, match="rows hold text"):
+        written(tmp_path, [{**ROWS[0], "RMSE": object()}])
+
+
+@pytest.mark.parametrize(
+    ("value", "cell"),
+    [
+        (0.12345, "0.123"),
+        (12.3456, "12.3"),
+        (12345.6, "12,346"),
+        (1e-14, "1.0e-14"),
+        (0.0, "0"),
+        (-4.2549, "-4.25"),
+        (7, "7"),
+        (12345, "12,345"),
+        (None, ""),
+        (True, "yes"),
+        ("a|b", "a\\|b"),
+    ],
+)
+def test_cells(value, cell):
+    assert results_page.shown(value) == cell
