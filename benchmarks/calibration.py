@@ -5,38 +5,39 @@ Do probabilities mean what they say? Every family, everything that has an error 
 
 A replicate draws the truth anew: a curve from a Gaussian process with a lengthscale of its own, a
 slope, levels. Of everything that a fit gives an error bar for, the truth's place in it
-(``Phi((truth - estimate) / se)``) is uniform if errors are normal and honest: the table has the share of truths
-within central intervals of 50 to 99 %, with its standard error over replicates, and the figure the
-empirical distribution of places, one point a replicate, beside the envelope that 99 % of uniform
-samples stay within (Saeilynoja, Buerkner & Vehtari 2022, by simulation). Truths are not draws from
-the model's prior, which is not known before the data: this is coverage across functions (Nychka
-1988), and a curve's own coverage may be off where the average over effects is not.
+(``Phi((truth - estimate) / se)``) is uniform if errors are normal and honest: the table has the
+share of truths within central intervals of 50 to 99 %, with its standard error over replicates, and
+the figure the empirical distribution of places, one point a replicate, beside the envelope that
+99 % of uniform samples stay within (Saeilynoja, Buerkner & Vehtari 2022, by simulation). Truths are
+not draws from the model's prior, which is not known before the data: this is coverage across
+functions (Nychka 1988), and a curve's own coverage may be off where the average over effects is
+not.
 
 Quantities: effects on a grid, their derivatives, differences of levels, the predictor at the rows,
 new responses, the share of variance that is the curve's (Sobol index), and the leave-one-out
-density (its total, beside as many new rows'). ``--engines`` adds families of q(U) and IterNCGP, of Poisson
-data: mean field has to fail. ``--hidden`` is a truth of thirty waves, beyond what default smooths
-resolve. mgcv (REML, k as ours) is fitted to the same rows where ``Rscript`` is there.
+density (its total, beside as many new rows'). ``--engines`` adds families of q(U) and IterNCGP, of
+Poisson data: mean field has to fail. ``--hidden`` is a truth of thirty waves, beyond what default
+smooths resolve. mgcv (REML, k as ours) is fitted to the same rows where ``Rscript`` is there.
 
-Run it with ``python benchmarks/calibration.py``; it writes ``docs/figures/calibration.json``,
-``.txt`` and ``.png``.
+Run it with ``python benchmarks/calibration.py``; ``--figure`` redraws the docs' picture of places.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import platform
+import multiprocessing
 import sys
 import time
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from calibration_peers import mgcv_is_there, mgcv_places
+from recording import add_option, record
 from scipy.special import expit, logit
 from scipy.stats import norm, t
 from tabulate import tabulate
@@ -185,6 +186,16 @@ def our_places(
     return found
 
 
+def one(
+    asked: tuple[str, dict[str, str], int, int, bool],
+) -> tuple[Truth, pd.DataFrame, dict[str, np.ndarray]]:
+    """One replicate, in a process of its own: truth, rows, places."""
+    warnings.simplefilter("ignore")
+    family, options, number, seed, hidden = asked
+    truth, rows, new = replicate(family, number, seed, hidden)
+    return truth, rows, our_places(family, options, truth, rows, new)
+
+
 # --- what they come to ---------------------------------------------------------------------------
 
 
@@ -245,6 +256,29 @@ def table_of(results: dict[str, list[dict[str, Any]]], numbers: dict[str, int]) 
     return tabulate(rows, ["data", "quantity", *(f"{v:g}" for v in LEVELS), "+- (.95)"])
 
 
+def recorded(
+    results: dict[str, list[dict[str, Any]]], seconds: dict[str, float]
+) -> list[dict[str, Any]]:
+    """As results have them."""
+    rows = []
+    for name, own in results.items():
+        data, _, method = name.partition(", ")
+        for row in own:
+            shares = {f"{level:g}": float(v) for level, v in zip(LEVELS, row["share"])}
+            error = float(np.atleast_1d(row["error"])[min(3, np.size(row["error"]) - 1)])
+            rows.append(
+                {
+                    "data": data,
+                    "method": method or "ours",
+                    "quantity": row["quantity"],
+                    **shares,
+                    "se at .95": error if np.isfinite(error) else None,
+                    "seconds": seconds[name],
+                }
+            )
+    return rows
+
+
 def draw(kept: dict[str, list[dict[str, np.ndarray]]], path: Path) -> None:
     """Empirical distributions of places, less what uniform ones have, a panel a case."""
     import matplotlib
@@ -276,17 +310,6 @@ def draw(kept: dict[str, list[dict[str, np.ndarray]]], path: Path) -> None:
     figure.savefig(path, dpi=130)
 
 
-def versions() -> dict[str, str]:
-    """Of what ran."""
-    import gpflow
-    import tensorflow as tf
-
-    import gpflow_gam as gg
-
-    own = {"gpflow_gam": gg.__version__, "tensorflow": tf.__version__, "gpflow": gpflow.__version__}
-    return {**own, "python": platform.python_version(), "machine": f"{platform.machine()}, 2 cores"}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").strip().splitlines()[0])
     parser.add_argument("--replicates", type=int, default=1000)
@@ -296,9 +319,12 @@ def main() -> None:
     parser.add_argument("--engines", nargs="*", choices=list(ENGINES), default=[])
     parser.add_argument("--hidden", action="store_true", help="a truth of thirty waves, gaussian")
     parser.add_argument("--no-mgcv", action="store_true")
-    parser.add_argument("--seconds", type=float, default=np.inf, help="of each case, at most")
+    parser.add_argument("--seconds", type=float, default=1e5, help="of each case, at most")
+    parser.add_argument("--jobs", type=int, default=2, help="processes")
+    parser.add_argument("--figure", action="store_true", help="draw the docs' picture anew")
+    add_option(parser)
     arguments = parser.parse_args()
-    warnings.simplefilter("ignore")
+    workers = ProcessPoolExecutor(arguments.jobs, mp_context=multiprocessing.get_context("spawn"))
 
     cases = [(f, f, dict[str, str](), False) for f in arguments.families]
     cases += [(f"poisson, {e}", "poisson", ENGINES[e], False) for e in arguments.engines]
@@ -309,11 +335,13 @@ def main() -> None:
     for name, family, options, hidden in cases:
         number = arguments.engine_replicates if options else arguments.replicates
         begun, found, data = time.perf_counter(), [], []
-        for seed in range(number):
-            truth, rows, new = replicate(family, arguments.n, seed, hidden)
-            found.append(our_places(family, options, truth, rows, new))
-            data.append((truth, rows))
-            print(f"\r{name}: {seed + 1}/{number}", end="", file=sys.stderr, flush=True)
+        for start in range(0, number, arguments.jobs):
+            seeds = range(start, min(start + arguments.jobs, number))
+            asked = [(family, options, arguments.n, seed, hidden) for seed in seeds]
+            for truth, rows, own in workers.map(one, asked):
+                found.append(own)
+                data.append((truth, rows))
+            print(f"\r{name}: {len(found)}/{number}", end="", file=sys.stderr, flush=True)
             if time.perf_counter() - begun > arguments.seconds:
                 break
         print(file=sys.stderr)
@@ -322,6 +350,7 @@ def main() -> None:
             peers = mgcv_places(family, data, GRID)
             if peers:
                 kept[f"{name}, mgcv"] = peers
+    workers.shutdown()
     results = {name: coverage(found) for name, found in kept.items()}
     seconds = {k: float(np.median([f["seconds"][0] for f in v])) for k, v in kept.items()}
     text = "\n".join(
@@ -333,24 +362,16 @@ def main() -> None:
         ]
     )
     print(text)
-    plain = {
-        name: [
-            {k: v if isinstance(v, str) else np.asarray(v).tolist() for k, v in row.items()}
-            for row in rows
-        ]
-        for name, rows in results.items()
-    }
-    report = {
-        "levels": LEVELS,
-        "rows": arguments.n,
-        "replicates": {k: len(v) for k, v in kept.items()},
-        "seconds": seconds,
-        "coverage": plain,
-        "versions": versions(),
-    }
-    FIGURE.with_suffix(".json").write_text(json.dumps(report, indent=1) + "\n", "utf-8")
-    FIGURE.with_suffix(".txt").write_text(text + "\n", "utf-8")
-    draw(kept, FIGURE.with_suffix(".png"))
+    record(
+        "calibration",
+        "Shares of true values within central intervals, by family and quantity",
+        recorded(results, seconds),
+        arguments,
+        skipped=[] if with_mgcv else ["mgcv"],
+        peers=["R:mgcv"],
+    )
+    if arguments.figure:
+        draw(kept, FIGURE.with_suffix(".png"))
 
 
 if __name__ == "__main__":

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from bands import in_r
 from scipy.stats import norm
 
 SCRIPT = Path(__file__).parent / "mgcv" / "calibration.R"
@@ -42,14 +42,7 @@ def mgcv_places(
     """
     if family not in R_FAMILIES:
         return []
-    with tempfile.TemporaryDirectory() as folder:
-        rows, out = Path(folder) / "rows.csv", Path(folder) / "out.csv"
-        pd.concat([d.assign(replicate=i) for i, (_, d) in enumerate(data)]).to_csv(
-            rows, index=False
-        )
-        command = ["Rscript", SCRIPT, R_FAMILIES[family], grid, rows, out]
-        subprocess.run([str(c) for c in command], check=True)
-        bands = pd.read_csv(out)
+    bands = in_r(SCRIPT, [table for _, table in data], R_FAMILIES[family], grid)
     at, found = np.linspace(0.03, 0.97, grid), []
     for i, (truth, table) in enumerate(data):
         own, parts = bands[bands["replicate"] == i], truth.parts(table)

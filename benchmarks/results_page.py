@@ -45,7 +45,13 @@ TABLES = {
     "layers.rst": "`flights.py` (3 seeds)",
 }
 """Pages with tables that were copied from what a run printed, and of which benchmark."""
-HELPERS = ("bands.py", "recording.py", "results_page.py", "iterncgp/problems.py")
+HELPERS = (
+    "bands.py",
+    "calibration_peers.py",
+    "recording.py",
+    "results_page.py",
+    "iterncgp/problems.py",
+)
 
 INTRODUCTION = """\
 <!-- Made by benchmarks/results_page.py from benchmarks/results/*.json: change those, not this. -->
