@@ -519,6 +519,20 @@ def test_a_diverging_literal_fit_says_so_and_keeps_what_it_had():
     assert np.all(np.diff(values) >= -1e-9)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_standing_still_below_the_prior_mean_is_no_convergence(seed):
+    """Overshot counts: Newton goes back by one a step, a small part of where it is."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(size=(100, 1))
+    Y = rng.poisson(np.exp(3.0 + 3.0 * np.sin(3.0 * X))).astype(float)
+    k = gpflow.kernels.SquaredExponential(9.0, 0.3)
+    literal = IterNCGP((X, Y), k, Poisson(), solver="itergp")
+    result = fit(literal)
+    assert not result.converged
+    assert "below that of the prior mean" in result.message
+    assert fit(IterNCGP((X, Y), k, Poisson())).converged
+
+
 def test_moved_parameters_are_noticed(rng):
     """Predictions and bound follow the kernel; a fit starts anew."""
     model = fitted("real", rng)

@@ -135,12 +135,24 @@ class IterGPRun(Run):
                 "rough steps without a safeguard may; what was there before is kept. Use "
                 "solver='newton', or more inner iterations"
             )
-        self._change = float(tf.norm(new - self.Kv) / tf.maximum(tf.norm(new), 1e-300))
+        change = float(tf.norm(new - self.Kv) / tf.maximum(tf.norm(new), 1e-300))
+        if change <= self.options.tolerance and not self._gained(v, new):
+            raise Diverged(
+                f"after step {self._step} the Newton steps stand still where the log posterior is "
+                "below that of the prior mean, as rough steps without a safeguard may. Use "
+                "solver='newton', or more inner iterations"
+            )
+        self._change = change
         self.buffers, self.v, self.Kv = buffers, v, new
         self._linearised = here.precision, target
         self._taken += len(residuals)
         self._step += 1
         return self._report(residuals)
+
+    def _gained(self, v: tf.Tensor, Kv: tf.Tensor) -> bool:
+        """Whether the log posterior is at least what it is at the prior mean."""
+        there = float(self.problem.log_likelihood(Kv)) - 0.5 * float(tf.reduce_sum(v * Kv))
+        return there >= float(self.problem.log_likelihood(tf.zeros_like(Kv)))
 
     def _recycled(
         self, precision: Precision, target: tf.Tensor
