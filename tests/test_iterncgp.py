@@ -557,7 +557,7 @@ def test_parts_that_were_replaced(what, rng):
     if compiled is not None:
         compiled(X)
     REPLACED[what](model)
-    part = what if what in vars(model) else "kernel"
+    part = what if hasattr(model, what) else "kernel"
     for use in (model.predict_f, model.predict_components, lambda _: model.elbo(),
                 lambda _: model.posterior()):  # fmt: skip
         with pytest.raises(ValueError, match=f"^{part}: not that of the last fit"):
@@ -575,6 +575,26 @@ def test_parts_that_were_replaced(what, rng):
         np.testing.assert_allclose(a, b, atol=1e-12)
     if compiled is not None:
         np.testing.assert_allclose(compiled(X)[0], before[0], atol=1e-12)
+
+
+def test_data_that_are_assigned_are_checked_as_at_first(rng):
+    """Arrays in other types are fitted as they would be by a new model; wrong ones are refused."""
+    X, Y = data(rng)["classes"]
+    model = IterNCGP((X, Y), kernel(), Softmax(3))
+    fit(model)
+    X = X[:40] * 0.5
+    model.data = X, Y[:40].astype(int)
+    fresh = IterNCGP((X, Y[:40]), kernel(), Softmax(3))
+    for m in (model, fresh):
+        fit(m)
+    before = model.predict_f(X)
+    for a, b in zip(before, fresh.predict_f(X)):
+        np.testing.assert_allclose(a, b, atol=1e-9)
+    for wrong in ((X[:30], Y[:40]), (X, Y[:40] + 7.0), (X[:0], Y[:0]), (X * np.nan, Y[:40])):
+        with pytest.raises(ValueError, match="[XY]"):
+            model.data = wrong
+    for a, b in zip(model.predict_f(X), before):  # nothing was taken of them
+        np.testing.assert_array_equal(a, b)
 
 
 def test_parts_that_were_put_back(rng):

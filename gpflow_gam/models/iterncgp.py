@@ -142,20 +142,33 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         outputs = likelihood.latent_dim
         if outputs is None:
             outputs = _columns(data)
-        latents = LatentKernels.of(kernel, outputs)
-        X, Y = checked_data(data, latents.kernels[0], likelihood, outputs)
-        if X.dtype not in (tf.float32, tf.float64):
-            raise ValueError(f"X must be float32 or float64; got {X.dtype.name}.")
-        if X.shape[0] == 0:
-            raise ValueError("X has no rows; there is nothing to fit.")
+        LatentKernels.of(kernel, outputs)
         super().__init__(kernel, likelihood, mean_function, outputs)
-        self.data = X, Y
+        self.data = data
         self.solver = named_solver(
             solver, policy, max_newton_steps, max_solver_steps, compression, tolerance
         )
         self.seed = int(seed)
         self._fit: _Fit | None = None
         self._compiled = _Compiled()
+
+    @property
+    def data(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """
+        X [N, D] and Y [N, K], tensors. Others may be assigned; the next fit is to them.
+
+        :raises ValueError: they do not fit together, or Y cannot come of the likelihood.
+        """
+        return self._data
+
+    @data.setter
+    def data(self, data: RegressionData) -> None:
+        X, Y = checked_data(data, self.latents.kernels[0], self.likelihood, self.num_latent_gps)
+        if X.dtype not in (tf.float32, tf.float64):
+            raise ValueError(f"X must be float32 or float64; got {X.dtype.name}.")
+        if X.shape[0] == 0:
+            raise ValueError("X has no rows; there is nothing to fit.")
+        self._data = X, Y
 
     @property
     def latents(self) -> LatentKernels:
