@@ -831,7 +831,7 @@ BAD = {
     "steps": (lambda X, Y: IterNCGP((X, Y), kernel(), Softmax(3), max_newton_steps=0),
               ValueError, "max_newton_steps must be at least 1; got 0"),
     "solver": (lambda X, Y: IterNCGP((X, Y), kernel(), Softmax(3), solver="cg"),
-               ValueError, "solver must be 'newton', 'itergp' or a Solver; got 'cg'"),
+               ValueError, "solver must be 'newton', 'variational', 'itergp' or .*; got 'cg'"),
     "both": (lambda X, Y: IterNCGP((X, Y), kernel(), Softmax(3), solver=IterGP(), compression=3),
              ValueError, "solver has options of its own; set compression there"),
     "policy": (lambda X, Y: IterNCGP((X, Y), kernel(), Softmax(3), policy="cg"),
