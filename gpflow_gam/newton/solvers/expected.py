@@ -49,7 +49,7 @@ class ExpectedProblem(LaplaceProblem):
         cov = _covariances(problem, state, products)  # [N, L, L]
         self._separate = isinstance(observed(problem.likelihood), ScalarLikelihood)
         nodes: AnyNDArray
-        if self._separate:
+        if self._separate or int(cov.shape[-1]) == 1:
             nodes, weights = roots_hermitenorm(_NUM_HERMITE)
             weights = weights / weights.sum()
             sd = tf.sqrt(tf.maximum(tf.linalg.diag_part(cov), 0.0))
