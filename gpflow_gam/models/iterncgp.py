@@ -318,15 +318,16 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
 
     @check_shapes("Xnew: [N, D]", "return: [N, C]")
     def predict_probabilities(
-        self, Xnew: TensorType, method: str = "probit", num_samples: int = 1000
+        self, Xnew: TensorType, method: str = "projected", num_samples: int = 1000
     ) -> tf.Tensor:
         """
         Class probabilities at new points, for a softmax or Bernoulli likelihood.
 
         :param Xnew: points [N, D].
-        :param method: "mean" (of the mode alone), "probit" (MacKay's approximation, which the
-            paper takes), "projected" (that, without the variance of a common shift of all classes,
-            to which a softmax is blind) or "monte carlo" (over the outputs' joint posterior).
+        :param method: "projected" (the default: MacKay's approximation without the variance of a
+            common shift of all classes, to which a softmax is blind), "probit" (with it, as the
+            paper has it; of two classes the same), "mean" (of the posterior mean alone) or "monte
+            carlo" (over the outputs' joint posterior).
         :param num_samples: of Monte Carlo.
         :return: [N, C]; C = 2 for Bernoulli.
         :raises ValueError: another method or likelihood.

@@ -50,7 +50,8 @@ class VariationalRun(Run):
     See :class:`Variational`.
 
     A round whose averages are not finite raises :class:`~gpflow_gam.newton.solvers.Diverged`, and
-    the run stays at the round before. Reports after Laplace's round are of ``E_q[log p(y | f)]`` in the place of log p(y | f).
+    the run stays at the round before. Reports after Laplace's round are of ``E_q[log p(y | f)]`` in
+    the place of log p(y | f).
     """
 
     def __init__(
