@@ -57,7 +57,7 @@ def best_gaussian(K, slopes):
     return m, V
 
 
-@pytest.mark.parametrize("name", ["counts", "binary"])
+@pytest.mark.parametrize("name", [pytest.param("counts", marks=pytest.mark.slow), "binary"])
 def test_it_is_the_best_gaussian(name, rng):
     X = rng.uniform(-1, 1, (N, 2))
     f = 2.0 * np.sin(3 * X[:, 0])
