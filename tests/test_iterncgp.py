@@ -18,6 +18,7 @@ import gpflow_gam as gg
 from gpflow_gam.models import IterNCGP
 from gpflow_gam.newton.operators import compiled
 from gpflow_gam.newton.solvers import IterGP, ReducedNewton, Residual, UnitVectors
+from gpflow_gam.newton.solvers.expected import normal_points
 
 N = 50
 
@@ -288,16 +289,36 @@ def numpy_bound(model):
     _, log_cov = np.linalg.slogdet(cov)
     kl = 0.5 * (trace + mean @ np.linalg.solve(K, mean) - len(K) + log_K - log_cov)
     F, V = mean.reshape(Q, -1).T, np.diag(cov).reshape(Q, -1).T
-    expected = model.likelihood.variational_expectations(X, F, V, model.data[1])
-    return float(np.sum(expected)) - kl
+    if Q == 1:
+        return float(np.sum(model.likelihood.variational_expectations(X, F, V, model.data[1]))) - kl
+    expected, blocks = 0.0, cov.reshape(Q, len(X), Q, len(X))
+    for n, label in enumerate(model.data[1].numpy()[:, 0].astype(int)):
+        root = np.linalg.cholesky(blocks[:, n, :, n])  # the outputs' joint covariance
+        p = laplace.softmax(F[n] + normal_points(Q) @ root.T)
+        expected += np.log(p[:, label]).mean()
+    return expected - kl
 
 
 @pytest.mark.parametrize("name", ["counts", "binary", "classes"])
 def test_bound_equals_dense_numpy(name, rng):
     """Also for the blocks of a softmax, whose noise is a pseudo-inverse."""
-    likelihood = gg.likelihoods.FixedSoftmax(3) if name == "classes" else None
-    model = fitted(name, rng, likelihood=likelihood, solver=ReducedNewton(num_actions=12))
+    model = fitted(name, rng, solver=ReducedNewton(num_actions=12))
     assert float(model.elbo()) == pytest.approx(numpy_bound(model), abs=1e-4)
+
+
+def test_expectations_over_classes_are_those_of_draws(rng):
+    """Fixed points have a Gaussian's moments; what they average to is right, and the same twice."""
+    for Q in (2, 3, 10):
+        points = normal_points(Q)
+        np.testing.assert_allclose(points.mean(axis=0), 0.0, atol=1e-12)
+        np.testing.assert_allclose(points.T @ points / len(points), np.eye(Q), atol=1e-12)
+    A = rng.normal(size=(3, 3)) * 1.5
+    mean, cov = rng.normal(size=3), A @ A.T
+    draws = np.log(laplace.softmax(rng.multivariate_normal(mean, cov, 200_000))).mean(axis=0)
+    fixed = mean + normal_points(3) @ np.linalg.cholesky(cov).T
+    np.testing.assert_allclose(np.log(laplace.softmax(fixed)).mean(axis=0), draws, atol=0.02)
+    model = fitted("classes", rng)
+    assert float(model.elbo()) == float(model.elbo())
 
 
 def test_bound_is_below_the_evidence(rng):
@@ -571,7 +592,7 @@ def test_parts_that_were_replaced(what, rng):
     if compiled is not None:
         compiled(X)
     REPLACED[what](model)
-    part = what if what in vars(model) else "kernel"
+    part = what if hasattr(model, what) else "kernel"
     for use in (model.predict_f, model.predict_components, lambda _: model.elbo(),
                 lambda _: model.posterior()):  # fmt: skip
         with pytest.raises(ValueError, match=f"^{part}: not that of the last fit"):
@@ -589,6 +610,26 @@ def test_parts_that_were_replaced(what, rng):
         np.testing.assert_allclose(a, b, atol=1e-12)
     if compiled is not None:
         np.testing.assert_allclose(compiled(X)[0], before[0], atol=1e-12)
+
+
+def test_data_that_are_assigned_are_checked_as_at_first(rng):
+    """Arrays in other types are fitted as they would be by a new model; wrong ones are refused."""
+    X, Y = data(rng)["classes"]
+    model = IterNCGP((X, Y), kernel(), Softmax(3))
+    fit(model)
+    X = X[:40] * 0.5
+    model.data = X, Y[:40].astype(int)
+    fresh = IterNCGP((X, Y[:40]), kernel(), Softmax(3))
+    for m in (model, fresh):
+        fit(m)
+    before = model.predict_f(X)
+    for a, b in zip(before, fresh.predict_f(X)):
+        np.testing.assert_allclose(a, b, atol=1e-9)
+    for wrong in ((X[:30], Y[:40]), (X, Y[:40] + 7.0), (X[:0], Y[:0]), (X * np.nan, Y[:40])):
+        with pytest.raises(ValueError, match="[XY]"):
+            model.data = wrong
+    for a, b in zip(model.predict_f(X), before):  # nothing was taken of them
+        np.testing.assert_array_equal(a, b)
 
 
 def test_parts_that_were_put_back(rng):
@@ -825,7 +866,7 @@ BAD = {
     "steps": (lambda X, Y: IterNCGP((X, Y), kernel(), Softmax(3), max_newton_steps=0),
               ValueError, "max_newton_steps must be at least 1; got 0"),
     "solver": (lambda X, Y: IterNCGP((X, Y), kernel(), Softmax(3), solver="cg"),
-               ValueError, "solver must be 'newton', 'itergp' or a Solver; got 'cg'"),
+               ValueError, "solver must be 'newton', 'variational', 'itergp' or .*; got 'cg'"),
     "both": (lambda X, Y: IterNCGP((X, Y), kernel(), Softmax(3), solver=IterGP(), compression=3),
              ValueError, "solver has options of its own; set compression there"),
     "policy": (lambda X, Y: IterNCGP((X, Y), kernel(), Softmax(3), policy="cg"),

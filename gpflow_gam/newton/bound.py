@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray, TensorType
+from gpflow.likelihoods import Likelihood, ScalarLikelihood
 
 from .solvers import ActionPosteriorState, LaplaceProblem
+from .solvers.expected import normal_points, observed
 
 _SMALLEST = 1e-9
 """Of the noise of a combination of actions, against the largest: less is taken for none at all."""
@@ -85,13 +87,58 @@ def action_bound(
     prior = tf.cast(prior, operator.dtype)
     if latents.shared:
         prior = tf.repeat(prior, Q, axis=0)
+    mixing = None
     if latents.mixing is not None:
         mixing = tf.cast(tf.convert_to_tensor(latents.mixing), operator.dtype)
-        prior = tf.matmul(tf.square(mixing), prior)
-    var = tf.transpose(prior - tf.reduce_sum(tf.square(h), axis=1))
-    # quadrature takes its root, which has no slope at zero
-    least = 1e-12 * tf.reduce_mean(prior, axis=1) + np.finfo(X.dtype.as_numpy_dtype).tiny
-    var = tf.maximum(var, least)
-    mean, var = tf.cast(mean, X.dtype), tf.cast(var, X.dtype)
-    expected = problem.likelihood.variational_expectations(X, mean, var, Y)
+    separate = isinstance(observed(problem.likelihood), ScalarLikelihood)
+    if separate or latents.num_outputs == 1:
+        if mixing is not None:
+            prior = tf.matmul(tf.square(mixing), prior)
+        var = tf.transpose(prior - tf.reduce_sum(tf.square(h), axis=1))
+        # quadrature takes its root, which has no slope at zero
+        least = 1e-12 * tf.reduce_mean(prior, axis=1) + np.finfo(X.dtype.as_numpy_dtype).tiny
+        var = tf.cast(tf.maximum(var, least), X.dtype)
+        mean = tf.cast(mean, X.dtype)
+        expected = problem.likelihood.variational_expectations(X, mean, var, Y)
+    else:
+        A = tf.eye(Q, dtype=h.dtype) if mixing is None else mixing
+        cov = tf.einsum("lq,qn,kq->nlk", A, prior, A) - tf.einsum("lrn,krn->nlk", h, h)
+        size = tf.reduce_mean(tf.matmul(tf.square(A), prior), axis=0)
+        expected = _joint_expectations(problem.likelihood, X, mean, cov, size, Y)
     return scale * tf.reduce_sum(tf.cast(expected, operator.dtype)) - kl
+
+
+def _joint_expectations(
+    likelihood: Likelihood,
+    X: tf.Tensor,
+    mean: tf.Tensor,
+    cov: tf.Tensor,
+    size: tf.Tensor,
+    Y: tf.Tensor,
+) -> tf.Tensor:
+    """
+    ``E log p(y_n | F_n)`` [N], F_n ~ N(mean, cov), by fixed points.
+
+    GPflow's are of independent outputs, which those of q are not: a softmax would be told to
+    expect twice what the common shift of its outputs varies. And they are drawn anew at each
+    call: L-BFGS takes a difference of such draws for one of parameters.
+
+    :param mean: [N, L].
+    :param cov: [N, L, L].
+    :param size: the prior's variance, of which cov is what is left, [N].
+    """
+    # kernels are evaluated in X's precision, and cov is a difference of such numbers
+    share = max(1e-9, 100.0 * float(np.finfo(X.dtype.as_numpy_dtype).eps))
+    jitter = share * size + np.finfo(float).tiny
+    eye = tf.eye(cov.shape[-1], dtype=cov.dtype)
+    root = tf.debugging.check_numerics(
+        tf.linalg.cholesky(cov + eye * jitter[:, None, None]),
+        "q's covariance of the outputs at a datum is not positive definite; X in double precision "
+        "is safer",
+    )
+    points = tf.constant(normal_points(int(cov.shape[-1])), cov.dtype)
+    S, L = points.shape
+    F = mean + tf.einsum("nlk,sk->snl", root, points)
+    F = tf.cast(tf.reshape(F, [-1, L]), X.dtype)
+    X, Y = (tf.tile(t, [S, 1]) for t in (X, Y))
+    return tf.reduce_mean(tf.reshape(likelihood.log_prob(X, F, Y), [S, -1]), axis=0)

@@ -7,6 +7,7 @@ from .policies import Informative, Policy, Residual, Schedule, UnitVectors
 from .problem import LaplaceProblem
 from .progress import Diverged, Solver, StepReport
 from .reduced_newton import ReducedNewton
+from .variational import Variational
 
 __all__ = [
     "ActionPosteriorState",
@@ -21,6 +22,7 @@ __all__ = [
     "Solver",
     "StepReport",
     "UnitVectors",
+    "Variational",
     "explained",
     "named_solver",
 ]

@@ -8,6 +8,7 @@ from .itergp import IterGP
 from .policies import Policy
 from .progress import Solver
 from .reduced_newton import ReducedNewton
+from .variational import Variational
 
 
 def named_solver(
@@ -21,7 +22,7 @@ def named_solver(
     """
     The solver that :class:`gpflow_gam.models.IterNCGP`'s arguments ask for.
 
-    :param solver: "newton", "itergp" or one with options of its own.
+    :param solver: "newton", "variational", "itergp" or one with options of its own.
     :param policy: as of the model; None for the solver's own.
     :param max_newton_steps: as of the model; None for the solver's own.
     :param max_solver_steps: as of the model; None for the solver's own.
@@ -52,8 +53,11 @@ def named_solver(
     if solver == "itergp":
         options.update(max_iterations=max_solver_steps, compression=compression)
         return IterGP(**{k: v for k, v in options.items() if v is not None})
-    if solver == "newton":
+    if solver in ("newton", "variational"):
         counts = [n for n in (max_solver_steps, compression) if n is not None]
         options["num_actions"] = min(counts, default=None)
-        return ReducedNewton(**{k: v for k, v in options.items() if v is not None})
-    raise ValueError(f"solver must be 'newton', 'itergp' or a Solver; got {solver!r}.")
+        newton = ReducedNewton(**{k: v for k, v in options.items() if v is not None})
+        return newton if solver == "newton" else Variational(newton)
+    raise ValueError(
+        f"solver must be 'newton', 'variational', 'itergp' or a Solver; got {solver!r}."
+    )

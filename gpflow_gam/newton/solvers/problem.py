@@ -38,6 +38,7 @@ class LaplaceProblem:
     ) -> None:
         self.operator = operator
         self.likelihood = likelihood
+        self.mean_function = mean_function
         self.X, self.Y = operator.X, Y
         shape = [operator.num_data, operator.latents.num_outputs]
         self.mean = tf.cast(tf.broadcast_to(mean_function(self.X), shape), operator.dtype)
@@ -50,9 +51,7 @@ class LaplaceProblem:
 
     def log_likelihood(self, g: tf.Tensor) -> tf.Tensor:
         """Summed over the data."""
-        F = tf.cast(self.predictor(g), self.X.dtype)
-        found = self.likelihood.log_prob(self.X, F, self.Y)
-        return tf.reduce_sum(tf.cast(found, g.dtype))
+        return tf.reduce_sum(self._log_prob(self.predictor(g)))
 
     def curvature(self, g: tf.Tensor) -> Curvature:
         """
@@ -60,9 +59,7 @@ class LaplaceProblem:
 
         :raises ValueError: not finite or not log-concave there.
         """
-        F = tf.cast(self.predictor(g), self.X.dtype)
-        found = curvature(self.likelihood, self.X, F, self.Y)
-        found = checked_curvature(found, self.likelihood).cast(g.dtype)
+        found = checked_curvature(self._expansion(self.predictor(g)), self.likelihood)
         mixing = self.operator.latents.mixing
         if mixing is None:
             return found
@@ -70,6 +67,16 @@ class LaplaceProblem:
         gradient = tf.matmul(A, found.gradient, transpose_a=True)
         blocks = tf.einsum("lq,nlk,kp->nqp", A, found.precision.blocks(), A)
         return Curvature(found.log_prob, gradient, DensePrecision(blocks))
+
+    def _log_prob(self, F: tf.Tensor) -> tf.Tensor:
+        """At outputs [N, L], [N]."""
+        found = self.likelihood.log_prob(self.X, tf.cast(F, self.X.dtype), self.Y)
+        return tf.cast(found, F.dtype)
+
+    def _expansion(self, F: tf.Tensor) -> Curvature:
+        """In the outputs, at [N, L]."""
+        found: Curvature = curvature(self.likelihood, self.X, tf.cast(F, self.X.dtype), self.Y)
+        return found.cast(F.dtype)
 
     def pivoted(self, number: int) -> PivotedCholesky:
         """A partial Cholesky factor of K with at most ``number`` pivots, kept for the next call."""

@@ -233,11 +233,11 @@ class ReducedNewtonRun(Run):
     # --- the covariance ----------------------------------------------------------------------
 
     def finish(self, cheap: bool = False) -> ActionPosteriorState:
-        if self.S.shape[2] == 0:
-            self._start()
-        here = self.problem.curvature(self.g)
-        if cheap:
-            return self._of_pivots(here)
+        return self._of_pivots(self._here()) if cheap else self.finish_with_products()[0]
+
+    def finish_with_products(self) -> tuple[ActionPosteriorState, tf.Tensor]:
+        """The posterior, and the products K S [B, Q, N] of its actions."""
+        here = self._here()
         context = Context(self.problem, here.precision, 0)
         plan = self.options.policy.plan(context, self.options.num_actions)
         if plan.adaptive.any():
@@ -248,7 +248,15 @@ class ReducedNewtonRun(Run):
         noise = plan.noise
         if noise is None:
             noise = pairs(S, noise_products(here.precision, S))
-        return self._joined(here, S, pairs(S, T), noise)
+        state = self._joined(here, S, pairs(S, T), noise)
+        if state.actions.shape[0] > S.shape[0]:  # the mode's own
+            T = tf.concat([T, self.g[None]], axis=0)
+        return state, T
+
+    def _here(self) -> Curvature:
+        if self.S.shape[2] == 0:
+            self._start()
+        return self.problem.curvature(self.g)
 
     def _joined(
         self, here: Curvature, S: tf.Tensor, prior: tf.Tensor, noise: tf.Tensor
@@ -284,8 +292,8 @@ class ReducedNewtonRun(Run):
 
     def _iterated(
         self, here: Curvature, fixed: tf.Tensor | None, adaptive: AnyNDArray
-    ) -> ActionPosteriorState:
-        """Residual actions: IterGP on the system at the mode."""
+    ) -> tuple[ActionPosteriorState, tf.Tensor]:
+        """Residual actions: IterGP on the system at the mode; their products with K, too."""
         Q, N = self.v.shape
         target = self.g + here.precision.solve(here.gradient[..., None])[..., 0]
         zero = tf.zeros([Q, N], target.dtype)
@@ -296,8 +304,9 @@ class ReducedNewtonRun(Run):
         noise = pairs(S, noise_products(here.precision, S))
         targets = tf.linalg.matvec(flat(S), tf.reshape(target, [-1]))
         factor = found.F[: found.used, : found.used]
-        prior = pairs(S, found.T[: found.used])
-        return ActionPosteriorState(self.v, S, factor, prior, noise, targets)
+        T = found.T[: found.used]
+        state = ActionPosteriorState(self.v, S, factor, pairs(S, T), noise, targets)
+        return state, T
 
 
 def _bordered(A: tf.Tensor, last: tf.Tensor) -> tf.Tensor:

@@ -1,0 +1,88 @@
+"""The best Gaussian in place of Laplace's, by the same Newton steps on averaged log-likelihoods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import tensorflow as tf
+
+from .actions import ActionPosteriorState
+from .expected import ExpectedProblem
+from .problem import LaplaceProblem
+from .progress import Diverged, Run, Solver, StepReport
+from .reduced_newton import ReducedNewton
+
+
+@dataclass(frozen=True)
+class Variational(Solver):
+    """
+    Laplace's posterior, moved to the Gaussian that is nearest to the true one.
+
+    The mode of a skew posterior is not its mean: of a softmax, a logit or counts it is nearer to
+    the prior's, by more the larger the kernel's variance, and a Gaussian put there predicts too
+    unsurely. After Laplace's comes a number of rounds, each with the log-likelihood of every datum
+    averaged over the posterior of the round before (:class:`ExpectedProblem`). Their fixed point is
+    the variational Gaussian approximation (Opper & Archambeau 2009), restricted as Laplace's
+    is to what actions have asked.
+
+    :param newton: of every round, Laplace's among them.
+    :param rounds: after Laplace's; each has a search and a posterior of its own.
+    :raises ValueError: fewer than one round.
+    """
+
+    newton: ReducedNewton = field(default_factory=ReducedNewton)
+    rounds: int = 2
+
+    def __post_init__(self) -> None:
+        if self.rounds < 1:
+            raise ValueError(
+                f"rounds must be at least 1; got {self.rounds}. ReducedNewton has none."
+            )
+
+    def start(self, problem: LaplaceProblem, weights: tf.Tensor | None = None) -> VariationalRun:
+        return VariationalRun(self, problem, weights)
+
+
+class VariationalRun(Run):
+    """
+    See :class:`Variational`.
+
+    A round whose averages are not finite raises :class:`~gpflow_gam.newton.solvers.Diverged`, and
+    the run stays at the round before. Reports after Laplace's round are of ``E_q[log p(y | f)]`` in
+    the place of log p(y | f).
+    """
+
+    def __init__(
+        self, options: Variational, problem: LaplaceProblem, weights: tf.Tensor | None = None
+    ) -> None:
+        self.options = options
+        self.problem = problem
+        self._inner = options.newton.start(problem, weights)
+        self._round, self._step = 0, 0
+
+    def steps(self) -> Iterator[StepReport]:
+        while True:
+            converged = False
+            for report in self._inner.steps():
+                converged, self._step = report.converged, self._step + 1
+                done = converged and self._round == self.options.rounds
+                yield replace(report, step=self._step, converged=done)
+            if not converged or self._round == self.options.rounds:
+                return
+            state, products = self._inner.finish_with_products()
+            problem = ExpectedProblem(self.problem, state, products)
+            g = self._inner.g
+            if not all(np.isfinite(problem.log_likelihood(at)) for at in (g, tf.zeros_like(g))):
+                raise Diverged(
+                    f"likelihood {type(problem.likelihood).__name__} overflows where it is "
+                    "averaged: the posterior is too uncertain at some datum; take more actions "
+                    f"(max_solver_steps) or a smaller kernel variance. Round {self._round} is kept"
+                )
+            # one value after the other, so that an interruption leaves the round before
+            self._inner = self.options.newton.start(problem, state.weights)
+            self._round += 1
+
+    def finish(self, cheap: bool = False) -> ActionPosteriorState:
+        return self._inner.finish(cheap)

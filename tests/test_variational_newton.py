@@ -1,0 +1,180 @@
+"""Newton steps to the nearest Gaussian: closed forms, dense references, and what it is for."""
+
+from __future__ import annotations
+
+import gpflow
+import laplace
+import numpy as np
+import pytest
+import tensorflow as tf
+from gpflow.likelihoods import Gaussian, Poisson, Softmax
+from scipy.special import expit
+
+import gpflow_gam as gg
+from gpflow_gam.models import IterNCGP
+from gpflow_gam.newton.solvers import ReducedNewton, Variational
+
+N = 30
+NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(40)
+WEIGHTS = WEIGHTS / WEIGHTS.sum()
+
+
+def kernel(variance=4.0):
+    return gpflow.kernels.Matern32(variance, 0.5)
+
+
+def exact(rounds=2):
+    return Variational(ReducedNewton(num_actions=200, tolerance=1e-11), rounds)
+
+
+def fitted(data, likelihood, rounds=2, **options):
+    model = IterNCGP(data, options.pop("kernel", kernel()), likelihood, solver=exact(rounds))
+    gg.optimizers.fit(model, hyperparameters=False)
+    return model
+
+
+def best_gaussian(K, slopes):
+    """
+    Opper & Archambeau (2009) by damped fixed-point iterations in dense numpy.
+
+    :param slopes: f [N] -> d log p / df and minus its derivative.
+    """
+    m, a, w = np.zeros(N), np.zeros(N), np.ones(N)
+    for _ in range(150):
+        root = np.sqrt(w)
+        B = np.eye(N) + root[:, None] * K * root
+        V = K - K @ (root[:, None] * np.linalg.solve(B, root[:, None] * K))
+        m = K @ a
+        each = [slopes(m + x * np.sqrt(np.diag(V))) for x in NODES]
+        g = sum(c * e[0] for c, e in zip(WEIGHTS, each))
+        bend = sum(c * e[1] for c, e in zip(WEIGHTS, each))
+        # a Newton step for the mean, at the averaged curvature
+        root = np.sqrt(bend)
+        B = np.eye(N) + root[:, None] * K * root
+        b = bend * m + g
+        new = b - root * np.linalg.solve(B, root * (K @ b))
+        a, w = a + 0.5 * (new - a), w + 0.5 * (bend - w)
+    return m, V
+
+
+@pytest.mark.parametrize("name", [pytest.param("counts", marks=pytest.mark.slow), "binary"])
+def test_it_is_the_best_gaussian(name, rng):
+    X = rng.uniform(-1, 1, (N, 2))
+    f = 2.0 * np.sin(3 * X[:, 0])
+    if name == "counts":
+        y = rng.poisson(np.exp(f)).astype(float)
+        likelihood, slopes = Poisson(), lambda f: (y - np.exp(f), np.exp(f))
+    else:
+        y = (rng.uniform(size=N) < expit(f)).astype(float)
+        likelihood = gg.likelihoods.Bernoulli()
+        slopes = lambda f: (y - expit(f), expit(f) * expit(-f))
+    mean, cov = best_gaussian(kernel()(X).numpy(), slopes)
+    model = fitted((X, y[:, None]), likelihood, rounds=12)
+    found = model.predict_f(X, full_cov=True)
+    np.testing.assert_allclose(found[0][:, 0], mean, atol=1e-4)
+    np.testing.assert_allclose(found[1][0], cov, atol=1e-4)
+    # its bound is stationary in the mean, so none is better nearby; and Laplace's is less
+    mode = IterNCGP(model.data, kernel(), likelihood)
+    gg.optimizers.fit(mode, hyperparameters=False)
+    assert float(model.elbo()) > float(mode.elbo()) + 0.01
+
+
+def test_gaussian_data_leave_nothing_to_move(rng):
+    X = rng.uniform(-1, 1, (N, 2))
+    Y = np.sin(3 * X[:, :1]) + 0.3 * rng.normal(size=(N, 1))
+    model = fitted((X, Y), Gaussian(0.1))
+    gpr = gpflow.models.GPR((X, Y), kernel(), noise_variance=0.1)
+    for ours, other in zip(model.predict_f(X), gpr.predict_f(X)):
+        np.testing.assert_allclose(ours, other, atol=1e-7)
+
+
+def test_classes_have_expected_gradients_for_weights(rng):
+    """At a fixed point v = E_q[g], and the bound is above Laplace's; by draws of q."""
+    X = rng.uniform(-1, 1, (N, 2))
+    labels = np.floor(1.5 * (X[:, :1] + 1)) % 3
+    model = fitted((X, labels), Softmax(3), rounds=6, kernel=kernel(20.0))
+    mean, cov = model.predict_f(X, full_output_cov=True)
+    for n in range(N):
+        draws = rng.multivariate_normal(mean[n], cov[n], 40_000)
+        expected = np.eye(3)[int(labels[n, 0])] - laplace.softmax(draws).mean(axis=0)
+        np.testing.assert_allclose(model.state.weights[:, n], expected, atol=0.02)
+    mode = IterNCGP((X, labels), kernel(20.0), Softmax(3))
+    gg.optimizers.fit(mode, hyperparameters=False)
+    assert float(model.elbo()) > float(mode.elbo()) + 1.0
+    sure = [m.predict_probabilities(X).numpy().max(axis=1).mean() for m in (mode, model)]
+    assert sure[1] > sure[0] + 0.01
+
+
+def test_separate_and_joint_rules_agree(rng):
+    """A likelihood of two outputs by Gauss-Hermite, and by points as if it coupled them."""
+
+    class Joint(gpflow.likelihoods.Likelihood):
+        def __init__(self):
+            super().__init__(input_dim=None, latent_dim=2, observation_dim=2)
+
+        def _log_prob(self, X, F, Y):
+            return tf.reduce_sum(Y * F - tf.exp(F), axis=-1)
+
+        def _predict_mean_and_var(self, X, Fmu, Fvar):
+            raise NotImplementedError
+
+        def _predict_log_density(self, X, Fmu, Fvar, Y):
+            raise NotImplementedError
+
+        def _variational_expectations(self, X, Fmu, Fvar, Y):
+            raise NotImplementedError
+
+    X = rng.uniform(-1, 1, (N, 2))
+    Y = rng.poisson(np.exp(np.sin(3 * X))).astype(float)
+    k = kernel(0.5)
+    one = IterNCGP((X, Y[:, :1]), k, Poisson(), solver=exact(3))
+    two = IterNCGP((X, Y), k, Joint(), solver=exact(3))
+    for model in (one, two):
+        gg.optimizers.fit(model, hyperparameters=False)
+    for a, b in zip(one.predict_f(X), two.predict_f(X)):
+        np.testing.assert_allclose(a[:, 0], b[:, 0], atol=2e-3)
+
+
+def test_budgets_callbacks_and_hyperparameters(rng):
+    X = rng.uniform(-1, 1, (N, 2))
+    Y = rng.poisson(np.exp(2.0 * np.sin(3 * X[:, :1]))).astype(float)
+    model = IterNCGP((X, Y), kernel(1.0), Poisson(), solver="variational")
+    assert isinstance(model.solver, Variational)
+    seen = []
+    whole = gg.optimizers.fit(model, hyperparameters=False, callback=lambda p: seen.append(p))
+    assert whole.converged
+    assert len(seen) == whole.num_iterations
+    early = IterNCGP((X, Y), kernel(1.0), Poisson(), solver="variational")
+    for steps in range(1, whole.num_iterations):
+        result = gg.optimizers.fit(
+            early, hyperparameters=False, callback=lambda p, s=steps: p.iteration >= s
+        )
+        assert not result.converged
+        assert result.ended
+        assert np.all(np.isfinite(early.predict_f(X)[1]))
+        early.forget_run()
+    gg.optimizers.fit(early, hyperparameters=False)
+    for a, b in zip(early.predict_f(X), model.predict_f(X)):
+        np.testing.assert_allclose(a, b, atol=1e-9)
+    before = float(model.elbo())
+    learnt = gg.optimizers.fit(model, max_rounds=2)
+    assert learnt.elbo >= before
+
+
+def test_averages_that_overflow_leave_the_round_before(rng):
+    X = rng.uniform(-1, 1, (N, 2))
+    Y = rng.poisson(2.0, (N, 1)).astype(float)
+    few = Variational(ReducedNewton(num_actions=1))
+    model = IterNCGP((X, Y), kernel(2e4), Poisson(), solver=few)
+    result = gg.optimizers.fit(model, hyperparameters=False)
+    assert not result.converged
+    assert "Poisson overflows where it is averaged" in result.message
+    mode = IterNCGP((X, Y), kernel(2e4), Poisson(), solver=few.newton)
+    gg.optimizers.fit(mode, hyperparameters=False)
+    for a, b in zip(model.predict_f(X), mode.predict_f(X)):
+        np.testing.assert_allclose(a, b)
+
+
+def test_bad_options():
+    with pytest.raises(ValueError, match="rounds must be at least 1; got 0"):
+        Variational(rounds=0)
