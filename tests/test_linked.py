@@ -17,6 +17,7 @@ from gpflow_gam import families as fam
 from gpflow_gam import likelihoods as lk
 from gpflow_gam import linear, s
 from gpflow_gam.likelihoods.linked import predictor_of
+from gpflow_gam.optimizers.rounds import Rounds, Seen
 
 MEAN = {
     "log": np.exp,
@@ -188,6 +189,25 @@ def test_straight_lines_are_those_of_glm(tmp_path):
         assert np.max(np.abs(found - link) / se) < 0.25, family
         np.testing.assert_allclose(own, se, rtol=0.02, err_msg=str(family))
         np.testing.assert_allclose(gam.predict(new), response, rtol=0.04, err_msg=str(family))
+
+
+def test_a_fit_that_took_all_for_noise_is_told_by_a_constant(monkeypatch):
+    """Means near infinity where it starts may lead there; here the fit is put there."""
+    rng = np.random.default_rng(1)
+    table = pd.DataFrame({"x": rng.uniform(size=300)})
+    table["y"] = 1.0 / (0.5 + table["x"]) + 0.1 * rng.normal(size=300)
+    gam = gg.GAM(s("x"), family=fam.Gaussian("inverse"))
+    assert gam.fit(table, "y", progress=False).fitted.result.converged
+
+    def away(self, *_: object) -> tuple[Seen, bool, str]:
+        state = self.start(np.zeros(1))
+        state.phi += np.log(1e8)
+        return self.see(state), True, "the last round gained 0 nats"
+
+    monkeypatch.setattr(Rounds, "run", away)
+    with pytest.warns(gg.ConvergenceWarning, match="stuck: a constant predictor is better"):
+        gam.fit(table, "y", progress=False)
+    assert not gam.fitted.result.converged
 
 
 @pytest.fixture(scope="module")

@@ -49,7 +49,8 @@ class Position:
         hyperparameters at once.
     :param learnt: whether the last round learnt hyperparameters.
     :param pace: of the rounds so far.
-    :param whole: whether the sites that the last round went to had their negative weights.
+    :param signed: whether sites have their negative weights, as they do once the fit without has
+        converged.
     """
 
     state: State
@@ -59,7 +60,7 @@ class Position:
     settled: bool = False
     learnt: bool = False
     pace: Pace = dataclasses.field(default_factory=Pace)
-    whole: bool = False
+    signed: bool = False
 
     def record(self, history: Sequence[float]) -> Record:
         """
@@ -72,7 +73,7 @@ class Position:
         arrays |= {f"mass {i}": m for i, m in enumerate(data.masses)}
         arrays |= {"u": self.state.u, "phi": self.state.phi, "history": np.array(history)}
         numbers = {"elbo": self.elbo, "rounds": self.rounds, "gain": self.gain}
-        flags = {k: bool(getattr(self, k)) for k in ("settled", "learnt", "whole")}
+        flags = {k: bool(getattr(self, k)) for k in ("settled", "learnt", "signed")}
         return Record({**numbers, **flags, "pace": dataclasses.asdict(self.pace)}, arrays)
 
     @classmethod

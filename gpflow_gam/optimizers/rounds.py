@@ -72,8 +72,6 @@ class Seen:
     q: GaussianPosterior
     sweep: Sweep
     elbo: float
-    whole: bool
-    """Whether all there is to say of the rows is in the sums: negative weights, too."""
 
 
 class Rounds:
@@ -136,7 +134,7 @@ class Rounds:
         elbo = float(self.rows.agreed(sweep.expected - q.kl() + prior))
         if not np.isfinite(elbo):
             raise NotPositiveDefinite
-        return Seen(state, q, sweep, elbo, signed or sweep.negative == 0)
+        return Seen(state, q, sweep, elbo)
 
     def start(self, constant: AnyNDArray) -> State:
         """
@@ -188,12 +186,14 @@ class Rounds:
         at, limit = begin, min(max_rounds, _MAX_ROUNDS)
         pace = dataclasses.replace(begin.pace)
         try:
-            seen = self._first(at.state, at.settled)
+            seen = self._first(at.state, at.signed)
             if not at.rounds:  # an earlier run has told of its own
                 self._record(seen)
             while True:
-                if at.learnt and ((at.gain < tolerance and at.whole) or rough):
-                    return seen, True, f"the last round gained {at.gain:.2g} nats"
+                if at.learnt and (at.gain < tolerance or rough):
+                    if rough or at.signed or not seen.sweep.negative:
+                        return seen, True, f"the last round gained {at.gain:.2g} nats"
+                    seen, at = self._with_negative(seen, at)
                 if at.rounds >= limit:
                     return seen, False, f"round limit of {max_rounds} reached"
                 settled = at.settled or (at.rounds > 0 and at.gain < max(1.0, tolerance))
@@ -202,20 +202,19 @@ class Rounds:
                 fine = max(tolerance, _STALE_SHARE * at.gain)
                 target = self._improved(seen, learns, settled, _ROUGH if rough else fine)
                 share = pace.share() if settled else 1.0
-                new, share = self._step(seen, target, share, learns, settled)
+                new, share = self._step(seen, target, share, learns, at.signed)
                 if share < _SHORT and (new is None or new.elbo - seen.elbo < tolerance):
-                    new = self._apart(seen if new is None else new, target, settled) or new
-                if new is None and not seen.whole:
-                    seen = self.see(seen.state, signed=True)
-                    at = dataclasses.replace(at, settled=True)
+                    new = self._apart(seen if new is None else new, target, at.signed) or new
+                if new is None and settled and seen.sweep.negative and not at.signed and not rough:
+                    seen, at = self._with_negative(seen, at)
                     continue
                 if new is None:
                     nothing_left = settled or share == 1.0
                     return seen, nothing_left, "no step improves the ELBO any more"
-                gain, whole, seen = new.elbo - seen.elbo, seen.whole, new
+                gain, seen = new.elbo - seen.elbo, new
                 pace.note(gain if learns else 0.0, share)
                 so_far, rounds = dataclasses.replace(pace), at.rounds + 1
-                at = Position(new.state, new.elbo, rounds, gain, settled, learns, so_far, whole)
+                at = Position(new.state, new.elbo, rounds, gain, settled, learns, so_far, at.signed)
                 note(at)
                 self._record(seen)
         except StopFit as stop:
@@ -228,6 +227,15 @@ class Rounds:
                 raise
             self.family.set(seen.state.phi)
             return seen, False, self.tracker.interrupted()
+
+    def _with_negative(self, seen: Seen, at: Position) -> tuple[Seen, Position]:
+        """
+        The same place, and the sites with their negative weights there.
+
+        They count last: far from the optimum they lead astray.
+        """
+        there = self.see(seen.state, signed=True)
+        return there, dataclasses.replace(at, signed=True, settled=True, gain=1.0)
 
     def _record(self, seen: Seen) -> None:
         if self.tracker is not None:

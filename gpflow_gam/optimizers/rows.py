@@ -35,6 +35,10 @@ SMALL = 1500
 """Inducing values up to which a second thread of linear algebra costs more than it brings."""
 
 
+_PRICE = 20.0
+"""Nats that a component may cost beyond what it gains: its prior's and its KL's."""
+
+
 def fit_rows(
     model: AdditiveSGPR | AdditiveSVGP,
     rows: Rows,
@@ -250,9 +254,30 @@ def _fit_sites(
         seen, converged = rounds.see(begun.state), False
     rounds.hyperparameters.set(seen.state.u)
     rounds.family.set(seen.state.phi)
+    if converged and len(rounds.family) and rows.number <= MANY_ROWS:
+        short = _short_of_constant(rounds, seen, constant)
+        if short > 0.0:
+            converged = False
+            message = (
+                f"stuck: a constant predictor is better by {short:.0f} nats. Try another link or "
+                "family"
+            )
     assign_posterior(model, seen.q)
     rounds.tracker = None  # which is of this fit
     state, curvature = seen.state, seen.sweep.curvature
     found, values = np.concatenate([state.u, state.phi]), rounds.values(state.u)
     solution = Solution(rows, state.data, seen.q, values, found, rounds, curvature=curvature)
     return tracker.result(converged, message, seen.elbo), solution
+
+
+def _short_of_constant(rounds: Rounds, seen: Seen, constant: AnyNDArray) -> float:
+    """
+    By how much the bound is below that of a constant predictor, whatever priors may take, in nats.
+
+    A likelihood that has parameters of its own may take all there is for noise, and be stuck.
+    Components that vanish cost little: a bound far below is no fit.
+
+    :param constant: the predictor, [L], beside the mean function.
+    """
+    there = rounds.rows.sweep_at(rounds.likelihood, constant, np.zeros_like(constant)).expected
+    return there - _PRICE * (1 + len(rounds.rows.components)) - seen.elbo
