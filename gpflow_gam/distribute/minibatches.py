@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from .batches import Data, batches_of
+from .batches import Data, Share, batches_of
 from .result import Callback, DistributedFit, Model
 from .run import Run, configuration
 from .steps import compiled_step
@@ -48,7 +48,7 @@ def fit_minibatches(
             run = Run(trainee, workers, folder, config)
             run.agree()
             resumed = run.resume(num_steps)
-        take = compiled_step(trainee, workers)
+        take = compiled_step(trainee, workers, batches.structure)
         while run.step < num_steps:
             shares = batches.shares(run.step, workers.local)
             with workers.watched(run.remedy):
@@ -76,16 +76,14 @@ def _essence(error: tf.errors.OpError) -> str:
     return lines[-1] if lines else type(error).__name__
 
 
-def _distributed(
-    strategy: tf.distribute.Strategy, shares: dict[int, tuple[tf.Tensor, tf.Tensor]]
-) -> tuple[tf.Tensor, tf.Tensor]:
-    X, Y = (
+def _distributed(strategy: tf.distribute.Strategy, shares: dict[int, Share]) -> list[tf.Tensor]:
+    tensors = {replica: tf.nest.flatten(share) for replica, share in shares.items()}
+    return [
         strategy.experimental_distribute_values_from_function(
-            lambda context, i=i: shares[int(context.replica_id_in_sync_group)][i]
+            lambda context, i=i: tensors[int(context.replica_id_in_sync_group)][i]
         )
-        for i in range(2)
-    )
-    return X, Y
+        for i in range(len(next(iter(tensors.values()))))
+    ]
 
 
 def _check_options(
