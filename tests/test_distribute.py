@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import distributed_fit as script
@@ -435,6 +436,14 @@ def test_errors(changed: dict[str, Any], error: type[Exception], message: str) -
     arguments = {"build": build_with, "data": DATA, **OPTIONS, **changed}
     with pytest.raises(error, match=message):
         fit(**arguments)
+
+
+def test_workers_add_up_gradients_of_one_type() -> None:
+    names = "float32", "float64"
+    mixed = SimpleNamespace(trained=[tf.Variable(tf.zeros(1, name)) for name in names])
+    with pytest.raises(ValueError, match=r"float32 and float64.*set_floatx"):
+        gg.distribute.minibatches._check_one_type(mixed)
+    gg.distribute.minibatches._check_one_type(SimpleNamespace(trained=mixed.trained[:1]))
 
 
 def test_batch_size_must_be_shared_out() -> None:

@@ -41,9 +41,11 @@ def fit_minibatches(
     strategy = workers.strategy
     folder = None if checkpoint is None else Path(checkpoint)
     batches = batches_of(data, batch_size, workers.replicas, workers.local, seed)
-    with strategy.scope():
+    with workers.scope():
         with workers.watched("It was lost before the first step; start all workers again."):
             trainee = Trainee(build(), batches, learning_rate)
+            if workers.several:
+                _check_one_type(trainee)
             config = configuration(trainee, batches.digest(), batch_size, seed)
             run = Run(trainee, workers, folder, config)
             run.agree()
@@ -84,6 +86,19 @@ def _distributed(strategy: tf.distribute.Strategy, shares: dict[int, Share]) -> 
         )
         for i in range(len(next(iter(tensors.values()))))
     ]
+
+
+def _check_one_type(trainee: Trainee) -> None:
+    """
+    :raises ValueError: gradients are of several types, which TensorFlow would send as one vector.
+    """
+    types = sorted({tf.as_dtype(v.dtype).name for v in trainee.trained})
+    if len(types) > 1:
+        raise ValueError(
+            f"build returned a model that trains numbers of {' and '.join(types)}, and several "
+            "workers add up gradients of one type alone: give its layers one dtype, such as by "
+            "keras.config.set_floatx('float64') before they are made."
+        )
 
 
 def _check_options(
