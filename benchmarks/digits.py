@@ -7,10 +7,11 @@ data: turned by 90 degrees, and uniform noise. The GP's q(U) moves by Adam too, 
 gradients. Medians over seeds, with a figure of confidence against the angle. Run it with
 ``python benchmarks/digits.py --out FOLDER``.
 
-The KL of the GP heads is tempered (Wenzel et al. 2020, "How Good is the Bayes Posterior in Deep
-Neural Networks Really?"; Osawa et al. 2019, "Practical Deep Learning with Bayesian Principles",
-section 4): classes that a network separates say little of how far apart they are, so the posterior
-keeps much of the prior's variance and is underconfident. ``--tempering 1`` is the plain ELBO.
+The KL of the GP heads is tempered by ``kl_weight`` (Wenzel et al. 2020, "How Good is the Bayes
+Posterior in Deep Neural Networks Really?"; Osawa et al. 2019, "Practical Deep Learning with
+Bayesian Principles", section 4): classes that a network separates say little of how far apart they
+are, so the posterior keeps much of the prior's variance and is underconfident. ``--tempering 1`` is
+the plain ELBO.
 ``--validation FOLD`` holds out a fold of the training digits instead of the test digits, which is
 how such numbers are to be chosen.
 """
@@ -37,7 +38,7 @@ NUM_FEATURES = 8
 RATE, BATCH = 0.003, 64
 RHO = 0.03  # of natural gradients: small, for tempering makes the noise of batches larger too
 TEMPERING = {"Adam": 20, "natural gradients": 5}
-"""What the KL is divided by: a ``num_data`` that is as many times the rows."""
+"""What the KL is divided by: one over ``kl_weight``."""
 
 
 def backbone() -> tuple[keras.KerasTensor, keras.KerasTensor]:
@@ -57,13 +58,16 @@ def dense() -> tuple[keras.Model, keras.Model]:
     return model, model
 
 
-def gaussian_process(num_data: int, natural: bool) -> tuple[keras.Model, keras.Model]:
+def gaussian_process(
+    num_data: int, tempering: int, natural: bool
+) -> tuple[keras.Model, keras.Model]:
     inputs, features = backbone()
     head = gg.layers.AdditiveGP(
         sum((gg.s(i) + gg.linear(i) for i in range(NUM_FEATURES)), gg.terms.Terms()),
         "softmax",
         num_classes=10,
         num_data=num_data,
+        kl_weight=1.0 / tempering,
         num_inducing=8,
         variational="sites" if natural else "block",
         rho=RHO,
@@ -79,7 +83,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder of the figure")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=60)
-    parser.add_argument("--tempering", type=int, help="instead of each head's own")
+    parser.add_argument("--tempering", type=int, help="one over kl_weight, for every head")
     parser.add_argument("--validation", type=int, choices=range(5), help="fold held out, not test")
     add_option(parser)
     arguments = parser.parse_args()
@@ -94,12 +98,12 @@ def main() -> None:
     turned = [rotate(Xt, a, axes=(1, 2), reshape=False, order=1) for a in ANGLES]
     noise = np.random.default_rng(0).uniform(size=(500, 8, 8, 1)).astype(np.float32)
 
-    size = {k: len(X) * (arguments.tempering or factor) for k, factor in TEMPERING.items()}
+    tempering = {k: arguments.tempering or factor for k, factor in TEMPERING.items()}
     heads = {
         "Dense softmax": dense,
-        "additive GP, Adam": lambda: gaussian_process(size["Adam"], natural=False),
+        "additive GP, Adam": lambda: gaussian_process(len(X), tempering["Adam"], natural=False),
         "additive GP, natural gradients": lambda: gaussian_process(
-            size["natural gradients"], natural=True
+            len(X), tempering["natural gradients"], natural=True
         ),
     }
     rows, curves = [], {}

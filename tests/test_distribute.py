@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import distributed_fit as script
@@ -93,6 +94,85 @@ def test_is_a_plain_loop_of_keras(on_one_device: dict[str, gg.distribute.Distrib
     np.testing.assert_allclose(found.history, np.ravel(history), rtol=1e-10)
     for a, b in zip(found.model.trainable_variables, model.trainable_variables):
         np.testing.assert_allclose(a, b, atol=1e-10)
+
+
+def two_inputs() -> keras.Model:
+    """Two inputs by name and a weighted loss, as Keras's own ``fit`` takes them."""
+    keras.utils.set_random_seed(1)
+    wide, deep = (keras.Input((1,), name=name, dtype="float64") for name in ("wide", "deep"))
+    dense = [keras.layers.Dense(2, dtype="float64") for _ in range(2)]
+    hidden = keras.layers.Add()([dense[0](wide), keras.ops.tanh(dense[1](deep))])
+    model = keras.Model(
+        {"wide": wide, "deep": deep}, keras.layers.Dense(1, dtype="float64")(hidden)
+    )
+    model.compile(keras.optimizers.Adam(0.05), "mse")
+    return model
+
+
+INPUTS = {"wide": script.X[:, :1], "deep": script.X[:, 1:2]}
+WEIGHTS = np.linspace(0.0, 3.0, 200)
+
+
+@pytest.fixture(scope="module")
+def weighted() -> gg.distribute.DistributedFit:
+    return fit(two_inputs, (INPUTS, script.Y, WEIGHTS), batch_size=40, num_steps=6)
+
+
+def test_inputs_by_name_and_sample_weights(weighted: gg.distribute.DistributedFit) -> None:
+    model, history = two_inputs(), []
+    for step in range(6):
+        order = np.random.default_rng((0, step // 5)).permutation(200)
+        rows = order[40 * (step % 5) : 40 * (step % 5 + 1)]
+        batch = {name: x[rows] for name, x in INPUTS.items()}
+        history.append(model.train_on_batch(batch, script.Y[rows], WEIGHTS[rows]))
+        model.reset_metrics()
+    np.testing.assert_allclose(weighted.history, np.ravel(history), rtol=1e-6)  # Keras's float32
+    for a, b in zip(weighted.model.trainable_variables, model.trainable_variables):
+        np.testing.assert_allclose(a, b, atol=1e-10)
+    again = fit(two_inputs, (INPUTS, script.Y, None), batch_size=40, num_steps=1)
+    ones = fit(two_inputs, (INPUTS, script.Y, np.ones(200)), batch_size=40, num_steps=1)
+    assert again.history[0] == pytest.approx(ones.history[0], rel=1e-12)
+    assert again.history[0] != pytest.approx(weighted.history[0], rel=1e-3)
+
+
+def test_datasets_of_rows_and_of_batches_are_the_same() -> None:
+    rows = tf.data.Dataset.from_tensor_slices((INPUTS, script.Y, WEIGHTS))
+    found = [
+        fit(two_inputs, data, batch_size=40, num_steps=6).history
+        for data in (rows, rows.batch(7), rows.batch(40))
+    ]
+    np.testing.assert_array_equal(found[1], found[0])
+    np.testing.assert_array_equal(found[2], found[0])
+    fixed = rows.batch(40, drop_remainder=True)
+    np.testing.assert_array_equal(
+        fit(two_inputs, fixed.unbatch(), batch_size=40, num_steps=6).history, found[0]
+    )
+    for build, data in (
+        (two_inputs, fixed),
+        (build_with, script.stream().batch(40, drop_remainder=True)),
+    ):
+        with pytest.raises(ValueError, match=r"has shape \(40, .\).*rank 1.*unbatch\(\)"):
+            fit(build, data, batch_size=5, num_steps=1)
+    first = fit(two_inputs, lambda context: rows.batch(40), batch_size=40, num_steps=5)
+    np.testing.assert_array_equal(first.history, found[0][:5])
+
+
+def test_weights_that_are_none() -> None:
+    bad = WEIGHTS.copy()
+    bad[3] = np.nan
+    for data, message in (
+        ((INPUTS, script.Y, bad), "sample_weight must be finite and not negative; entry 3"),
+        ((INPUTS, script.Y, -WEIGHTS), "not negative; entry 1"),
+        ((INPUTS, script.Y, WEIGHTS[1:]), r"X\['deep'\] has 200.*sample_weight has 199"),
+        (({**INPUTS, "deep": script.X[:9]}, script.Y), r"X\['wide'\] has 200|X\['deep'\] has 9"),
+        ((INPUTS, script.Y, WEIGHTS, 3), r"must be a pair \(X, Y\); got 4"),
+        (({}, {}), "hold no array"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            fit(two_inputs, data, batch_size=40, num_steps=1)
+    for data in ((INPUTS, script.Y), (script.X, script.Y, WEIGHTS)):
+        with pytest.raises(ValueError, match="one X and one Y, without sample_weight; got X"):
+            fit(build_with, data, **OPTIONS)
 
 
 def test_a_stream_is_read_in_its_order_and_in_turns() -> None:
@@ -356,6 +436,14 @@ def test_errors(changed: dict[str, Any], error: type[Exception], message: str) -
     arguments = {"build": build_with, "data": DATA, **OPTIONS, **changed}
     with pytest.raises(error, match=message):
         fit(**arguments)
+
+
+def test_workers_add_up_gradients_of_one_type() -> None:
+    names = "float32", "float64"
+    mixed = SimpleNamespace(trained=[tf.Variable(tf.zeros(1, name)) for name in names])
+    with pytest.raises(ValueError, match=r"float32 and float64.*set_floatx"):
+        gg.distribute.minibatches._check_one_type(mixed)
+    gg.distribute.minibatches._check_one_type(SimpleNamespace(trained=mixed.trained[:1]))
 
 
 def test_batch_size_must_be_shared_out() -> None:

@@ -12,6 +12,8 @@ import tensorflow as tf
 
 import gpflow_gam as gg
 from gpflow_gam.layers import AdditiveGP, IterNCGP
+from gpflow_gam.serving.rows import Rows
+from gpflow_gam.serving.servable import servable
 
 N = 30
 RNG = np.random.default_rng(5)
@@ -68,6 +70,34 @@ def test_keras_and_tensorflow_write_heads(way: str, tmp_path: Path) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize("way", ["export", pytest.param("archive", marks=pytest.mark.slow)])
+def test_keras_writes_what_is_around_heads(way: str, tmp_path: Path) -> None:
+    """Tables before them, layers behind and beside them, several inputs."""
+    x, g = keras.Input((2,), name="x"), keras.Input((1,), dtype="string", name="g")
+    codes = keras.layers.StringLookup(vocabulary=["a", "b"], num_oov_indices=1)(g)
+    features = keras.layers.Concatenate()([x, keras.ops.cast(codes, "float32") - 1.0])
+    one = head(gg.s(0) + gg.factor(2), num_levels={2: 2}, normalization=None)
+    after = keras.layers.Dense(1)(keras.layers.Flatten()(one(features)))
+    model = keras.Model([x, g], [after, keras.layers.Dense(2)(features)])
+    data = X[:4, :2], np.array([["a"], ["b"], ["b"], ["a"]])
+    where = str(tmp_path / "m")
+    if way == "export":
+        model.export(where, verbose=False)
+        loaded = tf.saved_model.load(where)
+        found = loaded.serve([tf.constant(v) for v in data])
+    else:
+        archive = keras.export.ExportArchive()
+        archive.track(model)
+        specs = [tf.TensorSpec((None, 2), tf.float32), tf.TensorSpec((None, 1), tf.string)]
+        archive.add_endpoint("run", model.call, [specs])
+        archive.write_out(where, verbose=False)
+        loaded = tf.saved_model.load(where)
+        found = loaded.run([tf.constant(v) for v in data])
+    want = model([tf.constant(v) for v in data])
+    for a, b in zip(found, want, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
 @pytest.mark.slow
 def test_keras_writes_iterncgp(tmp_path: Path) -> None:
     newton = IterNCGP(gg.s(0), "bernoulli")
@@ -100,6 +130,72 @@ def test_what_is_behind_or_beside_a_head_is_not_left_out(tmp_path: Path) -> None
     gg.serving.export(keras.Model(outer, inner(outer)), tmp_path / "m")
     found = gg.serving.load(tmp_path / "m").predict(X)["mean"]
     np.testing.assert_allclose(found, inner(X)[:, 0, 0], rtol=1e-10)
+
+
+class Inside(keras.Model):
+    """A model that calls a head itself."""
+
+    def __init__(self, inner: AdditiveGP, in_tensorflow: bool = False) -> None:
+        super().__init__()
+        self.dense, self.inner, self.in_tensorflow = keras.layers.Dense(2), inner, in_tensorflow
+
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
+        features = keras.ops.tanh(self.dense(inputs))
+        return self.inner(tf.sin(features) if self.in_tensorflow else features)
+
+
+def served_features(model: keras.Model, *inputs: Any) -> Any:
+    """What goes into the posterior, before anything is written."""
+    found = servable(model)
+    arguments = {i.name: tf.constant(x, i.dtype) for i, x in zip(found.inputs, inputs, strict=True)}
+    return found.features(arguments, Rows("error")).numpy()
+
+
+def test_features_are_those_of_the_call_that_is_exported() -> None:
+    """The head's own ``input`` is that of its first call, wherever that was."""
+    inputs, other = keras.Input((3,)), keras.Input((3,))
+    one, layers = head(normalization=None), [keras.layers.Dense(2) for _ in range(2)]
+    first = keras.Model(inputs, one(layers[0](inputs)))
+    second = keras.Model(inputs, one(layers[1](inputs), output="response"))
+    for model, layer in ((first, layers[0]), (second, layers[1])):
+        want = layer(X).numpy()[:, :1]
+        np.testing.assert_allclose(served_features(model, X), want, rtol=1e-6)
+    direct = keras.Model([other, inputs], one(inputs))  # nothing before it, and an input too many
+    np.testing.assert_array_equal(served_features(direct, 2.0 * X, X), X[:, :1])
+    sequential = keras.Sequential([keras.Input((3,)), layers[0], one])
+    np.testing.assert_array_equal(served_features(sequential, X), served_features(first, X))
+
+
+def test_heads_inside_of_other_models() -> None:
+    inputs = keras.Input((3,))
+    one, dense = head(normalization=None), keras.layers.Dense(3)
+    inside = Inside(one)
+    between = keras.Model(inputs, [dense(inputs), inside(dense(inputs))])
+    outer = keras.Input((3,))
+    model = keras.Model(outer, between(keras.layers.Rescaling(2.0)(outer))[1])
+    want = np.tanh(inside.dense(dense(2.0 * X)))[:, :1]
+    for _ in range(2):  # once more: what the first left behind is not taken for calls
+        np.testing.assert_allclose(served_features(model, X), want, rtol=1e-6)
+    opaque = Inside(head(name="hidden"), in_tensorflow=True)
+    with pytest.raises(ValueError, match=r"hidden is called inside of inside\w*, a Inside, whose"):
+        servable(keras.Model(inputs, opaque(inputs)))
+    wrapped = Inside(head())
+    wrapped(X)
+    with pytest.raises(ValueError, match="does not say what its inputs are"):
+        servable(wrapped)
+
+
+def test_heads_that_are_called_again() -> None:
+    inputs = keras.Input((3,))
+    one = head()
+    again = keras.layers.Flatten()(one(inputs))
+    with pytest.raises(ValueError, match="is called on what it returned"):
+        servable(keras.Model(inputs, one(again)))
+    with pytest.raises(ValueError, match="is called 2 times"):
+        servable(keras.Model(inputs, [one(inputs), one(2.0 * inputs)]))
+    moments = one(inputs)
+    with pytest.raises(ValueError, match="not that of .* alone"):
+        servable(keras.Model(inputs, [moments, keras.layers.Flatten()(moments)]))
 
 
 def test_a_head_that_was_never_adapted(tmp_path: Path) -> None:

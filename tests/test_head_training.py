@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import gpflow
@@ -102,6 +103,96 @@ def test_natural_gradients_leave_what_is_frozen(way: str) -> None:
     for path, value in numbers(head).items():
         np.testing.assert_array_equal(value, before[path], err_msg=path)
     assert np.max(np.abs(np.array(model.get_layer("dense").kernel) - dense)) > 1e-4
+
+
+# --- a tempered KL --------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_a_tempered_loss_is_that_with_another_kl() -> None:
+    """Priors of hyperparameters, which a false number of rows would weaken too, stay."""
+
+    def evaluated(**options: Any) -> tuple[float, AdditiveGP]:
+        keras.utils.set_random_seed(0)
+        model, head = build(**options)
+        q_mu = head.parameters["variational.q_mu"]
+        q_mu.assign(np.linspace(-1.0, 1.0, q_mu.shape.num_elements()).reshape(q_mu.shape))
+        return model.evaluate(X, Y, batch_size=N, verbose=0), head
+
+    plain, head = evaluated()
+    assert head.kl_weight == 1.0
+    assert evaluated(kl_weight=1)[0] == plain
+    for weight in (0.05, 3.0):
+        tempered, other = evaluated(kl_weight=weight)
+        kl = float(head.model.prior_kl())
+        assert kl > 1.0
+        assert tempered == pytest.approx(plain + (weight - 1.0) * kl / N, rel=1e-5)
+        prior = float(head.model.log_prior_density())
+        assert abs(prior) > 0.1
+        assert float(other.penalty()) == pytest.approx((weight * kl - prior) / N, rel=1e-6)
+    doubled = evaluated(kl_weight=0.5, loss_weight=2.0)[1]
+    assert float(doubled.penalty()) == pytest.approx(2.0 * (0.5 * kl - prior) / N, rel=1e-6)
+
+
+@pytest.mark.parametrize("weight", [1.0, 0.2])
+def test_tempered_natural_gradients_are_those_of_rows_that_count_more(weight: float) -> None:
+    """With one step of size 1, whatever the likelihood: the data's sites are ``1 / weight``."""
+    features, y = X.astype(float), np.array(Y > 0.0, dtype=float)
+    options = {"likelihood": "bernoulli", "variational": "sites", "rho": 1.0, "num_inducing": 5}
+    both = []
+    for rows, extra in ((N, {"kl_weight": weight}), (round(N / weight), {})):
+        head = AdditiveGP(gg.s(0) + gg.s(1), num_data=rows, normalization=None, **options, **extra)
+        head.natural_gradient_step(features, y)
+        both.append(head(features).numpy())
+    np.testing.assert_allclose(both[0], both[1], rtol=1e-9, atol=1e-12)
+
+
+def test_tempered_natural_gradients_climb_the_tempered_bound() -> None:
+    """Where they stop, the gradient of the loss in q is zero."""
+    head = AdditiveGP(
+        gg.s(0),
+        "poisson",
+        num_data=N,
+        num_inducing=5,
+        kl_weight=0.3,
+        variational="sites",
+        rho=0.5,
+        normalization=None,
+        frozen=("inducing_variable", "kernel"),
+    )
+    features, y = X.astype(float), np.arange(N) % 3
+    for _ in range(40):
+        head.natural_gradient_step(features, y)
+    shift = head.parameters["variational.site_shift"]
+    settled = shift.numpy()
+    direction = RNG.normal(size=settled.shape)
+
+    def loss(by: float, weight: float) -> float:
+        shift.assign(settled + by * direction)
+        misfit = tf.reduce_sum(tf.cast(head.loss.call(y, head(features)), tf.float64))
+        return float(misfit + weight * head.model.prior_kl())
+
+    slopes = {w: (loss(1e-3, w) - loss(-1e-3, w)) / 2e-3 for w in (0.3, 1.0)}
+    assert abs(slopes[0.3]) < 1e-4 * abs(slopes[1.0])
+
+
+def test_a_kl_weight_is_kept(tmp_path: Path) -> None:
+    model, head = build(kl_weight=np.float32(0.25), name="tempered")
+    assert AdditiveGP.from_config(head.get_config()).kl_weight == 0.25
+    model.save(tmp_path / "m.keras")
+    loaded = keras.models.load_model(tmp_path / "m.keras")
+    assert loaded.get_layer("tempered").kl_weight == 0.25
+    old = head.get_config()
+    del old["kl_weight"]  # a file from before
+    assert AdditiveGP.from_config(old).kl_weight == 1.0
+    with pytest.raises(AttributeError):
+        head.kl_weight = 1.0
+
+
+@pytest.mark.parametrize("weight", [0.0, -1.0, np.nan, np.inf, "0.5", None, True, [0.5]])
+def test_bad_kl_weights(weight: Any) -> None:
+    with pytest.raises(ValueError, match="kl_weight must be a positive number; got"):
+        build(kl_weight=weight)
 
 
 # --- beside other losses, under other optimisers, in other threads --------------------------------

@@ -74,9 +74,12 @@ def fit(build: Any, data: Any, **arguments: Any) -> Any:
         table, the paths of Parquet files, tables one after the other), or a function from a
         ``tf.distribute.InputContext`` to them. Of a model one of
 
-        - X [N, ...] and Y [N, ...], all of them on every worker, shuffled anew each epoch;
-        - a ``tf.data.Dataset`` of (x, y), not batched, which every worker reads in its own order
-          over and over. To be resumed it must come in the same order each time it is read;
+        - X [N, ...] and Y [N, ...], all of them on every worker, shuffled anew each epoch. For a
+          Keras model X and Y may be dicts, lists or tuples of arrays, and sample weights [N] may
+          come third: the loss is the sum of weighted rows over their number, as in Keras's ``fit``;
+        - a ``tf.data.Dataset`` of (x, y) or (x, y, sample_weight), which every worker reads in its
+          own order over and over. One of batches whose size is unknown, as ``batch`` leaves it,
+          is taken apart. To be resumed it must come in the same order each time it is read;
         - a function from a ``tf.distribute.InputContext`` to a ``tf.data.Dataset`` of batches of
           ``batch_size / replicas`` rows: each worker's own share of the data.
     :param strategy: a ``MirroredStrategy`` or ``MultiWorkerMirroredStrategy``; by default that of

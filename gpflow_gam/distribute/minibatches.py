@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from .batches import Data, batches_of
+from .batches import Data, Share, batches_of
 from .result import Callback, DistributedFit, Model
 from .run import Run, configuration
 from .steps import compiled_step
@@ -41,14 +41,16 @@ def fit_minibatches(
     strategy = workers.strategy
     folder = None if checkpoint is None else Path(checkpoint)
     batches = batches_of(data, batch_size, workers.replicas, workers.local, seed)
-    with strategy.scope():
+    with workers.scope():
         with workers.watched("It was lost before the first step; start all workers again."):
             trainee = Trainee(build(), batches, learning_rate)
+            if workers.several:
+                _check_one_type(trainee)
             config = configuration(trainee, batches.digest(), batch_size, seed)
             run = Run(trainee, workers, folder, config)
             run.agree()
             resumed = run.resume(num_steps)
-        take = compiled_step(trainee, workers)
+        take = compiled_step(trainee, workers, batches.structure)
         while run.step < num_steps:
             shares = batches.shares(run.step, workers.local)
             with workers.watched(run.remedy):
@@ -76,16 +78,27 @@ def _essence(error: tf.errors.OpError) -> str:
     return lines[-1] if lines else type(error).__name__
 
 
-def _distributed(
-    strategy: tf.distribute.Strategy, shares: dict[int, tuple[tf.Tensor, tf.Tensor]]
-) -> tuple[tf.Tensor, tf.Tensor]:
-    X, Y = (
+def _distributed(strategy: tf.distribute.Strategy, shares: dict[int, Share]) -> list[tf.Tensor]:
+    tensors = {replica: tf.nest.flatten(share) for replica, share in shares.items()}
+    return [
         strategy.experimental_distribute_values_from_function(
-            lambda context, i=i: shares[int(context.replica_id_in_sync_group)][i]
+            lambda context, i=i: tensors[int(context.replica_id_in_sync_group)][i]
         )
-        for i in range(2)
-    )
-    return X, Y
+        for i in range(len(next(iter(tensors.values()))))
+    ]
+
+
+def _check_one_type(trainee: Trainee) -> None:
+    """
+    :raises ValueError: gradients are of several types, which TensorFlow would send as one vector.
+    """
+    types = sorted({tf.as_dtype(v.dtype).name for v in trainee.trained})
+    if len(types) > 1:
+        raise ValueError(
+            f"build returned a model that trains numbers of {' and '.join(types)}, and several "
+            "workers add up gradients of one type alone: give its layers one dtype, such as by "
+            "keras.config.set_floatx('float64') before they are made."
+        )
 
 
 def _check_options(

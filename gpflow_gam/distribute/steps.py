@@ -8,30 +8,33 @@ import keras
 import tensorflow as tf
 
 from ..optimizers.minimizers import Traced
+from .batches import Share
 from .trainee import Trainee
 from .workers import Workers
 
-Step = Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
+Step = Callable[..., tuple[tf.Tensor, tf.Tensor]]
 
 
-def compiled_step(trainee: Trainee, workers: Workers) -> Step:
+def compiled_step(trainee: Trainee, workers: Workers, structure: Share) -> Step:
     """
-    From each replica's share to the whole batch's loss and whether its gradient is finite.
+    From each replica's share, its tensors in turn, to the whole batch's loss and whether its
+    gradient is finite.
 
     The parameters move, on every replica alike.
 
     :param trainee: what is trained.
     :param workers: of the strategy.
+    :param structure: of a share.
     """
     variables = trainee.trained
     sources = [v.value if isinstance(v, keras.Variable) else v for v in variables]
     clips = _clips(trainee.optimizer)
     total = tf.distribute.ReduceOp.SUM
 
-    def of_replica(X: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
+    def of_replica(*tensors: tf.Tensor) -> tf.Tensor:
         context = tf.distribute.get_replica_context()
         with tf.GradientTape() as tape:
-            loss = trainee.loss(X, Y)
+            loss = trainee.loss(*tf.nest.pack_sequence_as(structure, tensors))
         found = tape.gradient(loss, sources, unconnected_gradients="zero")
         gradients = [tf.convert_to_tensor(g) for g in found]
         broken = tf.add_n(
@@ -48,8 +51,8 @@ def compiled_step(trainee: Trainee, workers: Workers) -> Step:
         trainee.optimizer.apply(gradients, variables)
         return told
 
-    def step(X: tf.Tensor, Y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        told = workers.strategy.run(of_replica, args=(X, Y))
+    def step(*tensors: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        told = workers.strategy.run(of_replica, args=tensors)
         loss, broken = tf.unstack(workers.strategy.experimental_local_results(told)[0])
         return loss, tf.equal(broken, 0.0)
 

@@ -15,7 +15,7 @@ from ..layers import AdditiveGP
 from ..likelihoods import checked_data
 from ..models import AdditiveSVGP
 from ..variational import OptimalPrecision
-from .batches import ArrayBatches, Batches
+from .batches import ArrayBatches, Batches, StreamBatches, named
 from .result import Model
 
 LearningRate = float | Callable[[], keras.optimizers.Optimizer] | None
@@ -70,12 +70,13 @@ class Trainee:
         found = [v for v in self.optimizer.variables if v.name != "learning_rate"]
         return {f"optimizer {i}": _plain(v) for i, v in enumerate(found)}
 
-    def loss(self, X: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
+    def loss(self, X: Any, Y: Any, sample_weight: Any = None) -> tf.Tensor:
         """
         A replica's part of the loss: the sum over the replicas is the loss of the whole batch.
 
-        :param X: the replica's share [B / R, ...].
-        :param Y: the replica's share [B / R, ...].
+        :param X: the replica's share [B / R, ...], or several in a dict or tuple.
+        :param Y: the same of responses.
+        :param sample_weight: [B / R].
         """
         if isinstance(self.model, AdditiveSVGP):
             # Each share's bound is scaled to all the data, and holds KL and priors once: the mean
@@ -83,11 +84,17 @@ class Trainee:
             return self.model.training_loss((X, Y)) / self._replicas
         # Keras divides its losses, and those of add_loss, by the number of replicas itself.
         return self.model.compute_loss(
-            x=X, y=Y, y_pred=self.model(X, training=True), sample_weight=None
+            x=X, y=Y, y_pred=self.model(X, training=True), sample_weight=sample_weight
         )
 
 
 def _check_svgp(model: AdditiveSVGP, batches: Batches) -> None:
+    if len(batches.structure) != 2 or any(tf.nest.is_nested(part) for part in batches.structure):
+        raise ValueError(
+            "data of an AdditiveSVGP are one X and one Y, without sample_weight; got "
+            f"{', '.join(named(batches.structure))}."
+        )
+    _check_rows(batches, [1])
     if model.num_data is None:
         raise ValueError(
             "build returned an AdditiveSVGP without num_data, which scales the bound of a batch; "
@@ -104,8 +111,28 @@ def _check_svgp(model: AdditiveSVGP, batches: Batches) -> None:
             "use another family, such as gpflow_gam.variational.BlockPrecision()."
         )
     if isinstance(batches, ArrayBatches):  # the first bad row, while it can be named
-        X, Y = checked_data((batches.X, batches.Y), model.kernel, model.likelihood)
-        batches.X, batches.Y = X.numpy(), Y.numpy()
+        X, Y = checked_data(batches.arrays, model.kernel, model.likelihood)
+        batches.arrays = X.numpy(), Y.numpy()
+
+
+def _check_rows(batches: Batches, ranks: list[int]) -> None:
+    """
+    :param batches: of which a stream's elements have to be rows.
+    :param ranks: of a row of each input.
+    """
+    if not isinstance(batches, StreamBatches):
+        return
+    inputs = named(batches.structure[:1])
+    if len(inputs) == len(ranks) and all(
+        spec.shape.rank is not None and spec.shape.rank > rank
+        for spec, rank in zip(inputs.values(), ranks)
+    ):
+        name, spec = next(iter(inputs.items()))
+        raise ValueError(
+            f"data must be a dataset of rows; its {name} has shape {tuple(spec.shape)}, where the "
+            f"model's rows have rank {ranks[0]}: they are batches of a fixed size; end the dataset "
+            "in .unbatch()."
+        )
 
 
 def _settle_flags(model: AdditiveSVGP) -> None:
@@ -138,9 +165,11 @@ def _check_keras(model: keras.Model, batches: Batches) -> None:
             f"build returned a {type(model).__name__} with a train_step of its own, which is not "
             "taken here; change the loss by compute_loss, or fit it by its own fit."
         )
+    if getattr(model, "inputs", None):
+        _check_rows(batches, [len(t.shape) - 1 for t in model.inputs])
     if not model.built:  # no variable may be made inside a compiled step
-        X, _ = next(iter(batches.shares(0, [0]).values()))
-        model(X[:1], training=False)
+        X = next(iter(batches.shares(0, [0]).values()))[0]
+        model(tf.nest.map_structure(lambda x: x[:1], X), training=False)
 
 
 def _optimizer(model: Model, learning_rate: LearningRate) -> keras.optimizers.Optimizer:

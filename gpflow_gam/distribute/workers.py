@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
+from tensorflow.python.ops.resource_variable_ops import default_variable_creator_v2
 
 from ..optimizers.minimizers import Traced
 
@@ -45,6 +46,14 @@ def workers_of(strategy: object, timeout: float) -> Workers:
     if not timeout > 0.0:
         raise ValueError(f"timeout must be positive; got {timeout}.")
     return Workers(tf.distribute.get_strategy() if strategy is None else strategy, timeout)
+
+
+def _own_where_empty(create: Any, **options: Any) -> tf.Variable:
+    value = options["initial_value"]
+    value = value() if callable(value) else value
+    if tf.size(value) > 0:
+        return create(**{**options, "initial_value": value})
+    return default_variable_creator_v2(None, **{**options, "initial_value": value})
 
 
 class LostWorkerError(RuntimeError):
@@ -133,6 +142,17 @@ class Workers:
             words[:size] = np.frombuffer(payload, np.uint8)
         found: bytes = self._sum(words.view(np.int64)).tobytes()
         return found[:size]
+
+    def scope(self) -> AbstractContextManager[Any]:
+        """
+        That of the strategy, in which empty variables, as components without inducing inputs have
+        them, are each worker's own: TensorFlow dies of sending the chief's to the others.
+        """
+        stack = ExitStack()
+        stack.enter_context(self.strategy.scope())
+        if self.several:
+            stack.enter_context(tf.variable_creator_scope(_own_where_empty))
+        return stack
 
     def _sum(self, vector: AnyNDArray) -> AnyNDArray:
         """The sum over processes, to which the first replica of each contributes."""

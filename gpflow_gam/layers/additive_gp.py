@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -44,10 +45,10 @@ class AdditiveGP(GPHead):
     An additive Gaussian process on features, trained by ``model.fit`` with what comes before it.
 
     The ELBO (Adam, Durrande & John 2018) is split in Keras's way: :attr:`loss` is the expected log
-    density of each row, and the layer adds ``(KL - log prior) / num_data``, once however often it
-    is called. So ``fit`` reports the negative ELBO over the number of data; ``evaluate`` and
-    validation the same with their own rows and the training data's ``num_data``. (With all of the
-    layer held fixed that part is a constant, and left out.)
+    density of each row, and the layer adds ``(kl_weight KL - log prior) / num_data``, once however
+    often it is called. So ``fit`` reports the negative ELBO over the number of data; ``evaluate``
+    and validation the same with their own rows and the training data's ``num_data``. (With all of
+    the layer held fixed that part is a constant, and left out.)
 
     Features are scaled inside the layer, so that inducing inputs and priors fit them.
 
@@ -65,6 +66,10 @@ class AdditiveGP(GPHead):
     :param rho: step size of natural gradients, in (0, 1].
     :param loss_weight: what all of the head's loss is multiplied by, KL included, beside the losses
         of other outputs. (``loss_weights`` of ``compile`` would leave the KL as it is.)
+    :param kl_weight: what the KL divergence of q(U) from its prior is multiplied by, positive: 1 is
+        the ELBO, less is a tempered or "cold" posterior (Wenzel et al. 2020), which trusts the data
+        as if there were ``1 / kl_weight`` times as many. Priors of hyperparameters are not
+        tempered. It cannot be changed after a model was compiled, and so not at all.
     :param scale: the predictor's natural size: a Gaussian response's standard deviation, 1 behind
         a link.
     :param normalization: ``"running"``: location and spread of features follow the training
@@ -90,6 +95,7 @@ class AdditiveGP(GPHead):
         variational: str = "block",
         rho: float = 0.1,
         loss_weight: float = 1.0,
+        kl_weight: float = 1.0,
         scale: float = 1.0,
         normalization: Normalization = "running",
         output: Output = "moments",
@@ -110,10 +116,9 @@ class AdditiveGP(GPHead):
             )
         if not 0.0 < rho <= 1.0:
             raise ValueError(f"rho must be in (0, 1]; got {rho!r}.")
-        if not (np.isfinite(loss_weight) and loss_weight > 0.0):
-            raise ValueError(f"loss_weight must be a positive number; got {loss_weight!r}.")
         self.num_data = int(num_data)
-        self.loss_weight = float(loss_weight)
+        self.loss_weight = _weight("loss_weight", loss_weight)
+        self._kl_weight = _weight("kl_weight", kl_weight)
         self.rho = float(rho)
         self._penalty = _Penalty(self)
         self.variational = variational
@@ -152,8 +157,13 @@ class AdditiveGP(GPHead):
         )
 
     @property
+    def kl_weight(self) -> float:
+        """What the KL divergence of q(U) counts."""
+        return self._kl_weight
+
+    @property
     def model(self) -> AdditiveSVGP:
-        """The GPflow model, on scaled features."""
+        """The GPflow model, on scaled features; its ``elbo`` knows no :attr:`kl_weight`."""
         return self._gp
 
     def posterior(self) -> SparseAdditivePosterior:
@@ -234,6 +244,8 @@ class AdditiveGP(GPHead):
         """
         Move q(U) towards its optimum for a batch, by the step size :attr:`rho`.
 
+        With a :attr:`kl_weight` that optimum is of the tempered ELBO.
+
         :param features: [N, F].
         :param y: [N] or [N, K].
         :raises TypeError: ``variational`` is not ``"sites"``.
@@ -242,15 +254,15 @@ class AdditiveGP(GPHead):
             X, (Y, possible) = self.scaled(features), self._observed(y)
             holds = tf.reduce_all(possible & self.readable(features))
             rho = tf.where(holds, tf.constant(self.rho, X.dtype), tf.constant(np.nan, X.dtype))
-            site_step(self._gp, X, Y, rho)
+            site_step(self._gp, X, Y, rho, self.kl_weight)
 
     def penalty(self) -> tf.Tensor:
         """
-        ``(KL - log prior) / num_data`` times the layer's weight, in the float type in which Keras
-        adds losses up.
+        ``(kl_weight KL - log prior) / num_data`` times the layer's weight, in the float type in
+        which Keras adds losses up.
         """
         with self._precision():
-            penalty = self._gp.prior_kl() - self._gp.log_prior_density()
+            penalty = self.kl_weight * self._gp.prior_kl() - self._gp.log_prior_density()
             return tf.cast(self.loss_weight / self.num_data * penalty, keras.config.floatx())
 
     def _set_flags(self) -> None:
@@ -270,4 +282,15 @@ class AdditiveGP(GPHead):
             "variational": self.variational,
             "rho": self.rho,
             "loss_weight": self.loss_weight,
+            "kl_weight": self.kl_weight,
         }
+
+
+def _weight(name: str, value: Any) -> float:
+    """
+    :raises ValueError: ``value`` is no positive number.
+    """
+    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not (real and np.isfinite(value) and value > 0.0):
+        raise ValueError(f"{name} must be a positive number; got {value!r}.")
+    return float(value)

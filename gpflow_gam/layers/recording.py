@@ -1,34 +1,17 @@
-"""What goes into a layer and comes out of it while a network around it is called."""
+"""What goes into a layer while a network around it is called."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 import tensorflow as tf
 
 
-class Calls(Sequence[tf.Tensor]):
-    """The features of every call of a head, in order."""
-
-    def __init__(self, compute: bool) -> None:
-        self.compute = compute
-        self.features: list[tf.Tensor] = []
-        self.outputs: list[tf.Tensor] = []
-        """What the same calls returned."""
-
-    def __len__(self) -> int:
-        return len(self.features)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self.features[index]
-
-
 class Recorder:
-    """A layer whose calls can be listened to: for export, and for natural gradients."""
+    """A layer that natural gradients can ask what it was given in a training step."""
 
-    _calls: Calls | None = None
+    _calls: list[tf.Tensor] | None = None
 
     @property
     def is_recorded(self) -> bool:
@@ -36,25 +19,14 @@ class Recorder:
         return self._calls is not None
 
     @contextlib.contextmanager
-    def recorded(self, compute: bool = True) -> Iterator[Calls]:
-        """
-        Within it, the features of every call are kept, and what it returned.
-
-        :param compute: False where features alone are wanted: what is returned is of the right
-            shape then, and zero.
-        """
-        self._calls = Calls(compute)
+    def recorded(self) -> Iterator[list[tf.Tensor]]:
+        """Within it, the features of every call are kept, in order."""
+        self._calls = []
         try:
             yield self._calls
         finally:
             self._calls = None
 
-    @property
-    def _is_idle(self) -> bool:
-        return self._calls is not None and not self._calls.compute
-
-    def _note(self, features: tf.Tensor, output: tf.Tensor) -> tf.Tensor:
+    def _note(self, features: tf.Tensor) -> None:
         if self._calls is not None:
-            self._calls.features.append(features)
-            self._calls.outputs.append(output)
-        return output
+            self._calls.append(features)

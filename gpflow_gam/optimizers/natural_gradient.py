@@ -92,15 +92,19 @@ def _stepper(model: AdditiveSVGP) -> Callable[..., tuple[tf.Tensor, tf.Tensor]]:
 
 
 def site_step(
-    model: AdditiveSVGP, X: tf.Tensor, Y: tf.Tensor, rho: tf.Tensor
+    model: AdditiveSVGP, X: tf.Tensor, Y: tf.Tensor, rho: tf.Tensor, kl_weight: float = 1.0
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """
     The step of :class:`NaturalGradient`, for use inside compiled functions.
+
+    Where the KL counts ``kl_weight``, the optimum is that of the data counted ``1 / kl_weight``
+    times: the sites take all of the data's term, and the prior's precision is added as it is.
 
     :param model: with sites.
     :param X: [N, D].
     :param Y: [N, K].
     :param rho: step size.
+    :param kl_weight: what the KL divergence of q is multiplied by in the ELBO, positive.
     :return: the batch's ELBO before the step, and how many weights were negative.
     """
     family = check_sites(model)
@@ -112,9 +116,10 @@ def site_step(
     scale = tf.cast(1.0, rho.dtype)
     if model.num_data is not None:
         scale = tf.cast(model.num_data, rho.dtype) / tf.cast(tf.shape(X)[0], rho.dtype)
+    step = rho * scale / kl_weight
     family.assign_sites(
         cholesky,
-        (1.0 - rho) * precision + rho * scale * seen.sums.precision,
-        (1.0 - rho) * shift + rho * scale * seen.sums.shift,
+        (1.0 - rho) * precision + step * seen.sums.precision,
+        (1.0 - rho) * shift + step * seen.sums.shift,
     )
-    return tf.cast(scale * seen.expected - q.kl(), X.dtype), seen.num_negative
+    return tf.cast(scale * seen.expected - kl_weight * q.kl(), X.dtype), seen.num_negative

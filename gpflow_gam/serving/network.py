@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from ..layers import GPHead
+from .graph import features_model
 from .posterior import PosteriorServable
 from .rows import Rows
 from .servable import Input, argument_names, servable
@@ -18,7 +19,8 @@ class NetworkServable(PosteriorServable):
     """
     A network up to its head's features, and the head's posterior behind it.
 
-    :param model: functional or sequential, its output that of one head, which it calls once.
+    :param model: functional or sequential, its output that of one head, which it calls once. Other
+        models and layers that call the head inside of it have to take symbolic tensors.
     :raises ValueError: a model without such a head, or without declared inputs.
     """
 
@@ -28,6 +30,7 @@ class NetworkServable(PosteriorServable):
         self.head = _only_head(model)
         self.model = model
         self._tensors = _declared_inputs(model)
+        self._features = features_model(model, self.head)
         super().__init__(self.head.posterior(), self.head.likelihood)
         names = argument_names(self._tensors)
         self.inputs = tuple(
@@ -44,7 +47,7 @@ class NetworkServable(PosteriorServable):
     def features(self, inputs: Mapping[str, tf.Tensor], rows: Rows) -> tf.Tensor:
         tensors = self._tensors.values()
         values = [tf.cast(inputs[i.name], t.dtype) for i, t in zip(self.inputs, tensors)]
-        features = self._features(keras.tree.pack_sequence_as(self.model.input, values))
+        features = self._features(values, training=False)
         if rows.invalid == "nan":  # the head itself would fail
             strange = ~self.head.readable(features)
             features = rows.require(features, strange, [], 0.0)
@@ -52,28 +55,6 @@ class NetworkServable(PosteriorServable):
         strange = ~tf.reduce_all(tf.math.is_finite(X), axis=1)
         message = f"the features of {self.head.name} must be finite; look at the inputs of row"
         return rows.require(X, strange, [message, tf.where(strange)[:1, 0]], 0.0)
-
-    def _features(self, inputs: Any) -> tf.Tensor:
-        """
-        What the head is given.
-
-        :raises ValueError: it is given several things, or what it returns is not the output.
-        """
-        with self.head.recorded(compute=False) as calls:
-            outputs = keras.tree.flatten(self.model(inputs, training=False))
-        if len(calls) != 1:
-            raise ValueError(
-                f"{self.head.name} is called {len(calls)} times in {self.model.name}; export a "
-                "model that calls it once."
-            )
-        if len(outputs) != 1 or outputs[0] is not calls.outputs[0]:
-            raise ValueError(
-                f"the output of {self.model.name} is not that of {self.head.name} alone, and what "
-                "comes after the head or beside it would not be served: export keras.Model(inputs, "
-                f"{self.head.name}(features)), or all of the network, without draws and "
-                "components, by model.export(path)."
-            )
-        return calls[0]
 
     def resources(self) -> list[Any]:
         return [
@@ -124,8 +105,10 @@ def _declared_inputs(model: keras.Model) -> dict[str, Any]:
             f"model {model.name} does not say what its inputs are; export "
             "keras.Model(x, model(x)) with x = keras.Input(...)."
         ) from None
-    if isinstance(model.input, Mapping):
-        return dict(zip(_keys(model.input), tensors, strict=True))
+    # a sequential model has none of its own before it was called, and never a dict
+    inputs = None if isinstance(model, keras.Sequential) else model.input
+    if isinstance(inputs, Mapping):
+        return dict(zip(_keys(inputs), tensors, strict=True))
     return {t.name: t for t in tensors}
 
 

@@ -1,0 +1,86 @@
+"""Recipes for data larger than memory: each kind of file trains the same network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import recipes
+import tensorflow as tf
+
+import gpflow_gam as gg
+
+N = 300
+KINDS = np.array(recipes.LEVELS)
+
+
+@pytest.fixture(scope="module")
+def data() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    age = rng.uniform(18.0, 80.0, N).astype(np.float32)
+    kind = rng.integers(3, size=N)
+    rate = np.exp(0.5 * np.cos(age / 12.0) + np.array([0.0, 0.7, -0.4])[kind])
+    return pd.DataFrame({"age": age, "kind": KINDS[kind], "claims": rng.poisson(rate)})
+
+
+@pytest.fixture(scope="module")
+def rows(
+    data: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, tf.data.Dataset]:
+    folder = tmp_path_factory.mktemp("files")
+    data.to_csv(folder / "claims.csv", index=False, float_format="%.9g")
+    data.to_parquet(folder / "claims.parquet", row_group_size=70)
+    found = {"csv": recipes.from_csv(folder / "claims.csv")}
+    found["parquet"] = recipes.from_parquet(folder / "claims.parquet")
+    recipes.write_records(found["csv"], folder / "claims.tfrecord")
+    found["records"] = recipes.from_records(folder / "claims.tfrecord")
+    return found
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "records"])
+def test_files_give_the_rows(
+    kind: str, rows: dict[str, tf.data.Dataset], data: pd.DataFrame
+) -> None:
+    inputs, response = next(iter(rows[kind].batch(2 * N)))
+    np.testing.assert_array_equal(inputs["age"][:, 0], data["age"])
+    np.testing.assert_array_equal(KINDS[inputs["kind"].numpy()[:, 0].astype(int)], data["kind"])
+    np.testing.assert_array_equal(response, data["claims"])
+    spec = rows[kind].element_spec
+    assert spec == rows["csv"].element_spec
+
+
+@pytest.mark.slow
+def test_training_from_files_is_that_from_memory(
+    rows: dict[str, tf.data.Dataset], data: pd.DataFrame
+) -> None:
+    columns = {
+        "age": data[["age"]].to_numpy(),
+        "kind": pd.Index(recipes.LEVELS).get_indexer(data["kind"])[:, None].astype(np.float32),
+    }
+    memory = tf.data.Dataset.from_tensor_slices((columns, data["claims"].astype(np.float32)))
+    weights = [recipes.train(r, N, epochs=1).get_weights() for r in (memory, rows["parquet"])]
+    for a, b in zip(*weights, strict=True):
+        np.testing.assert_array_equal(a, b)
+    with pytest.raises(tf.errors.FailedPreconditionError, match="elements"):
+        recipes.train(rows["csv"], N + 50, epochs=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["csv", "parquet", "records"])
+def test_a_network_from_files_is_exported(
+    kind: str, rows: dict[str, tf.data.Dataset], tmp_path: Path
+) -> None:
+    model = recipes.train(rows[kind], N, epochs=30)
+    recipes.write(model, tmp_path / "m")
+    inputs, response = next(iter(rows[kind].batch(N)))
+    found = gg.serving.load(tmp_path / "m").predict({k: v.numpy() for k, v in inputs.items()})
+    np.testing.assert_allclose(found["mean"], model(inputs)[:, 0, 0], rtol=1e-6, atol=1e-8)
+
+    def deviance(mu: np.ndarray) -> float:
+        y = response.numpy().astype(float)
+        return float(2.0 * np.sum(y * np.log(np.where(y > 0.0, y, 1.0) / mu) - (y - mu)))
+
+    constant = np.full(N, response.numpy().mean())
+    assert deviance(found["response"]) < 0.9 * deviance(constant)
