@@ -25,6 +25,8 @@ def script(path: str) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
+    if str((ROOT / path).parent) not in sys.path:  # as of a script that is run
+        sys.path.append(str((ROOT / path).parent))
     spec.loader.exec_module(module)
     return module
 
