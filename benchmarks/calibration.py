@@ -262,14 +262,16 @@ def recorded(
     """As results have them."""
     rows = []
     for name, own in results.items():
-        data, _, method = name.partition(", ")
+        data, _, method = name.rpartition(", ")
+        if method != "mgcv" and method not in ENGINES:
+            data, method = name, "ours"
         for row in own:
             shares = {f"{level:g}": float(v) for level, v in zip(LEVELS, row["share"])}
             error = float(np.atleast_1d(row["error"])[min(3, np.size(row["error"]) - 1)])
             rows.append(
                 {
                     "data": data,
-                    "method": method or "ours",
+                    "method": method,
                     "quantity": row["quantity"],
                     **shares,
                     "se at .95": error if np.isfinite(error) else None,
