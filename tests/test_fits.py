@@ -107,6 +107,19 @@ def test_bins_give_the_fit_of_the_rows(family, monkeypatch):
     np.testing.assert_allclose(scalars(binned), scalars(exact), rtol=0.02)
 
 
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("formula", ["y ~ x", "y ~ s(x)", "y ~ x + factor(g)"])
+def test_a_response_without_noise_is_met(formula, unit):
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame({"x": rng.uniform(size=30), "g": rng.choice(list("ab"), 30)})
+    data["y"] = unit * (2.0 * data["x"] + 1.0)
+    gam = gg.GAM(formula).fit(data, progress=False)
+    assert gam.fitted.result.converged
+    np.testing.assert_allclose(gam.predict(data), data["y"], atol=1e-5 * unit)
+    assert 0.0 < float(gam.model.likelihood.variance.numpy()) < 1e-6 * unit**2
+    assert np.all(np.isfinite(gam.effects("s(x)" if "s(x)" in gam.names else "linear(x)")["se"]))
+
+
 def test_little_noise_is_met_with_finer_bins():
     data = table(5000, "gaussian", noise=0.02)
     gam = gg.GAM(TERMS).fit(data, y="y")

@@ -13,6 +13,9 @@ from ..statistics.stored import ByBlock
 from .hyperparameters import Hyperparameters, differenced, places_of
 from .rounds import Rounds
 
+_LEAST_NOISE = 1e-12
+"""Of the response's mean square, the mean function left out: what sums of squares round by."""
+
 
 class CollapsedBound:
     """
@@ -84,8 +87,16 @@ class CollapsedBound:
     def split(self, u: AnyNDArray) -> tuple[AnyNDArray, float]:
         """The kernel's coordinates, and the noise variance."""
         number = len(self.kernel)
-        found = self.noise.values(u[number:])
-        return u[:number], float(found.get(id(self.parameter), self._known))
+        if not len(self.noise):
+            return u[:number], self._known
+        found = float(self.noise.values(u[number:])[id(self.parameter)])
+        return u[:number], max(found, self.least)
+
+    @property
+    def least(self) -> float:
+        """Noise variance that is learnt of a response without any: less is lost in rounding."""
+        square, number = self.error
+        return _LEAST_NOISE * square / number if square > 0.0 else 0.0
 
     def loss(self, u: AnyNDArray) -> tuple[float, AnyNDArray]:
         """Minus the bound and the priors' log-densities, and its gradient."""
@@ -96,6 +107,8 @@ class CollapsedBound:
         square, number = self.error
         value -= 0.5 * (number * np.log(2.0 * np.pi * noise) + square / noise)
         slope = -along / noise - 0.5 * number / noise + 0.5 * square / noise**2
+        if noise == self.least:
+            slope = 0.0  # nothing is gained below
         prior, prior_slope = self.kernel.log_prior(inner)
         noise_prior, noise_slope = self.noise.log_prior(u[len(inner) :])
         gradient = np.concatenate(
@@ -159,3 +172,5 @@ class CollapsedBound:
         number = len(self.kernel)
         self.kernel.set(u[:number])
         self.noise.set(u[number:])
+        if len(self.noise) and self.parameter.numpy() < self.least:
+            self.parameter.assign(self.least)

@@ -240,10 +240,13 @@ class Block:
         self.phi = self.whole[:, : self.nodes]
         # k(x, x) - |phi(x)|^2 at the points of open variance, [E]
         open_phi = self.whole[:, self.nodes :]
-        self.open_variance = diagonal[self.nodes :] - np.einsum("me,me->e", open_phi, open_phi)
+        left = diagonal[self.nodes :] - np.einsum("me,me->e", open_phi, open_phi)
+        self._open = left > 0.0  # rounding may leave less than nothing, which the more rows the
+        self.open_variance = np.where(self._open, left, 0.0)  # better would seem to be a gain
 
     def gradient(self, phi_bar: AnyNDArray, mass: AnyNDArray) -> Gradients:
         """From gradients in the features at nodes, and weights of open variance."""
+        mass = np.where(self._open, mass, 0.0)
         upstream = np.concatenate([phi_bar, mass * self.whole[:, self.nodes :]], axis=1)
         M = len(upstream)
         inner = np.tril(upstream @ self.whole.T)
