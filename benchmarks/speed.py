@@ -3,7 +3,8 @@ How long the GAM takes: fits, effects, predictions, beside mgcv, pyGAM and EBM i
 
 A fit is timed from ``GAM(...)`` to fitted, tracing included and imports not, as the first of a
 fresh process, then again in the same process. Peers are timed around their fits alone. Methods
-take turns, and medians of the repeats are shown; every number is in ``speed.json``. mgcv runs where
+take turns, and medians of the repeats are shown; every number is in ``speed.json``, and the medians
+of each case are recorded for the page of results, but for those of a quick run. mgcv runs where
 ``Rscript`` is on the PATH; pyGAM and interpret (EBM) may live with interpreters of their own. Run
 it with ``python benchmarks/speed.py`` (hours), ``--only poisson bike`` (a part) or ``--quick`` (a
 trial on tiny data).
@@ -16,6 +17,7 @@ import dataclasses
 import json
 import os
 import platform
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -23,8 +25,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).with_suffix("")))
 
 from cases import CASES, Plan
-from report import figure, table
-from running import METHODS, GivenUp, Record, Settings, measure, missing, ours
+from recording import add_option, record
+from report import BETTER, HEADLINES, figure, recorded, table
+from running import METHODS, OF_MGCV, GivenUp, Record, Settings, measure, missing, ours
 
 
 def machine(settings: Settings) -> dict[str, Any]:
@@ -59,7 +62,48 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--limit", type=float, default=1800.0, help="seconds a measurement")
     for method, package in (("pygam", "pygam"), ("ebm", "interpret")):
         parser.add_argument(f"--{method}-python", metavar="PATH", help=f"a Python with {package}")
+    add_option(parser)
     return parser.parse_args()
+
+
+def store(
+    case: str, records: list[Record], options: argparse.Namespace, absent: dict[str, str]
+) -> None:
+    """The medians of a case, for the page of results."""
+    rows = recorded(case, records)
+    asked = (CASES[case].__doc__ or "").strip().splitlines()[0].rstrip(".")
+    unit = next(r["unit"] for r in records if r["case"] == case)
+    heads = {head for row in rows for head in row}
+    found = {row["by"] for row in rows}
+    # a case about predictions fits for them, and is not about the fit
+    skip = {"fit, s"} if HEADLINES.get(case, "first") != "first" else set()
+    record(
+        f"speed_{case}",
+        f"Speed: {asked[0].lower()}{asked[1:]}",
+        rows,
+        argparse.Namespace(
+            repeats=options.repeats or 3, threads=options.threads, record=options.record
+        ),
+        within=[unit],
+        method="by",
+        ours=["ours"] if len(found) > 1 else [],
+        better={h: d for h, d in BETTER.items() if h in heads - skip and len(found) > 1},
+        skipped=sorted(set(absent) - found),
+        peers=["R:mgcv"] if found & set(OF_MGCV) else [],
+        peer_versions=peer_versions(found, options),
+    )
+
+
+def peer_versions(found: set[str], options: argparse.Namespace) -> dict[str, str]:
+    """Of peers with an interpreter of their own."""
+    own = {"pygam": ("pygam", options.pygam_python), "ebm": ("interpret-core", options.ebm_python)}
+    versions = {}
+    for method, (package, python) in own.items():
+        if method in found:
+            code = f"import importlib.metadata as m; print(m.version({package!r}))"
+            done = subprocess.run([python or sys.executable, "-c", code], capture_output=True)
+            versions[package] = done.stdout.decode().strip()
+    return versions
 
 
 def main() -> None:
@@ -95,6 +139,8 @@ def main() -> None:
         measure(CASES[name](plan), settings, keep)
         if any(r["case"] == name for r in result["records"]):
             print(f"\n{table(name, result['records'])}\n", flush=True)
+            if not given.quick and recorded(name, result["records"]):
+                store(name, result["records"], given, absent)
     figure(result["records"], given.out / "speed.png")
     print(f"{given.out / 'speed.json'}, {given.out / 'speed.png'}")
 

@@ -120,6 +120,19 @@ def test_rows_do_not_depend_on_their_neighbours(gam, data):
     )
 
 
+@pytest.mark.parametrize("kind", ["terms", "link"])
+def test_rows_within_and_beyond_the_data_in_any_order(gam, data, monkeypatch, kind):
+    """Parts of rows are evaluated by themselves, those that draws are asked for afterwards."""
+    table = pd.concat([data.head(40), far_away(), data.tail(13)], ignore_index=True)
+    alone = [gam.predict(table.iloc[[i]], kind, se=True) for i in range(len(table))]
+    order = np.random.default_rng(0).permutation(len(table))
+    monkeypatch.setattr(importlib.import_module("gpflow_gam.gam.effects.averaged"), "_ROWS", 7)
+    together = gam.predict(table.iloc[order], kind, se=True)
+    for i, found in enumerate(together):
+        expected = np.concatenate([np.asarray(one[i]) for one in alone])[order]
+        np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-7, atol=1e-10)
+
+
 def test_classes_and_observations(data):
     gam = gg.GAM(s("x", k=6) + linear("z"), "categorical").fit(data, "kind", **QUIET)
     _, variance = by_draws(gam, data)

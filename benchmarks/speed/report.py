@@ -23,11 +23,11 @@ QUANTITIES = {
     "again": "again, s",
     "iterations": "iterations",
     "draw": "draw, s",
-    "draw_again": "again, s ",
+    "draw_again": "draw again, s",
     "effects": "effects, s",
     "summary": "summary, s",
     "predict": "predict, s",
-    "predict_again": "again, s  ",
+    "predict_again": "predict again, s",
     "base": "below, s",
     "rmse": "RMSE",
     "deviance": "held-out deviance",
@@ -37,16 +37,28 @@ QUANTITIES = {
     "interactions": "interactions",
     "held_mb": "held, MB",
     "memory_mb": "peak, MB",
-    "predict_mb": "peak, MB ",
+    "predict_mb": "predict peak, MB",
     "mb_a_fit": "MB a fit",
 }
 """Columns of the tables, in their order."""
+BETTER = {
+    "fit, s": "lower",
+    "five fits, s": "lower",
+    "fit and draw, s": "lower",
+    "predict, s": "lower",
+    "RMSE": "lower",
+    "held-out deviance": "lower",
+    "R2": "higher",
+}
+"""Columns in which one can win or lose, in the record."""
 BASELINES = (("bam", "bam1"), ("gam",), ("ebm",))
 """What a ratio is to: the faster of the first of these that a size has."""
 COLOURS = dict(zip(METHODS, ("#c8102e", "#1f4e79", "#4f81bd", "#9dc3e6", "#5a8f3c", "#b8860b")))
 MARKERS = dict(zip(METHODS, "ospD^v"))
 HEADLINES = {"predict": "predict"}
 """What a case is about, where that is not its fit."""
+NAMES = {"imports": {"first": "import, s"}, "crossval": {"first": "five fits, s"}}
+"""Quantities with names of their own in some cases."""
 Key = tuple[str, int, str]
 """Case, size, method."""
 
@@ -84,6 +96,8 @@ def ratios(found: dict[Key, dict[str, float]], quantity: str = "first") -> dict[
 def derived(case: str, size: int, numbers: dict[str, float]) -> dict[str, float]:
     """What follows from the medians and is wanted beside them."""
     out = {}
+    if {"first", "draw"} <= set(numbers):
+        out["fit and draw, s"] = numbers["first"] + numbers["draw"]
     if case == "reading" and {"first", "effects", "summary"} <= set(numbers):
         whole = numbers["first"] + numbers["effects"] + numbers["summary"]
         out["with reading / fit"] = whole / numbers["first"]
@@ -94,19 +108,43 @@ def derived(case: str, size: int, numbers: dict[str, float]) -> dict[str, float]
     return out
 
 
-def table(case: str, records: Sequence[Record]) -> str:
-    """A row a size and method."""
+def rows(case: str, records: Sequence[Record]) -> list[dict[str, Any]]:
+    """A row a size and method: medians, and ratios to the baseline."""
     own = [r for r in records if r["case"] == case]
     found = medians(own)
     to = ratios(found, HEADLINES.get(case, "first"))
     lines: list[dict[str, Any]] = []
     for key, numbers in found.items():
         line: dict[str, Any] = {own[0]["unit"]: key[1], "by": key[2]}
-        line |= {head: numbers[q] for q, head in QUANTITIES.items() if q in numbers}
+        names = {**QUANTITIES, **NAMES.get(case, {})}
+        line |= {head: numbers[q] for q, head in names.items() if q in numbers}
         line |= derived(*key[:2], numbers)
         if key in to:
             line["ratio"] = to[key]
         lines.append(line)
+    return lines
+
+
+def recorded(case: str, records: Sequence[Record]) -> list[dict[str, Any]]:
+    """The same, for a file: whole numbers as such, and nothing where there is no number."""
+    return [
+        {
+            head: _whole(value)
+            for head, value in line.items()
+            if not (isinstance(value, float) and math.isnan(value))
+        }
+        for line in rows(case, records)
+    ]
+
+
+def _whole(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value == int(value) else value
+
+
+def table(case: str, records: Sequence[Record]) -> str:
+    """A row a size and method."""
+    own = [r for r in records if r["case"] == case]
+    lines = rows(case, records)
     heads = dict.fromkeys(head for line in lines for head in line)
     body = [[_shown(line.get(head)) for head in heads] for line in lines]
     right = ("right", "left", *["right"] * (len(heads) - 2))

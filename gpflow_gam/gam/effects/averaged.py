@@ -10,7 +10,7 @@ from gpflow.base import AnyNDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from ...optimizers.laplace import HyperparameterDraw
-from ...statistics.parallel import one_blas_thread
+from ...statistics.parallel import each, one_blas_thread
 from ..components import Component
 from ..fits import FittedGAM
 from .hyperparameters import hyperparameter_draws
@@ -20,6 +20,8 @@ _SCALED = ("constant", "line", "levels", "random")
 """Forms of components whose kernels differ between draws by their variance alone."""
 _RIDGE = 1e-6
 """Against the largest feature: what inducing inputs see less of than this is left as it is."""
+_ROWS = 8192
+"""Whose features are held at once, by each thread: they stay in its core's cache."""
 _SPREAD = 10.0
 """Sum of the weights of inducing inputs at a point, in absolute value: more is extrapolation."""
 
@@ -67,40 +69,60 @@ class Averaged:
         own = self._names if names is None else list(names)
         chosen = [self._names.index(name) for name in own]
         where = np.concatenate([np.r_[self._moments.block(name)] for name in own])
-        with one_blas_thread():
-            features, opens = self._features(X, chosen)
+        covariances = [self._moments.covariance, self._covariance]
+        if names is not None:  # all of them are not copied
+            covariances = [S[:, where[:, None], where] for S in covariances]
+        enters, centre = self._moments.entering(own), self._moments.mean[where]
+        mean, known, uncertain = np.empty((3, len(X), centre.shape[1]))
+        asked = np.zeros(len(X), dtype=bool)
+
+        def evaluate(rows: slice) -> None:
+            features, opens = self._features(X[rows], chosen)
             phi = np.concatenate(features)
-            covariances = [self._moments.covariance, self._covariance]
-            if names is not None:  # all of them are not copied
-                covariances = [S[:, where[:, None], where] for S in covariances]
-            known, uncertain = covariances
-            enters = self._moments.entering(own)
-            mean = phi.T @ self._moments.mean[where]
-            known = _squares(phi, known) + opens.T @ enters
-            uncertain = _squares(phi, uncertain)
-            uncertain += opens.T @ (self._ratios[chosen][:, None] * enters)
-            asked = np.any([self._beyond(c, X, f) for c, f in zip(chosen, features)], axis=0)
-            if asked.any():
-                uncertain[asked] = self._drawn(own, X[asked], mean[asked])
-            return mean, known, uncertain
+            mean[rows] = phi.T @ centre
+            known[rows] = _squares(phi, covariances[0]) + opens.T @ enters
+            uncertain[rows] = _squares(phi, covariances[1])
+            uncertain[rows] += opens.T @ (self._ratios[chosen][:, None] * enters)
+            for c, own_features in zip(chosen, features):
+                asked[rows] |= self._beyond(c, X[rows], own_features)
+
+        each(evaluate, _parts(len(X)))
+        places = np.flatnonzero(asked)
+
+        def ask(rows: slice) -> None:
+            at = places[rows]
+            uncertain[at] = self._drawn(own, X[at], mean[at])
+
+        each(ask, _parts(len(places)))
+        return mean, known, uncertain
 
     def components(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
         """Mean and averaged variance of every component at rows, [N, C, L] each."""
-        means, variances = [], []
-        with one_blas_thread():
-            every = range(len(self._names))
-            for c, (phi, left) in enumerate(zip(*self._features(X, every))):
+        count = len(self._names)
+        mean, variance = np.empty((2, len(X), count, self._moments.mean.shape[1]))
+        asked = np.zeros((len(X), count), dtype=bool)
+
+        def evaluate(rows: slice) -> None:
+            features, opens = self._features(X[rows], range(count))
+            for c, (phi, left) in enumerate(zip(features, opens)):
                 own, component = self._moments.block(self._names[c]), self._components[c]
-                mean = phi.T @ self._moments.mean[own]
+                mean[rows, c] = phi.T @ self._moments.mean[own]
                 inner = _squares(phi, self._covariance[:, own, own])
                 enters = self._moments.entering([component.name])
-                variance = inner + self._ratios[c] * left[:, None] * enters
-                asked = self._beyond(c, X, phi) | (len(component.margins) > 1)
-                if asked.any():
-                    variance[asked] = self._drawn([component.name], X[asked], mean[asked])
-                means.append(mean)
-                variances.append(variance)
-        return np.stack(means, axis=1), np.stack(variances, axis=1)
+                variance[rows, c] = inner + self._ratios[c] * left[:, None] * enters
+                asked[rows, c] = self._beyond(c, X[rows], phi) | (len(component.margins) > 1)
+
+        each(evaluate, _parts(len(X)))
+        places = [np.flatnonzero(asked[:, c]) for c in range(count)]
+
+        def ask(task: tuple[int, slice]) -> None:
+            c, rows = task
+            at = places[c][rows]
+            variance[at, c] = self._drawn([self._names[c]], X[at], mean[at, c])
+
+        # rows from all over at once: every draw has its price, however few they are
+        each(ask, [(c, rows) for c in range(count) for rows in _parts(len(places[c]))])
+        return mean, variance
 
     def _features(self, X: AnyNDArray, which: Sequence[int]) -> tuple[list[AnyNDArray], AnyNDArray]:
         """Features [M_c, N] of components by their place, and what they leave open, [C, N]."""
@@ -180,6 +202,11 @@ def averaged(fit: FittedGAM) -> Averaged | None:
         draws = hyperparameter_draws(fit)
         _AVERAGED[fit] = Averaged(fit, draws) if draws else None
     return _AVERAGED[fit]
+
+
+def _parts(number: int) -> list[slice]:
+    """Rows in parts."""
+    return [slice(start, start + _ROWS) for start in range(0, number, _ROWS)]
 
 
 def _projection(root: AnyNDArray) -> AnyNDArray:

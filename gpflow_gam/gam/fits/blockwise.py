@@ -22,6 +22,8 @@ from .stating import complete_columns, response_columns
 from .surveying import located
 from .survival import survival as curves
 
+_MANY = 8 * BLOCK
+"""Rows at a time where nothing is drawn."""
 Averaged = Callable[[FittedGAM, AnyNDArray, AnyNDArray], AnyNDArray]
 
 
@@ -48,7 +50,9 @@ def predict_source(
     rng: Any = np.random.default_rng(seed) if type == "observation" else seed
     columns = _columns(fit, type, part)
     parts = []
-    for start, table in _blocks(data, columns):
+    # what few rows of a block need is dear, and so shared by many
+    step = _MANY if type in ("terms", "link") else BLOCK
+    for start, table in _blocks(data, columns, step):
         with located(start, table.num_rows):
             answer = partial(
                 prediction.predict,
@@ -160,22 +164,22 @@ def _answered(
     return at_complete_rows(fit.spec, table, columns, answer, axis)
 
 
-def _blocks(data: Any, columns: list[Column]) -> Iterator[tuple[int, Table]]:
+def _blocks(data: Any, columns: list[Column], step: int = BLOCK) -> Iterator[tuple[int, Table]]:
     """Blocks of equal numbers of rows, each with the number of its first."""
     if in_blocks(data):
         start, names = 0, list(dict.fromkeys(columns))
         # the place of a named column is known among all of them only
         named = bool(names) and all(isinstance(name, str) for name in names)
-        for table in recut(iter(blocks_of(data, names if named else None, BLOCK)), BLOCK):
+        for table in recut(iter(blocks_of(data, names if named else None, BLOCK)), step):
             yield start, table
             start += table.num_rows
         if start == 0:
             raise ValueError("data has no rows; there is nothing to predict.")
         return
     table = Table(data)
-    for start in range(0, max(table.num_rows, 1), BLOCK):
-        whole = table.num_rows <= BLOCK
-        yield start, table if whole else table.part(start, start + BLOCK)
+    for start in range(0, max(table.num_rows, 1), step):
+        whole = table.num_rows <= step
+        yield start, table if whole else table.part(start, start + step)
 
 
 def _some(tables: list[Table]) -> list[Table]:

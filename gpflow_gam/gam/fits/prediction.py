@@ -186,11 +186,8 @@ def moments(
             mean, var = fit.predict_sum(X, names)
             mean = mean + known_part(fit, X, part)
         return mean, var, var
-    parts = []
-    for block in fit.blocks(X):
-        mean, known, var = uncertain.link(block, names)
-        parts.append((mean + known_part(fit, block, part), known, var))
-    mean, known, var = (np.concatenate(part) for part in zip(*parts))
+    mean, known, var = uncertain.link(X, names)
+    mean = mean + known_part(fit, X, part)
     return mean, np.maximum(known, 0.0), np.maximum(var, 0.0)
 
 
@@ -292,8 +289,7 @@ def terms(
     if uncertain is None:
         mean, var = fit.predict_components(X)
     else:
-        parts = [uncertain.components(block) for block in fit.blocks(X)]
-        mean, var = (np.concatenate(part) for part in zip(*parts))
+        mean, var = uncertain.components(X)
     factor, _ = fit.units
     mean, var = factor * mean, factor**2 * var
     for i, component in enumerate(fit.spec.components):
