@@ -19,6 +19,7 @@ from ...posteriors import SparseAdditivePosterior
 from ...statistics import (
     Cavity,
     Neighbourhoods,
+    NotPositiveDefinite,
     RowPosterior,
     Sites,
     marginal_cavities,
@@ -249,7 +250,11 @@ def _cavities(fit: FittedGAM, folds: Neighbourhoods | None) -> Blocks:
     solution = fit.solution
     if solution is not None:
         rows = solution.rows
-        sites, q = sites_of(rows, _weighted(fit), solution.values, solution.q, signed=folds is None)
+        given = rows, _weighted(fit), solution.values, solution.q
+        try:
+            sites, q = sites_of(*given)
+        except NotPositiveDefinite:  # as may be where the fit has not converged
+            sites, q = sites_of(*given, signed=False)
         posterior = RowPosterior.of_rows(rows, solution.values, q)
     elif isinstance(fit.model, IterNCGP):
         if folds is not None:
@@ -260,7 +265,7 @@ def _cavities(fit: FittedGAM, folds: Neighbourhoods | None) -> Blocks:
         yield np.arange(fit.number), _laplace(fit)
         return
     else:
-        posterior, sites = _dense(fit, signed=folds is None)
+        posterior, sites = _dense(fit)
     if folds is None:
         yield from posterior.one_by_one(sites)
     else:
@@ -275,7 +280,7 @@ def _weighted(fit: FittedGAM) -> Likelihood:
     return Weighted(likelihood, fit.spec.place(column))
 
 
-def _dense(fit: FittedGAM, signed: bool) -> tuple[RowPosterior, Sites]:
+def _dense(fit: FittedGAM) -> tuple[RowPosterior, Sites]:
     """Of families of q that keep no sites: those that the rows would have at q."""
     moments = inducing_moments(fit)
     assert isinstance(fit.posterior, SparseAdditivePosterior)
@@ -291,8 +296,8 @@ def _dense(fit: FittedGAM, signed: bool) -> tuple[RowPosterior, Sites]:
         mean, var = moments.total(X)
         given = fit.model.likelihood, X, mean + np.asarray(fit.model.mean_function(X)), var, Y
         found = expectations(*given, ())
-        weight.append(found.precision if signed else np.maximum(found.precision, 0.0))
-        shift.append(found.slope + weight[-1] * mean)
+        weight.append(found.precision)
+        shift.append(found.slope + found.precision * mean)
         if fit.num_predictors > 1:
             curvature.append(mean_curvature(*given))
     whole = np.concatenate(curvature) if curvature else None
@@ -324,6 +329,7 @@ def _laplace(fit: FittedGAM) -> Cavity:
             density = tf.reduce_sum(likelihood.log_prob(X, at, Y))
         slope = inner.gradient(density, at)
     curvature = outer.gradient(slope, at, unconnected_gradients="zero")
+    # this engine's likelihoods are log-concave: what is negative is rounding
     weight, mean = np.maximum(-np.asarray(curvature), 0.0), F - known
     prior = np.asarray(fit.model.kernel(X, full_cov=False))[:, None]
     return marginal_cavities(mean, var, Sites(weight, np.asarray(slope) + weight * mean), prior)
