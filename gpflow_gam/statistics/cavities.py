@@ -106,7 +106,8 @@ class RowPosterior:
         covariance: AnyNDArray,
         enters: AnyNDArray,
     ) -> None:
-        self._features, self._enters = features, enters
+        self.features, self._enters = features, enters
+        self._moments = mean, covariance
         self._roots = [_root(S) for S in covariance]
         # V = R (R^-1 mean + e), e standard normal
         self._u = [np.linalg.lstsq(R, m, rcond=None)[0] for R, m in zip(self._roots, mean.T)]
@@ -148,10 +149,10 @@ class RowPosterior:
         coupled = self._coupled(sites)
         for start in range(0, number, _TOGETHER):
             which = np.arange(start, min(start + _TOGETHER, number))
-            phi, left = self._features(which)
+            phi, left = self.features(which)
             mean, var, posterior = (np.zeros((len(which), L)) for _ in range(3))
             for i, (root, u) in enumerate(zip(self._roots, self._u)):
-                z = root.T @ self._of(i, phi)
+                z = root.T @ self.of(i, phi)
                 w, s = sites.weight[which, i], sites.shift[which, i]
                 h, a = np.sum(np.square(z), axis=0), z.T @ u
                 rest = 1.0 - w * h
@@ -160,7 +161,7 @@ class RowPosterior:
                 posterior[:, i] = a
             if coupled is not None:
                 _moved(mean, coupled.one_by_one(which, phi, posterior))
-            yield which, self._trusted(mean, var, posterior, phi, left)
+            yield which, self.trusted(mean, var, posterior, phi, left)
 
     def by_neighbourhood(
         self, sites: Sites, neighbourhoods: Neighbourhoods
@@ -174,14 +175,14 @@ class RowPosterior:
         coupled = self._coupled(sites)
         for batch in neighbourhoods.batches(len(self._roots[0])):
             union = np.unique(np.concatenate([batch.out[batch.left], batch.predicted[batch.asked]]))
-            phi, left = self._features(union)
+            phi, left = self.features(union)
             # what only fills up may be no row of theirs
             out = np.where(batch.left, np.searchsorted(union, batch.out), 0)
             asked = np.where(batch.asked, np.searchsorted(union, batch.predicted), 0)
             which, at = batch.predicted[batch.asked], asked[batch.asked]
             mean, var, posterior = (np.zeros((len(which), L)) for _ in range(3))
             for i, (root, u) in enumerate(zip(self._roots, self._u)):
-                z = self._of(i, phi).T @ root
+                z = self.of(i, phi).T @ root
                 w = np.where(batch.left, sites.weight[batch.out, i], 0.0)
                 s = np.where(batch.left, sites.shift[batch.out, i], 0.0)
                 root = np.sqrt(np.abs(w))
@@ -196,14 +197,39 @@ class RowPosterior:
                     phi_out = phi[:, out[f][batch.left[f]]]
                     moved = coupled.without(gone, phi_out, phi[:, at[own]], posterior[own])
                     _moved(mean[own], moved)
-            yield which, self._trusted(mean, var, posterior, phi[:, at], left[at])
+            yield which, self.trusted(mean, var, posterior, phi[:, at], left[at])
 
-    def _of(self, output: int, phi: AnyNDArray) -> AnyNDArray:
+    def moments(self, output: int) -> tuple[AnyNDArray, AnyNDArray]:
+        """Mean [P] and covariance [P, P] of V for an output."""
+        mean, covariance = self._moments
+        return mean[:, output], covariance[output]
+
+    def without(
+        self, output: int, phi: AnyNDArray, weight: AnyNDArray, shift: AnyNDArray
+    ) -> tuple[AnyNDArray, AnyNDArray] | None:
+        """
+        Mean and covariance of V with some rows' sites divided out; None where that is no Gaussian.
+
+        :param output: of the predictor.
+        :param phi: features of the rows, [P, k].
+        :param weight: of their sites, [k].
+        :param shift: the same.
+        """
+        root, u = self._roots[output], self._u[output]
+        z = root.T @ self.of(output, phi)
+        try:
+            factor = np.linalg.cholesky(np.eye(len(z)) - (z * weight) @ z.T)
+        except np.linalg.LinAlgError:
+            return None
+        half = np.linalg.solve(factor, root.T)  # [P, P], half'half the covariance
+        return half.T @ np.linalg.solve(factor, u - z @ shift), half.T @ half
+
+    def of(self, output: int, phi: AnyNDArray) -> AnyNDArray:
         """Features as they are of one output, [P, n]."""
         enters = self._enters[:, output]
         return phi if np.all(enters) else phi * enters[:, None]
 
-    def _trusted(
+    def trusted(
         self,
         mean: AnyNDArray,
         var: AnyNDArray,
@@ -211,7 +237,15 @@ class RowPosterior:
         phi: AnyNDArray,
         left: AnyNDArray,
     ) -> Cavity:
-        """Cavities whose variance is one; of the others the prior's moments, V being N(0, I)."""
+        """
+        Cavities whose variance is one; of the others the prior's moments, V being N(0, I).
+
+        :param mean: of what is left, [n, L].
+        :param var: the same.
+        :param posterior: the mean with all sites, [n, L].
+        :param phi: the rows' features, [P, n].
+        :param left: the variance that V leaves open, [n, L].
+        """
         bad = ~np.all((var >= 0.0) & np.isfinite(var) & np.isfinite(mean), axis=1)
         mean[bad], var[bad] = 0.0, np.square(phi[:, bad]).T @ self._enters
         return Cavity(mean, var + left, posterior, bad)
@@ -225,12 +259,12 @@ class RowPosterior:
         means = np.zeros_like(sites.weight)
         parts = [np.arange(i, min(i + _TOGETHER, number)) for i in range(0, number, _TOGETHER)]
         for which in parts:
-            phi, _ = self._features(which)
+            phi, _ = self.features(which)
             for i, (root, u) in enumerate(zip(self._roots, self._u)):
-                means[which, i] = (root.T @ self._of(i, phi)).T @ u
+                means[which, i] = (root.T @ self.of(i, phi)).T @ u
         found = CoupledMeans(self._enters, sites.shift - sites.weight * means, sites.curvature)
         for which in parts:
-            found.add(which, self._features(which)[0])
+            found.add(which, self.features(which)[0])
         return found if found.factorise() else None
 
 

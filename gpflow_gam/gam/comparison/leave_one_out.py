@@ -27,12 +27,12 @@ from ...statistics import (
 )
 from ...statistics.expectations import expectations, mean_curvature
 from ...statistics.parallel import one_blas_thread
-from ..components import shaped_term
 from ..effects import inducing_moments
 from ..fits import FittedGAM, SharedFit
 from ..summaries import effective_dof
 from .folds import described, folds_of
 from .response import Observed, observed_of
+from .shaped import ShapedCavities
 
 Blocks = Iterator[tuple[AnyNDArray, Cavity]]
 
@@ -147,6 +147,11 @@ def leave_one_out(fit: FittedGAM, groups: Any = None) -> LeaveOneOut:
     it is very nearly that where no row decides much by itself. A row is left out with all its
     weight.
 
+    Terms with a shape keep it: what is left without a row is projected as the fit itself is. Of
+    rows by themselves that is done with the inequalities that hold the fit, which is exact but
+    where one row decides which these are; groups are projected anew, each of them. Several
+    predictors are then taken to answer by themselves.
+
     Where dividing out leaves no variance a row is predicted from the prior; such rows are counted
     and warned of.
 
@@ -241,12 +246,6 @@ def _weights(fit: FittedGAM) -> AnyNDArray:
 
 
 def _cavities(fit: FittedGAM, folds: Neighbourhoods | None) -> Blocks:
-    shaped = shaped_term(fit.spec.components)
-    if shaped:
-        raise ValueError(
-            f"loo: {shaped} has a shape, and what is left of it without a row has no closed form; "
-            "compare densities of held-out rows."
-        )
     solution = fit.solution
     if solution is not None:
         rows = solution.rows
@@ -266,7 +265,11 @@ def _cavities(fit: FittedGAM, folds: Neighbourhoods | None) -> Blocks:
         return
     else:
         posterior, sites = _dense(fit)
-    if folds is None:
+    if fit.shaped is not None:
+        rules = [fit.shaped.inequalities(i) for i in range(fit.num_predictors)]
+        shaped = ShapedCavities(posterior, sites, rules)
+        yield from shaped.one_by_one() if folds is None else shaped.by_neighbourhood(folds)
+    elif folds is None:
         yield from posterior.one_by_one(sites)
     else:
         yield from posterior.by_neighbourhood(sites, folds)
