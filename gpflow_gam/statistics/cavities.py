@@ -269,7 +269,11 @@ class RowPosterior:
 
 
 def signs_of(weight: AnyNDArray) -> AnyNDArray | None:
-    """Of weights, 1 or -1; None where none is negative."""
+    """
+    Signs of sites' precisions, 1 or -1, the shape of ``weight``; None where none is negative.
+
+    :param weight: w_n, of any shape.
+    """
     return np.where(weight < 0.0, -1.0, 1.0) if np.any(weight < 0.0) else None
 
 
