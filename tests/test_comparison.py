@@ -17,7 +17,7 @@ from gpflow_gam import factor, linear, s
 from gpflow_gam.gam.comparison.leave_one_out import total
 from gpflow_gam.gam.effects import inducing_moments
 from gpflow_gam.likelihoods import checked_observations, unwrapped
-from gpflow_gam.statistics import Neighbourhoods, sampling
+from gpflow_gam.statistics import Neighbourhoods, divided_out, sampling, sites_of
 from gpflow_gam.statistics.coupled import CoupledMeans
 from gpflow_gam.statistics.expectations import expectations
 
@@ -208,6 +208,61 @@ def test_groups_are_left_out_jointly(family, groups):
         own = np.flatnonzero(labels == label)
         expected = refit(gam, without(N, own), own, frozen=True)
         np.testing.assert_allclose(found[own], expected, atol=1e-6)
+
+
+def outliers(n: int = 60) -> pd.DataFrame:
+    """A wave, and one response in six far from it: log densities that are convex there."""
+    rng = np.random.default_rng(5)
+    x = rng.uniform(size=n)
+    y = np.sin(5.0 * x) + 0.2 * rng.normal(size=n)
+    y[::6] += rng.choice([-3.0, 3.0], len(y[::6]))
+    return pd.DataFrame({"x": x, "student_t": y})
+
+
+@pytest.fixture(scope="module")
+def convex():
+    gam = fitted("student_t", outliers(), s("x", k=6))
+    solution = gam.fitted.solution
+    weight = sites_of(solution.rows, gam.fitted.likelihood, solution.values, solution.q)[0].weight
+    assert np.sum(weight < 0.0) > 5
+    return gam
+
+
+@pytest.mark.parametrize("groups", [3, 20])
+def test_negative_weights_leave_with_their_rows(convex, groups):
+    """Of fewer rows than inducing values, and of more, beside the others' sites written out."""
+    labels = np.random.default_rng(groups).integers(0, groups, 60)
+    found = convex.loo(labels)
+    assert found.untrusted == 0
+    for label in np.unique(labels):
+        own = np.flatnonzero(labels == label)
+        frozen = refit(convex, without(60, own), own, frozen=True)
+        np.testing.assert_allclose(found.pointwise[own], frozen, atol=1e-6)
+
+
+def test_negative_weights_make_it_nearer_to_fits_without(convex):
+    labels = np.random.default_rng(1).integers(0, 6, 60)
+    expected = np.zeros(60)
+    for label in range(6):
+        own = np.flatnonzero(labels == label)
+        expected[own] = refit(convex, without(60, own), own)
+    assert abs(convex.loo(labels).elpd - expected.sum()) < 0.5
+
+
+@pytest.mark.parametrize("k", [3, 9])
+def test_sites_of_either_sign_are_divided_out_as_written(k):
+    rng = np.random.default_rng(k)
+    predicted, out, u = (rng.normal(size=shape) for shape in ((4, 2, 5), (4, k, 5), 5))
+    w, s = 0.03 * rng.normal(size=(4, k)), rng.normal(size=(4, k))
+    mean, var = divided_out(predicted, out, u, np.sqrt(np.abs(w)), s, np.sign(w))
+    for f in range(4):
+        S = np.linalg.inv(np.eye(5) - (out[f].T * w[f]) @ out[f])
+        np.testing.assert_allclose(mean[f], predicted[f] @ S @ (u - s[f] @ out[f]), rtol=1e-9)
+        np.testing.assert_allclose(var[f], np.diag(predicted[f] @ S @ predicted[f].T), rtol=1e-9)
+    # what is left is no precision
+    w[:, 0] = 9.0
+    lost = divided_out(predicted, out, u, np.sqrt(np.abs(w)), s, np.sign(w))[1]
+    assert np.all(np.isnan(lost))
 
 
 def test_neighbourhoods_of_each_row_are_left_out_jointly():

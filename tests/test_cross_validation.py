@@ -34,6 +34,7 @@ def table(n: int = 60, seed: int = 0) -> pd.DataFrame:
             "y": f + 0.4 * rng.normal(size=n),
             "count": rng.poisson(mean),
             "class": rng.choice(list("uv"), n),
+            "heavy": f + 0.4 * rng.standard_t(1.5, n),
         }
     )
 
@@ -47,7 +48,12 @@ TERMS = s("x", k=5) + factor("g") + s("x", by="z", k=4)
 
 @pytest.mark.parametrize(
     ("family", "y"),
-    [("gaussian", "y"), ("negative_binomial", "count"), ("by parameter", "y")],
+    [
+        ("gaussian", "y"),
+        ("negative_binomial", "count"),
+        ("student_t", "heavy"),
+        ("by parameter", "y"),
+    ],
 )
 @pytest.mark.parametrize("groups", [2, 15])
 def test_the_criterion_is_that_of_loo_and_its_gradient_is_its_own(family, y, groups):
@@ -63,6 +69,7 @@ def test_the_criterion_is_that_of_loo_and_its_gradient_is_its_own(family, y, gro
     sites = None
     if solution.bound is None:
         sites, _ = sites_of(solution.rows, fit.model.likelihood, solution.values, solution.q)
+        assert family != "student_t" or np.any(sites.weight < 0.0)
     target = LeftOut(fit.model, solution.rounds, folds, sites)
     if gam.fitted.num_predictors == 1:  # loo knows better how several go together
         assert target.density(solution.found) == pytest.approx(gam.loo(own).elpd, abs=1e-7)

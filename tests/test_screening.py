@@ -25,6 +25,7 @@ from gpflow_gam.gam.screening import (
 )
 from gpflow_gam.gam.terms import Terms
 from gpflow_gam.optimizers import FitResult
+from gpflow_gam.statistics.expectations import expectations
 
 NAMES = [f"x{i}" for i in range(12)]
 QUICK = {"max_iterations": 8, "progress": False}
@@ -149,6 +150,30 @@ def test_a_component_more_is_the_model_with_it(small):
     np.testing.assert_allclose(curvatures, np.linalg.eigvalsh(C.T @ P @ C), rtol=1e-8, atol=1e-9)
     np.testing.assert_allclose(np.sum(scores**2), np.sum((C.T @ P @ error) ** 2), rtol=1e-8)
     assert gain == 0.0 or variance > 0.0
+
+
+def test_negative_precisions_count():
+    """Beside the formula written out, W and main effects' precision in full."""
+    rng = np.random.default_rng(3)
+    df = pd.DataFrame(rng.uniform(size=(70, 2)), columns=["x0", "x1"])
+    y = np.sin(5.0 * df.x0) + 0.2 * rng.normal(size=70)
+    y[::6] += 3.0
+    gam = gg.GAM(s("x0", k=6) + s("x1", k=6), "student_t").fit(df.assign(y=y), "y", progress=False)
+    fit = gam.fitted
+    mean, var = fit.predict_link(fit.X)
+    w = expectations(fit.likelihood, fit.X, mean, var, fit.Y, ()).precision[:, 0]
+    assert np.sum(w < 0.0) > 5
+    (own,) = expand(fit, np.arange(70)).predictors
+    phi = inducing_moments(fit).all_features(fit.X)[0]
+    S = np.linalg.inv(np.eye(len(phi)) + (phi * w) @ phi.T)
+    P = np.diag(w) - (phi * w).T @ S @ (phi * w)
+    B, C = rng.normal(size=(2, 70, 3))
+    np.testing.assert_allclose(own.precision(B), B.T @ P @ B, rtol=1e-6, atol=1e-6)
+    more = own.extended(B, 0.1)
+    Q = P - P @ B @ np.linalg.inv(np.eye(3) / 0.1 + B.T @ P @ B) @ B.T @ P
+    np.testing.assert_allclose(more.precision(C), C.T @ Q @ C, rtol=1e-6, atol=1e-6)
+    alpha = own.alpha - P @ B @ np.linalg.solve(np.eye(3) / 0.1 + B.T @ P @ B, B.T @ own.alpha)
+    np.testing.assert_allclose(more.alpha, alpha, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.usefixtures("untrained")

@@ -13,6 +13,7 @@ from scipy.optimize import minimize
 from scipy.stats import norm
 
 import gpflow_gam as gg
+from gpflow_gam.gam.comparison.shaped import ShapedCavities
 from gpflow_gam.gam.terms.formula import parse_formula
 from gpflow_gam.kernels import Shaped, ZeroMean
 from gpflow_gam.kernels.functional import parameters_of
@@ -21,6 +22,8 @@ from gpflow_gam.kernels.spline import SplineBasis, differences
 from gpflow_gam.kernels.tangents import _Automatic, _Known
 from gpflow_gam.measures import Discrete
 from gpflow_gam.posteriors.projection import Projection
+from gpflow_gam.statistics import RowPosterior, sites_of
+from gpflow_gam.statistics.expectations import expectations
 
 DENSE = np.linspace(-0.2, 1.2, 701)
 """Beyond the data, too."""
@@ -149,6 +152,17 @@ def test_rounding_changes_no_draw():
     np.testing.assert_allclose(one.covariance(50), other.covariance(50), atol=1e-9)
     draws = [p.sample(5, np.random.default_rng(0)) for p in (one, other)]
     np.testing.assert_allclose(*draws, atol=1e-9)
+
+
+def test_without_inequalities_nothing_is_projected():
+    """As of a parameter none of whose terms has a shape."""
+    mean, covariance, _ = gaussian(0)
+    free = Projection(mean, covariance, np.zeros((0, len(mean))))
+    np.testing.assert_array_equal(free.mean, mean)
+    np.testing.assert_allclose(free.kept, np.eye(len(mean)), atol=1e-12)
+    np.testing.assert_allclose(free.covariance(50), covariance, rtol=1e-9)
+    draws = free.draws(50)
+    np.testing.assert_array_equal(draws.projected, draws.free)
 
 
 def test_inequalities_that_nothing_touches_change_nothing():
@@ -394,9 +408,76 @@ def test_fits_that_hold_to_no_shape_say_so(data, term, model, options, message):
         gg.GAM(f"y ~ {term}", **model).fit(data, **options)
 
 
-def test_leaving_out_says_that_it_holds_to_no_shape(fitted):
-    with pytest.raises(ValueError, match="has a shape"):
-        fitted.loo()
+# --- rows left out --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def flat():
+    """An increasing function that is flat in the middle, where noise goes against the shape."""
+    rng = np.random.default_rng(4)
+    x, z = rng.uniform(size=(2, 60))
+    f = 2.0 * hockey(x) + np.sin(5.0 * z)
+    table = pd.DataFrame({"x": x, "z": z, "y": f + 0.3 * rng.normal(size=60)})
+    return table.assign(count=rng.poisson(np.exp(f)), g=np.arange(60) % 6)
+
+
+def held_out(gam, keep):
+    """
+    Log densities of the rows left out by the posterior of the others, projected anew, and edf.
+
+    Of q at the hyperparameters of the fit, its sites found anew from the rows that are kept.
+    """
+    fit = gam.fitted
+    moments, out = fit.free_moments, np.setdiff1d(np.arange(fit.number), keep)
+    phi, left = moments.all_features(fit.X)
+    left, known = np.maximum(left, 0.0).sum(axis=0), np.asarray(fit.model.mean_function(fit.X))
+    mean, S = moments.mean[:, 0], moments.covariance[0]
+    for _ in range(20):
+        var = np.sum(phi * (S @ phi), axis=0) + left
+        given = fit.X, (phi.T @ mean)[:, None] + known, var[:, None], fit.Y
+        found = expectations(fit.likelihood, *given, ())
+        w = found.precision[keep, 0]
+        shift = found.slope[keep, 0] + w * (phi.T @ mean)[keep]
+        S = np.linalg.inv(np.eye(len(phi)) + (phi[:, keep] * w) @ phi[:, keep].T)
+        mean = S @ phi[:, keep] @ shift
+    projection = Projection(mean, S, fit.shaped.inequalities(0))
+    at = phi[:, out]
+    var = np.sum(at * (projection.covariance(4000) @ at), axis=0) + left[out]
+    F = (at.T @ projection.mean)[:, None] + known[out]
+    found = fit.likelihood.predict_log_density(fit.X[out], F, var[:, None], fit.Y[out])
+    return np.asarray(found)
+
+
+@pytest.mark.parametrize(("y", "family"), [("y", "gaussian"), ("count", "poisson")])
+def test_rows_are_left_out_under_their_shape(flat, y, family):
+    """Beside fits without the row, at the same hyperparameters."""
+    gam = gg.GAM(gg.s("x", shape="increasing", k=10) + gg.s("z", k=6), family)
+    gam.fit(flat, y, progress=False)
+    found, rows = gam.loo(), np.arange(0, 60, 3)
+    assert found.untrusted == 0
+    expected = [held_out(gam, np.setdiff1d(np.arange(60), [n]))[0] for n in rows]
+    off = found.pointwise[rows] - expected
+    assert np.abs(off).max() < 0.05
+    assert abs(off.sum()) < 0.1
+    groups = gam.loo(flat["g"]).pointwise
+    expected = held_out(gam, np.flatnonzero(flat["g"] != 2))
+    np.testing.assert_allclose(groups[flat["g"] == 2], expected, atol=0.1)
+
+
+def test_a_shape_that_binds_nothing_leaves_rows_out_as_without(data):
+    """By the same formula: with a shape that all draws have, to rounding."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(size=50)
+    table = pd.DataFrame({"x": x, "y": 50.0 * x + 0.1 * rng.normal(size=50)})
+    gam = gg.GAM(gg.s("x", shape="increasing", k=6)).fit(table, "y", progress=False)
+    fit = gam.fitted
+    solution = fit.solution
+    sites, q = sites_of(solution.rows, fit.model.likelihood, solution.values, solution.q)
+    free = RowPosterior.of_rows(solution.rows, solution.values, q)
+    shaped = ShapedCavities(free, sites, [fit.shaped.inequalities(0)])
+    for (_, a), (_, b) in zip(shaped.one_by_one(), free.one_by_one(sites)):
+        np.testing.assert_allclose(a.mean, b.mean, rtol=1e-7)
+        np.testing.assert_allclose(a.var, b.var, rtol=1e-7)
 
 
 def test_formulas_and_files_hold_terms_with_shapes():

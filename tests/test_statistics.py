@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 
 import gpflow
 import numpy as np
@@ -37,6 +38,7 @@ from gpflow_gam.statistics import (
     row_component,
 )
 from gpflow_gam.statistics import rows as rows_module
+from gpflow_gam.statistics.parallel import each
 
 # --- bins ----------------------------------------------------------------------------------------
 
@@ -429,3 +431,15 @@ def test_nothing_is_open_in_levels_that_are_all_inducing():
     )
     value = Evidence([c.places], 1e-12).value(data, lambda p: p.numpy())
     assert value == pytest.approx(0.0, abs=1e-6)
+
+
+def test_threads_warn_of_what_the_caller_is_warned_of():
+    def overflow(_: int) -> None:
+        np.float64(1e300) * np.float64(1e300)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with np.errstate(over="ignore"):
+            each(overflow, range(4))
+        with pytest.raises(RuntimeWarning, match="overflow"):
+            each(overflow, range(4))

@@ -129,16 +129,23 @@ class _Search:
         """Of other data."""
         rounds, rows = solution.rounds, solution.rows
 
-        def target_at(seen: Seen, x: AnyNDArray) -> LeftOut:
+        def target_at(seen: Seen, x: AnyNDArray, signed: bool) -> LeftOut:
             values = rounds.values(x[: len(rounds.hyperparameters)])
             rounds.family.set(x[len(rounds.hyperparameters) :])
-            sites, _ = sites_of(rows, model.likelihood, values, seen.q)
+            sites, _ = sites_of(rows, model.likelihood, values, seen.q, signed)
             return LeftOut(model, rounds, self.neighbourhoods, sites)
 
-        x = solution.found
+        x, signed = solution.found, True
         seen = _settled(model, rounds, x, solution, self.tolerance)
-        target = target_at(seen, x)
-        value = target.loss(x)[0]
+        try:
+            target = target_at(seen, x, signed)
+            value = target.loss(x)[0]
+        except NotPositiveDefinite:
+            # a neighbourhood's own weights may be all that holds negative ones of others: these
+            # then count for nothing, in all that is compared
+            signed = False
+            target = target_at(seen, x, signed)
+            value = target.loss(x)[0]
         converged, message = False, f"round limit of {_MAX_ROUNDS} reached"
         try:
             for turn in range(_MAX_ROUNDS):
@@ -149,7 +156,7 @@ class _Search:
                     candidate = x + share * (there - x)
                     try:
                         after = _settled(model, rounds, candidate, solution, self.tolerance)
-                        moved = target_at(after, candidate)
+                        moved = target_at(after, candidate, signed)
                         least = moved.loss(candidate)[0]
                     except NotPositiveDefinite:
                         continue

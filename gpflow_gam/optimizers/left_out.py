@@ -10,7 +10,7 @@ from ..covariances.jitter import jittered, own_jitter, relative_jitter
 from ..kernels.tangents import Matrices
 from ..likelihoods import Weighted, checked_observations, unwrapped
 from ..models import AdditiveSGPR, AdditiveSVGP
-from ..statistics import Neighbourhoods, NotPositiveDefinite, Sites, divided_out
+from ..statistics import Neighbourhoods, NotPositiveDefinite, Sites, divided_out, signs_of
 from ..statistics.neighbourhoods import Batch
 from .rounds import Rounds
 
@@ -41,6 +41,7 @@ class LeftOut:
         sites: Sites | None = None,
     ) -> None:
         self.rounds, self._sites = rounds, sites
+        self._signs = None if sites is None else signs_of(sites.weight)
         rows, likelihood = rounds.rows, rounds.likelihood
         self._likelihood = unwrapped(likelihood)
         self._X, self._mean = tf.constant(rows.X[:]), tf.constant(rows.mean[:])
@@ -137,7 +138,7 @@ class LeftOut:
     def _whitened(self, inputs: list[list[tf.Tensor]]) -> list[tf.Tensor]:
         """
         Features in which q is standard normal, [L, N, P], its mean there [L, P], and open variance,
-        square roots of the sites' weights and their shifts, [N, L] each.
+        square roots of the sites' weights (signs left out) and their shifts, [N, L] each.
         """
         features, opens, entering = [], [], []
         L, components = int(self._mean.shape[1]), self.rounds.rows.components
@@ -176,9 +177,9 @@ class LeftOut:
         return counts / noise, counts * residual / noise
 
     def _roots(self) -> tf.Tensor:
-        """Square roots of the sites' weights, [N, L]: of zero there is no derivative."""
+        """Square roots of the sites' weights, signs left out, [N, L]: of zero no derivative."""
         if self._sites is not None:
-            return tf.constant(np.sqrt(self._sites.weight))
+            return tf.constant(np.sqrt(np.abs(self._sites.weight)))
         roots = tf.sqrt(self._counts)[:, None] * tf.ones_like(self._mean)
         return roots / tf.sqrt(tf.convert_to_tensor(self._likelihood.variance))
 
@@ -193,7 +194,12 @@ class LeftOut:
             r = tf.gather(roots[:, i], batch.out) * has
             s = tf.gather(shifts[:, i], batch.out) * has
             found = divided_out(
-                tf.gather(z[i], batch.predicted), tf.gather(z[i], batch.out), mean[i], r, s
+                tf.gather(z[i], batch.predicted),
+                tf.gather(z[i], batch.out),
+                mean[i],
+                r,
+                s,
+                None if self._signs is None else self._signs[batch.out, i],
             )
             m, v = (tf.gather(tf.reshape(part, [-1]), at) for part in found)
             means.append(m)

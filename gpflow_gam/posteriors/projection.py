@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 
 import numpy as np
@@ -11,6 +12,24 @@ from scipy.optimize import nnls
 _LEAST_SD = 1e-2
 """Against the Gaussian's own, what is left of a deviation that is projected away."""
 _NULL_DRAWS = 1000
+
+
+@dataclasses.dataclass(frozen=True)
+class ProjectedDraws:
+    """
+    Draws ``x = mean + root u`` of a Gaussian, the mean itself in front.
+
+    :param root: [P, P].
+    :param free: u, [S, P], of which the first is zero.
+    :param projected: the same of projected draws, [S, P].
+    :param touching: draws by number that touch the same walls, the mean's group first; and
+        an orthonormal basis of these walls' normals in the coordinates of u, [P, r].
+    """
+
+    root: AnyNDArray
+    free: AnyNDArray
+    projected: AnyNDArray
+    touching: list[tuple[AnyNDArray, AnyNDArray]]
 
 
 class Projection:
@@ -56,6 +75,8 @@ class Projection:
 
     def _pushes(self, z: AnyNDArray) -> AnyNDArray:
         """What each wall pushes, [n], to take z [r] to the nearest point of the cone."""
+        if not len(self._walls):  # which ends the process in some versions of scipy
+            return np.zeros(0)
         found: AnyNDArray = nnls(self._walls.T, -z, maxiter=50 * len(self._walls))[0]
         return found
 
@@ -100,6 +121,30 @@ class Projection:
         bound = self._root @ self._W.T
         found: AnyNDArray = self._root @ self._root.T + bound @ (inner @ bound.T - bound.T)
         return 0.5 * (found + found.T)
+
+    def draws(self, number: int, seed: int = 0) -> ProjectedDraws:
+        """
+        The mean and draws, each beside its projection.
+
+        :param number: of draws, at least, in pairs of opposite ones, of covariance I exactly.
+        :param seed: of the draws.
+        """
+        P = len(self._mean)
+        half = np.random.default_rng(seed).standard_normal((max(-(-number // 2), 2 * P), P))
+        sizes, axes = np.linalg.eigh(half.T @ half / len(half))
+        half = half @ (axes / np.sqrt(sizes)) @ axes.T
+        free = np.concatenate([np.zeros((1, P)), half, -half])
+        at = self._centre + free @ self._W.T
+        pushes = np.zeros((len(free), len(self._walls)))
+        for i in np.flatnonzero(np.any(at @ self._walls.T < 0.0, axis=1)):
+            pushes[i] = self._pushes(at[i])
+        normals = self._walls @ self._W
+        _, first, group = np.unique(pushes > 0.0, axis=0, return_index=True, return_inverse=True)
+        touching = []
+        for i in np.argsort(first):  # the mean's comes first
+            touched = normals[pushes[first[i]] > 0.0]
+            touching.append((np.flatnonzero(group.ravel() == i), np.linalg.qr(touched.T)[0]))
+        return ProjectedDraws(self._root, free, free + pushes @ normals, touching)
 
     def sample(self, num_samples: int, rng: np.random.Generator) -> AnyNDArray:
         """Projected draws [S, P]."""

@@ -55,7 +55,13 @@ class ShapedMoments(InducingMoments):
         names = self._source.names
         return tuple(names.index(name) for name in self._shaped)
 
-    def _projection(self, output: int, names: Sequence[str] | None = None) -> Projection:
+    def inequalities(self, output: int, names: Sequence[str] | None = None) -> AnyNDArray:
+        """
+        What is not negative of V, [n, P].
+
+        :param output: of the predictor.
+        :param names: of components with a shape; all by default.
+        """
         free = self._free
         own = [
             name
@@ -63,7 +69,10 @@ class ShapedMoments(InducingMoments):
             if free.entering([name])[0, output]
         ]
         rows = [self._shaped[name] for name in own]
-        A = np.concatenate(rows) if rows else np.zeros((0, len(free.mean)))
+        return np.concatenate(rows) if rows else np.zeros((0, len(free.mean)))
+
+    def _projection(self, output: int, names: Sequence[str] | None = None) -> Projection:
+        free, A = self._free, self.inequalities(output, names)
         return Projection(free.mean[:, output], free.covariance[output], A)
 
     def settled(self, name: str) -> AnyNDArray:

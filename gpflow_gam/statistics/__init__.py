@@ -1,7 +1,15 @@
 """Sums over the rows of data, and the evidence of what they add up to."""
 
 from .bins import ColumnBins, bin_column, bin_columns
-from .cavities import Cavity, RowPosterior, Sites, divided_out, marginal_cavities, sites_of
+from .cavities import (
+    Cavity,
+    RowPosterior,
+    Sites,
+    divided_out,
+    marginal_cavities,
+    signs_of,
+    sites_of,
+)
 from .codes import Bins
 from .coding import Coder
 from .columns import CodedColumns, Columns, HeldColumns
@@ -60,6 +68,7 @@ __all__ = [
     "evidence_hessian",
     "marginal_cavities",
     "row_component",
+    "signs_of",
     "sites_of",
     "summarise",
 ]

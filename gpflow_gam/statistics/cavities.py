@@ -16,7 +16,7 @@ from .coupled import MAX_SIZE, CoupledMeans
 from .encoded import features_at_bins, times
 from .expectations import expectations, mean_curvature
 from .neighbourhoods import Neighbourhoods
-from .posterior import GaussianPosterior, NotPositiveDefinite
+from .posterior import GaussianPosterior
 from .rows import Rows
 
 _TOGETHER = 2**13
@@ -60,19 +60,21 @@ def sites_of(
     likelihood: Likelihood,
     values: Values,
     q: GaussianPosterior,
-    signed: bool = False,
+    signed: bool = True,
 ) -> tuple[Sites, GaussianPosterior]:
     """
     The sites of all rows at q, and the posterior that they give.
 
-    The latter is q where the fit has converged. To divide a site out of it is always possible: what
-    is left has the other rows' sites, whatever q had.
+    The latter is q where the fit has converged. To divide a site that is not negative out of it is
+    possible where no other is: what is left has the other rows' sites, whatever q had.
 
     :param rows: of the data.
     :param likelihood: with weights.
     :param values: of the kernels' parameters.
     :param q: over whitened inducing values.
-    :param signed: whether negative weights count, where the posterior that they give is one.
+    :param signed: whether negative weights count, or are taken as 0.
+    :raises NotPositiveDefinite: they give no posterior, as negative weights may where q is not
+        their fixed point.
     """
     shape = rows.number, rows.num_outputs
     weight, shift, curvature = np.zeros(shape), np.zeros(shape), []
@@ -84,12 +86,7 @@ def sites_of(
         if rows.num_outputs > 1:
             curvature.append(mean_curvature(*given))
     whole = np.concatenate(curvature) if curvature else None
-    try:
-        return Sites(weight, shift, whole), rows.posterior(values, q.roots, weight, shift)
-    except NotPositiveDefinite:
-        if not signed:
-            raise
-        return sites_of(rows, likelihood, values, q)
+    return Sites(weight, shift, whole), rows.posterior(values, q.roots, weight, shift)
 
 
 class RowPosterior:
@@ -109,7 +106,8 @@ class RowPosterior:
         covariance: AnyNDArray,
         enters: AnyNDArray,
     ) -> None:
-        self._features, self._enters = features, enters
+        self.features, self._enters = features, enters
+        self._moments = mean, covariance
         self._roots = [_root(S) for S in covariance]
         # V = R (R^-1 mean + e), e standard normal
         self._u = [np.linalg.lstsq(R, m, rcond=None)[0] for R, m in zip(self._roots, mean.T)]
@@ -151,10 +149,10 @@ class RowPosterior:
         coupled = self._coupled(sites)
         for start in range(0, number, _TOGETHER):
             which = np.arange(start, min(start + _TOGETHER, number))
-            phi, left = self._features(which)
+            phi, left = self.features(which)
             mean, var, posterior = (np.zeros((len(which), L)) for _ in range(3))
             for i, (root, u) in enumerate(zip(self._roots, self._u)):
-                z = root.T @ self._of(i, phi)
+                z = root.T @ self.of(i, phi)
                 w, s = sites.weight[which, i], sites.shift[which, i]
                 h, a = np.sum(np.square(z), axis=0), z.T @ u
                 rest = 1.0 - w * h
@@ -163,7 +161,7 @@ class RowPosterior:
                 posterior[:, i] = a
             if coupled is not None:
                 _moved(mean, coupled.one_by_one(which, phi, posterior))
-            yield which, self._trusted(mean, var, posterior, phi, left)
+            yield which, self.trusted(mean, var, posterior, phi, left)
 
     def by_neighbourhood(
         self, sites: Sites, neighbourhoods: Neighbourhoods
@@ -177,17 +175,18 @@ class RowPosterior:
         coupled = self._coupled(sites)
         for batch in neighbourhoods.batches(len(self._roots[0])):
             union = np.unique(np.concatenate([batch.out[batch.left], batch.predicted[batch.asked]]))
-            phi, left = self._features(union)
+            phi, left = self.features(union)
             # what only fills up may be no row of theirs
             out = np.where(batch.left, np.searchsorted(union, batch.out), 0)
             asked = np.where(batch.asked, np.searchsorted(union, batch.predicted), 0)
             which, at = batch.predicted[batch.asked], asked[batch.asked]
             mean, var, posterior = (np.zeros((len(which), L)) for _ in range(3))
             for i, (root, u) in enumerate(zip(self._roots, self._u)):
-                z = self._of(i, phi).T @ root
+                z = self.of(i, phi).T @ root
                 w = np.where(batch.left, sites.weight[batch.out, i], 0.0)
                 s = np.where(batch.left, sites.shift[batch.out, i], 0.0)
-                found = divided_out(z[asked], z[out], u, np.sqrt(w), s)
+                root = np.sqrt(np.abs(w))
+                found = divided_out(z[asked], z[out], u, root, s, signs_of(w))
                 mean[:, i], var[:, i] = (part.numpy()[batch.asked] for part in found)
                 posterior[:, i] = z[at] @ u
             if coupled is not None:
@@ -198,14 +197,39 @@ class RowPosterior:
                     phi_out = phi[:, out[f][batch.left[f]]]
                     moved = coupled.without(gone, phi_out, phi[:, at[own]], posterior[own])
                     _moved(mean[own], moved)
-            yield which, self._trusted(mean, var, posterior, phi[:, at], left[at])
+            yield which, self.trusted(mean, var, posterior, phi[:, at], left[at])
 
-    def _of(self, output: int, phi: AnyNDArray) -> AnyNDArray:
+    def moments(self, output: int) -> tuple[AnyNDArray, AnyNDArray]:
+        """Mean [P] and covariance [P, P] of V for an output."""
+        mean, covariance = self._moments
+        return mean[:, output], covariance[output]
+
+    def without(
+        self, output: int, phi: AnyNDArray, weight: AnyNDArray, shift: AnyNDArray
+    ) -> tuple[AnyNDArray, AnyNDArray] | None:
+        """
+        Mean and covariance of V with some rows' sites divided out; None where that is no Gaussian.
+
+        :param output: of the predictor.
+        :param phi: features of the rows, [P, k].
+        :param weight: of their sites, [k].
+        :param shift: the same.
+        """
+        root, u = self._roots[output], self._u[output]
+        z = root.T @ self.of(output, phi)
+        try:
+            factor = np.linalg.cholesky(np.eye(len(z)) - (z * weight) @ z.T)
+        except np.linalg.LinAlgError:
+            return None
+        half = np.linalg.solve(factor, root.T)  # [P, P], half'half the covariance
+        return half.T @ np.linalg.solve(factor, u - z @ shift), half.T @ half
+
+    def of(self, output: int, phi: AnyNDArray) -> AnyNDArray:
         """Features as they are of one output, [P, n]."""
         enters = self._enters[:, output]
         return phi if np.all(enters) else phi * enters[:, None]
 
-    def _trusted(
+    def trusted(
         self,
         mean: AnyNDArray,
         var: AnyNDArray,
@@ -213,7 +237,15 @@ class RowPosterior:
         phi: AnyNDArray,
         left: AnyNDArray,
     ) -> Cavity:
-        """Cavities whose variance is one; of the others the prior's moments, V being N(0, I)."""
+        """
+        Cavities whose variance is one; of the others the prior's moments, V being N(0, I).
+
+        :param mean: of what is left, [n, L].
+        :param var: the same.
+        :param posterior: the mean with all sites, [n, L].
+        :param phi: the rows' features, [P, n].
+        :param left: the variance that V leaves open, [n, L].
+        """
         bad = ~np.all((var >= 0.0) & np.isfinite(var) & np.isfinite(mean), axis=1)
         mean[bad], var[bad] = 0.0, np.square(phi[:, bad]).T @ self._enters
         return Cavity(mean, var + left, posterior, bad)
@@ -227,17 +259,31 @@ class RowPosterior:
         means = np.zeros_like(sites.weight)
         parts = [np.arange(i, min(i + _TOGETHER, number)) for i in range(0, number, _TOGETHER)]
         for which in parts:
-            phi, _ = self._features(which)
+            phi, _ = self.features(which)
             for i, (root, u) in enumerate(zip(self._roots, self._u)):
-                means[which, i] = (root.T @ self._of(i, phi)).T @ u
+                means[which, i] = (root.T @ self.of(i, phi)).T @ u
         found = CoupledMeans(self._enters, sites.shift - sites.weight * means, sites.curvature)
         for which in parts:
-            found.add(which, self._features(which)[0])
+            found.add(which, self.features(which)[0])
         return found if found.factorise() else None
 
 
+def signs_of(weight: AnyNDArray) -> AnyNDArray | None:
+    """
+    Signs of sites' precisions, 1 or -1, the shape of ``weight``; None where none is negative.
+
+    :param weight: w_n, of any shape.
+    """
+    return np.where(weight < 0.0, -1.0, 1.0) if np.any(weight < 0.0) else None
+
+
 def divided_out(
-    predicted: tf.Tensor, out: tf.Tensor, u: tf.Tensor, root_weight: tf.Tensor, shift: tf.Tensor
+    predicted: tf.Tensor,
+    out: tf.Tensor,
+    u: tf.Tensor,
+    root_weight: tf.Tensor,
+    shift: tf.Tensor,
+    sign: AnyNDArray | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """
     Mean and variance [F, m] of ``z'e`` for e ~ N(u, I) with the sites of some z'e divided out.
@@ -248,8 +294,9 @@ def divided_out(
     :param predicted: z of the rows predicted, [F, m, P].
     :param out: z of the rows left out, [F, k, P].
     :param u: [P].
-    :param root_weight: square roots of w_k, [F, k].
+    :param root_weight: square roots of the w_k, signs left out, [F, k].
     :param shift: s_k, [F, k].
+    :param sign: of the w_k, 1 or -1, [F, k]; None where none is negative.
     """
     predicted, out, u, r, s = (
         tf.convert_to_tensor(a) for a in (predicted, out, u, root_weight, shift)
@@ -258,19 +305,33 @@ def divided_out(
     half = r[..., None] * out  # [F, k, P]
     shifted = u - tf.linalg.matvec(out, s, transpose_a=True)  # [F, P]
     if k > P:
-        A = tf.eye(P, dtype=out.dtype) - tf.matmul(half, half, transpose_a=True)
+        signed = half if sign is None else half * tf.constant(sign[..., None], half.dtype)
+        A = tf.eye(P, dtype=out.dtype) - tf.matmul(signed, half, transpose_a=True)
         root = tf.linalg.cholesky(A)
         T = tf.linalg.triangular_solve(root, tf.linalg.matrix_transpose(predicted))
         e = tf.linalg.triangular_solve(root, shifted[..., None])
         mean = tf.matmul(T, e, transpose_a=True)[..., 0]
         return mean, tf.reduce_sum(tf.square(T), axis=1)
+    ends = tf.concat([predicted, shifted[:, None, :]], axis=1)  # [F, m + 1, P]
+    mean, var = tf.linalg.matvec(predicted, shifted), tf.reduce_sum(tf.square(predicted), axis=2)
+    positive = half if sign is None else half * tf.constant(sign[..., None] > 0.0, half.dtype)
+    eye, across = tf.eye(k, dtype=out.dtype), tf.matmul(positive, ends, transpose_b=True)
+    A = eye - tf.matmul(positive, positive, transpose_b=True)
+    if sign is not None:
+        # (I + A'A)^-1 = I - A' (I + A A')^-1 A: without negative weights there is more precision,
+        # so that these go first
+        negative = half - positive
+        root = tf.linalg.cholesky(eye + tf.matmul(negative, negative, transpose_b=True))
+        T = tf.linalg.triangular_solve(root, tf.matmul(negative, ends, transpose_b=True))
+        R = tf.linalg.triangular_solve(root, tf.matmul(negative, positive, transpose_b=True))
+        mean -= tf.reduce_sum(T[..., :-1] * T[..., -1:], axis=1)
+        var -= tf.reduce_sum(tf.square(T[..., :-1]), axis=1)
+        across -= tf.matmul(R, T, transpose_a=True)
+        A += tf.matmul(R, R, transpose_a=True)
     # (I - A'A)^-1 = I + A' (I - A A')^-1 A
-    A = tf.eye(k, dtype=out.dtype) - tf.matmul(half, half, transpose_b=True)
-    root = tf.linalg.cholesky(A)
-    B = tf.linalg.triangular_solve(root, tf.matmul(half, predicted, transpose_b=True))
-    e = tf.linalg.triangular_solve(root, tf.linalg.matvec(half, shifted)[..., None])
-    mean = tf.linalg.matvec(predicted, shifted) + tf.matmul(B, e, transpose_a=True)[..., 0]
-    return mean, tf.reduce_sum(tf.square(predicted), axis=2) + tf.reduce_sum(tf.square(B), axis=1)
+    B = tf.linalg.triangular_solve(tf.linalg.cholesky(A), across)  # [F, k, m + 1]
+    mean += tf.reduce_sum(B[..., :-1] * B[..., -1:], axis=1)
+    return mean, var + tf.reduce_sum(tf.square(B[..., :-1]), axis=1)
 
 
 def _moved(mean: AnyNDArray, to: AnyNDArray) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+import numpy as np
 from threadpoolctl import ThreadpoolController
 
 T = TypeVar("T")
@@ -29,13 +30,21 @@ def each(function: Callable[[T], None], items: Iterable[T]) -> None:
     """
     Call ``function`` on every item, on as many threads as there are cores.
 
+    What numpy warns of is as in the calling thread.
+
     :raises: what the first failing call raised.
     """
     global _pool
     if _pool is None:
         _pool = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="gpflow_gam")
+    warned = np.geterr()
+
+    def call(item: T) -> None:
+        with np.errstate(**warned):
+            function(item)
+
     with one_blas_thread():
-        for _ in _pool.map(function, items):
+        for _ in _pool.map(call, items):
             pass
 
 

@@ -19,6 +19,7 @@ from ...posteriors import SparseAdditivePosterior
 from ...statistics import (
     Cavity,
     Neighbourhoods,
+    NotPositiveDefinite,
     RowPosterior,
     Sites,
     marginal_cavities,
@@ -26,12 +27,12 @@ from ...statistics import (
 )
 from ...statistics.expectations import expectations, mean_curvature
 from ...statistics.parallel import one_blas_thread
-from ..components import shaped_term
 from ..effects import inducing_moments
 from ..fits import FittedGAM, SharedFit
 from ..summaries import effective_dof
 from .folds import described, folds_of
 from .response import Observed, observed_of
+from .shaped import ShapedCavities
 
 Blocks = Iterator[tuple[AnyNDArray, Cavity]]
 
@@ -146,6 +147,11 @@ def leave_one_out(fit: FittedGAM, groups: Any = None) -> LeaveOneOut:
     it is very nearly that where no row decides much by itself. A row is left out with all its
     weight.
 
+    Terms with a shape keep it: what is left without a row is projected as the fit itself is. Of
+    rows by themselves that is done with the inequalities that hold the fit, which is exact but
+    where one row decides which these are; groups are projected anew, each of them. Several
+    predictors are then taken to answer by themselves.
+
     Where dividing out leaves no variance a row is predicted from the prior; such rows are counted
     and warned of.
 
@@ -240,16 +246,14 @@ def _weights(fit: FittedGAM) -> AnyNDArray:
 
 
 def _cavities(fit: FittedGAM, folds: Neighbourhoods | None) -> Blocks:
-    shaped = shaped_term(fit.spec.components)
-    if shaped:
-        raise ValueError(
-            f"loo: {shaped} has a shape, and what is left of it without a row has no closed form; "
-            "compare densities of held-out rows."
-        )
     solution = fit.solution
     if solution is not None:
         rows = solution.rows
-        sites, q = sites_of(rows, _weighted(fit), solution.values, solution.q, signed=folds is None)
+        given = rows, _weighted(fit), solution.values, solution.q
+        try:
+            sites, q = sites_of(*given)
+        except NotPositiveDefinite:  # as may be where the fit has not converged
+            sites, q = sites_of(*given, signed=False)
         posterior = RowPosterior.of_rows(rows, solution.values, q)
     elif isinstance(fit.model, IterNCGP):
         if folds is not None:
@@ -260,8 +264,12 @@ def _cavities(fit: FittedGAM, folds: Neighbourhoods | None) -> Blocks:
         yield np.arange(fit.number), _laplace(fit)
         return
     else:
-        posterior, sites = _dense(fit, signed=folds is None)
-    if folds is None:
+        posterior, sites = _dense(fit)
+    if fit.shaped is not None:
+        rules = [fit.shaped.inequalities(i) for i in range(fit.num_predictors)]
+        shaped = ShapedCavities(posterior, sites, rules)
+        yield from shaped.one_by_one() if folds is None else shaped.by_neighbourhood(folds)
+    elif folds is None:
         yield from posterior.one_by_one(sites)
     else:
         yield from posterior.by_neighbourhood(sites, folds)
@@ -275,7 +283,7 @@ def _weighted(fit: FittedGAM) -> Likelihood:
     return Weighted(likelihood, fit.spec.place(column))
 
 
-def _dense(fit: FittedGAM, signed: bool) -> tuple[RowPosterior, Sites]:
+def _dense(fit: FittedGAM) -> tuple[RowPosterior, Sites]:
     """Of families of q that keep no sites: those that the rows would have at q."""
     moments = inducing_moments(fit)
     assert isinstance(fit.posterior, SparseAdditivePosterior)
@@ -291,8 +299,8 @@ def _dense(fit: FittedGAM, signed: bool) -> tuple[RowPosterior, Sites]:
         mean, var = moments.total(X)
         given = fit.model.likelihood, X, mean + np.asarray(fit.model.mean_function(X)), var, Y
         found = expectations(*given, ())
-        weight.append(found.precision if signed else np.maximum(found.precision, 0.0))
-        shift.append(found.slope + weight[-1] * mean)
+        weight.append(found.precision)
+        shift.append(found.slope + found.precision * mean)
         if fit.num_predictors > 1:
             curvature.append(mean_curvature(*given))
     whole = np.concatenate(curvature) if curvature else None
@@ -324,6 +332,7 @@ def _laplace(fit: FittedGAM) -> Cavity:
             density = tf.reduce_sum(likelihood.log_prob(X, at, Y))
         slope = inner.gradient(density, at)
     curvature = outer.gradient(slope, at, unconnected_gradients="zero")
+    # this engine's likelihoods are log-concave: what is negative is rounding
     weight, mean = np.maximum(-np.asarray(curvature), 0.0), F - known
     prior = np.asarray(fit.model.kernel(X, full_cov=False))[:, None]
     return marginal_cavities(mean, var, Sites(weight, np.asarray(slope) + weight * mean), prior)

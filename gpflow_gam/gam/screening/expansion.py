@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import AnyNDArray
-from scipy.linalg import cholesky, solve_triangular
+from scipy.linalg import LinAlgError, cholesky, solve_triangular
 
 from ...likelihoods import checked_observations, expectation_gradients
 from ..effects import inducing_moments
@@ -23,27 +23,34 @@ _NEGLIGIBLE = 1e-12
 @dataclasses.dataclass(frozen=True)
 class Predictor:
     """
-    One predictor's part of :class:`Expansion`: ``P = W^(1/2) (I - E E') W^(1/2)``.
+    One predictor's part of :class:`Expansion`: ``P = R (D - D E E' D) R``.
 
-    :param root: square roots of the observations' precisions W, [N].
+    :param root: R, square roots of the observations' precisions W, signs left out, [N].
+    :param sign: D, their signs, 1 or -1, [N].
     :param alpha: the gradient of the log-likelihood, [N].
     :param basis: E, [N, R].
     """
 
     root: AnyNDArray
+    sign: AnyNDArray
     alpha: AnyNDArray
     basis: AnyNDArray
 
     def residual(self, B: AnyNDArray) -> AnyNDArray:
-        """(I - E E') W^(1/2) B, [N, R]."""
+        """(I - E E' D) R B, [N, R]."""
         C = self.root[:, None] * B
-        return C - self.basis @ (self.basis.T @ C)
+        return C - self.basis @ (self.basis.T @ (self.sign[:, None] * C))
 
     def precision(self, B: AnyNDArray) -> AnyNDArray:
-        """B'P B, [R, R]."""
+        """B'P B, [R, R], of which negative weights leave nothing negative."""
         C = self.root[:, None] * B
-        shared = self.basis.T @ C
-        return C.T @ C - shared.T @ shared
+        signed = self.sign[:, None] * C
+        shared = self.basis.T @ signed
+        found: AnyNDArray = C.T @ signed - shared.T @ shared
+        if np.all(self.sign > 0.0):
+            return found
+        sizes, axes = np.linalg.eigh(found)
+        return (axes * np.maximum(sizes, 0.0)) @ axes.T
 
     def extended(self, B: AnyNDArray, variance: float) -> Predictor:
         """The same with a component of covariance ``variance B B'`` beside it."""
@@ -52,7 +59,8 @@ class Predictor:
         L = cholesky(inner, lower=True)
         new = solve_triangular(L, self.residual(B).T, lower=True).T
         shift = new @ solve_triangular(L, B.T @ self.alpha, lower=True)
-        return Predictor(self.root, self.alpha - self.root * shift, np.hstack([self.basis, new]))
+        alpha = self.alpha - self.root * self.sign * shift
+        return Predictor(self.root, self.sign, alpha, np.hstack([self.basis, new]))
 
 
 class Expansion:
@@ -103,7 +111,7 @@ def expand(fit: FittedGAM, rows: AnyNDArray) -> Expansion:
     Observations count as pseudo-observations whose precision and location are those of the
     expected log-likelihood's second and first derivatives (Opper & Archambeau 2009; Khan & Lin
     2017); for Gaussian data they are the observations themselves, and nothing is approximated but
-    what inducing inputs approximate. Where log p is not concave, precisions below 0 count as 0.
+    what inducing inputs approximate. Where log p is not concave precisions may be below 0.
 
     The main effects are informed by all rows. What is returned is of ``rows`` given the others: a
     gain in its evidence is the gain in log p(y[rows] | y[others]) by a component that acts on
@@ -114,22 +122,40 @@ def expand(fit: FittedGAM, rows: AnyNDArray) -> Expansion:
     """
     moments = inducing_moments(fit)
     gradient, weight = _sites(fit)
+    try:
+        factors = _factors(fit, weight)
+    except LinAlgError:  # negative weights of a fit that has not converged
+        weight = np.maximum(weight, 0.0)
+        factors = _factors(fit, weight)
+    phi = moments.all_features(fit.X[rows])[0]
+    predictors = []
+    for factor, g, w in zip(factors, gradient.T, weight.T):
+        root = np.sqrt(np.abs(w[rows]))
+        half = solve_triangular(factor, phi * root, lower=True).T
+        predictors.append(
+            Predictor(root, np.where(w[rows] < 0.0, -1.0, 1.0), g[rows], _leading(half))
+        )
+    return Expansion(tuple(predictors))
+
+
+def _factors(fit: FittedGAM, weight: AnyNDArray) -> list[AnyNDArray]:
+    """
+    Cholesky factors of the posterior's precision, one a predictor.
+
+    :param weight: the sites' precisions, [N, L].
+    :raises LinAlgError: that is no precision.
+    """
     size = sum(len(c.inducing) for c in fit.spec.components)
     precisions = np.tile(np.eye(size), (fit.num_predictors, 1, 1))
     if fit.whole is not None and fit.solution is not None:
         precisions += fit.solution.q.precision  # of rows that are not here, too
     else:
+        moments = inducing_moments(fit)
         for block in _blocks(np.arange(len(fit.X))):
             phi = moments.all_features(fit.X[block])[0]
             for precision, w in zip(precisions, weight.T):
                 precision += (phi * w[block]) @ phi.T
-    phi = moments.all_features(fit.X[rows])[0]
-    predictors = []
-    for precision, g, w in zip(precisions, gradient.T, weight.T):
-        root = np.sqrt(w[rows])
-        half = solve_triangular(cholesky(precision, lower=True), phi * root, lower=True).T
-        predictors.append(Predictor(root, g[rows], _leading(half)))
-    return Expansion(tuple(predictors))
+    return [cholesky(precision, lower=True) for precision in precisions]
 
 
 def _sites(fit: FittedGAM) -> tuple[AnyNDArray, AnyNDArray]:
@@ -141,7 +167,7 @@ def _sites(fit: FittedGAM) -> tuple[AnyNDArray, AnyNDArray]:
         Y = checked_observations(tf.constant(fit.Y[block]), fit.likelihood)
         _, g, w = expectation_gradients(fit.likelihood, tf.constant(X), mean, var, Y)
         gradients.append(np.asarray(g))
-        precisions.append(np.maximum(np.asarray(w), 0.0))
+        precisions.append(np.asarray(w))
     counts = fit.weights[:, None]
     return counts * np.concatenate(gradients), counts * np.concatenate(precisions)
 
