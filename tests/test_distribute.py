@@ -15,6 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import distributed_example
 import distributed_fit as script
 import distributed_gam
 import gpflow
@@ -596,3 +597,15 @@ def test_a_worker_dies_and_all_are_started_again(
         assert_file_equal(tmp_path / f"{i}.npz", {"svgp": on_one_device["svgp"]})
     assert not (tmp_path / "folder 1").exists()
 
+
+@pytest.mark.slow  # two more processes that start TensorFlow
+def test_wide_and_deep_on_two_workers(tmp_path: Path) -> None:
+    paths = [str(tmp_path / f"{i}.npz") for i in range(2)]
+    path = SCRIPT.with_name("distributed_example.py")
+    for code, output in run(*([p] for p in paths), seconds=240, path=path):
+        assert code == 0, output
+    expected = distributed_example.fit()
+    assert {"val_nlpd", "val_loss", "nlpd"} <= set(expected)
+    for found in map(np.load, paths):
+        for name, value in expected.items():
+            np.testing.assert_allclose(found[name], value, rtol=1e-8, err_msg=name)
