@@ -71,6 +71,57 @@ def network(**options: Any) -> keras.Model:
     return model
 
 
+def reporting(**options: Any) -> keras.Model:
+    """Inputs by name, outputs of a loss each, metrics with weights and without."""
+    keras.utils.set_random_seed(1)
+    wide, deep = (keras.Input((1,), name=name, dtype="float64") for name in ("wide", "deep"))
+    dense = [keras.layers.Dense(2, dtype="float64", activation="tanh") for _ in range(2)]
+    hidden = keras.layers.Concatenate(dtype="float64")([dense[0](wide), dense[1](deep)])
+    outputs = {
+        "mean": keras.layers.Dense(1, dtype="float64", kernel_regularizer="l2", name="mean")(
+            hidden
+        ),
+        "side": keras.layers.Dense(2, dtype="float64", name="side")(hidden),
+    }
+    model = keras.Model({"wide": wide, "deep": deep}, outputs)
+    model.compile(
+        keras.optimizers.Adam(0.05),
+        loss={"mean": "mse", "side": "mae"},
+        loss_weights={"mean": 1.0, "side": 0.5},
+        metrics={"mean": ["mae", keras.metrics.RootMeanSquaredError(name="rmse")]},
+        weighted_metrics={"side": ["mse"]},
+        **options,
+    )
+    return model
+
+
+def rows_of(data: slice) -> tuple[Any, ...]:
+    """Inputs, responses and weights for it."""
+    inputs = {"wide": X[data, :1], "deep": X[data, 1:2]}
+    return inputs, {"mean": Y[data], "side": X[data] ** 2}, np.linspace(0.0, 3.0, 200)[data]
+
+
+TRAINING, VALIDATION = rows_of(slice(0, 120)), rows_of(slice(120, 200))
+REPORTING: dict[str, Any] = {
+    "batch_size": 24,
+    "num_steps": 12,
+    "validation_data": VALIDATION,  # two replicas have a round, one batch, and one of 8 rows
+    "steps_per_call": 3,
+}
+
+
+def parametric() -> keras.Model:
+    """A head of a line, levels and an intercept, whose components have no inducing inputs."""
+    keras.utils.set_random_seed(2)
+    inputs = keras.Input((3,), dtype="float64")
+    head = gg.layers.AdditiveGP(
+        gg.linear(0) + gg.factor(2) + gg.s(1, k=5), num_data=200, num_levels={2: 2}
+    )
+    model = keras.Model(inputs, head(inputs))
+    model.compile(keras.optimizers.Adam(0.05), loss=head.loss, metrics=[head.metric("nlpd")])
+    return model
+
+
 def stream() -> tf.data.Dataset:
     return tf.data.Dataset.from_tensor_slices((X, Y))
 
@@ -90,17 +141,25 @@ def fits(strategy: tf.distribute.Strategy | None = None) -> dict[str, gg.distrib
     def run(build: Callable[[], Any], data: Any = (X, Y), **changed: Any) -> Any:
         return gg.distribute.fit(build, data, strategy=strategy, **{**OPTIONS, **changed})
 
+    levels = np.column_stack([X[:, :2], np.arange(200) % 2])
+
     return {
         "svgp": run(svgp),
         "stream": run(svgp, stream()),
         "function": run(svgp, per_replica),
         "keras": run(network, learning_rate=None),
         "clipped": run(lambda: network(global_clipnorm=0.1, weight_decay=0.01), learning_rate=None),
+        "report": run(reporting, TRAINING, learning_rate=None, **REPORTING),
+        "parametric": run(parametric, (levels, Y), learning_rate=None, num_steps=5),
     }
 
 
 def values(fit: gg.distribute.DistributedFit) -> list[np.ndarray]:
-    return [fit.history, *(v.numpy() for v in fit.model.trainable_variables)]
+    return [
+        fit.history,
+        *fit.epochs.values(),
+        *(v.numpy() for v in fit.model.trainable_variables),
+    ]
 
 
 def save(path: str, found: dict[str, gg.distribute.DistributedFit]) -> None:
@@ -151,10 +210,24 @@ def disagree(strategy: tf.distribute.Strategy) -> None:
         fit(seed=worker)
 
 
+def resumed(strategy: tf.distribute.Strategy, folder: str) -> gg.distribute.DistributedFit:
+    """Each worker goes on at the place of its own in its own data."""
+    for steps in (3, OPTIONS["num_steps"]):
+        options = {**OPTIONS, "num_steps": steps, "checkpoint": folder}
+        found = gg.distribute.fit(svgp, per_replica, strategy=strategy, **options)
+    assert found.resumed_from == 3
+    return found
+
+
 def workers(strategy: tf.distribute.Strategy, path: str) -> None:
     """What two workers do that both live."""
     keras.config.set_floatx("float64")
-    save(path, fits(strategy))
+    found = fits(strategy)
+    save(path, found)
+    for a, b in zip(values(resumed(strategy, f"{path} state")), values(found["function"])):
+        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10)
+    both = gg.distribute.workers.workers_of(strategy, 60.0)
+    assert both.gather(b"x" * 9 * both.place) == [b"", b"x" * 9]
     disagree(strategy)
 
 

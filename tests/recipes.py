@@ -16,7 +16,9 @@ import gpflow_gam as gg
 LEVELS = ["car", "bus", "van"]
 
 
-def network(num_data: int) -> tuple[keras.Model, keras.Model, gg.layers.AdditiveGP]:
+def network(
+    num_data: int, base: type[keras.Model] = gg.layers.NaturalGradientModel
+) -> tuple[keras.Model, keras.Model, gg.layers.AdditiveGP]:
     """The model, that of the head's features, and the head."""
     age, kind = keras.Input((1,), name="age"), keras.Input((1,), name="kind")
     features = keras.layers.Concatenate()([age, kind])
@@ -27,12 +29,12 @@ def network(num_data: int) -> tuple[keras.Model, keras.Model, gg.layers.Additive
         num_levels={1: len(LEVELS)},
         num_inducing=8,
         normalization="adapt",
-        variational="sites",
+        variational="sites" if base is gg.layers.NaturalGradientModel else "block",
         rho=0.3,
         name="head",
     )
     inputs = {"age": age, "kind": kind}
-    model = gg.layers.NaturalGradientModel(inputs, head(features))
+    model = base(inputs, head(features))
     model.compile(keras.optimizers.Adam(0.05), loss=head.loss)
     return model, keras.Model(inputs, features), head
 
@@ -110,3 +112,25 @@ def from_records(path: Path) -> tf.data.Dataset:
 def write(model: keras.Model, path: Path) -> None:
     """The network for other programs: ``gg.serving.load(path).predict(columns)``."""
     gg.serving.export(model, path)
+
+
+def resume(
+    rows: tf.data.Dataset, num_data: int, num_steps: int, folder: Path
+) -> gg.distribute.DistributedFit:
+    """Go on from the checkpoint in the folder, if there is one."""
+    sample, response = next(iter(rows.batch(1000)))
+
+    def build() -> keras.Model:
+        model, features, head = network(num_data, keras.Model)
+        head.adapt(features(sample).numpy(), response)
+        return model
+
+    counted = rows.apply(tf.data.experimental.assert_cardinality(num_data))
+    return gg.distribute.fit(
+        build,
+        counted.shuffle(10_000, seed=0),
+        batch_size=50,
+        num_steps=num_steps,
+        checkpoint=folder,
+        save_every=1000,
+    )

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import distributed_example
 import distributed_fit as script
 import distributed_gam
 import gpflow
@@ -532,6 +533,21 @@ def test_two_workers_are_one(
         assert_file_equal(workers / f"fits {i}.npz", on_one_device)
 
 
+def test_two_workers_train_components_without_inducing_inputs(
+    on_one_device: dict[str, gg.distribute.DistributedFit], workers: Path
+) -> None:
+    """
+    Lines, levels and intercepts have empty variables, at which TensorFlow ended the process: it
+    sends the chief's to the others, and dies of sending nothing.
+    """
+    one = on_one_device["parametric"]
+    assert any(v.shape.num_elements() == 0 for v in one.model.variables)
+    for i in range(2):
+        with np.load(workers / f"fits {i}.npz") as found:
+            for j, value in enumerate(script.values(one)):
+                np.testing.assert_allclose(found[f"parametric {j}"], value, rtol=1e-8, atol=1e-10)
+
+
 def test_two_workers_fit_the_gam_of_one(workers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampling, "KEPT_ROWS", sampling.KEPT_ROWS)  # put back afterwards
     distributed_gam.few_kept()
@@ -580,3 +596,16 @@ def test_a_worker_dies_and_all_are_started_again(
         assert "resumed from 6" in output
         assert_file_equal(tmp_path / f"{i}.npz", {"svgp": on_one_device["svgp"]})
     assert not (tmp_path / "folder 1").exists()
+
+
+@pytest.mark.slow  # two more processes that start TensorFlow
+def test_wide_and_deep_on_two_workers(tmp_path: Path) -> None:
+    paths = [str(tmp_path / f"{i}.npz") for i in range(2)]
+    path = SCRIPT.with_name("distributed_example.py")
+    for code, output in run(*([p] for p in paths), seconds=240, path=path):
+        assert code == 0, output
+    expected = distributed_example.fit()
+    assert {"val_nlpd", "val_loss", "nlpd"} <= set(expected)
+    for found in map(np.load, paths):
+        for name, value in expected.items():
+            np.testing.assert_allclose(found[name], value, rtol=1e-8, err_msg=name)

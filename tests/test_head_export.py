@@ -135,13 +135,12 @@ def test_what_is_behind_or_beside_a_head_is_not_left_out(tmp_path: Path) -> None
 class Inside(keras.Model):
     """A model that calls a head itself."""
 
-    def __init__(self, inner: AdditiveGP, in_tensorflow: bool = False) -> None:
+    def __init__(self, inner: AdditiveGP) -> None:
         super().__init__()
-        self.dense, self.inner, self.in_tensorflow = keras.layers.Dense(2), inner, in_tensorflow
+        self.dense, self.inner = keras.layers.Dense(2), inner
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
-        features = keras.ops.tanh(self.dense(inputs))
-        return self.inner(tf.sin(features) if self.in_tensorflow else features)
+        return self.inner(keras.ops.tanh(self.dense(inputs)))
 
 
 def served_features(model: keras.Model, *inputs: Any) -> Any:
@@ -176,13 +175,83 @@ def test_heads_inside_of_other_models() -> None:
     want = np.tanh(inside.dense(dense(2.0 * X)))[:, :1]
     for _ in range(2):  # once more: what the first left behind is not taken for calls
         np.testing.assert_allclose(served_features(model, X), want, rtol=1e-6)
-    opaque = Inside(head(name="hidden"), in_tensorflow=True)
-    with pytest.raises(ValueError, match=r"hidden is called inside of inside\w*, a Inside, whose"):
-        servable(keras.Model(inputs, opaque(inputs)))
     wrapped = Inside(head())
     wrapped(X)
     with pytest.raises(ValueError, match="does not say what its inputs are"):
         servable(wrapped)
+
+
+class Opaque(keras.Model):
+    """A model that computes in TensorFlow, around its head too where ``way`` says so."""
+
+    def __init__(self, way: str = "") -> None:
+        super().__init__()
+        self.dense, self.way = keras.layers.Dense(2), way
+        self.inner = head(name="inner", normalization=None)
+        self.power = tf.Variable(1.5)  # that Keras does not know
+        self.table = tf.lookup.StaticHashTable(
+            tf.lookup.KeyValueTensorInitializer([0, 1, 2], [0.5, -1.0, 2.0]), 0.0
+        )
+
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
+        codes = self.table.lookup(tf.cast(inputs[:, 2], tf.int32))
+        features = tf.sin(self.power * self.dense(inputs)) + codes[:, None]
+        if self.way == "twice":
+            return self.inner(features) + self.inner(inputs)
+        if self.way == "loop":
+            return tf.while_loop(
+                lambda i, _: i < 2,
+                lambda i, _: (i + 1, self.inner(features)),
+                (0, tf.zeros((tf.shape(inputs)[0], 1, 2), tf.float64)),
+                shape_invariants=(tf.TensorShape([]), tf.TensorShape([None, 1, 2])),
+            )[1]
+        if self.way == "numpy":
+            return self.inner(tf.constant(features.numpy()))
+        found = self.inner(features)
+        return tf.exp(found) if self.way == "behind" else found
+
+    def compute_output_shape(self, shape: Any) -> Any:
+        return shape[0], 1, 2
+
+
+def test_heads_behind_functions_of_tensorflow(tmp_path: Path) -> None:
+    """No graph of Keras shows them; variables and tables of theirs go into the file."""
+    inputs, outer = keras.Input((3,)), keras.Input((3,), name="x")
+    opaque = Opaque()
+    between = keras.Model(inputs, opaque(keras.layers.Rescaling(0.5)(inputs)))
+    model = keras.Model(outer, between(keras.layers.Rescaling(2.0)(outer)))
+    gg.serving.export(model, tmp_path / "m")
+    moments = model(X).numpy()[:, 0]
+    loaded = gg.serving.load(tmp_path / "m")
+    for rows in (X, X[:1]):
+        found = loaded.predict({"x": rows})
+        np.testing.assert_allclose(found["mean"], moments[: len(rows), 0], rtol=1e-6)
+        np.testing.assert_allclose(found["variance"], moments[: len(rows), 1], rtol=1e-6)
+    codes = np.array([0.5, -1.0, 2.0])[X[:, 2].astype(int)]
+    want = np.sin(1.5 * opaque.dense(X).numpy()) + codes[:, None]  # scaled twice, by 2 and a half
+    np.testing.assert_allclose(served_features(model, X), want[:, :1], rtol=1e-5)
+    assert not opaque.inner.is_recorded
+    np.testing.assert_array_equal(model(X).numpy()[:, 0], moments)  # as it was
+
+
+@pytest.mark.parametrize(
+    ("way", "message"),
+    [
+        ("twice", "inner is called 2 times inside of opaque"),
+        ("loop", "within a tf.function, a loop or a condition.*model.export"),
+        ("behind", "not that of inner alone, and what comes after.*model.export"),
+        ("numpy", "which cannot be traced.*functions of TensorFlow"),
+    ],
+)
+def test_what_cannot_be_taken_out_of_other_models(way: str, message: str, tmp_path: Path) -> None:
+    inputs = keras.Input((3,))
+    model = keras.Model(inputs, Opaque(way)(inputs))
+    with pytest.raises(ValueError, match=message):
+        servable(model)
+    if "model.export" in message:  # what is to be done instead
+        model.export(str(tmp_path / way), verbose=False)
+        loaded = tf.saved_model.load(str(tmp_path / way))
+        np.testing.assert_allclose(loaded.serve(X), model(X), rtol=1e-6)
 
 
 def test_heads_that_are_called_again() -> None:

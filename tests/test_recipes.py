@@ -84,3 +84,12 @@ def test_a_network_from_files_is_exported(
 
     constant = np.full(N, response.numpy().mean())
     assert deviance(found["response"]) < 0.9 * deviance(constant)
+
+
+def test_a_fit_goes_on_where_it_stopped(rows: dict[str, tf.data.Dataset], tmp_path: Path) -> None:
+    """Two steps and two more are four; CSV files are found again where they were."""
+    whole = recipes.resume(rows["csv"], N, 4, tmp_path / "whole")
+    recipes.resume(rows["csv"], N, 2, tmp_path / "parts")
+    found = recipes.resume(rows["csv"], N, 4, tmp_path / "parts")
+    assert found.resumed_from == 2
+    np.testing.assert_array_equal(found.history, whole.history)

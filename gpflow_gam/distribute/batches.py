@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import abc
-import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-import keras
 import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
 
-Share = tuple[Any, ...]
-"""X and Y, and sample weights where there are any; X and Y may be dicts, lists or tuples."""
+from .arrays import Share, arrays_of, check_pairs, checksum, named, number_of_rows, rows_of
+from .reading import Reader, first_numbers
+
 PerReplicaBatches = Callable[[Any], Any]
 """From a ``tf.distribute.InputContext`` to a ``tf.data.Dataset`` of one replica's batches."""
 Data: TypeAlias = "tuple[Any, ...] | tf.data.Dataset | PerReplicaBatches"
@@ -34,10 +33,17 @@ class Batches(abc.ABC):
     """Rows, where that can be known."""
     structure: Share
     """What a share is made of, with anything for tensors."""
+    is_shared = True
+    """Whether all workers read the same."""
 
     def __init__(self, batch_size: int, replicas: int) -> None:
         self.batch_size, self.replicas = batch_size, replicas
         self.rows = batch_size // replicas
+
+    @property
+    def steps_per_epoch(self) -> int | None:
+        """Whole batches among the rows, where that can be known."""
+        return None if self.num_data is None else self.num_data // self.batch_size
 
     @abc.abstractmethod
     def shares(self, step: int, replicas: Sequence[int]) -> dict[int, Share]:
@@ -48,9 +54,24 @@ class Batches(abc.ABC):
         :param replicas: those of this worker.
         """
 
+    @abc.abstractmethod
+    def specs(self) -> Share:
+        """The shapes [B / R, ...] and types of a share."""
+
     def digest(self) -> int | None:
         """A checksum that tells other data from these; None where there is none."""
         return None
+
+    def place(self) -> bytes:
+        """Where reading goes on after the last share; nothing where a step's number tells it."""
+        return b""
+
+    def go_to(self, step: int, place: bytes) -> None:
+        """
+        :param step: whose shares come next.
+        :param place: that :meth:`place` told before it; without one the way there is read.
+        """
+        return
 
     def _cut(self, batch: Share, replicas: Sequence[int]) -> dict[int, Share]:
         parts = {r: slice(r * self.rows, (r + 1) * self.rows) for r in replicas}
@@ -58,6 +79,15 @@ class Batches(abc.ABC):
             r: tf.nest.map_structure(lambda v, part=part: tf.convert_to_tensor(v[part]), batch)
             for r, part in parts.items()
         }
+
+    def _spec(self, row: Any, dtype: Any) -> tf.TensorSpec:
+        row = tf.TensorShape(row)
+        if row.rank is None:
+            raise ValueError(
+                "data is a dataset that does not say what shape its rows have, which metrics are "
+                "made for; state it by tf.ensure_shape in a map."
+            )
+        return tf.TensorSpec((self.rows, *row), dtype)
 
 
 class ArrayBatches(Batches):
@@ -72,7 +102,7 @@ class ArrayBatches(Batches):
         super().__init__(batch_size, replicas)
         self.arrays, self.seed = arrays, seed
         self.structure = arrays
-        self._number = self.num_data = len(tf.nest.flatten(arrays)[0])
+        self._number = self.num_data = number_of_rows(arrays)
         self._order: tuple[int, AnyNDArray] | None = None
 
     def shares(self, step: int, replicas: Sequence[int]) -> dict[int, Share]:
@@ -83,8 +113,14 @@ class ArrayBatches(Batches):
         rows = self._order[1][batch * self.batch_size : (batch + 1) * self.batch_size]
         return self._cut(tf.nest.map_structure(lambda v: v[rows], self.arrays), replicas)
 
+    def specs(self) -> Share:
+        found: Share = tf.nest.map_structure(
+            lambda v: self._spec(v.shape[1:], tf.as_dtype(v.dtype)), self.arrays
+        )
+        return found
+
     def digest(self) -> int:
-        return _checksum(self.arrays)
+        return checksum(self.arrays)
 
 
 class StreamBatches(Batches):
@@ -99,27 +135,31 @@ class StreamBatches(Batches):
 
     def __init__(self, dataset: tf.data.Dataset, batch_size: int, replicas: int) -> None:
         super().__init__(batch_size, replicas)
-        _check_pairs(dataset)
-        if _is_batched(dataset.element_spec):
-            dataset = dataset.unbatch()
+        check_pairs(dataset)
+        dataset = rows_of(dataset)
         self.structure = dataset.element_spec
         number = int(dataset.cardinality())
         if number >= 0:
             _check_enough(number, batch_size)
             self.num_data = number
         self._batches = dataset.batch(batch_size, drop_remainder=True)
-        self._next = 0
-        self._iterator: Iterator[Share] | None = None
+        self._read = Reader(self._batches)
 
     def shares(self, step: int, replicas: Sequence[int]) -> dict[int, Share]:
-        if self._iterator is None or step != self._next:
-            self._iterator = iter(self._batches.repeat().skip(step).prefetch(1))
-        self._next = step + 1
-        return self._cut(_following(self._iterator), replicas)
+        return self._cut(self._read(step), replicas)
+
+    def specs(self) -> Share:
+        found: Share = tf.nest.map_structure(lambda s: self._spec(s.shape, s.dtype), self.structure)
+        return found
 
     def digest(self) -> int:
-        first = _following(iter(self._batches))
-        return _checksum(tf.nest.map_structure(lambda v: v.numpy(), first))
+        return checksum(first_numbers(self._batches))
+
+    def place(self) -> bytes:
+        return self._read.place()
+
+    def go_to(self, step: int, place: bytes) -> None:
+        self._read.go_to(step, place)
 
 
 class FunctionBatches(Batches):
@@ -129,6 +169,8 @@ class FunctionBatches(Batches):
     :param function: from a ``tf.distribute.InputContext`` to the worker's dataset.
     :param local: replicas of this worker.
     """
+
+    is_shared = False
 
     def __init__(
         self,
@@ -150,19 +192,27 @@ class FunctionBatches(Batches):
                 "data must return a tf.data.Dataset of one replica's batches; it returned "
                 f"{type(dataset).__name__}."
             )
-        _check_pairs(dataset)
-        self._dataset, self.structure = dataset, dataset.element_spec
-        self._next = 0
-        self._iterator: Iterator[Share] | None = None
+        check_pairs(dataset)
+        self.structure = dataset.element_spec
+        self._read = Reader(dataset)
 
     def shares(self, step: int, replicas: Sequence[int]) -> dict[int, Share]:
-        if self._iterator is None or step != self._next:
-            self._iterator = iter(self._dataset.repeat().skip(step * self._local).prefetch(1))
-        self._next = step + 1
-        return {r: self._share(self._iterator) for r in replicas}
+        return {r: self._share(step * self._local + i) for i, r in enumerate(replicas)}
 
-    def _share(self, iterator: Iterator[Share]) -> Share:
-        share = _following(iterator)
+    def specs(self) -> Share:
+        found: Share = tf.nest.map_structure(
+            lambda s: self._spec(s.shape[1:], s.dtype), self.structure
+        )
+        return found
+
+    def place(self) -> bytes:
+        return self._read.place()
+
+    def go_to(self, step: int, place: bytes) -> None:
+        self._read.go_to(step * self._local, place)
+
+    def _share(self, number: int) -> Share:
+        share = self._read(number)
         found = {name: v.shape[0] if v.shape.rank else 1 for name, v in named(share).items()}
         if set(found.values()) != {self.rows}:
             sizes = ", ".join(f"{rows} rows of {name}" for name, rows in found.items())
@@ -194,8 +244,8 @@ def batches_of(data: Data, batch_size: int, replicas: int, local: Sequence[int],
     if isinstance(data, tf.data.Dataset):
         return StreamBatches(data, batch_size, replicas)
     if isinstance(data, (tuple, list)):
-        arrays = _arrays(data)
-        _check_enough(len(tf.nest.flatten(arrays)[0]), batch_size)
+        arrays = arrays_of(data)
+        _check_enough(number_of_rows(arrays), batch_size)
         return ArrayBatches(arrays, batch_size, replicas, seed)
     if callable(data):
         return FunctionBatches(data, batch_size, replicas, local)
@@ -205,96 +255,8 @@ def batches_of(data: Data, batch_size: int, replicas: int, local: Sequence[int],
     )
 
 
-def named(share: Share) -> dict[str, Any]:
-    """What a share is made of, under names for messages: ``X['wide']``."""
-    found = {}
-    for name, part in zip(("X", "Y", "sample_weight"), share):
-        for path, leaf in keras.tree.flatten_with_path(part):
-            found[name + "".join(f"[{key!r}]" for key in path)] = leaf
-    return found
-
-
-def _arrays(data: Sequence[Any]) -> Share:
-    data = tuple(data)
-    if len(data) == 3 and data[2] is None:
-        data = data[:2]
-    if len(data) not in (2, 3):
-        raise ValueError(
-            "data, where no sample_weight comes third, must be a pair (X, Y); got "
-            f"{len(data)} entries."
-        )
-    arrays = tuple(_array(part) for part in data)
-    rows = {}
-    for name, part in named(arrays).items():
-        if part.ndim == 0 or part.dtype == object:
-            raise ValueError(
-                f"data: {name} must be an array of rows; got shape {part.shape} of dtype "
-                f"{part.dtype}."
-            )
-        rows[name] = len(part)
-    if not rows:
-        raise ValueError("data: X and Y hold no array.")
-    if len(set(rows.values())) > 1:
-        sizes = ", ".join(
-            f"{name} has {number}" + (" rows" if i == 0 else "")
-            for i, (name, number) in enumerate(rows.items())
-        )
-        raise ValueError(f"data: {sizes}; they must be equal.")
-    for name, part in named(arrays).items():
-        if name.startswith("sample_weight") and not np.all(np.isfinite(part) & (part >= 0)):
-            bad = int(np.flatnonzero(~(np.isfinite(part) & (part >= 0)))[0])
-            raise ValueError(f"data: {name} must be finite and not negative; entry {bad} is not.")
-    return arrays
-
-
-def _array(part: Any) -> Any:
-    """An array, or several as Keras takes them: in a dict, a list or a tuple."""
-    if isinstance(part, Mapping):
-        return {key: _array(value) for key, value in part.items()}
-    if isinstance(part, (list, tuple)) and part and all(hasattr(v, "shape") for v in part):
-        return tuple(np.asarray(value) for value in part)
-    return np.asarray(part)
-
-
 def _check_enough(number: int, batch_size: int) -> None:
     if batch_size > number:
         raise ValueError(
             f"batch_size={batch_size} is more than the {number} rows of data; lower it."
         )
-
-
-def _check_pairs(dataset: tf.data.Dataset) -> None:
-    spec = dataset.element_spec
-    dense = all(isinstance(s, tf.TensorSpec) for s in tf.nest.flatten(spec))
-    if not (isinstance(spec, tuple) and len(spec) in (2, 3) and dense):
-        raise ValueError(
-            "data must be a dataset of pairs (X, Y) of tensors, or of (X, Y, sample_weight); it "
-            f"gives {spec}."
-        )
-
-
-def _is_batched(spec: Share) -> bool:
-    """
-    Whether a dataset gives batches: all first dimensions are unknown, as ``batch`` leaves them.
-    """
-    shapes = [s.shape for s in tf.nest.flatten(spec)]
-    if any(shape.rank is None or shape.rank == 0 for shape in shapes):
-        return False
-    return all(shape[0] is None for shape in shapes)
-
-
-def _following(iterator: Iterator[Share]) -> Share:
-    try:
-        return next(iterator)
-    except StopIteration:
-        raise ValueError(
-            "data ran out before the first whole batch; lower batch_size or give more rows."
-        ) from None
-
-
-def _checksum(arrays: Share) -> int:
-    found = 0
-    for part in tf.nest.flatten(arrays):
-        part = part.astype(bytes) if part.dtype == object else part  # strings of a dataset
-        found = zlib.crc32(np.ascontiguousarray(part).data, found)
-    return found

@@ -8,7 +8,7 @@ import os
 import zipfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +39,30 @@ class State:
     arrays: Mapping[str, AnyNDArray]
     """Values of all variables of model and optimiser, by name."""
 
+    epochs: Mapping[str, list[AnyNDArray]] = field(default_factory=dict)
+    """Reports of the epochs that have ended, by name."""
+
+    totals: list[AnyNDArray] = field(default_factory=list)
+    """What metrics have added up in the epoch that has not."""
+
+    places: list[bytes] = field(default_factory=list)
+    """Where each worker goes on reading; one for all where they read the same."""
+
 
 def pack(state: State) -> bytes:
     """The file's content."""
-    header = {"format": FORMAT, "config": state.config, "names": list(state.arrays)}
+    header = {
+        "format": FORMAT,
+        "config": state.config,
+        "names": list(state.arrays),
+        "epochs": list(state.epochs),
+        "totals": len(state.totals),
+        "places": len(state.places),
+    }
     arrays = {f"array {i}": value for i, value in enumerate(state.arrays.values())}
+    arrays |= {f"epoch {i}": np.stack(value) for i, value in enumerate(state.epochs.values())}
+    arrays |= {f"total {i}": value for i, value in enumerate(state.totals)}
+    arrays |= {f"place {i}": np.frombuffer(p, np.uint8) for i, p in enumerate(state.places)}
     stream = io.BytesIO()
     np.savez(
         stream,
@@ -72,6 +91,9 @@ def unpack(content: bytes, folder: Path) -> State:
                 int(archive["step"]),
                 archive["history"].tolist(),
                 {name: archive[f"array {i}"] for i, name in enumerate(header["names"])},
+                {n: list(archive[f"epoch {i}"]) for i, n in enumerate(header.get("epochs", []))},
+                [archive[f"total {i}"] for i in range(header.get("totals", 0))],
+                [archive[f"place {i}"].tobytes() for i in range(header.get("places", 0))],
             )
     except _Newer:
         raise ValueError(
@@ -127,8 +149,8 @@ def check(saved: State, config: Config, shapes: Mapping[str, tuple[int, ...]], a
 
 
 def _differs(name: str, there: Any, here: Any) -> str:
-    if name == "data":
-        return "its data were others"
+    if name in ("data", "validation_data"):
+        return f"its {name} were others"
     if name == "trained":
         only = sorted(set(there or ()) ^ set(here)) or ["their order"]
         return f"the trained parameters differ in {', '.join(only[:3])}"

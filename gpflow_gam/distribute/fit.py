@@ -15,6 +15,23 @@ from .minibatches import fit_minibatches
 from .result import Callback, DistributedFit, Model
 from .trainee import LearningRate
 
+_OF_KERAS = {
+    "x": "data hold x and y",
+    "epochs": "num_steps counts steps, of batch_size rows each",
+    "initial_epoch": "checkpoint=folder goes on where a fit ended",
+    "sample_weight": "weights are the third of data, (x, y, sample_weight)",
+    "class_weight": "give each row the weight of its class, (x, y, sample_weight)",
+    "callbacks": "callback= is called after each step, and is told what an epoch came to",
+    "validation_split": "give those rows as validation_data",
+    "validation_batch_size": "validation data are read in batches of batch_size",
+    "validation_freq": "validation data are evaluated every steps_per_epoch steps",
+    "validation_steps": "validation data are read to their end; dataset.take(n) ends before",
+    "shuffle": "the order of arrays is drawn from seed; datasets shuffle their own rows",
+    "steps_per_execution": "steps_per_call is what it is called here",
+    "verbose": "callback= may print what it is told",
+}
+"""What to do in the place of arguments that Keras has."""
+
 
 @overload
 def fit(
@@ -30,6 +47,9 @@ def fit(
     save_every: int = 100,
     callback: Callback | None = None,
     timeout: float = 300.0,
+    validation_data: Any = None,
+    steps_per_epoch: int | None = None,
+    steps_per_call: int | None = None,
 ) -> DistributedFit: ...
 
 
@@ -95,8 +115,18 @@ def fit(build: Any, data: Any, **arguments: Any) -> Any:
     :param checkpoint: folder for the state of the fit; goes on from the one that is there. Only the
         chief's is read and written.
     :param save_every: steps from one to the next; the last step is saved too.
-    :param callback: called after each step on every worker; a true return value ends the fit.
+    :param callback: called on every worker after each step, or each call of several steps; a true
+        return value ends the fit.
     :param timeout: seconds that a worker waits for the others in a step.
+    :param validation_data: of a Keras model, rows on which loss and metrics are evaluated once an
+        epoch: arrays (X, Y) or (X, Y, sample_weight), or a ``tf.data.Dataset`` of those, the same
+        on all workers, which share its batches of ``batch_size`` rows out among themselves.
+    :param steps_per_epoch: after how many steps the metrics of a Keras model are reported and begun
+        anew, and validation data evaluated; by default the whole batches among the rows of
+        ``data``, where their number can be known.
+    :param steps_per_call: steps that TensorFlow takes at once, without Python in between: the same
+        answer sooner where steps are short. Calls end where an epoch does, and where the state is
+        saved. By default the ``steps_per_execution`` that the Keras model was compiled with, or 1.
     :return: the GAM, fitted; or what minibatch training came to.
     :raises TypeError: arguments of the wrong kind.
     :raises ValueError: arguments that do not fit together, or a checkpoint of another fit.
@@ -108,4 +138,7 @@ def fit(build: Any, data: Any, **arguments: Any) -> Any:
         return fit_gam(build, data, **arguments)
     if "y" in arguments:
         raise TypeError("y is of a GAM; of other models data hold both X and Y.")
+    for name in arguments:
+        if name in _OF_KERAS:
+            raise TypeError(f"{name} is of Keras's fit, and not taken here: {_OF_KERAS[name]}.")
     return fit_minibatches(build, data, **arguments)

@@ -13,7 +13,16 @@ from ..statistics import Exchange
 from .endings import Endings
 from .workers import workers_of
 
-_MINIBATCH = ("batch_size", "num_steps", "learning_rate", "checkpoint", "save_every")
+_MINIBATCH = (
+    "batch_size",
+    "num_steps",
+    "learning_rate",
+    "checkpoint",
+    "save_every",
+    "validation_data",
+    "steps_per_epoch",
+    "steps_per_call",
+)
 _REMEDY = "Start all workers again: the fit of a GAM has no checkpoint, and begins anew."
 
 

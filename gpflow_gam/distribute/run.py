@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
+from gpflow.base import AnyNDArray
 
+from .batches import Batches
 from .checkpoint import Config, State, check, pack, read, unpack, write
+from .epochs import Epochs
 from .result import Callback, FailedStepError, StepProgress
 from .trainee import Trainee
 from .workers import Workers
@@ -20,14 +24,24 @@ class Run:
 
     :param trainee: what is trained.
     :param workers: of the strategy.
+    :param batches: that it is trained on.
+    :param epochs: what is reported.
     :param folder: of the checkpoint.
-    :param config: that a checkpoint must agree with.
+    :param seed: of the batches.
     """
 
     def __init__(
-        self, trainee: Trainee, workers: Workers, folder: Path | None, config: Config
+        self,
+        trainee: Trainee,
+        workers: Workers,
+        batches: Batches,
+        epochs: Epochs,
+        folder: Path | None,
+        seed: int,
     ) -> None:
-        self.trainee, self.workers, self.folder, self.config = trainee, workers, folder, config
+        self.trainee, self.workers, self.folder = trainee, workers, folder
+        self.batches, self.epochs = batches, epochs
+        self.config = _configuration(trainee, batches, epochs, seed)
         self.history: list[float] = []
         self._saved: int | None = None
         self._variables = {**trainee.variables, **trainee.slots}
@@ -87,25 +101,35 @@ class Run:
         for name, variable in self._variables.items():
             variable.assign(saved.arrays[name])
         self.history, self._saved = list(saved.history), saved.step
+        self.epochs.resume(saved.epochs, saved.totals)
+        self._go_to(saved)
         return saved.step
 
-    def note(self, loss: float, finite: bool) -> None:
+    def note(self, told: AnyNDArray) -> None:
         """
-        One step more.
+        Some steps more.
 
-        :param loss: of its batch.
-        :param finite: whether its gradient was.
-        :raises FailedStepError: either was not.
+        :param told: the loss of each, and how many numbers of its gradient were not finite,
+            [steps, 2].
+        :raises FailedStepError: either was broken.
         """
-        self.history.append(loss)
-        if not np.isfinite(loss):
-            self.broken(self.step, f"the loss is {loss}")
-        if not finite:
-            self.broken(self.step, "the gradient of the loss is NaN or infinite")
+        for loss, broken in told.tolist():
+            self.history.append(loss)
+            if not np.isfinite(loss):
+                self.broken(self.step, f"the loss is {loss}")
+            if broken:
+                self.broken(self.step, "the gradient of the loss is NaN or infinite")
 
-    def ask(self, callback: Callback, seconds: float) -> bool:
-        """Whether the callback of any worker ends the fit."""
-        progress = StepProgress(self.step, self.history[-1], seconds, self.trainee.model)
+    def ask(self, callback: Callback, seconds: float, epoch: Mapping[str, AnyNDArray]) -> bool:
+        """
+        Whether the callback of any worker ends the fit.
+
+        :param callback: of this one.
+        :param seconds: since the start.
+        :param epoch: its report, where this is the end of one.
+        """
+        model = self.trainee.model
+        progress = StepProgress(self.step, self.history[-1], seconds, model, epoch)
         return self.workers.count(bool(callback(progress))) > 0
 
     def save(self) -> None:
@@ -121,34 +145,58 @@ class Run:
         for name, value in arrays.items():
             if np.issubdtype(value.dtype, np.floating) and not np.all(np.isfinite(value)):
                 self.broken(self.step, f"{name} is NaN or infinite after it")
+        state = State(
+            self.config,
+            self.step,
+            self.history,
+            arrays,
+            self.epochs.found,
+            self.epochs.totals(),
+            self._places(),
+        )
         if self.workers.chief:
-            write(pack(State(self.config, self.step, self.history, arrays)), self.folder)
+            write(pack(state), self.folder)
         self._saved = self.step
 
-    def broken(self, step: int, what: str, cause: Exception | None = None) -> NoReturn:
+    def _places(self) -> list[bytes]:
+        if self.batches.is_shared:
+            return [self.batches.place()] if self.workers.chief else []
+        return self.workers.gather(self.batches.place())
+
+    def _go_to(self, saved: State) -> None:
+        """Where the data were when it was saved, if it says so for as many workers as there are."""
+        if len(saved.places) == (1 if self.batches.is_shared else self.workers.number):
+            place = saved.places[0 if self.batches.is_shared else self.workers.place]
+            self.batches.go_to(saved.step, place)
+
+    def broken(
+        self, step: int, what: str, cause: Exception | None = None, last: int = 0
+    ) -> NoReturn:
         """
         :param step: that broke, counted from 1.
         :param what: broke.
         :param cause: if it was another error.
+        :param last: of the steps of one call, of which ``step`` is the first and any may have.
         :raises FailedStepError: always.
         """
         kept = ""
         if self._saved is not None:
             kept = f" The checkpoint of step {self._saved} in {self.folder} is from before."
+        where = f"{step} or one up to {last}" if last > step else f"{step}"
         raise FailedStepError(
-            f"step {step}: {what}. If the data are in order lower learning_rate, or raise the "
+            f"step {where}: {what}. If the data are in order lower learning_rate, or raise the "
             f"jitter.{kept}"
         ) from cause
 
 
-def configuration(trainee: Trainee, digest: int | None, batch_size: int, seed: int) -> Config:
+def _configuration(trainee: Trainee, batches: Batches, epochs: Epochs, seed: int) -> Config:
     """
     What must not change between a checkpoint and the fit that goes on from it, nor from worker to
     worker.
 
     :param trainee: what is trained.
-    :param digest: of the data.
-    :param batch_size: rows of a step.
+    :param batches: that it is trained on.
+    :param epochs: what is reported.
     :param seed: of the batches.
     """
     options = dict(trainee.optimizer.get_config())
@@ -156,11 +204,12 @@ def configuration(trainee: Trainee, digest: int | None, batch_size: int, seed: i
         options.pop(name, None)
     config = {
         "seed": seed,
-        "batch_size": batch_size,
+        "batch_size": batches.batch_size,
         "num_data": trainee.num_data,
-        "data": digest,
+        "data": batches.digest(),
         "trained": trainee.trained_names,
         "optimizer": {"class": type(trainee.optimizer).__name__, **options},
+        **epochs.config,
     }
     found: Config = json.loads(json.dumps(config, default=str))  # as a file gives it back
     return found

@@ -15,7 +15,8 @@ from ..layers import AdditiveGP
 from ..likelihoods import checked_data
 from ..models import AdditiveSVGP
 from ..variational import OptimalPrecision
-from .batches import ArrayBatches, Batches, StreamBatches, named
+from .arrays import named
+from .batches import ArrayBatches, Batches, StreamBatches
 from .result import Model
 
 LearningRate = float | Callable[[], keras.optimizers.Optimizer] | None
@@ -28,20 +29,34 @@ class Trainee:
     :param model: as ``build`` returned it.
     :param batches: what it will be trained on.
     :param learning_rate: Adam's, or a function that makes an optimiser, or None for the default.
+    :param validated: whether there are validation data.
     :raises TypeError: no such model, or no optimiser.
     :raises ValueError: a model that these data or these steps do not fit.
     """
 
-    def __init__(self, model: Model, batches: Batches, learning_rate: LearningRate) -> None:
+    def __init__(
+        self,
+        model: Model,
+        batches: Batches,
+        learning_rate: LearningRate,
+        validated: bool = False,
+    ) -> None:
         self.model, self._replicas = model, batches.replicas
+        self.has_metrics = False
         if isinstance(model, AdditiveSVGP):
             _check_svgp(model, batches)
+            if validated:
+                raise ValueError(
+                    "validation_data are of a keras.Model; build returned an AdditiveSVGP, whose "
+                    "predictive density at other rows is model.predict_log_density((X, Y))."
+                )
             _settle_flags(model)
             self.trained: list[Any] = list(model.trainable_variables)
             self.variables = _by_path(model)
             self.num_data: int | None = model.num_data
         elif isinstance(model, keras.Model):
             _check_keras(model, batches)
+            self.has_metrics = _build_metrics(model, batches)
             self.trained = list(model.trainable_variables)
             self.variables = _by_layer(model)
             self.num_data = batches.num_data
@@ -70,9 +85,10 @@ class Trainee:
         found = [v for v in self.optimizer.variables if v.name != "learning_rate"]
         return {f"optimizer {i}": _plain(v) for i, v in enumerate(found)}
 
-    def loss(self, X: Any, Y: Any, sample_weight: Any = None) -> tf.Tensor:
+    def loss(self, X: Any, Y: Any, sample_weight: Any = None) -> tuple[tf.Tensor, Any]:
         """
-        A replica's part of the loss: the sum over the replicas is the loss of the whole batch.
+        A replica's part of the loss, the sum of which over the replicas is the loss of the whole
+        batch, and the model's outputs.
 
         :param X: the replica's share [B / R, ...], or several in a dict or tuple.
         :param Y: the same of responses.
@@ -81,11 +97,27 @@ class Trainee:
         if isinstance(self.model, AdditiveSVGP):
             # Each share's bound is scaled to all the data, and holds KL and priors once: the mean
             # over shares is the bound of their union.
-            return self.model.training_loss((X, Y)) / self._replicas
+            return self.model.training_loss((X, Y)) / self._replicas, None
         # Keras divides its losses, and those of add_loss, by the number of replicas itself.
-        return self.model.compute_loss(
-            x=X, y=Y, y_pred=self.model(X, training=True), sample_weight=sample_weight
-        )
+        outputs = self.model(X, training=True)
+        loss = self.model.compute_loss(x=X, y=Y, y_pred=outputs, sample_weight=sample_weight)
+        return loss, outputs
+
+    def finish(self) -> None:
+        """Take the parameters' averages, where the optimiser keeps them, as Keras's ``fit``."""
+        self.optimizer.finalize_variable_values(self.trained)
+
+    def report(self, outputs: Any, X: Any, Y: Any, sample_weight: Any = None) -> None:
+        """
+        Let the replica's metrics add up a share.
+
+        :param outputs: of the model.
+        :param X: the share, as for :meth:`loss`.
+        :param Y: the same.
+        :param sample_weight: the same.
+        """
+        if self.has_metrics:
+            self.model.compute_metrics(X, Y, outputs, sample_weight=sample_weight)
 
 
 def _check_svgp(model: AdditiveSVGP, batches: Batches) -> None:
@@ -170,6 +202,19 @@ def _check_keras(model: keras.Model, batches: Batches) -> None:
     if not model.built:  # no variable may be made inside a compiled step
         X = next(iter(batches.shares(0, [0]).values()))[0]
         model(tf.nest.map_structure(lambda x: x[:1], X), training=False)
+
+
+def _build_metrics(model: keras.Model, batches: Batches) -> bool:
+    """
+    Make the variables of metrics and of several outputs' losses, of which none may be made inside a
+    compiled step.
+
+    :return: whether there is more to report than the loss.
+    """
+    several = len(keras.tree.flatten(batches.structure[1])) > 1
+    if several or any(metric is not model._loss_tracker for metric in model.metrics):
+        model._symbolic_build(data_batch=batches.specs())
+    return any(metric is not model._loss_tracker for metric in model.metrics)
 
 
 def _optimizer(model: Model, learning_rate: LearningRate) -> keras.optimizers.Optimizer:

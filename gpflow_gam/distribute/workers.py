@@ -143,6 +143,24 @@ class Workers:
         found: bytes = self._sum(words.view(np.int64)).tobytes()
         return found[:size]
 
+    def gather(self, payload: bytes) -> list[bytes]:
+        """
+        The ``payload`` of each worker, on every one.
+
+        :param payload: of this one.
+        """
+        if not self.several:
+            return [payload]
+        sizes = np.zeros(self.number, np.int64)
+        sizes[self.place] = len(payload)
+        sizes = self.sum(sizes)
+        # to few different lengths, each of which is compiled anew
+        width = 1 << (-(-int(sizes.max()) // 8)).bit_length()
+        words = np.zeros((self.number, width), np.int64)
+        words[self.place].view(np.uint8)[: len(payload)] = np.frombuffer(payload, np.uint8)
+        found = self.sum(words.ravel()).reshape(words.shape)
+        return [row.tobytes()[:size] for row, size in zip(found, sizes)]
+
     def scope(self) -> AbstractContextManager[Any]:
         """
         That of the strategy, in which empty variables, as components without inducing inputs have

@@ -19,6 +19,12 @@ def register(head: MomentReader) -> None:
     _HEADS.add(head)
 
 
+def is_of(output: Any, head: MomentReader) -> bool:
+    """Whether ``output`` is what a call of ``head`` returned, and not computed from it."""
+    made = getattr(output, _MAKER, None)
+    return made is not None and made() is head
+
+
 def signed(output: tf.Tensor, head: MomentReader) -> tf.Tensor:
     """
     A head's output that says whose it is, as long as nothing is computed from it.

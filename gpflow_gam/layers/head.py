@@ -220,6 +220,8 @@ class GPHead(MomentReader, FeatureReader, Recorder, keras.Layer):
         kind = self.output_kind if output is None else output
         _check_output(kind)
         self._note(inputs)
+        if self._is_idle:
+            return signed(self._zeros(inputs, kind), self)
         with self._precision():
             found = self._predicted(inputs, kind, bool(training))
         # outside: replicas meet in it
@@ -242,6 +244,11 @@ class GPHead(MomentReader, FeatureReader, Recorder, keras.Layer):
         """Values [N, ...], NaN in rows that cannot be read: XLA drops the assertions of them."""
         holds = tf.reshape(self.readable(inputs), [-1] + [1] * (values.shape.rank - 1))
         return tf.where(holds, values, tf.constant(np.nan, values.dtype))
+
+    def _zeros(self, inputs: tf.Tensor, kind: Output) -> tf.Tensor:
+        spec = self.compute_output_spec(inputs, output=kind)
+        shape = tf.concat([tf.shape(inputs)[:1], spec.shape[1:]], axis=0)
+        return tf.ensure_shape(tf.zeros(shape, self.compute_dtype), spec.shape)
 
     def _component_moments(self, X: tf.Tensor, training: bool) -> tf.Tensor:
         mean, var = self._component_marginals(X, training)

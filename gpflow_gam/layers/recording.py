@@ -9,9 +9,10 @@ import tensorflow as tf
 
 
 class Recorder:
-    """A layer that natural gradients can ask what it was given in a training step."""
+    """A layer that natural gradients, and exports, can ask what it was given."""
 
     _calls: list[tf.Tensor] | None = None
+    _is_idle = False
 
     @property
     def is_recorded(self) -> bool:
@@ -19,13 +20,18 @@ class Recorder:
         return self._calls is not None
 
     @contextlib.contextmanager
-    def recorded(self) -> Iterator[list[tf.Tensor]]:
-        """Within it, the features of every call are kept, in order."""
-        self._calls = []
+    def recorded(self, compute: bool = True) -> Iterator[list[tf.Tensor]]:
+        """
+        Within it, the features of every call are kept, in order.
+
+        :param compute: False where features alone are wanted, whatever they are: calls return zeros
+            of the right shape.
+        """
+        self._calls, self._is_idle = [], not compute
         try:
             yield self._calls
         finally:
-            self._calls = None
+            self._calls, self._is_idle = None, False
 
     def _note(self, features: tf.Tensor) -> None:
         if self._calls is not None:

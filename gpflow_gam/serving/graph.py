@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from ..layers import GPHead
+from .opaque import OpaqueCall
+
+Features = Callable[[list[tf.Tensor]], tf.Tensor]
 
 
-def features_model(model: keras.Model, head: GPHead) -> keras.Model:
+def features_before(model: keras.Model, head: GPHead) -> Features:
     """
-    From a model's inputs, in a flat list, to what its head is given.
+    From a model's inputs, in a flat list, to what its head is given, without training.
 
     That is ``head.input`` where the head is called in no other model; here it is looked for behind
     the output of this one, since ``head.input`` is that of the first call.
@@ -36,16 +41,20 @@ def features_model(model: keras.Model, head: GPHead) -> keras.Model:
             "(features)), or all of the network, without draws and components, by "
             "model.export(path)."
         )
-    before = keras.Model(model.inputs, found[0])
+    last = found[0]
+    before = keras.Model(model.inputs, last.inputs if isinstance(last, OpaqueCall) else last)
     if any(layer is head for layer in before._flatten_layers()):
         raise ValueError(
             f"{head.name} is called on what it returned in {model.name}; export a model that calls "
             "it once."
         )
-    return before
+    if not isinstance(last, OpaqueCall):
+        return lambda values: before(values, training=False)
+    last.check()
+    return lambda values: last(keras.tree.flatten(before(values, training=False)))
 
 
-def _head_input(output: keras.KerasTensor, head: GPHead) -> keras.KerasTensor | None:
+def _head_input(output: keras.KerasTensor, head: GPHead) -> keras.KerasTensor | OpaqueCall | None:
     """What the head was given to return ``output``; None where another layer returned it."""
     layer, place, index = output._keras_history
     arguments = layer._inbound_nodes[place].arguments
@@ -58,13 +67,8 @@ def _head_input(output: keras.KerasTensor, head: GPHead) -> keras.KerasTensor | 
     try:
         inside = keras.tree.flatten(layer.call(*arguments.args, **arguments.kwargs))[index]
         inside._keras_history  # noqa: B018
-    except Exception as error:
-        raise ValueError(
-            f"{head.name} is called inside of {layer.name}, a {type(layer).__name__}, whose call "
-            f"does not take symbolic tensors ({type(error).__name__}), so that the head's input is "
-            "unknown: compute it by Keras layers and keras.ops alone, or write all of the network, "
-            "without draws and components, by model.export(path)."
-        ) from error
+    except Exception:  # TensorFlow's functions take no symbolic tensors, and say so in many ways
+        return OpaqueCall(layer, arguments, index, head)
     return _head_input(inside, head)
 
 

@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from ..layers import GPHead
-from .graph import features_model
+from .graph import features_before
 from .posterior import PosteriorServable
 from .rows import Rows
 from .servable import Input, argument_names, servable
@@ -19,8 +19,8 @@ class NetworkServable(PosteriorServable):
     """
     A network up to its head's features, and the head's posterior behind it.
 
-    :param model: functional or sequential, its output that of one head, which it calls once. Other
-        models and layers that call the head inside of it have to take symbolic tensors.
+    :param model: functional or sequential, its output that of one head, which it calls once,
+        itself or in models and layers inside of it that return what the head does.
     :raises ValueError: a model without such a head, or without declared inputs.
     """
 
@@ -30,7 +30,7 @@ class NetworkServable(PosteriorServable):
         self.head = _only_head(model)
         self.model = model
         self._tensors = _declared_inputs(model)
-        self._features = features_model(model, self.head)
+        self._features = features_before(model, self.head)
         super().__init__(self.head.posterior(), self.head.likelihood)
         names = argument_names(self._tensors)
         self.inputs = tuple(
@@ -47,7 +47,7 @@ class NetworkServable(PosteriorServable):
     def features(self, inputs: Mapping[str, tf.Tensor], rows: Rows) -> tf.Tensor:
         tensors = self._tensors.values()
         values = [tf.cast(inputs[i.name], t.dtype) for i, t in zip(self.inputs, tensors)]
-        features = self._features(values, training=False)
+        features = self._features(values)
         if rows.invalid == "nan":  # the head itself would fail
             strange = ~self.head.readable(features)
             features = rows.require(features, strange, [], 0.0)

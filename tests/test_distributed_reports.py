@@ -1,0 +1,234 @@
+"""What distributed training reports once an epoch, against Keras's own ``fit``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import distributed_fit as script
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import gpflow_gam as gg
+
+fit = gg.distribute.fit
+TRAINING, VALIDATION, OPTIONS = script.TRAINING, script.VALIDATION, script.REPORTING
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _floatx() -> Iterator[None]:
+    """Keras adds up metrics in it."""
+    before = keras.config.floatx()
+    keras.config.set_floatx("float64")
+    yield
+    keras.config.set_floatx(before)
+
+
+def rows() -> tf.data.Dataset:
+    return tf.data.Dataset.from_tensor_slices(TRAINING)
+
+
+def assert_equal(found: Any, expected: Any) -> None:
+    assert list(found) == list(expected)
+    for name, values in expected.items():
+        np.testing.assert_allclose(found[name], values, rtol=1e-10, atol=1e-12, err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def of_keras() -> tuple[dict[str, list[float]], list[np.ndarray]]:
+    model = script.reporting()
+    history = model.fit(rows().batch(24), epochs=2, validation_data=VALIDATION, verbose=0).history
+    return history, model.get_weights()
+
+
+@pytest.fixture(scope="module")
+def reported() -> gg.distribute.DistributedFit:
+    return fit(script.reporting, rows(), **OPTIONS)
+
+
+def test_reports_are_those_of_keras(
+    of_keras: tuple[dict[str, list[float]], list[np.ndarray]],
+    reported: gg.distribute.DistributedFit,
+) -> None:
+    """Outputs with a loss each; weights; regularisation; a last validation batch of fewer rows."""
+    history, weights = of_keras
+    assert {"mean_rmse", "side_mse", "side_loss", "val_mean_mae", "val_loss"} <= set(history)
+    assert sorted(reported.epochs) == sorted(history)
+    # where batches differ in size Keras weighs those of an output's loss by what it has traced
+    for name in {*history} - {"val_mean_loss", "val_side_loss"}:
+        np.testing.assert_allclose(reported.epochs[name], history[name], rtol=1e-10, err_msg=name)
+    assert len(reported.history) == 12  # two epochs of five, and two steps
+    options = {**OPTIONS, "num_steps": 10, "steps_per_epoch": 5}  # not known of batches
+    again = fit(script.reporting, rows().batch(7), **options)
+    for a, b in zip(again.model.get_weights(), weights, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
+
+
+def test_several_steps_a_call_are_as_many_calls(reported: gg.distribute.DistributedFit) -> None:
+    one = fit(script.reporting, rows(), **{**OPTIONS, "steps_per_call": 1})
+    np.testing.assert_allclose(one.history, reported.history, rtol=1e-12)
+    assert_equal(one.epochs, reported.epochs)
+    for a, b in zip(one.model.get_weights(), reported.model.get_weights(), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
+
+
+def test_validation_data_are_evaluated(reported: gg.distribute.DistributedFit) -> None:
+    """At the state of an epoch's end, whatever they come in."""
+    found = fit(script.reporting, rows(), **{**OPTIONS, "num_steps": 10})
+    one = {"batch_size": 80, "sample_weight": VALIDATION[2], "verbose": 0, "return_dict": True}
+    expected = found.model.evaluate(*VALIDATION[:2], **one)
+    for name, value in expected.items():
+        assert found.epochs[f"val_{name}"][-1] == pytest.approx(value, rel=1e-10)
+        assert found.epochs[f"val_{name}"][-1] == reported.epochs[f"val_{name}"][1]
+    data = tf.data.Dataset.from_tensor_slices(VALIDATION)
+    for form in (data, data.batch(9)):
+        again = fit(
+            script.reporting, rows(), **{**OPTIONS, "num_steps": 5, "validation_data": form}
+        )
+        assert_equal(
+            {n: v for n, v in again.epochs.items() if n.startswith("val_")},
+            {n: v[:1] for n, v in found.epochs.items() if n.startswith("val_")},
+        )
+
+
+@pytest.mark.slow  # traces a head twice; two workers report the same, in test_distribute
+def test_metrics_without_validation_and_heads() -> None:
+    """Metrics that read the likelihood see it after the step, as in Keras's ``fit``."""
+    X = np.column_stack([script.X[:, :2], np.arange(200) % 2])
+    data = tf.data.Dataset.from_tensor_slices((X, script.Y))
+    found = fit(script.parametric, data, batch_size=50, num_steps=8, steps_per_call=4)
+    expected = script.parametric().fit(data.batch(50), epochs=2, verbose=0).history
+    assert sorted(found.epochs) == sorted(expected)
+    for name, values in expected.items():
+        np.testing.assert_allclose(found.epochs[name], values, rtol=1e-8)
+
+
+def test_a_resumed_fit_reports_what_the_whole_one_does(
+    reported: gg.distribute.DistributedFit, tmp_path: Path
+) -> None:
+    """Also of the epoch in whose middle it was interrupted."""
+    options = {**OPTIONS, "checkpoint": tmp_path, "save_every": 4}
+    seen = {}
+
+    def callback(progress: gg.distribute.StepProgress) -> bool:
+        if progress.epoch:
+            seen[progress.step] = float(progress.epoch["val_loss"])
+        return progress.step == 8
+
+    first = fit(script.reporting, rows(), **options, callback=callback)
+    assert len(first.history) == 8  # calls end after steps 3, 4, 5, 8
+    assert len(first.epochs["loss"]) == 1
+    found = fit(script.reporting, rows(), **options)
+    assert found.resumed_from == 8
+    assert_equal(found.epochs, reported.epochs)
+    assert seen == {5: pytest.approx(reported.epochs["val_loss"][0], rel=1e-10)}
+    for changed, message in (
+        ({"validation_data": TRAINING}, "its validation_data were others"),
+        ({"steps_per_epoch": 4}, "steps_per_epoch was 5, now it is 4"),
+        ({"validation_data": None}, "its validation_data were others"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            fit(script.reporting, rows(), **{**options, **changed})
+
+
+def test_the_steps_of_an_epoch() -> None:
+    def build() -> keras.Model:
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse", metrics=["mae"])
+        return model
+
+    data = tf.data.Dataset.from_tensor_slices((script.X, script.Y))
+    unknown = data.filter(lambda x, y: True)
+    with pytest.raises(ValueError, match="how many rows they have: pass steps_per_epoch="):
+        fit(build, unknown, batch_size=40, num_steps=2)
+    found = fit(build, unknown, batch_size=40, num_steps=5, steps_per_epoch=2)
+    np.testing.assert_allclose(found.epochs["loss"], found.history[:4].reshape(2, 2).mean(1))
+    assert found.epochs["mae"].shape == (2,)
+    # nothing to report but the loss
+    one = fit(script.network, (script.X, script.Y), batch_size=80, num_steps=4)
+    np.testing.assert_allclose(one.epochs["loss"], one.history.reshape(2, 2).mean(1))
+
+
+def test_averaged_parameters_are_those_of_keras() -> None:
+    def build() -> keras.Model:
+        return script.network(use_ema=True, ema_momentum=0.5)
+
+    data = tf.data.Dataset.from_tensor_slices((script.X, script.Y))
+    found = fit(build, data, batch_size=50, num_steps=4)
+    model = build()
+    model.fit(data.batch(50), epochs=1, verbose=0)
+    for a, b in zip(found.model.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
+
+
+class Breaks(keras.layers.Layer):
+    """Sound for four steps, infinite from then on."""
+
+    def build(self, shape: Any) -> None:
+        self.calls = self.add_weight(shape=(), initializer="zeros", trainable=False)
+        self.scale = self.add_weight(shape=(), initializer="ones")
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        self.calls.assign_add(1.0)
+        return x * self.scale / tf.where(self.calls > 4.0, tf.zeros_like(x), tf.ones_like(x))
+
+
+def test_a_broken_step_is_named_among_several() -> None:
+    def build() -> keras.Model:
+        last = keras.layers.Dense(1, kernel_initializer="ones")
+        model = keras.Sequential([keras.Input((2,)), Breaks(), last])
+        model.compile("sgd", "mse", steps_per_execution=3)  # is taken over
+        return model
+
+    with pytest.raises(gg.distribute.FailedStepError, match="step 5: the loss is inf"):
+        fit(build, (script.X, script.Y), batch_size=40, num_steps=8)
+    Y = script.Y.copy()
+    Y[130] = np.nan  # in the fourth batch
+    data = tf.data.Dataset.from_tensor_slices((script.X, Y))
+    options = {"batch_size": 40, "num_steps": 8, "steps_per_call": 4}
+    with pytest.raises(gg.distribute.FailedStepError, match="step 1 or one up to 4: .*finite"):
+        fit(script.svgp, data, **options)
+
+
+def bad(data: tuple[Any, ...]) -> tuple[Any, ...]:
+    return data[0], {**data[1], "mean": data[1]["mean"][:-1]}
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "message"),
+    [
+        ({"steps_per_call": 0}, ValueError, "steps_per_call must be at least 1; got 0"),
+        ({"steps_per_epoch": 0}, ValueError, "steps_per_epoch must be at least 1; got 0"),
+        ({"validation_data": 3}, TypeError, "validation_data must be arrays.*got int"),
+        (
+            {"validation_data": bad(VALIDATION)},
+            ValueError,
+            r"validation_data: .*Y\['mean'\] has 79",
+        ),
+        (
+            {"validation_data": tf.data.Dataset.range(3)},
+            ValueError,
+            "validation_data must be a data",
+        ),
+        ({"validation_data": rows().repeat()}, ValueError, "without an end"),
+        ({"validation_data": rows().filter(lambda *_: False)}, ValueError, "holds no rows"),
+        ({"epochs": 3}, TypeError, "epochs is of Keras's fit.*num_steps"),
+        ({"sample_weight": 3}, TypeError, "third of data"),
+        ({"validation_split": 0.1}, TypeError, "give those rows as validation_data"),
+        ({"callbacks": []}, TypeError, "callback= is called"),
+    ],
+)
+def test_errors(changed: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        fit(script.reporting, rows(), **{**OPTIONS, **changed})
+
+
+def test_validation_of_a_model_of_gpflow() -> None:
+    options = {"batch_size": 40, "num_steps": 1, "validation_data": (script.X, script.Y)}
+    with pytest.raises(ValueError, match="validation_data are of a keras.Model"):
+        fit(script.svgp, (script.X, script.Y), **options)
+    with pytest.raises(ValueError, match="steps_per_call is of minibatch training"):
+        fit(gg.GAM("y ~ s(x)"), {"x": [1.0]}, steps_per_call=2)
