@@ -18,8 +18,9 @@ from gpflow.kernels import (
 )
 
 import gpflow_gam as gg
-from gpflow_gam.kernels import CentredLinear, Factor, Indicator, OnColumns, ZeroMean
+from gpflow_gam.kernels import CentredLinear, Factor, Indicator, OnColumns, ZeroMean, shapes
 from gpflow_gam.kernels.functional import parameters_of, with_values
+from gpflow_gam.kernels.shapes import Averages
 from gpflow_gam.kernels.tangents import _Automatic, kernel_tangents
 from gpflow_gam.measures import Discrete, Uniform
 
@@ -90,9 +91,30 @@ def summed(gradients) -> dict[int, np.ndarray]:
 @pytest.mark.parametrize("name", [*KNOWN, *OTHERS])
 def test_matrices_and_gradients_are_those_of_the_kernel(name, inputs, rng):
     kernel = {**KNOWN, **OTHERS}[name]()
-    Z, X = inputs
-    tangents = kernel_tangents(kernel, Z, X)
+    tangents = kernel_tangents(kernel, *inputs)
     assert isinstance(tangents, _Automatic) == (name in OTHERS)
+    compare(tangents, kernel, inputs, rng)
+
+
+@pytest.mark.parametrize(
+    "name", ["matern32 centred", "matern52 centred", "two lengthscales", "isotropic"]
+)
+@pytest.mark.parametrize("part", [1, 16, 50])
+def test_large_matrices_are_averaged_part_by_part(name, part, inputs, rng, monkeypatch):
+    monkeypatch.setattr(shapes, "_PART", part)
+    calls = []
+    averages = Averages.__call__
+    monkeypatch.setattr(
+        Averages, "__call__", lambda self, *of: calls.append(of) or averages(self, *of)
+    )
+    kernel = KNOWN[name]()
+    compare(kernel_tangents(kernel, *inputs), kernel, inputs, rng)
+    assert calls
+
+
+def compare(tangents, kernel, inputs, rng) -> None:
+    """Matrices with GPflow's, gradients with TensorFlow's."""
+    Z, X = inputs
     found, pullback = tangents.evaluate(lambda p: p.numpy())
     upstream = tuple(rng.standard_normal(m.shape) for m in found)
     with tf.GradientTape() as tape:

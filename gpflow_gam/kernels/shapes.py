@@ -31,6 +31,10 @@ Values = Callable[[Parameter], AnyNDArray]
 """The constrained value of a parameter."""
 
 
+_PART = 8192
+"""Pairs that are worked on at once where matrices are large: few enough for a core's own cache."""
+
+
 class UnknownKernel(Exception):
     """A kernel that has no closed form here."""
 
@@ -122,6 +126,40 @@ class _Distances(Shape):
             for each in zip(*(s._squares for s in every))
         ]
         return _Distances(self._kind, self._scales, squares), [s._squares[0].shape for s in every]
+
+
+class Averages:
+    """
+    Averages of one kernel's shape over points, E_t k(x, t), for many x.
+
+    They come part by part: whole matrices would cost more in fresh memory than in arithmetic.
+
+    :param kernel: whose shape.
+    :param A: the points x, [n, D].
+    :param T: the points t, [J, D].
+    :param weights: of those, [J].
+    :raises UnknownKernel: it is not one of the kernels of terms.
+    """
+
+    def __init__(self, kernel: Kernel, A: AnyNDArray, T: AnyNDArray, weights: AnyNDArray) -> None:
+        rows = max(1, _PART // len(T))
+        self._parts = [shape_of(kernel, A[i : i + rows], T) for i in range(0, len(A), rows)]
+        self._weights = weights
+
+    @classmethod
+    def worth(cls, shape: Shape, pairs: int) -> bool:
+        """Whether a shape at so many pairs had better come part by part."""
+        return isinstance(shape, _Distances) and pairs > 4 * _PART
+
+    def __call__(self, values: Values, slopes: bool, deficit: bool = False) -> Dual:
+        found = [
+            part(values, slopes, deficit).map(lambda a: a @ self._weights) for part in self._parts
+        ]
+        slots = zip(*(part.tangents for part in found))
+        return Dual(
+            np.concatenate([part.value for part in found]),
+            [(own[0][0], own[0][1], np.concatenate([t for _, _, t in own])) for own in slots],
+        )
 
 
 class Shapes:

@@ -29,7 +29,7 @@ from ..measures import Discrete
 from .columns import kernel_columns
 from .factor import Indicator
 from .functional import parameters_of, with_values
-from .shapes import Dual, Shapes, UnknownKernel, Values, shape_of
+from .shapes import Averages, Dual, Shapes, UnknownKernel, Values, shape_of
 from .zero_mean import ZeroMean
 
 Matrices = tuple[AnyNDArray, AnyNDArray, AnyNDArray]
@@ -161,7 +161,11 @@ class _CentredMatrices:
         self._weights = np.asarray(kernel.measure.probabilities)
         self._number = len(Z)
         both = np.concatenate([Z, X])
-        pairs = (Z, both, False), (X, X, True), (both, T, False), (T, T, False)
+        pairs = [(Z, both, False), (X, X, True), (T, T, False), (both, T, False)]
+        self._averages: Averages | None = None
+        if Averages.worth(shape_of(kernel.base, T, T), len(both) * len(T)):
+            del pairs[-1]
+            self._averages = Averages(kernel.base, both, T, self._weights)
         self._shapes = Shapes([shape_of(kernel.base, *pair) for pair in pairs])
         self._level = self._shapes.level
         self._constant: list[Dual] | None = None
@@ -174,8 +178,11 @@ class _CentredMatrices:
 
     def _evaluated(self, values: Values, slopes: bool) -> list[Dual]:
         p, M = self._weights, self._number
-        inner, diagonal, means, square = self._shapes(values, slopes, self._level)
-        mean = means.map(lambda a: a @ p)
+        inner, diagonal, square, *means = self._shapes(values, slopes, self._level)
+        if self._averages is None:
+            mean = means[0].map(lambda a: a @ p)
+        else:
+            mean = self._averages(values, slopes, self._level)
         total = square.map(lambda a: p @ (a @ p))
         if self._level + total.value != 0.0:  # there is something to centre
             left, other = mean.map(lambda a: a[:M]), mean.map(lambda a: a[M:])
