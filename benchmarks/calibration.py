@@ -142,6 +142,8 @@ def our_places(
     """By quantity, places of true values."""
     import gpflow_gam as gg
     from gpflow_gam import factor, s
+    from gpflow_gam.gam.effects.sobol import functional_anova, posterior_members
+    from gpflow_gam.sensitivity.table import sobol_table
 
     start = time.perf_counter()
     terms = s("curve") + s("line") + s("absent") + factor("g")
@@ -178,9 +180,11 @@ def our_places(
     if exact:
         variance = {k: np.var(v) for k, v in parts.items()}
         share = variance["s(curve)"] / sum(variance.values())
-        inside = []
+        # gam.sobol(bootstrap=False, num_samples=1000, seed=0, level=...), drawn once for all levels
+        anova = functional_anova(gam.fitted, posterior_members(gam.fitted, True))
+        draws, inside = anova.variances(1000, 0), []
         for level in LEVELS:  # no normal density: indices are skewed, near zero and one
-            table = gam.sobol(bootstrap=False, num_samples=1000, seed=0, level=level)
+            table = sobol_table(draws, anova.name, level)
             index = table[(table["kind"] == "first") & (table["effect"] == "curve")].iloc[0]
             inside.append(float(index["lower"] <= share <= index["upper"]))
         found["sobol"] = np.array(inside)

@@ -13,7 +13,7 @@ from gpflow.base import AnyNDArray
 
 from ..models import AdditiveSGPR, AdditiveSVGP
 from ..statistics import Neighbourhoods, NotPositiveDefinite, sites_of
-from ..statistics.parallel import one_blas_thread
+from ..statistics.parallel import SMALL, one_blas_thread
 from .collapsed import CollapsedBound
 from .hyperparameters import differenced
 from .left_out import LeftOut
@@ -23,7 +23,6 @@ from .minimizers.tracker import OnInterrupt
 from .position import Position, State
 from .posterior import assign_posterior
 from .rounds import Rounds, Seen
-from .rows import SMALL
 from .solution import Solution
 from .undoing import undone_on_error
 

@@ -12,12 +12,11 @@ from ..held import held
 from ..models import AdditiveSGPR, AdditiveSVGP
 from ..posteriors import InducingMoments
 from ..statistics import GaussianPosterior, NotPositiveDefinite
-from ..statistics.parallel import one_blas_thread
+from ..statistics.parallel import SMALL, one_blas_thread
 from .collapsed import CollapsedBound
 from .hyperparameters import Hyperparameters, differenced
 from .laplace import HyperparameterDraw
 from .laplace_steps import Steps, standard_normal
-from .rows import SMALL
 from .solution import Solution
 
 

@@ -15,7 +15,7 @@ from scipy.linalg import solve_triangular
 from ..kernels.tangents import kernel_tangents
 from ..models import AdditiveSGPR, AdditiveSVGP
 from ..statistics import GaussianPosterior, PseudoData, Rows
-from ..statistics.parallel import one_blas_thread
+from ..statistics.parallel import SMALL, one_blas_thread
 from ..statistics.posterior import slices
 from .checkpoint import Checkpoint
 from .collapsed import CollapsedBound
@@ -30,10 +30,6 @@ from .rounds import MANY_ROWS, START_ROWS, Rounds, Seen
 from .sketch import sketch_of
 from .solution import Solution
 from .undoing import undone_on_error
-
-SMALL = 1500
-"""Inducing values up to which a second thread of linear algebra costs more than it brings."""
-
 
 _PRICE = 20.0
 """Nats that a component may cost beyond what it gains: its prior's and its KL's."""

@@ -198,9 +198,21 @@ class InducingFeatures:
         found: AnyNDArray = K - phi[:, list(which)].T @ phi
         return found
 
-    def all_features(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
-        """Features of all components [P, N], in their order, and what these leave open, [C, N]."""
-        found = [self.features_and_prior(n, self.tangents(n, X)) for n in self._source.names]
+    def all_tangents(self, X: AnyNDArray) -> list[KernelTangents]:
+        """:meth:`tangents` of all components, in their order."""
+        return [self.tangents(name, X) for name in self._source.names]
+
+    def all_features(
+        self, X: AnyNDArray, tangents: Sequence[KernelTangents] | None = None
+    ) -> tuple[AnyNDArray, AnyNDArray]:
+        """
+        Features of all components [P, N], in their order, and what these leave open, [C, N].
+
+        :param X: [N, D].
+        :param tangents: what :meth:`all_tangents` made of X, of any moments of this kernel.
+        """
+        tangents = self.all_tangents(X) if tangents is None else tangents
+        found = [self.features_and_prior(n, t) for n, t in zip(self._source.names, tangents)]
         left = [prior - np.sum(np.square(phi), axis=0) for phi, prior in found]
         return np.concatenate([phi for phi, _ in found]), np.stack(left)
 

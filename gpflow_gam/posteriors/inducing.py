@@ -203,11 +203,18 @@ class InducingMoments(InducingFeatures):
         ]
         return JointParts(np.concatenate(mean), np.concatenate(inner, axis=1), _left_open(found))
 
-    def total(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
-        """Mean [N, L] and variance [N, L] of the sum of all components, without m(x)."""
-        phi, left = self.all_features(X)
-        inner = np.einsum("mn,lmk,kn->nl", phi, self.covariance, phi, optimize=True)
-        return phi.T @ self.mean, inner + left.T @ self.entering()
+    def total(
+        self, X: AnyNDArray, tangents: Sequence[KernelTangents] | None = None
+    ) -> tuple[AnyNDArray, AnyNDArray]:
+        """
+        Mean [N, L] and variance [N, L] of the sum of all components, without m(x).
+
+        :param X: [N, D].
+        :param tangents: what :meth:`all_tangents` made of X, of any moments of this kernel.
+        """
+        phi, left = self.all_features(X, tangents)
+        inner = np.sum(phi * (self.covariance @ phi), axis=1)
+        return phi.T @ self.mean, inner.T + left.T @ self.entering()
 
 
 def _left_open(found: Sequence[tuple[AnyNDArray, AnyNDArray]]) -> AnyNDArray:

@@ -9,8 +9,12 @@ import numpy as np
 from gpflow.base import AnyNDArray
 
 from ..posteriors import InducingMoments
+from ..statistics.parallel import SMALL, one_blas_thread
 from .decomposition import Part, decompose, grid_features
 from .grid import Columns, ProductGrid
+
+_Turn = tuple[int, dict[Columns, tuple[AnyNDArray, AnyNDArray]]]
+"""A number of draws, and variances and distances of every term in them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,22 +78,8 @@ def draw_variances(
     :param replicates: the same nodes weighted by draws of the inputs' distribution, where that is
         not known; members share them evenly, too.
     """
-    reference_features = grid_features(reference, grid)
-    own = decompose(reference, grid, reference_features)
-    each = -(-num_samples // len(members))
-    turns: list[tuple[int, dict[Columns, tuple[AnyNDArray, AnyNDArray]]]] = []
-    for i, member in enumerate(members):
-        features = reference_features if member is reference else grid_features(member, grid)
-        V = member.sample(each, seed + i)
-        grids = replicates[i :: len(members)] or (grid,)
-        for some, weighted in zip(np.array_split(V, len(grids)), grids):
-            mean = own if weighted is grid else decompose(reference, weighted, reference_features)
-            parts = mean if member is reference else decompose(member, weighted, features)
-            estimates = {s: p.features.T @ reference.mean[p.places] for s, p in mean.items()}
-            found = {
-                s: _quadratic(p, some[:, p.places], estimates.get(s)) for s, p in parts.items()
-            }
-            turns.append((len(some), found))
+    with one_blas_thread(len(reference.mean) <= SMALL):
+        own, turns = _turns(reference, members, grid, num_samples, seed, replicates)
     # other weights bring effects about that vanish under the first
     subsets = {s for _, found in turns for s in found} | set(own)
     if not subsets:
@@ -109,6 +99,34 @@ def draw_variances(
     return VarianceDraws(
         tuple(order), variances, distances, np.stack([sizes.get(s, np.zeros(L)) for s in order])
     )
+
+
+def _turns(
+    reference: InducingMoments,
+    members: Sequence[InducingMoments],
+    grid: ProductGrid,
+    num_samples: int,
+    seed: int,
+    replicates: Sequence[ProductGrid],
+) -> tuple[dict[Columns, Part], list[_Turn]]:
+    """The terms of the estimate; how many draws shared weights and a member, and what they are."""
+    reference_features = grid_features(reference, grid)
+    own = decompose(reference, grid, reference_features)
+    each = -(-num_samples // len(members))
+    turns: list[_Turn] = []
+    for i, member in enumerate(members):
+        features = reference_features if member is reference else grid_features(member, grid)
+        V = member.sample(each, seed + i)
+        grids = replicates[i :: len(members)] or (grid,)
+        for some, weighted in zip(np.array_split(V, len(grids)), grids):
+            mean = own if weighted is grid else decompose(reference, weighted, reference_features)
+            parts = mean if member is reference else decompose(member, weighted, features)
+            estimates = {s: p.features.T @ reference.mean[p.places] for s, p in mean.items()}
+            found = {
+                s: _quadratic(p, some[:, p.places], estimates.get(s)) for s, p in parts.items()
+            }
+            turns.append((len(some), found))
+    return own, turns
 
 
 def _quadratic(

@@ -14,6 +14,9 @@ from threadpoolctl import ThreadpoolController
 
 T = TypeVar("T")
 
+SMALL = 1500
+"""Inducing values up to which a second thread of linear algebra costs more than it brings."""
+
 _pool: ThreadPoolExecutor | None = None
 
 

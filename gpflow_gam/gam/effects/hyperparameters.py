@@ -16,7 +16,7 @@ from ...optimizers.laplace import HyperparameterDraw, draw_hyperparameters
 from ...optimizers.laplace_solutions import draw_solutions
 from ...posteriors import InducingMoments, ShapedMoments
 from ...posteriors.features import Block
-from ...statistics.parallel import one_blas_thread
+from ...statistics.parallel import SMALL, one_blas_thread
 from ..fits import FittedGAM
 from .joint import inducing_moments
 
@@ -127,8 +127,10 @@ def averaged_log_density(fit: FittedGAM, X: AnyNDArray, Y: AnyNDArray) -> AnyNDA
         labels = checked_observations(y, fit.likelihood)
         shift = np.asarray(fit.model.mean_function(x))
         found = []
+        tangents = inducing_moments(fit).all_tangents(x)
         for draw in draws:
-            mean, var = draw.moments.total(x)
+            with one_blas_thread(len(draw.moments.mean) <= SMALL):
+                mean, var = draw.moments.total(x, tangents if draw.shares_kernel else None)
             likelihood = unwrapped(draw.likelihood)
             density = likelihood.predict_log_density(x, mean + shift, np.maximum(var, 0.0), labels)
             found.append(np.asarray(density))
