@@ -15,7 +15,7 @@ import pytest
 from plotting_cases import DATA, N, extent, marked, panels
 from scipy.stats import kstest, norm
 
-from gpflow_gam import GAM, plotting
+from gpflow_gam import GAM, plotting, s
 from gpflow_gam.gam.families import Binomial
 from gpflow_gam.gam.plotting.calibration import binned
 from gpflow_gam.gam.plotting.diagnostics import draw_qq, order_statistics
@@ -291,6 +291,8 @@ def test_draws_into_axes(gaussian):
 def test_bad_arguments_are_named(gaussian, categorical):
     with pytest.raises(ValueError, match=r"there is no effect 's\(q\)'; there are s\(x\):g=a"):
         gaussian.draw("s(q)")
+    with pytest.raises(TypeError, match=r"by its name, a string; got s\(.*; there are s\(x\):g=a"):
+        gaussian.effects(s("x"))
     with pytest.raises(ValueError, match="intercept"):
         gaussian.draw("intercept")
     with pytest.raises(ValueError, match="terms names no effect"):

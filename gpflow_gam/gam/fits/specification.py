@@ -123,11 +123,14 @@ class Specification:
         The component called ``name``.
 
         :raises ValueError: there is none.
+        :raises TypeError: that is no name.
         """
+        every = ", ".join(self.effect_names)
+        if not isinstance(name, str):
+            raise TypeError(f"an effect is asked for by its name, a string; got {name!r}; there are {every}.")
         for component in self.components:
             if component.name == name:
                 return component
-        every = ", ".join(self.effect_names)
         raise ValueError(f"there is no effect {name!r}; there are {every}.{self._meant(name)}")
 
     def _meant(self, name: str) -> str:
