@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-RESULTS = Path(__file__).parent / "results"
+RESULTS = Path(__file__).resolve().parent / "results"
 PACKAGES = ("gpflow_gam", "gpflow", "tensorflow", "keras", "numpy", "scipy", "scikit-learn")
 DIRECTIONS = ("lower", "higher")
 
@@ -76,6 +76,13 @@ def versions(others: Sequence[str] = ()) -> dict[str, str]:
     return found
 
 
+def script() -> str:
+    """What is run: its path below this folder, or its name."""
+    path = Path(sys.argv[0]).resolve()
+    here = RESULTS.parent
+    return path.relative_to(here).as_posix() if here in path.parents else path.name
+
+
 def record(
     name: str,
     title: str,
@@ -121,7 +128,7 @@ def record(
         if key != "record" and not isinstance(value, Path) and "/" not in str(value)
     }
     content = {
-        "benchmark": Path(sys.argv[0]).name,
+        "benchmark": script(),
         "title": title,
         "made": datetime.date.today().isoformat(),
         "machine": machine(),

@@ -77,7 +77,9 @@ def fit(
         :class:`~gpflow_gam.optimizers.TimeBudget` that runs already. It is asked about before every
         minibatch, step of the sites and evaluation of L-BFGS; the fit ends with the best
         parameters so far.
-    :param callback: called once an iteration; a true return value ends the fit.
+    :param callback: called once an iteration; a true return value ends the fit. That of an
+        ``IterNCGP`` may ask for the posterior of the time, ``progress.posterior()``, which takes no
+        sweep; it, too, is a posterior of its own, and stays what it is.
     :param progress: a progress bar; by default on a terminal only.
     :param on_interrupt: what Ctrl-C does: ``"raise"`` lets the KeyboardInterrupt through, and the
         model is what it was before; ``"keep"`` ends the fit with the best parameters so far, and

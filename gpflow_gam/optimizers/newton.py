@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -10,11 +11,15 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from gpflow.base import RegressionData
+from gpflow.posteriors import PrecomputeCacheType
 
 from ..likelihoods import checked_data
 from ..models import IterNCGP
 from ..newton import action_bound, held_actions
 from ..newton.solvers import Diverged, StepReport
+from ..newton.solvers.progress import Run
+from ..newton.weights import ActionWeights
+from ..posteriors import ActionPosterior
 from .minimizers import LBFGS, FitResult, StopFit, Tracker
 
 
@@ -87,6 +92,8 @@ class _Newton:
         self.sweeps = 0.0
         self.steps: list[dict[str, Any]] = []
         self.round = 0
+        self.running: Run | None = None
+        """The run whose step a callback looks at, while it does."""
 
     @property
     def spent(self) -> bool:
@@ -114,7 +121,7 @@ class _Newton:
                 if converged:
                     message = "converged"
                     break
-                self._check(step)
+                self._check(run.ahead(step))
         except StopFit as stop:
             message, cheap = stop.message, self.max_sweeps < 2.0
         except Diverged as diverged:
@@ -130,17 +137,18 @@ class _Newton:
         self.sweeps = spent + operator.sweeps
         return converged, message
 
-    def _check(self, last: float) -> None:
+    def _check(self, ahead: float) -> None:
         """
+        :param ahead: sweeps that the next step takes.
         :raises StopFit: the next step, and the posterior's sweep after it, would go over a budget.
         """
         self.tracker.check()
         if len(self.steps) >= self.max_iterations:
             raise StopFit(f"iteration limit of {self.max_iterations} reached")
-        if self.sweeps + last + 1.0 > self.max_sweeps + 1e-9:
+        if self.sweeps + ahead + 1.0 > self.max_sweeps + 1e-9:
             raise StopFit(f"budget of {self.max_sweeps:g} sweeps used up")
 
-    def _record(self, run: Any, report: StepReport) -> None:
+    def _record(self, run: Run, report: StepReport) -> None:
         row = {k: getattr(report, k) for k in report.__dataclass_fields__}
         row.update(sweeps=self.sweeps, seconds=self.tracker.seconds, round=self.round)
         shown = f"log posterior {report.log_posterior:.4f}, residual {report.residual:.2e}"
@@ -148,9 +156,42 @@ class _Newton:
             row["nlpd"] = self._validate(run)
             shown += f", nlpd {row['nlpd']:.4f}"
         self.steps.append(row)
-        self.tracker.note(report.log_posterior, shown)
+        self.running = run
+        try:
+            look = functools.partial(self._look, len(self.steps))
+            self.tracker.note(report.log_posterior, shown, look)
+        finally:
+            self.running = None
 
-    def _validate(self, run: Any) -> float:
+    def _look(self, step: int) -> ActionPosterior:
+        """
+        A posterior of what has been computed so far.
+
+        :raises RuntimeError: the callback of the step has returned.
+        """
+        run = self.running
+        if run is None or step != len(self.steps):
+            raise RuntimeError(
+                "progress.posterior() makes the posterior of the step that the callback is called "
+                "for, while the callback runs; it has returned. Ask there, and keep the posterior."
+            )
+        operator = run.problem.operator
+        counted = operator.sweeps
+        look = run.look()
+        operator.sweeps = counted  # looking is no part of the budget
+        found = ActionWeights.of_fit(look.state)
+        X = self.model.data[0]
+        return ActionPosterior(
+            self.model.latents,
+            X,
+            lambda: (found.v, found.E, found.E0),
+            self.model.mean_function,
+            precompute_cache=PrecomputeCacheType.TENSOR,
+            snapshot=True,
+            X_actions=None if look.rows is None else tf.gather(X, look.rows),
+        )
+
+    def _validate(self, run: Run) -> float:
         assert self.validation_data is not None
         operator = run.problem.operator
         counted = operator.sweeps

@@ -38,6 +38,8 @@ class ActionPosterior(AdditivePosterior):
     :param snapshot: whether what is cached is kept together with kernels and mean function as they
         were then, so that predictions never mix old and new ones. (While a function is compiled
         they are those of the function's own run.)
+    :param X_actions: inputs [M, D] of the data that actions ask, where these are some of the data
+        only: E and E0 are then of those.
     :raises ValueError: the latent functions' kernels have different components.
     """
 
@@ -50,17 +52,19 @@ class ActionPosterior(AdditivePosterior):
         *,
         precompute_cache: PrecomputeCacheType | str | None = None,
         snapshot: bool = False,
+        X_actions: tf.Tensor | None = None,
     ) -> None:
         kind = cache_type(precompute_cache)
         live: ActionPosterior | None = None
         if snapshot and kind is not PrecomputeCacheType.NOCACHE and tf.executing_eagerly():
-            live = ActionPosterior(latents, X_data, weights, mean_function)
+            live = ActionPosterior(latents, X_data, weights, mean_function, X_actions=X_actions)
             latents = latents.copied()
             mean_function = None if mean_function is None else deepcopy(mean_function)
         super().__init__(latents.kernels[0], X_data, mean_function=mean_function)
         self.latents = latents
         self.num_latent_gps = latents.num_outputs
         self._weights = weights
+        self._X_actions = X_actions
         # out of sight: its parameters are none of the snapshot's
         self._live: Callable[[], ActionPosterior] | None = None if live is None else lambda: live
         if kind is not PrecomputeCacheType.NOCACHE:
@@ -102,6 +106,10 @@ class ActionPosterior(AdditivePosterior):
 
     def _seen(self, X: tf.Tensor, v: tf.Tensor, E: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """k_q(x, X) v_q [Q, N] and k_q(x, X) E_q [Q, N, R]."""
+        if self._X_actions is not None:
+            mean = cross_product(self.latents, X, self.X_data, _double(v)[..., None])
+            h = cross_product(self.latents, X, self._X_actions, _right(E))
+            return mean[..., 0], h
         h = cross_product(self.latents, X, self.X_data, _columns(v, E))
         return h[..., 0], h[..., 1:]
 
@@ -199,16 +207,22 @@ class ActionPosterior(AdditivePosterior):
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """k_qc(x, X) v_q [Q, C, N] and k_qc(x, X) E_q [Q, C, N, R]."""
         self._check_components()
-        V = _columns(v, E)[:, None]
-        kernels = self.latents.kernels
+        if self._X_actions is not None:
+            mean = self._component_products(X, self.X_data, _double(v)[..., None])
+            return mean[..., 0], self._component_products(X, self._X_actions, _right(E))
+        h = self._component_products(X, self.X_data, _columns(v, E))
+        return h[..., 0], h[..., 1:]
+
+    def _component_products(self, X: tf.Tensor, points: tf.Tensor, V: tf.Tensor) -> tf.Tensor:
+        """k_qc(x, points) V_q, [Q, C, N, R]."""
+        kernels, V = self.latents.kernels, V[:, None]
 
         def block(x: tf.Tensor) -> tf.Tensor:
-            parts = [k.K_components(x, self.X_data) for k in kernels]  # [C, n, N] each
+            parts = [k.K_components(x, points) for k in kernels]  # [C, n, N] each
             return tf.matmul(_double(tf.stack(parts)), V)
 
-        columns = int(tf.convert_to_tensor(self.X_data).shape[0]) * kernels[0].num_components
-        h = over_rows(block, X, columns, V.dtype, axis=2)
-        return h[..., 0], h[..., 1:]
+        columns = int(tf.convert_to_tensor(points).shape[0]) * kernels[0].num_components
+        return over_rows(block, X, columns, V.dtype, axis=2)
 
     def _components(self, cache: Cache, X: tf.Tensor, full_cov: bool) -> MeanAndVariance:
         v, E, _ = cache
@@ -239,12 +253,16 @@ class ActionPosterior(AdditivePosterior):
         """
         self._check_components()
         v, E, _ = self._active_cache()
-        V, dtype = _columns(v, E), self.X_data.dtype
+        dtype = self.X_data.dtype
+        parts = [(self.X_data, _columns(v, E))]
+        if self._X_actions is not None:
+            parts = [(self.X_data, _double(v)[..., None]), (self._X_actions, _right(E))]
         seen, priors = [], []
         for name, rows in points.items():
             X = tf.convert_to_tensor(rows)
             kernels = [k[name] for k in self.latents.kernels]
-            seen.append(tf.matmul(_double(tf.stack([k(X, self.X_data) for k in kernels])), V))
+            found = [tf.matmul(_double(tf.stack([k(X, x) for k in kernels])), V) for x, V in parts]
+            seen.append(tf.concat(found, axis=2))
             priors.append(self._prior([k(X) for k in kernels]))
         h = self.latents.mixed(tf.concat(seen, axis=1))  # [L, P, 1 + R]
         blocks = [tf.linalg.LinearOperatorFullMatrix(prior) for prior in priors]
@@ -296,4 +314,9 @@ def _double(x: TensorType) -> tf.Tensor:
 
 def _columns(v: tf.Tensor, E: tf.Tensor) -> tf.Tensor:
     """v and E as right-hand sides, [Q, N, 1 + R]."""
-    return _double(tf.concat([v[..., None], tf.transpose(E, [1, 2, 0])], axis=2))
+    return tf.concat([_double(v)[..., None], _right(E)], axis=2)
+
+
+def _right(E: tf.Tensor) -> tf.Tensor:
+    """E as right-hand sides, [Q, N, R]."""
+    return tf.transpose(_double(E), [1, 2, 0])

@@ -29,6 +29,22 @@ class PivotedCholesky:
         """M."""
         return int(self.factor.shape[2])
 
+    def of_rows(self, indices: tf.Tensor, diag: tf.Tensor) -> PivotedCholesky:
+        """
+        The factor at some data, of the pivots up to the first that is not among them.
+
+        :param indices: of the data [N'].
+        :param diag: prior variances [K, N].
+        """
+        place = {int(row): at for at, row in enumerate(indices.numpy())} | {-1: -1}
+        there = np.all(np.isin(self.pivots, list(place)), axis=0)
+        number = len(there) if there.all() else int(np.argmin(there))
+        known = self.first(number, diag)
+        pivots = np.array([[place[int(row)] for row in own] for own in known.pivots], dtype=int)
+        factor = tf.gather(known.factor, indices, axis=1)
+        left = tf.gather(known.left, indices, axis=1)
+        return PivotedCholesky(factor, pivots.reshape(known.pivots.shape), left)
+
     def first(self, number: int, diag: tf.Tensor) -> PivotedCholesky:
         """
         The factor of fewer pivots: factors are nested.

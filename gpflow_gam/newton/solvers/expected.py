@@ -64,6 +64,12 @@ class ExpectedProblem(LaplaceProblem):
             self._away = tf.einsum("nlk,sk->snl", root, tf.constant(nodes, cov.dtype))
         self._weights = tf.constant(weights)
 
+    def of_rows(self, indices: tf.Tensor) -> ExpectedProblem:
+        found = super().of_rows(indices)
+        assert isinstance(found, ExpectedProblem)
+        found._away = tf.gather(self._away, indices, axis=1)
+        return found
+
     def _parts(self) -> Iterator[tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]]:
         """Some nodes at a time: weights [s], deviations [s, N, L], and X and Y once a node."""
         S, N, L = self._away.shape

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+
+import numpy as np
 import tensorflow as tf
+from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
 from gpflow.mean_functions import MeanFunction
 
@@ -77,6 +81,37 @@ class LaplaceProblem:
         """In the outputs, at [N, L]."""
         found: Curvature = curvature(self.likelihood, self.X, tf.cast(F, self.X.dtype), self.Y)
         return found.cast(F.dtype)
+
+    def of_rows(self, indices: tf.Tensor) -> LaplaceProblem:
+        """
+        The same of some data alone; of a partial Cholesky factor, what they know goes with them.
+
+        :param indices: of the data [M].
+        """
+        found = copy.copy(self)
+        found.operator = self.operator.of_rows(indices)
+        found.X, found.Y = found.operator.X, tf.gather(self.Y, indices)
+        found.mean = tf.gather(self.mean, indices)
+        found._pivoted, found._asked = None, 0
+        if self._pivoted is not None:
+            found._pivoted = self._pivoted.of_rows(indices, self.operator.diag())
+            whole = found._pivoted.rank == self._pivoted.rank
+            found._asked = self._asked if whole else found._pivoted.rank
+        return found
+
+    def order(self) -> AnyNDArray:
+        """
+        Rows of which the first of any number stand for all, [N].
+
+        Those of the pivots that are known come first, as they lie far apart; the others at random.
+        """
+        size = self.operator.num_data
+        first = np.zeros(0, dtype=int)
+        if self._pivoted is not None:
+            known = self._pivoted.pivots.T.reshape(-1)
+            first = np.array(list(dict.fromkeys(known[known >= 0].tolist())), dtype=int)
+        rest = np.random.default_rng(0).permutation(size)
+        return np.concatenate([first, rest[~np.isin(rest, first)]])
 
     def pivoted(self, number: int) -> PivotedCholesky:
         """A partial Cholesky factor of K with at most ``number`` pivots, kept for the next call."""

@@ -42,6 +42,17 @@ class StepReport:
     """Of the inner loop, where it is iterative."""
 
 
+@dataclass(frozen=True)
+class Look:
+    """What a run shows of itself on the way."""
+
+    state: ActionPosteriorState
+    """Weights are of all data; actions [B, Q, N'] of :attr:`rows`."""
+
+    rows: tf.Tensor | None
+    """The data that actions ask, [N']; None for all."""
+
+
 class Diverged(ArithmeticError):
     """A step led nowhere; the run is as it was before. Carries why."""
 
@@ -77,3 +88,15 @@ class Run(abc.ABC):
 
         :param cheap: without any further sweep.
         """
+
+    def ahead(self, last: float) -> float:
+        """
+        Sweeps that the next step will take, as far as can be known.
+
+        :param last: those of the last one.
+        """
+        return last
+
+    def look(self) -> Look:
+        """A posterior on the way, without any further sweep."""
+        return Look(self.finish(cheap=True), None)

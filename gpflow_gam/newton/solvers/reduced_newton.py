@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import tensorflow as tf
@@ -14,10 +14,20 @@ from .actions import ActionPosteriorState, explained
 from .itergp import Buffers, InnerLoop, flat, pairs
 from .policies import Context, Informative, Policy
 from .problem import LaplaceProblem, noise_products
-from .progress import Run, Solver, StepReport
+from .progress import Look, Run, Solver, StepReport
 
-_START_SIZE, _PRECONDITIONER_SIZE, _CHEAP_SIZE = 512, 1024, 200
-"""Pivots times latent functions: of the start, the preconditioner and a cheap posterior."""
+_START_SIZE, _PRECONDITIONER_SIZE = 512, 1024
+"""Pivots times latent functions: of the start and of the preconditioner."""
+_MANY, _FIRST, _COARSEST, _COARSER = 10_000, 700, 10_000, 4
+"""
+Data of which a search begins with some: these first, whose matrices are made whole, so that nothing
+is compiled; the fewest that come next, and how many times more after that. Sweeps of fewer take
+less time than it takes to compile them for one more number of rows.
+"""
+_COARSE_STEPS, _COARSE_GAIN = 8, 1e-3
+"""Sweeps on some of the data, and the gain in nats a datum at which they end."""
+_CHEAP_SIZE, _CHEAP_ROWS = 200, 700
+"""Of a cheap posterior: data times latent functions at least; data at most where it is a share."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +41,14 @@ class ReducedNewton(Solver):
     posterior never falls. A sweep brings two actions a latent function: the gradient in function
     space, ``r = d log p / d g - K^-1 g``, and the Newton direction for a K approximated by its
     partial Cholesky factor, ``(I + W (P P' + R))^-1 r``, R diagonal. The fit starts from the
-    optimum over functions in the span of the pivots' columns, which costs no sweep.
+    optimum over functions in the span of the pivots' columns, which costs no sweep. Of many data it
+    starts from the modes of 700 of them, then of a sixteenth and of a quarter (and so on), whose
+    sweeps cost the square of that: each becomes one more function of the span, and a step of its
+    own.
 
     The posterior's covariance comes from actions that ``policy`` plans at the mode, all served by
-    one more sweep, unless they depend on residuals.
+    one more sweep, unless they depend on residuals. A cheap one, for whoever asks on the way, comes
+    from actions that ask some thousand of the data only.
 
     :param policy: of the actions that the covariance rests on.
     :param num_actions: how many of those, and of a latent function's actions in the search.
@@ -94,6 +108,7 @@ class ReducedNewtonRun(Run):
         c = tf.zeros([Q, 0], problem.operator.dtype)
         self._reached = _Reached(nothing, nothing, c, -np.inf)
         self._step = 0
+        self._sizes: list[int] = []
 
     @property
     def S(self) -> tf.Tensor:
@@ -118,7 +133,13 @@ class ReducedNewtonRun(Run):
     def steps(self) -> Iterator[StepReport]:
         limit = self._step + self.options.max_steps
         if self.S.shape[2] == 0:
-            self._start()
+            if self._warm is None:
+                yield from self._coarse()
+            else:
+                self._start()
+        yield from self._search(limit)
+
+    def _search(self, limit: int) -> Iterator[StepReport]:
         while self._step < limit:
             before = self._reached.value
             here = self.problem.curvature(self.g)
@@ -132,13 +153,69 @@ class ReducedNewtonRun(Run):
     def _pivots(self, size: int) -> int:
         return max(1, min(self.options.num_pivots, size // self.problem.operator.num_latents))
 
-    def _start(self) -> None:
-        """The optimum over the span of the pivots' columns of K, as one action a function."""
+    def _coarse(self) -> Iterator[StepReport]:
+        """
+        The optimum over what modes of ever more of the data span, and the pivots' columns.
+
+        Where data are few it is that over the span of the pivots' columns alone, and no step.
+        """
+        operator = self.problem.operator
+        N = operator.num_data
+        if N < _MANY:
+            self._start()
+            return
+        sizes: list[int] = []
+        while N // _COARSER ** (len(sizes) + 1) >= _COARSEST:
+            sizes.insert(0, N // _COARSER ** (len(sizes) + 1))
+        order, weights = np.random.default_rng(0).permutation(N), None
+        self._sizes = [_FIRST, *sizes, 0]
+        while (size := self._sizes.pop(0)) > 0:
+            rows = tf.constant(order[:size])
+            if weights is not None:
+                weights = tf.pad(weights, [[0, 0], [0, size - weights.shape[1]]])
+            options = replace(self.options, tolerance=_COARSE_GAIN * size)
+            some = ReducedNewtonRun(options, self.problem.of_rows(rows), weights)
+            some._start()
+            for _ in some._search(_COARSE_STEPS):
+                pass
+            weights = some.v
+            operator.sweeps += some.problem.operator.sweeps * (size / N) ** 2
+            s = operator.spread(rows, weights[..., None])
+            t = operator.product_of_rows(rows, weights[..., None])
+            inner = self._reach(*self._extended(s, t))
+            self._step += 1
+            yield self._report(inner, np.inf)
+        inner = self._start()
+        self._step += 1
+        yield self._report(inner, np.inf)
+
+    def ahead(self, last: float) -> float:
+        if not self._sizes:
+            return max(last, 1.0)
+        N = self.problem.operator.num_data
+        share = self._sizes[0] / N
+        some = (_COARSE_STEPS + 1) * share**2 + share
+        return some or self._pivots(_PRECONDITIONER_SIZE) / N
+
+    def _reach(self, S: tf.Tensor, T: tf.Tensor) -> int:
+        """Go to the optimum in the span of more actions than before; inner Newton steps."""
+        c = tf.pad(self._reached.c, [[0, 0], [0, S.shape[2] - self.S.shape[2]]])
+        c, value, inner = _maximise(self.problem, T, c, self.options.tolerance)
+        self._reached = _Reached(S, T, c, value)
+        return inner
+
+    def _start(self) -> int:
+        """
+        The optimum over the span of the pivots' columns of K, as one action a function.
+
+        :return: inner Newton steps.
+        """
+        self.problem.pivoted(self._pivots(_PRECONDITIONER_SIZE))  # at once: factors are nested
         pivoted = self.problem.pivoted(self._pivots(_START_SIZE))
         Q, N = self.S.shape[:2]
         P = tf.broadcast_to(pivoted.factor, [Q, *pivoted.factor.shape[1:]])
         zero = tf.zeros([Q, pivoted.rank], P.dtype)
-        w, _, _ = _maximise(self.problem, P, zero, self.options.tolerance)
+        w, _, inner = _maximise(self.problem, P, zero, self.options.tolerance)
         # P w = K s with s at the pivots: P's rows there are a triangle
         s = np.zeros((Q, N), dtype=P.dtype.as_numpy_dtype)
         for q in range(Q):
@@ -150,8 +227,9 @@ class ReducedNewtonRun(Run):
         g = tf.linalg.matvec(P, w)
         S, T = self._extended(tf.constant(s)[..., None], g[..., None])
         length = tf.reduce_sum(S * g[..., None], axis=1)  # g in the basis T: S'T = I
-        c, value, _ = _maximise(self.problem, T, length, self.options.tolerance)
+        c, value, more = _maximise(self.problem, T, length, self.options.tolerance)
         self._reached = _Reached(S, T, c, value)
+        return inner + more
 
     def _sweep(self, here: Curvature) -> int:
         """Two more actions a function; inner Newton steps."""
@@ -164,11 +242,7 @@ class ReducedNewtonRun(Run):
         # before the product, so that what the buffers have in error is not carried on and grown
         for _ in range(2):
             new -= tf.matmul(self.S, tf.matmul(self.T, new, transpose_a=True))
-        S, T = self._extended(new, self.problem.operator.product(new))
-        c = tf.pad(self._reached.c, [[0, 0], [0, S.shape[2] - self.S.shape[2]]])
-        c, value, inner = _maximise(self.problem, T, c, self.options.tolerance)
-        self._reached = _Reached(S, T, c, value)
-        return inner
+        return self._reach(*self._extended(new, self.problem.operator.product(new)))
 
     def _preconditioned(self, precision: Precision, r: tf.Tensor) -> tf.Tensor:
         """``(I + W (P P' + R))^-1 r`` by Woodbury's identity."""
@@ -233,7 +307,7 @@ class ReducedNewtonRun(Run):
     # --- the covariance ----------------------------------------------------------------------
 
     def finish(self, cheap: bool = False) -> ActionPosteriorState:
-        return self._of_pivots(self._here()) if cheap else self.finish_with_products()[0]
+        return self._of_some() if cheap else self.finish_with_products()[0]
 
     def finish_with_products(self) -> tuple[ActionPosteriorState, tf.Tensor]:
         """The posterior, and the products K S [B, Q, N] of its actions."""
@@ -244,7 +318,7 @@ class ReducedNewtonRun(Run):
             return self._iterated(here, plan.fixed, plan.adaptive)
         assert plan.fixed is not None
         S = plan.fixed
-        T = tf.transpose(self.problem.operator.product(tf.transpose(S, [1, 2, 0])), [2, 0, 1])
+        T = self._products(self.problem, S)
         noise = plan.noise
         if noise is None:
             noise = pairs(S, noise_products(here.precision, S))
@@ -252,6 +326,16 @@ class ReducedNewtonRun(Run):
         if state.actions.shape[0] > S.shape[0]:  # the mode's own
             T = tf.concat([T, self.g[None]], axis=0)
         return state, T
+
+    @staticmethod
+    def _products(problem: LaplaceProblem, S: tf.Tensor) -> tf.Tensor:
+        """
+        K S [B, Q, N] of the covariance's actions, in the precision of X.
+
+        Their G = S'KS + S'W^+S is nearly diagonal, and well-conditioned once it is scaled: single
+        precision is enough where kernels are evaluated in it anyway.
+        """
+        return tf.transpose(problem.operator.rounded_product(tf.transpose(S, [1, 2, 0])), [2, 0, 1])
 
     def _here(self) -> Curvature:
         if self.S.shape[2] == 0:
@@ -273,22 +357,39 @@ class ReducedNewtonRun(Run):
         targets = tf.linalg.matvec(flat(S), tf.reshape(target, [-1]))
         return ActionPosteriorState(v, S, explained(prior + noise), prior, noise, targets)
 
-    def _of_pivots(self, here: Curvature) -> ActionPosteriorState:
-        """From the data at the pivots alone, whose covariances are known without a sweep."""
+    def look(self) -> Look:
+        """
+        From actions that ask some of the data only, as informative ones as there are of these.
+
+        What they say of f is said without the other data, so that no more is claimed than is so.
+        """
+        if self.S.shape[2] == 0:
+            self._start()
         operator = self.problem.operator
         Q, N = operator.num_latents, operator.num_data
-        pivoted = self.problem.pivoted(self._pivots(_CHEAP_SIZE))
-        rows = pivoted.pivots[0][pivoted.pivots[0] >= 0]
-        M = len(rows)
-        blocks = tf.gather(here.precision.blocks(), rows)  # s = W_n e_q at datum n: [M, Q, Q]
-        hit = tf.one_hot(rows, N, dtype=blocks.dtype)
-        S = tf.reshape(blocks[..., None] * hit[:, None, None, :], [M * Q, Q, N])
-        points = tf.gather(self.problem.X, rows)
-        K = tf.cast(tf.stack([k(points) for k in operator.latents.kernels]), operator.dtype)
-        K = tf.broadcast_to(K, [Q, M, M])
-        prior = tf.reshape(tf.einsum("map,pmn,nbp->manb", blocks, K, blocks), [M * Q, M * Q])
-        noise = tf.einsum("map,mn->manp", blocks, tf.eye(M, dtype=blocks.dtype))
-        return self._joined(here, S, prior, tf.reshape(noise, [M * Q, M * Q]))
+        number = max(min(N, -(-_CHEAP_SIZE // Q)), min(N // _COARSER, _CHEAP_ROWS))
+        rows = tf.constant(self.problem.order()[:number])
+        some = self.problem.of_rows(rows)
+        g = tf.gather(self.g, rows, axis=1)
+        here = some.curvature(g)
+        policy = Informative(self.options.num_pivots)
+        plan = policy.plan(Context(some, here.precision, 0), self.options.num_actions)
+        assert plan.fixed is not None
+        assert plan.noise is not None
+        prior = pairs(plan.fixed, self._products(some, plan.fixed))
+        operator.sweeps += some.operator.sweeps * (number / N) ** 2
+        target = g + here.precision.solve(here.gradient[..., None])[..., 0]
+        targets = tf.linalg.matvec(flat(plan.fixed), tf.reshape(target, [-1]))
+        factor = explained(prior + plan.noise)
+        state = ActionPosteriorState(self.v, plan.fixed, factor, prior, plan.noise, targets)
+        return Look(state, rows)
+
+    def _of_some(self) -> ActionPosteriorState:
+        """The posterior of a look, of all data in form, and with the mode's own weights."""
+        look = self.look()
+        wide = tf.transpose(look.state.actions, [1, 2, 0])
+        wide = tf.transpose(self.problem.operator.spread(look.rows, wide), [2, 0, 1])
+        return self._joined(self._here(), wide, look.state.prior, look.state.noise)
 
     def _iterated(
         self, here: Curvature, fixed: tf.Tensor | None, adaptive: AnyNDArray

@@ -11,7 +11,7 @@ import tensorflow as tf
 from .actions import ActionPosteriorState
 from .expected import ExpectedProblem
 from .problem import LaplaceProblem
-from .progress import Diverged, Run, Solver, StepReport
+from .progress import Diverged, Look, Run, Solver, StepReport
 from .reduced_newton import ReducedNewton
 
 
@@ -86,3 +86,9 @@ class VariationalRun(Run):
 
     def finish(self, cheap: bool = False) -> ActionPosteriorState:
         return self._inner.finish(cheap)
+
+    def ahead(self, last: float) -> float:
+        return self._inner.ahead(last)
+
+    def look(self) -> Look:
+        return self._inner.look()

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from gpflow.base import AnyNDArray
 
+from ...posteriors import AdditivePosterior
+
 
 @dataclass(frozen=True)
 class FitProgress:
@@ -22,6 +24,13 @@ class FitProgress:
 
     seconds: float
     """Time since the fit began."""
+
+    posterior: Callable[[], AdditivePosterior] | None = field(
+        default=None, repr=False, compare=False
+    )
+    """Makes the posterior of what has been computed so far, a snapshot. It is to be called while
+    the callback runs (later it raises RuntimeError), and takes time only where it is. ``None`` in
+    fits that are not of an ``IterNCGP``: they change a model, which predicts for itself."""
 
 
 Callback = Callable[[FitProgress], bool | str | None]

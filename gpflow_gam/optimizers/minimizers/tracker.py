@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
 
+from ...posteriors import AdditivePosterior
 from .budget import TimeBudget
 from .progress import progress_bar
 from .result import Callback, FitProgress, FitResult
@@ -121,11 +122,17 @@ class Tracker:
         self.note(elbo, f"{self._objective} {elbo:.4f}")
         self.check()
 
-    def note(self, objective: float, shown: str) -> None:
+    def note(
+        self,
+        objective: float,
+        shown: str,
+        posterior: Callable[[], AdditivePosterior] | None = None,
+    ) -> None:
         """
         Note one iteration's objective, whether or not the fit has to end.
 
         :param shown: beside the bar.
+        :param posterior: for the callback, where there is one so far.
         """
         self.history.append(objective)
         if objective > self._best[0]:
@@ -134,7 +141,7 @@ class Tracker:
         self._bar.set_postfix_str(shown, refresh=False)
         self._bar.update()
         if self.callback is not None:
-            progress = FitProgress(len(self.history), objective, self.seconds)
+            progress = FitProgress(len(self.history), objective, self.seconds, posterior)
             self.stopped = self.callback(progress)
 
     def watch(self, rows: int) -> Callable[[int], None]:
