@@ -127,7 +127,9 @@ class Specification:
         """
         every = ", ".join(self.effect_names)
         if not isinstance(name, str):
-            raise TypeError(f"an effect is asked for by its name, a string; got {name!r}; there are {every}.")
+            raise TypeError(
+                f"an effect is asked for by its name, a string; got {name!r}; there are {every}."
+            )
         for component in self.components:
             if component.name == name:
                 return component

@@ -1,0 +1,189 @@
+"""
+How well do defaults predict on public tables? Beside mgcv, pyGAM, EBM, gamfit and exact GPs.
+
+Twenty tables that registries carry (``tables/datasets.py``): ten with normal responses, six binary,
+four of counts. Five folds of rows in an order drawn once, the same for all. Ours: a smooth of each
+number and a factor of each text, ``gg.anova(columns, 1)``; and with interactions that stand out in
+the training rows, ``gg.anova(data=..., y=...)``. Peers with what they do if they are not told
+otherwise, pyGAM with its grid search; counts are negative binomial where a method has that, Poisson
+where it has not (pyGAM, EBM, GPflow). Exact GPs are of all columns together, of tables that are
+small enough for them.
+
+The table has means over folds: the RMSE (the share of errors of binary responses), the log score
+(minus the mean log density of test responses), the share of normal responses within 90 % intervals,
+and seconds to choose, fit and predict a fold. EBM has no density; its sd is that of cross-validated
+residuals. ``se`` is the log score's, over folds, of the difference from ours of main effects.
+
+Run it with ``python benchmarks/tables.py``; peers are left out by name where they are not there,
+and may live with an interpreter of their own (``--peers-python``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.model_selection import KFold
+from tabulate import tabulate
+
+sys.path.insert(0, str(Path(__file__).with_suffix("")))
+
+from datasets import DATASETS, Table
+from methods import exact, ours, quiet
+from recording import add_option, record
+from scores import Prediction, scored
+
+FOLDS = 5
+MGCV = Path(__file__).parent / "mgcv" / "tables.R"
+PEERS = Path(__file__).with_suffix("") / "python_peers.py"
+MODULES = {"pyGAM": "pygam", "EBM": "interpret.glassbox", "gamfit": "gamfit"}
+PACKAGES = {"pyGAM": "pygam", "EBM": "interpret-core", "gamfit": "gamfit"}
+HERE: dict[str, Callable[[Table, np.ndarray, np.ndarray], Prediction | None]] = {
+    "ours": ours("1"),
+    "ours, screened": ours("screened"),
+    "exact GP": exact,
+}
+METHODS = (*HERE, "mgcv", *MODULES)
+SCORES = ("error", "log score", "coverage of 90 %", "seconds")
+
+
+def there(python: str) -> dict[str, str]:
+    """Peers that are there, and their versions."""
+    found = {}
+    for method, module in MODULES.items():
+        code = f"import {module}, importlib.metadata as m; print(m.version({PACKAGES[method]!r}))"
+        done = subprocess.run([python, "-c", code], capture_output=True, text=True)
+        if done.returncode == 0:
+            found[method] = done.stdout.split()[-1]
+    if shutil.which("Rscript"):
+        done = subprocess.run(["Rscript", "-e", "library(mgcv)"], capture_output=True)
+        found |= {"mgcv": ""} if done.returncode == 0 else {}
+    return found
+
+
+def elsewhere(
+    method: str, table: Table, fold: np.ndarray, python: str, limit: float
+) -> dict[int, Prediction]:
+    """
+    A peer's predictions by fold, in a process of its own.
+
+    :raises RuntimeError: it failed, or took longer than ``limit`` seconds.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        table.frame.assign(fold=fold).to_csv(Path(folder) / "table.csv", index=False)
+        task = {"method": method, "family": table.family, "folder": folder}
+        command = [python, str(PEERS), json.dumps(task)]
+        if method == "mgcv":
+            command = ["Rscript", str(MGCV), table.family, folder]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=limit)
+        except subprocess.TimeoutExpired:
+            raise RuntimeError(f"longer than {limit:g} s") from None
+        if done.returncode:
+            raise RuntimeError((done.stderr.strip().splitlines() or ["failed"])[-1])
+        found = pd.read_csv(Path(folder) / f"{method}.csv")
+    predictions = {}
+    for number, own in found.groupby("fold"):
+        own = own.set_index("row").loc[np.flatnonzero(fold == number)]
+        predictions[int(number)] = Prediction(
+            own["mean"].to_numpy(),
+            float(own["seconds"].iloc[0]),
+            sd=own["sd"].to_numpy() if "sd" in own else None,
+            size=float(own["size"].iloc[0]) if "size" in own else None,
+        )
+    return predictions
+
+
+def predictions_of(
+    method: str, table: Table, fold: np.ndarray, python: str, limit: float
+) -> dict[int, Prediction]:
+    """By fold; none where a method is not for a table of its size."""
+    if method not in HERE:
+        return elsewhere(method, table, fold, python, limit)
+    found = {}
+    for number in range(FOLDS):
+        made = HERE[method](table, np.flatnonzero(fold != number), np.flatnonzero(fold == number))
+        if made is not None:
+            found[number] = made
+    return found
+
+
+def rows_of(name: str, methods: list[str], python: str, limit: float) -> list[dict[str, Any]]:
+    """A row a method."""
+    quiet()
+    table = DATASETS[name]()
+    fold = np.empty(len(table.frame), int)
+    for number, (_, test) in enumerate(KFold(FOLDS, shuffle=True, random_state=0).split(fold)):
+        fold[test] = number
+    y, rows = table.frame["y"].to_numpy(), []
+    reference: np.ndarray | None = None
+    for method in methods:
+        try:
+            found = predictions_of(method, table, fold, python, limit)
+        except (RuntimeError, ValueError, ArithmeticError) as error:
+            print(f"{name}, {method}: {error}", file=sys.stderr, flush=True)
+            rows.append({"data": name, "rows": len(y), "method": method, "failed": str(error)[:80]})
+            continue
+        if not found:
+            continue
+        each = [scored(p, y[fold == k], table.family) for k, p in found.items()]
+        row: dict[str, Any] = {"data": name, "rows": len(y), "method": method}
+        for score in SCORES:
+            if score in each[0]:
+                row[score] = float(np.mean([s[score] for s in each]))
+        logs = np.array([s["log score"] for s in each])
+        reference = logs if method == "ours" else reference
+        if reference is not None and method != "ours":
+            row["se"] = float(np.std(logs - reference, ddof=1) / np.sqrt(len(logs)))
+        rows.append(row)
+        shown = " ".join(f"{s} {row[s]:.4g}" for s in SCORES if s in row)
+        print(f"{name}, {method}: {shown}", file=sys.stderr, flush=True)
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").strip().splitlines()[0])
+    parser.add_argument("--datasets", nargs="+", choices=list(DATASETS), default=list(DATASETS))
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
+    parser.add_argument("--peers-python", default=sys.executable, metavar="PATH")
+    parser.add_argument("--jobs", type=int, default=1, help="tables at once; above 1 for no times")
+    parser.add_argument("--limit", type=float, default=1800.0, help="seconds of a peer and a table")
+    add_option(parser)
+    arguments = parser.parse_args()
+    known = there(arguments.peers_python)
+    methods = [m for m in arguments.methods if m in HERE or m in known]
+    run = partial(rows_of, methods=methods, python=arguments.peers_python, limit=arguments.limit)
+    with multiprocessing.get_context("spawn").Pool(arguments.jobs) as workers:
+        rows = [row for found in workers.map(run, arguments.datasets, 1) for row in found]
+    heads = list(dict.fromkeys(key for row in rows for key in row))
+    print(tabulate([[row.get(h) for h in heads] for row in rows], headers=heads, floatfmt=".4g"))
+    record(
+        "tables",
+        "Prediction on public tables, five folds: defaults of everybody",
+        rows,
+        argparse.Namespace(
+            record=arguments.record, folds=FOLDS, limit=arguments.limit, jobs=arguments.jobs
+        ),
+        within=["data"],
+        method="method",
+        ours=["ours", "ours, screened"],
+        better={"error": "lower", "log score": "lower", "seconds": "lower"},
+        skipped=[m for m in METHODS if m not in methods],
+        peers=["R:mgcv"] if "mgcv" in methods else [],
+        peer_versions={PACKAGES[m]: v for m, v in known.items() if v and m in methods},
+    )
+
+
+if __name__ == "__main__":
+    main()
