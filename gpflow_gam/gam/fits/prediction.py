@@ -103,12 +103,14 @@ def predict(
         )
     X = encoded(fit, table, None if part is None else part.components(fit.spec))
     if type == "terms":
+        if interval is None and not se:
+            return term_estimates(fit, X, part)
         estimates, errors = terms(fit, X, uncertain, part)
-        if interval is not None:
-            return _limited(estimates, errors, interval)
-        return (estimates, errors) if se else estimates
+        return (estimates, errors) if interval is None else _limited(estimates, errors, interval)
     if type == "class":
         return _classes(fit, response(fit, X, None, seed, part=part).estimate)
+    if type == "link" and interval is None and not se and fit.own_moments is not None:
+        return link_estimate(fit, X, part)
     if type == "link":
         out = link(fit, X, interval, uncertain, part)
     elif type == "response":
@@ -212,6 +214,14 @@ def link(
     return Summaries(mean, se, mean - z * se, mean + z * se, names)
 
 
+def link_estimate(fit: FittedGAM, X: AnyNDArray, part: Part | None = None) -> AnyNDArray:
+    """The estimate of :func:`link`, for far less than with its standard error."""
+    names = list(fit.spec.names) if part is None else part.components(fit.spec)
+    factor, shift = fit.units
+    mean = shift + factor * (fit.sum_means(X, names) + known_part(fit, X, part))
+    return mean[:, 0] if fit.num_predictors == 1 else mean
+
+
 def response(
     fit: FittedGAM,
     X: AnyNDArray,
@@ -290,27 +300,41 @@ def terms(
         mean, var = fit.predict_components(X)
     else:
         mean, var = uncertain.components(X)
+    every = list(fit.spec.names)
+    names = every if part is None else part.components(fit.spec)
+    chosen = [every.index(name) for name in names]
     factor, _ = fit.units
-    mean, var = factor * mean, factor**2 * var
-    for i, component in enumerate(fit.spec.components):
+    errors = np.sqrt(factor**2 * var[:, chosen])
+    return _contributions(fit, mean[:, chosen], names), _by_column(fit, errors, names)
+
+
+def term_estimates(fit: FittedGAM, X: AnyNDArray, part: Part | None = None) -> pd.DataFrame:
+    """The first of :func:`terms`."""
+    names = list(fit.spec.names) if part is None else part.components(fit.spec)
+    return _contributions(fit, fit.component_means(X, names), names)
+
+
+def _contributions(fit: FittedGAM, mean: AnyNDArray, names: Sequence[str]) -> pd.DataFrame:
+    """Of components to the predictor, from their means [N, C, L]."""
+    factor, _ = fit.units
+    mean = factor * mean
+    for i, name in enumerate(names):
+        component = fit.spec.component(name)
         if component.form == "means":
             mean[:, i] += fit.constant_of(component)
-    names: list[Any] = list(fit.spec.names)
-    if part is not None:
-        own = part.components(fit.spec)
-        chosen = [names.index(name) for name in own]
-        names, mean, var = own, mean[:, chosen], var[:, chosen]
+    return _by_column(fit, mean, names)
+
+
+def _by_column(fit: FittedGAM, values: AnyNDArray, names: Sequence[str]) -> pd.DataFrame:
+    """Of components, [N, C, L]: a column each, or each predictor that they enter."""
     if fit.num_predictors == 1:
-        columns: Any = names
-        mean, var = mean[..., 0], var[..., 0]
-    else:
-        predictors = fit.spec.predictor_names
-        entered = [fit.spec.component(name).predictors_of(len(predictors)) for name in names]
-        at = [(c, i) for c, places in enumerate(entered) for i in places]
-        pairs = [(names[c], predictors[i]) for c, i in at]
-        columns = pd.MultiIndex.from_arrays(list(zip(*pairs)) or [[], []])
-        mean, var = (a[:, [c for c, _ in at], [i for _, i in at]] for a in (mean, var))
-    return pd.DataFrame(mean, columns=columns), pd.DataFrame(np.sqrt(var), columns=columns)
+        return pd.DataFrame(values[..., 0], columns=list(names))
+    predictors = fit.spec.predictor_names
+    entered = [fit.spec.component(name).predictors_of(len(predictors)) for name in names]
+    at = [(c, i) for c, places in enumerate(entered) for i in places]
+    pairs = [(names[c], predictors[i]) for c, i in at]
+    columns = pd.MultiIndex.from_arrays(list(zip(*pairs)) or [[], []])
+    return pd.DataFrame(values[:, [c for c, _ in at], [i for _, i in at]], columns=columns)
 
 
 def _limited(estimates: pd.DataFrame, errors: pd.DataFrame, level: float) -> pd.DataFrame:
