@@ -11,8 +11,9 @@ small enough for them.
 
 The table has means over folds: the RMSE (the share of errors of binary responses), the log score
 (minus the mean log density of test responses), the share of normal responses within 90 % intervals,
-and seconds to choose, fit and predict a fold. EBM has no density; its sd is that of cross-validated
-residuals. ``se`` is the log score's, over folds, of the difference from ours of main effects.
+and seconds to choose, fit and predict a fold. EBM has no density; its sd is that of a fifth of
+the training rows, predicted from the others. ``se`` is the log score's, over folds, of the
+difference from ours of main effects.
 
 Run it with ``python benchmarks/tables.py``; peers are left out by name where they are not there,
 and may live with an interpreter of their own (``--peers-python``).

@@ -110,7 +110,7 @@ class KernelOperator:
 
     @check_shapes("V: [Q, N, R]", "return: [Q, N, R]")
     def rounded_product(self, V: tf.Tensor) -> tf.Tensor:
-        """K V, multiplied and summed in the precision of X: half the time where that is single."""
+        """K V, multiplied and summed in the precision of X: cheaper where that is single."""
         return tf.cast(self.product(tf.cast(V, self.X.dtype)), self.dtype)
 
     @check_shapes("indices: [M]")
