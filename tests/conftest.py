@@ -10,6 +10,7 @@ import settings  # noqa: F401
 import gc
 
 import gpflow
+import keras
 import numpy as np
 import problems
 import pytest
@@ -73,3 +74,18 @@ def rng() -> np.random.Generator:
 @pytest.fixture
 def problem() -> problems.Problem:
     return problems.mixed()
+
+
+@pytest.fixture(scope="module")
+def keras_in_double() -> Iterator[None]:
+    """
+    Keras computes in double precision.
+
+    The first layer of a process takes the policy of all later ones from the type of that moment.
+    """
+    floatx, policy = keras.config.floatx(), keras.config.dtype_policy()
+    keras.config.set_floatx("float64")
+    keras.config.set_dtype_policy("float64")
+    yield
+    keras.config.set_floatx(floatx)
+    keras.config.set_dtype_policy(policy)

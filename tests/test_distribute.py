@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,13 +32,8 @@ DATA, OPTIONS = (script.X, script.Y), script.OPTIONS
 SCRIPT = Path(script.__file__)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _floatx() -> Iterator[None]:
-    """Keras holds learning rates in it, and adds up its losses."""
-    before = keras.config.floatx()
-    keras.config.set_floatx("float64")
-    yield
-    keras.config.set_floatx(before)
+# Keras holds learning rates in it, and adds up its losses
+pytestmark = pytest.mark.usefixtures("keras_in_double")
 
 
 def assert_equal(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,8 @@ fit = gg.distribute.fit
 TRAINING, VALIDATION, OPTIONS = script.TRAINING, script.VALIDATION, script.REPORTING
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _floatx() -> Iterator[None]:
-    """Keras adds up metrics in it."""
-    before = keras.config.floatx()
-    keras.config.set_floatx("float64")
-    yield
-    keras.config.set_floatx(before)
+# Keras adds up metrics in it
+pytestmark = pytest.mark.usefixtures("keras_in_double")
 
 
 def rows() -> tf.data.Dataset:
