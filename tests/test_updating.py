@@ -10,7 +10,7 @@ import pytest
 
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, random_effect, s
-from gpflow_gam.gam.fits import updating
+from gpflow_gam.gam.fits import updating, warm
 from gpflow_gam.gam.predictor import NotFittedError
 from gpflow_gam.statistics import sampling
 
@@ -86,6 +86,21 @@ def test_going_on_is_short(data):
     gam.refit(progress=False)
     assert gam.fitted.result.num_iterations <= 2
     assert gam.fitted.result.converged
+
+
+def test_marginals_at_the_same_rows_are_those_at_any(data, monkeypatch):
+    """A fit to the rows that it was to begins by its own bins: the posterior elsewhere, cheaply."""
+    gam = gg.GAM(s("x") + linear("z") + random_effect("g"), family="gaussian", offset="o")
+    gam.fit(data.assign(o=np.linspace(0.0, 1.0, len(data)), y=1e3 * data["y"]), "y", **FINE)
+    fit = gam.fitted
+    at = fit, fit.spec, fit.trained
+    with monkeypatch.context() as patch:
+        patch.setattr(type(fit), "predict_link", None)  # not called
+        same = warm.marginals_at(*at, fit.X.copy())
+    order = np.random.default_rng(0).permutation(len(fit.X))
+    other = warm.marginals_at(*at, fit.X[order])
+    for one, two in zip(same, other):
+        np.testing.assert_allclose(one[order], two, rtol=1e-9, atol=1e-9 * np.abs(two).max())
 
 
 def test_a_fit_that_was_cut_short_goes_on(data):

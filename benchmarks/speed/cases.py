@@ -119,9 +119,9 @@ def reading(plan: Plan) -> list[Cell]:
 
 
 def bike(plan: Plan) -> list[Cell]:
-    """The README's model: fit, first drawing, the same fit again; bam's plot to no file."""
+    """The README's model: fit, first drawing, the same again and refit(); bam's plot to no file."""
     size = 400 if plan.quick else 8_645
-    data, stages = lambda: workloads.bike(size if plan.quick else None), ("draw", "again")
+    data, stages = lambda: workloads.bike(size if plan.quick else None), ("draw", "again", "refit")
     return [cell("bike", size, data, workloads.BIKE, stages, ("ours", "bam", "bam1"))]
 
 

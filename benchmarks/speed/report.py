@@ -21,6 +21,7 @@ QUANTITIES = {
     "pass_s": "a pass, s",
     "first": "fit, s",
     "again": "again, s",
+    "refit": "refit, s",
     "iterations": "iterations",
     "draw": "draw, s",
     "draw_again": "draw again, s",

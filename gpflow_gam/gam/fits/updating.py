@@ -19,7 +19,7 @@ from .fitted import FittedGAM
 from .fitting import Roles, fit_model
 from .sharing import SharedFit
 from .streaming import fit_source
-from .warm import carry_over
+from .warm import carry_over, marginals_of_rows
 
 
 def fit_again(fit: FittedGAM, seed: int, options: dict[str, Any]) -> FittedGAM:
@@ -42,11 +42,7 @@ def fit_again(fit: FittedGAM, seed: int, options: dict[str, Any]) -> FittedGAM:
     carry_over(fit, model)
     solution, exact = fit.solution, spec.variational == "exact"
     assert solution is not None
-    begin = None
-    if not exact:
-        parts = [part[1:] for part in solution.rows.marginals(solution.values, solution.q)]
-        mean, var = (np.concatenate(part) for part in zip(*parts))
-        begin = mean, var
+    begin = None if exact else marginals_of_rows(solution)
     rows = fit.whole.rows(spec, model.kernel, fit.X)
     given = {"seed": seed, **options, "collapsed": exact}
     result, solution = optimizers.fit_rows(model, rows, start=begin, **given)

@@ -7,6 +7,7 @@ from gpflow.base import AnyNDArray, Parameter
 from gpflow.utilities import parameter_dict
 
 from ...likelihoods import Quasi, unwrapped
+from ...optimizers.solution import Solution
 from ..frames import Encoder, LevelColumn
 from .build import Model
 from .fitted import FittedGAM
@@ -54,10 +55,21 @@ def marginals_at(
     own = _recoded(X, spec.encoder, start.spec.encoder)
     if own is None:
         return None
-    mean, var = start.predict_link(own)
+    if start.solution is not None and start.whole is None and np.array_equal(own, start.X):
+        mean, var = marginals_of_rows(start.solution)  # far cheaper than at rows at large
+        mean = mean + np.asarray(start.model.mean_function(own))
+    else:
+        mean, var = start.predict_link(own)
     (factor, shift), (new_factor, new_shift) = start.units, spec.family.units(model.likelihood)
     mean = (shift + factor * mean - new_shift) / new_factor
     return mean - np.asarray(model.mean_function(X)), var * np.square(factor / new_factor)
+
+
+def marginals_of_rows(solution: Solution) -> Marginals:
+    """What a fit says of the predictor at its own rows, by its own bins and in its own unit."""
+    parts = [part[1:] for part in solution.rows.marginals(solution.values, solution.q)]
+    mean, var = (np.concatenate(part) for part in zip(*parts))
+    return mean, var
 
 
 def _assign(parameter: Parameter, value: AnyNDArray | None) -> None:
