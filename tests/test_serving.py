@@ -462,8 +462,9 @@ def test_c_program(simple, tmp_path):
     )
     assert run.returncode == 0, run.stderr
     found = np.array([float(line) for line in run.stdout.split()])
-    np.testing.assert_allclose(found, gam.predict(data), rtol=1e-14)
-    np.testing.assert_allclose(found, served.predict(data)["response"], rtol=1e-14)
+    # TensorFlow's C session has other kernels than its eager mode: a product is summed otherwise
+    np.testing.assert_allclose(found, gam.predict(data), rtol=1e-13)
+    np.testing.assert_allclose(found, served.predict(data)["response"], rtol=1e-13)
 
 
 def _operations(path: Path) -> dict[str, str]:
