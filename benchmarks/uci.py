@@ -32,6 +32,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from recording import add_option, record
 from scipy.io import loadmat
 from sklearn.model_selection import KFold
 from tabulate import tabulate
@@ -43,13 +44,15 @@ RESPONSE = "y"
 ORDERS = {"1": "order 1", "2": "order 2", "screened": "order 2, screened"}
 """What ``--orders`` takes, and the rows' names."""
 
-PUBLISHED: dict[str, dict[str, tuple[str, str]]] = {
-    "autompg": {"OAK": ("2.685 +- 0.365", "0.349 +- 0.216")},
-    "breast": {"OAK": ("5.56 +- 1.39", "0.143 +- 0.036")},
+Spread = tuple[float, float | None]
+"""Mean and standard deviation over folds."""
+PUBLISHED: dict[str, dict[str, tuple[Spread, Spread]]] = {
+    "autompg": {"OAK": ((2.685, 0.365), (0.349, 0.216))},
+    "breast": {"OAK": ((5.56, 1.39), (0.143, 0.036))},
     "concrete": {
-        "Duvenaud's GP-GAM": ("0.149", "0.467"),
-        "Duvenaud's SE-ARD": ("0.157", "0.398"),
-        "Duvenaud's additive": ("0.089", "0.114"),
+        "Duvenaud's GP-GAM": ((0.149, None), (0.467, None)),
+        "Duvenaud's SE-ARD": ((0.157, None), (0.398, None)),
+        "Duvenaud's additive": ((0.089, None), (0.114, None)),
     },
 }
 FILES = {"autompg": "autompg.mat", "breast": "breast.mat", "concrete": "r_concrete_1030.mat"}
@@ -359,13 +362,18 @@ def main() -> None:
     parser.add_argument("--min-gain", type=float, default=0.0, help="of an interaction, in nats")
     parser.add_argument("--rounds", type=int, default=2, help="screens, each beside those before")
     parser.add_argument("--figure", type=Path, metavar="FOLDER", help="draw the screened models")
+    add_option(parser)
     arguments = parser.parse_args()
     if arguments.figure is not None and "screened" not in arguments.orders:
         parser.error("--figure draws the screened models; add screened to --orders")
 
-    effects = []
+    effects: list[pd.DataFrame] = []
+    recorded: list[dict[str, object]] = []
     for name in arguments.datasets:
-        rows = [[method, *numbers] for method, numbers in PUBLISHED[name].items()]
+        rows = [
+            row_of(name, f"{method}, published", *scores)
+            for method, scores in PUBLISHED[name].items()
+        ]
         families = [f for f in LIKELIHOODS[name] if f in (arguments.families or [f])]
         for family, order in itertools.product(families, arguments.orders):
             model = Model(
@@ -384,22 +392,45 @@ def main() -> None:
                 if fold.effects is not None
             ]
             both = np.array([(fold.error, fold.nll) for fold in found])
+            scores = zip(both.mean(axis=0).tolist(), both.std(axis=0).tolist())
             rows.append(
-                [
-                    f"ours, {family}, {ORDERS[order]}",
-                    *(f"{m:.3f} +- {d:.3f}" for m, d in zip(both.mean(axis=0), both.std(axis=0))),
-                    f"{np.mean([fold.interactions for fold in found]):.1f}",
-                    f"{np.mean([fold.seconds for fold in found]):.1f}",
-                ]
+                {
+                    **row_of(name, f"ours, {family}, {ORDERS[order]}", *scores),
+                    "interactions": float(np.mean([fold.interactions for fold in found])),
+                    "s a fold": float(np.mean([fold.seconds for fold in found])),
+                }
             )
-        print(f"\n{name}; mean +- standard deviation over folds")
-        header = ["method", UNITS[name], "NLL", "interactions", "s a fold"]
-        print(tabulate(rows, header, disable_numparse=True), flush=True)
+        recorded += rows
+        print(f"\n{name}; mean and standard deviation over folds")
+        print(tabulate(rows, "keys", floatfmt=".3f"), flush=True)
         if effects:
             arguments.figure.mkdir(parents=True, exist_ok=True)
             table = pd.concat(effects)
             table.to_csv(arguments.figure / "uci_effects.csv", index=False)
             draw(table, arguments.figure / "uci_effects.png")
+    methods = [str(row["method"]) for row in recorded]
+    record(
+        "uci",
+        "Additive GPs on UCI tables, beside what the papers of OAK and Duvenaud state",
+        recorded,
+        arguments,
+        within=("data",),
+        method="method",
+        ours=sorted({m for m in methods if m.startswith("ours")}),
+        better={"error": "lower", "NLL": "lower"},
+    )
+
+
+def row_of(name: str, method: str, error: Spread, nll: Spread) -> dict[str, object]:
+    """A row of the record."""
+    return {
+        "data": f"{TITLES[name]}, {UNITS[name]}",
+        "method": method,
+        "error": error[0],
+        "error, sd": error[1],
+        "NLL": nll[0],
+        "NLL, sd": nll[1],
+    }
 
 
 if __name__ == "__main__":
