@@ -26,7 +26,6 @@ LEVEL = 0.02
 BY_HAND = {
     "mgcv_compare.py": "printed; on no page. Its data are of R's package gamair",
     "responses.py": "a picture and two sentences of [](gam.rst)",
-    "uci.py": "a picture of [](anova.rst). Its data are another repository's",
     "iterncgp/figures.py": "pictures; on no page",
     "iterncgp/hyperparameters.py": "printed; on no page",
     "iterncgp/mixture.py": "a picture; on no page",

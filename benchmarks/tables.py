@@ -120,36 +120,51 @@ def predictions_of(
     return found
 
 
-def rows_of(name: str, methods: list[str], python: str, limit: float) -> list[dict[str, Any]]:
-    """A row a method."""
+def row_of(
+    name: str, table: Table, method: str, fold: np.ndarray, python: str, limit: float
+) -> dict[str, Any] | None:
+    """A method's scores, with its log score by fold; None where it is not for such a table."""
+    y = table.frame["y"].to_numpy()
+    row: dict[str, Any] = {"data": name, "rows": len(y), "method": method}
+    try:
+        found = predictions_of(method, table, fold, python, limit)
+    except (RuntimeError, ValueError, ArithmeticError) as error:
+        print(f"{name}, {method}: {error}", file=sys.stderr, flush=True)
+        return {**row, "failed": str(error)[:80]}
+    if not found:
+        return None
+    each = [scored(p, y[fold == k], table.family) for k, p in found.items()]
+    row |= {s: float(np.mean([e[s] for e in each])) for s in SCORES if s in each[0]}
+    shown = " ".join(f"{s} {row[s]:.4g}" for s in SCORES if s in row)
+    print(f"{name}, {method}: {shown}", file=sys.stderr, flush=True)
+    return {**row, "logs": [e["log score"] for e in each]}
+
+
+def rows_of(
+    name: str, methods: list[str], python: str, limit: float, results: Path | None
+) -> list[dict[str, Any]]:
+    """A row a method, those from ``results`` that are there."""
     quiet()
     table = DATASETS[name]()
     fold = np.empty(len(table.frame), int)
     for number, (_, test) in enumerate(KFold(FOLDS, shuffle=True, random_state=0).split(fold)):
         fold[test] = number
-    y, rows = table.frame["y"].to_numpy(), []
-    reference: np.ndarray | None = None
+    rows = []
     for method in methods:
-        try:
-            found = predictions_of(method, table, fold, python, limit)
-        except (RuntimeError, ValueError, ArithmeticError) as error:
-            print(f"{name}, {method}: {error}", file=sys.stderr, flush=True)
-            rows.append({"data": name, "rows": len(y), "method": method, "failed": str(error)[:80]})
-            continue
-        if not found:
-            continue
-        each = [scored(p, y[fold == k], table.family) for k, p in found.items()]
-        row: dict[str, Any] = {"data": name, "rows": len(y), "method": method}
-        for score in SCORES:
-            if score in each[0]:
-                row[score] = float(np.mean([s[score] for s in each]))
-        logs = np.array([s["log score"] for s in each])
-        reference = logs if method == "ours" else reference
-        if reference is not None and method != "ours":
-            row["se"] = float(np.std(logs - reference, ddof=1) / np.sqrt(len(logs)))
-        rows.append(row)
-        shown = " ".join(f"{s} {row[s]:.4g}" for s in SCORES if s in row)
-        print(f"{name}, {method}: {shown}", file=sys.stderr, flush=True)
+        kept = None if results is None else results / f"{name}, {method}.json"
+        if kept is not None and kept.exists():
+            row = json.loads(kept.read_text())
+        else:
+            row = row_of(name, table, method, fold, python, limit)
+            if kept is not None:
+                kept.write_text(json.dumps(row))
+        if row is not None:
+            rows.append(row)
+    own = next((row.get("logs") for row in rows if row["method"] == "ours"), None)
+    for row in rows:
+        logs = row.pop("logs", None)
+        if own is not None and logs is not None and row["method"] != "ours":
+            row["se"] = float(np.std(np.subtract(logs, own), ddof=1) / np.sqrt(len(logs)))
     return rows
 
 
@@ -160,11 +175,22 @@ def main() -> None:
     parser.add_argument("--peers-python", default=sys.executable, metavar="PATH")
     parser.add_argument("--jobs", type=int, default=1, help="tables at once; above 1 for no times")
     parser.add_argument("--limit", type=float, default=1800.0, help="seconds of a peer and a table")
+    parser.add_argument(
+        "--results", type=Path, help="keeps what is done, so that a run that was ended goes on"
+    )
     add_option(parser)
     arguments = parser.parse_args()
     known = there(arguments.peers_python)
     methods = [m for m in arguments.methods if m in HERE or m in known]
-    run = partial(rows_of, methods=methods, python=arguments.peers_python, limit=arguments.limit)
+    if arguments.results is not None:
+        arguments.results.mkdir(parents=True, exist_ok=True)
+    run = partial(
+        rows_of,
+        methods=methods,
+        python=arguments.peers_python,
+        limit=arguments.limit,
+        results=arguments.results,
+    )
     with multiprocessing.get_context("spawn").Pool(arguments.jobs) as workers:
         rows = [row for found in workers.map(run, arguments.datasets, 1) for row in found]
     heads = list(dict.fromkeys(key for row in rows for key in row))
