@@ -12,6 +12,7 @@ import tensorflow as tf
 from gpflow.kernels import SquaredExponential
 
 import gpflow_gam as gg
+from gpflow_gam.likelihoods import support
 
 vi = gg.variational
 LIKELIHOODS = {
@@ -399,7 +400,7 @@ def test_gpflow_tools_work(tmp_path, capsys):
         (gpflow.likelihoods.Bernoulli(), -1.0, "Y must be 0 or 1"),
         (gpflow.likelihoods.Softmax(3), 3.0, "Y must be whole labels 0 to 2"),
         (gpflow.likelihoods.MultiClass(3), -1.0, "Y must be whole labels 0 to 2"),
-        (gpflow.likelihoods.Ordinal(np.array([0.0, 1.0])), 3.0, "Y must be whole labels 0 to 2"),
+        (gg.likelihoods.Ordered(3), 3.0, "Y must be whole labels 0 to 2"),
         (gpflow.likelihoods.Gamma(), 0.0, "Y must be positive"),
         (gpflow.likelihoods.Exponential(), -0.1, "Y must be not negative"),
         (gpflow.likelihoods.Beta(), 1.0, "Y must be strictly between 0 and 1"),
@@ -420,6 +421,22 @@ def test_impossible_observations_are_refused(likelihood, bad, message, compiled)
     else:
         with pytest.raises(ValueError, match=f"{message}.*row 17"):
             model.elbo((X, Y))
+
+
+def test_a_likelihood_that_tensorflow_cannot_compute_is_named(monkeypatch):
+    """GPflow's Ordinal asks for erf(inf), which some versions of TensorFlow have as NaN."""
+    X, _, kernel, inducing = problems.like(num_components=1, num_data=60)
+    Y = np.arange(60.0)[:, None] % 3.0
+    ordinal = gpflow.likelihoods.Ordinal(np.array([0.0, 1.0]))
+    model = gg.models.AdditiveSVGP(kernel(), ordinal, inducing())
+    broken = bool(np.isnan(tf.math.erf(tf.constant([np.inf], tf.float64)).numpy()[0]))
+    assert support._erf_ends_in_nan(tf.float64) == broken
+    monkeypatch.setattr(support, "_erf_ends_in_nan", lambda dtype: True)
+    for elbo in (model.elbo, tf.function(model.elbo)):
+        with pytest.raises(ValueError, match=r"erf\(inf\) is NaN.*Ordered\(3\)"):
+            elbo((X, Y))
+    with pytest.raises(ValueError, match=r"erf\(inf\) is NaN.*Ordered\(3\)"):
+        gg.layers.AdditiveGP(gg.s(0), ordinal, num_data=60).build((None, 1))
 
 
 def test_bad_inputs_are_refused(problem):

@@ -171,13 +171,17 @@ class HeadSpecification:
             return self.family.likelihood(np.array(self.levels, float)[:, None], self.levels)
         if self.family.name == "binomial":
             return self.family.likelihood(np.array([[1.0, 2.0], [1.0, 2.0]]))
+        refused = ""
         for neutral in ([-self.scale, self.scale], [0.0, 1.0, 2.0], [0.25, 0.75], [1.0, 2.0]):
             try:
                 Y = self.family.encode(np.array(neutral)).Y
-            except ValueError:
+            except ValueError as error:
+                refused = str(error)
                 continue
             return self.family.likelihood(Y)
-        raise ValueError(f"no response is known that likelihood {self.family.name!r} can produce.")
+        raise ValueError(
+            f"no response is known that likelihood {self.family.name!r} can produce: {refused}"
+        )
 
 
 def centred(kernel: AdditiveKernel) -> list[ZeroMean]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
+import numpy as np
 import tensorflow as tf
 from gpflow.base import RegressionData, TensorType
 from gpflow.likelihoods import (
@@ -59,6 +61,27 @@ def _whole(Y: tf.Tensor) -> tf.Tensor:
 def _labels(number: int, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
     inside = _whole(Y) & (Y >= 0.0) & (number > Y)
     return inside, f"whole labels 0 to {number - 1}, one a class"
+
+
+def _between_edges(likelihood: Ordinal, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
+    """
+    Labels, under GPflow's likelihood, whose outermost edges are infinite.
+
+    :raises ValueError: TensorFlow does not know what a normal distribution has below them.
+    """
+    if _erf_ends_in_nan(Y.dtype):
+        raise ValueError(
+            f"gpflow.likelihoods.Ordinal is NaN in {Y.dtype.name} under TensorFlow "
+            f"{tf.__version__}, whose erf(inf) is NaN (tensorflow issue 108483); take "
+            f"gpflow_gam.likelihoods.Ordered({likelihood.num_bins}), whose first edge is 0."
+        )
+    return _labels(likelihood.num_bins, Y)
+
+
+@functools.cache
+def _erf_ends_in_nan(dtype: tf.DType) -> bool:
+    with tf.init_scope():
+        return bool(np.isnan(tf.math.erf(tf.constant([np.inf], dtype=dtype)).numpy()[0]))
 
 
 def _counts(likelihood: Likelihood, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
@@ -124,7 +147,7 @@ register_support(Exponential, lambda lik, Y: (Y >= 0.0, "not negative"))
 register_support(Beta, lambda lik, Y: ((Y > 0.0) & (Y < 1.0), "strictly between 0 and 1"))
 register_support(Softmax, lambda lik, Y: _labels(lik.num_classes, Y))
 register_support(MultiClass, lambda lik, Y: _labels(lik.num_classes, Y))
-register_support(Ordinal, lambda lik, Y: _labels(lik.num_bins, Y))
+register_support(Ordinal, _between_edges)
 register_support(Ordered, lambda lik, Y: _labels(lik.num_classes, Y))
 
 
