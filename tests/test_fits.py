@@ -31,6 +31,7 @@ def table(number: int, family: str = "poisson", seed: int = 0, noise: float = 0.
     g = rng.choice(list("abc"), number)
     eta = np.sin(5.0 * x) + 0.4 * np.log(z) + 0.5 * (g == "a")
     p = 1.0 / (1.0 + np.exp(-eta))
+    counts = np.random.default_rng(seed + 1).poisson(np.exp(eta))
     y = {
         "poisson": lambda: rng.poisson(np.exp(eta)),
         "gaussian": lambda: eta + noise * rng.normal(size=number),
@@ -42,6 +43,22 @@ def table(number: int, family: str = "poisson", seed: int = 0, noise: float = 0.
         "heteroskedastic": lambda: eta + np.exp(x - 1.0) * rng.normal(size=number),
         "ordinal": lambda: np.digitize(eta + rng.normal(size=number), [0.0, 1.0]),
         "categorical": lambda: np.digitize(eta + rng.normal(size=number), [0.0, 1.0]),
+        "lognormal": lambda: np.exp(eta + noise * rng.normal(size=number)),
+        "weibull": lambda: np.exp(eta) * rng.weibull(1.5, number),
+        "censored_gaussian": lambda: eta + noise * rng.normal(size=number),
+        "tweedie": lambda: rng.gamma(np.maximum(2.0 * counts, 1e-9), 0.5) * (counts > 0),
+        "zero_inflated_poisson": lambda: counts * (rng.uniform(size=number) < 0.7),
+        "zero_inflated_negative_binomial": lambda: (
+            rng.poisson(np.exp(eta) * rng.gamma(2.0, 0.5, number))
+            * (rng.uniform(size=number) < 0.7)
+        ),
+        "hurdle_poisson": lambda: (counts + (counts == 0)) * (rng.uniform(size=number) < 0.7),
+        "hurdle_negative_binomial": lambda: (
+            (1 + rng.poisson(np.exp(eta) * rng.gamma(2.0, 0.5, number)))
+            * (rng.uniform(size=number) < 0.7)
+        ),
+        "quantile": lambda: eta + noise * rng.standard_t(4.0, number),
+        "quasipoisson": lambda: 2 * counts,
     }[family]()
     return pd.DataFrame({"x": x, "z": z, "g": g, "y": np.asarray(y, dtype=float)})
 
@@ -89,6 +106,16 @@ def scalars(gam: gg.GAM) -> np.ndarray:
                 "heteroskedastic",
                 "ordinal",
                 "categorical",
+                "lognormal",
+                "weibull",
+                "censored_gaussian",
+                "tweedie",
+                "zero_inflated_poisson",
+                "zero_inflated_negative_binomial",
+                "hurdle_poisson",
+                "hurdle_negative_binomial",
+                "quantile",
+                "quasipoisson",
             )
         ),
     ],
