@@ -18,7 +18,9 @@ Quantities: effects on a grid, their derivatives, differences of levels, the pre
 new responses, the share of variance that is the curve's (Sobol index), and the leave-one-out
 density (its total, beside as many new rows'). ``--engines`` adds families of q(U) and IterNCGP, of
 Poisson data: mean field has to fail. ``--hidden`` is a truth of thirty waves, beyond what default
-smooths resolve. mgcv (REML, k as ours) is fitted to the same rows where ``Rscript`` is there.
+smooths resolve. mgcv (REML, k as ours) is fitted to the same rows where ``Rscript`` is there, pyGAM
+and EBM, which have errors of the predictor, to the first ``--peer-replicates`` where
+``--peers-python`` has them.
 
 Run it with ``python benchmarks/calibration.py``; ``--figure`` redraws the docs' picture of places.
 """
@@ -37,7 +39,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from calibration_peers import mgcv_is_there, mgcv_places
+from calibration_peers import MODULES, mgcv_is_there, mgcv_places, python_peers, python_places
 from recording import add_option, record
 from scipy.special import expit
 from scipy.stats import norm, t
@@ -271,7 +273,7 @@ def recorded(
     rows = []
     for name, own in results.items():
         data, _, method = name.rpartition(", ")
-        if method != "mgcv" and method not in ENGINES:
+        if method not in ("mgcv", *MODULES) and method not in ENGINES:
             data, method = name, "ours"
         for row in own:
             shares = {f"{level:g}": float(v) for level, v in zip(LEVELS, row["share"])}
@@ -329,9 +331,12 @@ def main() -> None:
     parser.add_argument("--engines", nargs="*", choices=list(ENGINES), default=[])
     parser.add_argument("--hidden", action="store_true", help="a truth of thirty waves, gaussian")
     parser.add_argument("--no-mgcv", action="store_true")
+    parser.add_argument("--peers-python", default=sys.executable, metavar="PATH")
+    parser.add_argument("--peer-replicates", type=int, default=50, help="of pyGAM and EBM")
     parser.add_argument("--seconds", type=float, default=1e5, help="of each case, at most")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--figure", action="store_true", help="draw the docs' picture anew")
+    parser.add_argument("--name", default="calibration", help="of the record")
     add_option(parser)
     arguments = parser.parse_args()
     workers = ProcessPoolExecutor(arguments.jobs, mp_context=multiprocessing.get_context("spawn"))
@@ -341,6 +346,7 @@ def main() -> None:
     if arguments.hidden:
         cases.append(("gaussian, 30 waves", "gaussian", {}, True))
     with_mgcv = not arguments.no_mgcv and mgcv_is_there()
+    others = python_peers(arguments.peers_python)
     kept: dict[str, list[dict[str, np.ndarray]]] = {}
     for name, family, options, hidden in cases:
         number = arguments.engine_replicates if options else arguments.replicates
@@ -360,6 +366,11 @@ def main() -> None:
             peers = mgcv_places(family, data, GRID)
             if peers:
                 kept[f"{name}, mgcv"] = peers
+        for method in () if options else others:
+            first = data[: arguments.peer_replicates]
+            peers = python_places(method, arguments.peers_python, family, first)
+            if peers:
+                kept[f"{name}, {method}"] = peers
     workers.shutdown()
     results = {name: coverage(found) for name, found in kept.items()}
     seconds = {k: float(np.median([f["seconds"][0] for f in v])) for k, v in kept.items()}
@@ -373,12 +384,15 @@ def main() -> None:
     )
     print(text)
     record(
-        "calibration",
+        arguments.name,
         "Shares of true values within central intervals, by family and quantity",
         recorded(results, seconds),
         arguments,
-        skipped=[] if with_mgcv else ["mgcv"],
+        skipped=[
+            m for m in ("mgcv", *MODULES) if m not in others and not (m == "mgcv" and with_mgcv)
+        ],
         peers=["R:mgcv"],
+        peer_versions={MODULES[m][1]: version for m, version in others.items()},
     )
     if arguments.figure:
         draw(kept, FIGURE.with_suffix(".png"))

@@ -46,6 +46,7 @@ TABLES = {
 HELPERS = (
     "bands.py",
     "calibration_peers.py",
+    "calibration_python.py",
     "recording.py",
     "results_page.py",
     "iterncgp/problems.py",
