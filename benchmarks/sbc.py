@@ -61,8 +61,8 @@ RESPONSES: dict[str, Draw] = {
 EXACT = "sites"
 METHODS = (EXACT, "mean field", "coupled covariance", "coupled precision", "block precision")
 NEWTON = "IterNCGP"
-BESIDE = ("gaussian", "poisson", "bernoulli")
-"""Responses of which the families of q(U) and IterNCGP are tried."""
+BESIDE = ("gaussian",)
+"""Responses of which the families of q(U) and IterNCGP are tried: sites are exact there."""
 
 
 def likelihood_of(name: str) -> Any:
