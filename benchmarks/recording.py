@@ -93,6 +93,7 @@ def record(
     method: str | None = None,
     ours: Sequence[str] = (),
     better: Mapping[str, str] | None = None,
+    drawn: Mapping[str, str] | None = None,
     skipped: Sequence[str] = (),
     peers: Sequence[str] = (),
     peer_versions: Mapping[str, str] | None = None,
@@ -108,6 +109,8 @@ def record(
     :param method: the column that says who made a row.
     :param ours: entries of that column that are ours.
     :param better: ``"lower"`` or ``"higher"`` of columns in which one can win or lose.
+    :param drawn: ``"ratio"`` or ``"difference"`` of columns that figures show beside the best of
+        each group, where groups have units of their own.
     :param skipped: what was not there to compare with.
     :param peers: what else to state versions of, as :func:`versions` takes it.
     :param peer_versions: of peers with an interpreter of their own.
@@ -140,6 +143,7 @@ def record(
             "method": method,
             "ours": list(ours),
             "better": better,
+            **({"drawn": dict(drawn)} if drawn else {}),
         },
         "rows": [dict(row) for row in rows],
     }

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,7 +34,7 @@ BY_HAND = {
     "iterncgp/robustness.py": "a sentence of [](iterncgp.rst)",
 }
 """Benchmarks that record nothing yet, and where their numbers are."""
-NOT_RUN = ("digits.py", "flights.py", "iterncgp/predictive.py")
+NOT_RUN = ("digits.py", "flights.py", "iterncgp/predictive.py", "sbc.py")
 """Benchmarks that record, of which no file is here yet."""
 TABLES = {
     "gam.rst": "`lines.py` (100 data sets) and `smooths.py` (4)",
@@ -268,12 +269,15 @@ def draw(result: dict[str, Any], source: Path, path: Path) -> None:
     figure = Figure(figsize=(2.2 + 2.9 * len(columns), height), layout="constrained")
     axes = figure.subplots(1, len(columns), squeeze=False, sharey=True)[0]
     for ax, column in zip(axes, columns):
-        values = []
+        values, how = [], result["compare"].get("drawn", {}).get(column)
         for at, rows in enumerate(every.values()):
+            top = best(rows, column, result["compare"]["better"].get(column, "lower"))
             for row in rows:
                 value = row.get(column)
                 if not isinstance(value, (int, float)):
                     continue
+                if how is not None and top is not None:
+                    value = value / top[column] if how == "ratio" else value - top[column]
                 values.append(value)
                 name = row[method]
                 mine = not ours or name in ours
@@ -281,7 +285,10 @@ def draw(result: dict[str, Any], source: Path, path: Path) -> None:
                 y = methods.index(name) if alone else at
                 marker = "o" if mine else "D"
                 ax.plot(value, y, marker, color=colours[key], markersize=6, alpha=0.8)
-        if values and min(values) > 0.0 and max(values) > 30.0 * min(values):
+        if how == "difference":
+            ax.set_xscale("symlog", linthresh=0.01)
+            ax.set_xlim(left=-0.002)
+        elif values and min(values) > 0.0 and max(values) > 30.0 * min(values):
             wide = max(values) > 300.0 * min(values)
             ax.set_xscale("log")
             if not wide:
@@ -292,9 +299,12 @@ def draw(result: dict[str, Any], source: Path, path: Path) -> None:
         if values and min(values) > 1e-3:
             ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: tick(value)))
         if column.startswith("coverage"):
-            ax.axvline(0.95, color="0.4", linestyle=":", linewidth=1)
+            stated = re.search(r"(\d+) %", column)
+            level = 0.95 if stated is None else float(stated[1]) / 100.0
+            ax.axvline(level, color="0.4", linestyle=":", linewidth=1)
+        beside = {"ratio": " / the best's", "difference": " - the best's", None: ""}[how]
         arrow = {"lower": " (less is better)", "higher": " (more is better)"}
-        ax.set_xlabel(column + arrow.get(result["compare"]["better"].get(column, ""), ""))
+        ax.set_xlabel(column + beside + arrow.get(result["compare"]["better"].get(column, ""), ""))
         ax.grid(axis="y", color="0.9")
         ax.set_axisbelow(True)
     axes[0].set_yticks(range(len(labels)), labels)

@@ -206,6 +206,7 @@ def main() -> None:
         method="method",
         ours=["ours", "ours, screened"],
         better={"error": "lower", "log score": "lower", "seconds": "lower"},
+        drawn={"error": "ratio", "log score": "difference"},
         skipped=[m for m in METHODS if m not in methods],
         peers=["R:mgcv"] if "mgcv" in methods else [],
         peer_versions={PACKAGES[m]: v for m, v in known.items() if v and m in methods},
