@@ -67,6 +67,24 @@ def test_the_truth_of_a_formula(data):
     assert "linear(log(x))" in str(gam.summary())
 
 
+def test_factors_are_differences_beside_a_constant_and_all_levels_without(data):
+    """As in R: columns that add up to the constant would each have its uncertainty."""
+    gam = gg.GAM("y ~ u*g + s(z)").fit(data, **QUICK)
+    found = gam.coefficients().set_index("term")
+    expected = ["linear(u)", "linear(g[T.b])", "linear(g[T.c])"]
+    expected += ["linear(u:g[T.b])", "linear(u:g[T.c])"]
+    assert [name for name in found.index if name.startswith("linear")] == expected
+    assert np.all(found.loc[expected, "se"] < 0.3)
+    without = gg.GAM("y ~ u*g - 1").fit(data, **QUICK)
+    assert {f"linear(g[{level}])" for level in "abc"} <= set(without.coefficients()["term"])
+    # and where a factor takes the constant's place, differences again
+    beside = gg.GAM("y ~ factor(g) + u*h - 1").fit(
+        data.assign(h=data["g"].shift(7, fill_value="a")), **QUICK
+    )
+    assert "linear(h[T.b])" in set(beside.coefficients()["term"])
+    assert "linear(h[a])" not in set(beside.coefficients()["term"])
+
+
 def test_transforms_of_new_rows_are_those_of_the_fit(data):
     """Of one row, or of others, a basis and a centre are what they were in the fit."""
     gam = gg.GAM("y ~ poly(x, 3) + center(u) + scale(z)").fit(data, **QUICK)

@@ -14,9 +14,6 @@ from gpflow.likelihoods import QuadratureLikelihood
 
 from .quadrature import GaussHermite
 
-_SD = 1.0
-"""Of the prior of steps of the baseline's logarithm between neighbouring intervals."""
-
 
 @dataclasses.dataclass(frozen=True)
 class Intervals:
@@ -26,11 +23,13 @@ class Intervals:
     :param edges: from zero to the longest time, [J + 1]; what is beyond is in the last interval.
     :param shares: of all time at risk, [J].
     :param hazard: events over time at risk, of all rows.
+    :param sd: of the prior of steps of the hazard's logarithm between neighbouring intervals.
     """
 
     edges: AnyNDArray
     shares: AnyNDArray
     hazard: float
+    sd: float = 1.0
 
 
 class Cox(QuadratureLikelihood):
@@ -42,8 +41,8 @@ class Cox(QuadratureLikelihood):
     ``log p = event (log h0(t) + f) - H0(t) exp(f)``, H0 the integral of h0. So Y [N, 3] has a row
     each: time, again, and 1 where the event was seen then and 0 where the time at risk ended
     without. h0 is ``hazard`` on average over the time at risk, so that f is the logarithm of the
-    hazard relative to that of all rows. Steps of log h0 from one interval to the next are learnt,
-    under standard normal priors.
+    hazard relative to that of all rows. Steps of log h0 from one interval to the next, a random
+    walk, are learnt: ``sd`` of the intervals times ``steps``, which are standard normal a priori.
 
     Means are those of the relative hazard, exp(f).
 
@@ -57,7 +56,8 @@ class Cox(QuadratureLikelihood):
         self.edges = Parameter(intervals.edges, trainable=False)
         self.shares = Parameter(intervals.shares, trainable=False)
         self.unit = Parameter(intervals.hazard, trainable=False)
-        zero, one = (tf.constant(v, default_float()) for v in (0.0, _SD))
+        self.sd = Parameter(intervals.sd, trainable=False)
+        zero, one = (tf.constant(v, default_float()) for v in (0.0, 1.0))
         self.steps = Parameter(
             np.zeros(len(intervals.shares) - 1), prior=tfp.distributions.Normal(zero, one)
         )
@@ -65,7 +65,7 @@ class Cox(QuadratureLikelihood):
 
     def log_baseline(self) -> tf.Tensor:
         """``log h0`` in each interval, [J]."""
-        steps = tf.convert_to_tensor(self.steps)
+        steps = tf.convert_to_tensor(self.steps) * self.sd.unconstrained_variable
         level = tf.concat([tf.zeros([1], steps.dtype), tf.cumsum(steps)], axis=0)
         shares = self.shares.unconstrained_variable
         mean = tf.math.log(tf.reduce_sum(shares * tf.exp(level)))

@@ -8,7 +8,7 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 from check_shapes import inherit_check_shapes
-from gpflow.base import Parameter, TensorType
+from gpflow.base import AnyNDArray, Parameter, TensorType
 from gpflow.likelihoods import ScalarLikelihood
 
 from .quadrature import GaussHermite
@@ -16,6 +16,10 @@ from .quadrature import GaussHermite
 MEAN_LINKS = ("log", "identity", "inverse", "sqrt")
 _REACH = 100.0
 """By which factor the mean of a row may be away from that of all before a link gives way."""
+_LEAST_FIRST = 0.3
+"""Of the mean of all, that a row's is taken to be where a fit starts."""
+_SURE = 1e-3
+"""The deviation of predictors there, against that of the mean."""
 
 
 class Linked(ScalarLikelihood):
@@ -66,6 +70,23 @@ class Linked(ScalarLikelihood):
     def level(self, mean: float) -> float:
         """The predictor of a positive mean."""
         return predictor_of(self.link, mean)
+
+    def first_predictors(self, Y: AnyNDArray) -> tuple[AnyNDArray, float] | None:
+        """
+        Where each row's own response has the predictor, as GLMs start (McCullagh & Nelder 1989,
+        section 2.5); None where a constant is as good a start.
+
+        Normal noise under "inverse" has several optima: from a constant, noise and units decide
+        which of them is found, and often a poor one.
+
+        :param Y: [N, 1].
+        :return: [N, 1], and a variance that is small beside them.
+        """
+        if self.link != "inverse" or not isinstance(self.base, gpflow.likelihoods.Gaussian):
+            return None
+        mean = 1.0 / (_REACH * float(self.unit.numpy()))
+        # what noise has brought near zero is anywhere
+        return 1.0 / np.maximum(Y, _LEAST_FIRST * mean), (_SURE / mean) ** 2
 
     def _own(self, F: TensorType) -> tf.Tensor:
         """What ``base`` calls the predictor."""

@@ -17,6 +17,8 @@ from .alternating import fit_sites
 from .minimizers import LBFGS, FitResult, StopFit, Tracker
 from .natural_gradient import NaturalGradient
 
+_FALLEN = 5.0
+"""Standard errors by which negative weights may make the ELBO fall, or they count no longer."""
 POLISH_ROWS = 200_000
 """Rows up to which all data are used for some steps after the last epoch."""
 _POLISH_ROUNDS, _POLISH_STEPS = 10, 200
@@ -70,6 +72,8 @@ def fit_minibatches(
     An epoch's mean ELBO is noisy. So the last epochs are compared with those before, and count as
     better where they are by more than the standard error of that comparison. Where they are not,
     the learning rate is lowered tenfold, and with it the noise; the second time the epochs end.
+    Where sites have negative weights, these count from the first time on, unless the ELBO falls by
+    that, and the rate is lowered the next.
     Up to :data:`POLISH_ROWS` rows the rest, which noise hid, is gained on all data. Beyond, such an
     end counts as converged only where the noise was below one nat.
 
@@ -150,14 +154,16 @@ def _epochs(
     X, Y = data
     rng = np.random.default_rng(seed)
     means: list[float] = []
-    lowered = False
+    lowered, unsigned, least = False, True, -np.inf
     for _ in range(max_epochs):
-        values, sizes = [], []
+        values, sizes, negative = [], [], 0
         for rows in _batches(rng, int(X.shape[0]), batch_size):
             batch = tf.gather(X, rows), tf.gather(Y, rows)
             sizes.append(len(rows))
             if steps is not None:
-                values.append(steps.step(model, batch).elbo)
+                seen = steps.step(model, batch)
+                values.append(seen.elbo)
+                negative += seen.num_negative
                 if variables:
                     gradient_step(*batch)
             else:
@@ -167,9 +173,15 @@ def _epochs(
         if not np.isfinite(mean):
             raise StopFit("the ELBO became NaN or infinite; lower learning_rate or rho")
         tracker.record(mean)
+        if mean < least and steps is not None and steps.signed:
+            steps.signed, means = False, []
         means.append(mean)
         now = trend(means, patience)
         if now is None or now.gain > max(tolerance, now.error):
+            continue
+        if negative and unsigned and steps is not None:
+            steps.signed, unsigned, means = True, False, []
+            least = mean - max(1.0, _FALLEN * now.error)
             continue
         if lowered:
             return now

@@ -15,6 +15,7 @@ from gpflow.likelihoods import Likelihood
 
 from ..covariances.jitter import relative_jitter
 from ..kernels.functional import parameters_of
+from ..likelihoods import Linked, unwrapped
 from ..statistics import (
     Evidence,
     GaussianPosterior,
@@ -140,8 +141,16 @@ class Rounds:
         """
         The state at the null model's sites.
 
+        Of likelihoods that say what predictors their responses have of their own, at the sites
+        there.
+
         :param constant: the predictor, [L], beside the mean function.
         """
+        base = unwrapped(self.likelihood)
+        own = base.first_predictors(np.asarray(self.rows.Y)) if isinstance(base, Linked) else None
+        if own is not None:
+            mean = own[0] - self.rows.mean
+            return self.start_at(mean, np.full_like(mean, own[1]))
         # a spread that is small beside what the priors expect, in the predictor's unit
         _, _, variances = self.rows.components[-1].table.matrices(
             self.values(self.hyperparameters.get())

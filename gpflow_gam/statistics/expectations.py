@@ -12,6 +12,7 @@ from gpflow.likelihoods import Likelihood, Poisson
 from scipy.special import gammaln
 
 from ..likelihoods import Weighted, checked_observations
+from .hazards import Baseline, hazard_terms
 from .logistic import Terms, logistic_terms
 
 _STEP = 1e-5
@@ -132,8 +133,12 @@ def _known(
         base, weights = likelihood.base, X[:, likelihood.column]
     if mean.shape[1] != 1:
         return None
+    baseline: Baseline | None = None
     with np.errstate(over="ignore", invalid="ignore"):  # the caller judges what comes of it
-        if _is_counts(base, Y):
+        hazards = hazard_terms(base, mean[:, 0], var[:, 0], Y, weights, variables)
+        if hazards is not None:
+            terms, baseline = hazards
+        elif _is_counts(base, Y):
             terms = _of_counts(float(base.binsize), mean[:, 0], var[:, 0], Y[:, 0])
         else:
             found = logistic_terms(base, mean[:, 0], var[:, 0], Y, variables)
@@ -152,6 +157,9 @@ def _known(
         own = np.sum(counted(terms.own.slope), keepdims=True)
         curvature = np.sum(counted(terms.own.curvature)).reshape(1, 1)
         across = [counted(terms.own.across)[:, None]]
+    if baseline is not None:
+        across = [counted(each)[:, None] for each in baseline.across]
+        return Expectations(total, slope, precision, baseline.slope, baseline.curvature, across)
     return Expectations(total, slope, precision, own, curvature, across)
 
 

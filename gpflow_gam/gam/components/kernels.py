@@ -33,6 +33,7 @@ from .component import By, Component, Margin
 from .parameters import positive_parameter
 from .priors import (
     CYCLIC_LENGTHSCALE,
+    FREE_LINE,
     INDEPENDENT,
     INTERACTION_LENGTHSCALE,
     INTERACTION_VARIANCE,
@@ -68,6 +69,7 @@ def build_kernel(
     num_predictors: int = 1,
     information: float = ROWS,
     away: float = 0.0,
+    free_lines: bool = False,
 ) -> AdditiveKernel:
     """
     The additive kernel of components.
@@ -79,9 +81,14 @@ def build_kernel(
     :param information: of all rows, as :func:`~.priors.deviation_prior` takes it.
     :param away: how far the predictor is from zero where there is no intercept: lines through zero
         have to get there.
+    :param free_lines: whether the variances of straight lines are large and fixed, so that slopes
+        are not shrunk.
     """
     deviation = deviation_prior(information)
-    kernels = {c.name: _kernel(c, _size(c, scale, away), own or {}, deviation) for c in components}
+    kernels = {
+        c.name: _kernel(c, _size(c, scale, away), own or {}, deviation, free_lines)
+        for c in components
+    }
     if not any(c.predictors for c in components):
         return AdditiveKernel(kernels)
     members = [
@@ -132,11 +139,15 @@ def _size(component: Component, scale: float, away: float) -> float:
 
 
 def _kernel(
-    component: Component, scale: float, own: Mapping[str, Kernel], prior: VariancePrior
+    component: Component,
+    scale: float,
+    own: Mapping[str, Kernel],
+    prior: VariancePrior,
+    free_lines: bool,
 ) -> Kernel:
     by = component.by
     size = scale if by is None or by.code is not None else scale / by.size
-    base = _function(component, size, own, prior)
+    base = _function(component, size, own, prior, free_lines)
     if by is None:
         return base
     parts = [Product([part, _multiplier(by)]) for part in _summands(base)]
@@ -156,9 +167,16 @@ def _multiplier(by: By) -> Kernel:
 
 
 def _function(
-    component: Component, size: float, own: Mapping[str, Kernel], prior: VariancePrior
+    component: Component,
+    size: float,
+    own: Mapping[str, Kernel],
+    prior: VariancePrior,
+    free_lines: bool,
 ) -> Kernel:
-    """:param prior: of how far a smooth is from straight."""
+    """
+    :param prior: of how far a smooth is from straight.
+    :param free_lines: as :func:`build_kernel` takes it.
+    """
     margins, form = component.margins, component.form
     varying = component.by is not None and component.by.code is None
     if form == "constant":
@@ -169,8 +187,8 @@ def _function(
         return OnColumns(own[component.term], [m.column for m in margins])
     if form == "line":
         line = _line(0.0 if varying else margins[0].centre, [margins[0].column])
-        _set_variance(line, (size / margins[0].span) ** 2)
-        return line
+        unit = (size / margins[0].span) ** 2
+        return _set_variance(line, FREE_LINE * unit if free_lines else unit, not free_lines)
     if form == "random":
         return _set_variance(_margin_kernel(margins[0]), size**2)
     if form == "levels":

@@ -37,6 +37,8 @@ _UNITS, _MOST = 3.0, 0.1
 """The same: against the variance that all data tell from zero, and at most."""
 TREND = VariancePrior(0.03, 3.0, 2.0)
 """Of its straight part over its column's span."""
+FREE_LINE = 100.0
+"""The variance of a straight line over its column's span where nothing shall hold it back."""
 INDEPENDENT = 0.5, 1.5
 """The same of what of areas is independent, against what is like their neighbours."""
 ROWS = 1000.0

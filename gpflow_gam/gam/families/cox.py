@@ -17,6 +17,7 @@ from ...statistics.stored import RowArray, Stored
 from ..terms import Surv
 from . import censoring, encoding
 from .base import Family, Levels, Response, first, own
+from .baseline import step_sd
 from .encoding import Described, Observed
 
 _BLOCK = 2**20
@@ -33,8 +34,10 @@ class Cox(Family):
     Cox's proportional hazards, for a response ``Surv("time", "event")``.
 
     The baseline hazard is constant in each of so many intervals of time, between quantiles of the
-    times of events, and its steps are learnt; the predictor is the logarithm of the hazard relative
-    to that of all rows. Under ``"response"`` are relative hazards, under ``survival`` the curves.
+    times of events, and a random walk from one to the next; how far its steps go is learnt from
+    the events, too, so that more intervals tell much the same. The predictor is the logarithm of
+    the hazard relative to that of all rows, of which straight lines are not shrunk. Under
+    ``"response"`` are relative hazards, under ``survival`` the curves.
 
     :param intervals: how many.
     :raises ValueError: fewer than two.
@@ -43,6 +46,7 @@ class Cox(Family):
     name: ClassVar[str] = "cox"
     log_link: ClassVar[bool] = True
     own_constant: ClassVar[str] = "baseline hazard"
+    free_lines: ClassVar[bool] = True
     intervals: int = 32
 
     def __post_init__(self) -> None:
@@ -82,6 +86,10 @@ class Cox(Family):
         self, Y: AnyNDArray, offset: AnyNDArray, weights: AnyNDArray | None
     ) -> AnyNDArray | None:
         return None if np.any(offset) else np.zeros(1)
+
+    def parameters(self, likelihood: Likelihood, levels: Levels | None) -> dict[str, float]:
+        """None: a baseline is many numbers, and how far it steps a detail of its intervals."""
+        return {}
 
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
         """The hazard relative to that of all rows."""
@@ -161,7 +169,9 @@ def _intervals(Y: RowArray, number: int) -> Intervals:
     for t, _ in _blocks(Y):
         risk += np.clip(t[:, None] - edges[:-1], 0.0, np.diff(edges)).sum(axis=0)
     risk = summed(risk)
-    return Intervals(edges, risk / risk.sum(), reached[-1] / risk.sum())
+    events = np.diff(np.concatenate([[0.0], np.interp(inner, cells, reached), reached[-1:]]))
+    sd = step_sd(events, risk)
+    return Intervals(edges, risk / risk.sum(), reached[-1] / risk.sum(), sd)
 
 
 def _blocks(Y: RowArray) -> list[tuple[AnyNDArray, AnyNDArray]]:

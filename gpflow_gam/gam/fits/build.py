@@ -117,7 +117,15 @@ def build_model(
     """
     predictors = spec.family.num_predictors(spec.levels)
     own = _copied(spec.own_kernels)
-    kernel = build_kernel(spec.components, spec.scale, own, predictors, spec.information, spec.away)
+    kernel = build_kernel(
+        spec.components,
+        spec.scale,
+        own,
+        predictors,
+        spec.information,
+        spec.away,
+        spec.family.free_lines,
+    )
     inducing = build_inducing(spec.components, kernel, spec.encoder.width)
     mean = OffsetMean(np.array(spec.constant), [spec.place(c) for c in spec.offset])
     likelihood = spec.family.likelihood(Y, spec.levels)

@@ -48,7 +48,8 @@ def fit_resolved(
             "data."
         )
     table, dropped, fills = complete_table(source, named, roles, missing)
-    design = Design.learn(own.text, table)
+    constant = "" not in named.without or named.carrier("") is not None
+    design = Design.learn(own.text, table, constant)
     lines = [linear(name) for name in design.names if linear(name) not in tuple(named)]
     plain: list[Term] = [t for t in named if not isinstance(t, Transformed)]
     found = fit(terms.of([*plain, *lines]), design.extended(table), "error")

@@ -32,19 +32,24 @@ class Design:
     :param columns: how the columns that it reads are read.
     :param names: of the columns that it makes.
     :param state: what its transforms learnt, by their text.
+    :param constant: whether the predictor has a constant beside them: the first factor is then told
+        by its differences from a level, as the others are, and has a column for each level where
+        there is none.
     """
 
     text: str
     columns: tuple[NumericColumn | LevelColumn, ...]
     names: tuple[str, ...]
     state: dict[str, Any]
+    constant: bool = False
 
     @classmethod
-    def learn(cls, text: str, table: Table) -> Design:
+    def learn(cls, text: str, table: Table, constant: bool = True) -> Design:
         """
         From the data of a fit.
 
         :param table: without missing values in what is read.
+        :param constant: as for the class.
         :raises ValueError: columns that cannot be read so, or a formula that makes none.
         """
         readers = tuple(
@@ -52,10 +57,10 @@ class Design:
             for name in variables_of(text)
         )
         state: dict[str, Any] = {}
-        matrix = _matrix(text, readers, table, state)
+        matrix = _matrix(text, readers, table, state, constant)
         if not len(matrix.columns):
             raise ValueError(f"formula {text!r} makes no columns.")
-        return cls(text, readers, tuple(map(str, matrix.columns)), state)
+        return cls(text, readers, tuple(map(str, matrix.columns)), state, constant)
 
     @property
     def variables(self) -> tuple[Column, ...]:
@@ -88,7 +93,8 @@ class Design:
         if table.num_rows == 0:
             values: dict[str, AnyNDArray] = {name: np.zeros(0) for name in self.names}
         else:
-            matrix = _matrix(self.text, self.columns, table, copy.deepcopy(self.state))
+            state = copy.deepcopy(self.state)
+            matrix = _matrix(self.text, self.columns, table, state, self.constant)
             values = {str(name): matrix[name].to_numpy(np.float64) for name in matrix.columns}
         if tuple(values) != self.names:
             raise ValueError(
@@ -122,6 +128,7 @@ class Design:
             "columns": readers,
             "names": list(self.names),
             "state": _plain(self.state),
+            "constant": self.constant,
         }
 
     @classmethod
@@ -140,7 +147,8 @@ class Design:
                 readers.append(LevelColumn(own["name"], levels))
             else:
                 readers.append(NumericColumn(own["name"], text))
-        return cls(text, tuple(readers), tuple(value["names"]), _restored(value["state"]))
+        names, state = tuple(value["names"]), _restored(value["state"])
+        return cls(text, tuple(readers), names, state, value.get("constant", False))
 
 
 def _matrix(
@@ -148,6 +156,7 @@ def _matrix(
     readers: tuple[NumericColumn | LevelColumn, ...],
     table: Table,
     state: dict[str, Any],
+    constant: bool,
 ) -> pd.DataFrame:
     """The columns, and in ``state`` what transforms have learnt where they knew nothing."""
     import formulaic
@@ -162,7 +171,7 @@ def _matrix(
         else:
             frame[str(reader.name)] = values
     spec = formulaic.ModelSpec(
-        formula=parsed(text),
+        formula=parsed(text, constant),
         materializer="pandas",
         output="pandas",
         na_action="ignore",
@@ -174,7 +183,8 @@ def _matrix(
     except FormulaicError as error:
         raise ValueError(f"formula {text!r}: {error}") from None
     state.update(found.model_spec.transform_state)
-    return pd.DataFrame(found)
+    made = pd.DataFrame(found)
+    return made.drop(columns="Intercept") if constant else made
 
 
 def _plain(value: Any) -> Any:

@@ -102,10 +102,11 @@ def variables_of(text: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def parsed(text: str) -> Any:
+def parsed(text: str, constant: bool = False) -> Any:
     """
-    A formula's right-hand side, without intercept, as ``formulaic`` has it.
+    A formula's right-hand side as ``formulaic`` has it.
 
+    :param constant: whether it has an intercept, which settles how factors become columns.
     :raises ValueError: it cannot be read.
     :raises ImportError: ``formulaic`` is not there.
     """
@@ -117,7 +118,7 @@ def parsed(text: str) -> Any:
             f"formulas that transform columns need formulaic ({error}): pip install formulaic."
         ) from None
     try:
-        found = formulaic.Formula(f"{text} - 1")
+        found = formulaic.Formula(f"{text} + 1" if constant else f"{text} - 1")
     except (FormulaicError, SyntaxError):
         found = None
     if not isinstance(found, formulaic.SimpleFormula):
