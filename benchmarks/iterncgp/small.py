@@ -276,8 +276,8 @@ def counts(path: Path) -> None:
                 for report in run.steps():
                     model.accept(run.finish())
                     losses.append((run.problem.operator.sweeps, nll(model, Xt, Yt)))
-                    if steps == 100 and seed == 0 and report.step in (3, 10, 30):
-                        column = panels[:, (3, 10, 30).index(report.step)]
+                    if steps == 100 and seed == 0 and report.step in (3, 10, 20):
+                        column = panels[:, (3, 10, 20).index(report.step)]
                         rates(column, model, X, Y, both[:100], f[:100, 0])
                         column[0].set_title(f"{report.step} iterations", fontsize=9)
             except Diverged:  # the published loop has no safeguard
