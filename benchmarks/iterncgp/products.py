@@ -1,14 +1,16 @@
 """
 The kernel product alone: k(X, X) V against KeOps and against holding the matrix.
 
-Matern-3/2 in three dimensions, ten right-hand sides, N = 20 000: million kernel entries a second,
-medians of several runs, and the peak memory that a product adds in a process of its own (Linux).
+Matern-3/2 in 3, 10 and 50 dimensions, 1 and 100 right-hand sides, N = 20 000: million kernel
+entries a second, medians of several runs; with ``--memory`` the peak memory that a product of ten
+right-hand sides adds in a process of its own (Linux).
 Run it with ``python benchmarks/iterncgp/products.py``; KeOps needs ``pip install pykeops``.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import statistics
 import subprocess
 import sys
@@ -21,15 +23,21 @@ import numpy as np
 import tensorflow as tf
 from tabulate import tabulate
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from recording import add_option, record
+
 from gpflow_gam.newton.operators import KernelProduct
 
 LENGTHSCALE = 0.3
 
 
-def problem(number: int, dtype: type) -> tuple[np.ndarray, np.ndarray]:
+def problem(
+    number: int, dtype: type, dimensions: int = 3, width: int = 10
+) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
-    X = rng.uniform(-1, 1, (number, 3)).astype(dtype)
-    return X, rng.normal(size=(number, 10)).astype(dtype)
+    X = rng.uniform(-1, 1, (number, dimensions)).astype(dtype)
+    return X, rng.normal(size=(number, width)).astype(dtype)
 
 
 def ours(X: np.ndarray, V: np.ndarray) -> Callable[[], np.ndarray]:
@@ -78,27 +86,47 @@ def added_memory(number: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
     parser.add_argument("--n", type=int, default=20_000)
+    parser.add_argument("--dimensions", type=int, nargs="+", default=[3, 10, 50])
+    parser.add_argument("--widths", type=int, nargs="+", default=[1, 100])
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--memory", action="store_true", help="print what a product adds, too")
+    add_option(parser)
     arguments = parser.parse_args()
-    rows = []
-    for dtype in (np.float32, np.float64):
-        X, V = problem(arguments.n, dtype)
+    rows, skipped = [], []
+    for D, width, dtype in itertools.product(
+        arguments.dimensions, arguments.widths, (np.float32, np.float64)
+    ):
+        X, V = problem(arguments.n, dtype, D, width)
         run = ours(X, V)
         found = {"ours": median_seconds(run, arguments.repeats)}
+        error = None
         try:
             peer = keops(X, V)
-            error = np.abs(peer() - run()).max() / np.abs(run()).max()
+            error = float(np.abs(peer() - run()).max() / np.abs(run()).max())
             found["KeOps"] = median_seconds(peer, arguments.repeats)
         except ImportError:
-            error = np.nan
-            print("KeOps is not installed", file=sys.stderr)
+            skipped = ["pykeops"]
+        where = {"D": D, "right-hand sides": width, "type": dtype.__name__}
         for name, seconds in found.items():
             speed = arguments.n**2 / seconds / 1e6
-            ratio = found.get("KeOps", np.nan) / seconds
-            rows.append([dtype.__name__, name, seconds, speed, ratio, error])
-    heads = ["type", "product", "s", "million entries/s", "times KeOps", "difference"]
-    print(tabulate(rows, heads, floatfmt=".3g"))
-    if Path("/proc/self/clear_refs").exists():
+            ratio = found["KeOps"] / seconds if "KeOps" in found else None
+            rows.append({**where, "product": name, "s": seconds, "million entries/s": speed})
+            rows[-1].update({"times KeOps": ratio, "difference": error})
+        print(rows[-len(found) :], flush=True)
+    print(tabulate(rows, headers="keys", floatfmt=".3g"))
+    record(
+        "iterncgp_products",
+        "Kernel products: k(X, X) V beside KeOps, Matern-3/2",
+        rows,
+        arguments,
+        within=["D", "right-hand sides", "type"],
+        method="product",
+        ours=["ours"],
+        better={"s": "lower"},
+        skipped=skipped,
+        peers=["pykeops"],
+    )
+    if arguments.memory and Path("/proc/self/clear_refs").exists():
         sizes = (5_000, 20_000, 80_000)
         memory = [[n, added_memory(n), n**2 * 4 / 2**20] for n in sizes]
         print(tabulate(memory, ["N", "MB added", "MB of the matrix"], floatfmt=".0f"))
