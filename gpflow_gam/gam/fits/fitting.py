@@ -218,12 +218,6 @@ def fit_model(
         if start is not None and spec.variational == "sites":
             begin = marginals_at(start, spec, model, X)
         result, solution = optimizers.fit_rows(model, rows, start=begin, **given)
-        for number in finer(len(X)):
-            if not wants_finer(result, budget) or (number is None and len(X) > _MAX_EXACT):
-                break
-            bins = ColumnBins(X, number, spec.encoder.places("level"))
-            rows = make_rows(spec.components, model.kernel, bins, Y, mean, fine=spec.fine)
-            result, solution = optimizers.fit_rows(model, rows, start=begin, **given)
         if wants_fine(spec, result):
             assert bins is not None
             # from the start: where coarse nodes led is no place to begin
@@ -231,6 +225,12 @@ def fit_model(
             if start is not None:
                 carry_over(start, model)
             rows = make_rows(spec.components, model.kernel, bins, Y, mean, fine=True)
+            result, solution = optimizers.fit_rows(model, rows, start=begin, **given)
+        for number in finer(len(X)):
+            if not wants_finer(result, budget) or (number is None and len(X) > _MAX_EXACT):
+                break
+            bins = ColumnBins(X, number, spec.encoder.places("level"))
+            rows = make_rows(spec.components, model.kernel, bins, Y, mean, fine=spec.fine)
             result, solution = optimizers.fit_rows(model, rows, start=begin, **given)
         result = checked_nodes(result)
         if folds is not None and result.ended:
