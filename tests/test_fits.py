@@ -19,7 +19,8 @@ from gpflow_gam import factor, s
 from gpflow_gam.gam.fits import fitting
 from gpflow_gam.optimizers import rows as optimizers_rows
 from gpflow_gam.optimizers.rounds import Rounds
-from gpflow_gam.statistics import ColumnBins
+from gpflow_gam.statistics import ColumnBins, components
+from gpflow_gam.statistics.interpolation import identity
 from gpflow_gam.statistics.parallel import one_blas_thread
 
 TERMS = s("x", k=10) + s("z", k=10) + factor("g")
@@ -153,6 +154,66 @@ def test_little_noise_is_met_with_finer_bins():
     assert gam.fitted.solution.rows.components[1].bins.number > 500
     assert gam.fitted.result.discretisation < 1e-3
     assert float(np.sqrt(gam.model.likelihood.variance.numpy())) == pytest.approx(0.02, rel=0.05)
+
+
+def narrow(number: int, family: str) -> pd.DataFrame:
+    """Curves that are rougher than expected, of which rows say much."""
+    rng = np.random.default_rng(0)
+    x, z = rng.uniform(size=(2, number))
+    eta = np.sin(6.0 * x) + 2.0 * np.exp(-np.square((x - 0.3) / 0.05)) + z
+    y = rng.poisson(np.exp(5.0 + eta)) if family == "poisson" else eta + rng.normal(size=number) / 9
+    return pd.DataFrame({"x": x, "z": z, "y": y})
+
+
+@pytest.mark.parametrize(
+    ("family", "terms"),
+    [("poisson", "s(x) + s(z, k=8)"), ("gaussian", "s(x) + s(z, k=8)"), ("gaussian", "te(x, z)")],
+)
+def test_rough_curves_are_those_of_a_node_at_every_value(monkeypatch, family, terms):
+    """Counts of hundreds had been fitted some hundred nats below the best, and said converged."""
+    data = narrow(400, family)
+    gam = gg.GAM(terms, family=family).fit(data, y="y")
+    assert gam.fitted.result.converged
+    assert gam.fitted.spec.fine
+    assert gam.fitted.result.interpolation < 1e-3
+    monkeypatch.setattr(components, "_nodes", lambda kernel, points, *_: identity(len(points)))
+    every = gg.GAM(terms, family=family).fit(data, y="y")
+    assert every.fitted.result.interpolation == 0.0
+    assert not every.fitted.spec.fine
+    assert gam.fitted.result.elbo == pytest.approx(every.fitted.result.elbo, abs=0.05)
+    (mean, sd), (other, _) = link(gam, data), link(every, data)
+    assert np.max(np.abs(mean - other) / sd) < 0.05
+
+
+def test_fine_nodes_are_kept_in_files_and_where_a_fit_goes_on(tmp_path):
+    data = narrow(300, "poisson")
+    gam = gg.GAM("s(x) + s(z, k=8)", family="poisson").fit(data, y="y")
+    effects, number = gam.effects("s(x)"), gam.fitted.result.num_iterations
+    for keep in (True, False):
+        gam.save(tmp_path / str(keep), data=keep)
+        loaded = gg.GAM.load(tmp_path / str(keep))
+        assert loaded.fitted.spec.fine
+        assert loaded.fitted.result.interpolation == gam.fitted.result.interpolation
+        pd.testing.assert_frame_equal(loaded.effects("s(x)"), effects)
+    elbo = gam.fitted.result.elbo
+    again = gam.refit().fitted.result
+    assert again.elbo == pytest.approx(elbo, abs=0.05)
+    assert again.num_iterations < number
+
+
+def test_smooth_curves_need_no_fine_nodes():
+    gam = gg.GAM(TERMS, family="poisson").fit(table(400), y="y")
+    assert not gam.fitted.spec.fine
+    assert 0.0 < gam.fitted.result.interpolation < 1e-2
+
+
+def test_a_fit_that_fine_nodes_do_not_do_for_says_so(monkeypatch):
+    monkeypatch.setattr(components, "_FINE", {})
+    monkeypatch.setattr(components, "_FINE_OF_MANY", 1.0)
+    monkeypatch.setattr(components, "_FINE_TOLERANCE", 1e-6)
+    with pytest.warns(gg.ConvergenceWarning, match="rougher than sums over rows can hold"):
+        gam = gg.GAM("s(x) + s(z, k=8)", family="poisson").fit(narrow(400, "poisson"), y="y")
+    assert not gam.fitted.result.converged
 
 
 def test_a_fit_that_begins_on_a_part_ends_where_the_whole_does(monkeypatch):

@@ -303,3 +303,15 @@ def test_normal_noise_under_inverse_finds_the_optimum_in_any_unit(seed):
         found.append(gam.predict(data) / factor)
     np.testing.assert_allclose(found[1:], np.stack([found[0]] * 2), rtol=2e-3)
     assert np.sqrt(np.mean(np.square(found[0] - mean))) < 0.1
+
+
+def test_sites_that_go_too_far_are_no_convergence():
+    """A target that lost a tenth of a nat had ended the fit, where half of the way gains."""
+    rng = np.random.default_rng(1)
+    x = rng.uniform(size=150)
+    mean = 0.2 + 5.0 * np.exp(-np.square((x - 0.5) / 0.1))
+    table = pd.DataFrame({"x": x, "y": mean + 0.05 * mean.std() * rng.normal(size=150)})
+    gam = gg.GAM(s("x"), family=fam.Gaussian("inverse")).fit(table, "y", progress=False)
+    found = gam.fitted.result
+    assert found.converged
+    assert gam.refit(progress=False).fitted.result.elbo == pytest.approx(found.elbo, abs=0.1)

@@ -32,7 +32,7 @@ FORMAT = 1
 _KIND = "gpflow_gam.GAM"
 _RESULT = (
     "converged", "message", "elbo", "num_iterations", "seconds", "method", "sweeps",
-    "discretisation", "ended",
+    "discretisation", "interpolation", "ended",
 )  # fmt: skip
 Parts = tuple[dict[str, Any], dict[str, Any]]
 """What JSON can hold, and arrays."""
@@ -149,6 +149,8 @@ def parts(fit: FittedGAM, data: bool) -> Parts:
     }
     if spec.away:
         header["away"] = spec.away
+    if spec.fine:
+        header["fine"] = True
     if spec.design is not None:
         header["design"] = spec.design.to_json()
     arrays: dict[str, Any] = {"history": fit.result.history}
@@ -208,6 +210,7 @@ def from_parts(
             censoring=stated if isinstance(stated, Surv) else None,
             information=header["information"],
             away=header.get("away", 0.0),
+            fine=header.get("fine", False),
             fills=tuple(
                 Fill(f["name"], labels.from_json(f["value"]), f["count"]) for f in header["fills"]
             ),

@@ -44,7 +44,7 @@ class Position:
     :param state: where it stands.
     :param elbo: there, once there was a round.
     :param rounds: how many there were.
-    :param gain: of the last one, in nats.
+    :param gain: of the last one, in nats, as if it had gone all the way to its target.
     :param settled: whether the sites are near their fixed point, so that it pays to learn
         hyperparameters at once.
     :param learnt: whether the last round learnt hyperparameters.

@@ -220,7 +220,8 @@ class Rounds:
                 if new is None:
                     nothing_left = settled or share == 1.0
                     return seen, nothing_left, "no step improves the ELBO any more"
-                gain, seen = new.elbo - seen.elbo, new
+                # what a short step gains says little of what is left
+                gain, seen = (new.elbo - seen.elbo) / min(max(share, _SHORT), 1.0), new
                 pace.note(gain if learns else 0.0, share)
                 so_far, rounds = dataclasses.replace(pace), at.rounds + 1
                 at = Position(new.state, new.elbo, rounds, gain, settled, learns, so_far, at.signed)
@@ -304,19 +305,21 @@ class Rounds:
         The target, or the part of the way at which the ELBO does not fall, and which part.
 
         :param share: of the way that is tried first.
-        :param learns: whether a target that loses next to nothing says that there is nothing to be
-            found on the way either.
+        :param learns: whether a target that loses next to nothing, as a tenth of the way to it
+            does, says that there is nothing to be found: the share is then 1. The target alone does
+            not say so: sites of likelihoods that are not log-concave go too far.
         :param signed: as :meth:`see`.
         """
-        slack = 1e-10 * abs(seen.elbo)
+        slack, close = 1e-10 * abs(seen.elbo), False
         for _ in range(_MAX_HALVINGS):
             try:
                 new = self.see(seen.state.towards(target, share), signed)
                 if new.elbo >= seen.elbo - slack:
                     return new, share
-                if learns and share == 1.0 and new.elbo >= seen.elbo - _OFF:
+                close |= learns and share == 1.0 and new.elbo >= seen.elbo - _OFF
+                if close and share < _SHORT:
                     self.family.set(seen.state.phi)
-                    return None, share
+                    return None, 1.0
             except NotPositiveDefinite:
                 pass
             share = 1.0 if share > 1.0 else share * (0.5 if share > 0.1 else 0.1)

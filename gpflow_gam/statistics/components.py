@@ -53,6 +53,14 @@ _TOLERANCE = 1e-6
 Variance against the roughest functions' own that nodes may leave open. With it the covariance of
 functions three times as smooth is off by 1e-3 of their variance at most, on even and skew columns.
 """
+_FINE_TOLERANCE = 1e-8
+"""The same of fine nodes."""
+_FINE = {1: 0.5}
+"""The shortest lengthscale that fine nodes are chosen for, against the usual one's, by columns."""
+_FINE_OF_MANY = 0.25
+"""The same of several columns, each of which may be the one that is rough."""
+_MANY_NODES = 1024
+"""Fine nodes of several columns, at most; up to so many points all are."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,6 +113,7 @@ def row_component(
     multiplier: RowArray | None = None,
     mass: AnyNDArray | None = None,
     outputs: tuple[int, ...] | None = None,
+    fine: bool = False,
 ) -> RowComponent:
     """
     Prepare a component for sums over rows.
@@ -116,12 +125,13 @@ def row_component(
     :param multiplier: [N].
     :param mass: how many rows there are in each bin, [G]; those of ``bins`` by default.
     :param outputs: the latent outputs that it enters; None for all.
+    :param fine: whether nodes are for functions that are rougher than is usual.
     :return: what sums over rows ask of it.
     """
     points = bins.points
     shaped = shaped_part(kernel)
     if shaped is None:
-        found = _nodes(kernel, points, len(columns), len(Z))
+        found = _nodes(kernel, points, len(columns), len(Z), fine)
         nodes = points[found.nodes]
     else:  # made of splines, which a few values settle
         nodes = shaped.nodes(Z[0])
@@ -194,14 +204,21 @@ def _heaviest(groups: AnyNDArray, mass: AnyNDArray) -> AnyNDArray:
     return found
 
 
-def _nodes(kernel: Kernel, points: AnyNDArray, columns: int, num_inducing: int) -> Interpolation:
+def _nodes(
+    kernel: Kernel, points: AnyNDArray, columns: int, num_inducing: int, fine: bool
+) -> Interpolation:
     """Nodes for the roughest functions that the hyperparameters may come to."""
     number = len(points)
     levels = level_columns(kernel)
     if number <= 32 or len(levels) == columns:  # between levels there is nothing
         return identity(number)
+    many = fine and columns > 1
+    if many and number <= _MANY_NODES:
+        return identity(number)
     max_nodes = max(_MAX_NODES.get(columns, 192), _NODES_EACH * num_inducing)
+    max_nodes = max(max_nodes, _MANY_NODES) if many else max_nodes
     finer = min(1.0, _USUAL_INDUCING / num_inducing) if columns == 1 else 1.0
+    finer *= _FINE.get(columns, _FINE_OF_MANY) if fine else 1.0
     shortest = _shortest(kernel, finer * _ROUGHEST.get(columns, 0.7))
     if shortest is None:
         return identity(number)
@@ -209,7 +226,7 @@ def _nodes(kernel: Kernel, points: AnyNDArray, columns: int, num_inducing: int) 
     # wherever a fit has taken the variances, the nodes are the same: on even points there are ties,
     # which the rounding of another factor would break otherwise
     own |= {id(v): size for v, size in _variances(kernel, points)}
-    limit = max(_MAX_CANDIDATES, _NODES_EACH * num_inducing)
+    limit = 2 * max_nodes if many else max(_MAX_CANDIDATES, _NODES_EACH * num_inducing)
     candidates = _candidates(points, levels, limit)
     if levels:
         max_nodes = len(candidates)  # no level may go without
@@ -223,7 +240,7 @@ def _nodes(kernel: Kernel, points: AnyNDArray, columns: int, num_inducing: int) 
         for factor, weight in (_SCALES if shortest else _SCALES[:1])
     ]
     K = sum(weight * among.matrices(_at(values))[0] for weight, values in scales)
-    pivots = choose_nodes(np.asarray(K), max_nodes, _TOLERANCE)
+    pivots = choose_nodes(np.asarray(K), max_nodes, _FINE_TOLERANCE if fine else _TOLERANCE)
     if len(pivots) > 0.8 * number or (len(pivots) == max_nodes and number <= 2 * max_nodes):
         return identity(number)
     nodes = candidates[pivots]

@@ -117,7 +117,9 @@ class FittedGAM:
         else:
             mean = np.asarray(model.mean_function(self.X))
             bins = ColumnBins(self.X, levels=self.spec.encoder.places("level"))
-            rows = make_rows(self.spec.components, model.kernel, bins, self.Y, mean)
+            rows = make_rows(
+                self.spec.components, model.kernel, bins, self.Y, mean, fine=self.spec.fine
+            )
         if self.stored is not None:
             return solution_from_parts(self.stored, model, rows)
         return present_solution(model, rows, self.spec.variational == "exact")

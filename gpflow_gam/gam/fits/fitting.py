@@ -41,6 +41,10 @@ MAX_LOSS = 1e-3
 """Share by which bins may add to the noise: estimates then move by .03 standard deviations."""
 _MAX_EXACT = 20_000
 """Rows up to which every value may be its own bin: then a pass costs what a dense one does."""
+MAX_INTERPOLATED = 0.1
+"""Nats by which interpolation between nodes may matter."""
+_MOST_INTERPOLATED = 2.0
+"""Nats beyond which it is said that fine nodes do not do."""
 _NULL_ROWS = 20_000
 """Rows that settle where the intercept's prior is centred."""
 
@@ -208,18 +212,27 @@ def fit_model(
     if by_sums or not minibatches:
         mean = np.asarray(model.mean_function(X))
         bins = ColumnBins(X, levels=spec.encoder.places("level")) if bins is None else bins
-        rows = make_rows(spec.components, model.kernel, bins, Y, mean)
+        rows = make_rows(spec.components, model.kernel, bins, Y, mean, fine=spec.fine)
     if by_sums:
         budget, begin = given["max_seconds"], None
         if start is not None and spec.variational == "sites":
             begin = marginals_at(start, spec, model, X)
         result, solution = optimizers.fit_rows(model, rows, start=begin, **given)
+        if wants_fine(spec, result):
+            assert bins is not None
+            # from the start: where coarse nodes led is no place to begin
+            spec, model = dataclasses.replace(spec, fine=True), build_model(spec, X, Y)
+            if start is not None:
+                carry_over(start, model)
+            rows = make_rows(spec.components, model.kernel, bins, Y, mean, fine=True)
+            result, solution = optimizers.fit_rows(model, rows, start=begin, **given)
         for number in finer(len(X)):
             if not wants_finer(result, budget) or (number is None and len(X) > _MAX_EXACT):
                 break
             bins = ColumnBins(X, number, spec.encoder.places("level"))
-            rows = make_rows(spec.components, model.kernel, bins, Y, mean)
+            rows = make_rows(spec.components, model.kernel, bins, Y, mean, fine=spec.fine)
             result, solution = optimizers.fit_rows(model, rows, start=begin, **given)
+        result = checked_nodes(result)
         if folds is not None and result.ended:
             what = f"{result.message}, before rows were left out: smoothness is the ELBO's"
             result = dataclasses.replace(result, converged=False, message=what)
@@ -269,6 +282,29 @@ def wants_finer(result: optimizers.FitResult, budget: TimeBudget, begun: float =
     coarse = result.discretisation is not None and result.discretisation > MAX_LOSS
     goes_on = result.converged and not result.ended
     return coarse and goes_on and budget.left > budget.seconds - begun
+
+
+def wants_fine(spec: Specification, result: optimizers.FitResult) -> bool:
+    """
+    Whether nodes are to be finer.
+
+    Where rows say much, as counts of hundreds do, effects come to be rougher than nodes are for.
+
+    :param result: of the fit to the nodes so far.
+    """
+    return not (spec.fine or result.ended) and (result.interpolation or 0.0) > MAX_INTERPOLATED
+
+
+def checked_nodes(result: optimizers.FitResult) -> optimizers.FitResult:
+    """A result that says so where effects are too rough for nodes all the same."""
+    lost = result.interpolation or 0.0
+    if not result.converged or lost <= _MOST_INTERPOLATED:
+        return result
+    message = (
+        f"effects are rougher than sums over rows can hold, which matters by {lost:.0f} nats or "
+        "so. Take fewer inducing inputs (k) for joint smooths, or variational='covariance'"
+    )
+    return dataclasses.replace(result, converged=False, message=message)
 
 
 def _newton(model: IterNCGP, options: dict[str, Any]) -> optimizers.FitResult:

@@ -40,6 +40,7 @@ class Specification:
     :param censoring: both columns of a censored response.
     :param information: precision of the predictor in all rows, in its natural size.
     :param away: how far the null model's predictor is from zero where nothing has a constant.
+    :param fine: whether the sums over rows are at nodes for rougher functions than usual ones.
     """
 
     terms: Terms
@@ -59,6 +60,7 @@ class Specification:
     censoring: Surv | None = None
     information: float = ROWS
     away: float = 0.0
+    fine: bool = False
 
     @property
     def own_kernels(self) -> dict[str, Kernel]:

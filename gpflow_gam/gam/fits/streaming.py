@@ -25,9 +25,11 @@ from .fitted import FittedGAM
 from .fitting import (
     Roles,
     beside_null_model,
+    checked_nodes,
     complete_table,
     finer,
     fit_gam,
+    wants_fine,
     wants_finer,
     without_checkpoint,
 )
@@ -262,12 +264,20 @@ def fit_encoded(
             carry_over(start, model)
         fit = {"collapsed": spec.variational == "exact", **options}
         result, solution = optimizers.fit_rows(model, whole.rows(spec, model.kernel, X), **fit)
+        if wants_fine(spec, result):
+            spec = dataclasses.replace(spec, fine=True)
+            model = build_model(spec, X, whole.Y, whole.number)
+            assert isinstance(model, AdditiveSVGP)
+            if start is not None:
+                carry_over(start, model)
+            result, solution = optimizers.fit_rows(model, whole.rows(spec, model.kernel, X), **fit)
         for number in finer(found.summary.number):
             if number is None or not wants_finer(result, budget, begun):
                 break
             del whole, solution  # two sets of codes are not needed at once
             whole, _ = encode(levels, number)
             result, solution = optimizers.fit_rows(model, whole.rows(spec, model.kernel, X), **fit)
+        result = checked_nodes(result)
         return FittedGAM(spec, model, X, Y, result, found.dropped, solution, whole)
 
 

@@ -48,7 +48,7 @@ class Whole:
         :param X: the rows that are kept, [n, D].
         """
         mean, sample = self.mean(spec), (self.indices, X)
-        return make_rows(spec.components, kernel, self.columns, self.Y, mean, sample)
+        return make_rows(spec.components, kernel, self.columns, self.Y, mean, sample, spec.fine)
 
     def mean(self, spec: Specification) -> Offsets:
         """The known part of the predictor, [N, L]."""

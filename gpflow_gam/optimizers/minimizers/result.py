@@ -78,5 +78,10 @@ class FitResult:
     rows: posterior means move by about its square root in posterior standard deviations. 0 where
     nothing was rounded, None for fits that do not. Predictions are at exact inputs, always."""
 
+    interpolation: float | None = None
+    """About by how many nats it matters that curves are summed up at nodes, and are interpolated
+    between: the squares of what is lost there, in standard deviations of rows, added up. None for
+    fits that do not."""
+
     ended: bool = False
     """Whether time, the callback or Ctrl-C asked for the end."""
