@@ -388,8 +388,9 @@ def test_bias_of_the_bound_and_of_its_gradient_vanishes_with_actions(rng):
         bent.append(np.linalg.norm(slopes - exact) / np.linalg.norm(exact))
     assert short[0] > short[1] > short[2] > -1e-6
     assert bent[0] > bent[1] > bent[2]
-    assert short[0] > 1.0 and bent[0] > 0.1
-    assert short[2] < 1e-4 and bent[2] < 1e-4
+    assert short[0] > 1.0
+    assert bent[0] > 0.1
+    assert max(short[2], bent[2]) < 1e-4
 
 
 @pytest.mark.slow
