@@ -365,6 +365,34 @@ def test_bound_has_exact_gradients_and_minibatches(rng):
     assert float(np.mean(halves)) == pytest.approx(float(value), rel=1e-12)
 
 
+def test_bias_of_the_bound_and_of_its_gradient_vanishes_with_actions(rng):
+    """Against the evidence of normal data; few actions lose evidence and bend the gradient."""
+    X, Y = data(rng)["real"]
+    gpr = gpflow.models.GPR((X, Y), kernel(), noise_variance=0.3)
+
+    def of(model, function):
+        parts = (model.kernel.variance, model.kernel.lengthscales, model.likelihood.variance)
+        with tf.GradientTape() as tape:
+            value = function()
+        return float(value), np.array(
+            tape.gradient(value, [part.unconstrained_variable for part in parts])
+        )
+
+    evidence, exact = of(gpr, gpr.log_marginal_likelihood)
+    short, bent = [], []
+    for number in (3, 10, N):
+        model = IterNCGP((X, Y), kernel(), Gaussian(0.3), solver=ReducedNewton(num_actions=number))
+        fit(model)
+        bound, slopes = of(model, model.elbo)
+        short.append(evidence - bound)
+        bent.append(np.linalg.norm(slopes - exact) / np.linalg.norm(exact))
+    assert short[0] > short[1] > short[2] > -1e-6
+    assert bent[0] > bent[1] > bent[2]
+    assert short[0] > 1.0
+    assert bent[0] > 0.1
+    assert max(short[2], bent[2]) < 1e-4
+
+
 @pytest.mark.slow
 def test_learnt_hyperparameters_equal_those_of_gpr(rng):
     X, Y = data(rng)["real"]
