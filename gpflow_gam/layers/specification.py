@@ -101,11 +101,10 @@ class HeadSpecification:
 
         :raises ValueError: a likelihood or kernel object, which no file can hold.
         """
-        own = [t.label for t in self.terms if isinstance(t, Smooth) and t.kernel is not None]
-        if own:
+        if self.own_kernels:
             raise ValueError(
-                f"{own[0]} has a kernel of your own, which no configuration can hold: use bs=... "
-                "to save or clone this layer."
+                f"{next(iter(self.own_kernels))} has a kernel of your own, which no configuration "
+                "can hold: use bs=... to save or clone this layer."
             )
         return {
             "terms": self.terms.to_json(),
@@ -138,12 +137,15 @@ class HeadSpecification:
         """The components."""
         return build_structure(self.terms, self.num_inducing, dict(self.num_levels))
 
+    @property
+    def own_kernels(self) -> dict[str, Kernel]:
+        """The user's, by the labels of their terms."""
+        smooths = [term for term in self.terms if isinstance(term, Smooth)]
+        return {t.label: t.kernel for t in smooths if t.kernel is not None}
+
     def build_kernel(self, structure: Structure) -> AdditiveKernel:
         """The prior, its centring measures held in variables."""
-        own: dict[str, Kernel] = {
-            t.label: t.kernel for t in self.terms if isinstance(t, Smooth) and t.kernel is not None
-        }
-        kernel = build_kernel(structure.components, self.scale, own)
+        kernel = build_kernel(structure.components, self.scale, self.own_kernels)
         for part in centred(kernel):
             assert isinstance(part.measure, Discrete)
             part.measure = Nodes(part.measure)
