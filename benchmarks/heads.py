@@ -6,8 +6,8 @@ negative log density (NLL) and calibration error (ECE) of held-out rows, and how
 tell inputs that are of no class from held-out rows: the largest probability, the variance of the
 probabilities, and that of the likeliest class's score. Area under the curve (AUROC), .5 for a coin.
 Medians over seeds; moons are drawn, too. Run it with
-``python benchmarks/heads.py --out FOLDER`` (an hour on two cores); parts of it by ``--problems``
-and ``--methods``, which write no record.
+``python benchmarks/heads.py --out FOLDER`` (an hour on two cores), or a part by ``--problems``; some
+``--methods`` alone are not recorded.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -32,6 +33,7 @@ from tabulate import tabulate
 
 import gpflow_gam as gg
 
+Row = dict[str, float | str | None]
 BETTER = {
     "accuracy": "higher",
     "NLL": "lower",
@@ -43,7 +45,7 @@ BETTER = {
 }
 
 
-def scored(trained: Trained, problem: Problem) -> list[dict[str, float | str | None]]:
+def scored(trained: Trained, problem: Problem) -> list[Row]:
     """A row for each kind of input that is away."""
     held_out = trained.predict(problem.Xt)
     p = held_out.probabilities.astype(float)
@@ -53,7 +55,7 @@ def scored(trained: Trained, problem: Problem) -> list[dict[str, float | str | N
         "NLL": float(gg.metrics.nlpd(problem.yt, p)),
         "ECE": float(gg.metrics.ece(problem.yt, p)),
     }
-    rows: list[dict[str, float | str | None]] = []
+    rows: list[Row] = []
     for name, X in problem.away.items():
         away = trained.predict(X)
         telling = {
@@ -83,47 +85,53 @@ def main() -> None:
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
 
-    rows, pictures = [], {}
     for name in arguments.problems:
-        for method in arguments.methods:
-            found: dict[str, list[dict[str, float | str | None]]] = {}
-            for seed in range(arguments.seeds):
-                problem = PROBLEMS[name](seed)
-                keras.utils.clear_session()
-                keras.utils.set_random_seed(seed)
-                trained, seconds = timed(METHODS[method], problem)
-                for row in scored(trained, problem):
-                    row |= {"fit, s": seconds, "parameters": trained.parameters}
-                    found.setdefault(str(row.pop("away")), []).append(row)
-                    print(name, method, seed, _short(row), flush=True)
-                if name == "moons" and seed == 0:
-                    pictures[method] = (problem, trained)
-            for away, seeds in found.items():
-                medians = {
-                    key: None
-                    if seeds[0][key] is None
-                    else float(np.median([s[key] for s in seeds]))
-                    for key in seeds[0]
-                }
-                medians["parameters"] = int(medians["parameters"] or 0)
-                rows.append({"problem": name, "away": away, "head": method, **medians})
-    print(tabulate(rows, headers="keys", floatfmt=".3f"))
-    if pictures:
-        draw_moons(pictures, arguments.out / "heads_moons.png")
-    if arguments.problems == list(PROBLEMS) and arguments.methods == list(METHODS):
-        record(
-            "heads",
-            "Heads of networks: accuracy, calibration, and inputs of no class",
-            rows,
-            arguments,
-            within=["problem", "away"],
-            method="head",
-            ours=[m for m in METHODS if "GP" in m and m != "SNGP"],
-            better=BETTER,
-        )
+        rows, pictures = compared(name, arguments.methods, arguments.seeds)
+        print(tabulate(rows, headers="keys", floatfmt=".3f"))
+        if name == "moons":
+            draw_moons(pictures, arguments.out / "heads_moons.png")
+        if arguments.methods == list(METHODS):
+            record(
+                f"heads_{name}",
+                f"Heads of networks, and inputs of no class: {name}",
+                rows,
+                arguments,
+                within=["away"],
+                method="head",
+                ours=[m for m in METHODS if m.startswith(("AdditiveGP", "IterNCGP"))],
+                better=BETTER,
+            )
 
 
-def _short(row: dict[str, float | str | None]) -> str:
+def compared(
+    name: str, methods: Sequence[str], seeds: int
+) -> tuple[list[Row], dict[str, tuple[Problem, Trained]]]:
+    """Medians over seeds for each method and kind of input that is away; the first seed's models."""
+    rows, pictures = [], {}
+    for method in methods:
+        found: dict[str, list[Row]] = {}
+        for seed in range(seeds):
+            problem = PROBLEMS[name](seed)
+            keras.utils.clear_session()
+            keras.utils.set_random_seed(seed)
+            trained, seconds = timed(METHODS[method], problem)
+            for row in scored(trained, problem):
+                row |= {"fit, s": seconds, "parameters": trained.parameters}
+                found.setdefault(str(row.pop("away")), []).append(row)
+                print(name, method, seed, _short(row), flush=True)
+            if seed == 0:
+                pictures[method] = (problem, trained)
+        for away, each in found.items():
+            medians: Row = {
+                key: None if each[0][key] is None else float(np.median([row[key] for row in each]))
+                for key in each[0]
+            }
+            medians["parameters"] = int(each[0]["parameters"] or 0)
+            rows.append({"away": away, "head": method, **medians})
+    return rows, pictures
+
+
+def _short(row: Row) -> str:
     return ", ".join(f"{v:.3f}" if isinstance(v, float) else str(v) for v in row.values())
 
 
