@@ -6,8 +6,8 @@ negative log density (NLL) and calibration error (ECE) of held-out rows, and how
 tell inputs that are of no class from held-out rows: the largest probability, the variance of the
 probabilities, and that of the likeliest class's score. Area under the curve (AUROC), .5 for a coin.
 Medians over seeds; moons are drawn, too. Run it with
-``python benchmarks/heads.py --out FOLDER`` (an hour on two cores), or a part by ``--problems``; some
-``--methods`` alone are not recorded.
+``python benchmarks/heads.py --out FOLDER`` (an hour on two cores), or a part by ``--problems``; a
+choice of ``--methods`` is not recorded.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def main() -> None:
 def compared(
     name: str, methods: Sequence[str], seeds: int
 ) -> tuple[list[Row], dict[str, tuple[Problem, Trained]]]:
-    """Medians over seeds for each method and kind of input that is away; the first seed's models."""
+    """Medians over seeds for each method and what is away; and what the first seed's data gave."""
     rows, pictures = [], {}
     for method in methods:
         found: dict[str, list[Row]] = {}

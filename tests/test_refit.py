@@ -76,6 +76,15 @@ def test_a_network_and_its_refitted_head_are_one_model(rng: np.random.Generator)
     np.testing.assert_allclose(whole.predict(X, verbose=0), alone, atol=1e-6)
 
 
+def test_a_kernel_of_ones_own_keeps_its_measure(features: np.ndarray) -> None:
+    measure = gg.measures.Gaussian(0.5, 2.0)
+    own = gg.kernels.ZeroMean(gpflow.kernels.SquaredExponential(), measure)
+    head = AdditiveGP(gg.s(0, kernel=own) + gg.s(1), num_data=N)
+    head.adapt(features, features[:, 1])
+    assert own.measure is measure
+    assert np.all(np.isfinite(head(features)))
+
+
 def test_what_cannot_be_refitted_says_so(features: np.ndarray) -> None:
     head = joint()
     with pytest.raises(ValueError, match="has 59 rows where .* num_data=60"):

@@ -56,8 +56,6 @@ def adapt_measures(
     """
     fresh = build_kernel(components, scale, own)
     for part, new in zip(centred(kernel), centred(fresh), strict=True):
-        if new is part:
-            continue
         measure, held = new.measure, part.measure
         assert isinstance(measure, Discrete)
         assert isinstance(held, Nodes)

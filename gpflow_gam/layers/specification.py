@@ -19,6 +19,7 @@ from ..gam.fits.mean import OffsetMean
 from ..gam.terms import Smooth, Term, Terms, as_terms, terms_from_json
 from ..inducing_variables import AdditiveInducingVariables
 from ..kernels import AdditiveKernel, ZeroMean
+from ..kernels.on_columns import OnColumns
 from ..measures import Discrete, Nodes
 from .structure import Structure, build_structure
 
@@ -187,5 +188,13 @@ class HeadSpecification:
 
 
 def centred(kernel: AdditiveKernel) -> list[ZeroMean]:
-    """Every zero-mean part of a kernel, in an order that the structure settles."""
-    return [part for part in kernel.submodules if isinstance(part, ZeroMean)]
+    """
+    Every zero-mean part of a kernel, in an order that the structure settles.
+
+    A user's own kernels keep the measures they have.
+    """
+    own = [part.base for part in kernel.submodules if isinstance(part, OnColumns)]
+    theirs = {id(part) for base in own for part in (base, *base.submodules)}
+    return [
+        part for part in kernel.submodules if isinstance(part, ZeroMean) and id(part) not in theirs
+    ]
