@@ -78,7 +78,7 @@ def test_a_network_and_its_refitted_head_are_one_model(rng: np.random.Generator)
 
 def test_a_kernel_of_ones_own_keeps_its_measure(features: np.ndarray) -> None:
     measure = gg.measures.Gaussian(0.5, 2.0)
-    own = gg.kernels.ZeroMean(gpflow.kernels.SquaredExponential(), measure)
+    own = gg.kernels.ZeroMean(gpflow.kernels.SquaredExponential(active_dims=[0]), measure)
     head = AdditiveGP(gg.s(0, kernel=own) + gg.s(1), num_data=N)
     head.adapt(features, features[:, 1])
     assert own.measure is measure
