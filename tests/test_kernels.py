@@ -19,10 +19,12 @@ from gpflow.kernels import (
     Product,
     RationalQuadratic,
     SquaredExponential,
+    Sum,
 )
 from gpflow.utilities import positive
 
 from gpflow_gam.kernels import AdditiveKernel, Factor, Indicator, ZeroMean, kernel_columns
+from gpflow_gam.kernels.linear import CentredLinear
 from gpflow_gam.kernels.stacked import stack_parameters
 from gpflow_gam.measures import Discrete, Gaussian, Uniform
 
@@ -41,6 +43,13 @@ STACKABLE = {
     "constant": lambda d: Constant(0.7 + d),
     "product": lambda d: Product(
         [SquaredExponential(0.7, 0.4, active_dims=[d]), Matern32(1.2, 0.8, active_dims=[3])]
+    ),
+    "lines and a smooth": lambda d: Sum(
+        [
+            CentredLinear(0.3, 0.5, active_dims=[3]),
+            Matern32(0.7, [0.4, 0.9], active_dims=[d, 3]),
+            CentredLinear(0.1 * d, 1.5, active_dims=[d]),
+        ]
     ),
     "factor": lambda d: Factor(0.7, active_dims=[4]),
     "by": lambda d: Product(

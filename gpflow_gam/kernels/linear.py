@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -76,3 +76,28 @@ class StackedCentredLinear(StackedKernel):
 
     def K_diag(self, X: tf.Tensor) -> tf.Tensor:
         return self.variances * tf.square(self._away(X))
+
+
+class StackedLines:
+    """
+    Sums of as many lines each, one a column, as one matrix product: a smooth of D columns has D.
+
+    :param kernels: G lists of D lines.
+    """
+
+    def __init__(self, kernels: Sequence[Sequence[CentredLinear]]) -> None:
+        shape = [len(kernels), 1, len(kernels[0])]
+        every = [k for lines in kernels for k in lines]
+        self.variances = tf.reshape(stack_parameters([k.variance for k in every], rank=1), shape)
+        self.centres = np.reshape([k.centre for k in every], shape)
+
+    def _away(self, X: tf.Tensor) -> tf.Tensor:
+        return X - tf.constant(self.centres, X.dtype)
+
+    def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
+        """[G, N, N2] at X [G, N, D] and X2 [G, N2, D]."""
+        return tf.matmul(self.variances * self._away(X), self._away(X2), transpose_b=True)
+
+    def K_diag(self, X: tf.Tensor) -> tf.Tensor:
+        """[G, N]."""
+        return tf.reduce_sum(self.variances * tf.square(self._away(X)), axis=-1)

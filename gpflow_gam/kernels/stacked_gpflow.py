@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import functools
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 
 import numpy as np
 import tensorflow as tf
@@ -23,6 +23,7 @@ from gpflow.kernels import (
 )
 
 from .columns import Columns, kernel_columns
+from .linear import CentredLinear, StackedLines
 from .stacked import (
     Kernels,
     StackedKernel,
@@ -250,12 +251,17 @@ class _Combined(StackedKernel):
 
     def __init__(self, kernels: Kernels, columns: Columns) -> None:
         super().__init__(kernels, columns)
-        first = kernels[0].kernels
-        self.positions = [local_positions(part, columns) for part in first]
-        self.parts = [
-            stack([k.kernels[i] for k in kernels], _columns_of(part, columns))
-            for i, part in enumerate(first)
-        ]
+        self.positions: list[list[int]] = []
+        self.parts: list[StackedKernel | StackedLines] = []
+        self._append(range(len(kernels[0].kernels)))
+
+    def _append(self, places: Iterable[int]) -> None:
+        """Stack what the kernels have at these places."""
+        for i in places:
+            part = self.kernels[0].kernels[i]
+            self.positions.append(local_positions(part, self.columns))
+            each = [k.kernels[i] for k in self.kernels]
+            self.parts.append(stack(each, _columns_of(part, self.columns)))
 
     @classmethod
     def signature(cls, kernel: Kernel, columns: Columns) -> Hashable | None:
@@ -295,7 +301,15 @@ class StackedProduct(_Combined):
 
 @register_stacked(Sum)
 class StackedSum(_Combined):
-    """Sums."""
+    """Sums, all their lines at once: there is one for each column of a joint smooth."""
+
+    def _append(self, places: Iterable[int]) -> None:
+        first = self.kernels[0].kernels
+        lines = [i for i in places if type(first[i]) is CentredLinear]
+        super()._append(i for i in places if len(lines) < 2 or i not in lines)
+        if len(lines) > 1:
+            self.positions.append([local_positions(first[i], self.columns)[0] for i in lines])
+            self.parts.append(StackedLines([[k.kernels[i] for i in lines] for k in self.kernels]))
 
     @staticmethod
     def _combine(first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:

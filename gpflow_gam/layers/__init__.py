@@ -7,6 +7,8 @@ from .head import GPHead
 from .iterncgp import IterNCGP
 from .losses import ExpectedLogLikelihood, NegativeLogPredictiveDensity, ResponseMetric
 from .natural_gradients import NaturalGradientModel
+from .refit import refit
+from .spectral_bound import SpectralBound
 
 __all__ = [
     "AdditiveGP",
@@ -17,5 +19,7 @@ __all__ = [
     "NaturalGradientModel",
     "NegativeLogPredictiveDensity",
     "ResponseMetric",
+    "SpectralBound",
     "component_curve",
+    "refit",
 ]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
+from gpflow.kernels import Kernel
 from gpflow.models import GPModel
 
 from ..gam.components import Component, build_kernel
@@ -42,15 +43,18 @@ def adapted_components(structure: Structure, X: AnyNDArray) -> list[Component]:
     return found
 
 
-def adapt_measures(kernel: AdditiveKernel, components: Sequence[Component], scale: float) -> None:
+def adapt_measures(
+    kernel: AdditiveKernel, components: Sequence[Component], scale: float, own: Mapping[str, Kernel]
+) -> None:
     """
     Centre a kernel's components under the measures of others of the same structure.
 
     :param kernel: as :meth:`HeadSpecification.build_kernel` makes it.
     :param components: from :func:`adapted_components`.
     :param scale: the predictor's natural size.
+    :param own: the user's kernels by the labels of their terms, which are left as they are.
     """
-    fresh = build_kernel(components, scale, {})
+    fresh = build_kernel(components, scale, own)
     for part, new in zip(centred(kernel), centred(fresh), strict=True):
         measure, held = new.measure, part.measure
         assert isinstance(measure, Discrete)

@@ -194,11 +194,12 @@ class GPHead(MomentReader, FeatureReader, Recorder, keras.Layer):
         X = self.scaled(features).numpy()
         with self._precision():
             components = adapted_components(self.structure, X)
-            adapt_measures(self.kernel, components, self.specification.scale)
+            spec = self.specification
+            adapt_measures(self.kernel, components, spec.scale, spec.own_kernels)
             self._adapt_inducing(components)
             if y is not None:
                 Y = np.asarray(self._observed(y)[0])
-                adapt_response(self.specification, self._gp, X, Y)
+                adapt_response(spec, self._gp, X, Y)
 
     def _adapt_inducing(self, components: Sequence[Component]) -> None:
         """Move inducing inputs, where there are any."""

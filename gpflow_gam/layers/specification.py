@@ -19,6 +19,7 @@ from ..gam.fits.mean import OffsetMean
 from ..gam.terms import Smooth, Term, Terms, as_terms, terms_from_json
 from ..inducing_variables import AdditiveInducingVariables
 from ..kernels import AdditiveKernel, ZeroMean
+from ..kernels.on_columns import OnColumns
 from ..measures import Discrete, Nodes
 from .structure import Structure, build_structure
 
@@ -101,11 +102,10 @@ class HeadSpecification:
 
         :raises ValueError: a likelihood or kernel object, which no file can hold.
         """
-        own = [t.label for t in self.terms if isinstance(t, Smooth) and t.kernel is not None]
-        if own:
+        if self.own_kernels:
             raise ValueError(
-                f"{own[0]} has a kernel of your own, which no configuration can hold: use bs=... "
-                "to save or clone this layer."
+                f"{next(iter(self.own_kernels))} has a kernel of your own, which no configuration "
+                "can hold: use bs=... to save or clone this layer."
             )
         return {
             "terms": self.terms.to_json(),
@@ -138,12 +138,15 @@ class HeadSpecification:
         """The components."""
         return build_structure(self.terms, self.num_inducing, dict(self.num_levels))
 
+    @property
+    def own_kernels(self) -> dict[str, Kernel]:
+        """The user's, by the labels of their terms."""
+        smooths = [term for term in self.terms if isinstance(term, Smooth)]
+        return {t.label: t.kernel for t in smooths if t.kernel is not None}
+
     def build_kernel(self, structure: Structure) -> AdditiveKernel:
         """The prior, its centring measures held in variables."""
-        own: dict[str, Kernel] = {
-            t.label: t.kernel for t in self.terms if isinstance(t, Smooth) and t.kernel is not None
-        }
-        kernel = build_kernel(structure.components, self.scale, own)
+        kernel = build_kernel(structure.components, self.scale, self.own_kernels)
         for part in centred(kernel):
             assert isinstance(part.measure, Discrete)
             part.measure = Nodes(part.measure)
@@ -185,5 +188,13 @@ class HeadSpecification:
 
 
 def centred(kernel: AdditiveKernel) -> list[ZeroMean]:
-    """Every zero-mean part of a kernel, in an order that the structure settles."""
-    return [part for part in kernel.submodules if isinstance(part, ZeroMean)]
+    """
+    Every zero-mean part of a kernel, in an order that the structure settles.
+
+    A user's own kernels keep the measures they have.
+    """
+    own = [part.base for part in kernel.submodules if isinstance(part, OnColumns)]
+    theirs = {id(part) for base in own for part in (base, *base.submodules)}
+    return [
+        part for part in kernel.submodules if isinstance(part, ZeroMean) and id(part) not in theirs
+    ]
