@@ -17,6 +17,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from asv.machine import Machine, MachineCollection
+
 CONFIG = Path(__file__).parent / "asv.conf.json"
 
 
@@ -24,6 +26,11 @@ def asv(*arguments: str) -> None:
     """:raises subprocess.CalledProcessError: it failed."""
     command = [sys.executable, "-m", "asv", *arguments, "--config", str(CONFIG)]
     subprocess.run(command, check=True)
+
+
+def describe(machine: str) -> None:
+    """Tell asv what this machine is: ``asv machine --machine NAME`` keeps the name alone."""
+    MachineCollection.save(machine, {**Machine.get_defaults(), "machine": machine})
 
 
 def without_paths(machine: str) -> None:
@@ -47,7 +54,7 @@ def main() -> None:
     found = subprocess.run(
         ["git", "rev-parse", "HEAD"], cwd=CONFIG.parent, check=True, capture_output=True, text=True
     )
-    asv("machine", "--yes", "--machine", options.machine)
+    describe(options.machine)
     asv(
         "run",
         "--environment", f"existing:{sys.executable}",
