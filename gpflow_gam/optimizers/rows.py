@@ -179,13 +179,13 @@ def discretisation(
     some, q = rows.known(number), solution.q
     own = slices([len(r) for r in q.roots])
     found = 0.0
-    for _, mean, var in some.marginals(solution.values, q):  # one block, or none
+    for at, mean, var in some.marginals(solution.values, q):
         exact = np.zeros_like(mean)
-        for component, root, at in zip(some.components, q.roots, own):
-            tangents = kernel_tangents(component.kernel, component.inducing, some.X)
+        for component, root, place in zip(some.components, q.roots, own):
+            tangents = kernel_tangents(component.kernel, component.inducing, some.X[at])
             _, K, _ = tangents.matrices(solution.values)
-            exact += solve_triangular(root, K, lower=True).T @ q.mean[at]
-        w = np.maximum(some.weights(model.likelihood, mean, var), 0.0)
+            exact += solve_triangular(root, K, lower=True).T @ q.mean[place]
+        w = np.maximum(some.weights(model.likelihood, at, mean, var), 0.0)
         found += float(np.sum(w * np.square(exact - mean)))
     return float(some.total(found)[0]) / some.number
 
@@ -215,8 +215,8 @@ def interpolation_loss(
         0.0 * phi if e else phi - phi[:, c.interpolation.nodes] @ c.interpolation.dense().T
         for phi, c, e in zip(features, some.components, exact)
     ]
-    for at, mean, var in some.marginals(solution.values, q):  # one block, or none
-        w = np.maximum(some.weights(model.likelihood, mean, var), 0.0)
+    for at, mean, var in some.marginals(solution.values, q):
+        w = np.maximum(some.weights(model.likelihood, at, mean, var), 0.0)
         codes, factors = codes_of(some.components, at), multipliers_of(some.components, at)
         delta = np.concatenate([times(d[:, c], m) for d, c, m in zip(left, codes, factors)])
         for i in range(w.shape[1]):

@@ -176,14 +176,17 @@ class Rows:
         """
         return self._sites(likelihood, self.marginals(values, q), tune, watch, signed)
 
-    def weights(self, likelihood: Likelihood, mean: AnyNDArray, var: AnyNDArray) -> AnyNDArray:
+    def weights(
+        self, likelihood: Likelihood, at: slice, mean: AnyNDArray, var: AnyNDArray
+    ) -> AnyNDArray:
         """
-        The sites' precisions of all rows, few enough for one block, [N, L].
+        The sites' precisions of a block of rows, [n, L].
 
-        :param mean: of the predictor, m(x) left out, [N, L].
-        :param var: [N, L].
+        :param at: the block.
+        :param mean: of the predictor, m(x) left out, [n, L].
+        :param var: [n, L].
         """
-        found = expectations(likelihood, self.X, mean + self.mean, var, self.Y, ())
+        found = expectations(likelihood, self.X[at], mean + self.mean[at], var, self.Y[at], ())
         return found.precision
 
     def sweep_at(self, likelihood: Likelihood, mean: AnyNDArray, var: AnyNDArray) -> Sweep:
