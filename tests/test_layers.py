@@ -131,6 +131,12 @@ def test_fit_moves_every_trainable_parameter() -> None:
     assert sum(v.trainable for v in head._adopted.variables.values()) >= 8
 
 
+def test_labels_of_text_are_told_how_to_become_codes() -> None:
+    head = small()
+    with pytest.raises(ValueError, match=r"y must be numbers.*np\.unique"):
+        head.adapt(X, np.where(Y > 0.0, "yes", "no"))
+
+
 def test_sample_weights_count_rows() -> None:
     head = small(normalization=None)
     inputs = keras.Input((3,))
@@ -374,6 +380,31 @@ def test_scaling_follows_training_only() -> None:
     used = list(head.structure.features)
     np.testing.assert_allclose(head.scaling.location, shifted.mean(axis=0)[used], rtol=1e-10)
     np.testing.assert_allclose(head.scaling.variance, shifted.var(axis=0)[used], rtol=1e-10)
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1e-6, 1e9])
+def test_features_are_scaled_whatever_their_unit(unit: float) -> None:
+    adapted, running = additive(), additive()
+    adapted.adapt(unit * X)
+    running(unit * X, training=True)
+    expected = (X - X.mean(axis=0)) / X.std(axis=0)
+    for head in (adapted, running):
+        used = expected[:, list(head.structure.features)]
+        np.testing.assert_allclose(head.scaled(unit * X), used, atol=1e-9)
+
+
+def test_a_feature_that_does_not_vary_has_no_spread_until_it_does() -> None:
+    constant = X.copy()
+    constant[:, 0] = 1e6 + 0.1  # whose mean is rounded
+    adapted, running = additive(), additive()
+    adapted.adapt(constant)
+    running(constant, training=True)
+    place = list(adapted.structure.features).index(0)
+    moved = constant + np.eye(1, X.shape[1]) / 2.0
+    for head in (adapted, running):
+        np.testing.assert_allclose(head.scaled(moved)[:, place], 0.5, atol=1e-6)
+    running(constant + X, training=True)
+    np.testing.assert_allclose(running.scaling.variance[place], X[:, 0].var() / 2.0, rtol=0.2)
 
 
 # --- what it returns -----------------------------------------------------------------------------

@@ -47,6 +47,41 @@ def test_a_refit_with_all_rows_is_exact_regression(
     np.testing.assert_allclose(moments[:, 0, 1], variance[:, 0], atol=1e-4)
 
 
+def test_units_of_features_do_not_matter(features: np.ndarray, rng: np.random.Generator) -> None:
+    y = np.sin(features[:, 0]) + 0.1 * rng.normal(size=N)
+    units, offsets = [1e-6, 1e6, 1.0, 1.0, 1e-3], [0.0, 0.0, 1e6, -1e3, 0.0]
+    found = []
+    for inputs in (features, units * features + offsets):
+        head = AdditiveGP(gg.s(0) + gg.s(1) + gg.s(2), num_data=N)
+        keras.utils.set_random_seed(0)
+        refit(head, inputs, y, epochs=2, batch_size=30)
+        found.append(head(inputs).numpy())
+    np.testing.assert_allclose(found[1], found[0], atol=1e-5)
+
+
+def test_weights_of_a_refit_count_rows(features: np.ndarray, rng: np.random.Generator) -> None:
+    y = np.sin(features[:, 0]) + 0.1 * rng.normal(size=N)
+    y[:20] += 5.0
+    weights = np.repeat([0.0, 1.0], [20, N - 20])
+    head = AdditiveGP(gg.s(0), num_data=N)
+    options = {"epochs": 40, "batch_size": N, "learning_rate": 0.1}
+    refit(head, features, y, sample_weight=weights, **options)
+    error = head(features).numpy()[20:, 0, 0] - y[20:]
+    assert np.sqrt(np.mean(np.square(error))) < 0.5  # the rows without weight alone add 1.6
+    with pytest.raises(ValueError, match=rf"sample_weight must be \[{N}\].*got shape \(3,\)"):
+        refit(head, features, y, sample_weight=np.ones(3))
+
+
+def test_a_refit_keeps_the_scaling_of_all_rows(features: np.ndarray) -> None:
+    head = AdditiveGP(gg.s(0) + gg.s(2), num_data=N)
+    assert head.normalization == "running"
+    refit(head, features, features[:, 0], epochs=2, batch_size=17)
+    used = features[:, [0, 2]]
+    np.testing.assert_allclose(head.scaling.location, used.mean(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(head.scaling.variance, used.var(axis=0), rtol=1e-12)
+    assert head.normalization == "running"
+
+
 def test_away_from_all_features_is_the_prior(features: np.ndarray) -> None:
     head = joint()
     refit(head, features, features[:, 1] - 3.0, epochs=1, batch_size=N)

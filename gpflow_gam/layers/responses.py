@@ -33,8 +33,14 @@ def response_matrix(y: Any, dtype: str, likelihood: Likelihood, num_predictors: 
     :param dtype: of the result.
     :param likelihood: of the response.
     :param num_predictors: L.
-    :raises ValueError: another rank or width; (eagerly) a row that is not one-hot.
+    :raises ValueError: text; another rank or width; (eagerly) a row that is not one-hot.
     """
+    y = tf.convert_to_tensor(y)
+    if y.dtype == tf.string:
+        raise ValueError(
+            "y must be numbers, labels as codes 0, 1, ...; got text. "
+            "levels, codes = np.unique(y, return_inverse=True) has both."
+        )
     Y = tf.cast(y, dtype)
     if Y.shape.rank not in (1, 2):
         raise ValueError(f"y must be [N] or [N, K]; got shape {Y.shape}.")

@@ -11,7 +11,8 @@ from gpflow.base import AnyNDArray
 
 Normalization = Literal["running", "adapt", None]
 MOMENTUM = 0.99
-_SMALLEST = 1e-12
+_ROUNDINGS = 64.0
+"""How many roundings of a feature's location its spread has to exceed to be one."""
 
 
 class FeatureScaling(tf.Module):
@@ -20,7 +21,9 @@ class FeatureScaling(tf.Module):
     change.
 
     Unlike batch normalisation a row's value never depends on the rows beside it: training and
-    prediction see the same function, and the ELBO stays one.
+    prediction see the same function, and the ELBO stays one. What a spread is does not depend on
+    the feature's unit: a feature that varies by no more than its location's rounding has none, and
+    is divided by 1.
 
     :param shifted: which of the D features have a location, [D].
     :param scaled: which have a spread, [D].
@@ -53,25 +56,30 @@ class FeatureScaling(tf.Module):
     def __call__(self, x: tf.Tensor) -> tf.Tensor:
         """Scaled features, [N, D]."""
         location = tf.convert_to_tensor(self.location)
-        spread = tf.sqrt(tf.convert_to_tensor(self.variance))
-        return (x - location) / spread
+        return (x - location) / self._spread(location)
+
+    def _spread(self, location: tf.Tensor) -> tf.Tensor:
+        variance = tf.convert_to_tensor(self.variance)
+        info = np.finfo(variance.dtype.as_numpy_dtype)
+        least = tf.maximum(tf.square(_ROUNDINGS * info.eps * location), info.tiny)
+        return tf.sqrt(tf.where(variance > least, variance, tf.ones_like(variance)))
 
     def inverse(self, x: AnyNDArray) -> AnyNDArray:
         """What scaled features [N, D] were."""
-        values: AnyNDArray = x * np.sqrt(np.asarray(self.variance)) + np.asarray(self.location)
+        location = tf.convert_to_tensor(self.location)
+        values: AnyNDArray = x * self._spread(location).numpy() + location.numpy()
         return values
 
     def set(self, x: AnyNDArray) -> None:
         """
-        Take location and spread from data; features that do not vary keep a spread of 1.
+        Take location and spread from data.
 
         :param x: [N, D].
         """
         location = np.where(self.shifted, x.mean(axis=0), 0.0)
         variance = np.mean(np.square(x - location), axis=0)
-        usable = self.scaled & (variance > _SMALLEST * (1.0 + np.square(location)))
         self.location.assign(location)
-        self.variance.assign(np.where(usable, variance, 1.0))
+        self.variance.assign(np.where(self.scaled, variance, 1.0))
         self.count.assign(self.count + 1.0)
 
     def update(self, x: tf.Tensor) -> None:
@@ -91,10 +99,9 @@ class FeatureScaling(tf.Module):
         # around what the location was: for a feature without one, the mean square
         gap = tf.where(self.shifted, (1.0 - rate) * tf.square(away), tf.square(mean))
         old = tf.convert_to_tensor(self.variance)
-        new = old + rate * (variance + gap - old)
-        usable = self.scaled & (variance > _SMALLEST * (1.0 + tf.square(mean)))
+        new = (1.0 - rate) * old + rate * (variance + gap)  # exact where old is far larger
         self.location.assign(moved)
-        self.variance.assign(tf.where(usable, new, old))
+        self.variance.assign(tf.where(self.scaled, new, old))
         self.count.assign(count + 1.0)
 
 

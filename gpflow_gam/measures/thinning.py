@@ -42,11 +42,12 @@ def cluster_means(
 
     stride = -(-len(points) // _MAX_ROWS)
     points, weights = points[::stride], weights[::stride]
-    scale = points.std(axis=0)
+    location, scale = points.mean(axis=0), points.std(axis=0)
     scale = np.where(scale > 0.0, scale, 1.0)  # clusters must not depend on a column's unit
+    standard = np.round((points - location) / scale, 6)  # nor ties between them on rounding
     search = KMeans(number, n_init=1, random_state=seed)
     with threadpool_limits(1):  # threads wait for each other far longer than they compute
-        fitted = search.fit(points / scale, sample_weight=weights)
+        fitted = search.fit(standard, sample_weight=weights)
     mass = np.bincount(fitted.labels_, weights, minlength=number)
-    centres = fitted.cluster_centers_ * scale
+    centres = location + fitted.cluster_centers_ * scale
     return centres[mass > 0.0], mass[mass > 0.0] / mass.sum()
