@@ -6,16 +6,13 @@ import dataclasses
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 from gpflow.base import AnyNDArray
 
 from ... import optimizers
-from ...likelihoods import Weighted, checked_observations, constant_predictor
-from ...models import AdditiveSVGP, IterNCGP
+from ...likelihoods import checked_observations
+from ...models import AdditiveModel, AdditiveSGPR, AdditiveSVGP, IterNCGP
 from ...optimizers import TimeBudget
-from ...statistics import ColumnBins, Neighbourhoods
-from ...statistics.expectations import expectations
-from ...statistics.grids import FEW_ROWS, FINE_BINS
+from ...statistics import ColumnBins, Neighbourhoods, Rows
 from ..components import entering, keys_of, learn_encoder, plan, shaped_term
 from ..families import Family
 from ..frames import (
@@ -32,21 +29,15 @@ from .build import build_model, choose_variational
 from .criterion import needs_sites, neighbourhoods
 from .extremes import check_response, explained
 from .fitted import FittedGAM
+from .null_model import beside_null_model
+from .refining import Attempt, finer_bins, fit_refined
 from .rows import make_rows
 from .specification import Specification
 from .stating import complete_columns, encoded_response, response_columns
 from .warm import carry_over, marginals_at
 
-MAX_LOSS = 1e-3
-"""Share by which bins may add to the noise: estimates then move by .03 standard deviations."""
 _MAX_EXACT = 20_000
 """Rows up to which every value may be its own bin: then a pass costs what a dense one does."""
-MAX_INTERPOLATED = 0.1
-"""Nats by which interpolation between nodes may matter."""
-_MOST_INTERPOLATED = 2.0
-"""Nats beyond which it is said that fine nodes do not do."""
-_NULL_ROWS = 20_000
-"""Rows that settle where the intercept's prior is centred."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,30 +200,9 @@ def fit_model(
     if isinstance(model, IterNCGP):
         return FittedGAM(spec, model, X, Y, _newton(model, options), dropped)
     given = {"seed": seed, **options, "max_seconds": TimeBudget.of(options.get("max_seconds"))}
-    if by_sums or not minibatches:
-        mean = np.asarray(model.mean_function(X))
-        bins = ColumnBins(X, levels=spec.encoder.places("level")) if bins is None else bins
-        rows = make_rows(spec.components, model.kernel, bins, Y, mean, fine=spec.fine)
+    bins = ColumnBins(X, levels=spec.encoder.places("level")) if bins is None else bins
     if by_sums:
-        budget, begin = given["max_seconds"], None
-        if start is not None and spec.variational == "sites":
-            begin = marginals_at(start, spec, model, X)
-        result, solution = optimizers.fit_rows(model, rows, start=begin, **given)
-        if wants_fine(spec, result):
-            assert bins is not None
-            # from the start: where coarse nodes led is no place to begin
-            spec, model = dataclasses.replace(spec, fine=True), build_model(spec, X, Y)
-            if start is not None:
-                carry_over(start, model)
-            rows = make_rows(spec.components, model.kernel, bins, Y, mean, fine=True)
-            result, solution = optimizers.fit_rows(model, rows, start=begin, **given)
-        for number in finer(len(X)):
-            if not wants_finer(result, budget) or (number is None and len(X) > _MAX_EXACT):
-                break
-            bins = ColumnBins(X, number, spec.encoder.places("level"))
-            rows = make_rows(spec.components, model.kernel, bins, Y, mean, fine=spec.fine)
-            result, solution = optimizers.fit_rows(model, rows, start=begin, **given)
-        result = checked_nodes(result)
+        spec, model, result, solution = _fit_by_sums(spec, model, X, Y, bins, start, given)
         if folds is not None and result.ended:
             what = f"{result.message}, before rows were left out: smoothness is the ELBO's"
             result = dataclasses.replace(result, converged=False, message=what)
@@ -243,6 +213,7 @@ def fit_model(
         return FittedGAM(spec, model, X, Y, result, dropped, solution)
     assert isinstance(model, AdditiveSVGP)
     if not minibatches:
+        rows = _summed(spec, model, X, Y, bins)
         early = optimizers.start_from_rows(model, rows, **given)
         if early is not None and early.ended:
             elbo = -float(model.training_loss((X, Y)))
@@ -263,48 +234,48 @@ def without_checkpoint(what: str) -> str:
     )
 
 
-def finer(rows: int) -> tuple[int | None, ...]:
-    """Bins of a column where the usual ones of as many rows lose too much; None for one a value."""
-    return (None,) if rows <= FEW_ROWS else (FINE_BINS, None)
+def _fit_by_sums(
+    spec: Specification,
+    model: AdditiveSGPR | AdditiveSVGP,
+    X: AnyNDArray,
+    Y: AnyNDArray,
+    bins: ColumnBins,
+    start: FittedGAM | None,
+    given: dict[str, Any],
+) -> Attempt:
+    """Fit to sums over rows that are as fine as they have to be."""
+    begin = None
+    if start is not None and spec.variational == "sites":
+        begin = marginals_at(start, spec, model, X)
+
+    def fit(fine: bool, fitted: AdditiveModel | None) -> Attempt:
+        asked = dataclasses.replace(spec, fine=fine or spec.fine)
+        if fitted is None and asked.fine is not spec.fine:
+            fitted = build_model(asked, X, Y)
+            if start is not None:
+                carry_over(start, fitted)
+        fitted = model if fitted is None else fitted
+        assert isinstance(fitted, (AdditiveSGPR, AdditiveSVGP))
+        rows = _summed(asked, fitted, X, Y, bins)
+        return Attempt(asked, fitted, *optimizers.fit_rows(fitted, rows, start=begin, **given))
+
+    def rebin(number: int | None) -> None:
+        nonlocal bins
+        bins = ColumnBins(X, number, spec.encoder.places("level"))
+
+    numbers = [n for n in finer_bins(len(X)) if n is not None or len(X) <= _MAX_EXACT]
+    return fit_refined(fit, rebin, numbers, given["max_seconds"])
 
 
-def wants_finer(result: optimizers.FitResult, budget: TimeBudget, begun: float = 0.0) -> bool:
-    """
-    Whether bins are to be made finer.
-
-    Where there is little noise beside it, what bins round off counts. A fit that was ended early
-    stays as it is, and so does one whose time would not do for as much again.
-
-    :param result: of the fit to the bins so far.
-    :param budget: of the fit in all.
-    :param begun: when, by the budget, the fit to these bins began.
-    """
-    coarse = result.discretisation is not None and result.discretisation > MAX_LOSS
-    goes_on = result.converged and not result.ended
-    return coarse and goes_on and budget.left > budget.seconds - begun
-
-
-def wants_fine(spec: Specification, result: optimizers.FitResult) -> bool:
-    """
-    Whether nodes are to be finer.
-
-    Where rows say much, as counts of hundreds do, effects come to be rougher than nodes are for.
-
-    :param result: of the fit to the nodes so far.
-    """
-    return not (spec.fine or result.ended) and (result.interpolation or 0.0) > MAX_INTERPOLATED
-
-
-def checked_nodes(result: optimizers.FitResult) -> optimizers.FitResult:
-    """A result that says so where effects are too rough for nodes all the same."""
-    lost = result.interpolation or 0.0
-    if not result.converged or lost <= _MOST_INTERPOLATED:
-        return result
-    message = (
-        f"effects are rougher than sums over rows can hold, which matters by {lost:.0f} nats or "
-        "so. Take fewer inducing inputs (k) for joint smooths, or variational='covariance'"
-    )
-    return dataclasses.replace(result, converged=False, message=message)
+def _summed(
+    spec: Specification,
+    model: AdditiveSGPR | AdditiveSVGP,
+    X: AnyNDArray,
+    Y: AnyNDArray,
+    bins: ColumnBins,
+) -> Rows:
+    mean = np.asarray(model.mean_function(X))
+    return make_rows(spec.components, model.kernel, bins, Y, mean, fine=spec.fine)
 
 
 def _newton(model: IterNCGP, options: dict[str, Any]) -> optimizers.FitResult:
@@ -359,80 +330,6 @@ def _check_weights(roles: Roles, encoder: Encoder, X: AnyNDArray) -> None:
             f"weights {roles.weights!r} must not be negative, and not all zero; got {w.min():g} in "
             f"row {int(w.argmin())}."
         )
-
-
-def beside_null_model(
-    spec: Specification, X: AnyNDArray, Y: AnyNDArray, total: float
-) -> Specification:
-    """
-    What is specified, with the constant predictor that explains the response best.
-
-    :param X: some rows, [n, D].
-    :param Y: theirs, [n, K].
-    :param total: how often all rows count, together.
-    """
-    stride = max(len(X) // _NULL_ROWS, 1)
-    spec = dataclasses.replace(spec, constant=_constant(spec, X, Y, stride))
-    each = _information(spec, X[::stride], Y[::stride])
-    # to a power of two, so that which rows are seen hardly matters
-    spec = dataclasses.replace(spec, information=float(np.exp2(np.round(np.log2(total * each)))))
-    return _without_constant(spec, Y[::stride])
-
-
-def _without_constant(spec: Specification, Y: AnyNDArray) -> Specification:
-    """
-    With a constant of zero, in the response's unit, where no component has it.
-
-    :raises ValueError: zero depends on the response's unit.
-    """
-    constant = np.array(spec.constant)
-    has = spec.has_constant(spec.names)
-    if has.all():
-        return spec
-    _, shift = spec.family.units(spec.family.likelihood(Y, spec.levels))
-    names = spec.family.parameter_names(spec.levels)
-    for i in np.flatnonzero(~has & (np.broadcast_to(shift, has.shape) != 0.0)):
-        raise ValueError(
-            f"terms: the predictor of {names[i]!r} is a logarithm of what has the response's unit, "
-            "and is nowhere zero by itself; leave its intercept in."
-        )
-    away = float(np.sqrt(np.mean(np.square(constant[~has]))))
-    return dataclasses.replace(spec, constant=tuple(np.where(has, constant, 0.0)), away=away)
-
-
-def _information(spec: Specification, rows: AnyNDArray, few: AnyNDArray) -> float:
-    """Precision of a row's predictor under the null model, on average, in its natural size."""
-    if spec.family.conjugate:  # with the noise that a fit starts at, half of the response
-        return 2.0
-    likelihood = spec.family.likelihood(few, spec.levels)
-    mean = np.tile(np.array(spec.constant), (len(rows), 1))
-    for column in spec.offset:
-        mean[:, 0] += rows[:, spec.place(column)]
-    found = expectations(likelihood, rows, mean, np.full_like(mean, 1e-6 * spec.scale**2), few, ())
-    precision = spec.scale**2 * np.mean(np.maximum(found.precision, 0.0), axis=1)
-    weights = None if spec.weights is None else rows[:, spec.place(spec.weights)]
-    each = float(np.average(np.where(np.isfinite(precision), precision, 0.0), weights=weights))
-    return each if each > 0.0 else 1.0
-
-
-def _constant(spec: Specification, X: AnyNDArray, Y: AnyNDArray, stride: int) -> tuple[float, ...]:
-    """The constant predictor [L] that explains the response best, beside the offsets."""
-    rows, few = X[::stride], Y[::stride]
-    L = spec.family.num_predictors(spec.levels)
-    offset = np.zeros((len(rows), L))
-    for column in spec.offset:
-        offset[:, 0] += rows[:, spec.place(column)]
-    weights = None if spec.weights is None else rows[:, spec.place(spec.weights)]
-    known = spec.family.null(few, offset[:, 0], weights)
-    if known is not None:
-        return tuple(known.tolist())
-    likelihood = spec.family.likelihood(Y, spec.levels)
-    if spec.weights is not None:
-        likelihood = Weighted(likelihood, spec.place(spec.weights))
-    constant = constant_predictor(
-        likelihood, tf.constant(rows), checked_observations(few, likelihood), offset, L
-    )
-    return tuple(np.asarray(constant)[0].tolist())
 
 
 def checked_response(fit: FittedGAM, table: Table) -> AnyNDArray:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ... import optimizers
-from ...models import AdditiveSVGP
+from ...models import AdditiveModel, AdditiveSVGP
 from ...optimizers import Checkpoint, TimeBudget
 from ...optimizers.minimizers.tracker import check_on_interrupt
 from ...statistics import sampling
@@ -22,17 +22,9 @@ from .criterion import check_criterion
 from .encoding import Sample, encode_rows
 from .extremes import check_response, explained
 from .fitted import FittedGAM
-from .fitting import (
-    Roles,
-    beside_null_model,
-    checked_nodes,
-    complete_table,
-    finer,
-    fit_gam,
-    wants_fine,
-    wants_finer,
-    without_checkpoint,
-)
+from .fitting import Roles, complete_table, fit_gam, without_checkpoint
+from .null_model import beside_null_model
+from .refining import Attempt, finer_bins, fit_refined
 from .resolving import fit_resolved, unresolved
 from .specification import Specification
 from .stating import response_columns
@@ -246,7 +238,6 @@ def fit_encoded(
     options = {k: v for k, v in given.items() if k not in _NOT_OF_FIT}
     start = given.get("start")
     budget = options["max_seconds"] = TimeBudget.of(given.get("max_seconds"))
-    begun = budget.seconds
     levels = _labels(family, roles, found)
     whole, sample = encode(levels, None)
     check_response(family, whole.Y, roles)
@@ -258,27 +249,28 @@ def fit_encoded(
         counted = np.array([sum(float(np.sum(w)) for _, w in whole.weights())])
         total = float(whole.columns.total([counted])[0][0])
         spec = beside_null_model(planned, X, Y, total)
-        model = build_model(spec, X, whole.Y, whole.number)
-        assert isinstance(model, AdditiveSVGP)
-        if start is not None:
-            carry_over(start, model)
-        fit = {"collapsed": spec.variational == "exact", **options}
-        result, solution = optimizers.fit_rows(model, whole.rows(spec, model.kernel, X), **fit)
-        if wants_fine(spec, result):
-            spec = dataclasses.replace(spec, fine=True)
-            model = build_model(spec, X, whole.Y, whole.number)
+        options["collapsed"] = spec.variational == "exact"
+
+        def fit(fine: bool, model: AdditiveModel | None) -> Attempt:
+            asked = dataclasses.replace(spec, fine=fine or spec.fine)
+            if model is None:
+                model = build_model(asked, X, whole.Y, whole.number)
+                if start is not None:
+                    carry_over(start, model)
             assert isinstance(model, AdditiveSVGP)
-            if start is not None:
-                carry_over(start, model)
-            result, solution = optimizers.fit_rows(model, whole.rows(spec, model.kernel, X), **fit)
-        for number in finer(found.summary.number):
-            if number is None or not wants_finer(result, budget, begun):
-                break
-            del whole, solution  # two sets of codes are not needed at once
-            whole, _ = encode(levels, number)
-            result, solution = optimizers.fit_rows(model, whole.rows(spec, model.kernel, X), **fit)
-        result = checked_nodes(result)
-        return FittedGAM(spec, model, X, Y, result, found.dropped, solution, whole)
+            rows = whole.rows(asked, model.kernel, X)
+            return Attempt(asked, model, *optimizers.fit_rows(model, rows, **options))
+
+        def rebin(number: int | None) -> None:
+            nonlocal whole
+            del whole  # two sets of codes are not needed at once
+            whole = encode(levels, number)[0]  # noqa: F841 (`fit` reads it)
+
+        numbers = [n for n in finer_bins(found.summary.number) if n is not None]
+        done = fit_refined(fit, rebin, numbers, budget)
+        return FittedGAM(
+            done.spec, done.model, X, Y, done.result, found.dropped, done.solution, whole
+        )
 
 
 def _labels(family: Family, roles: Roles, found: Survey) -> Levels | None:

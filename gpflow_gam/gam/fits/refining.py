@@ -1,0 +1,90 @@
+"""How finely rows are summed up: usual nodes and bins, and finer ones where effects need them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from ...models import AdditiveModel
+from ...optimizers import FitResult, Solution, TimeBudget
+from ...statistics.grids import FEW_ROWS, FINE_BINS
+from .specification import Specification
+
+MAX_LOSS = 1e-3
+"""Share by which bins may add to the noise: estimates then move by .03 standard deviations."""
+MAX_INTERPOLATED = 0.1
+"""Nats by which interpolation between nodes may matter."""
+_MOST_INTERPOLATED = 2.0
+"""Nats beyond which it is said that fine nodes do not do."""
+
+
+class Attempt(NamedTuple):
+    """A fit to sums over rows, as fine as they were."""
+
+    spec: Specification
+    model: AdditiveModel
+    result: FitResult
+    solution: Solution
+
+
+def fit_refined(
+    fit: Callable[[bool, AdditiveModel | None], Attempt],
+    rebin: Callable[[int | None], None],
+    numbers: Iterable[int | None],
+    budget: TimeBudget,
+) -> Attempt:
+    """
+    Fit to the usual sums, and anew to finer ones where these lose too much.
+
+    Nodes that are finer come first, and begin where a fit begins: where coarse nodes led is no
+    place to go on from. Where there is little noise beside it, what bins round off counts, and a
+    fit to finer bins goes on from the one before. A fit that was ended early stays as it is, and
+    so does one whose time would not do for as much again.
+
+    :param fit: to the present bins: with fine nodes or those that were specified, and going on
+        from a model or, with None, from the start.
+    :param rebin: makes the bins of a column so many; one for each value with None.
+    :param numbers: of bins, to be tried in turn; from :func:`finer_bins`.
+    :param budget: of the fit in all.
+    :return: the last attempt, whose result says so where effects are too rough for it all the same.
+    """
+    begun = budget.seconds
+    found = fit(False, None)
+    rough = not found.spec.fine and _rough(found.result) > MAX_INTERPOLATED
+    if rough and _affords(found.result, budget, begun):
+        begun = budget.seconds
+        found = fit(True, None)
+    for number in numbers:
+        coarse = (found.result.discretisation or 0.0) > MAX_LOSS
+        if not (coarse and found.result.converged and _affords(found.result, budget, begun)):
+            break
+        begun = budget.seconds
+        fine, model = found.spec.fine, found.model
+        del found  # its solution holds codes: two sets of them are not needed at once
+        rebin(number)
+        found = fit(fine, model)
+    return found._replace(result=_checked(found.result))
+
+
+def finer_bins(rows: int) -> tuple[int | None, ...]:
+    """Bins of a column where the usual ones of as many rows lose too much; None for one a value."""
+    return (None,) if rows <= FEW_ROWS else (FINE_BINS, None)
+
+
+def _rough(result: FitResult) -> float:
+    return result.interpolation or 0.0
+
+
+def _affords(result: FitResult, budget: TimeBudget, begun: float) -> bool:
+    return not result.ended and budget.left > budget.seconds - begun
+
+
+def _checked(result: FitResult) -> FitResult:
+    if not result.converged or _rough(result) <= _MOST_INTERPOLATED:
+        return result
+    message = (
+        f"effects are rougher than sums over rows can hold, which matters by {_rough(result):.0f} "
+        "nats or so. Take fewer inducing inputs (k) for joint smooths, or variational='covariance'"
+    )
+    return dataclasses.replace(result, converged=False, message=message)
