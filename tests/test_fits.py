@@ -16,7 +16,7 @@ import tensorflow as tf
 
 import gpflow_gam as gg
 from gpflow_gam import factor, s
-from gpflow_gam.gam.fits import fitting
+from gpflow_gam.gam.fits import fitting, refining
 from gpflow_gam.optimizers import rows as optimizers_rows
 from gpflow_gam.optimizers.rounds import Rounds
 from gpflow_gam.statistics import ColumnBins, components
@@ -192,13 +192,37 @@ def test_fine_nodes_are_kept_in_files_and_where_a_fit_goes_on(tmp_path):
     for keep in (True, False):
         gam.save(tmp_path / str(keep), data=keep)
         loaded = gg.GAM.load(tmp_path / str(keep))
-        assert loaded.fitted.spec.fine
+        assert loaded.fitted.spec.fine == gam.fitted.spec.fine == ("s(x)",)
         assert loaded.fitted.result.interpolation == gam.fitted.result.interpolation
+        assert loaded.fitted.result.interpolation_by == gam.fitted.result.interpolation_by
         pd.testing.assert_frame_equal(loaded.effects("s(x)"), effects)
     elbo = gam.fitted.result.elbo
     again = gam.refit().fitted.result
     assert again.elbo == pytest.approx(elbo, abs=0.05)
     assert again.num_iterations < number
+
+
+def test_the_nats_of_components_are_those_of_all(monkeypatch):
+    """Where one alone is interpolated the two measures meet."""
+    data = narrow(400, "poisson")
+    monkeypatch.setattr(refining, "MAX_INTERPOLATED", np.inf)
+    with pytest.warns(gg.ConvergenceWarning, match="rougher than sums over rows can hold"):
+        result = gg.GAM("s(x) + linear(z)", family="poisson").fit(data, y="y").fitted.result
+    assert result.interpolation_by["s(x)"] == pytest.approx(result.interpolation, rel=1e-10)
+    assert result.interpolation > 100.0
+    assert result.interpolation_by["linear(z)"] < 1e-9
+
+
+def test_few_values_of_a_column_are_all_nodes():
+    """Hours, ages, temperatures in degrees: however rough the curve is, nothing is approximated."""
+    x = np.arange(3000) % 60 / 60.0
+    data = pd.DataFrame({"x": x, "z": np.sin(np.arange(3000.0))})
+    rate = np.exp(5.0 + 2.0 * np.exp(-0.5 * np.square((x - 0.5) / 0.02)))
+    data["y"] = np.random.default_rng(0).poisson(rate)
+    gam = gg.GAM("s(x, k=60) + s(z)", family="poisson").fit(data, y="y")
+    assert gam.fitted.result.interpolation_by["s(x)"] == 0.0
+    assert "s(x)" not in gam.fitted.spec.fine
+    assert np.max(np.abs(gam.predict(data) / rate - 1.0)) < 0.1
 
 
 def test_smooth_curves_need_no_fine_nodes():

@@ -32,7 +32,7 @@ FORMAT = 1
 _KIND = "gpflow_gam.GAM"
 _RESULT = (
     "converged", "message", "elbo", "num_iterations", "seconds", "method", "sweeps",
-    "discretisation", "interpolation", "ended",
+    "discretisation", "interpolation", "interpolation_by", "ended",
 )  # fmt: skip
 Parts = tuple[dict[str, Any], dict[str, Any]]
 """What JSON can hold, and arrays."""
@@ -150,7 +150,7 @@ def parts(fit: FittedGAM, data: bool) -> Parts:
     if spec.away:
         header["away"] = spec.away
     if spec.fine:
-        header["fine"] = True
+        header["fine"] = list(spec.fine)
     if spec.design is not None:
         header["design"] = spec.design.to_json()
     arrays: dict[str, Any] = {"history": fit.result.history}
@@ -210,7 +210,7 @@ def from_parts(
             censoring=stated if isinstance(stated, Surv) else None,
             information=header["information"],
             away=header.get("away", 0.0),
-            fine=header.get("fine", False),
+            fine=tuple(header.get("fine", ())),
             fills=tuple(
                 Fill(f["name"], labels.from_json(f["value"]), f["count"]) for f in header["fills"]
             ),

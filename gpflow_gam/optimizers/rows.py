@@ -107,8 +107,11 @@ def fit_rows(
             assert isinstance(model, AdditiveSVGP)
             result, solution = _fit_sites(model, rows, *how, seed, start)
         changed = discretisation(model, solution)
-        lost = interpolation_loss(model, solution)
-        return dataclasses.replace(result, discretisation=changed, interpolation=lost), solution
+        lost, parts = interpolation_loss(model, solution)
+        result = dataclasses.replace(
+            result, discretisation=changed, interpolation=lost, interpolation_by=parts
+        )
+        return result, solution
 
 
 def present_solution(
@@ -192,7 +195,7 @@ def discretisation(
 
 def interpolation_loss(
     model: AdditiveSGPR | AdditiveSVGP, solution: Solution, number: int = 1000
-) -> float:
+) -> tuple[float, dict[str, float]]:
     """
     About by how many nats it matters that components are interpolated between nodes.
 
@@ -201,15 +204,16 @@ def interpolation_loss(
     nothing.
 
     :param number: of rows at which it is measured.
+    :return: of all components, and of each by itself.
     """
-    rows = solution.rows
+    rows, names = solution.rows, model.kernel.names
     # what has a shape is made of splines, which a few values settle
     exact = [
         c.interpolation.matrix is None or shaped_part(c.kernel) is not None for c in rows.components
     ]
     if all(exact):
-        return 0.0
-    some, q, found = rows.known(number), solution.q, 0.0
+        return 0.0, dict.fromkeys(names, 0.0)
+    some, q, found = rows.known(number), solution.q, np.zeros(1 + len(names))
     features = [phi for phi, _ in features_at_bins(some.components, solution.values, q.roots)]
     left = [
         0.0 * phi if e else phi - phi[:, c.interpolation.nodes] @ c.interpolation.dense().T
@@ -222,10 +226,13 @@ def interpolation_loss(
         for i in range(w.shape[1]):
             entered = [i in c.outputs_of(w.shape[1]) for c in some.components]
             own = delta * np.repeat(entered, [len(d) for d in left])[:, None]
-            square = np.square(own.T @ q.mean[:, i])
-            square += np.einsum("pn,pn->n", own, q.covariance[i] @ own)
-            found += float(w[:, i] @ square)
-    return float(some.total(found)[0]) * rows.number / some.number
+            for k, place in enumerate([slice(None), *slices([len(d) for d in left])]):
+                part = own[place]
+                square = np.square(part.T @ q.mean[place, i])
+                square += np.einsum("pn,pn->n", part, q.covariance[i][place, place] @ part)
+                found[k] += float(w[:, i] @ square)
+    found = some.total(found)[0] * rows.number / some.number
+    return float(found[0]), dict(zip(names, found[1:].tolist(), strict=True))
 
 
 def _fit_sites(

@@ -59,6 +59,10 @@ _FINE = {1: 0.5}
 """The shortest lengthscale that fine nodes are chosen for, against the usual one's, by columns."""
 _FINE_OF_MANY = 0.25
 """The same of several columns, each of which may be the one that is rough."""
+_FEW_VALUES = 64
+"""Values of a column up to which all are nodes, and nothing is interpolated."""
+_FEW_PAIRS = 32
+"""The same of several columns."""
 _MANY_NODES = 1024
 """Fine nodes of several columns, at most; up to so many points all are."""
 
@@ -210,7 +214,8 @@ def _nodes(
     """Nodes for the roughest functions that the hyperparameters may come to."""
     number = len(points)
     levels = level_columns(kernel)
-    if number <= 32 or len(levels) == columns:  # between levels there is nothing
+    few = _FEW_VALUES if columns == 1 else _FEW_PAIRS
+    if number <= few or len(levels) == columns:  # between levels there is nothing
         return identity(number)
     many = fine and columns > 1
     if many and number <= _MANY_NODES:

@@ -248,9 +248,9 @@ def _fit_by_sums(
     if start is not None and spec.variational == "sites":
         begin = marginals_at(start, spec, model, X)
 
-    def fit(fine: bool, fitted: AdditiveModel | None) -> Attempt:
-        asked = dataclasses.replace(spec, fine=fine or spec.fine)
-        if fitted is None and asked.fine is not spec.fine:
+    def fit(fine: tuple[str, ...], fitted: AdditiveModel | None) -> Attempt:
+        asked = dataclasses.replace(spec, fine=fine)
+        if fitted is None and fine != spec.fine:
             fitted = build_model(asked, X, Y)
             if start is not None:
                 carry_over(start, fitted)
@@ -264,7 +264,7 @@ def _fit_by_sums(
         bins = ColumnBins(X, number, spec.encoder.places("level"))
 
     numbers = [n for n in finer_bins(len(X)) if n is not None or len(X) <= _MAX_EXACT]
-    return fit_refined(fit, rebin, numbers, given["max_seconds"])
+    return fit_refined(fit, rebin, spec.fine, numbers, given["max_seconds"])
 
 
 def _summed(

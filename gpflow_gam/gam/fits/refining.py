@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+import numpy as np
+
 from ...models import AdditiveModel
 from ...optimizers import FitResult, Solution, TimeBudget
 from ...statistics.grids import FEW_ROWS, FINE_BINS
@@ -29,38 +31,39 @@ class Attempt(NamedTuple):
 
 
 def fit_refined(
-    fit: Callable[[bool, AdditiveModel | None], Attempt],
+    fit: Callable[[tuple[str, ...], AdditiveModel | None], Attempt],
     rebin: Callable[[int | None], None],
+    fine: tuple[str, ...],
     numbers: Iterable[int | None],
     budget: TimeBudget,
 ) -> Attempt:
     """
     Fit to the usual sums, and anew to finer ones where these lose too much.
 
-    Nodes that are finer come first, and begin where a fit begins: where coarse nodes led is no
-    place to go on from. Where there is little noise beside it, what bins round off counts, and a
-    fit to finer bins goes on from the one before. A fit that was ended early stays as it is, and
-    so does one whose time would not do for as much again.
+    Nodes that are finer come first, of the components that lose, and begin where a fit begins:
+    where coarse nodes led is no place to go on from. Where there is little noise beside it, what
+    bins round off counts, and a fit to finer bins goes on from the one before. A fit that was ended
+    early stays as it is, and so does one whose time would not do for as much again.
 
-    :param fit: to the present bins: with fine nodes or those that were specified, and going on
+    :param fit: to the present bins: given the names of components with fine nodes, and going on
         from a model or, with None, from the start.
     :param rebin: makes the bins of a column so many; one for each value with None.
+    :param fine: components that have fine nodes from the first.
     :param numbers: of bins, to be tried in turn; from :func:`finer_bins`.
     :param budget: of the fit in all.
     :return: the last attempt, whose result says so where effects are too rough for it all the same.
     """
     begun = budget.seconds
-    found = fit(False, None)
-    rough = not found.spec.fine and _rough(found.result) > MAX_INTERPOLATED
-    if rough and _affords(found.result, budget, begun):
-        begun = budget.seconds
-        found = fit(True, None)
+    found = fit(fine, None)
+    while (rough := _rough(found.result, fine)) and _affords(found.result, budget, begun):
+        begun, fine = budget.seconds, (*fine, *rough)
+        found = fit(fine, None)
     for number in numbers:
         coarse = (found.result.discretisation or 0.0) > MAX_LOSS
         if not (coarse and found.result.converged and _affords(found.result, budget, begun)):
             break
         begun = budget.seconds
-        fine, model = found.spec.fine, found.model
+        model = found.model
         del found  # its solution holds codes: two sets of them are not needed at once
         rebin(number)
         found = fit(fine, model)
@@ -72,7 +75,17 @@ def finer_bins(rows: int) -> tuple[int | None, ...]:
     return (None,) if rows <= FEW_ROWS else (FINE_BINS, None)
 
 
-def _rough(result: FitResult) -> float:
+def _rough(result: FitResult, fine: tuple[str, ...]) -> tuple[str, ...]:
+    """Components without fine nodes as yet that lose the most: what others lose is no matter."""
+    if _lost(result) <= MAX_INTERPOLATED:
+        return ()
+    parts = sorted(result.interpolation_by.items(), key=lambda part: part[1])
+    losses = np.cumsum([lost for _, lost in parts])
+    found = [name for (name, _), all_lost in zip(parts, losses) if all_lost > MAX_INTERPOLATED / 2]
+    return tuple(name for name in found if name not in fine)
+
+
+def _lost(result: FitResult) -> float:
     return result.interpolation or 0.0
 
 
@@ -81,10 +94,10 @@ def _affords(result: FitResult, budget: TimeBudget, begun: float) -> bool:
 
 
 def _checked(result: FitResult) -> FitResult:
-    if not result.converged or _rough(result) <= _MOST_INTERPOLATED:
+    if not result.converged or _lost(result) <= _MOST_INTERPOLATED:
         return result
     message = (
-        f"effects are rougher than sums over rows can hold, which matters by {_rough(result):.0f} "
+        f"effects are rougher than sums over rows can hold, which matters by {_lost(result):.0f} "
         "nats or so. Take fewer inducing inputs (k) for joint smooths, or variational='covariance'"
     )
     return dataclasses.replace(result, converged=False, message=message)

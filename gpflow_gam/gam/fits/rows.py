@@ -32,7 +32,7 @@ def make_rows(
     Y: RowArray,
     mean: RowArray,
     sample: tuple[AnyNDArray, AnyNDArray] | None = None,
-    fine: bool = False,
+    fine: tuple[str, ...] = (),
 ) -> Rows:
     """
     The rows as bins of the components' columns.
@@ -43,21 +43,24 @@ def make_rows(
     :param Y: [N, K].
     :param mean: the mean function at the rows, [N, L].
     :param sample: as :class:`~gpflow_gam.statistics.Rows` takes it.
-    :param fine: whether nodes are for rougher functions than usual ones.
+    :param fine: names of components whose nodes are for rougher functions than usual ones.
     """
     held = HeldColumns(columns) if isinstance(columns, ColumnBins) else columns
     return Rows(row_components(components, kernel, held, fine), held.X, Y, mean, sample)
 
 
 def row_components(
-    components: tuple[Component, ...], kernel: AdditiveKernel, held: Columns, fine: bool = False
+    components: tuple[Component, ...],
+    kernel: AdditiveKernel,
+    held: Columns,
+    fine: tuple[str, ...] = (),
 ) -> list[RowComponent]:
     """
     The components as rows see them, in the kernel's order.
 
     :param kernel: of the model, where its parameters start.
     :param held: columns of X.
-    :param fine: whether nodes are for rougher functions than usual ones.
+    :param fine: names of components whose nodes are for rougher functions than usual ones.
     """
     for component in components:
         held.bins(tuple(m.column for m in component.margins))  # once, before threads ask for it
@@ -77,7 +80,14 @@ def row_components(
         full = component.full(Z, held.width)
         outputs = component.predictors or None
         found[i] = row_component(
-            kernel[component.name], full, bins, own, multiplier, totals[i], outputs, fine
+            kernel[component.name],
+            full,
+            bins,
+            own,
+            multiplier,
+            totals[i],
+            outputs,
+            component.name in fine,
         )
 
     each(bin_rows, number)

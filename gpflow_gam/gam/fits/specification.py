@@ -40,7 +40,8 @@ class Specification:
     :param censoring: both columns of a censored response.
     :param information: precision of the predictor in all rows, in its natural size.
     :param away: how far the null model's predictor is from zero where nothing has a constant.
-    :param fine: whether the sums over rows are at nodes for rougher functions than usual ones.
+    :param fine: names of components whose sums over rows are at nodes for rougher functions than
+        usual ones.
     """
 
     terms: Terms
@@ -60,7 +61,7 @@ class Specification:
     censoring: Surv | None = None
     information: float = ROWS
     away: float = 0.0
-    fine: bool = False
+    fine: tuple[str, ...] = ()
 
     @property
     def own_kernels(self) -> dict[str, Kernel]:

@@ -251,8 +251,8 @@ def fit_encoded(
         spec = beside_null_model(planned, X, Y, total)
         options["collapsed"] = spec.variational == "exact"
 
-        def fit(fine: bool, model: AdditiveModel | None) -> Attempt:
-            asked = dataclasses.replace(spec, fine=fine or spec.fine)
+        def fit(fine: tuple[str, ...], model: AdditiveModel | None) -> Attempt:
+            asked = dataclasses.replace(spec, fine=fine)
             if model is None:
                 model = build_model(asked, X, whole.Y, whole.number)
                 if start is not None:
@@ -267,7 +267,7 @@ def fit_encoded(
             whole = encode(levels, number)[0]  # noqa: F841 (`fit` reads it)
 
         numbers = [n for n in finer_bins(found.summary.number) if n is not None]
-        done = fit_refined(fit, rebin, numbers, budget)
+        done = fit_refined(fit, rebin, spec.fine, numbers, budget)
         return FittedGAM(
             done.spec, done.model, X, Y, done.result, found.dropped, done.solution, whole
         )

@@ -83,5 +83,8 @@ class FitResult:
     between: the squares of what is lost there, in standard deviations of rows, added up. None for
     fits that do not."""
 
+    interpolation_by: dict[str, float] = field(repr=False, default_factory=dict)
+    """The same of each component by itself."""
+
     ended: bool = False
     """Whether time, the callback or Ctrl-C asked for the end."""
