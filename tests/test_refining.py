@@ -47,16 +47,15 @@ def test_what_is_smooth_is_fitted_once() -> None:
     assert fits.asked == [("usual", (), None)]
 
 
-def test_nodes_are_refined_from_the_start_and_bins_go_on() -> None:
+def test_nodes_are_refined_from_the_start_with_bins_and_bins_go_on() -> None:
     fits = Fits(5.0, 0.04, {"usual": 0.1, 1024: 0.01, None: 0.0})
     done = fits.refined((1024, None))
     assert fits.asked == [
         ("usual", (), None),
-        ("usual", ("curve",), None),  # the surface loses next to nothing
-        (1024, ("curve",), "model 2"),
-        (None, ("curve",), "model 3"),
+        (1024, ("curve",), None),  # the surface loses next to nothing
+        (None, ("curve",), "model 2"),
     ]
-    assert done.model == "model 4"
+    assert done.model == "model 3"
     assert done.result.converged
 
 
@@ -70,8 +69,8 @@ def test_what_comes_to_lose_is_refined_next() -> None:
 
 @pytest.mark.parametrize(("seconds", "number"), [(15.0, 1), (25.0, 2), (35.0, 3)])
 def test_what_time_does_not_do_for_is_not_begun(seconds: float, number: int) -> None:
-    fits = Fits(0.5, 0.0, {"usual": 0.1, 1024: 0.1})
-    fits.refined((1024,), seconds)
+    fits = Fits(0.5, 0.0, {"usual": 0.1, 1024: 0.1, 2048: 0.1, None: 0.1})
+    fits.refined((1024, 2048, None), seconds)
     assert len(fits.asked) == number
 
 

@@ -40,10 +40,11 @@ def fit_refined(
     """
     Fit to the usual sums, and anew to finer ones where these lose too much.
 
-    Nodes that are finer come first, of the components that lose, and begin where a fit begins:
-    where coarse nodes led is no place to go on from. Where there is little noise beside it, what
-    bins round off counts, and a fit to finer bins goes on from the one before. A fit that was ended
-    early stays as it is, and so does one whose time would not do for as much again.
+    Where curves are rougher than nodes are for, those of the components that lose become finer, and
+    the fit begins where a fit begins: where coarse nodes led is no place to go on from. Where there
+    is little noise beside it, what bins round off counts, and a fit to finer bins goes on from the
+    one before. A fit that was ended early stays as it is, and so does one whose time would not do
+    for as much again.
 
     :param fit: to the present bins: given the names of components with fine nodes, and going on
         from a model or, with None, from the start.
@@ -53,19 +54,18 @@ def fit_refined(
     :param budget: of the fit in all.
     :return: the last attempt, whose result says so where effects are too rough for it all the same.
     """
-    begun = budget.seconds
+    begun, ahead = budget.seconds, list(numbers)
     found = fit(fine, None)
-    while (rough := _rough(found.result, fine)) and _affords(found.result, budget, begun):
-        begun, fine = budget.seconds, (*fine, *rough)
-        found = fit(fine, None)
-    for number in numbers:
-        coarse = (found.result.discretisation or 0.0) > MAX_LOSS
-        if not (coarse and found.result.converged and _affords(found.result, budget, begun)):
+    while _affords(found.result, budget, begun):
+        rough = _rough(found.result, fine)
+        coarse = len(ahead) > 0 and _coarse(found.result)
+        if not (rough or coarse):
             break
-        begun = budget.seconds
-        model = found.model
-        del found  # its solution holds codes: two sets of them are not needed at once
-        rebin(number)
+        begun, fine = budget.seconds, (*fine, *rough)
+        model = None if rough else found.model
+        if coarse:
+            del found  # its solution holds codes: two sets of them are not needed at once
+            rebin(ahead.pop(0))
         found = fit(fine, model)
     return found._replace(result=_checked(found.result))
 
@@ -83,6 +83,10 @@ def _rough(result: FitResult, fine: tuple[str, ...]) -> tuple[str, ...]:
     losses = np.cumsum([lost for _, lost in parts])
     found = [name for (name, _), all_lost in zip(parts, losses) if all_lost > MAX_INTERPOLATED / 2]
     return tuple(name for name in found if name not in fine)
+
+
+def _coarse(result: FitResult) -> bool:
+    return result.converged and (result.discretisation or 0.0) > MAX_LOSS
 
 
 def _lost(result: FitResult) -> float:
