@@ -97,6 +97,7 @@ def fit(
     :raises ValueError: bad data or options, naming them.
     :raises KeyboardInterrupt: Ctrl-C. As after any error the model is what it was before.
     :raises ForkedProcessError: this process was forked after TensorFlow had begun to compute.
+    :raises TypeError: a model that is not additive and holds no data.
     """
     check_process()
     check_options(max_iterations, batch_size, learning_rate, rho, tolerance, patience)

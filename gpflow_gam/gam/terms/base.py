@@ -172,7 +172,11 @@ class Terms:
         return Terms(self._terms, (*self.without, *(self.parameters or ("",))))
 
     def of(self, terms: Iterable[Term]) -> Terms:
-        """Other terms, with the intercepts that these have."""
+        """
+        Other terms, with the intercepts that these have.
+
+        :param terms: in place of these.
+        """
         return Terms(terms, self.without)
 
     def __radd__(self, other: object) -> Terms:
@@ -208,6 +212,9 @@ class Terms:
 
         The first one of the parameter, as in R; None where the parameter has an intercept, or no
         factor.
+
+        :param parameter: of the response's distribution; the empty name where there is one
+            predictor.
         """
         if parameter not in self.without:
             return None
