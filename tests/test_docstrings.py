@@ -53,20 +53,25 @@ CLASSES = [(name, cls) for name, cls in NAMES if inspect.isclass(cls)]
 def function_of(member: Any) -> Any:
     """What a method, a property or a function was defined as, without its decorators."""
     member = getattr(member, "fget", member)
+    member = getattr(member, "func", member)  # of a cached property
     return inspect.unwrap(getattr(member, "__func__", member))
 
 
 def public_methods(cls: type) -> Iterator[tuple[str, Any]]:
-    """A class's own methods and properties, but those that override others."""
-    for name, member in vars(cls).items():
-        f = function_of(member) if callable(getattr(member, "__func__", member)) else member
-        f = function_of(f)
-        inherited = any(name in vars(base) for base in cls.__mro__[1:])
-        if inspect.isfunction(f) and f.__doc__ and not name.startswith("_") and not inherited:
-            yield name, f
+    """Methods and properties of a class and of bases of ours, but those that override others."""
+    for place, own in enumerate(cls.__mro__):
+        if not own.__module__.startswith("gpflow_gam"):
+            continue
+        for name, member in vars(own).items():
+            inherited = any(name in vars(base) for base in cls.__mro__[place + 1 :])
+            f = function_of(member)
+            if inspect.isfunction(f) and f.__doc__ and not name.startswith("_") and not inherited:
+                yield name, f
 
 
-METHODS = [(f"{name}.{m}", cls, f) for name, cls in CLASSES for m, f in public_methods(cls)]
+METHODS = {
+    f: (f"{name}.{m}", cls, f) for name, cls in CLASSES for m, f in public_methods(cls)
+}.values()
 
 
 def parameters(f: Callable[..., Any]) -> list[inspect.Parameter]:

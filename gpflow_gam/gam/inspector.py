@@ -181,7 +181,16 @@ class Inspector(Averager):
         num_points: int | None = None,
         unconditional: bool = True,
     ) -> EffectTable:
-        """The same as :meth:`effects`, as an object that can be drawn."""
+        """
+        The same as :meth:`effects`, as an object that can be drawn.
+
+        :param term: as of :meth:`effects`.
+        :param grid: as of :meth:`effects`.
+        :param level: as of :meth:`effects`.
+        :param num_points: as of :meth:`effects`.
+        :param unconditional: as of :meth:`effects`.
+        :raises ValueError: naming the argument.
+        """
         return _effects.effect(self.fitted, term, grid, level, num_points, self.seed, unconditional)
 
     def coefficients(

@@ -71,7 +71,11 @@ class InducingFeatures:
 
     @functools.cached_property
     def layout_offsets(self) -> AnyNDArray:
-        """Where each component's values begin, and P at the end."""
+        """
+        Where each component's values begin, and P at the end.
+
+        :return: [C + 1].
+        """
         return np.concatenate([[0], np.cumsum(self.inducing_variable.sizes)])
 
     def _index(self, name: str) -> int:
