@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_package import ROOT
 
 import gpflow_gam as gg
 
@@ -33,16 +34,35 @@ VERBS = {
 """What a summary begins with that says what is done. Others say what is returned."""
 
 
-def public_names() -> Iterator[tuple[str, Any]]:
-    """Classes and functions of ours in ``__all__`` of the package and of all packages in it."""
+ON_PAGES = {
+    name
+    for page in (ROOT / "docs" / "reference").glob("*.rst")
+    for name in re.findall(r"automodule:: (\S+)", page.read_text(encoding="utf-8"))
+}
+"""Packages and modules that the reference shows."""
+
+
+def packages() -> list[Any]:
     found = pkgutil.walk_packages(gg.__path__, "gpflow_gam.")
-    packages = [gg, *(importlib.import_module(m.name) for m in found if m.ispkg)]
-    for package in packages:
-        for name in package.__all__:
-            value = getattr(package, name)
+    return [gg, *(importlib.import_module(m.name) for m in found if m.ispkg)]
+
+
+def public_names() -> Iterator[tuple[str, Any]]:
+    """
+    Classes and functions of ours in ``__all__`` of the package and of all packages in it, and in
+    modules that the reference shows.
+    """
+    modules = [importlib.import_module(name) for name in sorted(ON_PAGES)]
+    for module in dict.fromkeys([*packages(), *modules]):
+        own = [
+            n for n, v in vars(module).items() if getattr(v, "__module__", "") == module.__name__
+        ]
+        for name in getattr(module, "__all__", own):
+            value = getattr(module, name)
             ours = (getattr(value, "__module__", "") or "").startswith("gpflow_gam")
-            if ours and (inspect.isclass(value) or inspect.isfunction(value)):
-                yield f"{package.__name__}.{name}", value
+            public = ours and not name.startswith("_")
+            if public and (inspect.isclass(value) or inspect.isfunction(value)):
+                yield f"{module.__name__}.{name}", value
 
 
 NAMES = {id(value): (name, value) for name, value in public_names()}.values()
@@ -110,6 +130,11 @@ def constructor(cls: type) -> list[inspect.Parameter]:
         own = inspect.get_annotations(cls)
         return [p for p in parameters(cls) if p.name in own and not p.name.startswith("_")]
     return parameters(cls.__init__) if "__init__" in vars(cls) else []
+
+
+def test_every_package_has_a_page_of_reference():
+    lacking = {p.__name__ for p in packages()} - ON_PAGES - {"gpflow_gam"}
+    assert not lacking, lacking
 
 
 @pytest.mark.parametrize(("name", "f"), FUNCTIONS, ids=[name for name, _ in FUNCTIONS])
