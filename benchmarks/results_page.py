@@ -47,10 +47,13 @@ HELPERS = (
     "bands.py",
     "calibration_peers.py",
     "calibration_python.py",
+    "places.py",
     "recording.py",
     "results_page.py",
+    "uci_figure.py",
     "iterncgp/problems.py",
     "iterncgp/small.py",
+    "iterncgp/svgp.py",
 )
 
 INTRODUCTION = """\
