@@ -77,6 +77,21 @@ class Term(abc.ABC):
         return f"{self.function}({', '.join(arguments)})"
 
 
+class FunctionOf(Term):
+    """A term with the fields ``over`` and ``by_``: what it is a function of, and what splits it."""
+
+    over: tuple[Column, ...]
+    by_: Column | Term | None
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return self.over
+
+    @property
+    def by(self) -> Column | Term | None:
+        return self.by_
+
+
 def _no_term(value: object) -> TypeError:
     """The error for what is added to terms and is none."""
     if isinstance(value, str):
