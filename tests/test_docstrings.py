@@ -191,6 +191,11 @@ def test_methods_describe_what_they_take():
         )
         lacking += [f"{name}: no :param for {p}" for p in bare]
         lacking += [f"{name}: :param for {p}, which it does not take" for p in unknown]
+        returned = inspect.signature(f).return_annotation
+        does = f.__doc__.split()[0].lower() in VERBS and returned not in (None, "None")
+        own = f.__qualname__.split(".")[0]  # itself, as of fit()
+        if does and returned != own and ":return:" not in f.__doc__:
+            lacking.append(f"{name}: does not say what is returned; add :return:")
     assert not lacking, "\n".join(lacking)
 
 
