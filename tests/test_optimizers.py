@@ -615,5 +615,7 @@ def test_bad_options_are_refused():
     regression = gg.models.AdditiveVGP((X, Y), model.kernel, gpflow.likelihoods.Poisson())
     with pytest.raises(ValueError, match="data: AdditiveVGP holds its own"):
         fit(regression, (X, Y))
+    with pytest.raises(ValueError, match="AdditiveVGP takes no minibatches; build an AdditiveSVGP"):
+        fit(regression, batch_size=50)
     with pytest.raises(TypeError, match="must be additive or hold its data; got SVGP"):
         fit(gpflow.models.SVGP(SquaredExponential(), model.likelihood, X[:3]), (X, Y))
