@@ -40,6 +40,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from calibration_peers import MODULES, mgcv_is_there, mgcv_places, python_peers, python_places
+from places import below, panels
 from recording import add_option, record
 from scipy.special import expit
 from scipy.stats import norm, t
@@ -226,23 +227,6 @@ def coverage(found: list[dict[str, np.ndarray]]) -> list[dict[str, Any]]:
     return rows
 
 
-def envelope(number: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """
-    Where the empirical distribution of ``number`` uniform places stays, all along, 99 % of times.
-
-    :return: points [K], the least and the greatest share there.
-    """
-    points = np.linspace(0.0, 1.0, 101)[1:-1]
-    draws = rng.uniform(size=(2000, number))
-    shares = np.stack([np.mean(draws <= p, axis=1) for p in points], axis=1)
-    tails = np.linspace(1e-4, 5e-3, 60)
-    for tail in tails[::-1]:  # the widest joint band that is narrow enough
-        lower, upper = np.quantile(shares, [tail, 1.0 - tail], axis=0)
-        if np.mean(np.all((shares >= lower) & (shares <= upper), axis=1)) >= 0.99:
-            break
-    return points, lower, upper
-
-
 def one_each(found: list[dict[str, np.ndarray]], quantity: str) -> np.ndarray:
     """A place a replicate: those of one replicate are not independent."""
     return np.array([u[i % len(u)] for i, one in enumerate(found) if len(u := one[quantity])])
@@ -292,33 +276,13 @@ def recorded(
 
 
 def draw(kept: dict[str, list[dict[str, np.ndarray]]], path: Path) -> None:
-    """Empirical distributions of places, less what uniform ones have, a panel a case."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    shown = [q for q in MEASURED if q != "response"]
-    columns = min(4, len(kept))
-    height = -(-len(kept) // columns)
-    figure, axes = plt.subplots(
-        height, columns, figsize=(3.2 * columns, 2.6 * height), squeeze=False, sharex=True,
-        sharey=True, layout="constrained",
-    )  # fmt: skip
-    for axis in axes.ravel()[len(kept) :]:
-        axis.set_visible(False)
-    for axis, (name, found) in zip(axes.ravel(), kept.items()):
-        points, lower, upper = envelope(len(found), np.random.default_rng(0))
-        axis.fill_between(points, lower - points, upper - points, color="0.85", lw=0)
-        for quantity in shown:
+    figure, axes = panels(kept, (3.2, 2.6), 0.25)
+    for axis, found in zip(axes, kept.values()):
+        for quantity in MEASURED:
             u = one_each(found, quantity)
-            if len(u):
-                axis.plot(points, [np.mean(u <= p) - p for p in points], lw=1.0, label=quantity)
-        axis.set_title(f"{name} ({len(found)})", fontsize=9)
-        axis.set_ylim(-0.25, 0.25)
-    axes[0, 0].legend(fontsize=6, ncols=2, loc="lower left")
-    figure.supxlabel("place of the truth in its posterior")
-    figure.supylabel("share below, less that of uniform places")
+            if quantity != "response" and len(u):
+                below(axis, u, quantity)
+    axes[0].legend(fontsize=6, ncols=2, loc="lower left")
     figure.savefig(path, dpi=130)
 
 

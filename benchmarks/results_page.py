@@ -47,10 +47,13 @@ HELPERS = (
     "bands.py",
     "calibration_peers.py",
     "calibration_python.py",
+    "places.py",
     "recording.py",
     "results_page.py",
+    "uci_figure.py",
     "iterncgp/problems.py",
     "iterncgp/small.py",
+    "iterncgp/svgp.py",
 )
 
 INTRODUCTION = """\
@@ -285,7 +288,7 @@ def draw(result: dict[str, Any], source: Path, path: Path) -> None:
                 y = methods.index(name) if alone else at
                 marker = "o" if mine else "D"
                 ax.plot(value, y, marker, color=colours[key], markersize=6, alpha=0.8)
-        if how == "difference":
+        if how == "difference" and max(values, default=0.0) > 0.1:
             ax.set_xscale("symlog", linthresh=0.01)
             ax.set_xlim(left=-0.002)
         elif values and min(values) > 0.0 and max(values) > 30.0 * min(values):
@@ -296,7 +299,8 @@ def draw(result: dict[str, Any], source: Path, path: Path) -> None:
             ax.xaxis.set_minor_formatter(NullFormatter())
         else:
             ax.xaxis.set_major_locator(MaxNLocator(4))
-        if values and min(values) > 1e-3:
+        plain = how == "difference" and ax.get_xscale() == "linear"
+        if plain or (values and min(values) > 1e-3):
             ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: tick(value)))
         if column.startswith("coverage"):
             stated = re.search(r"(\d+) %", column)

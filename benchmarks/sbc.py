@@ -35,7 +35,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from calibration import LEVELS, envelope
+from calibration import LEVELS
+from places import POINTS, below, envelope, panels
 from recording import add_option, record
 from scipy.special import expit, ndtr
 from scipy.stats import norm
@@ -152,48 +153,27 @@ def rows_of(places: dict[tuple[str, str], np.ndarray]) -> list[dict[str, Any]]:
     """A row a method, response and quantity."""
     rows = []
     for (response, method), found in places.items():
-        points, lower, upper = envelope(len(found), np.random.default_rng(0))
+        lower, upper = envelope(len(found), np.random.default_rng(0))
         for q, quantity in enumerate(QUANTITIES):
             u = found[:, q]
-            shares = np.mean(u[:, None] <= points, axis=0)
+            shares = np.mean(u[:, None] <= POINTS, axis=0)
             row: dict[str, Any] = {"response": response, "q": method, "quantity": quantity}
             row |= {f"{v:g}": float(np.mean(2.0 * np.abs(u - 0.5) <= v)) for v in LEVELS}
             row["se at .95"] = float(np.sqrt(0.95 * 0.05 / len(u)))
-            row["away from uniform"] = float(np.max(np.abs(shares - points)))
+            row["away from uniform"] = float(np.max(np.abs(shares - POINTS)))
             row["leaves the band"] = bool(np.any((shares < lower) | (shares > upper)))
             rows.append({**row, "replicates": len(u)})
     return rows
 
 
 def draw(places: dict[tuple[str, str], np.ndarray], path: Path) -> None:
-    """Empirical distributions of places less uniform ones, a panel a method and response."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    columns = 4
-    height = -(-len(places) // columns)
-    figure, axes = plt.subplots(
-        height, columns, figsize=(2.6 * columns, 2.0 * height), squeeze=False, sharex=True,
-        sharey=True, layout="constrained",
-    )  # fmt: skip
-    for axis in axes.ravel()[len(places) :]:
-        axis.set_visible(False)
-    for axis, ((response, method), found) in zip(axes.ravel(), places.items()):
-        points, lower, upper = envelope(len(found), np.random.default_rng(0))
-        axis.fill_between(points, lower - points, upper - points, color="0.85", lw=0)
-        for q, quantity in enumerate(QUANTITIES):
-            shares = np.mean(found[:, q, None] <= points, axis=0)
-            axis.plot(points, shares - points, lw=1.0, label=quantity)
-        axis.set_title(f"{response}, {method} ({len(found)})", fontsize=8)
-        axis.set_ylim(-0.2, 0.2)
-        axis.tick_params(labelsize=7)
-    axes[0, 0].legend(fontsize=6, loc="lower left", frameon=False)
-    figure.supxlabel("place of the truth in its posterior", fontsize=9)
-    figure.supylabel("share below, less that of uniform places", fontsize=9)
+    titled = {f"{response}, {method}": found for (response, method), found in places.items()}
+    figure, axes = panels(titled, (2.6, 2.0), 0.2)
+    for axis, found in zip(axes, titled.values()):
+        for quantity, own in zip(QUANTITIES, found.T):
+            below(axis, own, quantity)
+    axes[0].legend(fontsize=6, loc="lower left", frameon=False)
     figure.savefig(path, dpi=110)
-    plt.close(figure)
 
 
 def main() -> None:

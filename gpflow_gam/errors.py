@@ -63,7 +63,12 @@ class ForkedProcessError(RuntimeError):
 
 
 def warn_caller(text: str, kind: type[UserWarning]) -> None:
-    """Warn at the line outside of this package that asked for what is warned of."""
+    """
+    Warn at the line outside of this package that asked for what is warned of.
+
+    :param text: of the warning.
+    :param kind: its class.
+    """
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_HERE):
         frame, level = frame.f_back, level + 1

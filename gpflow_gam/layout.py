@@ -21,6 +21,7 @@ class BlockLayout:
 
     :param sizes: M_c, the block size of every component.
     :param groups: component indices of each group, a partition of 0..C-1.
+    :raises ValueError: groups that are no partition of the components, or mix block sizes.
     """
 
     sizes: tuple[int, ...]
@@ -65,36 +66,65 @@ class BlockLayout:
         return np.concatenate(blocks).astype(np.int32)
 
     def to_groups(self, x: tf.Tensor, axis: int = -2) -> tf.Tensor:
-        """Component order to group order along ``axis``."""
+        """
+        Component order to group order along ``axis``.
+
+        :param x: [..., P, ...], P along ``axis``.
+        :param axis: negative where it counts from the end.
+        """
         if np.array_equal(self.order, np.arange(self.total)):
             return x
         return tf.gather(x, self.order, axis=axis)
 
     def to_components(self, x: tf.Tensor, axis: int = -2) -> tf.Tensor:
-        """Group order to component order along ``axis``."""
+        """
+        Group order to component order along ``axis``.
+
+        :param x: [..., P, ...], P along ``axis``.
+        :param axis: negative where it counts from the end.
+        """
         if np.array_equal(self.order, np.arange(self.total)):
             return x
         return tf.gather(x, np.argsort(self.order), axis=axis)
 
     def spread(self, members: AnyNDArray | None) -> AnyNDArray | None:
-        """Whether each entry's component enters each output, [L, C] -> 1 or 0 [L, P], groups."""
+        """
+        Whether each entry's component enters each output, [L, C] -> 1 or 0 [L, P], groups.
+
+        :param members: which components enter which outputs, [L, C]; None where all enter all.
+        """
         if members is None:
             return None
         whole = np.repeat(members, self.sizes, axis=1)
         return np.asarray(whole[:, self.order], dtype=np.float64)
 
     def split(self, x: tf.Tensor) -> list[tf.Tensor]:
-        """[..., P, K] in group order -> a list of [..., G, M, K]."""
+        """
+        [..., P, K] in group order -> a list of [..., G, M, K].
+
+        :param x: [..., P, K].
+        """
         parts = tf.split(x, [g * m for g, m in self.group_shapes], axis=-2)
         return [_with_rows(p, 1, [g, m]) for p, (g, m) in zip(parts, self.group_shapes)]
 
     def concat(self, parts: Sequence[tf.Tensor]) -> tf.Tensor:
-        """The inverse of :meth:`split`."""
+        """
+        The inverse of :meth:`split`.
+
+        :param parts: [..., G, M, K] a group.
+        :return: [..., P, K], in group order.
+        """
         flat = [_with_rows(p, 2, [g * m]) for p, (g, m) in zip(parts, self.group_shapes)]
         return flat[0] if len(flat) == 1 else tf.concat(flat, axis=-2)
 
     def restore_components(self, parts: Sequence[tf.Tensor], axis: int = 0) -> tf.Tensor:
-        """One slice a component, given group by group along ``axis`` -> component order."""
+        """
+        One slice a component, given group by group along ``axis`` -> component order.
+
+        :param parts: [..., G, ...] a group, G along ``axis``.
+        :param axis: that counts components.
+        :return: [..., C, ...].
+        """
         x = parts[0] if len(parts) == 1 else tf.concat(list(parts), axis=axis)
         if self.component_order == list(range(self.num_components)):
             return x

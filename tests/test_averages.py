@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
+import rscript
 
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, random_effect, s, ti
@@ -240,7 +238,7 @@ def test_truth_of_an_average_difference():
         assert row["estimate"] == pytest.approx(truth, abs=0.06)
 
 
-@pytest.mark.skipif(shutil.which("Rscript") is None, reason="needs R with mgcv")
+@rscript.needed
 def test_averages_are_mgcvs(tmp_path):
     """Means of predictions with a column set, and their standard errors by the delta method."""
     rng = np.random.default_rng(6)
@@ -254,12 +252,7 @@ def test_averages_are_mgcvs(tmp_path):
         "mu <- c(exp(X %*% coef(m))); J <- colMeans(mu * X);"
         "cat(mean(mu), sqrt(c(J %*% vcov(m, unconditional = TRUE) %*% J)), '') }"
     )
-    done = subprocess.run(
-        ["Rscript", "-e", script], cwd=tmp_path, capture_output=True, text=True, timeout=120
-    )
-    if done.returncode != 0:
-        pytest.skip(f"R has no mgcv: {done.stderr[-200:]}")
-    mean, se = np.array(done.stdout.split(), dtype=float).reshape(3, 2).T
+    mean, se = rscript.printed(script, tmp_path).reshape(3, 2).T
     gam = gg.GAM(s("x") + s("z"), family="poisson").fit(table, y="count", progress=False)
     found = gam.avg_predictions(at={"x": [0.2, 0.5, 0.8]})
     assert np.all(np.abs(found["estimate"] - mean) < 0.75 * se)

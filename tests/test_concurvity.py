@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import shutil
-import subprocess
-
 import numpy as np
 import pandas as pd
 import pytest
+import rscript
 
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, s
@@ -72,21 +69,16 @@ def test_two_effects_are_one_pair(data):
         assert own.loc["s(x)", "s(bent)"] == pytest.approx(whole.loc["s(bent)", measure])
 
 
-@pytest.mark.skipif(shutil.which("Rscript") is None, reason="needs R with mgcv")
+@rscript.needed
 def test_observed_concurvity_is_mgcvs(data, tmp_path):
     """What of an estimate the other space explains depends on the estimates, which agree."""
     data.to_csv(tmp_path / "d.csv", index=False)
     script = (
         'suppressMessages(library(mgcv)); d <- read.csv("d.csv");'
         "m <- gam(y ~ s(x) + s(bent) + s(free), data = d, method = 'REML');"
-        "cat(paste(c(concurvity(m, full = FALSE)$observed), collapse = ','))"
+        "cat(paste(c(concurvity(m, full = FALSE)$observed), collapse = ' '))"
     )
-    done = subprocess.run(
-        ["Rscript", "-e", script], cwd=tmp_path, capture_output=True, text=True, timeout=120
-    )
-    if done.returncode != 0:
-        pytest.skip(f"R has no mgcv: {done.stderr[-200:]}")
-    theirs = np.array(json.loads(f"[{done.stdout}]")).reshape(4, 4).T[1:, 1:]  # but "para"
+    theirs = rscript.printed(script, tmp_path).reshape(4, 4).T[1:, 1:]  # but "para"
     gam = gg.GAM(s("x") + s("bent") + s("free")).fit(data, y="y", progress=False)
     ours = gam.concurvity(full=False).loc["observed"].to_numpy()
     np.testing.assert_allclose(ours, theirs, atol=0.1)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-
 import numpy as np
 import pandas as pd
 import pytest
+import rscript
 import scipy.stats as st
 import tensorflow as tf
 
@@ -250,15 +248,10 @@ cat(coef(b), sqrt(diag(vcov(b))), coef(m), sqrt(diag(vcov(m))), s$surv, s$lower,
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("Rscript") is None, reason="needs R with survival")
+@rscript.needed
 def test_straight_lines_are_those_of_coxph(table, tmp_path):
     table.assign(event=1 * table["event"]).to_csv(tmp_path / "d.csv", index=False)
-    done = subprocess.run(
-        ["Rscript", "-e", COXPH], cwd=tmp_path, capture_output=True, text=True, timeout=120
-    )
-    if done.returncode != 0:
-        pytest.skip(f"R has no survival: {done.stderr[-200:]}")
-    answers = np.array(done.stdout.split(), dtype=float)
+    answers = rscript.printed(COXPH, tmp_path)
     lung, answers = answers[:4].reshape(2, 2), answers[4:]
     slopes, errors, curves = answers[:2], answers[2:4], answers[4:].reshape(3, 2, 2)
     patients = pd.read_csv(tmp_path / "l.csv")

@@ -1,18 +1,27 @@
-"""Every public name says what it is, what it takes and what it gives."""
+"""
+Every public name says what it is, what it takes, what it gives and which errors it raises.
+
+What no test here sees: whether what a docstring says is so; errors of functions that it calls and
+that are no checkers by name (``check...``, ``checked...``); overrides, which inherit what the
+method that they override says; and formulas that are not displayed.
+"""
 
 from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import importlib
 import inspect
 import pkgutil
 import re
 import textwrap
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from test_package import ROOT
 
 import gpflow_gam as gg
 
@@ -25,16 +34,35 @@ VERBS = {
 """What a summary begins with that says what is done. Others say what is returned."""
 
 
-def public_names() -> Iterator[tuple[str, Any]]:
-    """Classes and functions of ours in ``__all__`` of the package and of all packages in it."""
+ON_PAGES = {
+    name
+    for page in (ROOT / "docs" / "reference").glob("*.rst")
+    for name in re.findall(r"automodule:: (\S+)", page.read_text(encoding="utf-8"))
+}
+"""Packages and modules that the reference shows."""
+
+
+def packages() -> list[Any]:
     found = pkgutil.walk_packages(gg.__path__, "gpflow_gam.")
-    packages = [gg, *(importlib.import_module(m.name) for m in found if m.ispkg)]
-    for package in packages:
-        for name in package.__all__:
-            value = getattr(package, name)
+    return [gg, *(importlib.import_module(m.name) for m in found if m.ispkg)]
+
+
+def public_names() -> Iterator[tuple[str, Any]]:
+    """
+    Classes and functions of ours in ``__all__`` of the package and of all packages in it, and in
+    modules that the reference shows.
+    """
+    modules = [importlib.import_module(name) for name in sorted(ON_PAGES)]
+    for module in dict.fromkeys([*packages(), *modules]):
+        own = [
+            n for n, v in vars(module).items() if getattr(v, "__module__", "") == module.__name__
+        ]
+        for name in getattr(module, "__all__", own):
+            value = getattr(module, name)
             ours = (getattr(value, "__module__", "") or "").startswith("gpflow_gam")
-            if ours and (inspect.isclass(value) or inspect.isfunction(value)):
-                yield f"{package.__name__}.{name}", value
+            public = ours and not name.startswith("_")
+            if public and (inspect.isclass(value) or inspect.isfunction(value)):
+                yield f"{module.__name__}.{name}", value
 
 
 NAMES = {id(value): (name, value) for name, value in public_names()}.values()
@@ -42,10 +70,40 @@ FUNCTIONS = [(name, f) for name, f in NAMES if inspect.isfunction(f)]
 CLASSES = [(name, cls) for name, cls in NAMES if inspect.isclass(cls)]
 
 
+def function_of(member: Any) -> Any:
+    """What a method, a property or a function was defined as, without its decorators."""
+    member = getattr(member, "fget", member)
+    member = getattr(member, "func", member)  # of a cached property
+    return inspect.unwrap(getattr(member, "__func__", member))
+
+
+def public_methods(cls: type) -> Iterator[tuple[str, Any]]:
+    """Methods and properties of a class and of bases of ours, but those that override others."""
+    for place, own in enumerate(cls.__mro__):
+        if not own.__module__.startswith("gpflow_gam"):
+            continue
+        for name, member in vars(own).items():
+            inherited = any(name in vars(base) for base in cls.__mro__[place + 1 :])
+            f = function_of(member)
+            if inspect.isfunction(f) and f.__doc__ and not name.startswith("_") and not inherited:
+                yield name, f
+
+
+METHODS = {
+    f: (f"{name}.{m}", cls, f) for name, cls in CLASSES for m, f in public_methods(cls)
+}.values()
+
+
 def parameters(f: Callable[..., Any]) -> list[inspect.Parameter]:
     """Those with a name of their own that callers use."""
     found = inspect.signature(f).parameters.values()
     return [p for p in found if p.name not in ("self", "_") and p.kind is not p.VAR_KEYWORD]
+
+
+def fields(doc: str) -> dict[str, str]:
+    """The texts of ``:param x:``, by x, and of ``:return:`` and ``:raises E:`` as they stand."""
+    parts = re.split(r"^:(param \w+|return|raises [^:]+):", inspect.cleandoc(doc), flags=re.M)
+    return {k.removeprefix("param "): text for k, text in zip(parts[1::2], parts[2::2])}
 
 
 def described(name: str, doc: str) -> bool:
@@ -72,6 +130,11 @@ def constructor(cls: type) -> list[inspect.Parameter]:
         own = inspect.get_annotations(cls)
         return [p for p in parameters(cls) if p.name in own and not p.name.startswith("_")]
     return parameters(cls.__init__) if "__init__" in vars(cls) else []
+
+
+def test_every_package_has_a_page_of_reference():
+    lacking = {p.__name__ for p in packages()} - ON_PAGES - {"gpflow_gam"}
+    assert not lacking, lacking
 
 
 @pytest.mark.parametrize(("name", "f"), FUNCTIONS, ids=[name for name, _ in FUNCTIONS])
@@ -112,3 +175,134 @@ def test_classes_describe_what_they_are_made_of(name, cls):
         and not (described(p.name, doc) or p.name in told or re.search(rf"``{p.name}\b", doc))
     ]
     assert not lacking, f"{name}: no :param for {', '.join(lacking)}"
+
+
+def test_methods_describe_what_they_take():
+    lacking = []
+    for name, _, f in METHODS:
+        every = inspect.signature(f).parameters
+        given = [
+            p.name for p in parameters(f) if p.name != "cls" and p.kind is not p.VAR_POSITIONAL
+        ]
+        bare = [p for p in given if not described(p, f.__doc__) and f"``{p}``" not in f.__doc__]
+        hands_on = any(p.kind is p.VAR_KEYWORD for p in every.values())
+        unknown = (
+            [] if hands_on else sorted(set(re.findall(r":param (\w+):", f.__doc__)) - set(every))
+        )
+        lacking += [f"{name}: no :param for {p}" for p in bare]
+        lacking += [f"{name}: :param for {p}, which it does not take" for p in unknown]
+        returned = inspect.signature(f).return_annotation
+        does = f.__doc__.split()[0].lower() in VERBS and returned not in (None, "None")
+        own = f.__qualname__.split(".")[0]  # itself, as of fit()
+        if does and returned != own and ":return:" not in f.__doc__:
+            lacking.append(f"{name}: does not say what is returned; add :return:")
+    assert not lacking, "\n".join(lacking)
+
+
+ARRAYS = re.compile(r"(TensorType|AnyNDArray|tf\.Tensor)( \| None)?|Sequence\[tf\.Tensor\]")
+SHAPED = re.compile(r"\[[^\]]*\]|\b(scalar|shape|shapes|as|same|a number|trainable|fixed)\b")
+
+
+def documented() -> Iterator[tuple[str, str, Any]]:
+    """Docstrings, and the functions whose parameters they describe."""
+    for name, f in FUNCTIONS:
+        yield name, inspect.getdoc(f) or "", f
+    for name, _, f in METHODS:
+        yield name, f.__doc__, f
+    for name, cls in CLASSES:
+        if "__init__" in vars(cls):
+            yield name, cls.__doc__ or "", cls.__init__
+
+
+def test_arrays_have_shapes():
+    lacking = []
+    for name, doc, f in documented():
+        told = fields(doc)
+        for p in inspect.signature(f).parameters.values():
+            array = p.name in told and ARRAYS.fullmatch(str(p.annotation))
+            if array and not SHAPED.search(told[p.name]):
+                lacking.append(f"{name}: no shape of {p.name}")
+        returned = ARRAYS.fullmatch(str(inspect.signature(f).return_annotation))
+        if returned and not re.search(r"\[|\b(scalar|shape)\b", doc):
+            lacking.append(f"{name}: no shape of what it returns")
+    assert not lacking, "\n".join(lacking)
+
+
+def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """What stands in a function, but in those that it defines."""
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, (ast.FunctionDef, ast.Lambda, ast.ClassDef)):
+            yield child
+            yield from own_nodes(child)
+
+
+@functools.cache
+def body(f: Any) -> list[ast.AST]:
+    if f.__code__.co_filename == "<string>":  # a dataclass's constructor
+        return []
+    return list(own_nodes(ast.parse(textwrap.dedent(inspect.getsource(f))).body[0]))
+
+
+def raised(f: Any) -> set[str]:
+    """The errors that a function raises by name."""
+    thrown = (n.exc for n in body(f) if isinstance(n, ast.Raise) and n.exc is not None)
+    names = (e.func.id for e in thrown if isinstance(e, ast.Call) and isinstance(e.func, ast.Name))
+    return {n for n in names if n.endswith("Error")} - {"NotImplementedError", "AssertionError"}
+
+
+def checkers(f: Any, cls: type | None = None) -> Iterator[Any]:
+    """Functions and methods of ours that a function calls, and that are called checkers."""
+    for node in body(f):
+        match node:
+            case ast.Call(func=ast.Name(id=name)):
+                found = f.__globals__.get(name)
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="self" | "cls"), attr=name)):
+                found = inspect.getattr_static(cls, name, None)
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=module), attr=name)):
+                found = getattr(f.__globals__.get(module), name, None)
+            case _:
+                continue
+        found = function_of(found)
+        ours = (getattr(found, "__module__", "") or "").startswith("gpflow_gam")
+        if inspect.isfunction(found) and ours and re.match("_?check", name):
+            yield found
+
+
+def raising() -> Iterator[tuple[str, str, Any, type | None]]:
+    """Docstrings, and the functions whose errors they describe."""
+    for name, f in FUNCTIONS:
+        yield name, inspect.getdoc(f) or "", function_of(f), None
+    for name, cls, f in METHODS:
+        yield name, f.__doc__, f, cls
+    for name, cls in CLASSES:
+        told = re.search(r"\b[Ss]ee :(func|class):", cls.__doc__ or "")
+        for method in ("__init__", "__post_init__"):
+            if method in vars(cls) and not told:
+                yield name, cls.__doc__ or "", function_of(vars(cls)[method]), cls
+
+
+def test_errors_are_described():
+    lacking = []
+    for name, doc, f, cls in raising():
+        told = set(re.findall(r"\w+", " ".join(re.findall(r":raises ([^:]+):", doc))))
+        lacking += [f"{name}: no :raises {e}" for e in sorted(raised(f) - told)]
+        for checker in checkers(f, cls):
+            unsaid = sorted(raised(checker) - told)
+            lacking += [f"{name}: no :raises {e}, of {checker.__name__}()" for e in unsaid]
+    assert not lacking, "\n".join(lacking)
+
+
+MODULES = sorted(Path(gg.__file__).parent.rglob("*.py"))
+
+
+def test_formulas_have_a_source():
+    year, lacking = re.compile(r"\b(18|19|20)\d\d\b"), []
+    for path in MODULES:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        whole = ast.get_docstring(tree) or ""
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
+                doc = ast.get_docstring(node) or ""
+                if "math::" in doc and not year.search(doc) and not year.search(whole):
+                    lacking.append(f"{path}: {getattr(node, 'name', 'the module')}")
+    assert not lacking, "\n".join(lacking)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-
 import gpflow
 import numpy as np
 import pandas as pd
 import pytest
+import rscript
 import scipy.stats as st
 import tensorflow as tf
 
@@ -155,7 +153,7 @@ for (m in models) {
 what data would say on average: of Gamma("identity") 4 percent wider here."""
 
 
-@pytest.mark.skipif(shutil.which("Rscript") is None, reason="needs R")
+@rscript.needed
 def test_straight_lines_are_those_of_glm(tmp_path):
     rng = np.random.default_rng(0)
     n = 600
@@ -164,15 +162,7 @@ def test_straight_lines_are_those_of_glm(tmp_path):
     table["g"] = rng.gamma(4.0, 1.0 / (0.4 + 0.8 * x) / 4.0)
     table["b"] = (rng.uniform(size=n) < np.exp(-1.5 + 0.9 * x)).astype(int)
     table.to_csv(tmp_path / "d.csv", index=False)
-    done = subprocess.run(
-        ["Rscript", "-e", GLM],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    answers = np.array(done.stdout.split(), dtype=float).reshape(7, 3, 2)
+    answers = rscript.printed(GLM, tmp_path).reshape(7, 3, 2)
     cases = [
         ("p", fam.Poisson("identity")),
         ("p", fam.Poisson("sqrt")),

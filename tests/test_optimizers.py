@@ -35,6 +35,15 @@ def poisson(family: vi.VariationalFamily, **options: object):
     return model, (X, Y)
 
 
+def with_outliers(rng: np.random.Generator):
+    """Student-t responses, a tenth of them far off: weights of sites are negative there."""
+    X, Y, kernel, inducing = problems.like(num_components=2)
+    Y = Y + 50.0 * (rng.uniform(size=Y.shape) < 0.1)
+    likelihood = gpflow.likelihoods.StudentT(scale=0.2, df=3.0)
+    family = vi.OptimalPrecision()
+    return gg.models.AdditiveSVGP(kernel(), likelihood, inducing(), variational=family), X, Y
+
+
 # --- gradients of expectations, and sites -------------------------------------------------------
 
 
@@ -142,14 +151,7 @@ def test_natural_gradient_step_against_a_dense_loop(rng):
 
 def test_negative_weights_are_counted_and_harmless(rng):
     """Student-t: outliers have w < 0; the precision has to stay positive."""
-    X, Y, kernel, inducing = problems.like(num_components=2)
-    Y = Y + 50.0 * (rng.uniform(size=Y.shape) < 0.1)
-    model = gg.models.AdditiveSVGP(
-        kernel(),
-        gpflow.likelihoods.StudentT(scale=0.2, df=3.0),
-        inducing(),
-        variational=vi.OptimalPrecision(),
-    )
+    model, X, Y = with_outliers(rng)
     gradient = gg.optimizers.NaturalGradient(rho=0.5)
     before = float(model.elbo((X, Y)))
     seen = [gradient.step(model, (X, Y)).num_negative for _ in range(15)]
@@ -208,14 +210,7 @@ def test_minibatches_are_as_sure_as_all_rows_are(monkeypatch):
 
 
 def test_fit_survives_a_likelihood_that_is_not_log_concave(rng):
-    X, Y, kernel, inducing = problems.like(num_components=2)
-    Y = Y + 50.0 * (rng.uniform(size=Y.shape) < 0.1)
-    model = gg.models.AdditiveSVGP(
-        kernel(),
-        gpflow.likelihoods.StudentT(scale=0.2, df=3.0),
-        inducing(),
-        variational=vi.OptimalPrecision(),
-    )
+    model, X, Y = with_outliers(rng)
     result = gg.optimizers.fit(model, (X, Y))
     assert np.isfinite(result.elbo)
     assert np.all(np.diff(np.maximum.accumulate(result.history)) >= 0.0)
@@ -620,5 +615,7 @@ def test_bad_options_are_refused():
     regression = gg.models.AdditiveVGP((X, Y), model.kernel, gpflow.likelihoods.Poisson())
     with pytest.raises(ValueError, match="data: AdditiveVGP holds its own"):
         fit(regression, (X, Y))
+    with pytest.raises(ValueError, match="AdditiveVGP takes no minibatches; build an AdditiveSVGP"):
+        fit(regression, batch_size=50)
     with pytest.raises(TypeError, match="must be additive or hold its data; got SVGP"):
         fit(gpflow.models.SVGP(SquaredExponential(), model.likelihood, X[:3]), (X, Y))

@@ -160,3 +160,21 @@ def test_readme_from_gpflow():
     assert names["result"].converged
     assert names["mean"].shape == (5, 4)
     assert names["draws"].shape == (100, 5, 4)
+    first = np.asarray(names["mean"])
+    exec(compile(readme_blocks()[2], "README.md", "exec"), names)  # the same by the other engine
+    assert names["mean"].shape == (5, 4)
+    away = np.sum(first, axis=1) - np.sum(names["mean"], axis=1)
+    assert np.all(
+        np.abs(away) < 3.0 * np.sqrt(names["posterior"].predict_f(names["X"][:5])[1][:, 0])
+    )
+
+
+@pytest.mark.slow
+def test_readme_from_keras(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    exec(compile(readme_blocks()[3], "README.md", "exec"), names)
+    scores = names["model"].evaluate(names["images"], names["labels"], return_dict=True, verbose=0)
+    assert scores["accuracy"] > 0.9
+    served = gg.serving.load("served/1").predict(names["images"][:200])["response"]
+    assert np.mean(served.argmax(axis=1) == names["labels"][:200]) > 0.9

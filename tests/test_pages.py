@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import ast
+import functools
+import inspect
 import re
+import textwrap
+import typing
+from typing import Any
 
 import pytest
 from test_package import ROOT
+
+import gpflow_gam as gg
 
 PAGES = sorted([*(ROOT / "docs").glob("*.rst"), *(ROOT / "docs").glob("*.md")])
 PAGES += sorted(ROOT.glob("*.md"))
@@ -26,3 +34,61 @@ def test_every_finding_names_a_test():
     sections = re.split(r"\n-{5,}\n", text)[1:]
     assert len(sections) == 5
     assert all("*Shown by* ``tests/" in part and ".. testcode::" in part for part in sections)
+
+
+def shown_blocks(page):
+    """Python that a page shows and that nothing runs: it needs files, hosts or hours."""
+    text = page.read_text(encoding="utf-8")
+    if page.suffix == ".md":
+        return re.findall(r"```python\n(.*?)```", text, re.S)
+    return [
+        textwrap.dedent(b) for b in re.findall(r"code-block:: python\n\n((?: {4}.*\n|\n)+)", text)
+    ]
+
+
+def dotted(node: ast.AST) -> str | None:
+    """``gg.a.b`` of the node that stands for it."""
+    if isinstance(node, ast.Attribute):
+        of = dotted(node.value)
+        return None if of is None else f"{of}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else None
+
+
+def parameters(called: Any) -> set[str] | None:
+    """The names of what a function of ours takes; None where it takes any."""
+    forms = [called, *typing.get_overloads(called)]
+    if called is gg.GAM.fit:  # which hands options on
+        forms += [gg.optimizers.fit, gg.optimizers.fit_rows]
+    every = [list(inspect.signature(f).parameters.values()) for f in forms]
+    if len(forms) == 1 and any(p.kind is p.VAR_KEYWORD for p in every[0]):
+        return None
+    return {p.name for takes in every for p in takes}
+
+
+def called_by(node: ast.Call, gams: set[str | None]) -> Any:
+    """What of ours a call calls; None of others."""
+    name = dotted(node.func)
+    if name is not None and name.startswith("gg."):
+        return functools.reduce(getattr, name.split(".")[1:], gg)
+    if isinstance(node.func, ast.Attribute):
+        of = node.func.value
+        made = isinstance(of, ast.Call) and dotted(of.func) == "gg.GAM"
+        if made or (isinstance(of, ast.Name) and of.id in gams):
+            return getattr(gg.GAM, node.func.attr)
+    return None
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if shown_blocks(p)], ids=lambda p: p.name)
+def test_code_that_is_shown_only_is_code_and_names_what_there_is(page):
+    for block in shown_blocks(page):
+        tree = ast.parse(block)
+        gams: set[str | None] = {"gam"}
+        for node in ast.walk(tree):
+            made = isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+            if made and dotted(node.value.func) == "gg.GAM":
+                gams |= {dotted(target) for target in node.targets}
+        for node in ast.walk(tree):
+            called = called_by(node, gams) if isinstance(node, ast.Call) else None
+            if called is not None:
+                known, given = parameters(called), {k.arg for k in node.keywords}
+                assert known is None or given <= known, f"{dotted(node.func)}: {given - known}"

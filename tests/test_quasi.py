@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 import warnings
 
 import gpflow
 import numpy as np
 import pandas as pd
 import pytest
+import rscript
 
 import gpflow_gam as gg
 from gpflow_gam import families as fam
@@ -102,7 +101,7 @@ for (m in models) {
 """
 
 
-@pytest.mark.skipif(shutil.which("Rscript") is None, reason="needs R")
+@rscript.needed
 def test_straight_lines_are_those_of_glm(tmp_path):
     rng = np.random.default_rng(5)
     table = counts(3, 500)
@@ -112,15 +111,7 @@ def test_straight_lines_are_those_of_glm(tmp_path):
     table["k"] = rng.binomial(table["m"], rng.beta(4.0 * p, 4.0 - 4.0 * p))
     table["share"] = table["k"] / table["m"]
     table.to_csv(tmp_path / "d.csv", index=False)
-    done = subprocess.run(
-        ["Rscript", "-e", GLM],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    answers = np.array(done.stdout.split(), dtype=float).reshape(4, 6)
+    answers = rscript.printed(GLM, tmp_path).reshape(4, 6)
     cases = [
         ("y", fam.QuasiPoisson(), None),
         ("y", fam.QuasiPoisson("identity"), None),

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-
 import numpy as np
 import pandas as pd
 import pytest
+import rscript
 import scipy.stats as st
 import tensorflow as tf
 
@@ -439,17 +437,12 @@ for (y in list(Surv(d$time, d$event), Surv(d$lower, d$upper, type = "interval2")
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("Rscript") is None, reason="needs R with survival")
+@rscript.needed
 def test_straight_lines_are_survregs(table, tmp_path):
     data = table.assign(lower=np.floor(2 * table["full"]) / 2 + 0.05, event=table["event"] * 1)
     data["upper"] = data["lower"] + 0.5
     data.to_csv(tmp_path / "d.csv", index=False)
-    done = subprocess.run(
-        ["Rscript", "-e", SURVREG], cwd=tmp_path, capture_output=True, text=True, timeout=120
-    )
-    if done.returncode != 0:
-        pytest.skip(f"R has no survival: {done.stderr[-200:]}")
-    answers = np.array(done.stdout.split(), dtype=float).reshape(2, 3, 10)
+    answers = rscript.printed(SURVREG, tmp_path).reshape(2, 3, 10)
     stated = Surv("time", "event"), Surv("lower", "upper", type="interval")
     for y, by_family in zip(stated, answers):
         for family, known in zip(("weibull", "lognormal", "gaussian"), by_family):

@@ -55,15 +55,17 @@ def main() -> None:
         ["git", "rev-parse", "HEAD"], cwd=CONFIG.parent, check=True, capture_output=True, text=True
     )
     describe(options.machine)
-    asv(
-        "run",
-        "--environment", f"existing:{sys.executable}",
-        "--set-commit-hash", found.stdout.strip(),
-        "--machine", options.machine,
-        "--launch-method", "spawn",
-        *(["--bench", options.bench] if options.bench else []),
-    )  # fmt: skip
-    without_paths(options.machine)
+    try:
+        asv(
+            "run",
+            "--environment", f"existing:{sys.executable}",
+            "--set-commit-hash", found.stdout.strip(),
+            "--machine", options.machine,
+            "--launch-method", "spawn",
+            *(["--bench", options.bench] if options.bench else []),
+        )  # fmt: skip
+    finally:  # where a benchmark fails, results of the others are written all the same
+        without_paths(options.machine)
     if options.publish:
         asv("publish")
 

@@ -25,6 +25,7 @@ from typing import Any
 import gpflow
 import matplotlib.pyplot as plt
 import numpy as np
+import svgp as peer
 import tensorflow as tf
 from problems import NUM_CLASSES, mixture, probit, without_shift
 from tabulate import tabulate
@@ -88,33 +89,7 @@ def ours(run: Run) -> None:
 
 
 def svgp(run: Run, num_inducing: int, rate: float) -> None:
-    chosen = np.random.default_rng(0).choice(len(run.X), num_inducing, replace=False)
-    model = gpflow.models.SVGP(
-        run.kernel,
-        gpflow.likelihoods.Softmax(NUM_CLASSES),
-        run.X[chosen],
-        num_latent_gps=NUM_CLASSES,
-        num_data=len(run.X),
-    )
-    gpflow.set_trainable(model.kernel, False)
-    gpflow.set_trainable(model.inducing_variable, False)
-    batches = iter(
-        tf.data.Dataset.from_tensor_slices((run.X, run.Y.astype(np.int32)))
-        .repeat()
-        .shuffle(len(run.X), seed=0)
-        .batch(1024)
-    )
-    loss = model.training_loss_closure(batches, compile=False)
-    optimiser = tf.keras.optimizers.Adam(rate)
-    variables = list(model.trainable_variables)
-
-    @tf.function
-    def step() -> None:
-        with tf.GradientTape() as tape:
-            value = loss()
-        optimiser.apply_gradients(zip(tape.gradient(value, variables), variables))
-
-    optimiser.build(variables)
+    model, step = peer.svgp(run.X, run.Y, run.kernel, num_inducing, rate)
     mark = 1.0
     while run.seconds < run.budget:
         step()

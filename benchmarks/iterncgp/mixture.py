@@ -21,7 +21,7 @@ from pathlib import Path
 import gpflow
 import matplotlib.pyplot as plt
 import numpy as np
-import tensorflow as tf
+import svgp as peer
 from problems import NUM_CLASSES, mixture, probit
 from tabulate import tabulate
 
@@ -100,34 +100,7 @@ def ours(
 
 
 def svgp(problem: Problem, num_inducing: int, rate: float, budget: float) -> Iterator[Point]:
-    rng = np.random.default_rng(0)
-    Z = problem.X[rng.choice(len(problem.X), num_inducing, replace=False)]
-    model = gpflow.models.SVGP(
-        problem.kernel(),
-        gpflow.likelihoods.Softmax(NUM_CLASSES),
-        Z,
-        num_latent_gps=NUM_CLASSES,
-        num_data=len(problem.X),
-    )
-    gpflow.set_trainable(model.kernel, False)
-    gpflow.set_trainable(model.inducing_variable, False)
-    batches = iter(
-        tf.data.Dataset.from_tensor_slices((problem.X, problem.labels.astype(np.int32)))
-        .repeat()
-        .shuffle(len(problem.X), seed=0)
-        .batch(1024)
-    )
-    loss = model.training_loss_closure(batches, compile=False)
-    optimiser = tf.keras.optimizers.Adam(rate)
-    variables = list(model.trainable_variables)
-
-    @tf.function
-    def step() -> None:
-        with tf.GradientTape() as tape:
-            value = loss()
-        optimiser.apply_gradients(zip(tape.gradient(value, variables), variables))
-
-    optimiser.build(variables)
+    model, step = peer.svgp(problem.X, problem.labels, problem.kernel(), num_inducing, rate)
     step()  # tracing does not count
     spent, mark = 0.0, budget / 12
     while spent < budget:

@@ -181,6 +181,7 @@ def main() -> None:
         method="posterior",
         ours=SOLVERS,
         better={"nll": "lower", "ece": "lower", "accuracy": "higher"},
+        drawn={"nll": "difference"},
     )
 
 

@@ -40,7 +40,11 @@ class Features:
         return self.summed(self.prior)
 
     def summed(self, parts: Sequence[tf.Tensor]) -> tf.Tensor:
-        """What components have, [G, N] a group, summed: [N]; over each output's own, [L, N]."""
+        """
+        What components have, [G, N] a group, summed: [N]; over each output's own, [L, N].
+
+        :param parts: of all components, [G, N] a group, in the order of groups.
+        """
         if self.members is None:
             return tf.add_n([tf.reduce_sum(p, axis=0) for p in parts])
         return tf.add_n(
@@ -63,6 +67,7 @@ class InducingBlocks:
     :param kernel: the additive kernel.
     :param double: whether to; otherwise matrices are in the precision of kernel and inputs.
     :raises ValueError: where the two do not fit together.
+    :raises TypeError: inducing variables that are not ours.
     """
 
     def __init__(
@@ -136,7 +141,11 @@ class InducingBlocks:
         return blocks
 
     def kuf(self, X: TensorType) -> list[tf.Tensor]:
-        """``k_c(Z_c, X)`` of each group, [G, M, N], for X [N, D]."""
+        """
+        ``k_c(Z_c, X)`` of each group, [G, M, N], for X [N, D].
+
+        :param X: inputs, [N, D].
+        """
         self.kernel.check_inputs(X)
         X = tf.cast(X, self.dtype)
         blocks = []
@@ -152,7 +161,11 @@ class InducingBlocks:
         return blocks
 
     def prior_variance(self, X: TensorType) -> list[tf.Tensor]:
-        """``k_c(x_n, x_n)`` of each group, [G, N], for X [N, D]."""
+        """
+        ``k_c(x_n, x_n)`` of each group, [G, N], for X [N, D].
+
+        :param X: inputs, [N, D].
+        """
         X = tf.cast(X, self.dtype)
         with self._precision():
             return [
@@ -163,7 +176,11 @@ class InducingBlocks:
             ]
 
     def prior(self, X: TensorType) -> tf.Tensor:
-        """``sum_c k_c(x_n, x_m)``, [N, N]; of each output's own components, [L, N, N]."""
+        """
+        ``sum_c k_c(x_n, x_m)``, [N, N]; of each output's own components, [L, N, N].
+
+        :param X: inputs, [N, D].
+        """
         members = self.kernel.members
         if members is not None:
             parts = self.prior_components(X)
@@ -172,7 +189,11 @@ class InducingBlocks:
             return self._evaluated(tf.cast(X, self.dtype))
 
     def prior_components(self, X: TensorType) -> tf.Tensor:
-        """``k_c(x_n, x_m)``, [C, N, N], for X [N, D]."""
+        """
+        ``k_c(x_n, x_m)``, [C, N, N], for X [N, D].
+
+        :param X: inputs, [N, D].
+        """
         with self._precision():
             return self._evaluated.K_components(tf.cast(X, self.dtype))
 
@@ -222,7 +243,7 @@ class InducingBlocks:
         """
         Whitened features of X [N, D].
 
-        :param X: inputs.
+        :param X: inputs, [N, D].
         :param cholesky: what :meth:`cholesky` returned.
         """
         phi = [
@@ -239,7 +260,8 @@ class InducingBlocks:
         """
         ``k_c(x, x) - |phi_c(x)|^2`` of every component: what its inducing inputs cannot see.
 
-        :param x: inputs.
+        :param x: inputs, [N, D].
+        :return: [C, N].
         """
         f = self.features(x, self.cholesky())
         parts = [p - tf.reduce_sum(tf.square(a), axis=-2) for a, p in zip(f.phi, f.prior)]

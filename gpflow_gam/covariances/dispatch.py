@@ -31,6 +31,7 @@ def kuu_additive(
     :param inducing_variable: Z.
     :param kernel: of as many components.
     :param jitter: as a share of each component's own variance.
+    :return: [P, P].
     """
     blocks = InducingBlocks(inducing_variable, kernel, double=False)
     singles: list[tf.Tensor] = [None] * kernel.num_components

@@ -94,7 +94,11 @@ class Averager(Predictor):
         :param by: columns of the data: an average for each combination of their values.
         :param at: columns that are set for all rows, to each combination of the given values, as
             ``{"dose": [0, 1]}``; they need not be in the data.
-        :param scale: as in :meth:`partial_dependence`, and so are the others.
+        :param scale: ``"response"``, or ``"link"`` for the predictor.
+        :param level: probability of the limits.
+        :param unconditional: whether limits allow for uncertain hyperparameters.
+        :param num_samples: posterior draws.
+        :param seed: the GAM's own by default.
         :return: a row an average: the columns of ``at`` and ``by``, ``estimate``, ``se``,
             ``lower``, ``upper``; ``class`` (or ``predictor``) where there are several.
         :raises ValueError: naming the argument or column.
@@ -135,7 +139,11 @@ class Averager(Predictor):
         :param data: rows to average over.
         :param by: columns of the data: comparisons for each combination of their values.
         :param comparison: ``"difference"`` of averages, or their ``"ratio"``.
-        :param scale: as in :meth:`partial_dependence`, and so are the others.
+        :param scale: ``"response"``, or ``"link"`` for the predictor.
+        :param level: probability of the limits.
+        :param unconditional: whether limits allow for uncertain hyperparameters.
+        :param num_samples: posterior draws.
+        :param seed: the GAM's own by default.
         :return: a row a comparison: ``column``, ``contrast``, the columns of ``by``, ``estimate``,
             ``se``, ``lower``, ``upper``; ``class`` (or ``predictor``) where there are several.
         :raises ValueError: naming the argument or column.

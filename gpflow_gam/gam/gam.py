@@ -51,6 +51,7 @@ class GAM(Inspector):
     The predictor ``rho(x) = constant + sum_c f_c(x)`` (and offsets) sets the mean of the response
     through the family's link. Smoothness, variances and the family's own parameters are learnt by
     the evidence lower bound; components average to zero over the data, so that each is identified.
+    What asks for the fit raises :class:`~gpflow_gam.gam.NotFittedError` while there is none.
 
     :param terms: terms added up (``s("x") + factor("g")``), one term, a list of terms, or a
         formula (``"y ~ s(x) + factor(g)"``); or for several parameters of the response's
@@ -361,6 +362,7 @@ class GAM(Inspector):
         :param path: where.
         :param kernels: users' own kernels by the label of their term, which no file holds.
         :param likelihood: a likelihood of the user's, made as for the fit; its parameters are read.
+        :return: the GAM, fitted.
         :raises ValueError: a damaged file, a newer one, or one that holds no GAM.
         """
         fit, options = saving.load(Path(path), kernels or {}, likelihood)

@@ -181,7 +181,16 @@ class Inspector(Averager):
         num_points: int | None = None,
         unconditional: bool = True,
     ) -> EffectTable:
-        """The same as :meth:`effects`, as an object that can be drawn."""
+        """
+        The same as :meth:`effects`, as an object that can be drawn.
+
+        :param term: as of :meth:`effects`.
+        :param grid: as of :meth:`effects`.
+        :param level: as of :meth:`effects`.
+        :param num_points: as of :meth:`effects`.
+        :param unconditional: as of :meth:`effects`.
+        :raises ValueError: naming the argument.
+        """
         return _effects.effect(self.fitted, term, grid, level, num_points, self.seed, unconditional)
 
     def coefficients(
@@ -227,6 +236,8 @@ class Inspector(Averager):
         :param level: probability of the limits.
         :param num_points: of the default grid.
         :return: as :meth:`effects`.
+        :raises ValueError: no smooth of one number, or a bad argument, naming it.
+        :raises TypeError: ``term`` is no name.
         """
         return _effects.derivative(self.fitted, term, grid, level, num_points, self.seed).frame()
 
@@ -249,6 +260,8 @@ class Inspector(Averager):
         :param fun: as in :meth:`effects`; the exponential of a difference is a ratio.
         :return: ``level_1``, ``level_2`` and, for ``level_1 - level_2``, the columns of
             :meth:`effects`.
+        :raises ValueError: an effect without levels, or a bad argument, naming it.
+        :raises TypeError: ``term`` is no name.
         """
         found = _effects.differences(self.fitted, term, level, grid, num_points, self.seed)
         return _effects.transformed(found.frame(), fun)
@@ -265,6 +278,8 @@ class Inspector(Averager):
         :param grid: where; by default an even grid over the data.
         :param num_samples: S.
         :param seed: the GAM's own by default.
+        :raises ValueError: an unknown effect, or a bad argument, naming it.
+        :raises TypeError: ``term`` is no name.
         """
         seed = self.seed if seed is None else seed
         return _effects.sample_effect(self.fitted, term, grid, num_samples, seed)
@@ -281,11 +296,15 @@ class Inspector(Averager):
         """
         Draw the effects: curves with bands and a rug, maps with their uncertainty, levels.
 
-        :param terms: names; all effects by default.
+        :param terms: names of effects, or labels of terms; all effects by default.
         :param ax: draw one effect into this.
         :param level: probability of the bands.
         :param residuals: adds partial residuals.
         :param options: of :func:`gpflow_gam.gam.plotting.draw`.
+        :return: a new figure, or the one that ``ax`` stands on.
+        :raises TypeError: ``ax`` is no axes, ``terms`` are no names, or an option that there is
+            not.
+        :raises ValueError: an unknown effect, or an option that cannot be, naming it.
         """
         from .plotting import draw
 

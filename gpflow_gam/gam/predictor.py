@@ -150,6 +150,8 @@ class Predictor:
         :param exclude: terms that do not.
         :param intercept: whether the intercept does.
         :return: [S, N], [S, N, L] for L predictors, [S, N, K] for class probabilities.
+        :raises ValueError: a column that is not there or cannot be read, or a bad argument, naming
+            it.
         """
         seed = self.seed if seed is None else seed
         drop = self.missing == "drop"

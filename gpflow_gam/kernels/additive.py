@@ -138,7 +138,11 @@ class AdditiveKernel(Kernel):
         return tuple(groups)
 
     def group_kernels(self, group: ComponentGroup) -> list[Kernel]:
-        """The kernels of a group, in its order."""
+        """
+        The kernels of a group, in its order.
+
+        :param group: of this kernel.
+        """
         return [self.kernels[i] for i in group.indices]
 
     # --- per component ----------------------------------------------------------------------
@@ -153,8 +157,9 @@ class AdditiveKernel(Kernel):
         """
         The covariance of every component.
 
-        :param X: inputs.
-        :param X2: further inputs; X itself by default.
+        :param X: inputs, [N, D].
+        :param X2: further inputs, [N2, D]; X itself by default.
+        :return: [C, N, N2].
         :raises ValueError: a component reads a column that ``X`` lacks.
         """
         self.check_inputs(X)
@@ -179,7 +184,8 @@ class AdditiveKernel(Kernel):
         """
         The prior variance of every component.
 
-        :param X: inputs.
+        :param X: inputs, [N, D].
+        :return: [C, N].
         :raises ValueError: a component reads a column that ``X`` lacks.
         """
         self.check_inputs(X)
@@ -191,7 +197,12 @@ class AdditiveKernel(Kernel):
         return in_order(tf.concat(blocks, axis=0), order)
 
     def group_K_diag(self, group: ComponentGroup, X: TensorType) -> tf.Tensor:
-        """Prior variances [G, N] of one group at X [N, D]."""
+        """
+        Prior variances [G, N] of one group at X [N, D].
+
+        :param group: of this kernel.
+        :param X: inputs, [N, D].
+        """
         kernels = self.group_kernels(group)
         if group.columns is None or group.gather is None:
             return kernels[0](X, full_cov=False)[None]

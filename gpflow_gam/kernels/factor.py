@@ -34,7 +34,7 @@ class Factor(Kernel):
     it with :class:`ZeroMean` and a :class:`~gpflow_gam.measures.Discrete` measure on the levels to
     set it apart from a constant.
 
-    :param variance: prior variance of a level's effect.
+    :param variance: prior variance of a level's effect, a scalar.
     :param active_dims: the one column that holds the codes.
     """
 

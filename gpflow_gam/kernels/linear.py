@@ -24,7 +24,7 @@ class CentredLinear(Kernel):
     column has mean zero.
 
     :param centre: where the line is zero, the column's mean for instance.
-    :param variance: prior variance of the slope.
+    :param variance: prior variance of the slope, a scalar.
     :param active_dims: the one column.
     :raises ValueError: ``centre`` is not finite.
     """

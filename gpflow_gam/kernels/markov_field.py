@@ -65,8 +65,8 @@ class MarkovField(Kernel):
 
     :param number: of areas.
     :param edges: pairs of neighbours, by their codes.
-    :param variance: of both parts together.
-    :param independent: r.
+    :param variance: of both parts together, a scalar.
+    :param independent: r, a scalar.
     :param active_dims: the one column, of codes 0, 1, ...
     :raises ValueError: codes that there are not.
     """

@@ -25,7 +25,7 @@ class RandomWalk(Kernel):
     measure's points the walk goes on from where it is.
 
     :param measure: on one column.
-    :param variance: of a draw about its mean, on average over the measure.
+    :param variance: of a draw about its mean, on average over the measure; a scalar.
     :param level: variance, against that, of a constant that is added.
     :param active_dims: the one column.
     :raises ValueError: a measure of several columns, or of one point.
@@ -55,7 +55,13 @@ class RandomWalk(Kernel):
         return found
 
     def correlation(self, x: AnyNDArray, y: AnyNDArray) -> AnyNDArray:
-        """The kernel over its variance, of arrays that broadcast."""
+        """
+        The kernel over its variance, of arrays that broadcast.
+
+        :param x: [...].
+        :param y: [...].
+        :return: [...], of both broadcast.
+        """
         found = self._distance(x) + self._distance(y) - np.abs(x - y) - self._spread
         return np.asarray(found / self._spread + self.level)
 

@@ -72,7 +72,11 @@ class Shaped(Kernel):
         return functools.reduce(_products, parts)
 
     def splines(self, x: AnyNDArray) -> AnyNDArray:
-        """The products of splines at points [N, d], [N, J]."""
+        """
+        The products of splines at points [N, d], [N, J].
+
+        :param x: [N, d].
+        """
         return functools.reduce(_products, [b(x[:, i]) for i, b in enumerate(self.bases)])
 
     @inherit_check_shapes

@@ -81,11 +81,20 @@ class StackedKernel(abc.ABC):
         return None
 
     def K_rest(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
-        """``K - level``, [G, N, N2], without cancellation."""
+        """
+        ``K - level``, [G, N, N2], without cancellation.
+
+        :param X: [G, N, d], sliced.
+        :param X2: [G, N2, d], sliced.
+        """
         return self.K(X, X2)
 
     def K_diag_rest(self, X: tf.Tensor) -> tf.Tensor:
-        """``K_diag - level``, [G, N], without cancellation."""
+        """
+        ``K_diag - level``, [G, N], without cancellation.
+
+        :param X: [G, N, d], sliced.
+        """
         return self.K_diag(X)
 
 

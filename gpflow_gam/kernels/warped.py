@@ -33,7 +33,7 @@ class Warped(Kernel):
 
     :param base: stationary, on one column; its ``active_dims`` must be ``[0]``.
     :param knots: ascending, at least two.
-    :param speeds: slopes of w at the knots, positive.
+    :param speeds: slopes of w at the knots, positive, [J]; ones by default.
     :param active_dims: the one column.
     :raises ValueError: knots that do not ascend, or are fewer than two.
     """

@@ -260,6 +260,8 @@ class AdditiveGP(GPHead):
         """
         ``(kl_weight KL - log prior) / num_data`` times the layer's weight, in the float type in
         which Keras adds losses up.
+
+        :return: a scalar.
         """
         with self._precision():
             penalty = self.kl_weight * self._gp.prior_kl() - self._gp.log_prior_density()

@@ -31,6 +31,7 @@ class FeatureReader(abc.ABC):
         """
         The columns of X [N, D] that the components read, from features [N, F].
 
+        :param features: [N, F].
         :raises ValueError: too few features, or another rank.
         :raises tf.errors.InvalidArgumentError: a code that is no level, or features that are not
             known yet; where XLA drops assertions :meth:`readable` tells such rows.
@@ -53,6 +54,8 @@ class FeatureReader(abc.ABC):
         """
         Which rows of features [N, F] are finite and hold levels that there are, [N]; none before
         features are known. For code in which no assertion can fail.
+
+        :param features: [N, F].
         """
         X = self._read(features)
         holds = tf.reduce_all(tf.math.is_finite(X), axis=1)

@@ -41,27 +41,50 @@ class MomentReader(abc.ABC):
         """L."""
 
     def response(self, moments: tf.Tensor) -> tf.Tensor:
-        """The expected response [N], or class probabilities [N, K], from moments [N, L, 2]."""
+        """
+        The expected response [N], or class probabilities [N, K], from moments [N, L, 2].
+
+        :param moments: what the layer gives, [N, L, 2].
+        :raises ValueError: moments of another shape.
+        """
         mean, var, X = self._unpacked(moments)
         return expected_response(self.likelihood, X, mean, var)
 
     def interval(
         self, moments: tf.Tensor, level: float | None = None
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Equal-tailed limits of the expected response, shaped as :meth:`response`."""
+        """
+        Equal-tailed limits of the expected response, shaped as :meth:`response`.
+
+        :param moments: what the layer gives, [N, L, 2].
+        :param level: probability of the limits; the layer's by default.
+        :raises ValueError: moments of another shape.
+        """
         mean, var, X = self._unpacked(moments)
         level = self.level if level is None else level
         return response_interval(self.likelihood, X, mean, var, level)
 
     def negative_expected_log_likelihood(self, y: tf.Tensor, moments: tf.Tensor) -> tf.Tensor:
-        """``-E_q[log p(y | rho)]`` of each row, [N]; NaN for a y that is impossible."""
+        """
+        ``-E_q[log p(y | rho)]`` of each row, [N]; NaN for a y that is impossible.
+
+        :param y: labels, [N] or [N, K].
+        :param moments: what the layer gives, [N, L, 2].
+        :raises ValueError: moments or labels of another shape.
+        """
         mean, var, X = self._unpacked(moments)
         Y, holds = self._observed(y)
         expected = self.likelihood.variational_expectations(X, mean, var, Y)
         return -self._where(holds, expected)
 
     def predict_log_density(self, y: tf.Tensor, moments: tf.Tensor) -> tf.Tensor:
-        """``log E_q[p(y | rho)]`` of each row, [N]; NaN for a y that is impossible."""
+        """
+        ``log E_q[p(y | rho)]`` of each row, [N]; NaN for a y that is impossible.
+
+        :param y: labels, [N] or [N, K].
+        :param moments: what the layer gives, [N, L, 2].
+        :raises ValueError: moments or labels of another shape.
+        """
         mean, var, X = self._unpacked(moments)
         Y, holds = self._observed(y)
         density = self.likelihood.predict_log_density(X, mean, var, Y)

@@ -56,34 +56,66 @@ class Censored(QuadratureLikelihood, abc.ABC):
 
     @abc.abstractmethod
     def log_density(self, z: tf.Tensor) -> tf.Tensor:
-        """Log p(e = z)."""
+        """
+        Log p(e = z).
+
+        :param z: [...].
+        """
 
     @abc.abstractmethod
     def log_above(self, z: tf.Tensor) -> tf.Tensor:
-        """Log P(e > z)."""
+        """
+        Log P(e > z).
+
+        :param z: [...].
+        """
 
     @abc.abstractmethod
     def log_below(self, z: tf.Tensor) -> tf.Tensor:
-        """Log P(e < z)."""
+        """
+        Log P(e < z).
+
+        :param z: [...].
+        """
 
     @abc.abstractmethod
     def log_between(self, a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
-        """Log P(a < e < b), a < b."""
+        """
+        Log P(a < e < b), a < b.
+
+        :param a: [...].
+        :param b: [...].
+        """
 
     @abc.abstractmethod
     def expected_log_density(self, z: tf.Tensor, var: tf.Tensor) -> tf.Tensor:
-        """E[log p(e = x)] over x ~ N(z, var)."""
+        """
+        E[log p(e = x)] over x ~ N(z, var).
+
+        :param z: means, [...].
+        :param var: variances, [...].
+        """
 
     @abc.abstractmethod
     def mode(self, width: tf.Tensor) -> tf.Tensor:
-        """The a at which the interval from a to a + width is most probable."""
+        """
+        The a at which the interval from a to a + width is most probable.
+
+        :param width: positive, [...].
+        """
 
     # --- of observations ---------------------------------------------------------------------
 
     def standardised(
         self, y: tf.Tensor, F: tf.Tensor, scale: TensorType | None = None
     ) -> tf.Tensor:
-        """e = (t(y) - f) / scale, with this scale or another one."""
+        """
+        e = (t(y) - f) / scale, with this scale or another one.
+
+        :param y: responses, [...].
+        :param F: predictors, [...].
+        :param scale: another one, a scalar or [...]; the likelihood's own by default.
+        """
         scale = self.scale if scale is None else scale
         return ((tf.math.log(y) if self.logarithm else y) - F) / scale
 
@@ -142,7 +174,11 @@ class Censored(QuadratureLikelihood, abc.ABC):
         return tf.where(exact, known - self._log_unit(y), rest)[..., 0]
 
     def saturated(self, Y: tf.Tensor) -> tf.Tensor:
-        """The greatest log-density of each row over f, [N]."""
+        """
+        The greatest log-density of each row over f, [N].
+
+        :param Y: [N, 1] or [N, 3], as the class has it.
+        """
         y = Y[..., :1]
         known = self.log_density(tf.zeros_like(y)) - self._log_unit(y)
         if Y.shape[-1] == 1:

@@ -72,7 +72,11 @@ class Cox(QuadratureLikelihood):
         return level - mean + tf.math.log(self.unit.unconstrained_variable)
 
     def hazards(self, t: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """``log h0`` and ``H0`` at times, [...] both."""
+        """
+        ``log h0`` and ``H0`` at times, [...] both.
+
+        :param t: times since the start, [...].
+        """
         edges, level = self.edges.unconstrained_variable, self.log_baseline()
         lower, upper = edges[:-1], edges[1:]
         at = t[..., None]

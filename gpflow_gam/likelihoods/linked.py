@@ -51,7 +51,11 @@ class Linked(ScalarLikelihood):
         self.unit = Parameter(predictor_of(link, edge) if link != "log" else 1.0, trainable=False)
 
     def log_mean(self, F: TensorType) -> tf.Tensor:
-        """The logarithm of the mean at predictors F [...]."""
+        """
+        The logarithm of the mean at predictors F [...].
+
+        :param F: predictors, [...].
+        """
         F = tf.convert_to_tensor(F)
         if self.link == "log":
             return F
@@ -68,7 +72,11 @@ class Linked(ScalarLikelihood):
         return power * (tf.where(inside, log, below) + tf.math.log(unit))
 
     def level(self, mean: float) -> float:
-        """The predictor of a positive mean."""
+        """
+        The predictor of a positive mean.
+
+        :param mean: in the response's unit.
+        """
         return predictor_of(self.link, mean)
 
     def first_predictors(self, Y: AnyNDArray) -> tuple[AnyNDArray, float] | None:

@@ -114,7 +114,12 @@ class Ordered(ScalarLikelihood):
 
     @check_shapes("F: [batch..., L]", "return: [batch..., L, K]")
     def cumulative(self, F: TensorType) -> tf.Tensor:
-        """P(y <= k | f) for every label, the last 1."""
+        """
+        P(y <= k | f) for every label, the last 1.
+
+        :param F: predictors, [..., L].
+        :return: [..., L, K].
+        """
         F = tf.convert_to_tensor(F)[..., None]
         below = probability("probit", self._cutpoints(F.dtype) - F)
         return tf.concat([below, tf.ones_like(F)], axis=-1)

@@ -76,7 +76,11 @@ class Quantile(ScalarLikelihood):
         self.scale = Parameter(scale, transform=positive(lower=0.0, base="exp"))
 
     def level_of(self, y: AnyNDArray) -> AnyNDArray:
-        """About where the predictor of a constant quantile is, [1]."""
+        """
+        About where the predictor of a constant quantile is, [1].
+
+        :param y: responses, [N].
+        """
         return np.array([np.quantile(y, self.loss.tau)])
 
     @inherit_check_shapes
@@ -110,7 +114,11 @@ class LocationScaleQuantile(LocationScale):
         self.unit = Parameter(unit, transform=transform, trainable=False)
 
     def level_of(self, y: AnyNDArray) -> AnyNDArray:
-        """As of :class:`Quantile`, [2]."""
+        """
+        As of :class:`Quantile`, [2].
+
+        :param y: responses, [N].
+        """
         return np.array([np.quantile(y, self.loss.tau) / float(self.unit.numpy()), 0.0])
 
     def _log_density(self, f: tf.Tensor, g: tf.Tensor, y: tf.Tensor) -> tf.Tensor:

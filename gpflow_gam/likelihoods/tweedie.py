@@ -50,7 +50,11 @@ class Tweedie(ScalarLikelihood):
         self.invlink = tf.exp
 
     def scaled(self) -> tf.Tensor:
-        """The dispersion of responses as they are: ``dispersion unit^(2 - power)``."""
+        """
+        The dispersion of responses as they are: ``dispersion unit^(2 - power)``.
+
+        :return: a scalar.
+        """
         power = 2.0 - tf.convert_to_tensor(self.power)
         unit = self.unit.unconstrained_variable  # which it is, without detours
         return self.dispersion * tf.exp(power * tf.math.log(unit))

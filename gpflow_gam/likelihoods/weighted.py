@@ -38,6 +38,7 @@ class Weighted(Likelihood):
         """
         The weights [...] of inputs X [..., D].
 
+        :param X: inputs, [..., D].
         :raises ValueError: X has no such column.
         """
         X = tf.convert_to_tensor(X)

@@ -18,6 +18,7 @@ class Mixture(Measure):
     :param measures: on as many columns each.
     :param probabilities: one a measure, summing to one; equal by default.
     :raises ValueError: no measure, measures of several dimensions, or bad probabilities.
+    :raises TypeError: what is no measure.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Product(Measure):
 
     :param measures: the factors.
     :raises ValueError: no measure.
+    :raises TypeError: what is no measure.
     """
 
     def __init__(self, measures: Sequence[Measure]) -> None:

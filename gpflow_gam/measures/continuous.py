@@ -37,6 +37,7 @@ class Uniform(Measure):
         On the range of a sample.
 
         :param values: [N].
+        :param num_nodes: of the quadrature rule.
         :raises ValueError: fewer than two distinct values, or values that are not finite.
         """
         points = _column(values)
@@ -98,6 +99,7 @@ class Gaussian(Measure):
 
         :param values: [N].
         :param weights: how often each counts, [N].
+        :param num_nodes: of the quadrature rule.
         :raises ValueError: values that do not vary or are not finite, or bad weights.
         """
         points = _column(values)

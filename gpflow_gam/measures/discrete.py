@@ -153,6 +153,7 @@ class Nodes(tf.Module, Measure):
         """
         Take another measure's points, fewer ones with points of no weight beside them.
 
+        :param measure: with points in as many columns.
         :raises ValueError: it has more points, or other columns.
         """
         have, want = measure.points.shape, tuple(self.points.shape)

@@ -116,6 +116,9 @@ class AdditiveModel(GPModel, abc.ABC):
         Mean and variance of every component.
 
         See :meth:`~gpflow_gam.posteriors.AdditivePosterior.predict_components`.
+
+        :param Xnew: inputs, [N, D].
+        :param full_cov: covariances between inputs in place of variances.
         """
         Xnew = self._checked_inputs(Xnew)
         return self.fused_posterior().predict_components(Xnew, full_cov=full_cov)

@@ -209,7 +209,11 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         return kept[1]
 
     def accept(self, state: ActionPosteriorState) -> None:
-        """Make ``state``, computed at the present parameters, the model's posterior."""
+        """
+        Make ``state``, computed at the present parameters, the model's posterior.
+
+        :param state: of actions and what they found.
+        """
         self.restore(_Fit(state, _Present(self)))
 
     @property
@@ -276,7 +280,7 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         q is that of the actions and pseudo-observations of the last fit, which are held, under the
         present kernel: any such q gives a bound. One sweep, and one more for its gradient.
 
-        :param rows: indices of a minibatch for the expected log-likelihood; all by default.
+        :param rows: indices of a minibatch for the expected log-likelihood, [n]; all by default.
         :raises ValueError: the model is not fitted.
         """
         bound = action_bound(self.problem(), *held_actions(self.state), rows)

@@ -169,6 +169,8 @@ class AdditiveSGPR(AdditiveModel, InternalDataTrainingLossMixin):
         """
         The collapsed bound (Titsias 2009), summed over outputs:
         ``log N(e; 0, Phi'Phi + s2 I) - (sum_n k(x_n, x_n) - tr Phi'Phi) / (2 s2)``.
+
+        :return: a scalar.
         """
         cholesky = self.blocks.cholesky()
         s = self.statistics(cholesky)
@@ -189,7 +191,7 @@ class AdditiveSGPR(AdditiveModel, InternalDataTrainingLossMixin):
         """
         The optimal q(V).
 
-        :param cholesky: of the prior at the present parameters.
+        :param cholesky: of the prior at the present parameters, [G, M, M] a group.
         """
         return self._optimum(*self._sites(self.statistics(list(cholesky))))[0]
 

@@ -137,6 +137,8 @@ class AdditiveSVGP(AdditiveModel, ExternalDataTrainingLossMixin):
         :param cholesky: of the prior at the present parameters.
         :param q: over the whitened inducing values.
         :return: in double precision.
+        :raises ValueError: data that are not finite, do not fit together or are no possible
+            observations.
         """
         X, Y = checked_data(data, self.kernel, self.likelihood, self.num_latent_gps)
         form, number = q.form(), len(cholesky)

@@ -111,7 +111,11 @@ class AdditiveVGP(AdditiveModel, InternalDataTrainingLossMixin):
     @check_shapes("return: []")
     @as_written
     def elbo(self) -> tf.Tensor:
-        """The evidence lower bound (Appendix B, corrected)."""
+        """
+        The evidence lower bound (Appendix B, corrected).
+
+        :return: a scalar.
+        """
         X, Y = self.data
         K = self._covariance()
         H, log_det = self._projection(K)

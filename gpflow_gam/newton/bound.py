@@ -55,7 +55,7 @@ def action_bound(
     :param problem: at the parameters whose bound is asked for.
     :param S: actions [R, Q, N], and
     :param targets: S'(yhat - m) [R], of :func:`held_actions`; rows of zeros change nothing.
-    :param rows: indices of a minibatch for the first sum; all by default.
+    :param rows: indices of a minibatch for the first sum, [n]; all by default.
     :return: in double precision.
     """
     operator, X, Y = problem.operator, problem.X, problem.Y

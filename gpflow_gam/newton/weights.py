@@ -91,7 +91,12 @@ class HeldActions:
         self.hold(state, at)
 
     def hold(self, state: ActionPosteriorState, at: Sequence[AnyNDArray]) -> None:
-        """Take the state of another fit, and the values of the parameters where it ended."""
+        """
+        Take the state of another fit, and the values of the parameters where it ended.
+
+        :param state: of actions and what they found.
+        :param at: one value a parameter, in their order.
+        """
         self._fit = state, at
         self._last: tuple[list[AnyNDArray], ActionWeights] | None = None
         if self._variables is not None:

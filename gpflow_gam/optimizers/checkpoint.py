@@ -125,7 +125,11 @@ class Checkpoint:
         return found
 
     def knows(self, name: str) -> bool:
-        """Whether an earlier start came as far as to this stage."""
+        """
+        Whether an earlier start came as far as to this stage.
+
+        :param name: of the stage.
+        """
         if self._stages is None:
             self._stages = self._read()
         return name in self._stages
@@ -134,6 +138,7 @@ class Checkpoint:
         """
         Where a stage stands now, which is written where it is time.
 
+        :param name: of the stage.
         :param record: makes what is written; what it reads must not change.
         """
         self._now = name, record

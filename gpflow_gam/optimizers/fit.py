@@ -67,7 +67,7 @@ def fit(
     :param model: the model, changed in place.
     :param data: X [N, D] and Y [N, K], where the model does not hold them.
     :param max_iterations: L-BFGS iterations, epochs over minibatches, or Newton steps.
-    :param batch_size: rows a minibatch.
+    :param batch_size: rows a minibatch; models that hold their data take none.
     :param learning_rate: Adam's.
     :param rho: natural-gradient step size on minibatches.
     :param tolerance: improvement of the ELBO, in nats, that no longer counts; of an ``IterNCGP``
@@ -97,6 +97,7 @@ def fit(
     :raises ValueError: bad data or options, naming them.
     :raises KeyboardInterrupt: Ctrl-C. As after any error the model is what it was before.
     :raises ForkedProcessError: this process was forked after TensorFlow had begun to compute.
+    :raises TypeError: a model that is not additive and holds no data.
     """
     check_process()
     check_options(max_iterations, batch_size, learning_rate, rho, tolerance, patience)
@@ -110,19 +111,20 @@ def fit(
     if isinstance(model, InternalDataTrainingLossMixin):
         if data is not None:
             raise ValueError(f"data: {type(model).__name__} holds its own; leave the argument out.")
-        if isinstance(model, IterNCGP):
-            if batch_size is not None:
-                raise ValueError("batch_size: IterNCGP takes no minibatches; set max_sweeps.")
-            return fit_newton(
-                model,
-                tracker([], "IterNCGP"),
-                max_iterations,
-                tolerance,
-                hyperparameters,
-                max_sweeps,
-                max_rounds,
-                validation_data,
-            )
+        if batch_size is not None:
+            instead = "set max_sweeps" if isinstance(model, IterNCGP) else "build an AdditiveSVGP"
+            raise ValueError(f"batch_size: {type(model).__name__} takes no minibatches; {instead}.")
+    if isinstance(model, IterNCGP):
+        return fit_newton(
+            model,
+            tracker([], "IterNCGP"),
+            max_iterations,
+            tolerance,
+            hyperparameters,
+            max_sweeps,
+            max_rounds,
+            validation_data,
+        )
     if not hyperparameters or max_sweeps is not None or validation_data is not None:
         raise ValueError(
             "hyperparameters, max_sweeps and validation_data are options of IterNCGP; got a "
@@ -143,7 +145,6 @@ def fit(
     rows = int(data[0].shape[0])
     if rows == 0:
         raise ValueError("data has no rows.")
-    minibatches = batch_size is not None and batch_size < rows
     if model.num_data not in (None, rows):
         raise ValueError(
             f"num_data={model.num_data} of the model is not the {rows} rows of data; the bound "
@@ -153,19 +154,10 @@ def fit(
         untouched = is_untouched(model)
         if untouched:
             start_from_null_model(model, data)
-        if minibatches:
-            assert batch_size is not None
+        if batch_size is not None and batch_size < rows:
+            own, how = tracker(model.variables, "minibatch"), (tolerance, patience, seed)
             return fit_minibatches(
-                model,
-                data,
-                tracker(model.variables, "minibatch"),
-                max_iterations,
-                batch_size,
-                learning_rate,
-                rho,
-                tolerance,
-                patience,
-                seed,
+                model, data, own, max_iterations, batch_size, learning_rate, rho, *how
             )
         if isinstance(model.variational, OptimalPrecision):
             own = tracker(model.variables, "sites + L-BFGS")
@@ -173,13 +165,29 @@ def fit(
         own = tracker(model.trainable_variables, "L-BFGS")
         if untouched and model.variational.layout.total <= MAX_TWIN_SIZE:
             start = Tracker([], "start", budget, None, False, on_interrupt)
-            twin = dense_twin(model)
-            start_from_null_model(twin, data)
-            result = fit_sites(twin, data, start, max_iterations, tolerance)
-            match_twin(model, twin)
-            if start.ended:
-                return own.result(False, result.message, -float(model.training_loss(data)))
+            ended = _start_from_twin(model, data, start, max_iterations, tolerance)
+            if ended is not None:
+                return own.result(False, ended.message, -float(model.training_loss(data)))
         return _fit_lbfgs(model, data, own, max_iterations, tolerance)
+
+
+def _start_from_twin(
+    model: AdditiveSVGP,
+    data: RegressionData,
+    tracker: Tracker,
+    max_iterations: int,
+    tolerance: float,
+) -> FitResult | None:
+    """
+    Go to the optimum over dense q first.
+
+    :return: how that ended, where time or the user has ended it; None otherwise.
+    """
+    twin = dense_twin(model)
+    start_from_null_model(twin, data)
+    result = fit_sites(twin, data, tracker, max_iterations, tolerance)
+    match_twin(model, twin)
+    return result if tracker.ended else None
 
 
 def _fit_lbfgs(

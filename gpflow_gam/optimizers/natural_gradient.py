@@ -66,7 +66,10 @@ class NaturalGradient:
             ``variational=OptimalPrecision()``.
         :param data: X [N, D] and Y [N, K], all or a minibatch.
         :param rho: another step size for this step.
+        :return: the ELBO before it, and how many sites had negative weights.
         :raises TypeError: another variational family.
+        :raises ValueError: data that are not finite, do not fit together or are no possible
+            observations.
         """
         check_sites(model)
         data = checked_data(data, model.kernel, model.likelihood)

@@ -152,9 +152,9 @@ def solution_of_sums(
     :param rows: which need have no more than components.
     :param data: the sites' sums.
     :param q: over whitened inducing values.
-    :param found: hyperparameters in the coordinates in which they are optimised.
+    :param found: hyperparameters in the coordinates in which they are optimised, [K].
     :param error: of a collapsed bound: the sum of the data's squares, and their number.
-    :param curvature: of the criterion in them.
+    :param curvature: of the criterion in them, [K, K].
     """
     if error is not None:
         bound = CollapsedBound(model, rows, sums=(data, error))

@@ -24,7 +24,7 @@ class Solution:
     :param data: the sites' sums.
     :param q: the posterior.
     :param values: of the kernels' parameters.
-    :param found: coordinates of what was learnt: the kernels' hyperparameters, then the noise
+    :param found: coordinates of what was learnt, [K]: the kernels' hyperparameters, then the noise
         variance of a collapsed bound or the likelihood's parameters.
     :param rounds: gave the evidence of the sums, which hold the sites' own weights; or
     :param bound: the collapsed bound of Gaussian data, whose sums are to be divided by the noise.
@@ -46,6 +46,11 @@ class Solution:
 
     @classmethod
     def of_bound(cls, bound: CollapsedBound, u: AnyNDArray) -> Solution:
-        """What there is at coordinates of a collapsed bound, which the model has been set to."""
+        """
+        What there is at coordinates of a collapsed bound, which the model has been set to.
+
+        :param bound: that was maximised.
+        :param u: coordinates of what was learnt, [K].
+        """
         values = bound.rounds.values(bound.split(u)[0])
         return cls(bound.rows, bound.data, bound.kept(u), values, u, bound.rounds, bound)

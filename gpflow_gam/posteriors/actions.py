@@ -250,6 +250,7 @@ class ActionPosterior(AdditivePosterior):
 
         :param points: component name -> rows [M_c, D]; P rows in all.
         :return: mean [P, L] and covariance [L, P, P], one component after the other.
+        :raises ValueError: outputs whose kernels have different components.
         """
         self._check_components()
         v, E, _ = self._active_cache()

@@ -182,6 +182,7 @@ class AdditivePosterior(AbstractPosterior, abc.ABC):
         :param seed: makes the draws reproducible; None for fresh ones. In a graph it may be a
             scalar tensor, and so may ``num_samples``.
         :return: [S, N, C] ([S, N, C, L] for L > 1 outputs).
+        :raises ValueError: ``num_samples`` is no whole number above zero.
         """
         _check_num_samples(num_samples)
         draws = self._sample_components(
@@ -211,6 +212,7 @@ class AdditivePosterior(AbstractPosterior, abc.ABC):
         :param num_samples: how many, S.
         :param seed: makes the draws reproducible; None for fresh ones. In a graph it may be a
             scalar tensor, and so may ``num_samples``.
+        :raises ValueError: ``num_samples`` is no whole number above zero.
         """
         _check_num_samples(num_samples)
         X = tf.convert_to_tensor(Xnew)

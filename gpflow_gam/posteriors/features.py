@@ -71,14 +71,22 @@ class InducingFeatures:
 
     @functools.cached_property
     def layout_offsets(self) -> AnyNDArray:
-        """Where each component's values begin, and P at the end."""
+        """
+        Where each component's values begin, and P at the end.
+
+        :return: [C + 1].
+        """
         return np.concatenate([[0], np.cumsum(self.inducing_variable.sizes)])
 
     def _index(self, name: str) -> int:
         return self._source.names.index(name)
 
     def block(self, name: str) -> slice:
-        """Where a component's inducing values stand."""
+        """
+        Where a component's inducing values stand.
+
+        :param name: of the component.
+        """
         start, end = self.layout_offsets[self._index(name) :][:2]
         return slice(int(start), int(end))
 
@@ -90,12 +98,22 @@ class InducingFeatures:
         return self._rows[name, width]
 
     def tangents(self, name: str, X: AnyNDArray) -> KernelTangents:
-        """A component's matrices between its inducing inputs and X [N, D]."""
+        """
+        A component's matrices between its inducing inputs and X [N, D].
+
+        :param name: of the component.
+        :param X: inputs, [N, D].
+        """
         Z = self._inputs(name, X.shape[1])
         return kernel_tangents(self._source[name], Z, np.asarray(X, dtype=np.float64))
 
     def features(self, name: str, X: AnyNDArray) -> AnyNDArray:
-        """``phi_c = L_c^-1 k_c(Z_c, X)``, [M_c, N]."""
+        """
+        ``phi_c = L_c^-1 k_c(Z_c, X)``, [M_c, N].
+
+        :param name: of the component.
+        :param X: inputs, [N, D].
+        """
         return self.features_and_prior(name, self.tangents(name, X))[0]
 
     def features_and_prior(
@@ -104,6 +122,7 @@ class InducingFeatures:
         """
         Features [M_c, N] of a component and its prior variances [N].
 
+        :param name: of the component.
         :param tangents: what :meth:`tangents` made, of any moments of this kernel.
         """
         _, K, diagonal = tangents.matrices(self._values)
@@ -129,7 +148,11 @@ class InducingFeatures:
         return found
 
     def open_covariance(self, blocks: Sequence[Block]) -> AnyNDArray:
-        """``k_c(x, x') - phi_c(x)' phi_c(x')`` at points, components independent, [n, n]."""
+        """
+        ``k_c(x, x') - phi_c(x)' phi_c(x')`` at points, components independent, [n, n].
+
+        :param blocks: components by name, each with its points [n_c, D]; n in all.
+        """
         parts = []
         for name, X in blocks:
             Z = self._inputs(name, X.shape[1])
@@ -147,6 +170,7 @@ class InducingFeatures:
         Those of a partial Cholesky factor, which asks for a column of the kernel at a time: none
         where inducing inputs settle the function.
 
+        :param name: of the component.
         :param X: [N, D].
         """
         phi, prior = self.features_and_prior(name, self.tangents(name, X))
@@ -170,6 +194,7 @@ class InducingFeatures:
         """
         What inducing values leave open of a component at many points, for draws of it.
 
+        :param name: of the component.
         :param X: [N, D].
         :param phi: features there, [M_c, N].
         :param prior: prior variances there, [N].
@@ -199,7 +224,11 @@ class InducingFeatures:
         return found
 
     def all_tangents(self, X: AnyNDArray) -> list[KernelTangents]:
-        """:meth:`tangents` of all components, in their order."""
+        """
+        :meth:`tangents` of all components, in their order.
+
+        :param X: inputs, [N, D].
+        """
         return [self.tangents(name, X) for name in self._source.names]
 
     def all_features(

@@ -77,6 +77,8 @@ class InducingMoments(InducingFeatures):
         """
         From q(V).
 
+        :param kernel: of the model.
+        :param inducing_variable: of the model.
         :param q: at the present parameters.
         """
         layout = q.layout
@@ -99,6 +101,7 @@ class InducingMoments(InducingFeatures):
 
         What is read off is the posterior itself as far as the inputs pin the components down.
 
+        :param posterior: of actions, or of the data.
         :param inducing_variable: where.
         """
         kernel = posterior.kernel
@@ -122,6 +125,7 @@ class InducingMoments(InducingFeatures):
         """
         Of any posterior of ours.
 
+        :param posterior: of an additive model.
         :param inducing_variable: where to read off posteriors that have no inducing values.
         :raises ValueError: it is needed and missing.
         """
@@ -165,6 +169,8 @@ class InducingMoments(InducingFeatures):
         Mean [n, L] and covariance [L, n, n] of components at points, one block after the other.
 
         Blocks of one component have to be given as one block of all its points.
+
+        :param blocks: components by name, each with its points [n_c, D]; n in all.
         """
         parts = self.joint_parts(blocks, [self.tangents(c, X) for c, X in blocks])
         return parts.mean, parts.inner + self.open_covariance(blocks)
@@ -193,7 +199,12 @@ class InducingMoments(InducingFeatures):
     def pointwise_parts(
         self, blocks: Sequence[Block], tangents: Sequence[KernelTangents]
     ) -> JointParts:
-        """:meth:`joint_parts` of each point for itself: no more than n of anything is formed."""
+        """
+        :meth:`joint_parts` of each point for itself: no more than n of anything is formed.
+
+        :param blocks: components by name, each with its points [n_c, D]; n in all.
+        :param tangents: of each block, as :meth:`tangents` makes them.
+        """
         found = [self.features_and_prior(c, t) for (c, _), t in zip(blocks, tangents)]
         slices = [self.block(c) for c, _ in blocks]
         mean = [phi.T @ self.mean[s] for (phi, _), s in zip(found, slices)]

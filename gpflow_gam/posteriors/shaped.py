@@ -159,7 +159,12 @@ class ShapedValues:
         return tuple(self._rows)
 
     def sample(self, num_samples: int, seed: int) -> AnyNDArray:
-        """Projected draws of V, [S, P, L]."""
+        """
+        Projected draws of V, [S, P, L].
+
+        :param num_samples: S.
+        :param seed: equal seeds give equal draws.
+        """
         rng = np.random.default_rng(seed)
         return np.stack([p.sample(num_samples, rng) for p in self._projections], axis=-1)
 

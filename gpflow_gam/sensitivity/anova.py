@@ -59,7 +59,11 @@ class FunctionalANOVA:
         self.predictors = tuple(predictors)
 
     def name(self, column: int) -> str:
-        """What a column is called."""
+        """
+        What a column is called.
+
+        :param column: its place in X.
+        """
         return self.names.get(column, f"x{column}")
 
     def variances(self, num_samples: int = 4000, seed: int = 0) -> VarianceDraws:

@@ -49,6 +49,8 @@ class Served:
         """
         The ``predict_components`` signature: ``mean`` and ``variance``; and ``names``, those of the
         components, which are no signature's output: every one of those has a row for a row.
+
+        :param data: as of :meth:`predict`.
         """
         names = np.array(self.description["components"], dtype=object)
         return {**self._call("predict_components", data), "names": names}
@@ -73,6 +75,7 @@ class Served:
         """
         The inputs of a signature, by name.
 
+        :param data: as of :meth:`predict`.
         :raises ValueError: a column that is not there or of another type.
         """
         return arguments(self.description, data)

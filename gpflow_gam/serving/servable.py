@@ -56,7 +56,11 @@ class Input:
         )
 
     def spec(self, single: bool = False) -> tf.TensorSpec:
-        """Its signature, with numbers in single precision on demand."""
+        """
+        Its signature, with numbers in single precision on demand.
+
+        :param single: numbers in single precision, whole ones and text as they are.
+        """
         dtype = tf.float32 if single and self.dtype == tf.float64 else self.dtype
         return tf.TensorSpec(self.shape, dtype, name=self.name)
 
@@ -106,16 +110,28 @@ class Servable(abc.ABC):
         ``mean`` and ``variance`` of the predictor, [N] or [N, L]; ``response``, ``lower`` and
         ``upper``, the expected response and its credible limits, [N] or [N, K].
 
+        :param X: as :meth:`features` gives it, [N, D].
+        :param level: probability of the limits.
         :param plain: without loops, which not every format has.
         """
 
     @abc.abstractmethod
     def components(self, X: tf.Tensor) -> dict[str, tf.Tensor]:
-        """``mean`` and ``variance`` of the components, [N, C] or [N, C, L]."""
+        """
+        ``mean`` and ``variance`` of the components, [N, C] or [N, C, L].
+
+        :param X: as :meth:`features` gives it, [N, D].
+        """
 
     @abc.abstractmethod
     def sample(self, X: tf.Tensor, num_samples: tf.Tensor, seed: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Joint draws: ``predictor`` [S, N] or [S, N, L], ``response`` [S, N] or [S, N, K]."""
+        """
+        Joint draws: ``predictor`` [S, N] or [S, N, L], ``response`` [S, N] or [S, N, K].
+
+        :param X: as :meth:`features` gives it, [N, D].
+        :param num_samples: S, a scalar.
+        :param seed: a scalar; equal ones give equal draws.
+        """
 
     def resources(self) -> list[Any]:
         """Lookup tables and the like, which the file has to hold besides variables."""

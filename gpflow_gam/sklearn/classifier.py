@@ -85,6 +85,8 @@ class GAMClassifier(ClassifierMixin, GAMEstimator):  # type: ignore[misc]
 
         :param X: [N, D].
         :return: [N, K], in the order of ``classes_``.
+        :raises ValueError: other columns than those of the fit, or missing values that are not
+            imputed.
         """
         frame = self._rows(X)
         p: AnyNDArray = self.gam_.predict(frame)
@@ -96,6 +98,8 @@ class GAMClassifier(ClassifierMixin, GAMEstimator):  # type: ignore[misc]
 
         :param X: [N, D].
         :return: labels, [N].
+        :raises ValueError: other columns than those of the fit, or missing values that are not
+            imputed.
         """
         best = self.predict_proba(X).argmax(axis=1)
         labels: AnyNDArray = self.classes_[best]

@@ -85,6 +85,8 @@ class GAMRegressor(RegressorMixin, GAMEstimator):  # type: ignore[misc]
         :param return_std: adds its posterior standard deviation, noise left out; for that of new
             responses see ``gam_.predict(X, "observation", se=True)``.
         :return: [N], or a pair of them.
+        :raises ValueError: other columns than those of the fit, or missing values that are not
+            imputed.
         """
         frame = self._rows(X)
         return self.gam_.predict(frame, se=return_std)

@@ -117,6 +117,7 @@ class RowPosterior:
         """
         Of rows in bins.
 
+        :param rows: of the fit.
         :param values: of the kernels' parameters.
         :param q: with the factors of the prior there.
         """
@@ -143,6 +144,7 @@ class RowPosterior:
         """
         Every row without its own site.
 
+        :param sites: of all rows.
         :return: blocks of rows by number, and what is left of each.
         """
         number, L = sites.weight.shape
@@ -169,6 +171,8 @@ class RowPosterior:
         """
         Every row without the sites of its neighbourhood.
 
+        :param sites: of all rows.
+        :param neighbourhoods: rows that are left out together, and those predicted then.
         :return: blocks of rows by number, and what is left of each.
         """
         L = sites.weight.shape[1]
@@ -200,7 +204,11 @@ class RowPosterior:
             yield which, self.trusted(mean, var, posterior, phi[:, at], left[at])
 
     def moments(self, output: int) -> tuple[AnyNDArray, AnyNDArray]:
-        """Mean [P] and covariance [P, P] of V for an output."""
+        """
+        Mean [P] and covariance [P, P] of V for an output.
+
+        :param output: which of the L.
+        """
         mean, covariance = self._moments
         return mean[:, output], covariance[output]
 
@@ -225,7 +233,12 @@ class RowPosterior:
         return half.T @ np.linalg.solve(factor, u - z @ shift), half.T @ half
 
     def of(self, output: int, phi: AnyNDArray) -> AnyNDArray:
-        """Features as they are of one output, [P, n]."""
+        """
+        Features as they are of one output, [P, n].
+
+        :param output: which of the L.
+        :param phi: features of all components, [P, n].
+        """
         enters = self._enters[:, output]
         return phi if np.all(enters) else phi * enters[:, None]
 

@@ -31,17 +31,26 @@ class Columns(abc.ABC):
 
     @abc.abstractmethod
     def bins(self, columns: tuple[int, ...]) -> Bins:
-        """The joint bins of some columns, in their order."""
+        """
+        The joint bins of some columns, in their order.
+
+        :param columns: their places in X.
+        """
 
     @abc.abstractmethod
     def values(self, column: int) -> RowArray:
-        """A column as it is, [N]."""
+        """
+        A column as it is, [N].
+
+        :param column: its place in X.
+        """
 
     @abc.abstractmethod
     def reach(self, column: int, level: Level | None = None) -> tuple[float, float]:
         """
         The least and the greatest value of a column over the rows that count.
 
+        :param column: its place in X.
         :param level: only rows that have it, of which there are some.
         """
 
@@ -59,6 +68,7 @@ class Columns(abc.ABC):
         """
         The weight of rows in each joint bin, [G].
 
+        :param columns: their places in X.
         :param level: only rows that have it.
         """
         bins = self.bins(columns)
@@ -71,7 +81,11 @@ class Columns(abc.ABC):
         return mass
 
     def having(self, level: Level) -> Iterator[tuple[slice, AnyNDArray]]:
-        """Blocks of rows, and which of them have a level, [n] truth values."""
+        """
+        Blocks of rows, and which of them have a level, [n] truth values.
+
+        :param level: a column's place in X, and a code in it.
+        """
         column, code = level
         bins = self.bins((column,))
         own = bins.points[:, 0] == code
@@ -80,11 +94,19 @@ class Columns(abc.ABC):
             yield at, own[bins.codes[at]]
 
     def total(self, parts: Sequence[AnyNDArray]) -> list[AnyNDArray]:
-        """Sums of arrays over all who hold rows: here, those that are given."""
+        """
+        Sums of arrays over all who hold rows: here, those that are given.
+
+        :param parts: arrays, each of any shape.
+        """
         return list(parts)
 
     def size(self, column: int) -> float:
-        """The root mean square of a column over rows as they count."""
+        """
+        The root mean square of a column over rows as they count.
+
+        :param column: its place in X.
+        """
         values, squares, total = self.values(column), 0.0, 0.0
         for start in range(0, self.number, _BLOCK):
             at = slice(start, min(start + _BLOCK, self.number))

@@ -94,7 +94,11 @@ class RowComponent:
     outputs: tuple[int, ...] | None = None
 
     def outputs_of(self, number: int) -> Sequence[int]:
-        """The latent outputs that it enters, of so many."""
+        """
+        The latent outputs that it enters, of so many.
+
+        :param number: L, how many there are.
+        """
         return range(number) if self.outputs is None else self.outputs
 
     @property
@@ -103,7 +107,11 @@ class RowComponent:
         return int(self.open_bins.max()) + 1
 
     def rows(self, which: AnyNDArray) -> RowComponent:
-        """The component at some of the rows."""
+        """
+        The component at some of the rows.
+
+        :param which: their numbers, [n].
+        """
         multiplier = None if self.multiplier is None else self.multiplier[which]
         bins = dataclasses.replace(self.bins, codes=self.bins.codes[which])
         return dataclasses.replace(self, bins=bins, multiplier=multiplier)

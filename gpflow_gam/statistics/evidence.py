@@ -52,6 +52,7 @@ class Places:
         """
         The places of a component.
 
+        :param kernel: of the component.
         :param Z: its inducing inputs [M, D].
         :param nodes: [J, D].
         :param others: points of open variance [E, D].
@@ -119,6 +120,9 @@ class Evidence:
         """
         The posterior of the pseudo-data.
 
+        :param data: whose sums are over the nodes of these components.
+        :param values: of the kernels' parameters.
+        :param scale: multiplies weights and shifts.
         :raises NotPositiveDefinite: at these values.
         """
         roots, features = [], []
@@ -136,6 +140,9 @@ class Evidence:
         ``s_i' Phi' S Phi s_j`` for shifts s_i [K, R, L]: what they do to each other by way of the
         posterior's mean, [K, K].
 
+        :param data: whose sums are over the nodes of these components.
+        :param values: of the kernels' parameters.
+        :param shifts: [K, R, L].
         :raises NotPositiveDefinite: at these values.
         """
         features = [self._at_nodes(which, values)[1] for which in range(len(self))]
@@ -152,6 +159,8 @@ class Evidence:
         """
         Features of a component at its nodes, [M_c, J_c].
 
+        :param values: of the kernels' parameters.
+        :param which: the component's place.
         :raises NotPositiveDefinite: at these values.
         """
         return self._at_nodes(which, values)[1]
@@ -160,12 +169,18 @@ class Evidence:
         """
         One component at values of the parameters.
 
+        :param which: the component's place.
+        :param values: of the kernels' parameters.
         :raises NotPositiveDefinite: at these values.
         """
         return Block(self._places[which], values, self._jitters[which])
 
     def blocks(self, values: Values) -> list[Block]:
-        """All components at values of the parameters."""
+        """
+        All components at values of the parameters.
+
+        :param values: of the kernels' parameters.
+        """
         found = []
         for i, (places, jitter) in enumerate(zip(self._places, self._jitters)):
             key = b"".join(np.asarray(values(p)).tobytes() for p in places.parameters)

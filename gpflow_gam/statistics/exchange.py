@@ -64,7 +64,11 @@ class Exchange:
         return [own.reshape(p.shape) for own, p in zip(np.split(found, ends), parts)]
 
     def agreed(self, values: Any) -> AnyNDArray:
-        """The first process's values, an array of the same shape everywhere."""
+        """
+        The first process's values, an array of the same shape everywhere.
+
+        :param values: of this process, [...].
+        """
         own = np.asarray(values, dtype=np.float64)
         if own.size == 0:
             return own

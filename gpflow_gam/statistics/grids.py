@@ -45,6 +45,7 @@ class ColumnGrid:
         Up to 1024 distinct values each is a bin. Beyond, bins end at quantiles of the values and
         at even steps of their range, so that none is wide where there are many rows or few.
 
+        :param summary: of all rows.
         :param column: its place in the summary.
         :param number: of bins, about, where there are too many distinct values.
         """
@@ -59,7 +60,11 @@ class ColumnGrid:
 
     @classmethod
     def levels(cls, number: int) -> ColumnGrid:
-        """The bins of a column of codes 0, 1, ...: one each."""
+        """
+        The bins of a column of codes 0, 1, ...: one each.
+
+        :param number: of codes.
+        """
         return cls(np.arange(number, dtype=np.float64), True, 0.0)
 
     @property
@@ -147,6 +152,7 @@ class Grid:
         """
         The joint bins of columns that were summed up.
 
+        :param summary: of all rows.
         :param columns: their places in the summary.
         :param number: as :meth:`ColumnGrid.of`; several columns share :data:`MAX_CELLS`.
         """
@@ -186,7 +192,11 @@ class Grid:
         return cells
 
     def points(self, sums: BinSums) -> AnyNDArray:
-        """What stands for each cell, [G, d]: the rows' own values, or means of what is in it."""
+        """
+        What stands for each cell, [G, d]: the rows' own values, or means of what is in it.
+
+        :param sums: of rows in this grid.
+        """
         points: AnyNDArray = sums.sums / sums.counts[:, None] + sums.origin
         rest = sums.cells
         for i, margin in reversed(list(enumerate(self.margins))):
@@ -231,6 +241,7 @@ class BinSums:
         """
         Of some rows.
 
+        :param grid: that the cells are of.
         :param values: [n, d].
         :param cells: of the rows, where they are known, [n].
         """
@@ -247,6 +258,7 @@ class BinSums:
         :param cells: [G].
         :param place: [n].
         :param values: [n, d].
+        :param origin: of the grid, [d].
         """
         number = len(cells)
         sums = np.zeros((number, values.shape[1]))
@@ -255,7 +267,11 @@ class BinSums:
         return cls(cells, np.bincount(place, minlength=number), sums, origin)
 
     def merged(self, other: BinSums) -> BinSums:
-        """Of the rows of both, in the same grid."""
+        """
+        Of the rows of both, in the same grid.
+
+        :param other: in the same grid.
+        """
         if np.array_equal(self.cells, other.cells):
             counts, sums = self.counts + other.counts, self.sums + other.sums
             return BinSums(self.cells, counts, sums, self.origin)

@@ -77,7 +77,7 @@ def logistic_terms(
     found = _softplus(likelihood.quadrature, mean + shift, var)
     own = None
     if variables:
-        own = _of_dispersion(likelihood, Y[:, 0], mean, found)
+        own = _of_dispersion(likelihood, Y[:, 0], found)
     return Terms(
         level + successes * mean - total * found.value,
         successes - total * found.slope,
@@ -138,9 +138,7 @@ def _softplus(quadrature: NDiagGHQuadrature, mean: AnyNDArray, var: AnyNDArray) 
     return found
 
 
-def _of_dispersion(
-    likelihood: NegativeBinomial, y: AnyNDArray, mean: AnyNDArray, found: Softplus
-) -> OwnSlopes:
+def _of_dispersion(likelihood: NegativeBinomial, y: AnyNDArray, found: Softplus) -> OwnSlopes:
     """Of a negative binomial in its dispersion: in the logarithm first, then by the chain rule."""
     dispersion = _Dispersion.of(likelihood.alpha)
     size = 1.0 / dispersion.value

@@ -83,7 +83,7 @@ class Neighbourhoods:
 
         :param lists: indices of rows, one array a row; a row is its own neighbour whether its list
             has it or not.
-        :param kept: which of the rows there are, ascending; all by default.
+        :param kept: which of the rows there are, ascending, [n]; all by default.
         :raises ValueError: indices that are none.
         """
         number = len(lists)
@@ -120,7 +120,7 @@ class Neighbourhoods:
 
         :param groups: labels, one a row, or indices of rows, an array (or list, range) a row.
         :param number: of rows that there were when ``groups`` was made.
-        :param kept: which of these there are now, ascending; all by default.
+        :param kept: which of these there are now, ascending, [n]; all by default.
         :raises ValueError: not one a row, or as :meth:`of_labels` and :meth:`of_lists`.
         :raises TypeError: nothing of the kind.
         """
@@ -142,7 +142,11 @@ class Neighbourhoods:
 
     @classmethod
     def of_rows(cls, number: int) -> Neighbourhoods:
-        """Every row by itself."""
+        """
+        Every row by itself.
+
+        :param number: N, how many rows there are.
+        """
         parts = tuple(np.arange(number)[:, None])
         return cls(parts, parts, number)
 

@@ -32,9 +32,18 @@ class PseudoData:
         return PseudoData(factor * self.precision, factor * self.shift, masses)
 
     def shifted(self, shift: AnyNDArray) -> PseudoData:
-        """With ``shift`` [R, L] added to the sum of shifts."""
+        """
+        With ``shift`` [R, L] added to the sum of shifts.
+
+        :param shift: [R, L].
+        """
         return PseudoData(self.precision, self.shift + shift, self.masses)
 
     def towards(self, other: PseudoData, share: float) -> PseudoData:
-        """The mixture ``(1 - share) self + share other``."""
+        """
+        The mixture ``(1 - share) self + share other``.
+
+        :param other: at the same nodes.
+        :param share: from 0 to 1.
+        """
         return self * (1.0 - share) + other * share

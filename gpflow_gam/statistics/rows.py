@@ -85,12 +85,21 @@ class Rows:
         return int(self.mean.shape[1])
 
     def subset(self, which: AnyNDArray) -> Rows:
-        """Some of the rows."""
+        """
+        Some of the rows.
+
+        :param which: their numbers, [n].
+        """
         parts = [c.rows(which) for c in self.components]
         return Rows(parts, self.X[which], self.Y[which], self.mean[which])
 
     def known(self, number: int, seed: int = 0) -> Rows:
-        """At most so many rows, at random, of which X is known in full."""
+        """
+        At most so many rows, at random, of which X is known in full.
+
+        :param number: how many, at most.
+        :param seed: of the choice.
+        """
         rng = np.random.default_rng(seed)
         if self.sample is None:
             return self.subset(rng.choice(self.number, min(number, self.number), replace=False))
@@ -101,11 +110,19 @@ class Rows:
         return some
 
     def here(self, which: AnyNDArray) -> AnyNDArray:
-        """Which of these rows, given by number, are held by this process, [n] of bool."""
+        """
+        Which of these rows, given by number, are held by this process, [n] of bool.
+
+        :param which: numbers of rows, [n].
+        """
         return np.ones(len(which), bool)
 
     def evidence(self, jitter: float) -> Evidence:
-        """The evidence of pseudo-data at these components."""
+        """
+        The evidence of pseudo-data at these components.
+
+        :param jitter: as :class:`Evidence` takes it.
+        """
         return Evidence([c.places for c in self.components], jitter)
 
     # --- the predictor at rows ----------------------------------------------------------------
@@ -124,13 +141,23 @@ class Rows:
             yield at, *tables.at(codes_of(self.components, at), multipliers_of(self.components, at))
 
     def means(self, values: Values, q: GaussianPosterior) -> AnyNDArray:
-        """Means of the predictor at all rows, m(x) included, [N, L]."""
+        """
+        Means of the predictor at all rows, m(x) included, [N, L].
+
+        :param values: of the kernels' parameters.
+        :param q: of the inducing values.
+        """
         return np.concatenate([mean for _, mean in self.predictors(values, q)])
 
     def predictors(
         self, values: Values, q: GaussianPosterior
     ) -> Iterator[tuple[slice, AnyNDArray]]:
-        """Blocks of rows with means of the predictor, m(x) included, [n, L]."""
+        """
+        Blocks of rows with means of the predictor, m(x) included, [n, L].
+
+        :param values: of the kernels' parameters.
+        :param q: of the inducing values.
+        """
         tables = Tables(self.components, values, q, len(self.Y), means_only=True)
         for at in self.blocks():
             codes, multipliers = codes_of(self.components, at), multipliers_of(self.components, at)
@@ -148,7 +175,11 @@ class Rows:
         return [np.asarray(part) for part in parts]
 
     def agreed(self, values: Any) -> AnyNDArray:
-        """An array on which all who hold rows go on: here, the one that is given."""
+        """
+        An array on which all who hold rows go on: here, the one that is given.
+
+        :param values: an array of any shape.
+        """
         return np.asarray(values)
 
     def sweep(
@@ -182,6 +213,7 @@ class Rows:
         """
         The sites' precisions of a block of rows, [n, L].
 
+        :param likelihood: of the model.
         :param at: the block.
         :param mean: of the predictor, m(x) left out, [n, L].
         :param var: [n, L].
@@ -193,6 +225,7 @@ class Rows:
         """
         The sites of a predictor with given marginals.
 
+        :param likelihood: of the model.
         :param mean: beside the mean function, [N, L], or [L] of all rows.
         :param var: the same.
         """

@@ -63,7 +63,11 @@ class RowSample:
         return cls(indices, values[indices - start], halvings)._within()
 
     def merged(self, other: RowSample) -> RowSample:
-        """The sample of the rows of both, which have different numbers."""
+        """
+        The sample of the rows of both, which have different numbers.
+
+        :param other: of other rows.
+        """
         halvings = max(self.halvings, other.halvings)
         parts = [s._halved(halvings) for s in (self, other) if len(s.indices)]
         if not parts:

@@ -26,7 +26,11 @@ class Stored:
 
     @classmethod
     def of(cls, values: AnyNDArray) -> Stored:
-        """Doubles [N] or [N, K], in the narrowest type."""
+        """
+        Doubles [N] or [N, K], in the narrowest type.
+
+        :param values: [N] or [N, K].
+        """
         store = Store(values.shape)
         for start in range(0, len(values), _CHECKED):
             store.put(start, values[start : start + _CHECKED])
@@ -42,7 +46,11 @@ class Stored:
         return len(self.raw)
 
     def of_shares(self, summary: AnyNDArray) -> AnyNDArray:
-        """Summaries [k] of the shares of all who hold rows, [W, k]: here, of the one there is."""
+        """
+        Summaries [k] of the shares of all who hold rows, [W, k]: here, of the one there is.
+
+        :param summary: [k].
+        """
         return np.asarray(summary)[None]
 
     def __getitem__(self, which: Any) -> AnyNDArray:
@@ -66,7 +74,12 @@ class Store:
         self._filled = 0
 
     def put(self, start: int, block: AnyNDArray) -> None:
-        """Rows from ``start`` on; every block follows the one before."""
+        """
+        Rows from ``start`` on; every block follows the one before.
+
+        :param start: the number of the block's first row.
+        :param block: [n] or [n, K].
+        """
         with np.errstate(invalid="ignore", over="ignore"):  # the comparison finds those
             while not np.array_equal(narrow := block.astype(self._raw.dtype), block):
                 self._widen()

@@ -36,7 +36,11 @@ class Summary:
     sample: RowSample
 
     def merged(self, other: Summary) -> Summary:
-        """The summary of the rows of both, of the same columns and different row numbers."""
+        """
+        The summary of the rows of both, of the same columns and different row numbers.
+
+        :param other: of other rows.
+        """
         return Summary(
             self.number + other.number,
             np.minimum(self.least, other.least),

@@ -67,7 +67,11 @@ class VariationalFamily(Module, abc.ABC):
 
     @property
     def layout(self) -> BlockLayout:
-        """The blocks; raises before :meth:`build`."""
+        """
+        The blocks; raises before :meth:`build`.
+
+        :raises ValueError: before :meth:`build`.
+        """
         if self._layout is None:
             raise ValueError(
                 f"{type(self).__name__} has no sizes yet; pass it to a model as variational=..."

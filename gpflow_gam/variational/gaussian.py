@@ -48,27 +48,52 @@ class WhitenedGaussian(abc.ABC):
 
     @abc.abstractmethod
     def total_quadratic(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
-        """``phi' (S - I) phi`` with all components summed, [L, N], for features [G, M, N]."""
+        """
+        ``phi' (S - I) phi`` with all components summed, [L, N], for features [G, M, N].
+
+        :param phi: features, [G, M, N] a group.
+        """
 
     @abc.abstractmethod
     def total_quadratic_full(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
-        """``phi_n' (S - I) phi_m`` with all components summed, [L, N, N]."""
+        """
+        ``phi_n' (S - I) phi_m`` with all components summed, [L, N, N].
+
+        :param phi: features, [G, M, N] a group.
+        """
 
     @abc.abstractmethod
     def component_quadratic(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
-        """``phi_c' (S_cc - I) phi_c``, [L, C, N] in component order."""
+        """
+        ``phi_c' (S_cc - I) phi_c``, [L, C, N] in component order.
+
+        :param phi: features, [G, M, N] a group.
+        """
 
     @abc.abstractmethod
     def component_quadratic_full(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
-        """``phi_cn' (S_cc - I) phi_cm``, [L, C, N, N] in component order."""
+        """
+        ``phi_cn' (S_cc - I) phi_cm``, [L, C, N, N] in component order.
+
+        :param phi: features, [G, M, N] a group.
+        """
 
     @abc.abstractmethod
     def cross_quadratic(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
-        """``phi_cn' (S - I)_cd phi_dn``, [L, N, C, C] in component order."""
+        """
+        ``phi_cn' (S - I)_cd phi_dn``, [L, N, C, C] in component order.
+
+        :param phi: features, [G, M, N] a group.
+        """
 
     @abc.abstractmethod
     def sample(self, num_samples: int, seed: AnyNDArray | None = None) -> tf.Tensor:
-        """Draws of V, [num_samples, P, L]."""
+        """
+        Draws of V, [num_samples, P, L].
+
+        :param num_samples: how many.
+        :param seed: two integers, [2], for draws that are the same each time; others without.
+        """
 
     @abc.abstractmethod
     def covariance(self) -> tf.Tensor:
@@ -91,11 +116,19 @@ class WhitenedGaussian(abc.ABC):
         return 0.5 * tf.reduce_sum(self.trace() + mahalanobis - P - self.log_det)
 
     def total_mean(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
-        """``phi' mean`` with all components summed, [N, L]."""
+        """
+        ``phi' mean`` with all components summed, [N, L].
+
+        :param phi: features, [G, M, N] a group.
+        """
         return tf.matmul(self.layout.concat(phi), self.mean, transpose_a=True)
 
     def component_mean(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
-        """``phi_c' mean_c``, [C, N, L] in component order."""
+        """
+        ``phi_c' mean_c``, [C, N, L] in component order.
+
+        :param phi: features, [G, M, N] a group.
+        """
         means = self.layout.split(self.mean)
         parts = [tf.matmul(f, m, transpose_a=True) for f, m in zip(phi, means)]
         return self.layout.restore_components(parts)
@@ -292,7 +325,7 @@ class DenseGaussian(WhitenedGaussian):
     :param layout: the blocks.
     :param mean: [P, L], in group order.
     :param log_det: of the covariance, [L].
-    :param factor: F, any square root of S.
+    :param factor: F, any square root of S, [L, P, P].
     """
 
     def __init__(

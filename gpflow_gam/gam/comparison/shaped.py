@@ -56,9 +56,9 @@ class ShapedCavities:
 
         .. math:: (a_A - h_A b) / (1 - w h_A), \quad b = s + w (a - \mu) / (1 + \sqrt{1 - w h})
 
-        without the row: by Sherman and Morrison, a - mu being the draw's deviation from the mean.
-        A row that says much of its predictor may decide which inequalities hold it: these few are
-        projected anew.
+        without the row: by Sherman & Morrison (1950), a - mu being the draw's deviation from the
+        mean. A row that says much of its predictor may decide which inequalities hold it: these few
+        are projected anew.
 
         :return: blocks of rows by number, and what is left of each.
         """

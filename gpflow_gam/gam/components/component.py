@@ -117,7 +117,11 @@ class Component:
         return next((m.shape for m in self.margins if m.shape), "")
 
     def predictors_of(self, number: int) -> list[int]:
-        """Places of the predictors that it enters, of so many."""
+        """
+        Places of the predictors that it enters, of so many.
+
+        :param number: L, how many predictors there are.
+        """
         return list(self.predictors) or list(range(number))
 
     @property
@@ -147,7 +151,11 @@ class Component:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Component:
-        """What :meth:`to_json` wrote."""
+        """
+        What :meth:`to_json` wrote.
+
+        :param value: that.
+        """
 
         def frozen(v: Any) -> Any:
             return tuple(frozen(x) for x in v) if isinstance(v, list) else v

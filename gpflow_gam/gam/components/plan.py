@@ -185,6 +185,7 @@ def plan_columns(
     :param encoder: of the columns of X.
     :param columns: those of X, and how often each row counts.
     :param seed: of k-means.
+    :raises ValueError: a column that does not vary, or by too little to be squared, naming it.
     """
     components = [Component(INTERCEPT, "", "constant", inducing=((),))]
     for term in terms:

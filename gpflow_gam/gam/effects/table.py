@@ -31,6 +31,7 @@ class EffectTable:
     :param seed: of the simulation behind simultaneous limits.
     :param predictors: names of the L predictors.
     :param axes: values on each axis where the points are all their combinations.
+    :raises ValueError: a level that is no probability.
     """
 
     name: str
@@ -58,7 +59,16 @@ class EffectTable:
         covariance: AnyNDArray,
         *others: Any,
     ) -> EffectTable:
-        """Of a covariance [L, n, n] that is there already."""
+        """
+        Of a covariance [L, n, n] that is there already.
+
+        :param name: as for the class.
+        :param component: as for the class.
+        :param columns: as for the class.
+        :param estimate: posterior mean, [n, L].
+        :param covariance: of all points, [L, n, n]; its diagonal is the variance.
+        :param others: level and what follows it in the class, in that order.
+        """
         variance = np.diagonal(covariance, axis1=1, axis2=2).T
         return cls(name, component, columns, estimate, variance, lambda: covariance, *others)
 
@@ -74,7 +84,11 @@ class EffectTable:
         return se
 
     def critical(self, predictor: int = 0) -> tuple[float, float]:
-        """Standard errors on each side of pointwise and of simultaneous limits."""
+        """
+        Standard errors on each side of pointwise and of simultaneous limits.
+
+        :param predictor: whose, by its place among the L.
+        """
         return critical_values(self.covariance[predictor], self.level, self.seed)
 
     def frame(self) -> pd.DataFrame:

@@ -131,10 +131,15 @@ class Family(abc.ABC):
 
         :param Y: [N, K], as :meth:`encode` gives it, or stored so that slices of rows can be read;
             or what families ask of it.
+        :param levels: of the response; None where it has none.
         """
 
     def num_predictors(self, levels: Levels | None = None) -> int:
-        """L, the number of latent outputs."""
+        """
+        L, the number of latent outputs.
+
+        :param levels: of the response; None where it has none.
+        """
         return 1
 
     def for_parameters(self, names: Sequence[str]) -> tuple[Family, tuple[str, ...]]:
@@ -170,15 +175,28 @@ class Family(abc.ABC):
         return self
 
     def parameter_names(self, levels: Levels | None = None) -> tuple[str, ...]:
-        """What terms of each predictor are called after, L names."""
+        """
+        What terms of each predictor are called after, L names.
+
+        :param levels: of the response; None where it has none.
+        """
         return self.modelled[: self.num_predictors(levels)]
 
     def predictor_names(self, levels: Levels | None = None) -> tuple[str, ...]:
-        """L names; the empty one where there is a single predictor."""
+        """
+        L names; the empty one where there is a single predictor.
+
+        :param levels: of the response; None where it has none.
+        """
         return ("",) * self.num_predictors(levels)
 
     def parameters(self, likelihood: Likelihood, levels: Levels | None) -> dict[str, float]:
-        """What the likelihood has learnt, by name; numbers that summaries show."""
+        """
+        What the likelihood has learnt, by name; numbers that summaries show.
+
+        :param likelihood: of the fit.
+        :param levels: of the response; None where it has none.
+        """
         found = {}
         for path, parameter in parameter_dict(unwrapped(likelihood)).items():
             value = np.asarray(parameter)
@@ -188,7 +206,11 @@ class Family(abc.ABC):
         return found
 
     def axes(self, response: str) -> tuple[str, ...]:
-        """What predictors that are no two of a kind measure, [L] labels; empty for others."""
+        """
+        What predictors that are no two of a kind measure, [L] labels; empty for others.
+
+        :param response: what the response is called.
+        """
         return ()
 
     def units(self, likelihood: Likelihood) -> tuple[AnyNDArray, AnyNDArray]:
@@ -197,6 +219,8 @@ class Family(abc.ABC):
 
         Predictions, effects and draws of them are in the response's unit; ``gam.model`` is not.
         [L] each, or [1] where all predictors have the same.
+
+        :param likelihood: of the fit.
         """
         return np.ones(1), np.zeros(1)
 
@@ -223,7 +247,12 @@ class Family(abc.ABC):
 
     @abc.abstractmethod
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
-        """E[y | F], [...]; class probabilities [..., C]; of a binomial the probability [...]."""
+        """
+        E[y | F], [...]; class probabilities [..., C]; of a binomial the probability [...].
+
+        :param likelihood: of the fit.
+        :param F: predictors, [..., L].
+        """
 
     def observed(self, Y: AnyNDArray) -> AnyNDArray:
         """
@@ -241,6 +270,7 @@ class Family(abc.ABC):
         Dispersion parameters are those of ``likelihood`` in both terms: these are scaled deviances
         (McCullagh & Nelder 1989, section 2.3). Weights are left out.
 
+        :param likelihood: of the fit.
         :param Y: [N, K].
         :param F: [N, L].
         """
@@ -249,8 +279,8 @@ class Family(abc.ABC):
         """
         The predictor [N, L] of the null model that a fit's deviance is compared with.
 
-        :param null: of the constant that explains the response best.
-        :param F: of the fit, from which predictors of dispersion are taken.
+        :param null: of the constant that explains the response best, [N, L].
+        :param F: of the fit, from which predictors of dispersion are taken, [N, L].
         """
         return null
 
@@ -289,6 +319,7 @@ class Family(abc.ABC):
         dispersion; None for families whose variance is no function of the mean. Of a family that
         is :attr:`calibrated` the second is what the first comes to on average.
 
+        :param likelihood: of the fit.
         :param Y: [N, K].
         :param F: [N, L].
         """
@@ -298,6 +329,7 @@ class Family(abc.ABC):
         """
         Log p(y | F), [...], without weights.
 
+        :param likelihood: of the fit.
         :param Y: [N, K].
         :param F: [..., N, L].
         """
@@ -314,6 +346,10 @@ class Family(abc.ABC):
 
         A uniform draw between the two is a randomised quantile residual on the uniform scale (Dunn
         & Smyth 1996).
+
+        :param likelihood: of the fit.
+        :param Y: [N, K].
+        :param F: [N, L].
         """
 
     @abc.abstractmethod
@@ -324,7 +360,14 @@ class Family(abc.ABC):
         rng: np.random.Generator,
         trials: AnyNDArray | None = None,
     ) -> AnyNDArray:
-        """One response a row of F, [...]: codes where there are levels, counts of successes."""
+        """
+        One response a row of F, [...]: codes where there are levels, counts of successes.
+
+        :param likelihood: of the fit.
+        :param F: predictors, [..., L].
+        :param rng: where draws come from.
+        :param trials: how many each row has, [N]: binomial responses need them, others do not.
+        """
 
 
 def own(likelihood: Likelihood, kind: type[L]) -> L:

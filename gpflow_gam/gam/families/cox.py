@@ -119,13 +119,18 @@ class Cox(Family):
         return below, np.where(Y[..., 2] == 1.0, below, 1.0)
 
     def longest(self, likelihood: Likelihood) -> float:
-        """The longest time of the fit, beyond which nothing is known."""
+        """
+        The longest time of the fit, beyond which nothing is known.
+
+        :param likelihood: of the fit.
+        """
         return float(own(likelihood, likelihoods.Cox).edges.numpy()[-1])
 
     def survival(self, likelihood: Likelihood, times: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
         """
         P(y > t | F).
 
+        :param likelihood: of the fit.
         :param times: t, [...].
         :param F: [..., 1].
         :return: [...], of both broadcast.

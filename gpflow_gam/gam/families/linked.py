@@ -57,6 +57,7 @@ class LinkedFamily(Family):
         The likelihood with the family's link.
 
         :param base: with the family's own.
+        :param Y: [N, 1], or stored so that slices of rows can be read.
         :raises ValueError: responses whose mean no such link has.
         """
         if self.own_link:
@@ -70,14 +71,24 @@ class LinkedFamily(Family):
         return likelihoods.Linked(base, self.link, mean)
 
     def log_mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
-        """The logarithm of the mean, [...], of a family whose own link is that."""
+        """
+        The logarithm of the mean, [...], of a family whose own link is that.
+
+        :param likelihood: of the fit.
+        :param F: predictors, [..., L].
+        """
         if self.own_link:
             return first(F)
         base = own(likelihood, likelihoods.Linked)
         return first(np.asarray(base.log_mean(tf.constant(np.asarray(F), default_float()))))
 
     def linked_scale(self, Y: RowArray, weights: RowArray | None = None) -> float:
-        """The size of a predictor that is no logarithm, to first order that of the response."""
+        """
+        The size of a predictor that is no logarithm, to first order that of the response.
+
+        :param Y: [N, 1], as for :meth:`linked`.
+        :param weights: how often each row counts, [N].
+        """
         mean, _, _ = encoding.moments(Y, weights)
         if self.link == "log" or not mean > 0.0:
             return 1.0
@@ -88,7 +99,14 @@ class LinkedFamily(Family):
     def linked_null(
         self, Y: AnyNDArray, offset: AnyNDArray, weights: AnyNDArray | None
     ) -> AnyNDArray | None:
-        """Of the mean of the responses, under which they are most likely."""
+        """
+        Of the mean of the responses, under which they are most likely.
+
+        :param Y: [N, 1].
+        :param offset: added to the predictor, [N].
+        :param weights: how often each row counts, [N].
+        :return: [1]; None where there are offsets, or no positive mean.
+        """
         mean = float(np.average(Y[:, 0], weights=weights))
         if np.any(offset) or not mean > 0.0:
             return None

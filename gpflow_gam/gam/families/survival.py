@@ -93,6 +93,7 @@ class Survival(Family, abc.ABC):
         """
         P(y > t | F).
 
+        :param likelihood: of the fit.
         :param times: t, [...].
         :param F: [..., 1].
         :return: [...], of both broadcast.

@@ -205,13 +205,22 @@ class FittedGAM:
         return ShapedPosterior(*given, moments=self.shaped, precompute_cache=cached)
 
     def value(self, parameter: Parameter) -> AnyNDArray:
-        """The fitted value of a parameter of the kernel."""
+        """
+        The fitted value of a parameter of the kernel.
+
+        :param parameter: of the model's kernel.
+        :return: of the parameter's shape.
+        """
         if self.solution is not None:
             return self.solution.values(parameter)
         return np.asarray(parameter)
 
     def marginal(self, column: int) -> tuple[AnyNDArray, AnyNDArray]:
-        """Values of a column of X, or what stands for them, and the weight of rows at each."""
+        """
+        Values of a column of X, or what stands for them, and the weight of rows at each.
+
+        :param column: its place in X.
+        """
         if self.whole is None:
             return self.X[:, column], self.weights
         return self.whole.marginals[column]
@@ -227,7 +236,11 @@ class FittedGAM:
 
     @property
     def weights(self) -> AnyNDArray:
-        """Prior weights of the rows of X; ones without."""
+        """
+        Prior weights of the rows of X; ones without.
+
+        :return: [N].
+        """
         if self.spec.weights is None:
             return np.ones(len(self.X))
         weights: AnyNDArray = self.X[:, self.spec.place(self.spec.weights)]
@@ -248,6 +261,8 @@ class FittedGAM:
         What is to be added to a component of the predictor's constant, in the response's unit, [L].
 
         Zero but for the intercept, and for the means of levels that are there in its place.
+
+        :param component: of this fit.
         """
         factor, shift = self.units
         constant = shift + factor * np.array(self.spec.constant)
@@ -265,6 +280,7 @@ class FittedGAM:
         """
         New rows as X [N, D].
 
+        :param data: a table of any kind that fits take.
         :param names: the components wanted; all by default. Columns of others need not be there.
         :param offset: whether offsets are needed.
         :raises ValueError: naming the column and what is wrong with it.
@@ -291,23 +307,40 @@ class FittedGAM:
         return spec.encoder.encode(table, keys)
 
     def blocks(self, X: AnyNDArray) -> Iterator[AnyNDArray]:
-        """X in blocks of rows; one empty block where there are none."""
+        """
+        X in blocks of rows; one empty block where there are none.
+
+        :param X: [N, D].
+        """
         for start in range(0, max(len(X), 1), BLOCK):
             yield X[start : start + BLOCK]
 
     def predict_link(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
-        """Mean and variance of the predictors, [N, L] each."""
+        """
+        Mean and variance of the predictors, [N, L] each.
+
+        :param X: encoded rows, [N, D].
+        """
         return self._in_blocks(X, self.posterior.predict_f)
 
     def predict_components(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
-        """Mean and variance of the components, [N, C, L] each."""
+        """
+        Mean and variance of the components, [N, C, L] each.
+
+        :param X: encoded rows, [N, D].
+        """
         mean, var = self._in_blocks(X, self.posterior.predict_components)
         if self.num_predictors == 1:
             return mean[..., None], var[..., None]
         return mean, var
 
     def component_means(self, X: AnyNDArray, names: Sequence[str]) -> AnyNDArray:
-        """Means of some components alone, [N, C, L], for far less than with their variances."""
+        """
+        Means of some components alone, [N, C, L], for far less than with their variances.
+
+        :param X: encoded rows, [N, D].
+        :param names: the C components wanted, in that order.
+        """
         moments = self.own_moments
         if moments is None:
             chosen = [self.spec.names.index(name) for name in names]
@@ -324,7 +357,12 @@ class FittedGAM:
         return found
 
     def sum_means(self, X: AnyNDArray, names: Sequence[str]) -> AnyNDArray:
-        """Means of the sum of some components alone, [N, L]; m(x) is left out."""
+        """
+        Means of the sum of some components alone, [N, L]; m(x) is left out.
+
+        :param X: encoded rows, [N, D].
+        :param names: of the components.
+        """
         parts = [
             self.component_means(X[start : start + BLOCK], names).sum(axis=1)
             for start in range(0, max(len(X), 1), BLOCK)
@@ -337,7 +375,12 @@ class FittedGAM:
         return self.free_moments if self.shaped is None else self.shaped
 
     def predict_sum(self, X: AnyNDArray, names: Collection[str]) -> tuple[AnyNDArray, AnyNDArray]:
-        """Mean and variance of the sum of some components, [N, L] each; m(x) is left out."""
+        """
+        Mean and variance of the sum of some components, [N, L] each; m(x) is left out.
+
+        :param X: encoded rows, [N, D].
+        :param names: of the components.
+        """
         chosen = np.flatnonzero([name in names for name in self.spec.names])
         posterior, parts = self.posterior, []
         # covariances of all components are held for so many rows
@@ -387,7 +430,11 @@ class FittedGAM:
         return self.discrepancies().deviance
 
     def sample_pearson(self, number: int) -> Pearson | None:
-        """Pearson's statistic of at most so many rows, evenly spread over those of X."""
+        """
+        Pearson's statistic of at most so many rows, evenly spread over those of X.
+
+        :param number: of rows, at most.
+        """
         which = np.unique(np.linspace(0, len(self.X) - 1, min(number, len(self.X))).astype(int))
         X, solution = self.X[which], self.solution
         at_zero = np.zeros((1, self.num_predictors))

@@ -66,7 +66,14 @@ class Roles:
         weights: Column | None = None,
         trials: Column | None = None,
     ) -> Roles:
-        """Of a response as users state it."""
+        """
+        Of a response as users state it.
+
+        :param stated: the response's column, or both of a censored one.
+        :param offset: added to the first predictor.
+        :param weights: how often each row counts.
+        :param trials: of a binomial response.
+        """
         if isinstance(stated, Surv):
             return cls(stated.first, offset, weights, trials, stated)
         return cls(stated, offset, weights, trials)
@@ -75,6 +82,7 @@ class Roles:
         """
         The family itself, or that of a censored response.
 
+        :param family: that was asked for.
         :raises ValueError: there is none.
         """
         return family if self.censoring is None else family.censored()

@@ -31,7 +31,11 @@ class Part:
     intercept: bool = True
 
     def components(self, spec: Specification) -> list[str]:
-        """The components that count, in the model's order."""
+        """
+        The components that count, in the model's order.
+
+        :param spec: of the fit.
+        """
         first = [] if spec.intercept is None or not self.intercept else [spec.intercept]
         return [*first, *self.names]
 

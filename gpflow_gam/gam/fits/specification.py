@@ -91,7 +91,11 @@ class Specification:
         return next((c.name for c in self.components if c.form == "constant"), None)
 
     def has_constant(self, names: Collection[str]) -> AnyNDArray:
-        """Whether one of some components carries the constant of each predictor, [L]."""
+        """
+        Whether one of some components carries the constant of each predictor, [L].
+
+        :param names: of components.
+        """
         found = np.zeros(len(self.constant), dtype=bool)
         for c in self.components:
             if c.carries_constant and c.name in names:
@@ -109,7 +113,11 @@ class Specification:
         return self.inputs_of(self.names)
 
     def inputs_of(self, names: Collection[str]) -> list[Column]:
-        """The columns that some of the components read, and those of offsets."""
+        """
+        The columns that some of the components read, and those of offsets.
+
+        :param names: of components.
+        """
         keys = list(self.encoder.columns)
         own = [keys[i][0] for c in self.components if c.name in names for i in c.columns]
         design = self.design
@@ -118,13 +126,18 @@ class Specification:
         return list(dict.fromkeys([*own, *self.offset]))
 
     def place(self, column: Column) -> int:
-        """Where in X a numeric column stands."""
+        """
+        Where in X a numeric column stands.
+
+        :param column: by name.
+        """
         return self.encoder.index(column, "number")
 
     def component(self, name: str) -> Component:
         """
         The component called ``name``.
 
+        :param name: that effects are asked for by.
         :raises ValueError: there is none.
         :raises TypeError: that is no name.
         """
@@ -150,5 +163,9 @@ class Specification:
         return f" Did you mean {found[0]!r}?" if found else ""
 
     def term(self, label: str) -> Term:
-        """The term with a label."""
+        """
+        The term with a label.
+
+        :param label: of a term of this fit.
+        """
         return next(t for t in self.terms if t.label == label)

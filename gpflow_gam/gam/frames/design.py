@@ -48,6 +48,7 @@ class Design:
         """
         From the data of a fit.
 
+        :param text: the formula's part that transforms.
         :param table: without missing values in what is read.
         :param constant: as for the class.
         :raises ValueError: columns that cannot be read so, or a formula that makes none.
@@ -76,6 +77,7 @@ class Design:
         """
         A table with the columns that the formula makes.
 
+        :param table: with the columns that it reads.
         :raises ValueError: values that a transform cannot take, or levels that were not there.
         """
         holes = {name: int(table.missing(name).sum()) for name in self.variables}
@@ -136,6 +138,7 @@ class Design:
         """
         What :meth:`to_json` wrote.
 
+        :param value: that.
         :raises ValueError: a formula that calls what it may not.
         """
         text = value["text"]

@@ -19,7 +19,11 @@ class Distinct(NamedTuple):
     """[K], not all of which need occur."""
 
     def occurring(self) -> AnyNDArray:
-        """The values that occur, in order of their first rows; all missing ones are one."""
+        """
+        The values that occur, in order of their first rows; all missing ones are one.
+
+        :return: [k], k <= K.
+        """
         return np.asarray(self.values[pd.unique(self.codes)])
 
     def counts(self) -> AnyNDArray:

@@ -37,6 +37,7 @@ class NumericColumn:
         """
         The column as floats [N].
 
+        :param table: with that column.
         :raises ValueError: text, or infinite values.
         """
         values = table.values(self.name)
@@ -110,6 +111,7 @@ class LevelColumn:
         """
         The codes as floats [N]; levels that were not there get codes of their own.
 
+        :param table: with that column.
         :raises ValueError: a level that was not there, where the policy says so.
         """
         column = table.distinct(self.name)
@@ -181,15 +183,28 @@ class Encoder:
         return len(self.columns)
 
     def index(self, name: Column, kind: str) -> int:
-        """Where in X a column stands, read as ``kind``."""
+        """
+        Where in X a column stands, read as ``kind``.
+
+        :param name: of the column.
+        :param kind: ``"number"`` or ``"level"``.
+        """
         return list(self.columns).index((name, kind))
 
     def places(self, kind: str) -> list[int]:
-        """Where in X the columns stand that are read as ``kind``."""
+        """
+        Where in X the columns stand that are read as ``kind``.
+
+        :param kind: ``"number"`` or ``"level"``.
+        """
         return [i for i, (_, k) in enumerate(self.columns) if k == kind]
 
     def levels(self, name: Column) -> tuple[Any, ...]:
-        """The levels of a column that is read as levels."""
+        """
+        The levels of a column that is read as levels.
+
+        :param name: of the column.
+        """
         column = self.columns[name, "level"]
         assert isinstance(column, LevelColumn)
         return column.levels
@@ -198,6 +213,7 @@ class Encoder:
         """
         X [N, D].
 
+        :param table: with the columns wanted.
         :param only: the columns wanted; others become zero and need not be in ``table``.
         :raises ValueError: naming the column and what is wrong with it.
         """
@@ -213,7 +229,11 @@ class Encoder:
 
     @classmethod
     def from_json(cls, values: list[dict[str, Any]]) -> Encoder:
-        """What :meth:`to_json` wrote."""
+        """
+        What :meth:`to_json` wrote.
+
+        :param values: those.
+        """
         columns: dict[Key, NumericColumn | LevelColumn] = {}
         for value in values:
             kind, name = value["kind"], value["name"]

@@ -72,13 +72,21 @@ class Occurring:
         self._categories: Any = None
 
     def add(self, table: Table) -> None:
-        """Those of a block, none of them missing."""
+        """
+        Those of a block, none of them missing.
+
+        :param table: the block.
+        """
         if table.levels(self.name) is not None:
             self._categories = table.raw(self.name).dtype.categories
         self._take(table.distinct(self.name).occurring())
 
     def merged(self, other: Occurring) -> Occurring:
-        """Those of other blocks of the same table, too."""
+        """
+        Those of other blocks of the same table, too.
+
+        :param other: of the same column.
+        """
         both = Occurring(self.name)
         both._categories = self._categories if other._categories is None else other._categories
         if self._categories is not None and other._categories is not None:

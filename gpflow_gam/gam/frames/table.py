@@ -68,6 +68,7 @@ class Table:
         """
         The values of a column as they came; those of Arrow and polars as numpy or pandas hold them.
 
+        :param name: of the column, or its place.
         :raises ValueError: there is no such column; names the nearest. Or it is nested.
         """
         name = self.name(name)
@@ -92,19 +93,28 @@ class Table:
         """
         What a column is called here, which an index into named columns is not.
 
+        :param name: of the column, or its place.
         :raises ValueError: there is no such column; names the nearest.
         """
         return resolved(name, self.names)
 
     def values(self, name: Column) -> AnyNDArray:
-        """The values of a column as an array [N], of objects where they are categories."""
+        """
+        The values of a column as an array [N], of objects where they are categories.
+
+        :param name: of the column, or its place.
+        """
         raw = self.raw(name)
         if isinstance(getattr(raw, "dtype", None), pd.CategoricalDtype):
             return np.asarray(raw, dtype=object)
         return np.asarray(raw)
 
     def levels(self, name: Column) -> tuple[Any, ...] | None:
-        """The levels of a categorical column in its own order; None where it states none."""
+        """
+        The levels of a categorical column in its own order; None where it states none.
+
+        :param name: of the column, or its place.
+        """
         raw = self._columns[self.name(name)]
         if isinstance(raw, Deferred) and raw.categorical is False:
             return None  # which needs no reading
@@ -112,7 +122,11 @@ class Table:
         return tuple(dtype.categories) if isinstance(dtype, pd.CategoricalDtype) else None
 
     def distinct(self, name: Column) -> Distinct:
-        """The distinct values of a column, and which of them each row has."""
+        """
+        The distinct values of a column, and which of them each row has.
+
+        :param name: of the column, or its place.
+        """
         raw = self.raw(name)
         dtype = getattr(raw, "dtype", None)
         if isinstance(dtype, pd.CategoricalDtype):
@@ -124,7 +138,11 @@ class Table:
         )
 
     def missing(self, name: Column) -> AnyNDArray:
-        """Which values of a column are missing, [N]."""
+        """
+        Which values of a column are missing, [N].
+
+        :param name: of the column, or its place.
+        """
         raw = self.raw(name)
         if isinstance(getattr(raw, "dtype", None), (pd.CategoricalDtype, pd.StringDtype)):
             return np.asarray(pd.isna(raw), dtype=bool)  # without an object a row
@@ -156,6 +174,7 @@ class Table:
         """
         Some of the columns.
 
+        :param names: of columns, or their places.
         :raises ValueError: there is no such column; names the nearest.
         """
         kept = dict.fromkeys(self.name(n) for n in names)
@@ -237,6 +256,8 @@ class Holes:
         """
         Count a block's.
 
+        :param table: the block.
+        :param columns: in which nothing may be missing.
         :return: which of its rows lack a value of ``columns``, [n].
         """
         bad = np.zeros(table.num_rows, dtype=bool)
@@ -251,7 +272,11 @@ class Holes:
         return bad
 
     def merged(self, other: Holes) -> Holes:
-        """The counts of both."""
+        """
+        The counts of both.
+
+        :param other: of other blocks of the same table.
+        """
         both = Holes()
         both.num_rows = self.num_rows + other.num_rows
         both.incomplete = self.incomplete + other.incomplete

@@ -83,6 +83,7 @@ def draw(
         draws them to their corners.
     :return: a new figure, or the one that ``ax`` stands on.
     :raises ValueError: an unknown effect or predictor, or an option that cannot be, naming it.
+    :raises TypeError: ``ax`` is no axes, or ``terms`` no names.
     """
     if ax is not None and not isinstance(ax, Axes):
         raise TypeError(f"ax must be matplotlib axes; got {type(ax).__name__}.")

@@ -29,7 +29,11 @@ class Features:
     sizes: AnyNDArray
 
     def leading(self, max_rank: int) -> Features:
-        """Those of most prior variance, without the negligible ones."""
+        """
+        Those of most prior variance, without the negligible ones.
+
+        :param max_rank: how many, at most.
+        """
         order = np.argsort(-self.sizes, kind="stable")[:max_rank]
         order = order[self.sizes[order] > _NEGLIGIBLE * self.sizes.sum()]
         return Features(self.values[:, order], self.sizes[order])

@@ -77,6 +77,21 @@ class Term(abc.ABC):
         return f"{self.function}({', '.join(arguments)})"
 
 
+class FunctionOf(Term):
+    """A term with the fields ``over`` and ``by_``: what it is a function of, and what splits it."""
+
+    over: tuple[Column, ...]
+    by_: Column | Term | None
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return self.over
+
+    @property
+    def by(self) -> Column | Term | None:
+        return self.by_
+
+
 def _no_term(value: object) -> TypeError:
     """The error for what is added to terms and is none."""
     if isinstance(value, str):
@@ -172,7 +187,11 @@ class Terms:
         return Terms(self._terms, (*self.without, *(self.parameters or ("",))))
 
     def of(self, terms: Iterable[Term]) -> Terms:
-        """Other terms, with the intercepts that these have."""
+        """
+        Other terms, with the intercepts that these have.
+
+        :param terms: in place of these.
+        """
         return Terms(terms, self.without)
 
     def __radd__(self, other: object) -> Terms:
@@ -208,6 +227,9 @@ class Terms:
 
         The first one of the parameter, as in R; None where the parameter has an intercept, or no
         factor.
+
+        :param parameter: of the response's distribution; the empty name where there is one
+            predictor.
         """
         if parameter not in self.without:
             return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from .base import Column, Term, checked_columns
+from .base import Column, FunctionOf, Term, checked_columns
 from .options import checked_by, checked_k
 from .parametric import UNSEEN
 
@@ -13,7 +13,7 @@ FACTOR_SMOOTHS = ("fs", "sz")
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class FactorSmooth(Term):
+class FactorSmooth(FunctionOf):
     """
     A function of a number for each level of a factor; all share one variance and one lengthscale.
 
@@ -63,14 +63,6 @@ class FactorSmooth(Term):
             raise ValueError(
                 f"s(): unseen must be one of {', '.join(UNSEEN)}; got {self.unseen!r}."
             )
-
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        return self.over
-
-    @property
-    def by(self) -> Column | Term | None:
-        return self.by_
 
     @property
     def policy(self) -> str:

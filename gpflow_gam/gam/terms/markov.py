@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from gpflow.base import AnyNDArray
 
-from .base import Column, Term, checked_columns
+from .base import Column, FunctionOf, Term, checked_columns
 from .options import checked_by
 
 Level = str | int | float | bool
@@ -23,7 +23,7 @@ Polygons = tuple[tuple[Level, tuple[Ring, ...]], ...]
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class MarkovField(Term):
+class MarkovField(FunctionOf):
     """
     An effect for each area that is like those of its neighbours, zero on average over the data.
 
@@ -70,14 +70,6 @@ class MarkovField(Term):
             object.__setattr__(self, "neighbours", sharing_corners(self.polygons))
         else:
             object.__setattr__(self, "neighbours", _checked_neighbours(self.neighbours))
-
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        return self.over
-
-    @property
-    def by(self) -> Column | Term | None:
-        return self.by_
 
     @property
     def areas(self) -> tuple[Level, ...]:

@@ -9,7 +9,7 @@ import numpy as np
 from gpflow.kernels import Kernel
 
 from ...kernels.shaped import SHAPES
-from .base import Column, Term, checked_columns
+from .base import Column, FunctionOf, Term, checked_columns
 from .factor_smooth import FACTOR_SMOOTHS, FactorSmooth
 from .markov import MarkovField
 from .options import checked_by, checked_k, refuse
@@ -72,7 +72,7 @@ def _check_kind_for_shape(function: str, kind: str) -> None:
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Smooth(Term):
+class Smooth(FunctionOf):
     """
     A smooth function of one column, or an isotropic one of several: see :func:`s`.
 
@@ -142,21 +142,13 @@ class Smooth(Term):
         return () if self.shape is None else (self.shape,)
 
     @property
-    def columns(self) -> tuple[Column, ...]:
-        return self.over
-
-    @property
-    def by(self) -> Column | Term | None:
-        return self.by_
-
-    @property
     def label(self) -> str:
         own = super().label
         return own.replace(")", f",{self.bs})", 1) if self.bs in _NAMED else own
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Tensor(Term):
+class Tensor(FunctionOf):
     """A function of several columns, each with its own kernel: see :func:`te` and :func:`ti`."""
 
     function: ClassVar[str] = "te"
@@ -214,14 +206,6 @@ class Tensor(Term):
                 f"{len(self.over)}; got {value!r}."
             )
         return tuple(check(v) for v in value)
-
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        return self.over
-
-    @property
-    def by(self) -> Column | Term | None:
-        return self.by_
 
     @property
     def kinds(self) -> tuple[str, ...]:

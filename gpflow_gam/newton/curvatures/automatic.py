@@ -19,9 +19,9 @@ def automatic_curvature(
     Two passes of differentiation, the second once a latent function.
 
     :param likelihood: with a ``log_prob`` that can be differentiated twice.
-    :param X: inputs.
-    :param F: latent functions.
-    :param Y: observations.
+    :param X: inputs, [N, D].
+    :param F: latent functions, [N, Q].
+    :param Y: observations, [N, K].
     :raises ValueError: ``log_prob`` does not depend smoothly on F.
     """
     F = tf.convert_to_tensor(F)

@@ -31,7 +31,11 @@ class Curvature:
     """W = - d^2 log p / d f^2."""
 
     def cast(self, dtype: tf.DType) -> Curvature:
-        """The same in another precision."""
+        """
+        The same in another precision.
+
+        :param dtype: floating.
+        """
         if self.gradient.dtype == dtype:
             return self
         log_prob, gradient, W = (

@@ -33,12 +33,20 @@ class Precision(abc.ABC):
     @abc.abstractmethod
     @check_shapes("V: [Q, N, R]", "return: [Q, N, R]")
     def multiply(self, V: tf.Tensor) -> tf.Tensor:
-        """W V."""
+        """
+        W V.
+
+        :param V: [Q, N, R].
+        """
 
     @abc.abstractmethod
     @check_shapes("V: [Q, N, R]", "return: [Q, N, R]")
     def solve(self, V: tf.Tensor) -> tf.Tensor:
-        """W^+ V, with the pseudo-inverse of each block."""
+        """
+        W^+ V, with the pseudo-inverse of each block.
+
+        :param V: [Q, N, R].
+        """
 
     @abc.abstractmethod
     @check_shapes("noise: [broadcast Q, N]")
@@ -48,27 +56,45 @@ class Precision(abc.ABC):
 
         The limit of ``(W_e^-1 + D)^-1`` as W_e > 0 goes to W, so that directions of which W says
         nothing still have none.
+
+        :param noise: variances, [Q, N] or [1, N].
         """
 
     @abc.abstractmethod
     @check_shapes("T: [broadcast Q, N, B]", "return: [P, P]")
     def gram(self, T: tf.Tensor) -> tf.Tensor:
-        """``T'W T`` [QB, QB] for T = blockdiag(T_q); one T [1, N, B] serves all functions."""
+        """
+        ``T'W T`` [QB, QB] for T = blockdiag(T_q); one T [1, N, B] serves all functions.
+
+        :param T: [Q, N, B] or [1, N, B].
+        """
 
     @abc.abstractmethod
     @check_shapes("return: [N]")
     def smallest(self) -> tf.Tensor:
-        """The smallest eigenvalue of every block, or a bound of its sign."""
+        """
+        The smallest eigenvalue of every block, or a bound of its sign.
+
+        :return: [N].
+        """
 
     @abc.abstractmethod
     @check_shapes("weights: [N]")
     def weighted(self, weights: tf.Tensor) -> Precision:
-        """Every block times a number."""
+        """
+        Every block times a number.
+
+        :param weights: one a datum, [N].
+        """
 
     @abc.abstractmethod
     @check_shapes("return: [N, Q, Q]")
     def blocks(self) -> tf.Tensor:
-        """The blocks themselves."""
+        """
+        The blocks themselves.
+
+        :return: [N, Q, Q].
+        """
 
 
 def block_diagonal(parts: tf.Tensor) -> tf.Tensor:
@@ -183,7 +209,7 @@ class DensePrecision(Precision):
     Blocks without structure.
 
     :param M: [N, Q, Q], symmetric.
-    :param inverse: their pseudo-inverses, where they are known.
+    :param inverse: their pseudo-inverses, [N, Q, Q], where they are known.
     """
 
     def __init__(self, M: tf.Tensor, inverse: tf.Tensor | None = None) -> None:

@@ -37,7 +37,11 @@ class KernelPrograms:
 
     @classmethod
     def of(cls, latents: LatentKernels) -> KernelPrograms:
-        """Nothing is compiled yet."""
+        """
+        Nothing is compiled yet.
+
+        :param latents: whose kernels they are of.
+        """
         kernels = latents.kernels
         return cls([KernelProduct(k) for k in kernels], [Pivoting(k) for k in kernels])
 
@@ -78,7 +82,12 @@ class KernelOperator:
         return (self.X,) if self._noise is None else (self.X, self._noise)
 
     def of_tensors(self, X: tf.Tensor, noise: tf.Tensor | None = None) -> KernelOperator:
-        """The same of other :attr:`tensors`, those of a function that is being compiled."""
+        """
+        The same of other :attr:`tensors`, those of a function that is being compiled.
+
+        :param X: inputs, [N, D].
+        :param noise: white, added to the diagonal, where there is any, [Q, N] or [1, N].
+        """
         other = copy.copy(self)
         other.X, other._noise, other.sweeps = X, noise, 0.0
         return other
@@ -103,24 +112,41 @@ class KernelOperator:
 
     @check_shapes("V: [Q, N, R]", "return: [Q, N, R]")
     def product(self, V: tf.Tensor) -> tf.Tensor:
-        """K V: one sweep, however many right-hand sides."""
+        """
+        K V: one sweep, however many right-hand sides.
+
+        :param V: [Q, N, R].
+        """
         self.sweeps += 1.0
         out = self._apply(self.X, V)
         return out if self._noise is None else out + tf.cast(self._noise[..., None], V.dtype) * V
 
     @check_shapes("V: [Q, N, R]", "return: [Q, N, R]")
     def rounded_product(self, V: tf.Tensor) -> tf.Tensor:
-        """K V, multiplied and summed in the precision of X: cheaper where that is single."""
+        """
+        K V, multiplied and summed in the precision of X: cheaper where that is single.
+
+        :param V: [Q, N, R].
+        """
         return tf.cast(self.product(tf.cast(V, self.X.dtype)), self.dtype)
 
     @check_shapes("indices: [M]")
     def of_rows(self, indices: tf.Tensor) -> KernelOperator:
-        """The same of some data alone."""
+        """
+        The same of some data alone.
+
+        :param indices: which data, [M].
+        """
         return KernelOperator(self.latents, tf.gather(self.X, indices), self._programs)
 
     @check_shapes("indices: [M]", "V: [Q, M, R]", "return: [Q, N, R]")
     def product_of_rows(self, indices: tf.Tensor, V: tf.Tensor) -> tf.Tensor:
-        """K V for V that is zero but at some data: M / N of a sweep."""
+        """
+        K V for V that is zero but at some data: M / N of a sweep.
+
+        :param indices: the data at which V is not zero, [M].
+        :param V: its values there, [Q, M, R].
+        """
         self.sweeps += float(indices.shape[0]) / self.num_data
         out = self.of_rows(indices)._apply(self.X, V)
         if self._noise is None:
@@ -129,7 +155,12 @@ class KernelOperator:
 
     @check_shapes("indices: [M]", "V: [Q, M, R]", "return: [Q, N, R]")
     def spread(self, indices: tf.Tensor, V: tf.Tensor) -> tf.Tensor:
-        """Values at some data, and zeros at the others."""
+        """
+        Values at some data, and zeros at the others.
+
+        :param indices: which data, [M].
+        :param V: values there, [Q, M, R].
+        """
         shape = [self.num_data, V.shape[0], V.shape[2]]
         wide = tf.scatter_nd(indices[:, None], tf.transpose(V, [1, 0, 2]), shape)
         return tf.transpose(wide, [1, 0, 2])
@@ -165,7 +196,11 @@ class KernelOperator:
 
     @check_shapes("indices: [M]", "return: [K, N, M]")
     def columns(self, indices: tf.Tensor) -> tf.Tensor:
-        """Columns of every kernel's matrix, K = 1 where it is shared: M / N of a sweep."""
+        """
+        Columns of every kernel's matrix, K = 1 where it is shared: M / N of a sweep.
+
+        :param indices: which data, [M].
+        """
         self.sweeps += float(indices.shape[0]) / self.num_data
         points = tf.gather(self.X, indices)
         found = tf.stack([k(self.X, points) for k in self.latents.kernels])

@@ -104,7 +104,12 @@ class LatentKernels:
         return self.num_latents if self.mixing is None else int(self.mixing.shape[0])
 
     def mixed(self, g: tf.Tensor, axis: int = 0) -> tf.Tensor:
-        """A g, where ``axis`` of g counts the latent functions."""
+        """
+        A g, where ``axis`` of g counts the latent functions.
+
+        :param g: latent functions, [..., Q, ...].
+        :param axis: of g.
+        """
         if self.mixing is None:
             return g
         mixing = tf.cast(tf.convert_to_tensor(self.mixing), g.dtype)

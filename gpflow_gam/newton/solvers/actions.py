@@ -55,7 +55,7 @@ def explained(gram: tf.Tensor) -> tf.Tensor:
 
     Directions that are rounding only are left out: F has zeros for them.
 
-    :param gram: symmetric, positive semi-definite.
+    :param gram: [B, B], symmetric, positive semi-definite.
     """
     gram = 0.5 * (gram + tf.transpose(gram))
     if gram.shape[0] == 0:

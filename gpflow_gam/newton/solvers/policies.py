@@ -78,6 +78,9 @@ class UnitVectors(Policy):
         """
         The first data of the order.
 
+        :param problem: to be solved.
+        :param number: how many, at most.
+        :return: their numbers, [J].
         :raises ValueError: a row that is not there.
         """
         size = problem.operator.num_data
@@ -122,6 +125,7 @@ class Informative(Policy):
     so it stays one that never claims more than the data say.
 
     :param num_pivots: of the partial Cholesky factor; fewer where there are many latent functions.
+    :raises ValueError: fewer than one pivot.
     """
 
     max_size = 1024

@@ -50,17 +50,26 @@ class LaplaceProblem:
         self._asked = 0
 
     def predictor(self, g: tf.Tensor) -> tf.Tensor:
-        """Outputs m + A g, [N, L]."""
+        """
+        Outputs m + A g, [N, L].
+
+        :param g: latent functions, [Q, N].
+        """
         return self.mean + tf.transpose(self.operator.latents.mixed(g))
 
     def log_likelihood(self, g: tf.Tensor) -> tf.Tensor:
-        """Summed over the data."""
+        """
+        Summed over the data.
+
+        :param g: latent functions, [Q, N].
+        """
         return tf.reduce_sum(self._log_prob(self.predictor(g)))
 
     def curvature(self, g: tf.Tensor) -> Curvature:
         """
         The log-likelihood to second order in the latent functions.
 
+        :param g: latent functions, [Q, N].
         :raises ValueError: not finite or not log-concave there.
         """
         found = checked_curvature(self._expansion(self.predictor(g)), self.likelihood)

@@ -7,13 +7,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import tensorflow as tf
-from gpflow.base import AnyNDArray
 
 from ..curvatures import Curvature, Precision
-from .actions import ActionPosteriorState, explained
-from .itergp import Buffers, InnerLoop, flat, pairs
-from .policies import Context, Informative, Policy
-from .problem import LaplaceProblem, noise_products
+from .actions import ActionPosteriorState
+from .mode import Mode
+from .policies import Informative, Policy
+from .problem import LaplaceProblem
 from .progress import Look, Run, Solver, StepReport
 
 _START_SIZE, _PRECONDITIONER_SIZE = 512, 1024
@@ -26,8 +25,6 @@ less time than it takes to compile them for one more number of rows.
 """
 _COARSE_STEPS, _COARSE_GAIN = 8, 1e-3
 """Sweeps on some of the data, and the gain in nats a datum at which they end."""
-_CHEAP_SIZE, _CHEAP_ROWS = 200, 700
-"""Of a cheap posterior: data times latent functions at least; data at most where it is a share."""
 
 
 @dataclass(frozen=True)
@@ -306,114 +303,21 @@ class ReducedNewtonRun(Run):
 
     # --- the covariance ----------------------------------------------------------------------
 
+    def _mode(self) -> Mode:
+        if self.S.shape[2] == 0:
+            self._start()
+        own = self.options
+        return Mode(self.problem, self.v, self.g, own.policy, own.num_actions, own.num_pivots)
+
     def finish(self, cheap: bool = False) -> ActionPosteriorState:
-        return self._of_some() if cheap else self.finish_with_products()[0]
+        return self._mode().of_some() if cheap else self.finish_with_products()[0]
 
     def finish_with_products(self) -> tuple[ActionPosteriorState, tf.Tensor]:
         """The posterior, and the products K S [B, Q, N] of its actions."""
-        here = self._here()
-        context = Context(self.problem, here.precision, 0)
-        plan = self.options.policy.plan(context, self.options.num_actions)
-        if plan.adaptive.any():
-            return self._iterated(here, plan.fixed, plan.adaptive)
-        assert plan.fixed is not None
-        S = plan.fixed
-        T = self._products(self.problem, S)
-        noise = plan.noise
-        if noise is None:
-            noise = pairs(S, noise_products(here.precision, S))
-        state = self._joined(here, S, pairs(S, T), noise)
-        if state.actions.shape[0] > S.shape[0]:  # the mode's own
-            T = tf.concat([T, self.g[None]], axis=0)
-        return state, T
-
-    @staticmethod
-    def _products(problem: LaplaceProblem, S: tf.Tensor) -> tf.Tensor:
-        """
-        K S [B, Q, N] of the covariance's actions, in the precision of X.
-
-        Their G = S'KS + S'W^+S is nearly diagonal, and well-conditioned once it is scaled: single
-        precision is enough where kernels are evaluated in it anyway.
-        """
-        return tf.transpose(problem.operator.rounded_product(tf.transpose(S, [1, 2, 0])), [2, 0, 1])
-
-    def _here(self) -> Curvature:
-        if self.S.shape[2] == 0:
-            self._start()
-        return self.problem.curvature(self.g)
-
-    def _joined(
-        self, here: Curvature, S: tf.Tensor, prior: tf.Tensor, noise: tf.Tensor
-    ) -> ActionPosteriorState:
-        """With the mode's own weights as one more action, which costs nothing: K v is known."""
-        v, g = self.v, self.g
-        ahead = noise_products(here.precision, v[None])[0]  # W^+ v
-        own = float(tf.reduce_sum(v * ahead))
-        target = g + here.precision.solve(here.gradient[..., None])[..., 0]
-        if np.isfinite(own) and own > 0.0:
-            S = tf.concat([S, v[None]], axis=0)
-            prior = _bordered(prior, tf.linalg.matvec(flat(S), tf.reshape(g, [-1])))
-            noise = _bordered(noise, tf.linalg.matvec(flat(S), tf.reshape(ahead, [-1])))
-        targets = tf.linalg.matvec(flat(S), tf.reshape(target, [-1]))
-        return ActionPosteriorState(v, S, explained(prior + noise), prior, noise, targets)
+        return self._mode().posterior()
 
     def look(self) -> Look:
-        """
-        From actions that ask some of the data only, as informative ones as there are of these.
-
-        What they say of f is said without the other data, so that no more is claimed than is so.
-        """
-        if self.S.shape[2] == 0:
-            self._start()
-        operator = self.problem.operator
-        Q, N = operator.num_latents, operator.num_data
-        number = max(min(N, -(-_CHEAP_SIZE // Q)), min(N // _COARSER, _CHEAP_ROWS))
-        rows = tf.constant(self.problem.order()[:number])
-        some = self.problem.of_rows(rows)
-        g = tf.gather(self.g, rows, axis=1)
-        here = some.curvature(g)
-        policy = Informative(self.options.num_pivots)
-        plan = policy.plan(Context(some, here.precision, 0), self.options.num_actions)
-        assert plan.fixed is not None
-        assert plan.noise is not None
-        prior = pairs(plan.fixed, self._products(some, plan.fixed))
-        operator.sweeps += some.operator.sweeps * (number / N) ** 2
-        target = g + here.precision.solve(here.gradient[..., None])[..., 0]
-        targets = tf.linalg.matvec(flat(plan.fixed), tf.reshape(target, [-1]))
-        factor = explained(prior + plan.noise)
-        state = ActionPosteriorState(self.v, plan.fixed, factor, prior, plan.noise, targets)
-        return Look(state, rows)
-
-    def _of_some(self) -> ActionPosteriorState:
-        """The posterior of a look, of all data in form, and with the mode's own weights."""
-        look = self.look()
-        wide = tf.transpose(look.state.actions, [1, 2, 0])
-        wide = tf.transpose(self.problem.operator.spread(look.rows, wide), [2, 0, 1])
-        return self._joined(self._here(), wide, look.state.prior, look.state.noise)
-
-    def _iterated(
-        self, here: Curvature, fixed: tf.Tensor | None, adaptive: AnyNDArray
-    ) -> tuple[ActionPosteriorState, tf.Tensor]:
-        """Residual actions: IterGP on the system at the mode; their products with K, too."""
-        Q, N = self.v.shape
-        target = self.g + here.precision.solve(here.gradient[..., None])[..., 0]
-        zero = tf.zeros([Q, N], target.dtype)
-        empty = Buffers.empty(len(adaptive), Q, N, target.dtype)
-        loop = InnerLoop(self.problem.operator)
-        found, _, _, _ = loop(here.precision, target, empty, zero, zero, fixed, adaptive)
-        S = found.S[: found.used]
-        noise = pairs(S, noise_products(here.precision, S))
-        targets = tf.linalg.matvec(flat(S), tf.reshape(target, [-1]))
-        factor = found.F[: found.used, : found.used]
-        T = found.T[: found.used]
-        state = ActionPosteriorState(self.v, S, factor, pairs(S, T), noise, targets)
-        return state, T
-
-
-def _bordered(A: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
-    """A [B, B] with one more row and column, ``last`` [B + 1]."""
-    wide = tf.concat([A, last[:-1, None]], axis=1)
-    return tf.concat([wide, last[None]], axis=0)
+        return self._mode().look()
 
 
 def _maximise(

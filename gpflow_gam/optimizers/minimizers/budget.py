@@ -37,6 +37,7 @@ class TimeBudget:
         """
         A budget that runs already, or one that starts now.
 
+        :param value: seconds, None for no limit, or a budget.
         :raises ValueError: a limit that is no positive number.
         """
         return value if isinstance(value, TimeBudget) else cls(value)

@@ -119,6 +119,9 @@ class LBFGS:
         guilty of, or the rounding of the loss. Another one tells, and it is the optimum where that
         gains less than ``tolerance`` and the slope promises no more to a step of length one.
 
+        :param tracker: that notes every iteration.
+        :param max_iterations: of all runs together.
+        :param tolerance: gain of the objective below which a run is the last.
         :return: whether it converged, and why it ended.
         :raises StopFit: from ``tracker``.
         """

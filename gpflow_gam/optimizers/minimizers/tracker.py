@@ -60,6 +60,7 @@ class Tracker:
         the last ELBO.
     :param on_interrupt: what Ctrl-C does: see :meth:`interrupted`.
     :param objective: what to call what is recorded.
+    :raises ValueError: ``on_interrupt`` is none of its values, or a time budget that is none.
     """
 
     def __init__(
@@ -117,6 +118,7 @@ class Tracker:
         """
         Note one iteration's objective.
 
+        :param elbo: the objective there.
         :raises StopFit: time is up or the callback says so.
         """
         self.note(elbo, f"{self._objective} {elbo:.4f}")
@@ -131,6 +133,7 @@ class Tracker:
         """
         Note one iteration's objective, whether or not the fit has to end.
 
+        :param objective: there.
         :param shown: beside the bar.
         :param posterior: for the callback, where there is one so far.
         """
@@ -201,7 +204,13 @@ class Tracker:
             variable.assign(value)
 
     def result(self, converged: bool, message: str, elbo: float, **details: Any) -> FitResult:
-        """The fit's report; ``details`` are the fields that only some fits have."""
+        """
+        The fit's report; ``details`` are the fields that only some fits have.
+
+        :param converged: whether it did.
+        :param message: why it ended.
+        :param elbo: at the end.
+        """
         history = np.array(self.history)
         return FitResult(
             converged,

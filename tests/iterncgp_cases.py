@@ -1,0 +1,57 @@
+"""Data, kernels and fits of IterNCGP that its tests share."""
+
+from __future__ import annotations
+
+import gpflow
+import numpy as np
+from gpflow.likelihoods import Gaussian, Poisson, Softmax
+
+import gpflow_gam as gg
+from gpflow_gam.models import IterNCGP
+from gpflow_gam.newton.solvers import ReducedNewton
+
+N = 50
+
+
+def fit(
+    model: IterNCGP, hyperparameters: bool = False, **options: object
+) -> gg.optimizers.FitResult:
+    return gg.optimizers.fit(model, hyperparameters=hyperparameters, **options)
+
+
+def data(rng, n=N, C=3):
+    X = rng.uniform(-1, 1, (n, 2))
+    f = 2.0 * np.sin(3 * X[:, :1]) + X[:, 1:] ** 2
+    return {
+        "counts": (X, rng.poisson(np.exp(0.5 * f)).astype(float)),
+        "binary": (X, (rng.uniform(size=(n, 1)) < 1 / (1 + np.exp(-f))).astype(float)),
+        "real": (X, f + 0.3 * rng.normal(size=(n, 1))),
+        "classes": (X, (np.floor(1.5 * (X[:, :1] + 1)) % C).astype(float)),
+    }
+
+
+def kernel():
+    return gpflow.kernels.Matern32(1.5, 0.7)
+
+
+def additive():
+    se = gpflow.kernels.SquaredExponential
+    return gg.kernels.AdditiveKernel(
+        {"a": se(2.0, 0.4, active_dims=[0]), "b": se(1.0, 0.8, active_dims=[1])}
+    )
+
+
+def fitted(name, rng, k=None, likelihood=None, **options):
+    likelihood = (
+        likelihood
+        or {
+            "counts": Poisson,
+            "binary": gg.likelihoods.Bernoulli,
+            "real": lambda: Gaussian(0.1),
+            "classes": lambda: Softmax(3),
+        }[name]()
+    )
+    options.setdefault("solver", ReducedNewton(num_actions=200, tolerance=1e-11))
+    model = IterNCGP(data(rng)[name], k or kernel(), likelihood, **options)
+    fit(model)
+    return model

@@ -1,0 +1,178 @@
+"""Fits of IterNCGP: budgets, interruptions, and what is kept."""
+
+from __future__ import annotations
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from gpflow.likelihoods import Poisson, Softmax
+from iterncgp_cases import data, fit, kernel
+
+import gpflow_gam as gg
+from gpflow_gam.models import IterNCGP
+from gpflow_gam.newton.solvers import IterGP, ReducedNewton
+
+
+@pytest.mark.slow
+def test_history_budgets_and_going_on(rng):
+    X, Y = data(rng, 300)["classes"]
+    options = {"solver": ReducedNewton(num_pivots=4, tolerance=1e-8)}
+    model = IterNCGP((X, Y), kernel(), Softmax(3), **options)
+    whole = fit(model, validation_data=(X[:50], Y[:50]))
+    assert whole.converged
+    assert whole.steps[-1]["nlpd"] < whole.steps[0]["nlpd"]
+    assert [h["step"] for h in whole.steps] == list(range(1, len(whole.steps) + 1))
+
+    again = IterNCGP((X, Y), kernel(), Softmax(3), **options)
+    first = fit(again, max_sweeps=4)
+    assert first.sweeps <= 4
+    assert not first.converged
+    assert "budget of 4 sweeps" in first.message
+    rest = fit(again)
+    assert rest.converged
+    assert rest.steps[0]["step"] == first.steps[-1]["step"] + 1
+    for a, b in zip(again.predict_f(X), model.predict_f(X)):
+        np.testing.assert_allclose(a, b, atol=1e-3)
+
+
+def test_no_time_and_one_sweep_still_give_a_posterior(rng):
+    X, Y = data(rng, 200)["classes"]
+    exact = IterNCGP((X, Y), kernel(), Softmax(3))
+    fit(exact)
+    for budget in ({"max_seconds": 1e-9}, {"max_sweeps": 1}):
+        model = IterNCGP((X, Y), kernel(), Softmax(3))
+        result = fit(model, **budget)
+        assert "budget" in result.message
+        _, var = model.predict_f(X)
+        assert np.all(np.isfinite(var))
+        assert np.mean(var) > np.mean(exact.predict_f(X)[1])  # stopping early is more uncertainty
+
+
+def test_callback_and_iteration_limit_end_a_fit(rng):
+    for options, reason in (
+        ({"callback": lambda progress: progress.iteration == 2}, "stopped by the callback"),
+        ({"max_iterations": 2}, "iteration limit of 2 reached"),
+    ):
+        model = IterNCGP(data(rng)["counts"], kernel(), Poisson(),
+                         solver=ReducedNewton(num_pivots=2, tolerance=1e-11))  # fmt: skip
+        result = fit(model, **options)
+        assert result.num_iterations == len(result.steps) == 2
+        assert result.message == reason
+        assert not result.converged
+        assert np.all(np.isfinite(model.predict_f(model.data[0])[1]))
+
+
+INTERRUPTED = {
+    "product": (gg.operators.KernelOperator, "product", KeyboardInterrupt, False),
+    "search": (gg.solvers.reduced_newton, "_maximise", KeyboardInterrupt, False),
+    "posterior": (gg.solvers.reduced_newton.ReducedNewtonRun, "finish", MemoryError, False),
+    "hyperparameters": (gg.optimizers.newton, "held_actions", KeyboardInterrupt, True),
+}
+
+
+def test_an_interrupted_fit_leaves_the_model_as_it_was(rng, monkeypatch):
+    """Never fitted, and fitted to other parameters; compiled functions included."""
+    model = IterNCGP(data(rng)["counts"], kernel(), Poisson(), solver=ReducedNewton(tolerance=1e-9))
+    X, _ = model.data
+
+    def broken(where):
+        owner, name, error, hyperparameters = INTERRUPTED[where]
+        original, calls = getattr(owner, name), []
+
+        def interrupted(*arguments, **options):
+            calls.append(1)
+            if len(calls) == 2 or where == "posterior":
+                raise error
+            return original(*arguments, **options)
+
+        before = [p.numpy() for p in model.parameters]
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, interrupted)
+            with pytest.raises(error):
+                fit(model, hyperparameters=hyperparameters)
+        for parameter, value in zip(model.parameters, before):
+            np.testing.assert_array_equal(parameter, value)
+
+    broken("product")
+    with pytest.raises(ValueError, match="not fitted"):
+        model.predict_f(X)
+    fit(model)
+    compiled = tf.function(model.predict_f, autograph=False)
+    model.kernel.variance.assign(2.5)
+    before = *model.predict_f(X), *compiled(X)
+    for where in INTERRUPTED:
+        broken(where)
+        for a, b in zip(before, (*model.predict_f(X), *compiled(X))):
+            np.testing.assert_array_equal(a, b)
+    fresh = IterNCGP(model.data, gpflow.kernels.Matern32(2.5, 0.7), Poisson(), solver=model.solver)
+    fit(fresh)
+    assert fit(model).converged
+    np.testing.assert_allclose(model.predict_f(X)[0], fresh.predict_f(X)[0], atol=1e-6)
+
+
+@pytest.mark.parametrize("hyperparameters", [False, True])
+def test_an_interrupted_fit_keeps_what_it_has_if_so_wished(rng, hyperparameters):
+    def ctrl_c(progress):
+        if progress.iteration == 2:
+            raise KeyboardInterrupt
+
+    solver = ReducedNewton(num_pivots=2, tolerance=1e-11)
+    model = IterNCGP(data(rng)["counts"], kernel(), Poisson(), solver=solver)
+    result = fit(model, hyperparameters=hyperparameters, callback=ctrl_c, on_interrupt="keep")
+    assert (result.message, result.converged) == (
+        "interrupted; what was best so far is kept",
+        False,
+    )
+    mean, var = model.predict_f(model.data[0])
+    assert np.all(np.isfinite(mean))
+    assert np.all(var > 0.0)
+    prior = model.kernel.variance.numpy()
+    assert np.mean(var) < 0.9 * prior  # two steps have told something
+
+
+def test_the_sweep_of_the_posterior_may_be_interrupted(rng, monkeypatch):
+    model = IterNCGP(data(rng)["counts"], kernel(), Poisson())
+    original, calls = gg.operators.KernelOperator.product, []
+
+    def interrupted(*arguments):
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return original(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(gg.operators.KernelOperator, "product", interrupted)
+        result = fit(model, on_interrupt="keep")
+    assert (result.message, result.converged) == (
+        "interrupted; what was best so far is kept",
+        False,
+    )
+    assert np.all(np.isfinite(model.predict_f(model.data[0])[1]))
+
+
+def test_a_diverging_literal_fit_says_so_and_keeps_what_it_had():
+    X = np.linspace(-1, 1, 400)[:, None]
+    Y = (np.abs(X) < 0.5).astype(float)
+    k = gpflow.kernels.Matern32(50.0, 0.5)
+    rough = IterGP(max_steps=60, max_iterations=1, recycle=False, tolerance=1e-12)
+    literal = IterNCGP((X, Y), k, Poisson(), solver=rough)
+    fit(literal)
+    assert np.all(np.isfinite(literal.predict_f(X)[1]))
+    safe = IterNCGP((X, Y), k, Poisson())
+    values = fit(safe).history
+    assert np.all(np.diff(values) >= -1e-9)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_coming_back_from_far_beyond_the_mode_is_no_convergence(seed):
+    """Overshot counts: Newton goes back by one a step, a small part of where it is."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(size=(100, 1))
+    Y = rng.poisson(np.exp(3.0 + 3.0 * np.sin(3.0 * X))).astype(float)
+    k = gpflow.kernels.SquaredExponential(9.0, 0.3)
+    literal = IterNCGP((X, Y), k, Poisson(), solver="itergp")
+    result = fit(literal)
+    assert not result.converged
+    assert "still rises by much" in result.message
+    assert fit(IterNCGP((X, Y), k, Poisson())).converged

@@ -1,0 +1,283 @@
+"""What the posterior of a fitted IterNCGP follows: parameters, replaced parts, copies, threads."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import copy
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from gpflow.likelihoods import Poisson, Softmax
+from iterncgp_cases import additive, data, fit, fitted, kernel
+
+from gpflow_gam.models import IterNCGP
+from gpflow_gam.newton.operators import compiled
+from gpflow_gam.newton.solvers import ReducedNewton
+
+
+def test_moved_parameters_are_noticed(rng):
+    """Predictions and bound follow the kernel; a fit starts anew."""
+    model = fitted("real", rng)
+    X, Y = model.data
+    model.kernel.lengthscales.assign(0.5)
+    gpr = gpflow.models.GPR((X, Y), gpflow.kernels.Matern32(1.5, 0.5), noise_variance=0.1)
+    for a, b in zip(model.predict_f(X), gpr.predict_f(X)):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+    assert fit(model).converged
+    for a, b in zip(model.predict_f(X), gpr.predict_f(X)):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+def constant(value):
+    return gpflow.functions.Constant(value)
+
+
+REPLACED = {
+    "kernel": lambda m: setattr(m, "kernel", gpflow.kernels.Matern32(100.0, 0.3)),
+    "likelihood": lambda m: setattr(m, "likelihood", Poisson(binsize=0.1)),
+    "mean_function": lambda m: setattr(m, "mean_function", constant(3.0)),
+    "data": lambda m: setattr(m, "data", (m.data[0][:40], m.data[1][:40] + 1.0)),
+    "a parameter": lambda m: setattr(m.kernel, "lengthscales", gpflow.Parameter(0.2)),
+    "a setting": lambda m: setattr(m.kernel, "active_dims", [1]),
+}
+
+
+@pytest.mark.parametrize("what", REPLACED)
+def test_parts_that_were_replaced(what, rng):
+    """Nothing is predicted before the next fit, and that is one to the new parts."""
+    solver = ReducedNewton(num_actions=200, tolerance=1e-11)
+    model = IterNCGP(data(rng)["counts"], kernel(), Poisson(), solver=solver)
+    fit(model)
+    X, snapshot, before = model.data[0], model.posterior(), model.predict_f(model.data[0])
+    compiled = tf.function(model.predict_f, autograph=False) if what == "kernel" else None
+    if compiled is not None:
+        compiled(X)
+    REPLACED[what](model)
+    part = what if hasattr(model, what) else "kernel"
+    for use in (model.predict_f, model.predict_components, lambda _: model.elbo(),
+                lambda _: model.posterior()):  # fmt: skip
+        with pytest.raises(ValueError, match=f"^{part}: not that of the last fit"):
+            use(X)
+    assert fit(model).converged
+    fresh = IterNCGP(
+        model.data, model.kernel, model.likelihood, mean_function=model.mean_function, solver=solver
+    )
+    fit(fresh)
+    for a, b, old in zip(model.predict_f(X), fresh.predict_f(X), before):
+        np.testing.assert_allclose(a, b, atol=1e-9)
+        assert np.abs(a - old).max() > 0.05
+    # what was made before is of the fit before
+    for a, b in zip(snapshot.predict_f(X), before):
+        np.testing.assert_allclose(a, b, atol=1e-12)
+    if compiled is not None:
+        np.testing.assert_allclose(compiled(X)[0], before[0], atol=1e-12)
+
+
+def test_data_that_are_assigned_are_checked_as_at_first(rng):
+    """Arrays in other types are fitted as they would be by a new model; wrong ones are refused."""
+    X, Y = data(rng)["classes"]
+    model = IterNCGP((X, Y), kernel(), Softmax(3))
+    fit(model)
+    X = X[:40] * 0.5
+    model.data = X, Y[:40].astype(int)
+    fresh = IterNCGP((X, Y[:40]), kernel(), Softmax(3))
+    for m in (model, fresh):
+        fit(m)
+    before = model.predict_f(X)
+    for a, b in zip(before, fresh.predict_f(X)):
+        np.testing.assert_allclose(a, b, atol=1e-9)
+    for wrong in ((X[:30], Y[:40]), (X, Y[:40] + 7.0), (X[:0], Y[:0]), (X * np.nan, Y[:40])):
+        with pytest.raises(ValueError, match="[XY]"):
+            model.data = wrong
+    for a, b in zip(model.predict_f(X), before):  # nothing was taken of them
+        np.testing.assert_array_equal(a, b)
+
+
+def test_parts_that_were_put_back(rng):
+    model = fitted("counts", rng)
+    X, before, own = model.data[0], model.predict_f(model.data[0]), model.kernel
+    model.kernel = gpflow.kernels.Matern32(100.0, 0.3)
+    model.kernel = own
+    for a, b in zip(model.predict_f(X), before):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_cached_posterior_is_a_snapshot(rng):
+    """Of kernel and mean function too, until it is brought up to date."""
+    model = fitted("counts", rng, mean_function=constant(0.3))
+    X = model.data[0]
+    before = model.predict_f(X)
+    kept = {kind: model.posterior(kind) for kind in ("tensor", "variable")}
+    model.kernel.lengthscales.assign(0.4)
+    model.mean_function.c.assign(1.0)
+    after = model.predict_f(X)
+    assert np.abs(after[0] - before[0]).max() > 0.1
+    for posterior in kept.values():
+        for a, b in zip(posterior.predict_f(X), before):
+            np.testing.assert_allclose(a, b, atol=1e-12)
+        for a, b in zip(posterior.fused_predict_f(X), after):
+            np.testing.assert_allclose(a, b, atol=1e-12)
+        posterior.update_cache()
+        for a, b in zip(posterior.predict_f(X), after):
+            np.testing.assert_allclose(a, b, atol=1e-12)
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_compiled_predictions_follow_parameters_and_fits(jit, rng):
+    model = fitted("counts", rng, additive())
+    X = model.data[0][:7]
+    signature = [tf.TensorSpec([None, 2], tf.float64)]
+    compiled = tf.function(
+        lambda x: (*model.predict_f(x), *model.predict_components(x)),
+        input_signature=signature, jit_compile=jit, autograph=False,
+    )  # fmt: skip
+
+    def agree(tolerance):
+        for rows in (X,) if jit else (X, X[:0]):
+            expected = *model.predict_f(rows), *model.predict_components(rows)
+            for a, b in zip(compiled(rows), expected):
+                np.testing.assert_allclose(a, b, atol=tolerance)
+        return model.predict_f(X)[0]
+
+    before = agree(1e-11)
+    model.kernel["a"].lengthscales.assign(0.2)
+    # rounding is blown up by S'(K + W^+)S, and XLA's eigenvectors have more of it
+    moved = agree(1e-5)
+    assert np.abs(moved - before).max() > 0.05
+    model.solver = ReducedNewton(num_actions=30)  # another number of actions
+    fit(model)
+    assert np.abs(agree(1e-11) - moved).max() > 0.01
+
+
+def test_predictions_follow_white_noise_whenever_it_moves(rng):
+    """Before the first prediction or after it, eagerly or compiled."""
+    found = []
+    for early in (False, True):
+        own = gpflow.kernels.SquaredExponential() + gpflow.kernels.White(0.3)
+        model = fitted("counts", np.random.default_rng(5), own)
+        X, predict = model.data[0], tf.function(model.predict_f, autograph=False)
+        if early:
+            model.predict_f(X)
+            predict(X)
+        own.kernels[1].variance.assign(3.0)
+        found += [model.predict_f(X), predict(X)]
+    for other in found[1:]:
+        for a, b in zip(found[0], other):
+            np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("compiled", [False, True])
+def test_predictions_have_gradients(compiled, rng):
+    """In inputs and parameters, of mean and variance, against finite differences."""
+    k = gpflow.kernels.LinearCoregionalization(
+        [kernel(), gpflow.kernels.SquaredExponential(0.8, 0.5)], rng.normal(size=(3, 2))
+    )
+    solver = ReducedNewton(num_actions=20, tolerance=1e-11)
+    mean = constant([0.1, 0.2, 0.3])
+    model = fitted("classes", rng, k, solver=solver, mean_function=mean)
+    Xnew = tf.Variable(rng.uniform(-1, 1, (4, 2)))
+    slopes = [tf.constant(rng.normal(size=(4, 3))) for _ in range(2)]
+
+    def value():
+        return tf.add_n([tf.reduce_sum(a * b) for a, b in zip(slopes, model.predict_f(Xnew))])
+
+    def gradients():
+        variables = [Xnew, *model.trainable_variables]
+        with tf.GradientTape() as tape:
+            total = value()
+        return tape.gradient(total, variables)
+
+    variables = [Xnew, *model.trainable_variables]
+    found = (tf.function(gradients, autograph=False) if compiled else gradients)()
+    assert len(found) == 7
+    for variable, gradient in zip(variables, found):
+        start, step = variable.numpy(), 1e-5
+        direction = rng.normal(size=start.shape)
+        ends = []
+        for sign in (1.0, -1.0):
+            variable.assign(start + sign * step * direction)
+            ends.append(float(value()))
+        variable.assign(start)
+        expected = (ends[0] - ends[1]) / (2.0 * step)
+        assert float(np.sum(direction * gradient)) == pytest.approx(expected, rel=1e-4, abs=1e-4)
+
+
+@pytest.mark.slow
+def test_small_and_large_matrices_give_one_fit(rng, monkeypatch):
+    """Made whole, or block by block in compiled functions: bound, gradients and predictions."""
+    found = []
+    for small in (compiled._SMALL, 0):
+        monkeypatch.setattr(compiled, "_SMALL", small)
+        model = IterNCGP(data(np.random.default_rng(3))["counts"], additive(), Poisson())
+        fit(model)
+        with tf.GradientTape() as tape:
+            bound = model.elbo()
+        slopes = tape.gradient(bound, model.trainable_variables)
+        X = model.data[0]
+        predict = tf.function(model.predict_f, autograph=False)
+        predict(X)
+        model.kernel["a"].lengthscales.assign(0.3)
+        found.append([bound, *slopes, *model.predict_f(X), *predict(X)])
+        programs = model.operator()._programs
+        assert (len(programs.products[0]._compiled._concrete) > 0) == (small == 0)
+    for whole, blocks in zip(*found):
+        np.testing.assert_allclose(whole, blocks, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.slow
+def test_parameters_may_be_frozen_and_set_free_again(rng, monkeypatch):
+    """Fits learn what is trainable when they begin, whatever was compiled before."""
+    monkeypatch.setattr(compiled, "_SMALL", 0)
+    model = IterNCGP(data(rng)["counts"], kernel(), Poisson())
+    gpflow.set_trainable(model.kernel.lengthscales, False)
+    first = fit(model, hyperparameters=True).elbo
+    assert float(model.kernel.lengthscales.numpy()) == pytest.approx(0.7, rel=1e-12)
+    gpflow.set_trainable(model.kernel.lengthscales, True)
+    assert fit(model, hyperparameters=True).elbo > first + 1e-3
+    assert abs(float(model.kernel.lengthscales.numpy()) - 0.7) > 1e-2
+    # GPflow's other sense: a copy of which nothing is trainable
+    frozen = gpflow.utilities.freeze(model)
+    for a, b in zip(frozen.predict_f(model.data[0]), model.predict_f(model.data[0])):
+        np.testing.assert_allclose(a, b, atol=1e-9)
+
+
+@pytest.mark.usefixtures("remembering")
+def test_threads_predict_as_one(rng):
+    model = fitted("counts", rng)
+    X, post = model.data[0], model.posterior()
+    model.kernel.variance.assign(2.5)  # makes the first one compute anew
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: (model.predict_f(X), post.predict_f(X)), range(12)))
+    for pair in found:
+        for moments, expected in zip(pair, found[0]):
+            for a, b in zip(moments, expected):
+                np.testing.assert_array_equal(a, b)
+
+
+def test_copies_are_independent(rng):
+    model = fitted("counts", rng)
+    other = copy.deepcopy(model)
+    other.kernel.variance.assign(9.0)
+    X = model.data[0]
+    assert np.abs(model.predict_f(X)[1] - other.predict_f(X)[1]).max() > 0.1
+    assert fit(other).converged
+    assert gpflow.utilities.parameter_dict(model).keys() == {
+        ".kernel.variance",
+        ".kernel.lengthscales",
+    }
+
+
+def test_float32(rng):
+    double = fitted("classes", rng, solver=ReducedNewton(num_actions=50))
+    X, Y = double.data
+    gpflow.config.set_default_float(np.float32)
+    single = IterNCGP((X.numpy().astype(np.float32), Y.numpy()), kernel(), Softmax(3))
+    result = fit(single)
+    assert result.converged
+    mean, var = single.predict_f(X.numpy().astype(np.float32))
+    assert mean.dtype == tf.float32
+    for a, b in zip((mean, var), double.predict_f(X)):
+        np.testing.assert_allclose(a, b, atol=2e-2)
