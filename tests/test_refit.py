@@ -24,6 +24,7 @@ def joint(**options: object) -> AdditiveGP:
     return AdditiveGP(terms, num_data=N, variational="sites", rho=1.0, **options)
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_a_refit_with_all_rows_is_exact_regression(
     features: np.ndarray, rng: np.random.Generator
 ) -> None:
@@ -47,6 +48,7 @@ def test_a_refit_with_all_rows_is_exact_regression(
     np.testing.assert_allclose(moments[:, 0, 1], variance[:, 0], atol=1e-4)
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_units_of_features_do_not_matter(features: np.ndarray, rng: np.random.Generator) -> None:
     y = np.sin(features[:, 0]) + 0.1 * rng.normal(size=N)
     found = []
@@ -76,6 +78,7 @@ def test_weights_of_a_refit_count_rows(features: np.ndarray, rng: np.random.Gene
         refit(head, features, y, sample_weight=np.ones(3))
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_away_from_all_features_is_the_prior(features: np.ndarray) -> None:
     head = joint()
     refit(head, features, features[:, 1] - 3.0, epochs=1, batch_size=N)
