@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from PIL import Image
@@ -135,3 +137,29 @@ def test_what_cannot_be_recorded_is_refused(tmp_path):
 )
 def test_cells(value, cell):
     assert results_page.shown(value) == cell
+
+
+def test_history_names_no_paths_even_where_a_benchmark_fails(tmp_path, monkeypatch):
+    machine = SimpleNamespace(Machine=None, MachineCollection=None)
+    monkeypatch.setitem(sys.modules, "asv", SimpleNamespace(machine=machine))
+    monkeypatch.setitem(sys.modules, "asv.machine", machine)
+    history = script("benchmarks/history/run.py")
+    place = "/home/somebody/bin/python"
+    found = {"commit_hash": "0123456789", "env_name": f"existing-py{place}", "python": place}
+
+    def failing(*arguments: str) -> None:
+        folder = tmp_path / "results" / arguments[arguments.index("--machine") + 1]
+        folder.mkdir(parents=True)
+        written = json.dumps({**found, "params": {"python": place}})
+        (folder / "01234567-existing-py_home_somebody.json").write_text(written, encoding="utf-8")
+        raise subprocess.CalledProcessError(2, "asv")
+
+    monkeypatch.setattr(history, "CONFIG", tmp_path / "asv.conf.json")
+    monkeypatch.setattr(history, "describe", lambda machine: None)
+    monkeypatch.setattr(history, "asv", failing)
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: SimpleNamespace(stdout="0123456789"))
+    monkeypatch.setattr(sys, "argv", ["run.py", "--machine", "mine"])
+    with pytest.raises(subprocess.CalledProcessError):
+        history.main()
+    (path,) = (tmp_path / "results" / "mine").iterdir()
+    assert "somebody" not in path.name + path.read_text(encoding="utf-8")
