@@ -234,7 +234,7 @@ def from_parts(
     if whole is None:
         model = build_model(spec, X, Y)
     else:
-        model = build_model(spec, X, whole.Y, whole.number)
+        model = build_model(spec, X, whole.Y, whole.number, whole.columns.weights)
     assign(model)
     if isinstance(model, IterNCGP):
         names = [f.name for f in dataclasses.fields(ActionPosteriorState)]

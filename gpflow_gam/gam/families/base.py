@@ -134,6 +134,18 @@ class Family(abc.ABC):
         :param levels: of the response; None where it has none.
         """
 
+    def weighted_likelihood(
+        self, Y: Observed, levels: Levels | None, weights: RowArray | None
+    ) -> Likelihood:
+        """
+        :meth:`likelihood`, where rows count by weight in what it takes of them for good.
+
+        :param Y: as there.
+        :param levels: of the response; None where it has none.
+        :param weights: how often each row counts, [N]; None for once.
+        """
+        return self.likelihood(Y, levels)
+
     def num_predictors(self, levels: Levels | None = None) -> int:
         """
         L, the number of latent outputs.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -77,10 +78,15 @@ class Cox(Family):
         return Response(censoring.encoded(first, second, stated, self.name, True), None)
 
     def likelihood(self, Y: Observed, levels: Levels | None = None) -> Likelihood:
+        return self.weighted_likelihood(Y, levels, None)
+
+    def weighted_likelihood(
+        self, Y: Observed, levels: Levels | None, weights: RowArray | None
+    ) -> Likelihood:
         if isinstance(Y, Described):  # what is learnt comes from a file
             edges = np.linspace(0.0, Y.moments[2], self.intervals + 1)
             return likelihoods.Cox(Intervals(edges, np.diff(edges) / edges[-1], 1.0))
-        return likelihoods.Cox(_intervals(Y, self.intervals))
+        return likelihoods.Cox(_intervals(Y, self.intervals, weights))
 
     def null(
         self, Y: AnyNDArray, offset: AnyNDArray, weights: AnyNDArray | None
@@ -150,11 +156,12 @@ class Cox(Family):
         )
 
 
-def _intervals(Y: RowArray, number: int) -> Intervals:
+def _intervals(Y: RowArray, number: int, weights: RowArray | None = None) -> Intervals:
     """
     Intervals with about as many events each.
 
     :param Y: [N, 3], read a block of rows at a time.
+    :param weights: how often each row counts, [N].
     """
     _, _, longest = encoding.moments(Y)
     cells = longest * np.concatenate([[0.0], np.geomspace(_SHORT, 1.0, _CELLS)])
@@ -164,24 +171,28 @@ def _intervals(Y: RowArray, number: int) -> Intervals:
         return Y.of_shares(part).sum(axis=0) if isinstance(Y, Stored) else part
 
     count = np.zeros(len(cells))
-    for t, event in _blocks(Y):
-        count += np.bincount(np.searchsorted(cells, t[event]), minlength=len(cells))
+    for t, event, w in _blocks(Y, weights):
+        at = np.searchsorted(cells, t[event])
+        count += np.bincount(at, w[event], minlength=len(cells))
     reached = np.cumsum(summed(count))
     wanted = reached[-1] * np.arange(1, number) / number
     inner = cells[np.searchsorted(reached, wanted)]
     edges = np.concatenate([[0.0], inner, [longest]])
     risk = np.zeros(number)
-    for t, _ in _blocks(Y):
-        risk += np.clip(t[:, None] - edges[:-1], 0.0, np.diff(edges)).sum(axis=0)
+    for t, _, w in _blocks(Y, weights):
+        risk += w @ np.clip(t[:, None] - edges[:-1], 0.0, np.diff(edges))
     risk = summed(risk)
     events = np.diff(np.concatenate([[0.0], np.interp(inner, cells, reached), reached[-1:]]))
     sd = step_sd(events, risk)
     return Intervals(edges, risk / risk.sum(), reached[-1] / risk.sum(), sd)
 
 
-def _blocks(Y: RowArray) -> list[tuple[AnyNDArray, AnyNDArray]]:
-    found = []
+def _blocks(
+    Y: RowArray, weights: RowArray | None
+) -> Iterator[tuple[AnyNDArray, AnyNDArray, AnyNDArray]]:
+    """Times, which are of events, and how often they count."""
     for start in range(0, len(Y), _BLOCK):
-        rows = np.asarray(Y[start : start + _BLOCK], dtype=np.float64)
-        found.append((rows[:, 0], rows[:, 2] == 1.0))
-    return found
+        at = slice(start, start + _BLOCK)
+        rows = np.asarray(Y[at], dtype=np.float64)
+        w = np.ones(len(rows)) if weights is None else np.asarray(weights[at], dtype=np.float64)
+        yield rows[:, 0], rows[:, 2] == 1.0, w

@@ -103,7 +103,11 @@ def _check_shapes(asked: str | None, engine: str, shaped: str) -> None:
 
 
 def build_model(
-    spec: Specification, X: AnyNDArray, Y: RowArray | Described, number: int | None = None
+    spec: Specification,
+    X: AnyNDArray,
+    Y: RowArray | Described,
+    number: int | None = None,
+    weights: RowArray | None = None,
 ) -> Model:
     """
     The model, its parameters where they start.
@@ -113,8 +117,11 @@ def build_model(
     :param Y: [N, K], or what families ask of it where the model holds no data.
     :param number: N, where X is not all rows. The model then holds no data: that of Gaussian data
         is an :class:`~gpflow_gam.models.AdditiveSVGP`, too, whose q is the optimal one.
+    :param weights: how often the rows of Y count, [N], where X is not all rows.
     :raises ValueError: a response that the family cannot have produced.
     """
+    if spec.weights is not None and number is None:
+        weights = X[:, spec.place(spec.weights)]
     predictors = spec.family.num_predictors(spec.levels)
     own = _copied(spec.own_kernels)
     kernel = build_kernel(
@@ -128,10 +135,9 @@ def build_model(
     )
     inducing = build_inducing(spec.components, kernel, spec.encoder.width)
     mean = OffsetMean(np.array(spec.constant), [spec.place(c) for c in spec.offset])
-    likelihood = spec.family.likelihood(Y, spec.levels)
+    likelihood = spec.family.weighted_likelihood(Y, spec.levels, weights)
     exact = spec.variational == "exact"
     if exact and number is None:
-        weights = None if spec.weights is None else X[:, spec.place(spec.weights)]
         model = AdditiveSGPR((X, Y), kernel, inducing, mean_function=mean, weights=weights)
         model.likelihood.variance = _noise(spec)
         return model

@@ -254,7 +254,7 @@ def fit_encoded(
         def fit(fine: tuple[str, ...], model: AdditiveModel | None) -> Attempt:
             asked = dataclasses.replace(spec, fine=fine)
             if model is None:
-                model = build_model(asked, X, whole.Y, whole.number)
+                model = build_model(asked, X, whole.Y, whole.number, whole.columns.weights)
                 if start is not None:
                     carry_over(start, model)
             assert isinstance(model, AdditiveSVGP)

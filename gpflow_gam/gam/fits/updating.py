@@ -37,7 +37,7 @@ def fit_again(fit: FittedGAM, seed: int, options: dict[str, Any]) -> FittedGAM:
     spec, options = fit.spec, {k: v for k, v in options.items() if k != "criterion"}
     if fit.whole is None:
         return fit_model(spec, fit.X, fit.Y, fit.dropped, seed, options, start=fit)
-    model = build_model(spec, fit.X, fit.whole.Y, fit.whole.number)
+    model = build_model(spec, fit.X, fit.whole.Y, fit.whole.number, fit.whole.columns.weights)
     assert not isinstance(model, IterNCGP)
     carry_over(fit, model)
     solution, exact = fit.solution, spec.variational == "exact"
