@@ -208,31 +208,40 @@ def interpolation_loss(
     """
     rows, names = solution.rows, model.kernel.names
     # what has a shape is made of splines, which a few values settle
-    exact = [
-        c.interpolation.matrix is None or shaped_part(c.kernel) is not None for c in rows.components
+    between = [
+        k
+        for k, c in enumerate(rows.components)
+        if c.interpolation.matrix is not None and shaped_part(c.kernel) is None
     ]
-    if all(exact):
-        return 0.0, dict.fromkeys(names, 0.0)
-    some, q, found = rows.known(number), solution.q, np.zeros(1 + len(names))
+    parts = dict.fromkeys(names, 0.0)
+    if not between:
+        return 0.0, parts
+    some, q, found = rows.known(number), solution.q, np.zeros(1 + len(between))
     features = [phi for phi, _ in features_at_bins(some.components, solution.values, q.roots)]
+    components = [some.components[k] for k in between]
     left = [
-        0.0 * phi if e else phi - phi[:, c.interpolation.nodes] @ c.interpolation.dense().T
-        for phi, c, e in zip(features, some.components, exact)
+        features[k] - features[k][:, c.interpolation.nodes] @ c.interpolation.dense().T
+        for k, c in zip(between, components)
     ]
+    everywhere = slices([len(phi) for phi in features])
+    kept = np.concatenate([np.arange(everywhere[k].start, everywhere[k].stop) for k in between])
+    places = [slice(None), *slices([len(d) for d in left])]
     for at, mean, var in some.marginals(solution.values, q):
         w = np.maximum(some.weights(model.likelihood, at, mean, var), 0.0)
-        codes, factors = codes_of(some.components, at), multipliers_of(some.components, at)
-        delta = np.concatenate([times(d[:, c], m) for d, c, m in zip(left, codes, factors)])
+        codes, factors = codes_of(components, at), multipliers_of(components, at)
+        delta = [times(d[:, c], m) for d, c, m in zip(left, codes, factors)]
         for i in range(w.shape[1]):
-            entered = [i in c.outputs_of(w.shape[1]) for c in some.components]
-            own = delta * np.repeat(entered, [len(d) for d in left])[:, None]
-            for k, place in enumerate([slice(None), *slices([len(d) for d in left])]):
+            entered = [i in c.outputs_of(w.shape[1]) for c in components]
+            own = np.concatenate([d if e else 0.0 * d for d, e in zip(delta, entered)])
+            mu, cov = q.mean[kept, i], q.covariance[i][np.ix_(kept, kept)]
+            for j, place in enumerate(places):
                 part = own[place]
-                square = np.square(part.T @ q.mean[place, i])
-                square += np.einsum("pn,pn->n", part, q.covariance[i][place, place] @ part)
-                found[k] += float(w[:, i] @ square)
+                square = np.square(part.T @ mu[place])
+                square += np.einsum("pn,pn->n", part, cov[place, place] @ part)
+                found[j] += float(w[:, i] @ square)
     found = some.total(found)[0] * rows.number / some.number
-    return float(found[0]), dict(zip(names, found[1:].tolist(), strict=True))
+    parts |= zip([names[k] for k in between], found[1:].tolist(), strict=True)
+    return float(found[0]), parts
 
 
 def _fit_sites(
