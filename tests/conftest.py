@@ -41,11 +41,20 @@ def _graphs_end() -> Iterator[None]:
         del known[name]
 
 
-@pytest.fixture(autouse=True)
-def _defaults() -> None:
-    """Every test starts from GPflow's defaults, whatever the one before did."""
+def _as_gpflow_comes() -> None:
     gpflow.config.set_default_float(np.float64)
     gpflow.config.set_default_jitter(1e-6)
+
+
+@pytest.fixture(autouse=True)
+def _defaults() -> Iterator[None]:
+    """
+    Every test starts from GPflow's defaults and leaves them: fixtures of the next module are made
+    before its first test starts.
+    """
+    _as_gpflow_comes()
+    yield
+    _as_gpflow_comes()
 
 
 @pytest.fixture
