@@ -121,7 +121,7 @@ def wide_and_deep(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, help="flights; all by default")
-    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--figure", type=Path)
     add_option(parser)
@@ -194,6 +194,7 @@ def draw(path: Path, encoded: Encoded, head: gg.layers.AdditiveGP) -> None:
     figure = Figure(figsize=(11, 3.4), layout="constrained")
     axes = figure.subplots(1, 3)
     curve = gg.layers.component_curve(head, "s(0)")
+    curve = curve[curve.iloc[:, 0].between(5.0, 23.0)]  # but for one, nothing leaves at night
     axes[0].plot(curve.iloc[:, 0], curve["estimate"])
     axes[0].fill_between(curve.iloc[:, 0], curve["lower"], curve["upper"], alpha=0.25)
     axes[0].set(xlabel="scheduled hour of departure", ylabel="effect on the log-odds of being late")
