@@ -419,7 +419,11 @@ class FittedGAM:
             F = solution.rows.means(solution.values, self.q)
         offset = self.model.mean_function(self.X) - np.array(self.spec.constant)
         Y = checked_observations(self.Y, likelihood)
-        null = constant_predictor(likelihood, self.X, Y, offset, self.num_predictors)
+        family = self.spec.family
+        # of a baseline that was learnt the constant is no closed form
+        null = None if family.own_constant else family.null(self.Y, offset[:, 0], self.weights)
+        if null is None:
+            null = constant_predictor(likelihood, self.X, Y, offset, self.num_predictors)
         null = np.asarray(offset + null)
         return discrepancies(self.spec.family, likelihood, self.Y, F, null, self.weights)
 
