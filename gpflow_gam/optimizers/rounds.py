@@ -55,6 +55,8 @@ _LEAST_SHARE = 1e-3
 """Of the likelihood's curvature in its parameters that is left where q's mean goes along."""
 _LEAST_CONCAVE = 0.05
 """The same share, below which the mean has to settle before the likelihood's parameters move."""
+_NEAR = 0.01
+"""Share of the way that tells whether it leads uphill at all."""
 _SHORT = 0.1
 """Part of the way to a target below which one of its parts is taken to lead astray."""
 _LONGEST = 1.0
@@ -305,21 +307,22 @@ class Rounds:
         The target, or the part of the way at which the ELBO does not fall, and which part.
 
         :param share: of the way that is tried first.
-        :param learns: whether a target that loses next to nothing, as a tenth of the way to it
-            does, says that there is nothing to be found: the share is then 1. The target alone does
-            not say so: sites of likelihoods that are not log-concave go too far.
+        :param learns: whether a target that loses next to nothing, where the first hundredth of the
+            way gains nothing either, says that there is nothing to be found: the share is then 1.
+            The target alone does not: sites of likelihoods that are not log-concave go too far.
         :param signed: as :meth:`see`.
         """
-        slack, close = 1e-10 * abs(seen.elbo), False
+        slack = 1e-10 * abs(seen.elbo)
         for _ in range(_MAX_HALVINGS):
             try:
                 new = self.see(seen.state.towards(target, share), signed)
                 if new.elbo >= seen.elbo - slack:
                     return new, share
-                close |= learns and share == 1.0 and new.elbo >= seen.elbo - _OFF
-                if close and share < _SHORT:
-                    self.family.set(seen.state.phi)
-                    return None, 1.0
+                if learns and share == 1.0 and new.elbo >= seen.elbo - _OFF:
+                    near = self.see(seen.state.towards(target, _NEAR), signed)
+                    if near.elbo < seen.elbo + slack:
+                        self.family.set(seen.state.phi)
+                        return None, 1.0
             except NotPositiveDefinite:
                 pass
             share = 1.0 if share > 1.0 else share * (0.5 if share > 0.1 else 0.1)
