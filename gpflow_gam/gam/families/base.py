@@ -125,26 +125,18 @@ class Family(abc.ABC):
         raise AssertionError(f"family {self.name!r} is not that of censored responses")
 
     @abc.abstractmethod
-    def likelihood(self, Y: Observed, levels: Levels | None = None) -> Likelihood:
+    def likelihood(
+        self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
+    ) -> Likelihood:
         """
         A fresh likelihood whose parameters begin where Y suggests.
 
         :param Y: [N, K], as :meth:`encode` gives it, or stored so that slices of rows can be read;
             or what families ask of it.
         :param levels: of the response; None where it has none.
+        :param weights: how often each row counts, [N], where parameters begin: its units are those
+            of rows that count once.
         """
-
-    def weighted_likelihood(
-        self, Y: Observed, levels: Levels | None, weights: RowArray | None
-    ) -> Likelihood:
-        """
-        :meth:`likelihood`, where rows count by weight in what it takes of them for good.
-
-        :param Y: as there.
-        :param levels: of the response; None where it has none.
-        :param weights: how often each row counts, [N]; None for once.
-        """
-        return self.likelihood(Y, levels)
 
     def num_predictors(self, levels: Levels | None = None) -> int:
         """

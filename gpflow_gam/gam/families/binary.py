@@ -14,6 +14,7 @@ from scipy.special import expit, log_ndtr, ndtr, ndtri
 from ... import likelihoods
 from ...likelihoods import links
 from ...likelihoods.links import checked_link
+from ...statistics.stored import RowArray
 from . import encoding
 from .base import Family, Levels, Response, first, single
 from .encoding import Observed
@@ -109,7 +110,9 @@ class Bernoulli(Family):
             )
         return Response(encoding.codes(y, levels, name, self.name)[:, None], levels)
 
-    def likelihood(self, Y: Observed, levels: Levels | None = None) -> likelihoods.Bernoulli:
+    def likelihood(
+        self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
+    ) -> likelihoods.Bernoulli:
         return likelihoods.Bernoulli(self.link, quadrature=likelihoods.GaussHermite())
 
     def null(

@@ -13,6 +13,7 @@ from scipy.special import xlogy
 
 from ... import likelihoods
 from ...likelihoods.links import checked_link
+from ...statistics.stored import RowArray
 from . import encoding
 from .base import Family, Levels, Response, first
 from .binary import constant_of, log_failure, log_probability, probability
@@ -62,7 +63,9 @@ class Binomial(Family):
         encoding.require(x, whole, "whole counts of successes, not negative", name, self.name)
         return Response(x[:, None], None)
 
-    def likelihood(self, Y: Observed, levels: Levels | None = None) -> likelihoods.Binomial:
+    def likelihood(
+        self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
+    ) -> likelihoods.Binomial:
         return likelihoods.Binomial(self.link)
 
     def null(

@@ -12,6 +12,7 @@ from gpflow.likelihoods import Likelihood
 from scipy.special import log_softmax, softmax
 
 from ... import likelihoods
+from ...statistics.stored import RowArray
 from . import encoding
 from .base import Family, Levels, Response
 from .encoding import Observed
@@ -74,7 +75,9 @@ class Categorical(Family):
     def parameter_names(self, levels: Levels | None = None) -> tuple[str, ...]:
         return self.predictor_names(levels)
 
-    def likelihood(self, Y: Observed, levels: Levels | None = None) -> likelihoods.FixedSoftmax:
+    def likelihood(
+        self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
+    ) -> likelihoods.FixedSoftmax:
         return likelihoods.FixedSoftmax(self.num_predictors(levels))
 
     def num_predictors(self, levels: Levels | None = None) -> int:

@@ -49,7 +49,9 @@ class Poisson(LinkedFamily):
         encoding.require(x, whole, "whole counts, not negative", name, self.name)
         return Response(x[:, None], None)
 
-    def likelihood(self, Y: Observed, levels: Levels | None = None) -> Likelihood:
+    def likelihood(
+        self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
+    ) -> Likelihood:
         base = gpflow.likelihoods.Poisson(quadrature=likelihoods.GaussHermite())
         return self.linked(base, Y)
 
@@ -114,10 +116,12 @@ class NegativeBinomial(Dispersed, Poisson):
         LinkedFamily.__post_init__(self)
         Dispersed.__post_init__(self)
 
-    def likelihood(self, Y: Observed, levels: Levels | None = None) -> Likelihood:
+    def likelihood(
+        self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
+    ) -> Likelihood:
         if self.varying:
             return likelihoods.LocationScaleNegativeBinomial()
-        mean, variance, _ = encoding.moments(Y)
+        mean, variance, _ = encoding.moments(Y, weights)
         mean = max(mean, 1e-3)
         # by moments, as if the predictor were to explain half of the variance
         alpha = (0.5 * variance - mean) / mean**2

@@ -77,11 +77,8 @@ class Cox(Family):
             )
         return Response(censoring.encoded(first, second, stated, self.name, True), None)
 
-    def likelihood(self, Y: Observed, levels: Levels | None = None) -> Likelihood:
-        return self.weighted_likelihood(Y, levels, None)
-
-    def weighted_likelihood(
-        self, Y: Observed, levels: Levels | None, weights: RowArray | None
+    def likelihood(
+        self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
     ) -> Likelihood:
         if isinstance(Y, Described):  # what is learnt comes from a file
             edges = np.linspace(0.0, Y.moments[2], self.intervals + 1)

@@ -21,6 +21,7 @@ from ...likelihoods import (
     conditional_response,
     unwrapped,
 )
+from ...statistics.stored import RowArray
 from . import encoding
 from .base import Family, Levels, Response, first, tensors
 from .encoding import Observed
@@ -83,7 +84,9 @@ class Custom(Family):
         checked_observations(tf.constant(Y, dtype=default_float()), self.base, name)
         return Response(Y, None)
 
-    def likelihood(self, Y: Observed, levels: Levels | None = None) -> Likelihood:
+    def likelihood(
+        self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
+    ) -> Likelihood:
         return deepcopy(self.base)
 
     def num_predictors(self, levels: Levels | None = None) -> int:

@@ -166,18 +166,20 @@ def _added(a: AnyNDArray, b: AnyNDArray) -> AnyNDArray:
     return np.array([total, a[1] + away * b[0] / total, squares, max(a[3], b[3])])
 
 
-def counts(Y: Observed, number: int) -> AnyNDArray:
+def counts(Y: Observed, number: int, weights: RowArray | None = None) -> AnyNDArray:
     """
     How often each code occurs in the first column, [number].
 
     :param Y: [N, K].
+    :param weights: how often each row counts, [N].
     """
     if isinstance(Y, Described):
         return np.array(Y.counts)
-    found = np.zeros(number, dtype=np.int64)
+    found: AnyNDArray = np.zeros(number, dtype=np.int64 if weights is None else np.float64)
     for start in range(0, len(Y), _BLOCK):
-        own = np.asarray(Y[start : start + _BLOCK])[:, 0].astype(np.int64)
-        found += np.bincount(own, minlength=number)
+        at = slice(start, start + _BLOCK)
+        own = np.asarray(Y[at])[:, 0].astype(np.int64)
+        found = found + np.bincount(own, None if weights is None else weights[at], minlength=number)
     return Y.of_shares(found).sum(axis=0) if isinstance(Y, Stored) else found
 
 

@@ -46,10 +46,12 @@ class Gaussian(LinkedFamily):
     def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
         return Response(encoding.numbers(y, name, self.name)[:, None], None)
 
-    def likelihood(self, Y: Observed, levels: Levels | None = None) -> Likelihood:
-        variance = spread(Y) ** 2
+    def likelihood(
+        self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
+    ) -> Likelihood:
+        floor = 1e-6 * spread(Y) ** 2
         likelihood = gpflow.likelihoods.Gaussian(quadrature=GaussHermite())
-        likelihood.variance = sized(0.5 * variance, 1e-6 * variance)
+        likelihood.variance = sized(0.5 * spread(Y, weights) ** 2, floor)
         return self.linked(likelihood, Y)
 
     def of_all(self) -> Family:

@@ -11,6 +11,7 @@ from gpflow.likelihoods import Likelihood
 from scipy.special import ndtr
 
 from ... import likelihoods
+from ...statistics.stored import RowArray
 from . import encoding
 from .base import Family, Levels, Response, first, number, own
 from .encoding import Observed, spread
@@ -33,7 +34,9 @@ class Heteroskedastic(Family):
     def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
         return Response(encoding.numbers(y, name, self.name)[:, None], None)
 
-    def likelihood(self, Y: Observed, levels: Levels | None = None) -> likelihoods.Heteroskedastic:
+    def likelihood(
+        self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
+    ) -> likelihoods.Heteroskedastic:
         return likelihoods.Heteroskedastic(spread(Y))
 
     def num_predictors(self, levels: Levels | None = None) -> int:

@@ -12,6 +12,7 @@ from gpflow.likelihoods import Likelihood
 from scipy.special import ndtr, ndtri
 
 from ... import likelihoods
+from ...statistics.stored import RowArray
 from . import encoding
 from .base import Family, Levels, Response, first, own
 from .categorical import draw, known, labelled
@@ -44,9 +45,11 @@ class Ordinal(Family):
         codes, levels = labelled(y, levels or self.levels, name, self.name)
         return Response(codes[:, None], levels)
 
-    def likelihood(self, Y: Observed, levels: Levels | None = None) -> likelihoods.Ordered:
+    def likelihood(
+        self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
+    ) -> likelihoods.Ordered:
         number = len(known(levels or self.levels, self.name))
-        counts = encoding.counts(Y, number)
+        counts = encoding.counts(Y, number, weights)
         # where a constant predictor puts them, half an observation more in each class
         shares = np.cumsum(counts + 0.5)[:-1] / np.sum(counts + 0.5)
         return likelihoods.Ordered(number, np.maximum(np.diff(ndtri(shares)), 1e-3))

@@ -42,10 +42,12 @@ class Gamma(Dispersed, LinkedFamily):
         encoding.require(x, x > 0.0, "positive", name, self.name)
         return Response(x[:, None], None)
 
-    def likelihood(self, Y: Observed, levels: Levels | None = None) -> Likelihood:
+    def likelihood(
+        self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
+    ) -> Likelihood:
         if self.varying:
             return likelihoods.LocationScaleGamma()
-        mean, variance, _ = encoding.moments(Y)
+        mean, variance, _ = encoding.moments(Y, weights)
         # by moments, as if the predictor were to explain half of the variance
         shape = mean**2 / max(0.5 * variance, 1e-300)
         return self.linked(likelihoods.MeanGamma(float(np.clip(shape, 0.1, 100.0))), Y)

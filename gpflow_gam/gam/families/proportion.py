@@ -12,6 +12,7 @@ from gpflow.likelihoods import Likelihood
 from scipy.special import digamma, expit, logit
 
 from ... import likelihoods
+from ...statistics.stored import RowArray
 from . import encoding
 from .base import Levels, Response, first, number, own, single
 from .encoding import Observed
@@ -40,10 +41,12 @@ class Beta(Dispersed):
     def _measured(self) -> str:
         return "logit mean"
 
-    def likelihood(self, Y: Observed, levels: Levels | None = None) -> Likelihood:
+    def likelihood(
+        self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
+    ) -> Likelihood:
         if self.varying:
             return likelihoods.LocationScaleBeta()
-        mean, variance, _ = encoding.moments(Y)
+        mean, variance, _ = encoding.moments(Y, weights)
         # by moments, as if the predictor were to explain half of the variance
         scale = mean * (1.0 - mean) / max(0.5 * variance, 1e-300) - 1.0
         return likelihoods.LogitBeta(float(np.clip(scale, 1.0, 1e3)))

@@ -68,13 +68,15 @@ class Quantile(QuasiFamily, Dispersed):
     def takes_offset(self) -> bool:  # type: ignore[override]
         return not self.varying
 
-    def likelihood(self, Y: Observed, levels: Levels | None = None) -> Likelihood:
+    def likelihood(
+        self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
+    ) -> Likelihood:
         sd, loss = spread(Y), self._loss
         if self.varying:
             base = likelihoods.LocationScaleQuantile(self.tau, sd, self.smoothing)
         else:
             base = likelihoods.Quantile(self.tau, smoothing=self.smoothing)
-            base.scale = sized(loss.density * sd, 1e-4 * loss.density * sd)
+            base.scale = sized(loss.density * spread(Y, weights), 1e-4 * loss.density * sd)
         # what normal noise comes to
         return likelihoods.Quasi(base, self.tau * (1.0 - self.tau) / loss.density**2)
 

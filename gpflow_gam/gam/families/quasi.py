@@ -11,6 +11,7 @@ from gpflow.likelihoods import Likelihood
 
 from ... import likelihoods
 from ...likelihoods import unwrapped
+from ...statistics.stored import RowArray
 from . import encoding
 from .base import Family, Levels, Response, first, number
 from .binary import log_failure, probability
@@ -74,8 +75,10 @@ class QuasiPoisson(QuasiFamily, Poisson):  # type: ignore[misc]
         encoding.require(x, x >= 0.0, "not negative", name, self.name)
         return Response(x[:, None], None)
 
-    def likelihood(self, Y: Observed, levels: Levels | None = None) -> Likelihood:
-        return likelihoods.Quasi(Poisson.likelihood(self, Y, levels))
+    def likelihood(
+        self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
+    ) -> Likelihood:
+        return likelihoods.Quasi(Poisson.likelihood(self, Y, levels, weights))
 
     def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
         return Poisson.deviance(self, likelihood, Y, F) / self._dispersion(likelihood)
@@ -126,7 +129,9 @@ class QuasiBinomial(QuasiFamily, Binomial):  # type: ignore[misc]
         encoding.require(x, inside, "from 0 to the row's trials", name, self.name)
         return Response(np.stack([x, count], axis=1), None)
 
-    def likelihood(self, Y: Observed, levels: Levels | None = None) -> Likelihood:
+    def likelihood(
+        self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
+    ) -> Likelihood:
         return likelihoods.Quasi(likelihoods.Binomial(self.link))
 
     def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:

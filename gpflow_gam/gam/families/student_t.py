@@ -48,12 +48,14 @@ class StudentT(Dispersed):
     def takes_offset(self) -> bool:  # type: ignore[override]
         return not self.varying
 
-    def likelihood(self, Y: Observed, levels: Levels | None = None) -> Likelihood:
+    def likelihood(
+        self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
+    ) -> Likelihood:
         sd = spread(Y)
         if self.varying:
             return likelihoods.LocationScaleStudentT(sd, self.df)
         likelihood = gpflow.likelihoods.StudentT(df=self.df)
-        likelihood.scale = sized(0.5 * sd, 1e-3 * sd)
+        likelihood.scale = sized(0.5 * spread(Y, weights), 1e-3 * sd)
         return likelihood
 
     def scale(self, Y: RowArray, weights: RowArray | None = None) -> float:

@@ -48,10 +48,13 @@ class Survival(Family, abc.ABC):
         positive = self.kind.logarithm
         return Response(censoring.encoded(first, second, stated, self.name, positive), None)
 
-    def likelihood(self, Y: Observed, levels: Levels | None = None) -> Likelihood:
+    def likelihood(
+        self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
+    ) -> Likelihood:
         sd = spread(Y, logarithm=self.kind.logarithm)
+        start = self.start * spread(Y, weights, logarithm=self.kind.logarithm)
         # logarithms have no unit; and a floor must be the same where Y is only described
-        return self.kind(self.start * sd, 1e-6 if self.kind.logarithm else 1e-3 * sd)
+        return self.kind(start, 1e-6 if self.kind.logarithm else 1e-3 * sd)
 
     def scale(self, Y: RowArray, weights: RowArray | None = None) -> float:
         return spread(Y, weights, logarithm=self.kind.logarithm)

@@ -11,6 +11,7 @@ from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
 
 from ... import likelihoods
+from ...statistics.stored import RowArray
 from . import encoding
 from .base import Family, Levels, Response, first, number, own, single
 from .encoding import Observed
@@ -37,12 +38,16 @@ class Tweedie(Family):
         encoding.require(x, x >= 0.0, "not negative", name, self.name)
         return Response(x[:, None], None)
 
-    def likelihood(self, Y: Observed, levels: Levels | None = None) -> likelihoods.Tweedie:
-        mean, variance, _ = encoding.moments(Y)
+    def likelihood(
+        self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
+    ) -> likelihoods.Tweedie:
+        mean, variance, _ = encoding.moments(Y, weights)
         # by moments, as if the predictor were to explain half of the variance
         mean = mean if mean > 0.0 else 1.0
+        unit, _, _ = encoding.moments(Y)
+        unit = unit if unit > 0.0 else 1.0
         dispersion = 0.5 * variance / mean**2
-        return likelihoods.Tweedie(dispersion if dispersion > 0.0 else 1.0, unit=mean)
+        return likelihoods.Tweedie(dispersion if dispersion > 0.0 else 1.0, unit=unit)
 
     def parameters(self, likelihood: Likelihood, levels: Levels | None) -> dict[str, float]:
         """The dispersion of responses as they are."""

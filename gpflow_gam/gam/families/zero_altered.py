@@ -15,6 +15,7 @@ from scipy.special import expit
 
 from ... import likelihoods
 from ...likelihoods import unwrapped
+from ...statistics.stored import RowArray
 from . import encoding
 from .base import Family, Levels, Response, first, number
 from .encoding import Observed
@@ -50,7 +51,9 @@ class ZeroAltered(Family, abc.ABC):
     def _kind(self) -> Callable[[float | None], Likelihood]:
         """The likelihood's class."""
 
-    def likelihood(self, Y: Observed, levels: Levels | None = None) -> Likelihood:
+    def likelihood(
+        self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
+    ) -> Likelihood:
         return self._kind()(1.0 if self.overdispersed_counts else None)
 
     def num_predictors(self, levels: Levels | None = None) -> int:

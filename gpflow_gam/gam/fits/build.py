@@ -135,7 +135,7 @@ def build_model(
     )
     inducing = build_inducing(spec.components, kernel, spec.encoder.width)
     mean = OffsetMean(np.array(spec.constant), [spec.place(c) for c in spec.offset])
-    likelihood = spec.family.weighted_likelihood(Y, spec.levels, weights)
+    likelihood = spec.family.likelihood(Y, spec.levels, weights)
     exact = spec.variational == "exact"
     if exact and number is None:
         model = AdditiveSGPR((X, Y), kernel, inducing, mean_function=mean, weights=weights)

@@ -59,13 +59,13 @@ def _information(spec: Specification, rows: AnyNDArray, few: AnyNDArray) -> floa
     """Precision of a row's predictor under the null model, on average, in its natural size."""
     if spec.family.conjugate:  # with the noise that a fit starts at, half of the response
         return 2.0
-    likelihood = spec.family.likelihood(few, spec.levels)
+    weights = None if spec.weights is None else rows[:, spec.place(spec.weights)]
+    likelihood = spec.family.likelihood(few, spec.levels, weights)
     mean = np.tile(np.array(spec.constant), (len(rows), 1))
     for column in spec.offset:
         mean[:, 0] += rows[:, spec.place(column)]
     found = expectations(likelihood, rows, mean, np.full_like(mean, 1e-6 * spec.scale**2), few, ())
     precision = spec.scale**2 * np.mean(np.maximum(found.precision, 0.0), axis=1)
-    weights = None if spec.weights is None else rows[:, spec.place(spec.weights)]
     each = float(np.average(np.where(np.isfinite(precision), precision, 0.0), weights=weights))
     return each if each > 0.0 else 1.0
 
@@ -81,7 +81,9 @@ def _constant(spec: Specification, X: AnyNDArray, Y: AnyNDArray, stride: int) ->
     known = spec.family.null(few, offset[:, 0], weights)
     if known is not None:
         return tuple(known.tolist())
-    likelihood = spec.family.likelihood(Y, spec.levels)
+    # of all rows, whose unit the fit's likelihood has
+    every = None if spec.weights is None else X[:, spec.place(spec.weights)]
+    likelihood = spec.family.likelihood(Y, spec.levels, every)
     if spec.weights is not None:
         likelihood = Weighted(likelihood, spec.place(spec.weights))
     constant = constant_predictor(
