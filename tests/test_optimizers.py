@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 
 import gpflow
@@ -13,7 +14,7 @@ from gpflow.kernels import SquaredExponential
 
 import gpflow_gam as gg
 from gpflow_gam.likelihoods import constant_predictor, expectation_gradients
-from gpflow_gam.optimizers import minibatch
+from gpflow_gam.optimizers import minibatch, natural_gradient
 from gpflow_gam.optimizers.minimizers import LBFGS, StopFit, Tracker
 from gpflow_gam.optimizers.sites import data_sites, elbo_at_sites
 
@@ -465,6 +466,35 @@ def test_minibatches_reach_the_hyperparameters_of_all_data(all_data_fit, monkeyp
     check(result, 0.03, 0.1)
     assert ended in result.message
     assert "; then, on all rows: the last round of site and hyper" in result.message
+
+
+@pytest.mark.parametrize("loses", [False, True])
+def test_negative_weights_count_in_minibatches_unless_they_lose(loses, monkeypatch):
+    """From where there is no trend any more, and no longer once the ELBO has fallen by them."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(120, 1))
+    Y = np.sin(6.0 * X) + 0.2 * rng.standard_t(2.0, X.shape)
+    model = gg.models.AdditiveSVGP(
+        gg.kernels.AdditiveKernel([SquaredExponential(lengthscales=0.3)]),
+        gpflow.likelihoods.StudentT(0.2, 3.0),
+        gg.inducing_variables.AdditiveInducingVariables([np.linspace(0, 1, 9)[:, None]]),
+        variational=vi.OptimalPrecision(),
+    )
+    gpflow.set_trainable(model.kernel, False)
+    gpflow.set_trainable(model.likelihood, False)
+    signs, step = [], natural_gradient.NaturalGradient.step
+
+    def told(self, *arguments):
+        seen = step(self, *arguments)
+        signs.append(self.signed)
+        return dataclasses.replace(seen, elbo=seen.elbo - 1e3) if loses and self.signed else seen
+
+    monkeypatch.setattr(natural_gradient.NaturalGradient, "step", told)
+    options = {"max_iterations": 200, "batch_size": 60, "patience": 2}
+    result = gg.optimizers.fit(model, (X, Y), **options)
+    assert "minibatches ended without a trend" in result.message
+    turns = [sign for sign, before in zip(signs, [None, *signs]) if sign != before]
+    assert turns == ([False, True, False] if loses else [False, True])
 
 
 def test_a_budget_too_short_for_an_epoch_says_so():
