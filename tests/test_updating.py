@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import copy
 
+import gpflow
 import numpy as np
 import pandas as pd
 import pytest
+import tensorflow_probability as tfp
 
 import gpflow_gam as gg
-from gpflow_gam import factor, linear, random_effect, s
-from gpflow_gam.gam.fits import updating, warm
+from gpflow_gam import factor, linear, random_effect, s, te
+from gpflow_gam.gam.fits import fitting, updating, warm
 from gpflow_gam.gam.predictor import NotFittedError
-from gpflow_gam.statistics import sampling
+from gpflow_gam.statistics import components, sampling
 
 FINE = {"tolerance": 1e-5, "progress": False}
 
@@ -124,6 +126,41 @@ def test_other_rows_start_from_what_is_known(data):
     assert specified(gam) == specified(alone)
     assert_same(gam, alone, other.head(30))
     assert gam.fitted.result.num_iterations < alone.fitted.result.num_iterations
+
+
+def test_the_same_rows_are_not_planned_anew(data, monkeypatch):
+    """Nor are nodes chosen again, whatever has become of the response."""
+    terms = s("x") + te("x", "z", k=6) + random_effect("g")
+    gam = gg.GAM(terms, "poisson").fit(data, "count", **FINE)
+    other = data.assign(count=np.random.default_rng(1).binomial(data["count"], 0.7))
+    alone = gg.GAM(terms, "poisson").fit(other, "count", **FINE)
+    with monkeypatch.context() as patch:
+        patch.setattr(fitting, "plan", None)  # not called
+        patch.setattr(components, "_nodes", None)
+        gam.refit(data, **FINE).refit(**FINE).refit(other, **FINE)
+    assert gam.fitted.spec.components == alone.fitted.spec.components
+    assert gam.fitted.result.elbo == pytest.approx(alone.fitted.result.elbo, abs=1e-3)
+    assert_same(gam, alone, data.head(30))
+    monkeypatch.setattr(fitting, "plan", None)
+    with pytest.raises(TypeError, match="not callable"):
+        gam.refit(data.iloc[::-1], **FINE)
+    with pytest.raises(TypeError, match="not callable"):
+        gam.refit(data.assign(g=data["g"].replace("c", "d")), **FINE)
+
+
+def test_a_kernel_of_ones_own_has_its_nodes_anew(data):
+    """Its priors, for which they are chosen, may have changed since the last fit."""
+    kernel = gpflow.kernels.Matern52(lengthscales=0.3)
+    many = make(400)  # whose values are more than nodes
+    gam = gg.GAM(s("x", kernel=kernel), "gaussian").fit(many, "y", **FINE)
+    before = gam.fitted.solution.rows.components[-1].interpolation.nodes
+    kernel.lengthscales.prior = tfp.distributions.LogNormal(np.float64(-4.0), np.float64(0.5))
+    alone = gg.GAM(s("x", kernel=kernel), "gaussian").fit(many, "y", **FINE)
+    gam.refit(many, **FINE)
+    after = gam.fitted.solution.rows.components[-1].interpolation.nodes
+    expected = alone.fitted.solution.rows.components[-1].interpolation.nodes
+    assert len(before) != len(after)
+    np.testing.assert_array_equal(after, expected)
 
 
 def test_levels_and_ranges_may_be_new(data):

@@ -240,8 +240,11 @@ class GAM(Inspector):
 
         Without data to the rows of the last fit, with its inducing inputs: a fit that was ended by
         ``max_iterations`` or ``max_seconds`` goes on. With data to those and no others, as
-        :meth:`fit`; levels and ranges may be new. What it comes to is what :meth:`fit` comes to, up
-        to the fit's ``tolerance``, in fewer passes where little has changed.
+        :meth:`fit`; levels and ranges may be new, and inducing inputs are, unless inputs are those
+        of the last fit. What it comes to is what :meth:`fit` comes to, up to the fit's
+        ``tolerance``, in fewer passes where little has changed. Where the ELBO has several optima,
+        a response that has little to do with the last one may lead to another than :meth:`fit`
+        does: for such data take a new GAM.
 
         :param data: as for :meth:`fit`; None for the rows of the last fit, also of a GAM that was
             loaded with its data.

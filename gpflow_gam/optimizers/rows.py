@@ -26,7 +26,7 @@ from .minimizers import FitResult, TimeBudget, Tracker
 from .minimizers.result import Callback
 from .minimizers.tracker import OnInterrupt
 from .options import check_options
-from .position import Position
+from .position import Position, State
 from .posterior import assign_posterior, present_posterior
 from .rounds import MANY_ROWS, START_ROWS, Rounds, Seen
 from .sketch import sketch_of
@@ -50,7 +50,7 @@ def fit_rows(
     seed: int = 0,
     collapsed: bool | None = None,
     checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
-    start: tuple[AnyNDArray, AnyNDArray] | None = None,
+    start: tuple[AnyNDArray, AnyNDArray] | PseudoData | None = None,
     **others: Any,
 ) -> tuple[FitResult, Solution]:
     """
@@ -72,7 +72,8 @@ def fit_rows(
         state is kept, and from which the same call goes on. Fits that follow each other in one call
         take one ``Checkpoint``.
     :param start: mean and variance of the predictor at the rows, [N, L] each, m(x) left out, by
-        which sites begin; by default at the null model's. Of no use where q is in the bound.
+        which sites begin, or the sums of sites; by default at the null model's. Of no use where q
+        is in the bound.
     :param others: options of :func:`~gpflow_gam.optimizers.fit` that are of no use here.
     :return: how it ended, and what it came to.
     :raises TypeError: an option that is none.
@@ -252,7 +253,7 @@ def _fit_sites(
     tolerance: float,
     checkpoint: Checkpoint | None,
     seed: int,
-    marginals: tuple[AnyNDArray, AnyNDArray] | None = None,
+    given: tuple[AnyNDArray, AnyNDArray] | PseudoData | None = None,
 ) -> tuple[FitResult, Solution]:
     def rounds_of(some: Rows) -> Rounds:
         return Rounds(model.kernel, model.likelihood, some, tracker)
@@ -279,13 +280,16 @@ def _fit_sites(
         return some.run(at, tolerance, max_iterations, rough, note)
 
     def first() -> Position:
-        if marginals is not None:
-            return Position(rounds.start_at(*marginals), settled=True)
+        if isinstance(given, PseudoData):
+            learnt = rounds.hyperparameters.get(), rounds.family.get()
+            return Position(State(given, *learnt), settled=True)
+        if given is not None:
+            return Position(rounds.start_at(*given), settled=True)
         return Position(rounds.start(constant))
 
     constant, begin, well = np.zeros(rows.num_outputs), first, True
     if (
-        marginals is None
+        given is None
         and rows.number > MANY_ROWS
         and not (checkpoint is not None and checkpoint.knows(name))
     ):

@@ -116,6 +116,17 @@ class RowComponent:
         bins = dataclasses.replace(self.bins, codes=self.bins.codes[which])
         return dataclasses.replace(self, bins=bins, multiplier=multiplier)
 
+    def of_kernel(self, kernel: Kernel) -> RowComponent:
+        """
+        The same rows, nodes and inducing inputs under a kernel of other hyperparameters.
+
+        :param kernel: of the same structure and priors.
+        """
+        nodes, others = np.split(self.places.points, [self.places.nodes])
+        places = Places.of(kernel, self.inducing, nodes, others)
+        table = kernel_tangents(kernel, self.inducing, self.bins.points)
+        return dataclasses.replace(self, kernel=kernel, places=places, table=table)
+
 
 def row_component(
     kernel: Kernel,

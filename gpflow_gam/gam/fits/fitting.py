@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,8 +13,8 @@ from gpflow.base import AnyNDArray
 from ... import optimizers
 from ...likelihoods import checked_observations
 from ...models import AdditiveModel, AdditiveSGPR, AdditiveSVGP, IterNCGP
-from ...optimizers import TimeBudget
-from ...statistics import ColumnBins, Neighbourhoods, Rows
+from ...optimizers import Solution, TimeBudget
+from ...statistics import ColumnBins, Neighbourhoods, RowComponent, Rows
 from ..components import entering, keys_of, learn_encoder, plan, shaped_term
 from ..families import Family
 from ..frames import (
@@ -34,7 +36,7 @@ from .refining import Attempt, finer_bins, fit_refined
 from .rows import make_rows
 from .specification import Specification
 from .stating import complete_columns, encoded_response, response_columns
-from .warm import carry_over, marginals_at
+from .warm import Marginals, carry_over, has_same_sites, marginals_at, same_components
 
 _MAX_EXACT = 20_000
 """Rows up to which every value may be its own bin: then a pass costs what a dense one does."""
@@ -143,9 +145,13 @@ def fit_gam(
     weights = None if roles.weights is None else X[:, encoder.index(roles.weights, "number")]
     levels = encoder.places("level")
     bins = ColumnBins(X, levels=levels)
-    planned = plan(terms, table, encoder, X, weights, seed, bins)
     names = family.parameter_names(response.levels)
-    components = entering(planned, terms, names, family.of_first)
+    known = same_components(start, terms, encoder, X, names, family.of_first)
+    if known is None:
+        planned = plan(terms, table, encoder, X, weights, seed, bins)
+        components = entering(planned, terms, names, family.of_first)
+    else:
+        components = known.components
     size = sum(len(c.inducing) for c in components)
     spec = Specification(
         terms,
@@ -162,11 +168,12 @@ def fit_gam(
         choose_variational(family, size, variational, engine, shaped_term(components)),
         fills,
         censoring=roles.censoring,
+        fine=() if known is None else known.fine,
     )
     with explained(spec, X, Y):
         total = float(len(X) if weights is None else np.sum(weights))
         spec = beside_null_model(spec, X, Y, total)
-        return fit_model(spec, X, Y, dropped, seed, options, bins, folds, start)
+        return fit_model(spec, X, Y, dropped, seed, options, bins, folds, start, known is not None)
 
 
 def fit_model(
@@ -179,6 +186,7 @@ def fit_model(
     bins: ColumnBins | None = None,
     folds: Neighbourhoods | None = None,
     start: FittedGAM | None = None,
+    same_rows: bool = False,
 ) -> FittedGAM:
     """
     Fit what is specified.
@@ -190,6 +198,7 @@ def fit_model(
     :param bins: of X, where they are there already.
     :param folds: without which rows each is to be predicted best; None leaves that to the ELBO.
     :param start: an earlier fit, from which this one goes on.
+    :param same_rows: whether that one is of the same components at the same X.
     """
     minibatches = options.get("batch_size") is not None and options["batch_size"] < len(X)
     by_sums = spec.variational == "exact" or (spec.variational == "sites" and not minibatches)
@@ -210,7 +219,8 @@ def fit_model(
     given = {"seed": seed, **options, "max_seconds": TimeBudget.of(options.get("max_seconds"))}
     bins = ColumnBins(X, levels=spec.encoder.places("level")) if bins is None else bins
     if by_sums:
-        spec, model, result, solution = _fit_by_sums(spec, model, X, Y, bins, start, given)
+        known = start.solution if start is not None and same_rows else None
+        spec, model, result, solution = _fit_by_sums(spec, model, X, Y, bins, start, known, given)
         if folds is not None and result.ended:
             what = f"{result.message}, before rows were left out: smoothness is the ELBO's"
             result = dataclasses.replace(result, converged=False, message=what)
@@ -249,12 +259,22 @@ def _fit_by_sums(
     Y: AnyNDArray,
     bins: ColumnBins,
     start: FittedGAM | None,
+    known: Solution | None,
     given: dict[str, Any],
 ) -> Attempt:
-    """Fit to sums over rows that are as fine as they have to be."""
-    begin = None
-    if start is not None and spec.variational == "sites":
-        begin = marginals_at(start, spec, model, X)
+    """
+    Fit to sums over rows that are as fine as they have to be.
+
+    :param known: of the same components at the same rows.
+    """
+
+    @functools.cache
+    def marginals() -> Marginals | None:
+        if start is None or spec.variational != "sites":
+            return None
+        return marginals_at(start, spec, model, X)
+
+    same_sites = start is not None and known is not None and has_same_sites(start, spec, Y)
 
     def fit(fine: tuple[str, ...], fitted: AdditiveModel | None) -> Attempt:
         asked = dataclasses.replace(spec, fine=fine)
@@ -264,11 +284,14 @@ def _fit_by_sums(
                 carry_over(start, fitted)
         fitted = model if fitted is None else fitted
         assert isinstance(fitted, (AdditiveSGPR, AdditiveSVGP))
-        rows = _summed(asked, fitted, X, Y, bins)
+        same = known if fine == spec.fine else None
+        rows = _summed(asked, fitted, X, Y, bins, () if same is None else same.rows.components)
+        begin = same.data if same is not None and same_sites else marginals()
         return Attempt(asked, fitted, *optimizers.fit_rows(fitted, rows, start=begin, **given))
 
     def rebin(number: int | None) -> None:
-        nonlocal bins
+        nonlocal bins, known
+        known = None
         bins = ColumnBins(X, number, spec.encoder.places("level"))
 
     numbers = [n for n in finer_bins(len(X)) if n is not None or len(X) <= _MAX_EXACT]
@@ -281,9 +304,10 @@ def _summed(
     X: AnyNDArray,
     Y: AnyNDArray,
     bins: ColumnBins,
+    known: Sequence[RowComponent] = (),
 ) -> Rows:
     mean = np.asarray(model.mean_function(X))
-    return make_rows(spec.components, model.kernel, bins, Y, mean, fine=spec.fine)
+    return make_rows(spec.components, model.kernel, bins, Y, mean, fine=spec.fine, known=known)
 
 
 def _newton(model: IterNCGP, options: dict[str, Any]) -> optimizers.FitResult:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from gpflow.base import AnyNDArray
 
@@ -33,6 +35,7 @@ def make_rows(
     mean: RowArray,
     sample: tuple[AnyNDArray, AnyNDArray] | None = None,
     fine: tuple[str, ...] = (),
+    known: Sequence[RowComponent] = (),
 ) -> Rows:
     """
     The rows as bins of the components' columns.
@@ -44,9 +47,10 @@ def make_rows(
     :param mean: the mean function at the rows, [N, L].
     :param sample: as :class:`~gpflow_gam.statistics.Rows` takes it.
     :param fine: names of components whose nodes are for rougher functions than usual ones.
+    :param known: what an earlier call made of the same components and rows.
     """
     held = HeldColumns(columns) if isinstance(columns, ColumnBins) else columns
-    return Rows(row_components(components, kernel, held, fine), held.X, Y, mean, sample)
+    return Rows(row_components(components, kernel, held, fine, known), held.X, Y, mean, sample)
 
 
 def row_components(
@@ -54,6 +58,7 @@ def row_components(
     kernel: AdditiveKernel,
     held: Columns,
     fine: tuple[str, ...] = (),
+    known: Sequence[RowComponent] = (),
 ) -> list[RowComponent]:
     """
     The components as rows see them, in the kernel's order.
@@ -61,13 +66,19 @@ def row_components(
     :param kernel: of the model, where its parameters start.
     :param held: columns of X.
     :param fine: names of components whose nodes are for rougher functions than usual ones.
+    :param known: what an earlier call made of the same components and rows.
     """
-    for component in components:
-        held.bins(tuple(m.column for m in component.margins))  # once, before threads ask for it
-    number = range(len(components))
+    # users may have given a kernel of their own other priors since
+    found = {
+        i: same.of_kernel(kernel[component.name])
+        for i, (component, same) in enumerate(zip(components, known))
+        if component.form != "own"
+    }
+    number = [i for i in range(len(components)) if i not in found]
+    for i in number:
+        held.bins(tuple(m.column for m in components[i].margins))  # once, before threads ask for it
     acting: dict[int, tuple[Bins, RowArray | None]] = {}
     masses: dict[int, AnyNDArray] = {}
-    found: dict[int, RowComponent] = {}
 
     def bin_rows(i: int) -> None:
         acting[i] = _acting(components[i], held)
@@ -91,9 +102,9 @@ def row_components(
         )
 
     each(bin_rows, number)
-    totals = held.total([masses[i] for i in number])
+    totals = dict(zip(number, held.total([masses[i] for i in number])))
     each(make, number)
-    return [found[i] for i in number]
+    return [found[i] for i in range(len(components))]
 
 
 def _acting(component: Component, data: Columns) -> tuple[Bins, RowArray | None]:

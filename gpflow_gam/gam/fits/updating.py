@@ -36,7 +36,7 @@ def fit_again(fit: FittedGAM, seed: int, options: dict[str, Any]) -> FittedGAM:
     check_same_criterion(fit, options, "refit()")
     spec, options = fit.spec, {k: v for k, v in options.items() if k != "criterion"}
     if fit.whole is None:
-        return fit_model(spec, fit.X, fit.Y, fit.dropped, seed, options, start=fit)
+        return fit_model(spec, fit.X, fit.Y, fit.dropped, seed, options, None, None, fit, True)
     model = build_model(spec, fit.X, fit.whole.Y, fit.whole.number, fit.whole.columns.weights)
     assert not isinstance(model, IterNCGP)
     carry_over(fit, model)

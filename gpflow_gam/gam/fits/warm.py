@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from gpflow.base import AnyNDArray, Parameter
 from gpflow.utilities import parameter_dict
@@ -9,6 +11,7 @@ from gpflow.utilities import parameter_dict
 from ...likelihoods import Quasi, unwrapped
 from ...optimizers.solution import Solution
 from ..frames import Encoder, LevelColumn
+from ..terms import Terms
 from .build import Model
 from .fitted import FittedGAM
 from .specification import Specification
@@ -36,6 +39,54 @@ def carry_over(start: FittedGAM, model: Model) -> None:
     known = parameter_dict(start.likelihood)
     for path, parameter in parameter_dict(unwrapped(model.likelihood)).items():
         _assign(parameter, np.asarray(known[path]) if path in known else None)
+
+
+def same_components(
+    start: FittedGAM | None,
+    terms: Terms,
+    encoder: Encoder,
+    X: AnyNDArray,
+    names: Sequence[str],
+    of_first: bool,
+) -> Specification | None:
+    """
+    What an earlier fit was of, where another one is of the same components at the same rows.
+
+    :param start: the earlier fit, if there is one.
+    :param terms: of the other.
+    :param encoder: of its columns.
+    :param X: its rows, [N, D].
+    :param names: its predictors, as terms name them.
+    :param of_first: whether its terms without a parameter are of the first alone.
+    :return: None where anything differs, or where that fit does not have all of its rows.
+    """
+    if start is None or start.whole is not None or not start.has_data:
+        return None
+    spec = start.spec
+    same = (
+        spec.terms == terms
+        and (tuple(spec.family.parameter_names(spec.levels)), spec.family.of_first)
+        == (tuple(names), of_first)
+        and list(spec.encoder.columns.items()) == list(encoder.columns.items())
+        and np.array_equal(start.X, X)
+    )
+    return spec if same else None
+
+
+def has_same_sites(start: FittedGAM, spec: Specification, Y: AnyNDArray) -> bool:
+    """
+    Whether the sites of an earlier fit are sites of another one at the same X.
+
+    :param start: the earlier fit.
+    :param spec: of the other.
+    :param Y: its response, [N, K].
+    """
+    old = start.spec
+    return (
+        old.variational == spec.variational == "sites"
+        and (old.family, old.levels, old.constant) == (spec.family, spec.levels, spec.constant)
+        and np.array_equal(start.Y, Y)
+    )
 
 
 def marginals_at(
