@@ -36,7 +36,7 @@ BY_HAND = {
 NOT_RUN = ("digits.py",)
 """Benchmarks that record, of which no file is here yet."""
 TABLES = {
-    "gam.rst": "`lines.py` (100 data sets) and `smooths.py` (4)",
+    "gam.rst": "`lines.py`, `extrapolation.py` (100 data sets) and `smooths.py` (4)",
     "comparison.rst": "`ncv.py` (15), and leaving rows out one by one",
     "shapes.rst": "means of the table of `shapes.py` above",
     "serving.rst": "`portable.py`",
