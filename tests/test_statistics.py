@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 import warnings
 
 import gpflow
@@ -36,6 +37,7 @@ from gpflow_gam.statistics import (
     costs,
     grids,
     row_component,
+    tables,
 )
 from gpflow_gam.statistics import rows as rows_module
 from gpflow_gam.statistics.parallel import each
@@ -170,6 +172,7 @@ def test_a_pass_sees_what_the_exact_route_sees(name, rng, monkeypatch):
     back = np.argsort(model.blocks.layout.order)
     Lambda = exact.sums.precision.numpy()[:, back][:, :, back]
     ours = present_posterior(model)
+    monkeypatch.setattr(tables, "_LOOKED_UP", 64)  # parts of the rows, each on a thread
     # rows gathered, looked up in tables, and tables too large to hold
     for flops, limit in ((1e30, 2**21), (1e-30, 2**21), (1e-30, 100)):
         monkeypatch.setattr(costs, "FLOPS", flops)
@@ -443,3 +446,18 @@ def test_threads_warn_of_what_the_caller_is_warned_of():
             each(overflow, range(4))
         with pytest.raises(RuntimeWarning, match="overflow"):
             each(overflow, range(4))
+
+
+def test_only_long_calls_are_worth_a_thread():
+    def seen(items, seconds: float) -> set[str]:
+        names: set[str] = set()
+        each(lambda _: names.add(threading.current_thread().name), items, seconds)
+        return names
+
+    own = {threading.current_thread().name}
+    assert seen(range(8), 0.1 * costs.THREAD) == own
+    assert seen(range(1), 10.0 * costs.THREAD) == own
+    assert not seen(range(8), 10.0 * costs.THREAD) & own
+    assert not seen(range(8), np.inf) & own
+    with pytest.raises(ZeroDivisionError):
+        each(lambda i: 1 / i, [1, 0], 0.0)

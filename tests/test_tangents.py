@@ -43,6 +43,9 @@ KNOWN = {
     "matern32 centred": lambda: ZeroMean(Matern32(2.0, 3.0, active_dims=[1]), measure()),
     "matern52 centred": lambda: ZeroMean(Matern52(2.0, 0.3, active_dims=[1]), measure()),
     "two lengthscales": lambda: ZeroMean(Matern52(2.0, [0.3, 0.9], active_dims=[0, 1]), measure(2)),
+    "surface": lambda: ZeroMean(
+        SquaredExponential(2.0, [0.3, 0.9], active_dims=[1, 0]), measure(2)
+    ),
     "isotropic": lambda: ZeroMean(SquaredExponential(0.5, 0.6, active_dims=[0, 1]), measure(2)),
     "cyclic on a level": lambda: Product(
         [ZeroMean(cyclic(), measure()), Indicator(1.0, active_dims=[2])]
@@ -94,6 +97,41 @@ def test_matrices_and_gradients_are_those_of_the_kernel(name, inputs, rng):
     tangents = kernel_tangents(kernel, *inputs)
     assert isinstance(tangents, _Automatic) == (name in OTHERS)
     compare(tangents, kernel, inputs, rng)
+
+
+@pytest.fixture
+def grids(rng):
+    """Inputs that repeat what each column has, as those of a surface do."""
+    places = [np.linspace(0.0, 1.0, n)[rng.permutation(n)] for n in (5, 7)]
+    X = np.stack([np.ravel(x) for x in np.meshgrid(*places)], axis=1)
+    levels = rng.integers(0, 3, len(X))
+    return np.c_[X, levels][::3], np.c_[X, levels]
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_matrices_at_points_of_a_grid_are_those_of_the_kernel(name, grids, rng):
+    kernel = KNOWN[name]()
+    compare(kernel_tangents(kernel, *grids), kernel, grids, rng)
+
+
+def test_a_grid_costs_what_its_margins_do(rng, monkeypatch):
+    places = np.linspace(0.0, 1.0, 20)
+    X = np.c_[np.repeat(places, 20), np.tile(places, 20), np.zeros(400)]
+    Z = X[::40]
+    seen = []
+    profile = shapes.profile
+    monkeypatch.setattr(
+        shapes, "profile", lambda kind, r2, *of: seen.append(r2.size) or profile(kind, r2, *of)
+    )
+    for name in ("interaction", "surface"):
+        kernel = KNOWN[name]()
+        sizes = []
+        for points in (X, np.c_[rng.uniform(size=(len(X), 2)), X[:, 2]]):
+            tangents = kernel_tangents(kernel, Z, points)
+            seen.clear()
+            tangents.matrices(lambda p: p.numpy())
+            sizes.append(sum(seen))
+        assert sizes[0] < 0.4 * sizes[1]  # the rest is between points of the measure
 
 
 @pytest.mark.parametrize(

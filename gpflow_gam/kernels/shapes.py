@@ -162,6 +162,66 @@ class Averages:
         )
 
 
+class SurfaceAverages:
+    """
+    :class:`Averages` of a squared exponential of two columns, at points that make up a grid.
+
+    With ``1 + d(x, t)`` the kernel of a margin, ``E_t d = E_t d_1 + E_t d_2 + E_t d_1 d_2``, of
+    which the last is a product of matrices of the margins' distinct values.
+
+    :param kernel: a squared exponential of two columns, each with a lengthscale of its own.
+    :param A: the points x, [n, D].
+    :param T: the points t, [J, D].
+    :param weights: of those, [J].
+    """
+
+    def __init__(self, kernel: Kernel, A: AnyNDArray, T: AnyNDArray, weights: AnyNDArray) -> None:
+        self._scales, self._weights = kernel.lengthscales, weights
+        self._squares, self._at = [], []
+        for column in kernel_columns(kernel) or ():
+            distinct, at = np.unique(A[:, column], return_inverse=True)
+            self._squares.append(np.square(differences(distinct, T[:, column], False)))
+            self._at.append(at)
+
+    @classmethod
+    def worth(cls, kernel: Kernel, A: AnyNDArray) -> bool:
+        """Whether the kernel is such a one, and the points repeat values of its columns."""
+        columns = kernel_columns(kernel)
+        if type(kernel) is not SquaredExponential or columns is None or len(columns) != 2:
+            return False
+        if tuple(kernel.lengthscales.shape) != (2,):
+            return False
+        return 2 * sum(len(np.unique(A[:, c])) for c in columns) < len(A)
+
+    def __call__(self, values: Values, slopes: bool, deficit: bool = False) -> Dual:
+        with np.errstate(divide="ignore", over="ignore", under="ignore"):
+            inverse = 1.0 / np.square(values(self._scales))
+        scaled = [s * d for s, d in zip(inverse, self._squares)]
+        first, second = (np.expm1(-0.5 * r2) for r2 in scaled)
+        level = 0.0 if deficit else float(np.sum(self._weights))
+        value = level + self._in_margin(first, 0) + self._in_margin(second, 1)
+        value = value + self._together(first, second)
+        if not slopes:
+            return Dual(value)
+        # d k / d log length = r2 k
+        slope, other = (r2 * (1.0 + d) for r2, d in zip(scaled, (first, second)))
+        moved = (
+            self._in_margin(slope, 0) + self._together(slope, second),
+            self._in_margin(other, 1) + self._together(first, other),
+        )
+        return Dual(value, [(self._scales, i, tangent) for i, tangent in enumerate(moved)])
+
+    def _in_margin(self, d: AnyNDArray, margin: int) -> AnyNDArray:
+        """E_t d, a function of one margin, [n]."""
+        found: AnyNDArray = (d @ self._weights)[self._at[margin]]
+        return found
+
+    def _together(self, first: AnyNDArray, second: AnyNDArray) -> AnyNDArray:
+        """E_t d_1 d_2, [n]."""
+        found: AnyNDArray = (first * self._weights) @ second.T
+        return found[self._at[0], self._at[1]]
+
+
 class Shapes:
     """
     The shapes of one kernel at several sets of pairs, evaluated together.

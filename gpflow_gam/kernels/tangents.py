@@ -29,7 +29,7 @@ from ..measures import Discrete
 from .columns import kernel_columns
 from .factor import Indicator
 from .functional import parameters_of, with_values
-from .shapes import Averages, Dual, Shapes, UnknownKernel, Values, shape_of
+from .shapes import Averages, Dual, Shapes, SurfaceAverages, UnknownKernel, Values, shape_of
 from .zero_mean import ZeroMean
 
 Matrices = tuple[AnyNDArray, AnyNDArray, AnyNDArray]
@@ -138,11 +138,32 @@ class _ProductMatrices:
     """Those of a product some of whose factors are centred."""
 
     def __init__(self, kernel: Product, Z: AnyNDArray, X: AnyNDArray) -> None:
-        self._factors = [_matrices(k, Z, X) for k in kernel.kernels]
+        self._factors = [_factor_matrices(k, Z, X) for k in kernel.kernels]
 
     def __call__(self, values: Values, slopes: bool) -> list[Dual]:
         parts = zip(*(factor(values, slopes) for factor in self._factors))
         return [functools.reduce(Dual.__mul__, duals) for duals in parts]
+
+
+class _RepeatedMatrices:
+    """
+    Those of a factor at points that repeat what it looks at, as those of a surface do in a margin.
+
+    :param distinct: its matrices at the points that differ for it.
+    :param Z: which of them each inducing input is, [M].
+    :param X: and each other point, [n].
+    """
+
+    def __init__(self, distinct: _Factor, Z: AnyNDArray, X: AnyNDArray) -> None:
+        self._distinct, self._Z, self._X = distinct, Z, X
+
+    def __call__(self, values: Values, slopes: bool) -> list[Dual]:
+        square, cross, diagonal = self._distinct(values, slopes)
+        return [
+            square.map(lambda a: a[self._Z[:, None], self._Z]),
+            cross.map(lambda a: np.take(a[self._Z], self._X, axis=1)),
+            diagonal.map(lambda a: a[self._X]),
+        ]
 
 
 class _CentredMatrices:
@@ -162,8 +183,11 @@ class _CentredMatrices:
         self._number = len(Z)
         both = np.concatenate([Z, X])
         pairs = [(Z, both, False), (X, X, True), (T, T, False), (both, T, False)]
-        self._averages: Averages | None = None
-        if Averages.worth(shape_of(kernel.base, T, T), len(both) * len(T)):
+        self._averages: Averages | SurfaceAverages | None = None
+        if SurfaceAverages.worth(kernel.base, both):
+            del pairs[-1]
+            self._averages = SurfaceAverages(kernel.base, both, T, self._weights)
+        elif Averages.worth(shape_of(kernel.base, T, T), len(both) * len(T)):
             del pairs[-1]
             self._averages = Averages(kernel.base, both, T, self._weights)
         self._shapes = Shapes([shape_of(kernel.base, *pair) for pair in pairs])
@@ -221,9 +245,29 @@ class _CentredMatrices:
         return Dual(value, tangents)
 
 
-def _matrices(
-    kernel: Kernel, Z: AnyNDArray, X: AnyNDArray
-) -> _Matrices | _ProductMatrices | _CentredMatrices:
+_Factor = _Matrices | _ProductMatrices | _CentredMatrices
+"""What :func:`_matrices` makes."""
+
+
+def _factor_matrices(kernel: Kernel, Z: AnyNDArray, X: AnyNDArray) -> _Factor | _RepeatedMatrices:
+    """Those of a factor of a product, at the points that differ for it where these are few."""
+    columns = kernel_columns(kernel)
+    if columns:
+        (own, of_Z), (others, of_X) = (_distinct(points, columns) for points in (Z, X))
+        if 2 * len(own) * len(others) < len(Z) * len(X):
+            return _RepeatedMatrices(_matrices(kernel, own, others), of_Z, of_X)
+    return _matrices(kernel, Z, X)
+
+
+def _distinct(points: AnyNDArray, columns: Sequence[int]) -> tuple[AnyNDArray, AnyNDArray]:
+    """The first of the points that agree in some columns [n, D], and which each is like."""
+    axis = None if len(columns) == 1 else 0
+    own = points[:, columns[0]] if axis is None else points[:, list(columns)]
+    _, first, like = np.unique(own, axis=axis, return_index=True, return_inverse=True)
+    return points[first], np.ravel(like)
+
+
+def _matrices(kernel: Kernel, Z: AnyNDArray, X: AnyNDArray) -> _Factor:
     if type(kernel) is ZeroMean:
         return _CentredMatrices(kernel, Z, X)
     if type(kernel) is Product:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
+
+from . import costs
 
 T = TypeVar("T")
 
@@ -29,15 +32,22 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)  # a child has the pool, but not its threads
 
 
-def each(function: Callable[[T], None], items: Iterable[T]) -> None:
+def each(function: Callable[[T], None], items: Sequence[T], seconds: float = math.inf) -> None:
     """
     Call ``function`` on every item, on as many threads as there are cores.
 
     What numpy warns of is as in the calling thread.
 
+    :param seconds: what a call takes, about. Where that is little, threads that hand Python's lock
+        to each other cost more than they bring, and this one does all of it.
     :raises: what the first failing call raised.
     """
     global _pool
+    if len(items) < 2 or seconds < costs.THREAD:
+        with one_blas_thread():
+            for item in items:
+                function(item)
+        return
     if _pool is None:
         _pool = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="gpflow_gam")
     warned = np.geterr()

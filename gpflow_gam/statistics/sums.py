@@ -70,7 +70,8 @@ def sums_of(
     pairs = list(itertools.combinations(number, 2))
     rows = len(codes[0])
     if 2.0 * rows * total**2 / costs.FLOPS < len(pairs) * (costs.CALL + rows * costs.LOOKUP):
-        each(single, number)
+        for c in number:
+            single(c)
         rest = [
             times(_basis(m, c)[code].T, z)
             for m, c, code, z in zip(matrices, components, codes, multipliers)
@@ -83,7 +84,7 @@ def sums_of(
         return PseudoData(precision, shifts, tuple(masses))
     tasks: list[tuple[Callable[[Any], None], Any]] = [(single, c) for c in number]
     tasks += [(pair, which) for which in pairs]
-    each(lambda task: task[0](task[1]), tasks)
+    each(lambda task: task[0](task[1]), tasks, costs.CALL + rows * costs.LOOKUP)
     return PseudoData(precision, shifts, tuple(masses))
 
 

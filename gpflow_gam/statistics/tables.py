@@ -18,6 +18,8 @@ from .posterior import GaussianPosterior, slices
 
 _GATHERED = 2**13
 """Rows whose features are gathered at a time."""
+_LOOKED_UP = 2**16
+"""Rows that are looked up in one table after the other: many, since tables come from afar."""
 
 
 class Tables:
@@ -93,7 +95,8 @@ class Tables:
             else:
                 self._pairs[pair] = [(i, np.ravel(h @ features[b])) for i, h in half]
 
-        each(make, pairs)
+        entries = [2.0 * self._sizes[a] * self._sizes[b] * len(features[b]) for a, b in pairs]
+        each(make, pairs, sum(entries) / costs.FLOPS / max(len(pairs), 1))
         # in their order, whichever thread was first: sums that are the same to the last bit
         self._pairs = {p: self._pairs[p] for p in pairs if p in self._pairs}
         self._wide = {p: self._wide[p] for p in pairs if p in self._wide}
@@ -137,8 +140,7 @@ class Tables:
         n = len(codes[0])
         var = np.zeros((n, self._L))
 
-        def part(start: int) -> None:
-            at = slice(start, min(start + _GATHERED, n))
+        def part(at: slice) -> None:
             own = [code[at] for code in codes]
             factors = [None if m is None else m[at] for m in multipliers]
             total = np.zeros((len(own[0]), self._L))
@@ -155,5 +157,6 @@ class Tables:
                     total[:, i] += times(found, factors[a], factors[b])
             var[at] = total
 
-        each(part, range(0, n, _GATHERED))
+        parts = max(1, -(-n // _LOOKED_UP))
+        each(part, [slice(n * i // parts, n * (i + 1) // parts) for i in range(parts)])
         return var

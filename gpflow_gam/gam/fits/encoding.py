@@ -242,7 +242,7 @@ class Encoding:
                 self._masses[place] += np.bincount(cells, w, minlength=coder.grid.number)
 
         single = {(place,) for place in self._masses}
-        each(coded, self._coders)
+        each(coded, list(self._coders))
         for place, store in self._held.items():
             store.put(start, X[:, place])
         if self._Y is None:

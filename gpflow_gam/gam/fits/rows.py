@@ -18,7 +18,7 @@ from ...statistics import (
     row_component,
 )
 from ...statistics.codes import code_type
-from ...statistics.parallel import each, one_blas_thread
+from ...statistics.parallel import one_blas_thread
 from ...statistics.stored import RowArray
 from ..components import Component
 
@@ -75,16 +75,9 @@ def row_components(
         if component.form != "own"
     }
     number = [i for i in range(len(components)) if i not in found]
-    for i in number:
-        held.bins(tuple(m.column for m in components[i].margins))  # once, before threads ask for it
-    acting: dict[int, tuple[Bins, RowArray | None]] = {}
-    masses: dict[int, AnyNDArray] = {}
-
-    def bin_rows(i: int) -> None:
-        acting[i] = _acting(components[i], held)
-        masses[i] = acting[i][0].mass()
-
-    def make(i: int) -> None:
+    acting = {i: _acting(components[i], held) for i in number}
+    totals = held.total([acting[i][0].mass() for i in number])
+    for i, total in zip(number, totals):
         component, (bins, multiplier) = components[i], acting[i]
         Z = np.array(component.inducing).reshape(len(component.inducing), -1)
         own = tuple(m.column for m in component.margins)
@@ -96,14 +89,10 @@ def row_components(
             bins,
             own,
             multiplier,
-            totals[i],
+            total,
             outputs,
             component.name in fine,
         )
-
-    each(bin_rows, number)
-    totals = dict(zip(number, held.total([masses[i] for i in number])))
-    each(make, number)
     return [found[i] for i in range(len(components))]
 
 
