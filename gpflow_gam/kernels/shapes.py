@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import functools
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -106,10 +107,12 @@ class _Distances(Shape):
     def _inverse(self, values: Values) -> tuple[Sequence[int | None], list[float]]:
         """Where lengthscales stand in their parameter, and the inverses of their squares."""
         scales = values(self._scales)
+        if np.ndim(scales) == 0:
+            square = float(scales) * float(scales)
+            # what a search tries may be out of range, which Python's own division raises for
+            return (None,), [1.0 / square if square != 0.0 else math.inf]
         with np.errstate(divide="ignore", over="ignore", under="ignore"):
-            # not Python's numbers, which raise where a search tries what is out of range
-            inverse = np.ravel(1.0 / np.square(scales)).tolist()
-        return ((None,) if np.ndim(scales) == 0 else range(len(scales))), inverse
+            return range(len(scales)), np.ravel(1.0 / np.square(scales)).tolist()
 
     def _distance(self, inverse: Sequence[float]) -> AnyNDArray:
         """Squared, in lengthscales."""
