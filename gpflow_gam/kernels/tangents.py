@@ -224,10 +224,6 @@ class _CentredMatrices:
         c = float(self._level)
         inverse = 1.0 / (c + e.value)
         A, B = inverse * c * (e.value - a.value), inverse * (c + a.value)
-        value = h.value - (B * b.value if elementwise else B[:, None] * b.value)
-        value += A if elementwise else A[:, None]
-        if not h.tangents:
-            return Dual(value)
         one = np.ones_like(b.value)
 
         def combined(left: Sequence[AnyNDArray], right: Sequence[AnyNDArray]) -> AnyNDArray:
@@ -244,6 +240,8 @@ class _CentredMatrices:
             change = combined([level, slope, -B], [one, b.value, db])
             change += dh
             tangents.append((parameter, i, change))
+        value = combined([A, -B], [one, b.value])
+        value += h.value
         return Dual(value, tangents)
 
 
