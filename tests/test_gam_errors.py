@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, s, te
+from gpflow_gam.gam.fits.options import OPTIONS
 
 
 @pytest.fixture
@@ -121,6 +123,32 @@ def test_responses_given_as_values(data):
 def test_bad_options(options, message):
     with pytest.raises(ValueError, match=message):
         gg.GAM(s("x"), **options)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("weights", "no option 'weights': it belongs to the model; give GAM(...) weights=, then"),
+        ("sample_weight", "belongs to the model; give GAM(...) weights=, then fit."),
+        ("trials", "belongs to the model; give GAM(...) trials=, then fit."),
+        ("seed", "belongs to the model; give GAM(...) seed=, then fit."),
+        ("max_iter", "no option 'max_iter'; is it 'max_iterations'? It takes max_iterations, tol"),
+        ("epochs", "no option 'epochs'; it takes max_iterations, tolerance, "),
+    ],
+)
+def test_options_that_a_fit_has_not(option, message, data, two_terms):
+    for call in (gg.GAM(s("temp")).fit, two_terms.refit, two_terms.update):
+        with pytest.raises(TypeError, match=re.escape(message)):
+            call(data, "nowhere", **{option: "flat"})
+
+
+def test_the_options_of_a_fit_are_the_optimizers():
+    """By a list, which docs and errors show; it must not go stale."""
+    taken = set(inspect.signature(gg.optimizers.fit).parameters)
+    taken |= set(inspect.signature(gg.optimizers.fit_rows).parameters)
+    own = {"criterion", "groups"}  # of GAM.fit
+    other = {"model", "data", "rows", "seed", "validation_data", "collapsed", "start", "others"}
+    assert set(OPTIONS) == taken - other | own
 
 
 def test_an_index_does_not_reach_the_response(data):

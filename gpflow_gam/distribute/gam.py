@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..gam import GAM
+from ..gam.fits.options import check_names
 from ..optimizers import TimeBudget
 from ..optimizers.minimizers.result import Callback
 from ..optimizers.minimizers.tracker import check_on_interrupt
@@ -87,5 +88,6 @@ def _check(gam: GAM, max_seconds: float | None, options: Mapping[str, Any]) -> N
             )
     if gam.is_fitted:
         raise ValueError("build: the GAM is fitted already; pass one that is not.")
+    check_names(options)
     check_on_interrupt(options.get("on_interrupt", "raise"))
     TimeBudget(max_seconds)  # raises where it is none

@@ -28,6 +28,7 @@ from .fits import (
     fit_share,
     fit_source,
 )
+from .fits.options import check_names
 from .fits.response import with_response, with_response_as
 from .fits.updating import check_same_criterion
 from .inspector import Inspector
@@ -191,7 +192,8 @@ class GAM(Inspector):
         :return: itself.
         :raises ValueError: data that the model cannot be fitted to: one sentence that says why. A
             GAM that was fitted before stays as it was, as it does after any error.
-        :raises TypeError: data that are none of these, or can be read only once.
+        :raises TypeError: data that are none of these, or can be read only once; an option that
+            there is not, or that is an argument of the GAM.
         :raises TimeoutError: ``max_seconds`` were used up while data were read, before there was
             anything to keep.
         :raises KeyboardInterrupt: Ctrl-C, unless ``on_interrupt="keep"`` and there is something to
@@ -199,6 +201,7 @@ class GAM(Inspector):
         :raises ForkedProcessError: this process was forked after TensorFlow had begun to compute.
         """
         check_process()
+        check_names(options)
         given = with_response(data, y, self._response)
         found = self._fitted(*given, criterion=criterion, groups=groups, **options)
         return self._accept(found, options)
@@ -253,8 +256,10 @@ class GAM(Inspector):
         :return: itself.
         :raises NotFittedError: there is no fit to go on from.
         :raises ValueError: as :meth:`fit`; or the rows of the last fit are not there.
+        :raises TypeError: as :meth:`fit`.
         """
         start = self.fitted
+        check_names(options)
         if data is None:
             if y is not None:
                 raise ValueError("y is the response of data; pass data= as well.")
@@ -279,8 +284,10 @@ class GAM(Inspector):
         :raises NotFittedError: there is no fit to go on from.
         :raises ValueError: as :meth:`fit`; or the rows of the last fit are not there as numbers:
             they were more than 65 536, other processes have them, or a file left them out.
+        :raises TypeError: as :meth:`fit`.
         """
         start = self.fitted
+        check_names(options)
         if start.spec.censoring is not None or isinstance(y, Surv):
             raise ValueError(
                 "update: rows of a censored response (Surv) cannot be added; call refit(data) with "
