@@ -106,6 +106,7 @@ def test_a_globe_has_no_seam_and_no_other_degrees() -> None:
     [
         (s(0, bs="ou"), None, "bs='matern12' is as rough"),
         (s(0, bs="rw"), None, "bs='matern12' is as rough"),
+        (s(0, bs="iou"), None, "bs='matern52' is as smooth"),
         (s(0, 1, bs="fs"), None, "feature 1 is read as levels; pass num_levels"),
         (s(1, bs="mrf", neighbours={"a": ["b"], "b": ["a"]}), None, "areas of a layer are codes"),
         (s(1, bs="mrf", neighbours={1: [0], 0: [1]}), None, "areas of a layer are codes"),

@@ -1,4 +1,4 @@
-"""Kernels on the globe, of random walks, and along a line that is warped."""
+"""Kernels on the globe, of random walks and curves that go on, and along a line that is warped."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from gpflow_gam.kernels import AdditiveKernel, OnSphere, RandomWalk, Warped, ZeroMean
+from gpflow_gam.kernels import (
+    AdditiveKernel,
+    IntegratedOU,
+    OnSphere,
+    RandomWalk,
+    Warped,
+    ZeroMean,
+)
 from gpflow_gam.kernels.sphere import unit_vectors
 from gpflow_gam.kernels.tangents import _Automatic, _Known, kernel_tangents
 from gpflow_gam.kernels.warped import integrated_hats
@@ -15,6 +22,7 @@ from gpflow_gam.measures import Discrete
 
 KNOTS = (-1.0, 0.0, 0.5, 2.0)
 NODES = Discrete(np.array([0.5, -1.0, 2.0]), np.array([0.5, 0.25, 0.25]))
+MORE_NODES = Discrete(np.array([0.5, -1.0, 2.0, 1.2, -0.4]), np.array([0.3, 0.2, 0.2, 0.2, 0.1]))
 
 
 def sphere(column=0):
@@ -24,6 +32,10 @@ def sphere(column=0):
 
 def walk(column=0):
     return RandomWalk(NODES, 1.7, active_dims=[column])
+
+
+def curve(column=0, lengthscale=0.8):
+    return IntegratedOU(MORE_NODES, 1.7, lengthscale, active_dims=[column])
 
 
 def warped(column=0, speeds=(0.5, 2.0, 3.0, 0.7)):
@@ -40,6 +52,7 @@ def centred(kernel):
 KERNELS = {
     "sphere": sphere,
     "walk": walk,
+    "curve": curve,
     "warped": warped,
     "centred sphere": lambda: centred(sphere()),
     "centred warped": lambda: centred(warped()),
@@ -147,6 +160,62 @@ def test_walks_with_a_level():
     np.testing.assert_allclose(both(x), np.asarray(walk()(x)) + 3.4)
     with pytest.raises(ValueError, match="two points or more of one column"):
         RandomWalk(Discrete(np.array([1.0])))
+
+
+# --- curves that go on ---------------------------------------------------------------------------
+
+
+def without_lines(K, x, nodes, p):
+    """A covariance at x, then at nodes, of functions less the lines that fit them there."""
+    Phi = np.stack([np.ones(len(x) + len(nodes)), np.concatenate([x, nodes])], axis=1)
+    own = Phi[len(x) :]
+    P = np.zeros((len(K), len(K)))
+    P[:, len(x) :] = Phi @ np.linalg.solve(own.T @ (p[:, None] * own), own.T * p)
+    R = np.eye(len(K)) - P
+    return R @ K @ R.T
+
+
+@pytest.mark.parametrize("lengthscale", [0.05, 0.8, 20.0])
+def test_second_derivatives_are_an_ornstein_uhlenbeck_process(lengthscale):
+    x, nodes, p = np.linspace(-2.0, 3.0, 6), MORE_NODES.points[:, 0], MORE_NODES.probabilities
+    # its covariance on a fine grid, integrated twice from the left
+    grid, step = np.linspace(-2.0, 3.0, 3001, retstep=True)
+    g = np.exp(-np.abs(grid[:, None] - grid) / lengthscale)
+    weights = np.full(len(grid), step)
+    weights[[0, -1]] /= 2.0
+    A = np.maximum(np.concatenate([x, nodes])[:, None] - grid, 0.0) * weights
+    expected = without_lines(A @ g @ A.T, x, nodes, p)
+    expected *= 1.7 / (p @ np.diag(expected)[len(x) :])
+    found = np.asarray(curve(lengthscale=lengthscale)(x[:, None]))
+    np.testing.assert_allclose(found, expected[:6, :6], atol=2e-4 * expected.max())
+
+
+@pytest.mark.parametrize("lengthscale", [1e-3, 0.3, 1e3])
+def test_curves_have_no_line_and_their_variance_on_average(lengthscale):
+    points, p = MORE_NODES.points, MORE_NODES.probabilities
+    kernel, x = curve(lengthscale=lengthscale), np.linspace(-3.0, 4.0, 9)[:, None]
+    K = np.asarray(kernel(points, x))
+    size = np.abs(K).max()
+    np.testing.assert_allclose(p @ K, 0.0, atol=1e-9 * size)
+    np.testing.assert_allclose((p * points[:, 0]) @ K, 0.0, atol=1e-9 * size)
+    np.testing.assert_allclose(p @ np.asarray(kernel(points, full_cov=False)), 1.7, rtol=1e-9)
+
+
+def test_between_splines_and_a_parabola():
+    x, nodes, p = np.linspace(-2.0, 3.0, 6), MORE_NODES.points[:, 0], MORE_NODES.probabilities
+    every = np.concatenate([x, nodes])
+    # the generalised covariance of cubic splines, and that of a square with a normal coefficient
+    cases = {1e-5: np.abs(every[:, None] - every) ** 3, 1e6: np.outer(every**2, every**2)}
+    for lengthscale, K in cases.items():
+        expected = without_lines(K, x, nodes, p)
+        expected *= 1.7 / (p @ np.diag(expected)[len(x) :])
+        found = np.asarray(curve(lengthscale=lengthscale)(x[:, None]))
+        np.testing.assert_allclose(found, expected[:6, :6], atol=1e-4 * np.abs(expected).max())
+
+
+def test_errors_of_curves():
+    with pytest.raises(ValueError, match="three points or more of one column"):
+        IntegratedOU(Discrete(np.array([1.0, 2.0])))
 
 
 # --- warped lines --------------------------------------------------------------------------------

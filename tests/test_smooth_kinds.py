@@ -37,6 +37,11 @@ def walk(seed=0):
     return pd.DataFrame({"t": t, "f": 50.0 + np.cumsum(steps)}), 0.3
 
 
+def bend(seed=0):
+    x = np.sort(np.random.default_rng(seed).uniform(size=NUMBER))
+    return pd.DataFrame({"x": x, "f": 4.0 * np.square(x - 0.5)}), 0.2
+
+
 def doppler(seed=0):
     # Donoho & Johnstone (1994), a little slower
     x = np.sort(np.random.default_rng(seed).uniform(size=NUMBER))
@@ -48,6 +53,7 @@ CASES = {
     "sos": (globe, s("lat", "lon", bs="sos")),
     "ou": (memory, s("t", bs="ou")),
     "rw": (walk, s("t", bs="rw")),
+    "iou": (bend, s("x", bs="iou")),
     "ad": (doppler, s("x", bs="ad")),
 }
 
@@ -223,6 +229,74 @@ def test_coefficients_may_walk():
     assert list(each.names[:2]) == ["s(t,rw):g=a", "s(t,rw):g=b"]
 
 
+# --- beyond the data -----------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore::gpflow_gam.ExtrapolationWarning")
+def test_curves_go_on_beyond_the_data_and_say_how_surely():
+    later = pd.DataFrame({"x": np.linspace(1.0, 1.25, 26)})
+    f = 4.0 * np.square(later["x"] - 0.5) - 1.0 / 3.0
+    errors, inside = {}, {}
+    for bs in ("iou", "se"):
+        away, held = [], []
+        for seed in range(8):
+            gam = gg.GAM(s("x", bs=bs, k=20)).fit(noisy(bend, seed), "y", progress=False)
+            (estimate, se) = (t["s(x)"] for t in gam.predict(later, "terms", se=True))
+            away.append(np.sqrt(np.mean(np.square(estimate - f))))
+            held.append(np.mean(np.abs(estimate - f) < 1.96 * se))
+        errors[bs], inside[bs] = np.mean(away), np.mean(held)
+    assert errors["iou"] < 0.4 * errors["se"]
+    assert inside["iou"] > 0.85 > 0.7 > inside["se"]
+
+
+def test_curves_are_straight_far_beyond_the_data(fits):
+    gam, _ = fits["iou"]
+    far = 1.0 + np.array([20.0, 30.0, 40.0])
+    with pytest.warns(gg.ExtrapolationWarning, match="the curve goes on along its slope"):
+        mean, se = gam.predict({"x": far}, "link", se=True)
+    assert abs(np.diff(mean, 2)[0]) < 1e-6 * abs(np.diff(mean)[0])
+    assert np.all(np.diff(se) > 0.0)
+
+
+def test_curves_have_slopes(fits):
+    gam, _ = fits["iou"]
+    x = np.linspace(0.1, 0.9, 9)
+    shown = gam.derivatives("s(x)", grid=x)
+    assert np.mean(np.abs(shown["estimate"] - 8.0 * (x - 0.5)) < 1.96 * shown["se"]) > 0.7
+
+
+def test_curves_in_other_units(fits):
+    gam, data = fits["iou"]
+    moved = data.assign(x=1e9 + 1e6 * data["x"], y=1e-6 * data["y"])
+    again = gg.GAM(s("x", bs="iou")).fit(moved, "y", progress=False)
+    found, expected = again.predict(moved, se=True), gam.predict(data, se=True)
+    np.testing.assert_allclose(1e6 * found[0], expected[0], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(1e6 * found[1], expected[1], rtol=1e-4)
+
+
+def test_coefficients_and_levels_may_have_curves():
+    rng = np.random.default_rng(0)
+    x, z = rng.uniform(size=300), rng.normal(size=300)
+    g = rng.choice(["a", "b"], 300)
+    beta = np.where(g == "a", 1.0, -1.0) * np.square(2.0 * x)
+    data = pd.DataFrame({"x": x, "z": z, "g": g, "y": np.square(2.0 * x) * z, "h": beta})
+    data[["y", "h"]] += 0.2 * rng.normal(size=(300, 2))
+    gam = gg.GAM(s("x", bs="iou", by="z")).fit(data, "y", progress=False)
+    shown = gam.effects(gam.names[-1], grid=x)["estimate"]
+    assert np.sqrt(np.mean((shown - np.square(2.0 * x)) ** 2)) < 0.1
+    each = gg.GAM(s("x", bs="iou", by="g") + factor("g")).fit(data, "h", progress=False)
+    assert np.sqrt(np.mean((each.predict(data) - beta) ** 2)) < 0.08
+
+
+def test_curves_of_few_values():
+    data = pd.DataFrame({"x": np.tile([0.0, 1.0, 2.0], 20)})
+    data["y"] = np.square(data["x"]) + 0.1 * np.random.default_rng(0).normal(size=60)
+    gam = gg.GAM(s("x", bs="iou")).fit(data, "y", progress=False)
+    np.testing.assert_allclose(gam.predict({"x": [0.0, 1.0, 2.0]}), [0.0, 1.0, 4.0], atol=0.15)
+    with pytest.raises(ValueError, match="s\\(x\\).*bs='iou' .* three values.* 2"):
+        gg.GAM(s("x", bs="iou")).fit(data[data["x"] < 2.0], "y")
+
+
 # --- adaptive ------------------------------------------------------------------------------------
 
 
@@ -253,6 +327,7 @@ def test_adaptive_smooths_of_what_is_even_are_as_good():
         (lambda: s("x", bs="sos"), "takes latitude and longitude"),
         (lambda: s("x", "y", bs="sos", isotropic=False), "share one lengthscale"),
         (lambda: s("x", "y", bs="rw"), "bs='rw' is for one column"),
+        (lambda: s("x", "y", bs="iou"), "bs='iou' is for one column"),
         (lambda: s("x", "y", bs="ou"), "bs='ou' is for one column; use te"),
         (lambda: s("x", bs="ad", period=2.0), "needs bs='cyclic'"),
         (lambda: te("x", "y", bs="sos"), "bs must be one of se, .*, ou; got 'sos'"),

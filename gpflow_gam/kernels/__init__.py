@@ -3,6 +3,7 @@
 from .additive import AdditiveKernel
 from .columns import kernel_columns
 from .factor import Factor, Indicator
+from .integrated import IntegratedOU
 from .linear import CentredLinear
 from .markov_field import MarkovField, structured_covariance
 from .on_columns import OnColumns
@@ -19,6 +20,7 @@ __all__ = [
     "CentredLinear",
     "Factor",
     "Indicator",
+    "IntegratedOU",
     "MarkovField",
     "OnColumns",
     "OnSphere",

@@ -195,6 +195,11 @@ def _readings(term: Term) -> list[tuple[object, Kind]]:
             f"{term!r}: bs='ou' forgets within some steps from value to value, which a layer does "
             "not see; bs='matern12' is as rough, and its memory is learnt from a spread on."
         )
+    if isinstance(term, Smooth) and term.bs == "iou":
+        raise ValueError(
+            f"{term!r}: bs='iou' is a curve less its line over the data, which move with the "
+            "layers below; bs='matern52' is as smooth."
+        )
     kind: Kind = "level" if isinstance(term, (Levels, MarkovField)) else "number"
     found: list[tuple[object, Kind]] = [(c, kind) for c in term.columns]
     if isinstance(term, FactorSmooth):

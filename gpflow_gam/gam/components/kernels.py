@@ -18,6 +18,7 @@ from ...kernels import (
     CentredLinear,
     Factor,
     Indicator,
+    IntegratedOU,
     MarkovField,
     OnColumns,
     OnSphere,
@@ -58,7 +59,7 @@ _STATIONARY = {
     "ad": gpflow.kernels.SquaredExponential,
     "sos": gpflow.kernels.Matern52,
 }
-STRAIGHT = ("se", "matern12", "matern32", "matern52", "ad")
+STRAIGHT = ("se", "matern12", "matern32", "matern52", "ad", "iou")
 """Kinds with a straight part of their own."""
 
 
@@ -210,7 +211,7 @@ def _function(
     if component.nodes:
         measure = Discrete(np.array(component.nodes), np.array(component.weights))
         deviation = ZeroMean(deviation, measure)
-    else:
+    elif margins[0].kind != "iou":  # which has no line, and so no mean
         deviation = _centred(deviation, margins[0])
     parts = _trends(component, size)
     if varying:
@@ -361,8 +362,12 @@ def _margin_kernel(
         assert margin.period is not None
         cyclic.period = _fixed(margin.period)
         return cyclic
-    kernel = _bare(_STATIONARY[margin.kind], dims)
     mode, spread = lengthscale
+    if margin.kind == "iou":
+        measure = Discrete(np.array(margin.nodes), np.array(margin.weights))
+        kernel: Kernel = IntegratedOU.bare(measure, dims[0])
+    else:
+        kernel = _bare(_STATIONARY[margin.kind], dims)
     kernel.lengthscales = positive_parameter(start * margin.span, mode * margin.span, spread)
     return kernel
 

@@ -300,6 +300,11 @@ def _component(
             nodes, weights = curve_nodes(margins, data.points, data.weights)
         Z = curve_inducing(term, margins, data.points)
     else:
+        if kind == "iou" and len(margins[0].nodes) < 3:
+            raise ValueError(
+                f"{name}: bs='iou' bends, which takes three values of {keys[0][0]!r} or more; got "
+                f"{len(margins[0].nodes)}. Ask linear() for a line, or factor() for levels."
+            )
         if kind == "ad":
             knots, k = speed_knots(data.points), k or NUM_INDUCING_ADAPTIVE
         varying = by is not None and by.code is None

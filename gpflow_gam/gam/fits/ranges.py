@@ -93,6 +93,8 @@ def _beyond(component: Component, column: int) -> str:
         return "the function is what its kernel makes of it"
     if kind == "rw":
         return "the walk goes on from where it was, and says less and less"
+    if kind == "iou":
+        return "the curve goes on along its slope, and says less and less"
     if component.form in ("smooth", "tensor") and kind in STRAIGHT:
         return "the function goes back to its straight part, and says little"
     return "the function goes back to zero, its prior mean, and says little"

@@ -16,9 +16,9 @@ from .options import checked_by, checked_k, refuse
 
 KINDS = ("se", "matern12", "matern32", "matern52", "cyclic", "linear", "ou")
 """What ``bs`` may be."""
-OF_S = ("sos", "rw", "ad")
+OF_S = ("sos", "rw", "iou", "ad")
 """What else it may be of :func:`s`."""
-_ONE_COLUMN = ("cyclic", "linear", "ou", "rw", "ad")
+_ONE_COLUMN = ("cyclic", "linear", "ou", "rw", "iou", "ad")
 _NAMED = ("ou", "rw")
 """What stands beside a smooth function of the same column, and is told from it by its label."""
 
@@ -40,7 +40,8 @@ def checked_kind(function: str, bs: object) -> str:
     kinds = (*KINDS, *OF_S, *FACTOR_SMOOTHS, "mrf", "re") if function == "s" else KINDS
     if kind not in (*KINDS, *(OF_S if function == "s" else ())):
         hint = (
-            " Spline bases have no counterpart here: leave bs out for a smooth curve."
+            " Spline bases have no counterpart here: leave bs out for a smooth curve, or take "
+            "'iou', which goes on beyond the data as splines do."
             if bs in _SPLINES
             else ""
         )
@@ -263,7 +264,9 @@ def s(
         On the globe ``"sos"``, of latitude and longitude in degrees: a Matern-5/2 kernel of the
         distance through it. Of what is left in time ``"ou"``, an Ornstein-Uhlenbeck process
         (autoregressive of order one) whose prior has it forget within some values, and ``"rw"``, a
-        random walk, which goes on from where it is with bands that grow. ``"ad"`` is adaptive: its
+        random walk, which goes on from where it is with bands that grow. ``"iou"`` is a curve that
+        goes on along its slope beyond the data, with bands that grow, as smoothing splines do: its
+        second derivative is an Ornstein-Uhlenbeck process. ``"ad"`` is adaptive: its
         lengthscale varies along the column, by a warp whose slope is learnt at six knots.
     :param k: how many inducing inputs; by default up to 24, quantiles of the column; 60 of
         ``"sos"`` and ``"ad"``; of ``"ou"`` and ``"rw"``, which are rough, every value up to 300.

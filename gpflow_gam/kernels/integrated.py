@@ -1,0 +1,222 @@
+"""Curves that go on along their slope: an Ornstein-Uhlenbeck process, integrated twice."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+from check_shapes import inherit_check_shapes
+from gpflow.base import AnyNDArray, Parameter, TensorType
+from gpflow.kernels import Kernel
+from gpflow.kernels.base import ActiveDims
+from gpflow.utilities import positive
+
+from ..measures import Discrete
+from .columns import kernel_columns
+from .shapes import Dual, Shape, Values, register_shape
+
+_NEAR, _SERIES = 0.5, 12
+"""
+Where the closed form would be a difference of nearly equal numbers, and terms of the series there.
+"""
+
+
+class IntegratedOU(Kernel):
+    r"""
+    Curves whose second derivative is an Ornstein-Uhlenbeck process, less their straight lines.
+
+    With :math:`r = |x - y|` and the generalised covariance (Matheron 1973)
+
+    .. math:: h(r) = e^{-r / \ell} - 1 + \frac{r}{\ell} - \frac{r^2}{2 \ell^2}
+              + \frac{r^3}{6 \ell^3}
+
+    whose fourth derivative is that of the Ornstein-Uhlenbeck process, the kernel is ``variance``
+    times that of ``f - P f``, with ``P f`` the line that fits f best on the measure, over its
+    average on the measure. Between the data it is as smooth as a Matern-5/2 process. For short
+    lengthscales it is the prior of cubic smoothing splines (Wahba 1978), and for long ones a
+    parabola; beyond the data a curve bends on for about a lengthscale, then goes on along its
+    slope, and its standard deviation grows.
+
+    :param measure: on one column.
+    :param variance: of a draw about its line, on average over the measure; a scalar.
+    :param lengthscales: over which the second derivative is remembered; a scalar.
+    :param active_dims: the one column.
+    :raises ValueError: a measure of several columns, or of fewer than three points.
+    """
+
+    def __init__(
+        self,
+        measure: Discrete,
+        variance: TensorType = 1.0,
+        lengthscales: TensorType = 1.0,
+        active_dims: ActiveDims | None = None,
+    ) -> None:
+        super().__init__(active_dims)
+        self._set_measure(measure)
+        self.variance = Parameter(variance, transform=positive())
+        self.lengthscales = Parameter(lengthscales, transform=positive())
+
+    @classmethod
+    def bare(cls, measure: Discrete, column: int) -> IntegratedOU:
+        """
+        One that gets its parameters next.
+
+        :param measure: on one column.
+        :param column: the column.
+        """
+        kernel = cls.__new__(cls)
+        Kernel.__init__(kernel, active_dims=[column])
+        kernel._set_measure(measure)
+        return kernel
+
+    def _set_measure(self, measure: Discrete) -> None:
+        if measure.dimension != 1 or len(measure.points) < 3:
+            raise ValueError(
+                f"measure must be of three points or more of one column; got {measure}."
+            )
+        self.measure = measure
+        nodes, weights = measure.points[:, 0], np.asarray(measure.probabilities)
+        self._centre = float(weights @ nodes)
+        away = nodes - self._centre
+        self._scale = float(np.sqrt(weights @ np.square(away)))
+        self._nodes = nodes
+        # E_t g(t) and E_t g(t) (t - centre) / scale, of functions g at the nodes
+        self._averages = np.stack([weights, weights * away / self._scale], axis=1)
+
+    def lines(self, x: AnyNDArray) -> AnyNDArray:
+        """
+        Orthonormal lines at points.
+
+        :param x: [n].
+        :return: [n, 2].
+        """
+        return np.stack([np.ones_like(x), (x - self._centre) / self._scale], axis=1)
+
+    @inherit_check_shapes
+    def K(self, X: TensorType, X2: TensorType | None = None) -> tf.Tensor:
+        x = X[..., 0]
+        if X2 is None:
+            x, y = x[..., :, None], x[..., None, :]
+        else:
+            other = X2[..., 0]
+            shape = tf.concat([tf.shape(x), tf.ones([tf.rank(other)], tf.int32)], axis=0)
+            x, y = tf.reshape(x, shape), other
+        return self._covariance(x, y)
+
+    @inherit_check_shapes
+    def K_diag(self, X: TensorType) -> tf.Tensor:
+        return self._covariance(X[..., 0], X[..., 0])
+
+    def _covariance(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        """Of points that broadcast."""
+        nodes = tf.constant(self._nodes, x.dtype)
+        averages = tf.constant(self._averages, x.dtype)
+        inverse = 1.0 / self.lengthscales
+        square = _generalised(tf.abs(nodes[:, None] - nodes) * inverse)
+        half = tf.linalg.matmul(square, averages)  # E_t h(z, t) and so on, [J, 2]
+        whole = tf.linalg.matmul(averages, half, transpose_a=True)
+        Phi = tf.constant(self.lines(self._nodes), x.dtype)
+        left = -2.0 * tf.reduce_sum(Phi * half, axis=1)
+        left += tf.reduce_sum(tf.linalg.matmul(Phi, whole) * Phi, axis=1)
+        average = tf.reduce_sum(averages[:, 0] * left)
+
+        def parts(z: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            lines = tf.stack([tf.ones_like(z), (z - self._centre) / self._scale], axis=-1)
+            h = _generalised(tf.abs(z[..., None] - nodes) * inverse)
+            return lines, tf.tensordot(h, averages, 1)
+
+        (lines_x, means_x), (lines_y, means_y) = parts(x), parts(y)
+        found = _generalised(tf.abs(x - y) * inverse)
+        # one product of twos after the other: points broadcast
+        found -= tf.reduce_sum(lines_x * means_y, axis=-1) + tf.reduce_sum(
+            means_x * lines_y, axis=-1
+        )
+        found += tf.reduce_sum(tf.tensordot(lines_x, whole, 1) * lines_y, axis=-1)
+        return self.variance * found / average
+
+
+def _generalised(u: tf.Tensor) -> tf.Tensor:
+    """h at distances in lengthscales, any shape, zero and above."""
+    near = tf.minimum(u, tf.cast(_NEAR, u.dtype))  # the other branch's gradient has to be finite
+    series = tf.ones_like(u)
+    for k in range(4 + _SERIES, 4, -1):
+        series = 1.0 - near * series / k
+    series *= tf.square(tf.square(near)) / 24.0
+    far = tf.exp(-u) + (u * (1.0 + u * (u / 6.0 - 0.5)) - 1.0)
+    return tf.where(u < _NEAR, series, far)
+
+
+def _profile(u: AnyNDArray, slopes: bool) -> tuple[AnyNDArray, AnyNDArray | None]:
+    """h at distances in lengthscales [n], and its derivative in the lengthscale's logarithm."""
+    value = u / 6.0
+    value -= 0.5
+    value *= u
+    value += 1.0
+    value *= u
+    value -= 1.0
+    value += np.exp(-u)
+    at = np.flatnonzero(u < _NEAR)
+    near = u[at]
+    series = np.ones_like(near)
+    for k in range(4 + _SERIES, 4, -1):
+        series *= near / -k
+        series += 1.0
+    value[at] = np.square(np.square(near)) / 24.0 * series
+    if not slopes:
+        return value, None
+    return value, u * (value - u * u * u / 6.0)  # h'(u) = u^3 / 6 - h(u)
+
+
+class _Curves(Shape):
+    """
+    The kernel over its variance, between points or row by row.
+
+    All is linear in h at the pairs, between points and nodes, and among the nodes.
+    """
+
+    def __init__(
+        self, kernel: IntegratedOU, a: AnyNDArray, b: AnyNDArray, elementwise: bool
+    ) -> None:
+        nodes = kernel._nodes
+        self._scales, self._averages, self._rows = (
+            kernel.lengthscales,
+            kernel._averages,
+            elementwise,
+        )
+        self._lines = kernel.lines(a), kernel.lines(b), kernel.lines(nodes)
+        pairs = [np.abs(a - b) if elementwise else np.abs(a[:, None] - b)]
+        pairs += [np.abs(x[:, None] - nodes) for x in (nodes, a, b)]
+        self._sizes = [p.shape for p in pairs]
+        self._apart = np.concatenate([p.ravel() for p in pairs])
+        self._ends = np.cumsum([p.size for p in pairs])[:-1]
+
+    def __call__(self, values: Values, slopes: bool, deficit: bool = False) -> Dual:
+        h, moved = _profile(self._apart / float(values(self._scales)), slopes)
+        value, average = self._combined(h)
+        if moved is None:
+            return Dual(value / average)
+        change, of_average = self._combined(moved)
+        value /= average
+        return Dual(value, [(self._scales, None, (change - value * of_average) / average)])
+
+    def _combined(self, flat: AnyNDArray) -> tuple[AnyNDArray, float]:
+        """The covariance without the lines, and its average on the measure."""
+        pairs, square, of_a, of_b = (
+            part.reshape(size) for part, size in zip(np.split(flat, self._ends), self._sizes)
+        )
+        lines_a, lines_b, lines = self._lines
+        half = square @ self._averages
+        whole = self._averages.T @ half
+        means_a, means_b = of_a @ self._averages, of_b @ self._averages
+        left, right = lines_a @ whole - means_a, -lines_a
+        if self._rows:
+            found = pairs + np.sum(left * lines_b + right * means_b, axis=1)
+        else:
+            found = pairs + left @ lines_b.T + right @ means_b.T
+        own = np.sum((lines @ whole - 2.0 * half) * lines, axis=1)
+        return found, float(self._averages[:, 0] @ own)
+
+
+@register_shape(IntegratedOU)
+def _shape(kernel: IntegratedOU, A: AnyNDArray, B: AnyNDArray, elementwise: bool) -> Shape:
+    (column,) = kernel_columns(kernel) or (0,)
+    return _Curves(kernel, A[:, column], B[:, column], elementwise)
