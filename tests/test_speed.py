@@ -17,6 +17,7 @@ import ours
 import python_peers
 import report
 import running
+import workers
 import workloads
 
 
@@ -102,6 +103,19 @@ def test_a_process_that_fails_or_takes_long_is_given_up():
     with pytest.raises(running.GivenUp, match="longer than"):
         running.command([sys.executable, "-c", "import time; time.sleep(60)"], settings)
     assert running.named("first 1.5\nblas /usr/lib\n") == {"first": 1.5, "blas": "/usr/lib"}
+
+
+@pytest.mark.slow
+def test_two_workers_are_measured_and_find_what_one_does(tmp_path):
+    workloads.uniform(5000, 2, "poisson").write(tmp_path)
+    model = workloads.smooths(2, "poisson", k=6)
+    one, two = (workers.cluster(model, n, tmp_path, running.Settings()) for n in (1, 2))
+    assert two["rmse"] == pytest.approx(one["rmse"], rel=1e-6)
+    assert two["iterations"] == one["iterations"]
+    assert two["sent_kb"] > 0.0
+    assert "sent_kb" not in one
+    shares = [workers.share(tmp_path, i, 3)["y"] for i in range(3)]
+    np.testing.assert_array_equal(np.concatenate(shares), columns.read(tmp_path / "train")["y"])
 
 
 def test_every_case_has_cells_and_the_figure_is_drawn(tmp_path):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import files
 import numpy as np
+import workers
 import workloads
 from columns import Columns, Levels, rows, write
 from running import Cell, Numbers, Settings, fits, judged, ours
@@ -251,6 +252,28 @@ def refits(plan: Plan) -> list[Cell]:
     return [Cell("refits", number, {"ours": run}, prepare, unit="fits")]
 
 
+def several_workers(plan: Plan) -> list[Cell]:
+    """Processes with a share of the rows each, on a core of their own each."""
+    num_rows = 70_000 if plan.quick else min(3_000_000, plan.max_rows)
+    columns = 2 if plan.quick else 8
+    model = workloads.smooths(columns, "poisson", 6 if plan.quick else 20)
+
+    def prepare(folder: Path) -> None:
+        workloads.uniform(num_rows, columns, "poisson").write(folder)
+
+    return [
+        Cell(
+            "workers",
+            number,
+            {"ours": partial(workers.cluster, model, number)},
+            prepare,
+            unit="workers",
+            note=f"{num_rows} rows",
+        )
+        for number in (1, 2)
+    ]
+
+
 def imports(plan: Plan) -> list[Cell]:
     """The package's import above those of TensorFlow, TensorFlow Probability and GPflow."""
 
@@ -273,6 +296,7 @@ CASES: dict[str, Callable[[Plan], list[Cell]]] = {
     "rows": scaling,
     "files": counts_in_files,
     "files_gaussian": numbers_in_files,
+    "workers": several_workers,
     "components": components,
     "predict": predict,
     "refits": refits,
