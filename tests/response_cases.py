@@ -152,6 +152,13 @@ def _cases() -> dict[str, Case]:
             lambda F: st.norm(F[..., 0], 0.8),
             line,
         ),
+        "censored_gaussian_scale": scipy_case(
+            fam.CensoredGaussian(varying=True),
+            lambda: lk.LocationScaleCensoredGaussian(0.8),
+            lambda F: st.norm(0.8 * F[..., 0], 0.8 * np.exp(F[..., 1])),
+            line,
+            L=2,
+        ),
         "ordinal": Case(
             fam.Ordinal(),
             lambda: lk.Ordered(4, INCREMENTS),

@@ -29,7 +29,7 @@ def loop(case: Case, mean: np.ndarray, var: np.ndarray, level: float, seed: int)
     normals = np.random.default_rng(seed).standard_normal((1000, case.L))
     tails = [0.5 * (1.0 - level), 0.5 * (1.0 + level)]
     # the mean of a normal response is its first predictor's, whatever its scale
-    first = case.family.name == "heteroskedastic"
+    first = case.L == 2 and case.family.name in ("heteroskedastic", "censored_gaussian")
     for m, v in zip(mean, np.where(first, [1.0] + [0.0] * (case.L - 1), 1.0) * var):
         if first or (case.L == 1 and case.family.name != "ordinal"):
             values = case.family.mean(likelihood, m + np.sqrt(v) * NODES[:, None])

@@ -3,6 +3,12 @@
 from .bernoulli import Bernoulli
 from .binomial import Binomial
 from .censored import Censored, CensoredGaussian, LogNormal, Weibull
+from .censored_scale import (
+    LocationScaleCensored,
+    LocationScaleCensoredGaussian,
+    LocationScaleLogNormal,
+    LocationScaleWeibull,
+)
 from .conditional import conditional_distribution
 from .cox import Cox
 from .fixed_softmax import FixedSoftmax
@@ -56,10 +62,14 @@ __all__ = [
     "Linked",
     "LocationScale",
     "LocationScaleBeta",
+    "LocationScaleCensored",
+    "LocationScaleCensoredGaussian",
     "LocationScaleGamma",
+    "LocationScaleLogNormal",
     "LocationScaleNegativeBinomial",
     "LocationScaleQuantile",
     "LocationScaleStudentT",
+    "LocationScaleWeibull",
     "LogNormal",
     "LogitBeta",
     "MeanGamma",

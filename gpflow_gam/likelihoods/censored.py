@@ -28,29 +28,17 @@ _LOW = -10.0
 """Logarithm of x below which a series of log(1 - exp(-x)) is exact."""
 
 
-class Censored(QuadratureLikelihood, abc.ABC):
+class Standardised(abc.ABC):
     """
     ``t(y) = f + scale e`` with e of a given distribution, and t the identity or the logarithm.
 
-    Y is [N, 1], or [N, 3] with what is known of each row (:data:`RIGHT`, :data:`EXACT`,
+    Y is [..., 1], or [..., 3] with what is known of each row (:data:`RIGHT`, :data:`EXACT`,
     :data:`LEFT`, :data:`INTERVAL`); the second column counts in intervals only. Of a response that
-    is not known exactly the log-density is the logarithm of the probability of what is known. Means
-    and variances are those of the response that nothing censors.
-
-    :param scale: trainable.
-    :param floor: what it stays above.
+    is not known exactly the log-density is the logarithm of the probability of what is known.
     """
 
     logarithm: ClassVar[bool] = False
     """Whether t is the logarithm; the density then is that of y itself, not of its logarithm."""
-
-    def __init__(self, scale: TensorType = 1.0, floor: float = 1e-6, **kwargs: Any) -> None:
-        kwargs.setdefault("quadrature", GaussHermite(_NODES))
-        super().__init__(input_dim=None, latent_dim=1, observation_dim=None, **kwargs)
-        # moved by factors, whatever the response's unit
-        self.scale = Parameter(scale, transform=positive(lower=floor, base="exp"))
-        if self.logarithm:
-            self.invlink = tf.exp
 
     # --- the standard distribution, element by element ---------------------------------------
 
@@ -106,28 +94,34 @@ class Censored(QuadratureLikelihood, abc.ABC):
 
     # --- of observations ---------------------------------------------------------------------
 
-    def standardised(
-        self, y: tf.Tensor, F: tf.Tensor, scale: TensorType | None = None
-    ) -> tf.Tensor:
+    def standardised(self, y: tf.Tensor, F: tf.Tensor, scale: TensorType) -> tf.Tensor:
         """
-        e = (t(y) - f) / scale, with this scale or another one.
+        e = (t(y) - f) / scale.
 
         :param y: responses, [...].
-        :param F: predictors, [...].
-        :param scale: another one, a scalar or [...]; the likelihood's own by default.
+        :param F: locations, [...].
+        :param scale: a scalar or [...].
         """
-        scale = self.scale if scale is None else scale
         return ((tf.math.log(y) if self.logarithm else y) - F) / scale
 
-    def _log_unit(self, y: tf.Tensor, scale: TensorType | None = None) -> tf.Tensor:
-        """Log of dy / de, by which densities of e are divided to be those of y."""
-        log_scale = tf.math.log(self.scale if scale is None else scale) + tf.zeros_like(y)
+    def log_unit(self, y: tf.Tensor, scale: TensorType) -> tf.Tensor:
+        """
+        Log of dy / de, by which densities of e are divided to be those of y.
+
+        :param y: responses, [...].
+        :param scale: a scalar or [...].
+        """
+        log_scale = tf.math.log(tf.cast(scale, y.dtype)) + tf.zeros_like(y)
         return log_scale + tf.math.log(y) if self.logarithm else log_scale
 
-    def _log_probability(
-        self, F: tf.Tensor, Y: tf.Tensor, scale: TensorType | None = None
-    ) -> tf.Tensor:
-        """Of rows that are not known exactly, and of others some number; [..., 1]."""
+    def log_probability(self, F: tf.Tensor, Y: tf.Tensor, scale: TensorType) -> tf.Tensor:
+        """
+        Of rows that are not known exactly, and of others some number; [..., 1].
+
+        :param F: locations, [..., 1].
+        :param Y: [..., 3].
+        :param scale: a scalar or [..., 1].
+        """
         kind = Y[..., 2:]
         # no overflow, nor its gradient, from a row that the answer is not about
         a = self.standardised(Y[..., :1], F, scale)
@@ -144,48 +138,36 @@ class Censored(QuadratureLikelihood, abc.ABC):
             found = tf.where(between, self.log_between(lower, lower + width), found)
         return found
 
-    def _log_of(self, F: tf.Tensor, Y: tf.Tensor, scale: TensorType | None = None) -> tf.Tensor:
-        """Log-densities, and logarithms of probabilities, [...], with this scale or another one."""
+    def log_of(self, F: tf.Tensor, Y: tf.Tensor, scale: TensorType) -> tf.Tensor:
+        """
+        Log-densities, and logarithms of probabilities, [...].
+
+        :param F: locations, [..., 1].
+        :param Y: [..., 1] or [..., 3].
+        :param scale: a scalar or [..., 1].
+        """
         y = Y[..., :1]
-        z, unit = self.standardised(y, F, scale), self._log_unit(y, scale)
+        z, unit = self.standardised(y, F, scale), self.log_unit(y, scale)
         if Y.shape[-1] == 1:
             return (self.log_density(z) - unit)[..., 0]
         exact = tf.equal(Y[..., 2:], EXACT)
         known = self.log_density(tf.where(exact, z, tf.zeros_like(z))) - unit
-        return tf.where(exact, known, self._log_probability(F, Y, scale))[..., 0]
+        return tf.where(exact, known, self.log_probability(F, Y, scale))[..., 0]
 
-    @inherit_check_shapes
-    def _log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> tf.Tensor:
-        return self._log_of(tf.convert_to_tensor(F), Y)
-
-    @inherit_check_shapes
-    def _variational_expectations(
-        self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
-    ) -> tf.Tensor:
-        """In closed form where y is known, by quadrature elsewhere."""
-        y = Y[..., :1]
-        z, var = self.standardised(y, Fmu), Fvar / tf.square(self.scale)
-        if Y.shape[-1] == 1:
-            return (self.expected_log_density(z, var) - self._log_unit(y))[..., 0]
-        exact = tf.equal(Y[..., 2:], EXACT)
-        zero = tf.zeros_like(z)
-        known = self.expected_log_density(tf.where(exact, z, zero), tf.where(exact, var, zero))
-        rest = self.quadrature(lambda F: self._log_probability(F, Y), Fmu, Fvar)
-        return tf.where(exact, known - self._log_unit(y), rest)[..., 0]
-
-    def saturated(self, Y: tf.Tensor) -> tf.Tensor:
+    def saturated(self, Y: tf.Tensor, scale: TensorType) -> tf.Tensor:
         """
         The greatest log-density of each row over f, [N].
 
-        :param Y: [N, 1] or [N, 3], as the class has it.
+        :param Y: [N, 1] or [N, 3].
+        :param scale: a scalar or [N, 1].
         """
         y = Y[..., :1]
-        known = self.log_density(tf.zeros_like(y)) - self._log_unit(y)
+        known = self.log_density(tf.zeros_like(y)) - self.log_unit(y, scale)
         if Y.shape[-1] == 1:
             return known[..., 0]
         kind, zero = Y[..., 2:], tf.zeros_like(y)
         between = tf.equal(kind, INTERVAL)
-        width = self.standardised(Y[..., 1:2], zero) - self.standardised(y, zero)
+        width = self.standardised(Y[..., 1:2], zero, scale) - self.standardised(y, zero, scale)
         width = tf.where(between, width, tf.ones_like(y))
         a = self.mode(width)
         inside = tf.where(between, self.log_between(a, a + width), zero)
@@ -197,10 +179,8 @@ def _occurs(rows: tf.Tensor) -> bool:
     return not tf.executing_eagerly() or bool(tf.reduce_any(rows))
 
 
-class CensoredGaussian(Censored):
-    """
-    ``y ~ N(f, scale^2)``, where it is known: the Tobit model (Tobin 1958).
-    """
+class Normal(Standardised):
+    """e is standard normal."""
 
     def log_density(self, z: tf.Tensor) -> tf.Tensor:
         return -0.5 * (tf.square(z) + math.log(2.0 * math.pi))
@@ -228,11 +208,86 @@ class CensoredGaussian(Censored):
     def mode(self, width: tf.Tensor) -> tf.Tensor:
         return -0.5 * width
 
+
+class LogExponential(Standardised):
+    """e is the logarithm of a standard exponential variable."""
+
+    def log_density(self, z: tf.Tensor) -> tf.Tensor:
+        return z - tf.exp(z)
+
+    def expected_log_density(self, z: tf.Tensor, var: tf.Tensor) -> tf.Tensor:
+        return z - tf.exp(z + 0.5 * var)
+
+    def log_above(self, z: tf.Tensor) -> tf.Tensor:
+        return -tf.exp(z)
+
+    def log_below(self, z: tf.Tensor) -> tf.Tensor:
+        low = z < _LOW
+        x = tf.exp(z)
+        usual = tf.math.log(-tf.math.expm1(-tf.where(low, tf.ones_like(x), x)))
+        return tf.where(low, z - x * (0.5 - x / 24.0), usual)
+
+    def log_between(self, a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+        # exp(-e^a) (1 - exp(-(e^b - e^a)))
+        return self.log_above(a) + self.log_below(b + tf.math.log(-tf.math.expm1(a - b)))
+
+    def mode(self, width: tf.Tensor) -> tf.Tensor:
+        # log(width / (e^width - 1))
+        return tf.math.log(width) - width - tf.math.log(-tf.math.expm1(-width))
+
+
+class Censored(Standardised, QuadratureLikelihood):
+    """
+    ``t(y) = f + scale e`` with e of a given distribution, and t the identity or the logarithm.
+
+    Y is [N, 1], or [N, 3] with what is known of each row (:data:`RIGHT`, :data:`EXACT`,
+    :data:`LEFT`, :data:`INTERVAL`); the second column counts in intervals only. Of a response that
+    is not known exactly the log-density is the logarithm of the probability of what is known. Means
+    and variances are those of the response that nothing censors.
+
+    :param scale: trainable.
+    :param floor: what it stays above.
+    """
+
+    def __init__(self, scale: TensorType = 1.0, floor: float = 1e-6, **kwargs: Any) -> None:
+        kwargs.setdefault("quadrature", GaussHermite(_NODES))
+        super().__init__(input_dim=None, latent_dim=1, observation_dim=None, **kwargs)
+        # moved by factors, whatever the response's unit
+        self.scale = Parameter(scale, transform=positive(lower=floor, base="exp"))
+        if self.logarithm:
+            self.invlink = tf.exp
+
+    @inherit_check_shapes
+    def _log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> tf.Tensor:
+        return self.log_of(tf.convert_to_tensor(F), Y, self.scale)
+
+    @inherit_check_shapes
+    def _variational_expectations(
+        self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
+    ) -> tf.Tensor:
+        """In closed form where y is known, by quadrature elsewhere."""
+        y = Y[..., :1]
+        z, var = self.standardised(y, Fmu, self.scale), Fvar / tf.square(self.scale)
+        unit = self.log_unit(y, self.scale)
+        if Y.shape[-1] == 1:
+            return (self.expected_log_density(z, var) - unit)[..., 0]
+        exact = tf.equal(Y[..., 2:], EXACT)
+        zero = tf.zeros_like(z)
+        known = self.expected_log_density(tf.where(exact, z, zero), tf.where(exact, var, zero))
+        rest = self.quadrature(lambda F: self.log_probability(F, Y, self.scale), Fmu, Fvar)
+        return tf.where(exact, known - unit, rest)[..., 0]
+
+
+class CensoredGaussian(Normal, Censored):
+    """
+    ``y ~ N(f, scale^2)``, where it is known: the Tobit model (Tobin 1958).
+    """
+
     @inherit_check_shapes
     def _predict_log_density(
         self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
     ) -> tf.Tensor:
-        return self._log_of(Fmu, Y, tf.sqrt(tf.square(self.scale) + Fvar))
+        return self.log_of(Fmu, Y, tf.sqrt(tf.square(self.scale) + Fvar))
 
     @inherit_check_shapes
     def _conditional_mean(self, X: TensorType, F: TensorType) -> tf.Tensor:
@@ -258,7 +313,7 @@ class LogNormal(CensoredGaussian):
         return tf.math.expm1(square) * tf.exp(2.0 * F + square)
 
 
-class Weibull(Censored):
+class Weibull(LogExponential, Censored):
     """
     ``log y = f + scale e``, e the logarithm of a standard exponential variable.
 
@@ -268,29 +323,6 @@ class Weibull(Censored):
     """
 
     logarithm = True
-
-    def log_density(self, z: tf.Tensor) -> tf.Tensor:
-        return z - tf.exp(z)
-
-    def expected_log_density(self, z: tf.Tensor, var: tf.Tensor) -> tf.Tensor:
-        return z - tf.exp(z + 0.5 * var)
-
-    def log_above(self, z: tf.Tensor) -> tf.Tensor:
-        return -tf.exp(z)
-
-    def log_below(self, z: tf.Tensor) -> tf.Tensor:
-        low = z < _LOW
-        x = tf.exp(z)
-        usual = tf.math.log(-tf.math.expm1(-tf.where(low, tf.ones_like(x), x)))
-        return tf.where(low, z - x * (0.5 - x / 24.0), usual)
-
-    def log_between(self, a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
-        # exp(-e^a) (1 - exp(-(e^b - e^a)))
-        return self.log_above(a) + self.log_below(b + tf.math.log(-tf.math.expm1(a - b)))
-
-    def mode(self, width: tf.Tensor) -> tf.Tensor:
-        # log(width / (e^width - 1))
-        return tf.math.log(width) - width - tf.math.log(-tf.math.expm1(-width))
 
     @inherit_check_shapes
     def _conditional_mean(self, X: TensorType, F: TensorType) -> tf.Tensor:

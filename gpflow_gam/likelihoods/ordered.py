@@ -8,31 +8,53 @@ import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes, inherit_check_shapes
 from gpflow.base import MeanAndVariance, Parameter, TensorType
-from gpflow.likelihoods import ScalarLikelihood
+from gpflow.likelihoods import QuadratureLikelihood, ScalarLikelihood
 from gpflow.utilities import positive
 
-from .links import log_ndtr, probability
+from .links import SYMMETRIC, log_failure, log_probability, probability
 
+ORDERED_LINKS = ("probit", "logit", "cloglog", "cauchit")
 _SMALLEST = 1e-6
+_FAR = 80.0
+"""Predictor above which ``exp(-exp(x))`` is zero, and below which ``exp(x)`` is not infinite."""
+
+
+def checked_ordered_link(link: str) -> str:
+    """
+    The link, once it is known.
+
+    :raises ValueError: none that ordered classes have.
+    """
+    if link not in ORDERED_LINKS:
+        raise ValueError(f"link must be one of {', '.join(ORDERED_LINKS)}; got {link!r}.")
+    return link
 
 
 class Ordered(ScalarLikelihood):
     """
-    ``P(y <= k | f) = Phi(c_k - f)`` for labels 0 to K - 1: ordered probit (McCullagh 1980).
+    ``P(y <= k | f) = G(c_k - f)`` for labels 0 to K - 1 (McCullagh 1980).
 
-    The first cutpoint is 0 and the noise has scale 1, because the predictor has an intercept and a
-    scale of its own; the others are trained through their distances. Unlike GPflow's ``Ordinal``
-    log-probabilities keep their digits, and their gradients, far from the cutpoints.
+    G is the inverse of the link: the normal distribution function by default. Under "logit" odds
+    are proportional, under "cloglog" hazards. The first cutpoint is 0 and the noise has scale 1,
+    because the predictor has an intercept and a scale of its own; the others are trained through
+    their distances. Unlike GPflow's ``Ordinal`` log-probabilities keep their digits, and their
+    gradients, far from the cutpoints.
 
     :param num_classes: K, at least 2.
     :param increments: distances [K - 2] of neighbouring cutpoints; 1 each by default.
-    :raises ValueError: fewer than two classes, or another number of increments.
+    :param link: "probit", "logit", "cloglog" or "cauchit".
+    :raises ValueError: fewer than two classes, another number of increments, or another link.
     """
 
     def __init__(
-        self, num_classes: int, increments: TensorType | None = None, **kwargs: Any
+        self,
+        num_classes: int,
+        increments: TensorType | None = None,
+        link: str = "probit",
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.link = checked_ordered_link(link)
         if num_classes < 2:
             raise ValueError(f"num_classes must be at least 2; got {num_classes}.")
         if increments is None:
@@ -67,14 +89,22 @@ class Ordered(ScalarLikelihood):
         bounds = tf.concat([cut[:1] - 1.0, cut, cut[-1:] + 1.0], axis=0)
         lower = (tf.gather(bounds, label) - F) / scale
         upper = (tf.gather(bounds, label + 1) - F) / scale
-        # differences of Phi keep their digits in the lower tail only
-        flip = lower > 0.0
-        low, high = tf.where(flip, -upper, lower), tf.where(flip, -lower, upper)
-        log_high = log_ndtr(high)
-        inner = log_high + tf.math.log(-tf.math.expm1(log_ndtr(low) - log_high))
-        outer = tf.where(tf.equal(label, 0), log_ndtr(upper), log_ndtr(-lower))
+        inner = self._log_between(lower, upper)
+        below, above = log_probability(self.link, upper), log_failure(self.link, lower)
+        outer = tf.where(tf.equal(label, 0), below, above)
         is_outer = tf.equal(label, 0) | tf.equal(label, self.num_classes - 1)
         return tf.where(is_outer, outer, inner)
+
+    def _log_between(self, lower: tf.Tensor, upper: tf.Tensor) -> tf.Tensor:
+        """Log of G(upper) - G(lower)."""
+        if self.link not in SYMMETRIC:  # of cloglog the upper tail is exp(-exp(x))
+            most = tf.constant(_FAR, lower.dtype)
+            high, low = (log_failure(self.link, tf.minimum(x, most)) for x in (lower, upper))
+        else:  # differences of G keep their digits in the lower tail only
+            flip = lower > 0.0
+            low, high = tf.where(flip, -upper, lower), tf.where(flip, -lower, upper)
+            low, high = log_probability(self.link, low), log_probability(self.link, high)
+        return high + tf.math.log(-tf.math.expm1(low - high))
 
     def _probabilities(self, F: tf.Tensor, scale: tf.Tensor | float) -> tf.Tensor:
         labels = tf.range(self.num_classes)
@@ -103,12 +133,16 @@ class Ordered(ScalarLikelihood):
     def _predict_mean_and_var(
         self, X: TensorType, Fmu: TensorType, Fvar: TensorType
     ) -> MeanAndVariance:
+        if self.link != "probit":
+            return QuadratureLikelihood._predict_mean_and_var(self, X, Fmu, Fvar)
         return self._moments(Fmu, tf.sqrt(1.0 + Fvar))
 
     @inherit_check_shapes
     def _predict_log_density(
         self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
     ) -> tf.Tensor:
+        if self.link != "probit":
+            return QuadratureLikelihood._predict_log_density(self, X, Fmu, Fvar, Y)
         mass = self._log_mass(tf.convert_to_tensor(Fmu), Y, tf.sqrt(1.0 + Fvar))
         return tf.reduce_sum(mass, axis=-1)
 
@@ -121,5 +155,5 @@ class Ordered(ScalarLikelihood):
         :return: [..., L, K].
         """
         F = tf.convert_to_tensor(F)[..., None]
-        below = probability("probit", self._cutpoints(F.dtype) - F)
+        below = probability(self.link, self._cutpoints(F.dtype) - F)
         return tf.concat([below, tf.ones_like(F)], axis=-1)

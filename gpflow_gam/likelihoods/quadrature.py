@@ -1,4 +1,4 @@
-"""Gauss-Hermite quadrature in one dimension."""
+"""Gauss-Hermite quadrature."""
 
 from __future__ import annotations
 
@@ -23,3 +23,20 @@ class GaussHermite(NDiagGHQuadrature):
         self.dim, self.n_gh, self.n_gh_total = 1, number, number
         self.Z = (np.sqrt(2.0) * points[:, None]).astype(default_float())
         self.dZ = (weights[:, None] / np.sqrt(np.pi)).astype(default_float())
+
+
+class GaussHermitePlane(NDiagGHQuadrature):
+    """
+    In two dimensions, with so many points in each.
+
+    :param first: of points in the first one.
+    :param second: of points in the second one.
+    """
+
+    def __init__(self, first: int, second: int) -> None:
+        lines = GaussHermite(first), GaussHermite(second)
+        self.dim, self.n_gh, self.n_gh_total = 2, first, first * second
+        self.Z = np.concatenate(
+            [np.repeat(lines[0].Z, second, axis=0), np.tile(lines[1].Z, (first, 1))], axis=1
+        )
+        self.dZ = np.outer(lines[0].dZ, lines[1].dZ).reshape(-1, 1)

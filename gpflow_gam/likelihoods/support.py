@@ -22,7 +22,8 @@ from gpflow.likelihoods import (
 
 from ..kernels import AdditiveKernel
 from .binomial import Binomial
-from .censored import EXACT, INTERVAL, LEFT, RIGHT, Censored
+from .censored import EXACT, INTERVAL, LEFT, RIGHT, Censored, Standardised
+from .censored_scale import LocationScaleCensored
 from .cox import Cox
 from .linked import Linked
 from .location_scale import (
@@ -106,7 +107,7 @@ def _amounts(base: Likelihood) -> Condition | None:
     return _condition(base)
 
 
-def _known(likelihood: Censored, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
+def _known(likelihood: Standardised, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
     if Y.shape[-1] not in (1, 3):
         raise ValueError(
             f"Y must be [N, 1], or [N, 3] with what is known of each row; got shape {Y.shape}."
@@ -130,6 +131,7 @@ def _events(likelihood: Cox, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
 
 
 register_support(Censored, _known)
+register_support(LocationScaleCensored, _known)
 register_support(Cox, _events)
 register_support(Poisson, _counts)
 register_support(LocationScaleNegativeBinomial, _counts)

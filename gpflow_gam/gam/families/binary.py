@@ -68,12 +68,21 @@ def constant_of(
     yes, no = float(w @ successes), float(w @ failures)
     if link == "log" or not (yes > 0.0 and no > 0.0):
         return None
-    p, q = yes / (yes + no), no / (yes + no)
+    return predictor_of(link, np.array([yes / (yes + no)]), np.array([no / (yes + no)]))
+
+
+def predictor_of(link: str, p: AnyNDArray, q: AnyNDArray) -> AnyNDArray:
+    """
+    The predictor at which success has a probability, [...], for links but "log".
+
+    :param p: of success, [...].
+    :param q: of failure, [...].
+    """
     if link == "logit":
-        return np.log([yes / no])
+        return np.asarray(np.log(p / q))
     if link == "probit":
-        return np.array([ndtri(p) if p < 0.5 else -ndtri(q)])
-    return np.log([-np.log(q)]) if link == "cloglog" else np.array([np.tan(np.pi * (p - 0.5))])
+        return np.where(p < 0.5, ndtri(p), -ndtri(q))
+    return np.asarray(np.log(-np.log(q)) if link == "cloglog" else np.tan(np.pi * (p - 0.5)))
 
 
 @dataclass(frozen=True)

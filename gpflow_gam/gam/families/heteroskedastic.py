@@ -15,6 +15,7 @@ from ...statistics.stored import RowArray
 from . import encoding
 from .base import Family, Levels, Response, first, number, own
 from .encoding import Observed, spread
+from .survival import CensoredGaussian
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,9 @@ class Heteroskedastic(Family):
 
     def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
         return Response(encoding.numbers(y, name, self.name)[:, None], None)
+
+    def censored(self) -> Family:
+        return CensoredGaussian(varying=True)
 
     def likelihood(
         self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None

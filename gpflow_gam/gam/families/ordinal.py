@@ -9,12 +9,13 @@ from typing import ClassVar
 import numpy as np
 from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
-from scipy.special import ndtr, ndtri
 
 from ... import likelihoods
+from ...likelihoods.ordered import checked_ordered_link
 from ...statistics.stored import RowArray
 from . import encoding
 from .base import Family, Levels, Response, first, own
+from .binary import predictor_of, probability
 from .categorical import draw, known, labelled
 from .encoding import Observed
 
@@ -22,10 +23,12 @@ from .encoding import Observed
 @dataclass(frozen=True)
 class Ordinal(Family):
     """
-    Ordered probit, ``P(y <= k) = Phi(c_k - f)``; the cutpoints are learned, the first is 0.
+    Ordered classes, ``P(y <= k) = G(c_k - f)``; the cutpoints are learned, the first is 0.
 
     :param levels: the labels from lowest to highest; by default those seen, sorted.
-    :raises ValueError: fewer than two labels, or one twice.
+    :param link: of which G is the inverse: "probit", "logit" (proportional odds), "cloglog"
+        (proportional hazards) or "cauchit".
+    :raises ValueError: fewer than two labels, one twice, or another link.
     """
 
     name: ClassVar[str] = "ordinal"
@@ -33,8 +36,10 @@ class Ordinal(Family):
     discrete: ClassVar[bool] = True
     own_constant: ClassVar[str] = "cutpoints"
     levels: Levels | None = None
+    link: str = "probit"
 
     def __post_init__(self) -> None:
+        checked_ordered_link(self.link)
         if self.levels is None:
             return
         object.__setattr__(self, "levels", tuple(self.levels))
@@ -52,7 +57,8 @@ class Ordinal(Family):
         counts = encoding.counts(Y, number, weights)
         # where a constant predictor puts them, half an observation more in each class
         shares = np.cumsum(counts + 0.5)[:-1] / np.sum(counts + 0.5)
-        return likelihoods.Ordered(number, np.maximum(np.diff(ndtri(shares)), 1e-3))
+        steps = np.diff(predictor_of(self.link, shares, 1.0 - shares))
+        return likelihoods.Ordered(number, np.maximum(steps, 1e-3), self.link)
 
     def parameters(self, likelihood: Likelihood, levels: Levels | None) -> dict[str, float]:
         """The cutpoints, each by the labels between which it is."""
@@ -66,7 +72,8 @@ class Ordinal(Family):
     def _cumulative(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
         cutpoints = np.asarray(own(likelihood, likelihoods.Ordered).cutpoints, dtype=np.float64)
         f = first(F)[..., None]
-        return np.concatenate([np.zeros_like(f), ndtr(cutpoints - f), np.ones_like(f)], axis=-1)
+        below = probability(self.link, cutpoints - f)
+        return np.concatenate([np.zeros_like(f), below, np.ones_like(f)], axis=-1)
 
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
         return np.diff(self._cumulative(likelihood, F), axis=-1)

@@ -12,9 +12,11 @@ from gpflow.likelihoods import Likelihood
 from scipy.special import digamma, expit, logit
 
 from ... import likelihoods
+from ...likelihoods.logit_beta import checked_share_link
 from ...statistics.stored import RowArray
 from . import encoding
 from .base import Levels, Response, first, number, own, single
+from .binary import log_failure, probability
 from .encoding import Observed
 from .location_scale import Dispersed
 
@@ -24,12 +26,22 @@ _BISECTIONS = 60
 @dataclass(frozen=True)
 class Beta(Dispersed):
     """
-    Beta with a logit link on the mean.
+    Beta; its scale is ``m (1 - m) / var - 1``, and its dispersion 1 over that.
 
-    Its scale is ``m (1 - m) / var - 1``, and its dispersion 1 over that.
+    :param link: "logit", "probit", "cloglog" or "cauchit", of the mean.
+    :raises ValueError: another link, or one but the first with terms for the scale.
     """
 
     name: ClassVar[str] = "beta"
+    link: str = "logit"
+
+    def __post_init__(self) -> None:
+        checked_share_link(self.link)
+        if self.varying and self.link != "logit":
+            raise ValueError(
+                "link: family 'beta' with terms for its scale has a logit link; leave link out, or "
+                "give terms for the mean only."
+            )
 
     def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
         x = encoding.numbers(y, name, self.name)
@@ -39,7 +51,7 @@ class Beta(Dispersed):
 
     @property
     def _measured(self) -> str:
-        return "logit mean"
+        return f"{self.link} mean"
 
     def likelihood(
         self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
@@ -49,39 +61,40 @@ class Beta(Dispersed):
         mean, variance, _ = encoding.moments(Y, weights)
         # by moments, as if the predictor were to explain half of the variance
         scale = mean * (1.0 - mean) / max(0.5 * variance, 1e-300) - 1.0
-        return likelihoods.LogitBeta(float(np.clip(scale, 1.0, 1e3)))
+        return likelihoods.LogitBeta(float(np.clip(scale, 1.0, 1e3)), self.link)
 
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
-        return np.asarray(expit(first(F)))
+        return probability(self.link, first(F))
+
+    def _scale(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
+        if self.varying:
+            return np.exp(-np.asarray(F, dtype=np.float64)[..., 1])
+        return np.asarray(number(own(likelihood, likelihoods.LogitBeta).scale))
 
     def _shapes(self, likelihood: Likelihood, F: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
-        f = first(F)
-        if self.varying:
-            scale = np.exp(-np.asarray(F, dtype=np.float64)[..., 1])
-        else:
-            scale = np.asarray(number(own(likelihood, likelihoods.LogitBeta).scale))
-        return scale * expit(f), scale * expit(-f)
+        f, scale = first(F), self._scale(likelihood, F)
+        return scale * probability(self.link, f), scale * np.exp(log_failure(self.link, f))
 
     def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
         """
-        Against the predictor that makes y most likely, which is not logit(y).
+        Against the mean that makes y most likely, which is not y.
 
         It solves ``digamma(s m) - digamma(s (1 - m)) = logit(y)`` (Ferrari & Cribari-Neto 2004).
         """
-        y = first(Y)
+        y, scale = first(Y), self._scale(likelihood, F)
         target = logit(y)
 
-        def moved(f: AnyNDArray) -> AnyNDArray:
-            return np.concatenate([f[:, None], np.asarray(F)[:, 1:]], axis=1)
+        def shapes(at: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
+            return scale * expit(at), scale * expit(-at)
 
         # at +-60 the smaller digamma is beyond any logit(y) that a double holds
         low, high = np.full_like(y, -60.0), np.full_like(y, 60.0)
         for _ in range(_BISECTIONS):
             middle = 0.5 * (low + high)
-            a, b = self._shapes(likelihood, moved(middle))
+            a, b = shapes(middle)
             below = digamma(a) - digamma(b) < target
             low, high = np.where(below, middle, low), np.where(below, high, middle)
-        best = self.log_density(likelihood, Y, moved(0.5 * (low + high)))
+        best = scipy.stats.beta.logpdf(y, *shapes(0.5 * (low + high)))
         return np.maximum(2.0 * (best - self.log_density(likelihood, Y, F)), 0.0)
 
     def cdf(

@@ -19,21 +19,38 @@ from ..terms import Surv
 from . import censoring, encoding
 from .base import Family, Levels, Response, first, number, own, tensors
 from .encoding import Observed, spread
+from .location_scale import Dispersed
 
 
 @dataclass(frozen=True)
-class Survival(Family, abc.ABC):
+class Survival(Dispersed, abc.ABC):
     """
-    A location and a learnt scale of a response, or of its logarithm; rows may be censored.
+    A location and a scale of a response, or of its logarithm; rows may be censored.
 
     Y is [N, 1] where the response is a column, and [N, 3] where it is a
-    :class:`~gpflow_gam.gam.terms.Surv`: see :class:`gpflow_gam.likelihoods.Censored`.
+    :class:`~gpflow_gam.gam.terms.Surv`: see :class:`gpflow_gam.likelihoods.Censored`. Where the
+    scale has a predictor of its own the model measures both in ``unit``, as that of
+    :class:`Heteroskedastic` does.
     """
 
+    modelled: ClassVar[tuple[str, ...]] = ("location", "scale")
+    dispersion: ClassVar[str] = "scale"
     kind: ClassVar[type[likelihoods.Censored]]
     """Its likelihood."""
+    varying_kind: ClassVar[type[likelihoods.LocationScaleCensored]]
+    """Where the scale has a predictor."""
     start: ClassVar[float]
     """The scale at first, against the standard deviation of the response (or its logarithm)."""
+
+    @property
+    def takes_offset(self) -> bool:  # type: ignore[override]
+        return not self.varying
+
+    def axes(self, response: str) -> tuple[str, ...]:
+        if not self.varying:
+            return ()
+        what = f"log {response}" if self.kind.logarithm else response
+        return f"{self.modelled[0]} of {what}", f"log scale of {what}"
 
     def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
         x = encoding.numbers(y, name, self.name)
@@ -52,28 +69,52 @@ class Survival(Family, abc.ABC):
         self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
     ) -> Likelihood:
         sd = spread(Y, logarithm=self.kind.logarithm)
+        if self.varying:
+            return self.varying_kind(sd)
         start = self.start * spread(Y, weights, logarithm=self.kind.logarithm)
         # logarithms have no unit; and a floor must be the same where Y is only described
         return self.kind(start, 1e-6 if self.kind.logarithm else 1e-3 * sd)
 
     def scale(self, Y: RowArray, weights: RowArray | None = None) -> float:
-        return spread(Y, weights, logarithm=self.kind.logarithm)
+        return 1.0 if self.varying else spread(Y, weights, logarithm=self.kind.logarithm)
+
+    def _own(self, likelihood: Likelihood) -> Any:
+        return own(likelihood, self.varying_kind if self.varying else self.kind)
+
+    def units(self, likelihood: Likelihood) -> tuple[AnyNDArray, AnyNDArray]:
+        unit = number(self._own(likelihood).unit) if self.varying else 1.0
+        return np.array([unit, 1.0][: 1 + self.varying]), np.log([1.0, unit])[: 1 + self.varying]
+
+    def _located(self, likelihood: Likelihood, F: AnyNDArray) -> tuple[AnyNDArray, Any]:
+        """Location [..., 1], and scale, a number or [..., 1]."""
+        F, base = np.asarray(F, dtype=np.float64), self._own(likelihood)
+        if not self.varying:
+            return F[..., :1], np.asarray(number(base.scale))
+        unit = number(base.unit)
+        return unit * F[..., :1], unit * np.exp(F[..., 1:])
 
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
         """Of the response that nothing censors."""
-        return first(np.asarray(own(likelihood, self.kind).conditional_mean(*tensors(F))))
+        return first(np.asarray(self._own(likelihood).conditional_mean(*tensors(F))))
 
     def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
         """Of a censored row the saturated model is the location at which it is most probable."""
-        best = own(likelihood, self.kind).saturated(tf.constant(Y, dtype=default_float()))
+        y = tf.constant(Y, dtype=default_float())
+        best = self._own(likelihood).saturated(y, self._located(likelihood, F)[1])
         gap = np.asarray(best, dtype=np.float64) - self.log_density(likelihood, Y, F)
         return np.maximum(2.0 * gap, 0.0)
 
+    def _standardised(self, likelihood: Likelihood, y: AnyNDArray, F: AnyNDArray) -> tf.Tensor:
+        """(t(y) - location) / scale, [..., 1]."""
+        f, scale = self._located(likelihood, F)
+        y = tf.constant(y, default_float())
+        found: tf.Tensor = self._own(likelihood).standardised(y, f, scale)
+        return found
+
     def _below(self, likelihood: Likelihood, y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
         """P(y' < y | F), [..., 1] as both."""
-        base = own(likelihood, self.kind)
-        z = base.standardised(tf.constant(y, default_float()), tf.constant(F, default_float()))
-        return np.exp(np.asarray(base.log_below(z), dtype=np.float64))
+        z = self._standardised(likelihood, y, F)
+        return np.exp(np.asarray(self._own(likelihood).log_below(z), dtype=np.float64))
 
     def cdf(
         self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray
@@ -98,13 +139,11 @@ class Survival(Family, abc.ABC):
 
         :param likelihood: of the fit.
         :param times: t, [...].
-        :param F: [..., 1].
+        :param F: [..., L].
         :return: [...], of both broadcast.
         """
-        base = own(likelihood, self.kind)
-        y = tf.constant(np.asarray(times)[..., None], default_float())
-        z = base.standardised(y, tf.constant(F, default_float()))
-        return first(np.exp(np.asarray(base.log_above(z), dtype=np.float64)))
+        z = self._standardised(likelihood, np.asarray(times)[..., None], F)
+        return first(np.exp(np.asarray(self._own(likelihood).log_above(z), dtype=np.float64)))
 
     def sample(
         self,
@@ -114,8 +153,8 @@ class Survival(Family, abc.ABC):
         trials: AnyNDArray | None = None,
     ) -> AnyNDArray:
         """Responses that nothing censors."""
-        f = first(F)
-        found = f + number(own(likelihood, self.kind).scale) * self._standard(rng, f.shape)
+        f, scale = self._located(likelihood, F)
+        found = first(f + scale * self._standard(rng, f.shape))
         return np.exp(found) if self.kind.logarithm else found
 
     def _standard(self, rng: np.random.Generator, shape: tuple[int, ...]) -> AnyNDArray:
@@ -125,20 +164,23 @@ class Survival(Family, abc.ABC):
 
 @dataclass(frozen=True)
 class CensoredGaussian(Survival):
-    """Normal with constant variance, and censored: what "gaussian" is with a ``Surv`` response."""
+    """Normal and censored: what "gaussian" is with a ``Surv`` response."""
 
     name: ClassVar[str] = "censored_gaussian"
+    modelled: ClassVar[tuple[str, ...]] = ("mean", "scale")
     kind: ClassVar[Any] = likelihoods.CensoredGaussian
+    varying_kind: ClassVar[Any] = likelihoods.LocationScaleCensoredGaussian
     start: ClassVar[float] = 0.7
 
 
 @dataclass(frozen=True)
 class LogNormal(Survival):
-    """The logarithm is normal with constant variance; the predictor is its mean."""
+    """The logarithm is normal; the predictor is its mean."""
 
     name: ClassVar[str] = "lognormal"
     log_link: ClassVar[bool] = True
     kind: ClassVar[Any] = likelihoods.LogNormal
+    varying_kind: ClassVar[Any] = likelihoods.LocationScaleLogNormal
     start: ClassVar[float] = 0.7
 
 
@@ -148,12 +190,13 @@ class Weibull(Survival):
     Weibull times, ``exp(f)`` times the power ``scale`` of a standard exponential variable.
 
     Effects are of the logarithm of time (accelerated failure time, as R's ``survreg`` has them);
-    divided by minus the scale they are logarithms of hazard ratios.
+    divided by minus the scale, where it is one for all rows, they are logarithms of hazard ratios.
     """
 
     name: ClassVar[str] = "weibull"
     log_link: ClassVar[bool] = True
     kind: ClassVar[Any] = likelihoods.Weibull
+    varying_kind: ClassVar[Any] = likelihoods.LocationScaleWeibull
     start: ClassVar[float] = 0.55  # the standard distribution's own is 1.28
 
     def _standard(self, rng: np.random.Generator, shape: tuple[int, ...]) -> AnyNDArray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,8 +20,8 @@ from ..frames import Table
 from .fitted import FittedGAM
 from .ranges import encoded
 
-_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(32)  # type: ignore[no-untyped-call]
-_WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
+_NODES = {1: 32, 2: 12}
+"""Of quadrature over each of so many predictors."""
 
 
 def survival(
@@ -55,12 +56,9 @@ def survival(
         )
     X = encoded(fit, table)
     mean, var = fit.predict_link(X)
-    estimate = np.zeros((len(mean), len(t)))
-    for node, weight in zip(_NODES, _WEIGHTS):
-        F = mean + node * np.sqrt(var)
-        estimate += weight * family.survival(fit.likelihood, t, F[:, None])
+    estimate = _expected(fit, family, t, mean, var)
     z = norm.ppf(0.5 + 0.5 * level)
-    if len(draws):
+    if len(draws) or mean.shape[1] > 1:
         lower, upper = _limits(fit, family, X, t, z, draws)
     else:  # survival moves one way with the predictor, and limits go through
         ends = [
@@ -78,6 +76,21 @@ def survival(
     return pd.DataFrame(frame)
 
 
+def _expected(
+    fit: FittedGAM, family: Survival | Cox, t: AnyNDArray, mean: AnyNDArray, var: AnyNDArray
+) -> AnyNDArray:
+    """The posterior mean of curves, [N, T], of predictors [N, L]."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(  # type: ignore[no-untyped-call]
+        _NODES[mean.shape[1]]
+    )
+    weights = weights / weights.sum()
+    found, sd = np.zeros((len(mean), len(t))), np.sqrt(var)
+    for at in itertools.product(range(len(nodes)), repeat=mean.shape[1]):
+        F = mean + nodes[list(at)] * sd
+        found += np.prod(weights[list(at)]) * family.survival(fit.likelihood, t, F[:, None])
+    return found
+
+
 def _limits(
     fit: FittedGAM,
     family: Survival | Cox,
@@ -89,7 +102,7 @@ def _limits(
     """
     Limits [N, T] that allow for what is not known of the hyperparameters, the family's own too.
 
-    Normal on a scale on which curves are nearly linear in predictor and scale: of hazards that are
+    Normal on a scale on which curves are nearly linear in predictors and scale: of hazards that are
     proportional that of their logarithm, and otherwise the normal quantile.
     """
     hazards = isinstance(family, (Cox, Weibull))
@@ -98,16 +111,23 @@ def _limits(
         S = np.clip(family.survival(likelihood, t, F[:, None]), 1e-300, 1.0 - 1e-16)
         return np.asarray(np.log(-np.log(S)) if hazards else ndtri(S))
 
+    def variance(likelihood: Likelihood, mean: AnyNDArray, var: AnyNDArray) -> AnyNDArray:
+        """Of what is known of the predictors, [N, T]."""
+        found, sd = np.zeros((len(mean), len(t))), np.sqrt(np.maximum(var, 0.0))
+        for own in np.eye(mean.shape[1]):
+            ends = [scaled(likelihood, mean + sign * own * sd) for sign in (-1.0, 1.0)]
+            found += np.square(0.5 * (ends[1] - ends[0]))
+        return found
+
     shift = np.asarray(fit.model.mean_function(X))
-    at = scaled(fit.likelihood, fit.predict_link(X)[0])
-    total = np.zeros_like(at)
+    mean, var = fit.predict_link(X)
+    at = scaled(fit.likelihood, mean)
+    total = np.zeros_like(at) if len(draws) else variance(fit.likelihood, mean, var)
     for draw in draws:
         mean, var = draw.moments.total(X)
         likelihood, mean = unwrapped(draw.likelihood), mean + shift
-        sd = np.sqrt(np.maximum(var, 0.0))
-        own = 0.5 * (scaled(likelihood, mean + sd) - scaled(likelihood, mean - sd))
-        total += np.square(own) + np.square(scaled(likelihood, mean) - at)
-    half = z * np.sqrt(total / len(draws))
+        total += variance(likelihood, mean, var) + np.square(scaled(likelihood, mean) - at)
+    half = z * np.sqrt(total / max(len(draws), 1))
     ends = [np.exp(-np.exp(e)) if hazards else ndtr(e) for e in (at - half, at + half)]
     return np.minimum(*ends), np.maximum(*ends)
 

@@ -29,14 +29,15 @@ def warn_of_tails(fit: FittedGAM, mean: AnyNDArray, var: AnyNDArray, estimate: A
     """
     if not fit.spec.family.log_link or fit in _SAID:
         return
-    sd = np.sqrt(var[:, 0])
+    units, shifts = fit.spec.family.units(fit.likelihood)
+    sd = units[0] * np.sqrt(var[:, 0])
     wide = sd > _WIDE
     if not np.any(wide):
         return
     _SAID.add(fit)
     worst = int(np.argmax(np.where(np.isfinite(sd), sd, 0.0)))
     with np.errstate(over="ignore"):
-        median = np.exp(mean[worst, 0])
+        median = np.exp(shifts[0] + units[0] * mean[worst, 0])
     warn_caller(
         f"of {np.count_nonzero(wide)} of {len(sd)} rows the data say next to nothing: up to "
         f"{sd[worst]:.2g} is the predictor's standard deviation, on the log scale, and the "

@@ -1,0 +1,128 @@
+"""Formulas beside R's lm and glm; parts of predictions and AIC beside mgcv's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import rscript
+
+import gpflow_gam as gg
+
+pytestmark = [pytest.mark.slow, rscript.needed]
+QUIET = {"progress": False}
+
+
+def made(n: int) -> pd.DataFrame:
+    rng = np.random.default_rng(5)
+    table = pd.DataFrame({"x": rng.uniform(1.0, 9.0, n), "z": rng.uniform(size=n)})
+    table["u"] = table["z"] + rng.normal(size=n)
+    table["g"] = rng.choice(["a", "b", "c"], n)
+    f = np.log(table["x"]) + np.sin(6.0 * table["z"])
+    f += table["u"] * table["g"].map({"a": 1.0, "b": 0.2, "c": -1.0})
+    table["y"] = f + 0.4 * rng.standard_normal(n)
+    table["count"] = rng.poisson(np.exp(0.5 * f))
+    table["yes"] = (rng.uniform(size=n) < 1.0 / (1.0 + np.exp(-f))).astype(int)
+    return table
+
+
+@pytest.fixture(scope="module")
+def data() -> pd.DataFrame:
+    return made(600)
+
+
+def answers(code: str, data: pd.DataFrame, folder: Path) -> np.ndarray:
+    """What R prints of the data ``d``, whose ``new`` rows are the first ten."""
+    data.to_csv(folder / "d.csv", index=False)
+    start = 'suppressMessages(library(mgcv)); d <- read.csv("d.csv", stringsAsFactors = TRUE);'
+    return rscript.printed(f"{start} new <- d[1:10, ]; {code}", folder)
+
+
+@pytest.mark.parametrize(
+    "formula",
+    [
+        "y ~ log(x) + z",
+        "y ~ poly(x, 3) + I(z**2)",
+        "y ~ x*u",
+        "y ~ u*g + log(x)",
+        "y ~ u:g",
+        "y ~ x + u - 1",
+        "y ~ . - z",
+    ],
+)
+def test_formulas_are_those_of_lm(formula, data, tmp_path):
+    """Straight lines are ridges, whose pull is far within their errors."""
+    own = data[["x", "z", "u", "g", "y"]]
+    code = (
+        f"m <- lm({formula.replace('**', '^')}, d); p <- predict(m, new, se.fit = TRUE);"
+        "cat(p$fit, p$se.fit)"
+    )
+    fit, se = answers(code, own, tmp_path).reshape(2, 10)
+    estimate, error = gg.GAM(formula).fit(own, **QUIET).predict(own.head(10), "link", se=True)
+    assert np.max(np.abs(estimate - fit) / se) < 0.35
+    np.testing.assert_allclose(error, se, rtol=0.15)
+
+
+@pytest.mark.parametrize(
+    ("formula", "family", "theirs", "n"),
+    [
+        ("count ~ log(x) + u*g", "poisson", "poisson", 600),
+        # with few yes and no a ridge pulls by more than an error
+        ("yes ~ poly(x, 2) + u*g", "bernoulli", "binomial", 20_000),
+    ],
+)
+def test_formulas_are_those_of_glm(formula, family, theirs, n, tmp_path):
+    data = made(n)
+    code = (
+        f"m <- glm({formula}, {theirs}, d); p <- predict(m, new, se.fit = TRUE);"
+        "cat(p$fit, p$se.fit)"
+    )
+    fit, se = answers(code, data, tmp_path).reshape(2, 10)
+    gam = gg.GAM(formula, family=family).fit(data, **QUIET)
+    estimate, error = gam.predict(data.head(10), "link", se=True)
+    assert np.max(np.abs(estimate - fit) / se) < 0.5
+    np.testing.assert_allclose(error, se, rtol=0.15)
+
+
+def test_parts_of_predictions_are_those_of_mgcv(data, tmp_path):
+    """``exclude=`` and ``terms=`` of its ``predict``; both centre smooths over the data."""
+    code = (
+        'm <- gam(count ~ s(x) + s(z), poisson, d, method = "REML");'
+        'p <- predict(m, new, exclude = "s(z)", se.fit = TRUE);'
+        'q <- predict(m, new, type = "terms", terms = "s(z)", se.fit = TRUE);'
+        "cat(p$fit, p$se.fit, q$fit, q$se.fit)"
+    )
+    fit, se, term, term_se = answers(code, data, tmp_path).reshape(4, 10)
+    gam = gg.GAM("count ~ s(x) + s(z)", family="poisson").fit(data, **QUIET)
+    new = data.head(10)
+    estimate, error = gam.predict(new, "link", exclude="s(z)", se=True)
+    assert np.max(np.abs(estimate - fit) / se) < 1.0
+    np.testing.assert_allclose(error, se, rtol=0.35)
+    alone, error = gam.predict(new, "link", terms="s(z)", intercept=False, se=True)
+    assert np.max(np.abs(alone - term) / term_se) < 1.0
+    np.testing.assert_allclose(error, term_se, rtol=0.35)
+
+
+def test_aic_is_about_that_of_mgcv(data, tmp_path):
+    """
+    For orientation: it has the same form, and mgcv's degrees of freedom allow for smoothing
+    parameters. Of two models of a response the difference is what counts.
+    """
+    code = "".join(
+        f'for (f in c({y} ~ s(x), {y} ~ s(x) + s(z))) cat(AIC(gam(f, {family}, d, method = "REML"))'
+        ', "");'
+        for y, family in (("y", "gaussian"), ("count", "poisson"), ("yes", "binomial"))
+    )
+    theirs = answers(code, data, tmp_path).reshape(3, 2)
+    for (y, family), known in zip(
+        (("y", "gaussian"), ("count", "poisson"), ("yes", "bernoulli")), theirs
+    ):
+        fits = [
+            gg.GAM(f"{y} ~ {terms}", family=family).fit(data, **QUIET)
+            for terms in ("s(x)", "s(x) + s(z)")
+        ]
+        found = gg.compare(dict(zip(("one", "two"), fits))).to_frame().loc[["one", "two"], "aic"]
+        np.testing.assert_allclose(found, known, atol=6.0)
+        assert np.diff(found)[0] == pytest.approx(np.diff(known)[0], abs=3.0)
