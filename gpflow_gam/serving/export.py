@@ -157,14 +157,14 @@ def _onnx(found: Servable, options: Options, single: bool) -> bytes:
     from .onnx_file import onnx_bytes
 
     function = portable_function(found.inputs, found, options.level, single)
-    plain = plain_function(portable_graph(function), tf.float64)
+    plain = plain_function(portable_graph(function))
     return onnx_bytes(portable_graph(plain), _portable_description(found, options, function))
 
 
 def _litert(found: Servable, options: Options, single: bool) -> bytes:
     inputs = [i.coded() for i in found.inputs]
     function = portable_function(inputs, found, options.level, single=True)
-    plain = plain_function(portable_graph(function), tf.float32)
+    plain = plain_function(portable_graph(function), single=True)
     description = _portable_description(found, options, function)
     content = litert_bytes(plain, {**description, "inputs": [i.to_json() for i in inputs]})
     check_litert(content, function, inputs)
