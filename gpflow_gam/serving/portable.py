@@ -12,6 +12,7 @@ from gpflow.base import AnyNDArray
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 from tensorflow.python.framework.op_def_library import apply_op
 
+from ..newton.operators.kernel_operator import rows_at_once
 from .pair_functions import ARRANGING, OPERATIONS, arranged
 from .pairs import Pair
 from .plain import FORMULAS, inverse_of, product
@@ -62,9 +63,17 @@ def portable_function(
 
     def call(**arguments: tf.Tensor) -> dict[str, tf.Tensor]:
         rows = Rows("nan", plain=True)
-        X = servable.features(arguments, rows)
-        parts = {COMPONENT + name: value for name, value in servable.components(X).items()}
-        outputs = rows.shown({**servable.predict(X, level, plain=True), **parts}, axis=0)
+        with rows_at_once():
+            X = servable.features(arguments, rows)
+            parts = {}
+            for name, value in servable.components(X).items():
+                head, kind = servable.meaning(name, MEANINGS["predict_components"])
+                parts[head + COMPONENT + kind] = value
+            found = servable.predict(X, level, plain=True)
+        twice = sorted(set(found) & set(parts))
+        if twice:
+            raise ValueError(f"model: two outputs would be called {twice[0]!r}; rename a head.")
+        outputs = rows.shown({**found, **parts}, axis=0)
         dtype = tf.float32 if single else tf.float64
         return {name: tf.cast(value, dtype) for name, value in outputs.items()}
 
