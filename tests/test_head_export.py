@@ -121,7 +121,8 @@ def test_what_is_behind_or_beside_a_head_is_not_left_out(tmp_path: Path) -> None
         (keras.layers.Rescaling(3.0)(moments), r"not that of one alone.*one\(features\).*export"),
         (keras.layers.Dense(1)(keras.layers.Flatten()(moments)), "not that of one alone"),
         ([moments, keras.layers.Dense(1)(inputs)], "beside it would not be served"),
-        ([moments, two(inputs)], r"holds 2: export one model of each.*one\(features\)"),
+        ([moments, keras.layers.Rescaling(2.0)(two(inputs))], "not that of two alone"),
+        ([moments, two(inputs), inputs], "not that of one alone"),
     ):
         with pytest.raises(ValueError, match=message):
             gg.serving.export(keras.Model(inputs, outputs), tmp_path / "m")
@@ -147,7 +148,8 @@ def served_features(model: keras.Model, *inputs: Any) -> Any:
     """What goes into the posterior, before anything is written."""
     found = servable(model)
     arguments = {i.name: tf.constant(x, i.dtype) for i, x in zip(found.inputs, inputs, strict=True)}
-    return found.features(arguments, Rows("error")).numpy()
+    (features,) = found.features(arguments, Rows("error"))
+    return features.numpy()
 
 
 def test_features_are_those_of_the_call_that_is_exported() -> None:
@@ -254,6 +256,46 @@ def test_what_cannot_be_taken_out_of_other_models(way: str, message: str, tmp_pa
         np.testing.assert_allclose(loaded.serve(X), model(X), rtol=1e-6)
 
 
+def test_several_heads(tmp_path: Path) -> None:
+    """Each answers as in a file of its own, under its name; what they share is computed once."""
+    inputs = keras.Input((3,), name="x", dtype="float64")
+    hidden = keras.layers.Dense(2, dtype="float64")(inputs)
+    one = head(gg.s(0), likelihood="poisson", name="one")
+    two = head(gg.s(0) + gg.s(1), likelihood="softmax", num_classes=3, name="one_mean")
+    model = keras.Model(inputs, [one(hidden), two(hidden)])
+    gg.serving.export(model, tmp_path / "m", invalid="nan")
+    served = gg.serving.load(tmp_path / "m")
+    rows = {"x": X.astype(float)}
+    found, parts = served.predict(rows), served.predict_components(rows)
+    draws = served.sample(rows, 400, seed=3)
+    alone = {}
+    for h in (one, two):
+        gg.serving.export(keras.Model(inputs, h(hidden)), tmp_path / h.name)
+        alone[h.name] = gg.serving.load(tmp_path / h.name)
+        want = alone[h.name].predict_components(rows)
+        assert parts[f"{h.name}_names"].tolist() == want.pop("names").tolist()
+        for answers, wanted in ((found, alone[h.name].predict(rows)), (parts, want)):
+            for name, values in wanted.items():
+                np.testing.assert_allclose(
+                    answers[f"{h.name}_{name}"], values, rtol=1e-12, atol=1e-14
+                )
+    assert (len(found), len(parts), len(draws)) == (10, 6, 4)
+    outputs = served.description["signatures"]["predict"]["outputs"]
+    assert outputs["one_mean_variance"]["meaning"] == "of the predictor, by one_mean"
+    assert served.description["heads"] == ["one", "one_mean"]
+    assert served.description["likelihood"] == {"one": "Poisson", "one_mean": "FixedSoftmax"}
+    # draws: each head's own, and of no other's random numbers
+    a, b = draws["one_predictor"], draws["one_mean_predictor"]
+    np.testing.assert_allclose(a.mean(0), found["one_mean"], atol=5.0 * a.std(0).max() / 20.0)
+    for k in range(3):
+        assert abs(np.corrcoef(a[:, 0], b[:, 0, k])[0, 1]) < 0.25
+    strange = rows["x"].copy()
+    strange[1] = np.inf
+    for name, values in served.predict({"x": strange}).items():
+        bad = np.isnan(values.reshape(N, -1)).all(axis=1)
+        assert bad.tolist() == [i == 1 for i in range(N)], name
+
+
 def test_heads_that_are_called_again() -> None:
     inputs = keras.Input((3,))
     one = head()
@@ -262,6 +304,11 @@ def test_heads_that_are_called_again() -> None:
         servable(keras.Model(inputs, one(again)))
     with pytest.raises(ValueError, match="is called 2 times"):
         servable(keras.Model(inputs, [one(inputs), one(2.0 * inputs)]))
+    other = head(name="other")
+    with pytest.raises(ValueError, match="or before another head"):
+        servable(keras.Model(inputs, [one(inputs), other(keras.layers.Flatten()(one(inputs)))]))
+    with pytest.raises(ValueError, match="not that of .* alone"):  # one is behind the other
+        servable(keras.Model(inputs, other(keras.layers.Flatten()(one(inputs)))))
     moments = one(inputs)
     with pytest.raises(ValueError, match="not that of .* alone"):
         servable(keras.Model(inputs, [moments, keras.layers.Flatten()(moments)]))

@@ -60,14 +60,16 @@ def export(
     operations only, computes in double precision, and holds the same description as metadata
     ``gpflow_gam``. It is written with the package ``onnx`` (``pip install gpflow_gam[onnx]``).
 
-    A LiteRT file (TensorFlow Lite) does the same in single precision, which it has alone, by
-    operators that are built in: in smooth effects that are known closely, differences in the fourth
-    digit are to be expected. Text is taken as the places of levels, 0, 1, ...
+    A LiteRT file (TensorFlow Lite) takes and returns single precision, which it has alone, and
+    computes by operators that are built in, with pairs of such numbers where digits would be lost.
+    Text is taken as the places of levels, 0, 1, ...
 
     The folder or file appears whole or not at all.
 
     :param model: a fitted :class:`~gpflow_gam.GAM`, a trained model of :mod:`gpflow_gam.models`,
-        or a functional or sequential ``keras.Model`` with a head of :mod:`gpflow_gam.layers`.
+        or a functional or sequential ``keras.Model`` whose outputs are those of heads of
+        :mod:`gpflow_gam.layers`, one each. Names of several heads, and ``_``, stand before those
+        of their outputs.
     :param path: what to write.
     :param format: ``"saved_model"``, ``"onnx"`` or ``"litert"``; by default what the suffix of
         ``path`` says, ``.onnx`` or ``.tflite``, and a SavedModel otherwise.
@@ -85,8 +87,8 @@ def export(
     :param overwrite: whether what is there may be replaced by its like.
     :raises FileExistsError: there is something that may not be replaced.
     :raises ImportError: the package that writes the format is not there.
-    :raises ValueError: a bad option, a model that is not fitted, a network whose output is not
-        that of one head, or a model that predicts by what the format does not have.
+    :raises ValueError: a bad option, a model that is not fitted, a network whose outputs
+        are not those of heads, one each, or a model that predicts by what the format does not have.
     :raises TypeError: a model of another kind.
     """
     path = Path(path)
@@ -157,14 +159,14 @@ def _onnx(found: Servable, options: Options, single: bool) -> bytes:
     from .onnx_file import onnx_bytes
 
     function = portable_function(found.inputs, found, options.level, single)
-    plain = plain_function(portable_graph(function), tf.float64)
+    plain = plain_function(portable_graph(function))
     return onnx_bytes(portable_graph(plain), _portable_description(found, options, function))
 
 
 def _litert(found: Servable, options: Options, single: bool) -> bytes:
     inputs = [i.coded() for i in found.inputs]
     function = portable_function(inputs, found, options.level, single=True)
-    plain = plain_function(portable_graph(function), tf.float32)
+    plain = plain_function(portable_graph(function), single=True)
     description = _portable_description(found, options, function)
     content = litert_bytes(plain, {**description, "inputs": [i.to_json() for i in inputs]})
     check_litert(content, function, inputs)
@@ -175,7 +177,7 @@ def _portable_description(found: Servable, options: Options, function: Any) -> d
     about = {"level": options.level, "invalid": options.invalid}
     return {
         **_about(found, about),
-        "signatures": {DEFAULT: _arguments(function, PORTABLE_MEANINGS)},
+        "signatures": {DEFAULT: _arguments(found, function, PORTABLE_MEANINGS)},
     }
 
 
@@ -248,7 +250,7 @@ def _description(found: Servable, functions: dict[str, Any], options: Options) -
     kinds = {
         name: "predict" if name == DEFAULT else name.removesuffix(SINGLE) for name in functions
     }
-    parts = {name: _arguments(f, MEANINGS[kinds[name]]) for name, f in functions.items()}
+    parts = {name: _arguments(found, f, MEANINGS[kinds[name]]) for name, f in functions.items()}
     about = {"tensorflow": tf.__version__, **dataclasses.asdict(options)}
     return {**_about(found, about), "signatures": parts}
 
@@ -266,13 +268,18 @@ def _about(found: Servable, more: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _arguments(function: Any, meanings: dict[str, str]) -> dict[str, Any]:
+def _arguments(found: Servable, function: Any, meanings: dict[str, str]) -> dict[str, Any]:
     """The types of what a function takes and returns, by name."""
+
+    def meaning(key: str) -> str:
+        head, name = found.meaning(key, meanings)
+        return f"{meanings[name]}, by {head[:-1]}" if head else meanings[name]
+
     arguments = function.structured_input_signature[1]
     return {
         "inputs": {key: _type(spec) for key, spec in arguments.items()},
         "outputs": {
-            key: {**_type(spec), "meaning": meanings[key]}
+            key: {**_type(spec), "meaning": meaning(key)}
             for key, spec in function.structured_outputs.items()
         },
     }

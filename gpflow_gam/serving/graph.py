@@ -1,8 +1,8 @@
-"""What of a network comes before its head."""
+"""What of a network comes before its heads."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -11,47 +11,62 @@ import tensorflow as tf
 from ..layers import GPHead
 from .opaque import OpaqueCall
 
-Features = Callable[[list[tf.Tensor]], tf.Tensor]
+Features = Callable[[list[tf.Tensor]], list[tf.Tensor]]
 
 
-def features_before(model: keras.Model, head: GPHead) -> Features:
+def features_before(model: keras.Model, heads: Sequence[GPHead]) -> Features:
     """
-    From a model's inputs, in a flat list, to what its head is given, without training.
+    From a model's inputs, in a flat list, to what its heads are given, without training.
 
-    That is ``head.input`` where the head is called in no other model; here it is looked for behind
-    the output of this one, since ``head.input`` is that of the first call.
+    That is ``head.input`` where a head is called in no other model; here it is looked for behind
+    the outputs of this one, since ``head.input`` is that of the first call.
 
     :param model: functional or sequential.
-    :param head: in it.
-    :raises ValueError: the head is called more than once, or what it returns is not the output, or
-        its input cannot be followed.
+    :param heads: in it.
+    :raises ValueError: a head is called more than once, outputs are not those of heads, one each,
+        or the input of a head cannot be followed.
     """
     outputs = list(model.outputs)
-    found = [_head_input(output, head) for output in outputs]
-    times = sum(features is not None for features in found)
-    if times > 1:
-        raise ValueError(
-            f"{head.name} is called {times} times in {model.name}; export a model that calls it "
-            "once."
-        )
-    if len(outputs) != 1 or found[0] is None:
-        raise ValueError(
-            f"the output of {model.name} is not that of {head.name} alone, and what comes after "
-            f"the head or beside it would not be served: export keras.Model(inputs, {head.name}"
-            "(features)), or all of the network, without draws and components, by "
-            "model.export(path)."
-        )
-    last = found[0]
-    before = keras.Model(model.inputs, last.inputs if isinstance(last, OpaqueCall) else last)
-    if any(layer is head for layer in before._flatten_layers()):
-        raise ValueError(
-            f"{head.name} is called on what it returned in {model.name}; export a model that calls "
-            "it once."
-        )
-    if not isinstance(last, OpaqueCall):
-        return lambda values: before(values, training=False)
-    last.check()
-    return lambda values: last(keras.tree.flatten(before(values, training=False)))
+    found: list[tf.Tensor | OpaqueCall] = []
+    for head in heads:
+        own = [f for f in (_head_input(output, head) for output in outputs) if f is not None]
+        if len(own) > 1:
+            raise ValueError(
+                f"{head.name} is called {len(own)} times in {model.name}; export a model that "
+                "calls it once."
+            )
+        if not own or len(outputs) != len(heads):
+            raise ValueError(_others(model, head))
+        found += own
+    symbols = [s for f in found for s in (f.inputs if isinstance(f, OpaqueCall) else [f])]
+    before = keras.Model(model.inputs, symbols)  # what heads have in common is computed once
+    for head in heads:
+        if any(layer is head for layer in before._flatten_layers()):
+            raise ValueError(
+                f"{head.name} is called on what it returned in {model.name}, or before another "
+                "head; export a model that calls it once, last."
+            )
+    for f in found:
+        if isinstance(f, OpaqueCall):
+            f.check()
+
+    def features(values: list[tf.Tensor]) -> list[tf.Tensor]:
+        given = iter(keras.tree.flatten(before(values, training=False)))
+        return [
+            f([next(given) for _ in f.inputs]) if isinstance(f, OpaqueCall) else next(given)
+            for f in found
+        ]
+
+    return features
+
+
+def _others(model: keras.Model, head: GPHead) -> str:
+    return (
+        f"the output of {model.name} is not that of {head.name} alone, and what comes after the "
+        f"head or beside it would not be served: export keras.Model(inputs, {head.name}"
+        "(features)), which may have several heads for outputs, or all of the network, without "
+        "draws and components, by model.export(path)."
+    )
 
 
 def _head_input(output: keras.KerasTensor, head: GPHead) -> keras.KerasTensor | OpaqueCall | None:

@@ -48,12 +48,15 @@ class Served:
     def predict_components(self, data: Any) -> dict[str, AnyNDArray]:
         """
         The ``predict_components`` signature: ``mean`` and ``variance``; and ``names``, those of the
-        components, which are no signature's output: every one of those has a row for a row.
+        components, which are no signature's output: every one of those has a row for a row. Of
+        several heads each name has its head's in front, ``one_mean``, ``one_names``.
 
         :param data: as of :meth:`predict`.
         """
-        names = np.array(self.description["components"], dtype=object)
-        return {**self._call("predict_components", data), "names": names}
+        found, names = self._call("predict_components", data), self.description["components"]
+        if not isinstance(names, dict):
+            return found | {"names": np.array(names, dtype=object)}
+        return found | {f"{k}_names": np.array(v, dtype=object) for k, v in names.items()}
 
     def sample(self, data: Any, num_samples: int = 1, seed: int = 0) -> dict[str, AnyNDArray]:
         """

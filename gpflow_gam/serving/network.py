@@ -1,8 +1,8 @@
-"""Keras models with an additive GP head as something that can be exported."""
+"""Keras models with additive GP heads as something that can be exported."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 import keras
@@ -10,32 +10,67 @@ import tensorflow as tf
 
 from ..layers import GPHead
 from .graph import features_before
-from .posterior import PosteriorServable
+from .posterior import PosteriorAnswers
 from .rows import Rows
-from .servable import Input, argument_names, servable
+from .servable import Input, Servable, argument_names, servable
+
+_BETWEEN = 1_000_003
+"""Between the seeds of heads, whose draws have nothing to do with each other."""
 
 
-class NetworkServable(PosteriorServable):
+class _Head(PosteriorAnswers):
+    """A head's answers, and X of its features."""
+
+    def __init__(self, head: GPHead) -> None:
+        if not head.is_ready:
+            raise ValueError(
+                f"{head.name} does not know its features yet: call {head._first} first."
+            )
+        super().__init__(head.posterior(), head.likelihood)
+        self.head = head
+
+    def read(self, features: tf.Tensor, rows: Rows) -> tf.Tensor:
+        if rows.invalid == "nan":  # the head itself would fail
+            strange = ~self.head.readable(features)
+            features = rows.require(features, strange, [], 0.0)
+        X = self.head.scaled(features)
+        strange = ~tf.reduce_all(tf.math.is_finite(X), axis=1)
+        message = f"the features of {self.head.name} must be finite; look at the inputs of row"
+        return rows.require(X, strange, [message, tf.where(strange)[:1, 0]], 0.0)
+
+
+class NetworkServable(Servable):
     """
-    A network up to its head's features, and the head's posterior behind it.
+    A network up to its heads' features, and the heads' posteriors behind it.
 
-    :param model: functional or sequential, its output that of one head, which it calls once,
+    X is what each head reads, in a tuple. Outputs of several heads have their names in front.
+
+    :param model: functional or sequential, its outputs those of one head each, which it calls once,
         itself or in models and layers inside of it that return what the head does.
-    :raises ValueError: a model without such a head, or without declared inputs.
+    :raises ValueError: a model without such heads, or without declared inputs.
     """
 
     kind: ClassVar[str] = "keras"
 
     def __init__(self, model: keras.Model) -> None:
-        self.head = _only_head(model)
+        heads = [layer for layer in model._flatten_layers() if isinstance(layer, GPHead)]
+        if not heads:
+            raise ValueError(
+                f"model must hold a head of gpflow_gam.layers; {model.name} holds 0; model.export "
+                "writes other Keras models."
+            )
+        names = argument_names(head.name for head in heads)
+        self._heads = [_Head(head) for head in heads]
         self.model = model
         self._tensors = _declared_inputs(model)
-        self._features = features_before(model, self.head)
-        super().__init__(self.head.posterior(), self.head.likelihood)
-        names = argument_names(self._tensors)
+        self._features = features_before(model, heads)
+        if len(heads) > 1:
+            self.heads = tuple(names[head.name] for head in heads)
+        self.names = tuple(name for head in self._heads for name in head.names)
+        arguments = argument_names(self._tensors)
         self.inputs = tuple(
             Input(
-                names[key],
+                arguments[key],
                 tf.float64 if tf.as_dtype(t.dtype).is_floating else tf.as_dtype(t.dtype),
                 (None, *t.shape[1:]),
                 f"input {key!r} of the network",
@@ -44,17 +79,11 @@ class NetworkServable(PosteriorServable):
             for key, t in self._tensors.items()
         )
 
-    def features(self, inputs: Mapping[str, tf.Tensor], rows: Rows) -> tf.Tensor:
+    def features(self, inputs: Mapping[str, tf.Tensor], rows: Rows) -> tuple[tf.Tensor, ...]:
         tensors = self._tensors.values()
         values = [tf.cast(inputs[i.name], t.dtype) for i, t in zip(self.inputs, tensors)]
-        features = self._features(values)
-        if rows.invalid == "nan":  # the head itself would fail
-            strange = ~self.head.readable(features)
-            features = rows.require(features, strange, [], 0.0)
-        X = self.head.scaled(features)
-        strange = ~tf.reduce_all(tf.math.is_finite(X), axis=1)
-        message = f"the features of {self.head.name} must be finite; look at the inputs of row"
-        return rows.require(X, strange, [message, tf.where(strange)[:1, 0]], 0.0)
+        pairs = zip(self._heads, self._features(values), strict=True)
+        return tuple(head.read(features, rows) for head, features in pairs)
 
     def resources(self) -> list[Any]:
         return [
@@ -64,36 +93,40 @@ class NetworkServable(PosteriorServable):
             if isinstance(value, tf.saved_model.experimental.TrackableResource)
         ]
 
-    def predict(self, X: tf.Tensor, level: float, plain: bool = False) -> dict[str, tf.Tensor]:
-        return _double(super().predict(X, level, plain))
+    def predict(
+        self, X: tuple[tf.Tensor, ...], level: float, plain: bool = False
+    ) -> dict[str, tf.Tensor]:
+        return self._named(h.predict(x, level, plain) for h, x in zip(self._heads, X))
 
-    def components(self, X: tf.Tensor) -> dict[str, tf.Tensor]:
-        return _double(super().components(X))
+    def components(self, X: tuple[tf.Tensor, ...]) -> dict[str, tf.Tensor]:
+        return self._named(h.components(x) for h, x in zip(self._heads, X))
 
-    def sample(self, X: tf.Tensor, num_samples: tf.Tensor, seed: tf.Tensor) -> dict[str, tf.Tensor]:
-        return _double(super().sample(X, num_samples, seed))
+    def sample(
+        self, X: tuple[tf.Tensor, ...], num_samples: tf.Tensor, seed: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        return self._named(
+            h.sample(x, num_samples, seed + _BETWEEN * i)
+            for i, (h, x) in enumerate(zip(self._heads, X))
+        )
+
+    def _named(self, answers: Iterable[dict[str, tf.Tensor]]) -> dict[str, tf.Tensor]:
+        """In double precision, by the heads' names where there are several."""
+        return {
+            f"{name}_{key}" if name else key: tf.cast(value, tf.float64)
+            for name, found in zip(self.heads or ("",), answers)
+            for key, value in found.items()
+        }
 
     def description(self) -> dict[str, Any]:
-        return {"model": self.model.name, "likelihood": type(self.likelihood).__name__}
-
-
-def _only_head(model: keras.Model) -> GPHead:
-    heads = [layer for layer in model._flatten_layers() if isinstance(layer, GPHead)]
-    if not heads:
-        raise ValueError(
-            f"model must hold one head of gpflow_gam.layers; {model.name} holds 0; model.export "
-            "writes other Keras models."
-        )
-    if len(heads) > 1:
-        raise ValueError(
-            f"model must hold one head of gpflow_gam.layers; {model.name} holds {len(heads)}: "
-            f"export one model of each, keras.Model(inputs, {heads[0].name}(features)) and so on, "
-            "or all of the network, without draws and components, by model.export(path)."
-        )
-    head = heads[0]
-    if not head.is_ready:
-        raise ValueError(f"{head.name} does not know its features yet: call {head._first} first.")
-    return head
+        kinds = [type(h.likelihood).__name__ for h in self._heads]
+        if not self.heads:
+            return {"model": self.model.name, "likelihood": kinds[0]}
+        return {
+            "model": self.model.name,
+            "heads": list(self.heads),
+            "likelihood": dict(zip(self.heads, kinds)),
+            "components": {name: list(h.names) for name, h in zip(self.heads, self._heads)},
+        }
 
 
 def _declared_inputs(model: keras.Model) -> dict[str, Any]:
@@ -115,10 +148,6 @@ def _declared_inputs(model: keras.Model) -> dict[str, Any]:
 def _keys(inputs: Mapping[str, Any]) -> list[str]:
     paths = [path for path, _ in keras.tree.flatten_with_path(inputs)]
     return ["/".join(str(part) for part in path) for path in paths]
-
-
-def _double(outputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    return {name: tf.cast(value, tf.float64) for name, value in outputs.items()}
 
 
 @servable.register(keras.Model)

@@ -12,6 +12,9 @@ from gpflow.base import AnyNDArray
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 from tensorflow.python.framework.op_def_library import apply_op
 
+from ..newton.operators.kernel_operator import rows_at_once
+from .pair_functions import ARRANGING, OPERATIONS, arranged
+from .pairs import Pair
 from .plain import FORMULAS, inverse_of, product
 from .rows import Rows
 from .servable import Input, Servable
@@ -60,9 +63,17 @@ def portable_function(
 
     def call(**arguments: tf.Tensor) -> dict[str, tf.Tensor]:
         rows = Rows("nan", plain=True)
-        X = servable.features(arguments, rows)
-        parts = {COMPONENT + name: value for name, value in servable.components(X).items()}
-        outputs = rows.shown({**servable.predict(X, level, plain=True), **parts}, axis=0)
+        with rows_at_once():
+            X = servable.features(arguments, rows)
+            parts = {}
+            for name, value in servable.components(X).items():
+                head, kind = servable.meaning(name, MEANINGS["predict_components"])
+                parts[head + COMPONENT + kind] = value
+            found = servable.predict(X, level, plain=True)
+        twice = sorted(set(found) & set(parts))
+        if twice:
+            raise ValueError(f"model: two outputs would be called {twice[0]!r}; rename a head.")
+        outputs = rows.shown({**found, **parts}, axis=0)
         dtype = tf.float32 if single else tf.float64
         return {name: tf.cast(value, dtype) for name, value in outputs.items()}
 
@@ -112,50 +123,102 @@ def portable_graph(function: Any) -> PortableGraph:
     )
 
 
-def plain_function(graph: PortableGraph, dtype: tf.DType) -> Any:
+def plain_function(graph: PortableGraph, single: bool = False) -> Any:
     """
     The concrete function of the same graph without what other formats lack.
 
     :param graph: the model.
-    :param dtype: what becomes of double precision.
+    :param single: whether there is no double precision either: two numbers in single precision
+        stand for one in double then, see :mod:`.pairs`.
     :raises ValueError: it solves a system of equations that depends on inputs.
     """
 
     def call(**inputs: tf.Tensor) -> dict[str, tf.Tensor]:
-        made = {graph.inputs[name].name: value for name, value in inputs.items()}
-
-        def tensor(name: str) -> tf.Tensor:
-            if name not in made:
-                made[name] = _constant(graph.constants[name], dtype)
-            return made[name]
-
+        again = _Again(graph, single)
+        again.made.update((graph.inputs[name].name, value) for name, value in inputs.items())
         for op in graph.operations:
-            if op.type == "MatrixTriangularSolve":
-                inverse = _constant(_inverse(graph, op), dtype)
-                outputs = product(inverse, tensor(op.inputs[1].name))
-            else:
-                arguments = [tensor(t.name) for t in op.inputs]
-                if op.type in FORMULAS:
-                    outputs = FORMULAS[op.type](op, *arguments)
-                else:
-                    outputs = _again(op, arguments, dtype)
-            several = isinstance(outputs, (list, tuple))
-            made.update(zip((t.name for t in op.outputs), outputs if several else [outputs]))
-        return {name: tf.identity(tensor(t.name)) for name, t in graph.outputs.items()}
+            again(op)
+        return {name: tf.identity(again.shown(t)) for name, t in graph.outputs.items()}
 
     specs = {
-        name: tf.TensorSpec(t.shape, _kept(t.dtype, dtype), name=name)
+        name: tf.TensorSpec(t.shape, tf.float32 if single and t.dtype == tf.float64 else t.dtype)
         for name, t in graph.inputs.items()
     }
-    return tf.function(call, autograph=False).get_concrete_function(**specs)
+    named = {name: tf.TensorSpec(s.shape, s.dtype, name=name) for name, s in specs.items()}
+    return tf.function(call, autograph=False).get_concrete_function(**named)
+
+
+class _Again:
+    """
+    Operations of a graph, once more and equal ones once.
+
+    :param graph: the model.
+    :param single: see :func:`plain_function`.
+    """
+
+    def __init__(self, graph: PortableGraph, single: bool) -> None:
+        self._graph = graph
+        self._single = single
+        self.made: dict[str, Any] = {}
+        """What stands for a tensor, by its name: a tensor or a pair."""
+        self._equal: dict[Any, list[Any]] = {}
+
+    def __call__(self, op: tf.Operation) -> None:
+        inputs = [self.tensor(t) for t in op.inputs]
+        attributes = {k: v.SerializeToString() for k, v in op.node_def.attr.items()}
+        key = (op.type, *map(id, inputs), *sorted(attributes.items()))
+        if key not in self._equal:
+            found = self._computed(op, inputs)
+            several = isinstance(found, (list, tuple))
+            self._equal[key] = list(found) if several else [found]
+            for t, made in zip(op.outputs, self._equal[key]):
+                for part in (made.hi, made.lo) if isinstance(made, Pair) else (made,):
+                    if part is not None:
+                        part.set_shape(t.shape)  # which is not always found again
+        self.made.update(zip((t.name for t in op.outputs), self._equal[key]))
+
+    def tensor(self, t: tf.Tensor) -> Any:
+        if t.name not in self.made:
+            value = self._graph.constants[t.name]
+            key = (str(value.dtype), value.shape, _content(value))
+            if key not in self._equal:
+                pair = self._single and value.dtype == np.float64
+                self._equal[key] = [Pair.of(value) if pair else tf.constant(value)]
+            (self.made[t.name],) = self._equal[key]
+        return self.made[t.name]
+
+    def shown(self, t: tf.Tensor) -> tf.Tensor:
+        found = self.tensor(t)
+        return found.hi if isinstance(found, Pair) else found
+
+    def _computed(self, op: tf.Operation, inputs: list[Any]) -> Any:
+        if op.type == "MatrixTriangularSolve":
+            inverse = _inverse(self._graph, op)
+            return product(Pair.of(inverse) if self._single else tf.constant(inverse), inputs[1])
+        if any(isinstance(x, Pair) for x in inputs):
+            if op.type in OPERATIONS:
+                return OPERATIONS[op.type](op, *inputs)
+            if op.type in ARRANGING:
+                return arranged(lambda *x: self._plain(op, list(x)), inputs)
+            # any other function is one of inputs or of what is shown, and well conditioned
+            inputs = [x.hi if isinstance(x, Pair) else x for x in inputs]
+        found = self._plain(op, inputs)
+        if self._single and op.outputs[0].dtype == tf.float64:
+            return [Pair(t) for t in found] if isinstance(found, (list, tuple)) else Pair(found)
+        return found
+
+    def _plain(self, op: tf.Operation, inputs: list[tf.Tensor]) -> Any:
+        if op.type in FORMULAS:
+            return FORMULAS[op.type](op, *inputs)
+        return _again(op, inputs, tf.float32 if self._single else tf.float64)
+
+
+def _content(value: AnyNDArray) -> Any:
+    return tuple(np.ravel(value)) if value.dtype == object else value.tobytes()
 
 
 def _kept(found: Any, dtype: tf.DType) -> Any:
     return dtype if found == tf.float64 else found
-
-
-def _constant(value: AnyNDArray, dtype: tf.DType) -> tf.Tensor:
-    return tf.constant(value, dtype if value.dtype == np.float64 else None)
 
 
 def _inverse(graph: PortableGraph, op: tf.Operation) -> AnyNDArray:

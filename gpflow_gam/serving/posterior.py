@@ -10,7 +10,7 @@ from ..posteriors import AdditivePosterior
 from .servable import Servable
 
 
-class PosteriorServable(Servable):
+class PosteriorAnswers:
     """
     Predictions from a posterior with its cache and a likelihood.
 
@@ -34,6 +34,7 @@ class PosteriorServable(Servable):
         return values[..., 0] if self.num_predictors == 1 else values
 
     def predict(self, X: tf.Tensor, level: float, plain: bool = False) -> dict[str, tf.Tensor]:
+        """See :meth:`Servable.predict`."""
         mean, var = self.posterior.predict_f(X)
         var = _rounded(var)
         shape = [None, self.num_predictors]
@@ -50,14 +51,20 @@ class PosteriorServable(Servable):
         }
 
     def components(self, X: tf.Tensor) -> dict[str, tf.Tensor]:
+        """See :meth:`Servable.components`."""
         mean, var = self.posterior.predict_components(X)
         return {"mean": mean, "variance": _rounded(var)}
 
     def sample(self, X: tf.Tensor, num_samples: tf.Tensor, seed: tf.Tensor) -> dict[str, tf.Tensor]:
+        """See :meth:`Servable.sample`."""
         F = self.posterior.sample_f(X, num_samples, seed=seed)
         F = tf.ensure_shape(F, [None, None, self.num_predictors])
         response = conditional_response(self.likelihood, X, F)
         return {"predictor": self._single(F), "response": response}
+
+
+class PosteriorServable(PosteriorAnswers, Servable):
+    """Something to be exported that has one posterior and one likelihood."""
 
 
 def _rounded(var: tf.Tensor) -> tf.Tensor:

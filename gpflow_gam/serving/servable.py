@@ -95,17 +95,20 @@ class Servable(abc.ABC):
     names: tuple[str, ...]
     """The components."""
 
+    heads: tuple[str, ...] = ()
+    """What outputs are called by, with ``_`` behind, where there are several of each."""
+
     @abc.abstractmethod
-    def features(self, inputs: Mapping[str, tf.Tensor], rows: Rows) -> tf.Tensor:
+    def features(self, inputs: Mapping[str, tf.Tensor], rows: Rows) -> Any:
         """
-        X [N, D], finite.
+        X [N, D], finite; several of them in a tuple where other methods take such.
 
         :param inputs: the arguments, by name.
         :param rows: are told which rows hold what the model cannot take.
         """
 
     @abc.abstractmethod
-    def predict(self, X: tf.Tensor, level: float, plain: bool = False) -> dict[str, tf.Tensor]:
+    def predict(self, X: Any, level: float, plain: bool = False) -> dict[str, tf.Tensor]:
         """
         ``mean`` and ``variance`` of the predictor, [N] or [N, L]; ``response``, ``lower`` and
         ``upper``, the expected response and its credible limits, [N] or [N, K].
@@ -116,7 +119,7 @@ class Servable(abc.ABC):
         """
 
     @abc.abstractmethod
-    def components(self, X: tf.Tensor) -> dict[str, tf.Tensor]:
+    def components(self, X: Any) -> dict[str, tf.Tensor]:
         """
         ``mean`` and ``variance`` of the components, [N, C] or [N, C, L].
 
@@ -124,7 +127,7 @@ class Servable(abc.ABC):
         """
 
     @abc.abstractmethod
-    def sample(self, X: tf.Tensor, num_samples: tf.Tensor, seed: tf.Tensor) -> dict[str, tf.Tensor]:
+    def sample(self, X: Any, num_samples: tf.Tensor, seed: tf.Tensor) -> dict[str, tf.Tensor]:
         """
         Joint draws: ``predictor`` [S, N] or [S, N, L], ``response`` [S, N] or [S, N, K].
 
@@ -132,6 +135,19 @@ class Servable(abc.ABC):
         :param num_samples: S, a scalar.
         :param seed: a scalar; equal ones give equal draws.
         """
+
+    def meaning(self, output: str, meanings: Mapping[str, str]) -> tuple[str, str]:
+        """
+        The head of an output, empty where there is one of all, and what the output is.
+
+        :param output: its name.
+        :param meanings: what outputs are called without their heads.
+        """
+        for head in self.heads:
+            name = output.removeprefix(f"{head}_")
+            if name != output and name in meanings:
+                return f"{head}_", name
+        return "", output
 
     def resources(self) -> list[Any]:
         """Lookup tables and the like, which the file has to hold besides variables."""
@@ -154,7 +170,7 @@ def servable(model: Any) -> Servable:
         return model
     raise TypeError(
         "model must be a fitted gpflow_gam.GAM, a gpflow_gam model with a posterior() "
-        "(AdditiveSVGP, AdditiveSGPR, AdditiveVGP, IterNCGP), or a keras.Model with a head of "
+        "(AdditiveSVGP, AdditiveSGPR, AdditiveVGP, IterNCGP), or a keras.Model with heads of "
         f"gpflow_gam.layers; got {type(model).__name__}."
     )
 

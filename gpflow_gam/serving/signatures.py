@@ -75,8 +75,8 @@ def signatures(servable: Servable, options: Options) -> dict[str, Any]:
     sample = tf.function(servable.sample, autograph=False)
     most = np.iinfo(np.int32).max if options.max_rows is None else options.max_rows
 
-    def drawn(X: tf.Tensor, num_samples: tf.Tensor, seed: tf.Tensor) -> dict[str, tf.Tensor]:
-        rows = tf.shape(X)[0]
+    def drawn(X: Any, num_samples: tf.Tensor, seed: tf.Tensor) -> dict[str, tf.Tensor]:
+        rows = tf.shape(tf.nest.flatten(X)[0])[0]
         checks = [
             tf.debugging.Assert(
                 num_samples >= 1, ["num_samples must be at least 1; got", num_samples]
@@ -91,7 +91,8 @@ def signatures(servable: Servable, options: Options) -> dict[str, Any]:
             ),
         ]
         with tf.control_dependencies(checks):
-            found: dict[str, tf.Tensor] = sample(tf.identity(X), tf.identity(num_samples), seed)
+            X = tf.nest.map_structure(tf.identity, X)
+            found: dict[str, tf.Tensor] = sample(X, tf.identity(num_samples), seed)
         return found
 
     draws = [

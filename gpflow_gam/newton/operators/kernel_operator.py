@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +22,7 @@ from .products import KernelProduct
 _CROSS_ENTRIES = 2**24
 """Entries of k(Xnew, X) that are held at a time."""
 _WHITE_BLOCK = 64
+_AT_ONCE: ContextVar[bool] = ContextVar("at_once", default=False)
 
 
 @dataclass(frozen=True)
@@ -235,6 +238,16 @@ def cross_product(latents: LatentKernels, Xnew: tf.Tensor, X: tf.Tensor, V: tf.T
     return over_rows(block, Xnew, int(X.shape[0]), V.dtype, axis=1)
 
 
+@contextmanager
+def rows_at_once() -> Iterator[None]:
+    """Where :func:`over_rows` makes no loop, which not every format of files has."""
+    token = _AT_ONCE.set(True)
+    try:
+        yield
+    finally:
+        _AT_ONCE.reset(token)
+
+
 def over_rows(
     block: Callable[[tf.Tensor], tf.Tensor],
     Xnew: tf.Tensor,
@@ -251,7 +264,7 @@ def over_rows(
     """
     most = max(1, _CROSS_ENTRIES // max(num_columns, 1))
     rows = Xnew.shape[0]
-    if rows is not None and rows <= most:
+    if _AT_ONCE.get() or (rows is not None and rows <= most):
         return block(Xnew)
     size = tf.shape(Xnew)[0] if rows is None else rows
     # blocks of one size, as XLA has to know it: together a few rows more than there are
