@@ -15,6 +15,7 @@ from gpflow_gam.newton.curvatures import (
     automatic_curvature,
     checked_curvature,
     curvature,
+    precisions,
 )
 
 N = 40
@@ -117,6 +118,13 @@ def _precisions(rng, Q=3):
     }
 
 
+def test_dense_blocks_are_summed_some_data_at_a_time(rng, monkeypatch):
+    W, T = _precisions(rng)["dense"], rng.normal(size=(3, N, 5))
+    whole = W.gram(T)
+    monkeypatch.setattr(precisions, "_ENTRIES", 3 * 5 * 3)
+    np.testing.assert_allclose(W.gram(T), whole, atol=1e-12)
+
+
 @pytest.mark.parametrize("name", ["diagonal", "softmax", "dense", "singular"])
 def test_products_equal_those_of_the_blocks(name, rng):
     W = _precisions(rng)[name]
@@ -131,6 +139,9 @@ def test_products_equal_those_of_the_blocks(name, rng):
     for T_, Ts in ((T, T), (T[:1], np.repeat(T[:1], 3, axis=0))):
         gram = np.einsum("pnb,npq,qnc->pbqc", Ts, blocks, Ts).reshape(15, 15)
         np.testing.assert_allclose(W.gram(T_), gram, atol=1e-10)
+    nodes = rng.uniform(size=2)
+    halves = nodes @ blocks.reshape(2, -1)
+    np.testing.assert_allclose(W.summed(nodes).numpy().ravel(), halves, atol=1e-12)
     smallest = np.linalg.eigvalsh(blocks).min(axis=1)
     if name != "softmax":  # whose own answer is a bound of the sign
         np.testing.assert_allclose(W.smallest(), smallest, atol=1e-10)

@@ -13,6 +13,7 @@ from gpflow.likelihoods import Gaussian, Poisson, Softmax
 import gpflow_gam as gg
 from gpflow_gam.newton.operators import KernelOperator, LatentKernels
 from gpflow_gam.newton.solvers import (
+    ActionPosteriorState,
     Informative,
     IterGP,
     LaplaceProblem,
@@ -362,7 +363,7 @@ def test_a_warm_start_saves_sweeps(rng):
     of, _ = problem("softmax", rng)
     solver = ReducedNewton(num_pivots=3, tolerance=1e-8)
     cold, reports, _ = run_to_the_end(solver, of)
-    run = solver.start(of, cold.v)
+    run = solver.start(of, ActionPosteriorState.nothing(cold.v))
     warm = list(run.steps())
     assert len(warm) < len(reports)
     assert warm[0].log_posterior == pytest.approx(reports[-1].log_posterior, abs=1e-6)

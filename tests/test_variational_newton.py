@@ -161,6 +161,25 @@ def test_budgets_callbacks_and_hyperparameters(rng):
     assert learnt.elbo >= before
 
 
+def test_rounds_go_on_from_a_posterior_of_other_hyperparameters(rng):
+    """One round after another, each from what was held: the same fixed point, in fewer steps."""
+    X = rng.uniform(-1, 1, (N, 2))
+    labels = np.floor(1.5 * (X[:, :1] + 1)) % 3
+    cold = fitted((X, labels), Softmax(3), rounds=12)
+    near = fitted((X, labels), Softmax(3), rounds=12, kernel=kernel(5.0))
+    solver = exact(rounds=1)
+    state = near.state
+    steps = []
+    for _ in range(10):
+        run = solver.start(cold.problem(), state)
+        steps.append(list(run.steps()))
+        state = run.finish()
+    np.testing.assert_allclose(state.weights, cold.state.weights, atol=1e-6)
+    laplace_first = list(solver.start(cold.problem()).steps())
+    assert len(steps[0]) < len(laplace_first)
+    assert all(each[-1].converged for each in steps)
+
+
 def test_averages_that_overflow_leave_the_round_before(rng):
     X = rng.uniform(-1, 1, (N, 2))
     Y = rng.poisson(2.0, (N, 1)).astype(float)

@@ -195,16 +195,16 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         """What a solver works on, at the present parameters."""
         return LaplaceProblem(self.operator(), self.likelihood, self.data[1], self.mean_function)
 
-    def run(self, weights: tf.Tensor | None = None) -> Run:
+    def run(self, before: ActionPosteriorState | None = None) -> Run:
         """
         The solver's run on the present parts and parameters: the one in hand, or a new one.
 
-        :param weights: v [Q, N] to start a new one from.
+        :param before: what was found at other parameters, to start a new one from.
         """
         here = _Present(self)
         kept = self._compiled.run
         if kept is None or not here.equals(kept[0]):
-            kept = here, self.solver.start(self.problem(), weights)
+            kept = here, self.solver.start(self.problem(), before)
             self._compiled.run = kept
         return kept[1]
 

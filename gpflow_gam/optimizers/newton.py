@@ -16,7 +16,7 @@ from gpflow.posteriors import PrecomputeCacheType
 from ..likelihoods import checked_data
 from ..models import IterNCGP
 from ..newton import action_bound, held_actions
-from ..newton.solvers import Diverged, StepReport
+from ..newton.solvers import ActionPosteriorState, Diverged, StepReport
 from ..newton.solvers.progress import Run
 from ..newton.weights import ActionWeights
 from ..posteriors import ActionPosterior
@@ -102,13 +102,14 @@ class _Newton:
             return True
         return len(self.steps) >= self.max_iterations
 
-    def solve(self, weights: tf.Tensor | None = None) -> tuple[bool, str]:
+    def solve(self, before: ActionPosteriorState | None = None) -> tuple[bool, str]:
         """
         The mode at the present parameters and the posterior around it.
 
+        :param before: what was found at other parameters.
         :return: whether it converged, and why it ended.
         """
-        run = self.model.run(weights)
+        run = self.model.run(before)
         operator = run.problem.operator
         spent = self.sweeps - operator.sweeps  # by earlier rounds, less what the run has behind it
         converged, message, cheap = False, "step limit reached", False
@@ -267,7 +268,7 @@ def _learn(newton: _Newton, max_rounds: int, tolerance: float) -> FitResult:
                 interrupted = newton.tracker.interrupted()
                 tracker.restore_best()
         newton.sweeps += 2.0 * len(tracker.history)  # each value with its gradient
-        _, reason = newton.solve(state.weights)
+        _, reason = newton.solve(state)
         if model.state.actions.shape[0] > held.S.shape[0]:
             held = _HeldBound(model)
             optimiser = LBFGS(held.loss, variables)

@@ -13,6 +13,9 @@ import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes, inherit_check_shapes
 
+_ENTRIES = 2**23
+"""Of products with blocks that are held at a time."""
+
 
 class Precision(abc.ABC):
     """W, the precision of a pseudo-observation of the latent functions at every point."""
@@ -95,6 +98,18 @@ class Precision(abc.ABC):
 
         :return: [N, Q, Q].
         """
+
+    @check_shapes("weights: [S]", "return: [n, Q, Q]")
+    def summed(self, weights: tf.Tensor) -> tf.Tensor:
+        """
+        Of points that are n data S times over, one node after the other: the nodes' weighted sum.
+
+        :param weights: one a node, [S].
+        :return: a block for each datum, [n, Q, Q].
+        """
+        Q = self.num_latents
+        parts = tf.reshape(self.blocks(), [tf.shape(weights)[0], -1, Q, Q])
+        return tf.tensordot(weights, parts, 1)
 
 
 def block_diagonal(parts: tf.Tensor) -> tf.Tensor:
@@ -203,6 +218,15 @@ class SoftmaxPrecision(Precision):
         a = tf.transpose(self.a)
         return tf.linalg.diag(a) - a[:, :, None] * a[:, None, :] / self._sum()[:, None, None]
 
+    @inherit_check_shapes
+    def summed(self, weights: tf.Tensor) -> tf.Tensor:
+        # no block is made of a single point: the sums are those of a matrix product a datum
+        a = tf.reshape(tf.transpose(self.a), [tf.shape(weights)[0], -1, self.num_latents])
+        share = weights[:, None] / tf.reshape(self._sum(), tf.shape(a)[:2])
+        return tf.linalg.diag(tf.tensordot(weights, a, 1)) - tf.einsum(
+            "snp,snq->npq", share[..., None] * a, a
+        )
+
 
 class DensePrecision(Precision):
     """
@@ -242,13 +266,26 @@ class DensePrecision(Precision):
 
     @inherit_check_shapes
     def gram(self, T: tf.Tensor) -> tf.Tensor:
-        Q, B = self.num_latents, tf.shape(T)[2]
-        T = tf.broadcast_to(T, [Q, tf.shape(T)[1], B])
-        rows = [
-            [tf.matmul(T[p], self.M[:, p, q, None] * T[q], transpose_a=True) for q in range(Q)]
-            for p in range(Q)
+        T = tf.convert_to_tensor(T)
+        N, B = int(T.shape[1]), int(T.shape[2])
+        some = max(1, _ENTRIES // max(1, self.num_latents * B))
+        parts = [
+            self._lower(T[:, i : i + some], self.M[i : i + some]) for i in range(0, max(N, 1), some)
         ]
-        return tf.concat([tf.concat(row, axis=1) for row in rows], axis=0)
+        lower = parts[0] if len(parts) == 1 else tf.add_n(parts)
+        blocks = range(0, self.num_latents * B, B) if B else ()
+        diag = [lower[i : i + B, i : i + B] for i in blocks]
+        return lower + tf.transpose(lower) - (block_diagonal(tf.stack(diag)) if diag else 0.0)
+
+    def _lower(self, T: tf.Tensor, M: tf.Tensor) -> tf.Tensor:
+        """The lower blocks of the sum over some data, zeros above: one product a row of blocks."""
+        B, rows = T.shape[2], []
+        for p in range(self.num_latents):
+            wide = tf.transpose(M[:, p, : p + 1])[..., None] * T[: p + 1]  # [p + 1, N, B]
+            wide = tf.reshape(tf.transpose(wide, [1, 0, 2]), [T.shape[1], (p + 1) * B])
+            row = tf.matmul(T[min(p, T.shape[0] - 1)], wide, transpose_a=True)
+            rows.append(tf.pad(row, [[0, 0], [0, (self.num_latents - 1 - p) * B]]))
+        return tf.concat(rows, axis=0)
 
     @inherit_check_shapes
     def smallest(self) -> tf.Tensor:

@@ -93,12 +93,15 @@ class ExpectedProblem(LaplaceProblem):
         for weights, away, X, Y in self._parts():
             at = tf.cast(tf.reshape(F + away, [-1, F.shape[1]]), X.dtype)
             one = curvature(self.likelihood, X, at, Y).cast(F.dtype)
-            W = one.precision
-            bend = tf.transpose(W.tensor) if self._separate else W.blocks()
             parts = []
-            for part in (one.log_prob, tf.transpose(one.gradient), bend):
+            for part in (one.log_prob, tf.transpose(one.gradient)):
                 nodes = tf.reshape(part, [*away.shape[:2], *part.shape[1:]])
                 parts.append(tf.tensordot(weights, nodes, 1))
+            if self._separate:
+                bend = tf.reshape(tf.transpose(one.precision.tensor), away.shape)
+                parts.append(tf.tensordot(weights, bend, 1))
+            else:
+                parts.append(one.precision.summed(weights))
             sums = tuple(a + b for a, b in zip(sums, parts)) if sums else tuple(parts)
         log_prob, gradient, bend = sums
         precision: Precision = DensePrecision(bend)

@@ -49,7 +49,9 @@ class IterGP(Solver):
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1; got {value}.")
 
-    def start(self, problem: LaplaceProblem, weights: tf.Tensor | None = None) -> IterGPRun:
+    def start(
+        self, problem: LaplaceProblem, before: ActionPosteriorState | None = None
+    ) -> IterGPRun:
         return IterGPRun(self, problem)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.linalg
 import tensorflow as tf
 from gpflow.base import AnyNDArray
 
@@ -141,13 +142,15 @@ class Informative(Policy):
         Q = problem.operator.num_latents
         pivoted = problem.pivoted(max(1, min(self.num_pivots, self.max_size // Q)))
         P = pivoted.factor
-        values, vectors = tf.linalg.eigh(context.precision.gram(P))
-        eps = np.finfo(P.dtype.as_numpy_dtype).eps
-        useful = int(np.sum(values.numpy() > 100.0 * eps * float(values[-1])))
-        last = min(context.taken + number, useful)
+        gram = context.precision.gram(P).numpy()
+        most = min(context.taken + number, len(gram))
+        # the leading ones alone: all of them take twice as long
+        values, vectors = scipy.linalg.eigh(gram, subset_by_index=[len(gram) - most, len(gram) - 1])
+        useful = int(np.sum(values > 100.0 * np.finfo(gram.dtype).eps * values[-1]))
+        last = min(most, useful)
         count = max(0, last - context.taken)
-        start = vectors.shape[1] - last
-        values = values[start : start + count][::-1]
+        start = most - last
+        values = tf.constant(values[start : start + count][::-1].copy())
         chosen = tf.reshape(vectors[:, start : start + count][:, ::-1], [Q, -1, count])
         U = tf.matmul(tf.broadcast_to(P, [Q, *P.shape[1:]]), chosen)  # [Q, N, J]
         S = tf.transpose(context.precision.multiply(U), [2, 0, 1])

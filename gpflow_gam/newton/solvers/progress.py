@@ -63,12 +63,12 @@ class Solver(abc.ABC):
     """
 
     @abc.abstractmethod
-    def start(self, problem: LaplaceProblem, weights: tf.Tensor | None = None) -> Run:
+    def start(self, problem: LaplaceProblem, before: ActionPosteriorState | None = None) -> Run:
         """
         A run from nothing.
 
         :param problem: what to solve.
-        :param weights: v [Q, N] of a similar problem, where there is one.
+        :param before: what the solver found for a similar problem, where there is one.
         """
 
 

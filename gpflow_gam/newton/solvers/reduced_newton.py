@@ -66,8 +66,10 @@ class ReducedNewton(Solver):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}.")
 
-    def start(self, problem: LaplaceProblem, weights: tf.Tensor | None = None) -> ReducedNewtonRun:
-        return ReducedNewtonRun(self, problem, weights)
+    def start(
+        self, problem: LaplaceProblem, before: ActionPosteriorState | None = None
+    ) -> ReducedNewtonRun:
+        return ReducedNewtonRun(self, problem, None if before is None else before.weights)
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,26 @@ class ReducedNewtonRun(Run):
     def v(self) -> tf.Tensor:
         """Weights [Q, N]."""
         return tf.linalg.matvec(self.S, self._reached.c)
+
+    def resumed(self, problem: LaplaceProblem) -> ReducedNewtonRun:
+        """
+        A run for another log-likelihood under the same K, from the span that is known.
+
+        :param problem: with this run's operator.
+        """
+        other, here = ReducedNewtonRun(self.options, problem), self._reached
+        other._reached = _Reached(here.S, here.T, here.c, -np.inf)
+        other._reach(here.S, here.T)
+        return other
+
+    def begin(self, weights: tf.Tensor, products: tf.Tensor) -> None:
+        """
+        Begin, before any step, with weights whose product is known.
+
+        :param weights: v [Q, N].
+        :param products: K v [Q, N].
+        """
+        self._reach(*self._extended(weights[..., None], products[..., None]))
 
     def steps(self) -> Iterator[StepReport]:
         limit = self._step + self.options.max_steps

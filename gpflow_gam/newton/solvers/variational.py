@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import tensorflow as tf
 
-from .actions import ActionPosteriorState
+from .actions import ActionPosteriorState, explained
 from .expected import ExpectedProblem
+from .itergp import pairs
 from .problem import LaplaceProblem
 from .progress import Diverged, Look, Run, Solver, StepReport
 from .reduced_newton import ReducedNewton
@@ -41,8 +42,10 @@ class Variational(Solver):
                 f"rounds must be at least 1; got {self.rounds}. ReducedNewton has none."
             )
 
-    def start(self, problem: LaplaceProblem, weights: tf.Tensor | None = None) -> VariationalRun:
-        return VariationalRun(self, problem, weights)
+    def start(
+        self, problem: LaplaceProblem, before: ActionPosteriorState | None = None
+    ) -> VariationalRun:
+        return VariationalRun(self, problem, before)
 
 
 class VariationalRun(Run):
@@ -50,19 +53,26 @@ class VariationalRun(Run):
     See :class:`Variational`.
 
     A round whose averages are not finite raises :class:`~gpflow_gam.newton.solvers.Diverged`, and
-    the run stays at the round before. Reports after Laplace's round are of ``E_q[log p(y | f)]`` in
-    the place of log p(y | f).
+    the run stays at the round before. Where there is a posterior of other hyperparameters, its
+    actions and pseudo-observations under the present ones stand for Laplace's posterior and all
+    rounds but the last, at the price of one sweep. Reports after Laplace's round are of
+    ``E_q[log p(y | f)]`` in the place of log p(y | f).
     """
 
     def __init__(
-        self, options: Variational, problem: LaplaceProblem, weights: tf.Tensor | None = None
+        self,
+        options: Variational,
+        problem: LaplaceProblem,
+        before: ActionPosteriorState | None = None,
     ) -> None:
         self.options = options
         self.problem = problem
-        self._inner = options.newton.start(problem, weights)
+        self._inner = options.newton.start(problem, before)
+        self._before = before
         self._round, self._step = 0, 0
 
     def steps(self) -> Iterator[StepReport]:
+        self._skip()
         while True:
             converged = False
             for report in self._inner.steps():
@@ -73,16 +83,33 @@ class VariationalRun(Run):
                 return
             state, products = self._inner.finish_with_products()
             problem = ExpectedProblem(self.problem, state, products)
-            g = self._inner.g
-            if not all(np.isfinite(problem.log_likelihood(at)) for at in (g, tf.zeros_like(g))):
+            if not _is_finite(problem, self._inner.g):
                 raise Diverged(
                     f"likelihood {type(problem.likelihood).__name__} overflows where it is "
                     "averaged: the posterior is too uncertain at some datum; take more actions "
                     f"(max_solver_steps) or a smaller kernel variance. Round {self._round} is kept"
                 )
             # one value after the other, so that an interruption leaves the round before
-            self._inner = self.options.newton.start(problem, state.weights)
+            self._inner = self._inner.resumed(problem)
             self._round += 1
+
+    def _skip(self) -> None:
+        """To the last round, from a posterior of other hyperparameters where there is one."""
+        before, self._before = self._before, None
+        if before is None or before.actions.shape[0] == 0:
+            return
+        S = before.actions
+        T = tf.transpose(self.problem.operator.product(tf.transpose(S, [1, 2, 0])), [2, 0, 1])
+        prior = pairs(S, T)
+        F = explained(prior + before.noise)
+        w = tf.linalg.matvec(F, tf.linalg.matvec(F, before.targets, transpose_a=True))
+        v, g = tf.tensordot(w, S, 1), tf.tensordot(w, T, 1)
+        state = replace(before, weights=v, factor=F, prior=prior)
+        problem = ExpectedProblem(self.problem, state, T)
+        if _is_finite(problem, g):
+            inner = self.options.newton.start(problem)
+            inner.begin(v, g)
+            self._inner, self._round = inner, self.options.rounds
 
     def finish(self, cheap: bool = False) -> ActionPosteriorState:
         return self._inner.finish(cheap)
@@ -92,3 +119,8 @@ class VariationalRun(Run):
 
     def look(self) -> Look:
         return self._inner.look()
+
+
+def _is_finite(problem: LaplaceProblem, g: tf.Tensor) -> bool:
+    """At latent functions g [Q, N], and at the prior's mean."""
+    return all(np.isfinite(problem.log_likelihood(at)) for at in (g, tf.zeros_like(g)))
