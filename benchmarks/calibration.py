@@ -43,7 +43,7 @@ from calibration_peers import MODULES, mgcv_is_there, mgcv_places, python_peers,
 from places import below, panels
 from recording import add_option, record
 from scipy.special import expit
-from scipy.stats import norm, t
+from scipy.stats import norm, poisson, t
 from tabulate import tabulate
 
 FIGURE = Path(__file__).parent.parent / "docs" / "figures" / "calibration"
@@ -57,6 +57,25 @@ WHOLE = ("sobol", "loo")
 BY_LEVEL = ("response", "sobol")
 """Whether intervals of each level hold the truth is asked, as their ends are no normal's."""
 
+
+def tweedie(rng: np.random.Generator, mean: np.ndarray) -> np.ndarray:
+    """Of variance ``mean^1.5``: a Poisson number of gamma amounts."""
+    number = rng.poisson(2.0 * np.sqrt(mean))
+    amounts = rng.gamma(np.maximum(number, 1), 0.5 * np.sqrt(mean))
+    return np.where(number > 0, amounts, 0.0)
+
+
+def zeros(rng: np.random.Generator, share: float, f: np.ndarray) -> np.ndarray:
+    """Zero for a share of rows, else one."""
+    return (rng.uniform(size=f.shape) >= share) + 0.0
+
+
+def positive(rng: np.random.Generator, mean: np.ndarray) -> np.ndarray:
+    """Poisson counts above zero, by their quantiles."""
+    none = np.exp(-mean)
+    return poisson.ppf(none + (1.0 - none) * rng.uniform(size=mean.shape), mean)
+
+
 FAMILIES: dict[str, Callable[[np.random.Generator, np.ndarray], np.ndarray]] = {
     "gaussian": lambda rng, f: f + 0.5 * rng.standard_normal(f.shape),
     "student_t": lambda rng, f: f + 0.4 * t.rvs(4.0, size=f.shape, random_state=rng),
@@ -66,9 +85,19 @@ FAMILIES: dict[str, Callable[[np.random.Generator, np.ndarray], np.ndarray]] = {
     "negative_binomial": lambda rng, f: rng.negative_binomial(2.0, 1 / (1 + np.exp(f) / 2)) + 0.0,
     "bernoulli": lambda rng, f: (rng.uniform(size=f.shape) < expit(f)).astype(float),
     "ordinal": lambda rng, f: np.digitize(f + rng.standard_normal(f.shape), [-0.5, 0.5]) + 0.0,
+    "lognormal": lambda rng, f: np.exp(f + 0.5 * rng.standard_normal(f.shape)),
+    "weibull": lambda rng, f: np.exp(f) * rng.weibull(2.0, f.shape),
+    "tweedie": lambda rng, f: tweedie(rng, np.exp(f)),
+    "zero_inflated_poisson": lambda rng, f: zeros(rng, 0.3, f) * rng.poisson(np.exp(1.0 + f)),
+    "zero_inflated_negative_binomial": lambda rng, f: (
+        zeros(rng, 0.3, f) * rng.negative_binomial(3.0, 1 / (1 + np.exp(1.0 + f) / 3))
+    ),
+    "hurdle_poisson": lambda rng, f: zeros(rng, 0.3, f) * positive(rng, np.exp(1.0 + f)),
 }
 """Responses of a predictor, by the families' default links."""
-COUNTS = ("poisson", "negative_binomial")
+INFLATED = ("zero_inflated_poisson", "zero_inflated_negative_binomial", "hurdle_poisson")
+"""Their predictors are higher by one: zeros take from what counts say."""
+COUNTS = ("poisson", "negative_binomial", *INFLATED)
 ENGINES: dict[str, dict[str, str]] = {
     "mean_field": {"variational": "mean_field"},
     "covariance": {"variational": "covariance"},
@@ -167,12 +196,14 @@ def our_places(
     of = dict(zip("abc", truth.levels))
     true = own["level_1"].map(of) - own["level_2"].map(of)
     found["levels"] = places(true, own["estimate"], own["se"])
-    eta = truth.predictor(rows)
+    eta = truth.predictor(rows) + (1.0 if family in INFLATED else 0.0)
     if family == "ordinal":  # cutpoints hold the constant: contrasts alone are known
         mean, se = gam.predict(rows, "link", se=True, intercept=False)
         eta = eta - 0.3 - sum(part.mean() for part in parts.values())
     else:
-        mean, se = gam.predict(rows, "link", se=True)
+        # of the mean, where zeros have a predictor, too
+        both = gam.predict(rows, "link", se=True)
+        mean, se = (np.reshape(np.asarray(own), (len(rows), -1))[:, 0] for own in both)
     found["predictor"] = places(eta, mean, se)
     inside = []
     for level in LEVELS if family not in ("ordinal", "bernoulli") else ():

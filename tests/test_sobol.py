@@ -103,6 +103,24 @@ def test_several_predictors_and_classes():
     assert sorted(found["class"].unique()) == ["a", "b", "c"]
 
 
+@pytest.mark.parametrize("inputs", ["independent", "data"])
+def test_a_predictor_that_is_constant_has_no_indices(inputs):
+    data = table()
+    data["y"] = data["count"] * (np.random.default_rng(0).uniform(size=len(data)) < 0.7)
+    gam = gg.GAM(s("x", k=5) + s("z", k=4), family="zero_inflated_poisson").fit(data, y="y")
+    found = gam.sobol(unconditional=False, inputs=inputs)
+    assert set(found["predictor"]) == {"mean"}
+    parts = found[found["kind"].isin(["first", "interaction", "share"])]
+    assert parts["estimate"].sum() == pytest.approx(1.0)
+    # given the posterior's mean, the variances are those of effects over the rows
+    effects = gam.predict(data, "terms")
+    first = found[found["kind"] == {"independent": "first", "data": "structural"}[inputs]]
+    for name in "xz":
+        effect = np.reshape(np.asarray(effects[f"s({name})"]), (len(data), -1))[:, 0]
+        own = first[first["effect"].isin([name, f"s({name})"])]["variance"].item()
+        assert 0.8 * effect.var() < own < 1.4 * effect.var() + 0.02
+
+
 def test_bad_arguments_are_named(gam):
     for arguments, message in (
         ({"scale": "log"}, "scale must be one of link, response; got 'log'"),

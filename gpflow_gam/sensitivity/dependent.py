@@ -18,7 +18,7 @@ from gpflow.base import AnyNDArray
 
 from ..posteriors import InducingMoments
 from .table import interval
-from .variances import check_varies
+from .variances import varying
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,28 +99,29 @@ def covariance_table(
     works against others.
 
     :param level: probability of the equal-tailed limits.
-    :param predictors: names of the outputs.
-    :raises ValueError: the predictor's variance is zero.
+    :param predictors: names of the outputs, of which those that vary have rows.
+    :raises ValueError: none varies.
     """
-    total = draws.covariances.sum(axis=1, keepdims=True)
-    check_varies(total)
+    total = draws.covariances.sum(axis=1)
+    shown = [(i, predictors[i]) for i in varying(total)]
     kinds = {
-        "share": draws.covariances / total,
-        "structural": draws.variances / total,
-        "correlative": (draws.covariances - draws.variances) / total,
+        "share": draws.covariances,
+        "structural": draws.variances,
+        "correlative": draws.covariances - draws.variances,
     }
     rows = []
     for kind, values in kinds.items():
         for c, name in enumerate(draws.names):
-            for i, predictor in enumerate(predictors):
-                lower, upper = interval(values[:, c, i], level)
+            for i, predictor in shown:
+                shares = values[:, c, i] / total[:, i]
+                lower, upper = interval(shares, level)
                 row = {
                     "kind": kind,
                     "effect": name,
-                    "estimate": float(values[:, c, i].mean()),
+                    "estimate": float(shares.mean()),
                     "lower": lower,
                     "upper": upper,
-                    "variance": float((values[:, c, i] * total[:, 0, i]).mean()),
+                    "variance": float(values[:, c, i].mean()),
                 }
                 rows.append(({"predictor": predictor} if len(predictors) > 1 else {}) | row)
     return pd.DataFrame(rows)

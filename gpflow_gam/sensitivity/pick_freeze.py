@@ -21,7 +21,7 @@ from scipy.stats import qmc
 from ..measures import Measure
 from ..posteriors import InducingMoments
 from .grid import Columns, component_columns
-from .variances import check_varies
+from .variances import varying
 
 Response = Callable[[AnyNDArray], AnyNDArray]
 """From predictors' components [S, N, L] to what indices are asked of, [S, N, K]."""
@@ -79,7 +79,7 @@ def pick_freeze(
         one = _Member(moments, response, moments.sample(each, seed + i), reads, A, B)
         found.append(one.variances(inputs, pairs))
     stacked = [np.concatenate(parts) for parts in zip(*found)]
-    check_varies(stacked[0])
+    varying(stacked[0])
     return PickFreezeDraws(inputs, pairs, *stacked)
 
 

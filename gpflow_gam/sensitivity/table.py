@@ -11,7 +11,7 @@ from gpflow.base import AnyNDArray
 
 from .grid import Columns
 from .pick_freeze import PickFreezeDraws
-from .variances import VarianceDraws
+from .variances import VarianceDraws, varying
 
 KINDS = ("first", "interaction", "total", "shapley")
 """What indices there are of independent inputs."""
@@ -28,21 +28,24 @@ def sobol_table(
 
     :param names: what columns are called.
     :param level: probability of the intervals.
-    :param predictors: names of the outputs.
+    :param predictors: names of the outputs, of which those that vary have rows.
+    :raises ValueError: none varies.
     """
     total = draws.total()
+    shown = [(i, predictors[i]) for i in varying(total)]
     rows = []
     for kind, effect, columns, shares in _sums(draws.subsets, names):
-        indices = np.einsum("svl,v->sl", draws.variances, shares) / total
+        variances = np.einsum("svl,v->sl", draws.variances, shares)
         vanishing = may_vanish(draws, shares, level)
-        variance = np.einsum("svl,v->l", draws.variances, shares) / len(total)
-        for i, predictor in enumerate(predictors):
-            lower, upper = interval(indices[:, i], level)
+        variance = variances.mean(axis=0)
+        for i, predictor in shown:
+            index = variances[:, i] / total[:, i]
+            lower, upper = interval(index, level)
             row = {
                 "kind": kind,
                 "effect": effect,
                 "order": len(columns),
-                "estimate": float(indices[:, i].mean()),
+                "estimate": float(index.mean()),
                 "lower": 0.0 if vanishing[i] else lower,
                 "upper": upper,
                 "variance": float(variance[i]),
@@ -65,8 +68,9 @@ def response_table(
     :param predictor: of the predictor: an input that has no effect there has none here.
     :param names: what columns are called.
     :param level: probability of the intervals.
-    :param classes: names of the outputs.
+    :param classes: names of the outputs, of which those that vary have rows.
     """
+    shown = [(k, classes[k]) for k in varying(draws.total)]
     tables = {"first": draws.first, "interaction": draws.both, "total": draws.any}
     singles = [(c,) for c in draws.inputs]
     rows = []
@@ -77,14 +81,14 @@ def response_table(
                 for s in predictor.subsets
             ]
             vanishing = may_vanish(predictor, np.array(inside, dtype=float), level).all()
-            indices = values[:, v] / draws.total
-            for k, label in enumerate(classes):
-                lower, upper = interval(indices[:, k], level)
+            for k, label in shown:
+                index = values[:, v, k] / draws.total[:, k]
+                lower, upper = interval(index, level)
                 row = {
                     "kind": kind,
                     "effect": ":".join(map(names, columns)),
                     "order": len(columns),
-                    "estimate": float(indices[:, k].mean()),
+                    "estimate": float(index.mean()),
                     "lower": 0.0 if vanishing and kind != "interaction" else lower,
                     "upper": upper,
                     "variance": float(values[:, v, k].mean()),

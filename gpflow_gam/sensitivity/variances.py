@@ -34,26 +34,25 @@ class VarianceDraws:
     sizes: AnyNDArray
 
     def total(self) -> AnyNDArray:
-        """
-        The variance of the predictor, [S, L].
-
-        :raises ValueError: it is zero: no index is defined.
-        """
+        """The variance of the predictor, [S, L]."""
         total: AnyNDArray = self.variances.sum(axis=1)
-        check_varies(total)
         return total
 
 
-def check_varies(total: AnyNDArray) -> None:
+def varying(total: AnyNDArray) -> list[int]:
     """
-    :param total: variances of the predictor.
-    :raises ValueError: one is zero: no index is defined.
+    Which outputs have a variance of which there may be shares; the others are constant.
+
+    :param total: variances of the predictor, [S, L].
+    :raises ValueError: none has; or one is zero in some draws: no index is defined.
     """
-    if total.size == 0 or not np.all(total > 0.0):
+    found = [i for i, own in enumerate(total.T) if np.any(own > 0.0)]
+    if not found or not np.all(total[:, found] > 0.0):
         raise ValueError(
             "Sobol indices are undefined: the predictor has zero variance under these measures. "
             "Every component is constant, or every input has a single value."
         )
+    return found
 
 
 def draw_variances(
@@ -83,7 +82,7 @@ def draw_variances(
     # other weights bring effects about that vanish under the first
     subsets = {s for _, found in turns for s in found} | set(own)
     if not subsets:
-        check_varies(np.zeros(0))
+        varying(np.zeros((1, 0)))
     order = sorted(subsets, key=lambda s: (len(s), s))
     L = reference.mean.shape[1]
     variances, distances = (
