@@ -13,6 +13,7 @@ from ..kernels import (
     CentredLinear,
     Factor,
     Indicator,
+    IntegratedOU,
     MarkovField,
     OnColumns,
     Warped,
@@ -44,7 +45,7 @@ _OPEN_EACH = 3
 """The same for each inducing input, where these are many."""
 _MOST_OPEN = 1024
 """The same of several columns."""
-_BETWEEN = (Stationary, CentredLinear, Indicator, Constant)
+_BETWEEN = (Stationary, IntegratedOU, CentredLinear, Indicator, Constant)
 """Kernels that go on between the points of data."""
 _LEAST_OF_LEVEL = 4
 """Candidates of each combination of levels, at least."""
@@ -329,7 +330,7 @@ def _shortest(kernel: Kernel, factor: float) -> Mapping[int, AnyNDArray] | None:
     """
     found: dict[int, AnyNDArray] = {}
     for leaf in _leaf_kernels(kernel):
-        if isinstance(leaf, Stationary):
+        if isinstance(leaf, (Stationary, IntegratedOU)):
             parameter = leaf.lengthscales
             found[id(parameter)] = factor * _prior_mode(parameter)
             continue
