@@ -184,7 +184,8 @@ def test_memory_is_learnt_beside_a_trend():
         alone = gg.GAM(s("t")).fit(data, "y", progress=False)
         left = [np.asarray(data["y"] - m.predict(data, "link")) for m in (alone, gam)]
         correlation = [np.corrcoef(e[:-1], e[1:])[0, 1] for e in left]
-        assert correlation[0] > 0.2 > 0.1 > correlation[1]
+        # beyond chance, though of a long memory a smooth alone follows some
+        assert correlation[0] > 2.0 / np.sqrt(NUMBER) > 0.1 > correlation[1]
     assert found[0.5] < 0.75 < found[0.9]
 
 
