@@ -89,11 +89,11 @@ def written(folder: Path) -> dict[str, Path]:
     for path in files.values():
         gg.serving.export(gam, path)
     try:
-        import pygam
+        from pygam import PoissonGAM, s  # not the folder beside this file, which holds neither
     except ImportError:
         print("pyGAM is not installed: left out")
         return files
-    other = pygam.PoissonGAM(pygam.s(0) + pygam.s(1)).fit(np.stack(list(data.values()), 1), y)
+    other = PoissonGAM(s(0) + s(1)).fit(np.stack(list(data.values()), 1), y)
     files["pyGAM"] = folder / "m.pickle"
     files["pyGAM"].write_bytes(pickle.dumps(other))
     return files

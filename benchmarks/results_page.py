@@ -33,7 +33,7 @@ BY_HAND = {
     "iterncgp/robustness.py": "a sentence of [](iterncgp.rst)",
 }
 """Benchmarks that record nothing yet, and where their numbers are."""
-NOT_RUN = ("digits.py",)
+NOT_RUN: tuple[str, ...] = ()
 """Benchmarks that record, of which no file is here yet."""
 TABLES = {
     "gam.rst": "`lines.py`, `extrapolation.py` (100 data sets) and `smooths.py` (4)",
@@ -41,6 +41,7 @@ TABLES = {
     "shapes.rst": "means of the table of `shapes.py` above",
     "serving.rst": "`portable.py`",
     "layers.rst": "`flights.py` (3 seeds) and `heads.py` (5)",
+    "distribution.rst": "`steps_per_call.py`",
 }
 """Pages with tables that were copied from what a run printed, and of which benchmark."""
 HELPERS = (
@@ -224,9 +225,7 @@ def page(results: dict[str, dict[str, Any]]) -> str:
         "## Not from files",
         "These benchmarks record nothing yet:",
         "\n".join(hand),
-        "These do, and have not been run since: "
-        + ", ".join(f"`benchmarks/{name}`" for name in NOT_RUN)
-        + ".",
+        *([f"These do, and have not been run since: {', '.join(NOT_RUN)}."] if NOT_RUN else []),
         "These pages have tables that were copied from what a run printed, mostly other runs than "
         "those above:",
         "\n".join(f"- []({name}): {of}" for name, of in TABLES.items()),

@@ -623,3 +623,18 @@ def test_operations_and_checks_that_onnx_lacks(tmp_path):
         with pytest.raises(ValueError, match=match):
             gg.serving.export(model, tmp_path / "m.onnx")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_gam_of_iterncgp(runtime, tmp_path):
+    data = columns()
+    y = predictor(data) + 0.1 * np.random.default_rng(2).standard_normal(N)
+    gam = gg.GAM(gg.s("x", k=20) + gg.factor("Group of"), engine="iterncgp").fit(data, y)
+    jobs = []
+    for name in ("double.onnx", "single.tflite"):
+        path = tmp_path / name
+        gg.serving.export(gam, path, level=0.9)
+        jobs.append((path, arguments(path, data[:9]), path.with_suffix(f"{path.suffix}.npz")))
+    run(jobs)
+    same(gam, dict(np.load(jobs[0][-1])), data[:9], 1e-12)
+    same(gam, dict(np.load(jobs[1][-1])), data[:9], 1e-5, prior=0.0)

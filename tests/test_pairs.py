@@ -25,10 +25,6 @@ def apply(kind: str, *x: Pair, **attributes: Any) -> Any:
     return OPERATIONS[kind](op, *x)
 
 
-def same(values: np.ndarray) -> np.ndarray:
-    return values
-
-
 # by name: of pairs, of numpy's numbers, and what rounding is counted against
 CASES: dict[str, tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any] | None]] = {
     "sum": (lambda x, y: x + y, np.add, lambda x, y: np.abs(x) + np.abs(y)),
@@ -66,6 +62,18 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any
         lambda x, y: np.log1p(np.abs(x)),
         lambda x, y: 1.0,
     ),
+    "power": (
+        lambda x, y: apply("Pow", apply("Abs", x), Pair.of(-1.7)),
+        lambda x, y: np.abs(x) ** -1.7,
+        None,
+    ),
+    "cube": (lambda x, y: apply("Pow", x, Pair.of(3.0)), lambda x, y: x**3, None),
+    "inverse root": (
+        lambda x, y: apply("Rsqrt", apply("Abs", x)),
+        lambda x, y: 1.0 / np.sqrt(np.abs(x)),
+        None,
+    ),
+    "inverse": (lambda x, y: apply("Reciprocal", x), lambda x, y: 1.0 / x, None),
     "sin": (lambda x, y: apply("Sin", x), lambda x, y: np.sin(x), lambda x, y: 1.0),
     "cos": (lambda x, y: apply("Cos", x), lambda x, y: np.cos(x), lambda x, y: 1.0),
     "erf": (lambda x, y: apply("Erf", x), lambda x, y: scipy.special.erf(x), lambda x, y: 1.0),

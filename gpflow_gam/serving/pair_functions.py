@@ -130,6 +130,17 @@ def _sqrt(op: tf.Operation, x: Pair) -> Pair:
     return Pair(root) + Pair(tf.where(holds, rest, tf.constant(0.0)))
 
 
+@_of("Rsqrt")
+def _rsqrt(op: tf.Operation, x: Pair) -> Pair:
+    root: Pair = _sqrt(op, x)
+    return Pair.of(1.0) / root
+
+
+@_of("Reciprocal", "Inv")
+def _reciprocal(op: tf.Operation, x: Pair) -> Pair:
+    return Pair.of(1.0) / x
+
+
 @_of("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
 def _matmul(op: tf.Operation, x: Pair, y: Pair) -> Pair:
     flags = ("transpose_a", "transpose_b") if op.type == "MatMul" else ("adj_x", "adj_y")
@@ -302,6 +313,16 @@ def _log(op: tf.Operation | None, x: Pair) -> Pair:
 def _log1p(op: tf.Operation, x: Pair) -> Pair:
     found: Pair = _log(None, x + Pair.of(1.0))
     return found
+
+
+@_of("Pow")
+def _pow(op: tf.Operation, x: Pair, y: Pair) -> Pair:
+    if y.value is not None and y.value.ndim == 0 and y.value in (2.0, 3.0):
+        return x * x if y.value == 2.0 else x * x * x
+    positive = x.hi > 0.0
+    found = _exp(None, y * _log(None, where(positive, x, Pair.of(1.0))))
+    single = tf.pow(tf.where(positive, tf.constant(1.0), x.hi), y.hi)
+    return where(positive, found, Pair(single))
 
 
 @_of("Sin", "Cos")
