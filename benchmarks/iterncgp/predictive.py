@@ -33,7 +33,8 @@ from recording import add_option, record
 import gpflow_gam as gg
 from gpflow_gam import metrics
 
-SOLVERS = ("newton", "variational")
+SOLVERS = ("variational", "newton")
+"""The default of so few rows comes first."""
 WAYS = ("mean", "probit", "projected", "monte carlo")
 Problem = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
