@@ -12,6 +12,7 @@ from iterncgp_cases import data, fit, kernel
 import gpflow_gam as gg
 from gpflow_gam.models import IterNCGP
 from gpflow_gam.newton.solvers import IterGP, ReducedNewton
+from gpflow_gam.optimizers import newton
 
 
 @pytest.mark.slow
@@ -176,3 +177,30 @@ def test_coming_back_from_far_beyond_the_mode_is_no_convergence(seed):
     assert not result.converged
     assert "still rises by much" in result.message
     assert fit(IterNCGP((X, Y), k, Poisson(), solver="newton")).converged
+
+
+@pytest.mark.parametrize("solver", ["newton", "variational"])
+def test_hyperparameters_are_first_learnt_from_some_of_many_rows(rng, monkeypatch, solver):
+    X, Y = data(rng, 120)["counts"]
+
+    def learnt(**options):
+        model = IterNCGP((X, Y), kernel(), Poisson(), solver=solver)
+        return model, fit(model, hyperparameters=True, **options)
+
+    whole, plain = learnt()
+    assert {step["rows"] for step in plain.steps} == {120}
+    monkeypatch.setattr(newton, "_MANY", 100)
+    monkeypatch.setattr(newton, "_FEWEST", 40)
+    model, result = learnt()
+    # at first all rows, of which a worse bound than theirs would be taken back; then some
+    numbers = [step["rows"] for step in result.steps]
+    assert list(dict.fromkeys(numbers)) == [120, 40]
+    assert numbers[-1] == 120
+    assert result.converged
+    assert result.elbo == pytest.approx(plain.elbo, abs=0.02)
+    assert float(model.kernel.lengthscales.numpy()) == pytest.approx(
+        float(whole.kernel.lengthscales.numpy()), rel=0.05
+    )
+    assert model.data[0].shape[0] == 120
+    # a fitted model goes on from where it is
+    assert {step["rows"] for step in fit(model, hyperparameters=True).steps} == {120}
