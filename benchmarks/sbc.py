@@ -102,7 +102,7 @@ def model_of(method: str, response: str, X: np.ndarray, Y: np.ndarray) -> Any:
     gpflow.set_trainable(kernel, False)
     likelihood = likelihood_of(response)
     if method == NEWTON:
-        return gg.models.IterNCGP((X, Y), kernel, likelihood)
+        return gg.models.IterNCGP((X, Y), kernel, likelihood, solver="newton")
     line = np.linspace(0.0, 1.0, INDUCING)[:, None]
     where = {"constant": np.zeros((1, 0)), "first": line, "second": line}
     inducing = gg.inducing_variables.AdditiveInducingVariables(where)

@@ -35,7 +35,10 @@ def main() -> None:
         np.testing.assert_allclose(product(X, X, V), 2.0 * found, atol=1e-12)
 
     Y = tf.cast(X[:, :1] > 0.5, X.dtype)
-    models = [gg.models.IterNCGP((X, Y), kernel, gg.likelihoods.Bernoulli()) for _ in range(2)]
+    models = [
+        gg.models.IterNCGP((X, Y), kernel, gg.likelihoods.Bernoulli(), solver="newton")
+        for _ in range(2)
+    ]
     gg.optimizers.fit(models[0], hyperparameters=False)
     with strategy.scope():
         gg.optimizers.fit(models[1], hyperparameters=False)

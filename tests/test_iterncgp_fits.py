@@ -12,6 +12,7 @@ from iterncgp_cases import data, fit, kernel
 import gpflow_gam as gg
 from gpflow_gam.models import IterNCGP
 from gpflow_gam.newton.solvers import IterGP, ReducedNewton
+from gpflow_gam.optimizers import newton
 
 
 @pytest.mark.slow
@@ -38,10 +39,10 @@ def test_history_budgets_and_going_on(rng):
 
 def test_no_time_and_one_sweep_still_give_a_posterior(rng):
     X, Y = data(rng, 200)["classes"]
-    exact = IterNCGP((X, Y), kernel(), Softmax(3))
+    exact = IterNCGP((X, Y), kernel(), Softmax(3), solver="newton")
     fit(exact)
     for budget in ({"max_seconds": 1e-9}, {"max_sweeps": 1}):
-        model = IterNCGP((X, Y), kernel(), Softmax(3))
+        model = IterNCGP((X, Y), kernel(), Softmax(3), solver="newton")
         result = fit(model, **budget)
         assert "budget" in result.message
         _, var = model.predict_f(X)
@@ -132,7 +133,7 @@ def test_an_interrupted_fit_keeps_what_it_has_if_so_wished(rng, hyperparameters)
 
 
 def test_the_sweep_of_the_posterior_may_be_interrupted(rng, monkeypatch):
-    model = IterNCGP(data(rng)["counts"], kernel(), Poisson())
+    model = IterNCGP(data(rng)["counts"], kernel(), Poisson(), solver="newton")
     original, calls = gg.operators.KernelOperator.product, []
 
     def interrupted(*arguments):
@@ -159,7 +160,7 @@ def test_a_diverging_literal_fit_says_so_and_keeps_what_it_had():
     literal = IterNCGP((X, Y), k, Poisson(), solver=rough)
     fit(literal)
     assert np.all(np.isfinite(literal.predict_f(X)[1]))
-    safe = IterNCGP((X, Y), k, Poisson())
+    safe = IterNCGP((X, Y), k, Poisson(), solver="newton")
     values = fit(safe).history
     assert np.all(np.diff(values) >= -1e-9)
 
@@ -175,4 +176,31 @@ def test_coming_back_from_far_beyond_the_mode_is_no_convergence(seed):
     result = fit(literal)
     assert not result.converged
     assert "still rises by much" in result.message
-    assert fit(IterNCGP((X, Y), k, Poisson())).converged
+    assert fit(IterNCGP((X, Y), k, Poisson(), solver="newton")).converged
+
+
+@pytest.mark.parametrize("solver", ["newton", "variational"])
+def test_hyperparameters_are_first_learnt_from_some_of_many_rows(rng, monkeypatch, solver):
+    X, Y = data(rng, 120)["counts"]
+
+    def learnt(**options):
+        model = IterNCGP((X, Y), kernel(), Poisson(), solver=solver)
+        return model, fit(model, hyperparameters=True, **options)
+
+    whole, plain = learnt()
+    assert {step["rows"] for step in plain.steps} == {120}
+    monkeypatch.setattr(newton, "_MANY", 100)
+    monkeypatch.setattr(newton, "_FEWEST", 40)
+    model, result = learnt()
+    # at first all rows, of which a worse bound than theirs would be taken back; then some
+    numbers = [step["rows"] for step in result.steps]
+    assert list(dict.fromkeys(numbers)) == [120, 40]
+    assert numbers[-1] == 120
+    assert result.converged
+    assert result.elbo == pytest.approx(plain.elbo, abs=0.02)
+    assert float(model.kernel.lengthscales.numpy()) == pytest.approx(
+        float(whole.kernel.lengthscales.numpy()), rel=0.05
+    )
+    assert model.data[0].shape[0] == 120
+    # a fitted model goes on from where it is
+    assert {step["rows"] for step in fit(model, hyperparameters=True).steps} == {120}

@@ -78,11 +78,11 @@ def test_parts_that_were_replaced(what, rng):
 def test_data_that_are_assigned_are_checked_as_at_first(rng):
     """Arrays in other types are fitted as they would be by a new model; wrong ones are refused."""
     X, Y = data(rng)["classes"]
-    model = IterNCGP((X, Y), kernel(), Softmax(3))
+    model = IterNCGP((X, Y), kernel(), Softmax(3), solver="newton")
     fit(model)
     X = X[:40] * 0.5
     model.data = X, Y[:40].astype(int)
-    fresh = IterNCGP((X, Y[:40]), kernel(), Softmax(3))
+    fresh = IterNCGP((X, Y[:40]), kernel(), Softmax(3), solver="newton")
     for m in (model, fresh):
         fit(m)
     before = model.predict_f(X)
@@ -211,7 +211,9 @@ def test_small_and_large_matrices_give_one_fit(rng, monkeypatch):
     found = []
     for small in (compiled._SMALL, 0):
         monkeypatch.setattr(compiled, "_SMALL", small)
-        model = IterNCGP(data(np.random.default_rng(3))["counts"], additive(), Poisson())
+        model = IterNCGP(
+            data(np.random.default_rng(3))["counts"], additive(), Poisson(), solver="newton"
+        )
         fit(model)
         with tf.GradientTape() as tape:
             bound = model.elbo()
@@ -231,7 +233,7 @@ def test_small_and_large_matrices_give_one_fit(rng, monkeypatch):
 def test_parameters_may_be_frozen_and_set_free_again(rng, monkeypatch):
     """Fits learn what is trainable when they begin, whatever was compiled before."""
     monkeypatch.setattr(compiled, "_SMALL", 0)
-    model = IterNCGP(data(rng)["counts"], kernel(), Poisson())
+    model = IterNCGP(data(rng)["counts"], kernel(), Poisson(), solver="newton")
     gpflow.set_trainable(model.kernel.lengthscales, False)
     first = fit(model, hyperparameters=True).elbo
     assert float(model.kernel.lengthscales.numpy()) == pytest.approx(0.7, rel=1e-12)
@@ -274,7 +276,9 @@ def test_float32(rng):
     double = fitted("classes", rng, solver=ReducedNewton(num_actions=50))
     X, Y = double.data
     gpflow.config.set_default_float(np.float32)
-    single = IterNCGP((X.numpy().astype(np.float32), Y.numpy()), kernel(), Softmax(3))
+    single = IterNCGP(
+        (X.numpy().astype(np.float32), Y.numpy()), kernel(), Softmax(3), solver="newton"
+    )
     result = fit(single)
     assert result.converged
     mean, var = single.predict_f(X.numpy().astype(np.float32))

@@ -575,6 +575,7 @@ def test_iterncgp_on_frozen_features(tmp_path: Path) -> None:
         head.kernel,
         likelihood,
         mean_function=head._gp.mean_function,
+        solver="newton",
     )
     gg.optimizers.fit(wanted, hyperparameters=False, progress=False)
     mean, var = wanted.predict_f(head.scaled(features))

@@ -614,7 +614,7 @@ def test_options_of_another_engine_are_refused():
     model, data = poisson(vi.OptimalPrecision())
     with pytest.raises(ValueError, match="options of IterNCGP; got a AdditiveSVGP"):
         gg.optimizers.fit(model, data, hyperparameters=False)
-    newton = gg.models.IterNCGP(data, model.kernel, gpflow.likelihoods.Poisson())
+    newton = gg.models.IterNCGP(data, model.kernel, gpflow.likelihoods.Poisson(), solver="newton")
     with pytest.raises(ValueError, match="IterNCGP takes no minibatches"):
         gg.optimizers.fit(newton, batch_size=10)
     with pytest.raises(ValueError, match="IterNCGP holds its own"):

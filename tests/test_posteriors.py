@@ -47,7 +47,7 @@ def vgp(problem: problems.Problem) -> gg.models.AdditiveVGP:
 def iterncgp(problem: problems.Problem) -> gg.models.IterNCGP:
     Y = np.hstack([problem.Y, problem.Y**2])
     likelihood = gpflow.likelihoods.Gaussian(0.2)
-    model = gg.models.IterNCGP((problem.X, Y), problem.kernel(), likelihood)
+    model = gg.models.IterNCGP((problem.X, Y), problem.kernel(), likelihood, solver="newton")
     gg.optimizers.fit(model, hyperparameters=False)
     return model
 

@@ -196,8 +196,10 @@ def test_other_engines() -> None:
         AdditiveVGP((X, Y), kernel, Heteroskedastic())
     K = gpflow.likelihoods.Softmax(2)
     labels = (Y > 0.0).astype(float)
-    ours = IterNCGP((X, labels), kernel, K)
-    theirs = IterNCGP((X, labels), SeparateIndependent(list(kernel.latent_kernels)), K)
+    ours = IterNCGP((X, labels), kernel, K, solver="newton")
+    theirs = IterNCGP(
+        (X, labels), SeparateIndependent(list(kernel.latent_kernels)), K, solver="newton"
+    )
     for model in (ours, theirs):
         optimizers.fit(model, hyperparameters=False)
     np.testing.assert_allclose(ours.predict_f(X)[0], theirs.predict_f(X)[0], atol=1e-6)

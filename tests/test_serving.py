@@ -244,7 +244,9 @@ def model_of(name: str) -> Any:
     if name == "sgpr":
         return gg.models.AdditiveSGPR((X, y), kernel(), inducing)
     labels = np.digitize(y, [0.5, 1.0])
-    newton = gg.models.IterNCGP((X, labels), kernel(), gpflow.likelihoods.Softmax(3))
+    newton = gg.models.IterNCGP(
+        (X, labels), kernel(), gpflow.likelihoods.Softmax(3), solver="newton"
+    )
     gg.optimizers.fit(newton, hyperparameters=False)
     return newton
 

@@ -140,7 +140,7 @@ def whole(units: Units) -> gg.models.AdditiveVGP:
 
 
 def newton(units: Units) -> gg.models.IterNCGP:
-    model = gg.models.IterNCGP(data(units), kernel(units), normal(units))
+    model = gg.models.IterNCGP(data(units), kernel(units), normal(units), solver="newton")
     gg.optimizers.fit(model, hyperparameters=False, progress=False)
     return model
 
@@ -307,7 +307,7 @@ def test_a_component_without_variance(variance):
 def newton_of(
     rows: tuple[np.ndarray, np.ndarray], own: gg.kernels.AdditiveKernel
 ) -> gg.models.IterNCGP:
-    model = gg.models.IterNCGP(rows, own, gpflow.likelihoods.Gaussian(0.04))
+    model = gg.models.IterNCGP(rows, own, gpflow.likelihoods.Gaussian(0.04), solver="newton")
     gg.optimizers.fit(model, hyperparameters=False, progress=False)
     return model
 

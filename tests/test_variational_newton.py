@@ -11,7 +11,7 @@ from gpflow.likelihoods import Gaussian, Poisson, Softmax
 from scipy.special import expit
 
 import gpflow_gam as gg
-from gpflow_gam.models import IterNCGP
+from gpflow_gam.models import IterNCGP, iterncgp
 from gpflow_gam.newton.solvers import ReducedNewton, Variational
 
 N = 30
@@ -74,7 +74,7 @@ def test_it_is_the_best_gaussian(name, rng):
     np.testing.assert_allclose(found[0][:, 0], mean, atol=1e-4)
     np.testing.assert_allclose(found[1][0], cov, atol=1e-4)
     # its bound is stationary in the mean, so none is better nearby; and Laplace's is less
-    mode = IterNCGP(model.data, kernel(), likelihood)
+    mode = IterNCGP(model.data, kernel(), likelihood, solver="newton")
     gg.optimizers.fit(mode, hyperparameters=False)
     assert float(model.elbo()) > float(mode.elbo()) + 0.01
 
@@ -98,7 +98,7 @@ def test_classes_have_expected_gradients_for_weights(rng):
         draws = rng.multivariate_normal(mean[n], cov[n], 40_000)
         expected = np.eye(3)[int(labels[n, 0])] - laplace.softmax(draws).mean(axis=0)
         np.testing.assert_allclose(model.state.weights[:, n], expected, atol=0.02)
-    mode = IterNCGP((X, labels), kernel(20.0), Softmax(3))
+    mode = IterNCGP((X, labels), kernel(20.0), Softmax(3), solver="newton")
     gg.optimizers.fit(mode, hyperparameters=False)
     assert float(model.elbo()) > float(mode.elbo()) + 1.0
     sure = [m.predict_probabilities(X).numpy().max(axis=1).mean() for m in (mode, model)]
@@ -192,6 +192,24 @@ def test_averages_that_overflow_leave_the_round_before(rng):
     gg.optimizers.fit(mode, hyperparameters=False)
     for a, b in zip(model.predict_f(X), mode.predict_f(X)):
         np.testing.assert_allclose(a, b)
+
+
+def test_it_is_the_default_of_few_rows_whose_noise_is_not_normal(rng, monkeypatch):
+    X, Y = rng.uniform(0, 1, (N, 2)), np.ones((N, 1))
+    weighted = gg.likelihoods.Weighted(Gaussian(0.1), 1)
+    for likelihood, wanted in (
+        (Poisson(), Variational),
+        (Softmax(3), Variational),
+        (Gaussian(0.1), ReducedNewton),
+        (weighted, ReducedNewton),
+    ):
+        assert type(IterNCGP((X, Y), kernel(), likelihood).solver) is wanted
+    limited = IterNCGP((X, Y), kernel(), Poisson(), max_solver_steps=7, max_newton_steps=9)
+    assert limited.solver.newton.num_actions == 7
+    assert limited.solver.newton.max_steps == 9
+    assert type(IterNCGP((X, Y), kernel(), Poisson(), solver="newton").solver) is ReducedNewton
+    monkeypatch.setattr(iterncgp, "_FEW", N - 1)
+    assert type(IterNCGP((X, Y), kernel(), Poisson()).solver) is ReducedNewton
 
 
 def test_bad_options():

@@ -77,7 +77,7 @@ class Run:
 
 def ours(run: Run) -> None:
     likelihood = gpflow.likelihoods.Softmax(NUM_CLASSES)
-    model = gg.models.IterNCGP((run.X, run.Y), run.kernel, likelihood)
+    model = gg.models.IterNCGP((run.X, run.Y), run.kernel, likelihood, solver="newton")
 
     def look(progress: gg.optimizers.FitProgress) -> bool:
         assert progress.posterior is not None

@@ -48,7 +48,7 @@ def the_map(X: np.ndarray, labels: np.ndarray, max_sweeps: float) -> None:
         mode = DenseLaplace(kernel(X).numpy(), labels).log_posterior
         data = X, labels[:, None].astype(float)
         likelihood = gpflow.likelihoods.Softmax(NUM_CLASSES)
-        ours = outcome(IterNCGP(data, kernel, likelihood), mode, max_sweeps)
+        ours = outcome(IterNCGP(data, kernel, likelihood, solver="newton"), mode, max_sweeps)
         literal = IterNCGP(data, kernel, likelihood, solver="itergp", max_solver_steps=5,
                            max_newton_steps=20, tolerance=1e-6)  # fmt: skip
         rows.append([lengthscale, variance, f"{mode:.2f}", *ours, *outcome(literal, mode, 100.0)])
@@ -72,7 +72,8 @@ def predictions(X: np.ndarray, labels: np.ndarray, Xt: np.ndarray, truth: np.nda
                      probit(mean, without_shift(cov))])  # fmt: skip
     for bound in (None, 10, 50, 100, 400):
         model = IterNCGP((X, labels[:, None].astype(float)), kernel,
-                         gpflow.likelihoods.Softmax(NUM_CLASSES), compression=bound)  # fmt: skip
+                         gpflow.likelihoods.Softmax(NUM_CLASSES), compression=bound,
+                         solver="newton")  # fmt: skip
         result = optimizers.fit(model, hyperparameters=False, max_sweeps=40)
         ways = [model.predict_probabilities(Xt, m).numpy() for m in ("mean", "probit", "projected")]
         add(f"ours, R = {bound or 'default'}", result.sweeps, ways)

@@ -84,7 +84,7 @@ class Plane:
         self.grid = np.column_stack([self.a.ravel(), self.b.ravel()])
 
     def model(self) -> IterNCGP:
-        return IterNCGP((self.X, self.Y), self.kernel, Bernoulli())
+        return IterNCGP((self.X, self.Y), self.kernel, Bernoulli(), solver="newton")
 
     def surface(self, model: IterNCGP) -> tuple[np.ndarray, np.ndarray]:
         """Mean and standard deviation on the grid."""
@@ -171,7 +171,7 @@ def regressions(path: Path) -> None:
     f = drawn(kernel, X, 1)
     Y = (np.random.default_rng(2).uniform(size=f.shape) < expit(f)).astype(float)
     grid = np.linspace(-4, 6, 200)[:, None]
-    model = IterNCGP((X, Y), kernel, Bernoulli())
+    model = IterNCGP((X, Y), kernel, Bernoulli(), solver="newton")
     solver = IterGP(UnitVectors(), recycle=False, inner_tolerance=1e-12)
     figure, axes = plt.subplots(1, 4, figsize=(12, 3), sharex=True, sharey=True)
     Kxx, Kgx = kernel(X).numpy(), kernel(grid, X).numpy()
@@ -269,7 +269,7 @@ def counts(path: Path) -> None:
         for seed in range(10):
             rng = np.random.default_rng(seed)
             Y, Yt = (rng.poisson(r).astype(float) for r in (rate, other))
-            model = IterNCGP((X, Y), kernel, Poisson())
+            model = IterNCGP((X, Y), kernel, Poisson(), solver="newton")
             solver = IterGP(max_steps=steps, max_iterations=100 // steps, tolerance=1e-3)
             run, losses = solver.start(model.problem()), []
             try:

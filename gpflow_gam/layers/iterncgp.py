@@ -161,7 +161,11 @@ class IterNCGP(GPHead):
             Y = self.response_matrix(y)
             gp = self._gp
             model = models.IterNCGP(
-                (X, Y), gp.kernel, gp.likelihood, mean_function=gp.mean_function
+                (X, Y),
+                gp.kernel,
+                gp.likelihood,
+                mean_function=gp.mean_function,
+                solver="newton",
             )
             self._adopted.freeze((), trainable=True)  # for this fit only
             try:

@@ -12,7 +12,7 @@ from check_shapes import check_shapes, inherit_check_shapes
 from gpflow.base import InputData, RegressionData, TensorType
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Bernoulli as GPflowBernoulli
-from gpflow.likelihoods import Likelihood
+from gpflow.likelihoods import Gaussian, Likelihood
 from gpflow.likelihoods.utils import inv_probit
 from gpflow.mean_functions import MeanFunction
 from gpflow.models.training_mixins import InternalDataTrainingLossMixin
@@ -29,12 +29,16 @@ from ..newton.solvers import (
     Solver,
     named_solver,
 )
+from ..newton.solvers.expected import observed
 from ..newton.solvers.progress import Run
 from ..newton.weights import equal_values, values_of
 from ..posteriors import ActionPosterior
 from .base import AdditiveModel
 from .probabilities import class_probabilities
 from .structure import Structure
+
+_FEW = 10_000
+"""Rows up to which the nearest Gaussian is the default."""
 
 
 def _structure(model: IterNCGP) -> Structure:
@@ -85,9 +89,10 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
     """
     A GP with any log-concave likelihood, by matrix-free Newton steps (Tatzel et al. 2025).
 
-    The posterior is Laplace's (Rasmussen & Williams 2006, ch. 3) as far as it was computed:
-    whatever was not shows as variance. Kernel matrices are never held; time goes into *sweeps*,
-    each one pass over the N^2 kernel entries that serves as many right-hand sides as there are.
+    The posterior is Laplace's (Rasmussen & Williams 2006, ch. 3), or the nearest Gaussian, as far
+    as it was computed: whatever was not shows as variance. Kernel matrices are never held; time
+    goes into *sweeps*, each one pass over the N^2 kernel entries that serves as many right-hand
+    sides as there are.
     :func:`~gpflow_gam.optimizers.fit` finds the mode, and learns hyperparameters.
 
     What a fit has computed are actions and pseudo-observations. Predictions and :meth:`elbo` are of
@@ -104,11 +109,12 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         (shared, separate, linear coregionalisation).
     :param likelihood: log-concave in its latent functions.
     :param mean_function: m(x); zero by default.
-    :param solver: "newton" (:class:`~gpflow_gam.newton.solvers.ReducedNewton`, monotone; the
-        default), "variational" (:class:`~gpflow_gam.newton.solvers.Variational`, which goes on from
-        there to the nearest Gaussian: surer and better class probabilities, about three times the
-        steps), "itergp" (:class:`~gpflow_gam.newton.solvers.IterGP`, the published algorithm), or
-        such an object with options of its own, which then takes the place of those below.
+    :param solver: "newton" (:class:`~gpflow_gam.newton.solvers.ReducedNewton`, monotone),
+        "variational" (:class:`~gpflow_gam.newton.solvers.Variational`, which goes on from there to
+        the nearest Gaussian: surer and better class probabilities, about twice the steps), "itergp"
+        (:class:`~gpflow_gam.newton.solvers.IterGP`, the published algorithm), or such an object
+        with options of its own, which then takes the place of those below. By default "variational"
+        for up to 10 000 rows, and "newton" for more, and for normal noise, where both are one.
     :param policy: which actions the covariance rests on (and, under "itergp", the mean).
     :param max_newton_steps: outer steps of one fit.
     :param max_solver_steps: inner iterations of a step, under "itergp"; else how many actions the
@@ -128,7 +134,7 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         likelihood: Likelihood,
         *,
         mean_function: MeanFunction | None = None,
-        solver: str | Solver = "newton",
+        solver: str | Solver | None = None,
         policy: Policy | None = None,
         max_newton_steps: int | None = None,
         max_solver_steps: int | None = None,
@@ -148,11 +154,22 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         super().__init__(kernel, likelihood, mean_function, outputs)
         self.data = data
         self.solver = named_solver(
-            solver, policy, max_newton_steps, max_solver_steps, compression, tolerance
+            self._default_solver() if solver is None else solver,
+            policy,
+            max_newton_steps,
+            max_solver_steps,
+            compression,
+            tolerance,
         )
         self.seed = int(seed)
         self._fit: _Fit | None = None
         self._compiled = _Compiled()
+
+    def _default_solver(self) -> str:
+        """What averages a row takes for the nearest Gaussian is little where rows are few."""
+        few = self.data[0].shape[0] <= _FEW
+        normal = isinstance(observed(self.likelihood), Gaussian)
+        return "variational" if few and not normal else "newton"
 
     @property
     def data(self) -> tuple[tf.Tensor, tf.Tensor]:

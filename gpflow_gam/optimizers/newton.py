@@ -22,6 +22,12 @@ from ..newton.weights import ActionWeights
 from ..posteriors import ActionPosterior
 from .minimizers import LBFGS, FitResult, StopFit, Tracker
 
+_MANY, _FEWEST, _COARSER = 1000, 300, 4
+"""
+Rows from which hyperparameters are first learnt from some of them; the fewest of those, and how
+many times more there are in all.
+"""
+
 
 def fit_newton(
     model: IterNCGP,
@@ -152,6 +158,7 @@ class _Newton:
     def _record(self, run: Run, report: StepReport) -> None:
         row = {k: getattr(report, k) for k in report.__dataclass_fields__}
         row.update(sweeps=self.sweeps, seconds=self.tracker.seconds, round=self.round)
+        row["rows"] = int(self.model.data[0].shape[0])
         shown = f"log posterior {report.log_posterior:.4f}, residual {report.residual:.2e}"
         if self.validation_data is not None:
             row["nlpd"] = self._validate(run)
@@ -240,10 +247,12 @@ def _learn(newton: _Newton, max_rounds: int, tolerance: float) -> FitResult:
     Mode and hyperparameters in turn.
 
     Each round maximises the bound at held actions and pseudo-observations by L-BFGS, then finds the
-    mode, and with it new ones, at the parameters reached. A round whose new bound is worse than the
-    old is taken back.
+    mode, and with it new ones, at the parameters reached. Of a new model with many rows the first
+    round learns from a quarter of them instead, whose products take a sixteenth. A round whose new
+    bound is worse than the old is taken back.
     """
     model = newton.model
+    coarse = model.last_fit is None and model.data[0].shape[0] >= _MANY
     variables = list(model.trainable_variables)
     converged, message = newton.solve()
     held = _HeldBound(model)
@@ -259,15 +268,18 @@ def _learn(newton: _Newton, max_rounds: int, tolerance: float) -> FitResult:
             message = "budget used up"
             break
         kept, state = [v.numpy() for v in variables], model.state
-        tracker = Tracker(variables, "L-BFGS", newton.tracker.budget, None, False)
-        interrupted = ""
-        with tracker, contextlib.suppress(StopFit):
-            try:
-                optimiser.run(tracker, max_iterations=25, tolerance=1e-4)
-            except KeyboardInterrupt:
-                interrupted = newton.tracker.interrupted()
-                tracker.restore_best()
-        newton.sweeps += 2.0 * len(tracker.history)  # each value with its gradient
+        interrupted, some = "", coarse and newton.round == 1
+        if some:
+            _learn_from_some(newton, max_rounds, tolerance)
+        else:
+            tracker = Tracker(variables, "L-BFGS", newton.tracker.budget, None, False)
+            with tracker, contextlib.suppress(StopFit):
+                try:
+                    optimiser.run(tracker, max_iterations=25, tolerance=1e-4)
+                except KeyboardInterrupt:
+                    interrupted = newton.tracker.interrupted()
+                    tracker.restore_best()
+            newton.sweeps += 2.0 * len(tracker.history)  # each value with its gradient
         _, reason = newton.solve(state)
         if model.state.actions.shape[0] > held.S.shape[0]:
             held = _HeldBound(model)
@@ -283,7 +295,35 @@ def _learn(newton: _Newton, max_rounds: int, tolerance: float) -> FitResult:
         if newton.tracker.ended:
             message = interrupted or reason
             break
-        if gain < tolerance:
+        if gain < tolerance and not some:
             converged, message = True, f"the last round gained {gain:.2g} nats"
             break
     return newton.result(converged, message, best)
+
+
+def _learn_from_some(newton: _Newton, max_rounds: int, tolerance: float) -> None:
+    """
+    Hyperparameters that some of the rows choose, which are left in the model's.
+
+    Its steps are in the history of the whole fit, with their number of rows, and its sweeps are
+    counted by what they take.
+    """
+    model = newton.model
+    X, Y = model.data
+    N = int(X.shape[0])
+    number = max(_FEWEST, N // _COARSER)
+    rows = tf.constant(np.random.default_rng(0).permutation(N)[:number])
+    data = tf.gather(X, rows), tf.gather(Y, rows)
+    some = IterNCGP(
+        data,
+        model.kernel,
+        model.likelihood,
+        mean_function=model.mean_function,
+        solver=model.solver,
+    )
+    share = (number / N) ** 2
+    left = (newton.max_sweeps - newton.sweeps) / share
+    inner = _Newton(some, newton.tracker, newton.max_iterations, left, None)
+    inner.steps = newton.steps
+    _learn(inner, max_rounds, tolerance)
+    newton.sweeps += share * inner.sweeps

@@ -151,7 +151,7 @@ def build_model(
                 "engine='iterncgp' has the same terms for all parameters; leave engine out, or "
                 "give the terms once."
             )
-        return IterNCGP((X, Y), kernel, likelihood, mean_function=mean)
+        return IterNCGP((X, Y), kernel, likelihood, mean_function=mean, solver="newton")
     return AdditiveSVGP(
         kernel,
         likelihood,

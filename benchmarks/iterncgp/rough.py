@@ -1,0 +1,159 @@
+"""
+Where inducing inputs are poor: a rough function of several inputs, by IterNCGP and by AdditiveSVGP.
+
+Yes and no of a draw of Matern-1/2 on the unit cube, whose every row says something that its
+neighbours do not, kernel held. Ours: NLL on held-out rows after every Newton step of one fit, by a
+posterior asked for on the way (without the covariance's own sweep), and at its end. AdditiveSVGP:
+the optimum, which its site updates find in some ten passes, for each number of inducing inputs.
+Seconds are of CPU in all threads, and on the clock; scoring is in neither. Run it with
+``python benchmarks/iterncgp/rough.py`` (minutes).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import gpflow
+import matplotlib.pyplot as plt
+import numpy as np
+from scipy.special import expit
+from tabulate import tabulate
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from recording import add_option, record
+
+import gpflow_gam as gg
+
+FIGURE = Path(__file__).resolve().parents[2] / "docs" / "figures" / "rough.png"
+NUM_WAVES, NUM_TEST = 3000, 2000
+BETTER = {"NLL": "lower", "RMSE of f": "lower", "CPU s": "lower"}
+
+
+class Problem:
+    """A draw by random waves (frequencies of Matern-1/2 are Cauchy's), and its answers."""
+
+    def __init__(self, number: int, dimensions: int, lengthscale: float, variance: float) -> None:
+        rng = np.random.default_rng(0)
+        X = rng.uniform(size=(number + NUM_TEST, dimensions))
+        waves = rng.normal(size=(NUM_WAVES, dimensions)) / lengthscale
+        waves /= np.abs(rng.normal(size=(NUM_WAVES, 1)))
+        heights = np.sqrt(2.0 * variance / NUM_WAVES) * rng.normal(size=NUM_WAVES)
+        f = np.cos(X @ waves.T + rng.uniform(0.0, 2.0 * np.pi, NUM_WAVES)) @ heights
+        y = rng.binomial(1, expit(f)).astype(float)[:, None]
+        self.X, self.Y, self.Xt, self.Yt = X[:number], y[:number], X[number:], y[number:]
+        self.truth = f[number:]
+        self.options = variance, lengthscale
+
+    def kernel(self) -> gpflow.kernels.Kernel:
+        return gpflow.kernels.Matern12(*self.options)
+
+
+class Clock:
+    """Seconds of CPU and on the clock, which stand still while posteriors are scored."""
+
+    def __init__(self, problem: Problem, name: str, method: str) -> None:
+        self.problem, self.labels = problem, {"fit": name, "method": method}
+        self.rows: list[dict[str, Any]] = []
+        self._worked, self._begun = time.process_time(), time.perf_counter()
+
+    def score(self, model: Any, likelihood: gpflow.likelihoods.Likelihood, end: bool) -> None:
+        now = time.process_time(), time.perf_counter()
+        of = self.problem
+        mean, var = model.predict_f(of.Xt)
+        density = likelihood.predict_log_density(of.Xt, mean, var, of.Yt)
+        error = np.sqrt(np.mean((np.asarray(mean)[:, 0] - of.truth) ** 2))
+        scores = {"NLL": -float(np.mean(density)), "RMSE of f": float(error)}
+        times = {"CPU s": now[0] - self._worked, "s": now[1] - self._begun}
+        self.rows.append({**self.labels, "end": "yes" if end else "", **scores, **times})
+        print(self.rows[-1], flush=True)
+        self._worked += time.process_time() - now[0]
+        self._begun += time.perf_counter() - now[1]
+
+
+def ours(problem: Problem, solver: str) -> list[dict[str, Any]]:
+    likelihood = gg.likelihoods.Bernoulli()
+    clock = Clock(problem, f"IterNCGP, {solver}", "ours")
+    model = gg.models.IterNCGP((problem.X, problem.Y), problem.kernel(), likelihood, solver=solver)
+
+    def look(progress: gg.optimizers.FitProgress) -> bool:
+        assert progress.posterior is not None
+        clock.score(progress.posterior(), likelihood, False)
+        return False
+
+    gg.optimizers.fit(model, hyperparameters=False, callback=look)
+    clock.score(model.posterior(), likelihood, True)
+    return clock.rows
+
+
+def sparse(problem: Problem, num_inducing: int) -> list[dict[str, Any]]:
+    likelihood = gg.likelihoods.Bernoulli()
+    clock = Clock(problem, f"AdditiveSVGP, M = {num_inducing}", "AdditiveSVGP")
+    kernel = gg.kernels.AdditiveKernel({"all": problem.kernel()})
+    model = gg.models.AdditiveSVGP(
+        kernel,
+        likelihood,
+        gg.inducing_variables.select(problem.X, kernel, num_inducing=num_inducing),
+        variational=gg.variational.OptimalPrecision(),
+    )
+    for held in (kernel, model.inducing_variable):
+        gpflow.set_trainable(held, False)
+    gg.optimizers.fit(model, (problem.X, problem.Y))
+    clock.score(model.posterior(), likelihood, True)
+    return clock.rows
+
+
+def draw(rows: list[dict[str, Any]], path: Path) -> None:
+    """NLL against seconds of CPU."""
+    figure, ax = plt.subplots(figsize=(6.5, 3.8), layout="constrained")
+    for name in dict.fromkeys(row["fit"] for row in rows if row["method"] == "ours"):
+        curve = [(row["CPU s"], row["NLL"]) for row in rows if row["fit"] == name]
+        ax.semilogx(*zip(*curve), marker=".", label=name)
+    curve = [(row["CPU s"], row["NLL"]) for row in rows if row["method"] != "ours"]
+    ax.semilogx(*zip(*curve), "ks--", label="AdditiveSVGP, by M")
+    for row in rows:
+        if row["method"] != "ours":
+            at = row["CPU s"], row["NLL"]
+            shown = row["fit"].rsplit(" ", 1)[1]
+            ax.annotate(shown, at, (4, 5), textcoords="offset points", fontsize=8)
+    ax.set_xlabel("seconds of CPU")
+    ax.set_ylabel("NLL of held-out rows")
+    ax.legend(frameon=False, fontsize=8)
+    figure.savefig(path, dpi=110)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
+    parser.add_argument("--n", type=int, default=10_000)
+    parser.add_argument("--dimensions", type=int, default=5)
+    parser.add_argument("--lengthscale", type=float, default=0.5)
+    parser.add_argument("--variance", type=float, default=25.0)
+    parser.add_argument("--inducing", type=int, nargs="*", default=[500, 1000, 2000])
+    parser.add_argument("--figure", action="store_true", help="draw the docs' picture anew")
+    add_option(parser)
+    arguments = parser.parse_args()
+    problem = Problem(arguments.n, arguments.dimensions, arguments.lengthscale, arguments.variance)
+    rows = [row for solver in ("variational", "newton") for row in ours(problem, solver)]
+    for number in arguments.inducing:
+        rows += sparse(problem, number)
+    print(tabulate(rows, headers="keys", floatfmt=".4g"))
+    record(
+        "iterncgp_rough",
+        "Yes and no of a rough function of five inputs: IterNCGP beside AdditiveSVGP, kernel held",
+        [row for row in rows if row["end"]],
+        arguments,
+        within=[],
+        method="method",
+        ours=["ours"],
+        better=BETTER,
+    )
+    if arguments.figure:
+        draw(rows, FIGURE)
+
+
+if __name__ == "__main__":
+    main()
