@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from gpflow_gam.gam.families import Categorical, Poisson, encoding
+from gpflow_gam.gam.fits.response import with_response
 from gpflow_gam.gam.frames import (
     LevelColumn,
     NumericColumn,
@@ -55,8 +56,8 @@ COLUMNS = {
     "str array": np.array(["b", "a", "long", "a", "b"]),
     "strings": objects("b", "a", "long", "a", "b"),
     "pandas strings": pd.Series(["b", "a", "long", "a", "b"], dtype="string"),
-    "bools and strings": objects(True, "True", False, "a", True),
-    "mixed": objects(1, "1", 1.0, np.int64(2), "x"),
+    "bools and strings": objects(True, "yes", False, "a", True),
+    "mixed": objects(1, "y", 1.0, np.int64(2), "x"),
     "mixed numbers": objects(1, 1.0, True, np.float32(0.1), 0.1),
     "decimal point": objects(2.0, np.float64(2), 2, 3.5, np.str_("q")),
     "categories": pd.Categorical(["b", "a", "b", "c", "a"], categories=["c", "q", "b", "a"]),
@@ -121,6 +122,52 @@ def test_numbers_are_one_level_in_every_type():
         np.testing.assert_array_equal(column.encode(Table({"g": np.array(other)})), [1, 2, 0])
     with pytest.raises(ValueError, match="has the level '1' in row 0"):
         column.encode(Table({"g": np.array(["1", "2", "0"])}))
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "message"),
+    [
+        ((1, 2, 10), ["2", "1"], r"holds text \('2'\), where its levels in the fit were numbers"),
+        (("1", "2"), [2, 1], r"holds numbers \(2\), where its levels in the fit were text"),
+        ((pd.Timestamp(2020, 1, 1),), ["2020-01-01"], r"holds text .* in the fit were times"),
+    ],
+)
+def test_levels_of_another_kind_are_not_new_ones(own, other, message):
+    """As codes are that one file holds as numbers and another as text."""
+    column = LevelColumn("g", own, unseen="prior")
+    with pytest.raises(ValueError, match=message):
+        column.encode(Table({"g": objects(*other)}))
+    both = Table({"g": objects(*other, own[0])})  # a kind of its own beside levels that are known
+    new = [len(own) + i for i in range(len(other))]
+    np.testing.assert_array_equal(column.encode(both), [*new, 0])
+
+
+def test_a_level_is_not_there_as_a_number_and_as_text():
+    with pytest.raises(ValueError, match=r"holds 1 as a number and as text \('1'\)"):
+        learn_levels(Table({"g": objects(1, 2, "1", 2)}), "g")
+    assert learn_levels(Table({"g": objects(1, 2, "other")}), "g").levels == (1, 2, "other")
+
+
+def test_what_numpy_masks_is_missing():
+    """Below a mask there may be any value."""
+    x = np.ma.array([7, 1, 2], mask=[True, False, False])
+    for table in (Table({"0": x}), Table(x[:, None])):
+        np.testing.assert_array_equal(table.missing(0), [True, False, False])
+        np.testing.assert_array_equal(table.values(0)[1:], [1, 2])
+    truth = Table({"b": np.ma.array([True, False], mask=[False, True])})
+    assert list(truth.missing("b")) == [False, True]
+    assert is_levels(truth, "b")
+
+
+@pytest.mark.parametrize("make", [pd.Categorical, pd.Series])
+def test_a_response_is_read_as_a_column_is(make):
+    """Categories have their order, which says of which label a probability is."""
+    labels = pd.Categorical(["no", "yes", "no"], categories=["yes", "no"])
+    table, name = with_response({"x": [1, 2, 3]}, make(labels), None)
+    assert name == "y"
+    assert table.levels("y") == ("yes", "no")
+    masked, _ = with_response({"x": [1, 2]}, np.ma.array([3, 4], mask=[False, True]), None)
+    assert list(masked.missing("y")) == [False, True]
 
 
 @pytest.mark.parametrize("hole", [None, np.nan, pd.NA, pd.NaT])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from ..frames import Table, in_blocks
 from ..terms import Column, Stated, Surv
@@ -58,15 +57,12 @@ def with_response(data: Any, y: Any, stated: Stated | None) -> tuple[Any, Stated
     if named:
         table.raw(y)  # raises where there is none
         return table, y
-    values = y if isinstance(y, pd.Series) else np.asarray(y)
-    if values.ndim == 2 and values.shape[1] == 1:
-        values = np.asarray(values)[:, 0]
-    if values.ndim != 1 or len(values) != table.num_rows:
-        raise ValueError(
-            f"y must have one value a row of data, {table.num_rows}; got shape {values.shape}."
-        )
-    name: Any = getattr(values, "name", None)
-    name = "y" if not isinstance(name, str) or name in table else name
+    shape, rows = np.shape(y), table.num_rows
+    if shape not in ((rows,), (rows, 1)):
+        raise ValueError(f"y must have one value a row of data, {rows}; got shape {shape}.")
+    values = Table({"y": y}).raw("y")  # as a column is read: with its categories, or its mask
+    name: Any = getattr(y, "name", None)
+    name = "y" if not isinstance(name, str) or not name or name in table else name
     while name in table:
         name += "_"
     return Table({**{n: table.raw(n) for n in table.names}, name: values}), name

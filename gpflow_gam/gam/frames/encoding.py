@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import datetime
+from collections.abc import Iterable, Mapping
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -132,10 +134,27 @@ class LevelColumn:
                 f"{', ...' if len(self.levels) > 12 else ''}. factor(..., unseen='prior'), "
                 "random_effect() and s(..., bs='fs') take new levels."
             )
+        self._check_kinds([plain(v) for v in column.occurring()], new[0])
         codes |= {level: len(self.levels) + i for i, level in enumerate(new)}
         # a category that does not occur has no code
         place = np.array([codes.get(v, -1) for v in own], dtype=np.float64)
         return np.asarray(place[column.codes])
+
+    def _check_kinds(self, values: list[Any], new: Any) -> None:
+        """
+        Numbers read back as text are other levels to the last one, and would all pass for new ones.
+
+        :param values: that occur.
+        :param new: the first of them that was not there.
+        :raises ValueError: none of them is of a kind that levels have: text, numbers or times.
+        """
+        own = dict.fromkeys(_kind(level) for level in self.levels)
+        if own and not any(_kind(v) in own for v in values):
+            raise ValueError(
+                f"column {self.name!r} holds {_kind(new)} ({new!r}), where its levels in the fit "
+                f"were {' and '.join(own)} ({self.levels[0]!r}, ...), so that every row would have "
+                f"a new level; convert it, and let new levels be {' or '.join(own)}, too."
+            )
 
     def to_json(self) -> dict[str, Any]:
         """As JSON can hold it."""
@@ -254,9 +273,11 @@ def learn_levels(table: Table, name: Column, unseen: str = "error") -> LevelColu
     :param table: the data.
     :param name: of the column.
     :param unseen: what becomes of other levels: ``"error"`` or ``"prior"``.
-    :raises ValueError: fewer than two of them, or as many as rows for a column of fractions.
+    :raises ValueError: fewer than two of them, as many as rows for a column of fractions, or a
+        number that is there as text, too.
     """
     occurring = {plain(v) for v in table.distinct(name).occurring() if not pd.isna(v)}
+    _check_written(occurring, name)
     own = table.levels(name)
     if own is not None:
         levels = tuple(plain(v) for v in own if plain(v) in occurring)
@@ -296,6 +317,33 @@ def is_levels(table: Table, name: Column) -> bool:
     return any(
         issubclass(t, (str, bool)) for some in (values[:99], values) for t in set(map(type, some))
     )
+
+
+def _check_written(levels: Iterable[Any], name: Column) -> None:
+    """
+    Files read in parts may have the same codes as numbers in one and as text in another.
+
+    :raises ValueError: one would become two levels.
+    """
+    written = {str(v): v for v in levels if _kind(v) == "numbers"}
+    twice = [v for v in levels if isinstance(v, str) and v in written]
+    if twice:
+        both = sorted(twice)[0]
+        raise ValueError(
+            f"column {name!r} holds {written[both]!r} as a number and as text ({both!r}), which "
+            f"would be two levels; make all of it text or all of it numbers."
+        )
+
+
+def _kind(level: Any) -> str:
+    """What sort of level this is, levels of other sorts being equal to none of it."""
+    if isinstance(level, str):
+        return "text"
+    if isinstance(level, Number):
+        return "numbers"
+    if isinstance(level, (datetime.date, np.datetime64)):
+        return "times"
+    return f"values of type {type(level).__name__}"
 
 
 def _first_text(values: AnyNDArray) -> tuple[int, Any]:

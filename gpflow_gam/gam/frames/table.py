@@ -42,13 +42,13 @@ class Table:
             _check_names(names)
             self._columns = {name: data[name] for name in names}
         else:
-            matrix = np.asarray(data)
+            matrix = _array(data)
             if matrix.ndim != 2:
                 raise TypeError(
                     "data must be a DataFrame, a dict of columns or a matrix [N, D]; got "
                     f"{type(data).__name__} of shape {matrix.shape}."
                 )
-            self._columns = {i: matrix[:, i] for i in range(matrix.shape[1])}
+            self._columns = {i: _unmasked(matrix[:, i]) for i in range(matrix.shape[1])}
         lengths = {name: len(values) for name, values in self._columns.items()}
         if len(set(lengths.values())) > 1:
             raise ValueError(f"columns must be of one length; got {lengths}.")
@@ -220,12 +220,21 @@ def _one_dimensional(name: Any, values: Any) -> Any:
         return values
     if (foreign := deferred(values)) is not None:
         return foreign
-    array = values if isinstance(values, pd.Categorical) else np.asarray(values)
+    array: Any = values if isinstance(values, pd.Categorical) else _array(values)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.ndim != 1:
         raise ValueError(f"column {name!r} must be one-dimensional; got shape {array.shape}.")
-    return array
+    return _unmasked(array)
+
+
+def _array(values: Any) -> AnyNDArray:
+    return values if isinstance(values, np.ma.MaskedArray) else np.asarray(values)
+
+
+def _unmasked(values: Any) -> Any:
+    """What numpy's masked arrays mask is missing: below a mask there may be anything."""
+    return pd.Series(values) if isinstance(values, np.ma.MaskedArray) else values
 
 
 def _kept(values: Any, keep: AnyNDArray) -> Any:
