@@ -27,8 +27,6 @@ _SPLIT = 4097.0
 """2^12 + 1, by which a number is cut into two of 12 digits."""
 _ENOUGH = 48
 """Binary digits of a factor that products of matrices look at."""
-_LARGE = 2**12
-"""Entries of a constant matrix whose slices are not worth to be held beside each other again."""
 
 Structural = Callable[[tf.Tensor], Any]
 
@@ -168,8 +166,8 @@ def matmul(x: Pair, y: Pair) -> Pair:
     digits = int((DIGITS + 2 - math.log2(3 * M)) // 2)
     number = -(-_ENOUGH // digits)
     left, right = _slices(x, [-1], digits, number), _slices(y, [-2], digits, number)
-    if any(v.value is not None and v.value.size > _LARGE for v in (x, y)):
-        # every slice once in the file
+    if any(v.value is not None for v in (x, y)):
+        # of constants every slice is once in the file
         orders = [
             functools.reduce(tf.add, map(tf.matmul, left[: t + 1], right[t::-1]))
             for t in range(number)
