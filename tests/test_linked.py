@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+
 import gpflow
 import numpy as np
 import pandas as pd
@@ -198,6 +200,20 @@ def test_a_fit_that_took_all_for_noise_is_told_by_a_constant(monkeypatch):
     with pytest.warns(gg.ConvergenceWarning, match="stuck: a constant predictor is better"):
         gam.fit(table, "y", progress=False)
     assert not gam.fitted.result.converged
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [17, 20])
+def test_sites_without_a_posterior_are_gone_towards_in_part(seed):
+    """Noise around exp(f) is not log-concave in f: sums of negative weights may have none."""
+    rng = np.random.default_rng([seed, zlib.crc32(b"gaussian, log")])
+    x = rng.uniform(size=500)
+    f = np.sin(6.0 * x)
+    table = pd.DataFrame({"x": x, "y": np.exp(f) + 0.3 * rng.normal(size=500)})
+    gam = gg.GAM(s("x"), fam.Gaussian("log")).fit(table, "y", progress=False)
+    assert gam.fitted.result.converged
+    assert np.sqrt(np.mean((gam.predict(table, "link") - f) ** 2)) < 0.08
+    assert gam.summary().parameters["variance"] == pytest.approx(0.09, rel=0.15)
 
 
 @pytest.fixture(scope="module")

@@ -273,7 +273,13 @@ class Rounds:
             # the sites as the likelihood's parameters will have them
             data = data.shifted(np.tensordot(step, seen.sweep.across, axes=1))
         if learns and len(self.hyperparameters):
-            u = self.rows.agreed(self._search(data, u, tolerance))
+            try:
+                u = self.rows.agreed(self._search(data, u, tolerance))
+            except NotPositiveDefinite:
+                # with negative weights sites may have no posterior where a part of the way to them,
+                # which the step takes then, has one
+                if not seen.sweep.negative:
+                    raise
         return State(data, u, seen.state.phi + step)
 
     def _newton(self, seen: Seen, settled: bool) -> AnyNDArray:
@@ -281,7 +287,8 @@ class Rounds:
         A Newton step of the likelihood's parameters, in which q's mean goes along.
 
         Where the mean would go so far that the sum is no longer concave along that way, it has to
-        be settled first, and the parameters stay.
+        be settled first, and the parameters stay. Where negative weights leave no mean they move by
+        themselves.
         """
         phi = seen.state.phi
         if len(phi) == 0:
@@ -292,7 +299,12 @@ class Rounds:
         # where the sum is convex, uphill by the same length
         scale = np.maximum(np.abs(values), 1e-8 * max(np.max(np.abs(values)), 1e-300))
         alone = (vectors * scale) @ vectors.T
-        response = self.evidence.response(sweep.data, self.values(seen.state.u), sweep.across)
+        try:
+            response = self.evidence.response(sweep.data, self.values(seen.state.u), sweep.across)
+        except NotPositiveDefinite:
+            if not sweep.negative:
+                raise
+            response = np.zeros_like(alone)
         values, vectors = scipy.linalg.eigh(alone - response, alone)
         if not settled and np.min(values) < _LEAST_CONCAVE:
             return np.zeros_like(phi)
