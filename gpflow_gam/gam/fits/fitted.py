@@ -446,6 +446,16 @@ class FittedGAM:
         weights = self.weights[which]
         return pearson(self.spec.family, self.model.likelihood, self.Y[which], F, weights)
 
+    def even_rows(self, limit: int) -> AnyNDArray:
+        """
+        Indices of rows of X, evenly spread over those that count: all of them, or so many.
+
+        :param limit: how many, at most.
+        """
+        counted = np.flatnonzero(self.weights > 0.0)
+        which = np.linspace(0, len(counted) - 1, min(len(counted), limit))
+        return np.asarray(counted[np.unique(which.astype(int))])
+
     def sample_means(self, number: int) -> tuple[AnyNDArray, AnyNDArray]:
         """
         Some rows of X, and the posterior means of their predictors [n, L].
