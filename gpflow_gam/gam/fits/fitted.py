@@ -448,7 +448,7 @@ class FittedGAM:
 
     def even_rows(self, limit: int) -> AnyNDArray:
         """
-        Indices of rows of X, evenly spread over those that count: all of them, or so many.
+        Indices [n] of rows of X, evenly spread over those that count: all of them, or so many.
 
         :param limit: how many, at most.
         """
@@ -458,7 +458,7 @@ class FittedGAM:
 
     def sample_means(self, number: int) -> tuple[AnyNDArray, AnyNDArray]:
         """
-        Some rows of X, and the posterior means of their predictors [n, L].
+        Some rows of X, [n], and the posterior means of their predictors, [n, L].
 
         :param number: of rows, at most; they are evenly spread.
         """

@@ -38,7 +38,7 @@ def effective_dof(fit: FittedGAM, component: Component) -> AnyNDArray:
 
 
 def even_rows(fit: FittedGAM, limit: int = _ROWS) -> AnyNDArray:
-    """Indices of at most ``limit`` rows, evenly spread over those of the data that count."""
+    """Indices [n] of at most ``limit`` rows, evenly spread over those of the data that count."""
     return fit.even_rows(limit)
 
 
