@@ -63,6 +63,7 @@ with _docstrings_as_written():
         MissingTermWarning,
         ResolutionWarning,
         ShapeWarning,
+        SmoothingWarning,
         TailWarning,
         UnitWarning,
     )
@@ -86,6 +87,7 @@ __all__ = [
     "MissingTermWarning",
     "ResolutionWarning",
     "ShapeWarning",
+    "SmoothingWarning",
     "Surv",
     "TailWarning",
     "UnitWarning",

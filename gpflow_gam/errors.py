@@ -50,6 +50,10 @@ class ShapeWarning(UserWarning):
     """The data speak against the shape that a term was asked to have."""
 
 
+class SmoothingWarning(UserWarning):
+    """The loss of a quantile is smoothed over more than the noise of most rows."""
+
+
 class TailWarning(UserWarning):
     """A predicted mean is made by the far tail of a predictor of which next to nothing is known."""
 

@@ -329,3 +329,17 @@ def test_a_gam_without_its_data_averages_over_others(poisson, data, tmp_path):
 def test_bad_arguments_are_named(gaussian, ask, message):
     with pytest.raises(ValueError, match=message):
         ask(gaussian)
+
+
+def test_rows_that_do_not_count_take_no_room():
+    """Averages are over 2000 rows of those that count, here all of them."""
+    rng = np.random.default_rng(1)
+    table = pd.DataFrame({"x": rng.uniform(size=6001), "w": 0.0})
+    table.loc[1::40, "w"] = 1.0
+    table["y"] = np.sin(6.0 * table["x"]) + 0.3 * rng.standard_normal(6001)
+    gam = gg.GAM(s("x", k=8), weights="w").fit(table, y="y", progress=False)
+    counted = table[table["w"] > 0.0]
+    expected = np.mean(gam.predict(counted))
+    assert gam.avg_predictions(num_samples=10)["estimate"].item() == pytest.approx(expected)
+    few = gg.GAM(s("x", k=8)).fit(counted, y="y", progress=False).fitted
+    assert len(gam.fitted.even_rows(2000)) == len(few.even_rows(2000)) == len(counted)

@@ -60,6 +60,20 @@ def test_rows_explain_columns(gam):
     assert (gam.concurvity()["estimate"] >= found.where(found < 1.0).max() - 1e-6).all()
 
 
+@pytest.mark.parametrize("full", [True, False])
+def test_weights_count_rows(full):
+    """Rows that count nothing are those that make x and z alike."""
+    rng = np.random.default_rng(2)
+    x, w = rng.uniform(size=200), rng.integers(0, 3, 200)
+    z = np.where(w == 0, x, rng.uniform(size=200))
+    table = pd.DataFrame({"x": x, "z": z, "w": w, "y": np.sin(6 * x) + z + rng.normal(size=200)})
+    repeated = table.loc[table.index.repeat(w)].reset_index(drop=True)
+    terms, fine = s("x", k=8) + s("z", k=8), {"tolerance": 1e-6, "progress": False}
+    counted = gg.GAM(terms, weights="w").fit(table, y="y", **fine).concurvity(full)
+    expected = gg.GAM(terms).fit(repeated, y="y", **fine).concurvity(full)
+    np.testing.assert_allclose(counted, expected, atol=2e-3)
+
+
 def test_two_effects_are_one_pair(data):
     gam = gg.GAM(s("x", k=6) + s("bent", k=6)).fit(data, y="y", **QUICK)
     whole, pairs = gam.concurvity(), gam.concurvity(full=False)

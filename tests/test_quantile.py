@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -142,3 +145,25 @@ def test_what_no_quantile_is_for_is_said(table, varying):
         gg.GAM({"shape": s("x")}, family="quantile")
     with pytest.raises(ValueError, match="'quantile' takes no censored"):
         gg.GAM(s("x"), family="median").fit(table.assign(e=1), gg.Surv("y", "e"))
+
+
+@pytest.mark.parametrize("tau", [0.1, 0.9])
+def test_rows_far_away_bend_the_loss_which_is_said_with_what_to_do(tau):
+    """Of Cauchy noise, whose average loss a few rows make; the truth is known."""
+    rng = np.random.default_rng(3)
+    x = rng.uniform(size=800)
+    data = {"x": x, "y": np.sin(6.0 * x) + 0.2 * rng.standard_cauchy(800)}
+    with pytest.warns(gg.SmoothingWarning) as said:
+        bent = gg.GAM(s("x"), fam.Quantile(tau)).fit(data, "y", progress=False)
+    (text,) = [str(w.message) for w in said]
+    advice = re.search(rf"Take families.Quantile\({tau}, smoothing=([0-9.]+)\)", text)
+    assert advice is not None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        narrow = gg.GAM(s("x"), fam.Quantile(tau, smoothing=float(advice[1])))
+        narrow.fit(data, "y", progress=False)
+    truth = np.sin(6.0 * x) + 0.2 * st.cauchy.ppf(tau)
+    off, less = (abs(float(np.mean(g.predict(data) - truth))) for g in (bent, narrow))
+    assert less < 0.2 < off
+    share = np.mean(data["y"] < narrow.predict(data))
+    assert share == pytest.approx(tau, abs=3.0 * np.sqrt(tau * (1.0 - tau) / 800))

@@ -18,7 +18,7 @@ class Averager(Predictor):
     """
     Averages of a fitted GAM's predictions over rows of data, as they are or with columns set.
 
-    Rows are those of ``data``, or of the fit: all, or 2000 that are evenly spread over them.
+    Rows are those of ``data``, or those of the fit that count: all, or 2000, evenly spread.
     Frequency weights count. Estimates are means of :meth:`predict` over the rows; limits are from
     joint posterior draws of whole functions at all of them, and are of these rows: what is
     uncertain is the function, not which rows there are. What columns do is the fitted function's

@@ -8,9 +8,12 @@ from ..errors import (
     IdentifiabilityWarning,
     MissingTermWarning,
     ShapeWarning,
+    SmoothingWarning,
     UnitWarning,
     warn_caller,
 )
+from ..likelihoods.quantile import SMOOTHING
+from .families import Quantile
 from .fits import FittedGAM
 from .summaries import against_shapes, indistinguishable, sample_dispersion
 from .terms import Column, Interaction
@@ -18,6 +21,10 @@ from .terms.base import column_of
 
 _ALIKE = 20.0
 """How many times as long one span may be as another that shares its lengthscale."""
+_SHARP = 1.0 / 3.0
+"""How wide most residuals are, beside what the loss takes them for, where its bend is too wide."""
+_ROWS = 10_000
+"""Rows at which residuals are looked at."""
 _CENTRED = ("smooth", "tensor", "line", "curves", "areas")
 """Functions of one level that average to zero over its data."""
 
@@ -30,6 +37,24 @@ def check_fit(fit: FittedGAM) -> None:
     _check_copies(fit)
     _check_units(fit)
     _check_shapes(fit)
+    _check_bend(fit)
+
+
+def _check_bend(fit: FittedGAM) -> None:
+    family = fit.spec.family
+    if not isinstance(family, Quantile):
+        return
+    which, F = fit.sample_means(_ROWS)
+    sharpness = family.sharpness(fit.likelihood, fit.Y[which], F)
+    bend = family.smoothing / sharpness
+    if sharpness < _SHARP and bend > SMOOTHING / _SHARP:
+        warn_caller(
+            "some rows are so far from the others that the loss of the quantile is smoothed over "
+            f"{bend:.2g} standard deviations of most residuals, and not {family.smoothing:g}: the "
+            f"quantile may be far off. Take families.Quantile({family.tau:g}, "
+            f"smoothing={SMOOTHING * sharpness:.1g}).",
+            SmoothingWarning,
+        )
 
 
 def _check_shapes(fit: FittedGAM) -> None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
-from gpflow.base import TensorType
+from gpflow.base import AnyNDArray, TensorType
 from gpflow.likelihoods import Likelihood, MultiClass, Ordinal, ScalarLikelihood
 from gpflow.utilities import Dispatcher
 from scipy.stats import norm
@@ -170,7 +170,8 @@ def summarised_response(
     One predictor is integrated by Gauss-Hermite quadrature, and its limits are carried through the
     inverse link, which is monotone; so is each of several outputs that are observed one by one,
     and the first predictor of likelihoods with ``mean_of_first``, on which alone their mean
-    depends. Several predictors of a response, and classes, are drawn from their marginals.
+    depends. Ordered classes are integrated as well, but for limits, which are of a thousand even
+    quantiles of the predictor. Several predictors of a response are drawn from their marginals.
 
     :param likelihood: of the responses.
     :param X: inputs [N, D], for likelihoods that read them.
@@ -198,7 +199,16 @@ def summarised_response(
         return _integrated(likelihood, X, mean, sd, level)
     width = max(mean.shape[-1], width[-1] or 1)
     rows = max(1, _ENTRIES // (_DRAWS * width)) if in_blocks else None
-    return _drawn(likelihood, X, mean, sd, level, seed, rows)
+    if mean.shape[-1] > 1:
+        # the same for every row: what is predicted of one does not depend on the others
+        normals = np.random.default_rng(seed).standard_normal((_DRAWS, mean.shape[-1]))
+        return _drawn(likelihood, X, mean, sd, level, normals, rows)
+    exact = _integrated(likelihood, X, mean, sd, None)
+    if level is None:
+        return exact
+    normals = norm.ppf((np.arange(_DRAWS) + 0.5) / _DRAWS)[:, None]
+    limits = _drawn(likelihood, X, mean, sd, level, normals, rows)
+    return ResponseSummary(exact.mean, exact.sd, limits.lower, limits.upper)
 
 
 def _integrated(
@@ -224,11 +234,10 @@ def _drawn(
     mean: tf.Tensor,
     sd: tf.Tensor,
     level: float | None,
-    seed: int,
+    normals: AnyNDArray,
     rows: int | None,
 ) -> ResponseSummary:
-    # the same for every row: what is predicted of one does not depend on the others
-    normals = np.random.default_rng(seed).standard_normal((_DRAWS, mean.shape[-1]))
+    """At standard normals [S, L]."""
     normals = tf.constant(normals, dtype=mean.dtype)
 
     def block(arrays: Arrays) -> Arrays:

@@ -41,7 +41,7 @@ def population(
     fit: FittedGAM, data: Any = None, names: Iterable[Column] = (), drop: bool = False
 ) -> Population:
     """
-    The rows that ``data`` are, or those of the fit: all, or 2000 that are evenly spread.
+    The rows that ``data`` are, or those of the fit that count: all, or 2000, evenly spread.
 
     Frequency weights count, of ``data`` where they hold the fit's column of weights.
 
@@ -50,8 +50,7 @@ def population(
     :raises ValueError: as :meth:`FittedGAM.encode`; or there are no rows, or none that counts.
     """
     if data is None:
-        n = len(fit.X)
-        rows = np.unique(np.linspace(0, n - 1, min(n, _ROWS)).astype(int))
+        rows = fit.even_rows(_ROWS)
         return Population(fit.X[rows], fit.weights[rows])
     table = in_memory(data)
     columns = table.columns()

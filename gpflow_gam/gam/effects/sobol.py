@@ -84,7 +84,7 @@ def sobol(
                 "measures describe independent inputs; with inputs='data' rows stay together. "
                 "Leave one of the two out."
             )
-        rows = np.unique(np.linspace(0, len(fit.X) - 1, min(len(fit.X), _ROWS)).astype(int))
+        rows = fit.even_rows(_ROWS)
         weights = fit.weights[rows]
         drawn = bootstrapped_weights(weights, REPLICATES, seed, fit.number) if bootstrap else ()
         draws = draw_covariances(

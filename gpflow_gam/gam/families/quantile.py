@@ -15,7 +15,7 @@ from ...likelihoods.quantile import SMOOTHING, Loss
 from ...statistics.stored import RowArray
 from . import encoding
 from .base import Family, Levels, Response, first, number, own
-from .encoding import Observed, spread
+from .encoding import Observed, robust_spread
 from .gaussian import Gaussian, sized
 from .heteroskedastic import Heteroskedastic
 from .location_scale import Dispersed
@@ -71,17 +71,17 @@ class Quantile(QuasiFamily, Dispersed):
     def likelihood(
         self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
     ) -> Likelihood:
-        sd, loss = spread(Y), self._loss
+        sd, loss = robust_spread(Y), self._loss
         if self.varying:
             base = likelihoods.LocationScaleQuantile(self.tau, sd, self.smoothing)
         else:
             base = likelihoods.Quantile(self.tau, smoothing=self.smoothing)
-            base.scale = sized(loss.density * spread(Y, weights), 1e-4 * loss.density * sd)
+            base.scale = sized(loss.density * robust_spread(Y, weights), 1e-4 * loss.density * sd)
         # what normal noise comes to
         return likelihoods.Quasi(base, self.tau * (1.0 - self.tau) / loss.density**2)
 
     def scale(self, Y: RowArray, weights: RowArray | None = None) -> float:
-        return 1.0 if self.varying else spread(Y, weights)
+        return 1.0 if self.varying else robust_spread(Y, weights)
 
     def _unit(self, likelihood: Likelihood) -> float:
         """In which the model measures its predictors."""
@@ -129,6 +129,20 @@ class Quantile(QuasiFamily, Dispersed):
         at_zero = near / (2.0 * reach) * density * density / scale
         slope = self.tau * (1.0 - self.tau) / np.square(scale)
         return slope / phi**2, at_zero / scale / phi
+
+    def sharpness(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> float:
+        """
+        The width that most residuals have, in that of normal noise with the scale of the loss.
+
+        The scale is an average loss, which few rows far away can make as large as they like; then
+        the loss is bent over many times the ``smoothing`` that was asked for.
+
+        :param likelihood: of the fit.
+        :param Y: [N, 1].
+        :param F: predictors [N, L].
+        """
+        e = (first(Y) - self.mean(likelihood, F)) / self._scale(likelihood, F)
+        return encoding.robust_spread(self._loss.density * np.asarray(e)[:, None])
 
 
 class _Beginning(Heteroskedastic):

@@ -15,7 +15,7 @@ from ... import likelihoods
 from ...statistics.stored import RowArray
 from . import encoding
 from .base import Levels, Response, first, number, own
-from .encoding import Observed, spread
+from .encoding import Observed, robust_spread
 from .gaussian import sized
 from .location_scale import Dispersed
 
@@ -51,15 +51,15 @@ class StudentT(Dispersed):
     def likelihood(
         self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
     ) -> Likelihood:
-        sd = spread(Y)
+        sd = robust_spread(Y)  # outliers are what the family is for
         if self.varying:
             return likelihoods.LocationScaleStudentT(sd, self.df)
         likelihood = gpflow.likelihoods.StudentT(df=self.df)
-        likelihood.scale = sized(0.5 * spread(Y, weights), 1e-3 * sd)
+        likelihood.scale = sized(0.5 * robust_spread(Y, weights), 1e-3 * sd)
         return likelihood
 
     def scale(self, Y: RowArray, weights: RowArray | None = None) -> float:
-        return 1.0 if self.varying else spread(Y, weights)
+        return 1.0 if self.varying else robust_spread(Y, weights)
 
     def _unit(self, likelihood: Likelihood) -> float:
         """In which the model measures its predictors."""

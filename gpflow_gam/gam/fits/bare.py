@@ -150,7 +150,9 @@ def from_bare(
     :param known: other fields of the fit.
     """
     response = header["response"]
-    described = Described(tuple(response["moments"]), tuple(response["counts"]))
+    described = Described(
+        tuple(response["moments"]), tuple(response["counts"]), response.get("width")
+    )
     model = build_model(spec, np.zeros((0, spec.encoder.width)), described, header["count"])
     assert isinstance(model, AdditiveSVGP)
     assign(model)

@@ -439,15 +439,32 @@ class FittedGAM:
 
         :param number: of rows, at most.
         """
-        which = np.unique(np.linspace(0, len(self.X) - 1, min(number, len(self.X))).astype(int))
-        X, solution = self.X[which], self.solution
         at_zero = np.zeros((1, self.num_predictors))
         if self.spec.family.pearson(self.likelihood, self.Y[:1], at_zero) is None:
             return None
-        if solution is None:
-            F = self.predict_link(X)[0]
-        else:
-            own = which if self.whole is None else self.whole.indices[which]
-            F = solution.rows.subset(own).means(solution.values, self.q)
+        which, F = self.sample_means(number)
         weights = self.weights[which]
         return pearson(self.spec.family, self.model.likelihood, self.Y[which], F, weights)
+
+    def even_rows(self, limit: int) -> AnyNDArray:
+        """
+        Indices [n] of rows of X, evenly spread over those that count: all of them, or so many.
+
+        :param limit: how many, at most.
+        """
+        counted = np.flatnonzero(self.weights > 0.0)
+        which = np.linspace(0, len(counted) - 1, min(len(counted), limit))
+        return np.asarray(counted[np.unique(which.astype(int))])
+
+    def sample_means(self, number: int) -> tuple[AnyNDArray, AnyNDArray]:
+        """
+        Some rows of X, [n], and the posterior means of their predictors, [n, L].
+
+        :param number: of rows, at most; they are evenly spread.
+        """
+        which = np.unique(np.linspace(0, len(self.X) - 1, min(number, len(self.X))).astype(int))
+        X, solution = self.X[which], self.solution
+        if solution is None:
+            return which, self.predict_link(X)[0]
+        own = which if self.whole is None else self.whole.indices[which]
+        return which, solution.rows.subset(own).means(solution.values, self.q)

@@ -20,7 +20,7 @@ def concurvity(fit: FittedGAM) -> pd.DataFrame:
     Each is between 0 (no problem) and 1 (the effect could be made of the others, so that it cannot
     be told from them):
 
-    Others are those of the same predictor.
+    Others are those of the same predictor. Weights count rows.
 
     - ``observed``: of the effect as estimated, ``|P f|^2 / |f|^2`` with P the projection on the
       space of the other effects;
@@ -30,11 +30,11 @@ def concurvity(fit: FittedGAM) -> pd.DataFrame:
     :param fit: a fitted GAM.
     :return: a row an effect; for several predictors ``observed`` is of the first.
     """
-    found = _features(fit)
+    found, root = _features(fit)
     rows = []
     for name, (own, f) in found.items():
         others = [spanned for other, (spanned, _) in found.items() if _beside(fit, name, other)]
-        basis = _basis(np.concatenate([np.ones((len(own), 1)), *others], axis=1))
+        basis = _basis(np.concatenate([root[:, None], *others], axis=1))
         rows.append((name, _explained(basis, f), _explained(basis, own)))
     frame = pd.DataFrame(rows, columns=["effect", "observed", "estimate"])
     return frame.set_index("effect")
@@ -51,11 +51,11 @@ def pairwise_concurvity(fit: FittedGAM) -> pd.DataFrame:
     :return: a matrix for each measure: ``frame.loc["estimate"]`` has a row for the effect that is
         to explain, and a column for the one that is explained; ones on the diagonal.
     """
-    found = _features(fit)
+    found, root = _features(fit)
     names = list(found)
     measures = {m: pd.DataFrame(1.0, index=names, columns=names) for m in ("observed", "estimate")}
     for one, (spanned, _) in found.items():
-        basis = _basis(np.concatenate([np.ones((len(spanned), 1)), spanned], axis=1))
+        basis = _basis(np.concatenate([root[:, None], spanned], axis=1))
         for other, (own, f) in found.items():
             if other != one:
                 beside = _beside(fit, one, other)
@@ -64,17 +64,24 @@ def pairwise_concurvity(fit: FittedGAM) -> pd.DataFrame:
     return pd.concat(measures, names=["measure", "effect"])
 
 
-def _features(fit: FittedGAM) -> dict[str, tuple[AnyNDArray, AnyNDArray]]:
-    """Of each effect features [n, M], zero on average, and the estimate [n] made of them."""
+def _features(fit: FittedGAM) -> tuple[dict[str, tuple[AnyNDArray, AnyNDArray]], AnyNDArray]:
+    """
+    Of each effect features [n, M], zero on average, and the estimate [n] made of them.
+
+    Rows are multiplied by the roots of their weights, which come with them, [n]: sums of squares
+    are then of rows as often as they count.
+    """
     moments = inducing_moments(fit)
-    X = fit.X[even_rows(fit, _ROWS)]
+    rows = even_rows(fit, _ROWS)
+    X, weights = fit.X[rows], fit.weights[rows]
+    root = np.sqrt(weights)
     found = {}
     for component in fit.spec.effects:
         features = moments.features(component.name, X).T
-        own = features - features.mean(axis=0)
+        own = root[:, None] * (features - np.average(features, axis=0, weights=weights))
         first = component.predictors_of(fit.num_predictors)[0]
         found[component.name] = own, own @ moments.mean[moments.block(component.name), first]
-    return found
+    return found, root
 
 
 def _beside(fit: FittedGAM, one: str, other: str) -> bool:

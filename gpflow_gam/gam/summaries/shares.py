@@ -38,9 +38,8 @@ def effective_dof(fit: FittedGAM, component: Component) -> AnyNDArray:
 
 
 def even_rows(fit: FittedGAM, limit: int = _ROWS) -> AnyNDArray:
-    """Indices of at most ``limit`` rows, evenly spread over the data."""
-    n = len(fit.X)
-    return np.unique(np.linspace(0, n - 1, min(n, limit)).astype(int))
+    """Indices [n] of at most ``limit`` rows, evenly spread over those of the data that count."""
+    return fit.even_rows(limit)
 
 
 def variance_shares(fit: FittedGAM, seed: int = 0) -> AnyNDArray:

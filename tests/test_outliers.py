@@ -1,0 +1,60 @@
+"""Rows that are far from all others, for families that are there for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gpflow_gam as gg
+from gpflow_gam import linear, s
+from gpflow_gam.gam.families import encoding
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1.0, 1e9])
+def test_the_width_of_most_rows(unit: float) -> None:
+    """Of normal data the standard deviation, whatever a third of the rows are; weights count."""
+    rng = np.random.default_rng(0)
+    y = unit * (5.0 + 2.0 * rng.standard_normal((20_000, 1)))
+    assert encoding.robust_spread(y) == pytest.approx(2.0 * unit, rel=0.02)
+    far = np.concatenate([y, unit * 1e7 * rng.standard_normal((4000, 1))])
+    assert encoding.robust_spread(far) < 4.0 * unit
+    weights = np.repeat([1.0, 0.0], [20_000, 4000])
+    assert encoding.robust_spread(far, weights) == pytest.approx(
+        encoding.robust_spread(y), rel=5e-3
+    )
+
+
+def test_where_most_rows_are_equal_their_width_is_the_standard_deviation() -> None:
+    y = np.where(np.arange(100) < 70, 3.0, np.arange(100.0))[:, None]
+    assert encoding.robust_spread(y) == pytest.approx(np.std(y))
+
+
+@pytest.mark.parametrize("out", [0.0, 1e3, 1e6])
+@pytest.mark.parametrize(
+    "model", [s("x"), {"location": s("x"), "scale": linear("x")}], ids=["location", "scale"]
+)
+def test_one_row_far_away_is_nothing_to_student_t(model: Any, out: float) -> None:
+    """The truth is known; the fit was to the outlier, whose deviations its units were."""
+    rng = np.random.default_rng(9)
+    x = np.linspace(0.0, 1.0, 100)
+    f = np.sin(6.0 * x)
+    y = f + 0.1 * rng.standard_normal(100)
+    y[30] += out
+    gam = gg.GAM(model, "student_t").fit({"x": x, "y": y}, "y", progress=False)
+    assert np.sqrt(np.mean(np.square(gam.predict({"x": x}) - f))) < 0.05
+
+
+def test_a_file_without_data_knows_the_width(tmp_path: Path) -> None:
+    """What is learnt is kept above a bound that is a share of it."""
+    rng = np.random.default_rng(9)
+    x = np.linspace(0.0, 1.0, 100)
+    data = {"x": x, "y": np.sin(6.0 * x) + 0.1 * rng.standard_normal(100)}
+    data["y"][30] += 1e6
+    gam = gg.GAM(s("x"), "student_t").fit(data, "y", progress=False)
+    gam.save(tmp_path / "a.gam", data=False)
+    loaded = gg.GAM.load(tmp_path / "a.gam")
+    np.testing.assert_array_equal(loaded.log_density(data), gam.log_density(data))
+    assert loaded.fitted.likelihood.scale.numpy() == gam.fitted.likelihood.scale.numpy()
