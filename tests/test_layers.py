@@ -1,73 +1,37 @@
-"""Keras layers: the same ELBO as GPflow's loop, state that no file loses, and clear errors."""
+"""Keras layers: the same ELBO as GPflow's loop, kinds of networks, and what heads return."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
-import gpflow
-import h5py
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from gpflow.utilities import deepcopy, parameter_dict
+from gpflow.utilities import deepcopy
+from head_cases import (
+    LABELS,
+    F,
+    N,
+    Subclassed,
+    X,
+    Y,
+    additive,
+    compiled,
+    moved_model,
+    network,
+    scramble,
+    small,
+)
 
 import gpflow_gam as gg
 from gpflow_gam.kernels import ZeroMean
 from gpflow_gam.layers import AdditiveGP, IterNCGP, NaturalGradientModel
 
-N = 90
-RNG = np.random.default_rng(4)
-X = RNG.normal(size=(N, 3))
-F = np.sin(2.0 * X[:, 0]) + 0.5 * X[:, 1] ** 2 - 0.5
-Y = (F + 0.2 * RNG.normal(size=N)) / 1.2
-LABELS = np.digitize(F, [-0.5, 0.5])
-
-
-def additive(terms: Any = None, likelihood: Any = "gaussian", **options: Any) -> AdditiveGP:
-    terms = gg.s(0) + gg.s(1) if terms is None else terms
-    return AdditiveGP(terms, likelihood, **{"num_data": N, "num_inducing": 6, **options})
-
-
-def small(terms: Any = None, **options: Any) -> AdditiveGP:
-    """For what terms and families of q do not change: its training step takes half the time."""
-    return additive(gg.s(0) if terms is None else terms, variational="mean_field", **options)
-
-
-def network(head: Any, kind: type[keras.Model] = keras.Model) -> keras.Model:
-    inputs = keras.Input((3,))
-    return kind(inputs, head(keras.layers.Dense(3, name="dense")(inputs)))
-
-
-def compiled(model: keras.Model, head: Any, rate: float = 0.02, **options: Any) -> keras.Model:
-    model.compile(optimizer=keras.optimizers.Adam(rate), loss=head.loss, **options)
-    if model.built:  # a step that makes the optimiser's variables is traced twice
-        model.optimizer.build(model.trainable_variables)
-    return model
-
-
-def scramble(head: Any, seed: int = 0) -> None:
-    """Move every number that the layer holds."""
-    rng = np.random.default_rng(seed)
-    for path, variable in head._state().items():
-        value = np.asarray(variable)
-        moved = value + 0.05 * rng.uniform(0.1, 1.0, value.shape)
-        if path.endswith("probabilities"):
-            moved = np.abs(moved) / np.abs(moved).sum()
-        variable.assign(moved)
-
 
 @pytest.fixture(scope="module")
 def trained() -> tuple[keras.Model, AdditiveGP]:
-    keras.utils.set_random_seed(0)
-    head = additive(gg.s(0) + gg.s(1) + gg.te(1, 2), name="trained")
-    model = compiled(network(head), head)
-    head.adapt(model.get_layer("dense")(X))
-    scramble(head)
-    return model, head
+    return moved_model()
 
 
 # --- the ELBO ----------------------------------------------------------------------------------
@@ -201,142 +165,7 @@ def test_validation_split_and_keras_callbacks(tmp_path: Path) -> None:
     assert got["mean_squared_error"] == pytest.approx(np.mean((Y[60:] - mean) ** 2), rel=1e-5)
 
 
-# --- state ---------------------------------------------------------------------------------------
-
-
-def test_state_is_all_there_is(trained: tuple[keras.Model, AdditiveGP]) -> None:
-    _, head = trained
-    inside = {path.lstrip(".") for path in parameter_dict(head.model)}
-    assert inside == set(head._adopted.variables)
-    for path, leaf in parameter_dict(head.model).items():
-        own = head._adopted.variables[path.lstrip(".")]
-        tensor = leaf.unconstrained_variable if hasattr(leaf, "unconstrained_variable") else leaf
-        assert own.value is tensor
-
-
-@pytest.mark.parametrize("way", ["keras", "weights", "checkpoint"])
-@pytest.mark.parametrize("flags", ["same", "changed"])
-def test_round_trips_are_exact(tmp_path: Path, way: str, flags: str) -> None:
-    terms = gg.s(0) + gg.s(1, by=2) + gg.ti(0, 1)
-    head = additive(terms, name="saved")
-    model = network(head)
-    scramble(head)
-    if flags == "changed":
-        head.frozen = ("kernel", "variational.q_mu")
-    want = model(X)
-    if way == "keras":
-        model.save(tmp_path / "net.keras")
-        again = keras.models.load_model(tmp_path / "net.keras")
-        other = again.get_layer("saved")
-        assert other.frozen == head.frozen
-    else:
-        other = additive(terms, name="saved")
-        again = network(other)
-        if way == "weights":
-            model.save_weights(tmp_path / "net.weights.h5")
-            again.load_weights(tmp_path / "net.weights.h5")
-        else:
-            saved = tf.train.Checkpoint(model).write(str(tmp_path / "checkpoint"))
-            tf.train.Checkpoint(again).read(saved).assert_existing_objects_matched()
-    for path, variable in head._state().items():
-        np.testing.assert_array_equal(variable, other._state()[path], err_msg=path)
-    np.testing.assert_array_equal(again(X), want)
-
-
-def test_a_file_that_lacks_one_parameter_is_refused(tmp_path: Path) -> None:
-    head = additive(name="part")
-    model = network(head)
-    where = tmp_path / "net.weights.h5"
-    model.save_weights(where)
-    before = {k: np.array(v) for k, v in head._state().items()}
-    with h5py.File(where, "a") as file:
-        group = next(g for name, g in _groups(file) if "variational.q_mu" in g)
-        del group["variational.q_mu"]
-    scramble(head)
-    moved = {k: np.array(v) for k, v in head._state().items()}
-    with pytest.raises(ValueError, match=r"lacks variational\.q_mu"):
-        model.load_weights(where)
-    for path, variable in head._state().items():
-        np.testing.assert_array_equal(variable, moved[path])
-        assert not np.array_equal(before[path], moved[path]) or before[path].size == 0
-
-
-def _groups(file: h5py.File) -> list[tuple[str, h5py.Group]]:
-    found: list[tuple[str, h5py.Group]] = []
-    file.visititems(
-        lambda name, item: found.append((name, item)) if isinstance(item, h5py.Group) else None
-    )
-    return found
-
-
-@pytest.mark.parametrize(
-    ("terms", "message"),
-    [(gg.s(0) + gg.s(2), "lacks|holds"), (gg.s(0, k=9) + gg.s(1), "was it saved with other terms")],
-)
-def test_files_of_other_terms_are_refused(tmp_path: Path, terms: Any, message: str) -> None:
-    where = tmp_path / "net.weights.h5"
-    network(additive(name="terms")).save_weights(where)
-    with pytest.raises(ValueError, match=message):
-        network(additive(terms, name="terms")).load_weights(where)
-
-
-def test_configuration_and_clones(trained: tuple[keras.Model, AdditiveGP]) -> None:
-    model, head = trained
-    again = AdditiveGP.from_config(head.get_config())
-    assert again.get_config() == head.get_config()
-    assert [v.shape for v in again._state().values()] == [v.shape for v in head._state().values()]
-    clone = keras.models.clone_model(model)
-    clone.set_weights(model.get_weights())
-    np.testing.assert_array_equal(clone(X), model(X))
-    own = clone.get_layer("trained")
-    assert own is not head
-    assert own.loss._layer() is own
-    for one in (own, head):  # both of one name
-        by_name = keras.losses.deserialize(keras.losses.serialize(one.loss))
-        by_name(Y, one(X))
-        assert by_name._layer() is one
-
-
-def test_one_place_for_flags() -> None:
-    head = additive()
-    parameters = head.parameters
-    lengthscale = "kernel.components['s(0)'].kernels[1].base.lengthscales"
-    assert parameters[lengthscale].trainable
-    assert not parameters["inducing_variable.components['s(0)']"].trainable
-    head.frozen = ("kernel",)
-    assert not parameters[lengthscale].trainable
-    assert parameters["inducing_variable.components['s(0)']"].trainable
-    head.trainable = False
-    assert head.trainable_weights == []
-    assert not parameters["variational.q_mu"].trainable
-    head.trainable = True  # what is frozen stays frozen
-    names = {p for p, v in head._adopted.variables.items() if v.trainable}
-    assert not any(p.startswith("kernel") for p in names)
-    assert parameters["variational.q_mu"].trainable
-    with pytest.raises(ValueError, match="no parameter's path begins with 'kernels'"):
-        head.frozen = ("kernels",)
-
-
-@pytest.mark.usefixtures("eagerly")
-def test_inducing_inputs_move_when_free() -> None:
-    head = small(frozen=(), normalization=None)
-    before = np.array(head.model.inducing_variable["s(0)"])
-    inputs = keras.Input((3,))
-    compiled(keras.Model(inputs, head(inputs)), head).fit(X, Y, epochs=1, batch_size=45, verbose=0)
-    assert np.max(np.abs(np.array(head.model.inducing_variable["s(0)"]) - before)) > 1e-3
-
-
 # --- kinds of models, dtypes, compilation --------------------------------------------------------
-
-
-class Subclassed(keras.Model):
-    def __init__(self, head: AdditiveGP) -> None:
-        super().__init__()
-        self.dense = keras.layers.Dense(3)
-        self.head = head
-
-    def call(self, x: tf.Tensor, training: bool | None = None) -> tf.Tensor:
-        return self.head(self.dense(x), training=training)
 
 
 @pytest.mark.parametrize(
@@ -612,194 +441,3 @@ def test_iterncgp_learns_its_hyperparameters() -> None:
     assert result.elbo is not None
     assert head.parameters["kernel.components['s(0)'].kernels[1].base.variance"].numpy() != before
     assert np.mean((head(X, output="response").numpy() > 0.5) == (F > 0)) > 0.85
-
-
-# --- bad input -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"num_data": None}, ValueError, "num_data must be the number of training rows"),
-        ({"num_data": 0}, ValueError, "num_data must be at least 1"),
-        ({"likelihood": "softmax"}, ValueError, "num_classes must be at least 2"),
-        ({"num_classes": 4}, ValueError, "num_classes=4 is for a softmax or ordinal"),
-        ({"likelihood": "poison"}, ValueError, "Did you mean 'poisson'"),
-        ({"terms": gg.s("x")}, TypeError, "features by index"),
-        ({"terms": 3}, TypeError, "terms must be terms"),
-        ({"terms": gg.s(0) + gg.factor(1)}, ValueError, r"num_levels=\{1: K\}"),
-        ({"terms": gg.s(0) + gg.factor(0), "num_levels": {0: 3}}, ValueError, "column twice"),
-        ({"num_levels": {2: 3}}, ValueError, "no term reads as levels"),
-        ({"terms": gg.s(0, bs="cyclic")}, ValueError, "needs period"),
-        ({"num_inducing": 0}, ValueError, "num_inducing must be at least 1"),
-        ({"variational": "mean-field"}, ValueError, "variational must be one of"),
-        ({"normalization": "batch"}, ValueError, "normalization must be"),
-        ({"output": "mean"}, ValueError, "output must be one of"),
-        ({"level": 95}, ValueError, "level must be a probability"),
-        ({"scale": 0.0}, ValueError, "scale must be a positive number"),
-        ({"dtype": "float16"}, ValueError, "dtype must be 'float64' or 'float32'"),
-        ({"rho": 2.0, "variational": "sites"}, ValueError, "rho must be in"),
-    ],
-)
-def test_bad_options(options: dict[str, Any], error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        additive(**options)
-
-
-def test_bad_features() -> None:
-    head = additive(gg.s(0) + gg.te(1, 4))
-    with pytest.raises(ValueError, match=r"te\(1,4\) reads feature 4, but .* 3 feature"):
-        head(keras.Input((3,)))
-    with pytest.raises(ValueError, match=r"s\(0\):7 reads feature 7"):
-        additive(gg.s(0, by=7))(keras.Input((3,)))
-    with pytest.raises(ValueError, match="flatten or pool"):
-        head(keras.Input((3, 3, 1)))
-    with pytest.raises(ValueError, match="must be finite"):
-        additive().adapt(np.where(X > 2.0, np.nan, X))
-    with pytest.raises(ValueError, match=r"standard deviation of 25 where scale=1"):
-        additive().adapt(X, 25.0 * (Y - Y.mean()) / Y.std())
-
-
-@pytest.mark.parametrize(
-    ("likelihood", "classes", "labels"),
-    [("softmax", 3, LABELS + 1), ("bernoulli", None, LABELS), ("poisson", None, LABELS - 1)],
-)
-def test_impossible_labels(likelihood: str, classes: int | None, labels: Any) -> None:
-    head = small(likelihood=likelihood, num_classes=classes)
-    with pytest.raises(ValueError, match="y must be"):
-        head.loss(labels, head(X))
-    if likelihood == "softmax":  # whose kernels would read past the end of an array
-        model = compiled(network(head), head)
-        with pytest.raises(tf.errors.InvalidArgumentError, match="y must be"):
-            model.fit(X, labels, epochs=1, verbose=0)
-
-
-@pytest.mark.slow
-def test_impossible_labels_under_xla() -> None:
-    """It has no assertions, and reads past the end of an array without a word."""
-    head = additive(likelihood="softmax", num_classes=3)
-    model = compiled(network(head), head, jit_compile=True)
-    assert np.isnan(model.evaluate(X, LABELS + 1, batch_size=N, verbose=0))
-    assert np.isfinite(model.evaluate(X, LABELS, batch_size=N, verbose=0))
-
-
-def test_a_batch_larger_than_num_data() -> None:
-    head = small(num_data=20)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="num_data=20 .* smaller"):
-        compiled(network(head), head).fit(X, Y, batch_size=30, verbose=0)
-
-
-def test_before_adapt() -> None:
-    head = additive(normalization="adapt")
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"call adapt\(features\) first"):
-        head(X)
-    head.adapt(X)
-    assert np.all(np.isfinite(head(X)))
-
-
-def test_other_outputs_have_no_loss() -> None:
-    head = small()
-    inputs = keras.Input((3,))
-    model = compiled(keras.Model(inputs, head(inputs, output="response")), head)
-    with pytest.raises(ValueError, match="must be the moments"):
-        model.fit(X, Y, verbose=0)
-
-
-def test_own_objects_cannot_be_saved(tmp_path: Path) -> None:
-    head = additive(likelihood=gpflow.likelihoods.StudentT())
-    assert np.all(np.isfinite(head(X)))
-    with pytest.raises(ValueError, match="cannot be saved"):
-        network(head).save(tmp_path / "net.keras")
-    own = additive(gg.s(0, kernel=gpflow.kernels.Matern32()))
-    with pytest.raises(ValueError, match="kernel of your own"):
-        own.get_config()
-
-
-# --- serving -------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_export_of_a_network(trained: tuple[keras.Model, AdditiveGP], tmp_path: Path) -> None:
-    model, head = trained
-    gg.serving.export(model, tmp_path / "net")
-    served = gg.serving.load(tmp_path / "net")
-    x = X[:7].astype(np.float32)
-    moments = model(x).numpy()[:, 0]
-    found = served.predict(x)
-    np.testing.assert_allclose(found["mean"], moments[:, 0], rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(found["variance"], moments[:, 1], rtol=1e-9, atol=1e-12)
-    features = model.get_layer("dense")(x)
-    interval = head(features, output="interval").numpy()
-    for k, name in enumerate(("response", "lower", "upper")):
-        np.testing.assert_allclose(found[name], interval[:, k], rtol=1e-8, atol=1e-10)
-    parts = served.predict_components(x)
-    want = head(features, output="components").numpy()[:, :, 0]
-    assert tuple(parts["names"]) == head.names
-    np.testing.assert_allclose(parts["mean"], want[..., 0], rtol=1e-8, atol=1e-10)
-    draws = served.sample(x, num_samples=2000, seed=1)["predictor"]
-    np.testing.assert_array_equal(draws, served.sample(x, num_samples=2000, seed=1)["predictor"])
-    error = np.sqrt(moments[:, 1] / 2000)
-    np.testing.assert_array_less(np.abs(draws.mean(axis=0) - moments[:, 0]), 4.0 * error)
-    np.testing.assert_allclose(draws.std(axis=0), np.sqrt(moments[:, 1]), rtol=0.1)
-    assert served.predict(x[:0])["mean"].shape == (0,)
-    with pytest.raises(ValueError, match="must be of shape"):
-        served.predict(x[:, :2])
-    # what was exported stays, whatever the network learns later
-    before = served.predict(x)["mean"]
-    old = head.parameters["variational.q_mu"].numpy()
-    head.parameters["variational.q_mu"].assign(old + 1.0)
-    np.testing.assert_array_equal(served.predict(x)["mean"], before)
-    head.parameters["variational.q_mu"].assign(old)
-
-
-@pytest.mark.slow
-def test_export_of_several_inputs_in_a_clean_process(tmp_path: Path) -> None:
-    """Nothing of GPflow, TFP or ours is needed to run it; two inputs, one of them of codes."""
-    wide, deep = keras.Input((2,), name="wide"), keras.Input((3,), name="deep")
-    features = keras.layers.Concatenate()([wide, keras.layers.Dense(1)(deep)])
-    head = additive(gg.s(0) + gg.factor(1) + gg.s(2), "poisson", num_levels={1: 4})
-    model = keras.Model([wide, deep], head(features))
-    scramble(head)
-    gg.serving.export(model, tmp_path / "net")
-    columns = np.column_stack([X[:9, 0], np.arange(9) % 4]).astype(np.float32)
-    x = X[:9].astype(np.float32)
-    want = gg.serving.load(tmp_path / "net").predict({"wide": columns, "deep": x})
-    moments = model([columns, x]).numpy()
-    np.testing.assert_allclose(want["mean"], moments[:, 0, 0], rtol=1e-8, atol=1e-10)
-    rates = np.exp(moments[:, 0, 0] + 0.5 * moments[:, 0, 1])  # of a log-normal
-    np.testing.assert_allclose(want["response"], rates, rtol=1e-8)
-    np.savez(tmp_path / "data.npz", wide=columns, deep=x, **want)
-    # Grappler may round otherwise: there as here
-    code = f"""
-import sys
-sys.path.insert(0, {str(Path(__file__).parent)!r})
-import settings
-for name in ("gpflow", "tensorflow_probability", "gpflow_gam", "tf_keras"):
-    sys.modules[name] = None
-import numpy as np
-import tensorflow as tf
-data = np.load({str(tmp_path / "data.npz")!r})
-served = tf.saved_model.load({str(tmp_path / "net")!r})
-found = served.signatures["predict"](
-    wide=tf.constant(data["wide"], tf.float64), deep=tf.constant(data["deep"], tf.float64))
-for name, value in found.items():
-    np.testing.assert_array_equal(value, data[name])
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=200, check=False
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-
-
-def test_networks_that_cannot_be_exported(tmp_path: Path) -> None:
-    head = small()
-    inputs = keras.Input((3,))
-    plain = keras.Model(inputs, keras.layers.Dense(1)(inputs))
-    with pytest.raises(ValueError, match=r"holds 0; model\.export writes other"):
-        gg.serving.export(plain, tmp_path / "net")
-    with pytest.raises(ValueError, match="does not say what its inputs are"):
-        gg.serving.export(Subclassed(head), tmp_path / "net")
-    twice = keras.Model(inputs, [head(inputs), head(2.0 * inputs)])
-    with pytest.raises(ValueError, match="is called 2 times"):
-        gg.serving.export(twice, tmp_path / "net")
-    assert not (tmp_path / "net").exists()
