@@ -26,7 +26,7 @@ LEVEL = 0.02
 
 BY_HAND = {
     "mgcv_compare.py": "printed; on no page. Its data are of R's package gamair",
-    "responses.py": "a picture and two sentences of [](gam.rst)",
+    "responses_figure.py": "a picture and two sentences of [](gam.rst)",
     "iterncgp/figures.py": "pictures of [](iterncgp.rst)",
     "iterncgp/hyperparameters.py": "printed; on no page",
     "iterncgp/mixture.py": "a picture; on no page",
@@ -36,7 +36,8 @@ BY_HAND = {
 NOT_RUN: tuple[str, ...] = ()
 """Benchmarks that record, of which no file is here yet."""
 TABLES = {
-    "gam.rst": "`lines.py`, `extrapolation.py` (100 data sets) and `smooths.py` (4)",
+    "gam.rst": "`lines.py`, `extrapolation.py` (100 data sets) and `smooths.py` (4); sentences of "
+    "`responses.py` (24)",
     "comparison.rst": "`ncv.py` (15), and leaving rows out one by one",
     "shapes.rst": "means of the table of `shapes.py` above",
     "serving.rst": "`portable.py`",
