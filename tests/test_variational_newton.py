@@ -12,7 +12,7 @@ from scipy.special import expit
 
 import gpflow_gam as gg
 from gpflow_gam.models import IterNCGP, iterncgp
-from gpflow_gam.newton.solvers import ReducedNewton, Variational
+from gpflow_gam.newton.solvers import ReducedNewton, Variational, variational
 
 N = 30
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(40)
@@ -178,6 +178,22 @@ def test_rounds_go_on_from_a_posterior_of_other_hyperparameters(rng):
     laplace_first = list(solver.start(cold.problem()).steps())
     assert len(steps[0]) < len(laplace_first)
     assert all(each[-1].converged for each in steps)
+
+
+def test_rounds_before_the_last_are_rough(rng, monkeypatch):
+    X = rng.uniform(-1, 1, (N, 2))
+    Y = rng.poisson(np.exp(2.0 * np.sin(3 * X[:, :1]))).astype(float)
+    found = {}
+    for rough in (0.0, 1e4 / N):
+        monkeypatch.setattr(variational, "_ROUGH", rough)
+        solver = Variational(ReducedNewton(num_pivots=2, tolerance=1e-9), rounds=4)
+        model = IterNCGP((X, Y), kernel(), Poisson(), solver=solver)
+        result = gg.optimizers.fit(model, hyperparameters=False)
+        assert result.converged
+        found[rough] = result.sweeps, float(model.elbo())
+    exactly, roughly = found.values()
+    assert roughly[0] < exactly[0]
+    assert roughly[1] == pytest.approx(exactly[1], abs=1e-3)
 
 
 def test_averages_that_overflow_leave_the_round_before(rng):

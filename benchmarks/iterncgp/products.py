@@ -121,9 +121,11 @@ def main() -> None:
             rows.append({**row, "million entries/s": speed, "difference": error})
         print(rows[-len(found) :], flush=True)
     print(tabulate(rows, headers="keys", floatfmt=".3g"))
+    one = arguments.widths == [1]
     record(
-        "iterncgp_products",
-        "Kernel products: k(X, X) V beside KeOps, Matern-3/2",
+        "iterncgp_products" + ("_one" if one else ""),
+        "Kernel products: k(X, X) V beside KeOps, Matern-3/2"
+        + (", one right-hand side" if one else ""),
         rows,
         arguments,
         within=["N", "D", "right-hand sides", "type"],

@@ -129,13 +129,14 @@ class ReducedNewtonRun(Run):
         """Weights [Q, N]."""
         return tf.linalg.matvec(self.S, self._reached.c)
 
-    def resumed(self, problem: LaplaceProblem) -> ReducedNewtonRun:
+    def resumed(self, problem: LaplaceProblem, options: ReducedNewton) -> ReducedNewtonRun:
         """
         A run for another log-likelihood under the same K, from the span that is known.
 
         :param problem: with this run's operator.
+        :param options: of that run.
         """
-        other, here = ReducedNewtonRun(self.options, problem), self._reached
+        other, here = ReducedNewtonRun(options, problem), self._reached
         other._reached = _Reached(here.S, here.T, here.c, -np.inf)
         other._reach(here.S, here.T)
         return other

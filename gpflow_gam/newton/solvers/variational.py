@@ -15,6 +15,9 @@ from .problem import LaplaceProblem
 from .progress import Diverged, Look, Run, Solver, StepReport
 from .reduced_newton import ReducedNewton
 
+_ROUGH = 0.1
+"""A datum's share of the tolerance, as which a sweep of a round that is not the last may gain."""
+
 
 @dataclass(frozen=True)
 class Variational(Solver):
@@ -67,7 +70,7 @@ class VariationalRun(Run):
     ) -> None:
         self.options = options
         self.problem = problem
-        self._inner = options.newton.start(problem, before)
+        self._inner = self._newton(0).start(problem, before)
         self._before = before
         self._round, self._step = 0, 0
 
@@ -90,8 +93,16 @@ class VariationalRun(Run):
                     f"(max_solver_steps) or a smaller kernel variance. Round {self._round} is kept"
                 )
             # one value after the other, so that an interruption leaves the round before
-            self._inner = self._inner.resumed(problem)
+            self._inner = self._inner.resumed(problem, self._newton(self._round + 1))
             self._round += 1
+
+    def _newton(self, number: int) -> ReducedNewton:
+        """The options of a round: all but the last end sooner, as it moves what they have found."""
+        newton = self.options.newton
+        if number == self.options.rounds:
+            return newton
+        rough = newton.tolerance * max(1.0, _ROUGH * self.problem.operator.num_data)
+        return replace(newton, tolerance=rough)
 
     def _skip(self) -> None:
         """To the last round, from a posterior of other hyperparameters where there is one."""
