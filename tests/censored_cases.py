@@ -1,0 +1,30 @@
+"""Responses of which not all is known, and what scipy has of them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpflow_gam.likelihoods.censored import EXACT, INTERVAL, LEFT, RIGHT
+
+
+def mixed() -> np.ndarray:
+    """Rows of every kind, [N, 3]."""
+    y = np.array([0.3, 1.1, 2.5])
+    rows = [[[a, a, kind] for a in y] for kind in (RIGHT, EXACT, LEFT)]
+    return np.array([*rows[0], *rows[1], *rows[2], *[[a, a + 0.8, INTERVAL] for a in y]])
+
+
+def expected(distribution, Y: np.ndarray) -> np.ndarray:
+    """Log-densities and logarithms of probabilities, by scipy."""
+    y, end, kind = Y.T
+    end = np.where(kind == INTERVAL, end, y + 1.0)
+    above = distribution.logsf(y), distribution.logsf(end)
+    below = distribution.logcdf(end), distribution.logcdf(y)
+    high, low = np.where(above[0] < below[0], above, below)  # differences keep their digits there
+    with np.errstate(divide="ignore"):
+        between = high + np.log(-np.expm1(low - high))
+    return np.select(
+        [kind == RIGHT, kind == EXACT, kind == LEFT],
+        [distribution.logsf(y), distribution.logpdf(y), distribution.logcdf(y)],
+        between,
+    )
