@@ -75,7 +75,7 @@ def poisson(plan: Plan) -> list[Cell]:
     for size in plan.sizes(2_000, 20_000, 100_000, 1_000_000):
         methods = ["ours", "bam", "bam1"]
         methods += ["gam"] if size <= 2_000 else []  # REML by dense algebra: minutes beyond
-        methods += ["pygam", "ebm"] if size <= 100_000 else []  # minutes beyond
+        methods += ["pygam", "ebm"] if size <= 20_000 else []  # a minute and more beyond
         stages = ("predictor", "again")
         found.append(_uniform(plan, "poisson", "poisson", size, stages, tuple(methods)))
     return found
