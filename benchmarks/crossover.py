@@ -31,7 +31,7 @@ import workloads
 ROWS = 20_000
 LEAST = 60.0
 """Seconds that blocks have."""
-SIZES = [(32, 30), (64, 30), (100, 30), (100, 42)]
+SIZES = [(32, 30), (64, 30), (100, 30), (140, 30), (200, 30)]
 
 
 def fit(task: dict[str, Any]) -> dict[str, Any]:

@@ -173,8 +173,10 @@ def test_a_pass_sees_what_the_exact_route_sees(name, rng, monkeypatch):
     Lambda = exact.sums.precision.numpy()[:, back][:, :, back]
     ours = present_posterior(model)
     monkeypatch.setattr(tables, "_LOOKED_UP", 64)  # parts of the rows, each on a thread
-    # rows gathered, looked up in tables, and tables too large to hold
-    for flops, limit in ((1e30, 2**21), (1e-30, 2**21), (1e-30, 100)):
+    # rows gathered, looked up in tables, in tables too large to hold, in some tables at a time
+    routes = ((1e30, 2**21, 2**27), (1e-30, 2**21, 2**27), (1e-30, 100, 2**27), (1e-30, 2**21, 1))
+    for flops, limit, held in routes:
+        monkeypatch.setattr(tables, "_HELD", held)
         monkeypatch.setattr(costs, "FLOPS", flops)
         monkeypatch.setattr(costs, "LOOKUP", 1.0 / flops)
         monkeypatch.setattr(costs, "MAX_TABLE", limit)

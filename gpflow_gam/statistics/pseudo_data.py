@@ -46,4 +46,6 @@ class PseudoData:
         :param other: at the same nodes.
         :param share: from 0 to 1.
         """
+        if share == 1.0:
+            return other  # whose precision is the largest array of a fit: no copies of it
         return self * (1.0 - share) + other * share

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,9 @@ _GATHERED = 2**13
 """Rows whose features are gathered at a time."""
 _LOOKED_UP = 2**16
 """Rows that are looked up in one table after the other: many, since tables come from afar."""
+_HELD = 2**27
+"""Entries of tables of pairs that are held at once: a gigabyte."""
+Pair = tuple[int, int]
 
 
 class Tables:
@@ -50,7 +54,7 @@ class Tables:
             return
         L = q.mean.shape[1]
         self._L = L
-        S = q.covariance
+        self._S = S = q.covariance
         entered = [c.outputs_of(L) for c in components]
         both = {
             (a, b): [i for i in entered[a] if i in entered[b]]
@@ -66,7 +70,6 @@ class Tables:
         self._gathers = number * 2.0 * P * P / costs.FLOPS < tabled
         open_variance = [p - np.sum(np.square(f), axis=0) for p, f in zip(priors, features)]
         if self._gathers:
-            self._S = S
             # [G, L]; the features of other outputs' components meet S = I there
             self._open = [
                 np.stack([o if i in e else o - p for i in range(L)], axis=1)
@@ -83,23 +86,50 @@ class Tables:
             )
             for phi, at, o, e in zip(features, own, open_variance, entered)
         ]
-        # by pair of components; of each output that both enter
-        self._pairs: dict[tuple[int, int], list[tuple[int, AnyNDArray]]] = {}
-        self._wide: dict[tuple[int, int], list[tuple[int, AnyNDArray]]] = {}
+        self._both, self._places = both, own
+        narrow = [pair for pair in pairs if self._entries(pair) <= costs.MAX_TABLE]
+        wide = [pair for pair in pairs if self._entries(pair) > costs.MAX_TABLE]
+        self._groups = list(self._grouped([*narrow, *wide]))
+        # the tables of many components do not fit in memory: each block of rows has them made anew
+        self._held = self._made(self._groups[0]) if len(self._groups) == 1 else None
 
-        def make(pair: tuple[int, int]) -> None:
+    def _entries(self, pair: Pair) -> int:
+        """Of the table of a pair."""
+        return self._sizes[pair[0]] * self._sizes[pair[1]]
+
+    def _grouped(self, pairs: Sequence[Pair]) -> Iterator[list[Pair]]:
+        """Pairs whose tables are held at once, in their order."""
+        group: list[Pair] = []
+        total = 0
+        for pair in pairs:
+            entries = min(self._entries(pair), costs.MAX_TABLE) * len(self._both[pair])
+            if group and total + entries > _HELD:
+                yield group
+                group, total = [], 0
+            group.append(pair)
+            total += entries
+        if group:
+            yield group
+
+    def _made(self, pairs: Sequence[Pair]) -> dict[Pair, list[tuple[int, AnyNDArray]]]:
+        """
+        Of each pair and each output that both enter, twice the covariances of the pair's bins, one
+        after the other; where these are too many their left half, [G, M].
+        """
+        features, own, S = self._features, self._places, self._S
+        found: dict[Pair, list[tuple[int, AnyNDArray]]] = {}
+
+        def make(pair: Pair) -> None:
             a, b = pair
-            half = [(i, 2.0 * (features[a].T @ S[i][own[a], own[b]])) for i in both[pair]]
-            if self._sizes[a] * self._sizes[b] > costs.MAX_TABLE:
-                self._wide[pair] = half
-            else:
-                self._pairs[pair] = [(i, np.ravel(h @ features[b])) for i, h in half]
+            halves = [(i, 2.0 * (features[a].T @ S[i][own[a], own[b]])) for i in self._both[pair]]
+            if self._entries(pair) <= costs.MAX_TABLE:
+                halves = [(i, np.ravel(half @ features[b])) for i, half in halves]
+            found[pair] = halves
 
-        entries = [2.0 * self._sizes[a] * self._sizes[b] * len(features[b]) for a, b in pairs]
-        each(make, pairs, sum(entries) / costs.FLOPS / max(len(pairs), 1))
+        operations = [2.0 * self._entries(pair) * len(features[pair[1]]) for pair in pairs]
+        each(make, pairs, sum(operations) / costs.FLOPS / max(len(pairs), 1))
         # in their order, whichever thread was first: sums that are the same to the last bit
-        self._pairs = {p: self._pairs[p] for p in pairs if p in self._pairs}
-        self._wide = {p: self._wide[p] for p in pairs if p in self._wide}
+        return {pair: found[pair] for pair in pairs}
 
     def means(self, codes: Codes, multipliers: Multipliers) -> AnyNDArray:
         """[n, L], without m(x)."""
@@ -139,24 +169,37 @@ class Tables:
     def _looked_up(self, codes: Codes, multipliers: Multipliers) -> AnyNDArray:
         n = len(codes[0])
         var = np.zeros((n, self._L))
+        number = max(1, -(-n // _LOOKED_UP))
+        parts = [slice(n * i // number, n * (i + 1) // number) for i in range(number)]
 
-        def part(at: slice) -> None:
-            own = [code[at] for code in codes]
-            factors = [None if m is None else m[at] for m in multipliers]
-            total = np.zeros((len(own[0]), self._L))
-            for table, code, m in zip(self._own, own, factors):
-                total += times(table[code], None if m is None else np.square(m)[:, None])
-            for (a, b), tables in self._pairs.items():
-                index = own[a] * np.int32(self._sizes[b]) + own[b]
-                for i, table in tables:
-                    total[:, i] += times(np.take(table, index), factors[a], factors[b])
-            for (a, b), halves in self._wide.items():
-                right = self._features[b].T[own[b]]
-                for i, half in halves:
-                    found = np.einsum("nm,nm->n", half[own[a]], right)
-                    total[:, i] += times(found, factors[a], factors[b])
-            var[at] = total
+        def alone(at: slice) -> None:
+            for table, code, m in zip(self._own, codes, multipliers):
+                var[at] += times(table[code[at]], None if m is None else np.square(m[at])[:, None])
 
-        parts = max(1, -(-n // _LOOKED_UP))
-        each(part, [slice(n * i // parts, n * (i + 1) // parts) for i in range(parts)])
+        each(alone, parts)
+        for group in self._groups:
+            tables = self._made(group) if self._held is None else self._held
+            each(functools.partial(self._add, tables, codes, multipliers, var), parts)
         return var
+
+    def _add(
+        self,
+        tables: dict[Pair, list[tuple[int, AnyNDArray]]],
+        codes: Codes,
+        multipliers: Multipliers,
+        var: AnyNDArray,
+        at: slice,
+    ) -> None:
+        """What pairs add to the variances of some rows."""
+        total = var[at]
+        for (a, b), found in tables.items():
+            left, right = codes[a][at], codes[b][at]
+            factors = [None if m is None else m[at] for m in (multipliers[a], multipliers[b])]
+            if self._entries((a, b)) <= costs.MAX_TABLE:
+                index = left * np.int32(self._sizes[b]) + right
+                covariances = [np.take(table, index) for _, table in found]
+            else:
+                rest = self._features[b].T[right]
+                covariances = [np.einsum("nm,nm->n", half[left], rest) for _, half in found]
+            for (i, _), covariance in zip(found, covariances):
+                total[:, i] += times(covariance, *factors)
