@@ -6,6 +6,8 @@ import settings  # noqa: F401
 import transforms  # noqa: F401
 
 # isort: split
+import contextlib
+
 import gpflow
 import numpy as np
 import tensorflow as tf
@@ -33,6 +35,28 @@ def main() -> None:
     kernel.variance.assign(2.6)
     with strategy.scope():
         np.testing.assert_allclose(product(X, X, V), 2.0 * found, atol=1e-12)
+
+    U, free = tf.constant(rng.normal(size=(61, 3))), kernel.trainable_variables
+    for name, entries in (("small", 2**19), ("compiled", 0)):
+        compiled._SMALL = entries
+        slopes = []
+        for scope in (contextlib.nullcontext(), strategy.scope()):
+            with scope, tf.GradientTape() as tape:
+                tape.watch(V)
+                value = tf.reduce_sum(U * tf.sin(gg.operators.KernelProduct(kernel)(X, X, V)))
+            slopes.append(tape.gradient(value, [V, *free]))
+        for one, split in zip(*slopes):
+            np.testing.assert_allclose(split, one, rtol=1e-10, atol=1e-10, err_msg=name)
+            assert np.abs(one).max() > 0.1
+    gpflow.set_trainable(kernel.lengthscales, False)  # of the same product, which made copies
+    with strategy.scope(), tf.GradientTape() as tape:
+        value = tf.reduce_sum(U * tf.sin(product(X, X, V)))
+    np.testing.assert_allclose(tape.gradient(value, free[1]), slopes[0][2], rtol=1e-10)
+    gpflow.set_trainable(kernel.lengthscales, True)
+    with strategy.scope(), tf.GradientTape() as tape:  # V alone
+        tape.watch(V)
+        value = tf.reduce_sum(U * tf.sin(product(X, X, V)))
+    np.testing.assert_allclose(tape.gradient(value, V), slopes[0][0], rtol=1e-10)
 
     Y = tf.cast(X[:, :1] > 0.5, X.dtype)
     models = [
