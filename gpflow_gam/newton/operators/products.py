@@ -69,7 +69,8 @@ class KernelProduct:
 
         def product(X1: tf.Tensor, X2: tf.Tensor, V: tf.Tensor) -> tf.Tensor:
             found = self._placed(strategy, "product")(_divisible(strategy, X1), X2, V)
-            return strategy.gather(found, axis=0)[: int(X1.shape[0])]
+            N = int(X1.shape[0])
+            return tf.ensure_shape(strategy.gather(found, axis=0)[:N], [N, V.shape[1]])
 
         def slopes(U: tf.Tensor) -> list[tf.Tensor]:
             rows = _divisible(strategy, X1), _divisible(strategy, U, tf.zeros_like(U[:1]))
