@@ -6,6 +6,8 @@ import settings  # noqa: F401
 import transforms  # noqa: F401
 
 # isort: split
+import contextlib
+
 import gpflow
 import numpy as np
 import tensorflow as tf
@@ -34,6 +36,43 @@ def main() -> None:
     with strategy.scope():
         np.testing.assert_allclose(product(X, X, V), 2.0 * found, atol=1e-12)
 
+    U, free = tf.constant(rng.normal(size=(61, 3))), kernel.trainable_variables
+    for name, entries in (("small", 2**19), ("compiled", 0)):
+        compiled._SMALL = entries
+        slopes = []
+        for scope in (contextlib.nullcontext(), strategy.scope()):
+            with scope, tf.GradientTape() as tape:
+                tape.watch(V)
+                value = tf.reduce_sum(U * tf.sin(gg.operators.KernelProduct(kernel)(X, X, V)))
+            slopes.append(tape.gradient(value, [V, *free]))
+        for one, split in zip(*slopes):
+            np.testing.assert_allclose(split, one, rtol=1e-10, atol=1e-10, err_msg=name)
+            assert np.abs(one).max() > 0.1
+    gpflow.set_trainable(kernel.lengthscales, False)  # of the same product, which made copies
+    with strategy.scope(), tf.GradientTape() as tape:
+        value = tf.reduce_sum(U * tf.sin(product(X, X, V)))
+    np.testing.assert_allclose(tape.gradient(value, free[1]), slopes[0][2], rtol=1e-10)
+    gpflow.set_trainable(kernel.lengthscales, True)
+    with strategy.scope(), tf.GradientTape() as tape:  # V alone
+        tape.watch(V)
+        value = tf.reduce_sum(U * tf.sin(product(X, X, V)))
+    np.testing.assert_allclose(tape.gradient(value, V), slopes[0][0], rtol=1e-10)
+
+    @tf.function(autograph=False)
+    def in_a_graph() -> list[tf.Tensor]:
+        with tf.GradientTape() as tape:
+            tape.watch(V)
+            value = tf.reduce_sum(U * tf.sin(product(X, X, V)))
+        return tape.gradient(value, [V, *free])
+
+    kernel.lengthscales.assign(0.7)
+    with strategy.scope():
+        there = in_a_graph()
+        kernel.lengthscales.assign(0.4)  # read at each call
+        there = in_a_graph()
+    for one, split in zip(slopes[0], there):
+        np.testing.assert_allclose(split, one, rtol=1e-10, atol=1e-10)
+
     Y = tf.cast(X[:, :1] > 0.5, X.dtype)
     models = [
         gg.models.IterNCGP((X, Y), kernel, gg.likelihoods.Bernoulli(), solver="newton")
@@ -44,6 +83,14 @@ def main() -> None:
         gg.optimizers.fit(models[1], hyperparameters=False)
     for a, b in zip(models[0].predict_f(X), models[1].predict_f(X)):
         np.testing.assert_allclose(a, b, atol=1e-10)
+    for model in models:
+        kernel.variance.assign(2.6)
+        kernel.lengthscales.assign(0.4)
+        with strategy.scope() if model is models[1] else contextlib.nullcontext():
+            gg.optimizers.fit(model, max_iterations=30)
+        learnt = float(kernel.variance.numpy()), float(kernel.lengthscales.numpy())
+        model.learnt = learnt
+    np.testing.assert_allclose(models[1].learnt, models[0].learnt, rtol=1e-6)
     print("equal on two devices")
 
 

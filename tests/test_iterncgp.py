@@ -191,7 +191,7 @@ def test_class_probabilities(rng):
         atol=0.04,
     )
     assert p["mean"].max(1).mean() > p["projected"].max(1).mean() > p["probit"].max(1).mean()
-    with pytest.raises(ValueError, match="method must be one of mean, probit"):
+    with pytest.raises(ValueError, match="method must be one of left out, mean, probit"):
         model.predict_probabilities(Xnew, "exact")
     with pytest.raises(ValueError, match="need a Bernoulli or softmax likelihood; got Poisson"):
         fitted("counts", rng).predict_probabilities(Xnew)

@@ -27,6 +27,7 @@ from ..newton.solvers import (
     LaplaceProblem,
     Policy,
     Solver,
+    Variational,
     named_solver,
 )
 from ..newton.solvers.expected import observed
@@ -34,7 +35,12 @@ from ..newton.solvers.progress import Run
 from ..newton.weights import equal_values, values_of
 from ..posteriors import ActionPosterior
 from .base import AdditiveModel
-from .probabilities import class_probabilities
+from .probabilities import (
+    CHOSEN,
+    check_method,
+    class_probabilities,
+    left_out_log_probabilities,
+)
 from .structure import Structure
 
 _FEW = 10_000
@@ -77,6 +83,8 @@ class _Compiled:
         self.programs: tuple[Structure, KernelPrograms] | None = None
         self.run: tuple[_Present, Run] | None = None
         self.held: tuple[Structure, HeldActions] | None = None
+        self.densities: tuple[_Fit, _Present, dict[float, float]] | None = None
+        self.share: tf.Variable | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Compiled:
         return _Compiled()
@@ -250,6 +258,8 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
             return
         if fit is not None and kept[0].difference(fit.at.structure) is None:
             kept[1].hold(fit.state, fit.at.kernel)  # compiled functions read it
+            if self._compiled.share is not None:
+                self._share()
         else:
             self._compiled.held = None
 
@@ -307,13 +317,16 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
 
     def _weights(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """v, E and E0 as :class:`~gpflow_gam.posteriors.ActionPosterior` takes them."""
+        return self._held_actions()()
+
+    def _held_actions(self) -> HeldActions:
         fit, kept = self._checked_fit(), self._compiled.held
         if kept is None:
             structure = fit.at.structure
             parameters = structure.values("kernel")
             kept = structure, HeldActions(self.operator(), parameters, fit.state, fit.at.kernel)
             self._compiled.held = kept
-        return kept[1]()
+        return kept[1]
 
     def posterior(
         self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
@@ -337,25 +350,64 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
             snapshot=True,
         )
 
+    def left_out_log_probabilities(self) -> dict[float, float]:
+        """
+        Mean log-probability of the classes observed, each row predicted from the others.
+
+        By how much of the variance counts in :meth:`predict_probabilities`: 0 is "mean", 1 is
+        "projected". Rows are predicted by the cavities of the posterior at the present parameters:
+        the others' pseudo-observations stay what they are. At most a thousand rows, chosen at
+        random, are left out; they take their share of a sweep.
+
+        :return: by share of the variance; higher is better.
+        :raises ValueError: a likelihood without classes; or as :attr:`state` does.
+        """
+        check_method("mean", self.likelihood)
+        fit, here, kept = self._checked_fit(), _Present(self), self._compiled.densities
+        if kept is None or kept[0] is not fit or not kept[1].equals(here):
+            averaged = isinstance(self.solver, Variational)
+            state = self._held_actions().state()
+            found = left_out_log_probabilities(self.problem(), state, averaged)
+            kept = self._compiled.densities = fit, here, found
+        return dict(kept[2])
+
+    def _share(self) -> float:
+        """Which part of the variance counts in the default's probabilities."""
+        found = self.left_out_log_probabilities()
+        share = max(found, key=found.__getitem__)
+        if self._compiled.share is not None:  # compiled functions read it
+            self._compiled.share.assign(share)
+        return share
+
     @check_shapes("Xnew: [N, D]", "return: [N, C]")
     def predict_probabilities(
-        self, Xnew: TensorType, method: str = "projected", num_samples: int = 1000
+        self, Xnew: TensorType, method: str = "left out", num_samples: int = 1000
     ) -> tf.Tensor:
         """
         Class probabilities at new points, for a softmax or Bernoulli likelihood.
 
         :param Xnew: points [N, D].
-        :param method: "projected" (the default: MacKay's approximation without the variance of a
-            common shift of all classes, to which a softmax is blind), "probit" (with it, as the
-            paper has it; of two classes the same), "mean" (of the posterior mean alone) or "monte
-            carlo" (over the outputs' joint posterior).
+        :param method: "projected" (MacKay's approximation without the variance of a common shift of
+            all classes, to which a softmax is blind), "probit" (with it, as the paper has it; of
+            two classes the same), "mean" (of the posterior mean alone), "monte carlo" (over the
+            outputs' joint posterior), or "left out" (the default: "projected" with that share of
+            the variance which :meth:`left_out_log_probabilities` prefers; in compiled functions
+            with the share of the last fit, or of the last call that was not compiled).
         :param num_samples: of Monte Carlo.
         :return: [N, C]; C = 2 for Bernoulli.
         :raises ValueError: another method or likelihood.
         """
-        X = self._checked_inputs(Xnew)
+        X, likelihood = self._checked_inputs(Xnew), check_method(method, self.likelihood)
+        share: tf.Tensor | None = None
+        if method == CHOSEN:
+            method, eager = "projected", tf.executing_eagerly()
+            with tf.init_scope():  # no tape follows
+                if not eager and self._compiled.share is None:
+                    self._compiled.share = tf.Variable(1.0, trainable=False, dtype=X.dtype)
+                now = self._share()
+            share = tf.cast(now if eager else self._compiled.share, X.dtype)
         return class_probabilities(
-            self.likelihood, self.posterior(), X, method, num_samples, self.seed
+            likelihood, self.posterior(), X, method, num_samples, self.seed, share
         )
 
 

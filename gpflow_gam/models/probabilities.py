@@ -4,14 +4,42 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import tensorflow as tf
 from gpflow.likelihoods import Likelihood, Softmax
 
-from ..likelihoods import Bernoulli
+from ..likelihoods import Bernoulli, Weighted, unwrapped
+from ..newton import left_out
+from ..newton.solvers import ActionPosteriorState, LaplaceProblem
 from ..posteriors import ActionPosterior
 from ..posteriors.base import seeds, standard_normal
 
 METHODS = ("mean", "probit", "projected", "monte carlo")
+CHOSEN = "left out"
+"""The default: "projected" with that share of the variance that predicts left-out rows best."""
+SHARES = (1.0, 0.5, 0.25, 0.125, 0.0625, 0.0)
+"""Of the variance, that may count; of equal ones the first."""
+_MOST_ROWS = 1000
+"""Of those that are left out."""
+
+
+def check_method(method: str, likelihood: Likelihood) -> Likelihood:
+    """
+    The likelihood of one observation.
+
+    :param method: of class probabilities.
+    :param likelihood: with weights or without.
+    :raises ValueError: another method, or a likelihood without classes.
+    """
+    if method not in (CHOSEN, *METHODS):
+        raise ValueError(f"method must be one of {', '.join((CHOSEN, *METHODS))}; got {method!r}.")
+    likelihood = unwrapped(likelihood)
+    if not isinstance(likelihood, (Bernoulli, Softmax)):
+        raise ValueError(
+            "class probabilities need a Bernoulli or softmax likelihood; got "
+            f"{type(likelihood).__name__}. Use predict_y."
+        )
+    return likelihood
 
 
 def class_probabilities(
@@ -21,21 +49,23 @@ def class_probabilities(
     method: str,
     num_samples: int,
     seed: int,
+    share: tf.Tensor | None = None,
 ) -> tf.Tensor:
     """
     [N, C]; see :meth:`gpflow_gam.models.IterNCGP.predict_probabilities`.
 
-    :raises ValueError: another method or likelihood.
+    :param likelihood: of one observation.
+    :param posterior: of the latent functions.
+    :param X: points [N, D].
+    :param method: of :data:`METHODS`.
+    :param num_samples: of Monte Carlo.
+    :param seed: of its draws.
+    :param share: of "projected": of the variance, which part counts, []; all without it.
     """
-    if method not in METHODS:
-        raise ValueError(f"method must be one of {', '.join(METHODS)}; got {method!r}.")
-    if not isinstance(likelihood, (Bernoulli, Softmax)):
-        raise ValueError(
-            "class probabilities need a Bernoulli or softmax likelihood; got "
-            f"{type(likelihood).__name__}. Use predict_y."
-        )
     mean, var = posterior.predict_f(X)
     if isinstance(likelihood, Bernoulli):
+        if share is not None:
+            var = share * var
         return _binary(likelihood, mean, var, method)
     if method == "mean":
         return tf.nn.softmax(mean)
@@ -43,9 +73,8 @@ def class_probabilities(
         return tf.nn.softmax(_shrunk(mean, var))
     _, cov = posterior.predict_f(X, full_output_cov=True)  # [N, C, C]
     if method == "projected":
-        away = cov - tf.reduce_mean(cov, axis=1, keepdims=True)
-        away = away - tf.reduce_mean(away, axis=2, keepdims=True)
-        return tf.nn.softmax(_shrunk(mean, tf.linalg.diag_part(away)))
+        away = _without_shift(cov)
+        return tf.nn.softmax(_shrunk(mean, away if share is None else share * away))
     values, vectors = tf.linalg.eigh(cov)
     root = vectors * tf.sqrt(tf.maximum(values, tf.zeros([], values.dtype)))[:, None, :]
     total = tf.zeros_like(mean)
@@ -53,6 +82,45 @@ def class_probabilities(
         z = standard_normal(tf.shape(mean), mean.dtype, one)
         total += tf.nn.softmax(mean + tf.linalg.matvec(root, z))
     return total / num_samples
+
+
+def left_out_log_probabilities(
+    problem: LaplaceProblem, state: ActionPosteriorState, averaged: bool
+) -> dict[float, float]:
+    """
+    Mean log-probability of what was observed, each row left out, by share of the variance.
+
+    :param problem: at the parameters of ``state``; of no more than a thousand of its rows.
+    :param state: of a fit.
+    :param averaged: whether it is the nearest Gaussian's.
+    """
+    N = problem.operator.num_data
+    weights = np.ones(N)
+    if isinstance(problem.likelihood, Weighted):
+        weights = np.asarray(problem.likelihood.weights(problem.X), dtype=float)
+    rows = np.random.default_rng(0).permutation(np.flatnonzero(weights > 0.0))[:_MOST_ROWS]
+    mean, cov = (tf.constant(t) for t in left_out(problem, state, rows, averaged))
+    likelihood = unwrapped(problem.likelihood)
+    observed = np.asarray(tf.gather(problem.Y, rows))[:, 0].astype(int)
+    binary = isinstance(likelihood, Bernoulli)
+    var = tf.linalg.diag_part(cov) if binary else _without_shift(cov)
+    var = tf.maximum(var, tf.zeros([], var.dtype))
+    found = {}
+    for share in SHARES:
+        if isinstance(likelihood, Bernoulli):
+            p = _binary(likelihood, mean, share * var, "projected")
+        else:
+            p = tf.nn.softmax(_shrunk(mean, share * var))
+        hit = np.maximum(p.numpy()[np.arange(len(rows)), observed], np.finfo(float).tiny)
+        found[share] = float(np.average(np.log(hit), weights=weights[rows]))
+    return found
+
+
+def _without_shift(cov: tf.Tensor) -> tf.Tensor:
+    """Variances [N, C] without that of a common shift of all classes."""
+    away = cov - tf.reduce_mean(cov, axis=1, keepdims=True)
+    away = away - tf.reduce_mean(away, axis=2, keepdims=True)
+    return tf.linalg.diag_part(away)
 
 
 def _shrunk(mean: tf.Tensor, var: tf.Tensor) -> tf.Tensor:

@@ -2,6 +2,15 @@
 
 from . import curvatures, operators, solvers
 from .bound import action_bound, held_actions
+from .left_out import left_out
 from .weights import HeldActions
 
-__all__ = ["HeldActions", "action_bound", "curvatures", "held_actions", "operators", "solvers"]
+__all__ = [
+    "HeldActions",
+    "action_bound",
+    "curvatures",
+    "held_actions",
+    "left_out",
+    "operators",
+    "solvers",
+]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -120,6 +121,11 @@ class HeldActions:
             variables.weights,
         )
         return self._differentiable(tf.convert_to_tensor(variables.actions), found)
+
+    def state(self) -> ActionPosteriorState:
+        """The fit's, with weights and factor (not S'KS) at the present parameters."""
+        found = self._present()
+        return replace(self._fit[0], weights=found.v, factor=found.F)
 
     def _present(self) -> ActionWeights:
         here, last = values_of(self._parameters), self._last

@@ -156,6 +156,21 @@ class KernelOperator:
             return out
         return out + self._noise[..., None] * self.spread(indices, V)
 
+    @check_shapes("indices: [M]", "V: [Q, N, R]", "return: [Q, M, R]")
+    def product_at_rows(self, indices: tf.Tensor, V: tf.Tensor) -> tf.Tensor:
+        """
+        K V at some data: M / N of a sweep.
+
+        :param indices: the data at which it is asked for, [M].
+        :param V: [Q, N, R].
+        """
+        self.sweeps += float(indices.shape[0]) / self.num_data
+        out = self._apply(tf.gather(self.X, indices), V)
+        if self._noise is None:
+            return out
+        noise = tf.gather(self._noise, indices, axis=1)
+        return out + noise[..., None] * tf.gather(V, indices, axis=1)
+
     @check_shapes("indices: [M]", "V: [Q, M, R]", "return: [Q, N, R]")
     def spread(self, indices: tf.Tensor, V: tf.Tensor) -> tf.Tensor:
         """

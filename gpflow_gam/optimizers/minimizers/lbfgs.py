@@ -158,7 +158,7 @@ class LBFGS:
                 return  # SciPy has settled on a step that cannot be evaluated
             last = [tf.identity(v).numpy() for v in values]
             self._assign(last)
-            tracker.record(-float(self._seen))
+            tracker.record(-float(self._seen.numpy()))
 
         options = {
             "maxiter": max_iterations,
