@@ -35,7 +35,7 @@ class ExtrapolationWarning(UserWarning):
 
 
 class IdentifiabilityWarning(UserWarning):
-    """Two terms are functions of what is the same: the data cannot tell them apart."""
+    """Two terms, or a term and the noise, are the same thing: the data cannot tell them apart."""
 
 
 class MissingTermWarning(UserWarning):

@@ -123,6 +123,15 @@ def test_everything_else(data):
     assert both.names == ("mean:linear(x)", "mean:s(z)", "scale:linear(x)")
 
 
+def test_everything_else_is_without_the_response(data):
+    few = data[["x", "z", "y"]]
+    gam = gg.GAM("~ s(z) + .").fit(few, y=few["y"], **QUICK)
+    assert gam.fitted.spec.terms == s("z") + linear("x")
+    with pytest.raises(ValueError, match="'.' takes in column 'y', which is the response"):
+        gg.GAM("~ s(z) + .").fit(few, y=few["y"].to_numpy(), **QUICK)
+    gg.GAM("~ s(z) + . - y").fit(few, y=few["y"].to_numpy(), **QUICK)
+
+
 def test_names_between_backticks(data):
     gam = gg.GAM("y ~ log(`my col`) + `my col`:u + s(z)").fit(data, **QUICK)
     made = data.assign(a=np.log(data["my col"]), b=data["my col"] * data["u"])
@@ -232,6 +241,8 @@ def test_formulas_are_read_and_print_as_they_are_written():
         ("y ~ a:", "cannot be read"),
         ("y ~ I(open('f'))", "open\\(\\) is no transform"),
         ("y ~ log(2)", "reads no column"),
+        ("y ~ Intercept*z", "'Intercept' is what the constant is called there"),
+        ("y ~ log(x) + log:z", "'log' is the name of a column and of a function there"),
     ],
 )
 def test_formulas_that_make_no_sense(formula, message):

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gpflow_gam.gam.families import Categorical, Poisson, encoding
+from gpflow_gam.gam.families import Categorical, Gamma, Gaussian, Poisson, encoding
 from gpflow_gam.gam.fits.response import with_response
 from gpflow_gam.gam.frames import (
     LevelColumn,
@@ -130,6 +130,13 @@ def test_numbers_are_one_level_in_every_type():
         ((1, 2, 10), ["2", "1"], r"holds text \('2'\), where its levels in the fit were numbers"),
         (("1", "2"), [2, 1], r"holds numbers \(2\), where its levels in the fit were text"),
         ((pd.Timestamp(2020, 1, 1),), ["2020-01-01"], r"holds text .* in the fit were times"),
+        ((datetime.date(2020, 1, 1),), [pd.Timestamp(2020, 1, 1)], r"holds times .* were dates"),
+        ((pd.Timestamp(2020, 1, 1),), [datetime.date(2020, 1, 1)], r"holds dates .* were times"),
+        (
+            (pd.Timestamp(2020, 1, 1),),
+            [pd.Timestamp("2020-01-01T00Z")],
+            "holds times with a time zone",
+        ),
     ],
 )
 def test_levels_of_another_kind_are_not_new_ones(own, other, message):
@@ -170,6 +177,29 @@ def test_a_response_is_read_as_a_column_is(make):
     assert list(masked.missing("y")) == [False, True]
 
 
+def test_a_response_in_the_order_of_other_labels_is_not_taken_as_it_stands():
+    """Pandas puts columns together by labels, and a fit by places: the two must be the same."""
+    data = pd.DataFrame({"x": [1.0, 2.0, 3.0], "y": [4.0, 5.0, 6.0]})
+    turned = data.iloc[::-1]
+    message = "in place 0 data has the row labelled 2, and y that of 0"
+    for rows in (turned, {"x": turned["x"]}):
+        with pytest.raises(ValueError, match=message):
+            with_response(rows, data["y"] + 1.0, None)
+    for y in (data["y"].loc[turned.index], data["y"].to_numpy()[::-1], data["y"][::-1].to_list()):
+        table, name = with_response(turned, y, None)
+        np.testing.assert_array_equal(table.values(name), [6.0, 5.0, 4.0])
+    # labels that are others, or there twice, tell no order
+    for index in ([7, 8, 9], [0, 0, 1]):
+        table, name = with_response(turned, data["y"].set_axis(index) + 1.0, None)
+        np.testing.assert_array_equal(table.values(name), [5.0, 6.0, 7.0])
+
+
+def test_values_of_a_column_are_that_column():
+    data = pd.DataFrame({"x": [1.0, 2.0], "y": [4.0, np.nan]})
+    assert with_response(data, data["y"], None)[1] == "y"
+    assert with_response(data, data["y"].shift(-1), None)[1] == "y_"
+
+
 @pytest.mark.parametrize("hole", [None, np.nan, pd.NA, pd.NaT])
 def test_missing_values_are_no_level_and_are_found(hole):
     table = Table({"g": objects("b", hole, "a", "b", hole)})
@@ -185,6 +215,17 @@ def test_missing_values_are_no_level_and_are_found(hole):
     numbers = objects(1, 2.5, "three", "four")
     with pytest.raises(ValueError, match=r"must be numbers.*'three' in row 2 \(2 such values\)"):
         Poisson().encode(numbers)
+
+
+@pytest.mark.parametrize("make", [np.asarray, list], ids=["numpy", "objects"])
+@pytest.mark.parametrize("family", [Gaussian(), Gamma(), Poisson()], ids=lambda f: f.name)
+def test_spans_of_time_are_no_numbers(family, make):
+    """Of which numpy makes counts of nanoseconds, or of whatever an array is in."""
+    y = np.array([3, 5], dtype="timedelta64[D]").astype("timedelta64[ns]")
+    with pytest.raises(ValueError, match="y holds spans of time.*divide it by the unit"):
+        family.encode(np.array([*make(y)], dtype=None if make is np.asarray else object))
+    with pytest.raises(ValueError, match="y holds times, for family"):
+        family.encode(np.datetime64("2020-01-01", "ns") + y)
 
 
 def test_categories_that_do_not_occur():

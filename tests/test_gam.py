@@ -118,6 +118,20 @@ def test_draws_have_the_posteriors_moments(poisson, data):
     assert np.all(counts == np.round(counts))
 
 
+def test_frames_have_the_labels_of_the_data(gaussian, softmax, data):
+    """Pandas puts a column of them beside others by labels: rows of another order would mix."""
+    rows = data.sample(12, random_state=1)
+    table = rows.assign(estimate=gaussian.predict(rows, interval=0.9)["estimate"])
+    np.testing.assert_allclose(table["estimate"], gaussian.predict(rows), atol=1e-12)
+    for type in ("link", "terms", "observation", "response"):
+        assert gaussian.predict(rows, type, interval=0.9).index.equals(rows.index)
+    for part in gaussian.predict(rows, "terms", se=True):
+        assert part.index.equals(rows.index)
+    assert softmax.predict(rows, interval=0.9).index.equals(rows.index)
+    plain = gaussian.predict({c: rows[c].to_numpy() for c in rows}, interval=0.9)
+    assert plain.index.equals(pd.RangeIndex(12))
+
+
 def test_no_rows(gaussian, data):
     assert gaussian.predict(data.head(0)).shape == (0,)
     assert gaussian.predict(data.head(0), type="terms").shape == (0, 5 - 1)

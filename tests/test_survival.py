@@ -164,6 +164,8 @@ def test_columns_say_what_is_known():
     )
     nones = encoded(np.array([None, 2.0], dtype=object), [1.0, np.nan], "interval")
     np.testing.assert_array_equal(nones, [[1, 1, LEFT], [2, 2, RIGHT]])
+    own = pd.array([None, 2.0], dtype="Float64"), pd.array([1.0, None], dtype="Float64")
+    np.testing.assert_array_equal(encoded(*own, "interval"), nones)
     tobit = encoded([-2.0, 0.0], [-1.0, 1.0], "interval", fam.CensoredGaussian())
     np.testing.assert_array_equal(tobit[:, 2], [INTERVAL, INTERVAL])
 
@@ -182,6 +184,9 @@ def test_columns_say_what_is_known():
         ([1.0, np.nan], [1, np.inf], "interval", "a must be given in a row that lacks 'b'"),
         ([1.0, np.inf], [1, np.inf], "interval", "a must be less than inf"),
         ([1.0, "x"], [1, 2], "interval", "a must hold numbers"),
+        (pd.to_timedelta([1, 2], "D"), [1, 0], "right", "a holds spans of time.*divide it by the"),
+        (pd.to_timedelta([1, 2], "D"), [1, 0], "interval", "a holds spans of time"),
+        ([1.0, 2.0], pd.to_timedelta([1, 2], "D"), "interval", "b holds spans of time"),
     ],
 )
 def test_values_that_no_response_has_are_named(first, second, type, says):

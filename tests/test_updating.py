@@ -197,6 +197,17 @@ def test_levels_are_what_they_were(kind, data):
         assert gam.fitted.spec.encoder.levels("g") == ("c", "a", "b", "new")
 
 
+@pytest.mark.parametrize("unit", ["ns", "s"])
+def test_levels_that_are_times(unit, data):
+    """Of which numpy makes whole numbers of nanoseconds, or Python's own times."""
+    days = data["g"].map({"a": "2020-01-01", "b": "2020-01-02", "c": "2020-01-03"})
+    rows = data.assign(day=days.astype(f"datetime64[{unit}]"))
+    terms = s("x", k=6) + factor("day")
+    more = gg.GAM(terms).fit(rows[:200], "y", **FINE).update(rows[200:], **FINE)
+    whole = gg.GAM(terms).fit(rows, "y", **FINE)
+    np.testing.assert_allclose(more.predict(rows), whole.predict(rows), atol=2e-3)
+
+
 def test_random_effects_of_new_groups(data):
     terms = s("x", k=6) + random_effect("g")
     gam = gg.GAM(terms).fit(data[data["g"] != "b"], y="y", **FINE)

@@ -96,6 +96,43 @@ def test_copies_are_named(terms, pair):
     assert "drop one of the two" in text
 
 
+def test_a_level_for_every_row_is_noise():
+    data = make().assign(row=np.arange(300))
+    terms = s("a", k=6) + random_effect("row")
+    (text,) = said(fit(terms, data), gg.IdentifiabilityWarning)
+    assert text.startswith("random_effect(row) has a level for every row")
+    # of counts it is overdispersion, and two rows a level tell it from noise
+    assert said(fit(terms, data, "poisson", "count")) == []
+    assert said(fit(terms, data.assign(row=np.arange(300) // 2))) == []
+    weights = gg.GAM(terms, weights="w")
+    assert said(lambda: weights.fit(data.assign(w=2.0), "y", **QUIET)) == []
+
+
+@pytest.mark.parametrize(
+    ("terms", "words"),
+    [
+        (s("a") + linear("a"), "s(a) and linear(a) are of the same column.*Drop the line"),
+        (factor("g") + random_effect("g"), "factor(g) and random_effect(g) .*Drop one of the two"),
+    ],
+)
+def test_two_terms_of_one_column(terms, words):
+    (text,) = said(fit(terms), gg.IdentifiabilityWarning)
+    start, end = words.split(".*")
+    assert text.startswith(start)
+    assert end in text
+
+
+def test_terms_of_one_column_that_are_not_the_same():
+    for terms in (
+        s("a", bs="cyclic") + linear("a"),
+        s("a", by="z") + s("a"),
+        linear("a") + s("a", by="z"),
+    ):
+        assert said(fit(terms)) == []
+    both = {"mean": s("a") + factor("g"), "scale": linear("a") + random_effect("g")}
+    assert said(fit(both)) == []
+
+
 def test_few_rows_show_a_copy_of_a_line():
     (text,) = said(fit(s("a", k=4) + s("b", k=4), make(15)), gg.IdentifiabilityWarning)
     assert "s(a) and s(b)" in text

@@ -15,7 +15,13 @@ from ..errors import (
 from ..likelihoods.quantile import SMOOTHING
 from .families import Quantile
 from .fits import FittedGAM
-from .summaries import against_shapes, indistinguishable, sample_dispersion
+from .summaries import (
+    against_shapes,
+    indistinguishable,
+    of_single_rows,
+    overlapping,
+    sample_dispersion,
+)
 from .terms import Column, Interaction
 from .terms.base import column_of
 
@@ -35,6 +41,8 @@ def check_fit(fit: FittedGAM) -> None:
     _check_dispersion(fit)
     _check_means(fit)
     _check_copies(fit)
+    _check_overlaps(fit)
+    _check_single_rows(fit)
     _check_units(fit)
     _check_shapes(fit)
     _check_bend(fit)
@@ -121,6 +129,26 @@ def _check_copies(fit: FittedGAM) -> None:
             f"{one} and {other} are functions of the same thing: each of their columns can be told "
             "from the other. The data settle their sum alone, and what each shows is what the "
             "prior makes of it; drop one of the two.",
+            IdentifiabilityWarning,
+        )
+
+
+def _check_overlaps(fit: FittedGAM) -> None:
+    for one, other in overlapping(fit):
+        warn_caller(
+            f"{one} and {other} are of the same column, and what the one can be the other can: the "
+            "data settle their sum alone, and what each shows is what the prior makes of it. Drop "
+            f"{'the line, which the smooth has' if 'linear' in one + other else 'one of the two'}.",
+            IdentifiabilityWarning,
+        )
+
+
+def _check_single_rows(fit: FittedGAM) -> None:
+    for name in of_single_rows(fit):
+        warn_caller(
+            f"{name} has a level for every row, so that what a level adds cannot be told from the "
+            f"noise of family {fit.spec.family.name!r}: the data settle the variance of their sum "
+            "alone. Drop the term, or give rows that belong together one level.",
             IdentifiabilityWarning,
         )
 

@@ -107,7 +107,8 @@ class Predictor:
         :param exclude: terms that do not count, of those.
         :param intercept: whether the intercept does. Offsets always do.
         :return: an array; with ``se`` a pair (estimate, se); with ``interval`` a DataFrame with
-            columns ``estimate``, ``se``, ``lower`` and ``upper``. With ``missing="drop"`` rows that
+            columns ``estimate``, ``se``, ``lower`` and ``upper``. A DataFrame has the index of
+            data of pandas. With ``missing="drop"`` rows that
             lack a value are NaN (None among classes), as in :meth:`sample` and
             :meth:`log_density`.
         :raises ValueError: naming the argument or column.

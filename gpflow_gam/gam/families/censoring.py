@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 from gpflow.base import AnyNDArray
 
 from ...likelihoods.censored import EXACT, INTERVAL, LEFT, RIGHT
@@ -84,8 +85,9 @@ def _intervals(
 def _ends(y: AnyNDArray, name: str, family: str, missing: float) -> AnyNDArray:
     """Ends of intervals [N], which may be infinite, and are so where they are missing."""
     y = np.asarray(y)
+    encoding.check_no_times(y, name, family)
     if y.dtype.kind == "O":  # None, or missing values of pandas'
-        y = np.array([missing if v is None or v != v else v for v in y.tolist()], dtype=object)
+        y = np.where(np.asarray(pd.isna(y)), missing, y)
     if y.dtype.kind in "Oc" or y.dtype.kind not in "biuf":
         try:
             y = y.astype(np.float64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -19,6 +20,8 @@ _BLOCK = 2**20
 Level = str | int | float | bool
 _SHOWN = 6
 _NUMBERS = (bool, int, float, np.number, np.bool_)
+_SPANS = (datetime.timedelta, np.timedelta64)
+"""The latter of which numpy calls a number."""
 
 
 def values(y: AnyNDArray, name: str, family: str) -> AnyNDArray:
@@ -54,6 +57,7 @@ def numbers(y: AnyNDArray, name: str, family: str) -> AnyNDArray:
     :raises ValueError: values that are no numbers, NaN or infinite.
     """
     y = values(y, name, family)
+    check_no_times(y, name, family)
     if y.dtype.kind not in "biuf":
         others = {t for t in set(map(type, y)) if not issubclass(t, _NUMBERS)}
         if others:
@@ -61,6 +65,28 @@ def numbers(y: AnyNDArray, name: str, family: str) -> AnyNDArray:
     x = y.astype(np.float64)
     require(x, np.isfinite(x), "finite", name, family, "drop the rows")
     return x
+
+
+def check_no_times(y: AnyNDArray, name: str, family: str) -> None:
+    """
+    A span of time is a number of whatever unit an array has, which no answer would tell.
+
+    :param y: a column.
+    :param name: its name.
+    :param family: for messages.
+    :raises ValueError: it holds times or spans of time.
+    """
+    kinds = set(map(type, y)) if y.dtype.kind == "O" else set()
+    if y.dtype.kind == "m" or any(issubclass(t, _SPANS) for t in kinds):
+        raise ValueError(
+            f"{name} holds spans of time, for family {family!r}, which needs numbers: divide it by "
+            "the unit that you think in, such as pd.Timedelta(days=1)."
+        )
+    if y.dtype.kind == "M":
+        raise ValueError(
+            f"{name} holds times, for family {family!r}, which needs numbers: convert it, to days "
+            "since its start for instance."
+        )
 
 
 def require(

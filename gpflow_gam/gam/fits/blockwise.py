@@ -65,7 +65,7 @@ def predict_source(
                 part=part,
             )
             parts.append(_answered(fit, table, columns, answer, drop))
-    return _joined(parts)
+    return _labelled(_joined(parts), data)
 
 
 def sample(
@@ -186,6 +186,16 @@ def _some(tables: list[Table]) -> list[Table]:
     if not tables:
         raise ValueError("data has no rows.")
     return tables
+
+
+def _labelled(found: Any, data: Any) -> Any:
+    """Frames with the labels of the rows of pandas' data, by which pandas puts columns together."""
+    index = getattr(data, "index", None)
+    if not isinstance(index, pd.Index):
+        return found
+    if isinstance(found, tuple):
+        return tuple(_labelled(part, data) for part in found)
+    return found.set_axis(index) if isinstance(found, pd.DataFrame) else found
 
 
 def _joined(parts: list[Any]) -> Any:

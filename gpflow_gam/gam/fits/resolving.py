@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import pandas as pd
+
 from ..frames import Design, Table, is_levels
 from ..terms import Column, Everything, Linear, Term, Terms, Transformed, factor, linear
 from ..terms.base import column_of
@@ -88,6 +90,20 @@ def _everything(terms: Terms, roles: Roles, table: Table) -> Terms:
                 taken += [*other.columns, *(() if other.by is None else (column_of(other.by),))]
         names = {table.name(c) for c in taken}
         rest = [name for name in table.names if name not in names]
+        _check_not_the_response(rest, roles, table)
         own = [factor(name) if is_levels(table, name) else linear(name) for name in rest]
         found += [dataclasses.replace(t, parameter=term.parameter) for t in own]
     return terms.of(found)
+
+
+def _check_not_the_response(names: list[Column], roles: Roles, table: Table) -> None:
+    """
+    :raises ValueError: a column that would explain the response by itself.
+    """
+    response = pd.Series(table.values(roles.response))
+    for name in names:
+        if pd.Series(table.values(name)).equals(response):
+            raise ValueError(
+                f"'.' takes in column {name!r}, which is the response in every row; take it away, "
+                f". - {name}, or name the response in the formula."
+            )

@@ -176,7 +176,9 @@ def _with_levels(levels: tuple[Any, ...], codes: AnyNDArray, data: Table, name: 
     """A column of levels, in the order of a category where they have one."""
     known = np.empty(len(levels), dtype=object)
     known[:] = levels
-    whole = np.concatenate([known[codes], data.values(name).astype(object)])
+    # by way of pandas: numpy makes whole numbers of times
+    more = pd.Series(data.values(name)).astype(object).to_numpy()
+    whole = np.concatenate([known[codes], more])
     order = data.levels(name)
     if order is None and levels == tuple(sorted(levels, key=lambda v: (isinstance(v, str), v))):
         return whole

@@ -341,8 +341,10 @@ def _kind(level: Any) -> str:
         return "text"
     if isinstance(level, Number):
         return "numbers"
-    if isinstance(level, (datetime.date, np.datetime64)):
-        return "times"
+    if isinstance(level, datetime.datetime):
+        return "times" if level.tzinfo is None else "times with a time zone"
+    if isinstance(level, datetime.date):
+        return "dates"
     return f"values of type {type(level).__name__}"
 
 

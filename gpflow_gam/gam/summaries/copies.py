@@ -1,4 +1,4 @@
-"""Terms that say the same thing twice."""
+"""Terms that say the same thing twice, or what the noise says already."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ import numpy as np
 from gpflow.base import AnyNDArray
 from scipy.stats import rankdata
 
-from ..components import Component
+from ..components import STRAIGHT, Component
 from ..fits import FittedGAM
 
 _ROWS = {"linear": 1000, "smooth": 1000, "cyclic": 1000, "levels": 10_000}
 """At how many rows, drawn at random, is looked."""
 _REPEATED = 20
 """Rows of repeated levels that say whether these go with others."""
+_WITHOUT_NOISE = ("poisson", "binomial", "zero_inflated_poisson", "hurdle_poisson")
+"""Families in which a row by itself tells its mean from its noise."""
 _NEARLY = 0.99
 """The share of each column's variance that the other explains, from which they are one."""
 
@@ -43,6 +45,59 @@ def indistinguishable(fit: FittedGAM) -> list[tuple[str, str]]:
         for i, j in itertools.combinations(range(len(group)), 2):
             if columns[i] != columns[j] and min(shared[i, j], shared[j, i]) >= _NEARLY:
                 found.append((group[i].name, group[j].name))
+    return found
+
+
+def overlapping(fit: FittedGAM) -> list[tuple[str, str]]:
+    """
+    Pairs of effects of one column, of which one can be all that the other is.
+
+    A line beside a smooth that has a straight part of its own, and levels beside levels.
+
+    :param fit: a fitted GAM.
+    """
+    number, found = fit.num_predictors, []
+    components = [c for c in fit.spec.components if len(c.margins) == 1 and not c.shape]
+    for one, other in itertools.combinations(components, 2):
+        kind = _within(one)
+        if kind is None or kind != _within(other) or one.term == other.term:
+            continue
+        together = set(one.predictors_of(number)) & set(other.predictors_of(number))
+        same = one.margins[0].column == other.margins[0].column and one.by == other.by
+        if together and same:
+            found.append((one.name, other.name))
+    return found
+
+
+def _within(component: Component) -> str | None:
+    """What there can be but one of, of a column: its line, and its levels' effects."""
+    if component.form == "line" or (
+        component.form == "smooth" and component.margins[0].kind in STRAIGHT
+    ):
+        return "line"
+    return "levels" if component.form in ("levels", "means", "random") else None
+
+
+def of_single_rows(fit: FittedGAM) -> list[str]:
+    """
+    Effects of levels of which each has one row alone, where the family has noise of its own.
+
+    What a level adds is then what the noise adds. Counts have no noise beyond what their mean says:
+    of those such an effect is overdispersion, and can be told.
+
+    :param fit: a fitted GAM.
+    """
+    if fit.whole is not None or fit.spec.family.name in _WITHOUT_NOISE:
+        return []
+    counted = fit.weights > 0.0
+    found = []
+    for component in fit.spec.components:
+        if component.form not in ("random", "levels", "means") or component.by is not None:
+            continue
+        codes = fit.X[counted, component.margins[0].column].astype(np.intp)
+        number, mass = np.bincount(codes), np.bincount(codes, fit.weights[counted])
+        if number.max() == 1 and mass.max() <= 1.0:
+            found.append(component.name)
     return found
 
 

@@ -19,6 +19,8 @@ _ALLOWED = (
     ast.Expression, ast.Call, ast.keyword, ast.Name, ast.Load, ast.Constant, ast.BinOp, ast.UnaryOp,
     ast.Compare, ast.operator, ast.unaryop, ast.cmpop,
 )  # fmt: skip
+_CONSTANT = "Intercept"
+"""What ``formulaic`` calls it."""
 _SPLINES = ("bs", "cr", "cc", "cs", "ns")
 
 
@@ -85,10 +87,12 @@ def variables_of(text: str) -> tuple[str, ...]:
     """
     The columns that a formula's right-hand side reads.
 
-    :raises ValueError: it cannot be read, or calls what it may not.
+    :raises ValueError: it cannot be read, calls what it may not, or has columns of names that mean
+        something else there.
     :raises ImportError: ``formulaic`` is not there.
     """
     found: dict[str, None] = {}
+    called: set[str] = set()
     for term in parsed(text):
         for factor in term.factors:
             if factor.eval_method.value == "literal":
@@ -96,9 +100,22 @@ def variables_of(text: str) -> tuple[str, ...]:
             if factor.eval_method.value == "lookup":
                 found[factor.expr] = None
                 continue
-            found |= dict.fromkeys(_names(factor.expr, text))
+            names, own = _names(factor.expr, text)
+            found |= dict.fromkeys(names)
+            called |= own
+        if str(term) == _CONSTANT:
+            raise ValueError(
+                f"formula {text!r}: {_CONSTANT!r} is what the constant is called there; rename the "
+                "column."
+            )
     if not found:
         raise ValueError(f"formula {text!r} reads no column.")
+    taken = [name for name in found if name in called]
+    if taken:
+        raise ValueError(
+            f"formula {text!r}: {taken[0]!r} is the name of a column and of a function there; "
+            "rename the column."
+        )
     return tuple(found)
 
 
@@ -129,9 +146,9 @@ def parsed(text: str, constant: bool = False) -> Any:
     return found
 
 
-def _names(expression: str, text: str) -> list[str]:
+def _names(expression: str, text: str) -> tuple[list[str], set[str]]:
     """
-    The columns that Python code of a formula reads.
+    The columns that Python code of a formula reads, and the functions that it calls.
 
     :raises ValueError: code that is not arithmetic and calls of transforms.
     """
@@ -144,7 +161,7 @@ def _names(expression: str, text: str) -> list[str]:
         tree = ast.parse(sanitize_variable_names(expression, {}, named), mode="eval")
     except SyntaxError:
         raise ValueError(f"formula {text!r} cannot be read near {expression!r}.") from None
-    called = set()
+    called, functions = set(), set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
             raise ValueError(
@@ -159,8 +176,9 @@ def _names(expression: str, text: str) -> list[str]:
             if name not in FUNCTIONS:
                 raise ValueError(f"formula {text!r}: {no_transform(name)}")
             called.add(id(node.func))
+            functions.add(name)
     names = [n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and id(n) not in called]
-    return [named.get(name, name) for name in names]
+    return [named.get(name, name) for name in names], functions
 
 
 def no_transform(name: str) -> str:
