@@ -9,6 +9,7 @@ import settings  # noqa: F401
 # isort: split
 import gc
 
+import exported_files
 import gpflow
 import keras
 import numpy as np
@@ -66,6 +67,13 @@ def eagerly() -> Iterator[None]:
     tf.config.run_functions_eagerly(True)
     yield
     tf.config.run_functions_eagerly(False)
+
+
+@pytest.fixture(scope="session")
+def runtime() -> None:
+    """What runs exported files."""
+    if not exported_files.is_there():
+        pytest.skip("onnxruntime and ai-edge-litert are not installed; they run what is exported")
 
 
 @pytest.fixture

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import subprocess
 import sys
 import warnings
-from pathlib import Path
 from typing import Any
 
 import gpflow
@@ -18,7 +14,7 @@ import pandas as pd
 import pytest
 import scipy.special
 import tensorflow as tf
-from tensorflow.lite.python import schema_py_generated as schema
+from exported_files import arguments, description, run
 
 import gpflow_gam as gg
 from gpflow_gam.layers import AdditiveGP
@@ -30,37 +26,7 @@ from gpflow_gam.serving.servable import Input, servable
 pytestmark = pytest.mark.filterwarnings("ignore::gpflow_gam.ExtrapolationWarning")
 onnx = pytest.importorskip("onnx", reason="the package onnx writes what is tested here")
 
-# ONNX Runtime and LiteRT may live in another environment than TensorFlow
-RUNTIME = os.environ.get("GPFLOW_GAM_ONNX_PYTHON", sys.executable)
 N = 120
-
-RUN = """
-import sys
-for name in ("tensorflow", "gpflow", "gpflow_gam", "keras", "onnx"):
-    sys.modules[name] = None
-import json
-import numpy as np
-for model, data, result in json.loads(sys.argv[1]):
-    columns = {k: v.astype(object) if v.dtype.kind == "U" else v for k, v in np.load(data).items()}
-    if model.endswith(".tflite"):
-        from ai_edge_litert.interpreter import Interpreter
-        found = Interpreter(model_path=model).get_signature_runner("serving_default")(**columns)
-    else:
-        import onnxruntime
-        session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
-        values = session.run(None, columns)
-        found = {o.name: value for o, value in zip(session.get_outputs(), values)}
-    np.savez(result, **found)
-"""
-
-
-@pytest.fixture(scope="module")
-def runtime() -> None:
-    found = subprocess.run(
-        [RUNTIME, "-c", "import ai_edge_litert, onnxruntime"], capture_output=True
-    )
-    if found.returncode:
-        pytest.skip("onnxruntime and ai-edge-litert are not installed; they run what is exported")
 
 
 def columns(number: int = N, seed: int = 0) -> pd.DataFrame:
@@ -162,49 +128,6 @@ def answers(runtime, tmp_path_factory) -> dict[str, tuple[gg.GAM, Any, dict[str,
         case: (gam, path, {name: dict(np.load(file)) for name, file in files.items()})
         for case, (gam, path, files) in found.items()
     }
-
-
-def description(path: Path) -> dict[str, Any]:
-    if path.suffix == ".tflite":
-        model = schema.Model.GetRootAs(path.read_bytes(), 0)
-        metadata = [model.Metadata(i) for i in range(model.MetadataLength())]
-        places = {m.Name(): m.Buffer() for m in metadata}
-        return json.loads(model.Buffers(places[b"gpflow_gam"]).DataAsNumpy().tobytes())
-    props = {p.key: p.value for p in onnx.load(path).metadata_props}
-    return json.loads(props["gpflow_gam"])
-
-
-def arguments(path: Path, data: pd.DataFrame, name: str = "") -> Path:
-    """The columns that a file's description asks for, as it asks for them."""
-    about = description(path)
-    types = {k: v["dtype"] for k, v in about["signatures"]["serving_default"]["inputs"].items()}
-    target = path.with_suffix(f"{name}.in.npz")
-    np.savez(
-        target,
-        **{
-            i["name"]: np.asarray(
-                coded(data[i["column"]], i),
-                str if types[i["name"]] == "string" else types[i["name"]],
-            )
-            for i in about["inputs"]
-        },
-    )
-    return target
-
-
-def coded(values: Any, about: dict[str, Any]) -> Any:
-    """Text as the places of levels where a file takes these, -1 for others."""
-    if "the places 0, 1" not in about["meaning"]:
-        return values
-    levels = about["levels"]
-    return [levels.index(v) if v in levels else -1 for v in values]
-
-
-def run(jobs: list[Any]) -> None:
-    """Run files by ONNX Runtime, alone in its process."""
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    argument = json.dumps([[str(p) for p in job] for job in jobs])
-    subprocess.run([RUNTIME, "-c", RUN, argument], check=True, env=environment)
 
 
 def same(
@@ -413,15 +336,17 @@ def test_formulas(dtype):
     y = np.roll(x, 7)
     wide = x.astype(np.float64)
     eps = float(np.finfo(x.dtype).eps)
-    for name, arguments, wanted in (
+    for name, given, wanted in (
         ("Expm1", (x,), np.expm1(wide)),
         ("Log1p", (np.abs(x),), np.log1p(np.abs(wide))),
         ("Softplus", (x,), np.logaddexp(0.0, wide)),
         ("Erf", (x,), scipy.special.erf(wide)),
         ("Atan2", (x, y), np.arctan2(wide, y.astype(np.float64))),
         ("Atan", (x,), np.arctan(wide)),
+        ("Asin", (np.tanh(x),), np.arcsin(np.tanh(x).astype(np.float64))),
+        ("Acos", (np.tanh(-np.abs(x)),), np.arccos(np.tanh(-np.abs(x)).astype(np.float64))),
     ):
-        found = FORMULAS[name](None, *(tf.constant(a) for a in arguments))
+        found = FORMULAS[name](None, *(tf.constant(a) for a in given))
         np.testing.assert_allclose(found, wanted, rtol=8.0 * eps, atol=1e-300, err_msg=name)
     erfc = FORMULAS["Erfc"](None, tf.constant(x[np.abs(x) < 5.0]))
     wanted = scipy.special.erfc(wide[np.abs(x) < 5.0])

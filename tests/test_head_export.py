@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import tensorflow as tf
 
 import gpflow_gam as gg
 from gpflow_gam.layers import AdditiveGP, IterNCGP
+from gpflow_gam.layers.given import Given, given_back
 from gpflow_gam.serving.portable import portable_function
 from gpflow_gam.serving.rows import Rows
 from gpflow_gam.serving.servable import servable
@@ -118,12 +120,15 @@ def test_what_is_behind_or_beside_a_head_is_not_left_out(tmp_path: Path) -> None
     inputs = keras.Input((3,))
     one, two = head(name="one"), head(name="two")
     moments = one(inputs)
+    behind, beside = "something is computed from what", "an output is not what a head returns"
     for outputs, message in (
-        (keras.layers.Rescaling(3.0)(moments), r"not that of one alone.*one\(features\).*export"),
-        (keras.layers.Dense(1)(keras.layers.Flatten()(moments)), "not that of one alone"),
-        ([moments, keras.layers.Dense(1)(inputs)], "beside it would not be served"),
-        ([moments, keras.layers.Rescaling(2.0)(two(inputs))], "not that of two alone"),
-        ([moments, two(inputs), inputs], "not that of one alone"),
+        (keras.layers.Rescaling(3.0)(moments), f"{behind} one"),
+        (keras.layers.Dense(1)(keras.layers.Flatten()(moments)), f"{behind} one"),
+        (moments + 1.0, r"head\(features\).*model.export.*one"),
+        (keras.layers.Identity()(moments), f"{behind} one"),
+        ([moments, keras.layers.Dense(1)(inputs)], f"beside heads would not be served.*{beside}"),
+        ([moments, keras.layers.Rescaling(2.0)(two(inputs))], f"{behind} two"),
+        ([moments, two(inputs), inputs], beside),
     ):
         with pytest.raises(ValueError, match=message):
             gg.serving.export(keras.Model(inputs, outputs), tmp_path / "m")
@@ -208,6 +213,8 @@ class Opaque(keras.Model):
                 (0, tf.zeros((tf.shape(inputs)[0], 1, 2), tf.float64)),
                 shape_invariants=(tf.TensorShape([]), tf.TensorShape([None, 1, 2])),
             )[1]
+        if self.way == "function":
+            return tf.function(self.inner)(features)
         if self.way == "numpy":
             return self.inner(tf.constant(features.numpy()))
         found = self.inner(features)
@@ -233,17 +240,17 @@ def test_heads_behind_functions_of_tensorflow(tmp_path: Path) -> None:
     codes = np.array([0.5, -1.0, 2.0])[X[:, 2].astype(int)]
     want = np.sin(1.5 * opaque.dense(X).numpy()) + codes[:, None]  # scaled twice, by 2 and a half
     np.testing.assert_allclose(served_features(model, X), want[:, :1], rtol=1e-5)
-    assert not opaque.inner.is_recorded
     np.testing.assert_array_equal(model(X).numpy()[:, 0], moments)  # as it was
 
 
 @pytest.mark.parametrize(
     ("way", "message"),
     [
-        ("twice", "inner is called 2 times inside of opaque"),
-        ("loop", "within a tf.function, a loop or a condition.*model.export"),
-        ("behind", "not that of inner alone, and what comes after.*model.export"),
-        ("numpy", "which cannot be traced.*functions of TensorFlow"),
+        ("twice", "each called once.*model.export.*Given"),
+        ("loop", "outside of a tf.function, a loop or a condition.*model.export"),
+        ("function", "outside of a tf.function, a loop or a condition.*model.export"),
+        ("behind", "what comes behind.*model.export.*computed from what inner returns"),
+        ("numpy", "functions of TensorFlow.*numpy"),
     ],
 )
 def test_what_cannot_be_taken_out_of_other_models(way: str, message: str, tmp_path: Path) -> None:
@@ -251,7 +258,9 @@ def test_what_cannot_be_taken_out_of_other_models(way: str, message: str, tmp_pa
     model = keras.Model(inputs, Opaque(way)(inputs))
     with pytest.raises(ValueError, match=message):
         servable(model)
-    if "model.export" in message:  # what is to be done instead
+    with pytest.raises(ValueError, match=message):  # nothing that was traced is taken for a call
+        servable(model)
+    if way != "numpy":  # what is to be done instead
         model.export(str(tmp_path / way), verbose=False)
         loaded = tf.saved_model.load(str(tmp_path / way))
         np.testing.assert_allclose(loaded.serve(X), model(X), rtol=1e-6)
@@ -280,7 +289,7 @@ def test_several_heads(tmp_path: Path) -> None:
                 np.testing.assert_allclose(
                     answers[f"{h.name}_{name}"], values, rtol=1e-12, atol=1e-14
                 )
-    assert (len(found), len(parts), len(draws)) == (10, 6, 4)
+    assert (len(found), len(parts), len(draws)) == (12, 6, 4)  # one of several predictors
     outputs = served.description["signatures"]["predict"]["outputs"]
     assert outputs["one_mean_variance"]["meaning"] == "of the predictor, by one_mean"
     assert served.description["heads"] == ["one", "one_mean"]
@@ -302,24 +311,75 @@ def test_outputs_of_one_name_are_refused() -> None:
     found = servable(keras.Model(inputs, [head(name=n)(inputs) for n in ("a", "a_component")]))
     with pytest.raises(ValueError, match="two outputs would be called 'a_component_mean'; rename"):
         portable_function(found.inputs, found, 0.9, single=False)
+    classes = {"likelihood": "softmax", "num_classes": 3}
+    two = [head(name="a", **classes), head(name="a_mean")]
+    found = servable(keras.Model(inputs, [h(inputs) for h in two]))
+    with pytest.raises(ValueError, match="two outputs would be called 'a_mean_lower'; rename"):
+        portable_function(found.inputs, found, 0.9, single=False)
 
 
 def test_heads_that_are_called_again() -> None:
     inputs = keras.Input((3,))
     one = head()
     again = keras.layers.Flatten()(one(inputs))
-    with pytest.raises(ValueError, match="is called on what it returned"):
+    with pytest.raises(ValueError, match=f"something is computed from what {one.name} returns"):
         servable(keras.Model(inputs, one(again)))
     with pytest.raises(ValueError, match="is called 2 times"):
         servable(keras.Model(inputs, [one(inputs), one(2.0 * inputs)]))
-    other = head(name="other")
-    with pytest.raises(ValueError, match="or before another head"):
-        servable(keras.Model(inputs, [one(inputs), other(keras.layers.Flatten()(one(inputs)))]))
-    with pytest.raises(ValueError, match="not that of .* alone"):  # one is behind the other
-        servable(keras.Model(inputs, other(keras.layers.Flatten()(one(inputs)))))
-    moments = one(inputs)
-    with pytest.raises(ValueError, match="not that of .* alone"):
-        servable(keras.Model(inputs, [moments, keras.layers.Flatten()(moments)]))
+    other, moments = head(name="other"), one(inputs)
+    for outputs in (
+        [one(inputs), other(keras.layers.Flatten()(one(inputs)))],
+        [moments, other(keras.layers.Flatten()(moments))],  # once, and for another head
+        other(keras.layers.Flatten()(one(inputs))),
+        [moments, keras.layers.Flatten()(moments)],
+    ):
+        with pytest.raises(ValueError, match="something is computed from what"):
+            servable(keras.Model(inputs, outputs))
+    with pytest.raises(ValueError, match="is called 2 times"):
+        servable(keras.Model(inputs, [moments, moments]))
+    assert moments_are_predictions(one)
+
+
+def moments_are_predictions(one: AdditiveGP) -> bool:
+    """Whatever was asked of it before."""
+    return isinstance(one(X), tf.Tensor) and isinstance(tf.function(one)(X), tf.Tensor)
+
+
+def test_a_function_of_the_users_keeps_its_trace() -> None:
+    """A layer that is a tf.function answers as ever once it was asked for features in vain."""
+
+    class Compiled(keras.layers.Layer):
+        def __init__(self, inner: AdditiveGP) -> None:
+            super().__init__()
+            self.inner = inner
+
+        @tf.function(autograph=False)
+        def call(self, inputs: Any) -> Any:
+            return self.inner(inputs)
+
+        def compute_output_spec(self, inputs: Any) -> Any:
+            return self.inner.compute_output_spec(inputs)
+
+    inputs = keras.Input((3,))
+    one = head()
+    model = keras.Model(inputs, Compiled(one)(inputs))
+    with pytest.raises(ValueError, match="outside of a tf.function"):
+        servable(model)
+    np.testing.assert_array_equal(model(X), one(X))
+    with pytest.raises(ValueError, match="outside of a tf.function"):  # now that it is traced
+        servable(model)
+
+
+def test_others_predict_while_features_are_asked_for() -> None:
+    one = head()
+    want, found = one(X).numpy(), []
+    with given_back():
+        assert isinstance(one(X), Given)
+        thread = threading.Thread(target=lambda: found.append(one(X).numpy()))
+        thread.start()
+        thread.join()
+    np.testing.assert_array_equal(found[0], want)
+    np.testing.assert_array_equal(one(X), want)
 
 
 def test_a_head_that_was_never_adapted(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_graphs_follow_the_weights(head: AdditiveGP) -> None:
 
 
 def test_training_sees_any_shape(head: AdditiveGP) -> None:
-    with head.recorded():
+    with head.stepping():
         moments = head(X, training=True)
     mean, var = head.model.predict_f(head.scaled(X))
     np.testing.assert_allclose(moments[..., 0], mean, atol=1e-9)

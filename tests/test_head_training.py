@@ -44,11 +44,52 @@ def test_sites_need_natural_gradients() -> None:
     with pytest.raises(ValueError, match="variational='sites'.*NaturalGradientModel.*'block'"):
         model.fit(X, Y, verbose=0)
     assert np.isfinite(model.evaluate(X, Y, batch_size=N, verbose=0))
-    with head.recorded() as features:  # a loop of one's own
+    with pytest.raises(ValueError, match=r"stepping\(\), and natural_gradient_step"):
+        head(X, training=True)
+    with head.stepping():  # a loop of one's own
         head(X, training=True)
     before = numbers(head)["variational.site_shift"]
-    head.natural_gradient_step(features[0], Y)
+    head.natural_gradient_step(X, Y)
     assert np.max(np.abs(numbers(head)["variational.site_shift"] - before)) > 1e-3
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_natural_gradients_are_of_the_features_of_the_same_pass() -> None:
+    """What dropout left out of the pass whose loss is differentiated is out of the step, too."""
+    keras.utils.set_random_seed(3)
+    head = AdditiveGP(gg.s(0) + gg.s(1), num_data=N, num_inducing=5, variational="sites")
+    head.adapt(X)
+    seen: list[np.ndarray] = []
+
+    class Spy(keras.layers.Layer):
+        def call(self, inputs: Any) -> Any:
+            seen.append(np.array(inputs))
+            return inputs
+
+        def compute_output_spec(self, inputs: Any) -> Any:
+            return keras.KerasTensor(inputs.shape, inputs.dtype)
+
+    inputs = keras.Input((2,))
+    model = NaturalGradientModel(inputs, head(Spy()(keras.layers.Dropout(0.5)(inputs))))
+    model.compile(keras.optimizers.SGD(0.0), loss=head.loss)
+    model.optimizer.build(model.trainable_variables)
+    stepped: list[np.ndarray] = []
+    head.natural_gradient_step = lambda features, y: stepped.append(np.array(features))
+    seen.clear()
+    model.fit(X, Y, batch_size=N, verbose=0)
+    assert len(seen) == len(stepped) == 1
+    assert (seen[0] == 0.0).mean() > 0.3
+    np.testing.assert_array_equal(stepped[0], seen[0])
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_natural_gradients_need_what_the_head_returns() -> None:
+    head = AdditiveGP(gg.s(0), num_data=N, num_inducing=5, variational="sites")
+    inputs = keras.Input((2,))
+    model = NaturalGradientModel(inputs, keras.layers.Rescaling(1.0)(head(inputs)))
+    model.compile(keras.optimizers.SGD(0.1), loss=head.loss)
+    with pytest.raises(ValueError, match="must return what .* returns, once.*0 of its 1 outputs"):
+        model.fit(X, Y, batch_size=N, verbose=0)
 
 
 @pytest.mark.parametrize("kind", [keras.Model, NaturalGradientModel])

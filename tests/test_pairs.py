@@ -11,6 +11,7 @@ import pytest
 import scipy.special
 import tensorflow as tf
 
+from gpflow_gam.serving import pair_curves  # noqa: F401  which teaches OPERATIONS
 from gpflow_gam.serving.litert_file import litert_bytes
 from gpflow_gam.serving.pair_functions import OPERATIONS
 from gpflow_gam.serving.pairs import Pair, matmul, total
@@ -77,6 +78,26 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any
     "sin": (lambda x, y: apply("Sin", x), lambda x, y: np.sin(x), lambda x, y: 1.0),
     "cos": (lambda x, y: apply("Cos", x), lambda x, y: np.cos(x), lambda x, y: 1.0),
     "erf": (lambda x, y: apply("Erf", x), lambda x, y: scipy.special.erf(x), lambda x, y: 1.0),
+    "sigmoid": (lambda x, y: apply("Sigmoid", x), lambda x, y: scipy.special.expit(x), None),
+    "tanh": (lambda x, y: apply("Tanh", x), lambda x, y: np.tanh(x), None),
+    "small tanh": (lambda x, y: apply("Tanh", y), lambda x, y: np.tanh(y), None),
+    "erfc": (
+        lambda x, y: apply("Erfc", apply("Minimum", x, Pair.of(1.5))),
+        lambda x, y: scipy.special.erfc(np.minimum(x, 1.5)),
+        lambda x, y: 1.0,
+    ),
+    "atan2": (lambda x, y: apply("Atan2", x, y), np.arctan2, None),
+    "atan": (lambda x, y: apply("Atan", x), lambda x, y: np.arctan(x), lambda x, y: 1.0),
+    "acos": (
+        lambda x, y: apply("Acos", apply("Tanh", y)),
+        lambda x, y: np.arccos(np.tanh(y)),
+        lambda x, y: np.cosh(y),  # near one, an angle is the root of what is left of it
+    ),
+    "asin": (
+        lambda x, y: apply("Asin", apply("Tanh", y)),
+        lambda x, y: np.arcsin(np.tanh(y)),
+        lambda x, y: 1.0,
+    ),
     "least": (lambda x, y: apply("Minimum", x, y), np.minimum, None),
     "added": (
         lambda x, y: total(x, [1]),
@@ -148,6 +169,9 @@ def test_what_is_no_number():
         ("Exp", [np.nan, np.inf, 0.0, np.inf, 0.0, 1.0]),
         ("Expm1", [np.nan, np.inf, -1.0, np.inf, -1.0, 0.0]),
         ("Sqrt", [np.nan, np.nan, np.nan, 1e15, np.nan, 0.0]),
+        ("Sigmoid", [np.nan, 1.0, 0.0, 1.0, 0.0, 0.5]),
+        ("Tanh", [np.nan, 1.0, -1.0, 1.0, -1.0, 0.0]),
+        ("Erfc", [np.nan, 0.0, 2.0, 0.0, 2.0, 1.0]),
     ):
         with np.errstate(invalid="ignore"):
             found = apply(kind, Pair(tf.constant(odd)))

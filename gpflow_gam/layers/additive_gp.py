@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import numbers
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -122,6 +123,7 @@ class AdditiveGP(GPHead):
         self.rho = float(rho)
         self._penalty = _Penalty(self)
         self.variational = variational
+        self._is_stepping = False
         super().__init__(
             terms,
             likelihood,
@@ -232,13 +234,25 @@ class AdditiveGP(GPHead):
         """
         :raises ValueError: this training step leaves q(U) where it is.
         """
-        if self.has_moving_sites and not self.is_recorded:
+        if self.has_moving_sites and not self._is_stepping:
             raise ValueError(
                 f"{self.name} has variational='sites', whose q natural gradients move and this "
                 "training leaves as it is: fit a NaturalGradientModel in place of keras.Model, or "
-                "take variational='block'. (In a loop of your own, call it within recorded(), and "
-                "natural_gradient_step on those features.)"
+                "take variational='block'. (In a loop of your own, call it within stepping(), and "
+                "natural_gradient_step on the same features.)"
             )
+
+    @contextlib.contextmanager
+    def stepping(self) -> Iterator[None]:
+        """
+        Within it, training calls are followed by :meth:`natural_gradient_step`: with moving sites
+        others are an error.
+        """
+        self._is_stepping = True
+        try:
+            yield
+        finally:
+            self._is_stepping = False
 
     def natural_gradient_step(self, features: tf.Tensor, y: tf.Tensor) -> None:
         """

@@ -12,6 +12,8 @@ from .moments import MomentReader
 _HEADS: weakref.WeakSet[MomentReader] = weakref.WeakSet()
 _MAKER = "_gpflow_gam_head"
 """The attribute of a head's output that says whose it is."""
+_FEATURES = "_gpflow_gam_features"
+"""That of an output in training which says of what it is."""
 
 
 def register(head: MomentReader) -> None:
@@ -19,21 +21,30 @@ def register(head: MomentReader) -> None:
     _HEADS.add(head)
 
 
-def is_of(output: Any, head: MomentReader) -> bool:
-    """Whether ``output`` is what a call of ``head`` returned, and not computed from it."""
-    made = getattr(output, _MAKER, None)
-    return made is not None and made() is head
-
-
-def signed(output: tf.Tensor, head: MomentReader) -> tf.Tensor:
+def signed(output: tf.Tensor, head: MomentReader, features: tf.Tensor | None = None) -> tf.Tensor:
     """
     A head's output that says whose it is, as long as nothing is computed from it.
 
     :param output: of a call.
     :param head: that was called.
+    :param features: it was called with, where training asks for them: see :func:`features_of`.
     """
     setattr(output, _MAKER, weakref.ref(head))
+    if features is not None:
+        setattr(output, _FEATURES, features)
     return output
+
+
+def features_of(output: Any, head: MomentReader) -> tf.Tensor | None:
+    """
+    What ``head`` was called with, in training, to return ``output``.
+
+    :param output: of a model, or of anything.
+    :param head: a layer.
+    :return: [N, F]; None where ``output`` is not what the head returned.
+    """
+    made = getattr(output, _MAKER, None)
+    return None if made is None or made() is not head else getattr(output, _FEATURES, None)
 
 
 class OfHead:

@@ -22,10 +22,10 @@ from .adaptation import adapt_measures, adapt_response, adapted_components
 from .adoption import Adopted
 from .binding import register, signed
 from .features import FeatureReader
+from .given import Given, is_asked
 from .losses import ExpectedLogLikelihood, metric_of
 from .moments import MomentReader
 from .precision import precision
-from .recording import Recorder
 from .scaling import FeatureScaling, Normalization
 from .specification import HeadSpecification
 from .state import load_state
@@ -34,7 +34,7 @@ Output = Literal["moments", "components", "response", "interval"]
 """What a head's ``call`` returns."""
 
 
-class GPHead(MomentReader, FeatureReader, Recorder, keras.Layer):
+class GPHead(MomentReader, FeatureReader, keras.Layer):
     """
     An additive Gaussian process on the features that come in: terms, response, scaling and state.
 
@@ -220,15 +220,14 @@ class GPHead(MomentReader, FeatureReader, Recorder, keras.Layer):
         """
         kind = self.output_kind if output is None else output
         _check_output(kind)
-        self._note(inputs)
-        if self._is_idle:
-            return signed(self._zeros(inputs, kind), self)
+        if is_asked():
+            return Given(self, inputs)
         with self._precision():
             found = self._predicted(inputs, kind, bool(training))
         # outside: replicas meet in it
         if training and self.trainable and self.normalization == "running":
             self.scaling.update(self._read(inputs))
-        return signed(found, self)
+        return signed(found, self, inputs if training else None)
 
     def _predicted(self, inputs: tf.Tensor, kind: Output, training: bool) -> tf.Tensor:
         X = self.scaled(inputs)
@@ -245,11 +244,6 @@ class GPHead(MomentReader, FeatureReader, Recorder, keras.Layer):
         """Values [N, ...], NaN in rows that cannot be read: XLA drops the assertions of them."""
         holds = tf.reshape(self.readable(inputs), [-1] + [1] * (values.shape.rank - 1))
         return tf.where(holds, values, tf.constant(np.nan, values.dtype))
-
-    def _zeros(self, inputs: tf.Tensor, kind: Output) -> tf.Tensor:
-        spec = self.compute_output_spec(inputs, output=kind)
-        shape = tf.concat([tf.shape(inputs)[:1], spec.shape[1:]], axis=0)
-        return tf.ensure_shape(tf.zeros(shape, self.compute_dtype), spec.shape)
 
     def _component_moments(self, X: tf.Tensor, training: bool) -> tf.Tensor:
         mean, var = self._component_marginals(X, training)
@@ -275,6 +269,10 @@ class GPHead(MomentReader, FeatureReader, Recorder, keras.Layer):
             "interval": (N, *classes, 3),
         }[kind]
         return keras.KerasTensor(shape, dtype=self.compute_dtype)
+
+    def compute_output_shape(self, input_shape: Any) -> tuple[int | None, ...]:
+        spec = self.compute_output_spec(keras.KerasTensor(input_shape))
+        return tuple(spec.shape)
 
     # --- losses and metrics ------------------------------------------------------------------
 

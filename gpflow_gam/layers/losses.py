@@ -23,9 +23,11 @@ class ExpectedLogLikelihood(OfHead, keras.losses.Loss):
 
     :param head: the layer whose output is ``y_pred``.
     :param head_name: or its name.
-    :param reduction: as of :class:`keras.losses.Loss`.
+    :param reduction: as of :class:`keras.losses.Loss`, but for ``"sum"``, with which the KL
+        would not go.
     :param name: of the loss.
     :param dtype: as of :class:`keras.losses.Loss`.
+    :raises ValueError: no head, or a sum over rows.
     """
 
     def __init__(
@@ -37,6 +39,11 @@ class ExpectedLogLikelihood(OfHead, keras.losses.Loss):
         name: str = "expected_log_likelihood",
         dtype: Any = None,
     ) -> None:
+        if reduction == "sum":
+            raise ValueError(
+                "reduction='sum' would count the likelihood by the rows of a batch, and the KL "
+                "once in num_data: the ELBO takes the mean; leave reduction out."
+            )
         self._attach(head, head_name)
         # rows in the head's precision, in which its file says they are
         super().__init__(

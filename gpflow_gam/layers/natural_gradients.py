@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from ..variational import OptimalPrecision
 from .additive_gp import AdditiveGP
+from .binding import features_of
 
 
 @keras.saving.register_keras_serializable(package="gpflow_gam")
@@ -56,13 +57,16 @@ class NaturalGradientModel(keras.Model):
                 f"{len(targets)}."
             )
         head = heads[0]
-        with tf.GradientTape() as tape, head.recorded() as features:
+        with tf.GradientTape() as tape, head.stepping():
             y_pred = self(x, training=True)
             loss = self.compute_loss(x=x, y=y, y_pred=y_pred, training=True)
             scaled = self.optimizer.scale_loss(loss)
+        found = [features_of(output, head) for output in keras.tree.flatten(y_pred)]
+        features = [f for f in found if f is not None]
         if len(features) != 1:
             raise ValueError(
-                f"{head.name} is called {len(features)} times a step; natural gradients need one."
+                f"{self.name} must return what {head.name} returns, once, for natural gradients to "
+                f"know what it is called with; {len(features)} of its {len(found)} outputs are."
             )
         weights = self.trainable_weights
         gradients = tape.gradient(scaled, weights)

@@ -42,11 +42,13 @@ def response_matrix(y: Any, dtype: str, likelihood: Likelihood, num_predictors: 
             "levels, codes = np.unique(y, return_inverse=True) has both."
         )
     Y = tf.cast(y, dtype)
+    width = observation_width(likelihood, num_predictors)
+    if Y.shape.rank is None:  # of a function that was called with [N] and with [N, K]
+        Y = tf.reshape(Y, [tf.shape(Y)[0], width])
     if Y.shape.rank not in (1, 2):
         raise ValueError(f"y must be [N] or [N, K]; got shape {Y.shape}.")
     if Y.shape.rank == 1:
         Y = Y[:, None]
-    width = observation_width(likelihood, num_predictors)
     if width == 1 and Y.shape[1] is not None and Y.shape[1] == num_labels(likelihood):
         return _codes(Y)
     check_width(Y.shape[1], likelihood, num_predictors, "y")

@@ -86,13 +86,24 @@ class FeatureScaling(tf.Module):
         """
         Let location and spread follow a training batch, by averages over all replicas.
 
-        Early batches count alike; later ones as an exponential average.
+        Early batches count alike; later ones as an exponential average. Rows that are not finite
+        say nothing, nor does a batch without rows, as replicas get at the end of an epoch.
+
+        :param x: of the batch, [N, D].
         """
         x = tf.stop_gradient(x)
-        mean = _over_replicas(tf.reduce_mean(x, axis=0))
-        variance = _over_replicas(tf.reduce_mean(tf.square(x - mean), axis=0))
+        holds = tf.reduce_all(tf.math.is_finite(x), axis=1, keepdims=True)
+        rows = _over_replicas(tf.reduce_sum(tf.cast(holds, x.dtype)))
+
+        def averaged(values: tf.Tensor) -> tf.Tensor:
+            known = tf.where(holds, values, tf.zeros_like(values))
+            return tf.math.divide_no_nan(_over_replicas(tf.reduce_sum(known, axis=0)), rows)
+
+        mean = averaged(x)
+        variance = averaged(tf.square(x - mean))
+        some = tf.cast(rows > 0.0, x.dtype)
         count = tf.convert_to_tensor(self.count)
-        rate = tf.maximum(1.0 / (count + 1.0), 1.0 - MOMENTUM)
+        rate = some * tf.maximum(1.0 / (count + 1.0), 1.0 - MOMENTUM)
         location = tf.convert_to_tensor(self.location)
         away = mean - location if self.shifted.any() else mean
         moved = tf.where(self.shifted, location + rate * away, location)
@@ -102,11 +113,11 @@ class FeatureScaling(tf.Module):
         new = (1.0 - rate) * old + rate * (variance + gap)  # exact where old is far larger
         self.location.assign(moved)
         self.variance.assign(tf.where(self.scaled, new, old))
-        self.count.assign(count + 1.0)
+        self.count.assign(count + some)
 
 
 def _over_replicas(x: tf.Tensor) -> tf.Tensor:
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:
         return x
-    return context.all_reduce(tf.distribute.ReduceOp.MEAN, x)
+    return context.all_reduce(tf.distribute.ReduceOp.SUM, x)

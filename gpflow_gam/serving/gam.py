@@ -7,13 +7,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 import tensorflow as tf
+from gpflow.base import AnyNDArray
 
 from ..gam import GAM
 from ..gam.fits import FittedGAM
 from ..gam.frames import Key, LevelColumn
 from ..gam.terms import Column
 from .columns import Codes, input_dtype, within_limits, without_missing
-from .posterior import PosteriorServable
+from .posterior import LINES, PosteriorServable
 from .rows import Rows
 from .servable import Input, argument_names, servable
 
@@ -41,6 +42,10 @@ class GAMServable(PosteriorServable):
             )
         super().__init__(fit.posterior, fit.model.likelihood, gam.seed)
         self._fit = fit
+        self._units = fit.units
+        # the constant is that of means of levels where there is no intercept
+        known = [fit.constant_of(c) * (c.form == "means") for c in fit.spec.components]
+        self._constants = np.array(known)
         self._fills = {fill.name: fill.value for fill in fit.spec.fills}
         self._keys = _keys(fit)
         columns = list(dict.fromkeys(name for name, _ in self._keys))
@@ -115,15 +120,25 @@ class GAMServable(PosteriorServable):
                 )
         return tf.stack(parts, axis=1)
 
+    # what is said of predictors is in the response's unit, as what the GAM itself says
+
+    def predict(self, X: tf.Tensor, level: float, plain: bool = False) -> dict[str, tf.Tensor]:
+        found = super().predict(X, level, plain)
+        factor, shift = self._units
+        moved = {name: _scaled(found[name], factor, shift) for name in LINES if name in found}
+        return found | moved | {"variance": _scaled(found["variance"], factor**2)}
+
     def components(self, X: tf.Tensor) -> dict[str, tf.Tensor]:
         found = super().components(X)
-        spec = self._fit.spec
-        if not any(c.form == "means" for c in spec.components):
-            return found
-        # the constant is theirs, as there is no intercept
-        own = [spec.has_constant([c.name]) & (c.form == "means") for c in spec.components]
-        known = self._single(np.where(own, spec.constant, 0.0))
-        return found | {"mean": found["mean"] + tf.constant(known, found["mean"].dtype)}
+        factor, _ = self._units
+        return {
+            "mean": _scaled(found["mean"], factor, self._single(self._constants)),
+            "variance": _scaled(found["variance"], factor**2),
+        }
+
+    def sample(self, X: tf.Tensor, num_samples: tf.Tensor, seed: tf.Tensor) -> dict[str, tf.Tensor]:
+        found = super().sample(X, num_samples, seed)
+        return found | {"predictor": _scaled(found["predictor"], *self._units)}
 
     def resources(self) -> list[Any]:
         return [c.table for c in self._codes.values() if c.table is not None]
@@ -137,6 +152,13 @@ class GAMServable(PosteriorServable):
             "predictors": list(spec.predictor_names),
             "classes": None if spec.levels is None else list(spec.levels),
         }
+
+
+def _scaled(values: tf.Tensor, factor: AnyNDArray, shift: AnyNDArray | float = 0.0) -> tf.Tensor:
+    """``shift + factor values``, with no operation for ones and zeros."""
+    if np.any(factor != 1.0):
+        values = tf.constant(factor, values.dtype) * values
+    return tf.constant(shift, values.dtype) + values if np.any(shift) else values
 
 
 def _keys(fit: FittedGAM) -> dict[Key, Any]:

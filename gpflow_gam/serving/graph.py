@@ -2,92 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from ..layers import GPHead
-from .opaque import OpaqueCall
-
-Features = Callable[[list[tf.Tensor]], list[tf.Tensor]]
+from ..layers.given import Given, given_back
 
 
-def features_before(model: keras.Model, heads: Sequence[GPHead]) -> Features:
+class FeaturesOfHeads:
     """
-    From a model's inputs, in a flat list, to what its heads are given, without training.
+    From a model's inputs to what its heads are given, without training.
 
-    That is ``head.input`` where a head is called in no other model; here it is looked for behind
-    the outputs of this one, since ``head.input`` is that of the first call.
+    The model is called, and its heads give back their inputs in place of predictions. That is
+    ``head.input`` of Keras where a head is called once, outside of other layers; here it is that of
+    the call whose output the model returns, wherever that is.
 
     :param model: functional or sequential.
-    :param heads: in it.
-    :raises ValueError: a head is called more than once, outputs are not those of heads, one each,
-        or the input of a head cannot be followed.
+    :raises ValueError: its outputs are not those of heads, one each, which it calls once.
     """
-    outputs = list(model.outputs)
-    found: list[tf.Tensor | OpaqueCall] = []
-    for head in heads:
-        own = [f for f in (_head_input(output, head) for output in outputs) if f is not None]
-        if len(own) > 1:
-            raise ValueError(
-                f"{head.name} is called {len(own)} times in {model.name}; export a model that "
-                "calls it once."
-            )
-        if not own or len(outputs) != len(heads):
-            raise ValueError(_others(model, head))
-        found += own
-    symbols = [s for f in found for s in (f.inputs if isinstance(f, OpaqueCall) else [f])]
-    before = keras.Model(model.inputs, symbols)  # what heads have in common is computed once
-    for head in heads:
-        if any(layer is head for layer in before._flatten_layers()):
-            raise ValueError(
-                f"{head.name} is called on what it returned in {model.name}, or before another "
-                "head; export a model that calls it once, last."
-            )
-    for f in found:
-        if isinstance(f, OpaqueCall):
-            f.check()
 
-    def features(values: list[tf.Tensor]) -> list[tf.Tensor]:
-        given = iter(keras.tree.flatten(before(values, training=False)))
-        return [
-            f([next(given) for _ in f.inputs]) if isinstance(f, OpaqueCall) else next(given)
-            for f in found
-        ]
+    def __init__(self, model: keras.Model) -> None:
+        self._name = model.name
+        self._model = keras.Model(model.inputs, model.outputs)  # both of them flat
+        specs = [tf.TensorSpec(t.shape, t.dtype) for t in model.inputs]
+        self.heads: list[GPHead] = []
+        """In the order of the outputs."""
 
-    return features
+        def call(*values: tf.Tensor) -> None:
+            self.heads = [given.head for given in self._given(values)]
 
+        tf.function(call, autograph=False).get_concrete_function(*specs)
 
-def _others(model: keras.Model, head: GPHead) -> str:
-    return (
-        f"the output of {model.name} is not that of {head.name} alone, and what comes after the "
-        f"head or beside it would not be served: export keras.Model(inputs, {head.name}"
-        "(features)), which may have several heads for outputs, or all of the network, without "
-        "draws and components, by model.export(path)."
-    )
+    def __call__(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """
+        Features [N, F] for each of :attr:`heads`.
 
+        :param values: of the model's inputs, in a flat list.
+        """
+        return [given.features for given in self._given(values)]
 
-def _head_input(output: keras.KerasTensor, head: GPHead) -> keras.KerasTensor | OpaqueCall | None:
-    """What the head was given to return ``output``; None where another layer returned it."""
-    layer, place, index = output._keras_history
-    arguments = layer._inbound_nodes[place].arguments
-    if layer is head:
-        features = arguments.args[0] if arguments.args else arguments.kwargs["inputs"]
-        return features  # type: ignore[no-any-return]
-    if not _holds(layer, head):
-        return None
-    # a model in a model: its own layers are called on tensors of this one
-    try:
-        inside = keras.tree.flatten(layer.call(*arguments.args, **arguments.kwargs))[index]
-        inside._keras_history  # noqa: B018
-    except Exception:  # TensorFlow's functions take no symbolic tensors, and say so in many ways
-        return OpaqueCall(layer, arguments, index, head)
-    return _head_input(inside, head)
+    def _given(self, values: Sequence[tf.Tensor]) -> list[Given]:
+        try:
+            with given_back():
+                outputs: list[Any] = keras.tree.flatten(self._model(list(values), training=False))
+        except Exception as error:  # layers have their own ways of taking no such input
+            raise ValueError(self._cannot(_said(error))) from error
+        for output in outputs:
+            if not isinstance(output, Given):
+                raise ValueError(self._cannot("an output is not what a head returns"))
+        for given in outputs:
+            times = sum(other.head is given.head for other in outputs)
+            if times > 1:
+                raise ValueError(self._cannot(f"{given.head.name} is called {times} times"))
+        return outputs
+
+    def _cannot(self, why: str) -> str:
+        return (
+            f"{self._name} has to return what its heads return and nothing else, each called once, "
+            "on what Keras layers or functions of TensorFlow compute outside of a tf.function, a "
+            "loop or a condition; what comes behind or beside heads would not be served. Export "
+            "keras.Model(inputs, head(features)), which may have several heads for outputs, or all "
+            f"of the network, without draws and components, by model.export(path). ({why})"
+        )
 
 
-def _holds(layer: Any, head: GPHead) -> bool:
-    return isinstance(layer, keras.Layer) and any(
-        inner is head for inner in layer._flatten_layers()
-    )
+def _said(error: Exception) -> str:
+    """What an error says, without what Keras adds: colours, and the arguments."""
+    text = re.sub("\x1b\\[[0-9;]*m", "", str(error)).split("Arguments received by")[0]
+    return " ".join(text.split()) or type(error).__name__

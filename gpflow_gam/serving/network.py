@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from ..layers import GPHead
-from .graph import features_before
+from .graph import FeaturesOfHeads
 from .posterior import PosteriorAnswers
 from .rows import Rows
 from .servable import Input, Servable, argument_names, servable
@@ -53,17 +53,17 @@ class NetworkServable(Servable):
     kind: ClassVar[str] = "keras"
 
     def __init__(self, model: keras.Model) -> None:
-        heads = [layer for layer in model._flatten_layers() if isinstance(layer, GPHead)]
-        if not heads:
+        if not any(isinstance(layer, GPHead) for layer in model._flatten_layers()):
             raise ValueError(
                 f"model must hold a head of gpflow_gam.layers; {model.name} holds 0; model.export "
                 "writes other Keras models."
             )
-        names = argument_names(head.name for head in heads)
-        self._heads = [_Head(head) for head in heads]
         self.model = model
         self._tensors = _declared_inputs(model)
-        self._features = features_before(model, heads)
+        self._features = FeaturesOfHeads(model)
+        heads = self._features.heads
+        names = argument_names(head.name for head in heads)
+        self._heads = [_Head(head) for head in heads]
         if len(heads) > 1:
             self.heads = tuple(names[head.name] for head in heads)
         self.names = tuple(name for head in self._heads for name in head.names)
@@ -110,12 +110,15 @@ class NetworkServable(Servable):
         )
 
     def _named(self, answers: Iterable[dict[str, tf.Tensor]]) -> dict[str, tf.Tensor]:
-        """In double precision, by the heads' names where there are several."""
-        return {
-            f"{name}_{key}" if name else key: tf.cast(value, tf.float64)
-            for name, found in zip(self.heads or ("",), answers)
-            for key, value in found.items()
-        }
+        """In double precision, by the heads' names where there are several; each name once."""
+        named: dict[str, tf.Tensor] = {}
+        for name, found in zip(self.heads or ("",), answers):
+            for key, value in found.items():
+                key = f"{name}_{key}" if name else key
+                if key in named:
+                    raise ValueError(f"model: two outputs would be called {key!r}; rename a head.")
+                named[key] = tf.cast(value, tf.float64)
+        return named
 
     def description(self) -> dict[str, Any]:
         kinds = [type(h.likelihood).__name__ for h in self._heads]

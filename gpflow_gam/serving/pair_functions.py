@@ -30,7 +30,13 @@ ARRANGING = {
 """Those that move numbers and change none."""
 
 
-def _of(*types: str) -> Callable[[Operation], Operation]:
+def pair_form(*types: str) -> Callable[[Operation], Operation]:
+    """
+    Registers what an operation does to pairs.
+
+    :param types: of the operation.
+    """
+
     def register(function: Operation) -> Operation:
         OPERATIONS.update(dict.fromkeys(types, function))
         return function
@@ -71,38 +77,38 @@ def where(condition: tf.Tensor, x: Pair, y: Pair) -> Pair:
 # --- arithmetic --------------------------------------------------------------------------------
 
 
-@_of("Add", "AddV2", "AddN")
+@pair_form("Add", "AddV2", "AddN")
 def _add(op: tf.Operation, *x: Pair) -> Pair:
     return functools.reduce(lambda a, b: a + b, x)
 
 
-@_of("Sub")
+@pair_form("Sub")
 def _sub(op: tf.Operation, x: Pair, y: Pair) -> Pair:
     return x - y
 
 
-@_of("Mul")
+@pair_form("Mul")
 def _mul(op: tf.Operation, x: Pair, y: Pair) -> Pair:
     return x * y
 
 
-@_of("Square")
+@pair_form("Square")
 def _square(op: tf.Operation, x: Pair) -> Pair:
     return x * x
 
 
-@_of("SquaredDifference")
+@pair_form("SquaredDifference")
 def _squared_difference(op: tf.Operation, x: Pair, y: Pair) -> Pair:
     d = x - y
     return d * d
 
 
-@_of("RealDiv")
+@pair_form("RealDiv")
 def _div(op: tf.Operation, x: Pair, y: Pair) -> Pair:
     return x / y
 
 
-@_of("DivNoNan")
+@pair_form("DivNoNan")
 def _div_no_nan(op: tf.Operation, x: Pair, y: Pair) -> Pair:
     none = tf.equal(y.hi, 0.0)
     known = y.value is not None and np.all(y.value != 0.0)
@@ -110,18 +116,18 @@ def _div_no_nan(op: tf.Operation, x: Pair, y: Pair) -> Pair:
     return x / whole if known else where(none, Pair.of(0.0), x / whole)
 
 
-@_of("Neg")
+@pair_form("Neg")
 def _neg(op: tf.Operation, x: Pair) -> Pair:
     return -x
 
 
-@_of("Abs")
+@pair_form("Abs")
 def _abs(op: tf.Operation, x: Pair) -> Pair:
     sign = tf.where(x.hi < 0.0, tf.constant(-1.0), tf.constant(1.0))
     return x.scaled(sign)
 
 
-@_of("Sqrt")
+@pair_form("Sqrt")
 def _sqrt(op: tf.Operation, x: Pair) -> Pair:
     root = tf.sqrt(x.hi)
     left = x - Pair(root) * Pair(root)
@@ -130,18 +136,18 @@ def _sqrt(op: tf.Operation, x: Pair) -> Pair:
     return Pair(root) + Pair(tf.where(holds, rest, tf.constant(0.0)))
 
 
-@_of("Rsqrt")
+@pair_form("Rsqrt")
 def _rsqrt(op: tf.Operation, x: Pair) -> Pair:
     root: Pair = _sqrt(op, x)
     return Pair.of(1.0) / root
 
 
-@_of("Reciprocal", "Inv")
+@pair_form("Reciprocal", "Inv")
 def _reciprocal(op: tf.Operation, x: Pair) -> Pair:
     return Pair.of(1.0) / x
 
 
-@_of("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
+@pair_form("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
 def _matmul(op: tf.Operation, x: Pair, y: Pair) -> Pair:
     flags = ("transpose_a", "transpose_b") if op.type == "MatMul" else ("adj_x", "adj_y")
     x, y = (_transposed(v) if op.get_attr(flag) else v for v, flag in zip((x, y), flags))
@@ -156,23 +162,23 @@ def _transposed(x: Pair) -> Pair:
     return x.moved(lambda t: tf.transpose(t, axes))
 
 
-@_of("Einsum")
+@pair_form("Einsum")
 def _einsum(op: tf.Operation, *x: Pair) -> Pair:
     found: Pair = FORMULAS["Einsum"](op, *x)
     return found
 
 
-@_of("Cast")
+@pair_form("Cast")
 def _cast(op: tf.Operation, x: Pair) -> Any:
     return x if op.get_attr("DstT") == tf.float64 else tf.cast(x.hi, op.get_attr("DstT"))
 
 
-@_of("Sum")
+@pair_form("Sum")
 def _sum(op: tf.Operation, x: Pair, axes: tf.Tensor) -> Pair:
     return total(x, _axes(axes), op.get_attr("keep_dims"))
 
 
-@_of("Mean")
+@pair_form("Mean")
 def _mean(op: tf.Operation, x: Pair, axes: tf.Tensor) -> Pair:
     where_ = _axes(axes)
     found = total(x, where_, op.get_attr("keep_dims"))
@@ -202,7 +208,7 @@ def _equal(x: Pair, y: Pair) -> tf.Tensor:
     return same & tf.equal(zero if x.lo is None else x.lo, zero if y.lo is None else y.lo)
 
 
-@_of("Less", "Greater", "LessEqual", "GreaterEqual", "Equal", "NotEqual")
+@pair_form("Less", "Greater", "LessEqual", "GreaterEqual", "Equal", "NotEqual")
 def _compare(op: tf.Operation, x: Pair, y: Pair) -> tf.Tensor:
     if op.type.startswith("Greater"):
         x, y = y, x
@@ -213,7 +219,7 @@ def _compare(op: tf.Operation, x: Pair, y: Pair) -> tf.Tensor:
     return _equal(x, y) if op.type == "Equal" else _less(x, y) | _equal(x, y)
 
 
-@_of("Maximum", "Minimum")
+@pair_form("Maximum", "Minimum")
 def _extreme(op: tf.Operation, x: Pair, y: Pair) -> Pair:
     if x.lo is None and y.lo is None:
         return Pair((tf.maximum if op.type == "Maximum" else tf.minimum)(x.hi, y.hi))
@@ -282,13 +288,13 @@ def _within(x: Pair, found: Pair, least: float) -> Pair:
     return Pair(hi, tf.where(over | under, zero, lo))
 
 
-@_of("Exp")
+@pair_form("Exp")
 def _exp(op: tf.Operation | None, x: Pair) -> Pair:
     _, power, part, p = _exponential(x)
     return _within(x, (part + part * p).scaled(power), 0.0)
 
 
-@_of("Expm1")
+@pair_form("Expm1")
 def _expm1(op: tf.Operation, x: Pair) -> Pair:
     m, power, part, p = _exponential(x)
     near = np.expm1(np.log(2.0) * np.arange(-_PARTS, _PARTS + 1) / _PARTS)
@@ -298,7 +304,7 @@ def _expm1(op: tf.Operation, x: Pair) -> Pair:
     return _within(x, less + (part * p).scaled(power), -1.0)
 
 
-@_of("Log")
+@pair_form("Log")
 def _log(op: tf.Operation | None, x: Pair) -> Pair:
     y = tf.math.log(x.hi)
     inverse: Pair = _exp(None, Pair(-y))
@@ -309,13 +315,13 @@ def _log(op: tf.Operation | None, x: Pair) -> Pair:
     return Pair(y) + Pair(tf.where(holds, rest.hi, zero))
 
 
-@_of("Log1p")
+@pair_form("Log1p")
 def _log1p(op: tf.Operation, x: Pair) -> Pair:
     found: Pair = _log(None, x + Pair.of(1.0))
     return found
 
 
-@_of("Pow")
+@pair_form("Pow")
 def _pow(op: tf.Operation, x: Pair, y: Pair) -> Pair:
     if y.value is not None and y.value.ndim == 0 and y.value in (2.0, 3.0):
         return x * x if y.value == 2.0 else x * x * x
@@ -325,13 +331,17 @@ def _pow(op: tf.Operation, x: Pair, y: Pair) -> Pair:
     return where(positive, found, Pair(single))
 
 
-@_of("Sin", "Cos")
+@pair_form("Sin", "Cos")
 def _sin(op: tf.Operation, x: Pair) -> Pair:
+    return wave(x, 0.0 if op.type == "Sin" else 0.5 * math.pi)
+
+
+def wave(x: Pair, shift: float) -> Pair:
+    """The sine of x + shift."""
     parts = 256
     m, b = _reduced(x, 2.0 * math.pi / parts)
     place = m - parts * tf.floor(m * tf.constant(1.0 / parts, tf.float32))
     angles = 2.0 * np.pi * np.arange(parts) / parts
-    shift = 0.0 if op.type == "Sin" else 0.5 * np.pi
     value, slope = (_looked_up(f(angles + shift), place) for f in (np.sin, np.cos))
     square = b * b
     sine = b + Pair(b.hi * square.hi * _tail(square.hi, [-1 / 6, 1 / 120, -1 / 5040]))
@@ -356,7 +366,7 @@ def _erf_table() -> list[AnyNDArray]:
     return found
 
 
-@_of("Erf")
+@pair_form("Erf")
 def _erf(op: tf.Operation, x: Pair) -> Pair:
     inner = tf.minimum(tf.maximum(x.hi, -_ERF_END), _ERF_END)
     m = tf.round(inner * tf.constant(1.0 / _ERF_STEP, tf.float32))

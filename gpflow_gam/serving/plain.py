@@ -169,6 +169,22 @@ def _atan(op: tf.Operation, x: tf.Tensor) -> tf.Tensor:
     return _atan2(op, x, tf.ones_like(x))
 
 
+@_stands_for("Acos")
+def _acos(op: tf.Operation, x: tf.Tensor) -> tf.Tensor:
+    return _atan2(op, _beside(x), x)
+
+
+@_stands_for("Asin")
+def _asin(op: tf.Operation, x: tf.Tensor) -> tf.Tensor:
+    return _atan2(op, x, _beside(x))
+
+
+def _beside(x: tf.Tensor) -> tf.Tensor:
+    """The cosine of an angle of which x is the sine, or the other way round."""
+    one = _number(1.0, x)
+    return tf.sqrt((one - x) * (one + x))
+
+
 def _small_atan(t: tf.Tensor) -> tf.Tensor:
     """Of numbers in [0, 1]: a quarter of the angle by its series."""
     one = _number(1.0, t)
@@ -236,6 +252,14 @@ def _strided_slice(op: tf.Operation, x: tf.Tensor, *bounds: tf.Tensor) -> tf.Ten
         elif not masks["shrink_axis_mask"] >> i & 1:
             place += 1
     return found
+
+
+@_stands_for("UpperBound", "LowerBound")
+def _place(op: tf.Operation, bounds: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
+    """How many of sorted numbers, [B, K], are below others, [B, M]."""
+    x, bounds = tf.expand_dims(x, 2), tf.expand_dims(bounds, 1)
+    below = bounds <= x if op.type == "UpperBound" else bounds < x
+    return tf.reduce_sum(tf.cast(below, op.get_attr("out_type")), axis=-1)
 
 
 @_stands_for("Squeeze")

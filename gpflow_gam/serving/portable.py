@@ -13,6 +13,7 @@ from tensorflow.python.framework.convert_to_constants import convert_variables_t
 from tensorflow.python.framework.op_def_library import apply_op
 
 from ..newton.operators.kernel_operator import rows_at_once
+from . import pair_curves  # noqa: F401  which teaches OPERATIONS
 from .pair_functions import ARRANGING, OPERATIONS, arranged
 from .pairs import Pair
 from .plain import FORMULAS, inverse_of, product

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import tensorflow as tf
 from gpflow.likelihoods import Likelihood
+from scipy.stats import norm
 
 from ..likelihoods import conditional_response, summarised_response, unwrapped
 from ..posteriors import AdditivePosterior
 from .servable import Servable
+
+LINES = ("mean", "mean_lower", "mean_upper")
+"""Answers that are values of predictors."""
 
 
 class PosteriorAnswers:
@@ -42,13 +46,17 @@ class PosteriorAnswers:
         summary = summarised_response(
             self.likelihood, X, mean, var, level, seed=self.seed, in_blocks=not plain
         )
-        return {
+        found = {
             "mean": self._single(mean),
             "variance": self._single(var),
             "response": summary.mean,
             "lower": summary.lower,
             "upper": summary.upper,
         }
+        if self.num_predictors > 1:  # of which limits of the response say little
+            half = float(norm.ppf(0.5 + 0.5 * level)) * tf.sqrt(var)
+            found |= {"mean_lower": mean - half, "mean_upper": mean + half}
+        return found
 
     def components(self, X: tf.Tensor) -> dict[str, tf.Tensor]:
         """See :meth:`Servable.components`."""

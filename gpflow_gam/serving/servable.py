@@ -111,7 +111,8 @@ class Servable(abc.ABC):
     def predict(self, X: Any, level: float, plain: bool = False) -> dict[str, tf.Tensor]:
         """
         ``mean`` and ``variance`` of the predictor, [N] or [N, L]; ``response``, ``lower`` and
-        ``upper``, the expected response and its credible limits, [N] or [N, K].
+        ``upper``, the expected response and its credible limits, [N] or [N, K]; of several
+        predictors ``mean_lower`` and ``mean_upper``, limits of each, [N, L].
 
         :param X: as :meth:`features` gives it, [N, D].
         :param level: probability of the limits.
@@ -143,7 +144,7 @@ class Servable(abc.ABC):
         :param output: its name.
         :param meanings: what outputs are called without their heads.
         """
-        for head in self.heads:
+        for head in sorted(self.heads, key=len, reverse=True):  # a name may begin with another
             name = output.removeprefix(f"{head}_")
             if name != output and name in meanings:
                 return f"{head}_", name

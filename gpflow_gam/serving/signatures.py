@@ -23,6 +23,8 @@ MEANINGS = {
         "response": "expected response, or class probabilities",
         "lower": "credible limit of the expected response",
         "upper": "credible limit of the expected response",
+        "mean_lower": "credible limit of each of several predictors",
+        "mean_upper": "credible limit of each of several predictors",
     },
     "predict_components": {
         "mean": "of each component's contribution to the predictor",

@@ -1,0 +1,90 @@
+"""Runs ONNX and LiteRT files in a process without TensorFlow and us."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+# ONNX Runtime and LiteRT may live in another environment than TensorFlow
+RUNTIME = os.environ.get("GPFLOW_GAM_ONNX_PYTHON", sys.executable)
+
+RUN = """
+import sys
+for name in ("tensorflow", "gpflow", "gpflow_gam", "keras", "onnx"):
+    sys.modules[name] = None
+import json
+import numpy as np
+for model, data, result in json.loads(sys.argv[1]):
+    columns = {k: v.astype(object) if v.dtype.kind == "U" else v for k, v in np.load(data).items()}
+    if model.endswith(".tflite"):
+        from ai_edge_litert.interpreter import Interpreter
+        found = Interpreter(model_path=model).get_signature_runner("serving_default")(**columns)
+    else:
+        import onnxruntime
+        session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+        values = session.run(None, columns)
+        found = {o.name: value for o, value in zip(session.get_outputs(), values)}
+    np.savez(result, **found)
+"""
+
+
+def is_there() -> bool:
+    """Whether both runtimes are."""
+    found = subprocess.run(
+        [RUNTIME, "-c", "import ai_edge_litert, onnxruntime"], capture_output=True
+    )
+    return not found.returncode
+
+
+def description(path: Path) -> dict[str, Any]:
+    if path.suffix == ".tflite":
+        from tensorflow.lite.python import schema_py_generated as schema
+
+        model = schema.Model.GetRootAs(path.read_bytes(), 0)
+        metadata = [model.Metadata(i) for i in range(model.MetadataLength())]
+        places = {m.Name(): m.Buffer() for m in metadata}
+        return json.loads(model.Buffers(places[b"gpflow_gam"]).DataAsNumpy().tobytes())
+    import onnx
+
+    props = {p.key: p.value for p in onnx.load(path).metadata_props}
+    return json.loads(props["gpflow_gam"])
+
+
+def arguments(path: Path, data: pd.DataFrame, name: str = "") -> Path:
+    """The columns that a file's description asks for, as it asks for them."""
+    about = description(path)
+    types = {k: v["dtype"] for k, v in about["signatures"]["serving_default"]["inputs"].items()}
+    target = path.with_suffix(f"{name}.in.npz")
+    np.savez(
+        target,
+        **{
+            i["name"]: np.asarray(
+                coded(data[i["column"]], i),
+                str if types[i["name"]] == "string" else types[i["name"]],
+            )
+            for i in about["inputs"]
+        },
+    )
+    return target
+
+
+def coded(values: Any, about: dict[str, Any]) -> Any:
+    """Text as the places of levels where a file takes these, -1 for others."""
+    if "the places 0, 1" not in about["meaning"]:
+        return values
+    levels = about["levels"]
+    return [levels.index(v) if v in levels else -1 for v in values]
+
+
+def run(jobs: list[Any]) -> None:
+    """Run files by ONNX Runtime, alone in its process."""
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    argument = json.dumps([[str(p) for p in job] for job in jobs])
+    subprocess.run([RUNTIME, "-c", RUN, argument], check=True, env=environment)

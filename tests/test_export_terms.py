@@ -1,0 +1,236 @@
+"""ONNX and LiteRT files of all kinds of terms and of terms for each parameter: as the GAM says."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import gpflow
+import numpy as np
+import pandas as pd
+import pytest
+from exported_files import arguments, description, run
+
+import gpflow_gam as gg
+from gpflow_gam.layers import AdditiveGP
+
+pytestmark = pytest.mark.filterwarnings("ignore::gpflow_gam.ExtrapolationWarning")
+pytest.importorskip("onnx", reason="the package onnx writes what is tested here")
+
+N = 120
+AREAS = {"p": ["q"], "q": ["p", "r"], "r": ["q", "s"], "s": ["r"]}
+
+
+def rows(number: int = N, seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    return pd.DataFrame(
+        {
+            "x": rng.uniform(size=number),
+            "z": rng.uniform(size=number),
+            "t": np.arange(float(number)) % 40.0,
+            "lat": rng.uniform(-80.0, 80.0, number),
+            "lon": rng.uniform(-180.0, 180.0, number),
+            "g": rng.choice(["a", "b", "c"], number),
+            "area": rng.choice(list(AREAS), number),
+        }
+    )
+
+
+def responses() -> dict[str, Any]:
+    data, rng = rows(), np.random.default_rng(1)
+    rho, scale = np.sin(3.0 * data["x"]), np.exp(data["z"] - 1.5)
+    probability = np.stack([rho, data["z"], np.zeros(N)], axis=1)
+    probability = np.exp(probability) / np.exp(probability).sum(axis=1, keepdims=True)
+    counts = rng.poisson(np.exp(rho) * rng.gamma(2.0, 0.5, N))
+    return {
+        "number": 50.0 * (rho + scale * rng.standard_normal(N)),  # in a unit of its own
+        "count": counts,
+        "zeros": counts * (rng.uniform(size=N) < 0.7),
+        "positive": rng.gamma(1.0 / scale, scale * np.exp(rho)),
+        "share": rng.beta(2.0 + rho, 3.0),
+        "truth": rho + rng.standard_normal(N) > 0.5,
+        "class": np.array(["u", "v", "w"])[
+            (probability.cumsum(axis=1) < rng.uniform(size=(N, 1))).sum(axis=1)
+        ],
+    }
+
+
+BOTH = {"mean": gg.s("x", k=5), "scale": gg.s("z", k=4)}
+QUICK: dict[str, tuple[Any, Any, str]] = {
+    "shapes": (gg.s("x", k=6, shape="increasing") + gg.s("z", k=5), "poisson", "count"),
+    "scale": (
+        {"mean": gg.s("x", k=5) + gg.factor("g"), "scale": gg.s("z", k=4)},
+        "gaussian",
+        "number",
+    ),
+}
+SLOW: dict[str, tuple[Any, Any, str]] = {
+    "convex": (gg.s("x", k=6, shape="convex") + gg.linear("z"), "gaussian", "number"),
+    "falling": (gg.s("x", k=6, shape="decreasing") + gg.s("z", k=4), "gamma", "positive"),
+    "shape of te": (gg.te("x", "z", k=5, shape=("increasing", None)), "bernoulli", "truth"),
+    "shape by level": (gg.s("x", by="g", k=5, shape="concave"), "gaussian", "number"),
+    "shape and scale": (
+        {"mean": gg.s("x", k=5, shape="increasing"), "scale": gg.s("z", k=4)},
+        "gamma",
+        "positive",
+    ),
+    "gamma": (BOTH, "gamma", "positive"),
+    "negative binomial": (BOTH, "negative_binomial", "count"),
+    "beta": (BOTH, "beta", "share"),
+    "student_t": ({"location": gg.s("x", k=5), "scale": gg.s("z", k=4)}, "student_t", "number"),
+    "lognormal": (
+        {"location": gg.s("x", k=5), "scale": gg.linear("z")},
+        "lognormal",
+        "positive",
+    ),
+    "weibull": ({"location": gg.s("x", k=5), "scale": gg.factor("g")}, "weibull", "positive"),
+    "hurdle": ({"mean": gg.s("x", k=5), "zero": gg.s("z", k=4)}, "hurdle_poisson", "zeros"),
+    "classes": ({"u": gg.s("x", k=5), "v": gg.s("z", k=4)}, "categorical", "class"),
+    "quantile": (
+        {"quantile": gg.s("x", k=5), "scale": gg.linear("x")},
+        gg.families.Quantile(tau=0.8),
+        "number",
+    ),
+    "no intercept": (
+        {"mean": gg.factor("g") + gg.s("x", k=4) - 1, "scale": gg.s("z", k=4)},
+        "gaussian",
+        "number",
+    ),
+    "cyclic": (gg.s("t", bs="cyclic", period=40, k=5), "gaussian", "number"),
+    "periodic te": (gg.te("t", "x", bs=("cyclic", "se"), k=4), "gaussian", "number"),
+    "matern12": (gg.s("x", bs="matern12", k=6), "gaussian", "number"),
+    "matern32": (gg.s("x", bs="matern32", k=6), "bernoulli", "truth"),
+    "ou": (gg.s("t", bs="ou"), "gaussian", "number"),
+    "rw": (gg.s("t", bs="rw"), "gaussian", "number"),
+    "iou": (gg.s("x", bs="iou", k=8), "gaussian", "number"),
+    "ad": (gg.s("x", bs="ad", k=12), "gaussian", "number"),
+    "sos": (gg.s("lat", "lon", bs="sos", k=12), "gaussian", "number"),
+    "mrf": (gg.s("area", bs="mrf", neighbours=AREAS), "poisson", "count"),
+    "sz": (gg.s("x", k=4) + gg.s("x", "g", bs="sz", k=4), "gaussian", "number"),
+    "ti": (gg.s("x", k=4) + gg.s("z", k=4) + gg.ti("x", "z", k=4), "gaussian", "number"),
+    "two lengths": (gg.s("x", "z", isotropic=False, k=9), "gaussian", "number"),
+    "arccosine": (
+        gg.s("x", kernel=gpflow.kernels.ArcCosine(order=1), k=6),
+        "gaussian",
+        "number",
+    ),
+    "rational": (
+        gg.s("x", kernel=gpflow.kernels.RationalQuadratic(), k=6),
+        "gaussian",
+        "number",
+    ),
+    "cosine": (gg.s("x", kernel=gpflow.kernels.Cosine(), k=6), "gaussian", "number"),
+    "polynomial": (gg.s("x", kernel=gpflow.kernels.Polynomial(3), k=6), "gaussian", "number"),
+    "exponential": (gg.s("x", kernel=gpflow.kernels.Exponential(), k=6), "gaussian", "number"),
+    "ordinal cauchit": (gg.s("x", k=5), gg.families.Ordinal(link="cauchit"), "class"),
+    "ordinal cloglog": (gg.s("x", k=5), gg.families.Ordinal(link="cloglog"), "class"),
+    "beta probit": (gg.s("x", k=5), gg.families.Beta("probit"), "share"),
+    "beta cauchit": (gg.s("x", k=5), gg.families.Beta("cauchit"), "share"),
+}
+CASES = QUICK | SLOW
+
+
+def fitted(case: str) -> gg.GAM:
+    terms, family, kind = CASES[case]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return gg.GAM(terms, family=family).fit(rows(), responses()[kind], max_iterations=8)
+
+
+def wanted(gam: gg.GAM, data: pd.DataFrame, about: dict[str, Any]) -> dict[str, np.ndarray]:
+    """What ``gam.predict`` says, by a file's outputs."""
+    known: dict[str, Any] = {"interval": 0.9, "unconditional": False}
+    response, link = (gam.predict(data, kind, **known) for kind in ("response", "link"))
+    parts = gam.predict(data, "terms", **known)
+    names, predictors = about["components"], about["predictors"]
+
+    def column(frame: pd.DataFrame, what: str) -> np.ndarray:
+        several = isinstance(frame.columns, pd.MultiIndex)
+        return np.asarray(frame.xs(what, axis=1, level=-1) if several else frame[what])
+
+    found = {k: column(response, c) for k, c in zip(("response", "lower", "upper"), WHAT)}
+    found |= {"mean": column(link, "estimate"), "variance": np.square(column(link, "se"))}
+    if len(predictors) > 1:
+        found |= {"mean_lower": column(link, "lower"), "mean_upper": column(link, "upper")}
+        shape = len(data), len(names), len(predictors)
+        mean, variance = np.zeros(shape), np.zeros(shape)  # where a component does not enter
+        for name, predictor in {c[:-1] for c in parts.columns}:
+            at = names.index(name), predictors.index(predictor)
+            mean[:, *at] = parts[name, predictor, "estimate"]
+            variance[:, *at] = np.square(parts[name, predictor, "se"])
+    else:
+        mean = np.stack([parts[name, "estimate"] for name in names], axis=1)
+        variance = np.square(np.stack([parts[name, "se"] for name in names], axis=1))
+    return found | {"component_mean": mean, "component_variance": variance}
+
+
+WHAT = ("estimate", "lower", "upper")
+
+
+@pytest.mark.parametrize(
+    "case", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
+)
+def test_numbers(runtime: None, tmp_path: Path, case: str) -> None:
+    gam, data = fitted(case), rows(9, 7)
+    data.loc[0, "x"] = 1.3
+    jobs = []
+    for name in ("m.onnx", "m.tflite"):
+        gg.serving.export(gam, tmp_path / name, level=0.9)
+        given = arguments(tmp_path / name, data, Path(name).suffix)
+        jobs.append((tmp_path / name, given, tmp_path / f"{name}.npz"))
+    run(jobs)
+    about = description(tmp_path / "m.onnx")
+    for (_, _, path), rtol in zip(jobs, (1e-12, 1e-5)):
+        found, values = dict(np.load(path)), wanted(gam, data, about)
+        assert set(found) == set(values)
+        for name, want in values.items():
+            assert found[name].shape == want.shape, name
+            assert np.all(np.isfinite(want)), name
+            # each predictor, and each component of it, beside its own largest
+            size = np.max(np.abs(want), axis=0)
+            size = np.maximum(size, 1e-3 * size.max())  # but nothing beside what is nothing
+            if rtol == 1e-12 and "variance" in name:  # differences of the prior's
+                size = np.maximum(size, prior(gam))
+            away = np.max(np.abs(found[name] - want) / size)
+            assert away < rtol, f"{case} {path.name} {name}: {away:.1e}"
+
+
+def prior(gam: gg.GAM) -> float:
+    """The largest variance of a predictor, in its unit."""
+    fit = gam.fitted
+    kernel = fit.model.kernel
+    every = getattr(kernel, "latent_kernels", None) or [kernel]
+    known = np.array([np.max(np.asarray(k(fit.X, full_cov=False))) for k in every])
+    return float(np.max(known * np.square(fit.units[0])))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", ["increasing", "convex"])
+def test_heads_with_shapes(runtime: None, tmp_path: Path, shape: str) -> None:
+    import keras
+
+    rng = np.random.default_rng(3)
+    X = rng.uniform(size=(60, 2))
+    head = AdditiveGP(gg.s(0, shape=shape) + gg.s(1), num_data=60, num_inducing=6, name="h")
+    head.adapt(X)
+    q_mu = head.parameters["variational.q_mu"]
+    q_mu.assign(rng.normal(size=q_mu.shape))
+    inputs = keras.Input((2,), name="inputs", dtype="float64")
+    model = keras.Model(inputs, head(inputs))
+    moments, parts = (head(X, output=o).numpy() for o in ("moments", "components"))
+    values = {
+        **{"mean": moments[:, 0, 0], "variance": moments[:, 0, 1]},
+        **{"component_mean": parts[:, :, 0, 0], "component_variance": parts[:, :, 0, 1]},
+    }
+    jobs = []
+    for name, dtype in (("m.onnx", float), ("m.tflite", np.float32)):
+        gg.serving.export(model, tmp_path / name)
+        np.savez(tmp_path / f"{name}.in.npz", inputs=X.astype(dtype))
+        jobs.append([tmp_path / f"{name}{end}" for end in ("", ".in.npz", ".out.npz")])
+    run(jobs)
+    for (_, _, path), rtol in zip(jobs, (1e-11, 1e-5)):
+        found = np.load(path)
+        for name, want in values.items():
+            size = np.max(np.abs(want))
+            np.testing.assert_allclose(found[name], want, rtol=0.0, atol=rtol * size, err_msg=name)

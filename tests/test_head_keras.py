@@ -1,0 +1,192 @@
+"""Heads in all that Keras does with layers: batches, dtypes, weights, copies, ways to run."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pandas as pd
+import pytest
+import tensorflow as tf
+
+import gpflow_gam as gg
+from gpflow_gam.layers import AdditiveGP, ExpectedLogLikelihood
+
+N = 40
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(N, 3)).astype("float32")
+Y = np.sin(2.0 * X[:, 0])
+LABELS = (Y > 0.0).astype(int) + (X[:, 1] > 1.0)
+
+
+def head(**options: Any) -> AdditiveGP:
+    found = AdditiveGP(
+        gg.s(0) + gg.s(1), **{"num_data": N, "num_inducing": 5, "normalization": None, **options}
+    )
+    q_mu = found.parameters["variational.q_mu"]
+    q_mu.assign(np.linspace(-1.0, 1.0, q_mu.shape.num_elements()).reshape(q_mu.shape))
+    return found
+
+
+def network(one: AdditiveGP, **options: Any) -> keras.Model:
+    """Nothing of it moves."""
+    inputs = keras.Input((3,))
+    model = keras.Model(inputs, one(inputs))
+    model.compile(keras.optimizers.SGD(0.0), loss=one.loss, **options)
+    return model
+
+
+# --- rows and batches ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strange", ["no rows", "nan", "inf"])
+def test_what_says_nothing_of_features_does_not_move_their_scaling(strange: str) -> None:
+    one, other = head(normalization="running"), head(normalization="running")
+    for h in (one, other):
+        h(X, training=True)
+    more = 2.0 + 3.0 * X
+    if strange == "no rows":
+        one(more[:0], training=True)
+    else:
+        rows = np.vstack([more, [[float(strange), 0.0, 0.0]]])
+        one.num_data = N + 1
+        assert np.isnan(one(rows, training=True)[-1]).all()
+        other(more, training=True)
+    assert float(one.scaling.count) == float(other.scaling.count)
+    np.testing.assert_allclose(one(X), other(X), rtol=1e-12)
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_batches_of_one_row_and_of_none() -> None:
+    one = head(normalization="running")
+    assert np.isfinite(network(one).fit(X, Y, batch_size=1, verbose=0).history["loss"][0])
+    np.testing.assert_allclose(one.scaling.location, X[:, :2].mean(axis=0), atol=1e-6)
+    np.testing.assert_allclose(one.scaling.variance, X[:, :2].var(axis=0), rtol=1e-6)
+    for output, shape in (
+        ("moments", (0, 1, 2)),
+        ("components", (0, 3, 1, 2)),
+        ("interval", (0, 3)),
+    ):
+        assert one(X[:0], output=output).shape == shape
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64", "int32", "uint8", "bool"])
+def test_numbers_of_any_type_are_read(dtype: str) -> None:
+    one, rows = head(), np.random.default_rng(1).integers(0, 2, (9, 3))
+    np.testing.assert_array_equal(one(tf.constant(rows.astype(dtype))), one(rows.astype(float)))
+    inputs = keras.Input((3,), dtype=dtype)
+    model = keras.Model(inputs, one(inputs))
+    found = model.predict(rows.astype(dtype), verbose=0)
+    np.testing.assert_allclose(found, one(rows.astype(float)), rtol=1e-12, atol=1e-14)
+
+
+def test_labels_of_several_shapes_one_after_the_other() -> None:
+    """Keras traces one function for both, which then does not know their rank."""
+    model = network(head())
+    want = model.evaluate(X, Y, batch_size=N, verbose=0)
+    for y in (pd.Series(Y), Y[:, None], Y.astype("float64"), tf.constant(Y)):
+        assert model.evaluate(X, y, batch_size=N, verbose=0) == pytest.approx(want, rel=1e-6)
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
+        model.evaluate(X, np.column_stack([Y, Y]), batch_size=N, verbose=0)
+
+
+# --- weights -------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("eagerly")
+@pytest.mark.parametrize("one_hot", [False, True])
+def test_weights_of_classes_are_those_of_their_rows(one_hot: bool) -> None:
+    one = head(likelihood="softmax", num_classes=3)
+    model, by_class = network(one), {0: 1.0, 1: 3.0, 2: 0.5}
+    weights = np.array([by_class[label] for label in LABELS])
+    nll = np.array(one.negative_expected_log_likelihood(LABELS, one(X)))
+    want = np.mean(weights * nll) + float(one.penalty())
+    y = np.eye(3)[LABELS] if one_hot else LABELS
+    options = {"batch_size": N, "verbose": 0}
+    found = model.fit(X, y, class_weight=by_class, **options).history["loss"][0]
+    assert found == pytest.approx(want, rel=1e-6)
+    assert model.evaluate(X, y, sample_weight=weights, **options) == pytest.approx(want, rel=1e-6)
+
+
+def test_a_sum_over_rows_would_not_be_the_elbo() -> None:
+    with pytest.raises(ValueError, match="reduction='sum' would count.*leave reduction out"):
+        ExpectedLogLikelihood(head(), reduction="sum")
+
+
+# --- copies and files ----------------------------------------------------------------------------
+
+
+def test_files_of_several_heads_go_on_training(tmp_path: Path) -> None:
+    inputs = keras.Input((3,))
+    hidden = keras.layers.Dense(3)(inputs)
+    a = head(name="a", normalization="running")
+    b = head(name="b", likelihood="softmax", num_classes=3)
+    model = keras.Model(inputs, {"a": a(hidden), "b": b(hidden)})
+    model.compile(
+        keras.optimizers.SGD(0.01),
+        loss={"a": a.loss, "b": b.loss},
+        metrics={"b": [b.metric("accuracy")]},
+    )
+    y = {"a": Y, "b": LABELS}
+    options = {"batch_size": N, "verbose": 0}
+    model.fit(X, y, **options)
+    model.save(tmp_path / "m.keras")
+    again = keras.models.load_model(tmp_path / "m.keras")
+    want, found = (m.predict(X, **options) for m in (model, again))
+    for name in "ab":
+        np.testing.assert_array_equal(found[name], want[name])
+    histories = [m.fit(X, y, **options).history for m in (model, again)]
+    for name, values in histories[0].items():
+        np.testing.assert_allclose(histories[1][name], values, rtol=1e-6, err_msg=name)
+    for left, right in zip(model.weights, again.weights, strict=True):
+        np.testing.assert_allclose(left, right, rtol=1e-6, atol=1e-12, err_msg=left.path)
+
+
+# --- ways to run ---------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_ways_to_run_are_one() -> None:
+    losses = []
+    for way in ({"jit_compile": True}, {"run_eagerly": True}, {"steps_per_execution": 3}):
+        keras.utils.set_random_seed(0)
+        one, inputs = head(normalization="running"), keras.Input((3,))
+        model = keras.Model(inputs, one(keras.layers.Dense(3)(inputs)))
+        model.compile(keras.optimizers.Adam(0.01), loss=one.loss, **way)
+        found = model.fit(X, Y, epochs=3, batch_size=16, shuffle=False, verbose=0)
+        losses.append(found.history["loss"])
+    assert losses[0][-1] < losses[0][0]
+    np.testing.assert_allclose(losses[1:], [losses[0]] * 2, rtol=1e-5)
+
+
+def test_heads_of_two_precisions_predict_at_once() -> None:
+    models = [network(head()), network(head(dtype="float32"))]
+    want = [m.predict(X, verbose=0) for m in models]
+    away: list[tuple[int, float]] = []
+
+    def ask(i: int) -> None:
+        for _ in range(3):
+            found = models[i].predict(X, batch_size=7, verbose=0)
+            away.append((i, float(np.max(np.abs(found - want[i])))))
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in (0, 1, 0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(away) == 12
+    assert max(d for i, d in away if i == 0) < 1e-12
+    assert max(d for i, d in away if i == 1) < 1e-5
+
+
+def test_steps_of_a_sequence() -> None:
+    one = head()
+    rows = RNG.normal(size=(2, 4, 3)).astype("float32")
+    inputs = keras.Input((4, 3))
+    model = keras.Model(inputs, keras.layers.TimeDistributed(one)(inputs))
+    assert model.output_shape == (None, 4, 1, 2)
+    want = np.array(one(rows.reshape(-1, 3))).reshape(2, 4, 1, 2)
+    np.testing.assert_allclose(model.predict(rows, verbose=0), want, rtol=1e-12)
