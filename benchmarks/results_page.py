@@ -53,6 +53,7 @@ HELPERS = (
     "recording.py",
     "results_page.py",
     "uci_figure.py",
+    "iterncgp/large.py",
     "iterncgp/problems.py",
     "iterncgp/small.py",
     "iterncgp/svgp.py",

@@ -53,7 +53,7 @@ class Run:
         X, y, Xt, self.truth = mixture(per_class, options.per_class_test)
         self.X, self.Xt, self.Y = X.astype(dtype), Xt.astype(dtype), y[:, None].astype(dtype)
         self.kernel = gpflow.kernels.Matern32(options.variance, options.lengthscale)
-        self.budget = options.seconds
+        self.budget, self.ended = options.seconds, options.ended
         self.points: list[Point] = []
         self._begun, self._scoring = time.perf_counter(), 0.0
 
@@ -84,7 +84,9 @@ def ours(run: Run) -> None:
         run.score(progress.posterior().predict_f)
         return run.seconds > run.budget
 
-    gg.optimizers.fit(model, hyperparameters=False, callback=look)
+    # what its budget ends takes no sweep for the covariance; scoring counts towards that
+    limit = run.budget if run.ended else None
+    gg.optimizers.fit(model, hyperparameters=False, callback=look, max_seconds=limit)
     run.score(model.posterior().predict_f)
 
 
@@ -165,6 +167,9 @@ def main() -> None:
     parser.add_argument("--inducing", type=int, nargs="*", default=[250, 1000, 2000])
     parser.add_argument("--rates", type=float, nargs="*", default=[0.01, 0.05, 0.2])
     parser.add_argument("--seconds", type=float, default=60.0, help="of one curve")
+    parser.add_argument(
+        "--ended", action="store_true", help="ours, too, ends by its seconds, scoring among them"
+    )
     parser.add_argument("--figure", action="store_true", help="draw the docs' picture anew")
     add_option(parser)
     arguments = parser.parse_args()
@@ -186,9 +191,12 @@ def main() -> None:
             times = [float(t) for t in 2.0 ** np.arange(-1, 12) if start < t <= last]
             rows += at_times(number, curves, [start, *times])
     print(tabulate(rows, headers="keys", floatfmt=".4g"))
+    most = NUM_CLASSES * max(arguments.per_class)
+    suffix = "_1e5" if most == 100_000 else ""
     record(
-        "iterncgp_anytime",
-        "IterNCGP and SVGP at every time of a fit: ten classes, kernel held",
+        "iterncgp_anytime" + suffix,
+        "IterNCGP and SVGP at every time of a fit: ten classes, kernel held"
+        + (", 100 000 rows" if suffix else ""),
         rows,
         arguments,
         within=["N", "seconds"],
@@ -197,7 +205,7 @@ def main() -> None:
         better=SCORES,
     )
     if arguments.figure:
-        draw(found, FIGURE.with_suffix(".png"))
+        draw(found, FIGURE.with_name(FIGURE.name + suffix).with_suffix(".png"))
 
 
 if __name__ == "__main__":

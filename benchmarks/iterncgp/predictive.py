@@ -35,7 +35,8 @@ from gpflow_gam import metrics
 
 SOLVERS = ("variational", "newton")
 """The default of so few rows comes first."""
-WAYS = ("mean", "probit", "projected", "monte carlo")
+WAYS = ("left out", "mean", "probit", "projected", "monte carlo")
+"""The default comes first."""
 Problem = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 

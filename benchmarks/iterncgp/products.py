@@ -3,10 +3,14 @@ The kernel product alone: k(X, X) V against KeOps and against holding the matrix
 
 Matern-3/2 in 3, 10 and 50 dimensions, 1 and 100 right-hand sides, N = 20 000: million kernel
 entries a second, medians of several runs, and seconds of CPU, which are what to compare where other
-work is running: threads with even shares of a product wait for the one that has to wait. With
-``--memory`` the peak memory that a product of ten right-hand sides adds in a process of its own
-(Linux).
-Run it with ``python benchmarks/iterncgp/products.py``; KeOps needs ``pip install pykeops``.
+work is running: threads with even shares of a product wait for the one that has to wait. What the
+cores can do is measured beside it, by a matrix product in the same precision: "of peak" is the
+share of its operations a second of CPU, counting two a right-hand side and a dimension for every
+entry, and none for the kernel's function of the distance. With ``--rows`` it is so many rows of K,
+evenly spread, that are multiplied: all take the same time, and all of 100 000 would take KeOps an
+hour. With ``--memory`` the peak memory that a product of ten right-hand sides adds in a process of
+its own (Linux). Run it with ``python benchmarks/iterncgp/products.py``; KeOps needs
+``pip install pykeops``.
 """
 
 from __future__ import annotations
@@ -32,6 +36,9 @@ from recording import add_option, record
 from gpflow_gam.newton.operators import KernelProduct
 
 LENGTHSCALE = 0.3
+SIZE = 3000
+"""Of the matrices whose product says what the cores can do."""
+ALL = slice(None)
 
 
 def problem(
@@ -42,20 +49,27 @@ def problem(
     return X, rng.normal(size=(number, width)).astype(dtype)
 
 
-def ours(X: np.ndarray, V: np.ndarray) -> Callable[[], np.ndarray]:
+def ours(X: np.ndarray, V: np.ndarray, rows: slice = ALL) -> Callable[[], np.ndarray]:
     gpflow.config.set_default_float(X.dtype.type)
     product = KernelProduct(gpflow.kernels.Matern32(1.0, LENGTHSCALE))
-    points, right = tf.constant(X), tf.constant(V)
-    return lambda: product(points, points, right).numpy()
+    some, points, right = tf.constant(X[rows]), tf.constant(X), tf.constant(V)
+    return lambda: product(some, points, right).numpy()
 
 
-def keops(X: np.ndarray, V: np.ndarray) -> Callable[[], np.ndarray]:
+def keops(X: np.ndarray, V: np.ndarray, rows: slice = ALL) -> Callable[[], np.ndarray]:
     from pykeops.numpy import LazyTensor
 
     scaled = np.ascontiguousarray(np.sqrt(3.0) / LENGTHSCALE * X).astype(X.dtype)
-    distance = ((LazyTensor(scaled[:, None]) - LazyTensor(scaled[None])) ** 2).sum(-1).sqrt()
+    some = np.ascontiguousarray(scaled[rows])
+    distance = ((LazyTensor(some[:, None]) - LazyTensor(scaled[None])) ** 2).sum(-1).sqrt()
     K = (1.0 + distance) * (-distance).exp()
     return lambda: K @ V
+
+
+def matmul(dtype: type) -> Callable[[], np.ndarray]:
+    """What the cores can do: a product of two matrices, by the library that ours is by."""
+    A = tf.constant(np.random.default_rng(0).normal(size=(SIZE, SIZE)).astype(dtype))
+    return lambda: tf.matmul(A, A).numpy()
 
 
 def median_seconds(
@@ -95,6 +109,7 @@ def main() -> None:
     parser.add_argument("--n", type=int, nargs="+", default=[20_000])
     parser.add_argument("--dimensions", type=int, nargs="+", default=[3, 10, 50])
     parser.add_argument("--widths", type=int, nargs="+", default=[1, 100])
+    parser.add_argument("--rows", type=int, help="of K; all without it")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--memory", action="store_true", help="print what a product adds, too")
     add_option(parser)
@@ -104,28 +119,37 @@ def main() -> None:
         arguments.n, arguments.dimensions, arguments.widths, (np.float32, np.float64)
     ):
         X, V = problem(number, dtype, D, width)
-        runs = {"ours": ours(X, V)}
+        some = ALL if arguments.rows is None else slice(0, number, max(1, number // arguments.rows))
+        runs = {"ours": ours(X, V, some)}
         try:
-            runs["KeOps"] = keops(X, V)
+            runs["KeOps"] = keops(X, V, some)
         except ImportError:
             skipped = ["pykeops"]
         first = [run() for run in runs.values()]  # what is compiled is so here
         error = None
         if len(first) == 2:
             error = float(np.abs(first[1] - first[0]).max() / np.abs(first[0]).max())
+        runs["matmul"] = matmul(dtype)
         found = median_seconds(runs, arguments.repeats)
+        _, worked = found.pop("matmul")
+        peak = 2.0 * SIZE**3 / worked
+        entries = len(first[0]) * number
         where = {"N": number, "D": D, "right-hand sides": width, "type": dtype.__name__}
         for name, (seconds, worked) in found.items():
-            speed = number**2 / seconds / 1e6
             row = {**where, "product": name, "s": seconds, "CPU s": worked}
-            rows.append({**row, "million entries/s": speed, "difference": error})
+            row["million entries/s"] = entries / seconds / 1e6
+            row["of peak"] = 2.0 * (D + width) * entries / worked / peak
+            rows.append({**row, "peak, Gflop/CPU s": peak / 1e9, "difference": error})
         print(rows[-len(found) :], flush=True)
     print(tabulate(rows, headers="keys", floatfmt=".3g"))
-    one = arguments.widths == [1]
+    name, title = "iterncgp_products", "Kernel products: k(X, X) V beside KeOps, Matern-3/2"
+    if arguments.rows is not None:
+        name, title = name + "_rows", title + f", {arguments.rows} rows of K"
+    elif arguments.widths == [1]:
+        name, title = name + "_one", title + ", one right-hand side"
     record(
-        "iterncgp_products" + ("_one" if one else ""),
-        "Kernel products: k(X, X) V beside KeOps, Matern-3/2"
-        + (", one right-hand side" if one else ""),
+        name,
+        title,
         rows,
         arguments,
         within=["N", "D", "right-hand sides", "type"],

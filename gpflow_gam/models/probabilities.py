@@ -62,16 +62,12 @@ def class_probabilities(
     :param seed: of its draws.
     :param share: of "projected": of the variance, which part counts, []; all without it.
     """
-    mean, var = posterior.predict_f(X)
-    if isinstance(likelihood, Bernoulli):
-        if share is not None:
-            var = share * var
-        return _binary(likelihood, mean, var, method)
-    if method == "mean":
-        return tf.nn.softmax(mean)
-    if method == "probit":
-        return tf.nn.softmax(_shrunk(mean, var))
-    _, cov = posterior.predict_f(X, full_output_cov=True)  # [N, C, C]
+    if isinstance(likelihood, Bernoulli) or method in ("mean", "probit"):
+        mean, var = posterior.predict_f(X)
+        if isinstance(likelihood, Bernoulli):
+            return _binary(likelihood, mean, var if share is None else share * var, method)
+        return tf.nn.softmax(mean if method == "mean" else _shrunk(mean, var))
+    mean, cov = posterior.predict_f(X, full_output_cov=True)  # [N, C, C]
     if method == "projected":
         away = _without_shift(cov)
         return tf.nn.softmax(_shrunk(mean, away if share is None else share * away))

@@ -152,10 +152,22 @@ class ActionPosterior(AdditivePosterior):
         one = [shape[-2], L, shape[-2], L]
         return tf.reshape(flat, tf.concat([shape[:-2], one], axis=0))
 
+    def _total_with_outputs(self, cache: Cache, X: tf.Tensor, full_cov: bool) -> MeanAndVariance:
+        if X.shape.rank != 2:
+            return super()._total_with_outputs(cache, X, full_cov)
+        v, E, _ = cache
+        mean, h = self._seen(X, v, E)  # once for both: it is what takes the time
+        mean = tf.cast(tf.transpose(self.latents.mixed(mean)), X.dtype)
+        return mean, self._covariance_of(h, X, full_cov)
+
     def _between_outputs(self, cache: Cache, X: tf.Tensor, full_cov: bool) -> tf.Tensor:
         """[N, L, L], or [N, L, N, L]."""
         v, E, _ = cache
         _, h = self._seen(X, v, E)
+        return self._covariance_of(h, X, full_cov)
+
+    def _covariance_of(self, h: tf.Tensor, X: tf.Tensor, full_cov: bool) -> tf.Tensor:
+        """The same where :meth:`_seen` has found h."""
         h = self.latents.mixed(h)
         values = [k(X) if full_cov else k(X, full_cov=False) for k in self.latents.kernels]
         stacked = _double(tf.stack(values))

@@ -85,11 +85,17 @@ class AdditivePosterior(AbstractPosterior, abc.ABC):
         full_output_cov: bool = False,
     ) -> MeanAndVariance:
         Xnew = tf.convert_to_tensor(Xnew)
+        if full_output_cov:
+            return self._total_with_outputs(cache, Xnew, full_cov)
         if Xnew.shape.rank == 2:
-            mean, cov = self._total(cache, Xnew, full_cov)
-        else:
-            mean, cov = self._batched_total(cache, Xnew, full_cov)
-        return mean, self._with_outputs(cache, Xnew, cov, full_cov) if full_output_cov else cov
+            return self._total(cache, Xnew, full_cov)
+        return self._batched_total(cache, Xnew, full_cov)
+
+    def _total_with_outputs(self, cache: Cache, X: tf.Tensor, full_cov: bool) -> MeanAndVariance:
+        """The same with the covariances between outputs."""
+        moments = self._total if X.shape.rank == 2 else self._batched_total
+        mean, cov = moments(cache, X, full_cov)
+        return mean, self._with_outputs(cache, X, cov, full_cov)
 
     def _with_outputs(
         self, cache: Cache, X: tf.Tensor, cov: tf.Tensor, full_cov: bool
