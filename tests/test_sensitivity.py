@@ -284,6 +284,41 @@ def test_variance_left_open_is_counted():
     assert variances.mean() == pytest.approx(prior, rel=0.02)
 
 
+def test_what_joint_functions_are_left_to_be_is_decomposed_as_they_are():
+    """Three inducing inputs on a diagonal, as of columns that go together: draws of the whole."""
+    kernel = AdditiveKernel({"f": SquaredExponential(1.0, [0.5, 0.9], active_dims=[0, 1])})
+    Z = np.array([[0.0, 0.0], [0.4, 0.4], [1.0, 1.0]])
+    moments = InducingMoments(
+        kernel, AdditiveInducingVariables([Z]), np.array([[1.0], [-2.0], [0.5]]), np.eye(3)[None]
+    )
+    x, w = np.linspace(0.0, 1.0, 6), np.array([0.3, 0.1, 0.1, 0.1, 0.1, 0.3])
+    measures = {0: Discrete(x, w), 1: Discrete(x, w)}
+    grid = np.stack(np.meshgrid(x, x, indexing="ij"), -1).reshape(-1, 2)
+    phi = moments.features("f", grid)
+    root = np.linalg.cholesky(kernel(grid).numpy() - phi.T @ phi + 1e-9 * np.eye(36))
+    rng = np.random.default_rng(0)
+    V = rng.standard_normal((4000, 3)) + moments.mean[:, 0]
+    f = (V @ phi + rng.standard_normal((4000, 36)) @ root.T).reshape(-1, 6, 6)
+
+    def shares(f):
+        """The first index of the first column, and both total ones."""
+        mean = np.einsum("sij,i,j->s", f, w, w)
+        whole = np.einsum("sij,i,j->s", f**2, w, w) - mean**2
+        own = [np.square(np.einsum(e, f, w)) @ w - mean**2 for e in ("sij,j->si", "sij,i->sj")]
+        return np.mean([own[0] / whole, 1.0 - own[1] / whole, 1.0 - own[0] / whole], axis=1)
+
+    anova = FunctionalANOVA(moments, ProductGrid(measures, [(0, 1)]))
+    table = anova.sobol(num_samples=4000).set_index(["kind", "effect"])["estimate"]
+    found = [table["first", "x0"], table["total", "x0"], table["total", "x1"]]
+    np.testing.assert_allclose(found, shares(f), atol=0.01)
+    past = pick_freeze([(moments, np.exp)], [measures], 1024, 300, seed=5)
+    ratios = past.any[:, :, 0] / past.total
+    np.testing.assert_allclose(ratios.mean(axis=0), shares(np.exp(f))[1:], atol=0.03)
+    assert np.all(
+        np.abs(shares(np.exp(f))[1:] - shares(np.exp((V @ phi).reshape(f.shape)))[1:]) > 0.03
+    )
+
+
 # --- other scales, dependent inputs --------------------------------------------------------------
 
 

@@ -164,7 +164,7 @@ def test_columns_say_what_is_known():
     )
     nones = encoded(np.array([None, 2.0], dtype=object), [1.0, np.nan], "interval")
     np.testing.assert_array_equal(nones, [[1, 1, LEFT], [2, 2, RIGHT]])
-    own = pd.array([None, 2.0], dtype="Float64"), pd.array([1.0, None], dtype="Float64")
+    own = np.array([pd.NA, 2.0], dtype=object), np.array([1.0, pd.NA], dtype=object)
     np.testing.assert_array_equal(encoded(*own, "interval"), nones)
     tobit = encoded([-2.0, 0.0], [-1.0, 1.0], "interval", fam.CensoredGaussian())
     np.testing.assert_array_equal(tobit[:, 2], [INTERVAL, INTERVAL])

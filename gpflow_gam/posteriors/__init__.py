@@ -6,6 +6,7 @@ from .base import AdditivePosterior
 from .data import DataAdditivePosterior
 from .features import InducingFeatures
 from .inducing import InducingMoments
+from .settled import SettledMoments
 from .shaped import ShapedMoments, ShapedPosterior, ShapedValues
 from .sparse import SparseAdditivePosterior
 
@@ -15,6 +16,7 @@ __all__ = [
     "DataAdditivePosterior",
     "InducingFeatures",
     "InducingMoments",
+    "SettledMoments",
     "ShapedMoments",
     "ShapedPosterior",
     "ShapedValues",

@@ -66,7 +66,8 @@ def decompose(
     """
     Every set of columns that some component has an effect of, single columns first.
 
-    What inducing values leave open is counted with all columns of its component.
+    What inducing values leave open is counted with all columns of its component; where it is much,
+    :func:`~gpflow_gam.sensitivity.settling.settled` moments leave less.
 
     :param moments: the posterior.
     :param grid: nodes of the inputs.

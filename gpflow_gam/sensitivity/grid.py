@@ -67,6 +67,26 @@ class ProductGrid:
         other._nodes = {**self._nodes, **changed}
         return other
 
+    def coarser(self, columns: Columns, number: int) -> ProductGrid:
+        """
+        A grid of some of the nodes, at even quantiles of each column.
+
+        :param columns: whose combinations are at most ``number`` then.
+        :param number: of points.
+        """
+        most = max(2, int(number ** (1.0 / max(len(columns), 1)) + 1e-9))
+        other = copy.copy(self)
+        other._nodes = dict(self._nodes)
+        for column in columns:
+            nodes, weights = self._nodes[column]
+            if len(nodes) > most:
+                order = np.argsort(nodes)
+                below = np.cumsum(weights[order]) / np.sum(weights)
+                at = np.searchsorted(below, (np.arange(most) + 0.5) / most)
+                chosen, counts = np.unique(np.minimum(at, len(nodes) - 1), return_counts=True)
+                other._nodes[column] = nodes[order[chosen]], counts / most
+        return other
+
     def nodes(self, column: int) -> AnyNDArray:
         """Nodes [Q] of a column."""
         return self._nodes[column][0]

@@ -20,7 +20,8 @@ from scipy.stats import qmc
 
 from ..measures import Measure
 from ..posteriors import InducingMoments
-from .grid import Columns, component_columns
+from .grid import Columns, ProductGrid, component_columns
+from .settling import settled
 from .variances import varying
 
 Response = Callable[[AnyNDArray], AnyNDArray]
@@ -71,6 +72,9 @@ def pick_freeze(
     pairs = tuple(
         sorted({p for columns in reads.values() for p in itertools.combinations(columns, 2)})
     )
+    grid = ProductGrid(measures[0], list(reads.values()))
+    _, every = settled(members[0][0], grid, [moments for moments, _ in members])
+    members = [(moments, response) for moments, (_, response) in zip(every, members)]
     rows = [_rows(inputs, m, kernel.num_columns, num_points, seed) for m in measures]
     each = -(-num_samples // len(members))
     found = []

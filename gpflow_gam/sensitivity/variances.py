@@ -12,6 +12,7 @@ from ..posteriors import InducingMoments
 from ..statistics.parallel import SMALL, one_blas_thread
 from .decomposition import Part, decompose, grid_features
 from .grid import Columns, ProductGrid
+from .settling import settled
 
 _Turn = tuple[int, dict[Columns, tuple[AnyNDArray, AnyNDArray]]]
 """A number of draws, and variances and distances of every term in them."""
@@ -77,6 +78,7 @@ def draw_variances(
     :param replicates: the same nodes weighted by draws of the inputs' distribution, where that is
         not known; members share them evenly, too.
     """
+    reference, members = settled(reference, grid, members)
     with one_blas_thread(len(reference.mean) <= SMALL):
         own, turns = _turns(reference, members, grid, num_samples, seed, replicates)
     # other weights bring effects about that vanish under the first
