@@ -242,3 +242,24 @@ def test_heads_with_shapes(runtime: None, tmp_path: Path, shape: str) -> None:
         for name, want in values.items():
             size = np.max(np.abs(want))
             np.testing.assert_allclose(found[name], want, rtol=0.0, atol=rtol * size, err_msg=name)
+
+
+def test_saved_models_say_the_same_of_each_parameter(tmp_path: Path) -> None:
+    """And draw it: of the scale, too, in the response's unit."""
+    gam, data = fitted("scale"), rows(9, 7)
+    gg.serving.export(gam, tmp_path / "m", level=0.9)
+    served = gg.serving.load(tmp_path / "m")
+    parts = served.predict_components(data)
+    found = served.predict(data) | {f"component_{k}": parts[k] for k in ("mean", "variance")}
+    values = wanted(gam, data, served.description)
+    assert set(found) == set(values)
+    for name, want in values.items():
+        size = np.max(np.abs(want))
+        np.testing.assert_allclose(found[name], want, rtol=1e-12, atol=1e-13 * size, err_msg=name)
+    assert served.description["predictors"] == ["mean", "log scale"]
+    assert parts["names"].tolist() == ["intercept", *gam.names]
+    draws = served.sample(data, 4000, seed=2)["predictor"]
+    sd = np.sqrt(found["variance"])
+    z = (draws.mean(axis=0) - found["mean"]) / sd
+    assert np.max(np.abs(z)) < 4.5 / np.sqrt(4000)
+    np.testing.assert_allclose(draws.std(axis=0), sd, rtol=0.06)
