@@ -351,6 +351,12 @@ def test_formulas(dtype):
     erfc = FORMULAS["Erfc"](None, tf.constant(x[np.abs(x) < 5.0]))
     wanted = scipy.special.erfc(wide[np.abs(x) < 5.0])
     np.testing.assert_allclose(erfc, wanted, rtol=100.0 * eps)
+    positive = np.concatenate([np.abs(x), 1.0 + np.linspace(0.0, 2.0, 40), [1e6]])
+    every = np.concatenate([positive, -0.7 - np.arange(3.0)]).astype(x.dtype)
+    wanted = scipy.special.gammaln(every.astype(np.float64))
+    found = FORMULAS["Lgamma"](None, tf.constant(every[every != 0.0]))
+    wanted = wanted[every != 0.0]
+    assert np.max(np.abs(found - wanted) / np.maximum(1.0, np.abs(wanted))) < 100.0 * eps
     odd = tf.constant([np.nan, np.inf, -np.inf, 1.0], dtype)
     assert FORMULAS["IsNan"](None, odd).numpy().tolist() == [True, False, False, False]
     assert FORMULAS["IsFinite"](None, odd).numpy().tolist() == [False, False, False, True]

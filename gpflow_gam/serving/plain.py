@@ -150,6 +150,32 @@ def _polynomial(coefficients: Sequence[float], x: tf.Tensor) -> tf.Tensor:
     return found
 
 
+# --- the gamma function ------------------------------------------------------------------------
+
+_FAR = 10
+"""From where on Stirling's series has all digits."""
+_STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360)
+
+
+@_stands_for("Lgamma")
+def _lgamma(op: tf.Operation, x: tf.Tensor) -> tf.Tensor:
+    half, one = _number(0.5, x), _number(1.0, x)
+    mirrored = x < half  # Euler's reflection
+    at = tf.where(mirrored, one - x, x)
+    near = at < _number(_FAR, x)
+    far = tf.where(near, at + _number(_FAR, x), at)
+    series = (
+        half * tf.math.log(_number(2.0 * math.pi, x) / far)
+        + _polynomial(_STIRLING, one / (far * far)) / far
+    )
+    found = far * (tf.math.log(far) - one) + series
+    less = tf.where(near, at, one)
+    steps = [tf.math.log(less + _number(k, x)) for k in range(_FAR)]
+    found = tf.where(near, found - functools.reduce(tf.add, steps), found)
+    sine = tf.abs(tf.sin(_number(math.pi, x) * (x - tf.floor(x))))
+    return tf.where(mirrored, tf.math.log(_number(math.pi, x) / sine) - found, found)
+
+
 # --- angles ------------------------------------------------------------------------------------
 
 
