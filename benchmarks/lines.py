@@ -7,6 +7,8 @@ columns of which ten matter, with effects of a standard deviation of .15 to .5 o
 little, or much. mgcv is fitted by REML as it is, and with ``select=TRUE``, to the same replicates
 when ``Rscript`` is there.
 
+Ours, too, are fitted as they are and with ``select=True``.
+
 Reported are root mean square errors of effects and of the predictor, how much of an effect the
 pointwise 95 % bands cover, effective degrees of freedom, and effects that are called absent or
 present: by us where ``zero`` of the summary is below .05, in mgcv where the p-value is. Run it with
@@ -50,7 +52,7 @@ SIZES = np.array([0.15, 0.15, 0.2, 0.2, 0.25, 0.25, 0.3, 0.35, 0.4, 0.5])
 NUM_COLUMNS = 20
 BESIDE: dict[str, Any] = {
     "method": "method",
-    "ours": ["ours"],
+    "ours": ["ours", "ours, select"],
     "skipped": [] if shutil.which("Rscript") else ["mgcv"],
     "peers": ["R:mgcv"],
 }
@@ -77,11 +79,11 @@ def selection(seed: int) -> tuple[pd.DataFrame, np.ndarray]:
     return data.assign(y=f.sum(axis=1) + rng.normal(size=len(x))), f
 
 
-def ours(data: pd.DataFrame, k: int) -> pd.DataFrame:
+def ours(data: pd.DataFrame, k: int, select: bool = False) -> pd.DataFrame:
     """Estimates of effects in rows, with what the summary says of each."""
     columns = [c for c in data if c != "y"]
     start = time.perf_counter()
-    gam = gg.GAM([s(c, k=k) for c in columns]).fit(data, "y", progress=False)
+    gam = gg.GAM([s(c, k=k) for c in columns], select=select).fit(data, "y", progress=False)
     seconds = time.perf_counter() - start
     estimates, errors = gam.predict(data, "terms", se=True)
     table = gam.summary().table
@@ -91,7 +93,7 @@ def ours(data: pd.DataFrame, k: int) -> pd.DataFrame:
         found.append(
             pd.DataFrame(
                 {
-                    "method": "ours",
+                    "method": "ours, select" if select else "ours",
                     "effect": c,
                     "row": np.arange(len(data)),
                     "estimate": estimates[name],
@@ -110,7 +112,11 @@ def every_fit(
 ) -> pd.DataFrame:
     """Estimates by all methods beside the truth, both centred over the rows."""
     made = [study(i) for i in range(number)]
-    found = [ours(data, k).assign(replicate=i) for i, (data, _) in enumerate(made)]
+    found = [
+        ours(data, k, select).assign(replicate=i)
+        for i, (data, _) in enumerate(made)
+        for select in (False, True)
+    ]
     if shutil.which("Rscript"):
         found.append(in_r(SCRIPT, [data for data, _ in made], k))
     every = pd.concat(found, ignore_index=True)

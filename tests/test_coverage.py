@@ -9,7 +9,7 @@ from scipy.special import expit
 
 import gpflow_gam as gg
 from gpflow_gam import s
-from gpflow_gam.gam.components.priors import deviation_prior
+from gpflow_gam.gam.components.priors import smooth_priors
 from gpflow_gam.optimizers.laplace_steps import Steps
 from gpflow_gam.statistics import NotPositiveDefinite
 
@@ -63,9 +63,9 @@ def test_steps_stay_where_the_objective_cannot_be_looked_at():
 
 
 def test_what_is_not_there_may_vanish_further_where_data_say_more():
-    few, many = deviation_prior(60.0), deviation_prior(6e5)
+    few, many = smooth_priors(60.0).deviation, smooth_priors(6e5).deviation
     assert few.mode == pytest.approx(1e4 * many.mode)
-    assert deviation_prior(0.0).mode == deviation_prior(1.0).mode == 0.1
+    assert smooth_priors(0.0).deviation.mode == smooth_priors(1.0).deviation.mode == 0.1
 
 
 def test_the_information_of_a_fit_is_that_of_its_rows_and_weights(rng):

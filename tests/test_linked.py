@@ -26,6 +26,31 @@ MEAN = {
     "sqrt": np.square,
 }
 SHAPE, ALPHA, SD = 3.0, 0.4, 0.6
+POWER, PHI = 1.6, 0.8
+
+
+class Amounts:
+    """Poisson numbers of gamma amounts (Tweedie's), term by term, with scipy's method names."""
+
+    def __init__(self, mu: np.ndarray) -> None:
+        self.mu = mu
+        self.numbers = st.poisson(mu ** (2.0 - POWER) / (PHI * (2.0 - POWER)))
+        self.shape = (2.0 - POWER) / (POWER - 1.0)
+        self.scale = PHI * (POWER - 1.0) * mu ** (POWER - 1.0)
+        self.j = np.arange(1.0, 200.0)[:, None]
+
+    def logpdf(self, y: np.ndarray) -> np.ndarray:
+        each = st.gamma.logpdf(y, self.j * self.shape, scale=self.scale)
+        return np.log(np.sum(np.exp(self.numbers.logpmf(self.j) + each), axis=0))
+
+    def cdf(self, y: np.ndarray) -> np.ndarray:
+        each = st.gamma.cdf(y, self.j * self.shape, scale=self.scale)
+        return self.numbers.pmf(0) + np.sum(self.numbers.pmf(self.j) * each, axis=0)
+
+    def var(self) -> np.ndarray:
+        return PHI * self.mu**POWER
+
+
 CASES = [
     (fam.Poisson("identity"), st.poisson),
     (fam.Poisson("sqrt"), st.poisson),
@@ -38,6 +63,11 @@ CASES = [
     (fam.Gamma("identity"), lambda mu: st.gamma(SHAPE, scale=mu / SHAPE)),
     (fam.Gaussian("log"), lambda mu: st.norm(mu, SD)),
     (fam.Gaussian("inverse"), lambda mu: st.norm(mu, SD)),
+    (fam.StudentT(link="log"), lambda mu: st.t(4.0, mu, SD)),
+    (fam.StudentT(link="inverse"), lambda mu: st.t(4.0, mu, SD)),
+    (fam.Tweedie("identity"), Amounts),
+    (fam.Tweedie("sqrt"), Amounts),
+    (fam.Tweedie("inverse"), Amounts),
 ]
 each = pytest.mark.parametrize(
     ("family", "reference"), CASES, ids=[f"{f.name}-{f.link}" for f, _ in CASES]
@@ -54,6 +84,11 @@ def built(family) -> lk.Linked:
         base.variance.assign(SD**2)
     elif isinstance(base, lk.NegativeBinomial):
         base.alpha.assign(ALPHA)
+    elif isinstance(base, gpflow.likelihoods.StudentT):
+        base.scale.assign(SD)
+    elif isinstance(base, lk.Tweedie):
+        base.power.assign(POWER)
+        base.dispersion.assign(PHI * base.unit ** (POWER - 2.0))
     return likelihood
 
 
@@ -274,9 +309,15 @@ def test_what_no_link_is_for_is_said():
         fam.Gamma("probit")
     with pytest.raises(ValueError, match="must be 'log', 'identity' or 'sqrt'; got 'inverse'"):
         fam.Poisson("inverse")
+    with pytest.raises(ValueError, match="must be 'identity', 'log' or 'inverse'; got 'sqrt'"):
+        fam.StudentT(link="sqrt")
+    with pytest.raises(ValueError, match="'inverse' or 'sqrt'; got 'logit'"):
+        fam.Tweedie("logit")
+    with pytest.raises(ValueError, match="terms for its scale has the identity link.*location"):
+        gg.GAM({"location": s("x"), "scale": s("x")}, family=fam.StudentT(link="log"))
     with pytest.raises(ValueError, match="link must be one of log, .*; got 'x'"):
         lk.Linked(gpflow.likelihoods.Gaussian(), "x")
-    with pytest.raises(ValueError, match="with terms for its scale has a log link"):
+    with pytest.raises(ValueError, match="with terms for its scale has the log link"):
         gg.GAM({"mean": s("x"), "scale": s("x")}, family=fam.Gamma("inverse"))
     with pytest.raises(ValueError, match="identity link with terms for the scale"):
         gg.GAM({"mean": s("x"), "scale": s("x")}, family=fam.Gaussian("log"))

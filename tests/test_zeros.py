@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import rscript
 import scipy.stats
 from scipy.integrate import trapezoid
 
 import gpflow_gam as gg
-from gpflow_gam import likelihoods, s
+from gpflow_gam import families, likelihoods, linear, s
 from gpflow_gam.gam.families import family as family_of
 
 N = 1200
@@ -107,6 +108,105 @@ def test_terms_without_a_parameter_are_of_the_count() -> None:
     plain = gg.GAM(s("x", k=8) + s("z", k=5), family="negative_binomial").fit(frame, y="y")
     score = [g.loo().elpd for g in (every, gam, plain)]
     assert score[0] > score[1] + 10.0 > score[2]
+
+
+ZERO = {
+    "logit": scipy.stats.logistic.cdf,
+    "probit": scipy.stats.norm.cdf,
+    "cloglog": scipy.stats.gumbel_l.cdf,
+    "cauchit": scipy.stats.cauchy.cdf,
+    "log": np.exp,
+}
+KINDS = {
+    "zero_inflated_poisson": families.ZeroInflatedPoisson,
+    "zero_inflated_negative_binomial": families.ZeroInflatedNegativeBinomial,
+    "hurdle_poisson": families.HurdlePoisson,
+    "hurdle_negative_binomial": families.HurdleNegativeBinomial,
+}
+
+
+@pytest.mark.parametrize("link", ZERO)
+@pytest.mark.parametrize("name", COUNTS)
+def test_zeros_have_the_probability_of_their_link(name: str, link: str) -> None:
+    family = KINDS[name](link)
+    likelihood = family.likelihood(np.array([[0.0], [3.0]]))
+    if name.endswith("binomial"):
+        likelihood.alpha.assign(ALPHA)
+    every, x = np.arange(400.0), np.zeros((400, 1))
+    for f, g in ((-0.5, -1.2), (1.0, -0.2), (1.5, -3.0)):
+        counts, zero = _counts(name, f), ZERO[link](g)
+        above = (1.0 - zero) * counts.pmf(every)
+        if name.startswith("hurdle"):
+            above = np.where(every > 0.0, above / counts.sf(0.0), 0.0)
+        pmf = above + zero * (every == 0.0)
+        G = np.tile([f, g], (400, 1))
+        seen = pmf > 1e-100
+        logs = np.asarray(likelihood.log_prob(x, G, every[:, None]))
+        np.testing.assert_allclose(logs[seen], np.log(pmf[seen]), rtol=1e-7)
+        np.testing.assert_allclose(likelihood.conditional_mean(x[:1], G[:1])[0], pmf @ every)
+        second = pmf @ every**2 - (pmf @ every) ** 2
+        np.testing.assert_allclose(likelihood.conditional_variance(x[:1], G[:1])[0], second)
+        np.testing.assert_allclose(family.mean(likelihood, G[:1]), pmf @ every)
+        np.testing.assert_allclose(
+            family.cdf(likelihood, every[:, None], G)[1], np.cumsum(pmf), atol=1e-9
+        )
+        draws = family.sample(likelihood, np.tile([f, g], (40_000, 1)), np.random.default_rng(0))
+        assert abs(draws.mean() - pmf @ every) < 4.0 * np.sqrt(second / 40_000)
+    assert family.predictor_names()[1] == f"{link} zero"
+    assert families.from_json(family.to_json()) == family
+
+
+@pytest.mark.parametrize("link", ["probit", "cloglog", "cauchit", "log"])
+def test_fits_find_the_zeros_of_their_link(link: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    x = rng.uniform(size=N)
+    g = -1.0 + 0.7 * np.sin(6.0 * x)
+    zero = ZERO[link](g)
+    y = np.where(rng.uniform(size=N) < zero, 0, rng.poisson(np.exp(1.5 + x)))
+    frame = pd.DataFrame({"x": x, "y": y})
+    terms = {"mean": linear("x"), "zero": s("x", k=8)}
+    gam = gg.GAM(terms, families.ZeroInflatedPoisson(link)).fit(frame, "y", progress=False)
+    found, own = gam.predict(frame, "link", se=True)
+    assert np.sqrt(np.mean(np.square(ZERO[link](found[:, 1]) - zero))) < 0.05
+    assert np.mean(np.abs(found[:, 1] - g) < 3.0 * own[:, 1]) > 0.95
+    gam.save(tmp_path / "gam", data=False)
+    loaded = gg.GAM.load(tmp_path / "gam")
+    assert loaded.family == families.ZeroInflatedPoisson(link)
+    np.testing.assert_array_equal(loaded.predict(frame), gam.predict(frame))
+
+
+R = """
+suppressMessages(library(pscl)); d <- read.csv("d.csv")
+for (link in c("logit", "probit", "cloglog", "cauchit", "log")) {
+  m <- zeroinfl(y ~ x | x, d, link = link, start = list(count = c(1.5, 1), zero = c(-1, 0)))
+  A <- cbind(1, c(0.1, 0.9)); b <- coef(m, "zero"); V <- vcov(m)[3:4, 3:4]
+  cat(A %*% b, sqrt(diag(A %*% V %*% t(A))), "\\n")
+}
+"""
+
+
+@pytest.mark.slow
+@rscript.needed
+def test_lines_of_zeros_are_those_of_zeroinfl(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    x = rng.uniform(size=N)
+    y = np.where(rng.uniform(size=N) < 0.15 + 0.5 * x, 0, rng.poisson(np.exp(1.5 + x)))
+    frame = pd.DataFrame({"x": x, "y": y})
+    frame.to_csv(tmp_path / "d.csv", index=False)
+    answers = rscript.printed(R, tmp_path).reshape(5, 2, 2)
+    for link, (known, se) in zip(ZERO, answers):
+        family = families.ZeroInflatedPoisson(link)
+        gam = gg.GAM({"mean": linear("x"), "zero": linear("x")}, family)
+        gam.fit(frame, "y", progress=False)
+        found, own = gam.predict(pd.DataFrame({"x": [0.1, 0.9]}), "link", se=True)
+        assert np.max(np.abs(found[:, 1] - known) / se) < 0.25, link
+        np.testing.assert_allclose(own[:, 1], se, rtol=0.05, err_msg=link)
+
+
+@pytest.mark.parametrize("kind", KINDS.values())
+def test_zeros_of_no_link(kind: type) -> None:
+    with pytest.raises(ValueError, match="link must be 'logit', .* or 'log'; got 'identity'"):
+        kind("identity")
 
 
 @pytest.mark.parametrize(("power", "phi"), [(1.05, 2.0), (1.3, 0.7), (1.6, 1.5), (1.9, 0.3)])

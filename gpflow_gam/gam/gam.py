@@ -64,6 +64,10 @@ class GAM(Inspector):
     :param intercept: whether there is one; ``- 1`` in a formula, or after terms
         (``s("x") + factor("g") - 1``), says the same. Without it the first factor has each level's
         own mean; without a factor, too, lines are zero at zero, and all else averages to zero.
+    :param select: whether smooths (``s``, ``te``) that are not there shall vanish, as of
+        ``select=TRUE`` in R's mgcv: the priors of how large their straight parts and their
+        deviations from these are peak far below what the data could tell from zero, and are as
+        good as flat. Weak effects that are there then vanish more often, too.
     :param offset: column(s) added to the predictor; under a log link the logarithm of exposure.
     :param weights: column of weights: how often a row counts.
     :param trials: column of trials, for ``family="binomial"``.
@@ -86,6 +90,7 @@ class GAM(Inspector):
         family: str | Family | Likelihood = "gaussian",
         *,
         intercept: bool = True,
+        select: bool = False,
         offset: Column | Iterable[Column] | None = None,
         weights: Column | None = None,
         trials: Column | None = None,
@@ -108,10 +113,13 @@ class GAM(Inspector):
             terms, self._response = formula.terms, formula.response
             offsets += formula.offset
         terms = as_terms(terms)
-        if not isinstance(intercept, bool):
-            raise TypeError(f"intercept must be True or False; got {intercept!r}.")
+        for argument, value in (("intercept", intercept), ("select", select)):
+            if not isinstance(value, bool):
+                raise TypeError(f"{argument} must be True or False; got {value!r}.")
         if not intercept:
             terms = terms - 1
+        if select:
+            terms = terms.selected()
         if terms.without and response_family.own_constant:
             raise ValueError(
                 f"intercept: family {response_family.name!r} has a constant in its "

@@ -12,6 +12,7 @@ from gpflow.base import AnyNDArray, Parameter, TensorType
 from gpflow.likelihoods import ScalarLikelihood
 
 from .quadrature import GaussHermite
+from .tweedie import Tweedie
 
 MEAN_LINKS = ("log", "identity", "inverse", "sqrt")
 _REACH = 100.0
@@ -22,18 +23,23 @@ _SURE = 1e-3
 """The deviation of predictors there, against that of the mean."""
 
 
+_OF_MEAN = (gpflow.likelihoods.Gaussian, gpflow.likelihoods.StudentT)
+"""Likelihoods whose own predictor is the mean, and not its logarithm."""
+
+
 class Linked(ScalarLikelihood):
     """
     ``base`` with the mean ``mu = g^-1(f)`` (McCullagh & Nelder 1989, section 2.2.4).
 
     A normal predictor is negative with some probability, where the mean would be, too. Below
     ``unit`` the mean therefore goes on so that it is positive at every predictor, by a tangent: of
-    log mu, but of 1 / mu where the response is gamma, whose log-density is linear in that, and of
-    mu under "inverse", where expectations stay finite. There the mean of a row is less than a
-    hundredth of that of all rows, or more than a hundred times as large.
+    log mu, but of 1 / mu where the response is gamma, whose log-density is linear in that, of
+    ``mu^(1 - p)`` where it is Tweedie's, and of mu under "inverse", where expectations stay finite.
+    There the mean of a row is less than a hundredth of that of all rows, or more than a hundred
+    times as large.
 
-    :param base: a scalar likelihood whose predictor is its mean (GPflow's Gaussian), or the
-        logarithm of that.
+    :param base: a scalar likelihood whose predictor is its mean (GPflow's Gaussian and StudentT),
+        or the logarithm of that.
     :param link: "log", "identity", "inverse" or "sqrt".
     :param mean: of all responses, positive.
     :raises ValueError: another link, or a mean that no positive response has.
@@ -66,8 +72,12 @@ class Linked(ScalarLikelihood):
         turned = tf.math.log(tf.where(inside, tf.ones_like(away), 2.0 - away))
         if self.link == "inverse":
             return tf.where(inside, -log, turned) - tf.math.log(unit)
-        gamma = isinstance(self.base, gpflow.likelihoods.Gamma)
-        below = -turned if gamma else away - 1.0
+        below = away - 1.0
+        if isinstance(self.base, gpflow.likelihoods.Gamma):
+            below = -turned
+        elif isinstance(self.base, Tweedie):
+            k = tf.cast(self.base.power, F.dtype) - 1.0
+            below = -tf.math.log1p(k * tf.where(inside, tf.zeros_like(away), 1.0 - away)) / k
         power = 2.0 if self.link == "sqrt" else 1.0
         return power * (tf.where(inside, log, below) + tf.math.log(unit))
 
@@ -84,13 +94,13 @@ class Linked(ScalarLikelihood):
         Where each row's own response has the predictor, as GLMs start (McCullagh & Nelder 1989,
         section 2.5); None where a constant is as good a start.
 
-        Normal noise under "inverse" has several optima: from a constant, noise and units decide
-        which of them is found, and often a poor one.
+        Noise of one size under "inverse" has several optima: from a constant, noise and units
+        decide which of them is found, and often a poor one.
 
         :param Y: [N, 1].
         :return: [N, 1], and a variance that is small beside them.
         """
-        if self.link != "inverse" or not isinstance(self.base, gpflow.likelihoods.Gaussian):
+        if self.link != "inverse" or not isinstance(self.base, _OF_MEAN):
             return None
         mean = 1.0 / (_REACH * float(self.unit.numpy()))
         # what noise has brought near zero is anywhere
@@ -99,11 +109,23 @@ class Linked(ScalarLikelihood):
     def _own(self, F: TensorType) -> tf.Tensor:
         """What ``base`` calls the predictor."""
         log = self.log_mean(F)
-        return tf.exp(log) if isinstance(self.base, gpflow.likelihoods.Gaussian) else log
+        return tf.exp(log) if isinstance(self.base, _OF_MEAN) else log
 
     @inherit_check_shapes
     def _scalar_log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> tf.Tensor:
         return self.base._scalar_log_prob(X, self._own(F), Y)
+
+    @inherit_check_shapes
+    def _variational_expectations(
+        self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
+    ) -> tf.Tensor:
+        base = self.base
+        if not isinstance(base, Tweedie):
+            return super()._variational_expectations(X, Fmu, Fvar, Y)
+        # whose series, most of the work, does not depend on the mean
+        whole, exponent = base.parts(Y)
+        mean = self.quadrature(lambda F: exponent(self.log_mean(F)), Fmu, Fvar)
+        return tf.reduce_sum(whole + mean, axis=-1)
 
     @inherit_check_shapes
     def _conditional_mean(self, X: TensorType, F: TensorType) -> tf.Tensor:

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import AnyNDArray, TensorType
-from gpflow.likelihoods import Likelihood
+from gpflow.likelihoods import Likelihood, StudentT
 from scipy.optimize import minimize
 
 from .linked import Linked
@@ -100,7 +100,11 @@ def _level(likelihood: Likelihood, X: tf.Tensor, offset: tf.Tensor, Y: tf.Tensor
     if level is np.log and getattr(base, "invlink", None) not in (tf.exp, tf.math.exp):
         return 0.0
     weights = np.asarray(likelihood.weights(X)) if isinstance(likelihood, Weighted) else None
-    mean = float(np.average(np.asarray(Y)[:, 0], weights=weights))
+    y = np.asarray(Y)[:, 0]
+    if isinstance(base, Linked) and isinstance(base.base, StudentT):
+        mean = float(np.median(y if weights is None else y[weights > 0.0]))  # whatever is far away
+    else:
+        mean = float(np.average(y, weights=weights))
     found = level(mean) - float(np.median(np.asarray(offset))) if mean > 0.0 else 0.0
     return float(found) if np.isfinite(found) else 0.0
 

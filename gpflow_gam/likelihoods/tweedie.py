@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -55,48 +56,45 @@ class Tweedie(ScalarLikelihood):
 
         :return: a scalar.
         """
-        power = 2.0 - tf.convert_to_tensor(self.power)
-        unit = self.unit.unconstrained_variable  # which it is, without detours
-        return self.dispersion * tf.exp(power * tf.math.log(unit))
+        return self._numbers()[1]
 
     @inherit_check_shapes
     def _scalar_log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> tf.Tensor:
-        p = tf.convert_to_tensor(self.power)
-        return self._normaliser(Y) + self._exponent(tf.exp((1.0 - p) * F), tf.exp((2.0 - p) * F), Y)
+        whole, exponent = self.parts(Y)
+        return whole + exponent(F)
 
-    def _exponent(self, inverse: tf.Tensor, rate: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
-        """Of ``mu^(1 - p)`` and ``mu^(2 - p)``, or their means."""
-        p = tf.convert_to_tensor(self.power)
-        return (Y * inverse / (1.0 - p) - rate / (2.0 - p)) / self.scaled()
+    def parts(self, Y: TensorType) -> tuple[tf.Tensor, Callable[[TensorType], tf.Tensor]]:
+        """
+        The log-density in two: what the mean does not change, [...], and a function of its
+        logarithm, [..., ...].
 
-    def _normaliser(self, Y: tf.Tensor) -> tf.Tensor:
-        """``log(W(y) / y)`` of y > 0, and 0 of zero."""
-        p, phi = tf.convert_to_tensor(self.power), self.scaled()
-        y = tf.where(Y > 0.0, Y, tf.ones_like(Y))[..., None]
-        shape = (2.0 - p) / (p - 1.0)  # of one gamma amount
-        largest = tf.stop_gradient(tf.pow(y, 2.0 - p) / (phi * (2.0 - p)))
-        width = tf.stop_gradient(tf.sqrt(largest * (p - 1.0)))
-        step = tf.maximum(width * (16.0 / _TERMS), tf.ones_like(width))
-        first = tf.maximum(tf.floor(largest - 0.5 * _TERMS * step), tf.ones_like(largest))
-        j = first + step * tf.range(_TERMS, dtype=y.dtype)
-        each = shape * tf.math.log(y / (p - 1.0)) - (1.0 + shape) * tf.math.log(phi)
-        logs = (
-            j * (each - tf.math.log(2.0 - p)) - tf.math.lgamma(j + 1.0) - tf.math.lgamma(j * shape)
-        )
-        total = tf.reduce_logsumexp(logs, axis=-1) + tf.math.log(step[..., 0])
-        return tf.where(Y > 0.0, total - tf.math.log(y[..., 0]), tf.zeros_like(Y))
+        :param Y: responses, [...].
+        """
+        Y = tf.convert_to_tensor(Y)
+        p, phi = self._numbers()
+
+        def exponent(F: TensorType) -> tf.Tensor:
+            return _exponent(tf.exp((1.0 - p) * F), tf.exp((2.0 - p) * F), Y, p, phi)
+
+        return _normaliser(Y, p, phi), exponent
+
+    def _numbers(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """The power, and the dispersion of responses as they are."""
+        p = tf.convert_to_tensor(self.power)
+        unit = self.unit.unconstrained_variable  # which it is, without detours
+        return p, self.dispersion * tf.exp((2.0 - p) * tf.math.log(unit))
 
     @inherit_check_shapes
     def _variational_expectations(
         self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
     ) -> tf.Tensor:
-        p = tf.convert_to_tensor(self.power)
+        p, phi = self._numbers()
 
         def power(k: tf.Tensor) -> tf.Tensor:
             return tf.exp(k * Fmu + 0.5 * tf.square(k) * Fvar)  # E[mu^k]
 
-        whole = self._normaliser(Y) + self._exponent(power(1.0 - p), power(2.0 - p), Y)
-        return tf.reduce_sum(whole, axis=-1)
+        mean = _exponent(power(1.0 - p), power(2.0 - p), Y, p, phi)
+        return tf.reduce_sum(_normaliser(Y, p, phi) + mean, axis=-1)
 
     @inherit_check_shapes
     def _conditional_mean(self, X: TensorType, F: TensorType) -> tf.Tensor:
@@ -114,3 +112,25 @@ class Tweedie(ScalarLikelihood):
         mean = tf.exp(Fmu + 0.5 * Fvar)
         own = self.scaled() * tf.exp(p * Fmu + 0.5 * tf.square(p) * Fvar)
         return mean, own + tf.exp(2.0 * Fmu + 2.0 * Fvar) - tf.square(mean)
+
+
+def _exponent(
+    inverse: tf.Tensor, rate: tf.Tensor, Y: tf.Tensor, p: tf.Tensor, phi: tf.Tensor
+) -> tf.Tensor:
+    """Of ``mu^(1 - p)`` and ``mu^(2 - p)``, or their means."""
+    return (Y * inverse / (1.0 - p) - rate / (2.0 - p)) / phi
+
+
+def _normaliser(Y: tf.Tensor, p: tf.Tensor, phi: tf.Tensor) -> tf.Tensor:
+    """``log(W(y) / y)`` of y > 0, and 0 of zero."""
+    y = tf.where(Y > 0.0, Y, tf.ones_like(Y))[..., None]
+    shape = (2.0 - p) / (p - 1.0)  # of one gamma amount
+    largest = tf.stop_gradient(tf.pow(y, 2.0 - p) / (phi * (2.0 - p)))
+    width = tf.stop_gradient(tf.sqrt(largest * (p - 1.0)))
+    step = tf.maximum(width * (16.0 / _TERMS), tf.ones_like(width))
+    first = tf.maximum(tf.floor(largest - 0.5 * _TERMS * step), tf.ones_like(largest))
+    j = first + step * tf.range(_TERMS, dtype=y.dtype)
+    each = shape * tf.math.log(y / (p - 1.0)) - (1.0 + shape) * tf.math.log(phi)
+    logs = j * (each - tf.math.log(2.0 - p)) - tf.math.lgamma(j + 1.0) - tf.math.lgamma(j * shape)
+    total = tf.reduce_logsumexp(logs, axis=-1) + tf.math.log(step[..., 0])
+    return tf.where(Y > 0.0, total - tf.math.log(y[..., 0]), tf.zeros_like(Y))

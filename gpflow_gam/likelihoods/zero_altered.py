@@ -9,6 +9,7 @@ import tensorflow as tf
 from gpflow.base import MeanAndVariance, Parameter, TensorType
 from gpflow.utilities import positive
 
+from .links import checked_link, log_failure, log_probability
 from .two_predictors import TwoPredictors
 
 _SMALLEST = 1e-6
@@ -18,16 +19,20 @@ _TINY = 1e-30
 
 class ZeroAltered(TwoPredictors, abc.ABC):
     """
-    Counts whose zeros have a predictor of their own, g, the logit of a probability.
+    Counts whose zeros have a predictor of their own, g, a link of a probability.
 
     The count itself has mean ``mu = exp(f)``; it is Poisson or, where there is an ``alpha``,
     negative binomial of variance ``mu + alpha mu^2``.
 
     :param alpha: dispersion, trainable; None for Poisson counts.
+    :param link: of the probability: "logit", "probit", "cloglog", "cauchit" or "log", as of
+        :class:`Bernoulli`.
+    :raises ValueError: another link.
     """
 
-    def __init__(self, alpha: TensorType | None = None, **kwargs: Any) -> None:
+    def __init__(self, alpha: TensorType | None = None, link: str = "logit", **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self.link = checked_link(link)
         self.alpha = None
         if alpha is not None:
             self.alpha = Parameter(alpha, transform=positive(lower=_SMALLEST))
@@ -47,6 +52,10 @@ class ZeroAltered(TwoPredictors, abc.ABC):
             return -tf.exp(f)
         return -tf.math.softplus(f + tf.math.log(self.alpha)) / self.alpha
 
+    def _zero(self, g: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Logarithms of the probability, and of what is left of it."""
+        return log_probability(self.link, g), log_failure(self.link, g)
+
     def _second_moment(self, f: tf.Tensor) -> tf.Tensor:
         """E[count^2]."""
         alpha = 0.0 if self.alpha is None else self.alpha
@@ -55,27 +64,32 @@ class ZeroAltered(TwoPredictors, abc.ABC):
 
 class ZeroInflated(ZeroAltered):
     """
-    A zero with probability ``sigmoid(g)``, a count otherwise, which may be zero (Lambert 1992).
+    A zero with a probability, ``sigmoid(g)`` by default, a count otherwise, which may be zero
+    (Lambert 1992).
     """
 
     def _log_density(self, f: tf.Tensor, g: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         empty = self._no_count(f)
-        none = g + tf.math.softplus(empty - g)  # log(exp(g) + exp(empty))
-        return tf.where(y > 0.0, self._count(f, y), none) - tf.math.softplus(g)
+        zero, some = self._zero(g)
+        none = zero + tf.math.softplus(empty + some - zero)
+        return tf.where(y > 0.0, self._count(f, y) + some, none)
 
     def _moments(self, f: tf.Tensor, g: tf.Tensor) -> MeanAndVariance:
-        mean = tf.sigmoid(-g) * tf.exp(f)
-        return mean, tf.sigmoid(-g) * self._second_moment(f) - tf.square(mean)
+        share = tf.exp(self._zero(g)[1])
+        mean = share * tf.exp(f)
+        return mean, share * self._second_moment(f) - tf.square(mean)
 
 
 class Hurdle(ZeroAltered):
     """
-    A zero with probability ``sigmoid(g)``, a count above zero otherwise (Mullahy 1986).
+    A zero with a probability, ``sigmoid(g)`` by default, a count above zero otherwise (Mullahy
+    1986).
     """
 
     def _log_density(self, f: tf.Tensor, g: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         above = self._count(f, y) - self._log_some(f)
-        return tf.where(y > 0.0, above, g) - tf.math.softplus(g)
+        zero, some = self._zero(g)
+        return tf.where(y > 0.0, above + some, zero)
 
     def _log_some(self, f: tf.Tensor) -> tf.Tensor:
         """Log-probability of a count above zero."""
@@ -83,6 +97,6 @@ class Hurdle(ZeroAltered):
         return tf.math.log(tf.maximum(some, tf.constant(_TINY, some.dtype)))
 
     def _moments(self, f: tf.Tensor, g: tf.Tensor) -> MeanAndVariance:
-        share = tf.exp(-tf.math.softplus(g) - self._log_some(f))
+        share = tf.exp(self._zero(g)[1] - self._log_some(f))
         mean = share * tf.exp(f)
         return mean, share * self._second_moment(f) - tf.square(mean)

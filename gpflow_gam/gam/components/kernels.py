@@ -43,10 +43,10 @@ from .priors import (
     SPACINGS,
     SPEED,
     START,
-    TREND,
     VARIANCE,
+    SmoothPriors,
     VariancePrior,
-    deviation_prior,
+    smooth_priors,
 )
 from .shapes import bases_of
 
@@ -71,6 +71,7 @@ def build_kernel(
     information: float = ROWS,
     away: float = 0.0,
     free_lines: bool = False,
+    select: bool = False,
 ) -> AdditiveKernel:
     """
     The additive kernel of components.
@@ -79,16 +80,16 @@ def build_kernel(
     :param scale: the predictor's natural size: the priors of variances are relative to it.
     :param own: users' own kernels by the label of their term.
     :param num_predictors: L.
-    :param information: of all rows, as :func:`~.priors.deviation_prior` takes it.
+    :param information: of all rows, as :func:`~.priors.smooth_priors` takes it.
     :param away: how far the predictor is from zero where there is no intercept: lines through zero
         have to get there.
     :param free_lines: whether the variances of straight lines are large and fixed, so that slopes
         are not shrunk.
+    :param select: whether smooths that are not there shall vanish.
     """
-    deviation = deviation_prior(information)
+    priors = smooth_priors(information, select)
     kernels = {
-        c.name: _kernel(c, _size(c, scale, away), own or {}, deviation, free_lines)
-        for c in components
+        c.name: _kernel(c, _size(c, scale, away), own or {}, priors, free_lines) for c in components
     }
     if not any(c.predictors for c in components):
         return AdditiveKernel(kernels)
@@ -143,12 +144,12 @@ def _kernel(
     component: Component,
     scale: float,
     own: Mapping[str, Kernel],
-    prior: VariancePrior,
+    priors: SmoothPriors,
     free_lines: bool,
 ) -> Kernel:
     by = component.by
     size = scale if by is None or by.code is not None else scale / by.size
-    base = _function(component, size, own, prior, free_lines)
+    base = _function(component, size, own, priors, free_lines)
     if by is None:
         return base
     parts = [Product([part, _multiplier(by)]) for part in _summands(base)]
@@ -171,11 +172,11 @@ def _function(
     component: Component,
     size: float,
     own: Mapping[str, Kernel],
-    prior: VariancePrior,
+    priors: SmoothPriors,
     free_lines: bool,
 ) -> Kernel:
     """
-    :param prior: of how far a smooth is from straight.
+    :param priors: of both parts of a smooth.
     :param free_lines: as :func:`build_kernel` takes it.
     """
     margins, form = component.margins, component.form
@@ -207,13 +208,13 @@ def _function(
         return Product(parts)
     if margins[0].kind == "rw":
         return _walk(component, size, varying)
-    deviation = _joint_kernel(component, size, prior)
+    deviation = _joint_kernel(component, size, priors.deviation)
     if component.nodes:
         measure = Discrete(np.array(component.nodes), np.array(component.weights))
         deviation = ZeroMean(deviation, measure)
     elif margins[0].kind != "iou":  # which has no line, and so no mean
         deviation = _centred(deviation, margins[0])
-    parts = _trends(component, size)
+    parts = _trends(component, size, priors.trend)
     if varying:
         parts.insert(0, _level(size))
     return Sum([*parts, deviation]) if parts else deviation
@@ -235,7 +236,7 @@ def _levels(margin: Margin, size: float) -> Kernel:
     return _centred(_set_variance(_margin_kernel(margin), size**2), margin)
 
 
-def _trends(component: Component, size: float) -> list[Kernel]:
+def _trends(component: Component, size: float, prior: VariancePrior) -> list[Kernel]:
     """The straight parts of a smooth: what is left to its deviation from them may vanish."""
     if component.form not in ("smooth", "tensor"):
         return []
@@ -243,7 +244,7 @@ def _trends(component: Component, size: float) -> list[Kernel]:
     for margin in component.margins:
         if margin.kind in STRAIGHT:
             line = _line(margin.centre, [margin.column])
-            found.append(_set_variance(line, (size / margin.span) ** 2, prior=TREND))
+            found.append(_set_variance(line, (size / margin.span) ** 2, prior=prior))
     return found
 
 

@@ -37,6 +37,13 @@ _UNITS, _MOST = 3.0, 0.1
 """The same: against the variance that all data tell from zero, and at most."""
 TREND = VariancePrior(0.03, 3.0, 2.0)
 """Of its straight part over its column's span."""
+_SELECT_UNITS, _SELECT_SPREAD = 0.01, 10.0
+"""
+Of both parts where what is not there shall vanish: against what all data tell from zero, and so
+wide that the evidence alone decides. A narrower prior there takes effects that are there along.
+"""
+_OF_SPAN = 12.0
+"""The squared span of an even column over its variance."""
 FREE_LINE = 100.0
 """The variance of a straight line over its column's span where nothing shall hold it back."""
 INDEPENDENT = 0.5, 1.5
@@ -51,14 +58,36 @@ INTERACTION_VARIANCE = VariancePrior(0.005, 2.0, 0.005)
 """Of an interaction: most of what happens is in main effects."""
 
 
-def deviation_prior(information: float) -> VariancePrior:
+class SmoothPriors(NamedTuple):
     """
-    Of how far a smooth is from straight.
+    Of a smooth's variances.
 
-    It peaks at variances that the data could hardly tell from zero: where they say more, what is
-    not there may look absent, and where they say little, it may not.
+    :param trend: of its straight part over its column's span.
+    :param deviation: of how far it is from straight.
+    """
+
+    trend: VariancePrior
+    deviation: VariancePrior
+
+
+def smooth_priors(information: float, select: bool = False) -> SmoothPriors:
+    """
+    Of how large both parts of a smooth are.
+
+    That of its deviation peaks at variances that the data could hardly tell from zero: where they
+    say more, what is not there may look absent, and where they say little, it may not.
 
     :param information: precision of the predictor in all rows together, in its natural unit: about
         the number of rows where noise is as large as the predictor.
+    :param select: whether what is not there shall vanish: both priors then peak at variances of
+        which the data could tell nothing.
     """
-    return VariancePrior(min(_UNITS / max(information, 1e-300), _MOST), DEVIATION_SPREAD, 2.0)
+    least = 1.0 / max(information, 1e-300)
+    if not select:
+        deviation = VariancePrior(min(_UNITS * least, _MOST), DEVIATION_SPREAD, 2.0)
+        return SmoothPriors(TREND, deviation)
+    mode = min(_SELECT_UNITS * least, 1e-2 * _MOST)
+    return SmoothPriors(
+        VariancePrior(_OF_SPAN * mode, _SELECT_SPREAD, TREND.start),
+        VariancePrior(mode, _SELECT_SPREAD, 2.0),
+    )

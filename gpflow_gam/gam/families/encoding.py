@@ -134,11 +134,13 @@ class Described:
     :param moments: mean, variance and largest size of the first column.
     :param counts: how often each code occurs in it, where it holds codes.
     :param width: its :func:`robust_spread`; None in files that have none.
+    :param centre: about where :func:`robust_moments` have it; None as for ``width``.
     """
 
     moments: tuple[float, float, float]
     counts: tuple[int, ...] = ()
     width: float | None = None
+    centre: float | None = None
 
     @classmethod
     def of(cls, Y: RowArray, levels: Sequence[Level] | None) -> Described:
@@ -149,7 +151,8 @@ class Described:
         :param levels: whose codes it holds.
         """
         own = () if levels is None else tuple(counts(Y, len(levels)).tolist())
-        return cls(moments(Y), own, robust_spread(Y))
+        centre, width = robust_moments(Y)
+        return cls(moments(Y), own, width, centre)
 
 
 Observed = RowArray | Described
@@ -244,19 +247,34 @@ def spread(Y: Observed, weights: RowArray | None = None, *, logarithm: bool = Fa
 
 def robust_spread(Y: Observed, weights: RowArray | None = None) -> float:
     """
-    The standard deviation of normal data of the same width, whatever a third of the rows are.
-
-    The scale of a Cauchy distribution that is fitted to the first column (EM, in the form of Kent,
-    Tyler & Vardi 1994; sums over rows, as workers and blocks can add them up), in units of what it
-    is for normal data. Where half of the rows are equal there is none, and it is :func:`spread`.
+    The standard deviation that :func:`robust_moments` have.
 
     :param Y: [N, K].
     :param weights: how often each row counts, [N].
     """
-    whole = spread(Y, weights)
+    return robust_moments(Y, weights)[1]
+
+
+def robust_moments(Y: Observed, weights: RowArray | None = None) -> tuple[float, float]:
+    """
+    Mean and standard deviation of normal data of the same place and width, whatever a third of the
+    rows are.
+
+    Those of a Cauchy distribution that is fitted to the first column (EM, in the form of Kent,
+    Tyler & Vardi 1994; sums over rows, as workers and blocks can add them up), its scale in units
+    of what it is for normal data. Where half of the rows are equal there is none: it is the mean,
+    and :func:`spread`.
+
+    :param Y: [N, K].
+    :param weights: how often each row counts, [N].
+    """
+    whole, mean = spread(Y, weights), moments(Y, weights)[0]
     if isinstance(Y, Described):
-        return whole if Y.width is None else Y.width
-    centre, scale = moments(Y, weights)[0], whole
+        return (
+            mean if Y.centre is None else Y.centre,
+            whole if Y.width is None else Y.width,
+        )
+    centre, scale = mean, whole
     for _ in range(_MOST_STEPS):
         number, away, squares = _near(Y, weights, centre, scale)
         step = away / number
@@ -266,8 +284,8 @@ def robust_spread(Y: Observed, weights: RowArray | None = None) -> float:
         done = abs(following - scale) < 1e-3 * scale and abs(step) < 1e-3 * scale
         centre, scale = centre + step, following
         if done:
-            return scale / _CAUCHY_OF_NORMAL
-    return whole
+            return centre, scale / _CAUCHY_OF_NORMAL
+    return mean, whole
 
 
 _MOST_STEPS = 200

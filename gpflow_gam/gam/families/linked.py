@@ -62,13 +62,17 @@ class LinkedFamily(Family):
         """
         if self.own_link:
             return base
-        mean, _, _ = encoding.moments(Y)
+        mean, _ = self._moments(Y)
         if not mean > 0.0:
             raise ValueError(
                 f"y: link {self.link!r} is of positive means, and the mean response is {mean:g}; "
                 f"take link={self.links[0]!r}."
             )
         return likelihoods.Linked(base, self.link, mean)
+
+    def _moments(self, Y: Observed, weights: RowArray | None = None) -> tuple[float, float]:
+        """Mean and standard deviation of all responses."""
+        return encoding.moments(Y, weights)[0], spread(Y, weights)
 
     def log_mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
         """
@@ -89,12 +93,12 @@ class LinkedFamily(Family):
         :param Y: [N, 1], as for :meth:`linked`.
         :param weights: how often each row counts, [N].
         """
-        mean, _, _ = encoding.moments(Y, weights)
+        mean, sd = self._moments(Y, weights)
         if self.link == "log" or not mean > 0.0:
             return 1.0
         power = {"identity": 1.0, "inverse": -1.0, "sqrt": 0.5}[self.link]
         # what varies more than its mean does so by chance
-        return float(abs(power) * mean ** (power - 1.0) * min(spread(Y, weights), mean))
+        return float(abs(power) * mean ** (power - 1.0) * min(sd, mean))
 
     def linked_null(
         self, Y: AnyNDArray, offset: AnyNDArray, weights: AnyNDArray | None

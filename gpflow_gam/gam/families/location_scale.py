@@ -26,10 +26,12 @@ class Dispersed(Family):
     varying: bool = dataclasses.field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        if self.varying and getattr(self, "link", "log") != "log":
+        link = getattr(self, "link", "log")
+        own = getattr(self, "links", (link,))[0]
+        if self.varying and link != own:
             raise ValueError(
-                f"link: family {self.name!r} with terms for its scale has a log link; leave link "
-                "out, or give terms for the mean only."
+                f"link: family {self.name!r} with terms for its scale has the {own} link; leave "
+                f"link out, or give terms for the {self.modelled[0]} only."
             )
 
     def of_all(self) -> Family:

@@ -15,29 +15,36 @@ from ... import likelihoods
 from ...statistics.stored import RowArray
 from . import encoding
 from .base import Levels, Response, first, number, own
-from .encoding import Observed, robust_spread
+from .encoding import Observed, robust_moments, robust_spread
 from .gaussian import sized
+from .linked import LinkedFamily
 from .location_scale import Dispersed
 
 
 @dataclass(frozen=True)
-class StudentT(Dispersed):
+class StudentT(Dispersed, LinkedFamily):
     """
-    Student's t; the predictor is the location.
+    Student's t; the predictor is the location, or a link of it.
 
     Where the scale has a predictor of its own the model measures both in ``unit``, as that of
     :class:`Heteroskedastic` does.
 
     :param df: degrees of freedom, fixed.
-    :raises ValueError: not positive.
+    :param link: "identity", or "log" or "inverse", of a location that is positive while responses
+        may not be: see :class:`gpflow_gam.likelihoods.Linked`.
+    :raises ValueError: degrees of freedom that are not positive, or another link.
     """
 
     name: ClassVar[str] = "student_t"
     modelled: ClassVar[tuple[str, ...]] = ("location", "scale")
     dispersion: ClassVar[str] = "scale"
+    links: ClassVar[tuple[str, ...]] = ("identity", "log", "inverse")
     df: float = 4.0
+    link: str = "identity"
 
     def __post_init__(self) -> None:
+        LinkedFamily.__post_init__(self)
+        Dispersed.__post_init__(self)
         if not (np.isfinite(self.df) and self.df > 0.0):
             raise ValueError(f"df must be positive and finite; got {self.df}.")
 
@@ -56,9 +63,14 @@ class StudentT(Dispersed):
             return likelihoods.LocationScaleStudentT(sd, self.df)
         likelihood = gpflow.likelihoods.StudentT(df=self.df)
         likelihood.scale = sized(0.5 * robust_spread(Y, weights), 1e-3 * sd)
-        return likelihood
+        return self.linked(likelihood, Y)
+
+    def _moments(self, Y: Observed, weights: RowArray | None = None) -> tuple[float, float]:
+        return robust_moments(Y, weights)
 
     def scale(self, Y: RowArray, weights: RowArray | None = None) -> float:
+        if not self.own_link:
+            return self.linked_scale(Y, weights)
         return 1.0 if self.varying else robust_spread(Y, weights)
 
     def _unit(self, likelihood: Likelihood) -> float:
@@ -72,6 +84,8 @@ class StudentT(Dispersed):
         return np.array([unit, 1.0][: 1 + self.varying]), np.log([1.0, unit])[: 1 + self.varying]
 
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
+        if not self.own_link:
+            return np.exp(self.log_mean(likelihood, F))
         return self._unit(likelihood) * first(F)
 
     def _residual(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:

@@ -13,8 +13,9 @@ from gpflow.likelihoods import Likelihood
 from ... import likelihoods
 from ...statistics.stored import RowArray
 from . import encoding
-from .base import Family, Levels, Response, first, number, own, single
+from .base import Levels, Response, first, number, own
 from .encoding import Observed
+from .linked import LinkedFamily
 
 _MOST = 1e9
 """Gamma amounts of which a response is drawn."""
@@ -23,15 +24,20 @@ _FAR = 9.0
 
 
 @dataclass(frozen=True)
-class Tweedie(Family):
+class Tweedie(LinkedFamily):
     """
-    Amounts that are zero or positive, with a log link: rain, claims, catches.
+    Amounts that are zero or positive: rain, claims, catches.
 
     The variance is ``dispersion mu^power``; both are learned, the power between 1.01 and 1.99.
+
+    :param link: "log", "identity", "inverse" or "sqrt", of the mean, which stays positive: see
+        :class:`gpflow_gam.likelihoods.Linked`.
+    :raises ValueError: another link.
     """
 
     name: ClassVar[str] = "tweedie"
-    log_link: ClassVar[bool] = True
+    links: ClassVar[tuple[str, ...]] = ("log", "identity", "inverse", "sqrt")
+    link: str = "log"
 
     def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
         x = encoding.numbers(y, name, self.name)
@@ -40,14 +46,18 @@ class Tweedie(Family):
 
     def likelihood(
         self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
-    ) -> likelihoods.Tweedie:
+    ) -> Likelihood:
         mean, variance, _ = encoding.moments(Y, weights)
         # by moments, as if the predictor were to explain half of the variance
         mean = mean if mean > 0.0 else 1.0
         unit, _, _ = encoding.moments(Y)
         unit = unit if unit > 0.0 else 1.0
         dispersion = 0.5 * variance / mean**2
-        return likelihoods.Tweedie(dispersion if dispersion > 0.0 else 1.0, unit=unit)
+        base = likelihoods.Tweedie(dispersion if dispersion > 0.0 else 1.0, unit=unit)
+        return self.linked(base, Y)
+
+    def scale(self, Y: RowArray, weights: RowArray | None = None) -> float:
+        return self.linked_scale(Y, weights)
 
     def parameters(self, likelihood: Likelihood, levels: Levels | None) -> dict[str, float]:
         """The dispersion of responses as they are."""
@@ -57,18 +67,17 @@ class Tweedie(Family):
     def null(
         self, Y: AnyNDArray, offset: AnyNDArray, weights: AnyNDArray | None
     ) -> AnyNDArray | None:
-        mean = np.average(Y[:, 0], weights=weights)
-        return None if np.any(offset) or not mean > 0.0 else np.log([mean])
+        return self.linked_null(Y, offset, weights)
 
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
-        return np.exp(first(F))
+        return np.exp(self.log_mean(likelihood, F))
 
     def _parameters(self, likelihood: Likelihood) -> tuple[float, float]:
         base = own(likelihood, likelihoods.Tweedie)
         return number(base.scaled()), number(base.power)
 
     def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
-        y, f = single(Y, F)
+        y, f = first(Y), self.log_mean(likelihood, F)
         phi, p = self._parameters(likelihood)
         best = y ** (2.0 - p) / ((1.0 - p) * (2.0 - p))
         found = best - y * np.exp((1.0 - p) * f) / (1.0 - p) + np.exp((2.0 - p) * f) / (2.0 - p)
@@ -79,14 +88,14 @@ class Tweedie(Family):
     ) -> tuple[AnyNDArray, float, AnyNDArray]:
         """The mean number of gamma amounts, their shape, and their scale."""
         phi, p = self._parameters(likelihood)
-        f = first(F)
+        f = self.log_mean(likelihood, F)
         rate = np.exp((2.0 - p) * f) / (phi * (2.0 - p))
         return rate, (2.0 - p) / (p - 1.0), phi * (p - 1.0) * np.exp((p - 1.0) * f)
 
     def cdf(
         self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray
     ) -> tuple[AnyNDArray, AnyNDArray]:
-        y, _ = single(Y, F)
+        y = first(Y)
         rate, shape, scale = self._amounts(likelihood, F)
         none = np.exp(-rate)
         reach = _FAR * np.sqrt(rate) + 10.0

@@ -11,13 +11,14 @@ import numpy as np
 import scipy.stats
 from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
-from scipy.special import expit
 
 from ... import likelihoods
 from ...likelihoods import unwrapped
+from ...likelihoods.links import checked_link
 from ...statistics.stored import RowArray
 from . import encoding
 from .base import Family, Levels, Response, first, number
+from .binary import probability
 from .encoding import Observed
 
 _BISECTIONS = 60
@@ -32,14 +33,22 @@ class ZeroAltered(Family, abc.ABC):
     """
     Counts of mean ``mu`` with a log link, whose zeros have a predictor of their own.
 
-    Terms are of the count unless they are given for ``"zero"``, the logit of a probability, which
-    is a constant otherwise.
+    Terms are of the count unless they are given for ``"zero"``, a probability's predictor, which is
+    a constant otherwise.
+
+    :param link: of that probability: "logit", "probit", "cloglog", "cauchit" or "log", as of
+        :class:`Bernoulli`.
+    :raises ValueError: another link.
     """
 
     modelled: ClassVar[tuple[str, ...]] = ("mean", "zero")
     of_first: ClassVar[bool] = True
     overdispersed_counts: ClassVar[bool] = False
     """Whether counts are negative binomial."""
+    link: str = "logit"
+
+    def __post_init__(self) -> None:
+        checked_link(self.link)
 
     def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
         x = encoding.numbers(y, name, self.name)
@@ -48,22 +57,22 @@ class ZeroAltered(Family, abc.ABC):
         return Response(x[:, None], None)
 
     @abc.abstractmethod
-    def _kind(self) -> Callable[[float | None], Likelihood]:
+    def _kind(self) -> Callable[[float | None, str], Likelihood]:
         """The likelihood's class."""
 
     def likelihood(
         self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
     ) -> Likelihood:
-        return self._kind()(1.0 if self.overdispersed_counts else None)
+        return self._kind()(1.0 if self.overdispersed_counts else None, self.link)
 
     def num_predictors(self, levels: Levels | None = None) -> int:
         return 2
 
     def predictor_names(self, levels: Levels | None = None) -> tuple[str, ...]:
-        return "mean", "logit zero"
+        return "mean", f"{self.link} zero"
 
     def axes(self, response: str) -> tuple[str, ...]:
-        return f"log mean count of {response}", f"logit P(zero) of {response}"
+        return f"log mean count of {response}", f"{self.link} P(zero) of {response}"
 
     def null_predictor(self, null: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
         """A constant mean, with the zeros that were fitted."""
@@ -78,11 +87,9 @@ class ZeroAltered(Family, abc.ABC):
         size = 1.0 / number(alpha)
         return scipy.stats.nbinom(size, size / (size + mu))
 
-    @staticmethod
-    def _zero(F: AnyNDArray) -> AnyNDArray:
+    def _zero(self, F: AnyNDArray) -> AnyNDArray:
         """The probability that has the second predictor."""
-        found: AnyNDArray = expit(np.asarray(F, dtype=np.float64)[..., 1])
-        return found
+        return probability(self.link, np.asarray(F, dtype=np.float64)[..., 1])
 
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
         counts = self._counts(likelihood, F)
@@ -99,7 +106,7 @@ class ZeroInflatedPoisson(ZeroAltered):
 
     name: ClassVar[str] = "zero_inflated_poisson"
 
-    def _kind(self) -> Callable[[float | None], Likelihood]:
+    def _kind(self) -> Callable[[float | None, str], Likelihood]:
         return likelihoods.ZeroInflated
 
     def _share(self, counts: Any) -> Any:
@@ -146,7 +153,7 @@ class HurdlePoisson(ZeroAltered):
 
     name: ClassVar[str] = "hurdle_poisson"
 
-    def _kind(self) -> Callable[[float | None], Likelihood]:
+    def _kind(self) -> Callable[[float | None, str], Likelihood]:
         return likelihoods.Hurdle
 
     def _share(self, counts: Any) -> Any:

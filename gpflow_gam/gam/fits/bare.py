@@ -151,7 +151,10 @@ def from_bare(
     """
     response = header["response"]
     described = Described(
-        tuple(response["moments"]), tuple(response["counts"]), response.get("width")
+        tuple(response["moments"]),
+        tuple(response["counts"]),
+        response.get("width"),
+        response.get("centre"),
     )
     model = build_model(spec, np.zeros((0, spec.encoder.width)), described, header["count"])
     assert isinstance(model, AdditiveSVGP)

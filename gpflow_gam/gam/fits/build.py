@@ -132,6 +132,7 @@ def build_model(
         spec.information,
         spec.away,
         spec.family.free_lines,
+        spec.terms.select,
     )
     inducing = build_inducing(spec.components, kernel, spec.encoder.width)
     mean = OffsetMean(np.array(spec.constant), [spec.place(c) for c in spec.offset])

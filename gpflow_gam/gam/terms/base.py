@@ -10,6 +10,8 @@ from typing import Any, ClassVar
 Column = str | int
 """A column's name, or its index where the data are an array."""
 NO_INTERCEPT = "- 1"
+SELECT = "select"
+"""Among terms in files: they shall vanish where they are not there."""
 """In JSON, beside terms."""
 
 
@@ -153,13 +155,17 @@ class Terms:
     :param terms: the terms.
     :param without: parameters of the response's distribution without an intercept, by the name
         that their terms have.
+    :param select: whether smooths that are not there shall vanish: see :class:`gpflow_gam.GAM`.
     :raises TypeError: something that is no term.
     :raises ValueError: the same label twice.
     """
 
-    def __init__(self, terms: Iterable[Term] = (), without: Iterable[str] = ()) -> None:
+    def __init__(
+        self, terms: Iterable[Term] = (), without: Iterable[str] = (), select: bool = False
+    ) -> None:
         self._terms = tuple(terms)
         self.without = tuple(dict.fromkeys(without))
+        self.select = select
         seen: dict[str, Term] = {}
         for term in self._terms:
             if not isinstance(term, Term):
@@ -173,9 +179,10 @@ class Terms:
 
     def __add__(self, other: Term | Terms) -> Terms:
         if isinstance(other, Term):
-            return Terms((*self._terms, other), self.without)
+            return self.of((*self._terms, other))
         if isinstance(other, Terms):
-            return Terms((*self._terms, *other), (*self.without, *other.without))
+            without = (*self.without, *other.without)
+            return Terms((*self._terms, *other), without, self.select or other.select)
         raise _no_term(other)
 
     def __sub__(self, other: object) -> Terms:
@@ -184,15 +191,20 @@ class Terms:
                 f"- 1 takes the intercept away, and nothing else can be; got {other!r}. Leave the "
                 "term out."
             )
-        return Terms(self._terms, (*self.without, *(self.parameters or ("",))))
+        without = (*self.without, *(self.parameters or ("",)))
+        return Terms(self._terms, without, self.select)
 
     def of(self, terms: Iterable[Term]) -> Terms:
         """
-        Other terms, with the intercepts that these have.
+        Other terms, with the intercepts that these have, and vanishing as these.
 
         :param terms: in place of these.
         """
-        return Terms(terms, self.without)
+        return Terms(terms, self.without, self.select)
+
+    def selected(self) -> Terms:
+        """These, of which smooths that are not there shall vanish."""
+        return Terms(self._terms, self.without, select=True)
 
     def __radd__(self, other: object) -> Terms:
         if isinstance(other, int) and other == 0:  # sum([...]) begins with 0
@@ -211,10 +223,14 @@ class Terms:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Terms):
             return False
-        return self._terms == other._terms and set(self.without) == set(other.without)
+        return self._terms == other._terms and self._manner == other._manner
 
     def __hash__(self) -> int:
-        return hash((self._terms, frozenset(self.without)))
+        return hash((self._terms, self._manner))
+
+    @property
+    def _manner(self) -> tuple[frozenset[str], bool]:
+        return frozenset(self.without), self.select
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -249,7 +265,8 @@ class Terms:
     def to_json(self) -> list[dict[str, Any]]:
         """As JSON can hold them."""
         gone = [{"term": NO_INTERCEPT, "parameter": name} for name in self.without]
-        return [term.to_json() for term in self._terms] + gone
+        manner = [{"term": SELECT}] if self.select else []
+        return [term.to_json() for term in self._terms] + gone + manner
 
 
 def as_terms(value: object) -> Terms:
@@ -280,4 +297,6 @@ def as_terms(value: object) -> Terms:
             "terms is empty (a generator is, once it has been used); for the intercept alone pass "
             "the formula 'y ~ 1'."
         )
-    return Terms(found, (name for p in parts if isinstance(p, Terms) for name in p.without))
+    whole = [part for part in parts if isinstance(part, Terms)]
+    without = (name for part in whole for name in part.without)
+    return Terms(found, without, any(part.select for part in whole))

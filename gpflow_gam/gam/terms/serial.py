@@ -8,7 +8,7 @@ from typing import Any
 
 from gpflow.kernels import Kernel
 
-from .base import NO_INTERCEPT, Term, Terms
+from .base import NO_INTERCEPT, SELECT, Term, Terms
 from .parametric import factor, linear, random_effect
 from .smooth import s, te, ti
 from .transformed import Everything, Transformed
@@ -35,8 +35,10 @@ def terms_from_json(
     :raises ValueError: no such terms, or a kernel that is not given.
     """
     gone = [v for v in values if isinstance(v, dict) and v.get("term") == NO_INTERCEPT]
-    terms = [_term(value, kernels or {}) for value in values if value not in gone]
-    return Terms(terms, (value["parameter"] for value in gone))
+    chosen = {"term": SELECT} in values
+    of_all = [*gone, {"term": SELECT}]
+    terms = [_term(value, kernels or {}) for value in values if value not in of_all]
+    return Terms(terms, (value["parameter"] for value in gone), chosen)
 
 
 def _term(value: Any, kernels: Mapping[str, Kernel]) -> Term:

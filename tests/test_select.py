@@ -1,0 +1,107 @@
+"""Smooths that vanish where they are not there (``select=True``)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import gpflow_gam as gg
+from gpflow_gam import s, te
+from gpflow_gam.gam.components.priors import smooth_priors
+from gpflow_gam.gam.terms.serial import terms_from_json
+
+QUIET = {"progress": False}
+NAMES = ["wave", "line", "a", "b", "c", "d"]
+
+
+def made(seed: int = 0, n: int = 400) -> tuple[pd.DataFrame, np.ndarray]:
+    """A wave, a line, and four columns that do not matter."""
+    rng = np.random.default_rng(seed)
+    data = pd.DataFrame(rng.uniform(size=(n, 6)), columns=NAMES)
+    f = np.sin(6.0 * data["wave"]) + 1.5 * data["line"]
+    return data.assign(y=f + 0.6 * rng.normal(size=n)), np.asarray(f)
+
+
+@pytest.fixture(scope="module")
+def fits() -> dict[bool, gg.GAM]:
+    data, _ = made()
+    terms = [s(name) for name in NAMES]
+    return {which: gg.GAM(terms, select=which).fit(data, "y", **QUIET) for which in (False, True)}
+
+
+def test_priors_of_both_parts_peak_where_the_data_say_nothing() -> None:
+    plain, chosen = smooth_priors(500.0), smooth_priors(500.0, select=True)
+    assert chosen.deviation.mode * 500.0 == pytest.approx(0.01)
+    # of a line over its span, whose variance is a twelfth of the squared span
+    assert chosen.trend.mode / 12.0 == pytest.approx(chosen.deviation.mode)
+    for one, other in zip(plain, chosen):
+        assert other.mode < one.mode
+        assert other.spread > one.spread
+        assert other.start == one.start  # from below, what is there is not found
+    assert smooth_priors(0.0, select=True).deviation.mode == pytest.approx(1e-3)
+
+
+def test_what_is_not_there_vanishes_and_what_is_there_stays(fits: dict[bool, gg.GAM]) -> None:
+    data, f = made()
+    edf = {which: gam.summary().table["edf"] for which, gam in fits.items()}
+    absent = [f"s({name})" for name in NAMES[2:]]
+    assert edf[True][absent].sum() < 0.5 * edf[False][absent].sum()
+    assert edf[True][absent].median() < 0.1 < edf[False][absent].median()
+    error = {
+        which: np.sqrt(np.mean(np.square(gam.predict(data) - f))) for which, gam in fits.items()
+    }
+    assert error[True] < error[False]
+    for name in ("s(wave)", "s(line)"):
+        assert edf[True][name] == pytest.approx(edf[False][name], rel=0.25)
+        own = {which: gam.effects(name)["estimate"] for which, gam in fits.items()}
+        np.testing.assert_allclose(own[True], own[False], atol=0.1)
+
+
+def test_bands_of_what_has_vanished_say_how_large_it_may_be(fits: dict[bool, gg.GAM]) -> None:
+    band, known = (fits[True].effects("s(a)", unconditional=u) for u in (True, False))
+    assert np.all(band["lower"] < 0.0)
+    assert np.all(band["upper"] > 0.0)
+    assert np.median(band["se"]) > 2.0 * np.median(known["se"])
+
+
+def test_files_and_refits_hold_to_it(fits: dict[bool, gg.GAM], tmp_path: Path) -> None:
+    data, _ = made()
+    gam = fits[True]
+    for rows in (True, False):
+        gam.save(tmp_path / f"{rows}", data=rows)
+        loaded = gg.GAM.load(tmp_path / f"{rows}")
+        assert loaded.terms == gam.terms
+        assert loaded.terms.select
+        np.testing.assert_array_equal(loaded.predict(data), gam.predict(data))
+    again = gg.GAM.load(tmp_path / "True").refit(data, **QUIET)
+    np.testing.assert_allclose(again.predict(data), gam.predict(data), atol=0.02)
+
+
+def test_terms_know_whether_they_are_selected() -> None:
+    terms = s("x") + te("x", "z")
+    chosen = gg.GAM(terms, select=True).terms
+    assert chosen.select
+    assert not terms.select
+    assert chosen != terms
+    assert hash(chosen) != hash(terms)
+    assert list(chosen) == list(terms)
+    for kept in (chosen + s("w"), s("w") + chosen, chosen - 1, gg.GAM([chosen, s("w")]).terms):
+        assert kept.select
+    assert terms_from_json(chosen.to_json()) == chosen
+    assert terms_from_json(terms.to_json()) == terms
+    assert gg.GAM("y ~ s(x) + s(z)", select=True).terms.select
+    with pytest.raises(TypeError, match="select must be True or False; got 'yes'"):
+        gg.GAM(terms, select="yes")
+
+
+def test_in_other_units_it_selects_the_same() -> None:
+    data, _ = made(1, 200)
+    terms = [s(name, k=8) for name in NAMES]
+    edf = []
+    for unit in (1.0, 1e6):
+        scaled = data.assign(y=unit * data["y"], a=data["a"] / unit)
+        edf.append(gg.GAM(terms, select=True).fit(scaled, "y", **QUIET).summary().table["edf"])
+    np.testing.assert_allclose(edf[0], edf[1], atol=1e-3)
