@@ -406,7 +406,8 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
             with the share of the last fit, or of the last call that was not compiled).
         :param num_samples: of Monte Carlo.
         :return: [N, C]; C = 2 for Bernoulli.
-        :raises ValueError: another method or likelihood.
+        :raises TypeError: points of another precision than the data.
+        :raises ValueError: points of another width, or not finite; another method or likelihood.
         """
         X, likelihood = self._checked_inputs(Xnew), check_method(method, self.likelihood)
         share: tf.Tensor | None = None
