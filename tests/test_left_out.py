@@ -187,8 +187,19 @@ def test_compiled_probabilities_follow_the_next_fit(jit, rng):
     fit(found)
     expected = other.predict_probabilities(Xnew)
     np.testing.assert_allclose(found.predict_probabilities(Xnew), expected, atol=1e-6)
-    # the data were replaced: compiled functions know shapes and inputs of the old ones
+    # of what it was compiled with nothing is left
+    if jit:
+        assert np.all(np.isnan(compiled(Xnew)))
+    else:
+        with pytest.raises(tf.errors.InvalidArgumentError, match="compile it anew"):
+            compiled(Xnew)
+    again = tf.function(found.predict_probabilities, jit_compile=jit)
+    np.testing.assert_allclose(again(Xnew), expected, atol=1e-6)
     assert found._compiled.share.numpy() != before
+    found.kernel.variance.assign(3.0)
+    fit(found)  # of the same data: compiled functions follow
+    expected = found.predict_probabilities(Xnew)
+    np.testing.assert_allclose(again(Xnew), expected, atol=1e-10)
 
 
 def test_it_is_of_the_present_parameters(rng):

@@ -119,6 +119,8 @@ class AdditiveModel(GPModel, abc.ABC):
 
         :param Xnew: inputs, [N, D].
         :param full_cov: covariances between inputs in place of variances.
+        :raises TypeError: inputs of another precision than the data (IterNCGP), and
+        :raises ValueError: of another width, or not finite.
         """
         Xnew = self._checked_inputs(Xnew)
         return self.fused_posterior().predict_components(Xnew, full_cov=full_cov)

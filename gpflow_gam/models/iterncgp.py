@@ -212,6 +212,16 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         return KernelOperator(latents, self.data[0], kept[1])
 
     def _checked_inputs(self, Xnew: InputData) -> tf.Tensor:
+        Xnew, X = tf.convert_to_tensor(Xnew), self.data[0]
+        if Xnew.dtype != X.dtype:
+            raise TypeError(
+                f"Xnew must be {X.dtype.name}, as the data are; got {Xnew.dtype.name}. Pass "
+                f"np.asarray(Xnew, dtype={X.dtype.name!r})."
+            )
+        if Xnew.shape.rank == 2 and Xnew.shape[1] not in (None, X.shape[1]):
+            raise ValueError(
+                f"Xnew has {Xnew.shape[1]} columns, but the data of the fit have {X.shape[1]}."
+            )
         return checked_inputs(Xnew, self.latents.kernels[0], "Xnew")
 
     # --- the mode ------------------------------------------------------------------------------
@@ -261,6 +271,7 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
             if self._compiled.share is not None:
                 self._share()
         else:
+            kept[1].retire()
             self._compiled.held = None
 
     def forget_run(self) -> None:
@@ -395,7 +406,8 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
             with the share of the last fit, or of the last call that was not compiled).
         :param num_samples: of Monte Carlo.
         :return: [N, C]; C = 2 for Bernoulli.
-        :raises ValueError: another method or likelihood.
+        :raises TypeError: points of another precision than the data.
+        :raises ValueError: points of another width, or not finite; another method or likelihood.
         """
         X, likelihood = self._checked_inputs(Xnew), check_method(method, self.likelihood)
         share: tf.Tensor | None = None

@@ -103,6 +103,15 @@ class HeldActions:
         if self._variables is not None:
             self._variables.assign(state, self._present())
 
+    def retire(self) -> None:
+        """
+        Have functions that were compiled with it raise, since the model's data or parts are others.
+
+        Where XLA compiled them, which knows no assertions, they give NaN.
+        """
+        if self._variables is not None:
+            self._variables.retire()
+
     def __call__(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """v [Q, N], E [B, Q, N] and E0 [B, Q, N]."""
         eager = tf.executing_eagerly()
@@ -115,11 +124,12 @@ class HeldActions:
             return self._differentiable(state.actions, present)
         variables = self._variables
         assert variables is not None
-        found = tf.cond(
-            variables.moved(),
-            lambda: self._under(variables.actions, variables.noise, variables.targets),
-            variables.weights,
-        )
+        with tf.control_dependencies([variables.in_use()]):
+            found = tf.cond(
+                variables.moved(),
+                lambda: self._under(variables.actions, variables.noise, variables.targets),
+                variables.weights,
+            )
         return self._differentiable(tf.convert_to_tensor(variables.actions), found)
 
     def state(self) -> ActionPosteriorState:
@@ -211,6 +221,24 @@ class _Variables:
         self.actions = _variable(state.actions, [B, Q, N])
         self.noise = _variable(state.noise, [B, B])
         self.targets = _variable(state.targets, [B])
+        self._retired = tf.Variable(False, trainable=False)
+
+    def retire(self) -> None:
+        """See :meth:`HeldActions.retire`."""
+        self._retired.assign(True)
+        for variable in (*self._weights, self.actions, self.noise, self.targets):
+            variable.assign(tf.fill(tf.shape(variable), tf.constant(np.nan, variable.dtype)))
+
+    def in_use(self) -> tf.Operation:
+        """:raises tf.errors.InvalidArgumentError: they are retired."""
+        return tf.debugging.Assert(
+            tf.logical_not(self._retired),
+            [
+                "This function was compiled with a model's data, kernel, likelihood or mean "
+                "function before others took their place and the model was fitted again; compile "
+                "it anew."
+            ],
+        )
 
     def assign(self, state: ActionPosteriorState, found: ActionWeights) -> None:
         """Take other values, at the present parameters."""
