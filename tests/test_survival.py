@@ -369,6 +369,23 @@ def test_rows_in_blocks_are_the_rows(table, monkeypatch, weibull):
     )
 
 
+@pytest.mark.parametrize("blocks", [False, True], ids=["memory", "blocks"])
+def test_the_null_model_is_the_best_constant(monkeypatch, blocks):
+    """Whose likelihood has a closed form; little noise makes its slope explode."""
+    rng = np.random.default_rng(5)
+    data = pd.DataFrame({"x": rng.uniform(size=300), "event": rng.uniform(size=300) > 0.3})
+    data["time"] = np.exp(2.0 * data["x"] + 0.05 * np.log(rng.exponential(size=300)))
+    if blocks:
+        monkeypatch.setattr(sampling, "KEPT_ROWS", 150)
+    gam = gg.GAM(s("x", k=6), "weibull").fit(data, Surv("time", "event"), progress=False)
+    assert (gam.fitted.whole is not None) == blocks
+    scale, event = float(gam.fitted.likelihood.scale.numpy()), data["event"].to_numpy()
+    z = np.log(data["time"].to_numpy()) / scale
+    z = z - (np.logaddexp.reduce(z) - np.log(event.sum()))
+    null = 2.0 * np.sum(event * (np.exp(z) - z - 1.0)) + 2.0 * np.sum(~event * np.exp(z))
+    assert gam.fitted.deviance()[1] == pytest.approx(null, rel=1e-6)
+
+
 def test_survival_curves(table, weibull):
     few, times = table.iloc[:3], np.array([0.5, 1.0, 2.0])
     found = weibull.survival(few, times, unconditional=False)

@@ -13,7 +13,14 @@ from gpflow.base import AnyNDArray
 from ...likelihoods import checked_observations, constant_predictor
 from ...statistics.parallel import each
 from ..frames import Key, Table, filled
-from .deviance import Discrepancies, Pearson, discrepancies, discrepancies_of_rows, pearson
+from .deviance import (
+    Discrepancies,
+    Pearson,
+    discrepancies,
+    discrepancies_of_rows,
+    null_constant,
+    pearson,
+)
 from .outcome import Outcome
 
 BLOCK = 10_000
@@ -175,6 +182,9 @@ class FittedGAM(Outcome):
         null = None if family.own_constant else family.null(self.Y, offset[:, 0], self.weights)
         if null is None:
             null = constant_predictor(likelihood, self.X, Y, offset, self.num_predictors)
+            if solution is not None:
+                begin, constant = np.asarray(null)[0], np.array(self.spec.constant)
+                null = null_constant(likelihood, solution.rows, constant, begin)
         null = np.asarray(offset + null)
         return discrepancies(self.spec.family, likelihood, self.Y, F, null, self.weights)
 
