@@ -201,7 +201,11 @@ def test_families_by_name():
         (lambda: fam.family(3), TypeError, "must be a name.*got int"),
         (lambda: fam.from_json({"link": "logit"}), ValueError, "mapping with a 'name'"),
         (lambda: fam.from_json({"name": "poisson", "df": 3}), ValueError, "no option 'df'.*'link'"),
-        (lambda: fam.from_json({"name": "tweedie", "df": 3}), ValueError, "no option 'df'.*none"),
+        (
+            lambda: fam.from_json({"name": "heteroskedastic", "df": 3}),
+            ValueError,
+            "no option 'df'.*none",
+        ),
         (
             lambda: fam.from_json({"name": "bernoulli", "link": "inverse"}),
             ValueError,
