@@ -374,7 +374,7 @@ def test_the_null_model_is_the_best_constant(monkeypatch, blocks):
     """Whose likelihood has a closed form; little noise makes its slope explode."""
     rng = np.random.default_rng(5)
     data = pd.DataFrame({"x": rng.uniform(size=300), "event": rng.uniform(size=300) > 0.3})
-    data["time"] = np.exp(2.0 * data["x"] + 0.05 * np.log(rng.exponential(size=300)))
+    data["time"] = np.exp(5.0 * data["x"] + 0.05 * np.log(rng.exponential(size=300)))
     if blocks:
         monkeypatch.setattr(sampling, "KEPT_ROWS", 150)
     gam = gg.GAM(s("x", k=6), "weibull").fit(data, Surv("time", "event"), progress=False)

@@ -127,9 +127,16 @@ def null_constant(
     :param likelihood: at its fitted parameters, with weights.
     :param rows: of the fit.
     :param constant: of the fit's mean function, [L].
-    :param begin: where the search begins, [L]; the constant by default.
+    :param begin: another place where a search begins, [L]: the better end counts.
     """
-    c = (constant if begin is None else begin).copy()
+    ends = [_climbed(likelihood, rows, constant, c) for c in (constant, begin) if c is not None]
+    return max(ends, key=lambda end: end[0])[1]
+
+
+def _climbed(
+    likelihood: Likelihood, rows: Rows, constant: AnyNDArray, c: AnyNDArray
+) -> tuple[float, AnyNDArray]:
+    """The log-likelihood where a search ends, minus infinity for NaN, and the constant there."""
     found = _summed(likelihood, rows, c - constant)
     for _ in range(_STEPS):
         value, slope, curvature = found
@@ -140,17 +147,18 @@ def null_constant(
         sizes = np.abs(sizes)
         seen = sizes > 1e-10 * np.max(sizes, initial=0.0)
         step = vectors[:, seen] @ ((vectors[:, seen].T @ slope) / sizes[seen])
-        if slope @ step < _GAIN:
+        if not (np.all(np.isfinite(step)) and slope @ step >= _GAIN):
             break
         for _ in range(_HALVINGS):
-            found = _summed(likelihood, rows, c + step - constant)
-            if found[0] >= value:  # false of NaN
+            following = _summed(likelihood, rows, c + step - constant)
+            if following[0] >= value:  # false of NaN
                 break
             step = 0.5 * step
         else:
             break
-        c = c + step
-    return c
+        c, found = c + step, following
+    value = float(found[0])
+    return (value if np.isfinite(value) else -np.inf), c
 
 
 def _summed(
