@@ -556,6 +556,17 @@ def test_operations_and_checks_that_onnx_lacks(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("name", ["m.onnx", "m.tflite"])
+def test_layers_in_half_precision_are_refused(tmp_path, name):
+    inputs = keras.Input((2,), name="inputs")
+    hidden = keras.layers.Dense(2, dtype="mixed_float16")(inputs)
+    head = AdditiveGP(gg.s(0), num_data=60, num_inducing=4, normalization=None)
+    model = keras.Model(inputs, head(hidden))
+    with pytest.raises(ValueError, match="computes in float16 .*give its layers dtype='float32'"):
+        gg.serving.export(model, tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.slow
 def test_a_gam_of_iterncgp(runtime, tmp_path):
     data = columns()

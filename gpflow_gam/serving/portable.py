@@ -89,6 +89,7 @@ def portable_graph(function: Any) -> PortableGraph:
     Whatever the posterior had to factorise is among the constants.
 
     :param function: of :func:`portable_function`.
+    :raises ValueError: it checks its inputs, or computes in half precision.
     """
     # tables of the process, which are none of its and which TensorFlow warns of
     function.graph.clear_collection(tf.compat.v1.GraphKeys.TABLE_INITIALIZERS)
@@ -106,6 +107,13 @@ def portable_graph(function: Any) -> PortableGraph:
     operations = [
         op for op in _behind(list(outputs.values()), waits=False) if op in live and op.inputs
     ]
+    for op in operations:
+        halves = [t.dtype.name for t in op.outputs if t.dtype in (tf.float16, tf.bfloat16)]
+        if halves:
+            raise ValueError(
+                f"model: it computes in {halves[0]} ({op.name}), which only a SavedModel does; "
+                "give its layers dtype='float32', or export to a folder."
+            )
     read = [*outputs.values(), *(t for op in operations for t in op.inputs)]
     constants = {t.name: t for t in read if t.op not in live}
     # some wait for the inputs, which calls that were inlined leave behind, and read none
