@@ -65,7 +65,7 @@ class GAM(Inspector):
         (``s("x") + factor("g") - 1``), says the same. Without it the first factor has each level's
         own mean; without a factor, too, lines are zero at zero, and all else averages to zero.
     :param select: whether smooths (``s``, ``te``) that are not there shall vanish, as of
-        ``select=TRUE`` in R's mgcv: the priors of how large their straight parts and their
+        ``select=TRUE`` in R's mgcv: the priors of how large their straight parts and the
         deviations from these are peak far below what the data could tell from zero, and are as
         good as flat. Weak effects that are there then vanish more often, too.
     :param offset: column(s) added to the predictor; under a log link the logarithm of exposure.
