@@ -42,16 +42,10 @@ class GAMServable(PosteriorServable):
             )
         super().__init__(fit.posterior, fit.model.likelihood, gam.seed)
         self._fit = fit
-<<<<<<< HEAD
         self._units = fit.units
         # the constant is that of means of levels where there is no intercept
         known = [fit.constant_of(c) * (c.form == "means") for c in fit.spec.components]
         self._constants = np.array(known)
-=======
-        units, shifts = fit.spec.family.units(self.likelihood)
-        every = np.ones(fit.num_predictors)
-        self._units, self._shifts = units * every, shifts * every
->>>>>>> w17
         self._fills = {fill.name: fill.value for fill in fit.spec.fills}
         self._keys = _keys(fit)
         columns = list(dict.fromkeys(name for name, _ in self._keys))
@@ -126,7 +120,6 @@ class GAMServable(PosteriorServable):
                 )
         return tf.stack(parts, axis=1)
 
-<<<<<<< HEAD
     # what is said of predictors is in the response's unit, as what the GAM itself says
 
     def predict(self, X: tf.Tensor, level: float, plain: bool = False) -> dict[str, tf.Tensor]:
@@ -134,33 +127,8 @@ class GAMServable(PosteriorServable):
         factor, shift = self._units
         moved = {name: _scaled(found[name], factor, shift) for name in LINES if name in found}
         return found | moved | {"variance": _scaled(found["variance"], factor**2)}
-=======
-    def predict(self, X: tf.Tensor, level: float, plain: bool = False) -> dict[str, tf.Tensor]:
-        found = super().predict(X, level, plain)
-        return self._in_unit(found, "mean", shifted=True)
-
-    def sample(self, X: tf.Tensor, num_samples: tf.Tensor, seed: tf.Tensor) -> dict[str, tf.Tensor]:
-        return self._in_unit(super().sample(X, num_samples, seed), "predictor", shifted=True)
->>>>>>> w17
 
     def components(self, X: tf.Tensor) -> dict[str, tf.Tensor]:
-        return self._in_unit(self._components(X), "mean", shifted=False)
-
-    def _in_unit(
-        self, found: dict[str, tf.Tensor], name: str, shifted: bool
-    ) -> dict[str, tf.Tensor]:
-        """Predictors in the response's unit, where the model has another."""
-        if np.all(self._units == 1.0) and not np.any(self._shifts):
-            return found
-        factor = tf.constant(self._single(self._units), found[name].dtype)
-        moved = {name: found[name] * factor}
-        if shifted:
-            moved[name] += tf.constant(self._single(self._shifts), factor.dtype)
-        if "variance" in found:
-            moved["variance"] = found["variance"] * tf.square(factor)
-        return found | moved
-
-    def _components(self, X: tf.Tensor) -> dict[str, tf.Tensor]:
         found = super().components(X)
         factor, _ = self._units
         return {
