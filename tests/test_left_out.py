@@ -169,7 +169,6 @@ def test_left_out_rows_predict_as_refits_do(rng):
     means = {method: np.mean(values) for method, values in logs.items()}
     assert abs(means["mean"] - ours[0.0]) < 0.03
     assert abs(means["projected"] - ours[1.0]) < 0.03
-    print(means, ours)
     assert abs(means["mean"] - means["projected"] - ours[0.0] + ours[1.0]) < 0.005
 
 
