@@ -79,7 +79,7 @@ class GAM(Inspector):
         by :class:`~gpflow_gam.models.IterNCGP`, for likelihoods that are log-concave.
     :param variational: the family of q(U): ``"exact"`` (Gaussian data), ``"sites"``, ``"block"``,
         ``"mean_field"``, ``"covariance"``, ``"precision"``; None takes ``"exact"`` or ``"sites"``,
-        and ``"block"`` beyond 4000 inducing values.
+        and ``"block"`` beyond 5000 inducing values.
     :param seed: of everything random.
     :raises TypeError, ValueError: naming the argument.
     """

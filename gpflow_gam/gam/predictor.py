@@ -185,7 +185,7 @@ class Predictor:
         :param data: rows with the response's column.
         :param unconditional: whether to average the density over uncertain hyperparameters, as
             :meth:`effects` does, rather than to take the fitted ones as known. Only with
-            ``variational`` ``"exact"`` or ``"sites"`` (the defaults up to 4000 inducing values):
+            ``variational`` ``"exact"`` or ``"sites"`` (the defaults up to 5000 inducing values):
             the other families of q(U) say nothing of other hyperparameters.
         :return: [N].
         :raises ValueError: as :meth:`predict`; a response outside the family's support.

@@ -17,7 +17,7 @@ from ..components import entering, plan_columns, shaped_term
 from ..families import Family, Levels
 from ..frames import Blocks, Table, blocks_of
 from ..terms import Terms
-from .build import FAMILIES, build_model, choose_variational
+from .build import FAMILIES, MAX_SITES, build_model, choose_variational
 from .criterion import check_criterion
 from .encoding import Sample, encode_rows
 from .extremes import check_response, explained
@@ -121,8 +121,8 @@ def fit_source(
 def too_many(remedy: str) -> str:
     """What is said where q(U) would need all rows as numbers."""
     return (
-        "the terms have more than 4000 inducing values in all, for which variational='block' "
-        f"{remedy} Or give the terms a smaller k."
+        f"the terms have more than {MAX_SITES} inducing values in all, for which "
+        f"variational='block' {remedy} Or give the terms a smaller k."
     )
 
 
