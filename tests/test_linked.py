@@ -317,10 +317,12 @@ def test_what_no_link_is_for_is_said():
         gg.GAM({"location": s("x"), "scale": s("x")}, family=fam.StudentT(link="log"))
     with pytest.raises(ValueError, match="link must be one of log, .*; got 'x'"):
         lk.Linked(gpflow.likelihoods.Gaussian(), "x")
-    with pytest.raises(ValueError, match="with terms for its scale has the log link"):
+    with pytest.raises(ValueError, match="'gamma' with terms for its scale .*; got 'inverse'"):
         gg.GAM({"mean": s("x"), "scale": s("x")}, family=fam.Gamma("inverse"))
-    with pytest.raises(ValueError, match="identity link with terms for the scale"):
+    with pytest.raises(ValueError, match="identity link with terms for the scale; got 'log'"):
         gg.GAM({"mean": s("x"), "scale": s("x")}, family=fam.Gaussian("log"))
+    with pytest.raises(ValueError, match="'beta' with terms for its scale .*; got 'probit'"):
+        gg.GAM({"mean": s("x"), "scale": s("x")}, family=fam.Beta(link="probit"))
     for family in (fam.Gamma("inverse"), "quasipoisson", "quantile", "cox"):
         with pytest.raises(ValueError, match="settled by all responses.*a layer sees batches"):
             gg.layers.AdditiveGP(s(0), likelihood=family, num_data=10)

@@ -10,8 +10,10 @@ import pytest
 
 import gpflow_gam as gg
 from gpflow_gam import s, te
+from gpflow_gam.gam.components import build_kernel
 from gpflow_gam.gam.components.priors import smooth_priors
 from gpflow_gam.gam.terms.serial import terms_from_json
+from gpflow_gam.layers import AdditiveGP
 
 QUIET = {"progress": False}
 NAMES = ["wave", "line", "a", "b", "c", "d"]
@@ -105,3 +107,25 @@ def test_in_other_units_it_selects_the_same() -> None:
         scaled = data.assign(y=unit * data["y"], a=data["a"] / unit)
         edf.append(gg.GAM(terms, select=True).fit(scaled, "y", **QUIET).summary().table["edf"])
     np.testing.assert_allclose(edf[0], edf[1], atol=1e-3)
+
+
+def test_heads_hold_to_it() -> None:
+    """Priors of a head's terms are those of as many rows as heads take for granted."""
+    terms = s(0) + te(0, 1)
+    heads = {
+        which: AdditiveGP(terms.selected() if which else terms, num_data=500, num_inducing=4)
+        for which in (False, True)
+    }
+    assert heads[True].specification.terms.select
+    again = AdditiveGP.from_config(heads[True].get_config())
+    modes = {}
+    for which, head in {**heads, "again": again}.items():
+        kernel = head.kernel["s(0)"]
+        modes[which] = [
+            float(p.prior.log_prob(1.0)) for p in kernel.parameters if p.prior is not None
+        ]
+    assert modes["again"] == modes[True] != modes[False]
+    plain = build_kernel(heads[True].structure.components, 1.0, select=True)["s(0)"]
+    assert modes[True] == [
+        float(p.prior.log_prob(1.0)) for p in plain.parameters if p.prior is not None
+    ]

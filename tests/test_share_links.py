@@ -142,7 +142,7 @@ def test_links_that_are_none():
     for call in calls:
         with pytest.raises(ValueError, match="link must be one of .*probit"):
             call()
-    with pytest.raises(ValueError, match="terms for its scale has a logit link"):
+    with pytest.raises(ValueError, match="terms for its scale has the logit link; got"):
         gg.GAM({"mean": s("x"), "scale": s("x")}, fam.Beta("probit"))
 
 

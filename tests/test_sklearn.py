@@ -337,3 +337,37 @@ def test_a_pipeline_that_drops_names_is_told_how_to_keep_them():
         pipeline.fit(X, y)
     pipeline.set_output(transform="pandas").fit(X, y)
     assert pipeline.score(X, y) > 0.99
+
+
+def test_absent_columns_vanish_where_asked():
+    rng = np.random.default_rng(3)
+    X = rng.uniform(size=(300, 3))
+    y = np.sin(6.0 * X[:, 0]) + 0.6 * rng.standard_normal(300)
+    terms = [gg.s(i, k=8) for i in range(3)]
+    rows = pd.DataFrame(X).assign(y=y)
+    edf, absent = {}, ["s(1)", "s(2)"]
+    for select in (False, True):
+        model = GAMRegressor(terms).set_params(select=select).fit(X, y)
+        edf[select] = model.gam_.summary().table["edf"]
+        gam = gg.GAM(terms, select=select).fit(rows, "y", progress=False)
+        np.testing.assert_array_equal(edf[select], gam.summary().table["edf"])
+        again = pickle.loads(pickle.dumps(model))
+        assert again.gam_.terms.select is select
+        np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    assert (edf[True][absent] < edf[False][absent]).all()  # of s(1), chance has some
+    assert edf[True]["s(2)"] < 0.1 < edf[False]["s(2)"]
+    assert edf[True]["s(0)"] == pytest.approx(edf[False]["s(0)"], rel=0.25)
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_grids_over_select():
+    X, _, y = wave(60)
+    for kind, labels in ((GAMRegressor, y), (GAMClassifier, y > 0.0)):
+        model = clone(kind(gg.s(0, k=6), select=True, **QUICK))
+        assert model.get_params()["select"] is True
+        search = GridSearchCV(model, {"select": [False, True]}, cv=2).fit(X, labels)
+        assert search.best_estimator_.gam_.terms.select is search.best_params_["select"]
+        scores = set(search.cv_results_["mean_test_score"])
+        assert len(scores) == 2 or kind is GAMClassifier  # which counts right labels
+        with pytest.raises(TypeError, match="select must be True or False; got 'yes'"):
+            kind(select="yes").fit(X, labels)

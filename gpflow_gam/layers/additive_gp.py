@@ -54,6 +54,8 @@ class AdditiveGP(GPHead):
     Features are scaled inside the layer, so that inducing inputs and priors fit them.
 
     :param terms: on features by index, ``s(0) + te(1, 2)``; ``by=``, ``linear``, ``factor`` too.
+        ``(s(0) + s(1)).selected()`` lets smooths that are not there vanish, as ``GAM(select=True)``
+        does; how little the data say is judged by 1000 rows, as a layer does not see them all.
     :param likelihood: a family's name (``"gaussian"``, ``"softmax"``, ...), a
         :class:`~gpflow_gam.gam.families.Family`, or any GPflow likelihood (which no file can hold).
     :param num_data: rows of the training data.

@@ -146,7 +146,9 @@ class HeadSpecification:
 
     def build_kernel(self, structure: Structure) -> AdditiveKernel:
         """The prior, its centring measures held in variables."""
-        kernel = build_kernel(structure.components, self.scale, self.own_kernels)
+        kernel = build_kernel(
+            structure.components, self.scale, self.own_kernels, select=self.terms.select
+        )
         for part in centred(kernel):
             assert isinstance(part.measure, Discrete)
             part.measure = Nodes(part.measure)

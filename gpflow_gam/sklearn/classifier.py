@@ -24,6 +24,7 @@ class GAMClassifier(ClassifierMixin, GAMEstimator):  # type: ignore[misc]
     :param terms: see :class:`GAMRegressor`.
     :param family: ``"bernoulli"``, ``"categorical"`` or ``"ordinal"`` (labels in sorted order);
         None takes the first for two classes and the second for more.
+    :param select: see :class:`GAMRegressor`.
     :param offset: see :class:`GAMRegressor`.
     :param missing: see :class:`GAMRegressor`.
     :param variational: see :class:`GAMRegressor`.
@@ -37,6 +38,7 @@ class GAMClassifier(ClassifierMixin, GAMEstimator):  # type: ignore[misc]
         terms: Terms | Term | Iterable[Term | Terms] | str | None = None,
         family: str | Family | None = None,
         *,
+        select: bool = False,
         offset: Column | Iterable[Column] | None = None,
         missing: str = "error",
         variational: str | None = None,
@@ -46,6 +48,7 @@ class GAMClassifier(ClassifierMixin, GAMEstimator):  # type: ignore[misc]
     ) -> None:
         self.terms = terms
         self.family = family
+        self.select = select
         self.offset = offset
         self.missing = missing
         self.variational = variational

@@ -36,6 +36,7 @@ class GAMEstimator(BaseEstimator):  # type: ignore[misc]
 
     terms: Terms | Term | Iterable[Term | Terms] | str | None
     family: Any
+    select: bool
     offset: Column | Iterable[Column] | None
     missing: str
     variational: str | None
@@ -65,6 +66,7 @@ class GAMEstimator(BaseEstimator):  # type: ignore[misc]
         gam = GAM(
             automatic_terms(frame, self.offset) if self.terms is None else self.terms,
             family,
+            select=self.select,
             offset=self.offset,
             missing=self.missing,
             variational=self.variational,

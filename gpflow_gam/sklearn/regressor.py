@@ -27,6 +27,7 @@ class GAMRegressor(RegressorMixin, GAMEstimator):  # type: ignore[misc]
         column, a line where it has two values, a factor where it holds text or categories. With
         as many columns as rows, one smooth of all numeric columns together.
     :param family: as of :class:`gpflow_gam.GAM`, for numbers.
+    :param select: whether smooths that are not there shall vanish: see :class:`gpflow_gam.GAM`.
     :param offset: column(s) of X added to the predictor.
     :param missing: what to do with rows that lack a value: ``"error"``, ``"drop"`` (of the fit
         alone) or ``"impute"``: see :class:`gpflow_gam.GAM`.
@@ -41,6 +42,7 @@ class GAMRegressor(RegressorMixin, GAMEstimator):  # type: ignore[misc]
         terms: Terms | Term | Iterable[Term | Terms] | str | None = None,
         family: str | Family | Likelihood = "gaussian",
         *,
+        select: bool = False,
         offset: Column | Iterable[Column] | None = None,
         missing: str = "error",
         variational: str | None = None,
@@ -50,6 +52,7 @@ class GAMRegressor(RegressorMixin, GAMEstimator):  # type: ignore[misc]
     ) -> None:
         self.terms = terms
         self.family = family
+        self.select = select
         self.offset = offset
         self.missing = missing
         self.variational = variational

@@ -68,8 +68,8 @@ class Gaussian(LinkedFamily):
         """
         if not self.own_link:
             raise ValueError(
-                f"link: family 'gaussian' has the identity link with {what}; leave link out"
-                + (", or take 'lognormal'." if self.link == "log" else ".")
+                f"link: family 'gaussian' has the identity link with {what}; got {self.link!r}. "
+                "Leave link out" + (", or take 'lognormal'." if self.link == "log" else ".")
             )
 
     @property

@@ -30,8 +30,8 @@ class Dispersed(Family):
         own = getattr(self, "links", (link,))[0]
         if self.varying and link != own:
             raise ValueError(
-                f"link: family {self.name!r} with terms for its scale has the {own} link; leave "
-                f"link out, or give terms for the {self.modelled[0]} only."
+                f"link: family {self.name!r} with terms for its scale has the {own} link; got "
+                f"{link!r}. Leave link out, or give terms for the {self.modelled[0]} only."
             )
 
     def of_all(self) -> Family:

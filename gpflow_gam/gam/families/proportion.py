@@ -39,8 +39,8 @@ class Beta(Dispersed):
         checked_share_link(self.link)
         if self.varying and self.link != "logit":
             raise ValueError(
-                "link: family 'beta' with terms for its scale has a logit link; leave link out, or "
-                "give terms for the mean only."
+                "link: family 'beta' with terms for its scale has the logit link; got "
+                f"{self.link!r}. Leave link out, or give terms for the mean only."
             )
 
     def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
