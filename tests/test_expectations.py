@@ -6,7 +6,16 @@ import gpflow
 import numpy as np
 import pytest
 
-from gpflow_gam.likelihoods import Bernoulli, Binomial, NegativeBinomial, Weighted
+from gpflow_gam.likelihoods import (
+    Bernoulli,
+    Binomial,
+    CensoredGaussian,
+    LogNormal,
+    NegativeBinomial,
+    Weibull,
+    Weighted,
+)
+from gpflow_gam.likelihoods.censored import EXACT, RIGHT
 from gpflow_gam.statistics.expectations import expectations
 
 N = 60
@@ -25,6 +34,18 @@ class _Binomial(Binomial):
 
 
 class _NegativeBinomial(NegativeBinomial):
+    """The same."""
+
+
+class _CensoredGaussian(CensoredGaussian):
+    """The same."""
+
+
+class _LogNormal(LogNormal):
+    """The same."""
+
+
+class _Weibull(Weibull):
     """The same."""
 
 
@@ -48,10 +69,28 @@ CASES = {
 """The class, the same by TensorFlow, its arguments and how responses are drawn."""
 
 
+def _positive(rng):
+    return np.exp(rng.standard_normal((N, 1)))
+
+
+def _known(rng):
+    return np.hstack([_positive(rng), np.ones((N, 1)), np.full((N, 1), EXACT)])
+
+
+LOCATED = {
+    "tobit, known": (CensoredGaussian, _CensoredGaussian, {"scale": 0.7}, _known),
+    "lognormal": (LogNormal, _LogNormal, {"scale": 0.6}, _positive),
+    "lognormal, known": (LogNormal, _LogNormal, {"scale": 2.0, "floor": 0.3}, _known),
+    "weibull": (Weibull, _Weibull, {"scale": 0.8}, _positive),
+    "weibull, known": (Weibull, _Weibull, {"scale": 1.3, "floor": 0.3}, _known),
+}
+"""The same of a location and a scaled error."""
+
+
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [*CASES, *LOCATED])
 def test_expectations_without_tensorflow_are_those_with_it(case, weighted, rng):
-    known, general, arguments, draw = CASES[case]
+    known, general, arguments, draw = (CASES | LOCATED)[case]
     mean, var = 2.0 * rng.standard_normal((N, 1)), rng.uniform(1e-8, 3.0, (N, 1))
     Y, X = draw(rng), rng.integers(0, 3, (N, 1)) * 0.5
     results = []
@@ -96,3 +135,42 @@ def test_responses_that_cannot_be_are_an_error(case, rng):
     Y[3, 0] = 20.5
     with pytest.raises(ValueError, match="20.5|counts|trials|0 and 1|0 or 1"):
         expectations(kind(**arguments), np.ones((N, 1)), 0.0 * Y[:, :1], Y[:, :1], Y, [])
+
+
+@pytest.mark.parametrize("kind", [LogNormal, Weibull])
+def test_times_that_cannot_be_are_an_error(kind, rng):
+    Y = _positive(rng)
+    Y[3] = 0.0
+    with pytest.raises(ValueError, match="positive"):
+        expectations(kind(), np.ones((N, 1)), 0.0 * Y, Y, Y, [])
+
+
+@pytest.mark.parametrize("case", ["tobit, known", "lognormal, known", "weibull, known"])
+def test_one_censored_row_is_no_density(case, rng):
+    kind, general, arguments, draw = LOCATED[case]
+    Y = draw(rng)
+    Y[3, 2] = RIGHT
+    given = np.ones((N, 1)), 0.0 * Y[:, :1], Y[:, :1], Y, []
+    found, wanted = (expectations(k(**arguments), *given) for k in (kind, general))
+    exact = expectations(kind(**arguments), *given[:3], draw(rng), [])
+    assert found.total == wanted.total
+    assert found.slope[3, 0] != exact.slope[3, 0]
+
+
+@pytest.mark.parametrize("case", LOCATED)
+def test_curvature_in_a_scale_is_the_slopes_central_difference(case, rng):
+    kind, _, arguments, draw = LOCATED[case]
+    likelihood, Y = kind(**arguments), draw(rng)
+    mean, var = rng.standard_normal((N, 1)), rng.uniform(0.1, 0.5, (N, 1))
+    variable, step = likelihood.scale.unconstrained_variable, 1e-5
+
+    def at(u):
+        variable.assign(u)
+        return expectations(likelihood, np.ones((N, 1)), mean, var, Y, [variable])
+
+    present = variable.numpy()
+    above, below, found = at(present + step), at(present - step), at(present)
+    bend = (above.own_slope - below.own_slope) / (2.0 * step)
+    np.testing.assert_allclose(found.own_curvature[0], bend, rtol=1e-7)
+    turned = (above.slope - below.slope) / (2.0 * step)
+    np.testing.assert_allclose(found.across[0], turned, rtol=1e-6, atol=1e-7)

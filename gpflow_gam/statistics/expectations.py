@@ -13,6 +13,7 @@ from scipy.special import gammaln
 
 from ..likelihoods import Weighted, checked_observations
 from .hazards import Baseline, hazard_terms
+from .located import located_terms
 from .logistic import Terms, logistic_terms
 
 _STEP = 1e-5
@@ -141,7 +142,8 @@ def _known(
         elif _is_counts(base, Y):
             terms = _of_counts(float(base.binsize), mean[:, 0], var[:, 0], Y[:, 0])
         else:
-            found = logistic_terms(base, mean[:, 0], var[:, 0], Y, variables)
+            given = base, mean[:, 0], var[:, 0], Y, variables
+            found = logistic_terms(*given) or located_terms(*given)
             if found is None:
                 return None
             terms = found

@@ -98,7 +98,7 @@ def _rows(
     if kind is NegativeBinomial:
         if not np.all((y >= 0.0) & (np.round(y) == y)):
             return None
-        alpha = _Dispersion.of(likelihood.alpha).value
+        alpha = PositiveParameter.of(likelihood.alpha).value
         size, log = 1.0 / alpha, float(np.log(alpha))
         counts, back = np.unique(y, return_inverse=True)  # few beside the rows
         ways = gammaln(counts + size) - gammaln(size) - gammaln(counts + 1.0)
@@ -140,7 +140,7 @@ def _softplus(quadrature: NDiagGHQuadrature, mean: AnyNDArray, var: AnyNDArray) 
 
 def _of_dispersion(likelihood: NegativeBinomial, y: AnyNDArray, found: Softplus) -> OwnSlopes:
     """Of a negative binomial in its dispersion: in the logarithm first, then by the chain rule."""
-    dispersion = _Dispersion.of(likelihood.alpha)
+    dispersion = PositiveParameter.of(likelihood.alpha)
     size = 1.0 / dispersion.value
     total = y + size
     counts, back = np.unique(total, return_inverse=True)
@@ -153,15 +153,15 @@ def _of_dispersion(likelihood: NegativeBinomial, y: AnyNDArray, found: Softplus)
     return OwnSlopes(rate * slope, rate**2 * curvature + turn * slope, rate * across)
 
 
-class _Dispersion(NamedTuple):
-    """That of a negative binomial, with derivatives of its logarithm where it is learnt."""
+class PositiveParameter(NamedTuple):
+    """A likelihood's one, with derivatives of its logarithm where it is learnt, unconstrained."""
 
     value: float
     rate: float
     turn: float
 
     @classmethod
-    def of(cls, parameter: Parameter) -> _Dispersion:
+    def of(cls, parameter: Parameter) -> PositiveParameter:
         u, transform = float(parameter.unconstrained_variable.numpy()), parameter.transform
         if isinstance(transform, tfp.bijectors.Chain):
             outer, *inner = transform.bijectors
@@ -172,6 +172,10 @@ class _Dispersion(NamedTuple):
                     value, first = shift + float(np.logaddexp(0.0, u)), float(expit(u))
                     rate = first / value
                     return cls(value, rate, rate * (1.0 - first) - rate**2)
+                if type(transform) is tfp.bijectors.Exp:
+                    above = float(np.exp(u))
+                    rate = above / (shift + above)
+                    return cls(shift + above, rate, rate - rate**2)
         at = tf.constant(u, parameter.dtype)
         with tf.GradientTape() as outer_tape:
             outer_tape.watch(at)
