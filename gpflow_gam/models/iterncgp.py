@@ -20,7 +20,7 @@ from gpflow.posteriors import PrecomputeCacheType
 
 from ..autograph import as_written
 from ..likelihoods import Bernoulli, checked_data, checked_inputs
-from ..newton import HeldActions, action_bound, held_actions
+from ..newton import HeldActions, action_bound
 from ..newton.operators import KernelOperator, KernelPrograms, LatentKernels
 from ..newton.solvers import (
     ActionPosteriorState,
@@ -316,12 +316,13 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         A lower bound of the evidence, differentiable in all parameters (Wenger et al. 2024).
 
         q is that of the actions and pseudo-observations of the last fit, which are held, under the
-        present kernel: any such q gives a bound. One sweep, and one more for its gradient.
+        present kernel: any such q gives a bound. One sweep, and one more for its gradient. Compiled
+        functions follow parameters and fits, as predictions do.
 
         :param rows: indices of a minibatch for the expected log-likelihood, [n]; all by default.
         :raises ValueError: the model is not fitted.
         """
-        bound = action_bound(self.problem(), *held_actions(self.state), rows)
+        bound = action_bound(self.problem(), *self._held_actions().noisy(), rows)
         return tf.cast(bound, self.data[0].dtype)
 
     # --- prediction ----------------------------------------------------------------------------

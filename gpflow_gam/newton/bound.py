@@ -34,9 +34,18 @@ def held_actions(state: ActionPosteriorState) -> tuple[tf.Tensor, tf.Tensor]:
 
     :param state: what a fit has computed.
     """
-    U = tf.constant(noisy_basis(state.noise))
-    S = tf.tensordot(U, state.actions, [[0], [0]])
-    return S, tf.linalg.matvec(U, state.targets, transpose_a=True)
+    return combined(tf.constant(noisy_basis(state.noise)), state.actions, state.targets)
+
+
+def combined(U: tf.Tensor, actions: tf.Tensor, targets: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """
+    Combinations of actions [R, Q, N], and of what they have seen [R].
+
+    :param U: [B, R].
+    :param actions: [B, Q, N].
+    :param targets: [B].
+    """
+    return tf.tensordot(U, actions, [[0], [0]]), tf.linalg.matvec(U, targets, transpose_a=True)
 
 
 def action_bound(
@@ -60,13 +69,12 @@ def action_bound(
     """
     operator, X, Y = problem.operator, problem.X, problem.Y
     T = operator.product(tf.transpose(S, [1, 2, 0]))  # [Q, N, R]
-    R, Q = S.shape[0], S.shape[1]
-    H = tf.matmul(
-        tf.reshape(S, [R, -1]), tf.reshape(tf.transpose(T, [2, 0, 1]), [R, -1]), False, True
-    )
+    Q = S.shape[1]
+    flat = [-1, Q * S.shape[2]]  # R may be known when it runs only
+    H = tf.matmul(tf.reshape(S, flat), tf.reshape(tf.transpose(T, [2, 0, 1]), flat), False, True)
     H = 0.5 * (H + tf.transpose(H))
     root = tf.debugging.check_numerics(
-        tf.linalg.cholesky(H + tf.eye(R, dtype=H.dtype)),
+        tf.linalg.cholesky(H + tf.eye(tf.shape(H)[0], dtype=H.dtype)),
         "G = I + S'KS is not positive definite: the kernel's parameters overflowed, or its matrix "
         "is not positive semi-definite",
     )

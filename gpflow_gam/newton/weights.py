@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray, Parameter
 
+from .bound import combined, held_actions, noisy_basis
 from .operators import KernelOperator
 from .solvers import ActionPosteriorState, explained
 from .solvers.itergp import pairs
@@ -114,16 +115,11 @@ class HeldActions:
 
     def __call__(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """v [Q, N], E [B, Q, N] and E0 [B, Q, N]."""
-        eager = tf.executing_eagerly()
-        with tf.init_scope():  # no tape follows
-            state, _ = self._fit
-            present = self._present()
-            if self._variables is None and not eager:
-                self._variables = _Variables(self._parameters, state, present)
-        if eager:
-            return self._differentiable(state.actions, present)
-        variables = self._variables
-        assert variables is not None
+        if tf.executing_eagerly():
+            with tf.init_scope():  # no tape follows
+                present = self._present()
+            return self._differentiable(self._fit[0].actions, present)
+        variables = self._compiled()
         with tf.control_dependencies([variables.in_use()]):
             found = tf.cond(
                 variables.moved(),
@@ -131,6 +127,24 @@ class HeldActions:
                 variables.weights,
             )
         return self._differentiable(tf.convert_to_tensor(variables.actions), found)
+
+    def noisy(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """S [R, Q, N] with S'W^+S = I, and S'(yhat - m) [R], as the bound takes them."""
+        if tf.executing_eagerly():
+            return held_actions(self._fit[0])
+        variables = self._compiled()
+        with tf.init_scope():
+            basis = variables.basis_of(self._fit[0].noise)
+        with tf.control_dependencies([variables.in_use()]):
+            U, S, targets = (tf.identity(t) for t in (basis, variables.actions, variables.targets))
+        return combined(U, S, targets)
+
+    def _compiled(self) -> _Variables:
+        """What functions that are being compiled read."""
+        if self._variables is None:
+            with tf.init_scope():
+                self._variables = _Variables(self._parameters, self._fit[0], self._present())
+        return self._variables
 
     def state(self) -> ActionPosteriorState:
         """The fit's, with weights and factor (not S'KS) at the present parameters."""
@@ -221,7 +235,18 @@ class _Variables:
         self.actions = _variable(state.actions, [B, Q, N])
         self.noise = _variable(state.noise, [B, B])
         self.targets = _variable(state.targets, [B])
+        self._basis: tf.Variable | None = None
         self._retired = tf.Variable(False, trainable=False)
+
+    def basis_of(self, noise: tf.Tensor) -> tf.Variable:
+        """
+        Which combinations of actions the bound is of; kept once it was asked for.
+
+        :param noise: S'W^+S [B, B] of the present actions.
+        """
+        if self._basis is None:
+            self._basis = _variable(tf.constant(noisy_basis(noise)), [None, None])
+        return self._basis
 
     def retire(self) -> None:
         """See :meth:`HeldActions.retire`."""
@@ -246,6 +271,8 @@ class _Variables:
         values = [*self._parameters, *found, state.actions, state.noise, state.targets]
         for variable, value in zip(variables, values):
             variable.assign(value)
+        if self._basis is not None:
+            self._basis.assign(noisy_basis(state.noise))
 
     def moved(self) -> tf.Tensor:
         """Whether the parameters are others than those of the weights."""

@@ -1,0 +1,84 @@
+"""What functions compiled of an IterNCGP's bound give when the model goes on."""
+
+from __future__ import annotations
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from gpflow.likelihoods import Poisson
+from iterncgp_cases import data, fit, kernel
+
+from gpflow_gam.models import IterNCGP
+from gpflow_gam.newton.solvers import ReducedNewton
+
+
+def _few(rng, kind="counts", likelihood=None):
+    model = IterNCGP(
+        data(rng)[kind], kernel(), likelihood or Poisson(), solver=ReducedNewton(num_actions=5)
+    )
+    fit(model)
+    return model
+
+
+def _compiled(model, jit):
+    """The bound, its gradient and that of ten rows, and the same as written."""
+    rows = tf.range(10)
+
+    def numbers():
+        with tf.GradientTape() as tape:
+            value = model.elbo()
+        parameters = model.kernel.variance, model.kernel.lengthscales
+        variables = [p.unconstrained_variable for p in parameters]
+        slopes = tape.gradient(value, variables)
+        return [value, model.elbo(rows), model.training_loss(), *slopes]
+
+    return tf.function(numbers, jit_compile=jit, autograph=False), numbers
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_compiled_bounds_follow_parameters_and_fits(jit, rng):
+    model = _few(rng)
+    compiled, numbers = _compiled(model, jit)
+
+    def agree():
+        found, expected = compiled(), numbers()
+        for a, b in zip(found, expected):
+            np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-8)
+        return float(expected[0])
+
+    seen = [agree()]
+    model.kernel.lengthscales.assign(0.3)
+    seen.append(agree())
+    fit(model)  # other pseudo-observations
+    seen.append(agree())
+    model.solver = ReducedNewton(num_actions=20)  # another number of actions
+    model.forget_run()
+    fit(model)
+    seen.append(agree())
+    fit(model, hyperparameters=True)
+    seen.append(agree())
+    assert np.abs(np.diff(seen)).min() > 0.1
+
+
+REPLACED = {
+    "kernel": lambda m: setattr(m, "kernel", gpflow.kernels.Matern32(10.0, 0.3)),
+    "likelihood": lambda m: setattr(m, "likelihood", Poisson(binsize=0.1)),
+    "data": lambda m: setattr(m, "data", (m.data[0], m.data[1] + 1.0)),
+}
+
+
+@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("what", REPLACED)
+def test_compiled_bounds_of_parts_that_were_replaced_give_no_old_numbers(what, jit, rng):
+    model = _few(rng)
+    compiled = tf.function(model.elbo, jit_compile=jit, autograph=False)
+    before = float(compiled())
+    REPLACED[what](model)
+    fit(model)
+    assert abs(float(model.elbo()) - before) > 1.0
+    if jit:
+        assert np.isnan(compiled())
+    else:
+        with pytest.raises(tf.errors.InvalidArgumentError, match="compile it anew"):
+            compiled()
