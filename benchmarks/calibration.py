@@ -28,12 +28,10 @@ Run it with ``python benchmarks/calibration.py``; ``--figure`` redraws the docs'
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import sys
 import time
 import warnings
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -41,12 +39,13 @@ import numpy as np
 import pandas as pd
 from calibration_peers import MODULES, mgcv_is_there, mgcv_places, python_peers, python_places
 from places import below, panels
+from processes import pool
 from recording import add_option, record
 from scipy.special import expit
 from scipy.stats import norm, poisson, t
 from tabulate import tabulate
 
-FIGURE = Path(__file__).parent.parent / "docs" / "figures" / "calibration"
+FIGURES = Path(__file__).parent.parent / "docs" / "figures"
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 GRID = 15
 NUM_WAVES = 30
@@ -331,10 +330,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1e5, help="of each case, at most")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--figure", action="store_true", help="draw the docs' picture anew")
-    parser.add_argument("--name", default="calibration", help="of the record")
+    parser.add_argument("--name", default="calibration", help="of record and picture")
     add_option(parser)
     arguments = parser.parse_args()
-    workers = ProcessPoolExecutor(arguments.jobs, mp_context=multiprocessing.get_context("spawn"))
+    workers = pool(arguments.jobs)
 
     cases = [(f, f, dict[str, str](), False) for f in arguments.families]
     cases += [(f"poisson, {e}", "poisson", ENGINES[e], False) for e in arguments.engines]
@@ -390,7 +389,7 @@ def main() -> None:
         peer_versions={MODULES[m][1]: version for m, version in others.items()},
     )
     if arguments.figure:
-        draw(kept, FIGURE.with_suffix(".png"))
+        draw(kept, FIGURES / f"{arguments.name}.png")
 
 
 if __name__ == "__main__":

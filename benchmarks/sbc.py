@@ -25,11 +25,9 @@ of places is from uniform at most, and whether it leaves the band. Run it with
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import sys
 import warnings
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,6 +35,7 @@ from typing import Any
 import numpy as np
 from calibration import LEVELS
 from places import POINTS, below, envelope, panels
+from processes import pool
 from recording import add_option, record
 from scipy.special import expit, ndtr
 from scipy.stats import norm
@@ -119,10 +118,14 @@ def model_of(method: str, response: str, X: np.ndarray, Y: np.ndarray) -> Any:
 
 def one(case: tuple[str, str, int]) -> np.ndarray:
     """A replicate: the truth's place in the posterior of each quantity."""
+    import tensorflow as tf
+
     import gpflow_gam as gg
 
     warnings.simplefilter("ignore")
     method, response, seed = case
+    # sites settle in a few sweeps: of a hundred rows compiling them would be most of the time
+    tf.config.run_functions_eagerly(method == EXACT)
     rng = np.random.default_rng([seed, list(RESPONSES).index(response)])
     x = rng.uniform(size=ROWS)
     X = np.stack([x, 0.8 * x + 0.2 * rng.uniform(size=ROWS)], axis=1)
@@ -193,9 +196,7 @@ def main() -> None:
         (r, m) for r in arguments.responses for m in arguments.methods if r in BESIDE and m != EXACT
     ]
     places: dict[tuple[str, str], np.ndarray] = {}
-    with ProcessPoolExecutor(
-        arguments.jobs, mp_context=multiprocessing.get_context("spawn")
-    ) as workers:
+    with pool(arguments.jobs) as workers:
         for response, method in cases:
             kept = arguments.results and arguments.results / f"{response}, {method}.npy"
             if kept and kept.exists():

@@ -310,6 +310,33 @@ def test_fit_equals_its_history_and_is_deterministic():
     assert runs[0].message == "epoch limit of 3 reached"
 
 
+def test_functions_that_run_eagerly_are_not_compiled(monkeypatch):
+    """Whoever debugs a fit with TensorFlow's switch steps through it, and ends where others do."""
+    compiled, data = poisson(vi.OptimalPrecision())
+    eager, _ = poisson(vi.OptimalPrecision())
+    for model in (compiled, eager):
+        gpflow.set_trainable(model.kernel, False)
+        gpflow.set_trainable(model.inducing_variable, False)
+    gg.optimizers.fit(compiled, data, progress=False)
+    ran_eagerly, own = [], tf.linalg.cholesky
+    monkeypatch.setattr(
+        tf.linalg,
+        "cholesky",
+        lambda *arguments, **more: (
+            ran_eagerly.append(tf.executing_eagerly()) or own(*arguments, **more)
+        ),
+    )
+    tf.config.run_functions_eagerly(True)
+    try:
+        gg.optimizers.fit(eager, data, progress=False)
+    finally:
+        tf.config.run_functions_eagerly(False)
+    assert ran_eagerly
+    assert all(ran_eagerly)
+    for one, other in zip(eager.predict_f(data[0]), compiled.predict_f(data[0])):
+        np.testing.assert_allclose(one, other, rtol=1e-9)
+
+
 def test_callback_and_time_budget_stop_a_fit():
     model, data = poisson(vi.OptimalPrecision())
     seen: list[gg.optimizers.FitProgress] = []

@@ -14,7 +14,9 @@ class Traced:
 
     TensorFlow counts the traces of a line of code over the whole program, and warns of retracing
     when several models are fitted one after the other: it looks only at calls through
-    ``tf.function`` itself, not at those of the concrete function that is called here.
+    ``tf.function`` itself, not at those of the concrete function that is called here. After
+    ``tf.config.run_functions_eagerly(True)`` nothing is compiled, as nowhere in TensorFlow: for a
+    look inside with a debugger, and quicker where a fit is so small that compiling is most of it.
 
     :param function: of tensors.
     """
@@ -24,6 +26,8 @@ class Traced:
         self._concrete: Callable[..., Any] | None = None
 
     def __call__(self, *arguments: tf.Tensor) -> Any:
+        if tf.config.functions_run_eagerly():
+            return self._function(*arguments)
         if self._concrete is None:
             self._concrete = self._function.get_concrete_function(*arguments)
         return self._concrete(*arguments)
