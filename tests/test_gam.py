@@ -353,6 +353,21 @@ def test_levels_keep_the_order_of_a_category(data):
     assert numbers.predict({"code": [1, 0]}).shape == (2,)
 
 
+def test_a_class_that_no_row_has_may_yet_come():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(size=100)
+    y = pd.Categorical(np.where(rng.uniform(size=100) < x, "b", "a"), categories=["a", "b", "c"])
+    frame = pd.DataFrame({"x": x, "y": y})
+    declared = gg.GAM("y ~ x", family="categorical").fit(frame, **QUICK)
+    p = declared.predict(frame)
+    assert p.shape == (100, 3)
+    np.testing.assert_array_less(p[:, 2], 1e-3)
+    np.testing.assert_allclose(p.sum(axis=1), 1.0)
+    frame["y"] = frame["y"].cat.remove_unused_categories()
+    seen = gg.GAM("y ~ x", family="categorical").fit(frame, **QUICK)
+    np.testing.assert_allclose(p[:, :2], seen.predict(frame), atol=0.03)
+
+
 def test_own_kernel_is_used_as_it_is_and_copied(data):
     own = gpflow.kernels.RBF(lengthscales=0.2) + gpflow.kernels.Linear()
     gam = gg.GAM(s("x", kernel=own, k=8) + linear("z")).fit(data, y="y", **QUICK)

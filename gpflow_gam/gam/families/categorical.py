@@ -58,7 +58,12 @@ def draw(p: AnyNDArray, rng: np.random.Generator) -> AnyNDArray:
 
 @dataclass(frozen=True)
 class Categorical(Family):
-    """Classes, each with a predictor of its own, behind a softmax."""
+    """
+    Classes, each with a predictor of its own, behind a softmax.
+
+    A category that a pandas categorical declares and no row has is a class that may yet come, and
+    keeps next to no probability. ``Series.cat.remove_unused_categories`` takes it out beforehand.
+    """
 
     name: ClassVar[str] = "categorical"
     labelled: ClassVar[bool] = True
