@@ -37,29 +37,32 @@ class ZeroAltered(TwoPredictors, abc.ABC):
         if alpha is not None:
             self.alpha = Parameter(alpha, transform=positive(lower=_SMALLEST))
 
-    def _count(self, f: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+    def _dispersion(self) -> tf.Tensor | None:
+        """Alpha, read once an evaluation: a parameter's transform costs more than a few rows do."""
+        return None if self.alpha is None else tf.convert_to_tensor(self.alpha)
+
+    def _count(self, f: tf.Tensor, y: tf.Tensor, alpha: tf.Tensor | None) -> tf.Tensor:
         """Log-probability of a count."""
-        if self.alpha is None:
+        if alpha is None:
             return y * f - tf.exp(f) - tf.math.lgamma(y + 1.0)
-        size, lgamma = 1.0 / self.alpha, tf.math.lgamma
+        size, lgamma = 1.0 / alpha, tf.math.lgamma
         ways = lgamma(y + size) - lgamma(size) - lgamma(y + 1.0)
-        odds = f + tf.math.log(self.alpha)
+        odds = f + tf.math.log(alpha)
         return ways + y * odds - (y + size) * tf.math.softplus(odds)
 
-    def _no_count(self, f: tf.Tensor) -> tf.Tensor:
+    def _no_count(self, f: tf.Tensor, alpha: tf.Tensor | None) -> tf.Tensor:
         """Log-probability of a count of zero."""
-        if self.alpha is None:
+        if alpha is None:
             return -tf.exp(f)
-        return -tf.math.softplus(f + tf.math.log(self.alpha)) / self.alpha
+        return -tf.math.softplus(f + tf.math.log(alpha)) / alpha
 
     def _zero(self, g: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Logarithms of the probability, and of what is left of it."""
         return log_probability(self.link, g), log_failure(self.link, g)
 
-    def _second_moment(self, f: tf.Tensor) -> tf.Tensor:
+    def _second_moment(self, f: tf.Tensor, alpha: tf.Tensor | None) -> tf.Tensor:
         """E[count^2]."""
-        alpha = 0.0 if self.alpha is None else self.alpha
-        return tf.exp(f) + (1.0 + alpha) * tf.exp(2.0 * f)
+        return tf.exp(f) + (1.0 if alpha is None else 1.0 + alpha) * tf.exp(2.0 * f)
 
 
 class ZeroInflated(ZeroAltered):
@@ -69,15 +72,16 @@ class ZeroInflated(ZeroAltered):
     """
 
     def _log_density(self, f: tf.Tensor, g: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-        empty = self._no_count(f)
+        alpha = self._dispersion()
+        empty = self._no_count(f, alpha)
         zero, some = self._zero(g)
         none = zero + tf.math.softplus(empty + some - zero)
-        return tf.where(y > 0.0, self._count(f, y) + some, none)
+        return tf.where(y > 0.0, self._count(f, y, alpha) + some, none)
 
     def _moments(self, f: tf.Tensor, g: tf.Tensor) -> MeanAndVariance:
-        share = tf.exp(self._zero(g)[1])
+        share, alpha = tf.exp(self._zero(g)[1]), self._dispersion()
         mean = share * tf.exp(f)
-        return mean, share * self._second_moment(f) - tf.square(mean)
+        return mean, share * self._second_moment(f, alpha) - tf.square(mean)
 
 
 class Hurdle(ZeroAltered):
@@ -87,16 +91,18 @@ class Hurdle(ZeroAltered):
     """
 
     def _log_density(self, f: tf.Tensor, g: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-        above = self._count(f, y) - self._log_some(f)
+        alpha = self._dispersion()
+        above = self._count(f, y, alpha) - self._log_some(f, alpha)
         zero, some = self._zero(g)
         return tf.where(y > 0.0, above + some, zero)
 
-    def _log_some(self, f: tf.Tensor) -> tf.Tensor:
+    def _log_some(self, f: tf.Tensor, alpha: tf.Tensor | None) -> tf.Tensor:
         """Log-probability of a count above zero."""
-        some = -tf.math.expm1(self._no_count(f))
+        some = -tf.math.expm1(self._no_count(f, alpha))
         return tf.math.log(tf.maximum(some, tf.constant(_TINY, some.dtype)))
 
     def _moments(self, f: tf.Tensor, g: tf.Tensor) -> MeanAndVariance:
-        share = tf.exp(self._zero(g)[1] - self._log_some(f))
+        alpha = self._dispersion()
+        share = tf.exp(self._zero(g)[1] - self._log_some(f, alpha))
         mean = share * tf.exp(f)
-        return mean, share * self._second_moment(f) - tf.square(mean)
+        return mean, share * self._second_moment(f, alpha) - tf.square(mean)
