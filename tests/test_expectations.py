@@ -10,10 +10,12 @@ from gpflow_gam.likelihoods import (
     Bernoulli,
     Binomial,
     CensoredGaussian,
+    Hurdle,
     LogNormal,
     NegativeBinomial,
     Weibull,
     Weighted,
+    ZeroInflated,
 )
 from gpflow_gam.likelihoods.censored import EXACT, RIGHT
 from gpflow_gam.statistics.expectations import expectations
@@ -46,6 +48,14 @@ class _LogNormal(LogNormal):
 
 
 class _Weibull(Weibull):
+    """The same."""
+
+
+class _ZeroInflated(ZeroInflated):
+    """The same."""
+
+
+class _Hurdle(Hurdle):
     """The same."""
 
 
@@ -87,11 +97,25 @@ LOCATED = {
 """The same of a location and a scaled error."""
 
 
+def _with_zeros(rng):
+    return _counts(rng) * rng.integers(0, 2, (N, 1))
+
+
+ZEROS = {
+    "inflated poisson": (ZeroInflated, _ZeroInflated, {}, _with_zeros),
+    "inflated negative binomial": (ZeroInflated, _ZeroInflated, {"alpha": 0.4}, _with_zeros),
+    "hurdle poisson": (Hurdle, _Hurdle, {}, _with_zeros),
+    "hurdle negative binomial": (Hurdle, _Hurdle, {"alpha": 1.5}, _with_zeros),
+}
+"""The same of counts whose zeros have a predictor of their own."""
+
+
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
-@pytest.mark.parametrize("case", [*CASES, *LOCATED])
+@pytest.mark.parametrize("case", [*CASES, *LOCATED, *ZEROS])
 def test_expectations_without_tensorflow_are_those_with_it(case, weighted, rng):
-    known, general, arguments, draw = (CASES | LOCATED)[case]
-    mean, var = 2.0 * rng.standard_normal((N, 1)), rng.uniform(1e-8, 3.0, (N, 1))
+    known, general, arguments, draw = (CASES | LOCATED | ZEROS)[case]
+    shape = (N, 2 if case in ZEROS else 1)
+    mean, var = 2.0 * rng.standard_normal(shape), rng.uniform(1e-8, 3.0, shape)
     Y, X = draw(rng), rng.integers(0, 3, (N, 1)) * 0.5
     results = []
     for kind in (known, general):
@@ -116,6 +140,23 @@ def test_a_predictor_that_is_known_has_the_second_derivative_for_a_precision(rng
     p = 1.0 / (1.0 + np.exp(-mean))
     np.testing.assert_allclose(found.slope, Y - p, rtol=1e-12)
     np.testing.assert_allclose(found.precision, p * (1.0 - p), rtol=1e-12)
+
+
+@pytest.mark.parametrize("case", ZEROS)
+def test_known_predictors_of_zeros_have_second_derivatives_for_precisions(case, rng):
+    kind, _, arguments, draw = ZEROS[case]
+    mean, Y, X, step = rng.standard_normal((N, 2)), draw(rng), np.ones((N, 1)), 1e-4
+    likelihood = kind(**arguments)
+    found = expectations(likelihood, X, mean, 0.0 * mean, Y, [])
+    assert found.total == pytest.approx(float(np.sum(likelihood.log_prob(X, mean, Y))), rel=1e-12)
+    for i in (0, 1):
+        moved = step * np.eye(2)[i]
+        up, down = (
+            expectations(likelihood, X, mean + sign * moved, 0.0 * mean, Y, []).slope[:, i]
+            for sign in (1.0, -1.0)
+        )
+        bend = (up - down) / (2.0 * step)
+        np.testing.assert_allclose(found.precision[:, i], -bend, rtol=1e-6, atol=1e-7)
 
 
 def test_rows_that_do_not_count_may_overflow():

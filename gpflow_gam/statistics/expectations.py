@@ -15,6 +15,7 @@ from ..likelihoods import Weighted, checked_observations
 from .hazards import Baseline, hazard_terms
 from .located import located_terms
 from .logistic import Terms, logistic_terms
+from .zeros import zero_terms
 
 _STEP = 1e-5
 """Of differences in a likelihood's (unconstrained) parameter."""
@@ -132,10 +133,11 @@ def _known(
     base, weights = likelihood, None
     if type(likelihood) is Weighted:
         base, weights = likelihood.base, X[:, likelihood.column]
-    if mean.shape[1] != 1:
-        return None
     baseline: Baseline | None = None
     with np.errstate(over="ignore", invalid="ignore"):  # the caller judges what comes of it
+        if mean.shape[1] != 1:
+            zeros = zero_terms(base, mean, var, Y, variables) if mean.shape[1] == 2 else None
+            return None if zeros is None else _summed(zeros, weights)
         hazards = hazard_terms(base, mean[:, 0], var[:, 0], Y, weights, variables)
         if hazards is not None:
             terms, baseline = hazards
@@ -148,21 +150,34 @@ def _known(
                 return None
             terms = found
 
-    def counted(each: AnyNDArray) -> AnyNDArray:
-        # rows that do not count may overflow
-        return each if weights is None else weights * np.where(weights == 0.0, 0.0, each)
+    found = _summed(terms, weights)
+    if baseline is None:
+        return found
+    across = [counted(each, weights)[:, None] for each in baseline.across]
+    return found._replace(own_slope=baseline.slope, own_curvature=baseline.curvature, across=across)
 
-    slope, precision = counted(terms.slope)[:, None], counted(terms.precision)[:, None]
-    total = float(np.sum(counted(terms.value)))
+
+def counted(each: AnyNDArray, weights: AnyNDArray | None) -> AnyNDArray:
+    """Of each row, [n, ...], as often as it counts; one that does not count may overflow."""
+    if weights is None:
+        return each
+    weights = weights.reshape(-1, *[1] * (each.ndim - 1))
+    return weights * np.where(weights == 0.0, 0.0, each)
+
+
+def _summed(terms: Terms, weights: AnyNDArray | None) -> Expectations:
+    """Of rows that are known."""
+
+    def wide(each: AnyNDArray) -> AnyNDArray:
+        return counted(each, weights).reshape(len(each), -1)
+
+    total = float(np.sum(counted(terms.value, weights)))
     own, curvature, across = np.zeros(0), np.zeros((0, 0)), []
     if terms.own is not None:
-        own = np.sum(counted(terms.own.slope), keepdims=True)
-        curvature = np.sum(counted(terms.own.curvature)).reshape(1, 1)
-        across = [counted(terms.own.across)[:, None]]
-    if baseline is not None:
-        across = [counted(each)[:, None] for each in baseline.across]
-        return Expectations(total, slope, precision, baseline.slope, baseline.curvature, across)
-    return Expectations(total, slope, precision, own, curvature, across)
+        own = np.sum(counted(terms.own.slope, weights), keepdims=True)
+        curvature = np.sum(counted(terms.own.curvature, weights)).reshape(1, 1)
+        across = [wide(terms.own.across)]
+    return Expectations(total, wide(terms.slope), wide(terms.precision), own, curvature, across)
 
 
 def _is_counts(likelihood: Likelihood, Y: AnyNDArray) -> bool:

@@ -33,7 +33,10 @@ class Softplus(NamedTuple):
 
 
 class OwnSlopes(NamedTuple):
-    """Derivatives in the one parameter of a likelihood, unconstrained, [n] each."""
+    """
+    Derivatives in the one parameter of a likelihood, unconstrained, [n] each; ``across`` is [n, L]
+    of several predictors.
+    """
 
     slope: AnyNDArray
     curvature: AnyNDArray
@@ -42,7 +45,10 @@ class OwnSlopes(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """Expected log-densities of the rows and their derivatives, [n] each."""
+    """
+    Expected log-densities of the rows and their derivatives, [n] each; of several predictors
+    slopes and precisions are [n, L].
+    """
 
     value: AnyNDArray
     slope: AnyNDArray
