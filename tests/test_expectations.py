@@ -105,6 +105,10 @@ ZEROS = {
     "inflated poisson": (ZeroInflated, _ZeroInflated, {}, _with_zeros),
     "inflated negative binomial": (ZeroInflated, _ZeroInflated, {"alpha": 0.4}, _with_zeros),
     "hurdle poisson": (Hurdle, _Hurdle, {}, _with_zeros),
+    "probit zeros": (ZeroInflated, _ZeroInflated, {"alpha": 2.0, "link": "probit"}, _with_zeros),
+    "cloglog zeros": (ZeroInflated, _ZeroInflated, {"link": "cloglog"}, _with_zeros),
+    "cauchit zeros": (Hurdle, _Hurdle, {"link": "cauchit"}, _with_zeros),
+    "log zeros": (ZeroInflated, _ZeroInflated, {"alpha": 0.2, "link": "log"}, _with_zeros),
     "hurdle negative binomial": (Hurdle, _Hurdle, {"alpha": 1.5}, _with_zeros),
 }
 """The same of counts whose zeros have a predictor of their own."""
@@ -145,7 +149,7 @@ def test_a_predictor_that_is_known_has_the_second_derivative_for_a_precision(rng
 @pytest.mark.parametrize("case", ZEROS)
 def test_known_predictors_of_zeros_have_second_derivatives_for_precisions(case, rng):
     kind, _, arguments, draw = ZEROS[case]
-    mean, Y, X, step = rng.standard_normal((N, 2)), draw(rng), np.ones((N, 1)), 1e-4
+    mean, Y, X, step = rng.standard_normal((N, 2)), draw(rng), np.ones((N, 1)), 1e-5
     likelihood = kind(**arguments)
     found = expectations(likelihood, X, mean, 0.0 * mean, Y, [])
     assert found.total == pytest.approx(float(np.sum(likelihood.log_prob(X, mean, Y))), rel=1e-12)

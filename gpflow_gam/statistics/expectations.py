@@ -145,10 +145,10 @@ def _known(
             terms = _of_counts(float(base.binsize), mean[:, 0], var[:, 0], Y[:, 0])
         else:
             given = base, mean[:, 0], var[:, 0], Y, variables
-            found = logistic_terms(*given) or located_terms(*given)
-            if found is None:
+            likely = logistic_terms(*given) or located_terms(*given)
+            if likely is None:
                 return None
-            terms = found
+            terms = likely
 
     found = _summed(terms, weights)
     if baseline is None:

@@ -13,6 +13,7 @@ from gpflow.quadrature import NDiagGHQuadrature
 from scipy.special import digamma, expit, gammaln, polygamma
 
 from ..likelihoods import Hurdle, ZeroInflated
+from .links import Log, log_probabilities
 from .logistic import OwnSlopes, PositiveParameter, Terms
 from .parallel import each
 
@@ -55,7 +56,7 @@ def zero_terms(
     variables: Sequence[tf.Variable],
 ) -> Terms | None:
     """
-    What counts say that are zero with a probability of its own, ``sigmoid(g)``, else ``exp(f)``.
+    What counts of mean ``exp(f)`` say that are zero with a probability of its own, a link of g.
 
     The same quadrature as the likelihood's own.
 
@@ -63,11 +64,11 @@ def zero_terms(
     :param var: of f and g, not negative, [n, 2].
     :param Y: [n, 1].
     :param variables: of the likelihood's parameters, in which derivatives are wanted.
-    :return: values [n], slopes and precisions [n, 2]; None of another likelihood, link or other
+    :return: values [n], slopes and precisions [n, 2]; None of another likelihood or other
         variables, and of rows that are an error elsewhere.
     """
     kind, y = type(likelihood), Y[:, 0]
-    if kind not in (ZeroInflated, Hurdle) or likelihood.link != "logit":
+    if kind not in (ZeroInflated, Hurdle):
         return None
     if not isinstance(likelihood.quadrature, NDiagGHQuadrature) or Y.shape[1] != 1:
         return None
@@ -88,7 +89,8 @@ def zero_terms(
         sd = np.sqrt(var[at])
         f, g = (mean[at, i, None] + sd[:, i, None] * nodes[:, i] for i in (0, 1))
         with np.errstate(over="ignore", invalid="ignore"):  # the caller judges what comes of it
-            every = log_density(f, g, y[at, None], size)
+            links = log_probabilities(likelihood.link, g)
+            every = log_density(f, links, y[at, None], size)
         for into, term in zip(found, every):
             into[at] = term @ weights
         bends = np.stack([found.ff[at], found.gg[at]], axis=1)
@@ -108,44 +110,52 @@ def zero_terms(
     return Terms(found.value, slope, precision, dispersed)
 
 
-def inflated(f: AnyNDArray, g: AnyNDArray, y: AnyNDArray, size: float | None) -> Slopes:
+def inflated(f: AnyNDArray, links: tuple[Log, Log], y: AnyNDArray, size: float | None) -> Slopes:
     """
     Of a zero or else a count, which may be zero as well (Lambert 1992).
 
     :param f: logarithm of the count's mean, [n, Q].
-    :param g: logit of the zero's probability, [n, Q].
+    :param links: logarithms of the zero's probability and of what is left, by g, [n, Q].
     :param y: [n, 1].
     :param size: one over the dispersion; None for Poisson counts.
     """
     count, empty = counted(f, y, size), counted(f, np.zeros_like(y), size)
-    share, some = expit(g), -np.logaddexp(0.0, g)
-    bend, none = share * (1.0 - share), 0.0 * g
-    here = count.value + some
-    above = Slopes(here, count.f, -share, count.a, count.ff, -bend, count.aa, count.fa, none)
-    zero = -np.logaddexp(0.0, -g)
-    value = np.logaddexp(zero, some + empty.value)
-    p = np.exp(some + empty.value - value)  # that a zero is a count
-    q = np.exp(zero - value)
+    zero, some = links
+    above = Slopes(
+        count.value + some.value,
+        count.f,
+        some.first,
+        count.a,
+        count.ff,
+        some.second,
+        count.aa,
+        count.fa,
+        0.0 * f,
+    )
+    value = np.logaddexp(zero.value, some.value + empty.value)
+    p = np.exp(some.value + empty.value - value)  # that a zero is a count
+    q = np.exp(zero.value - value)
+    away = some.first - zero.first
     below = Slopes(
         value,
         p * empty.f,
-        q - share,
+        zero.first + p * away,
         p * empty.a,
         p * empty.ff + p * q * empty.f**2,
-        p * q - bend,
+        q * zero.second + p * some.second + p * q * away**2,
         p * empty.aa + p * q * empty.a**2,
         p * empty.fa + p * q * empty.a * empty.f,
-        -p * q * empty.a,
+        p * q * empty.a * away,
     )
     return Slopes(*(np.where(y > 0.0, one, other) for one, other in zip(above, below)))
 
 
-def hurdle(f: AnyNDArray, g: AnyNDArray, y: AnyNDArray, size: float | None) -> Slopes:
+def hurdle(f: AnyNDArray, links: tuple[Log, Log], y: AnyNDArray, size: float | None) -> Slopes:
     """
     Of a zero or else a count above zero (Mullahy 1986).
 
     :param f: logarithm of the mean of a count that may be zero, [n, Q].
-    :param g: logit of the zero's probability, [n, Q].
+    :param links: logarithms of the zero's probability and of what is left, by g, [n, Q].
     :param y: [n, 1].
     :param size: one over the dispersion; None for Poisson counts.
     """
@@ -154,20 +164,20 @@ def hurdle(f: AnyNDArray, g: AnyNDArray, y: AnyNDArray, size: float | None) -> S
     kept = some > _TINY
     odds = np.divide(np.exp(empty.value), some, out=np.zeros_like(some), where=kept)
     turn = odds + odds**2
-    share = expit(g)
-    bend, none = share * (1.0 - share), 0.0 * g
+    zero, left = links
+    none = 0.0 * f
     above = Slopes(
-        count.value - np.log(np.maximum(some, _TINY)) - np.logaddexp(0.0, g),
+        count.value - np.log(np.maximum(some, _TINY)) + left.value,
         count.f + odds * empty.f,
-        -share,
+        left.first,
         count.a + odds * empty.a,
         count.ff + odds * empty.ff + turn * empty.f**2,
-        -bend,
+        left.second,
         count.aa + odds * empty.aa + turn * empty.a**2,
         count.fa + odds * empty.fa + turn * empty.a * empty.f,
         none,
     )
-    below = Slopes(-np.logaddexp(0.0, -g), none, 1.0 - share, none, none, -bend, *3 * (none,))
+    below = Slopes(zero.value, none, zero.first, none, none, zero.second, none, none, none)
     return Slopes(*(np.where(y > 0.0, one, other) for one, other in zip(above, below)))
 
 
