@@ -197,8 +197,8 @@ def summarised_response(
         return _integrated(likelihood, X, mean, sd * moves, level)
     if (mean.shape[-1] == 1 and width.rank == 1) or one_by_one:
         return _integrated(likelihood, X, mean, sd, level)
-    width = max(mean.shape[-1], width[-1] or 1)
-    rows = max(1, _ENTRIES // (_DRAWS * width)) if in_blocks else None
+    columns = max(mean.shape[-1], width[-1] or 1) if width.rank > 1 else mean.shape[-1]
+    rows = max(1, _ENTRIES // (_DRAWS * columns)) if in_blocks else None
     if mean.shape[-1] > 1:
         # the same for every row: what is predicted of one does not depend on the others
         normals = np.random.default_rng(seed).standard_normal((_DRAWS, mean.shape[-1]))
