@@ -14,6 +14,23 @@ def mixed() -> np.ndarray:
     return np.array([*rows[0], *rows[1], *rows[2], *[[a, a + 0.8, INTERVAL] for a in y]])
 
 
+def same_expectations(likelihood, Y, moments, logp, w, expectation, density) -> None:
+    """
+    Expected log-densities under a normal predictor, and log-densities, are sums over its points.
+
+    :param moments: mean and variance of the predictor, [N, L] each.
+    :param logp: of Y at each point, [P, N].
+    :param w: of the points, [P, 1].
+    :param expectation: tolerances of the former, for numpy's ``assert_allclose``.
+    :param density: of the latter.
+    """
+    X = np.zeros((len(Y), 1))
+    got = likelihood.variational_expectations(X, *moments, Y)
+    np.testing.assert_allclose(got, (w * logp).sum(axis=0), **expectation)
+    got = likelihood.predict_log_density(X, *moments, Y)
+    np.testing.assert_allclose(got, np.log((w * np.exp(logp)).sum(axis=0)), **density)
+
+
 def expected(distribution, Y: np.ndarray) -> np.ndarray:
     """Log-densities and logarithms of probabilities, by scipy."""
     y, end, kind = Y.T
