@@ -13,7 +13,7 @@ from gpflow.config import default_float
 from gpflow.likelihoods import Likelihood
 
 from ... import likelihoods
-from ...likelihoods.censored import EXACT, INTERVAL, LEFT, RIGHT
+from ...likelihoods.standardised import EXACT, INTERVAL, LEFT, RIGHT
 from ...statistics.stored import RowArray
 from ..terms import Surv
 from . import censoring, encoding
