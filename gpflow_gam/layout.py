@@ -72,9 +72,7 @@ class BlockLayout:
         :param x: [..., P, ...], P along ``axis``.
         :param axis: negative where it counts from the end.
         """
-        if np.array_equal(self.order, np.arange(self.total)):
-            return x
-        return tf.gather(x, self.order, axis=axis)
+        return _permuted(x, self.order, axis)
 
     def to_components(self, x: tf.Tensor, axis: int = -2) -> tf.Tensor:
         """
@@ -83,9 +81,7 @@ class BlockLayout:
         :param x: [..., P, ...], P along ``axis``.
         :param axis: negative where it counts from the end.
         """
-        if np.array_equal(self.order, np.arange(self.total)):
-            return x
-        return tf.gather(x, np.argsort(self.order), axis=axis)
+        return _permuted(x, np.argsort(self.order), axis)
 
     def spread(self, members: AnyNDArray | None) -> AnyNDArray | None:
         """
@@ -126,9 +122,14 @@ class BlockLayout:
         :return: [..., C, ...].
         """
         x = parts[0] if len(parts) == 1 else tf.concat(list(parts), axis=axis)
-        if self.component_order == list(range(self.num_components)):
-            return x
-        return tf.gather(x, np.argsort(self.component_order), axis=axis)
+        return _permuted(x, np.argsort(self.component_order), axis)
+
+
+def _permuted(x: tf.Tensor, places: AnyNDArray, axis: int) -> tf.Tensor:
+    """What is at these places along an axis, free where they are all in order."""
+    if np.array_equal(places, np.arange(len(places))):
+        return x
+    return tf.gather(x, places, axis=axis)
 
 
 def _with_rows(x: tf.Tensor, axes: int, rows: list[int]) -> tf.Tensor:

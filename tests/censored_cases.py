@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpflow_gam.likelihoods.censored import EXACT, INTERVAL, LEFT, RIGHT
+from gpflow_gam.likelihoods.standardised import EXACT, INTERVAL, LEFT, RIGHT
 
 
 def mixed() -> np.ndarray:
@@ -12,6 +12,23 @@ def mixed() -> np.ndarray:
     y = np.array([0.3, 1.1, 2.5])
     rows = [[[a, a, kind] for a in y] for kind in (RIGHT, EXACT, LEFT)]
     return np.array([*rows[0], *rows[1], *rows[2], *[[a, a + 0.8, INTERVAL] for a in y]])
+
+
+def same_expectations(likelihood, Y, moments, logp, w, expectation, density) -> None:
+    """
+    Expected log-densities under a normal predictor, and log-densities, are sums over its points.
+
+    :param moments: mean and variance of the predictor, [N, L] each.
+    :param logp: of Y at each point, [P, N].
+    :param w: of the points, [P, 1].
+    :param expectation: tolerances of the former, for numpy's ``assert_allclose``.
+    :param density: of the latter.
+    """
+    X = np.zeros((len(Y), 1))
+    got = likelihood.variational_expectations(X, *moments, Y)
+    np.testing.assert_allclose(got, (w * logp).sum(axis=0), **expectation)
+    got = likelihood.predict_log_density(X, *moments, Y)
+    np.testing.assert_allclose(got, np.log((w * np.exp(logp)).sum(axis=0)), **density)
 
 
 def expected(distribution, Y: np.ndarray) -> np.ndarray:

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+import gpflow_gam as gg
+
 # ONNX Runtime and LiteRT may live in another environment than TensorFlow
 RUNTIME = os.environ.get("GPFLOW_GAM_ONNX_PYTHON", sys.executable)
 
@@ -55,6 +57,24 @@ def description(path: Path) -> dict[str, Any]:
 
     props = {p.key: p.value for p in onnx.load(path).metadata_props}
     return json.loads(props["gpflow_gam"])
+
+
+def exported(
+    model: Any, folder: Path, inputs: np.ndarray, name: str = "m"
+) -> list[dict[str, np.ndarray]]:
+    """
+    What files of a network with one input give: ONNX in double precision, LiteRT in single.
+
+    :param folder: into which files are written, ``name.onnx`` and ``name.tflite``.
+    """
+    jobs = []
+    for end, dtype in (("onnx", float), ("tflite", np.float32)):
+        path = folder / f"{name}.{end}"
+        gg.serving.export(model, path)
+        np.savez(folder / f"{path.name}.in.npz", inputs=inputs.astype(dtype))
+        jobs.append([folder / f"{path.name}{end}" for end in ("", ".in.npz", ".out.npz")])
+    run(jobs)
+    return [dict(np.load(job[-1])) for job in jobs]
 
 
 def arguments(path: Path, data: pd.DataFrame, name: str = "") -> Path:

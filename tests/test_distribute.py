@@ -318,22 +318,10 @@ def test_a_learning_rate_may_change(folder: Path, tmp_path: Path) -> None:
 # --- errors ----------------------------------------------------------------------------------
 
 
-class Breaks(keras.layers.Layer):
-    """Sound for four calls, infinite from then on."""
-
-    def build(self, shape: Any) -> None:
-        self.calls = self.add_weight(shape=(), initializer="zeros", trainable=False)
-        self.scale = self.add_weight(shape=(), initializer="ones")
-
-    def call(self, x: tf.Tensor) -> tf.Tensor:
-        self.calls.assign_add(1.0)
-        return x * self.scale / tf.where(self.calls > 4.0, tf.zeros_like(x), tf.ones_like(x))
-
-
 def test_a_broken_step_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
     def build() -> keras.Model:
         last = keras.layers.Dense(1, kernel_initializer="ones")  # not inf - inf, which is no number
-        model = keras.Sequential([keras.Input((2,)), Breaks(), last])
+        model = keras.Sequential([keras.Input((2,)), script.Breaks(), last])
         model.compile(optimizer="sgd", loss="mse")
         return model
 

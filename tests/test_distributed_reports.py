@@ -158,22 +158,10 @@ def test_averaged_parameters_are_those_of_keras() -> None:
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
 
 
-class Breaks(keras.layers.Layer):
-    """Sound for four steps, infinite from then on."""
-
-    def build(self, shape: Any) -> None:
-        self.calls = self.add_weight(shape=(), initializer="zeros", trainable=False)
-        self.scale = self.add_weight(shape=(), initializer="ones")
-
-    def call(self, x: tf.Tensor) -> tf.Tensor:
-        self.calls.assign_add(1.0)
-        return x * self.scale / tf.where(self.calls > 4.0, tf.zeros_like(x), tf.ones_like(x))
-
-
 def test_a_broken_step_is_named_among_several() -> None:
     def build() -> keras.Model:
         last = keras.layers.Dense(1, kernel_initializer="ones")
-        model = keras.Sequential([keras.Input((2,)), Breaks(), last])
+        model = keras.Sequential([keras.Input((2,)), script.Breaks(), last])
         model.compile("sgd", "mse", steps_per_execution=3)  # is taken over
         return model
 

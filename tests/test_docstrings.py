@@ -13,10 +13,11 @@ import dataclasses
 import functools
 import importlib
 import inspect
+import itertools
 import pkgutil
 import re
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,8 @@ ON_PAGES = {
     for name in re.findall(r"automodule:: (\S+)", page.read_text(encoding="utf-8"))
 }
 """Packages and modules that the reference shows."""
+
+MODULES = sorted(Path(gg.__file__).parent.rglob("*.py"))
 
 
 def packages() -> list[Any]:
@@ -85,13 +88,14 @@ def public_methods(cls: type) -> Iterator[tuple[str, Any]]:
         for name, member in vars(own).items():
             inherited = any(name in vars(base) for base in cls.__mro__[place + 1 :])
             f = function_of(member)
-            if inspect.isfunction(f) and f.__doc__ and not name.startswith("_") and not inherited:
+            if inspect.isfunction(f) and not name.startswith("_") and not inherited:
                 yield name, f
 
 
-METHODS = {
+EVERY_METHOD = {
     f: (f"{name}.{m}", cls, f) for name, cls in CLASSES for m, f in public_methods(cls)
 }.values()
+METHODS = [(name, cls, f) for name, cls, f in EVERY_METHOD if f.__doc__]
 
 
 def parameters(f: Callable[..., Any]) -> list[inspect.Parameter]:
@@ -175,6 +179,77 @@ def test_classes_describe_what_they_are_made_of(name, cls):
         and not (described(p.name, doc) or p.name in told or re.search(rf"``{p.name}\b", doc))
     ]
     assert not lacking, f"{name}: no :param for {', '.join(lacking)}"
+
+
+def undocumented(methods: Iterable[tuple[str, Any, Any]]) -> list[str]:
+    return [name for name, _, f in methods if not f.__doc__]
+
+
+def test_methods_have_docstrings():
+    assert not undocumented(EVERY_METHOD)
+
+
+def test_a_method_without_docstring_is_found():
+    """Overrides are told from what is new; properties and class methods count."""
+
+    class Own(gg.kernels.Factor):
+        __module__ = "gpflow_gam.own"
+
+        def K(self, X: Any, X2: Any = None) -> Any:
+            return X
+
+        def new(self) -> None: ...
+
+        @property
+        def size(self) -> int:
+            return 1
+
+        @classmethod
+        def of(cls) -> None: ...
+
+        def told(self) -> None:
+            """It is."""
+
+        def _private(self) -> None: ...
+
+    found = [(name, Own, f) for name, f in public_methods(Own)]
+    assert undocumented(found) == ["new", "size", "of"]
+
+
+def values() -> set[tuple[str, str]]:
+    """Names in ``__all__``, by package, of what is no class, function or module."""
+    return {
+        (module.__name__, name)
+        for module in packages()
+        for name in module.__all__
+        if not (
+            inspect.isclass(getattr(module, name))
+            or inspect.isfunction(getattr(module, name))
+            or inspect.ismodule(getattr(module, name))
+        )
+    }
+
+
+def assigned() -> Iterator[tuple[str, Path, bool]]:
+    """Names that modules of ours assign, where, and whether what they are stands below."""
+    for path in MODULES:
+        nodes = [*ast.parse(path.read_text(encoding="utf-8")).body, None]
+        for node, text in itertools.pairwise(nodes):
+            told = isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
+            match node:
+                case (
+                    ast.Assign(targets=[ast.Name(id=name)])
+                    | ast.AnnAssign(target=ast.Name(id=name))
+                ):
+                    yield name, path, told
+
+
+def test_values_say_what_they_are():
+    public = {name for _, name in values()}
+    found = [(name, path, told) for name, path, told in assigned() if name in public]
+    assert {name for name, _, _ in found} == public
+    lacking = [f"{path}: {name}" for name, path, told in found if not told]
+    assert not lacking, "\n".join(lacking)
 
 
 def test_methods_describe_what_they_take():
@@ -290,9 +365,6 @@ def test_errors_are_described():
             unsaid = sorted(raised(checker) - told)
             lacking += [f"{name}: no :raises {e}, of {checker.__name__}()" for e in unsaid]
     assert not lacking, "\n".join(lacking)
-
-
-MODULES = sorted(Path(gg.__file__).parent.rglob("*.py"))
 
 
 def test_formulas_have_a_source():

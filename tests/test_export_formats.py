@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 import scipy.special
 import tensorflow as tf
-from exported_files import arguments, description, run
+from exported_files import arguments, description, exported, run
 
 import gpflow_gam as gg
 from gpflow_gam.layers import AdditiveGP
@@ -468,20 +468,14 @@ def test_several_heads_and_iterncgp(runtime, tmp_path):
             for i, kind in enumerate(("mean", "variance")):
                 own = wanted[f"{head.name}_{start}{kind}"]
                 np.testing.assert_allclose(own, values[..., i], rtol=1e-7, atol=1e-9)
-    jobs = []
-    for name, dtype in (("m.onnx", float), ("m.tflite", np.float32)):
-        gg.serving.export(model, tmp_path / name)
-        about = description(tmp_path / name)
-        assert about["components"] == {h.name: list(h.names) for h in (one, two)}
-        assert set(about["signatures"]["serving_default"]["outputs"]) == set(wanted)
-        np.savez(tmp_path / f"{name}.in.npz", inputs=X.astype(dtype))
-        jobs.append([tmp_path / f"{name}{end}" for end in ("", ".in.npz", ".out.npz")])
-    run(jobs)
-    for (_, _, path), rtol in zip(jobs, (1e-12, 1e-5)):
-        found = np.load(path)
+    for found, rtol in zip(exported(model, tmp_path, X), (1e-12, 1e-5), strict=True):
         for key, values in wanted.items():
             atol = rtol * np.max(np.abs(values))
             np.testing.assert_allclose(found[key], values, rtol=0.0, atol=atol, err_msg=key)
+    for name in ("m.onnx", "m.tflite"):
+        about = description(tmp_path / name)
+        assert about["components"] == {h.name: list(h.names) for h in (one, two)}
+        assert set(about["signatures"]["serving_default"]["outputs"]) == set(wanted)
 
 
 def test_without_the_package(tmp_path, monkeypatch):
@@ -518,14 +512,7 @@ def test_a_refitted_joint_head_behind_bounded_layers(runtime, tmp_path):
         **{"component_mean": parts[..., 0], "component_variance": parts[..., 1]},
     }
     assert np.median(moments[60:, :, 1]) > 1.5 * np.median(moments[:60, :, 1])
-    jobs = []
-    for name, dtype in (("joint.onnx", float), ("joint.tflite", np.float32)):
-        gg.serving.export(model, tmp_path / name)
-        np.savez(tmp_path / f"{name}.in.npz", inputs=asked.astype(dtype))
-        jobs.append([tmp_path / f"{name}{end}" for end in ("", ".in.npz", ".out.npz")])
-    run(jobs)
-    for (_, _, path), atol in zip(jobs, (1e-12, 1e-5)):
-        found = np.load(path)
+    for found, atol in zip(exported(model, tmp_path, asked), (1e-12, 1e-5), strict=True):
         for key, values in wanted.items():
             np.testing.assert_allclose(found[key], values, rtol=0.0, atol=atol, err_msg=key)
 

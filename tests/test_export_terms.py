@@ -10,7 +10,7 @@ import gpflow
 import numpy as np
 import pandas as pd
 import pytest
-from exported_files import arguments, description, run
+from exported_files import arguments, description, exported, run
 
 import gpflow_gam as gg
 from gpflow_gam.layers import AdditiveGP
@@ -231,14 +231,7 @@ def test_heads_with_shapes(runtime: None, tmp_path: Path, shape: str) -> None:
         **{"mean": moments[:, 0, 0], "variance": moments[:, 0, 1]},
         **{"component_mean": parts[:, :, 0, 0], "component_variance": parts[:, :, 0, 1]},
     }
-    jobs = []
-    for name, dtype in (("m.onnx", float), ("m.tflite", np.float32)):
-        gg.serving.export(model, tmp_path / name)
-        np.savez(tmp_path / f"{name}.in.npz", inputs=X.astype(dtype))
-        jobs.append([tmp_path / f"{name}{end}" for end in ("", ".in.npz", ".out.npz")])
-    run(jobs)
-    for (_, _, path), rtol in zip(jobs, (1e-11, 1e-5)):
-        found = np.load(path)
+    for found, rtol in zip(exported(model, tmp_path, X), (1e-11, 1e-5), strict=True):
         for name, want in values.items():
             size = np.max(np.abs(want))
             np.testing.assert_allclose(found[name], want, rtol=0.0, atol=rtol * size, err_msg=name)

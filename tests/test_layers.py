@@ -308,7 +308,10 @@ def test_a_dead_unit_does_no_harm() -> None:
     head = additive()
     dead = np.column_stack([X[:, 0], np.zeros(N)])
     head.adapt(dead)
-    assert np.all(np.isfinite(head(dead, output="moments")))
+    np.testing.assert_array_equal(head.scaled(dead)[:, 1], 0.0)
+    mean, variance = np.moveaxis(head(dead, output="moments"), -1, 0)
+    assert np.all(np.isfinite(mean))
+    assert np.all(variance > 0.0)
 
 
 def test_levels_and_multipliers() -> None:

@@ -18,7 +18,7 @@ from .families import Family
 from .families import family as as_family
 from .fits import (
     ENGINES,
-    FAMILIES,
+    VARIATIONAL,
     FittedGAM,
     Roles,
     SharedFit,
@@ -129,9 +129,9 @@ class GAM(Inspector):
             raise ValueError(f"missing must be 'error', 'drop' or 'impute'; got {missing!r}.")
         if engine not in ENGINES:
             raise ValueError(f"engine must be one of {', '.join(ENGINES)}; got {engine!r}.")
-        if variational is not None and variational not in ("exact", *FAMILIES):
+        if variational is not None and variational not in ("exact", *VARIATIONAL):
             raise ValueError(
-                f"variational must be one of exact, {', '.join(FAMILIES)}; got {variational!r}."
+                f"variational must be one of exact, {', '.join(VARIATIONAL)}; got {variational!r}."
             )
         self.terms = terms
         self.family = response_family
@@ -238,10 +238,7 @@ class GAM(Inspector):
             family,
             roles,
             source,
-            missing=self.missing,
-            variational=self.variational,
-            engine=self.engine,
-            seed=self.seed,
+            **self._options(),
             **options,
         )
 
@@ -302,16 +299,7 @@ class GAM(Inspector):
                 "all rows, which starts from what is known."
             )
         table = with_response_as(data, y, start.spec.response)
-        found = fit_more(
-            start,
-            table,
-            missing=self.missing,
-            variational=self.variational,
-            engine=self.engine,
-            seed=self.seed,
-            **options,
-        )
-        return self._accept(found, options)
+        return self._accept(fit_more(start, table, **self._options(), **options), options)
 
     def fit_share(
         self, data: Callable[[], Any], y: Any = None, *, exchange: Exchange, **options: Any
@@ -336,10 +324,7 @@ class GAM(Inspector):
             offset=self.offset,
             weights=self.weights,
             trials=self.trials,
-            missing=self.missing,
-            variational=self.variational,
-            engine=self.engine,
-            seed=self.seed,
+            **self._options(),
             **options,
         )
         return self._accept(found, options)
@@ -421,6 +406,7 @@ class GAM(Inspector):
             self._fit = saving.from_parts(header, arrays, terms, family, "the pickle")
 
     def _options(self) -> dict[str, Any]:
+        """What every fit is given, and a file says."""
         return {
             "missing": self.missing,
             "engine": self.engine,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-
 import tensorflow as tf
 from check_shapes import inherit_check_shapes
 from gpflow.base import Parameter, TensorType
@@ -12,18 +10,11 @@ from gpflow.kernels.base import ActiveDims
 from gpflow.utilities import positive
 
 from .columns import Columns
-from .stacked import Kernels, StackedKernel, fill, register_stacked, stack_parameters
+from .stacked import Kernels, StackedOnColumn, fill, register_stacked, stack_parameters
 
 
 def _outer_equal(X: tf.Tensor, X2: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     return tf.cast(tf.equal(X[..., :, None, 0], X2[..., None, :, 0]), dtype)
-
-
-def _outer(X: tf.Tensor, X2: tf.Tensor | None, own: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
-    """Outer product of per-point values, in GPflow's shape for batched X and X2."""
-    if X2 is None:
-        return own[..., :, None] * own[..., None, :]
-    return tf.tensordot(own, other, axes=0)
 
 
 class Factor(Kernel):
@@ -75,7 +66,10 @@ class Indicator(Kernel):
 
     @inherit_check_shapes
     def K(self, X: TensorType, X2: TensorType | None = None) -> tf.Tensor:
-        return _outer(X, X2, self._on(X), self._on(X if X2 is None else X2))
+        own = self._on(X)
+        if X2 is None:
+            return own[..., :, None] * own[..., None, :]
+        return tf.tensordot(own, self._on(X2), axes=0)
 
     @inherit_check_shapes
     def K_diag(self, X: TensorType) -> tf.Tensor:
@@ -83,16 +77,12 @@ class Indicator(Kernel):
 
 
 @register_stacked(Factor)
-class StackedFactor(StackedKernel):
+class StackedFactor(StackedOnColumn):
     """Exchangeable levels of several factors."""
 
     def __init__(self, kernels: Kernels, columns: Columns) -> None:
         super().__init__(kernels, columns)
         self.variances = stack_parameters([k.variance for k in kernels], rank=2)
-
-    @classmethod
-    def signature(cls, kernel: Kernel, columns: Columns) -> Hashable | None:
-        return () if len(columns) == 1 else None
 
     def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
         return self.variances[:, :, None] * _outer_equal(X, X2, X.dtype)
@@ -102,12 +92,8 @@ class StackedFactor(StackedKernel):
 
 
 @register_stacked(Indicator)
-class StackedIndicator(StackedKernel):
+class StackedIndicator(StackedOnColumn):
     """Indicators of several levels."""
-
-    @classmethod
-    def signature(cls, kernel: Kernel, columns: Columns) -> Hashable | None:
-        return () if len(columns) == 1 else None
 
     def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
         return self.K_diag(X)[:, :, None] * self.K_diag(X2)[:, None, :]

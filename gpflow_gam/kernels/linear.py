@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -13,7 +13,7 @@ from gpflow.kernels.base import ActiveDims
 from gpflow.utilities import positive
 
 from .columns import Columns
-from .stacked import Kernels, StackedKernel, register_stacked, stack_parameters
+from .stacked import Kernels, StackedOnColumn, register_stacked, stack_parameters
 
 
 class CentredLinear(Kernel):
@@ -57,16 +57,12 @@ class CentredLinear(Kernel):
 
 
 @register_stacked(CentredLinear)
-class StackedCentredLinear(StackedKernel):
+class StackedCentredLinear(StackedOnColumn):
     """Several lines."""
 
     def __init__(self, kernels: Kernels, columns: Columns) -> None:
         super().__init__(kernels, columns)
         self.variances = stack_parameters([k.variance for k in kernels], rank=2)
-
-    @classmethod
-    def signature(cls, kernel: Kernel, columns: Columns) -> Hashable | None:
-        return () if len(columns) == 1 else None
 
     def _away(self, X: tf.Tensor) -> tf.Tensor:
         return X[..., 0] - tf.constant([[k.centre] for k in self.kernels], dtype=X.dtype)

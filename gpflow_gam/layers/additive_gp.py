@@ -16,7 +16,7 @@ from gpflow.likelihoods import Likelihood
 
 from ..gam.components import Component, build_inducing
 from ..gam.families import Family
-from ..gam.fits import FAMILIES
+from ..gam.fits import VARIATIONAL
 from ..gam.terms import Term, Terms
 from ..models import AdditiveSVGP
 from ..optimizers.natural_gradient import site_step
@@ -113,9 +113,9 @@ class AdditiveGP(GPHead):
             )
         if num_data < 1:
             raise ValueError(f"num_data must be at least 1; got {num_data}.")
-        if variational not in FAMILIES:
+        if variational not in VARIATIONAL:
             raise ValueError(
-                f"variational must be one of {', '.join(FAMILIES)}; got {variational!r}."
+                f"variational must be one of {', '.join(VARIATIONAL)}; got {variational!r}."
             )
         if not 0.0 < rho <= 1.0:
             raise ValueError(f"rho must be in (0, 1]; got {rho!r}.")
@@ -154,7 +154,7 @@ class AdditiveGP(GPHead):
             kernel,
             spec.build_likelihood(),
             inducing,
-            variational=FAMILIES[self.variational](),
+            variational=VARIATIONAL[self.variational](),
             mean_function=spec.build_mean(),
             num_data=self.num_data,
             num_latent_gps=spec.num_predictors,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
@@ -72,10 +73,7 @@ class MomentReader(abc.ABC):
         :param moments: what the layer gives, [N, L, 2].
         :raises ValueError: moments or labels of another shape.
         """
-        mean, var, X = self._unpacked(moments)
-        Y, holds = self._observed(y)
-        expected = self.likelihood.variational_expectations(X, mean, var, Y)
-        return -self._where(holds, expected)
+        return -self._of_rows(self.likelihood.variational_expectations, y, moments)
 
     def predict_log_density(self, y: tf.Tensor, moments: tf.Tensor) -> tf.Tensor:
         """
@@ -85,10 +83,14 @@ class MomentReader(abc.ABC):
         :param moments: what the layer gives, [N, L, 2].
         :raises ValueError: moments or labels of another shape.
         """
+        return self._of_rows(self.likelihood.predict_log_density, y, moments)
+
+    def _of_rows(self, of: Callable[..., tf.Tensor], y: tf.Tensor, moments: tf.Tensor) -> tf.Tensor:
+        """What the likelihood says of each row, [N]; NaN for a y that is impossible."""
         mean, var, X = self._unpacked(moments)
         Y, holds = self._observed(y)
-        density = self.likelihood.predict_log_density(X, mean, var, Y)
-        return self._where(holds, density)
+        missing = tf.constant(np.nan, self.compute_dtype)
+        return tf.where(holds, tf.cast(of(X, mean, var, Y), self.compute_dtype), missing)
 
     def _unpacked(self, moments: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         moments = tf.convert_to_tensor(moments)
@@ -115,7 +117,3 @@ class MomentReader(abc.ABC):
         # XLA drops assertions: what should have failed must not pass for a number
         holds = possible_observations(Y, self.likelihood)
         return checked_observations(Y, self.likelihood, "y"), holds
-
-    def _where(self, holds: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-        missing = tf.constant(np.nan, self.compute_dtype)
-        return tf.where(holds, tf.cast(values, self.compute_dtype), missing)

@@ -6,12 +6,12 @@ from typing import Any, ClassVar
 
 import tensorflow as tf
 from check_shapes import inherit_check_shapes
-from gpflow.base import Parameter, TensorType
+from gpflow.base import TensorType
 from gpflow.likelihoods import QuadratureLikelihood
-from gpflow.utilities import positive
 
-from .censored import EXACT, LogExponential, Normal, Standardised
 from .quadrature import GaussHermite, GaussHermitePlane
+from .standardised import EXACT, LogExponential, Normal, Standardised
+from .unit import fixed_unit
 
 _NODES = 20
 """Of quadrature over the location, where a response is not known."""
@@ -33,8 +33,7 @@ class LocationScaleCensored(Standardised, QuadratureLikelihood):
     def __init__(self, unit: TensorType = 1.0, **kwargs: Any) -> None:
         kwargs.setdefault("quadrature", GaussHermitePlane(_NODES, self.across))
         super().__init__(input_dim=None, latent_dim=2, observation_dim=None, **kwargs)
-        transform = positive(lower=0.0, base="exp")
-        self.unit = Parameter(unit, transform=transform, trainable=False)
+        self.unit = fixed_unit(unit)
         self._line = GaussHermite(self.across)
 
     @property

@@ -7,10 +7,11 @@ from typing import Any, ClassVar
 
 import tensorflow as tf
 from check_shapes import inherit_check_shapes
-from gpflow.base import MeanAndVariance, Parameter, TensorType
+from gpflow.base import MeanAndVariance, TensorType
 from gpflow.likelihoods import QuadratureLikelihood
 from gpflow.logdensities import gaussian
-from gpflow.utilities import positive
+
+from .unit import fixed_unit
 
 
 class Heteroskedastic(QuadratureLikelihood):
@@ -26,8 +27,7 @@ class Heteroskedastic(QuadratureLikelihood):
 
     def __init__(self, unit: TensorType = 1.0, **kwargs: Any) -> None:
         super().__init__(input_dim=None, latent_dim=2, observation_dim=1, **kwargs)
-        transform = positive(lower=0.0, base="exp")
-        self.unit = Parameter(unit, transform=transform, trainable=False)
+        self.unit = fixed_unit(unit)
 
     mean_of_first: ClassVar[bool] = True
     """The mean of the response is a monotone function of the first predictor alone."""

@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 import numpy as np
 import tensorflow as tf
 from check_shapes import inherit_check_shapes
-from gpflow.base import MeanAndVariance, Parameter, TensorType
-from gpflow.utilities import positive
+from gpflow.base import MeanAndVariance, TensorType
 
 from .quadrature import GaussHermite
 from .two_predictors import TwoPredictors
+from .unit import fixed_unit
 
 
 class LocationScale(TwoPredictors):
@@ -99,8 +99,7 @@ class LocationScaleStudentT(LocationScale):
 
     def __init__(self, unit: TensorType = 1.0, df: float = 4.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        transform = positive(lower=0.0, base="exp")
-        self.unit = Parameter(unit, transform=transform, trainable=False)
+        self.unit = fixed_unit(unit)
         self.df = df
 
     def _log_density(self, f: tf.Tensor, g: tf.Tensor, y: tf.Tensor) -> tf.Tensor:

@@ -15,6 +15,7 @@ from scipy.stats import norm
 
 from .location_scale import LocationScale
 from .quadrature import GaussHermite
+from .unit import fixed_unit
 
 SMOOTHING = 0.1
 """Width of the loss's bend, in standard deviations of normal noise."""
@@ -110,8 +111,7 @@ class LocationScaleQuantile(LocationScale):
     ) -> None:
         super().__init__(**kwargs)
         self.loss = Loss(tau, smoothing)
-        transform = positive(lower=0.0, base="exp")
-        self.unit = Parameter(unit, transform=transform, trainable=False)
+        self.unit = fixed_unit(unit)
 
     def level_of(self, y: AnyNDArray) -> AnyNDArray:
         """

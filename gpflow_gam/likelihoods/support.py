@@ -22,7 +22,7 @@ from gpflow.likelihoods import (
 
 from ..kernels import AdditiveKernel
 from .binomial import Binomial
-from .censored import EXACT, INTERVAL, LEFT, RIGHT, Censored, Standardised
+from .censored import Censored
 from .censored_scale import LocationScaleCensored
 from .cox import Cox
 from .linked import Linked
@@ -34,6 +34,7 @@ from .location_scale import (
 from .negative_binomial import NegativeBinomial
 from .ordered import Ordered
 from .quasi import Quasi
+from .standardised import EXACT, INTERVAL, LEFT, RIGHT, Standardised
 from .tweedie import Tweedie
 from .weighted import Weighted, unwrapped
 from .width import check_width

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable
 
 import tensorflow as tf
 from check_shapes import inherit_check_shapes
-from gpflow.base import InputData, MeanAndVariance
+from gpflow.base import InputData, MeanAndVariance, RegressionData
 from gpflow.inducing_variables import SeparateIndependentInducingVariables
 from gpflow.kernels import SeparateIndependent
 from gpflow.models import GPModel
@@ -73,6 +74,13 @@ class AdditiveModel(GPModel, abc.ABC):
     """A :class:`gpflow.models.GPModel` whose posterior has components."""
 
     kernel: AdditiveKernel
+    elbo: Callable[..., tf.Tensor]
+    """A lower bound of the evidence, []; of data where the model holds none."""
+
+    @inherit_check_shapes
+    @as_written
+    def maximum_log_likelihood_objective(self, *data: RegressionData) -> tf.Tensor:
+        return self.elbo(*data)
 
     @abc.abstractmethod
     def posterior(

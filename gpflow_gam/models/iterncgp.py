@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from check_shapes import check_shapes, inherit_check_shapes
+from check_shapes import check_shapes
 from gpflow.base import InputData, RegressionData, TensorType
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Bernoulli as GPflowBernoulli
@@ -303,11 +303,6 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         return self._fit
 
     # --- hyperparameters -----------------------------------------------------------------------
-
-    @inherit_check_shapes
-    @as_written
-    def maximum_log_likelihood_objective(self) -> tf.Tensor:
-        return self.elbo()
 
     @check_shapes("return: []")
     @as_written

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from check_shapes import check_shapes, inherit_check_shapes
+from check_shapes import check_shapes
 from gpflow.base import Parameter, RegressionData, TensorType
 from gpflow.inducing_variables import SeparateIndependentInducingVariables
 from gpflow.kernels import SeparateIndependent
@@ -157,11 +157,6 @@ class AdditiveSGPR(AdditiveModel, InternalDataTrainingLossMixin):
         times = self.num_latent_gps // int(root.shape[0])
         factor = tf.repeat(q.factor, times, axis=0)
         return DenseGaussian(q.layout, q.mean, tf.repeat(q.log_det, times), factor), root
-
-    @inherit_check_shapes
-    @as_written
-    def maximum_log_likelihood_objective(self) -> tf.Tensor:
-        return self.elbo()
 
     @check_shapes("return: []")
     @as_written

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tensorflow as tf
-from check_shapes import check_shapes, inherit_check_shapes
+from check_shapes import check_shapes
 from gpflow.base import RegressionData
 from gpflow.inducing_variables import SeparateIndependentInducingVariables
 from gpflow.kernels import SeparateIndependent
@@ -99,11 +99,6 @@ class AdditiveSVGP(AdditiveModel, ExternalDataTrainingLossMixin):
         """KL[q(U) || p(U)], summed over the latent outputs."""
         dtype = self.inducing_variable.inputs[0].dtype
         return tf.cast(self.variational.kl(PriorFactors(self.blocks.cholesky)), dtype)
-
-    @inherit_check_shapes
-    @as_written
-    def maximum_log_likelihood_objective(self, data: RegressionData) -> tf.Tensor:
-        return self.elbo(data)
 
     @check_shapes(
         "data[0]: [N, D]",

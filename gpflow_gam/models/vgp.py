@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
-from check_shapes import check_shapes, inherit_check_shapes
+from check_shapes import check_shapes
 from gpflow.base import Parameter, RegressionData
 from gpflow.config import default_float
 from gpflow.likelihoods import Likelihood
@@ -102,11 +102,6 @@ class AdditiveVGP(AdditiveModel, InternalDataTrainingLossMixin):
         )
         H = tf.linalg.triangular_solve(root, tf.linalg.diag(lam), lower=True)
         return H, 2.0 * tf.reduce_sum(tf.math.log(tf.linalg.diag_part(root)), axis=-1)
-
-    @inherit_check_shapes
-    @as_written
-    def maximum_log_likelihood_objective(self) -> tf.Tensor:
-        return self.elbo()
 
     @check_shapes("return: []")
     @as_written

@@ -13,7 +13,7 @@ from gpflow.base import AnyNDArray, Parameter
 from .bound import combined, held_actions, noisy_basis
 from .operators import KernelOperator
 from .solvers import ActionPosteriorState, explained
-from .solvers.itergp import pairs
+from .solvers.inner_loop import pairs
 
 
 class ActionWeights(NamedTuple):

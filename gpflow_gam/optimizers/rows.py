@@ -33,6 +33,8 @@ from .sketch import sketch_of
 from .solution import Solution
 from .undoing import undone_on_error
 
+_MEASURED = 1000
+"""Rows at which it is measured what bins and nodes change."""
 _PRICE = 20.0
 """Nats that a component may cost beyond what it gains: its prior's and its KL's."""
 
@@ -166,21 +168,18 @@ def solution_of_sums(
     return Solution(rows, data, q, values, found, rounds, curvature=curvature)
 
 
-def discretisation(
-    model: AdditiveSGPR | AdditiveSVGP, solution: Solution, number: int = 1000
-) -> float:
+def discretisation(model: AdditiveSGPR | AdditiveSVGP, solution: Solution) -> float:
     """
     The share by which rounding inputs to bins adds to the noise.
 
     What a row's predictor changes on the way to its bin is like noise of its own, beside that of
-    variance 1 / w_n that its site has: the mean of w_n times the change's square.
-
-    :param number: of rows at which it is measured.
+    variance 1 / w_n that its site has: the mean of w_n times the change's square, at
+    :data:`_MEASURED` rows.
     """
     rows = solution.rows
     if all(c.bins.exact for c in rows.components):
         return 0.0
-    some, q = rows.known(number), solution.q
+    some, q = rows.known(_MEASURED), solution.q
     own = slices([len(r) for r in q.roots])
     found = 0.0
     for at, mean, var in some.marginals(solution.values, q):
@@ -195,16 +194,15 @@ def discretisation(
 
 
 def interpolation_loss(
-    model: AdditiveSGPR | AdditiveSVGP, solution: Solution, number: int = 1000
+    model: AdditiveSGPR | AdditiveSVGP, solution: Solution
 ) -> tuple[float, dict[str, float]]:
     """
     About by how many nats it matters that components are interpolated between nodes.
 
     With delta_n what the interpolation leaves of row n's features, sum_n w_n E_q[(delta_n' v)^2]:
     sums see functions that are off by so much from those that predict. Far below one it is next to
-    nothing.
+    nothing. Measured at :data:`_MEASURED` rows.
 
-    :param number: of rows at which it is measured.
     :return: of all components, and of each by itself.
     """
     rows, names = solution.rows, model.kernel.names
@@ -217,7 +215,7 @@ def interpolation_loss(
     parts = dict.fromkeys(names, 0.0)
     if not between:
         return 0.0, parts
-    some, q, found = rows.known(number), solution.q, np.zeros(1 + len(between))
+    some, q, found = rows.known(_MEASURED), solution.q, np.zeros(1 + len(between))
     features = [phi for phi, _ in features_at_bins(some.components, solution.values, q.roots)]
     components = [some.components[k] for k in between]
     left = [

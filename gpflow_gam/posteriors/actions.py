@@ -67,8 +67,7 @@ class ActionPosterior(AdditivePosterior):
         self._X_actions = X_actions
         # out of sight: its parameters are none of the snapshot's
         self._live: Callable[[], ActionPosterior] | None = None if live is None else lambda: live
-        if kind is not PrecomputeCacheType.NOCACHE:
-            self.update_cache(kind)
+        self._keep(kind)
 
     @property
     def _followed(self) -> list[tf.Variable]:

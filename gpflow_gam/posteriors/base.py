@@ -36,6 +36,12 @@ class AdditivePosterior(AbstractPosterior, abc.ABC):
         """Component names, in the order of the component axis."""
         return self.kernel.names
 
+    def _keep(self, precompute_cache: PrecomputeCacheType | str | None) -> None:
+        """Fill the cache, where one is wanted; at the end of construction."""
+        kind = cache_type(precompute_cache)
+        if kind is not PrecomputeCacheType.NOCACHE:
+            self.update_cache(kind)
+
     # --- what an engine provides -------------------------------------------------------------
 
     @abc.abstractmethod

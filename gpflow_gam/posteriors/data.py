@@ -11,7 +11,7 @@ from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue
 
 from ..covariances.jitter import mean_variance, sampling_root
 from ..kernels import AdditiveKernel
-from .base import AdditivePosterior, Cache, cache_type, seeds, standard_normal
+from .base import AdditivePosterior, Cache, seeds, standard_normal
 
 Weights = Callable[[], tuple[tf.Tensor, tf.Tensor]]
 
@@ -45,9 +45,7 @@ class DataAdditivePosterior(AdditivePosterior):
         super().__init__(kernel, X_data, mean_function=mean_function)
         self.num_latent_gps = num_latent_gps
         self._weights = weights
-        kind = cache_type(precompute_cache)
-        if kind is not PrecomputeCacheType.NOCACHE:
-            self.update_cache(kind)
+        self._keep(precompute_cache)
 
     def _present_cache(self) -> Cache:
         return self._weights()

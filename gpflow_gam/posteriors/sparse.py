@@ -16,7 +16,7 @@ from ..kernels import AdditiveKernel
 from ..layout import BlockLayout
 from ..variational import WhitenedGaussian
 from ..variational.gaussian import Form
-from .base import AdditivePosterior, Cache, cache_type, seeds, standard_normal
+from .base import AdditivePosterior, Cache, seeds, standard_normal
 
 QOfCholesky = Callable[[Sequence[tf.Tensor]], WhitenedGaussian]
 
@@ -49,9 +49,7 @@ class SparseAdditivePosterior(AdditivePosterior):
         self.num_latent_gps = num_latent_gps
         self._whitened = whitened
         self._form: Form | None = None
-        kind = cache_type(precompute_cache)
-        if kind is not PrecomputeCacheType.NOCACHE:
-            self.update_cache(kind)
+        self._keep(precompute_cache)
 
     @property
     def blocks(self) -> InducingBlocks:

@@ -10,7 +10,7 @@ from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
 
 from ..likelihoods import CensoredGaussian, LogNormal, Weibull
-from ..likelihoods.censored import EXACT
+from ..likelihoods.standardised import EXACT
 from .logistic import OwnSlopes, PositiveParameter, Terms
 
 

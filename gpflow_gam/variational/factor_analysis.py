@@ -9,6 +9,8 @@ from gpflow.base import AnyNDArray
 from scipy.linalg import block_diag, cho_factor, cho_solve, solve_triangular
 
 Blocks = list[AnyNDArray]
+_TOLERANCE = 1e-5
+"""Nats that no longer count."""
 
 
 def factor_analysis(
@@ -17,7 +19,6 @@ def factor_analysis(
     rank: int,
     *,
     max_sweeps: int = 100,
-    tolerance: float = 1e-5,
 ) -> tuple[Blocks, AnyNDArray]:
     """
     The blocks D and the B [P, R] that minimise ``KL[N(0, (D + B B')^-1) || N(0, A^-1)]``.
@@ -30,8 +31,7 @@ def factor_analysis(
     :param A: [P, P], symmetric positive definite.
     :param sizes: of the blocks, which follow each other.
     :param rank: the number of columns, R.
-    :param max_sweeps: limit.
-    :param tolerance: a sweep that lowers the KL by less, in nats, is the last.
+    :param max_sweeps: limit; one that lowers the KL by less than 1e-5 nats is the last.
     :return: D, one [M_c, M_c] a block, and B.
     """
     stops = np.cumsum(sizes)
@@ -49,7 +49,7 @@ def factor_analysis(
         root = cho_factor(block_diag(*D) + B @ B.T, lower=True)
         log_det = 2.0 * np.sum(np.log(np.diag(root[0])))
         objective = 0.5 * (np.trace(cho_solve(root, A)) + log_det)
-        if previous - objective < tolerance:
+        if previous - objective < _TOLERANCE:
             break
         previous = objective
         gain = cho_solve(root, B)  # the factors' conditional mean given v is gain' v

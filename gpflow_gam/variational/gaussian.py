@@ -15,7 +15,8 @@ outputs leading.
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 from gpflow.base import AnyNDArray
@@ -232,30 +233,26 @@ class BlockGaussian(WhitenedGaussian):
             parts.append(-_gram(self._coupled(phi)))
         return tf.add_n(parts)
 
-    def _zeros(self, shapes: Iterable[list[tf.Tensor]]) -> list[tf.Tensor]:
-        """Zeros [L, *shape] of each group."""
-        L = tf.shape(self.mean)[1]
-        return [tf.zeros([L, *shape], dtype=self.mean.dtype) for shape in shapes]
-
     def _coupled_components(self, phi: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """H_c phi_c of each group, [L, G, R, N]."""
         return [tf.matmul(H, f[None], transpose_a=True) for H, f in zip(self._rows(), phi)]
 
-    def component_quadratic(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
-        parts = self._zeros([tf.shape(f)[0], tf.shape(f)[2]] for f in phi)
+    def _component_changes(
+        self, phi: Sequence[tf.Tensor], of: Callable[[tf.Tensor], tf.Tensor]
+    ) -> tf.Tensor:
+        """What squares ``of`` the features come to beside those under the prior, [L, C, ...]."""
+        parts: list[Any] = [0.0] * len(phi)  # scale or coupling or both are there
         if self.scale is not None:
-            parts = [p + _norms(s) - _norms(f) for p, s, f in zip(parts, self._scaled(phi), phi)]
+            parts = [of(s) - of(f) for s, f in zip(self._scaled(phi), phi)]
         if self.coupling is not None:
-            parts = [p - _norms(h) for p, h in zip(parts, self._coupled_components(phi))]
+            parts = [p - of(h) for p, h in zip(parts, self._coupled_components(phi))]
         return self._by_component(parts)
 
+    def component_quadratic(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
+        return self._component_changes(phi, _norms)
+
     def component_quadratic_full(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
-        parts = self._zeros([tf.shape(f)[0], tf.shape(f)[2], tf.shape(f)[2]] for f in phi)
-        if self.scale is not None:
-            parts = [p + _gram(s) - _gram(f) for p, s, f in zip(parts, self._scaled(phi), phi)]
-        if self.coupling is not None:
-            parts = [p - _gram(h) for p, h in zip(parts, self._coupled_components(phi))]
-        return self._by_component(parts)
+        return self._component_changes(phi, _gram)
 
     def cross_quadratic(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
         L, C = self.mean.shape[1], self.layout.num_components

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import html
 from collections.abc import Iterator
 from typing import Any
 
@@ -30,6 +29,7 @@ from ...statistics.parallel import one_blas_thread
 from ..effects import inducing_moments
 from ..fits import FittedGAM, SharedFit
 from ..summaries import effective_dof
+from ..summaries.named import as_html, as_text
 from .folds import described, folds_of
 from .response import Observed, observed_of
 from .shaped import ShapedCavities
@@ -107,18 +107,13 @@ class LeaveOneOut:
         ]
 
     def __str__(self) -> str:
-        return "\n".join(f"{name + ':':30s}{value}" for name, value in self._rows())
+        return as_text(self._rows())
 
     def __repr__(self) -> str:
         return str(self)
 
     def _repr_html_(self) -> str:
-        body = "".join(
-            f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
-            f"<td style='text-align:left'>{html.escape(value)}</td></tr>"
-            for name, value in self._rows()
-        )
-        return f"<table>{body}</table>"
+        return as_html(self._rows())
 
 
 def total(pointwise: AnyNDArray, weights: AnyNDArray) -> tuple[float, float]:

@@ -38,6 +38,7 @@ from .seen import Seen
 from .shapes import shaped_inducing, with_breaks
 
 INTERCEPT = "intercept"
+"""What the constant is called, among components and in tables."""
 _LEAST = 1e-100
 """Below which products of a few numbers may be zero."""
 

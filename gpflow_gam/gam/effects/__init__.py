@@ -3,7 +3,8 @@
 from .averaged import averaged
 from .bands import critical_values, max_deviations, simultaneous_limits
 from .coefficients import coefficients
-from .effect import Differences, derivative, differences, effect, sample_effect
+from .differences import Differences, differences
+from .effect import derivative, effect, sample_effect
 from .grid import make_grid
 from .hyperparameters import averaged_log_density, hyperparameter_draws, joint_moments
 from .joint import inducing_moments

@@ -1,17 +1,15 @@
-"""Effects, their slopes and their differences, from the joint posterior."""
+"""Effects and their slopes, from the joint posterior."""
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from gpflow.base import AnyNDArray
 
 from ..components import Component
 from ..fits import FittedGAM
+from ..terms import Column
 from .bands import normal_draws
 from .grid import make_grid
 from .hyperparameters import joint_moments, pointwise_moments
@@ -119,175 +117,10 @@ def derivative(
     low[:, column] -= h
     high[:, column] += h
     both = [(component.name, np.concatenate([low, high]))]
-    mean, covariance = joint_moments(fit, both, unconditional)
+    moments = joint_moments(fit, both, unconditional)
     A = np.concatenate([-np.eye(n), np.eye(n)], axis=1) / (2.0 * h)
-    own, names = predictors(fit, component)
-    return EffectTable.known(
-        f"d {component.name}",
-        component,
-        where.columns,
-        A @ mean[:, own],
-        A @ covariance[own] @ A.T,
-        level,
-        seed,
-        names,
-        where.axes,
-    )
-
-
-class Differences:
-    """
-    Differences between levels.
-
-    :param tables: (level, level, table) of each pair.
-    """
-
-    def __init__(self, tables: list[tuple[Any, Any, EffectTable]]) -> None:
-        self.tables = tables
-
-    def frame(self) -> pd.DataFrame:
-        """One table: ``level_1``, ``level_2``, and the columns of an effect."""
-        frames = []
-        for first, second, table in self.tables:
-            frame = table.frame()
-            frame.insert(0, "level_2", [second] * len(frame))
-            frame.insert(0, "level_1", [first] * len(frame))
-            frames.append(frame)
-        return pd.concat(frames, ignore_index=True)
-
-
-def differences(
-    fit: FittedGAM,
-    term: str,
-    level: float = 0.95,
-    grid: Any = None,
-    num_points: int | None = None,
-    seed: int = 0,
-    unconditional: bool = True,
-) -> Differences:
-    """
-    ``f(level_1) - f(level_2)`` for every pair of levels of a factor, or of a ``by=`` factor.
-
-    :param fit: a fitted GAM.
-    :param term: the factor's name, or the label of the term with ``by=`` or a curve a level.
-    :param level: probability of the limits.
-    :param grid: values of its column, a dict of columns, a DataFrame; by default an even grid.
-    :param num_points: of the default grid on each axis.
-    :param seed: of what is drawn.
-    :param unconditional: whether uncertainty allows for uncertain hyperparameters.
-    :raises ValueError: a term without levels.
-    """
-    spec = fit.spec
-    curves = [
-        c for c in spec.components if c.term == term and c.by is not None and c.by.code is not None
-    ]
-    if curves:
-        return _curve_differences(fit, curves, level, grid, num_points, seed, unconditional)
-    component = effect_component(fit, term)
-    if component.form in ("curves", "deviations"):
-        return _level_differences(fit, component, level, grid, num_points, seed, unconditional)
-    if component.form not in ("levels", "means", "random", "areas"):
-        raise ValueError(f"differences: {term!r} has no levels to compare.")
-    where = make_grid(fit, component)
-    mean, covariance = joint_moments(fit, [(component.name, where.X)], unconditional)
-    (labels,) = where.columns.values()
-    own, names = predictors(fit, component)
-    tables = []
-    for i, j in itertools.combinations(range(len(labels)), 2):
-        a = np.zeros((1, len(labels)))
-        a[0, i], a[0, j] = 1.0, -1.0
-        table = EffectTable.known(
-            component.name,
-            component,
-            {},
-            a @ mean[:, own],
-            a @ covariance[own] @ a.T,
-            level,
-            seed,
-            names,
-        )
-        tables.append((labels[i], labels[j], table))
-    return Differences(tables)
-
-
-def _curve_differences(
-    fit: FittedGAM,
-    curves: list[Component],
-    level: float,
-    grid: Any,
-    num_points: int | None,
-    seed: int,
-    unconditional: bool,
-) -> Differences:
-    # on the values that the data of all levels cover
-    first = curves[0]
-    if grid is None and len(first.margins) == 1 and first.margins[0].kind != "levels":
-        ends = np.array([c.margins[0].ends for c in curves])
-        name = fit.spec.term(first.term).columns[0]
-        grid = {name: np.linspace(ends.min(), ends.max(), num_points or 100)}
-    wheres = [make_grid(fit, c, grid, num_points) for c in curves]
-    n = len(wheres[0].X)
-    blocks = [(c.name, w.X) for c, w in zip(curves, wheres)]
-    mean, covariance = joint_moments(fit, blocks, unconditional)
-    own, names = predictors(fit, first)
-    tables = []
-    for i, j in itertools.combinations(range(len(curves)), 2):
-        A = np.zeros((n, n * len(curves)))
-        A[:, i * n : (i + 1) * n] = np.eye(n)
-        A[:, j * n : (j + 1) * n] = -np.eye(n)
-        table = EffectTable.known(
-            f"{curves[i].name} - {curves[j].name}",
-            curves[i],
-            wheres[i].columns,
-            A @ mean[:, own],
-            A @ covariance[own] @ A.T,
-            level,
-            seed,
-            names,
-            wheres[i].axes,
-        )
-        tables.append((_level(curves[i]), _level(curves[j]), table))
-    return Differences(tables)
-
-
-def _level_differences(
-    fit: FittedGAM,
-    component: Component,
-    level: float,
-    grid: Any,
-    num_points: int | None,
-    seed: int,
-    unconditional: bool,
-) -> Differences:
-    """Of one component that has a curve for each level."""
-    number, factor = sorted(component.margins, key=lambda m: m.kind == "levels")
-    name = list(fit.spec.encoder.columns)[number.column][0]
-    shown = make_grid(fit, dataclasses.replace(component, margins=(number,)), grid, num_points)
-    at = dict(shown.columns)
-    n = len(at[name])
-    every = list(fit.spec.encoder.columns)[factor.column][0]
-    levels = [fit.spec.encoder.levels(every)[int(code)] for code in factor.nodes]
-    own, names = predictors(fit, component)
-    tables = []
-    for first, second in itertools.combinations(levels, 2):
-        both = np.empty(2 * n, dtype=object)
-        both[:n], both[n:] = first, second
-        where = make_grid(fit, component, {name: np.tile(at[name], 2), every: both})
-        mean, covariance = joint_moments(fit, [(component.name, where.X)], unconditional)
-        A = np.concatenate([np.eye(n), -np.eye(n)], axis=1)
-        table = EffectTable.known(
-            f"{component.name}={first} - {component.name}={second}",
-            component,
-            at,
-            A @ mean[:, own],
-            A @ covariance[own] @ A.T,
-            level,
-            seed,
-            names,
-            shown.axes,
-        )
-        tables.append((first, second, table))
-    return Differences(tables)
+    name = f"d {component.name}"
+    return contrast(fit, component, name, where.columns, A, moments, level, seed, where.axes)
 
 
 def sample_effect(
@@ -321,15 +154,34 @@ def sample_effect(
     return draws[0] if len(draws) == 1 else np.stack(draws, axis=-1)
 
 
+def contrast(
+    fit: FittedGAM,
+    component: Component,
+    name: str,
+    columns: dict[Column, AnyNDArray],
+    A: AnyNDArray,
+    moments: tuple[AnyNDArray, AnyNDArray],
+    level: float,
+    seed: int,
+    axes: tuple[AnyNDArray, ...] | None = None,
+) -> EffectTable:
+    """
+    Linear combinations of a component's values.
+
+    :param name: what they are.
+    :param columns: where they are, [m] each.
+    :param A: of which values they are made, [m, n].
+    :param moments: of the values, mean [n, L] and covariance [L, n, n].
+    """
+    own, names = predictors(fit, component)
+    mean, covariance = A @ moments[0][:, own], A @ moments[1][own] @ A.T
+    return EffectTable.known(name, component, columns, mean, covariance, level, seed, names, axes)
+
+
 def predictors(fit: FittedGAM, component: Component) -> tuple[list[int], tuple[str, ...]]:
     """Places and names of the predictors that a component enters."""
     own = component.predictors_of(fit.num_predictors)
     return own, tuple(fit.spec.predictor_names[i] for i in own)
-
-
-def _level(component: Component) -> str:
-    assert component.by is not None
-    return component.by.level
 
 
 def effect_component(fit: FittedGAM, term: str) -> Component:

@@ -137,7 +137,7 @@ def avg_comparisons(
         )
     if isinstance(columns, (str, int)):
         columns = [columns]
-    asked = dict(columns) if isinstance(columns, Mapping) else {name: None for name in columns}
+    asked = dict(columns) if isinstance(columns, Mapping) else dict.fromkeys(columns)
     if not asked:
         raise ValueError("columns must name at least one column; got none.")
     frames = []

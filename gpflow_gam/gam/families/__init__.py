@@ -1,6 +1,7 @@
 """Response families: the distribution of y given the predictor."""
 
-from .base import Family, Level, Levels, Response
+from ..terms.base import Level
+from .base import Family, Levels, Response
 from .binary import Bernoulli
 from .binomial import Binomial
 from .categorical import Categorical

@@ -17,11 +17,11 @@ from gpflow.utilities import parameter_dict
 from ...likelihoods import Linked, Quasi, unwrapped
 from ...statistics.stored import RowArray
 from ..terms import Surv
-from . import encoding
+from ..terms.base import Level
 from .encoding import Observed
 
-Level = encoding.Level
 Levels = tuple[Level, ...]
+"""The labels of a response, in the order of their codes."""
 L = TypeVar("L", bound=Likelihood)
 
 

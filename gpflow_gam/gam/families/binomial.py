@@ -58,9 +58,7 @@ class Binomial(Family):
         return Response(np.stack([x, count], axis=1), None)
 
     def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
-        x = encoding.numbers(y, name, self.name)
-        whole = (x == np.round(x)) & (x >= 0.0)
-        encoding.require(x, whole, "whole counts of successes, not negative", name, self.name)
+        x = encoding.whole_counts(y, name, self.name, "successes")
         return Response(x[:, None], None)
 
     def likelihood(

@@ -13,51 +13,13 @@ from scipy.special import log_softmax, softmax
 
 from ... import likelihoods
 from ...statistics.stored import RowArray
-from . import encoding
 from .base import Family, Levels, Response
 from .encoding import Observed
-
-
-def labelled(
-    y: AnyNDArray, levels: Levels | None, name: str, family: str
-) -> tuple[AnyNDArray, Levels]:
-    """
-    Codes [N] of a column and the labels they stand for, learned where none are given.
-
-    :raises ValueError: fewer than two labels, a label that is not known, or missing values.
-    """
-    y = encoding.values(y, name, family)
-    if y.dtype.kind == "f":
-        y = encoding.numbers(y, name, family)
-    if levels is None:
-        levels = encoding.learned_levels(y, name, family)
-    if len(levels) < 2:
-        raise ValueError(
-            f"{name} must hold at least two labels for family {family!r}; got only "
-            f"{encoding.shown(levels)}."
-        )
-    return encoding.codes(y, levels, name, family), levels
-
-
-def known(levels: Levels | None, family: str) -> Levels:
-    """
-    The labels, once they are there.
-
-    :raises ValueError: they are not.
-    """
-    if levels is None:
-        raise ValueError(f"levels must be given for family {family!r}: its labels, in order.")
-    return levels
-
-
-def draw(p: AnyNDArray, rng: np.random.Generator) -> AnyNDArray:
-    """A code [...] for each row of probabilities [..., C]."""
-    above = np.cumsum(p, axis=-1)[..., :-1] < rng.uniform(size=(*p.shape[:-1], 1))
-    return np.sum(above, axis=-1)
+from .labels import LabelledFamily, known, labelled
 
 
 @dataclass(frozen=True)
-class Categorical(Family):
+class Categorical(LabelledFamily):
     """
     Classes, each with a predictor of its own, behind a softmax.
 
@@ -66,8 +28,6 @@ class Categorical(Family):
     """
 
     name: ClassVar[str] = "categorical"
-    labelled: ClassVar[bool] = True
-    discrete: ClassVar[bool] = True
     modelled: ClassVar[tuple[str, ...]] = ()
 
     def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
@@ -99,17 +59,5 @@ class Categorical(Family):
         code = np.broadcast_to(np.asarray(Y)[..., :1].astype(np.int64), (*logs.shape[:-1], 1))
         return np.take_along_axis(logs, code, axis=-1)[..., 0]
 
-    def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
-        return -2.0 * self.log_density(likelihood, Y, F)
-
     def cdf(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> None:
         return None
-
-    def sample(
-        self,
-        likelihood: Likelihood,
-        F: AnyNDArray,
-        rng: np.random.Generator,
-        trials: AnyNDArray | None = None,
-    ) -> AnyNDArray:
-        return draw(self.mean(likelihood, F), rng)

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from gpflow.base import AnyNDArray
 
-from ...likelihoods.censored import EXACT, INTERVAL, LEFT, RIGHT
+from ...likelihoods.standardised import EXACT, INTERVAL, LEFT, RIGHT
 from ...statistics.stored import RowArray, Stored
 from ..terms import Surv
 from . import encoding

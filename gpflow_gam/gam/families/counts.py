@@ -44,19 +44,13 @@ class Poisson(LinkedFamily):
     link: str = "log"
 
     def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
-        x = encoding.numbers(y, name, self.name)
-        whole = (x == np.round(x)) & (x >= 0.0)
-        encoding.require(x, whole, "whole counts, not negative", name, self.name)
-        return Response(x[:, None], None)
+        return Response(encoding.whole_counts(y, name, self.name)[:, None], None)
 
     def likelihood(
         self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
     ) -> Likelihood:
         base = gpflow.likelihoods.Poisson(quadrature=likelihoods.GaussHermite())
         return self.linked(base, Y)
-
-    def scale(self, Y: RowArray, weights: RowArray | None = None) -> float:
-        return self.linked_scale(Y, weights)
 
     def null(
         self, Y: AnyNDArray, offset: AnyNDArray, weights: AnyNDArray | None
@@ -66,9 +60,6 @@ class Poisson(LinkedFamily):
         total = np.average(Y[:, 0], weights=weights)
         share = total / np.average(np.exp(offset), weights=weights)
         return np.log([share]) if 0.0 < share < np.inf else None
-
-    def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
-        return np.exp(self.log_mean(likelihood, F))
 
     def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
         y, f = first(Y), self.log_mean(likelihood, F)

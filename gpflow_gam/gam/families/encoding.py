@@ -14,10 +14,10 @@ from gpflow.base import AnyNDArray
 
 from ...statistics.stored import RowArray, Stored
 from ..frames.distinct import named_distinct
+from ..terms.base import Level
 
 _BLOCK = 2**20
 """Rows that are summed at a time."""
-Level = str | int | float | bool
 _SHOWN = 6
 _NUMBERS = (bool, int, float, np.number, np.bool_)
 _SPANS = (datetime.timedelta, np.timedelta64)
@@ -64,6 +64,30 @@ def numbers(y: AnyNDArray, name: str, family: str) -> AnyNDArray:
             require(y, np.array([type(v) not in others for v in y]), "numbers", name, family)
     x = y.astype(np.float64)
     require(x, np.isfinite(x), "finite", name, family, "drop the rows")
+    return x
+
+
+def amounts(y: AnyNDArray, name: str, family: str) -> AnyNDArray:
+    """
+    Numbers that are not negative, [N].
+
+    :raises ValueError: as :func:`numbers`, or a negative one.
+    """
+    x = numbers(y, name, family)
+    require(x, x >= 0.0, "not negative", name, family)
+    return x
+
+
+def whole_counts(y: AnyNDArray, name: str, family: str, of: str = "") -> AnyNDArray:
+    """
+    Whole numbers that are not negative, [N].
+
+    :param of: what is counted, in messages.
+    :raises ValueError: as :func:`numbers`, or one that is no such number.
+    """
+    x = numbers(y, name, family)
+    whole = (x == np.round(x)) & (x >= 0.0)
+    require(x, whole, f"whole counts{of and ' of ' + of}, not negative", name, family)
     return x
 
 

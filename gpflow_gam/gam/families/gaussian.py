@@ -77,7 +77,7 @@ class Gaussian(LinkedFamily):
         return self.own_link
 
     def scale(self, Y: RowArray, weights: RowArray | None = None) -> float:
-        return spread(Y, weights) if self.own_link else self.linked_scale(Y, weights)
+        return spread(Y, weights) if self.own_link else super().scale(Y, weights)
 
     def null(
         self, Y: AnyNDArray, offset: AnyNDArray, weights: AnyNDArray | None
@@ -87,7 +87,7 @@ class Gaussian(LinkedFamily):
         return np.array([np.average(Y[:, 0] - offset, weights=weights)])
 
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
-        return first(F) if self.own_link else np.exp(self.log_mean(likelihood, F))
+        return first(F) if self.own_link else super().mean(likelihood, F)
 
     def _sd(self, likelihood: Likelihood) -> float:
         return float(np.sqrt(number(own(likelihood, gpflow.likelihoods.Gaussian).variance)))

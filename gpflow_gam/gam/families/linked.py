@@ -86,13 +86,11 @@ class LinkedFamily(Family):
         base = own(likelihood, likelihoods.Linked)
         return first(np.asarray(base.log_mean(tf.constant(np.asarray(F), default_float()))))
 
-    def linked_scale(self, Y: RowArray, weights: RowArray | None = None) -> float:
-        """
-        The size of a predictor that is no logarithm, to first order that of the response.
+    def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
+        return np.exp(self.log_mean(likelihood, F))
 
-        :param Y: [N, 1], as for :meth:`linked`.
-        :param weights: how often each row counts, [N].
-        """
+    def scale(self, Y: RowArray, weights: RowArray | None = None) -> float:
+        """Of a predictor that is no logarithm, to first order what the response's size makes it."""
         mean, sd = self._moments(Y, weights)
         if self.link == "log" or not mean > 0.0:
             return 1.0

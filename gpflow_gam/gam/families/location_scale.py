@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from gpflow.base import AnyNDArray
+from gpflow.likelihoods import Likelihood
 
-from .base import Family, Levels
+from .base import Family, Levels, number, own
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,3 +59,41 @@ class Dispersed(Family):
         if not self.varying:
             return null
         return np.stack([np.broadcast_to(null[..., 0], len(F)), F[..., 1]], axis=-1)
+
+
+@dataclasses.dataclass(frozen=True)
+class LocationScale(Dispersed):
+    """
+    A family of a location and a scale.
+
+    Where the scale has a predictor of its own the model measures both in the likelihood's ``unit``,
+    as that of :class:`Heteroskedastic` does.
+    """
+
+    modelled: ClassVar[tuple[str, ...]] = ("location", "scale")
+    dispersion: ClassVar[str] = "scale"
+    kind: ClassVar[Any]
+    """Its likelihood."""
+    varying_kind: ClassVar[Any]
+    """Where the scale has a predictor."""
+
+    @property
+    def takes_offset(self) -> bool:  # type: ignore[override]
+        return not self.varying
+
+    def _own(self, likelihood: Likelihood) -> Any:
+        return own(likelihood, self.varying_kind if self.varying else self.kind)
+
+    def _unit(self, likelihood: Likelihood) -> float:
+        """In which the model measures its predictors."""
+        return number(self._own(likelihood).unit) if self.varying else 1.0
+
+    def units(self, likelihood: Likelihood) -> tuple[AnyNDArray, AnyNDArray]:
+        unit = self._unit(likelihood)
+        return np.array([unit, 1.0][: 1 + self.varying]), np.log([1.0, unit])[: 1 + self.varying]
+
+    def _scale(self, likelihood: Likelihood, F: AnyNDArray) -> Any:
+        """In the response's unit: a number, or [...] where it varies."""
+        if not self.varying:
+            return number(self._own(likelihood).scale)
+        return self._unit(likelihood) * np.exp(np.asarray(F, dtype=np.float64)[..., 1])

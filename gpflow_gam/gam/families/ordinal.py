@@ -14,14 +14,14 @@ from ... import likelihoods
 from ...likelihoods.ordered import checked_ordered_link
 from ...statistics.stored import RowArray
 from . import encoding
-from .base import Family, Levels, Response, first, own
+from .base import Levels, Response, first, own
 from .binary import predictor_of, probability
-from .categorical import draw, known, labelled
 from .encoding import Observed
+from .labels import LabelledFamily, known, labelled
 
 
 @dataclass(frozen=True)
-class Ordinal(Family):
+class Ordinal(LabelledFamily):
     """
     Ordered classes, ``P(y <= k) = G(c_k - f)``; the cutpoints are learned, the first is 0.
 
@@ -32,8 +32,6 @@ class Ordinal(Family):
     """
 
     name: ClassVar[str] = "ordinal"
-    labelled: ClassVar[bool] = True
-    discrete: ClassVar[bool] = True
     own_constant: ClassVar[str] = "cutpoints"
     levels: Levels | None = None
     link: str = "probit"
@@ -78,9 +76,6 @@ class Ordinal(Family):
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
         return np.diff(self._cumulative(likelihood, F), axis=-1)
 
-    def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
-        return -2.0 * self.log_density(likelihood, Y, F)
-
     def cdf(
         self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray
     ) -> tuple[AnyNDArray, AnyNDArray]:
@@ -88,12 +83,3 @@ class Ordinal(Family):
         code = np.asarray(Y)[..., :1].astype(np.int64)
         lower, upper = (np.take_along_axis(below, code + i, axis=-1)[..., 0] for i in (0, 1))
         return lower, upper
-
-    def sample(
-        self,
-        likelihood: Likelihood,
-        F: AnyNDArray,
-        rng: np.random.Generator,
-        trials: AnyNDArray | None = None,
-    ) -> AnyNDArray:
-        return draw(self.mean(likelihood, F), rng)

@@ -52,9 +52,6 @@ class Gamma(Dispersed, LinkedFamily):
         shape = mean**2 / max(0.5 * variance, 1e-300)
         return self.linked(likelihoods.MeanGamma(float(np.clip(shape, 0.1, 100.0))), Y)
 
-    def scale(self, Y: RowArray, weights: RowArray | None = None) -> float:
-        return self.linked_scale(Y, weights)
-
     def null(
         self, Y: AnyNDArray, offset: AnyNDArray, weights: AnyNDArray | None
     ) -> AnyNDArray | None:
@@ -63,9 +60,6 @@ class Gamma(Dispersed, LinkedFamily):
         if self.varying:
             return None
         return np.log([np.average(Y[:, 0] * np.exp(-offset), weights=weights)])
-
-    def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
-        return np.exp(self.log_mean(likelihood, F))
 
     def _shape(self, likelihood: Likelihood, F: AnyNDArray) -> Any:
         if self.varying:

@@ -12,7 +12,7 @@ from gpflow.likelihoods import Likelihood
 from scipy.special import digamma, expit, logit
 
 from ... import likelihoods
-from ...likelihoods.logit_beta import checked_share_link
+from ...likelihoods.logit_beta import SHARE_LINKS, checked_share_link
 from ...statistics.stored import RowArray
 from . import encoding
 from .base import Levels, Response, first, number, own, single
@@ -33,15 +33,12 @@ class Beta(Dispersed):
     """
 
     name: ClassVar[str] = "beta"
+    links: ClassVar[tuple[str, ...]] = SHARE_LINKS
     link: str = "logit"
 
     def __post_init__(self) -> None:
         checked_share_link(self.link)
-        if self.varying and self.link != "logit":
-            raise ValueError(
-                "link: family 'beta' with terms for its scale has the logit link; got "
-                f"{self.link!r}. Leave link out, or give terms for the mean only."
-            )
+        Dispersed.__post_init__(self)
 
     def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
         x = encoding.numbers(y, name, self.name)

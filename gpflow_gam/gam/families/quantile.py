@@ -14,11 +14,11 @@ from ... import likelihoods
 from ...likelihoods.quantile import SMOOTHING, Loss
 from ...statistics.stored import RowArray
 from . import encoding
-from .base import Family, Levels, Response, first, number, own
+from .base import Family, Levels, Response, first
 from .encoding import Observed, robust_spread
 from .gaussian import Gaussian, sized
 from .heteroskedastic import Heteroskedastic
-from .location_scale import Dispersed
+from .location_scale import LocationScale
 from .quasi import QuasiFamily
 
 _NEAR = 0.5
@@ -26,7 +26,7 @@ _NEAR = 0.5
 
 
 @dataclass(frozen=True)
-class Quantile(QuasiFamily, Dispersed):
+class Quantile(QuasiFamily, LocationScale):
     """
     The value below which the response is with probability ``tau``, of which nothing else is said.
 
@@ -44,7 +44,8 @@ class Quantile(QuasiFamily, Dispersed):
 
     name: ClassVar[str] = "quantile"
     modelled: ClassVar[tuple[str, ...]] = ("quantile", "scale")
-    dispersion: ClassVar[str] = "scale"
+    kind: ClassVar[Any] = likelihoods.Quantile
+    varying_kind: ClassVar[Any] = likelihoods.LocationScaleQuantile
     _instead: ClassVar[str] = "another family, fits at several tau"
     tau: float = 0.5
     smoothing: float = SMOOTHING
@@ -64,10 +65,6 @@ class Quantile(QuasiFamily, Dispersed):
         """The loss is a line far from the quantile, where steps of Newton's go astray."""
         return _Beginning() if self.varying else Gaussian()
 
-    @property
-    def takes_offset(self) -> bool:  # type: ignore[override]
-        return not self.varying
-
     def likelihood(
         self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
     ) -> Likelihood:
@@ -83,25 +80,9 @@ class Quantile(QuasiFamily, Dispersed):
     def scale(self, Y: RowArray, weights: RowArray | None = None) -> float:
         return 1.0 if self.varying else robust_spread(Y, weights)
 
-    def _unit(self, likelihood: Likelihood) -> float:
-        """In which the model measures its predictors."""
-        if not self.varying:
-            return 1.0
-        return number(own(likelihood, likelihoods.LocationScaleQuantile).unit)
-
-    def units(self, likelihood: Likelihood) -> tuple[AnyNDArray, AnyNDArray]:
-        unit = self._unit(likelihood)
-        return np.array([unit, 1.0][: 1 + self.varying]), np.log([1.0, unit])[: 1 + self.varying]
-
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
         """The quantile."""
         return self._unit(likelihood) * first(F)
-
-    def _scale(self, likelihood: Likelihood, F: AnyNDArray) -> Any:
-        if self.varying:
-            log_scale = np.asarray(F, dtype=np.float64)[..., 1]
-            return self._unit(likelihood) * np.exp(log_scale)
-        return number(own(likelihood, likelihoods.Quantile).scale)
 
     def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
         loss, scale = self._loss, self._scale(likelihood, F)

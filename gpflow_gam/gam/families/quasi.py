@@ -71,9 +71,7 @@ class QuasiPoisson(QuasiFamily, Poisson):  # type: ignore[misc]
     _instead: ClassVar[str] = "'negative_binomial'"
 
     def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
-        x = encoding.numbers(y, name, self.name)
-        encoding.require(x, x >= 0.0, "not negative", name, self.name)
-        return Response(x[:, None], None)
+        return Response(encoding.amounts(y, name, self.name)[:, None], None)
 
     def likelihood(
         self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None

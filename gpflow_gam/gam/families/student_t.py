@@ -14,20 +14,17 @@ from gpflow.likelihoods import Likelihood
 from ... import likelihoods
 from ...statistics.stored import RowArray
 from . import encoding
-from .base import Levels, Response, first, number, own
+from .base import Levels, Response, first
 from .encoding import Observed, robust_moments, robust_spread
 from .gaussian import sized
 from .linked import LinkedFamily
-from .location_scale import Dispersed
+from .location_scale import LocationScale
 
 
 @dataclass(frozen=True)
-class StudentT(Dispersed, LinkedFamily):
+class StudentT(LocationScale, LinkedFamily):
     """
     Student's t; the predictor is the location, or a link of it.
-
-    Where the scale has a predictor of its own the model measures both in ``unit``, as that of
-    :class:`Heteroskedastic` does.
 
     :param df: degrees of freedom, fixed.
     :param link: "identity", or "log" or "inverse", of a location that is positive while responses
@@ -36,24 +33,20 @@ class StudentT(Dispersed, LinkedFamily):
     """
 
     name: ClassVar[str] = "student_t"
-    modelled: ClassVar[tuple[str, ...]] = ("location", "scale")
-    dispersion: ClassVar[str] = "scale"
+    kind: ClassVar[Any] = gpflow.likelihoods.StudentT
+    varying_kind: ClassVar[Any] = likelihoods.LocationScaleStudentT
     links: ClassVar[tuple[str, ...]] = ("identity", "log", "inverse")
     df: float = 4.0
     link: str = "identity"
 
     def __post_init__(self) -> None:
         LinkedFamily.__post_init__(self)
-        Dispersed.__post_init__(self)
+        LocationScale.__post_init__(self)
         if not (np.isfinite(self.df) and self.df > 0.0):
             raise ValueError(f"df must be positive and finite; got {self.df}.")
 
     def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
         return Response(encoding.numbers(y, name, self.name)[:, None], None)
-
-    @property
-    def takes_offset(self) -> bool:  # type: ignore[override]
-        return not self.varying
 
     def likelihood(
         self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
@@ -70,32 +63,16 @@ class StudentT(Dispersed, LinkedFamily):
 
     def scale(self, Y: RowArray, weights: RowArray | None = None) -> float:
         if not self.own_link:
-            return self.linked_scale(Y, weights)
+            return super().scale(Y, weights)
         return 1.0 if self.varying else robust_spread(Y, weights)
-
-    def _unit(self, likelihood: Likelihood) -> float:
-        """In which the model measures its predictors."""
-        if not self.varying:
-            return 1.0
-        return number(own(likelihood, likelihoods.LocationScaleStudentT).unit)
-
-    def units(self, likelihood: Likelihood) -> tuple[AnyNDArray, AnyNDArray]:
-        unit = self._unit(likelihood)
-        return np.array([unit, 1.0][: 1 + self.varying]), np.log([1.0, unit])[: 1 + self.varying]
 
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
         if not self.own_link:
-            return np.exp(self.log_mean(likelihood, F))
+            return super().mean(likelihood, F)
         return self._unit(likelihood) * first(F)
 
     def _residual(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
         return np.asarray((first(Y) - self.mean(likelihood, F)) / self._scale(likelihood, F))
-
-    def _scale(self, likelihood: Likelihood, F: AnyNDArray) -> Any:
-        if self.varying:
-            log_scale = np.asarray(F, dtype=np.float64)[..., 1]
-            return self._unit(likelihood) * np.exp(log_scale)
-        return number(own(likelihood, gpflow.likelihoods.StudentT).scale)
 
     def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
         return (self.df + 1.0) * np.log1p(np.square(self._residual(likelihood, Y, F)) / self.df)

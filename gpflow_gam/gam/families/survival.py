@@ -13,38 +13,28 @@ from gpflow.config import default_float
 from gpflow.likelihoods import Likelihood
 
 from ... import likelihoods
-from ...likelihoods.censored import EXACT, INTERVAL, LEFT, RIGHT
+from ...likelihoods.standardised import EXACT, INTERVAL, LEFT, RIGHT
 from ...statistics.stored import RowArray
 from ..terms import Surv
 from . import censoring, encoding
-from .base import Family, Levels, Response, first, number, own, tensors
+from .base import Family, Levels, Response, first, tensors
 from .encoding import Observed, spread
-from .location_scale import Dispersed
+from .location_scale import LocationScale
 
 
 @dataclass(frozen=True)
-class Survival(Dispersed, abc.ABC):
+class Survival(LocationScale, abc.ABC):
     """
     A location and a scale of a response, or of its logarithm; rows may be censored.
 
     Y is [N, 1] where the response is a column, and [N, 3] where it is a
-    :class:`~gpflow_gam.gam.terms.Surv`: see :class:`gpflow_gam.likelihoods.Censored`. Where the
-    scale has a predictor of its own the model measures both in ``unit``, as that of
-    :class:`Heteroskedastic` does.
+    :class:`~gpflow_gam.gam.terms.Surv`: see :class:`gpflow_gam.likelihoods.Censored`.
     """
 
-    modelled: ClassVar[tuple[str, ...]] = ("location", "scale")
-    dispersion: ClassVar[str] = "scale"
     kind: ClassVar[type[likelihoods.Censored]]
-    """Its likelihood."""
     varying_kind: ClassVar[type[likelihoods.LocationScaleCensored]]
-    """Where the scale has a predictor."""
     start: ClassVar[float]
     """The scale at first, against the standard deviation of the response (or its logarithm)."""
-
-    @property
-    def takes_offset(self) -> bool:  # type: ignore[override]
-        return not self.varying
 
     def axes(self, response: str) -> tuple[str, ...]:
         if not self.varying:
@@ -78,20 +68,11 @@ class Survival(Dispersed, abc.ABC):
     def scale(self, Y: RowArray, weights: RowArray | None = None) -> float:
         return 1.0 if self.varying else spread(Y, weights, logarithm=self.kind.logarithm)
 
-    def _own(self, likelihood: Likelihood) -> Any:
-        return own(likelihood, self.varying_kind if self.varying else self.kind)
-
-    def units(self, likelihood: Likelihood) -> tuple[AnyNDArray, AnyNDArray]:
-        unit = number(self._own(likelihood).unit) if self.varying else 1.0
-        return np.array([unit, 1.0][: 1 + self.varying]), np.log([1.0, unit])[: 1 + self.varying]
-
     def _located(self, likelihood: Likelihood, F: AnyNDArray) -> tuple[AnyNDArray, Any]:
         """Location [..., 1], and scale, a number or [..., 1]."""
-        F, base = np.asarray(F, dtype=np.float64), self._own(likelihood)
-        if not self.varying:
-            return F[..., :1], np.asarray(number(base.scale))
-        unit = number(base.unit)
-        return unit * F[..., :1], unit * np.exp(F[..., 1:])
+        scale = np.asarray(self._scale(likelihood, F))
+        location = self._unit(likelihood) * np.asarray(F, dtype=np.float64)[..., :1]
+        return location, scale[..., None] if self.varying else scale
 
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
         """Of the response that nothing censors."""

@@ -40,9 +40,7 @@ class Tweedie(LinkedFamily):
     link: str = "log"
 
     def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
-        x = encoding.numbers(y, name, self.name)
-        encoding.require(x, x >= 0.0, "not negative", name, self.name)
-        return Response(x[:, None], None)
+        return Response(encoding.amounts(y, name, self.name)[:, None], None)
 
     def likelihood(
         self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
@@ -56,9 +54,6 @@ class Tweedie(LinkedFamily):
         base = likelihoods.Tweedie(dispersion if dispersion > 0.0 else 1.0, unit=unit)
         return self.linked(base, Y)
 
-    def scale(self, Y: RowArray, weights: RowArray | None = None) -> float:
-        return self.linked_scale(Y, weights)
-
     def parameters(self, likelihood: Likelihood, levels: Levels | None) -> dict[str, float]:
         """The dispersion of responses as they are."""
         dispersion, power = self._parameters(likelihood)
@@ -68,9 +63,6 @@ class Tweedie(LinkedFamily):
         self, Y: AnyNDArray, offset: AnyNDArray, weights: AnyNDArray | None
     ) -> AnyNDArray | None:
         return self.linked_null(Y, offset, weights)
-
-    def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
-        return np.exp(self.log_mean(likelihood, F))
 
     def _parameters(self, likelihood: Likelihood) -> tuple[float, float]:
         base = own(likelihood, likelihoods.Tweedie)

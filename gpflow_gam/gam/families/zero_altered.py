@@ -51,10 +51,7 @@ class ZeroAltered(Family, abc.ABC):
         checked_link(self.link)
 
     def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
-        x = encoding.numbers(y, name, self.name)
-        whole = (x == np.round(x)) & (x >= 0.0)
-        encoding.require(x, whole, "whole counts, not negative", name, self.name)
-        return Response(x[:, None], None)
+        return Response(encoding.whole_counts(y, name, self.name)[:, None], None)
 
     @abc.abstractmethod
     def _kind(self) -> Callable[[float | None, str], Likelihood]:

@@ -1,7 +1,7 @@
 """Fitting GAMs to named columns, and predicting from them."""
 
 from .bare import BareGAM, bare, from_bare
-from .build import ENGINES, FAMILIES, build_model
+from .build import ENGINES, VARIATIONAL, build_model
 from .fitted import FittedGAM
 from .fitting import Roles, checked_response, fit_gam
 from .part import Chosen, Part, known_part, part_of
@@ -14,7 +14,7 @@ from .updating import fit_again, fit_more
 
 __all__ = [
     "ENGINES",
-    "FAMILIES",
+    "VARIATIONAL",
     "BareGAM",
     "Chosen",
     "Communication",

@@ -35,7 +35,7 @@ Inducing values up to which q is kept dense, as sites: six minutes and five giga
 
 Blocks are far behind in the same time, in more memory, wherever both were measured.
 """
-FAMILIES: dict[str, type[VariationalFamily]] = {
+VARIATIONAL: dict[str, type[VariationalFamily]] = {
     "sites": OptimalPrecision,
     "block": BlockPrecision,
     "mean_field": MeanField,
@@ -73,7 +73,7 @@ def choose_variational(
             )
         return engine
     if asked is not None:
-        known = ("exact", *FAMILIES)
+        known = ("exact", *VARIATIONAL)
         if asked not in known:
             raise ValueError(f"variational must be one of {', '.join(known)}; got {asked!r}.")
         if asked == "exact" and not family.conjugate:
@@ -161,7 +161,7 @@ def build_model(
         kernel,
         likelihood,
         inducing,
-        variational=OptimalPrecision() if exact else FAMILIES[spec.variational](),
+        variational=OptimalPrecision() if exact else VARIATIONAL[spec.variational](),
         mean_function=mean,
         num_data=len(X) if number is None else number,
         num_latent_gps=predictors,

@@ -17,7 +17,7 @@ from ..components import entering, plan_columns, shaped_term
 from ..families import Family, Levels
 from ..frames import Blocks, Table, blocks_of
 from ..terms import Terms
-from .build import FAMILIES, MAX_SITES, build_model, choose_variational
+from .build import MAX_SITES, VARIATIONAL, build_model, choose_variational
 from .criterion import check_criterion
 from .encoding import Sample, encode_rows
 from .extremes import check_response, explained
@@ -140,7 +140,7 @@ def needs_all_rows(variational: str | None, engine: str, options: dict[str, Any]
         return f"criterion={options['criterion']!r}"
     if options.get("batch_size") is not None:
         return f"batch_size={options['batch_size']!r}"
-    if variational in FAMILIES and variational != "sites":
+    if variational in VARIATIONAL and variational != "sites":
         return f"variational={variational!r}"
     return ""
 

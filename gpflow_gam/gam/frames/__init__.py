@@ -14,8 +14,9 @@ from .encoding import (
     level_to_json,
 )
 from .gathering import Occurring, concatenated, recut
+from .holes import Holes, complete_rows
 from .imputation import Fill, filled, learn_fills
-from .table import Holes, Table, complete_rows
+from .table import Table
 
 __all__ = [
     "Blocks",

@@ -8,7 +8,6 @@ from gpflow.base import AnyNDArray
 
 from ..effects import inducing_moments
 from ..fits import FittedGAM
-from .shares import even_rows
 
 _ROWS = 2000
 
@@ -72,7 +71,7 @@ def _features(fit: FittedGAM) -> tuple[dict[str, tuple[AnyNDArray, AnyNDArray]],
     are then of rows as often as they count.
     """
     moments = inducing_moments(fit)
-    rows = even_rows(fit, _ROWS)
+    rows = fit.even_rows(_ROWS)
     X, weights = fit.X[rows], fit.weights[rows]
     root = np.sqrt(weights)
     found = {}

@@ -44,11 +44,11 @@ def dispersion(fit: FittedGAM, found: Discrepancies | None = None) -> Dispersion
     """
     The dispersion of a fit, over all rows.
 
-    :param fit: a fitted GAM.
-    :param found: what a pass over them has found, where there was one.
-
     None where the family has none to speak of: its variance is no function of its mean, one trial
     a row shows nothing, or it is a parameter that was found.
+
+    :param fit: a fitted GAM.
+    :param found: what a pass over them has found, where there was one.
     """
     return _judged(fit, (found or fit.discrepancies()).pearson, 1.0)
 

@@ -37,11 +37,6 @@ def effective_dof(fit: FittedGAM, component: Component) -> AnyNDArray:
     return np.maximum(settled, 0.0) * enters
 
 
-def even_rows(fit: FittedGAM, limit: int = _ROWS) -> AnyNDArray:
-    """Indices [n] of at most ``limit`` rows, evenly spread over those of the data that count."""
-    return fit.even_rows(limit)
-
-
 def variance_shares(fit: FittedGAM, seed: int = 0) -> AnyNDArray:
     """
     Draws of ``Var[f_c] / sum_d Var[f_d]`` over the data, [S, C, L], without the intercept.
@@ -52,7 +47,7 @@ def variance_shares(fit: FittedGAM, seed: int = 0) -> AnyNDArray:
     :param fit: a fitted GAM.
     :param seed: of the draws.
     """
-    rows = even_rows(fit)
+    rows = fit.even_rows(_ROWS)
     draws = draw_covariances(
         [inducing_moments(fit)], fit.X[rows], fit.weights[rows], fit.spec.effect_names, _DRAWS, seed
     )
@@ -75,7 +70,9 @@ def zero_tail(fit: FittedGAM, component: Component, seed: int = 0) -> AnyNDArray
     :param component: one of the fit's.
     :param seed: of the simulation.
     """
-    points = np.unique(fit.X[even_rows(fit)][:, [m.column for m in component.margins]], axis=0)
+    points = np.unique(
+        fit.X[fit.even_rows(_ROWS)][:, [m.column for m in component.margins]], axis=0
+    )
     X = component.full(
         points[np.unique(np.linspace(0, len(points) - 1, 100).astype(int))], fit.spec.encoder.width
     )

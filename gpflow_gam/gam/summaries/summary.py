@@ -19,6 +19,7 @@ from ..components import Component
 from ..effects import coefficients
 from ..fits import FittedGAM
 from .dispersion import Dispersion, dispersion
+from .named import as_html, as_text
 from .shapes import UNLIKELY
 from .shares import effective_dof, variance_shares, zero_tail
 
@@ -114,7 +115,7 @@ class Summary:
         return rows
 
     def __str__(self) -> str:
-        header = "\n".join(f"{name + ':':30s}{value}" for name, value in self._header())
+        header = as_text(self._header())
         effects = tabulate(self._rows(), _HEADER, disable_numparse=True)
         rows = self._coefficients()
         numbers = [tabulate(rows, _NUMBERS, disable_numparse=True)] if rows else []
@@ -124,17 +125,12 @@ class Summary:
         return str(self)
 
     def _repr_html_(self) -> str:
-        head = "".join(
-            f"<tr><th style='text-align:left'>{html.escape(n)}</th>"
-            f"<td style='text-align:left'>{html.escape(v)}</td></tr>"
-            for n, v in self._header()
-        )
         body, numbers = (
             tabulate(rows, names, tablefmt="html", disable_numparse=True) if rows else ""
             for rows, names in ((self._rows(), _HEADER), (self._coefficients(), _NUMBERS))
         )
         notes = [f"<p>{html.escape(text)}</p>" for text in (self._note(), *self._more())]
-        return f"<table>{head}</table>{body}{notes[0]}{numbers}{''.join(notes[1:])}"
+        return f"{as_html(self._header())}{body}{notes[0]}{numbers}{''.join(notes[1:])}"
 
     def _note(self) -> str:
         return _NOTE + ("\n" + _FEW if self.table["near_M"].any() else "") + self._shapes()

@@ -9,10 +9,12 @@ from typing import Any, ClassVar
 
 Column = str | int
 """A column's name, or its index where the data are an array."""
+Level = str | int | float | bool
+"""One of the labels that a column or a response has."""
 NO_INTERCEPT = "- 1"
+"""Among terms in files: there is no intercept."""
 SELECT = "select"
 """Among terms in files: they shall vanish where they are not there."""
-"""In JSON, beside terms."""
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

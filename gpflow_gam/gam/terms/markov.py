@@ -11,10 +11,9 @@ import numpy as np
 import pandas as pd
 from gpflow.base import AnyNDArray
 
-from .base import Column, FunctionOf, Term, checked_columns
+from .base import Column, FunctionOf, Level, Term, checked_columns
 from .options import checked_by
 
-Level = str | int | float | bool
 Neighbours = tuple[tuple[Level, tuple[Level, ...]], ...]
 """Areas, each with its neighbours."""
 Ring = tuple[tuple[float, float], ...]

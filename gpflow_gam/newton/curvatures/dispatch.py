@@ -1,9 +1,4 @@
-"""
-Which likelihood has which curvature.
-
-``curvature(likelihood, X, F, Y)`` dispatches on the likelihood's class; register a closed form for
-one of your own with ``@curvature.register(MyLikelihood, object, object, object)``.
-"""
+"""Which likelihood has which curvature."""
 
 from __future__ import annotations
 
@@ -22,6 +17,14 @@ from .curvature import Curvature
 from .precisions import DiagonalPrecision, SoftmaxPrecision
 
 curvature = Dispatcher("curvature")
+"""
+``curvature(likelihood, X, F, Y)``: the :class:`Curvature` at predictors F [N, Q] of responses
+Y [N, K] at inputs X [N, D].
+
+It dispatches on the likelihood's class; register a closed form for one of your own with
+``@curvature.register(MyLikelihood, object, object, object)``. Any other likelihood is
+differentiated automatically.
+"""
 
 
 @curvature.register(Likelihood, object, object, object)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from ..curvatures import Curvature, Precision
-from ..operators import KernelOperator
 from .actions import ActionPosteriorState
+from .inner_loop import Buffers, InnerLoop, along, flat, pairs
 from .policies import Context, Policy, Residual
 from .problem import LaplaceProblem, noise_products
 from .progress import Diverged, Run, Solver, StepReport
@@ -53,31 +52,6 @@ class IterGP(Solver):
         self, problem: LaplaceProblem, before: ActionPosteriorState | None = None
     ) -> IterGPRun:
         return IterGPRun(self, problem)
-
-
-@dataclass
-class Buffers:
-    """S and ``T = K S`` [B, Q, N] and the triangle with ``C = S F F'S'``; zeros beyond ``used``."""
-
-    S: tf.Tensor
-    T: tf.Tensor
-    F: tf.Tensor
-    used: int
-
-    @classmethod
-    def empty(cls, capacity: int, Q: int, N: int, dtype: tf.DType) -> Buffers:
-        """Room for so many actions, which never grows."""
-        shape = [capacity, Q, N]
-        return cls(
-            tf.zeros(shape, dtype), tf.zeros(shape, dtype), tf.zeros([capacity] * 2, dtype), 0
-        )
-
-    def with_room(self, capacity: int) -> Buffers:
-        """The same actions in buffers of another size, at least of ``used``."""
-        spare = max(capacity, self.used) - self.used
-        rows = [[0, spare], [0, 0], [0, 0]]
-        S, T, F = self.S[: self.used], self.T[: self.used], self.F[: self.used, : self.used]
-        return Buffers(tf.pad(S, rows), tf.pad(T, rows), tf.pad(F, [[0, spare]] * 2), self.used)
 
 
 class IterGPRun(Run):
@@ -219,205 +193,3 @@ class IterGPRun(Run):
             pairs(S, noise_products(precision, S)),
             tf.linalg.matvec(flat(S), tf.reshape(target, [-1])),
         )
-
-
-def flat(S: tf.Tensor) -> tf.Tensor:
-    """[B, Q, N] -> [B, QN]."""
-    Q, N = S.shape[1:]
-    return tf.reshape(S, [-1, Q * N])
-
-
-def pairs(S: tf.Tensor, T: tf.Tensor) -> tf.Tensor:
-    """``S'T`` [B, B] of joint actions."""
-    return tf.matmul(flat(S), flat(T), transpose_b=True)
-
-
-def along(F: tf.Tensor, S: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
-    """Coefficients [B] with ``C x = S a``."""
-    inner = tf.linalg.matvec(flat(S), tf.reshape(x, [-1]))
-    return tf.linalg.matvec(F, tf.linalg.matvec(F, inner, transpose_a=True))
-
-
-class InnerLoop:
-    """
-    Algorithm 2 in one compiled ``tf.while_loop`` over buffers of fixed size.
-
-    Differs from the paper in five ways. (1) K v follows from T, so that an iteration costs one
-    product with K, not two. (2) Directions are orthogonalised twice: residual actions lose
-    orthogonality in some thirty steps otherwise. (3) It stops where eta is rounding,
-    ``eta <= 1000 eps s'Khat s``, not only where it is not positive. (4) Actions have unit length:
-    the posterior does not depend on it, but what compression keeps does. (5) Its tolerance is
-    relative only: an absolute one would end the loop at once where the unit of Y is large.
-
-    Runs whose operators share their programs share what is compiled, whatever room their buffers
-    have: a round of hyperparameters does not compile it anew.
-
-    :param operator: K.
-    :param tolerance: of the residual, against the norm of the target.
-    """
-
-    def __init__(self, operator: KernelOperator, tolerance: float = 1e-5) -> None:
-        self.operator = operator
-        self.tolerance = tolerance
-
-    def __call__(
-        self,
-        precision: Precision,
-        target: tf.Tensor,
-        buffers: Buffers,
-        v: tf.Tensor,
-        Kv: tf.Tensor,
-        fixed: tf.Tensor | None,
-        adaptive: np.ndarray[Any, Any],
-    ) -> tuple[Buffers, tf.Tensor, tf.Tensor, list[float]]:
-        """The buffers, v, K v and the residuals' norms after as many iterations as were needed."""
-        number = min(len(adaptive), buffers.S.shape[0] - buffers.used)
-        if number == 0:
-            return buffers, v, Kv, []
-        if fixed is None:
-            fixed = tf.zeros([1, *target.shape], target.dtype)
-        arguments = _Arguments(
-            target,
-            tf.constant(self.tolerance, target.dtype),
-            buffers.S,
-            buffers.T,
-            buffers.F,
-            v,
-            Kv,
-            tf.constant(buffers.used),
-            fixed,
-            tf.constant(adaptive[:number]),
-        )
-        S, T, F, v, Kv, used, norms = self._function(precision, arguments)(
-            *self.operator.tensors, *precision.tensors, *arguments
-        )
-        done = int(used) - buffers.used
-        self.operator.sweeps += done
-        return Buffers(S, T, F, int(used)), v, Kv, norms.numpy()[:done].tolist()
-
-    def _function(self, precision: Precision, arguments: _Arguments) -> Callable[..., Any]:
-        """The loop for such tensors, whatever the number of actions."""
-        operator, kind = self.operator, type(precision)
-        held, own = len(operator.tensors), len(precision.tensors)
-        given = (*operator.tensors, *precision.tensors)
-        specs = (*(tf.TensorSpec(t.shape, t.dtype) for t in given), *arguments.specs())
-        key = kind, held, specs
-        if key not in operator.compiled:
-
-            def loop(*tensors: tf.Tensor) -> tuple[tf.Tensor, ...]:
-                return _loop(
-                    operator.of_tensors(*tensors[:held]),
-                    kind(*tensors[held : held + own]),
-                    _Arguments(*tensors[held + own :]),
-                )
-
-            traced = tf.function(loop, autograph=False)
-            operator.compiled[key] = traced.get_concrete_function(*specs)
-        return operator.compiled[key]
-
-
-class _Arguments(NamedTuple):
-    """Of the loop, beside K and W."""
-
-    target: tf.Tensor
-    """yhat - m, [Q, N]."""
-
-    tolerance: tf.Tensor
-
-    S: tf.Tensor
-    """[B, Q, N]."""
-
-    T: tf.Tensor
-    """[B, Q, N]."""
-
-    F: tf.Tensor
-    """[B, B]."""
-
-    v: tf.Tensor
-    """[Q, N]."""
-
-    Kv: tf.Tensor
-    """[Q, N]."""
-
-    start: tf.Tensor
-    """Actions in the buffers."""
-
-    fixed: tf.Tensor
-    """Actions that are planned, [J, Q, N]; the last one stands for all that follow."""
-
-    adaptive: tf.Tensor
-    """Which actions are residuals, [J]."""
-
-    def specs(self) -> list[tf.TensorSpec]:
-        """Of such arguments, whatever the numbers of actions."""
-        dtype, (Q, N) = self.target.dtype, self.target.shape
-        function, number = tf.TensorSpec([Q, N], dtype), tf.TensorSpec([], tf.int32)
-        actions, square = tf.TensorSpec([None, Q, N], dtype), tf.TensorSpec([None, None], dtype)
-        room = [actions, actions, square]
-        plan = [actions, tf.TensorSpec([None], tf.bool)]
-        return [function, tf.TensorSpec([], dtype), *room, function, function, number, *plan]
-
-
-def _loop(
-    operator: KernelOperator, precision: Precision, arguments: _Arguments
-) -> tuple[tf.Tensor, ...]:
-    target, relative, S, T, F, v, Kv, start, fixed, adaptive = arguments
-    eps = tf.constant(np.finfo(target.dtype.as_numpy_dtype).eps, target.dtype)
-    tolerance = relative * tf.norm(target)
-    room, number = tf.shape(F)[0], tf.shape(adaptive)[0]
-    last = tf.shape(fixed)[0] - 1
-
-    def noisy(x: tf.Tensor) -> tf.Tensor:
-        return precision.solve(x[..., None])[..., 0]
-
-    def combined(a: tf.Tensor, S: tf.Tensor) -> tf.Tensor:
-        """``sum_b a_b S_b``, [Q, N]."""
-        return tf.reshape(tf.linalg.matvec(flat(S), a, transpose_a=True), target.shape)
-
-    def residual(v: tf.Tensor, Kv: tf.Tensor) -> tf.Tensor:
-        return target - Kv - noisy(v)
-
-    def condition(j: tf.Tensor, going: tf.Tensor, *state: tf.Tensor) -> tf.Tensor:
-        norm = tf.norm(residual(state[3], state[4]))
-        return (j - start < number) & going & (norm >= tolerance)
-
-    def body(
-        j: tf.Tensor,
-        going: tf.Tensor,
-        S: tf.Tensor,
-        T: tf.Tensor,
-        F: tf.Tensor,
-        v: tf.Tensor,
-        Kv: tf.Tensor,
-        norms: tf.Tensor,
-    ) -> tuple[tf.Tensor, ...]:
-        r = residual(v, Kv)
-        k = j - start
-        s = tf.where(adaptive[k], r, fixed[tf.minimum(k, last)])
-        s = tf.math.divide_no_nan(s, tf.norm(s))
-        t = operator.product(s[..., None])[..., 0]
-        z = t + noisy(s)
-        a = along(F, S, z)
-        inner = combined(a, S)
-        a = a + along(F, S, z - combined(a, T) - noisy(inner))
-        d = s - combined(a, S)
-        Kd = t - combined(a, T)
-        eta = tf.reduce_sum(d * (Kd + noisy(d)))
-        good = (eta > 1e3 * eps * tf.reduce_sum(s * z)) & tf.math.is_finite(eta)
-        length = tf.where(good, tf.reduce_sum(s * r) / eta, 0.0)
-        v, Kv = v + length * d, Kv + length * Kd
-        here = tf.one_hot(j, room, dtype=F.dtype)
-        column = tf.where(good, (here - a) * tf.math.rsqrt(tf.where(good, eta, 1.0)), 0.0)
-        keep = tf.cast(good, s.dtype)
-        S = tf.tensor_scatter_nd_update(S, [[j]], [keep * s])
-        T = tf.tensor_scatter_nd_update(T, [[j]], [keep * t])
-        F = F + column[:, None] * here
-        norms = tf.tensor_scatter_nd_update(norms, [[k]], [tf.norm(residual(v, Kv))])
-        return j + tf.cast(good, j.dtype), good, S, T, F, v, Kv, norms
-
-    norms = tf.zeros([number], target.dtype)
-    state = (start, tf.constant(True), S, T, F, v, Kv, norms)
-    used, _, S, T, F, v, Kv, norms = tf.while_loop(
-        condition, body, state, maximum_iterations=number + 1, parallel_iterations=1
-    )
-    return S, T, F, v, Kv, used, norms

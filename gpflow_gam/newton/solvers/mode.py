@@ -10,7 +10,7 @@ from gpflow.base import AnyNDArray
 
 from ..curvatures import Curvature
 from .actions import ActionPosteriorState, explained
-from .itergp import Buffers, InnerLoop, flat, pairs
+from .inner_loop import Buffers, InnerLoop, flat, pairs
 from .policies import Context, Informative, Policy
 from .problem import LaplaceProblem, noise_products
 from .progress import Look

@@ -25,6 +25,8 @@ less time than it takes to compile them for one more number of rows.
 """
 _COARSE_STEPS, _COARSE_GAIN = 8, 1e-3
 """Sweeps on some of the data, and the gain in nats a datum at which they end."""
+_MOST_STEPS = 100
+"""Of Newton's in the coefficients, at most."""
 
 
 @dataclass(frozen=True)
@@ -344,7 +346,7 @@ class ReducedNewtonRun(Run):
 
 
 def _maximise(
-    problem: LaplaceProblem, T: tf.Tensor, c: tf.Tensor, tolerance: float, max_steps: int = 100
+    problem: LaplaceProblem, T: tf.Tensor, c: tf.Tensor, tolerance: float
 ) -> tuple[tf.Tensor, float, int]:
     """
     Damped Newton on ``log p(y | T c) - |c|^2 / 2``, which is concave.
@@ -355,7 +357,7 @@ def _maximise(
     """
     here = problem.curvature(tf.linalg.matvec(T, c))
     value = float(tf.reduce_sum(here.log_prob)) - 0.5 * float(tf.reduce_sum(c * c))
-    for step in range(max_steps):
+    for step in range(_MOST_STEPS):
         slope = tf.linalg.matvec(T, here.gradient, transpose_a=True) - c
         gram = here.precision.gram(T)
         hessian = tf.linalg.set_diag(gram, tf.linalg.diag_part(gram) + 1.0)
@@ -380,4 +382,4 @@ def _maximise(
                 return c, value, step
         c, value = trial, new
         here = problem.curvature(tf.linalg.matvec(T, c))
-    return c, value, max_steps
+    return c, value, _MOST_STEPS

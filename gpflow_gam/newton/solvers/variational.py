@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from .actions import ActionPosteriorState, explained
 from .expected import ExpectedProblem
-from .itergp import pairs
+from .inner_loop import pairs
 from .problem import LaplaceProblem
 from .progress import Diverged, Look, Run, Solver, StepReport
 from .reduced_newton import ReducedNewton
