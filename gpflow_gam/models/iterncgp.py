@@ -106,7 +106,8 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
     What a fit has computed are actions and pseudo-observations. Predictions and :meth:`elbo` are of
     these, held, under the present values of the parameters, in compiled functions too, and so are
     their gradients. With another kernel, likelihood, mean function or other data in the place of
-    those of the fit there is nothing to predict from before the next one, and an error says so.
+    those of the fit there is nothing to predict from before the next one, and an error says so,
+    where compiled functions are called, too.
 
     Any GPflow kernel will do. Under an :class:`~gpflow_gam.kernels.AdditiveKernel` the posterior
     has its components. A ``gpflow.likelihoods.Bernoulli`` is used without the squeeze of its probit
@@ -335,9 +336,14 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         fit, kept = self._checked_fit(), self._compiled.held
         if kept is None:
             structure = fit.at.structure
-            parameters = structure.values("kernel")
-            kept = structure, HeldActions(self.operator(), parameters, fit.state, fit.at.kernel)
-            self._compiled.held = kept
+            held = HeldActions(
+                self.operator(),
+                structure.values("kernel"),
+                fit.state,
+                fit.at.kernel,
+                self._checked_fit,
+            )
+            kept = self._compiled.held = structure, held
         return kept[1]
 
     def posterior(

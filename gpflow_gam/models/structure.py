@@ -71,5 +71,6 @@ def _walked(node: Any, path: tuple[Any, ...], seen: set[int]) -> Iterator[tuple[
 def _same(a: Any, b: Any) -> bool:
     if a is b:
         return True
-    plain = (*_PLAIN, tuple)
-    return isinstance(a, plain) and isinstance(b, plain) and bool(a == b)
+    if isinstance(a, tuple) or isinstance(b, tuple):  # an array: numpy would compare its parts
+        return isinstance(a, tuple) and isinstance(b, tuple) and a == b
+    return isinstance(a, _PLAIN) and isinstance(b, _PLAIN) and bool(a == b)
