@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import gpflow
 import numpy as np
 import pytest
@@ -170,3 +172,36 @@ def test_data_sets_that_were_mapped_before_raise_from_the_next_fit_on(rng):
     fit(model)
     with pytest.raises(tf.errors.InvalidArgumentError, match="compile it anew"):
         next(iter(mapped))
+
+
+@pytest.mark.parametrize("what", ["kernel", "data", "kernel: a parameter of a component"])
+def test_posteriors_that_follow_the_model_follow_no_fit_of_other_parts(what, rng):
+    """Their kernel and inputs are those before: with the new weights they are no posterior."""
+    model = _fitted(rng)
+    X = model.data[0][:5]
+    live, kept = model.posterior("nocache"), model.posterior("variable")
+    compiled = tf.function(live.fused_predict_f, autograph=False)
+    before = _numbers(kept.predict_f(X))
+    np.testing.assert_allclose(_numbers(compiled(X)), before, atol=1e-9)
+    REPLACED[what](model)
+    fit(model)
+    message = f"^{what.split(':')[0]}: not that of the fit of which this posterior is"
+    for use in (lambda: live.fused_predict_f(X), lambda: kept.fused_predict_f(X),
+                kept.update_cache):  # fmt: skip
+        with pytest.raises(ValueError, match=message):
+            use()
+    with pytest.raises(ValueError, match="compile it anew"):
+        compiled(X)
+    for a, b in zip(_numbers(kept.predict_f(X)), before):  # nothing was taken
+        np.testing.assert_array_equal(a, b)
+
+
+def test_functions_of_a_likelihood_are_parts_of_it(rng):
+    def link(power):
+        return functools.partial(lambda a, x: tf.exp(a * x), power)
+
+    model = IterNCGP(data(rng)["counts"], additive(), Poisson(invlink=link(0.9)), solver="newton")
+    fit(model)
+    model.likelihood.invlink = link(0.5)
+    with pytest.raises(ValueError, match="^likelihood: not that of the last fit"):
+        model.elbo()

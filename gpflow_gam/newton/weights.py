@@ -201,7 +201,9 @@ class HeldActions:
         They come in by D = d(S'KS) alone. To first order ``d (F F') = -F F'D F F'``, which a move
         of F by ``-F F'D F / 2`` gives; w moves by ``-F F'D w``, v and E as S w and S F do.
         """
-        variables = [v for k in self._operator.latents.kernels for v in k.trainable_variables]
+        # frozen ones, too, which a tape may have been told to watch
+        kernels = self._operator.latents.kernels
+        variables = [v for k in kernels for v in k.variables if v.dtype.is_floating]
         _, E, E0, F, F0, w = found
 
         def upstream(dv: tf.Tensor, dE: tf.Tensor, dE0: tf.Tensor) -> tf.Tensor:
