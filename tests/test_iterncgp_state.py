@@ -73,7 +73,7 @@ def test_parts_that_were_replaced(what, rng):
     for a, b in zip(snapshot.predict_f(X), before):
         np.testing.assert_allclose(a, b, atol=1e-12)
     if compiled is not None:
-        with pytest.raises(tf.errors.InvalidArgumentError, match="compile it anew"):
+        with pytest.raises(ValueError, match="compile it anew"):
             compiled(X)
 
 
@@ -299,11 +299,8 @@ def test_what_was_compiled_before_a_fit_to_other_data_gives_no_old_numbers(jit, 
     model.data = (X, 1.0 - Y)
     fit(model)
     np.testing.assert_allclose(model.predict_f(X)[0], -before, atol=1e-6)
-    if jit:
-        assert np.all(np.isnan(compiled(tf.constant(X))))
-    else:
-        with pytest.raises(tf.errors.InvalidArgumentError, match="compile it anew"):
-            compiled(tf.constant(X))
+    with pytest.raises(ValueError, match="compile it anew"):
+        compiled(tf.constant(X))
 
 
 def test_new_inputs_of_another_precision_or_width_are_named(rng):

@@ -75,9 +75,7 @@ class _Fit:
 
 
 class _Compiled:
-    """
-    What a model has compiled, and what its solver has in hand: none of it can be copied with it.
-    """
+    """What a model has compiled, and what its solver has in hand: no copy of it has a part."""
 
     def __init__(self) -> None:
         self.programs: tuple[Structure, KernelPrograms] | None = None
@@ -85,12 +83,6 @@ class _Compiled:
         self.held: tuple[Structure, HeldActions] | None = None
         self.densities: tuple[_Fit, _Present, dict[float, float]] | None = None
         self.share: tf.Variable | None = None
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> _Compiled:
-        return _Compiled()
-
-    def __reduce__(self) -> tuple[type[_Compiled], tuple[()]]:
-        return _Compiled, ()
 
 
 class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
@@ -106,7 +98,8 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
     What a fit has computed are actions and pseudo-observations. Predictions and :meth:`elbo` are of
     these, held, under the present values of the parameters, in compiled functions too, and so are
     their gradients. With another kernel, likelihood, mean function or other data in the place of
-    those of the fit there is nothing to predict from before the next one, and an error says so.
+    those of the fit there is nothing to predict from before the next one, and an error says so,
+    where compiled functions are called, too.
 
     Any GPflow kernel will do. Under an :class:`~gpflow_gam.kernels.AdditiveKernel` the posterior
     has its components. A ``gpflow.likelihoods.Bernoulli`` is used without the squeeze of its probit
@@ -172,6 +165,10 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         self.seed = int(seed)
         self._fit: _Fit | None = None
         self._compiled = _Compiled()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Of copies, shallow ones too, and files."""
+        return {**self.__dict__, "_compiled": _Compiled()}
 
     def _default_solver(self) -> str:
         """What averages a row takes for the nearest Gaussian is little where rows are few."""
@@ -322,17 +319,18 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
 
     # --- prediction ----------------------------------------------------------------------------
 
-    def _weights(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """v, E and E0 as :class:`~gpflow_gam.posteriors.ActionPosterior` takes them."""
-        return self._held_actions()()
-
     def _held_actions(self) -> HeldActions:
         fit, kept = self._checked_fit(), self._compiled.held
         if kept is None:
             structure = fit.at.structure
-            parameters = structure.values("kernel")
-            kept = structure, HeldActions(self.operator(), parameters, fit.state, fit.at.kernel)
-            self._compiled.held = kept
+            held = HeldActions(
+                self.operator(),
+                structure.values("kernel"),
+                fit.state,
+                fit.at.kernel,
+                self._checked_fit,
+            )
+            kept = self._compiled.held = structure, held
         return kept[1]
 
     def posterior(
@@ -347,11 +345,21 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
             functions; ``NOCACHE``: follows the model, and is differentiable in all parameters.
         :raises ValueError: as :attr:`state` does.
         """
-        self._checked_fit()  # raises before a half-made posterior would
+        parts = self._checked_fit().at.structure  # raises before a half-made posterior would
+
+        def weights() -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+            changed = parts.difference(self._checked_fit().at.structure)
+            if changed is not None:
+                raise ValueError(
+                    f"{changed}: not that of the fit of which this posterior is; another took its "
+                    "place, and the model was fitted again. Take model.posterior() anew."
+                )
+            return self._held_actions()()
+
         return ActionPosterior(
             self.latents,
             self.data[0],
-            self._weights,
+            weights,
             self.mean_function,
             precompute_cache=precompute_cache,
             snapshot=True,

@@ -16,8 +16,9 @@ class Structure:
     The parts of a model, their own parts and their settings, at one time.
 
     Parameters, tensors and modules are told apart by identity: the value of a parameter is no part
-    of the structure, another parameter in its place is. Plain settings, such as a kernel's active
-    dimensions or a likelihood's link, are compared by value. Objects of other kinds are ignored.
+    of the structure, another parameter in its place is. Functions and whatever else can be called,
+    such as a likelihood's link, are told apart so, too. Plain settings, such as a kernel's active
+    dimensions, are compared by value. Objects of other kinds are ignored.
 
     :param parts: name -> module, or tuple of tensors.
     """
@@ -47,7 +48,7 @@ _MISSING = object()
 
 
 def _walked(node: Any, path: tuple[Any, ...], seen: set[int]) -> Iterator[tuple[Any, Any]]:
-    if isinstance(node, (*_VALUES, *_PLAIN, types.FunctionType)):
+    if isinstance(node, (*_VALUES, *_PLAIN)):
         yield path, node
     elif isinstance(node, np.ndarray):
         yield path, (node.dtype, node.shape, node.tobytes())
@@ -66,10 +67,14 @@ def _walked(node: Any, path: tuple[Any, ...], seen: set[int]) -> Iterator[tuple[
             for name, value in sorted(vars(node).items()):
                 if not name.startswith("_self_"):  # TensorFlow's own
                     yield from _walked(value, (*path, name), seen)
+    elif callable(node):
+        yield path, node
 
 
 def _same(a: Any, b: Any) -> bool:
     if a is b:
         return True
-    plain = (*_PLAIN, tuple)
-    return isinstance(a, plain) and isinstance(b, plain) and bool(a == b)
+    if isinstance(a, tuple) or isinstance(b, tuple):  # an array: numpy would compare its parts
+        return isinstance(a, tuple) and isinstance(b, tuple) and a == b
+    alike = (*_PLAIN, types.MethodType)  # a method is another object each time it is looked up
+    return isinstance(a, alike) and isinstance(b, alike) and bool(a == b)

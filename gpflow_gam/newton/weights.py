@@ -11,9 +11,15 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray, Parameter
 
 from .bound import combined, held_actions, noisy_basis
+from .call_time import at_each_call
 from .operators import KernelOperator
 from .solvers import ActionPosteriorState, explained
 from .solvers.inner_loop import pairs
+
+_RETIRED = (
+    "This function was compiled with a model's data, kernel, likelihood or mean function before "
+    "others took their place and the model was fitted again; compile it anew."
+)
 
 
 class ActionWeights(NamedTuple):
@@ -78,6 +84,8 @@ class HeldActions:
     :param parameters: of the kernel.
     :param state: of a fit.
     :param at: the values of the parameters where it ended.
+    :param check: called whenever a compiled function that uses them is; raises where it must not
+        be used any more.
     """
 
     def __init__(
@@ -86,9 +94,12 @@ class HeldActions:
         parameters: Sequence[Parameter | tf.Tensor],
         state: ActionPosteriorState,
         at: Sequence[AnyNDArray],
+        check: Callable[[], object] = lambda: None,
     ) -> None:
         self._operator = operator
         self._parameters = list(parameters)
+        self._check = check
+        self._retired = False
         self._variables: _Variables | None = None
         self.hold(state, at)
 
@@ -100,16 +111,15 @@ class HeldActions:
         :param at: one value a parameter, in their order.
         """
         self._fit = state, at
-        self._last: tuple[list[AnyNDArray], ActionWeights] | None = None
+        self._last: tuple[object, list[AnyNDArray], ActionWeights] | None = None
         if self._variables is not None:
-            self._variables.assign(state, self._present())
+            self._variables.assign(*self._present())
 
     def retire(self) -> None:
         """
         Have functions that were compiled with it raise, since the model's data or parts are others.
-
-        Where XLA compiled them, which knows no assertions, they give NaN.
         """
+        self._retired = True
         if self._variables is not None:
             self._variables.retire()
 
@@ -117,8 +127,8 @@ class HeldActions:
         """v [Q, N], E [B, Q, N] and E0 [B, Q, N]."""
         if tf.executing_eagerly():
             with tf.init_scope():  # no tape follows
-                present = self._present()
-            return self._differentiable(self._fit[0].actions, present)
+                fit, present = self._present()
+            return self._differentiable(fit.actions, present)
         variables = self._compiled()
         with tf.control_dependencies([variables.in_use()]):
             found = tf.cond(
@@ -139,28 +149,37 @@ class HeldActions:
             U, S, targets = (tf.identity(t) for t in (basis, variables.actions, variables.targets))
         return combined(U, S, targets)
 
+    def _asked(self) -> None:
+        """:raises ValueError: compiled functions must not be used any more."""
+        if self._retired:
+            raise ValueError(_RETIRED)
+        self._check()
+
     def _compiled(self) -> _Variables:
         """What functions that are being compiled read."""
+        at_each_call(self._asked)
         if self._variables is None:
             with tf.init_scope():
-                self._variables = _Variables(self._parameters, self._fit[0], self._present())
+                self._variables = _Variables(self._parameters, *self._present())
         return self._variables
 
     def state(self) -> ActionPosteriorState:
         """The fit's, with weights and factor (not S'KS) at the present parameters."""
-        found = self._present()
-        return replace(self._fit[0], weights=found.v, factor=found.F)
+        fit, found = self._present()
+        return replace(fit, weights=found.v, factor=found.F)
 
-    def _present(self) -> ActionWeights:
-        here, last = values_of(self._parameters), self._last
-        if last is None or not equal_values(last[0], here):
-            state, at = self._fit
+    def _present(self) -> tuple[ActionPosteriorState, ActionWeights]:
+        """The fit's, and the weights at the present parameters."""
+        here, fit, last = values_of(self._parameters), self._fit, self._last
+        # another thread may hold a new fit meanwhile: what is kept says of which fit it is
+        if last is None or last[0] is not fit or not equal_values(last[1], here):
+            state, at = fit
             if equal_values(at, here):
                 found = ActionWeights.of_fit(state)
             else:
                 found = self._under(state.actions, state.noise, state.targets)
-            last = self._last = here, found
-        return last[1]
+            last = self._last = fit, here, found
+        return fit[0], last[2]
 
     def _under(self, S: tf.Tensor, noise: tf.Tensor, targets: tf.Tensor) -> ActionWeights:
         S = tf.convert_to_tensor(S)
@@ -182,7 +201,9 @@ class HeldActions:
         They come in by D = d(S'KS) alone. To first order ``d (F F') = -F F'D F F'``, which a move
         of F by ``-F F'D F / 2`` gives; w moves by ``-F F'D w``, v and E as S w and S F do.
         """
-        variables = [v for k in self._operator.latents.kernels for v in k.trainable_variables]
+        # frozen ones, too, which a tape may have been told to watch
+        kernels = self._operator.latents.kernels
+        variables = [v for k in kernels for v in k.variables if v.dtype.is_floating]
         _, E, E0, F, F0, w = found
 
         def upstream(dv: tf.Tensor, dE: tf.Tensor, dE0: tf.Tensor) -> tf.Tensor:
@@ -255,15 +276,12 @@ class _Variables:
             variable.assign(tf.fill(tf.shape(variable), tf.constant(np.nan, variable.dtype)))
 
     def in_use(self) -> tf.Operation:
-        """:raises tf.errors.InvalidArgumentError: they are retired."""
-        return tf.debugging.Assert(
-            tf.logical_not(self._retired),
-            [
-                "This function was compiled with a model's data, kernel, likelihood or mean "
-                "function before others took their place and the model was fitted again; compile "
-                "it anew."
-            ],
-        )
+        """
+        Where Python is not asked, as in data sets that were mapped before.
+
+        :raises tf.errors.InvalidArgumentError: they are retired.
+        """
+        return tf.debugging.Assert(tf.logical_not(self._retired), [_RETIRED])
 
     def assign(self, state: ActionPosteriorState, found: ActionWeights) -> None:
         """Take other values, at the present parameters."""

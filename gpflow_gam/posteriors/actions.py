@@ -84,10 +84,10 @@ class ActionPosterior(AdditivePosterior):
         return super().fused_predict_f(Xnew, full_cov, full_output_cov)
 
     def update_cache(self, precompute_cache: PrecomputeCacheType | None = None) -> None:
+        super().update_cache(precompute_cache)  # raises before anything is taken
         if self._live is not None:
             for own, other in zip(self._followed, self._live()._followed):
                 own.assign(other)
-        super().update_cache(precompute_cache)
 
     def _present_cache(self) -> Cache:
         return self._weights()
