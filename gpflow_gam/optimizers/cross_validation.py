@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-import gpflow
 import numpy as np
 from gpflow.base import AnyNDArray
 
@@ -20,16 +18,14 @@ from .left_out import LeftOut
 from .minimizers import FitResult, StopFit, TimeBudget, Tracker, descend
 from .minimizers.result import Callback
 from .minimizers.tracker import OnInterrupt
-from .position import Position, State
 from .posterior import assign_posterior
 from .rounds import Rounds, Seen
+from .settling import settled_at
 from .solution import Solution
 from .undoing import undone_on_error
 
 _MAX_ROUNDS = 20
 _HALVINGS = 4
-_PASSES = 30
-"""In which sites settle at given hyperparameters."""
 _LEAST = 1e-2
 """What a coordinate is taken to curve by where nothing is known of it."""
 
@@ -135,7 +131,7 @@ class _Search:
             return LeftOut(model, rounds, self.neighbourhoods, sites)
 
         x, signed = solution.found, True
-        seen = _settled(model, rounds, x, solution, self.tolerance)
+        seen = settled_at(model, rounds, x, solution, self.tolerance)
         try:
             target = target_at(seen, x, signed)
             value = target.loss(x)[0]
@@ -154,7 +150,7 @@ class _Search:
                 for share in 0.5 ** np.arange(_HALVINGS):
                     candidate = x + share * (there - x)
                     try:
-                        after = _settled(model, rounds, candidate, solution, self.tolerance)
+                        after = settled_at(model, rounds, candidate, solution, self.tolerance)
                         moved = target_at(after, candidate, signed)
                         least = moved.loss(candidate)[0]
                     except NotPositiveDefinite:
@@ -264,36 +260,6 @@ def _smooth(rounds: Rounds, x: AnyNDArray) -> AnyNDArray:
     """
     number = len(rounds.hyperparameters)
     return np.concatenate([rounds.hyperparameters.prior_modes(x[:number]), x[number:]])
-
-
-def _settled(
-    model: AdditiveSVGP, rounds: Rounds, x: AnyNDArray, solution: Solution, tolerance: float
-) -> Seen:
-    """
-    The posterior at hyperparameters that stay.
-
-    :raises NotPositiveDefinite: at these.
-    """
-    number = len(rounds.hyperparameters)
-    rounds.hyperparameters.set(x[:number])
-    rounds.family.set(x[number:])
-    with _held(model):
-        inner = Rounds(model.kernel, model.likelihood, rounds.rows, None)
-    begin = Position(State(solution.data, np.zeros(0), np.zeros(0)), settled=True)
-    return inner.run(begin, 0.1 * tolerance, _PASSES)[0]
-
-
-@contextlib.contextmanager
-def _held(model: AdditiveSVGP) -> Iterator[None]:
-    """The model's parameters, none of which is to be learnt."""
-    learnt = list(model.trainable_parameters)
-    for parameter in learnt:
-        gpflow.set_trainable(parameter, False)
-    try:
-        yield
-    finally:
-        for parameter in learnt:
-            gpflow.set_trainable(parameter, True)
 
 
 def _metric(

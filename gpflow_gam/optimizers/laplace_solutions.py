@@ -17,6 +17,7 @@ from .collapsed import CollapsedBound
 from .hyperparameters import Hyperparameters, differenced
 from .laplace import HyperparameterDraw
 from .laplace_steps import Steps, standard_normal
+from .shaped import ShapeCriterion
 from .solution import Solution
 
 
@@ -33,7 +34,7 @@ def draw_solutions(
     :param solution: what its fit came to.
     """
     with one_blas_thread(sum(model.inducing_variable.sizes) <= SMALL):
-        target: _Collapsed | _Sites
+        target: _Collapsed | _Sites | _Shaped
         if solution.bound is not None:
             target = _Collapsed(model, solution.bound, solution.found)
         else:
@@ -41,6 +42,8 @@ def draw_solutions(
             target = _Sites(model, solution)
         if not len(target.optimum):
             return []
+        if solution.unshaped is not None and solution.hessian is None:
+            target = _Shaped(target, ShapeCriterion(model, solution))
         hessian = target.hessian() if solution.hessian is None else solution.hessian
         steps = Steps(target.value, target.optimum, hessian)
         return [target.draw(steps(point)) for point in standard_normal(len(target.optimum))]
@@ -110,6 +113,25 @@ class _Sites:
             _moments_at(self.model, rounds.values(u), q),
             lambda: _with(self.model.likelihood, rounds.family_places, phi),
         )
+
+
+class _Shaped:
+    """
+    Components with a shape: beside what inequalities add to the evidence.
+
+    :param free: without them.
+    :param criterion: with them.
+    """
+
+    def __init__(self, free: _Collapsed | _Sites, criterion: ShapeCriterion) -> None:
+        self._free, self._criterion = free, criterion
+        self.optimum, self.draw = free.optimum, free.draw
+
+    def value(self, u: AnyNDArray) -> float:
+        return self._free.value(u) - self._criterion.gain(u)
+
+    def hessian(self) -> AnyNDArray:
+        return self._free.hessian() + self._criterion.hessian(self.optimum)
 
 
 def _towards(

@@ -29,6 +29,7 @@ from .options import check_options
 from .position import Position, State
 from .posterior import assign_posterior, present_posterior
 from .rounds import MANY_ROWS, START_ROWS, Rounds, Seen
+from .shaped import has_shapes, learn_under_shapes
 from .sketch import sketch_of
 from .solution import Solution
 from .undoing import undone_on_error
@@ -109,6 +110,8 @@ def fit_rows(
         else:
             assert isinstance(model, AdditiveSVGP)
             result, solution = _fit_sites(model, rows, *how, seed, start)
+        if has_shapes(model):
+            result, solution = learn_under_shapes(model, result, solution, tracker, tolerance)
         changed = discretisation(model, solution)
         lost, parts = interpolation_loss(model, solution)
         result = dataclasses.replace(

@@ -32,6 +32,7 @@ class Solution:
         nobody has asked for it.
     :param hessian: of minus the criterion that chose ``found``, [K, K], where that was another than
         the evidence.
+    :param unshaped: the coordinates without the shapes of terms, [K]; None where none has one.
     """
 
     rows: Rows
@@ -43,6 +44,7 @@ class Solution:
     bound: CollapsedBound | None = None
     curvature: AnyNDArray | None = None
     hessian: AnyNDArray | None = None
+    unshaped: AnyNDArray | None = None
 
     @classmethod
     def of_bound(cls, bound: CollapsedBound, u: AnyNDArray) -> Solution:
@@ -54,3 +56,15 @@ class Solution:
         """
         values = bound.rounds.values(bound.split(u)[0])
         return cls(bound.rows, bound.data, bound.kept(u), values, u, bound.rounds, bound)
+
+    def at(self, x: AnyNDArray) -> tuple[GaussianPosterior, Callable[[Parameter], AnyNDArray]]:
+        """
+        The posterior of the same sums at other coordinates, and the values of parameters there.
+
+        :param x: [K].
+        :raises NotPositiveDefinite: at these coordinates.
+        """
+        if self.bound is not None:
+            return self.bound.posterior(x), self.rounds.values(self.bound.split(x)[0])
+        values = self.rounds.values(x[: len(self.rounds.hyperparameters)])
+        return self.rounds.evidence.posterior(self.data, values), values

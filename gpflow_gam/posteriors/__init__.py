@@ -6,8 +6,16 @@ from .base import AdditivePosterior
 from .data import DataAdditivePosterior
 from .features import InducingFeatures
 from .inducing import InducingMoments
+from .projection import held_evidence
 from .settled import SettledMoments
-from .shaped import ShapedMoments, ShapedPosterior, ShapedValues
+from .shaped import (
+    ShapedMoments,
+    ShapedPosterior,
+    ShapedValues,
+    acting_nodes,
+    shape_tail,
+    shaped_components,
+)
 from .sparse import SparseAdditivePosterior
 
 __all__ = [
@@ -21,4 +29,8 @@ __all__ = [
     "ShapedPosterior",
     "ShapedValues",
     "SparseAdditivePosterior",
+    "acting_nodes",
+    "held_evidence",
+    "shape_tail",
+    "shaped_components",
 ]

@@ -7,6 +7,7 @@ import functools
 
 import numpy as np
 from gpflow.base import AnyNDArray
+from scipy.linalg import cholesky, solve_triangular
 from scipy.optimize import nnls
 
 _LEAST_SD = 1e-2
@@ -168,3 +169,39 @@ class Projection:
         noise = np.random.default_rng(seed).standard_normal((_NULL_DRAWS, len(self._centre)))
         null = np.sum(np.square(self._moves(noise)), axis=1)
         return float((1 + np.sum(null >= distance)) / (1 + _NULL_DRAWS))
+
+
+def held_evidence(mean: AnyNDArray, covariance: AnyNDArray, rows: AnyNDArray) -> float:
+    r"""
+    How much more likely data are where the inequalities that hold a mean are equalities, in nats.
+
+    With B the rows that hold the projected mean of N(mean, covariance), the posterior under a
+    standard normal prior, it is the ratio of their densities at zero (Dickey 1971),
+
+    .. math:: \log N(0; B \mu, B S B') - \log N(0; 0, B B')
+
+    What the mean loses on its way to the cone is in it, and what it no longer has to pay for
+    freedom that inequalities leave it none of.
+
+    :param mean: [P].
+    :param covariance: [P, P], positive definite.
+    :param rows: what is not negative, [n, P].
+    """
+    root = cholesky(covariance, lower=True)
+    walls = rows @ root  # of u, where x = root u
+    length = np.linalg.norm(walls, axis=1, keepdims=True)
+    walls = walls / np.where(length > 0.0, length, 1.0)
+    centre = solve_triangular(root, mean, lower=True)
+    if np.all(walls @ centre >= 0.0):
+        return 0.0
+    pushes, _ = nnls(walls.T, -centre, maxiter=50 * len(walls))
+    held = pushes > 0.0
+    loss = 0.5 * float(np.sum(np.square(pushes @ walls)))
+    # rows have the lengths by which walls were divided
+    return _log_volume(rows[held] / length[held]) - _log_volume(walls[held]) - loss
+
+
+def _log_volume(rows: AnyNDArray) -> float:
+    """Half the log-determinant of ``rows rows'``, [n, P], of independent ones."""
+    triangle = np.linalg.qr(rows.T, mode="r")
+    return float(np.sum(np.log(np.abs(np.diag(triangle)))))

@@ -13,6 +13,7 @@ from gpflow.config import default_jitter
 
 from ..covariances import Features
 from ..kernels.shaped import shaped_part
+from ..kernels.tangents import KernelTangents
 from ..layout import BlockLayout
 from ..variational import WhitenedGaussian
 from .features import NEGLIGIBLE
@@ -88,15 +89,6 @@ class ShapedMoments(InducingMoments):
         smoothers = [p.kept @ (np.eye(len(S)) - S) for p, S in zip(self._projections, free)]
         return np.array([np.trace(F[block, block]) for F in smoothers])
 
-    def tail(self, name: str, output: int) -> float:
-        """
-        How often noise alone is as far from a component's shape as its estimate without is.
-
-        :param name: of the component.
-        :param output: of the predictor.
-        """
-        return self._projection(output, [name]).tail()
-
     def sample(self, num_samples: int, seed: int) -> AnyNDArray:
         rng = np.random.default_rng(seed)
         draws = np.stack([p.sample(num_samples, rng) for p in self._projections], axis=-1)
@@ -117,18 +109,50 @@ class ShapedMoments(InducingMoments):
         return super().open_factor(name, X, phi, prior, pivots)
 
 
-def shaped_components(moments: InducingMoments) -> dict[str, AnyNDArray]:
-    """What is not negative of inducing values V, rows [n_c, P], of components with a shape."""
+def shape_tail(free: InducingMoments, name: str, output: int) -> float:
+    """
+    How often noise alone is as far from a component's shape as its estimate without is.
+
+    :param free: moments without shapes.
+    :param name: of the component.
+    :param output: of the predictor.
+    """
+    if not free.entering([name])[0, output]:
+        return 1.0
+    rows = shaped_components(free)[name]
+    return Projection(free.mean[:, output], free.covariance[output], rows).tail()
+
+
+def shaped_components(
+    moments: InducingMoments, tangents: Mapping[str, KernelTangents] | None = None
+) -> dict[str, AnyNDArray]:
+    """
+    What is not negative of inducing values V, rows [n_c, P], of components with a shape.
+
+    :param moments: of V.
+    :param tangents: what any moments of this kernel made of :func:`acting_nodes`.
+    """
+    if tangents is None:
+        tangents = {name: moments.tangents(name, X) for name, X in acting_nodes(moments).items()}
     found = {}
-    for name, kernel in moments._source.components.items():
-        part = shaped_part(kernel)
-        if part is None:
-            continue
+    for name, own in tangents.items():
+        part = shaped_part(moments._source[name])
+        assert part is not None
         rows = np.zeros((len(part.kernel.cone), len(moments.mean)))
-        phi = moments.features(name, part.acting_nodes())
+        phi, _ = moments.features_and_prior(name, own)
         rows[:, moments.block(name)] = part.kernel.cone @ phi.T
         found[name] = rows
     return found
+
+
+def acting_nodes(moments: InducingMoments) -> dict[str, AnyNDArray]:
+    """
+    Rows of X [J, D] at the nodes of each component with a shape.
+
+    :param moments: whose components.
+    """
+    parts = {name: shaped_part(kernel) for name, kernel in moments._source.components.items()}
+    return {name: part.acting_nodes() for name, part in parts.items() if part is not None}
 
 
 class ShapedValues:
@@ -170,7 +194,7 @@ class ShapedValues:
 
     def tail(self, component: int, output: int) -> float:
         """
-        As :meth:`ShapedMoments.tail`.
+        As :func:`shape_tail`.
 
         :param component: its place.
         :param output: of the predictor.

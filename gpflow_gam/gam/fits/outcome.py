@@ -24,6 +24,7 @@ from ...posteriors import (
     ShapedMoments,
     ShapedPosterior,
     SparseAdditivePosterior,
+    shape_tail,
 )
 from ...statistics import ColumnBins, GaussianPosterior
 from ..components import Component, shaped_term
@@ -142,6 +143,33 @@ class Outcome:
             return None
         assert self.free_moments is not None  # who asks for shapes has a solution
         return ShapedMoments(self.free_moments)
+
+    @functools.cached_property
+    def _without_shapes(self) -> InducingMoments | None:
+        """Moments before shapes, at the hyperparameters that are best without them."""
+        solution, model = self.solution, self.model
+        if solution is None or solution.unshaped is None:
+            return self.free_moments
+        assert isinstance(model, (AdditiveSGPR, AdditiveSVGP))
+        q, values = solution.at(solution.unshaped)
+        return InducingMoments(
+            model.kernel,
+            model.inducing_variable,
+            q.mean,
+            q.covariance,
+            values=values,
+            roots=q.roots,
+        )
+
+    def shape_tail(self, name: str, output: int) -> float:
+        """
+        How often noise alone is as far from a component's shape as its estimate without is.
+
+        :param name: of a component that has a shape.
+        :param output: of the predictor.
+        """
+        assert self._without_shapes is not None  # who asks for shapes has a solution
+        return shape_tail(self._without_shapes, name, output)
 
     @property
     def own_moments(self) -> InducingMoments | None:

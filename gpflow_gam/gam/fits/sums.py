@@ -36,6 +36,8 @@ def solution_to_parts(solution: Solution, model: AdditiveSGPR | AdditiveSVGP) ->
         arrays["curvature"] = solution.curvature
     if solution.hessian is not None:
         arrays["hessian"] = solution.hessian
+    if solution.unshaped is not None:
+        arrays["unshaped"] = solution.unshaped
     error = None if solution.bound is None else list(solution.bound.error)
     return {"components": len(q.roots), "error": error}, arrays
 
@@ -54,11 +56,12 @@ def solution_from_parts(parts: Parts, model: AdditiveSGPR | AdditiveSVGP, rows: 
     masses = tuple(arrays[f"sums mass {i}"] for i in number)
     sums = PseudoData(arrays["sums precision"], arrays["sums shift"], masses)
     error = None if header["error"] is None else tuple(header["error"])
+    hessian, unshaped = arrays.get("hessian"), arrays.get("unshaped")
     if not _same_places(arrays, rows):
         found = present_solution(model, rows, header["error"] is not None)
-        return dataclasses.replace(found, q=q, hessian=arrays.get("hessian"))
+        return dataclasses.replace(found, q=q, hessian=hessian, unshaped=unshaped)
     found = solution_of_sums(model, rows, sums, q, arrays["found"], error, arrays.get("curvature"))
-    return dataclasses.replace(found, hessian=arrays.get("hessian"))
+    return dataclasses.replace(found, hessian=hessian, unshaped=unshaped)
 
 
 def _same_places(arrays: dict[str, AnyNDArray], rows: Rows) -> bool:

@@ -13,7 +13,7 @@ def against_shapes(fit: FittedGAM) -> list[tuple[Component, float]]:
     """
     Components whose data speak against their shape, and how often noise alone would.
 
-    See :meth:`gpflow_gam.posteriors.ShapedMoments.tail`.
+    See :func:`gpflow_gam.posteriors.shape_tail`.
 
     :param fit: a fitted GAM.
     """
@@ -23,7 +23,7 @@ def against_shapes(fit: FittedGAM) -> list[tuple[Component, float]]:
     for component in fit.spec.components:
         if component.shape:
             own = component.predictors_of(fit.num_predictors)
-            p = min(fit.shaped.tail(component.name, i) for i in own)
+            p = min(fit.shape_tail(component.name, i) for i in own)
             if p < UNLIKELY:
                 found.append((component, p))
     return found

@@ -215,7 +215,7 @@ def _summarised(fit: FittedGAM, seed: int) -> Summary:
             index.append(component.name if len(names) == 1 else (component.name, name))
             shape = {}
             if fit.shaped is not None:
-                p = fit.shaped.tail(component.name, i) if component.shape else np.nan
+                p = fit.shape_tail(component.name, i) if component.shape else np.nan
                 shape = {"shape": component.shape, "shape_p": p}
             rows.append(
                 shape
