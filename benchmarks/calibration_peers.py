@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import tempfile
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from bands import in_r
+from of_r import mgcv_is_there as mgcv_is_there  # which calibration.py takes from here
 from scipy.stats import norm
 
 SCRIPT = Path(__file__).parent / "mgcv" / "calibration.R"
@@ -27,13 +27,6 @@ R_FAMILIES = {
     "negative_binomial": "nb()",
     "bernoulli": "binomial()",
 }
-
-
-def mgcv_is_there() -> bool:
-    """Whether R and its package are."""
-    if shutil.which("Rscript") is None:
-        return False
-    return subprocess.run(["Rscript", "-e", "library(mgcv)"], capture_output=True).returncode == 0
 
 
 def python_peers(python: str) -> dict[str, str]:

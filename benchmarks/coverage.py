@@ -12,8 +12,6 @@ allow for smoothing parameters being estimated. Run it with ``python benchmarks/
 from __future__ import annotations
 
 import argparse
-import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -22,6 +20,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from bands import HALF, in_r
+from of_r import mgcv_is_there
 from recording import add_option, record
 from scipy.special import expit
 from tabulate import tabulate
@@ -131,13 +130,6 @@ def mgcv_bands(
         )
         result[method] = [rows for _, rows in own.groupby("replicate")]
     return result
-
-
-def mgcv_is_there() -> bool:
-    if shutil.which("Rscript") is None:
-        return False
-    loads = subprocess.run(["Rscript", "-e", "library(mgcv)"], capture_output=True)
-    return loads.returncode == 0
 
 
 # --- scores --------------------------------------------------------------------------------------

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import subprocess
-import tempfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from bands import HALF, in_r
+from of_r import data_and_answers
 from recording import add_option, record
 from tabulate import tabulate
 
@@ -119,13 +118,10 @@ def show_curves(options: argparse.Namespace) -> None:
 
 def show_co2(options: argparse.Namespace) -> None:
     """Only with R, whose data they are."""
-    if not shutil.which("Rscript"):
-        print("\nco2: skipped, there is no Rscript")
+    read = data_and_answers(SCRIPT, "co2")
+    if read is None:
         return
-    with tempfile.TemporaryDirectory() as folder:
-        path, bands = Path(folder) / "co2.csv", Path(folder) / "bands.csv"
-        subprocess.run(["Rscript", str(SCRIPT), "co2", str(path), str(bands)], check=True)
-        data, theirs = pd.read_csv(path), pd.read_csv(bands)
+    data, theirs = read
     data["month"] = data["year"] % 1.0
     known, later = data[data["year"] < LAST_YEAR], data[data["year"] >= LAST_YEAR]
     seasons = s("month", bs="cyclic", period=1.0)

@@ -19,8 +19,6 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import subprocess
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +27,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from bands import HALF, in_r
+from of_r import data_and_answers
 from recording import add_option, record
 from tabulate import tabulate
 
@@ -236,13 +235,10 @@ def show_selection(options: argparse.Namespace) -> None:
 
 def show_quakes(options: argparse.Namespace) -> None:
     """Only with R, whose data they are."""
-    if not shutil.which("Rscript"):
-        print("\nquakes: skipped, there is no Rscript")
+    read = data_and_answers(SCRIPT, "quakes")
+    if read is None:
         return
-    with tempfile.TemporaryDirectory() as folder:
-        path, found = Path(folder) / "quakes.csv", Path(folder) / "found.csv"
-        subprocess.run(["Rscript", str(SCRIPT), "quakes", str(path), str(found)], check=True)
-        data, theirs = pd.read_csv(path), pd.read_csv(found)
+    data, theirs = read
     recorded = []
     for response, their in theirs.groupby("response", sort=False):
         terms = s("long", "lat")

@@ -11,7 +11,6 @@ Run it with ``python benchmarks/mgcv_compare.py --data FOLDER``.
 from __future__ import annotations
 
 import argparse
-import shutil
 import subprocess
 import tempfile
 import time
@@ -21,6 +20,7 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 import pandas as pd
+from of_r import mgcv_is_there
 from scipy.stats import norm
 from tabulate import tabulate
 
@@ -142,13 +142,6 @@ def by_mgcv(case: Case, data: pd.DataFrame) -> tuple[list[float], Curves]:
         lower, upper = own.estimate - HALF * own.se, own.estimate + HALF * own.se
         curves[effect] = own[["estimate"]].assign(x=x, lower=lower, upper=upper)
     return [float(number) for number in output.split()], curves
-
-
-def mgcv_is_there() -> bool:
-    if shutil.which("Rscript") is None:
-        return False
-    loads = subprocess.run(["Rscript", "-e", "library(mgcv)"], capture_output=True)
-    return loads.returncode == 0
 
 
 def draw(drawn: dict[str, dict[str, Curves]], path: Path) -> None:

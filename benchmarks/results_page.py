@@ -49,6 +49,7 @@ HELPERS = (
     "bands.py",
     "calibration_peers.py",
     "calibration_python.py",
+    "of_r.py",
     "places.py",
     "recording.py",
     "results_page.py",
