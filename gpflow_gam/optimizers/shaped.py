@@ -167,8 +167,7 @@ def learn_under_shapes(
     :return: the same, with the ELBO where this ends, and the coordinates without shapes in
         :attr:`Solution.unshaped`.
     """
-    start = solution.found
-    solution = dataclasses.replace(solution, unshaped=start)
+    solution = dataclasses.replace(solution, unshaped=solution.found)
     if not ShapeCriterion(model, solution).places or result.ended:
         return result, solution
     elbo = result.elbo
@@ -180,11 +179,9 @@ def learn_under_shapes(
             moved = float(np.max(np.abs(x - solution.found)))
             if moved == 0.0:
                 break
-            before = elbo + criterion.gain(solution.found)
             new = _at(model, solution, x, tolerance)
-            if new is None or new[1] + ShapeCriterion(model, new[0]).gain(x) < before - tolerance:
-                # sites have settled where the gain is none
-                _put_back(model, solution)
+            if new is None or _gained(model, solution, elbo, new) < -tolerance:
+                _put_back(model, solution)  # sites have settled where nothing is gained
                 break
             solution, elbo = new
             if solution.bound is not None or moved < _CLOSE:
@@ -193,6 +190,7 @@ def learn_under_shapes(
         result = dataclasses.replace(result, converged=False, message=stop.message, ended=True)
     except KeyboardInterrupt:
         message = tracker.interrupted()
+        _put_back(model, solution)
         result = dataclasses.replace(result, converged=False, message=message, ended=True)
     return dataclasses.replace(result, elbo=elbo, seconds=tracker.seconds), solution
 
@@ -275,6 +273,17 @@ def _at(
         curvature=curvature,
     )
     return found, seen.elbo + prior
+
+
+def _gained(
+    model: AdditiveSGPR | AdditiveSVGP, old: Solution, elbo: float, new: tuple[Solution, float]
+) -> float:
+    """By how much a solution is better under its shapes than an old one, each with its ELBO."""
+    before, after = (
+        value + ShapeCriterion(model, solution).gain(solution.found)
+        for solution, value in ((old, elbo), new)
+    )
+    return float(old.rows.agreed(after - before))
 
 
 def _put_back(model: AdditiveSGPR | AdditiveSVGP, solution: Solution) -> None:
