@@ -7,12 +7,14 @@ GPflow's SVGP (300 inducing inputs, which are all the rows of two problems; 600 
 and ECE on held-out rows by every way there is; seconds on the clock, and of CPU in all threads,
 which are what to compare where other work is running. Run it with
 ``python benchmarks/iterncgp/predictive.py`` (``--problems binary counts`` for some of them; digits
-take minutes).
+take minutes). ``--seeds 0 1 2`` draws other data, or other digits to train on, with each, and
+other inducing inputs.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 import time
 from pathlib import Path
@@ -40,16 +42,16 @@ WAYS = ("left out", "mean", "probit", "projected", "monte carlo")
 Problem = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
-def digits() -> Problem:
+def digits(seed: int) -> Problem:
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
     X, y = load_digits(return_X_y=True)
-    X, Xt, y, yt = train_test_split(X / 16.0, y, train_size=1200, random_state=0, stratify=y)
+    X, Xt, y, yt = train_test_split(X / 16.0, y, train_size=1200, random_state=seed, stratify=y)
     return X, y, Xt, yt
 
 
-def one_column(name: str, seed: int = 0) -> Problem:
+def one_column(name: str, seed: int) -> Problem:
     """300 rows of two inputs; 2000 to test on."""
     rng = np.random.default_rng(seed)
     X = rng.uniform(-1, 1, (2300, 2))
@@ -59,10 +61,10 @@ def one_column(name: str, seed: int = 0) -> Problem:
 
 
 PROBLEMS = {
-    "mixture": lambda: mixture(60, 200),
+    "mixture": lambda seed: mixture(60, 200, seed),
     "digits": digits,
-    "binary": lambda: one_column("binary"),
-    "counts": lambda: one_column("counts"),
+    "binary": lambda seed: one_column("binary", seed),
+    "counts": lambda seed: one_column("counts", seed),
 }
 
 
@@ -81,7 +83,9 @@ def scores(truth: np.ndarray, p: np.ndarray) -> dict[str, float]:
     return {**found, "accuracy": metrics.accuracy(truth, p)}
 
 
-def ours(name: str, solver: str, problem: Problem, seconds: float) -> list[dict[str, Any]]:
+def ours(
+    name: str, solver: str, problem: Problem, seed: int, seconds: float
+) -> list[dict[str, Any]]:
     X, y, Xt, yt = problem
     model = gg.models.IterNCGP(
         (X, y[:, None].astype(float)), kernel(name), likelihood(name), solver=solver
@@ -90,6 +94,7 @@ def ours(name: str, solver: str, problem: Problem, seconds: float) -> list[dict[
     result = gg.optimizers.fit(model, max_seconds=seconds)
     fit = {
         "problem": name,
+        "seed": seed,
         "posterior": solver,
         "seconds": time.perf_counter() - begun,
         "CPU s": time.process_time() - worked,
@@ -107,9 +112,9 @@ def ours(name: str, solver: str, problem: Problem, seconds: float) -> list[dict[
     return rows
 
 
-def svgp(name: str, problem: Problem, steps: int = 600) -> list[dict[str, Any]]:
+def svgp(name: str, problem: Problem, seed: int, steps: int = 600) -> list[dict[str, Any]]:
     X, y, Xt, yt = problem
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     model = gpflow.models.SVGP(
         kernel(name),
         likelihood(name),
@@ -135,6 +140,7 @@ def svgp(name: str, problem: Problem, steps: int = 600) -> list[dict[str, Any]]:
         move()
     fit = {
         "problem": name,
+        "seed": seed,
         "posterior": "SVGP",
         "seconds": time.perf_counter() - begun,
         "CPU s": time.process_time() - worked,
@@ -171,28 +177,31 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
     parser.add_argument("--problems", nargs="+", choices=PROBLEMS, default=list(PROBLEMS))
     parser.add_argument("--solvers", nargs="+", choices=SOLVERS, default=list(SOLVERS))
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--seconds", type=float, default=240.0, help="of one fit of ours")
     add_option(parser)
     arguments = parser.parse_args()
     rows = []
-    for name in arguments.problems:
-        problem = PROBLEMS[name]()
+    for name, seed in itertools.product(arguments.problems, arguments.seeds):
+        problem = PROBLEMS[name](seed)
         found = [
             row
             for solver in arguments.solvers
-            for row in ours(name, solver, problem, arguments.seconds)
+            for row in ours(name, solver, problem, seed, arguments.seconds)
         ]
-        found += svgp(name, problem)
+        found += svgp(name, problem, seed)
         print(tabulate(found, headers="keys", floatfmt=".4f"), flush=True)
         rows += found
     alone = arguments.problems[0] if len(arguments.problems) == 1 else ""
+    several = len(arguments.seeds) > 1
     record(
-        "iterncgp_predictive" + ("_" + alone if alone else ""),
+        "iterncgp_predictive" + ("_" + alone if alone else "") + ("_seeds" if several else ""),
         "What IterNCGP predicts, by posterior and way, beside SVGP: hyperparameters learnt"
-        + (f", {alone}" if alone else ""),
+        + (f", {alone}" if alone else "")
+        + (f", {len(arguments.seeds)} draws" if several else ""),
         rows,
         arguments,
-        within=["problem"],
+        within=["problem", "seed"],
         method="posterior",
         ours=SOLVERS,
         better={"nll": "lower", "ece": "lower", "accuracy": "higher"},
