@@ -51,6 +51,7 @@ RESPONSES: dict[str, Draw] = {
     "gaussian": lambda rng, f: f + 0.5 * rng.standard_normal(f.shape),
     "student_t": lambda rng, f: f + 0.4 * rng.standard_t(4.0, f.shape),
     "gamma": lambda rng, f: rng.gamma(3.0, np.exp(f)),
+    # so near to one that floats do not tell: said in the docs, where it shows
     "beta": lambda rng, f: np.clip(rng.beta(8 * ndtr(f), 8 * ndtr(-f)), 1e-9, 1.0 - 1e-9),
     "poisson": lambda rng, f: rng.poisson(np.exp(f)).astype(float),
     "negative_binomial": lambda rng, f: rng.negative_binomial(2.0, 1 / (1 + np.exp(f) / 2)) + 0.0,
