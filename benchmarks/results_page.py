@@ -51,6 +51,7 @@ HELPERS = (
     "calibration_python.py",
     "of_r.py",
     "places.py",
+    "processes.py",
     "recording.py",
     "results_page.py",
     "uci_figure.py",
