@@ -178,6 +178,7 @@ def main() -> None:
     parser.add_argument(
         "--results", type=Path, help="keeps what is done, so that a run that was ended goes on"
     )
+    parser.add_argument("--name", default="tables", help="of the JSON file")
     add_option(parser)
     arguments = parser.parse_args()
     known = there(arguments.peers_python)
@@ -196,7 +197,7 @@ def main() -> None:
     heads = list(dict.fromkeys(key for row in rows for key in row))
     print(tabulate([[row.get(h) for h in heads] for row in rows], headers=heads, floatfmt=".4g"))
     record(
-        "tables",
+        arguments.name,
         "Prediction on public tables, five folds: defaults of everybody",
         rows,
         argparse.Namespace(

@@ -59,11 +59,10 @@ def responses() -> dict[str, Any]:
 
 BOTH = {"mean": gg.s("x", k=5), "scale": gg.s("z", k=4)}
 QUICK: dict[str, tuple[Any, Any, str]] = {
-    "shapes": (gg.s("x", k=6, shape="increasing") + gg.s("z", k=5), "poisson", "count"),
-    "scale": (
-        {"mean": gg.s("x", k=5) + gg.factor("g"), "scale": gg.s("z", k=4)},
-        "gaussian",
-        "number",
+    "shape and scale": (
+        {"mean": gg.s("x", k=5, shape="increasing") + gg.factor("g"), "scale": gg.s("z", k=4)},
+        "gamma",
+        "positive",
     ),
 }
 SLOW: dict[str, tuple[Any, Any, str]] = {
@@ -71,10 +70,11 @@ SLOW: dict[str, tuple[Any, Any, str]] = {
     "falling": (gg.s("x", k=6, shape="decreasing") + gg.s("z", k=4), "gamma", "positive"),
     "shape of te": (gg.te("x", "z", k=5, shape=("increasing", None)), "bernoulli", "truth"),
     "shape by level": (gg.s("x", by="g", k=5, shape="concave"), "gaussian", "number"),
-    "shape and scale": (
-        {"mean": gg.s("x", k=5, shape="increasing"), "scale": gg.s("z", k=4)},
-        "gamma",
-        "positive",
+    "shapes": (gg.s("x", k=6, shape="increasing") + gg.s("z", k=5), "poisson", "count"),
+    "scale": (
+        {"mean": gg.s("x", k=5) + gg.factor("g"), "scale": gg.s("z", k=4)},
+        "gaussian",
+        "number",
     ),
     "gamma": (BOTH, "gamma", "positive"),
     "negative binomial": (BOTH, "negative_binomial", "count"),

@@ -173,7 +173,8 @@ def test_left_out_rows_predict_as_refits_do(rng):
     assert (means["mean"] > means["projected"]) == (ours[0.0] > ours[1.0])
 
 
-@pytest.mark.parametrize("jit", [False, True])
+# compiled by XLA it is traced as without
+@pytest.mark.parametrize("jit", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_compiled_probabilities_follow_the_next_fit(jit, rng):
     found, Xnew = classes(rng, 3.0), tf.constant(rng.uniform(-1, 1, (9, 2)))
     compiled = tf.function(found.predict_probabilities, jit_compile=jit)

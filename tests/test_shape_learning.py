@@ -97,8 +97,9 @@ def test_what_is_learnt_is_better_under_the_shape_and_worse_without(parabolas):
         (own,) = criterion.places
         rest = np.setdiff1d(np.arange(len(learnt)), own)
         np.testing.assert_array_equal(learnt[rest], free[rest])
-        np.testing.assert_array_equal(
-            gam.model.kernel["s(x)"].kernels[0].variance, np.exp(learnt[0])
+        # to rounding: exp is numpy's here and TensorFlow's there
+        np.testing.assert_allclose(
+            gam.model.kernel["s(x)"].kernels[0].variance, np.exp(learnt[0]), rtol=1e-14
         )
 
 
