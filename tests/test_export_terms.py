@@ -77,6 +77,8 @@ SLOW: dict[str, tuple[Any, Any, str]] = {
         "number",
     ),
     "gamma": (BOTH, "gamma", "positive"),
+    "gamma inverse": (BOTH, gg.families.Gamma("inverse"), "positive"),
+    "gaussian log": (BOTH, gg.families.Gaussian("log"), "positive"),
     "negative binomial": (BOTH, "negative_binomial", "count"),
     "beta": (BOTH, "beta", "share"),
     "student_t": ({"location": gg.s("x", k=5), "scale": gg.s("z", k=4)}, "student_t", "number"),

@@ -13,7 +13,7 @@ from .conditional import conditional_distribution
 from .cox import Cox
 from .fixed_softmax import FixedSoftmax
 from .heteroskedastic import Heteroskedastic
-from .linked import Linked
+from .linked import Linked, LinkedLocationScale
 from .location_scale import (
     LocationScale,
     LocationScaleBeta,
@@ -23,6 +23,7 @@ from .location_scale import (
 )
 from .logit_beta import LogitBeta
 from .mean_gamma import MeanGamma
+from .mean_link import MeanLink
 from .negative_binomial import NegativeBinomial
 from .ordered import Ordered
 from .quadrature import GaussHermite
@@ -60,6 +61,7 @@ __all__ = [
     "Heteroskedastic",
     "Hurdle",
     "Linked",
+    "LinkedLocationScale",
     "LocationScale",
     "LocationScaleBeta",
     "LocationScaleCensored",
@@ -73,6 +75,7 @@ __all__ = [
     "LogNormal",
     "LogitBeta",
     "MeanGamma",
+    "MeanLink",
     "NegativeBinomial",
     "Ordered",
     "Quantile",

@@ -1,42 +1,35 @@
-"""Links from a predictor to a positive mean, for likelihoods that have one link of their own."""
+"""Likelihoods that have one link of their own, with another."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
-import gpflow
 import numpy as np
 import tensorflow as tf
 from check_shapes import inherit_check_shapes
-from gpflow.base import AnyNDArray, Parameter, TensorType
-from gpflow.likelihoods import ScalarLikelihood
+from gpflow.base import AnyNDArray, TensorType
+from gpflow.likelihoods import QuadratureLikelihood, ScalarLikelihood
+from gpflow.quadrature import NDiagGHQuadrature
 
+from .heteroskedastic import Heteroskedastic
+from .location_scale import LocationScale
+from .mean_link import LEAST_FIRST, MeanLink
 from .quadrature import GaussHermite
 from .tweedie import Tweedie
+from .two_predictors import NODES
+from .unit import fixed_unit
 
-MEAN_LINKS = ("log", "identity", "inverse", "sqrt")
-_REACH = 100.0
-"""By which factor the mean of a row may be away from that of all before a link gives way."""
-_LEAST_FIRST = 0.3
-"""Of the mean of all, that a row's is taken to be where a fit starts."""
-_SURE = 1e-3
-"""The deviation of predictors there, against that of the mean."""
-
-
-_OF_MEAN = (gpflow.likelihoods.Gaussian, gpflow.likelihoods.StudentT)
-"""Likelihoods whose own predictor is the mean, and not its logarithm."""
+_MOST_UNSURE = 0.5
+"""Of a predictor, its deviation where a fit starts; of one that is a logarithm, by itself."""
+_SURE = 1e-2
+"""The variance of the logarithm of the scale there."""
 
 
-class Linked(ScalarLikelihood):
+class Linked(MeanLink, ScalarLikelihood):
     """
     ``base`` with the mean ``mu = g^-1(f)`` (McCullagh & Nelder 1989, section 2.2.4).
 
-    A normal predictor is negative with some probability, where the mean would be, too. Below
-    ``unit`` the mean therefore goes on so that it is positive at every predictor, by a tangent: of
-    log mu, but of 1 / mu where the response is gamma, whose log-density is linear in that, of
-    ``mu^(1 - p)`` where it is Tweedie's, and of mu under "inverse", where expectations stay finite.
-    There the mean of a row is less than a hundredth of that of all rows, or more than a hundred
-    times as large.
+    The mean is positive at every predictor, see :class:`~gpflow_gam.likelihoods.MeanLink`.
 
     :param base: a scalar likelihood whose predictor is its mean (GPflow's Gaussian and StudentT),
         or the logarithm of that.
@@ -46,70 +39,9 @@ class Linked(ScalarLikelihood):
     """
 
     def __init__(self, base: ScalarLikelihood, link: str, mean: float = 1.0, **kwargs: Any) -> None:
-        if link not in MEAN_LINKS:
-            raise ValueError(f"link must be one of {', '.join(MEAN_LINKS)}; got {link!r}.")
-        if not 0.0 < mean < np.inf:
-            raise ValueError(f"mean must be positive and finite; got {mean:g}.")
         kwargs.setdefault("quadrature", GaussHermite())
         super().__init__(**kwargs)
-        self.base, self.link = base, link
-        edge = mean * _REACH if link == "inverse" else mean / _REACH
-        self.unit = Parameter(predictor_of(link, edge) if link != "log" else 1.0, trainable=False)
-
-    def log_mean(self, F: TensorType) -> tf.Tensor:
-        """
-        The logarithm of the mean at predictors F [...].
-
-        :param F: predictors, [...].
-        """
-        F = tf.convert_to_tensor(F)
-        if self.link == "log":
-            return F
-        unit = tf.cast(self.unit.unconstrained_variable, F.dtype)  # which it is, without detours
-        away = F / unit
-        inside = away >= 1.0
-        log = tf.math.log(tf.where(inside, away, tf.ones_like(away)))
-        turned = tf.math.log(tf.where(inside, tf.ones_like(away), 2.0 - away))
-        if self.link == "inverse":
-            return tf.where(inside, -log, turned) - tf.math.log(unit)
-        below = away - 1.0
-        if isinstance(self.base, gpflow.likelihoods.Gamma):
-            below = -turned
-        elif isinstance(self.base, Tweedie):
-            k = tf.cast(self.base.power, F.dtype) - 1.0
-            below = -tf.math.log1p(k * tf.where(inside, tf.zeros_like(away), 1.0 - away)) / k
-        power = 2.0 if self.link == "sqrt" else 1.0
-        return power * (tf.where(inside, log, below) + tf.math.log(unit))
-
-    def level(self, mean: float) -> float:
-        """
-        The predictor of a positive mean.
-
-        :param mean: in the response's unit.
-        """
-        return predictor_of(self.link, mean)
-
-    def first_predictors(self, Y: AnyNDArray) -> tuple[AnyNDArray, float] | None:
-        """
-        Where each row's own response has the predictor, as GLMs start (McCullagh & Nelder 1989,
-        section 2.5); None where a constant is as good a start.
-
-        Noise of one size under "inverse" has several optima: from a constant, noise and units
-        decide which of them is found, and often a poor one.
-
-        :param Y: [N, 1].
-        :return: [N, 1], and a variance that is small beside them.
-        """
-        if self.link != "inverse" or not isinstance(self.base, _OF_MEAN):
-            return None
-        mean = 1.0 / (_REACH * float(self.unit.numpy()))
-        # what noise has brought near zero is anywhere
-        return 1.0 / np.maximum(Y, _LEAST_FIRST * mean), (_SURE / mean) ** 2
-
-    def _own(self, F: TensorType) -> tf.Tensor:
-        """What ``base`` calls the predictor."""
-        log = self.log_mean(F)
-        return tf.exp(log) if isinstance(self.base, _OF_MEAN) else log
+        self._put(base, link, mean)
 
     @inherit_check_shapes
     def _scalar_log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> tf.Tensor:
@@ -136,9 +68,84 @@ class Linked(ScalarLikelihood):
         return self.base.conditional_variance(X, self._own(F))
 
 
-def predictor_of(link: str, mean: float) -> float:
-    """``g(mean)`` of a positive mean."""
-    if link == "log":
-        return float(np.log(mean))
-    power = {"identity": 1.0, "inverse": -1.0, "sqrt": 0.5}[link]
-    return float(mean**power)
+class LinkedLocationScale(MeanLink, QuadratureLikelihood):
+    """
+    ``base``, of two predictors, with the mean ``mu = g^-1(s f)``; its scale stays as it is.
+
+    The mean is positive at every predictor, see :class:`~gpflow_gam.likelihoods.MeanLink`.
+    Expectations are by quadrature over both predictors.
+
+    :param base: a likelihood of a mean, or its logarithm, and the logarithm of a scale.
+    :param link: "log", "identity", "inverse" or "sqrt".
+    :param mean: of all responses, positive.
+    :param size: s, fixed: one prior serves both predictors, so f is measured in a unit in which it
+        is about as large as the logarithm of the scale.
+    :raises ValueError: another link, or a mean that no positive response has.
+    """
+
+    mean_of_first: ClassVar[bool] = True
+    """The mean of the response is a monotone function of the first predictor alone."""
+
+    def __init__(
+        self,
+        base: LocationScale | Heteroskedastic,
+        link: str,
+        mean: float = 1.0,
+        size: TensorType = 1.0,
+        **kwargs: Any,
+    ) -> None:
+        kwargs.setdefault("quadrature", NDiagGHQuadrature(2, NODES))
+        super().__init__(input_dim=None, latent_dim=2, observation_dim=1, **kwargs)
+        self._put(base, link, mean)
+        self.size = fixed_unit(size)
+
+    @property
+    def _quadrature_dim(self) -> int:
+        return 2
+
+    def log_mean(self, F: TensorType) -> tf.Tensor:
+        F = tf.convert_to_tensor(F)
+        return super().log_mean(tf.cast(self.size, F.dtype) * F)
+
+    def level(self, mean: float) -> float:
+        return super().level(mean) / float(self.size.numpy())
+
+    def first_predictors(
+        self, Y: AnyNDArray, constant: AnyNDArray
+    ) -> tuple[AnyNDArray, AnyNDArray]:
+        """
+        Where each row's own response has the predictor of a mean; the scale is the constant's.
+
+        From a constant large responses, under whose mean a log-density is no longer concave, send
+        the predictor far off. Here residuals are nothing, and the scale would be, too: so the
+        predictor is as uncertain as makes them half of what the scale says.
+        """
+        size, middle = float(self.size.numpy()), float(np.median(Y))
+        least = LEAST_FIRST * (middle if middle > 0.0 else float(np.mean(np.abs(Y))))
+        mean = np.maximum(Y, least)
+        if self.link == "log":
+            f, slope = np.log(mean), 1.0 / mean
+        else:
+            power = {"identity": 1.0, "sqrt": 0.5, "inverse": -1.0}[self.link]
+            f = mean**power
+            slope = np.abs(power) * f / mean
+        F = np.concatenate([f / size, np.full_like(f, constant[1])], axis=1)
+        sd = slope * np.sqrt(0.5 * self.conditional_variance(np.zeros_like(f), F).numpy())
+        sd = np.minimum(sd, _MOST_UNSURE if self.link == "log" else _MOST_UNSURE * f) / size
+        return F, np.concatenate([np.square(sd), np.full_like(f, _SURE)], axis=1)
+
+    def _both(self, F: TensorType) -> tf.Tensor:
+        """What ``base`` calls its predictors."""
+        return tf.concat([self._own(F[..., :1]), F[..., 1:]], axis=-1)
+
+    @inherit_check_shapes
+    def _log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> tf.Tensor:
+        return self.base._log_prob(X, self._both(F), Y)
+
+    @inherit_check_shapes
+    def _conditional_mean(self, X: TensorType, F: TensorType) -> tf.Tensor:
+        return self.base._conditional_mean(X, self._both(F))
+
+    @inherit_check_shapes
+    def _conditional_variance(self, X: TensorType, F: TensorType) -> tf.Tensor:
+        return self.base._conditional_variance(X, self._both(F))

@@ -9,6 +9,7 @@ import tensorflow as tf
 from check_shapes import inherit_check_shapes
 from gpflow.base import MeanAndVariance, TensorType
 
+from .logit_beta import checked_share_link, shares
 from .quadrature import GaussHermite
 from .two_predictors import TwoPredictors
 from .unit import fixed_unit
@@ -76,16 +77,26 @@ _LEAST = float(np.log(1e-6))
 
 
 class LocationScaleBeta(LocationScale):
-    """Beta of mean ``m = sigmoid(f)`` and variance ``m (1 - m) / (1 + exp(-g))``."""
+    """
+    Beta of mean ``m``, the inverse link of f, and variance ``m (1 - m) / (1 + exp(-g))``.
+
+    :param link: "logit", "probit", "cloglog" or "cauchit".
+    :raises ValueError: another link.
+    """
+
+    def __init__(self, link: str = "logit", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.link = checked_share_link(link)
 
     def _log_density(self, f: tf.Tensor, g: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         scale, lgamma = tf.exp(-g), tf.math.lgamma
-        a, b = scale * tf.sigmoid(f), scale * tf.sigmoid(-f)
+        a, b = (scale * share for share in shares(self.link, f))
         powers = (a - 1.0) * tf.math.log(y) + (b - 1.0) * tf.math.log1p(-y)
         return powers + lgamma(scale) - lgamma(a) - lgamma(b)
 
     def _moments(self, f: tf.Tensor, g: tf.Tensor) -> MeanAndVariance:
-        return tf.sigmoid(f) + 0.0 * g, tf.sigmoid(f) * tf.sigmoid(-f) * tf.sigmoid(g)
+        m, rest = shares(self.link, f)
+        return m + 0.0 * g, m * rest * tf.sigmoid(g)
 
 
 class LocationScaleStudentT(LocationScale):

@@ -28,6 +28,15 @@ def checked_share_link(link: str) -> str:
     return link
 
 
+def shares(link: str, F: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """m and 1 - m, [...], of predictors F [...]; neither is nothing."""
+    if link == "logit":
+        return tf.sigmoid(F), tf.sigmoid(-F)
+    least = tf.constant(_LEAST, F.dtype)
+    m, rest = probability(link, F), tf.exp(log_failure(link, F))
+    return tf.maximum(m, least), tf.maximum(rest, least)
+
+
 class LogitBeta(gpflow.likelihoods.Beta):
     """
     ``y ~ Beta(s m, s (1 - m))``, m the inverse link of f (Ferrari & Cribari-Neto 2004).
@@ -43,17 +52,9 @@ class LogitBeta(gpflow.likelihoods.Beta):
         self.link = checked_share_link(link)
         super().__init__(invlink=functools.partial(probability, link), scale=scale, **kwargs)
 
-    def _shares(self, F: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """m and 1 - m, [...]."""
-        if self.link == "logit":
-            return tf.sigmoid(F), tf.sigmoid(-F)
-        least = tf.constant(_LEAST, F.dtype)
-        m, rest = probability(self.link, F), tf.exp(log_failure(self.link, F))
-        return tf.maximum(m, least), tf.maximum(rest, least)
-
     @inherit_check_shapes
     def _scalar_log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> tf.Tensor:
         scale, lgamma = self._scale(X), tf.math.lgamma
-        a, b = (scale * share for share in self._shares(tf.convert_to_tensor(F)))
+        a, b = (scale * share for share in shares(self.link, tf.convert_to_tensor(F)))
         powers = (a - 1.0) * tf.math.log(Y) + (b - 1.0) * tf.math.log1p(-Y)
         return powers + lgamma(scale) - lgamma(a) - lgamma(b)

@@ -9,7 +9,9 @@ from gpflow.base import AnyNDArray, TensorType
 from gpflow.likelihoods import Likelihood, StudentT
 from scipy.optimize import minimize
 
-from .linked import Linked
+from .linked import LinkedLocationScale
+from .location_scale import LocationScaleStudentT
+from .mean_link import MeanLink
 from .quasi import Quasi
 from .weighted import Weighted, unwrapped
 
@@ -73,7 +75,8 @@ def constant_predictor(
     linked = hasattr(base.base if isinstance(base, Quasi) else base, "invlink")
     # Without a link the predictor has Y's own scale, with the logarithm for one Y's own level.
     level_of = getattr(base.base if isinstance(base, Quasi) else base, "level_of", None)
-    start = np.zeros(latent) + _level(likelihood, X, offset, Y)
+    start, level = np.zeros(latent), _level(likelihood, X, offset, Y)
+    start[: 1 if isinstance(base, LinkedLocationScale) else latent] = level
     if level_of is not None:
         start = level_of(np.asarray(Y)[:, 0] - np.asarray(offset)[:, 0])
     scale = np.ones(latent) if linked else _unit(likelihood, X, offset + start, Y)
@@ -96,12 +99,12 @@ def _level(likelihood: Likelihood, X: tf.Tensor, offset: tf.Tensor, Y: tf.Tensor
     """About where the predictor of the mean is; 0 for links to probabilities."""
     base = unwrapped(likelihood)
     base = base.base if isinstance(base, Quasi) else base
-    level = base.level if isinstance(base, Linked) else np.log
+    level = base.level if isinstance(base, MeanLink) else np.log
     if level is np.log and getattr(base, "invlink", None) not in (tf.exp, tf.math.exp):
         return 0.0
     weights = np.asarray(likelihood.weights(X)) if isinstance(likelihood, Weighted) else None
     y = np.asarray(Y)[:, 0]
-    if isinstance(base, Linked) and isinstance(base.base, StudentT):
+    if isinstance(base, MeanLink) and isinstance(base.base, (StudentT, LocationScaleStudentT)):
         mean = float(np.median(y if weights is None else y[weights > 0.0]))  # whatever is far away
     else:
         mean = float(np.average(y, weights=weights))

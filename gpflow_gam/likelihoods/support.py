@@ -25,12 +25,12 @@ from .binomial import Binomial
 from .censored import Censored
 from .censored_scale import LocationScaleCensored
 from .cox import Cox
-from .linked import Linked
 from .location_scale import (
     LocationScaleBeta,
     LocationScaleGamma,
     LocationScaleNegativeBinomial,
 )
+from .mean_link import MeanLink
 from .negative_binomial import NegativeBinomial
 from .ordered import Ordered
 from .quasi import Quasi
@@ -103,7 +103,7 @@ def _amounts(base: Likelihood) -> Condition | None:
     """Under a quasi-likelihood, which has no use for whole numbers."""
     if isinstance(base, Binomial):
         return lambda lik, Y: ((Y >= 0.0) & (Y[:, 1:] >= Y) & (Y[:, 1:] > 0.0), "0 to the trials")
-    if isinstance(base.base if isinstance(base, Linked) else base, Poisson):
+    if isinstance(base.base if isinstance(base, MeanLink) else base, Poisson):
         return lambda lik, Y: (Y >= 0.0, "not negative")
     return _condition(base)
 
@@ -155,7 +155,7 @@ register_support(Ordered, lambda lik, Y: _labels(lik.num_classes, Y))
 
 
 def _condition(likelihood: Likelihood) -> Condition | None:
-    if isinstance(likelihood, Linked):
+    if isinstance(likelihood, MeanLink):
         return _condition(likelihood.base)
     if isinstance(likelihood, Quasi):
         return _amounts(likelihood.base)

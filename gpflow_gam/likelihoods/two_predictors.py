@@ -11,7 +11,7 @@ from gpflow.base import MeanAndVariance, TensorType
 from gpflow.likelihoods import QuadratureLikelihood
 from gpflow.quadrature import NDiagGHQuadrature
 
-_NODES = 12
+NODES = 12
 """Of quadrature over each predictor."""
 
 
@@ -22,7 +22,7 @@ class TwoPredictors(QuadratureLikelihood, abc.ABC):
     """Whether the mean of the response is a monotone function of the first predictor alone."""
 
     def __init__(self, **kwargs: Any) -> None:
-        kwargs.setdefault("quadrature", NDiagGHQuadrature(2, _NODES))
+        kwargs.setdefault("quadrature", NDiagGHQuadrature(2, NODES))
         super().__init__(input_dim=None, latent_dim=2, observation_dim=1, **kwargs)
 
     @property

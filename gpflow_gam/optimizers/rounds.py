@@ -15,7 +15,7 @@ from gpflow.likelihoods import Likelihood
 
 from ..covariances.jitter import relative_jitter
 from ..kernels.functional import parameters_of
-from ..likelihoods import Linked, unwrapped
+from ..likelihoods import MeanLink, unwrapped
 from ..statistics import (
     Evidence,
     GaussianPosterior,
@@ -149,10 +149,10 @@ class Rounds:
         :param constant: the predictor, [L], beside the mean function.
         """
         base = unwrapped(self.likelihood)
-        own = base.first_predictors(np.asarray(self.rows.Y)) if isinstance(base, Linked) else None
+        linked = isinstance(base, MeanLink)
+        own = base.first_predictors(np.asarray(self.rows.Y), constant) if linked else None
         if own is not None:
-            mean = own[0] - self.rows.mean
-            return self.start_at(mean, np.full_like(mean, own[1]))
+            return self.start_at(own[0] - self.rows.mean, own[1])
         # a spread that is small beside what the priors expect, in the predictor's unit
         _, _, variances = self.rows.components[-1].table.matrices(
             self.values(self.hyperparameters.get())

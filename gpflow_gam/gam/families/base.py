@@ -14,7 +14,7 @@ from gpflow.config import default_float
 from gpflow.likelihoods import Likelihood
 from gpflow.utilities import parameter_dict
 
-from ...likelihoods import Linked, Quasi, unwrapped
+from ...likelihoods import MeanLink, Quasi, unwrapped
 from ...statistics.stored import RowArray
 from ..terms import Surv
 from ..terms.base import Level
@@ -22,7 +22,7 @@ from .encoding import Observed
 
 Levels = tuple[Level, ...]
 """The labels of a response, in the order of their codes."""
-L = TypeVar("L", bound=Likelihood)
+L = TypeVar("L")
 
 
 _SYNONYMS = ("mean", "location", "mu"), ("scale", "dispersion", "sd", "sigma")
@@ -381,7 +381,7 @@ def own(likelihood: Likelihood, kind: type[L]) -> L:
     :raises TypeError: it is another family's.
     """
     base = unwrapped(likelihood)
-    for around in (Quasi, Linked):
+    for around in (Quasi, MeanLink):
         if isinstance(base, around) and kind is not around:
             base = base.base
     if not isinstance(base, kind):

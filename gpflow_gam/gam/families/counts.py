@@ -103,15 +103,11 @@ class NegativeBinomial(Dispersed, Poisson):
 
     name: ClassVar[str] = "negative_binomial"
 
-    def __post_init__(self) -> None:
-        LinkedFamily.__post_init__(self)
-        Dispersed.__post_init__(self)
-
     def likelihood(
         self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
     ) -> Likelihood:
         if self.varying:
-            return likelihoods.LocationScaleNegativeBinomial()
+            return self.linked(likelihoods.LocationScaleNegativeBinomial(), Y)
         mean, variance, _ = encoding.moments(Y, weights)
         mean = max(mean, 1e-3)
         # by moments, as if the predictor were to explain half of the variance

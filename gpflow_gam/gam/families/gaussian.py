@@ -18,7 +18,7 @@ from . import encoding
 from .base import Family, Levels, Response, first, number, own
 from .encoding import Observed, spread
 from .heteroskedastic import Heteroskedastic
-from .linked import LinkedFamily
+from .linked import LinkedFamily, require_identity
 from .survival import CensoredGaussian
 
 
@@ -55,22 +55,11 @@ class Gaussian(LinkedFamily):
         return self.linked(likelihood, Y)
 
     def of_all(self) -> Family:
-        self._require_identity("terms for the scale")
-        return Heteroskedastic()
+        return Heteroskedastic(self.link)
 
     def censored(self) -> Family:
-        self._require_identity("a censored response (Surv)")
+        require_identity(self)
         return CensoredGaussian()
-
-    def _require_identity(self, what: str) -> None:
-        """
-        :raises ValueError: it has another link.
-        """
-        if not self.own_link:
-            raise ValueError(
-                f"link: family 'gaussian' has the identity link with {what}; got {self.link!r}. "
-                "Leave link out" + (", or take 'lognormal'." if self.link == "log" else ".")
-            )
 
     @property
     def conjugate(self) -> bool:

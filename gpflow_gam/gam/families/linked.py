@@ -11,10 +11,11 @@ from gpflow.config import default_float
 from gpflow.likelihoods import Likelihood, ScalarLikelihood
 
 from ... import likelihoods
-from ...likelihoods.linked import predictor_of
+from ...likelihoods import Heteroskedastic, LocationScale, unwrapped
+from ...likelihoods.mean_link import predictor_of
 from ...statistics.stored import RowArray
 from . import encoding
-from .base import Family, first, own
+from .base import Family, first, number, own
 from .encoding import Observed, spread
 
 
@@ -46,17 +47,19 @@ class LinkedFamily(Family):
     @property
     def reads_response(self) -> bool:
         """The mean of all, about which another link is kept positive."""
-        return self.calibrated or self.link not in (self.links[0], "log")
+        return self.calibrated or not self.own_link
 
     @property
     def log_link(self) -> bool:  # type: ignore[override]
         return self.link == "log"
 
-    def linked(self, base: ScalarLikelihood, Y: Observed) -> Likelihood:
+    def linked(
+        self, base: ScalarLikelihood | LocationScale | Heteroskedastic, Y: Observed
+    ) -> Likelihood:
         """
         The likelihood with the family's link.
 
-        :param base: with the family's own.
+        :param base: with the family's own; of a mean, or of that and a scale.
         :param Y: [N, 1], or stored so that slices of rows can be read.
         :raises ValueError: responses whose mean no such link has.
         """
@@ -68,7 +71,9 @@ class LinkedFamily(Family):
                 f"y: link {self.link!r} is of positive means, and the mean response is {mean:g}; "
                 f"take link={self.links[0]!r}."
             )
-        return likelihoods.Linked(base, self.link, mean)
+        if isinstance(base, ScalarLikelihood):
+            return likelihoods.Linked(base, self.link, mean)
+        return likelihoods.LinkedLocationScale(base, self.link, mean, self._size(Y))
 
     def _moments(self, Y: Observed, weights: RowArray | None = None) -> tuple[float, float]:
         """Mean and standard deviation of all responses."""
@@ -83,13 +88,17 @@ class LinkedFamily(Family):
         """
         if self.own_link:
             return first(F)
-        base = own(likelihood, likelihoods.Linked)
-        return first(np.asarray(base.log_mean(tf.constant(np.asarray(F), default_float()))))
+        base = own(likelihood, likelihoods.MeanLink)
+        f = tf.constant(first(F), default_float())
+        return np.asarray(base.log_mean(f), dtype=np.float64)
 
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
         return np.exp(self.log_mean(likelihood, F))
 
     def scale(self, Y: RowArray, weights: RowArray | None = None) -> float:
+        return self._size(Y, weights)
+
+    def _size(self, Y: Observed, weights: RowArray | None = None) -> float:
         """Of a predictor that is no logarithm, to first order what the response's size makes it."""
         mean, sd = self._moments(Y, weights)
         if self.link == "log" or not mean > 0.0:
@@ -113,3 +122,27 @@ class LinkedFamily(Family):
         if np.any(offset) or not mean > 0.0:
             return None
         return np.array([predictor_of(self.link, mean)])
+
+
+def size_of(likelihood: Likelihood) -> float:
+    """In which a model measures a predictor of the mean beside one of the scale."""
+    base = unwrapped(likelihood)
+    return number(base.size) if isinstance(base, likelihoods.LinkedLocationScale) else 1.0
+
+
+def measured(link: str, what: str) -> str:
+    """The predictor of a mean, in words."""
+    words = {"log": "log {}", "inverse": "1 / {}", "sqrt": "root of {}"}
+    return words.get(link, "{}").format(what)
+
+
+def require_identity(family: LinkedFamily) -> None:
+    """
+    :raises ValueError: normal responses that are censored, under another link.
+    """
+    if not family.own_link:
+        raise ValueError(
+            "link: family 'gaussian' has the identity link with a censored response (Surv); got "
+            f"{family.link!r}. Leave link out"
+            + (", or take 'lognormal'." if family.link == "log" else ".")
+        )

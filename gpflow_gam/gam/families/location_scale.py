@@ -9,7 +9,9 @@ import numpy as np
 from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
 
+from ...statistics.stored import RowArray
 from .base import Family, Levels, number, own
+from .linked import measured, size_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,15 +27,6 @@ class Dispersed(Family):
     dispersion: ClassVar[str] = "dispersion"
     """What the second predictor is the logarithm of."""
     varying: bool = dataclasses.field(default=False, kw_only=True)
-
-    def __post_init__(self) -> None:
-        link = getattr(self, "link", "log")
-        own = getattr(self, "links", (link,))[0]
-        if self.varying and link != own:
-            raise ValueError(
-                f"link: family {self.name!r} with terms for its scale has the {own} link; got "
-                f"{link!r}. Leave link out, or give terms for the {self.modelled[0]} only."
-            )
 
     def of_all(self) -> Family:
         return dataclasses.replace(self, varying=True)
@@ -52,7 +45,20 @@ class Dispersed(Family):
     @property
     def _measured(self) -> str:
         """What the first predictor measures."""
-        return f"log {self.modelled[0]}" if self.log_link else self.modelled[0]
+        link = getattr(self, "link", "log" if self.log_link else "identity")
+        return measured(link, self.modelled[0])
+
+    @property
+    def takes_offset(self) -> bool:  # type: ignore[override]
+        return not self.varying or getattr(self, "own_link", True)
+
+    def scale(self, Y: RowArray, weights: RowArray | None = None) -> float:
+        return 1.0 if self.varying else super().scale(Y, weights)
+
+    def units(self, likelihood: Likelihood) -> tuple[AnyNDArray, AnyNDArray]:
+        if not self.varying:
+            return super().units(likelihood)
+        return np.array([size_of(likelihood), 1.0]), np.zeros(2)
 
     def null_predictor(self, null: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
         """A constant mean, with the dispersion that was fitted."""
@@ -89,8 +95,11 @@ class LocationScale(Dispersed):
         return number(self._own(likelihood).unit) if self.varying else 1.0
 
     def units(self, likelihood: Likelihood) -> tuple[AnyNDArray, AnyNDArray]:
+        if not self.varying:
+            return np.ones(1), np.zeros(1)
         unit = self._unit(likelihood)
-        return np.array([unit, 1.0][: 1 + self.varying]), np.log([1.0, unit])[: 1 + self.varying]
+        size = unit if getattr(self, "own_link", True) else size_of(likelihood)
+        return np.array([size, 1.0]), np.array([0.0, np.log(unit)])
 
     def _scale(self, likelihood: Likelihood, F: AnyNDArray) -> Any:
         """In the response's unit: a number, or [...] where it varies."""

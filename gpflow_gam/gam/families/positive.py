@@ -33,10 +33,6 @@ class Gamma(Dispersed, LinkedFamily):
     links: ClassVar[tuple[str, ...]] = ("log", "inverse", "identity")
     link: str = "log"
 
-    def __post_init__(self) -> None:
-        LinkedFamily.__post_init__(self)
-        Dispersed.__post_init__(self)
-
     def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
         x = encoding.numbers(y, name, self.name)
         encoding.require(x, x > 0.0, "positive", name, self.name)
@@ -46,7 +42,7 @@ class Gamma(Dispersed, LinkedFamily):
         self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
     ) -> Likelihood:
         if self.varying:
-            return likelihoods.LocationScaleGamma()
+            return self.linked(likelihoods.LocationScaleGamma(), Y)
         mean, variance, _ = encoding.moments(Y, weights)
         # by moments, as if the predictor were to explain half of the variance
         shape = mean**2 / max(0.5 * variance, 1e-300)
@@ -55,10 +51,10 @@ class Gamma(Dispersed, LinkedFamily):
     def null(
         self, Y: AnyNDArray, offset: AnyNDArray, weights: AnyNDArray | None
     ) -> AnyNDArray | None:
-        if not self.own_link:
-            return self.linked_null(Y, offset, weights)
         if self.varying:
             return None
+        if not self.own_link:
+            return self.linked_null(Y, offset, weights)
         return np.log([np.average(Y[:, 0] * np.exp(-offset), weights=weights)])
 
     def _shape(self, likelihood: Likelihood, F: AnyNDArray) -> Any:

@@ -29,7 +29,7 @@ class Beta(Dispersed):
     Beta; its scale is ``m (1 - m) / var - 1``, and its dispersion 1 over that.
 
     :param link: "logit", "probit", "cloglog" or "cauchit", of the mean.
-    :raises ValueError: another link, or one but the first with terms for the scale.
+    :raises ValueError: another link.
     """
 
     name: ClassVar[str] = "beta"
@@ -38,7 +38,6 @@ class Beta(Dispersed):
 
     def __post_init__(self) -> None:
         checked_share_link(self.link)
-        Dispersed.__post_init__(self)
 
     def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
         x = encoding.numbers(y, name, self.name)
@@ -54,7 +53,7 @@ class Beta(Dispersed):
         self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
     ) -> Likelihood:
         if self.varying:
-            return likelihoods.LocationScaleBeta()
+            return likelihoods.LocationScaleBeta(self.link)
         mean, variance, _ = encoding.moments(Y, weights)
         # by moments, as if the predictor were to explain half of the variance
         scale = mean * (1.0 - mean) / max(0.5 * variance, 1e-300) - 1.0

@@ -41,7 +41,6 @@ class StudentT(LocationScale, LinkedFamily):
 
     def __post_init__(self) -> None:
         LinkedFamily.__post_init__(self)
-        LocationScale.__post_init__(self)
         if not (np.isfinite(self.df) and self.df > 0.0):
             raise ValueError(f"df must be positive and finite; got {self.df}.")
 
@@ -53,7 +52,7 @@ class StudentT(LocationScale, LinkedFamily):
     ) -> Likelihood:
         sd = robust_spread(Y)  # outliers are what the family is for
         if self.varying:
-            return likelihoods.LocationScaleStudentT(sd, self.df)
+            return self.linked(likelihoods.LocationScaleStudentT(sd, self.df), Y)
         likelihood = gpflow.likelihoods.StudentT(df=self.df)
         likelihood.scale = sized(0.5 * robust_spread(Y, weights), 1e-3 * sd)
         return self.linked(likelihood, Y)
@@ -62,9 +61,9 @@ class StudentT(LocationScale, LinkedFamily):
         return robust_moments(Y, weights)
 
     def scale(self, Y: RowArray, weights: RowArray | None = None) -> float:
-        if not self.own_link:
-            return super().scale(Y, weights)
-        return 1.0 if self.varying else robust_spread(Y, weights)
+        if self.own_link and not self.varying:
+            return robust_spread(Y, weights)
+        return super().scale(Y, weights)
 
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
         if not self.own_link:
