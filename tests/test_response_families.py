@@ -202,7 +202,7 @@ def test_families_by_name():
         (lambda: fam.from_json({"link": "logit"}), ValueError, "mapping with a 'name'"),
         (lambda: fam.from_json({"name": "poisson", "df": 3}), ValueError, "no option 'df'.*'link'"),
         (
-            lambda: fam.from_json({"name": "heteroskedastic", "df": 3}),
+            lambda: fam.from_json({"name": "categorical", "df": 3}),
             ValueError,
             "no option 'df'.*none",
         ),
