@@ -356,3 +356,33 @@ def test_sites_that_go_too_far_are_no_convergence():
     found = gam.fitted.result
     assert found.converged
     assert gam.refit(progress=False).fitted.result.elbo == pytest.approx(found.elbo, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    "family",
+    [fam.Gaussian("log"), fam.Gamma("identity"), fam.Poisson("identity"), fam.Tweedie("inverse")],
+    ids=lambda f: f"{f.name}-{f.link}",
+)
+def test_fits_start_where_each_response_has_its_predictor(family):
+    """
+    From a constant the large responses of a curve sent the mean off, to 10^20 nats below or to some
+    dozens of rounds of coming back.
+    """
+    rng = np.random.default_rng(0)
+    x = rng.uniform(size=300)
+    mean = np.exp(1.0 + np.sin(6.0 * x))
+    y = {
+        "gaussian": lambda: mean + 0.3 * rng.normal(size=300),
+        "gamma": lambda: rng.gamma(3.0, mean / 3.0),
+        "poisson": lambda: rng.poisson(mean),
+        "tweedie": lambda: [rng.gamma(2.0, 0.5, k).sum() for k in rng.poisson(mean)],
+    }[family.name]()
+    found = []
+    for unit in (1.0,) if family.discrete else (1.0, 1e5):
+        data = pd.DataFrame({"x": x, "y": unit * np.asarray(y, float)})
+        gam = gg.GAM(s("x"), family=family).fit(data, "y", progress=False)
+        assert gam.fitted.result.converged
+        assert len(gam.fitted.result.history) < 15
+        found.append(np.asarray(gam.predict(data)) / unit)
+        assert np.sqrt(np.mean(np.square(found[-1] / mean - 1.0))) < 0.2
+    np.testing.assert_allclose(found[-1], found[0], rtol=1e-3)

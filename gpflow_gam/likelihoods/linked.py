@@ -13,16 +13,14 @@ from gpflow.quadrature import NDiagGHQuadrature
 
 from .heteroskedastic import Heteroskedastic
 from .location_scale import LocationScale
-from .mean_link import LEAST_FIRST, MeanLink
+from .mean_link import LEAST_FIRST, OF_MEAN, REACH, MeanLink
 from .quadrature import GaussHermite
 from .tweedie import Tweedie
 from .two_predictors import NODES
 from .unit import fixed_unit
 
-_MOST_UNSURE = 0.5
-"""Of a predictor, its deviation where a fit starts; of one that is a logarithm, by itself."""
-_SURE = 1e-2
-"""The variance of the logarithm of the scale there."""
+_SURE = 1e-3
+"""The deviation of predictors where a fit starts, against that of the mean, under "inverse"."""
 
 
 class Linked(MeanLink, ScalarLikelihood):
@@ -42,6 +40,17 @@ class Linked(MeanLink, ScalarLikelihood):
         kwargs.setdefault("quadrature", GaussHermite())
         super().__init__(**kwargs)
         self._put(base, link, mean)
+
+    def first_predictors(
+        self, Y: AnyNDArray, constant: AnyNDArray
+    ) -> tuple[AnyNDArray, AnyNDArray]:
+        found, var = super().first_predictors(Y, constant)
+        if self.link == "inverse" and isinstance(self.base, OF_MEAN):
+            # several optima: which one is found, noise decides where predictors are less sure
+            mean = 1.0 / (REACH * float(self.unit.numpy()))
+            found = 1.0 / np.maximum(Y, LEAST_FIRST * mean)
+            var = np.full_like(found, (_SURE / mean) ** 2)
+        return found, var
 
     @inherit_check_shapes
     def _scalar_log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> tf.Tensor:
@@ -107,32 +116,9 @@ class LinkedLocationScale(MeanLink, QuadratureLikelihood):
         F = tf.convert_to_tensor(F)
         return super().log_mean(tf.cast(self.size, F.dtype) * F)
 
-    def level(self, mean: float) -> float:
-        return super().level(mean) / float(self.size.numpy())
-
-    def first_predictors(
-        self, Y: AnyNDArray, constant: AnyNDArray
-    ) -> tuple[AnyNDArray, AnyNDArray]:
-        """
-        Where each row's own response has the predictor of a mean; the scale is the constant's.
-
-        From a constant large responses, under whose mean a log-density is no longer concave, send
-        the predictor far off. Here residuals are nothing, and the scale would be, too: so the
-        predictor is as uncertain as makes them half of what the scale says.
-        """
-        size, middle = float(self.size.numpy()), float(np.median(Y))
-        least = LEAST_FIRST * (middle if middle > 0.0 else float(np.mean(np.abs(Y))))
-        mean = np.maximum(Y, least)
-        if self.link == "log":
-            f, slope = np.log(mean), 1.0 / mean
-        else:
-            power = {"identity": 1.0, "sqrt": 0.5, "inverse": -1.0}[self.link]
-            f = mean**power
-            slope = np.abs(power) * f / mean
-        F = np.concatenate([f / size, np.full_like(f, constant[1])], axis=1)
-        sd = slope * np.sqrt(0.5 * self.conditional_variance(np.zeros_like(f), F).numpy())
-        sd = np.minimum(sd, _MOST_UNSURE if self.link == "log" else _MOST_UNSURE * f) / size
-        return F, np.concatenate([np.square(sd), np.full_like(f, _SURE)], axis=1)
+    @property
+    def measure(self) -> float:
+        return float(self.size.numpy())
 
     def _both(self, F: TensorType) -> tf.Tensor:
         """What ``base`` calls its predictors."""

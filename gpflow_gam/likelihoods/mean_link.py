@@ -13,24 +13,31 @@ from .location_scale import LocationScaleGamma, LocationScaleStudentT
 from .tweedie import Tweedie
 
 MEAN_LINKS = ("log", "identity", "inverse", "sqrt")
-_REACH = 100.0
+POWERS = {"identity": 1.0, "inverse": -1.0, "sqrt": 0.5}
+"""Of the mean, that predictors are."""
+REACH = 100.0
 """By which factor the mean of a row may be away from that of all before a link gives way."""
 LEAST_FIRST = 0.3
 """Of the mean of all, that a row's is taken to be where a fit starts."""
-_SURE = 1e-3
-"""The deviation of predictors there, against that of the mean."""
+_MOST_UNSURE = 0.5
+"""Of a predictor, its deviation there; of one that is a logarithm, by itself."""
+_SURE = 1e-2
+"""The variance of the logarithm of a scale there."""
 
+_FENCE = 3.0
+"""Ranges between quartiles beyond which a response is far away (Tukey 1977, section 2C)."""
+
+_STUDENT = (gpflow.likelihoods.StudentT, LocationScaleStudentT)
 _GAMMA = (gpflow.likelihoods.Gamma, LocationScaleGamma)
-_OF_MEAN = (
+OF_MEAN = (
     gpflow.likelihoods.Gaussian,
-    gpflow.likelihoods.StudentT,
     Heteroskedastic,
-    LocationScaleStudentT,
+    *_STUDENT,
 )
 """Likelihoods whose own predictor is the mean, and not its logarithm."""
 
 
-class MeanLink:
+class MeanLink(Likelihood):
     """
     What likelihoods share that put another link before the mean of ``base``.
 
@@ -57,7 +64,7 @@ class MeanLink:
         if not 0.0 < mean < np.inf:
             raise ValueError(f"mean must be positive and finite; got {mean:g}.")
         self.base, self.link = base, link
-        edge = mean * _REACH if link == "inverse" else mean / _REACH
+        edge = mean * REACH if link == "inverse" else mean / REACH
         self.unit = Parameter(predictor_of(link, edge) if link != "log" else 1.0, trainable=False)
 
     def log_mean(self, F: TensorType) -> tf.Tensor:
@@ -85,39 +92,56 @@ class MeanLink:
         power = 2.0 if self.link == "sqrt" else 1.0
         return power * (tf.where(inside, log, below) + tf.math.log(unit))
 
+    @property
+    def measure(self) -> float:
+        """What the predictor of the mean is measured in."""
+        return 1.0
+
     def level(self, mean: float) -> float:
         """
         The predictor of a positive mean.
 
         :param mean: in the response's unit.
         """
-        return predictor_of(self.link, mean)
+        return predictor_of(self.link, mean) / self.measure
 
     def first_predictors(
         self, Y: AnyNDArray, constant: AnyNDArray
-    ) -> tuple[AnyNDArray, AnyNDArray] | None:
+    ) -> tuple[AnyNDArray, AnyNDArray]:
         """
         Where each row's own response has the predictor, as GLMs start (McCullagh & Nelder 1989,
-        section 2.5); None where a constant is as good a start.
+        section 2.5); that of a scale is the constant's.
 
-        Noise of one size under "inverse" has several optima: from a constant, noise and units
-        decide which of them is found, and often a poor one.
+        From a constant rows of large responses, under whose mean a log-density is not concave, send
+        the predictor far off. Here residuals are nothing, and what the response scatters would be,
+        too: so the predictor is as uncertain as makes them half of what the constant says of it.
 
         :param Y: [N, 1].
         :param constant: the best one, [L].
         :return: predictors [N, L] and their variances, [N, L].
         """
-        if self.link != "inverse" or not isinstance(self.base, _OF_MEAN):
-            return None
-        mean = 1.0 / (_REACH * float(self.unit.numpy()))
-        # what noise has brought near zero is anywhere
-        found = 1.0 / np.maximum(Y, LEAST_FIRST * mean)
-        return found, np.full_like(found, (_SURE / mean) ** 2)
+        middle = float(np.median(Y))  # what noise has brought near zero is anywhere
+        least = LEAST_FIRST * (middle if middle > 0.0 else float(np.mean(np.abs(Y))))
+        mean = np.maximum(Y, least)
+        if isinstance(self.base, _STUDENT):  # of which a row far away says nothing
+            low, high = np.quantile(Y, [0.25, 0.75])
+            mean = np.minimum(mean, max(high + _FENCE * (high - low), least))
+        if self.link == "log":
+            f, slope, most = np.log(mean), 1.0 / mean, np.ones_like(mean)
+        else:
+            power = POWERS[self.link]
+            f = mean**power
+            slope, most = np.abs(power) * f / mean, f
+        rest = np.broadcast_to(constant[1:], (len(f), len(constant) - 1))
+        F = np.concatenate([f / self.measure, rest], axis=1)
+        variance = self.conditional_variance(np.zeros_like(f), F).numpy()
+        sd = np.minimum(slope * np.sqrt(0.5 * variance), _MOST_UNSURE * most) / self.measure
+        return F, np.concatenate([np.square(sd), np.full_like(rest, _SURE)], axis=1)
 
     def _own(self, F: TensorType) -> tf.Tensor:
         """What ``base`` calls the predictor of the mean, in its unit."""
         log = self.log_mean(F)
-        if not isinstance(self.base, _OF_MEAN):
+        if not isinstance(self.base, OF_MEAN):
             return log
         mean = tf.exp(log)
         if isinstance(self.base, (Heteroskedastic, LocationScaleStudentT)):
@@ -129,5 +153,4 @@ def predictor_of(link: str, mean: float) -> float:
     """``g(mean)`` of a positive mean."""
     if link == "log":
         return float(np.log(mean))
-    power = {"identity": 1.0, "inverse": -1.0, "sqrt": 0.5}[link]
-    return float(mean**power)
+    return float(mean ** POWERS[link])

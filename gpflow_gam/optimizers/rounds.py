@@ -149,10 +149,9 @@ class Rounds:
         :param constant: the predictor, [L], beside the mean function.
         """
         base = unwrapped(self.likelihood)
-        linked = isinstance(base, MeanLink)
-        own = base.first_predictors(np.asarray(self.rows.Y), constant) if linked else None
-        if own is not None:
-            return self.start_at(own[0] - self.rows.mean, own[1])
+        if isinstance(base, MeanLink):
+            mean, var = base.first_predictors(np.asarray(self.rows.Y), constant)
+            return self.start_at(mean - self.rows.mean, var)
         # a spread that is small beside what the priors expect, in the predictor's unit
         _, _, variances = self.rows.components[-1].table.matrices(
             self.values(self.hyperparameters.get())

@@ -12,7 +12,7 @@ from gpflow.likelihoods import Likelihood, ScalarLikelihood
 
 from ... import likelihoods
 from ...likelihoods import Heteroskedastic, LocationScale, unwrapped
-from ...likelihoods.mean_link import predictor_of
+from ...likelihoods.mean_link import POWERS, predictor_of
 from ...statistics.stored import RowArray
 from . import encoding
 from .base import Family, first, number, own
@@ -88,7 +88,7 @@ class LinkedFamily(Family):
         """
         if self.own_link:
             return first(F)
-        base = own(likelihood, likelihoods.MeanLink)
+        base = own(likelihood, likelihoods.MeanLink)  # type: ignore[type-abstract]
         f = tf.constant(first(F), default_float())
         return np.asarray(base.log_mean(f), dtype=np.float64)
 
@@ -103,7 +103,7 @@ class LinkedFamily(Family):
         mean, sd = self._moments(Y, weights)
         if self.link == "log" or not mean > 0.0:
             return 1.0
-        power = {"identity": 1.0, "inverse": -1.0, "sqrt": 0.5}[self.link]
+        power = POWERS[self.link]
         # what varies more than its mean does so by chance
         return float(abs(power) * mean ** (power - 1.0) * min(sd, mean))
 
