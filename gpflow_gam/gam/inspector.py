@@ -94,7 +94,8 @@ class Inspector(Averager):
             distribution (Bayesian bootstrap of the rows); without it they are those of the
             population that consists of the data.
         :param level: probability of the limits.
-        :param unconditional: whether they allow for uncertain hyperparameters, as
+        :param unconditional: whether they allow for uncertain hyperparameters and, of one
+            predictor of several, for the others, as
             :meth:`effects` does.
         :param num_samples: posterior draws; at most 128 with ``scale="response"``, where each needs
             the functions themselves.
