@@ -94,8 +94,7 @@ class Inspector(Averager):
             distribution (Bayesian bootstrap of the rows); without it they are those of the
             population that consists of the data.
         :param level: probability of the limits.
-        :param unconditional: whether they allow for uncertain hyperparameters and, of one
-            predictor of several, for the others, as
+        :param unconditional: whether they allow for uncertain hyperparameters, as
             :meth:`effects` does.
         :param num_samples: posterior draws; at most 128 with ``scale="response"``, where each needs
             the functions themselves.
@@ -145,8 +144,8 @@ class Inspector(Averager):
         :param level: probability of the limits.
         :param num_points: of the default grid, per axis.
         :param unconditional: whether uncertainty allows for uncertain hyperparameters, which takes
-            some seconds the first time, as those of :meth:`predict` do; :meth:`sample` and
-            :attr:`posterior` take them as known.
+            some seconds the first time, as those of :meth:`predict` do, and that of one predictor
+            of several for the others; :meth:`sample` and :attr:`posterior` take them as known.
         :param fun: a monotone function through which the estimate and the limits go, such as
             ``numpy.exp``: under a log link an effect is then the factor by which it multiplies
             the expected response, and one of the odds under a logit link. ``se`` stays that of the
