@@ -144,8 +144,8 @@ class Inspector(Averager):
         :param level: probability of the limits.
         :param num_points: of the default grid, per axis.
         :param unconditional: whether uncertainty allows for uncertain hyperparameters, which takes
-            some seconds the first time, as those of :meth:`predict` do; :meth:`sample` and
-            :attr:`posterior` take them as known.
+            some seconds the first time, as those of :meth:`predict` do, and that of one predictor
+            of several for the others; :meth:`sample` and :attr:`posterior` take them as known.
         :param fun: a monotone function through which the estimate and the limits go, such as
             ``numpy.exp``: under a log link an effect is then the factor by which it multiplies
             the expected response, and one of the odds under a logit link. ``se`` stays that of the

@@ -97,6 +97,8 @@ class Predictor:
         :param se: adds posterior standard deviations.
         :param unconditional: whether standard errors and limits allow for uncertain
             hyperparameters, as those of :meth:`effects`, which takes some seconds the first time;
+            those of one predictor of several (``"link"``, ``"terms"``) then allow for the others
+            being uncertain as well;
             of other families of q(U) than ``"exact"`` and ``"sites"`` nothing is known of them.
             Estimates are at the fitted ones either way.
         :param terms: the terms that count (their labels, names of effects as ``"s(x):g=north"``,

@@ -33,6 +33,8 @@ class Solution:
     :param hessian: of minus the criterion that chose ``found``, [K, K], where that was another than
         the evidence.
     :param unshaped: the coordinates without the shapes of terms, [K]; None where none has one.
+    :param between: what predictors add to each other's covariances, [L, P, P], as
+        :func:`~gpflow_gam.statistics.between_predictors` has it; None where nobody has asked.
     """
 
     rows: Rows
@@ -45,6 +47,7 @@ class Solution:
     curvature: AnyNDArray | None = None
     hessian: AnyNDArray | None = None
     unshaped: AnyNDArray | None = None
+    between: AnyNDArray | None = None
 
     @classmethod
     def of_bound(cls, bound: CollapsedBound, u: AnyNDArray) -> Solution:

@@ -1,5 +1,6 @@
 """Sums over the rows of data, and the evidence of what they add up to."""
 
+from .between import between_predictors
 from .bins import ColumnBins, bin_column, bin_columns
 from .cavities import (
     Cavity,
@@ -61,6 +62,7 @@ __all__ = [
     "Summary",
     "Sweep",
     "average_information",
+    "between_predictors",
     "bin_column",
     "bin_columns",
     "bytes_of_pass",

@@ -106,7 +106,7 @@ class RowPosterior:
         covariance: AnyNDArray,
         enters: AnyNDArray,
     ) -> None:
-        self.features, self._enters = features, enters
+        self.features, self.enters = features, enters
         self._moments = mean, covariance
         self._roots = [_root(S) for S in covariance]
         # V = R (R^-1 mean + e), e standard normal
@@ -239,7 +239,7 @@ class RowPosterior:
         :param output: which of the L.
         :param phi: features of all components, [P, n].
         """
-        enters = self._enters[:, output]
+        enters = self.enters[:, output]
         return phi if np.all(enters) else phi * enters[:, None]
 
     def trusted(
@@ -260,7 +260,7 @@ class RowPosterior:
         :param left: the variance that V leaves open, [n, L].
         """
         bad = ~np.all((var >= 0.0) & np.isfinite(var) & np.isfinite(mean), axis=1)
-        mean[bad], var[bad] = 0.0, np.square(phi[:, bad]).T @ self._enters
+        mean[bad], var[bad] = 0.0, np.square(phi[:, bad]).T @ self.enters
         return Cavity(mean, var + left, posterior, bad)
 
     def _coupled(self, sites: Sites) -> CoupledMeans | None:
@@ -275,7 +275,7 @@ class RowPosterior:
             phi, _ = self.features(which)
             for i, (root, u) in enumerate(zip(self._roots, self._u)):
                 means[which, i] = (root.T @ self.of(i, phi)).T @ u
-        found = CoupledMeans(self._enters, sites.shift - sites.weight * means, sites.curvature)
+        found = CoupledMeans(self.enters, sites.shift - sites.weight * means, sites.curvature)
         for which in parts:
             found.add(which, self.features(which)[0])
         return found if found.factorise() else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from gpflow.base import AnyNDArray
-from scipy.linalg import cholesky, solve_triangular
+from scipy.linalg import cholesky, lapack, solve_triangular
 
 MAX_SIZE = 6000
 """Inducing values times predictors beyond which predictors are taken to answer by themselves."""
@@ -61,6 +61,23 @@ class CoupledMeans:
         except np.linalg.LinAlgError:
             return False
         return True
+
+    def beyond(self) -> AnyNDArray:
+        """
+        What predictors that answer together add to the covariance of each by itself, [L, P, P].
+
+        The diagonal blocks of H^-1, which is how means respond to a slight pull (linear response;
+        Giordano, Broderick & Jordan 2018), less what they were if the others stayed where they are.
+        """
+        P, L = self._P, self._L
+        whole, _ = lapack.dpotri(self._root, lower=1)  # of which the lower triangle is there
+        found = np.zeros((L, P, P))
+        for i in range(L):
+            at = slice(i * P, (i + 1) * P)
+            together = np.tril(whole[at, at])
+            together += np.tril(together, -1).T
+            found[i] = together - np.linalg.inv(self._H[i, :, i, :] + np.eye(P))
+        return 0.5 * (found + np.swapaxes(found, 1, 2))
 
     def one_by_one(self, which: AnyNDArray, phi: AnyNDArray, mean: AnyNDArray) -> AnyNDArray:
         """

@@ -13,6 +13,7 @@ from ...optimizers.laplace import HyperparameterDraw
 from ...statistics.parallel import each, one_blas_thread
 from ..components import Component
 from ..fits import FittedGAM
+from .between import between_moments
 from .hyperparameters import hyperparameter_draws
 from .joint import inducing_moments
 
@@ -46,7 +47,8 @@ class Averaged:
 
     def __init__(self, fit: FittedGAM, draws: list[HyperparameterDraw]) -> None:
         self._components, self._draws = fit.spec.components, draws
-        self._moments = inducing_moments(fit)
+        self._moments, between = inducing_moments(fit), between_moments(fit)
+        self._between = None if between is None else between.covariance
         self._names = list(fit.spec.names)
         roots = self._moments.roots
         with one_blas_thread():
@@ -57,7 +59,7 @@ class Averaged:
             self._covariance, self._ratios = self._average()
 
     def link(
-        self, X: AnyNDArray, names: Sequence[str] | None = None
+        self, X: AnyNDArray, names: Sequence[str] | None = None, between: bool = False
     ) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
         """
         Mean of the sum of components at rows, and its variances, [N, L] each.
@@ -65,6 +67,8 @@ class Averaged:
         The first variance is at the fitted hyperparameters, the second the averaged one.
 
         :param names: of the components that count, at least one; all by default.
+        :param between: whether the second allows for the other predictors being uncertain, as
+            :func:`~gpflow_gam.gam.effects.joint_moments` takes it.
         """
         own = self._names if names is None else list(names)
         chosen = [self._names.index(name) for name in own]
@@ -75,10 +79,16 @@ class Averaged:
         enters, centre = self._moments.entering(own), self._moments.mean[where]
         mean, known, uncertain = np.empty((3, len(X), centre.shape[1]))
         asked = np.zeros(len(X), dtype=bool)
+        added = self._between if between else None
+        if added is not None and names is not None:
+            added = added[:, where[:, None], where]
+        beside = np.zeros_like(uncertain)
 
         def evaluate(rows: slice) -> None:
             features, opens = self._features(X[rows], chosen)
             phi = np.concatenate(features)
+            if added is not None:
+                beside[rows] = _squares(phi, added)
             mean[rows] = phi.T @ centre
             known[rows] = _squares(phi, covariances[0]) + opens.T @ enters
             uncertain[rows] = _squares(phi, covariances[1])
@@ -94,13 +104,14 @@ class Averaged:
             uncertain[at] = self._drawn(own, X[at], mean[at])
 
         each(ask, _parts(len(places)))
-        return mean, known, uncertain
+        return mean, known, uncertain + beside
 
     def components(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
         """Mean and averaged variance of every component at rows, [N, C, L] each."""
         count = len(self._names)
         mean, variance = np.empty((2, len(X), count, self._moments.mean.shape[1]))
         asked = np.zeros((len(X), count), dtype=bool)
+        beside = np.zeros_like(variance)
 
         def evaluate(rows: slice) -> None:
             features, opens = self._features(X[rows], range(count))
@@ -108,6 +119,8 @@ class Averaged:
                 own, component = self._moments.block(self._names[c]), self._components[c]
                 mean[rows, c] = phi.T @ self._moments.mean[own]
                 inner = _squares(phi, self._covariance[:, own, own])
+                if self._between is not None:
+                    beside[rows, c] = _squares(phi, self._between[:, own, own])
                 enters = self._moments.entering([component.name])
                 variance[rows, c] = inner + self._ratios[c] * left[:, None] * enters
                 asked[rows, c] = self._beyond(c, X[rows], phi) | (len(component.margins) > 1)
@@ -122,7 +135,7 @@ class Averaged:
 
         # rows from all over at once: every draw has its price, however few they are
         each(ask, [(c, rows) for c in range(count) for rows in _parts(len(places[c]))])
-        return mean, variance
+        return mean, variance + beside
 
     def _features(self, X: AnyNDArray, which: Sequence[int]) -> tuple[list[AnyNDArray], AnyNDArray]:
         """Features [M_c, N] of components by their place, and what they leave open, [C, N]."""

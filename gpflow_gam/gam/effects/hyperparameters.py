@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from gpflow.base import AnyNDArray
@@ -16,8 +16,10 @@ from ...optimizers.laplace import HyperparameterDraw, draw_hyperparameters
 from ...optimizers.laplace_solutions import draw_solutions
 from ...posteriors import InducingMoments, ShapedMoments
 from ...posteriors.features import Block
+from ...posteriors.inducing import JointParts
 from ...statistics.parallel import SMALL, one_blas_thread
 from ..fits import FittedGAM
+from .between import between_moments
 from .joint import inducing_moments
 
 _PROJECTED = 256
@@ -25,7 +27,11 @@ _PROJECTED = 256
 
 
 def joint_moments(
-    fit: FittedGAM, blocks: Sequence[Block], unconditional: bool = True, left_open: bool = True
+    fit: FittedGAM,
+    blocks: Sequence[Block],
+    unconditional: bool = True,
+    left_open: bool = True,
+    between: bool = True,
 ) -> tuple[AnyNDArray, AnyNDArray]:
     """
     Mean [n, L] and covariance [L, n, n] of components at points, in the response's unit.
@@ -39,8 +45,13 @@ def joint_moments(
         points are taken from the fitted hyperparameters.
     :param left_open: whether the covariance has what inducing values leave open. Where they are
         all there is, as of a slope or of the levels of the data, that is what jitter adds.
+    :param between: whether the covariance of each predictor allows for the others being uncertain,
+        beside uncertain hyperparameters. For what is computed of several predictors together it
+        must not: that they make up for each other is in no covariance between them.
     """
     mean, covariance = _moments(fit, blocks, unconditional, left_open)
+    if unconditional and between:
+        covariance = covariance + _between(fit, blocks, lambda m, at: m.joint_parts(blocks, at))
     factor, _ = fit.units
     return factor * mean, factor[:, None, None] ** 2 * covariance
 
@@ -80,8 +91,23 @@ def pointwise_moments(
             for parts in (moments.pointwise_parts(blocks, at) for moments, at in states)
         ]
     variance = np.mean(found, axis=0) if found else own.inner + own.open
+    if unconditional:
+        variance = variance + _between(fit, blocks, lambda m, at: m.pointwise_parts(blocks, at))
     factor, _ = fit.units
     return factor * own.mean, factor**2 * variance.T
+
+
+def _between(
+    fit: FittedGAM,
+    blocks: Sequence[Block],
+    parts: Callable[[InducingMoments, Sequence[KernelTangents]], JointParts],
+) -> AnyNDArray | float:
+    """What predictors add to each other's covariances."""
+    moments = between_moments(fit)
+    if moments is None:
+        return 0.0
+    with one_blas_thread():
+        return parts(moments, [moments.tangents(name, X) for name, X in blocks]).inner
 
 
 def _states(

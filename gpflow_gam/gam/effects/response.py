@@ -129,7 +129,8 @@ def _predictor(
             points, weights = _average(component)
             blocks.append((component.name, component.full(points, X.shape[1])))
             parts.append(np.tile(weights, (len(X), 1)))
-    mean, covariance = joint_moments(fit, blocks, unconditional)
+    # of which quantities of several predictors are computed
+    mean, covariance = joint_moments(fit, blocks, unconditional, between=False)
     A = np.concatenate(parts, axis=1)
     factor, _ = fit.units
     whole = A @ mean / factor + fit.mean_offset()

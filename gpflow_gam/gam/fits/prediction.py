@@ -29,10 +29,12 @@ class Uncertain(Protocol):
     """A posterior that allows for uncertain hyperparameters; m(x) is left out."""
 
     def link(
-        self, X: AnyNDArray, names: Sequence[str] | None = None
+        self, X: AnyNDArray, names: Sequence[str] | None = None, between: bool = False
     ) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
         """
         Mean of the sum of components, variance at the fitted hyperparameters and in all, [N, L].
+
+        :param between: whether the second variance allows for the other predictors, too.
         """
 
     def components(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
@@ -177,9 +179,17 @@ def _classes(fit: FittedGAM, probabilities: AnyNDArray) -> AnyNDArray:
 
 
 def moments(
-    fit: FittedGAM, X: AnyNDArray, uncertain: Uncertain | None, part: Part | None
+    fit: FittedGAM,
+    X: AnyNDArray,
+    uncertain: Uncertain | None,
+    part: Part | None,
+    between: bool = False,
 ) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
-    """Of the predictor, the mean, the variance that estimates take, and that of errors, [N, L]."""
+    """
+    Of the predictor, the mean, the variance that estimates take, and that of errors, [N, L].
+
+    :param between: whether that of errors allows for the other predictors.
+    """
     names = None if part is None else part.components(fit.spec)
     if uncertain is None or names == []:
         if names is None:
@@ -188,7 +198,7 @@ def moments(
             mean, var = fit.predict_sum(X, names)
             mean = mean + known_part(fit, X, part)
         return mean, var, var
-    mean, known, var = uncertain.link(X, names)
+    mean, known, var = uncertain.link(X, names, between)
     mean = mean + known_part(fit, X, part)
     return mean, np.maximum(known, 0.0), np.maximum(var, 0.0)
 
@@ -201,7 +211,7 @@ def link(
     part: Part | None = None,
 ) -> Summaries:
     """The predictor rho(x), or a part of it: normal a posteriori."""
-    mean, _, var = moments(fit, X, uncertain, part)
+    mean, _, var = moments(fit, X, uncertain, part, between=True)
     factor, shift = fit.units
     mean, var = shift + factor * mean, factor**2 * var
     names = fit.spec.predictor_names

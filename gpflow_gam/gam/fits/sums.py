@@ -10,7 +10,8 @@ from gpflow.base import AnyNDArray
 
 from ...models import AdditiveSGPR, AdditiveSVGP
 from ...optimizers import Solution, present_solution, solution_of_sums
-from ...statistics import GaussianPosterior, PseudoData, Rows
+from ...statistics import GaussianPosterior, PseudoData, Rows, between_predictors
+from ...statistics.parallel import one_blas_thread
 
 Parts = tuple[dict[str, Any], dict[str, AnyNDArray]]
 """What JSON can hold, and arrays."""
@@ -38,6 +39,9 @@ def solution_to_parts(solution: Solution, model: AdditiveSGPR | AdditiveSVGP) ->
         arrays["hessian"] = solution.hessian
     if solution.unshaped is not None:
         arrays["unshaped"] = solution.unshaped
+    between = between_of(solution, model)
+    if between is not None:
+        arrays["between"] = between
     error = None if solution.bound is None else list(solution.bound.error)
     return {"components": len(q.roots), "error": error}, arrays
 
@@ -56,12 +60,25 @@ def solution_from_parts(parts: Parts, model: AdditiveSGPR | AdditiveSVGP, rows: 
     masses = tuple(arrays[f"sums mass {i}"] for i in number)
     sums = PseudoData(arrays["sums precision"], arrays["sums shift"], masses)
     error = None if header["error"] is None else tuple(header["error"])
-    hessian, unshaped = arrays.get("hessian"), arrays.get("unshaped")
+    rest: dict[str, Any] = {name: arrays.get(name) for name in ("hessian", "unshaped", "between")}
     if not _same_places(arrays, rows):
         found = present_solution(model, rows, header["error"] is not None)
-        return dataclasses.replace(found, q=q, hessian=hessian, unshaped=unshaped)
+        return dataclasses.replace(found, q=q, **rest)
     found = solution_of_sums(model, rows, sums, q, arrays["found"], error, arrays.get("curvature"))
-    return dataclasses.replace(found, hessian=hessian, unshaped=unshaped)
+    return dataclasses.replace(found, **rest)
+
+
+def between_of(solution: Solution, model: AdditiveSGPR | AdditiveSVGP) -> AnyNDArray | None:
+    """
+    What predictors add to each other's covariances, [L, P, P]; None where they add nothing.
+
+    :param solution: of the fit.
+    :param model: of the fit.
+    """
+    if solution.between is not None or solution.bound is not None:
+        return solution.between
+    with one_blas_thread():  # the same bits, whoever asks
+        return between_predictors(solution.rows, model.likelihood, solution.values, solution.q)
 
 
 def _same_places(arrays: dict[str, AnyNDArray], rows: Rows) -> bool:

@@ -1,0 +1,170 @@
+"""Limits of one predictor where others may stand in for it: those of all of them together."""
+
+from __future__ import annotations
+
+import importlib
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.optimize import minimize
+from scipy.special import log_softmax
+
+import gpflow_gam as gg
+from gpflow_gam import linear, s
+from gpflow_gam.gam.effects.between import between_moments
+from gpflow_gam.statistics import between, between_predictors
+from gpflow_gam.statistics.coupled import CoupledMeans
+
+QUIET = {"progress": False}
+NAMES = {"b": "b:linear(x)", "c": "c:linear(x)"}
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(2)
+    x = rng.uniform(-1.0, 1.0, 240)
+    logits = np.stack([0.0 * x, 0.8 * x, -0.5 * x], axis=1)
+    chosen = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    return pd.DataFrame({"x": x, "z": rng.uniform(size=240), "y": np.array(list("abc"))[chosen]})
+
+
+@pytest.fixture(scope="module")
+def gam(data):
+    return gg.GAM({"b": linear("x"), "c": linear("x")}, "categorical").fit(data, "y", **QUIET)
+
+
+def without_draws(monkeypatch):
+    """Hyperparameters are taken as known, predictors not."""
+    module = importlib.import_module("gpflow_gam.gam.effects.hyperparameters")
+    monkeypatch.setattr(module, "_draw", lambda fit: [])
+    monkeypatch.setattr(module, "_DRAWS", {})
+
+
+def exact(fit, data, points):
+    """Standard deviations of the predictors' slopes at points by importance sampling, [L, n]."""
+    moments, X = fit.free_moments, fit.encode(data)
+    phi = np.concatenate([moments.features(name, X) for name in fit.spec.names])
+    there = np.repeat(moments.entering(), moments.inducing_variable.sizes, axis=0) > 0.0
+    Y, mean = fit.solution.rows.Y[:].astype(int), fit.solution.rows.mean[:]
+
+    def loss(v):
+        V = np.zeros((*np.shape(v)[:-1], *there.shape))
+        V[..., there] = v
+        F = np.einsum("pn,...pl->...nl", phi, V) + mean
+        logs = log_softmax(F, axis=-1)
+        chosen = sum(np.sum(logs[..., Y[:, 0] == k, k], axis=-1) for k in range(3))
+        return 0.5 * np.sum(np.square(v), axis=-1) - chosen
+
+    found = minimize(loss, np.zeros(there.sum()), tol=1e-10)
+    steps = 1e-3 * np.eye(len(found.x))
+    pairs = found.x + steps[:, None] + steps  # second differences, by the mode's zero gradient
+    ahead = np.array([loss(own) for own in found.x + steps])
+    hessian = (loss(pairs) - ahead[:, None] - ahead + found.fun) / 1e-6
+    root = np.linalg.cholesky(1.2 * np.linalg.inv(hessian))
+    z = np.random.default_rng(0).standard_normal((8_000, len(found.x)))
+    v = found.x + z @ root.T
+    weight = np.concatenate([-loss(part) for part in np.array_split(v, 20)])
+    weight += 0.5 * np.sum(np.square(z), axis=1)
+    weight = np.exp(weight - np.max(weight))
+    V = np.zeros((len(v), *there.shape))
+    V[:, there] = v
+    sds = []
+    for predictor, name in enumerate(NAMES.values(), start=1):
+        own = moments.features(name, points)
+        f = V[:, moments.block(name), predictor] @ own
+        centre = np.average(f, axis=0, weights=weight)
+        sds.append(np.sqrt(np.average(np.square(f - centre), axis=0, weights=weight)))
+    return np.array(sds)
+
+
+def test_limits_of_logits_are_those_of_all_of_them_together(gam, data, monkeypatch):
+    without_draws(monkeypatch)
+    grid = pd.DataFrame({"x": [-0.9, 0.7]})
+    points = gam.fitted.encode(pd.concat([grid.assign(z=0.5, y="a")]))
+    want = exact(gam.fitted, data, points)
+    for name, sd in zip(NAMES.values(), want):
+        apart = gam.effects(name, grid, unconditional=False)["se"]
+        assert np.all(apart < 0.95 * sd)  # each as if the others were known
+        np.testing.assert_allclose(gam.effects(name, grid)["se"], sd, rtol=0.03)
+
+
+def test_effects_terms_and_predictors_say_the_same(gam, data):
+    some = data.head(20)
+    _, terms = gam.predict(some, "terms", se=True)
+    for name in NAMES.values():
+        effect = gam.effects(name, some[["x"]])
+        np.testing.assert_allclose(np.ravel(terms[name]), effect["se"], rtol=0.01)
+    alone = [name for name in gam.names if name not in NAMES.values()]
+    _, link = gam.predict(some, "link", se=True, exclude=alone, intercept=False)
+    np.testing.assert_allclose(link[:, 1], np.ravel(terms[NAMES["b"]]), rtol=1e-6)
+
+
+def test_probabilities_are_of_predictors_that_add_nothing(gam, data, monkeypatch):
+    """What several predictors make together would be too uncertain: nothing says they make up."""
+    _, wide = gam.predict(data, "link", se=True)
+    _, found = gam.predict(data, "response", se=True)
+    module = importlib.import_module("gpflow_gam.gam.effects.averaged")
+    monkeypatch.setattr(module, "between_moments", lambda fit: None)
+    monkeypatch.setattr(module, "_AVERAGED", {})
+    _, narrow = gam.predict(data, "link", se=True)
+    assert np.all(wide >= narrow)
+    assert np.mean(wide[:, 1:] / narrow[:, 1:]) > 1.02
+    np.testing.assert_array_equal(gam.predict(data, "response", se=True)[1], found)
+
+
+def test_files_hold_it(gam, data, tmp_path):
+    want = gam.effects(NAMES["b"], data[["x"]].head(5))["se"]
+    assert np.any(between_moments(gam.fitted).covariance > 0.0)
+    for with_data in (True, False):
+        gam.save(tmp_path / "gam.gam", data=with_data, overwrite=True)
+        found = gg.GAM.load(tmp_path / "gam.gam").effects(NAMES["b"], data[["x"]].head(5))["se"]
+        np.testing.assert_array_equal(found, want)
+
+
+def test_a_part_of_the_rows_stands_for_all(gam, monkeypatch):
+    fit = gam.fitted
+    solution, likelihood = fit.solution, fit.model.likelihood
+    given = solution.rows, likelihood, solution.values, solution.q
+    whole = between_predictors(*given)
+    monkeypatch.setattr(between, "_ROWS", 120)
+    part = between_predictors(*given)
+    assert not np.array_equal(part, whole)
+    assert np.trace(part[1]) == pytest.approx(np.trace(whole[1]), rel=0.25)
+    monkeypatch.setattr(between, "_MAX_SIZE", 1)
+    assert between_predictors(*given) is None
+
+
+def test_what_classes_have_in_common_is_no_part_of_their_effects(data):
+    """The same terms in all of them: effects are told against the other classes'."""
+    gam = gg.GAM(linear("x"), "categorical").fit(data, "y", **QUIET)
+    assert between_moments(gam.fitted) is None
+
+
+def test_a_predictor_by_itself_asks_for_no_pass(data, monkeypatch):
+    monkeypatch.setattr(between, "mean_curvature", lambda *_: pytest.fail("a pass over the rows"))
+    gam = gg.GAM(s("z", k=5)).fit(data.head(60), "x", **QUIET)
+    assert between_moments(gam.fitted) is None
+    gam.effects("s(z)")
+
+
+def test_what_is_added_is_the_inverse_of_all_less_those_of_each(rng):
+    L, P, n = 3, 4, 50
+    phi, root = rng.normal(size=(P, n)), rng.normal(size=(n, L, L))
+    enters = np.ones((P, L))
+    enters[0, 2] = 0.0
+    curvature = root @ np.swapaxes(root, 1, 2)
+    means = CoupledMeans(enters, np.zeros((n, L)), curvature)
+    means.add(np.arange(n), phi)
+    assert means.factorise()
+    H = np.eye(L * P)
+    for row, C in zip(phi.T, curvature):
+        own = np.concatenate([np.eye(L)[[i]].T * (row * enters[:, i]) for i in range(L)], axis=1)
+        H += own.T @ C @ own
+    found, inverse = means.beyond(), np.linalg.inv(H)
+    for i in range(L):
+        at = slice(i * P, (i + 1) * P)
+        alone = np.linalg.inv(H[at, at])
+        np.testing.assert_allclose(found[i], inverse[at, at] - alone, atol=1e-12)
+        assert np.linalg.eigvalsh(found[i])[0] > -1e-12
+    assert np.all(found[2, 0] == pytest.approx(0.0, abs=1e-12))
