@@ -34,7 +34,7 @@ from ..newton.solvers.expected import observed
 from ..newton.solvers.progress import Run
 from ..newton.weights import equal_values, values_of
 from ..posteriors import ActionPosterior
-from .base import AdditiveModel
+from .base import AdditiveModel, check_precision
 from .probabilities import (
     CHOSEN,
     check_method,
@@ -181,7 +181,8 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         """
         X [N, D] and Y [N, K], tensors. Others may be assigned; the next fit is to them.
 
-        :raises ValueError: they do not fit together, or Y cannot come of the likelihood.
+        :raises ValueError: they do not fit together, Y cannot come of the likelihood, or X is of
+            another precision than the parameters.
         """
         return self._data
 
@@ -192,7 +193,12 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
             raise ValueError(f"X must be float32 or float64; got {X.dtype.name}.")
         if X.shape[0] == 0:
             raise ValueError("X has no rows; there is nothing to fit.")
+        self._check_precision(X)
         self._data = X, Y
+
+    def _check_precision(self, X: tf.Tensor) -> None:
+        parts = {"likelihood": self.likelihood, "mean_function": self.mean_function}
+        check_precision(X, kernel=self.kernel, **parts)
 
     @property
     def latents(self) -> LatentKernels:
@@ -224,7 +230,12 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
     # --- the mode ------------------------------------------------------------------------------
 
     def problem(self) -> LaplaceProblem:
-        """What a solver works on, at the present parameters."""
+        """
+        What a solver works on, at the present parameters.
+
+        :raises ValueError: parts of another precision than the data took the place of the model's.
+        """
+        self._check_precision(self.data[0])
         return LaplaceProblem(self.operator(), self.likelihood, self.data[1], self.mean_function)
 
     def run(self, before: ActionPosteriorState | None = None) -> Run:
