@@ -37,9 +37,10 @@ from ..posteriors import ActionPosterior
 from .base import AdditiveModel, check_precision
 from .probabilities import (
     CHOSEN,
+    LeftOutRows,
     check_method,
     class_probabilities,
-    left_out_log_probabilities,
+    left_out_rows,
 )
 from .structure import Structure
 
@@ -81,7 +82,7 @@ class _Compiled:
         self.programs: tuple[Structure, KernelPrograms] | None = None
         self.run: tuple[_Present, Run] | None = None
         self.held: tuple[Structure, HeldActions] | None = None
-        self.densities: tuple[_Fit, _Present, dict[float, float]] | None = None
+        self.left_out: tuple[_Fit, _Present, LeftOutRows] | None = None
         self.share: tf.Variable | None = None
 
 
@@ -388,19 +389,24 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         :return: by share of the variance; higher is better.
         :raises ValueError: a likelihood without classes; or as :attr:`state` does.
         """
+        return self._left_out().means()
+
+    def _left_out(self) -> LeftOutRows:
         check_method("mean", self.likelihood)
-        fit, here, kept = self._checked_fit(), _Present(self), self._compiled.densities
+        fit, here, kept = self._checked_fit(), _Present(self), self._compiled.left_out
         if kept is None or kept[0] is not fit or not kept[1].equals(here):
             averaged = isinstance(self.solver, Variational)
             state = self._held_actions().state()
-            found = left_out_log_probabilities(self.problem(), state, averaged)
-            kept = self._compiled.densities = fit, here, found
-        return dict(kept[2])
+            kept = self._compiled.left_out = (
+                fit,
+                here,
+                left_out_rows(self.problem(), state, averaged),
+            )
+        return kept[2]
 
     def _share(self) -> float:
         """Which part of the variance counts in the default's probabilities."""
-        found = self.left_out_log_probabilities()
-        share = max(found, key=found.__getitem__)
+        share = self._left_out().share()
         if self._compiled.share is not None:  # compiled functions read it
             self._compiled.share.assign(share)
         return share
@@ -416,9 +422,10 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         :param method: "projected" (MacKay's approximation without the variance of a common shift of
             all classes, to which a softmax is blind), "probit" (with it, as the paper has it; of
             two classes the same), "mean" (of the posterior mean alone), "monte carlo" (over the
-            outputs' joint posterior), or "left out" (the default: "projected" with that share of
-            the variance which :meth:`left_out_log_probabilities` prefers; in compiled functions
-            with the share of the last fit, or of the last call that was not compiled).
+            outputs' joint posterior), or "left out" (the default: "projected" with all of the
+            variance, or that share of it which :meth:`left_out_log_probabilities` prefers by more
+            than the standard error of the difference; in compiled functions with the share of the
+            last fit, or of the last call that was not compiled).
         :param num_samples: of Monte Carlo.
         :return: [N, C]; C = 2 for Bernoulli.
         :raises TypeError: points of another precision than the data.
