@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,9 +31,9 @@ from ..newton.solvers import (
 )
 from ..newton.solvers.expected import observed
 from ..newton.solvers.progress import Run
-from ..newton.weights import equal_values, values_of
 from ..posteriors import ActionPosterior
 from .base import AdditiveModel, check_precision
+from .known import Compiled, Fit, Present
 from .probabilities import (
     CHOSEN,
     LeftOutRows,
@@ -46,44 +45,6 @@ from .structure import Structure
 
 _FEW = 10_000
 """Rows up to which the nearest Gaussian is the default."""
-
-
-def _structure(model: IterNCGP) -> Structure:
-    names = ("kernel", "likelihood", "mean_function", "data")
-    return Structure({name: getattr(model, name) for name in names})
-
-
-class _Present:
-    """A model's parts, and the values of its parameters, at one time."""
-
-    def __init__(self, model: IterNCGP) -> None:
-        self.structure = _structure(model)
-        self.kernel = values_of(self.structure.values("kernel"))
-        self.rest = values_of(self.structure.values("likelihood", "mean_function"))
-
-    def equals(self, other: _Present) -> bool:
-        """Whether parts and values are the same."""
-        here, there = [*self.kernel, *self.rest], [*other.kernel, *other.rest]
-        return self.structure.difference(other.structure) is None and equal_values(here, there)
-
-
-@dataclass(frozen=True)
-class _Fit:
-    """What a fit has computed, and where it ended."""
-
-    state: ActionPosteriorState
-    at: _Present
-
-
-class _Compiled:
-    """What a model has compiled, and what its solver has in hand: no copy of it has a part."""
-
-    def __init__(self) -> None:
-        self.programs: tuple[Structure, KernelPrograms] | None = None
-        self.run: tuple[_Present, Run] | None = None
-        self.held: tuple[Structure, HeldActions] | None = None
-        self.left_out: tuple[_Fit, _Present, LeftOutRows] | None = None
-        self.share: tf.Variable | None = None
 
 
 class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
@@ -164,12 +125,16 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
             tolerance,
         )
         self.seed = int(seed)
-        self._fit: _Fit | None = None
-        self._compiled = _Compiled()
+        self._fit: Fit | None = None
+        self._compiled = Compiled()
 
     def __getstate__(self) -> dict[str, Any]:
         """Of copies, shallow ones too, and files."""
-        return {**self.__dict__, "_compiled": _Compiled()}
+        return {**self.__dict__, "_compiled": Compiled()}
+
+    def _parts(self) -> Structure:
+        names = ("kernel", "likelihood", "mean_function", "data")
+        return Structure({name: getattr(self, name) for name in names})
 
     def _default_solver(self) -> str:
         """What averages a row takes for the nearest Gaussian is little where rows are few."""
@@ -245,7 +210,7 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
 
         :param before: what was found at other parameters, to start a new one from.
         """
-        here = _Present(self)
+        here = Present(self._parts())
         kept = self._compiled.run
         if kept is None or not here.equals(kept[0]):
             kept = here, self.solver.start(self.problem(), before)
@@ -258,14 +223,14 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
 
         :param state: of actions and what they found.
         """
-        self.restore(_Fit(state, _Present(self)))
+        self.restore(Fit(state, Present(self._parts())))
 
     @property
-    def last_fit(self) -> _Fit | None:
+    def last_fit(self) -> Fit | None:
         """What :meth:`restore` takes back to."""
         return self._fit
 
-    def restore(self, fit: _Fit | None) -> None:
+    def restore(self, fit: Fit | None) -> None:
         """
         Make an earlier fit the model's, or none.
 
@@ -297,12 +262,12 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         """
         return self._checked_fit().state
 
-    def _checked_fit(self) -> _Fit:
+    def _checked_fit(self) -> Fit:
         if self._fit is None:
             raise ValueError(
                 "the model is not fitted; call fit(model), of gpflow_gam.optimizers, first."
             )
-        changed = self._fit.at.structure.difference(_structure(self))
+        changed = self._fit.at.structure.difference(self._parts())
         if changed is not None:
             raise ValueError(
                 f"{changed}: not that of the last fit, of which the posterior is: it, or something "
@@ -393,7 +358,7 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
 
     def _left_out(self) -> LeftOutRows:
         check_method("mean", self.likelihood)
-        fit, here, kept = self._checked_fit(), _Present(self), self._compiled.left_out
+        fit, here, kept = self._checked_fit(), Present(self._parts()), self._compiled.left_out
         if kept is None or kept[0] is not fit or not kept[1].equals(here):
             averaged = isinstance(self.solver, Variational)
             state = self._held_actions().state()
