@@ -12,6 +12,7 @@ from laplace import softmax
 
 import gpflow_gam as gg
 from gpflow_gam.models import IterNCGP
+from gpflow_gam.models.probabilities import SHARES, LeftOutRows
 from gpflow_gam.newton import left_out
 from gpflow_gam.newton.solvers import ReducedNewton, UnitVectors, Variational
 
@@ -132,14 +133,31 @@ def classes(rng, variance, noise=0.0, n=120):
     return found
 
 
+def test_less_variance_counts_only_where_rows_say_so_beyond_chance(rng):
+    """By the mean of differences and its standard error, row by row."""
+    chosen = []
+    for _ in range(60):
+        weights = rng.integers(1, 4, 25)
+        logs = rng.normal(-1.0, 0.5, 25) + rng.normal(0.0, 0.1, (6, 25))
+        rows = LeftOutRows(logs, weights / weights.sum())
+        means = [sum(w * p for w, p in zip(weights, own)) / weights.sum() for own in logs]
+        np.testing.assert_allclose(list(rows.means().values()), means)
+        best = int(np.argmax(means))
+        gain = means[best] - means[0]
+        away = [w * (a - b - gain) for w, a, b in zip(weights, logs[best], logs[0])]
+        certain = gain > np.linalg.norm(away) / weights.sum()
+        assert rows.share() == (SHARES[best] if certain else 1.0)
+        chosen.append((certain, best > 0))
+    assert {(True, True), (False, True), (False, False)} == set(chosen)
+
+
 def test_the_default_is_what_left_out_rows_prefer(rng):
     """Clean classes are surer than the posterior is, noisy ones under a large variance are not."""
     Xnew = rng.uniform(-1, 1, (30, 2))
     chosen = []
     for variance, noise in ((3.0, 0.0), (2000.0, 0.5)):
         found = classes(rng, variance, noise)
-        densities = found.left_out_log_probabilities()
-        chosen.append(max(densities, key=densities.get))
+        chosen.append(found._left_out().share())
         mean, cov = (t.numpy() for t in found.predict_f(Xnew, full_output_cov=True))
         P = np.eye(3) - 1 / 3
         var = np.einsum("ij,njk,ki->ni", P, cov, P)

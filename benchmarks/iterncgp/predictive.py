@@ -8,7 +8,8 @@ and ECE on held-out rows by every way there is; seconds on the clock, and of CPU
 which are what to compare where other work is running. Run it with
 ``python benchmarks/iterncgp/predictive.py`` (``--problems binary counts`` for some of them; digits
 take minutes). ``--seeds 0 1 2`` draws other data, or other digits to train on, with each, and
-other inducing inputs.
+other inducing inputs; recorded are then means over the draws with their standard errors, and each
+way beside the default, on the same rows.
 """
 
 from __future__ import annotations
@@ -40,6 +41,9 @@ SOLVERS = ("variational", "newton")
 WAYS = ("left out", "mean", "probit", "projected", "monte carlo")
 """The default comes first."""
 Problem = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+DENSITY = "log-density of each row"
+"""Of what was observed; too long to be recorded."""
+MEANS = ("CPU s", "elbo", "variance", "lengthscale", "nll", "ece", "accuracy")
 
 
 def digits(seed: int) -> Problem:
@@ -78,9 +82,10 @@ def likelihood(name: str) -> gpflow.likelihoods.Likelihood:
     return gpflow.likelihoods.Poisson() if name == "counts" else gpflow.likelihoods.Softmax(10)
 
 
-def scores(truth: np.ndarray, p: np.ndarray) -> dict[str, float]:
+def scores(truth: np.ndarray, p: np.ndarray) -> dict[str, Any]:
     found = {"nll": metrics.nlpd(truth, p), "ece": metrics.ece(truth, p)}
-    return {**found, "accuracy": metrics.accuracy(truth, p)}
+    density = np.log(p[np.arange(len(truth)), truth])
+    return {**found, "accuracy": metrics.accuracy(truth, p), DENSITY: density}
 
 
 def ours(
@@ -169,8 +174,39 @@ def of_counts(
     mean, var = model.predict_f(Xt)
     density = model.likelihood.predict_log_density(Xt, mean, var, yt[:, None].astype(float))
     plug = poisson.logpmf(yt, np.exp(mean.numpy()[:, 0]))
-    found = {"quadrature": -float(np.mean(density)), "mean": -float(plug.mean())}
-    return [{**fit, "way": way, "nll": nll} for way, nll in found.items()]
+    found = {"quadrature": density.numpy(), "mean": plug}
+    return [{**fit, "way": w, "nll": -float(d.mean()), DENSITY: d} for w, d in found.items()]
+
+
+def beside_default(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of one problem and draw with how far each is behind the first, the default's."""
+    found = []
+    for row in rows:
+        behind = rows[0][DENSITY] - row[DENSITY]
+        error = float(behind.std(ddof=1) / np.sqrt(len(behind)))
+        found.append({**row, "less default's": float(behind.mean()), "se over rows": error})
+    return [{k: v for k, v in row.items() if k != DENSITY} for row in found]
+
+
+def over_seeds(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Means over draws, their standard errors, and by how much the default is behind at most."""
+    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault((row["problem"], row["posterior"], row["way"]), []).append(row)
+    found = []
+    for key, own in groups.items():
+        average = {c: float(np.mean([r[c] for r in own])) for c in MEANS if c in own[0]}
+        behind = np.array([row["less default's"] for row in own])
+        errors = {
+            "se of nll": np.std([r["nll"] for r in own], ddof=1) / np.sqrt(len(own)),
+            "less default's": behind.mean(),
+            "se of that": behind.std(ddof=1) / np.sqrt(len(own)),
+            "default behind at most": 0.0 - behind.min(),
+            "se over one draw's rows": np.mean([row["se over rows"] for row in own]),
+        }
+        which = dict(zip(("problem", "posterior", "way"), key))
+        found.append({**which, "draws": len(own), **average, **errors})
+    return found
 
 
 def main() -> None:
@@ -189,11 +225,14 @@ def main() -> None:
             for solver in arguments.solvers
             for row in ours(name, solver, problem, seed, arguments.seconds)
         ]
-        found += svgp(name, problem, seed)
+        found = beside_default(found + svgp(name, problem, seed))
         print(tabulate(found, headers="keys", floatfmt=".4f"), flush=True)
         rows += found
-    alone = arguments.problems[0] if len(arguments.problems) == 1 else ""
     several = len(arguments.seeds) > 1
+    if several:
+        rows = over_seeds(rows)
+        print(tabulate(rows, headers="keys", floatfmt=".4f"))
+    alone = arguments.problems[0] if len(arguments.problems) == 1 else ""
     record(
         "iterncgp_predictive" + ("_" + alone if alone else "") + ("_seeds" if several else ""),
         "What IterNCGP predicts, by posterior and way, beside SVGP: hyperparameters learnt"
@@ -201,7 +240,7 @@ def main() -> None:
         + (f", {len(arguments.seeds)} draws" if several else ""),
         rows,
         arguments,
-        within=["problem", "seed"],
+        within=["problem"] if several else ["problem", "seed"],
         method="posterior",
         ours=SOLVERS,
         better={"nll": "lower", "ece": "lower", "accuracy": "higher"},

@@ -14,6 +14,7 @@ from gpflow.base import AnyNDArray, TensorType
 from ..inducing_variables.additive import AdditiveInducingVariables, check_compatible
 from ..kernels import AdditiveKernel
 from ..kernels.additive import ComponentGroup, gather_columns
+from ..kernels.distances import with_precise_distances
 from ..kernels.functional import in_double
 from ..kernels.precision import float_type
 from ..kernels.stacked import StackedKernel, stack
@@ -133,7 +134,7 @@ class InducingBlocks:
                 if group.gather is None:
                     width = max(self.kernel.num_columns, 1)
                     (index,) = group.indices
-                    own = self._evaluated.kernels[index]
+                    own = with_precise_distances(self._evaluated.kernels[index])
                     blocks.append(own(self._embedded(index, width))[None])
                 else:
                     Z = self._stacked_inputs(group)
@@ -154,7 +155,8 @@ class InducingBlocks:
                 if group.gather is None:
                     (index,) = group.indices
                     Z = self._embedded(index, X.shape[-1])
-                    blocks.append(self._evaluated.kernels[index](Z, X)[None])
+                    kernel = with_precise_distances(self._evaluated.kernels[index])
+                    blocks.append(kernel(Z, X)[None])
                 else:
                     Z, own = self._stacked_inputs(group), gather_columns(X, group.gather)
                     blocks.append(self._stacked(group).K(Z, own))

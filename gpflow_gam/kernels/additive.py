@@ -14,6 +14,7 @@ from gpflow.kernels import Kernel, MultioutputKernel
 
 from . import stacked_gpflow as _stacked_gpflow  # noqa: F401  registers GPflow's kernels
 from .columns import Columns, kernel_columns
+from .distances import with_precise_distances
 from .stacked import signature, stack
 
 _MAX_STACKED = 2**24
@@ -168,7 +169,7 @@ class AdditiveKernel(Kernel):
         for group in self.groups():
             kernels = self.group_kernels(group)
             if group.columns is None or group.gather is None:
-                blocks.append(kernels[0](X, X2)[None])
+                blocks.append(with_precise_distances(kernels[0])(X, X2)[None])
             else:
                 own = gather_columns(X, group.gather)
                 other = own if X2 is None else gather_columns(X2, group.gather)
@@ -215,7 +216,7 @@ class AdditiveKernel(Kernel):
         self.check_inputs(X)
         if self._stacks(X, X2):
             return tf.reduce_sum(self.K_components(X, X2), axis=0)
-        return functools.reduce(tf.add, (k(X, X2) for k in self.kernels))
+        return functools.reduce(tf.add, (with_precise_distances(k)(X, X2) for k in self.kernels))
 
     @inherit_check_shapes
     def K_diag(self, X: TensorType) -> tf.Tensor:

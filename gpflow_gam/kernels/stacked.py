@@ -19,6 +19,7 @@ from gpflow.base import Parameter
 from gpflow.kernels import Combination, Kernel
 
 from .columns import Columns, kernel_columns
+from .distances import with_precise_distances
 
 Kernels = Sequence[Kernel]
 Forward = Callable[[tf.Tensor], tf.Tensor]
@@ -132,7 +133,8 @@ class Alone(StackedKernel):
         return tf.matmul(X, tf.constant(where, dtype=X.dtype))
 
     def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
-        evaluate = self._kernel if self._slices else self._kernel.K
+        kernel = with_precise_distances(self._kernel)
+        evaluate = kernel if self._slices else kernel.K
         if X2 is X:
             return evaluate(self._inputs(X))
         return evaluate(self._inputs(X), self._inputs(X2)[0])

@@ -153,6 +153,9 @@ class StackedStationary(_Levelled):
         scale = tf.expand_dims(self.lengthscales, 1)
         if self._kind is SquaredExponential:
             scale *= np.sqrt(2.0)  # r^2 / 2 without one more pass over [G, N, N2]
+        if X.dtype != tf.float64:  # far from the origin X / scale is rounded more than distances
+            middle = tf.stop_gradient(tf.reduce_mean(X2, axis=1, keepdims=True))
+            X, X2 = X - middle, X2 - middle
         X, X2 = X / scale, X2 / scale
         # One difference per dimension: components read few columns, and unlike the expanded
         # square |x|^2 - 2 x'y + |y|^2 this loses no digits for inputs far from the origin.

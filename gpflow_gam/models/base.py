@@ -70,6 +70,22 @@ def check_inducing(inducing_variable: object, kernel: AdditiveKernel) -> Additiv
     )
 
 
+def check_precision(X: tf.Tensor, **parts: tf.Module) -> None:
+    """
+    :param X: inputs, [N, D].
+    :param parts: what is evaluated in their precision, by name.
+    :raises ValueError: a part's parameters are of another precision.
+    """
+    for name, part in parts.items():
+        others = {v.dtype.name for v in part.variables if v.dtype.is_floating} - {X.dtype.name}
+        if others:
+            raise ValueError(
+                f"X is {X.dtype.name}, but parameters of {name} are {others.pop()}. Pass data of "
+                "their precision; or make all parts of the model after "
+                f"gpflow.config.set_default_float(np.{X.dtype.name})."
+            )
+
+
 class AdditiveModel(GPModel, abc.ABC):
     """A :class:`gpflow.models.GPModel` whose posterior has components."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,57 +31,20 @@ from ..newton.solvers import (
 )
 from ..newton.solvers.expected import observed
 from ..newton.solvers.progress import Run
-from ..newton.weights import equal_values, values_of
 from ..posteriors import ActionPosterior
-from .base import AdditiveModel
+from .base import AdditiveModel, check_precision
+from .known import Compiled, Fit, Present
 from .probabilities import (
     CHOSEN,
+    LeftOutRows,
     check_method,
     class_probabilities,
-    left_out_log_probabilities,
+    left_out_rows,
 )
 from .structure import Structure
 
 _FEW = 10_000
 """Rows up to which the nearest Gaussian is the default."""
-
-
-def _structure(model: IterNCGP) -> Structure:
-    names = ("kernel", "likelihood", "mean_function", "data")
-    return Structure({name: getattr(model, name) for name in names})
-
-
-class _Present:
-    """A model's parts, and the values of its parameters, at one time."""
-
-    def __init__(self, model: IterNCGP) -> None:
-        self.structure = _structure(model)
-        self.kernel = values_of(self.structure.values("kernel"))
-        self.rest = values_of(self.structure.values("likelihood", "mean_function"))
-
-    def equals(self, other: _Present) -> bool:
-        """Whether parts and values are the same."""
-        here, there = [*self.kernel, *self.rest], [*other.kernel, *other.rest]
-        return self.structure.difference(other.structure) is None and equal_values(here, there)
-
-
-@dataclass(frozen=True)
-class _Fit:
-    """What a fit has computed, and where it ended."""
-
-    state: ActionPosteriorState
-    at: _Present
-
-
-class _Compiled:
-    """What a model has compiled, and what its solver has in hand: no copy of it has a part."""
-
-    def __init__(self) -> None:
-        self.programs: tuple[Structure, KernelPrograms] | None = None
-        self.run: tuple[_Present, Run] | None = None
-        self.held: tuple[Structure, HeldActions] | None = None
-        self.densities: tuple[_Fit, _Present, dict[float, float]] | None = None
-        self.share: tf.Variable | None = None
 
 
 class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
@@ -163,12 +125,16 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
             tolerance,
         )
         self.seed = int(seed)
-        self._fit: _Fit | None = None
-        self._compiled = _Compiled()
+        self._fit: Fit | None = None
+        self._compiled = Compiled()
 
     def __getstate__(self) -> dict[str, Any]:
         """Of copies, shallow ones too, and files."""
-        return {**self.__dict__, "_compiled": _Compiled()}
+        return {**self.__dict__, "_compiled": Compiled()}
+
+    def _parts(self) -> Structure:
+        names = ("kernel", "likelihood", "mean_function", "data")
+        return Structure({name: getattr(self, name) for name in names})
 
     def _default_solver(self) -> str:
         """What averages a row takes for the nearest Gaussian is little where rows are few."""
@@ -181,7 +147,8 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         """
         X [N, D] and Y [N, K], tensors. Others may be assigned; the next fit is to them.
 
-        :raises ValueError: they do not fit together, or Y cannot come of the likelihood.
+        :raises ValueError: they do not fit together, Y cannot come of the likelihood, or X is of
+            another precision than the parameters.
         """
         return self._data
 
@@ -192,7 +159,12 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
             raise ValueError(f"X must be float32 or float64; got {X.dtype.name}.")
         if X.shape[0] == 0:
             raise ValueError("X has no rows; there is nothing to fit.")
+        self._check_precision(X)
         self._data = X, Y
+
+    def _check_precision(self, X: tf.Tensor) -> None:
+        parts = {"likelihood": self.likelihood, "mean_function": self.mean_function}
+        check_precision(X, kernel=self.kernel, **parts)
 
     @property
     def latents(self) -> LatentKernels:
@@ -224,7 +196,12 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
     # --- the mode ------------------------------------------------------------------------------
 
     def problem(self) -> LaplaceProblem:
-        """What a solver works on, at the present parameters."""
+        """
+        What a solver works on, at the present parameters.
+
+        :raises ValueError: parts of another precision than the data took the place of the model's.
+        """
+        self._check_precision(self.data[0])
         return LaplaceProblem(self.operator(), self.likelihood, self.data[1], self.mean_function)
 
     def run(self, before: ActionPosteriorState | None = None) -> Run:
@@ -233,7 +210,7 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
 
         :param before: what was found at other parameters, to start a new one from.
         """
-        here = _Present(self)
+        here = Present(self._parts())
         kept = self._compiled.run
         if kept is None or not here.equals(kept[0]):
             kept = here, self.solver.start(self.problem(), before)
@@ -246,14 +223,14 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
 
         :param state: of actions and what they found.
         """
-        self.restore(_Fit(state, _Present(self)))
+        self.restore(Fit(state, Present(self._parts())))
 
     @property
-    def last_fit(self) -> _Fit | None:
+    def last_fit(self) -> Fit | None:
         """What :meth:`restore` takes back to."""
         return self._fit
 
-    def restore(self, fit: _Fit | None) -> None:
+    def restore(self, fit: Fit | None) -> None:
         """
         Make an earlier fit the model's, or none.
 
@@ -285,12 +262,12 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         """
         return self._checked_fit().state
 
-    def _checked_fit(self) -> _Fit:
+    def _checked_fit(self) -> Fit:
         if self._fit is None:
             raise ValueError(
                 "the model is not fitted; call fit(model), of gpflow_gam.optimizers, first."
             )
-        changed = self._fit.at.structure.difference(_structure(self))
+        changed = self._fit.at.structure.difference(self._parts())
         if changed is not None:
             raise ValueError(
                 f"{changed}: not that of the last fit, of which the posterior is: it, or something "
@@ -377,19 +354,24 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         :return: by share of the variance; higher is better.
         :raises ValueError: a likelihood without classes; or as :attr:`state` does.
         """
+        return self._left_out().means()
+
+    def _left_out(self) -> LeftOutRows:
         check_method("mean", self.likelihood)
-        fit, here, kept = self._checked_fit(), _Present(self), self._compiled.densities
+        fit, here, kept = self._checked_fit(), Present(self._parts()), self._compiled.left_out
         if kept is None or kept[0] is not fit or not kept[1].equals(here):
             averaged = isinstance(self.solver, Variational)
             state = self._held_actions().state()
-            found = left_out_log_probabilities(self.problem(), state, averaged)
-            kept = self._compiled.densities = fit, here, found
-        return dict(kept[2])
+            kept = self._compiled.left_out = (
+                fit,
+                here,
+                left_out_rows(self.problem(), state, averaged),
+            )
+        return kept[2]
 
     def _share(self) -> float:
         """Which part of the variance counts in the default's probabilities."""
-        found = self.left_out_log_probabilities()
-        share = max(found, key=found.__getitem__)
+        share = self._left_out().share()
         if self._compiled.share is not None:  # compiled functions read it
             self._compiled.share.assign(share)
         return share
@@ -405,9 +387,10 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         :param method: "projected" (MacKay's approximation without the variance of a common shift of
             all classes, to which a softmax is blind), "probit" (with it, as the paper has it; of
             two classes the same), "mean" (of the posterior mean alone), "monte carlo" (over the
-            outputs' joint posterior), or "left out" (the default: "projected" with that share of
-            the variance which :meth:`left_out_log_probabilities` prefers; in compiled functions
-            with the share of the last fit, or of the last call that was not compiled).
+            outputs' joint posterior), or "left out" (the default: "projected" with all of the
+            variance, or that share of it which :meth:`left_out_log_probabilities` prefers by more
+            than the standard error of the difference; in compiled functions with the share of the
+            last fit, or of the last call that was not compiled).
         :param num_samples: of Monte Carlo.
         :return: [N, C]; C = 2 for Bernoulli.
         :raises TypeError: points of another precision than the data.

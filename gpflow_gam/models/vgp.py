@@ -18,7 +18,7 @@ from ..autograph import as_written
 from ..kernels import AdditiveKernel
 from ..likelihoods import checked_data
 from ..posteriors import DataAdditivePosterior
-from .base import AdditiveModel, check_kernel
+from .base import AdditiveModel, check_kernel, check_precision
 
 
 class AdditiveVGP(AdditiveModel, InternalDataTrainingLossMixin):
@@ -64,6 +64,7 @@ class AdditiveVGP(AdditiveModel, InternalDataTrainingLossMixin):
         if num_latent_gps is None:
             num_latent_gps = likelihood.latent_dim or int(Y.shape[1])
         super().__init__(kernel, likelihood, mean_function, num_latent_gps)
+        check_precision(X, kernel=kernel, likelihood=likelihood)
         self.data = X, Y
         shape = (int(X.shape[0]), num_latent_gps)
         # both are in the predictor's unit to the power of -1: optimisers see them without it

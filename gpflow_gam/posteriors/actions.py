@@ -12,6 +12,7 @@ from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue
 from gpflow.utilities import deepcopy
 
 from ..covariances.jitter import jittered, mean_variance, relative_jitter
+from ..kernels.distances import with_precise_distances
 from ..newton.operators import LatentKernels
 from ..newton.operators.kernel_operator import cross_product, over_rows
 from .base import AdditivePosterior, Cache, cache_type, seeds, standard_normal
@@ -272,7 +273,7 @@ class ActionPosterior(AdditivePosterior):
         seen, priors = [], []
         for name, rows in points.items():
             X = tf.convert_to_tensor(rows)
-            kernels = [k[name] for k in self.latents.kernels]
+            kernels = [with_precise_distances(k[name]) for k in self.latents.kernels]
             found = [tf.matmul(_double(tf.stack([k(X, x) for k in kernels])), V) for x, V in parts]
             seen.append(tf.concat(found, axis=2))
             priors.append(self._prior([k(X) for k in kernels]))

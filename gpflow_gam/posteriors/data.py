@@ -11,6 +11,7 @@ from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue
 
 from ..covariances.jitter import mean_variance, sampling_root
 from ..kernels import AdditiveKernel
+from ..kernels.distances import with_precise_distances
 from .base import AdditivePosterior, Cache, seeds, standard_normal
 
 Weights = Callable[[], tuple[tf.Tensor, tf.Tensor]]
@@ -91,8 +92,9 @@ class DataAdditivePosterior(AdditivePosterior):
         seen, priors = [], []
         for name, rows in points.items():
             X = tf.convert_to_tensor(rows)
-            seen.append(_double(self.kernel[name](self.X_data, X)))
-            priors.append(tf.linalg.LinearOperatorFullMatrix(_double(self.kernel[name](X))))
+            kernel = with_precise_distances(self.kernel[name])
+            seen.append(_double(kernel(self.X_data, X)))
+            priors.append(tf.linalg.LinearOperatorFullMatrix(_double(kernel(X))))
         k = tf.concat(seen, axis=1)  # [N, P]
         h = tf.matmul(H, k[None])
         prior = tf.linalg.LinearOperatorBlockDiag(priors).to_dense()
