@@ -21,7 +21,8 @@ def with_precise_distances(kernel: Kernel) -> Kernel:
     GPflow has squared distances as ``|x|^2 + |y|^2 - 2 x'y``, which rounds as ``|x|^2`` does: in
     single precision, a thousand lengthscales from the origin, by .1. Here isotropic kernels, the
     kernel itself or those that it is made of, take distances of inputs measured from their mean,
-    which are the same. What else a kernel does with inputs, it does with them as they are.
+    which are the same; in double precision distances are GPflow's own. What else a kernel does with
+    inputs, it does with them as they are.
 
     :param kernel: any GPflow kernel, which stays as it is; gradients reach its parameters.
     """
@@ -59,6 +60,8 @@ def _distances(
     kernel: IsotropicStationary, X: TensorType, X2: TensorType | None = None
 ) -> tf.Tensor:
     there = tf.convert_to_tensor(X if X2 is None else X2)
+    if there.dtype == tf.float64:  # of sixteen digits few are lost, and none depends on other rows
+        return IsotropicStationary.scaled_squared_euclid_dist(kernel, X, X2)
     middle = tf.reduce_mean(there, axis=list(range(there.shape.rank - 1)))
     middle = tf.stop_gradient(middle)  # on which nothing depends
     away = None if X2 is None else there - middle
