@@ -360,8 +360,15 @@ def test_sites_that_go_too_far_are_no_convergence():
 
 @pytest.mark.parametrize(
     "family",
-    [fam.Gaussian("log"), fam.Gamma("identity"), fam.Poisson("identity"), fam.Tweedie("inverse")],
-    ids=lambda f: f"{f.name}-{f.link}",
+    [
+        fam.Gaussian("log"),
+        fam.StudentT(df=1.5, link="log"),  # without a variance
+        fam.StudentT(df=2.0, link="log"),
+        fam.Gamma("identity"),
+        fam.Poisson("identity"),
+        fam.Tweedie("inverse"),
+    ],
+    ids=lambda f: f"{f.name}-{f.link}-{getattr(f, 'df', '')}",
 )
 def test_fits_start_where_each_response_has_its_predictor(family):
     """
@@ -373,6 +380,7 @@ def test_fits_start_where_each_response_has_its_predictor(family):
     mean = np.exp(1.0 + np.sin(6.0 * x))
     y = {
         "gaussian": lambda: mean + 0.3 * rng.normal(size=300),
+        "student_t": lambda: mean + 0.3 * rng.standard_t(4.0, size=300),
         "gamma": lambda: rng.gamma(3.0, mean / 3.0),
         "poisson": lambda: rng.poisson(mean),
         "tweedie": lambda: [rng.gamma(2.0, 0.5, k).sum() for k in rng.poisson(mean)],

@@ -134,7 +134,10 @@ class MeanLink(Likelihood):
             slope, most = np.abs(power) * f / mean, f
         rest = np.broadcast_to(constant[1:], (len(f), len(constant) - 1))
         F = np.concatenate([f / self.measure, rest], axis=1)
-        variance = self.conditional_variance(np.zeros_like(f), F).numpy()
+        if isinstance(self.base, gpflow.likelihoods.StudentT):  # whose variance may be infinite
+            variance = np.square(self.base.scale.numpy())
+        else:
+            variance = self.conditional_variance(np.zeros_like(f), F).numpy()
         sd = np.minimum(slope * np.sqrt(0.5 * variance), _MOST_UNSURE * most) / self.measure
         return F, np.concatenate([np.square(sd), np.full_like(rest, _SURE)], axis=1)
 

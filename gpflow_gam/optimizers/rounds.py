@@ -15,7 +15,7 @@ from gpflow.likelihoods import Likelihood
 
 from ..covariances.jitter import relative_jitter
 from ..kernels.functional import parameters_of
-from ..likelihoods import MeanLink, unwrapped
+from ..likelihoods import MeanLink, Quasi, unwrapped
 from ..statistics import (
     Evidence,
     GaussianPosterior,
@@ -149,6 +149,7 @@ class Rounds:
         :param constant: the predictor, [L], beside the mean function.
         """
         base = unwrapped(self.likelihood)
+        base = base.base if isinstance(base, Quasi) else base
         if isinstance(base, MeanLink):
             mean, var = base.first_predictors(np.asarray(self.rows.Y), constant)
             return self.start_at(mean - self.rows.mean, var)
