@@ -28,10 +28,12 @@ Run it with ``python benchmarks/calibration.py``; ``--figure`` redraws the docs'
 from __future__ import annotations
 
 import argparse
+import pickle
 import sys
 import time
 import warnings
 from collections.abc import Callable
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +51,8 @@ FIGURES = Path(__file__).parent.parent / "docs" / "figures"
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 GRID = 15
 NUM_WAVES = 30
+BLOCK = 20
+"""Replicates between two looks at the clock."""
 SLOPE, AMPLITUDE = 1.0, 0.7
 MEASURED = ("curve", "line", "absent", "derivative", "levels", "predictor", "response")
 WHOLE = ("sobol", "loo")
@@ -176,10 +180,10 @@ def our_places(
     from gpflow_gam.gam.effects.sobol import functional_anova, posterior_members
     from gpflow_gam.sensitivity.table import sobol_table
 
-    start = time.perf_counter()
+    start = time.process_time()  # of a process with one thread: others may use its core, too
     terms = s("curve") + s("line") + s("absent") + factor("g")
     gam = gg.GAM(terms, family=family, **options).fit(rows, y="y", progress=False)
-    found: dict[str, np.ndarray] = {"seconds": np.array([time.perf_counter() - start])}
+    found: dict[str, np.ndarray] = {"seconds": np.array([time.process_time() - start])}
     grid = np.linspace(0.03, 0.97, GRID)
     parts, exact = truth.parts(rows), options == {}
     for name, f in (
@@ -227,14 +231,32 @@ def our_places(
     return found
 
 
-def one(
-    asked: tuple[str, dict[str, str], int, int, bool],
-) -> tuple[Truth, pd.DataFrame, dict[str, np.ndarray]]:
-    """One replicate, in a process of its own: truth, rows, places."""
+def one(asked: tuple[str, dict[str, str], int, int, bool]) -> dict[str, np.ndarray]:
+    """Places of one replicate, in a process of its own."""
     warnings.simplefilter("ignore")
     family, options, number, seed, hidden = asked
-    truth, rows, new = replicate(family, number, seed, hidden)
-    return truth, rows, our_places(family, options, truth, rows, new)
+    return our_places(family, options, *replicate(family, number, seed, hidden))
+
+
+def places_of(
+    workers: Executor, asked: list[tuple[Any, ...]], seconds: float, kept: Path | None
+) -> list[dict[str, np.ndarray]]:
+    """
+    Places by replicate, as many as the seconds are for.
+
+    :param kept: a file of those that are done, written after each block: a run that was ended goes
+        on.
+    """
+    found = pickle.loads(kept.read_bytes()) if kept and kept.exists() else []
+    begun = time.perf_counter()
+    while len(found) < len(asked) and time.perf_counter() - begun < seconds:
+        found += workers.map(one, asked[len(found) : len(found) + BLOCK])
+        if kept:
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            kept.write_bytes(pickle.dumps(found))
+        print(f"\r{asked[0][:2]}: {len(found)}/{len(asked)}", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    return found[: len(asked)]
 
 
 # --- what they come to ---------------------------------------------------------------------------
@@ -281,7 +303,7 @@ def table_of(results: dict[str, list[dict[str, Any]]], numbers: dict[str, int]) 
 
 
 def recorded(
-    results: dict[str, list[dict[str, Any]]], seconds: dict[str, float]
+    results: dict[str, list[dict[str, Any]]], numbers: dict[str, int], seconds: dict[str, float]
 ) -> list[dict[str, Any]]:
     """As results have them."""
     rows = []
@@ -299,7 +321,8 @@ def recorded(
                     "quantity": row["quantity"],
                     **shares,
                     "se at .95": error if np.isfinite(error) else None,
-                    "seconds": seconds[name],
+                    "replicates": numbers[name],
+                    "CPU seconds": seconds[name],
                 }
             )
     return rows
@@ -325,12 +348,14 @@ def main() -> None:
     parser.add_argument("--engines", nargs="*", choices=list(ENGINES), default=[])
     parser.add_argument("--hidden", action="store_true", help="a truth of thirty waves, gaussian")
     parser.add_argument("--no-mgcv", action="store_true")
+    parser.add_argument("--mgcv-replicates", type=int, default=1000, help="the first of ours")
     parser.add_argument("--peers-python", default=sys.executable, metavar="PATH")
     parser.add_argument("--peer-replicates", type=int, default=50, help="of pyGAM and EBM")
     parser.add_argument("--seconds", type=float, default=1e5, help="of each case, at most")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--figure", action="store_true", help="draw the docs' picture anew")
     parser.add_argument("--name", default="calibration", help="of record and picture")
+    parser.add_argument("--results", type=Path, help="keeps places: a run that was ended goes on")
     add_option(parser)
     arguments = parser.parse_args()
     workers = pool(arguments.jobs)
@@ -344,19 +369,12 @@ def main() -> None:
     kept: dict[str, list[dict[str, np.ndarray]]] = {}
     for name, family, options, hidden in cases:
         number = arguments.engine_replicates if options else arguments.replicates
-        begun, found, data = time.perf_counter(), [], []
-        for start in range(0, number, arguments.jobs):
-            seeds = range(start, min(start + arguments.jobs, number))
-            asked = [(family, options, arguments.n, seed, hidden) for seed in seeds]
-            for truth, rows, own in workers.map(one, asked):
-                found.append(own)
-                data.append((truth, rows))
-            print(f"\r{name}: {len(found)}/{number}", end="", file=sys.stderr, flush=True)
-            if time.perf_counter() - begun > arguments.seconds:
-                break
-        print(file=sys.stderr)
-        kept[name] = found
-        if with_mgcv and not options:
+        asked = [(family, options, arguments.n, seed, hidden) for seed in range(number)]
+        done = arguments.results and arguments.results / f"{name}.pickle"
+        kept[name] = places_of(workers, asked, arguments.seconds, done)
+        number = 0 if options else min(len(kept[name]), arguments.mgcv_replicates)
+        data = [replicate(family, arguments.n, seed, hidden)[:2] for seed in range(number)]
+        if with_mgcv and number:
             peers = mgcv_places(family, data, GRID)
             if peers:
                 kept[f"{name}, mgcv"] = peers
@@ -368,19 +386,20 @@ def main() -> None:
     workers.shutdown()
     results = {name: coverage(found) for name, found in kept.items()}
     seconds = {k: float(np.median([f["seconds"][0] for f in v])) for k, v in kept.items()}
+    numbers = {k: len(v) for k, v in kept.items()}
     text = "\n".join(
         [
             f"replicates of {arguments.n} rows: "
-            + ", ".join(f"{k} {len(v)} ({seconds[k]:.2f} s)" for k, v in kept.items()),
+            + ", ".join(f"{k} {number} ({seconds[k]:.2f} s)" for k, number in numbers.items()),
             "! more than three standard errors from nominal",
-            table_of(results, {k: len(v) for k, v in kept.items()}),
+            table_of(results, numbers),
         ]
     )
     print(text)
     record(
         arguments.name,
         "Shares of true values within central intervals, by family and quantity",
-        recorded(results, seconds),
+        recorded(results, numbers, seconds),
         arguments,
         skipped=[
             m for m in ("mgcv", *MODULES) if m not in others and not (m == "mgcv" and with_mgcv)

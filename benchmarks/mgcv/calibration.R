@@ -15,7 +15,7 @@ found <- lapply(split(data, data$replicate), function(rows) {
     fit <- gam(y ~ s(curve) + s(line) + s(absent) + g,
       family = eval(parse(text = arguments[1])), data = rows, method = "REML"
     )
-  )[["elapsed"]]
+  )[["user.self"]]
   V <- vcov(fit, unconditional = TRUE)
   at <- seq(0.03, 0.97, length = points)
   new <- data.frame(curve = at, line = at, absent = at, g = rows$g[1])
