@@ -252,7 +252,8 @@ class GAM(Inspector):
         of the last fit. What it comes to is what :meth:`fit` comes to, up to the fit's
         ``tolerance``, in fewer passes where little has changed. Where the ELBO has several optima,
         a response that has little to do with the last one may lead to another than :meth:`fit`
-        does: for such data take a new GAM.
+        does: for such data take a new GAM. Parameters of :attr:`model` that
+        ``gpflow.set_trainable`` holds are held, at the values that they have there.
 
         :param data: as for :meth:`fit`; None for the rows of the last fit, also of a GAM that was
             loaded with its data.

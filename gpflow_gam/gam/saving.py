@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
+from gpflow.utilities import parameter_dict, set_trainable
 
 from .. import archive
 from ..models import AdditiveSGPR, IterNCGP
@@ -168,11 +169,15 @@ def parts(fit: FittedGAM, data: bool) -> Parts:
         assert not isinstance(fit.model, IterNCGP)
         header["solution"], own = solution_to_parts(fit.solution, fit.model)
         arrays |= own
-    for name, variable in _variables(fit.model).items():
+    header["held"], held = [], _held(fit)
+    for path, variable in _variables(fit.model).items():
+        name = path
         if not data and spec.weights is not None and isinstance(fit.model, AdditiveSGPR):
             # as the model without data has it, whose likelihood knows the weights
-            name = name.replace(".likelihood.", ".likelihood.base.", 1)
+            name = path.replace(".likelihood.", ".likelihood.base.", 1)
         arrays[f"variable {name}"] = variable.numpy()
+        if path in held:
+            header["held"].append(name)
     if isinstance(fit.model, IterNCGP):
         state = fit.model.state
         arrays |= {
@@ -227,6 +232,9 @@ def from_parts(
         # of Gaussian data q is no variable, but a function of sums
         skipped = ".variational" if without is not None and spec.variational == "exact" else None
         _assign(model, arrays, where, skipped)
+        for path, parameter in parameter_dict(model).items():
+            if path in header.get("held", ()):
+                set_trainable(parameter, False)
 
     if without is not None:
         with _lacking(where):
@@ -275,9 +283,23 @@ def _assign(
 
 def _variables(model: tf.Module) -> dict[str, tf.Variable]:
     """Every variable by its path: unconstrained values, which no transform rounds."""
-    from gpflow.utilities import parameter_dict
-
     return {
         path: p.unconstrained_variable if hasattr(p, "unconstrained_variable") else p
         for path, p in parameter_dict(model).items()
     }
+
+
+def _held(fit: FittedGAM) -> set[str]:
+    """
+    Paths of the parameters of kernel and likelihood that the fit did not learn.
+
+    A kernel is the user's as well, who may have held parameters since: a solution knows its own.
+    """
+    found = parameter_dict(fit.model)
+    learnt = {id(p) for p in found.values() if p.trainable}
+    if fit.solution is not None:
+        kernel = {id(p) for p in fit.model.kernel.parameters}
+        own = {id(p) for p in fit.solution.rounds.hyperparameters.parameters}
+        learnt = (learnt - kernel) | own
+    parts = (".kernel", ".likelihood")
+    return {k for k, p in found.items() if k.startswith(parts) and id(p) not in learnt}

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from gpflow.base import AnyNDArray, Parameter
-from gpflow.utilities import parameter_dict
+import tensorflow as tf
+from gpflow.base import AnyNDArray
+from gpflow.utilities import parameter_dict, set_trainable
 
 from ...likelihoods import Quasi, unwrapped
 from ...optimizers.solution import Solution
@@ -24,21 +25,21 @@ def carry_over(start: FittedGAM, model: Model) -> None:
     """
     Give a model the parameters of an earlier fit, where it has the same.
 
-    Components are known by their names; those that are new stay where they start.
+    Components are known by their names; those that are new stay where they start. What
+    ``gpflow.set_trainable`` holds in the fit's ``trained`` is held, at the value that it has there.
 
     :param start: the earlier fit.
     """
-    old = start.model.kernel
+    old, trained = start.model.kernel, start.trained
     for name in set(old.names) & set(model.kernel.names):
-        known = parameter_dict(old[name])
-        for path, parameter in parameter_dict(model.kernel[name]).items():
-            _assign(parameter, start.value(known[path]) if path in known else None)
+        known = {k: start.value(p) for k, p in parameter_dict(old[name]).items()}
+        same = name in trained.kernel.names
+        _carry(known, trained.kernel[name] if same else None, model.kernel[name])
     own, old = unwrapped(model.likelihood), start.likelihood
     if isinstance(own, Quasi) and isinstance(old, Quasi):  # learnt, though not by the bound
         own.dispersion.assign(old.dispersion)
-    known = parameter_dict(start.likelihood)
-    for path, parameter in parameter_dict(unwrapped(model.likelihood)).items():
-        _assign(parameter, np.asarray(known[path]) if path in known else None)
+    known = {k: np.asarray(p) for k, p in parameter_dict(start.likelihood).items()}
+    _carry(known, unwrapped(trained.likelihood), own)
 
 
 def same_components(
@@ -123,9 +124,25 @@ def marginals_of_rows(solution: Solution) -> Marginals:
     return mean, var
 
 
-def _assign(parameter: Parameter, value: AnyNDArray | None) -> None:
-    if value is not None and parameter.trainable and value.shape == tuple(parameter.shape):
-        parameter.assign(value)
+def _carry(known: dict[str, AnyNDArray], trained: tf.Module | None, new: tf.Module) -> None:
+    """
+    Parameters of a part of a model.
+
+    :param known: as the earlier fit has them, by their paths.
+    :param trained: the same part of the model that the user has; None without one.
+    :param new: the part of the new model.
+    """
+    users = {} if trained is None else parameter_dict(trained)
+    for path, parameter in parameter_dict(new).items():
+        if not parameter.trainable or path not in known:
+            continue
+        own, value = users.get(path), known[path]
+        held = own is not None and not own.trainable
+        if own is not None and held:
+            value = own.numpy()
+        if value.shape == tuple(parameter.shape):
+            parameter.assign(value)
+            set_trainable(parameter, not held)
 
 
 def _recoded(X: AnyNDArray, encoder: Encoder, other: Encoder) -> AnyNDArray | None:
