@@ -455,6 +455,11 @@ def test_bad_inputs_are_refused(problem):
         model.predict_components(X)
     with pytest.raises(ValueError, match="float32"):
         model.elbo((problem.X, Y.astype(np.float32)))
+    single = problem.X.astype(np.float32), Y.astype(np.float32)
+    with pytest.raises(ValueError, match="X is float32, but parameters of kernel are float64"):
+        model.elbo(single)
+    with pytest.raises(ValueError, match="X is float32, but parameters of kernel are float64"):
+        gg.optimizers.fit(model, single, progress=False)
 
 
 def test_bad_arguments_are_refused(problem):

@@ -21,7 +21,7 @@ from ..posteriors import SparseAdditivePosterior
 from ..rows import sum_over_rows
 from ..variational import BlockPrecision, VariationalFamily, WhitenedGaussian
 from ..variational.base import PriorFactors
-from .base import AdditiveModel, check_inducing, check_kernel, check_outputs
+from .base import AdditiveModel, check_inducing, check_kernel, check_outputs, check_precision
 
 
 class AdditiveSVGP(AdditiveModel, ExternalDataTrainingLossMixin):
@@ -112,7 +112,8 @@ class AdditiveSVGP(AdditiveModel, ExternalDataTrainingLossMixin):
 
         :param data: X [N, D] and Y [N, K], all of it or a minibatch; the sum is scaled by
             ``num_data / N``.
-        :raises ValueError: bad data (see :func:`gpflow_gam.likelihoods.checked_data`).
+        :raises ValueError: bad data (see :func:`gpflow_gam.likelihoods.checked_data`), or of another
+            precision than the parameters.
         """
         cholesky = self.blocks.cholesky()
         q = self.variational.whitened(cholesky)
@@ -133,9 +134,10 @@ class AdditiveSVGP(AdditiveModel, ExternalDataTrainingLossMixin):
         :param q: over the whitened inducing values.
         :return: in double precision.
         :raises ValueError: data that are not finite, do not fit together or are no possible
-            observations.
+            observations; or of another precision than the parameters.
         """
         X, Y = checked_data(data, self.kernel, self.likelihood, self.num_latent_gps)
+        check_precision(X, kernel=self.kernel, likelihood=self.likelihood)
         form, number = q.form(), len(cholesky)
 
         def part(inputs: tuple[tf.Tensor, ...], X: tf.Tensor, Y: tf.Tensor) -> tuple[tf.Tensor]:

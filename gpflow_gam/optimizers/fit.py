@@ -11,6 +11,7 @@ from gpflow.models.training_mixins import InternalDataTrainingLossMixin
 
 from ..likelihoods import checked_data
 from ..models import AdditiveSVGP, IterNCGP
+from ..models.base import check_precision
 from ..processes import check_process
 from ..variational import OptimalPrecision
 from .alternating import fit_sites
@@ -142,6 +143,7 @@ def fit(
             "own optimisers train."
         )
     data = checked_data(data, model.kernel, model.likelihood)
+    check_precision(data[0], kernel=model.kernel, likelihood=model.likelihood)
     rows = int(data[0].shape[0])
     if rows == 0:
         raise ValueError("data has no rows.")
