@@ -112,8 +112,8 @@ class AdditiveSVGP(AdditiveModel, ExternalDataTrainingLossMixin):
 
         :param data: X [N, D] and Y [N, K], all of it or a minibatch; the sum is scaled by
             ``num_data / N``.
-        :raises ValueError: bad data (see :func:`gpflow_gam.likelihoods.checked_data`), or of another
-            precision than the parameters.
+        :raises ValueError: bad data (see :func:`gpflow_gam.likelihoods.checked_data`), or data of
+            another precision than the parameters.
         """
         cholesky = self.blocks.cholesky()
         q = self.variational.whitened(cholesky)
