@@ -55,7 +55,7 @@ def test_what_is_not_there_may_vanish_further_where_data_say_more():
     assert priors[0].mode == pytest.approx(4.0 * priors[1].mode)
     assert priors[1].mode == pytest.approx(4.0 * priors[2].mode)
     assert priors[0].spread < priors[1].spread < priors[2].spread
-    assert smooth_priors(0.0).deviation == smooth_priors(64.0).deviation
+    assert smooth_priors(0.0).deviation == smooth_priors(50.0).deviation
     assert smooth_priors(511.999).deviation == pytest.approx(smooth_priors(512.0).deviation, 1e-4)
 
 
