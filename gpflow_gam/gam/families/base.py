@@ -294,6 +294,11 @@ class Family(abc.ABC):
         return self.calibrated
 
     @property
+    def own_link(self) -> bool:
+        """Whether the likelihood is the family's own, with no other link around it."""
+        return True
+
+    @property
     def begins(self) -> Family | None:
         """The family of a first fit, from which this one's goes on; None for none."""
         return None

@@ -41,7 +41,6 @@ class LinkedFamily(Family):
 
     @property
     def own_link(self) -> bool:
-        """Whether the likelihood is the family's own, with nothing around it."""
         return self.link == self.links[0]
 
     @property

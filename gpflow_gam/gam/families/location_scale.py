@@ -50,7 +50,7 @@ class Dispersed(Family):
 
     @property
     def takes_offset(self) -> bool:  # type: ignore[override]
-        return not self.varying or getattr(self, "own_link", True)
+        return not self.varying or self.own_link
 
     def scale(self, Y: RowArray, weights: RowArray | None = None) -> float:
         return 1.0 if self.varying else super().scale(Y, weights)
@@ -98,7 +98,7 @@ class LocationScale(Dispersed):
         if not self.varying:
             return np.ones(1), np.zeros(1)
         unit = self._unit(likelihood)
-        size = unit if getattr(self, "own_link", True) else size_of(likelihood)
+        size = unit if self.own_link else size_of(likelihood)
         return np.array([size, 1.0]), np.array([0.0, np.log(unit)])
 
     def _scale(self, likelihood: Likelihood, F: AnyNDArray) -> Any:
