@@ -9,6 +9,7 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray
 from gpflow.utilities import parameter_dict, set_trainable
 
+from ...kernels import AdditiveKernel
 from ...likelihoods import Quasi, unwrapped
 from ...optimizers.solution import Solution
 from ..frames import Encoder, LevelColumn
@@ -33,8 +34,9 @@ def carry_over(start: FittedGAM, model: Model) -> None:
     old, trained = start.model.kernel, start.trained
     for name in set(old.names) & set(model.kernel.names):
         known = {k: start.value(p) for k, p in parameter_dict(old[name]).items()}
-        same = name in trained.kernel.names
-        _carry(known, trained.kernel[name] if same else None, model.kernel[name])
+        users = trained.kernel
+        there = isinstance(users, AdditiveKernel) and name in users.names
+        _carry(known, users[name] if there else None, model.kernel[name])
     own, old = unwrapped(model.likelihood), start.likelihood
     if isinstance(own, Quasi) and isinstance(old, Quasi):  # learnt, though not by the bound
         own.dispersion.assign(old.dispersion)
