@@ -49,6 +49,7 @@ HELPERS = (
     "bands.py",
     "calibration_peers.py",
     "calibration_python.py",
+    "calibration_truths.py",
     "of_r.py",
     "places.py",
     "processes.py",
