@@ -36,7 +36,7 @@ def poisson(data):
 
 @pytest.fixture(scope="module")
 def softmax(data):
-    return gg.GAM(s("x") + linear("z"), family="categorical").fit(data, y="kind", **QUICK)
+    return gg.GAM(s("x") + linear("z"), family="categorical").fit(data, y="kind", progress=False)
 
 
 def joint_variance(gam, names, row, unconditional):

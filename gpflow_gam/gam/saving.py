@@ -21,6 +21,7 @@ from ..optimizers import FitResult
 from ..version import __version__
 from . import families
 from .components import Component
+from .components.priors import SmoothPriors, VariancePrior, smooth_priors
 from .families import Custom, Family
 from .fits import FittedGAM, Specification, bare, build_model, from_bare
 from .fits.sums import solution_to_parts
@@ -136,6 +137,7 @@ def parts(fit: FittedGAM, data: bool) -> Parts:
         "components": [c.to_json() for c in spec.components],
         "scale": spec.scale,
         "information": spec.information,
+        "priors": [list(prior) for prior in spec.smooth_priors],
         "constant": list(spec.constant),
         "offset": list(spec.offset),
         "weights": spec.weights,
@@ -214,6 +216,7 @@ def from_parts(
             variational=header["variational"],
             censoring=stated if isinstance(stated, Surv) else None,
             information=header["information"],
+            priors=_priors(header, terms.select),
             away=header.get("away", 0.0),
             fine=tuple(header.get("fine", ())),
             fills=tuple(
@@ -252,6 +255,19 @@ def from_parts(
         state = {name: tf.constant(arrays[f"state {name}"]) for name in names}
         model.accept(ActionPosteriorState(**state))
     return FittedGAM(spec, model, X, Y, result, dropped, whole=whole, stored=stored)
+
+
+def _priors(header: Mapping[str, Any], select: bool) -> SmoothPriors:
+    """Of how large both parts of smooths are: posteriors of a fit are of those that it had."""
+    if "priors" in header:
+        trend, deviation = (VariancePrior(*prior) for prior in header["priors"])
+        return SmoothPriors(trend, deviation)
+    priors = smooth_priors(header["information"], select)
+    if select:
+        return priors
+    # files from before they were written, when deviations could vanish wherever data say little
+    mode = min(3.0 / max(header["information"], 1e-300), 0.1)
+    return priors._replace(deviation=VariancePrior(mode, 3.0, 2.0))
 
 
 @contextlib.contextmanager

@@ -68,10 +68,9 @@ def build_kernel(
     scale: float,
     own: Mapping[str, Kernel] | None = None,
     num_predictors: int = 1,
-    information: float = ROWS,
+    priors: SmoothPriors | None = None,
     away: float = 0.0,
     free_lines: bool = False,
-    select: bool = False,
 ) -> AdditiveKernel:
     """
     The additive kernel of components.
@@ -80,14 +79,14 @@ def build_kernel(
     :param scale: the predictor's natural size: the priors of variances are relative to it.
     :param own: users' own kernels by the label of their term.
     :param num_predictors: L.
-    :param information: of all rows, as :func:`~.priors.smooth_priors` takes it.
+    :param priors: of how large both parts of smooths are; by default those of data of which nobody
+        knows how many they will be.
     :param away: how far the predictor is from zero where there is no intercept: lines through zero
         have to get there.
     :param free_lines: whether the variances of straight lines are large and fixed, so that slopes
         are not shrunk.
-    :param select: whether smooths that are not there shall vanish.
     """
-    priors = smooth_priors(information, select)
+    priors = smooth_priors(ROWS) if priors is None else priors
     kernels = {
         c.name: _kernel(c, _size(c, scale, away), own or {}, priors, free_lines) for c in components
     }

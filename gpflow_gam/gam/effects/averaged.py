@@ -19,7 +19,7 @@ from .joint import inducing_moments
 
 _SCALED = ("constant", "line", "levels", "random")
 """Forms of components whose kernels differ between draws by their variance alone."""
-_RIDGE = 1e-6
+_RIDGE = 1e-8
 """Against the largest feature: what inducing inputs see less of than this is left as it is."""
 _ROWS = 8192
 """Whose features are held at once, by each thread: they stay in its core's cache."""

@@ -133,10 +133,9 @@ def build_model(
         spec.scale,
         own,
         predictors,
-        spec.information,
+        spec.smooth_priors,
         spec.away,
         spec.family.free_lines,
-        spec.terms.select,
     )
     inducing = build_inducing(spec.components, kernel, spec.encoder.width)
     mean = OffsetMean(np.array(spec.constant), [spec.place(c) for c in spec.offset])

@@ -12,7 +12,7 @@ from gpflow.base import AnyNDArray
 from gpflow.kernels import Kernel
 
 from ..components import Component
-from ..components.priors import ROWS
+from ..components.priors import ROWS, SmoothPriors, smooth_priors
 from ..families import Family
 from ..frames import Design, Encoder, Fill
 from ..terms import Column, Smooth, Surv, Term, Terms
@@ -39,6 +39,7 @@ class Specification:
     :param design: the columns that a formula makes of others.
     :param censoring: both columns of a censored response.
     :param information: precision of the predictor in all rows, in its natural size.
+    :param priors: of how large both parts of smooths are; None for what the information says.
     :param away: how far the null model's predictor is from zero where nothing has a constant.
     :param fine: names of components whose sums over rows are at nodes for rougher functions than
         usual ones.
@@ -60,8 +61,16 @@ class Specification:
     design: Design | None = None
     censoring: Surv | None = None
     information: float = ROWS
+    priors: SmoothPriors | None = None
     away: float = 0.0
     fine: tuple[str, ...] = ()
+
+    @property
+    def smooth_priors(self) -> SmoothPriors:
+        """Of how large both parts of smooths are."""
+        if self.priors is not None:
+            return self.priors
+        return smooth_priors(self.information, self.terms.select)
 
     @property
     def own_kernels(self) -> dict[str, Kernel]:
