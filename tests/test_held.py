@@ -10,6 +10,7 @@ import gpflow
 import numpy as np
 import pandas as pd
 import pytest
+import tensorflow as tf
 
 import gpflow_gam as gg
 from gpflow_gam import s
@@ -101,3 +102,13 @@ def test_holding_later_changes_no_file(
     own.save(tmp_path / "own.gam")
     for a, b in zip(gg.GAM.load(tmp_path / "own.gam").predict(table, "link", se=True), expected):
         np.testing.assert_allclose(a, b, rtol=1e-12)
+
+
+def test_a_posterior_that_a_function_asks_for_first_is_no_functions(
+    fits: tuple[pd.DataFrame, str, gg.GAM, gg.GAM],
+) -> None:
+    own = copy.deepcopy(fits[2])
+    X = tf.constant(own.fitted.X)
+    compiled = tf.function(lambda X: own.posterior.predict_f(X))(X)
+    for a, b in zip(compiled, own.posterior.predict_f(X)):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)

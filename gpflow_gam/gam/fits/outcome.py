@@ -208,6 +208,10 @@ class Outcome:
         They are values of its own: who changes the model later, before or after the first
         prediction, changes neither predictions nor effects.
         """
+        with tf.init_scope():  # it is kept: no tensor of a function that first asks for it
+            return self._posterior()
+
+    def _posterior(self) -> SparseAdditivePosterior | ActionPosterior:
         model, solution = self.model, self.solution
         if solution is None:
             return model.posterior()
