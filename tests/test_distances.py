@@ -200,3 +200,22 @@ def test_the_other_engine_far_from_the_origin_is_that_at_it(rng):
             )
     for near, far in zip(*found):
         np.testing.assert_allclose(near, far, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3, 7, 8, 9])
+def test_few_columns_are_widened_by_zeros_that_change_nothing(columns, rng):
+    X = rng.uniform(-1.0, 1.0, (6, columns))
+    found = {}
+    for dtype in (np.float32, np.float64):
+        with _in(dtype):
+            kernel = Matern32(1.3, np.linspace(0.5, 1.5, columns))
+            own = tf.constant(X.astype(dtype))
+            if dtype == np.float32:
+                kernel = with_precise_distances(kernel)
+            with tf.GradientTape() as tape:
+                K = kernel(own, own[:4])
+                value = tf.reduce_sum(K**2)
+            slopes = tape.gradient(value, kernel.trainable_variables)
+            found[dtype] = [K, kernel(own), *slopes]
+    for single, double in zip(found[np.float32], found[np.float64]):
+        np.testing.assert_allclose(single, double, rtol=1e-5, atol=2e-5)

@@ -145,8 +145,6 @@ def main() -> None:
     name, title = "iterncgp_products", "Kernel products: k(X, X) V beside KeOps, Matern-3/2"
     if arguments.rows is not None:
         name, title = name + "_rows", title + f", {arguments.rows} rows of K"
-    elif arguments.widths == [1]:
-        name, title = name + "_one", title + ", one right-hand side"
     record(
         name,
         title,
