@@ -25,7 +25,8 @@ def coarse(monkeypatch):
     """Fits of 160 rows begin with 5, then 10, then 40 of them, then the columns of pivots."""
     monkeypatch.setattr(reduced_newton, "_FIRST", 5)
     monkeypatch.setattr(reduced_newton, "_MANY", 160)
-    monkeypatch.setattr(reduced_newton, "_COARSEST", 10)
+    monkeypatch.setattr(reduced_newton, "_QUARTER", 10)
+    monkeypatch.setattr(reduced_newton, "_SIXTEENTH", 10)
 
 
 def model(rng, n=160, **options):
@@ -310,3 +311,11 @@ def test_ctrl_c_while_a_posterior_is_made_leaves_the_model_as_it_was(rng, monkey
     one.kernel.variance.assign(3.0)
     for a, b in zip(one.predict_f(one.data[0]), before):
         np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    "num_data, expected",
+    [(20_000, []), (40_000, [10_000]), (79_999, [19_999]), (100_000, [6250, 25_000])],
+)
+def test_shares_of_the_data_that_a_search_looks_at(num_data, expected):
+    assert reduced_newton._shares(num_data) == expected

@@ -17,11 +17,16 @@ from .progress import Look, Run, Solver, StepReport
 
 _START_SIZE, _PRECONDITIONER_SIZE = 512, 1024
 """Pivots times latent functions: of the start and of the preconditioner."""
-_MANY, _FIRST, _COARSEST, _COARSER = 10_000, 700, 10_000, 4
+_MANY, _FIRST, _COARSER = 10_000, 700, 4
 """
 Data of which a search begins with some: these first, whose matrices are made whole, so that nothing
-is compiled; the fewest that come next, and how many times more after that. Sweeps of fewer take
-less time than it takes to compile them for one more number of rows.
+is compiled, and how many times more come after those that come next.
+"""
+_QUARTER, _SIXTEENTH = 10_000, 5_000
+"""
+The fewest data that come next, as a quarter of all and as less than that: sweeps of fewer take less
+time than it takes to compile them for one more number of rows. A quarter's own take long enough for
+something better than the first to be wanted meanwhile.
 """
 _COARSE_STEPS, _COARSE_GAIN = 8, 1e-3
 """Sweeps on some of the data, and the gain in nats a datum at which they end."""
@@ -186,11 +191,8 @@ class ReducedNewtonRun(Run):
         if N < _MANY:
             self._start()
             return
-        sizes: list[int] = []
-        while N // _COARSER ** (len(sizes) + 1) >= _COARSEST:
-            sizes.insert(0, N // _COARSER ** (len(sizes) + 1))
         order, weights = np.random.default_rng(0).permutation(N), None
-        self._sizes = [_FIRST, *sizes, 0]
+        self._sizes = [_FIRST, *_shares(N), 0]
         while (size := self._sizes.pop(0)) > 0:
             rows = tf.constant(order[:size])
             if weights is not None:
@@ -343,6 +345,14 @@ class ReducedNewtonRun(Run):
 
     def look(self) -> Look:
         return self._mode().look()
+
+
+def _shares(N: int) -> list[int]:
+    """How many of N data a search looks at between the first and all of them, fewest first."""
+    sizes: list[int] = []
+    while (size := N // _COARSER ** (len(sizes) + 1)) >= (_SIXTEENTH if sizes else _QUARTER):
+        sizes.insert(0, size)
+    return sizes
 
 
 def _maximise(
