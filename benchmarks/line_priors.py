@@ -111,7 +111,7 @@ def densities(folder: Path, kind: str, permutations: Sequence[int]) -> list[floa
 
 def row(name: str, kind: str, found: Sequence[Sequence[float]], nll: Sequence[float]) -> Any:
     means, error = np.mean(found, axis=0), np.std(found, axis=0, ddof=1) / np.sqrt(len(found))
-    own: dict[str, Any] = {"priors": name, "kernel": kind}
+    own: dict[str, Any] = {"method": f"{name}, {kind}" if kind else name}
     for effect, mean, se in zip(("wiggly", "straight", "absent"), means, error):
         own[f"RMSE, {effect}"], own[f"its se, {effect}"] = float(mean), float(se)
     own["NLL, autoMPG"] = float(np.mean(nll)) if len(nll) else None
@@ -140,12 +140,14 @@ def main() -> None:
     if with_mgcv:
         rows.append(row("mgcv, REML", "", mgcv(arguments.replicates), []))
     print(tabulate(rows, headers="keys", floatfmt=".4f"))
-    arguments.data = None  # a place on one machine
     record(
         "lines_priors",
         "Smooths under other priors: three truths, and autoMPG",
         rows,
         arguments,
+        method="method",
+        ours=["as they are, se"],
+        better={c: "lower" for c in rows[0] if "its se" not in c and c != "method"},
         skipped=[] if with_mgcv else ["mgcv"],
         peers=["R:mgcv"],
     )
