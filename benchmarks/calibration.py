@@ -272,7 +272,10 @@ def main() -> None:
         number = arguments.engine_replicates if options else arguments.replicates
         asked = [(family, options, arguments.n, seed, hidden) for seed in range(number)]
         done = arguments.results and arguments.results / f"{name}.pickle"
-        kept[name] = places_of(workers, asked, arguments.seconds, done)
+        found = places_of(workers, asked, arguments.seconds, done)
+        if not found:
+            continue
+        kept[name] = found
         number = 0 if options else min(len(kept[name]), arguments.mgcv_replicates)
         data = [replicate(family, arguments.n, seed, hidden)[:2] for seed in range(number)]
         if with_mgcv and number:
