@@ -314,7 +314,7 @@ def test_ctrl_c_while_a_posterior_is_made_leaves_the_model_as_it_was(rng, monkey
 
 
 @pytest.mark.parametrize(
-    "num_data, expected",
+    ("num_data", "expected"),
     [(20_000, []), (40_000, [10_000]), (79_999, [19_999]), (100_000, [6250, 25_000])],
 )
 def test_shares_of_the_data_that_a_search_looks_at(num_data, expected):
