@@ -16,11 +16,10 @@ not.
 
 Quantities: effects on a grid, their derivatives, differences of levels, the predictor at the rows,
 new responses, the share of variance that is the curve's (Sobol index), and the leave-one-out
-density (its total, beside as many new rows'). ``--engines`` adds families of q(U) and IterNCGP, of
-Poisson data: mean field has to fail. ``--hidden`` is a truth of thirty waves, beyond what default
-smooths resolve. mgcv (REML, k as ours) is fitted to the same rows where ``Rscript`` is there, pyGAM
-and EBM, which have errors of the predictor, to the first ``--peer-replicates`` where
-``--peers-python`` has them.
+density (its total, beside as many new rows'). ``--hidden`` is a truth of thirty waves, beyond what
+default smooths resolve. mgcv (REML, k as ours) is fitted to the same rows where ``Rscript`` is
+there, pyGAM and EBM, which have errors of the predictor, to the first ``--peer-replicates`` where
+``--peers-python`` has them. Other families of q(U) and IterNCGP: ``calibration_engines.py``.
 
 Run it with ``python benchmarks/calibration.py``; ``--figure`` redraws the docs' picture of places.
 """
@@ -32,6 +31,7 @@ import pickle
 import sys
 import time
 import warnings
+from collections.abc import Callable
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
@@ -58,15 +58,6 @@ BY_LEVEL = ("response", "sobol")
 """Whether intervals of each level hold the truth is asked, as their ends are no normal's."""
 
 
-ENGINES: dict[str, dict[str, str]] = {
-    "mean_field": {"variational": "mean_field"},
-    "covariance": {"variational": "covariance"},
-    "precision": {"variational": "precision"},
-    "block": {"variational": "block"},
-    "iterncgp": {"engine": "iterncgp"},
-}
-
-
 def places(truth: np.ndarray, estimate: np.ndarray, se: np.ndarray) -> np.ndarray:
     """Of true values in normal densities."""
     return norm.cdf((np.asarray(truth) - np.asarray(estimate)) / np.asarray(se))
@@ -86,7 +77,7 @@ def our_places(
     gam = gg.GAM(terms, family=family, **options).fit(rows, y="y", progress=False)
     found: dict[str, np.ndarray] = {"seconds": np.array([time.process_time() - start])}
     grid = np.linspace(0.03, 0.97, GRID)
-    parts, exact = truth.parts(rows), options == {}
+    parts = truth.parts(rows)
     for name, f in (
         ("curve", truth.curve(grid)),
         ("line", truth.slope * grid),
@@ -115,20 +106,19 @@ def our_places(
         lower, upper = (np.asarray(limits[k]) for k in ("lower", "upper"))
         inside.append(np.mean((lower <= new["y"]) & (new["y"] <= upper)))
     found["response"] = np.array(inside)
-    if exact:
-        variance = {k: np.var(v) for k, v in parts.items()}
-        share = variance["s(curve)"] / sum(variance.values())
-        # gam.sobol(bootstrap=False, num_samples=1000, seed=0, level=...), drawn once for all levels
-        anova = functional_anova(gam.fitted, posterior_members(gam.fitted, True))
-        draws, inside = anova.variances(1000, 0), []
-        for level in LEVELS:  # no normal density: indices are skewed, near zero and one
-            table = sobol_table(draws, anova.name, level)
-            index = table[(table["kind"] == "first") & (table["effect"] == "curve")].iloc[0]
-            inside.append(float(index["lower"] <= share <= index["upper"]))
-        found["sobol"] = np.array(inside)
-        loo, there = gam.loo(), np.asarray(gam.log_density(new, unconditional=True))
-        spread = np.hypot(loo.se, np.std(there) * np.sqrt(len(there)))
-        found["loo"] = places(np.sum(there), loo.elpd, spread)[None]
+    variance = {k: np.var(v) for k, v in parts.items()}
+    share = variance["s(curve)"] / sum(variance.values())
+    # gam.sobol(bootstrap=False, num_samples=1000, seed=0, level=...), drawn once for all levels
+    anova = functional_anova(gam.fitted, posterior_members(gam.fitted, True))
+    draws, inside = anova.variances(1000, 0), []
+    for level in LEVELS:  # no normal density: indices are skewed, near zero and one
+        table = sobol_table(draws, anova.name, level)
+        index = table[(table["kind"] == "first") & (table["effect"] == "curve")].iloc[0]
+        inside.append(float(index["lower"] <= share <= index["upper"]))
+    found["sobol"] = np.array(inside)
+    loo, there = gam.loo(), np.asarray(gam.log_density(new, unconditional=True))
+    spread = np.hypot(loo.se, np.std(there) * np.sqrt(len(there)))
+    found["loo"] = places(np.sum(there), loo.elpd, spread)[None]
     return found
 
 
@@ -140,11 +130,16 @@ def one(asked: tuple[str, dict[str, str], int, int, bool]) -> dict[str, np.ndarr
 
 
 def places_of(
-    workers: Executor, asked: list[tuple[Any, ...]], seconds: float, kept: Path | None
-) -> list[dict[str, np.ndarray]]:
+    workers: Executor,
+    asked: list[tuple[Any, ...]],
+    seconds: float,
+    kept: Path | None,
+    one: Callable[[Any], dict[str, Any]] = one,
+) -> list[dict[str, Any]]:
     """
     Places by replicate, as many as the seconds are for.
 
+    :param asked: by replicate, what ``one`` takes.
     :param kept: a file of those that are done, written after each block: a run that was ended goes
         on.
     """
@@ -210,7 +205,7 @@ def recorded(
     rows = []
     for name, own in results.items():
         data, _, method = name.rpartition(", ")
-        if method not in ("mgcv", *MODULES) and method not in ENGINES:
+        if method not in ("mgcv", *MODULES):
             data, method = name, "ours"
         for row in own:
             shares = {f"{level:g}": float(v) for level, v in zip(LEVELS, row["share"])}
@@ -243,10 +238,8 @@ def draw(kept: dict[str, list[dict[str, np.ndarray]]], path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").strip().splitlines()[0])
     parser.add_argument("--replicates", type=int, default=1000)
-    parser.add_argument("--engine-replicates", type=int, default=50)
     parser.add_argument("--n", type=int, default=300, help="rows of a replicate")
     parser.add_argument("--families", nargs="*", choices=list(FAMILIES), default=list(FAMILIES))
-    parser.add_argument("--engines", nargs="*", choices=list(ENGINES), default=[])
     parser.add_argument("--hidden", action="store_true", help="a truth of thirty waves, gaussian")
     parser.add_argument("--no-mgcv", action="store_true")
     parser.add_argument("--mgcv-replicates", type=int, default=1000, help="the first of ours")
@@ -261,28 +254,26 @@ def main() -> None:
     arguments = parser.parse_args()
     workers = pool(arguments.jobs)
 
-    cases = [(f, f, dict[str, str](), False) for f in arguments.families]
-    cases += [(f"poisson, {e}", "poisson", ENGINES[e], False) for e in arguments.engines]
+    cases = [(f, f, False) for f in arguments.families]
     if arguments.hidden:
-        cases.append(("gaussian, 30 waves", "gaussian", {}, True))
+        cases.append(("gaussian, 30 waves", "gaussian", True))
     with_mgcv = not arguments.no_mgcv and mgcv_is_there()
     others = python_peers(arguments.peers_python)
     kept: dict[str, list[dict[str, np.ndarray]]] = {}
-    for name, family, options, hidden in cases:
-        number = arguments.engine_replicates if options else arguments.replicates
-        asked = [(family, options, arguments.n, seed, hidden) for seed in range(number)]
+    for name, family, hidden in cases:
+        asked = [(family, {}, arguments.n, s, hidden) for s in range(arguments.replicates)]
         done = arguments.results and arguments.results / f"{name}.pickle"
         found = places_of(workers, asked, arguments.seconds, done)
         if not found:
             continue
         kept[name] = found
-        number = 0 if options else min(len(kept[name]), arguments.mgcv_replicates)
+        number = min(len(kept[name]), arguments.mgcv_replicates)
         data = [replicate(family, arguments.n, seed, hidden)[:2] for seed in range(number)]
         if with_mgcv and number:
             peers = mgcv_places(family, data, GRID)
             if peers:
                 kept[f"{name}, mgcv"] = peers
-        for method in () if options else others:
+        for method in others:
             first = data[: arguments.peer_replicates]
             peers = python_places(method, arguments.peers_python, family, first)
             if peers:

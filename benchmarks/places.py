@@ -27,6 +27,13 @@ def envelope(number: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndar
     return lower, upper
 
 
+def leaves(places: np.ndarray) -> bool:
+    """Whether the distribution of places, [R], leaves the envelope of as many uniform ones."""
+    lower, upper = envelope(len(places), np.random.default_rng(0))
+    shares = np.mean(places[:, None] <= POINTS, axis=0)
+    return bool(np.any((shares < lower) | (shares > upper)))
+
+
 def panels(cases: Mapping[str, Sized], size: tuple[float, float], limit: float) -> tuple[Any, list]:
     """
     A figure of empirical distributions of places, less what uniform ones have: a panel a case.

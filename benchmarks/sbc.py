@@ -34,7 +34,7 @@ from typing import Any
 
 import numpy as np
 from calibration import LEVELS
-from places import POINTS, below, envelope, panels
+from places import POINTS, below, leaves, panels
 from processes import pool
 from recording import add_option, record
 from scipy.special import expit, ndtr
@@ -157,7 +157,6 @@ def rows_of(places: dict[tuple[str, str], np.ndarray]) -> list[dict[str, Any]]:
     """A row a method, response and quantity."""
     rows = []
     for (response, method), found in places.items():
-        lower, upper = envelope(len(found), np.random.default_rng(0))
         for q, quantity in enumerate(QUANTITIES):
             u = found[:, q]
             shares = np.mean(u[:, None] <= POINTS, axis=0)
@@ -165,7 +164,7 @@ def rows_of(places: dict[tuple[str, str], np.ndarray]) -> list[dict[str, Any]]:
             row |= {f"{v:g}": float(np.mean(2.0 * np.abs(u - 0.5) <= v)) for v in LEVELS}
             row["se at .95"] = float(np.sqrt(0.95 * 0.05 / len(u)))
             row["away from uniform"] = float(np.max(np.abs(shares - POINTS)))
-            row["leaves the band"] = bool(np.any((shares < lower) | (shares > upper)))
+            row["leaves the band"] = leaves(u)
             rows.append({**row, "replicates": len(u)})
     return rows
 

@@ -128,7 +128,7 @@ class _Newton:
                 if converged:
                     message = "converged"
                     break
-                self._check(run.ahead(step))
+                self._check(run.ahead(step) + run.closing)
         except StopFit as stop:
             message, cheap = stop.message, self.max_sweeps < 2.0
         except Diverged as diverged:
@@ -146,13 +146,13 @@ class _Newton:
 
     def _check(self, ahead: float) -> None:
         """
-        :param ahead: sweeps that the next step takes.
-        :raises StopFit: the next step, and the posterior's sweep after it, would go over a budget.
+        :param ahead: sweeps that the next step takes, and the posterior after it.
+        :raises StopFit: they would go over a budget.
         """
         self.tracker.check()
         if len(self.steps) >= self.max_iterations:
             raise StopFit(f"iteration limit of {self.max_iterations} reached")
-        if self.sweeps + ahead + 1.0 > self.max_sweeps + 1e-9:
+        if self.sweeps + ahead > self.max_sweeps + 1e-9:
             raise StopFit(f"budget of {self.max_sweeps:g} sweeps used up")
 
     def _record(self, run: Run, report: StepReport) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass, replace
 
 import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
 
-from ..curvatures import Curvature
+from ..curvatures import Curvature, DiagonalPrecision
 from .actions import ActionPosteriorState, explained
 from .inner_loop import Buffers, InnerLoop, flat, pairs
-from .policies import Context, Informative, Policy
+from .policies import Context, Informative, Plan, Policy
 from .problem import LaplaceProblem, noise_products
 from .progress import Look
 
@@ -20,6 +21,23 @@ _CHEAP_SIZE, _CHEAP_ROWS, _CHEAP_SHARE = 200, 700, 4
 Of a cheap posterior: data times latent functions at least; data at most, and of how many there is
 one, where they are a share.
 """
+
+
+@dataclass(frozen=True)
+class Bought:
+    """What a covariance rests on, once its sweep is done."""
+
+    actions: tf.Tensor
+    """S, [B, Q, N]."""
+
+    products: tf.Tensor
+    """K S, [B, Q, N]."""
+
+    prior: tf.Tensor
+    """S'K S, [B, B]."""
+
+    noise: tf.Tensor
+    """S'W^+ S [B, B], of W where they were planned."""
 
 
 class Mode:
@@ -50,33 +68,108 @@ class Mode:
     def _here(self) -> Curvature:
         return self._problem.curvature(self._g)
 
-    def posterior(self) -> tuple[ActionPosteriorState, tf.Tensor]:
-        """From the policy's actions: their state, and the products K S [B, Q, N]."""
+    def posterior(self, bought: Bought | None = None) -> tuple[ActionPosteriorState, tf.Tensor]:
+        """
+        From the policy's actions: their state, and the products K S [B, Q, N].
+
+        :param bought: on the way here. Actions whose pseudo-observations are one by one, with the
+            noise of here, spare the sweep; others, whose noise may be boundless, do not.
+        """
+        if bought is not None and self.keeps:
+            noise = pairs(bought.actions, noise_products(self._here.precision, bought.actions))
+            bought = replace(bought, noise=noise)
+        else:
+            plan = self._plan()
+            if plan.adaptive.any():
+                return self._iterated(plan.fixed, plan.adaptive)
+            bought = self._bought(plan)
+        state, T = self._joined(bought.actions, bought.prior, bought.noise), bought.products
+        if state.actions.shape[0] > T.shape[0]:  # the mode's own
+            T = tf.concat([T, self._g[None]], axis=0)
+        return state, T
+
+    @property
+    def keeps(self) -> bool:
+        """Whether what is bought on the way serves the posterior here."""
+        return isinstance(self._here.precision, DiagonalPrecision)
+
+    def bought(self) -> Bought | None:
+        """The sweep of the policy's actions; None where they are not known before it."""
+        plan = self._plan()
+        return None if plan.adaptive.any() else self._bought(plan)
+
+    def _plan(self) -> Plan:
         context = Context(self._problem, self._here.precision, 0)
-        plan = self._policy.plan(context, self._num_actions)
-        if plan.adaptive.any():
-            return self._iterated(plan.fixed, plan.adaptive)
-        assert plan.fixed is not None
+        return self._policy.plan(context, self._num_actions)
+
+    def _bought(self, plan: Plan) -> Bought:
         S = plan.fixed
+        assert S is not None
         T = _products(self._problem, S)
         noise = plan.noise
         if noise is None:
             noise = pairs(S, noise_products(self._here.precision, S))
-        state = self._joined(S, pairs(S, T), noise)
-        if state.actions.shape[0] > S.shape[0]:  # the mode's own
-            T = tf.concat([T, self._g[None]], axis=0)
-        return state, T
+        return Bought(S, T, pairs(S, T), noise)
 
-    def look(self) -> Look:
+    def falls(self, move: tf.Tensor) -> tuple[float, float]:
+        """
+        By how much NLL is expected to fall, a datum: if :meth:`bought` took a look's place, and by
+        a move of the mean.
+
+        New observations are taken for normal, with variance ``1 / W`` around f. K is taken for its
+        partial Cholesky factor and a diagonal D, ``P P' + D``: actions of some or of all data tell
+        of what P spans, through D as noise. The truth may be nearer to the mean than either
+        posterior says, as what actions have not asked is variance and the mean has seen it: it is
+        taken to be as far away as all data say of what P spans, and a datum alone of the rest. A
+        move is taken to be towards the truth, and at right angles to what is left.
+
+        :param move: of the latent functions, [Q, N].
+        """
+        W = tf.transpose(tf.linalg.diag_part(self._here.precision.blocks()))  # [Q, N]
+        pivoted = self._problem.pivoted(max(1, self._num_pivots // W.shape[0]))
+        P = tf.broadcast_to(pivoted.factor, [W.shape[0], *pivoted.factor.shape[1:]])
+        through = W / (1.0 + W * pivoted.left)
+
+        def spanned(P_seen: tf.Tensor, W_seen: tf.Tensor) -> tf.Tensor:
+            """Variance of what P spans, by who has seen these, [Q, N]."""
+            gram = tf.matmul(P_seen, W_seen[..., None] * P_seen, transpose_a=True)
+            root = tf.linalg.cholesky(tf.linalg.set_diag(gram, tf.linalg.diag_part(gram) + 1.0))
+            half = tf.linalg.triangular_solve(root, tf.linalg.matrix_transpose(P))
+            return tf.reduce_sum(tf.square(half), axis=1)
+
+        rows = self._some()
+        by_all = spanned(P, through)
+        by_some = spanned(tf.gather(P, rows, axis=1), tf.gather(through, rows, axis=1))
+        # variances of an observation, as multiples of 1 / W
+        after, before = (1.0 + W * (own + pivoted.left) for own in (by_all, by_some))
+        truth = 1.0 + W * by_all + through * pivoted.left
+        found = (
+            tf.math.log(before / after) + truth * (1.0 / before - 1.0 / after),
+            W * tf.square(move) / before,
+        )
+        covariance, mean = (0.5 * float(tf.reduce_sum(f)) / int(W.shape[1]) for f in found)
+        return covariance, mean
+
+    def _some(self) -> AnyNDArray:
+        """The data that a look asks."""
+        Q, N = self._v.shape
+        number = max(min(N, -(-_CHEAP_SIZE // Q)), min(N // _CHEAP_SHARE, _CHEAP_ROWS))
+        return self._problem.order()[:number]
+
+    def look(self, bought: Bought | None = None) -> Look:
         """
         From actions that ask some of the data only, as informative ones as there are of these.
 
         What they say of f is said without the other data, so that no more is claimed than is so.
+
+        :param bought: what there is instead, where its sweep was done on the way.
         """
+        if bought is not None:
+            return Look(self._joined(bought.actions, bought.prior, bought.noise), None)
         problem, operator = self._problem, self._problem.operator
-        Q, N = operator.num_latents, operator.num_data
-        number = max(min(N, -(-_CHEAP_SIZE // Q)), min(N // _CHEAP_SHARE, _CHEAP_ROWS))
-        rows = tf.constant(problem.order()[:number])
+        N = operator.num_data
+        rows = tf.constant(self._some())
+        number = int(rows.shape[0])
         some = problem.of_rows(rows)
         g = tf.gather(self._g, rows, axis=1)
         here = some.curvature(g)
@@ -92,9 +185,15 @@ class Mode:
         state = ActionPosteriorState(self._v, plan.fixed, factor, prior, plan.noise, targets)
         return Look(state, rows)
 
-    def of_some(self) -> ActionPosteriorState:
-        """The posterior of a look, of all data in form, and with the mode's own weights."""
-        look = self.look()
+    def of_some(self, bought: Bought | None = None) -> ActionPosteriorState:
+        """
+        The posterior of a look, of all data in form, and with the mode's own weights.
+
+        :param bought: as for a look.
+        """
+        look = self.look(bought)
+        if look.rows is None:
+            return look.state
         wide = tf.transpose(look.state.actions, [1, 2, 0])
         wide = tf.transpose(self._problem.operator.spread(look.rows, wide), [2, 0, 1])
         return self._joined(wide, look.state.prior, look.state.noise)

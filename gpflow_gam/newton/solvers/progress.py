@@ -97,6 +97,11 @@ class Run(abc.ABC):
         """
         return last
 
+    @property
+    def closing(self) -> float:
+        """Sweeps that :meth:`finish` will take, unless it is to be cheap."""
+        return 1.0
+
     def look(self) -> Look:
         """A posterior on the way, without any further sweep."""
         return Look(self.finish(cheap=True), None)

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from ..curvatures import Curvature, Precision
 from .actions import ActionPosteriorState
-from .mode import Mode
+from .mode import Bought, Mode
 from .policies import Informative, Policy
 from .problem import LaplaceProblem
 from .progress import Look, Run, Solver, StepReport
@@ -32,6 +32,8 @@ _COARSE_STEPS, _COARSE_GAIN = 8, 1e-3
 """Sweeps on some of the data, and the gain in nats a datum at which they end."""
 _MOST_STEPS = 100
 """Of Newton's in the coefficients, at most."""
+_ENTRIES = 100
+"""Right-hand sides whose products take as long as the entries of K that a sweep makes."""
 
 
 @dataclass(frozen=True)
@@ -52,13 +54,17 @@ class ReducedNewton(Solver):
 
     The posterior's covariance comes from actions that ``policy`` plans at the mode, all served by
     one more sweep, unless they depend on residuals. A cheap one, for whoever asks on the way, comes
-    from actions that ask some thousand of the data only.
+    from actions that ask some thousand of the data only. Of many data that sweep is bought on the
+    way, as a step of its own, when the log density of new data is expected to gain more by it, for
+    the time it takes, than by the search's next one. Times are counted, not measured, so that the
+    same fit does the same twice.
 
     :param policy: of the actions that the covariance rests on.
     :param num_actions: how many of those, and of a latent function's actions in the search.
     :param max_steps: sweeps of the search.
     :param tolerance: in nats: a sweep that gains less ends the search.
     :param num_pivots: of the partial Cholesky factor; fewer where there are many latent functions.
+    :param early_covariance: whether the covariance's sweep may be bought before the search ends.
     :raises ValueError: a limit below 1.
     """
 
@@ -67,6 +73,7 @@ class ReducedNewton(Solver):
     max_steps: int = 50
     tolerance: float = 1e-3
     num_pivots: int = 256
+    early_covariance: bool = True
 
     def __post_init__(self) -> None:
         for name in ("num_actions", "max_steps", "num_pivots"):
@@ -115,6 +122,8 @@ class ReducedNewtonRun(Run):
         self._reached = _Reached(nothing, nothing, c, -np.inf)
         self._step = 0
         self._sizes: list[int] = []
+        self._buys = options.early_covariance and problem.operator.num_data >= _MANY
+        self._bought: Bought | None = None
 
     @property
     def S(self) -> tf.Tensor:
@@ -167,15 +176,32 @@ class ReducedNewtonRun(Run):
         yield from self._search(limit)
 
     def _search(self, limit: int) -> Iterator[StepReport]:
+        last, gain, move = np.inf, np.inf, None
         while self._step < limit:
-            before = self._reached.value
-            here = self.problem.curvature(self.g)
-            inner = self._sweep(here)
+            inner = 0
+            slowing = min(1.0, gain / last) if np.isfinite(last) else 1.0
+            if self._buys and move is not None and self._covariance_is_due(move, slowing):
+                self._buys, self._bought = False, self._mode().bought()
+            else:
+                before, g = self._reached.value, self.g
+                inner = self._sweep(self.problem.curvature(g))
+                last, gain, move = gain, self._reached.value - before, self.g - g
             self._step += 1
-            gain = self._reached.value - before
             yield self._report(inner, gain)
             if gain < self.options.tolerance:
                 return
+
+    def _covariance_is_due(self, move: tf.Tensor, slowing: float) -> bool:
+        """
+        Whether the covariance's sweep is worth more, for its time, than the search's next.
+
+        :param move: of the latent functions by the search's last sweep, [Q, N].
+        :param slowing: what it has gained, as a share of what the one before has.
+        """
+        Q = self.problem.operator.num_latents
+        covariance, mean = self._mode().falls(move)
+        cost = (_ENTRIES + Q * self.options.num_actions) / (_ENTRIES + 2 * Q)
+        return covariance > mean * slowing * cost
 
     def _pivots(self, size: int) -> int:
         return max(1, min(self.options.num_pivots, size // self.problem.operator.num_latents))
@@ -197,7 +223,7 @@ class ReducedNewtonRun(Run):
             rows = tf.constant(order[:size])
             if weights is not None:
                 weights = tf.pad(weights, [[0, 0], [0, size - weights.shape[1]]])
-            options = replace(self.options, tolerance=_COARSE_GAIN * size)
+            options = replace(self.options, tolerance=_COARSE_GAIN * size, early_covariance=False)
             some = ReducedNewtonRun(options, self.problem.of_rows(rows), weights)
             some._start()
             for _ in some._search(_COARSE_STEPS):
@@ -337,14 +363,20 @@ class ReducedNewtonRun(Run):
         return Mode(self.problem, self.v, self.g, own.policy, own.num_actions, own.num_pivots)
 
     def finish(self, cheap: bool = False) -> ActionPosteriorState:
-        return self._mode().of_some() if cheap else self.finish_with_products()[0]
+        if cheap and self.closing > 0.0:
+            return self._mode().of_some(self._bought)
+        return self.finish_with_products()[0]
+
+    @property
+    def closing(self) -> float:
+        return 0.0 if self._bought is not None and self._mode().keeps else 1.0
 
     def finish_with_products(self) -> tuple[ActionPosteriorState, tf.Tensor]:
         """The posterior, and the products K S [B, Q, N] of its actions."""
-        return self._mode().posterior()
+        return self._mode().posterior(self._bought)
 
     def look(self) -> Look:
-        return self._mode().look()
+        return self._mode().look(self._bought)
 
 
 def _shares(N: int) -> list[int]:

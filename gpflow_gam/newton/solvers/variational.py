@@ -128,6 +128,10 @@ class VariationalRun(Run):
     def ahead(self, last: float) -> float:
         return self._inner.ahead(last)
 
+    @property
+    def closing(self) -> float:
+        return self._inner.closing
+
     def look(self) -> Look:
         return self._inner.look()
 
