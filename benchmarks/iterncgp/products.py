@@ -8,8 +8,10 @@ cores can do is measured beside it, by a matrix product in the same precision: "
 share of its operations a second of CPU, counting two a right-hand side and a dimension for every
 entry, and none for the kernel's function of the distance. With ``--rows`` it is so many rows of K,
 evenly spread, that are multiplied: all take the same time, and all of 100 000 would take KeOps an
-hour. With ``--memory`` the peak memory that a product of ten right-hand sides adds in a process of
-its own (Linux). Run it with ``python benchmarks/iterncgp/products.py``; KeOps needs
+hour. With ``--components`` K is a sum of so many kernels, each of D columns of its own, as an
+additive model's is: by one product, and by a product a component ("one by one"). With ``--memory``
+the peak memory that a product of ten right-hand sides adds in a process of its own (Linux). Run it
+with ``python benchmarks/iterncgp/products.py``; KeOps needs
 ``pip install pykeops``.
 """
 
@@ -49,20 +51,47 @@ def problem(
     return X, rng.normal(size=(number, width)).astype(dtype)
 
 
-def ours(X: np.ndarray, V: np.ndarray, rows: slice = ALL) -> Callable[[], np.ndarray]:
+def parts(X: np.ndarray, components: int) -> list[slice]:
+    """Columns of each component."""
+    width = X.shape[1] // components
+    return [slice(c * width, (c + 1) * width) for c in range(components)]
+
+
+def kernels(X: np.ndarray, components: int) -> list[gpflow.kernels.Kernel]:
     gpflow.config.set_default_float(X.dtype.type)
-    product = KernelProduct(gpflow.kernels.Matern32(1.0, LENGTHSCALE))
+    own = parts(X, components)
+    return [gpflow.kernels.Matern32(1.0, LENGTHSCALE, active_dims=columns) for columns in own]
+
+
+def ours(
+    X: np.ndarray, V: np.ndarray, rows: slice = ALL, components: int = 1
+) -> Callable[[], np.ndarray]:
+    found = kernels(X, components)
+    product = KernelProduct(gpflow.kernels.Sum(found) if components > 1 else found[0])
     some, points, right = tf.constant(X[rows]), tf.constant(X), tf.constant(V)
     return lambda: product(some, points, right).numpy()
 
 
-def keops(X: np.ndarray, V: np.ndarray, rows: slice = ALL) -> Callable[[], np.ndarray]:
+def one_by_one(
+    X: np.ndarray, V: np.ndarray, rows: slice, components: int
+) -> Callable[[], np.ndarray]:
+    products = [KernelProduct(kernel) for kernel in kernels(X, components)]
+    some, points, right = tf.constant(X[rows]), tf.constant(X), tf.constant(V)
+    return lambda: tf.add_n([product(some, points, right) for product in products]).numpy()
+
+
+def keops(
+    X: np.ndarray, V: np.ndarray, rows: slice = ALL, components: int = 1
+) -> Callable[[], np.ndarray]:
     from pykeops.numpy import LazyTensor
 
-    scaled = np.ascontiguousarray(np.sqrt(3.0) / LENGTHSCALE * X).astype(X.dtype)
-    some = np.ascontiguousarray(scaled[rows])
-    distance = ((LazyTensor(some[:, None]) - LazyTensor(scaled[None])) ** 2).sum(-1).sqrt()
-    K = (1.0 + distance) * (-distance).exp()
+    K = 0.0
+    for columns in parts(X, components):
+        scaled = np.sqrt(3.0) / LENGTHSCALE * np.ascontiguousarray(X[:, columns])
+        scaled = scaled.astype(X.dtype)
+        some = np.ascontiguousarray(scaled[rows])
+        distance = ((LazyTensor(some[:, None]) - LazyTensor(scaled[None])) ** 2).sum(-1).sqrt()
+        K = (1.0 + distance) * (-distance).exp() + K
     return lambda: K @ V
 
 
@@ -109,50 +138,69 @@ def main() -> None:
     parser.add_argument("--n", type=int, nargs="+", default=[20_000])
     parser.add_argument("--dimensions", type=int, nargs="+", default=[3, 10, 50])
     parser.add_argument("--widths", type=int, nargs="+", default=[1, 100])
+    parser.add_argument(
+        "--components", type=int, nargs="+", default=[1], help="of sums, each of D columns"
+    )
     parser.add_argument("--rows", type=int, help="of K; all without it")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--memory", action="store_true", help="print what a product adds, too")
     add_option(parser)
     arguments = parser.parse_args()
     rows, skipped = [], []
-    for number, D, width, dtype in itertools.product(
-        arguments.n, arguments.dimensions, arguments.widths, (np.float32, np.float64)
+    sums = arguments.components != [1]
+    for number, D, C, width, dtype in itertools.product(
+        arguments.n,
+        arguments.dimensions,
+        arguments.components,
+        arguments.widths,
+        (np.float32, np.float64),
     ):
-        X, V = problem(number, dtype, D, width)
+        X, V = problem(number, dtype, D * C, width)
         some = ALL if arguments.rows is None else slice(0, number, max(1, number // arguments.rows))
-        runs = {"ours": ours(X, V, some)}
+        runs = {"ours": ours(X, V, some, C)}
         try:
-            runs["KeOps"] = keops(X, V, some)
+            runs["KeOps"] = keops(X, V, some, C)
         except ImportError:
             skipped = ["pykeops"]
         first = [run() for run in runs.values()]  # what is compiled is so here
         error = None
         if len(first) == 2:
             error = float(np.abs(first[1] - first[0]).max() / np.abs(first[0]).max())
+        if sums:
+            runs["ours, one by one"] = one_by_one(X, V, some, C)
+            runs["ours, one by one"]()
         runs["matmul"] = matmul(dtype)
         found = median_seconds(runs, arguments.repeats)
         _, worked = found.pop("matmul")
         peak = 2.0 * SIZE**3 / worked
         entries = len(first[0]) * number
-        where = {"N": number, "D": D, "right-hand sides": width, "type": dtype.__name__}
+        where = {
+            "N": number,
+            "D": D,
+            **({"C": C} if sums else {}),
+            "right-hand sides": width,
+            "type": dtype.__name__,
+        }
         for name, (seconds, worked) in found.items():
             row = {**where, "product": name, "s": seconds, "CPU s": worked}
             row["million entries/s"] = entries / seconds / 1e6
-            row["of peak"] = 2.0 * (D + width) * entries / worked / peak
+            row["of peak"] = 2.0 * (C * D + width) * entries / worked / peak
             rows.append({**row, "peak, Gflop/CPU s": peak / 1e9, "difference": error})
         print(rows[-len(found) :], flush=True)
     print(tabulate(rows, headers="keys", floatfmt=".3g"))
     name, title = "iterncgp_products", "Kernel products: k(X, X) V beside KeOps, Matern-3/2"
     if arguments.rows is not None:
         name, title = name + "_rows", title + f", {arguments.rows} rows of K"
+    if sums:
+        name, title = "iterncgp_products_sums", title.replace("k(X, X)", "sums of k(X, X)")
     record(
         name,
         title,
         rows,
         arguments,
-        within=["N", "D", "right-hand sides", "type"],
+        within=["N", "D", *(["C"] if sums else []), "right-hand sides", "type"],
         method="product",
-        ours=["ours"],
+        ours=["ours", "ours, one by one"] if sums else ["ours"],
         better={"s": "lower", "CPU s": "lower"},
         skipped=skipped,
         peers=["pykeops"],
