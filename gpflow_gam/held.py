@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import tensorflow as tf
@@ -25,6 +27,27 @@ def held(module: M) -> M:
         parameter._bijector = transform
         parameter._transform_fn = transform
     return own
+
+
+@contextlib.contextmanager
+def read_without_memory(module: tf.Module) -> Iterator[None]:
+    """
+    While a graph is made that reads a module's parameters, their transforms remember nothing.
+
+    The dictionary holds what it remembers for as long as what that was made from is there. In a
+    graph each is there because of the other, and none is ever let go.
+
+    :param module: whose parameters have their own transforms again afterwards.
+    """
+    own = [(p, p._bijector, p._transform_fn) for p in module.parameters]
+    for parameter, *_ in own:
+        transform = _without_memory(parameter.transform)
+        parameter._bijector = parameter._transform_fn = transform
+    try:
+        yield
+    finally:
+        for parameter, bijector, function in own:
+            parameter._bijector, parameter._transform_fn = bijector, function
 
 
 class _NoMemory:

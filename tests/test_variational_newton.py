@@ -12,7 +12,8 @@ from scipy.special import expit
 
 import gpflow_gam as gg
 from gpflow_gam.models import IterNCGP, iterncgp
-from gpflow_gam.newton.solvers import ReducedNewton, Variational, variational
+from gpflow_gam.newton.curvatures import DensePrecision
+from gpflow_gam.newton.solvers import ReducedNewton, Variational, expected, variational
 
 N = 30
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(40)
@@ -208,6 +209,15 @@ def test_averages_that_overflow_leave_the_round_before(rng):
     gg.optimizers.fit(mode, hyperparameters=False)
     for a, b in zip(model.predict_f(X), mode.predict_f(X)):
         np.testing.assert_allclose(a, b)
+
+
+def test_outputs_that_are_observed_one_by_one_take_no_square_of_the_rows(rng, monkeypatch):
+    """[N, 1] and its transpose make a matrix of N x N without a word."""
+    with pytest.raises(ValueError, match=r"M must be \[N, Q, Q\]; got shape \(5, 1\)"):
+        DensePrecision(tf.zeros([5, 1], tf.float64))
+    monkeypatch.setattr(expected, "DensePrecision", None)
+    model = fitted((rng.uniform(-1, 1, (N, 2)), rng.poisson(2.0, (N, 1)) + 0.0), Poisson())
+    assert np.all(np.isfinite(model.predict_f(model.data[0])[0]))
 
 
 def test_it_is_the_default_of_few_rows_whose_noise_is_not_normal(rng, monkeypatch):

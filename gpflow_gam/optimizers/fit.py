@@ -9,6 +9,7 @@ from gpflow.base import RegressionData
 from gpflow.models import BayesianModel
 from gpflow.models.training_mixins import InternalDataTrainingLossMixin
 
+from ..held import read_without_memory
 from ..likelihoods import checked_data
 from ..models import AdditiveSVGP, IterNCGP
 from ..models.base import check_precision
@@ -132,7 +133,7 @@ def fit(
             f"{type(model).__name__}. gpflow.set_trainable holds its parameters."
         )
     if isinstance(model, InternalDataTrainingLossMixin):
-        with undone_on_error(model):
+        with undone_on_error(model), read_without_memory(model):
             own = tracker(model.trainable_variables, "L-BFGS")
             return _fit_lbfgs(model, None, own, max_iterations, tolerance)
     if data is None:
@@ -152,7 +153,7 @@ def fit(
             f"num_data={model.num_data} of the model is not the {rows} rows of data; the bound "
             "would be of neither."
         )
-    with undone_on_error(model):
+    with undone_on_error(model), read_without_memory(model):
         untouched = is_untouched(model)
         if untouched:
             start_from_null_model(model, data)

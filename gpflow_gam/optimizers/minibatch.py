@@ -14,7 +14,8 @@ from gpflow.base import AnyNDArray, RegressionData
 from ..models import AdditiveSVGP
 from ..variational import OptimalPrecision
 from .alternating import fit_sites
-from .minimizers import LBFGS, FitResult, StopFit, Tracker
+from .minimizers import LBFGS, FitResult, StopFit, Traced, Tracker
+from .minimizers.gradients import forget_traced
 from .natural_gradient import NaturalGradient
 
 _FALLEN = 5.0
@@ -126,7 +127,7 @@ def fit_minibatches(
             message += f"; no steps on all rows, of which there are {rows}, more than {POLISH_ROWS}"
             if not converged:
                 message += ": improvements below that noise were not looked for"
-        elbo = tf.function(model.elbo, autograph=False)(data)
+        elbo = Traced(lambda *rows: model.elbo(rows))(*data)
         return tracker.result(converged, message, float(elbo + model.log_prior_density()))
 
 
@@ -221,7 +222,16 @@ def _gradient_step(
         adam.apply(tape.gradient(loss, variables, unconnected_gradients="zero"), variables)
         return -loss
 
-    compiled: Callable[[tf.Tensor, tf.Tensor], tf.Tensor] = step
+    traced = 0
+
+    def compiled(X: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
+        nonlocal traced
+        loss = step(X, Y)
+        if step.experimental_get_tracing_count() > traced:
+            traced = step.experimental_get_tracing_count()
+            forget_traced(step)
+        return loss
+
     return compiled
 
 

@@ -234,9 +234,12 @@ class DensePrecision(Precision):
 
     :param M: [N, Q, Q], symmetric.
     :param inverse: their pseudo-inverses, [N, Q, Q], where they are known.
+    :raises ValueError: M is no batch of blocks.
     """
 
     def __init__(self, M: tf.Tensor, inverse: tf.Tensor | None = None) -> None:
+        if M.shape.rank != 3:  # a matrix would be added to its transpose all the same
+            raise ValueError(f"M must be [N, Q, Q]; got shape {M.shape}.")
         self.M = self.tensor = 0.5 * (M + tf.linalg.matrix_transpose(M))
         self.num_latents = int(M.shape[-1])
         self._inverse = inverse

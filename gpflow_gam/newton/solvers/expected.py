@@ -104,9 +104,11 @@ class ExpectedProblem(LaplaceProblem):
                 parts.append(one.precision.summed(weights))
             sums = tuple(a + b for a, b in zip(sums, parts)) if sums else tuple(parts)
         log_prob, gradient, bend = sums
-        precision: Precision = DensePrecision(bend)
+        precision: Precision
         if self._separate:
             precision = DiagonalPrecision(tf.transpose(bend))
+        else:
+            precision = DensePrecision(bend)
         return Curvature(log_prob, tf.transpose(gradient), precision)
 
 

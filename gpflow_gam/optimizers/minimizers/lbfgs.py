@@ -10,6 +10,7 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray
 from gpflow.optimizers import Scipy
 
+from .gradients import forget_traced
 from .tracker import Tracker
 
 Closure = Callable[[], tf.Tensor]
@@ -104,7 +105,14 @@ class LBFGS:
         """The loss where the variables are: of the function that SciPy is given, compiled once."""
         evaluate = Scipy.eval_func(self._scipy, self._watch, self.variables, _AS_WRITTEN)
         here = np.asarray(self._scipy.initial_parameters(self.variables), dtype=np.float64)
-        return float(evaluate(here)[0])
+        found = float(evaluate(here)[0])
+        self._let_go()
+        return found
+
+    def _let_go(self) -> None:
+        """Of rules that what is compiled needs no more."""
+        for compiled in self._scipy.compile_cache.values():
+            forget_traced(compiled)
 
     def converge(
         self, tracker: Tracker, *, max_iterations: int, tolerance: float
@@ -181,6 +189,8 @@ class LBFGS:
         except BaseException:  # it may come in the middle of a trial step
             self._assign(last)
             raise
+        finally:
+            self._let_go()
         if self._scipy.failed:
             self._assign(last)
         if outcome.status == 1:

@@ -7,6 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from .gradients import forget_gradients
+
 
 class Traced:
     """
@@ -17,6 +19,7 @@ class Traced:
     ``tf.function`` itself, not at those of the concrete function that is called here. After
     ``tf.config.run_functions_eagerly(True)`` nothing is compiled, as nowhere in TensorFlow: for a
     look inside with a debugger, and quicker where a fit is so small that compiling is most of it.
+    Nobody may differentiate it from outside: see :func:`forget_gradients`.
 
     :param function: of tensors.
     """
@@ -29,5 +32,7 @@ class Traced:
         if tf.config.functions_run_eagerly():
             return self._function(*arguments)
         if self._concrete is None:
-            self._concrete = self._function.get_concrete_function(*arguments)
+            concrete = self._function.get_concrete_function(*arguments)
+            forget_gradients(concrete.graph)
+            self._concrete = concrete
         return self._concrete(*arguments)

@@ -1,0 +1,142 @@
+"""Graphs that a fit has traced are gone with it: they hold megabytes, and everything they read."""
+
+from __future__ import annotations
+
+import gc
+
+import gpflow
+import numpy as np
+import pandas as pd
+import pytest
+import tensorflow as tf
+from tensorflow.python.framework import ops
+from tensorflow.python.framework.func_graph import FuncGraph
+
+import gpflow_gam as gg
+from gpflow_gam import s
+from gpflow_gam.held import read_without_memory
+from gpflow_gam.optimizers.minimizers.gradients import forget_gradients
+
+
+def graphs() -> int:
+    gc.collect()
+    return sum(isinstance(found, FuncGraph) for found in gc.get_objects())
+
+
+def data(rng, n=60):
+    X = rng.uniform(size=(n, 2))
+    return X, rng.poisson(np.exp(np.sin(5.0 * X[:, :1]))).astype(float)
+
+
+def kernel():
+    own = gpflow.kernels.SquaredExponential, gpflow.kernels.Matern32
+    return gg.kernels.AdditiveKernel([k(active_dims=[d]) for d, k in enumerate(own)])
+
+
+def sparse(rng):
+    X, Y = data(rng)
+    model = gg.models.AdditiveSVGP(
+        kernel(),
+        gg.likelihoods.NegativeBinomial(),
+        gg.inducing_variables.select(X, kernel(), num_inducing=6),
+        variational=gg.variational.MeanField(),
+        num_data=len(X),
+    )
+    gg.optimizers.fit(model, (X, Y), max_iterations=5, progress=False)
+    return model
+
+
+def sites(rng):
+    X, Y = data(rng)
+    model = gg.models.AdditiveSVGP(
+        kernel(),
+        gpflow.likelihoods.StudentT(),
+        gg.inducing_variables.select(X, kernel(), num_inducing=6),
+        variational=gg.variational.OptimalPrecision(),
+        num_data=len(X),
+    )
+    gg.optimizers.fit(model, (X, Y), max_iterations=5, progress=False)
+    return model
+
+
+def minibatches(rng):
+    X, Y = data(rng)
+    model = gg.models.AdditiveSVGP(
+        kernel(),
+        gg.likelihoods.NegativeBinomial(),
+        gg.inducing_variables.select(X, kernel(), num_inducing=6),
+        variational=gg.variational.BlockPrecision(),
+        num_data=len(X),
+    )
+    gg.optimizers.fit(model, (X, Y), batch_size=20, max_iterations=9, progress=False)
+    return model
+
+
+def whole(rng):
+    X, Y = data(rng)
+    model = gg.models.AdditiveVGP((X, Y + 1.0), kernel(), gpflow.likelihoods.Gamma())
+    gg.optimizers.fit(model, max_iterations=5, progress=False)
+    return model
+
+
+def newton(rng):
+    model = gg.models.IterNCGP(data(rng), kernel(), gg.likelihoods.NegativeBinomial())
+    gg.optimizers.fit(model, max_rounds=1, max_iterations=9, progress=False)
+    return model
+
+
+def table(rng):
+    X, Y = data(rng)
+    frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": Y[:, 0]})
+    gam = gg.GAM(s("a", k=6) + s("b", k=6), family="negative_binomial", variational="mean_field")
+    return gam.fit(frame, "y", progress=False)
+
+
+@pytest.mark.parametrize("fitted", [sparse, sites, minibatches, whole, newton, table])
+def test_fits_leave_no_graph_and_no_rule(fitted, rng):
+    fitted(rng)
+    before, rules = graphs(), len(ops.gradient_registry._registry)
+    for _ in range(2):
+        fitted(rng)
+    assert graphs() == before
+    assert len(ops.gradient_registry._registry) == rules
+
+
+def test_a_graph_with_custom_gradients_is_let_go_and_computes_on(rng):
+    parameter = gpflow.Parameter(0.7, transform=gpflow.utilities.positive())
+
+    @tf.function(autograph=False)
+    def slope() -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            value = tf.square(tf.convert_to_tensor(parameter))
+        return tape.gradient(value, parameter.unconstrained_variable)
+
+    rules = len(ops.gradient_registry._registry)
+    with read_without_memory(gpflow.Module()) as nothing:
+        assert nothing is None
+    graph = slope.get_concrete_function().graph
+    assert len(ops.gradient_registry._registry) > rules
+    forget_gradients(graph)
+    assert len(ops.gradient_registry._registry) == rules
+    forget_gradients(graph)  # once more does no harm
+    expected = 2.0 * 0.7 * -np.expm1(-0.7)
+    assert float(slope()) == pytest.approx(expected, rel=1e-6)
+
+
+def test_transforms_are_what_they_were_after_a_fit(rng):
+    model = sparse(rng)
+    before = [(p._bijector, p._transform_fn, p.transform) for p in model.parameters]
+    X, Y = data(rng)
+    gg.optimizers.fit(model, (X, Y), max_iterations=2, progress=False)
+    for parameter, (bijector, function, transform) in zip(model.parameters, before):
+        assert parameter._bijector is bijector
+        assert parameter._transform_fn is function
+        assert parameter.transform is transform
+    with read_without_memory(model):
+        values = [p.numpy() for p in model.parameters]
+        assert all(p.transform is not t for p, (*_, t) in zip(model.parameters, before))
+    for parameter, value in zip(model.parameters, values):
+        np.testing.assert_array_equal(parameter.numpy(), value)
+    with pytest.raises(ZeroDivisionError), read_without_memory(model):
+        raise ZeroDivisionError
+    assert all(p.transform is t for p, (*_, t) in zip(model.parameters, before))
