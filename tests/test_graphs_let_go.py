@@ -33,41 +33,29 @@ def kernel():
     return gg.kernels.AdditiveKernel([k(active_dims=[d]) for d, k in enumerate(own)])
 
 
+def sparse_model(X, likelihood, family):
+    inducing = gg.inducing_variables.select(X, kernel(), num_inducing=6)
+    options = {"variational": family, "num_data": len(X)}
+    return gg.models.AdditiveSVGP(kernel(), likelihood, inducing, **options)
+
+
 def sparse(rng):
     X, Y = data(rng)
-    model = gg.models.AdditiveSVGP(
-        kernel(),
-        gg.likelihoods.NegativeBinomial(),
-        gg.inducing_variables.select(X, kernel(), num_inducing=6),
-        variational=gg.variational.MeanField(),
-        num_data=len(X),
-    )
+    model = sparse_model(X, gg.likelihoods.NegativeBinomial(), gg.variational.MeanField())
     gg.optimizers.fit(model, (X, Y), max_iterations=5, progress=False)
     return model
 
 
 def sites(rng):
     X, Y = data(rng)
-    model = gg.models.AdditiveSVGP(
-        kernel(),
-        gpflow.likelihoods.StudentT(),
-        gg.inducing_variables.select(X, kernel(), num_inducing=6),
-        variational=gg.variational.OptimalPrecision(),
-        num_data=len(X),
-    )
+    model = sparse_model(X, gpflow.likelihoods.StudentT(), gg.variational.OptimalPrecision())
     gg.optimizers.fit(model, (X, Y), max_iterations=5, progress=False)
     return model
 
 
 def minibatches(rng):
     X, Y = data(rng)
-    model = gg.models.AdditiveSVGP(
-        kernel(),
-        gg.likelihoods.NegativeBinomial(),
-        gg.inducing_variables.select(X, kernel(), num_inducing=6),
-        variational=gg.variational.BlockPrecision(),
-        num_data=len(X),
-    )
+    model = sparse_model(X, gg.likelihoods.NegativeBinomial(), gg.variational.BlockPrecision())
     gg.optimizers.fit(model, (X, Y), batch_size=20, max_iterations=9, progress=False)
     return model
 
