@@ -53,6 +53,7 @@ with _docstrings_as_written():
         variational,
     )
     from .errors import (
+        BasisWarning,
         CavityWarning,
         CheckpointWarning,
         ConvergenceWarning,
@@ -77,6 +78,7 @@ with _docstrings_as_written():
 
 __all__ = [
     "GAM",
+    "BasisWarning",
     "CavityWarning",
     "CheckpointWarning",
     "ConvergenceWarning",

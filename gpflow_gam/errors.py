@@ -14,6 +14,10 @@ from pathlib import Path
 _HERE = str(Path(__file__).parent)
 
 
+class BasisWarning(UserWarning):
+    """A term asked for a spline basis of mgcv's, and is a Gaussian process."""
+
+
 class CavityWarning(UserWarning):
     """Rows could not be left out of a fit, and were predicted from the prior."""
 

@@ -12,6 +12,7 @@ import pytest
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, s, te
 from gpflow_gam.gam.fits.options import OPTIONS
+from gpflow_gam.gam.terms import Variable
 
 
 @pytest.fixture
@@ -51,11 +52,11 @@ def two_terms() -> gg.GAM:
             s("site"),
             {},
             "y",
-            r"holds text \('a' in row 0\) where s\(site\) needs.*factor\('site'\)",
+            r"holds levels \('a' in row 0\) where s\(site\) needs.*factor\('site'\)",
         ),
-        (linear("text"), {}, "y", r"holds text \('abc' in row 1\)"),
-        (s("when"), {}, "y", "holds times"),
-        (s("temp"), {"weights": "site"}, "y", "holds text .* where the weights needs numbers"),
+        (linear("text"), {}, "y", r"holds levels \('1.5' in row 0\)"),
+        (s("temp", by="when"), {}, "y", "holds times where .* needs numbers"),
+        (s("temp"), {"weights": "site"}, "y", "holds levels .* where the weights needs numbers"),
         (s("flat"), {}, "y", r"'flat' is constant, so that s\(flat\) has nothing to show"),
         (factor("flat"), {}, "y", "'flat' is constant"),
         (te("temp", "flat"), {}, "y", "'flat' is constant"),
@@ -287,7 +288,7 @@ def test_sums_of_terms():
 @pytest.mark.parametrize("formula", ["y ~ s(Solar.R) + Wind.v", "y ~ s(`Solar.R`) + `Wind.v`"])
 def test_names_as_they_are_in_r(formula):
     parsed = gg.GAM(formula)
-    assert list(parsed.terms) == [s("Solar.R"), linear("Wind.v")]
+    assert list(parsed.terms) == [s("Solar.R"), Variable("Wind.v")]
 
 
 def test_other_names_of_families():

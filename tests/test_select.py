@@ -125,7 +125,7 @@ def test_heads_hold_to_it() -> None:
             float(p.prior.log_prob(1.0)) for p in kernel.parameters if p.prior is not None
         ]
     assert modes["again"] == modes[True] != modes[False]
-    priors = smooth_priors(ROWS, select=True)
+    priors = smooth_priors(ROWS), smooth_priors(ROWS, select=True)
     plain = build_kernel(heads[True].structure.components, 1.0, priors=priors)["s(0)"]
     assert modes[True] == [
         float(p.prior.log_prob(1.0)) for p in plain.parameters if p.prior is not None

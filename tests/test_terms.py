@@ -7,7 +7,7 @@ import pytest
 
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, random_effect, s, te, ti
-from gpflow_gam.gam.terms import Terms, parse_formula, terms_from_json
+from gpflow_gam.gam.terms import Terms, Variable, parse_formula, terms_from_json
 
 EVERY = (
     s("hr", bs="cyclic", period=24)
@@ -44,7 +44,7 @@ def test_terms_are_values():
         lambda: {s("x"): 0, s("z"): 0, linear("w"): 0}.keys(),
         lambda: sum([s("x"), s("z"), linear("w")]),
         lambda: sum(s(c) if c != "w" else linear(c) for c in "xzw"),
-        lambda: "s(x) + s(z) + w",
+        lambda: "s(x) + s(z) + linear(w)",
     ],
     ids=["list", "generator", "nested", "view", "sum", "sum of a generator", "formula"],
 )
@@ -86,11 +86,42 @@ def test_formula_and_objects_are_the_same():
         s("hr", bs="cyclic", period=24)
         + te("hum", "windspeed")
         + factor("weathersit")
-        + linear("age")
+        + Terms([Variable("age")])
         + s("temp", by="day")
     )
     assert parse_formula("'the response' ~ s('a column')").response == "the response"
     assert parse_formula("s(x)").response is None
+
+
+def test_what_users_of_r_type():
+    """Each is the term, or the terms, that it means there."""
+
+    def terms(text):
+        return list(parse_formula(f"y ~ {text}").terms)
+
+    assert terms("s(log(x))") == [s("log(x)")]
+    assert terms("te(x / z, `a b`^2)") == [te("x / z", "`a b` ^ 2")]
+    assert terms("C(g) + t2(x, z)") == [factor("g"), te("x", "z")]
+    assert terms("te(x, z, k=c(5, 8), bs=c('cr', 'cc'))") == [te("x", "z", bs=("cr", "cc"), k=40)]
+    assert terms("s(x, k=-1)") == [s("x")]
+    assert terms("(1 | g)") == terms("s(g, bs='re')") == [random_effect("g")]
+    assert terms("(x | g)") == [random_effect("g"), random_effect("g", by="x")]
+    assert terms("(0 + x || g)") == terms("(x - 1 | g)") == [random_effect("g", by="x")]
+    nested = [random_effect("site"), random_effect("site", "plot")]
+    assert terms("(1 | site/plot)") == nested
+    assert terms("(1 | site:plot)") == nested[1:] == [s("site", "plot", bs="re")]
+    assert nested[1].label == "random_effect(site:plot)"
+    (term,) = terms("factor(x > 0.5)")
+    assert term == factor("x > 0.5")
+    assert term.column.variables == ("x",)
+    assert terms("class + s(is)") == [Variable("class"), s("is")]  # words of Python's
+    counted = parse_formula("cbind(k, n - k) ~ x")
+    assert (counted.response, counted.trials) == ("k", "n")
+    others = parse_formula("cbind(k, missed) ~ x").trials
+    assert set(others.variables) == {"k", "missed"}
+    offset = parse_formula("y ~ x + offset(log(days))").offset
+    assert offset == ("log(days)",)
+    assert offset[0].variables == ("days",)
 
 
 def test_labels():
@@ -110,7 +141,14 @@ def test_random_effects_and_cycles_by_their_mgcv_names():
         ("y ~", "empty side"),
         ("y ~ s(x) * z", "joined by \\+"),
         ("y ~ ss(x)", "did you mean s"),
-        ("y ~ s(log(x))", "is no column"),
+        ("y ~ s(lag(x))", "lag\\(\\) is no function that a term can be of; there are log"),
+        ("y ~ s(scale(x))", "write the column itself"),
+        ("y ~ s(x[0])", "is no column and no arithmetic"),
+        ("y ~ s(log(2))", "reads no column"),
+        ("y ~ factor(0 < x < 1)", "compares twice"),
+        ("y ~ s(__import__('os').system('true'))", "is no column and no arithmetic"),
+        ("cbind(k) ~ x", "successes and failures, as cbind"),
+        ("y ~ (1 - x | g)", "takes nothing away"),
         ("y ~ s(x, kk=3)", "unexpected keyword argument 'kk'"),
         ("y ~ s(x, k=open)", "k must be a number"),
         ("y ~ s(x) + s(x)", "there twice"),
@@ -130,7 +168,8 @@ def test_bad_formulas(formula, message):
         (lambda: s(), "no column"),
         (lambda: s("x", "x"), "twice"),
         (lambda: s("x", k=0), "k, the number of inducing inputs"),
-        (lambda: s("x", bs="tp"), "leave bs out"),
+        (lambda: te("x", "z", k=(5, 0)), "at least 1; got 0"),
+        (lambda: te("x", "z", k=(5, 6, 7)), "one for each of 2 columns"),
         (lambda: s("x", bs="nonsense"), "bs must be one of"),
         (lambda: s("x", period=3), "needs bs='cyclic'"),
         (lambda: s("x", bs="cyclic", period=-1), "positive number"),
@@ -140,7 +179,7 @@ def test_bad_formulas(formula, message):
         (lambda: s(-1), "count from 0"),
         (lambda: s("x", bs="cyclic", kernel=gpflow.kernels.RBF()), "not both"),
         (lambda: s("x") + s("x"), "there twice"),
-        (lambda: s("g", "h", bs="re"), "takes one column"),
+        (lambda: s("g", "g", bs="re"), "names a column twice"),
     ],
 )
 def test_bad_terms(make, message):

@@ -11,7 +11,7 @@ from ..kernels.levels import only_levels
 
 _SINGLE = 1e-5
 """The least share in single precision, where less is lost in rounding."""
-_LEVELS = 1e-10
+_LEVELS = 1e-12
 """Enough for levels in double precision: their eigenvalues are zero or far from it."""
 
 

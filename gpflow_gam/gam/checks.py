@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..errors import (
+    BasisWarning,
     ConvergenceWarning,
     DispersionWarning,
     IdentifiabilityWarning,
@@ -21,9 +22,11 @@ from .summaries import (
     of_single_rows,
     overlapping,
     sample_dispersion,
+    undetermined,
 )
-from .terms import Column, Interaction
+from .terms import Column, Interaction, Levels, Smooth, Tensor
 from .terms.base import column_of
+from .terms.smooth import SPLINES
 
 _ALIKE = 20.0
 """How many times as long one span may be as another that shares its lengthscale."""
@@ -43,6 +46,9 @@ def check_fit(fit: FittedGAM) -> None:
     _check_copies(fit)
     _check_overlaps(fit)
     _check_single_rows(fit)
+    _check_determined(fit)
+    _check_bases(fit)
+    _check_by(fit)
     _check_units(fit)
     _check_shapes(fit)
     _check_bend(fit)
@@ -151,6 +157,45 @@ def _check_single_rows(fit: FittedGAM) -> None:
             "alone. Drop the term, or give rows that belong together one level.",
             IdentifiabilityWarning,
         )
+
+
+def _check_determined(fit: FittedGAM) -> None:
+    for name, levels in undetermined(fit):
+        shown = ", ".join(map(repr, levels[:6])) + (", ..." if len(levels) > 6 else "")
+        which = f" of level{'s' * (len(levels) > 1)} {shown}" if levels else ""
+        warn_caller(
+            f"the data do not determine {name}{which}: responses there are all alike, or the "
+            "column follows from other terms. The estimate and its standard error are those of a "
+            "very wide prior. Drop the term, join levels, or shrink it: shrink=True.",
+            IdentifiabilityWarning,
+        )
+
+
+def _check_bases(fit: FittedGAM) -> None:
+    smooths = [t for t in fit.spec.terms if isinstance(t, (Smooth, Tensor))]
+    asked = dict.fromkeys(bs for t in smooths for bs in t.bases if bs in SPLINES)
+    if asked:
+        warn_caller(
+            f"bs={', '.join(map(repr, asked))} of mgcv: smooths are Gaussian processes here, and "
+            "these are the default's (bs='se'). Leave bs out to say so; bs='iou' goes on beyond "
+            "the data as splines do.",
+            BasisWarning,
+        )
+
+
+def _check_by(fit: FittedGAM) -> None:
+    """A column of numbers that is levels in another term may be meant as levels."""
+    spec = fit.spec
+    for term in spec.terms:
+        name = None if term.by is None else column_of(term.by)
+        keys = spec.encoder.columns
+        levels = {t.columns[0] for t in spec.terms if isinstance(t, Levels) and t.by is None}
+        if name in levels and (name, "number") in keys and isinstance(term, (Smooth, Tensor)):
+            warn_caller(
+                f"{term.label} is multiplied by the numbers in {name!r}, which factor({name!r}) "
+                f"takes as levels: for a curve for each level write by=factor({name!r}).",
+                MissingTermWarning,
+            )
 
 
 def _check_units(fit: FittedGAM) -> None:

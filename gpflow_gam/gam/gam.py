@@ -35,6 +35,7 @@ from .inspector import Inspector
 from .summaries import calibrated
 from .terms import (
     Column,
+    Formula,
     Stated,
     Surv,
     Term,
@@ -105,13 +106,18 @@ class GAM(Inspector):
         if isinstance(terms, Mapping):
             response_family, names = response_family.for_parameters(list(terms))
             alone = names == response_family.modelled[:1] and response_family.num_predictors() == 1
-            formula = parse_parameters(terms, ("",) if alone else names)
+            formula: Formula | None = parse_parameters(terms, ("",) if alone else names)
+        else:
+            formula = parse_formula(terms) if isinstance(terms, str) else None
+        if formula is not None:
             terms, self._response = formula.terms, formula.response
             offsets += formula.offset
-        elif isinstance(terms, str):
-            formula = parse_formula(terms)
-            terms, self._response = formula.terms, formula.response
-            offsets += formula.offset
+            if formula.trials is not None and trials is not None:
+                raise ValueError(
+                    f"trials={trials!r} and the formula's cbind() both say how many there were; "
+                    "leave one of the two out."
+                )
+            trials = formula.trials if trials is None else trials
         terms = as_terms(terms)
         for argument, value in (("intercept", intercept), ("select", select)):
             if not isinstance(value, bool):

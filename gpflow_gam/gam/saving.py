@@ -21,13 +21,13 @@ from ..optimizers import FitResult
 from ..version import __version__
 from . import families
 from .components import Component
-from .components.priors import SmoothPriors, VariancePrior, smooth_priors
+from .components.priors import Priors, SmoothPriors, VariancePrior, smooth_priors
 from .families import Custom, Family
 from .fits import FittedGAM, Specification, bare, build_model, from_bare
 from .fits.sums import solution_to_parts
 from .fits.whole import Whole
 from .frames import Design, Encoder, Fill, labels, level_to_json
-from .terms import Surv, Terms, terms_from_json
+from .terms import Surv, Terms, expression, terms_from_json
 
 FORMAT = 1
 """Raised when older code could no longer read the files."""
@@ -137,11 +137,11 @@ def parts(fit: FittedGAM, data: bool) -> Parts:
         "components": [c.to_json() for c in spec.components],
         "scale": spec.scale,
         "information": spec.information,
-        "priors": [list(prior) for prior in spec.smooth_priors],
+        "priors": [list(prior) for pair in spec.smooth_priors for prior in pair],
         "constant": list(spec.constant),
-        "offset": list(spec.offset),
+        "offset": [*map(expression.to_json, spec.offset)],
         "weights": spec.weights,
-        "trials": spec.trials,
+        "trials": expression.to_json(spec.trials),
         "variational": spec.variational,
         "fills": [
             {"name": f.name, "value": level_to_json(f.value, f.name), "count": f.count}
@@ -210,9 +210,9 @@ def from_parts(
             components=tuple(Component.from_json(c) for c in header["components"]),
             scale=header["scale"],
             constant=tuple(header["constant"]),
-            offset=tuple(header["offset"]),
+            offset=tuple(map(expression.from_json, header["offset"])),
             weights=header["weights"],
-            trials=header["trials"],
+            trials=expression.from_json(header["trials"]),
             variational=header["variational"],
             censoring=stated if isinstance(stated, Surv) else None,
             information=header["information"],
@@ -257,17 +257,18 @@ def from_parts(
     return FittedGAM(spec, model, X, Y, result, dropped, whole=whole, stored=stored)
 
 
-def _priors(header: Mapping[str, Any], select: bool) -> SmoothPriors:
+def _priors(header: Mapping[str, Any], select: bool) -> Priors:
     """Of how large both parts of smooths are: posteriors of a fit are of those that it had."""
     if "priors" in header:
-        trend, deviation = (VariancePrior(*prior) for prior in header["priors"])
-        return SmoothPriors(trend, deviation)
+        own = [VariancePrior(*prior) for prior in header["priors"]]
+        # older files have one pair, for all smooths
+        return SmoothPriors(*own[:2]), SmoothPriors(*own[-2:])
     priors = smooth_priors(header["information"], select)
-    if select:
-        return priors
-    # files from before they were written, when deviations could vanish wherever data say little
-    mode = min(3.0 / max(header["information"], 1e-300), 0.1)
-    return priors._replace(deviation=VariancePrior(mode, 3.0, 2.0))
+    if not select:
+        # files from before they were written, when deviations could vanish wherever data say little
+        mode = min(3.0 / max(header["information"], 1e-300), 0.1)
+        priors = priors._replace(deviation=VariancePrior(mode, 3.0, 2.0))
+    return priors, priors
 
 
 @contextlib.contextmanager

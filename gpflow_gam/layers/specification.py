@@ -13,7 +13,6 @@ from gpflow.likelihoods import Likelihood
 
 from ..gam import families
 from ..gam.components import build_inducing, build_kernel
-from ..gam.components.priors import ROWS, smooth_priors
 from ..gam.families import Family
 from ..gam.families import family as as_family
 from ..gam.fits.mean import OffsetMean
@@ -147,8 +146,7 @@ class HeadSpecification:
 
     def build_kernel(self, structure: Structure) -> AdditiveKernel:
         """The prior, its centring measures held in variables."""
-        priors = smooth_priors(ROWS, self.terms.select)
-        kernel = build_kernel(structure.components, self.scale, self.own_kernels, priors=priors)
+        kernel = build_kernel(structure.components, self.scale, self.own_kernels)
         for part in centred(kernel):
             assert isinstance(part.measure, Discrete)
             part.measure = Nodes(part.measure)

@@ -73,7 +73,7 @@ class Structure:
         constant = np.ptp(X, axis=0) == 0.0  # a unit that is dead so far has no distribution
         X = np.where(constant, reference, X)
         table = Table({f: X[:, i] for i, f in enumerate(self.features)})
-        return tuple(plan(self.terms, table, self.encoder, X, None, seed))
+        return _planned(self.terms, table, self.encoder, X, seed)
 
     def _periods(self) -> dict[int, float]:
         return _periods(self.terms, self.features)
@@ -92,7 +92,7 @@ def build_structure(
     :raises ValueError: a feature that is read in two ways, or whose levels or period are missing.
     """
     levels = dict(num_levels) | _areas(terms, num_levels)
-    terms = Terms(_sized(term, num_inducing, levels) for term in terms)
+    terms = Terms((_sized(term, num_inducing, levels) for term in terms), select=terms.select)
     kinds: dict[int, Kind] = {}
     for term in terms:
         for feature, kind in _readings(term):
@@ -126,7 +126,15 @@ def build_structure(
     encoder = learn_encoder(terms, (), table)
     order = [f for f, _ in encoder.columns]
     assert order == list(features)  # one reading a feature, in order of appearance
-    return Structure(terms, features, ways, encoder, tuple(plan(terms, table, encoder, X, None, 0)))
+    return Structure(terms, features, ways, encoder, _planned(terms, table, encoder, X, 0))
+
+
+def _planned(
+    terms: Terms, table: Table, encoder: Encoder, X: AnyNDArray, seed: int
+) -> tuple[Component, ...]:
+    """Components of which all are penalised: features move, and so do their natural sizes."""
+    found = plan(terms, table, encoder, X, None, seed)
+    return tuple(dataclasses.replace(c, shrink=True) for c in found)
 
 
 def spread_rows(have: AnyNDArray, spare: AnyNDArray) -> AnyNDArray:
@@ -185,17 +193,17 @@ def _sized(term: Term, num_inducing: int | None, num_levels: Mapping[int, int]) 
 
 
 def _readings(term: Term) -> list[tuple[object, Kind]]:
-    if isinstance(term, Smooth) and term.bs == "rw":
+    if isinstance(term, Smooth) and term.kind == "rw":
         raise ValueError(
             f"{term!r}: bs='rw' goes from value to value of a column, which a layer does not see; "
             "bs='matern12' is as rough."
         )
-    if isinstance(term, Smooth) and term.bs == "ou":
+    if isinstance(term, Smooth) and term.kind == "ou":
         raise ValueError(
             f"{term!r}: bs='ou' forgets within some steps from value to value, which a layer does "
             "not see; bs='matern12' is as rough, and its memory is learnt from a spread on."
         )
-    if isinstance(term, Smooth) and term.bs == "iou":
+    if isinstance(term, Smooth) and term.kind == "iou":
         raise ValueError(
             f"{term!r}: bs='iou' is a curve less its line over the data, which move with the "
             "layers below; bs='matern52' is as smooth."
@@ -204,9 +212,9 @@ def _readings(term: Term) -> list[tuple[object, Kind]]:
     found: list[tuple[object, Kind]] = [(c, kind) for c in term.columns]
     if isinstance(term, FactorSmooth):
         found = [(term.columns[0], "number"), (term.columns[1], "level")]
-    if isinstance(term, Smooth) and term.bs == "sos":
+    if isinstance(term, Smooth) and term.kind == "sos":
         found = [(term.columns[0], "latitude"), (term.columns[1], "longitude")]
-    if isinstance(term, Smooth) and term.bs == "cyclic":
+    if isinstance(term, Smooth) and term.kind == "cyclic":
         found = [(c, "cycle") for c in term.columns]
     if isinstance(term, Tensor):
         found = [
@@ -224,7 +232,7 @@ def _periods(terms: Terms, features: tuple[int, ...]) -> dict[int, float]:
     for term in terms:
         pairs: list[tuple[object, str, float | None]] = []
         if isinstance(term, Smooth):
-            pairs = [(c, term.bs, term.period) for c in term.columns]
+            pairs = [(c, term.kind, term.period) for c in term.columns]
         if isinstance(term, Tensor):
             pairs = list(zip(term.columns, term.kinds, term.periods))
         for feature, bs, period in pairs:

@@ -92,6 +92,8 @@ class Component:
     :param predictors: places of the predictors that it enters; empty for all.
     :param edges: pairs of areas that are neighbours, by their codes.
     :param knots: where the speed of an adaptive function is learnt.
+    :param shrink: of a line or levels, whether their variance is learnt, not large and fixed.
+    :param select: of a smooth, whether it shall vanish where it is not there.
     """
 
     name: str
@@ -105,6 +107,8 @@ class Component:
     predictors: tuple[int, ...] = ()
     edges: tuple[tuple[int, int], ...] = ()
     knots: tuple[float, ...] = ()
+    shrink: bool = True
+    select: bool = False
 
     @property
     def carries_constant(self) -> bool:

@@ -34,7 +34,6 @@ from .component import By, Component, Margin
 from .parameters import positive_parameter
 from .priors import (
     CYCLIC_LENGTHSCALE,
-    FREE_LINE,
     INDEPENDENT,
     INTERACTION_LENGTHSCALE,
     INTERACTION_VARIANCE,
@@ -43,7 +42,9 @@ from .priors import (
     SPACINGS,
     SPEED,
     START,
+    UNPENALISED,
     VARIANCE,
+    Priors,
     SmoothPriors,
     VariancePrior,
     smooth_priors,
@@ -68,9 +69,8 @@ def build_kernel(
     scale: float,
     own: Mapping[str, Kernel] | None = None,
     num_predictors: int = 1,
-    priors: SmoothPriors | None = None,
+    priors: Priors | None = None,
     away: float = 0.0,
-    free_lines: bool = False,
 ) -> AdditiveKernel:
     """
     The additive kernel of components.
@@ -79,16 +79,14 @@ def build_kernel(
     :param scale: the predictor's natural size: the priors of variances are relative to it.
     :param own: users' own kernels by the label of their term.
     :param num_predictors: L.
-    :param priors: of how large both parts of smooths are; by default those of data of which nobody
-        knows how many they will be.
+    :param priors: of how large both parts of smooths are, and of smooths that shall vanish; by
+        default those of data of which nobody knows how many they will be.
     :param away: how far the predictor is from zero where there is no intercept: lines through zero
         have to get there.
-    :param free_lines: whether the variances of straight lines are large and fixed, so that slopes
-        are not shrunk.
     """
-    priors = smooth_priors(ROWS) if priors is None else priors
+    priors = (smooth_priors(ROWS), smooth_priors(ROWS, True)) if priors is None else priors
     kernels = {
-        c.name: _kernel(c, _size(c, scale, away), own or {}, priors, free_lines) for c in components
+        c.name: _kernel(c, _size(c, scale, away), own or {}, priors[c.select]) for c in components
     }
     if not any(c.predictors for c in components):
         return AdditiveKernel(kernels)
@@ -144,11 +142,10 @@ def _kernel(
     scale: float,
     own: Mapping[str, Kernel],
     priors: SmoothPriors,
-    free_lines: bool,
 ) -> Kernel:
     by = component.by
     size = scale if by is None or by.code is not None else scale / by.size
-    base = _function(component, size, own, priors, free_lines)
+    base = _function(component, size, own, priors)
     if by is None:
         return base
     parts = [Product([part, _multiplier(by)]) for part in _summands(base)]
@@ -172,28 +169,23 @@ def _function(
     size: float,
     own: Mapping[str, Kernel],
     priors: SmoothPriors,
-    free_lines: bool,
 ) -> Kernel:
-    """
-    :param priors: of both parts of a smooth.
-    :param free_lines: as :func:`build_kernel` takes it.
-    """
     margins, form = component.margins, component.form
     varying = component.by is not None and component.by.code is None
     if form == "constant":
         return _constant(size)
     if form == "means":
-        return Sum([_constant(size), _levels(margins[0], size)])
+        return Sum([_constant(size), _levels(margins[0], size, component.shrink)])
     if form == "own":
         return OnColumns(own[component.term], [m.column for m in margins])
     if form == "line":
         line = _line(0.0 if varying else margins[0].centre, [margins[0].column])
         unit = (size / margins[0].span) ** 2
-        return _set_variance(line, FREE_LINE * unit if free_lines else unit, not free_lines)
+        return _set_variance(line, *_penalised(unit, component.shrink))
     if form == "random":
         return _set_variance(_margin_kernel(margins[0]), size**2)
     if form == "levels":
-        return _levels(margins[0], size)
+        return _levels(margins[0], size, component.shrink)
     if form == "areas":
         field = _centred(_field(component, size), margins[0])
         return Sum([_level(size), field]) if varying else field
@@ -230,9 +222,14 @@ def _level(size: float) -> Kernel:
     return _set_variance(_bare(Constant, None), size**2)
 
 
-def _levels(margin: Margin, size: float) -> Kernel:
+def _levels(margin: Margin, size: float, shrink: bool) -> Kernel:
     """Effects of levels, zero on average."""
-    return _centred(_set_variance(_margin_kernel(margin), size**2), margin)
+    return _centred(_set_variance(_margin_kernel(margin), *_penalised(size**2, shrink)), margin)
+
+
+def _penalised(variance: float, shrink: bool) -> tuple[float, bool]:
+    """The variance of parametric effects of a natural size, and whether it is learnt."""
+    return (variance, True) if shrink else (UNPENALISED * variance, False)
 
 
 def _trends(component: Component, size: float, prior: VariancePrior) -> list[Kernel]:

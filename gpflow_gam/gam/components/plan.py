@@ -12,7 +12,15 @@ from ...measures import Empirical
 from ...measures.discrete import NUM_NODES
 from ...statistics import ColumnBins, Columns, HeldColumns
 from ...statistics.parallel import one_blas_thread
-from ..frames import Encoder, Key, NumericColumn, Table, is_levels, learn_levels
+from ..frames import (
+    Encoder,
+    Key,
+    NumericColumn,
+    Table,
+    is_levels,
+    learn_levels,
+    numeric_column,
+)
 from ..frames.encoding import LevelColumn
 from ..terms import (
     Column,
@@ -125,7 +133,7 @@ def learn_encoder(terms: Terms, extra: Iterable[tuple[Column, str]], table: Tabl
     :raises ValueError: a column that is not there or not of its kind.
     """
     columns: dict[Key, NumericColumn | LevelColumn] = {}
-    globes = [t.columns for t in terms if isinstance(t, Smooth) and t.bs == "sos"]
+    globes = [t.columns for t in terms if isinstance(t, Smooth) and t.kind == "sos"]
     limits = {lon: LONGITUDE for _, lon in globes} | {lat: LATITUDE for lat, _ in globes}
     policies = {factor_of(t, table): t.policy for t in terms if isinstance(t, FactorSmooth)}
     areas = {t.columns[0]: t for t in terms if isinstance(t, MarkovField)}
@@ -135,7 +143,7 @@ def learn_encoder(terms: Terms, extra: Iterable[tuple[Column, str]], table: Tabl
             if (name, kind) in columns:
                 continue
             if kind == "number":
-                columns[name, kind] = NumericColumn(name, term.label, limits.get(name))
+                columns[name, kind] = numeric_column(table, name, term, limits.get(name))
             elif name in areas:
                 check_other_readers(terms, table, areas[name], keys_of)
                 columns[name, kind] = learn_areas(table, areas[name])
@@ -190,7 +198,7 @@ def plan_columns(
     """
     components = [Component(INTERCEPT, "", "constant", inducing=((),))]
     for term in terms:
-        free = _is_free(term, terms)
+        manner = seed, _is_free(term, terms), _selects(term, terms)
         keys = keys_of(term, table)
         places = [encoder.index(*key) for key in keys]
         number = len(term.columns)
@@ -199,7 +207,7 @@ def plan_columns(
         own_keys, own = keys[:number], places[:number]
         if term.by is None:
             data = Seen.of(columns, own)
-            components.append(_component(term, term.label, own_keys, own, data, None, seed, free))
+            components.append(_component(term, term.label, own_keys, own, data, None, *manner))
             continue
         (by_name, kind), by_place = keys[number], places[number]
         if kind == "number":
@@ -213,7 +221,7 @@ def plan_columns(
                 )
             data = Seen.of(columns, own)
             by = By(by_place, size=size)
-            components.append(_component(term, term.label, own_keys, own, data, by, seed, free))
+            components.append(_component(term, term.label, own_keys, own, data, by, *manner))
             continue
         there = columns.bins((by_place,)).points[columns.mass((by_place,)) > 0.0, 0]
         for code, level in enumerate(encoder.levels(by_name)):
@@ -225,8 +233,12 @@ def plan_columns(
             data = Seen.of(columns, own, (by_place, code))
             by = By(by_place, code, str(level))
             label = f"{term.label}={level}"
-            components.append(_component(term, label, own_keys, own, data, by, seed, free))
+            components.append(_component(term, label, own_keys, own, data, by, *manner))
     return components
+
+
+def _selects(term: Term, terms: Terms) -> bool:
+    return terms.select or (isinstance(term, (Smooth, Tensor)) and term.select)
 
 
 def _is_free(term: Term, terms: Terms) -> bool:
@@ -263,7 +275,8 @@ def _component(
     data: Seen,
     by: By | None,
     seed: int,
-    free: bool = False,
+    free: bool,
+    select: bool,
 ) -> Component:
     kinds, periods = _kinds(term, keys)
     margins = tuple(
@@ -283,7 +296,7 @@ def _component(
     edges: tuple[tuple[int, int], ...] = ()
     knots: tuple[float, ...] = ()
     k = getattr(term, "k", None)
-    kind = term.bs if isinstance(term, Smooth) and term.kernel is None else ""
+    kind = term.kind if isinstance(term, Smooth) and term.kernel is None else ""
     if isinstance(term, MarkovField):
         margins, edges = (area_margin(margins[0], len(term.areas)),), term.edges
     if any(m.shape for m in margins):
@@ -321,6 +334,8 @@ def _component(
         tuple(map(tuple, Z.tolist())),
         edges=edges,
         knots=knots,
+        shrink=term.shrinks if isinstance(term, (Linear, Levels)) else True,
+        select=select and form in ("smooth", "tensor"),
     )
 
 
@@ -333,7 +348,7 @@ def _form(term: Term) -> Form:
         return "curves" if term.bs == "fs" else "deviations"
     if isinstance(term, Levels):
         return "levels"
-    if isinstance(term, Linear) or (isinstance(term, Smooth) and term.bs == "linear"):
+    if isinstance(term, Linear) or (isinstance(term, Smooth) and term.kind == "linear"):
         return "line"
     if isinstance(term, Smooth):
         if term.kernel is not None:
@@ -347,7 +362,7 @@ def _kinds(term: Term, keys: list[Key]) -> tuple[list[str], list[float | None]]:
         kinds = [b if k[1] == "number" else "levels" for b, k in zip(term.kinds, keys)]
         return kinds, list(term.periods)
     if isinstance(term, Smooth):
-        return [term.bs] * len(keys), [term.period] * len(keys)
+        return [term.kind] * len(keys), [term.period] * len(keys)
     if isinstance(term, FactorSmooth):
         return ["levels" if kind == "level" else "se" for _, kind in keys], [None, None]
     return ["linear" if isinstance(term, Linear) else "levels"], [None]

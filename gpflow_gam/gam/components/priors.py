@@ -51,8 +51,8 @@ there along.
 """
 _OF_SPAN = 12.0
 """The squared span of an even column over its variance."""
-FREE_LINE = 100.0
-"""The variance of a straight line over its column's span where nothing shall hold it back."""
+UNPENALISED = 100.0
+"""The variance of effects of levels, and of a line over its column's span, that nothing shrinks."""
 INDEPENDENT = 0.5, 1.5
 """The same of what of areas is independent, against what is like their neighbours."""
 ROWS = 1000.0
@@ -75,6 +75,10 @@ class SmoothPriors(NamedTuple):
 
     trend: VariancePrior
     deviation: VariancePrior
+
+
+Priors = tuple[SmoothPriors, SmoothPriors]
+"""Of smooths, and of those that shall vanish where they are not there."""
 
 
 def smooth_priors(information: float, select: bool = False) -> SmoothPriors:

@@ -53,7 +53,7 @@ def make_grid(
     if grid is None:
         axes = [_axis(fit, component, m, num_points) for m in component.margins]
         points = np.array(list(itertools.product(*axes)))
-        columns = {r.name: _labels(r, points[:, i]) for i, r in enumerate(readers)}
+        columns = {r.name: _shown(r, points[:, i]) for i, r in enumerate(readers)}
         shown = tuple(np.asarray(a) for a in axes)
         return Grid(columns, component.full(points, fit.spec.encoder.width), shown)
     table = _as_table(grid, names)
@@ -104,9 +104,10 @@ def _axis(
     return np.linspace(low, high, number)
 
 
-def _labels(reader: NumericColumn | LevelColumn, values: AnyNDArray) -> AnyNDArray:
+def _shown(reader: NumericColumn | LevelColumn, values: AnyNDArray) -> AnyNDArray:
+    """Values as users know them."""
     if isinstance(reader, NumericColumn):
-        return values
+        return reader.shown(values)
     labels = np.empty(len(values), dtype=object)
     labels[:] = [reader.levels[int(v)] for v in values]
     return labels

@@ -64,9 +64,6 @@ class Family(abc.ABC):
     """Whether terms that are given for no parameter are of the first predictor alone."""
     calibrated: ClassVar[bool] = False
     """Whether its dispersion is no parameter of a likelihood, and is found by several fits."""
-    free_lines: ClassVar[bool] = False
-    """Whether straight lines (``linear``) have as good as flat priors, for slopes that are those of
-    software where parametric terms are not penalised; ridges otherwise."""
     takes_offset: ClassVar[bool] = True
     """Whether offsets are in the unit in which the model has its first predictor."""
 

@@ -37,7 +37,7 @@ class Cox(Family):
     The baseline hazard is constant in each of so many intervals of time, between quantiles of the
     times of events, and a random walk from one to the next; how far its steps go is learnt from
     the events, too, so that more intervals tell much the same. The predictor is the logarithm of
-    the hazard relative to that of all rows, of which straight lines are not shrunk. Under
+    the hazard relative to that of all rows. Under
     ``"response"`` are relative hazards, under ``survival`` the curves.
 
     :param intervals: how many.
@@ -47,7 +47,6 @@ class Cox(Family):
     name: ClassVar[str] = "cox"
     log_link: ClassVar[bool] = True
     own_constant: ClassVar[str] = "baseline hazard"
-    free_lines: ClassVar[bool] = True
     intervals: int = 32
 
     def __post_init__(self) -> None:

@@ -12,7 +12,7 @@ from gpflow.base import AnyNDArray
 
 from ...optimizers.laplace import HyperparameterDraw
 from ..frames import Table, blocks_of, concatenated, in_blocks, recut
-from ..terms import Column
+from ..terms import Column, variables_of
 from . import prediction
 from .fitted import BLOCK, FittedGAM
 from .fitting import checked_response
@@ -101,8 +101,8 @@ def log_density(
     :raises ValueError: as :func:`prediction.log_density`.
     """
     spec, parts = fit.spec, []
-    columns = [*spec.inputs, *response_columns(spec)]
-    needed = [*spec.inputs, *complete_columns(spec)]
+    columns = variables_of([*spec.inputs, *response_columns(spec)])
+    needed = variables_of([*spec.inputs, *complete_columns(spec)])
 
     def density(table: Table) -> AnyNDArray:
         if averaged is None:
@@ -148,7 +148,8 @@ def _columns(fit: FittedGAM, type: str, part: Part | None) -> list[Column]:
     """The columns that a prediction reads."""
     spec = fit.spec
     found = spec.inputs if part is None else spec.inputs_of(part.names)
-    return [*found, spec.trials] if type == "observation" and spec.trials is not None else found
+    trials = spec.trials if type == "observation" else None
+    return found if trials is None else variables_of([*found, trials])
 
 
 def _answered(

@@ -135,7 +135,6 @@ def build_model(
         predictors,
         spec.smooth_priors,
         spec.away,
-        spec.family.free_lines,
     )
     inducing = build_inducing(spec.components, kernel, spec.encoder.width)
     mean = OffsetMean(np.array(spec.constant), [spec.place(c) for c in spec.offset])

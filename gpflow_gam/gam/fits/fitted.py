@@ -13,6 +13,7 @@ from gpflow.base import AnyNDArray
 from ...likelihoods import checked_observations, constant_predictor
 from ...statistics.parallel import each
 from ..frames import Key, Table, filled
+from ..terms import variables_of
 from .deviance import (
     Discrepancies,
     Pearson,
@@ -59,7 +60,7 @@ class FittedGAM(Outcome):
         table = filled(Table(data), spec.fills)
         if spec.design is not None and {name for name, _ in keys} & set(spec.design.made):
             table = spec.design.extended(table)
-        read = list(dict.fromkeys(name for name, kind in every if (name, kind) in keys))
+        read = variables_of(name for name, kind in every if (name, kind) in keys)
         holes = {name: int(table.missing(name).sum()) for name in read if table.missing(name).any()}
         if holes:
             raise ValueError(

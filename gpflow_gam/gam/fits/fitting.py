@@ -25,8 +25,7 @@ from ..frames import (
     filled,
     learn_fills,
 )
-from ..terms import Column, Stated, Surv, Terms
-from ..terms.base import column_of
+from ..terms import Column, Stated, Surv, Terms, columns_of, variables_of
 from .build import build_model, choose_variational
 from .criterion import needs_sites, neighbourhoods
 from .extremes import check_response, explained
@@ -88,6 +87,11 @@ class Roles:
         :raises ValueError: there is none.
         """
         return family if self.censoring is None else family.censored()
+
+    @property
+    def others(self) -> list[Column]:
+        """Offsets and weights."""
+        return [name for name, _ in self.numeric()]
 
     def numeric(self) -> list[tuple[Column, str]]:
         """The columns that become columns of X, and what they are for."""
@@ -335,8 +339,7 @@ def complete_table(
     table: Table, terms: Terms, roles: Roles, missing: str
 ) -> tuple[Table, int, tuple[Fill, ...]]:
     """Complete rows, how many were dropped, and what the inputs were filled with."""
-    columns: list[Column] = [c for term in terms for c in term.columns]
-    columns += [column_of(term.by) for term in terms if term.by is not None]
+    columns = variables_of(columns_of(terms))
     read = [table.name(c) for c in columns]
     for name in response_columns(roles)[: 1 if roles.censoring is None else 2]:
         if table.name(name) in read:
@@ -347,7 +350,7 @@ def complete_table(
         levels = [table.name(name) for name, kind in keys if kind == "level"]
         fills = learn_fills(table, columns, levels)
         table = filled(table, fills)
-    columns += [*complete_columns(roles), *(name for name, _ in roles.numeric())]
+    columns += variables_of([*complete_columns(roles), *roles.others])
     if table.num_rows < 2:
         raise ValueError(f"data has {table.num_rows} row(s); a fit needs at least 2.")
     return *complete_rows(table, columns, missing), fills

@@ -9,8 +9,19 @@ from typing import Any
 import pandas as pd
 
 from ..frames import Design, Table, is_levels
-from ..terms import Column, Everything, Linear, Term, Terms, Transformed, factor, linear
-from ..terms.base import column_of
+from ..terms import (
+    Column,
+    Everything,
+    Linear,
+    Term,
+    Terms,
+    Transformed,
+    Variable,
+    columns_of,
+    factor,
+    linear,
+    variables_of,
+)
 from .fitted import FittedGAM
 from .fitting import Roles, complete_table
 from .stating import response_columns
@@ -19,6 +30,21 @@ from .stating import response_columns
 def unresolved(terms: Terms) -> bool:
     """Whether there are any."""
     return any(isinstance(t, (Transformed, Everything)) for t in terms)
+
+
+def with_variables(terms: Terms, table: Callable[[], Table]) -> Terms:
+    """
+    With columns that stand alone as lines or factors, by their types.
+
+    :param table: gives rows of the data.
+    :raises ValueError: no such column.
+    """
+    if not any(isinstance(t, Variable) for t in terms):
+        return terms
+    rows = table()
+    return terms.of(
+        t.resolved(is_levels(rows, t.column)) if isinstance(t, Variable) else t for t in terms
+    )
 
 
 def fit_resolved(
@@ -85,9 +111,8 @@ def _everything(terms: Terms, roles: Roles, table: Table) -> Terms:
             found.append(term)
             continue
         taken = [*others, *term.without]
-        for other in terms:
-            if other.parameter == term.parameter:
-                taken += [*other.columns, *(() if other.by is None else (column_of(other.by),))]
+        taken += columns_of(t for t in terms if t.parameter == term.parameter)
+        taken = variables_of(taken)
         names = {table.name(c) for c in taken}
         rest = [name for name in table.names if name not in names]
         _check_not_the_response(rest, roles, table)

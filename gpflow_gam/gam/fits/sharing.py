@@ -20,10 +20,17 @@ from .deviance import Discrepancies, Pearson
 from .encoding import Encoding, Sample, Share, Totals, encode_share
 from .fitted import FittedGAM
 from .fitting import Roles
-from .resolving import unresolved
+from .resolving import unresolved, with_variables
 from .rows import row_components
 from .specification import Specification
-from .streaming import check_survey, fit_encoded, needs_all_rows, read_in_blocks, too_many
+from .streaming import (
+    check_survey,
+    first_rows,
+    fit_encoded,
+    needs_all_rows,
+    read_in_blocks,
+    too_many,
+)
 from .surveying import Findings, columns_needed, located, reading
 from .whole import Whole
 
@@ -159,19 +166,20 @@ def fit_share(
     if unresolved(terms):
         needs = "a formula that transforms columns, or has '.',"
 
-    opened: list[tuple[Blocks, Roles]] = []
+    opened: list[tuple[Terms, Blocks, Roles]] = []
 
     def open_share() -> dict[str, str]:
         data, response = source()
         roles = Roles.of(response, offset, weights, trials)
-        opened.append((read_in_blocks(data, terms, roles), roles))
+        own_terms = with_variables(terms, lambda: first_rows(data, terms, roles))
+        opened.append((own_terms, read_in_blocks(data, terms, roles), roles))
         if needs:
             raise ValueError(f"{needs} {_APART}")
         own = roles.suited(family)
-        return _arguments(terms, own, roles, missing, variational, seed, options)
+        return _arguments(own_terms, own, roles, missing, variational, seed, options)
 
     _check_alike(exchange.together(open_share))
-    ((blocks, roles),) = opened
+    ((terms, blocks, roles),) = opened
     family = roles.suited(family)
     progress = options.get("progress")
     shares = _shares(exchange, terms, roles, blocks, missing, progress)

@@ -12,10 +12,10 @@ from gpflow.base import AnyNDArray
 from gpflow.kernels import Kernel
 
 from ..components import Component
-from ..components.priors import ROWS, SmoothPriors, smooth_priors
+from ..components.priors import ROWS, Priors, smooth_priors
 from ..families import Family
 from ..frames import Design, Encoder, Fill
-from ..terms import Column, Smooth, Surv, Term, Terms
+from ..terms import Column, Smooth, Surv, Term, Terms, variables_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,16 +61,16 @@ class Specification:
     design: Design | None = None
     censoring: Surv | None = None
     information: float = ROWS
-    priors: SmoothPriors | None = None
+    priors: Priors | None = None
     away: float = 0.0
     fine: tuple[str, ...] = ()
 
     @property
-    def smooth_priors(self) -> SmoothPriors:
-        """Of how large both parts of smooths are."""
+    def smooth_priors(self) -> Priors:
+        """Of how large both parts of smooths are, and of smooths that shall vanish."""
         if self.priors is not None:
             return self.priors
-        return smooth_priors(self.information, self.terms.select)
+        return smooth_priors(self.information), smooth_priors(self.information, select=True)
 
     @property
     def own_kernels(self) -> dict[str, Kernel]:
@@ -132,7 +132,7 @@ class Specification:
         design = self.design
         if design is not None and set(own) & set(design.made):
             own = [*(name for name in own if name not in design.made), *design.variables]
-        return list(dict.fromkeys([*own, *self.offset]))
+        return variables_of([*own, *self.offset])
 
     def place(self, column: Column) -> int:
         """

@@ -16,7 +16,7 @@ from ...statistics import sampling
 from ..components import entering, plan_columns, shaped_term
 from ..families import Family, Levels
 from ..frames import Blocks, Table, blocks_of
-from ..terms import Terms
+from ..terms import Terms, columns_of, variables_of
 from .build import MAX_SITES, VARIATIONAL, build_model, choose_variational
 from .criterion import check_criterion
 from .encoding import Sample, encode_rows
@@ -25,10 +25,10 @@ from .fitted import FittedGAM
 from .fitting import Roles, complete_table, fit_gam, without_checkpoint
 from .null_model import beside_null_model
 from .refining import Attempt, finer_bins, fit_refined
-from .resolving import fit_resolved, unresolved
+from .resolving import fit_resolved, unresolved, with_variables
 from .specification import Specification
 from .stating import response_columns
-from .surveying import Survey, check_time, columns_of, columns_read, survey
+from .surveying import Survey, check_time, columns_read, survey
 from .warm import carry_over
 from .whole import Whole
 
@@ -75,6 +75,7 @@ def fit_source(
     check_on_interrupt(options.get("on_interrupt", "raise"))
     check_criterion(variational, engine, options)
     options["max_seconds"] = TimeBudget.of(options.get("max_seconds"))
+    terms = with_variables(terms, lambda: first_rows(source, terms, roles, options["max_seconds"]))
     if unresolved(terms):
 
         def fitted(terms: Terms, table: Table, missing: str) -> FittedGAM:
@@ -162,6 +163,20 @@ def read_in_blocks(
     return blocks
 
 
+def first_rows(source: Any, terms: Terms, roles: Roles, budget: TimeBudget | None = None) -> Table:
+    """
+    The first rows of a source, whose columns have the types of all.
+
+    :raises ValueError: there are none.
+    """
+    if isinstance(source, Table):
+        return source
+    for block in read_in_blocks(source, terms, roles, budget):
+        if block.num_rows:
+            return block
+    raise ValueError("data has 0 row(s); a fit needs at least 2.")
+
+
 def _survey(
     terms: Terms,
     family: Family,
@@ -187,7 +202,7 @@ def check_survey(terms: Terms, roles: Roles, found: Survey) -> None:
     """
     number = found.summary.number
     for name in response_columns(roles)[: 1 if roles.censoring is None else 2]:
-        if name in columns_of(terms):
+        if name in variables_of(columns_of(terms)):
             raise ValueError(f"the response {name!r} is also in a term; drop that term.")
     if number < 2 or len(terms) >= number:
         raise ValueError(

@@ -15,9 +15,18 @@ from ...optimizers.minimizers.progress import progress_bar
 from ...statistics import Summary, sampling, summarise
 from ..components import keys_of, learn_encoder
 from ..families import Family
-from ..frames import Blocks, Encoder, Holes, Key, NumericColumn, Occurring, Table, concatenated
-from ..terms import Column, Terms
-from ..terms.base import column_of
+from ..frames import (
+    Blocks,
+    Encoder,
+    Holes,
+    Key,
+    NumericColumn,
+    Occurring,
+    Table,
+    concatenated,
+    numeric_column,
+)
+from ..terms import Column, Terms, columns_of, variables_of
 from .fitting import Roles
 from .stating import complete_columns, response_columns
 
@@ -50,23 +59,14 @@ class Survey:
         return self.numbers.index(key) if key in self.numbers else None
 
 
-def columns_of(terms: Terms) -> list[Column]:
-    """The columns that terms read."""
-    columns: list[Column] = [c for term in terms for c in term.columns]
-    return columns + [column_of(term.by) for term in terms if term.by is not None]
-
-
 def columns_read(terms: Terms, roles: Roles) -> list[Column]:
     """The columns that a fit reads, each once."""
-    columns = columns_of(terms)
-    columns += [*response_columns(roles), *(name for name, _ in roles.numeric())]
-    return list(dict.fromkeys(columns))
+    return variables_of([*columns_of(terms), *response_columns(roles), *roles.others])
 
 
 def columns_needed(terms: Terms, roles: Roles) -> list[Column]:
     """Those of them that no row may lack."""
-    spared = set(response_columns(roles)) - set(complete_columns(roles))
-    return [column for column in columns_read(terms, roles) if column not in spared]
+    return variables_of([*columns_of(terms), *complete_columns(roles), *roles.others])
 
 
 def survey(
@@ -195,7 +195,7 @@ class Findings:
                 if kind == "level":
                     levels.setdefault(name, Occurring(name))
                 else:
-                    readers.setdefault((name, kind), NumericColumn(name, term.label))
+                    readers.setdefault((name, kind), numeric_column(block, name, term))
         for name, use in roles.numeric():
             readers.setdefault((name, "number"), NumericColumn(name, use))
         if family.labelled:
@@ -250,9 +250,8 @@ class Findings:
     def _table(self) -> Table:
         """See :class:`Survey`."""
         length = max([1, *(len(column) for column in self._levels.values())])
-        columns: dict[Any, Any] = {
-            name: np.zeros(length)
-            for name, _ in self.numbers  # of a column that is read both ways its levels count
+        columns: dict[Any, Any] = {  # of a column that is read both ways its levels count
+            name: reader.shown(np.zeros(length)) for (name, _), reader in self._readers.items()
         }
         columns |= {name: column.column(length) for name, column in self._levels.items()}
         columns.setdefault(self._response, np.zeros(length))

@@ -12,6 +12,7 @@ from .encoding import (
     is_levels,
     learn_levels,
     level_to_json,
+    numeric_column,
 )
 from .gathering import Occurring, concatenated, recut
 from .holes import Holes, complete_rows
@@ -41,6 +42,7 @@ __all__ = [
     "learn_fills",
     "learn_levels",
     "level_to_json",
+    "numeric_column",
     "plain",
     "recut",
 ]

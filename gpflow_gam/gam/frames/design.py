@@ -12,7 +12,7 @@ import pandas as pd
 from gpflow.base import AnyNDArray
 
 from ..terms import Column
-from ..terms.transformed import parsed, variables_of
+from ..terms.transformed import levels_of, parsed, variables_of
 from . import labels
 from .encoding import LevelColumn, NumericColumn, is_levels, learn_levels, level_to_json
 from .table import Table
@@ -53,8 +53,11 @@ class Design:
         :param constant: as for the class.
         :raises ValueError: columns that cannot be read so, or a formula that makes none.
         """
+        stated = levels_of(text)
         readers = tuple(
-            learn_levels(table, name) if is_levels(table, name) else NumericColumn(name, text)
+            learn_levels(table, name)
+            if name in stated or is_levels(table, name)
+            else NumericColumn(name, text)
             for name in variables_of(text)
         )
         state: dict[str, Any] = {}

@@ -12,11 +12,15 @@ import numpy as np
 import pandas as pd
 from gpflow.base import AnyNDArray
 
-from ..terms import Column
+from ..terms import Column, Term, expression
 from . import labels
 from .distinct import Distinct, plain
 from .table import Table
 
+_TIMES = {"M": "times", "m": "spans of time"}
+"""What numpy's kinds of types hold."""
+_DAY = 86_400e6
+"""Microseconds."""
 _GREATEST = 1e100
 """Beyond which products of a few numbers may be infinite."""
 
@@ -29,11 +33,14 @@ class NumericColumn:
     :param name: the column.
     :param use: what wants it, for messages.
     :param limits: between which it must be; None for any.
+    :param time: ``"times"`` or ``"spans of time"`` where it holds such, which become days, of times
+        since the first of January 1970; empty of numbers.
     """
 
     name: Column
     use: str
     limits: tuple[float, float] | None = None
+    time: str = ""
 
     def encode(self, table: Table) -> AnyNDArray:
         """
@@ -43,10 +50,23 @@ class NumericColumn:
         :raises ValueError: text, or infinite values.
         """
         values = table.values(self.name)
-        if values.dtype.kind in "mM":
+        found = kind_of_time(table, self.name)
+        if found != self.time:
+            held = found or ("levels" if is_levels(table, self.name) else "numbers")
+            needed = f"{self.time}, as in the fit" if self.time else "numbers"
+            how = "pandas.to_datetime" if self.time == "times" else "pandas.to_timedelta"
+            remedy = f"by {how}" if self.time else "to days since its start for instance"
             raise ValueError(
-                f"column {self.name!r} holds times; {self.use} needs numbers: convert it, to days "
-                "since its start for instance."
+                f"column {self.name!r} holds {held} where {self.use} needs {needed}; convert it, "
+                f"{remedy}."
+            )
+        if self.time:
+            return _days(values, self.time)
+        if _holds(table, self.name, (str,)):
+            row = next((i for i, v in enumerate(values) if isinstance(v, str)), 0)
+            raise ValueError(
+                f"column {self.name!r} holds levels ({values[row]!r} in row {row}) where "
+                f"{self.use} needs numbers; convert it, or use factor({self.name!r})."
             )
         if values.dtype.kind == "c" or (
             values.dtype.kind == "O" and any(issubclass(t, complex) for t in set(map(type, values)))
@@ -58,10 +78,9 @@ class NumericColumn:
         try:
             numbers: AnyNDArray = values.astype(np.float64)
         except (TypeError, ValueError):
-            row, text = _first_text(values)
             raise ValueError(
-                f"column {self.name!r} holds text ({text!r} in row {row}) where {self.use} needs "
-                f"numbers; convert it, or use factor({self.name!r})."
+                f"column {self.name!r} holds values of type {type(values[0]).__name__} where "
+                f"{self.use} needs numbers; convert it."
             ) from None
         if not np.all(np.isfinite(numbers)):
             row = int(np.flatnonzero(~np.isfinite(numbers))[0])
@@ -91,8 +110,20 @@ class NumericColumn:
 
     def to_json(self) -> dict[str, Any]:
         """As JSON can hold it."""
-        own = {} if self.limits is None else {"limits": list(self.limits)}
-        return {"name": self.name, "use": self.use, **own}
+        own: dict[str, Any] = {} if self.limits is None else {"limits": list(self.limits)}
+        own |= {"time": self.time} if self.time else {}
+        return {"name": expression.to_json(self.name), "use": self.use, **own}
+
+    def shown(self, values: AnyNDArray) -> AnyNDArray:
+        """
+        Values as users know them: times where they are days.
+
+        :param values: as :meth:`encode` gives them.
+        """
+        if not self.time:
+            return values
+        spans = (values * _DAY).round().astype(np.int64).astype("timedelta64[us]")
+        return np.datetime64(0, "us") + spans if self.time == "times" else spans
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,7 +190,7 @@ class LevelColumn:
     def to_json(self) -> dict[str, Any]:
         """As JSON can hold it."""
         return {
-            "name": self.name,
+            "name": expression.to_json(self.name),
             "levels": [level_to_json(level, self.name) for level in self.levels],
             "unseen": self.unseen,
         }
@@ -255,14 +286,15 @@ class Encoder:
         """
         columns: dict[Key, NumericColumn | LevelColumn] = {}
         for value in values:
-            kind, name = value["kind"], value["name"]
+            kind, name = value["kind"], expression.from_json(value["name"])
             if kind == "level":
                 levels = tuple(labels.from_json(level) for level in value["levels"])
                 column = LevelColumn(name, levels, value["unseen"])
                 columns[name, kind] = column
             else:
                 limits = tuple(value["limits"]) if "limits" in value else None
-                columns[name, kind] = NumericColumn(name, value["use"], limits)
+                own = value.get("time", "")
+                columns[name, kind] = NumericColumn(name, value["use"], limits, own)
         return cls(columns)
 
 
@@ -306,17 +338,64 @@ def is_levels(table: Table, name: Column) -> bool:
     :param name: of the column.
     """
     dtype = getattr(table.raw(name), "dtype", None)
-    if isinstance(dtype, (pd.CategoricalDtype, pd.StringDtype, pd.BooleanDtype)):
+    values = table.values(name)
+    if isinstance(dtype, pd.BooleanDtype) or values.dtype.kind == "b":
+        return True
+    return _holds(table, name, (str, bool))
+
+
+def _holds(table: Table, name: Column, kinds: tuple[type, ...]) -> bool:
+    """Whether a column is categorical, or holds objects of one of these kinds."""
+    dtype = getattr(table.raw(name), "dtype", None)
+    if isinstance(dtype, (pd.CategoricalDtype, pd.StringDtype)):
         return True
     values = table.values(name)
-    if values.dtype.kind in "USb":
-        return True
     if values.dtype.kind != "O":
-        return False
+        return values.dtype.kind in "US"
     # the first rows tell nearly always
-    return any(
-        issubclass(t, (str, bool)) for some in (values[:99], values) for t in set(map(type, some))
-    )
+    return any(issubclass(t, kinds) for some in (values[:99], values) for t in set(map(type, some)))
+
+
+def kind_of_time(table: Table, name: Column) -> str:
+    """
+    Whether a column holds ``"times"`` or ``"spans of time"``; empty for anything else.
+
+    :param table: the data.
+    :param name: of the column.
+    """
+    values = table.values(name)
+    if values.dtype.kind in "mM":
+        return _TIMES[values.dtype.kind]
+    if values.dtype.kind != "O":
+        return ""
+    first = next((v for v in values if not pd.isna(v)), None)
+    if isinstance(first, datetime.timedelta):
+        return _TIMES["m"]
+    return _TIMES["M"] if isinstance(first, datetime.date) else ""
+
+
+def numeric_column(
+    table: Table, name: Column, term: Term, limits: tuple[float, float] | None = None
+) -> NumericColumn:
+    """
+    How a term reads a column as numbers, or as times.
+
+    :param table: the data.
+    :param name: of the column.
+    :param term: that reads it.
+    :param limits: between which numbers must be.
+    """
+    time = kind_of_time(table, name) if name in term.columns else ""
+    return NumericColumn(name, term.label, limits, time)
+
+
+def _days(values: AnyNDArray, time: str) -> AnyNDArray:
+    """Times, those with a zone in UTC, or spans of time as days."""
+    if time == "times":
+        spans = pd.to_datetime(pd.Series(values), utc=True) - pd.Timestamp(0, tz="UTC")
+    else:
+        spans = pd.to_timedelta(pd.Series(values))
+    return np.asarray(spans / pd.Timedelta(days=1), dtype=np.float64)
 
 
 def _check_written(levels: Iterable[Any], name: Column) -> None:
@@ -346,12 +425,3 @@ def _kind(level: Any) -> str:
     if isinstance(level, datetime.date):
         return "dates"
     return f"values of type {type(level).__name__}"
-
-
-def _first_text(values: AnyNDArray) -> tuple[int, Any]:
-    for row, value in enumerate(values):
-        try:
-            float(value)
-        except (TypeError, ValueError):
-            return row, value
-    return 0, values[0]

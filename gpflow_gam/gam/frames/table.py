@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -10,8 +11,8 @@ import numpy as np
 import pandas as pd
 from gpflow.base import AnyNDArray
 
-from ..terms import Column
-from .distinct import Distinct, distinct_categories, distinct_text, named_distinct
+from ..terms import Column, Expression, variables_of
+from .distinct import Distinct, distinct_categories, distinct_text, named_distinct, plain
 from .foreign import Deferred, deferred, foreign_columns
 
 
@@ -20,7 +21,8 @@ class Table:
     Named columns of equal length.
 
     Columns of Arrow and polars are converted when they are first read, and only those that are;
-    their nulls are missing values, their dictionaries and Enums categories.
+    their nulls are missing values, their dictionaries and Enums categories. An
+    :class:`~gpflow_gam.gam.terms.Expression` is read as if it were a column: it is computed.
 
     :param data: a DataFrame of pandas or polars, an Arrow table or record batch, a mapping of name
         to values (numpy's, pandas', polars' or Arrow's), or a matrix [N, D], whose columns are
@@ -72,6 +74,8 @@ class Table:
         :raises ValueError: there is no such column; names the nearest. Or it is nested.
         """
         name = self.name(name)
+        if isinstance(name, Expression) and name not in self._columns:
+            return self._computed(name)
         values = self._columns[name]
         if isinstance(values, Deferred):
             try:
@@ -96,6 +100,10 @@ class Table:
         :param name: of the column, or its place.
         :raises ValueError: there is no such column; names the nearest.
         """
+        if isinstance(name, Expression) and name not in self._columns:
+            for variable in name.variables:
+                self.name(variable)
+            return name
         return resolved(name, self.names)
 
     def values(self, name: Column) -> AnyNDArray:
@@ -115,7 +123,7 @@ class Table:
 
         :param name: of the column, or its place.
         """
-        raw = self._columns[self.name(name)]
+        raw = self._columns.get(self.name(name))
         if isinstance(raw, Deferred) and raw.categorical is False:
             return None  # which needs no reading
         dtype = getattr(self.raw(name), "dtype", None)
@@ -143,6 +151,9 @@ class Table:
 
         :param name: of the column, or its place.
         """
+        name = self.name(name)
+        if isinstance(name, Expression) and name not in self._columns:
+            return np.any([self.missing(v) for v in name.variables], axis=0)
         raw = self.raw(name)
         if isinstance(getattr(raw, "dtype", None), (pd.CategoricalDtype, pd.StringDtype)):
             return np.asarray(pd.isna(raw), dtype=bool)  # without an object a row
@@ -177,12 +188,50 @@ class Table:
         :param names: of columns, or their places.
         :raises ValueError: there is no such column; names the nearest.
         """
-        kept = dict.fromkeys(self.name(n) for n in names)
+        kept = dict.fromkeys(self.name(n) for n in variables_of(names))
         return Table._of({n: self._columns[n] for n in kept}, self.num_rows)
 
     def columns(self) -> dict[Any, Any]:
         """The columns by name, of which another table can be made; those not yet read are not."""
         return dict(self._columns)
+
+    def _computed(self, expression: Expression) -> AnyNDArray:
+        """
+        The values of an expression, [N].
+
+        :raises ValueError: columns that it cannot be computed of.
+        """
+        if expression.parts:
+            return self._crossed(expression.parts)
+        try:
+            with np.errstate(all="ignore"):  # what is not finite is named with its row
+                found = expression.evaluate(self._operand, functools.partial(getattr, np))
+        except TypeError:
+            held = ", ".join(f"{name!r}" for name in expression.variables)
+            raise ValueError(
+                f"{expression} needs numbers, and among {held} is a column of another type."
+            ) from None
+        return np.asarray(found)
+
+    def _operand(self, name: str) -> AnyNDArray:
+        values = self.values(name)
+        kinds = set(map(type, values)) if values.dtype.kind == "O" else set()
+        if values.dtype.kind in "biuf" or (kinds and not any(issubclass(k, str) for k in kinds)):
+            return values.astype(np.float64)
+        return values.astype(object)
+
+    def _crossed(self, names: Iterable[str]) -> AnyNDArray:
+        """The combination of levels that each row has, as text joined by colons."""
+        codes: AnyNDArray = np.zeros(self.num_rows, dtype=np.int64)
+        texts = [""]
+        for name in names:
+            column = self.distinct(name)
+            size = max(len(column.values), 1)
+            seen, codes = np.unique(codes * size + column.codes % size, return_inverse=True)
+            own = [str(plain(value)) for value in column.values]
+            texts = [f"{texts[i // size]}:{own[i % size]}" for i in seen]
+        labels = np.array([text[1:] for text in texts], dtype=object)
+        return labels[codes] if len(codes) else np.zeros(0, dtype=object)
 
     @classmethod
     def _of(cls, columns: dict[Any, Any], num_rows: int) -> Table:

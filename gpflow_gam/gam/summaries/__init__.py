@@ -2,7 +2,7 @@
 
 from .calibration import calibrated
 from .concurvity import concurvity, pairwise_concurvity
-from .copies import indistinguishable, of_single_rows, overlapping
+from .copies import indistinguishable, of_single_rows, overlapping, undetermined
 from .dispersion import Dispersion, dispersion, sample_dispersion
 from .shapes import against_shapes
 from .shares import effective_dof, variance_shares, zero_tail
@@ -22,6 +22,7 @@ __all__ = [
     "pairwise_concurvity",
     "sample_dispersion",
     "summarise",
+    "undetermined",
     "variance_shares",
     "zero_tail",
 ]

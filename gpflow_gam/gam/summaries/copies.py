@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from gpflow.base import AnyNDArray
 from scipy.stats import rankdata
 
 from ..components import STRAIGHT, Component
+from ..effects.grid import make_grid
+from ..effects.hyperparameters import joint_moments
 from ..fits import FittedGAM
 
 _ROWS = {"linear": 1000, "smooth": 1000, "cyclic": 1000, "levels": 10_000}
@@ -18,6 +21,10 @@ _REPEATED = 20
 """Rows of repeated levels that say whether these go with others."""
 _WITHOUT_NOISE = ("poisson", "binomial", "zero_inflated_poisson", "hurdle_poisson")
 """Families in which a row by itself tells its mean from its noise."""
+_MOST_LEVELS = 1000
+"""Levels whose joint covariance is looked at."""
+_LOOSE = 0.14
+"""The posterior's standard deviation over a wide prior's from which data say little."""
 _NEARLY = 0.99
 """The share of each column's variance that the other explains, from which they are one."""
 
@@ -98,6 +105,32 @@ def of_single_rows(fit: FittedGAM) -> list[str]:
         number, mass = np.bincount(codes), np.bincount(codes, fit.weights[counted])
         if number.max() == 1 and mass.max() <= 1.0:
             found.append(component.name)
+    return found
+
+
+def undetermined(fit: FittedGAM) -> list[tuple[str, list[Any]]]:
+    """
+    Effects of ``linear`` and ``factor`` that the data leave to their prior, and which levels.
+
+    Their prior is so wide that where data say anything of an effect its variance is a small part of
+    the prior's. It is not of a level whose binary responses are all alike, whose effect has no
+    bound in the likelihood, or of a column that follows from others.
+
+    :param fit: a fitted GAM.
+    """
+    found = []
+    for component in fit.spec.components:
+        if component.shrink or len(component.inducing) > _MOST_LEVELS:
+            continue
+        where = make_grid(fit, component, num_points=2)
+        _, covariance = joint_moments(fit, [(component.name, where.X)], False, left_open=False)
+        prior = np.asarray(fit.model.kernel[component.name](where.X, full_cov=False))
+        prior = prior * np.square(fit.units[0]).reshape(-1, 1)
+        left = np.diagonal(covariance, axis1=1, axis2=2)[component.predictors_of(len(covariance))]
+        loose = np.any(left > _LOOSE**2 * np.maximum(prior, 1e-300), axis=0)
+        if loose.any():
+            levels = np.array(next(iter(where.columns.values())), dtype=object)[loose]
+            found.append((component.name, [] if component.form == "line" else levels.tolist()))
     return found
 
 

@@ -35,9 +35,10 @@ class Summary:
     What a fit says, in numbers.
 
     :param table: a row an effect (and predictor): ``edf``, ``M`` inducing inputs, whether edf is
-        ``near_M``, ``sd`` (prior standard deviation), ``lengthscale``, ``share`` with 95 % limits,
-        ``zero``. With terms that have a shape also ``shape`` and ``shape_p``: how often noise alone
-        is as far from the shape as the estimate without it is.
+        ``near_M``, ``sd`` (prior standard deviation; NaN of what is not penalised),
+        ``lengthscale``, ``share`` with 95 % limits, ``zero``. With terms that have a shape also
+        ``shape`` and ``shape_p``: how often noise alone is as far from the shape as the estimate
+        without it is.
     :param terms: the formula.
     :param family: the family's name.
     :param parameters: the family's own parameters as learnt; cutpoints of ordered classes.
@@ -53,6 +54,8 @@ class Summary:
     :param converged: whether the fit had stopped improving.
     :param message: why it ended.
     :param seconds: how long it took.
+    :param unpenalised: names of effects whose variance is large and fixed: ``linear`` and
+        ``factor`` without ``shrink``.
     """
 
     table: pd.DataFrame
@@ -70,6 +73,7 @@ class Summary:
     converged: bool
     message: str
     seconds: float
+    unpenalised: tuple[str, ...] = ()
 
     def to_frame(self) -> pd.DataFrame:
         """The table of effects."""
@@ -133,7 +137,9 @@ class Summary:
         return f"{as_html(self._header())}{body}{notes[0]}{numbers}{''.join(notes[1:])}"
 
     def _note(self) -> str:
-        return _NOTE + ("\n" + _FEW if self.table["near_M"].any() else "") + self._shapes()
+        few = "\n" + _FEW if self.table["near_M"].any() else ""
+        wide = f"\nnot penalised: {', '.join(self.unpenalised)}." if self.unpenalised else ""
+        return _NOTE + wide + few + self._shapes()
 
     def _shapes(self) -> str:
         """What effects were asked to be, and how the data speak of that."""
@@ -268,6 +274,7 @@ def _summarised(fit: FittedGAM, seed: int) -> Summary:
         result.converged,
         result.message,
         result.seconds,
+        tuple(c.name for c in components if not c.shrink),
     )
 
 
@@ -298,7 +305,8 @@ def _said(found: Dispersion) -> str:
 
 def _scales(fit: FittedGAM, component: Component) -> tuple[float, tuple[float, ...]]:
     """Prior standard deviation, straight part and deviation together, and lengthscales."""
-    if component.form == "own":  # users' own kernels keep them to themselves
+    # users' own kernels keep them to themselves
+    if component.form == "own" or not component.shrink:
         return float("nan"), ()
     kernel = fit.model.kernel[component.name]
     lengths: list[float] = []

@@ -1,11 +1,12 @@
 """The terms of a GAM: values that add up, know no data, and can be written down."""
 
-from .base import Column, Term, Terms, as_terms
+from .base import Column, Term, Terms, as_terms, columns_of
+from .expression import Expression, variables_of
 from .factor_smooth import FactorSmooth
 from .formula import Formula, parse_formula
 from .markov import MarkovField
 from .parameters import parse_parameters
-from .parametric import Levels, Linear, RandomEffect, factor, linear, random_effect
+from .parametric import Levels, Linear, RandomEffect, Variable, factor, linear, random_effect
 from .serial import terms_from_json
 from .smooth import Interaction, Smooth, Tensor, s, te, ti
 from .survival import Stated, Surv
@@ -14,6 +15,7 @@ from .transformed import Everything, Transformed
 __all__ = [
     "Column",
     "Everything",
+    "Expression",
     "FactorSmooth",
     "Formula",
     "Interaction",
@@ -28,7 +30,9 @@ __all__ = [
     "Term",
     "Terms",
     "Transformed",
+    "Variable",
     "as_terms",
+    "columns_of",
     "factor",
     "linear",
     "parse_formula",
@@ -38,4 +42,5 @@ __all__ = [
     "te",
     "terms_from_json",
     "ti",
+    "variables_of",
 ]

@@ -7,8 +7,9 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
-Column = str | int
-"""A column's name, or its index where the data are an array."""
+from .expression import Column as Column
+from .expression import to_json
+
 Level = str | int | float | bool
 """One of the labels that a column or a response has."""
 NO_INTERCEPT = "- 1"
@@ -64,7 +65,7 @@ class Term(abc.ABC):
         """
         options = {k: _plain(v) for k, v in self.options().items()}
         own = {"parameter": self.parameter} if self.parameter else {}
-        return {"term": self.function, "columns": list(self.columns), **options, **own}
+        return {"term": self.function, "columns": [*map(to_json, self.columns)], **options, **own}
 
     def __add__(self, other: Term | Terms) -> Terms:
         return Terms((self,)) + other
@@ -120,6 +121,8 @@ def _plain(value: Any) -> Any:
         return value.to_json()
     if isinstance(value, tuple):
         return [_plain(v) for v in value]
+    if isinstance(value, str):
+        return to_json(value)
     if value is None or isinstance(value, (str, int, float, bool)):
         return value
     return {"own": type(value).__name__}
@@ -269,6 +272,13 @@ class Terms:
         gone = [{"term": NO_INTERCEPT, "parameter": name} for name in self.without]
         manner = [{"term": SELECT}] if self.select else []
         return [term.to_json() for term in self._terms] + gone + manner
+
+
+def columns_of(terms: Iterable[Term]) -> list[Column]:
+    """The columns that terms read, as they name them."""
+    terms = list(terms)
+    columns: list[Column] = [c for term in terms for c in term.columns]
+    return columns + [column_of(term.by) for term in terms if term.by is not None]
 
 
 def as_terms(value: object) -> Terms:

@@ -57,7 +57,7 @@ class FactorSmooth(FunctionOf):
                 f"s(): bs={self.bs!r} takes a number and a factor, as s('x', 'g', bs={self.bs!r}); "
                 f"got {len(self.over)} column(s)."
             )
-        checked_k("s", self.k)
+        object.__setattr__(self, "k", checked_k("s", self.k))
         checked_by("s", self.over, self.by_)
         if self.unseen is not None and self.unseen not in UNSEEN:
             raise ValueError(

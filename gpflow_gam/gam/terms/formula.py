@@ -10,11 +10,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from .base import Column, Term, Terms
-from .parametric import linear
-from .serial import FUNCTIONS
+from .expression import Expression, expression_of, hidden, name_of, shown
+from .parametric import Variable, random_effect
+from .serial import FUNCTIONS as TERMS
 from .survival import Stated, Surv
 from .transformed import FUNCTIONS as TRANSFORMS
 from .transformed import Everything, Transformed
+
+FUNCTIONS = {**TERMS, "C": TERMS["factor"], "t2": TERMS["te"]}
+"""What a formula may call for a term: the last two are R's."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,15 +29,17 @@ class Formula:
     :param response: the column left of ``~``, or a :class:`Surv`; None without one.
     :param terms: the terms.
     :param offset: the columns inside ``offset()``.
+    :param trials: of a binomial response, ``cbind(successes, failures)``.
     """
 
     response: Stated | None
     terms: Terms
-    offset: tuple[str, ...] = ()
+    offset: tuple[Column, ...] = ()
+    trials: Column | None = None
 
 
-_BACKTICKS = re.compile(r"`([^`]*)`")
 _SMOOTH = re.compile(rf"\b({'|'.join(FUNCTIONS)}|offset)\s*\(")
+_FACTOR = re.compile(r"\b(factor|C)\s*\(")
 _OPERATORS = re.compile(r"[:*/^]|%in%")
 
 
@@ -41,20 +47,23 @@ def parse_formula(text: str) -> Formula:
     """
     Read a formula.
 
-    Column names stand bare or in quotes, and a bare column outside a function is a straight line:
-    ``"y ~ s(x, k=10) + te(u, v) + factor(g) + z + offset(log_n)"``. Names may have dots
-    (``Solar.R``), and any text between backticks or quotes is one. Columns may be transformed in
-    what is no smooth, ``log(x) + poly(z, 3) + a*b``, and ``.`` is every column not named elsewhere.
-    ``- 1``, or ``0 +`` beside names, takes the intercept away.
+    Column names stand bare or in quotes: ``"y ~ s(x, k=10) + te(u, v) + z + offset(log(n))"``. A
+    bare column outside a function is a straight line where it holds numbers, and a factor where it
+    holds levels. Names may have dots (``Solar.R``), and any text between backticks or quotes is
+    one. Arithmetic may stand in the place of a column inside a function, ``s(log(x))``,
+    ``factor(x > 0.5)``; in what is no smooth ``log(x) + poly(z, 3) + a*b`` are straight lines, and
+    ``.`` is every column not named elsewhere. ``(1 | g)`` and ``(x | g)`` are random effects, and
+    ``cbind(k, n - k)`` is a binomial response. ``- 1``, or ``0 +`` beside names, takes the
+    intercept away.
 
     :param text: ``response ~ terms``, or the terms alone, with or without the ``~``.
     :return: the response, the terms and what else it says.
     :raises ValueError: with the place at which it makes no sense.
     """
     left, _, right = text.rpartition("~")
-    response = _response(left.strip(), text) if left.strip() else None
+    response, trials = _response(left.strip(), text) if left.strip() else (None, None)
     terms: list[Term] = []
-    offset: list[str] = []
+    offset: list[Column] = []
     transformed: list[str] = []
     without: list[Column] = []
     pieces = list(_pieces(right, text))
@@ -64,6 +73,9 @@ def parse_formula(text: str) -> Formula:
         if piece == ".":
             terms.append(Everything())
             continue
+        if piece.startswith("(") and piece.endswith(")") and "|" in piece:
+            terms += _random_effects(piece[1:-1], text)
+            continue
         if _transforms(piece, text):
             transformed.append(f"{sign} {piece}")
             continue
@@ -72,13 +84,13 @@ def parse_formula(text: str) -> Formula:
             without.append(_column(node, text))
         elif _is_call(node, "offset"):
             assert isinstance(node, ast.Call)
-            offset += [_name(argument, text) for argument in node.args]
+            offset += [_column(argument, text) for argument in node.args]
         else:
             terms.append(_term(node, text))
     named = response is not None or any(isinstance(c, str) for t in terms for c in t.columns)
     signs = [sign + piece for sign, piece in pieces]
-    if named and "+0" in signs and linear(0) in terms:
-        terms.remove(linear(0))  # beside names, 0 is none of the columns
+    if named and "+0" in signs and Variable(0) in terms:
+        terms.remove(Variable(0))  # beside names, 0 is none of the columns
     else:
         signs = [sign for sign in signs if sign != "+0"]
     said = [sign for sign in signs if sign in ("+1", "-1", "+0")]  # the last one counts, as in R
@@ -94,21 +106,66 @@ def parse_formula(text: str) -> Formula:
         if not whole.startswith("+"):
             raise ValueError(f"formula {text!r}: {whole!r} takes nothing away; leave it out.")
         terms.append(Transformed(whole[2:]))
-    return Formula(response, Terms(terms, [""] if gone else []), tuple(offset))
+    return Formula(response, Terms(terms, [""] if gone else []), tuple(offset), trials)
 
 
-def _response(left: str, text: str) -> Stated:
+def _response(left: str, text: str) -> tuple[Stated, Column | None]:
+    """The response, and its trials."""
     node = _expression(left, text)
     if _is_call(node, "Surv"):
         assert isinstance(node, ast.Call)
-        return _censored(node, text)
+        return _censored(node, text), None
+    if _is_call(node, "cbind"):
+        assert isinstance(node, ast.Call)
+        return _counted(node, text)
     if isinstance(node, (ast.Call, ast.BinOp)):
         raise ValueError(
             f"formula {text!r}: the response is a column, not {left!r}. A family with another link "
             "says how it depends on terms: family='gamma' has the logarithm of its mean, 'beta' "
             "the logit. Or transform it in the data, and everything is of the transformed column."
         )
-    return _name(node, text)
+    return _name(node, text), None
+
+
+def _counted(call: ast.Call, text: str) -> tuple[Column, Column]:
+    """Successes and trials of ``cbind(successes, failures)``."""
+    if len(call.args) != 2 or call.keywords:
+        raise ValueError(
+            f"formula {text!r}: cbind() takes successes and failures, as cbind(k, n - k)."
+        )
+    for node in call.args:
+        _column(node, text)
+    successes, failures = call.args
+    column = _column(successes, text)
+    if isinstance(failures, ast.BinOp) and isinstance(failures.op, ast.Sub):
+        whole, rest = failures.left, failures.right
+        if ast.dump(rest) == ast.dump(successes):
+            return column, _column(whole, text)
+    return column, Expression(" + ".join(f"({shown(ast.unparse(node))})" for node in call.args))
+
+
+def _random_effects(inside: str, text: str) -> list[Term]:
+    """
+    Of ``(1 | g)``, ``(x | g)``, ``(1 | a/b)``, ``(1 | a:b)``: effects and slopes are independent.
+
+    :raises ValueError: it is not understood.
+    """
+    left, _, right = inside.replace("||", "|").partition("|")
+    groups: list[list[Column]] = []
+    for part in right.split("/"):
+        own = [_name(_expression(name.strip(), text), text) for name in part.split(":")]
+        groups.append([*(groups[-1] if groups else []), *own])
+    slopes: list[Column] = []
+    intercept = True
+    for sign, piece in _pieces(left, text):
+        if piece in ("0", "1"):
+            intercept = (sign == "+") == (piece == "1")
+        elif sign == "-":
+            raise ValueError(f"formula {text!r}: - {piece} takes nothing away; leave it out.")
+        else:
+            slopes.append(_column(_expression(piece, text), text))
+    of = [None] * intercept + slopes
+    return [random_effect(*columns, by=by) for columns in groups for by in of]
 
 
 def _pieces(right: str, text: str) -> Iterator[tuple[str, str]]:
@@ -143,16 +200,16 @@ def _transforms(piece: str, text: str) -> bool:
     :raises ValueError: it is not understood.
     """
     try:
-        node = ast.parse(_BACKTICKS.sub(lambda found: repr(found[1]), piece), mode="eval").body
+        node = ast.parse(hidden(piece), mode="eval").body
     except SyntaxError:
-        return bool(_OPERATORS.search(piece)) and not _SMOOTH.search(piece)
+        return bool(_OPERATORS.search(piece)) and not _SMOOTH.search(_FACTOR.sub("", piece))
     if isinstance(node, (ast.Name, ast.Attribute, ast.Constant)):
         return False
     if isinstance(node, ast.Call) and not isinstance(node.func, ast.Name):
         return False
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        return node.func.id in TRANSFORMS
-    if _SMOOTH.search(piece) or not isinstance(node, ast.BinOp):
+        return node.func.id in TRANSFORMS and node.func.id not in FUNCTIONS
+    if _SMOOTH.search(_FACTOR.sub("", piece)) or not isinstance(node, ast.BinOp):
         raise ValueError(
             f"formula {text!r}: terms are joined by +; {piece!r} is not understood. For an "
             "interaction write ti(x, z), for a varying coefficient s(x, by=z)."
@@ -169,9 +226,8 @@ def _transforms(piece: str, text: str) -> bool:
 def _expression(part: str, text: str) -> ast.expr:
     if not part:
         raise ValueError(f"formula {text!r} has an empty side.")
-    part = _BACKTICKS.sub(lambda found: repr(found[1]), part)  # how R quotes a name
     try:
-        return ast.parse(part, mode="eval").body
+        return ast.parse(hidden(part), mode="eval").body
     except SyntaxError as error:
         near = part[max((error.offset or 1) - 1, 0) :][:20]
         raise ValueError(
@@ -194,20 +250,17 @@ def _censored(call: ast.Call, text: str) -> Surv:
 
 
 def _name(node: ast.expr, text: str) -> str:
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute):  # a name with dots, as they are common in R
-        return f"{_name(node.value, text)}.{node.attr}"
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return node.value
-    raise ValueError(
-        f"formula {text!r}: {ast.unparse(node)!r} is no column; transform it in the data first."
-    )
+    found = name_of(node)
+    if found is None and isinstance(node, ast.Constant) and isinstance(node.value, str):
+        found = node.value
+    if found is None:
+        raise ValueError(f"formula {text!r}: {shown(ast.unparse(node))!r} is no column.")
+    return found
 
 
 def _term(node: ast.expr, text: str) -> Term:
     if isinstance(node, (ast.Name, ast.Attribute, ast.Constant)):
-        return linear(_column(node, text))
+        return Variable(_column(node, text))
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
         raise ValueError(f"formula {text!r}: {ast.unparse(node)!r} is no term.")
     function = node.func.id
@@ -231,18 +284,35 @@ def _term(node: ast.expr, text: str) -> Term:
 
 
 def _column(node: ast.expr, text: str) -> Any:
+    """A column's name or index, or the expression that computes it."""
     if isinstance(node, ast.Constant) and isinstance(node.value, int):
         return node.value  # an index
-    return _name(node, text)
+    if isinstance(node, ast.Constant) or name_of(node) is not None:
+        return _name(node, text)
+    try:
+        return expression_of(node)
+    except ValueError as error:
+        raise ValueError(f"formula {text!r}: {error}.") from None
 
 
 def _option(name: str, node: ast.expr, text: str) -> Any:
     if name == "by":
-        return _term(node, text) if isinstance(node, ast.Call) else _column(node, text)
+        return (
+            _term(node, text) if any(_is_call(node, f) for f in FUNCTIONS) else _column(node, text)
+        )
     try:
-        return ast.literal_eval(node)
+        return _literal(node)
     except ValueError:
         raise ValueError(
             f"formula {text!r}: {name} must be a number or text in quotes; got "
             f"{ast.unparse(node)!r}."
         ) from None
+
+
+def _literal(node: ast.expr) -> Any:
+    """A value as Python or R write it."""
+    if isinstance(node, ast.Call) and _is_call(node, "c") and not node.keywords:
+        return tuple(_literal(value) for value in node.args)
+    if isinstance(node, ast.Name) and node.id in ("TRUE", "FALSE"):
+        return node.id == "TRUE"
+    return ast.literal_eval(node)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,19 +10,26 @@ import numpy as np
 from .base import Column, Term
 
 
-def checked_k(function: str, k: object) -> None:
+def checked_k(function: str, k: object, columns: int = 1) -> int | None:
     """
-    Check a number of inducing inputs.
+    A number of inducing inputs, None for the default.
 
+    :param columns: how many of them may have a number each, which are multiplied.
     :raises ValueError: it is none.
     """
-    if k is None:
-        return
+    if isinstance(k, (tuple, list)) and len(k) == columns > 1:
+        numbers = [checked_k(function, number) for number in k]
+        known = [number for number in numbers if number is not None]
+        return math.prod(known) if len(known) == len(numbers) else None
+    if k is None or (type(k) is int and k == -1):
+        return None
     if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
+        each = f", or one for each of {columns} columns" if columns > 1 else ""
         raise ValueError(
             f"{function}(): k, the number of inducing inputs, must be a whole number of at least "
-            f"1; got {k!r}."
+            f"1{each}; got {k!r}."
         )
+    return int(k)
 
 
 def checked_by(function: str, columns: tuple[Column, ...], by: object) -> None:

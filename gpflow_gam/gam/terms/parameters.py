@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .base import Term, Terms, as_terms
+from .base import Column, Term, Terms, as_terms
 from .formula import Formula, parse_formula
 from .survival import Stated
 
@@ -24,7 +24,8 @@ def parse_parameters(terms: Mapping[str, Any], names: Sequence[str]) -> Formula:
     found: list[Term] = []
     gone: list[str] = []
     response: Stated | None = None
-    offset: tuple[str, ...] = ()
+    offset: tuple[Column, ...] = ()
+    trials: Column | None = None
     for i, (name, (key, value)) in enumerate(zip(names, terms.items())):
         own = _formula(key, value)
         if own.response is not None:
@@ -38,9 +39,10 @@ def parse_parameters(terms: Mapping[str, Any], names: Sequence[str]) -> Formula:
                 f"terms: offset() is of the first parameter, {names[0]!r}; {name!r} takes none."
             )
         offset += own.offset
+        trials = own.trials if trials is None else trials
         found += [dataclasses.replace(term, parameter=name) for term in own.terms]
         gone += [name] if own.terms.without else []
-    return Formula(response, Terms(found, gone), offset)
+    return Formula(response, Terms(found, gone), offset, trials)
 
 
 def _formula(parameter: str, value: Any) -> Formula:

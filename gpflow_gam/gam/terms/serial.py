@@ -8,6 +8,7 @@ from typing import Any
 
 from gpflow.kernels import Kernel
 
+from . import expression
 from .base import NO_INTERCEPT, SELECT, Term, Terms
 from .parametric import factor, linear, random_effect
 from .smooth import s, te, ti
@@ -53,19 +54,21 @@ def _term(value: Any, kernels: Mapping[str, Kernel]) -> Term:
         for name, option in value.items()
         if name not in ("term", "columns", "parameter")
     }
-    if isinstance(options.get("by"), dict):
-        options["by"] = _term(options["by"], kernels)
+    columns = [expression.from_json(column) for column in value["columns"]]
+    by = options.get("by")
+    if isinstance(by, dict):
+        options["by"] = _term(by, kernels) if "term" in by else expression.from_json(by)
     if "kernel" in options:
         kind = value["kernel"]["own"]
         del options["kernel"]
-        label = _of(value, FUNCTIONS[value["term"]](*value["columns"], **options)).label
+        label = _of(value, FUNCTIONS[value["term"]](*columns, **options)).label
         if label not in kernels:
             raise ValueError(
                 f"{label} has a kernel of your own ({kind}), which no file holds; pass "
                 f"kernels={{{label!r}: ...}}."
             )
         options["kernel"] = kernels[label]
-    return _of(value, FUNCTIONS[value["term"]](*value["columns"], **options))
+    return _of(value, FUNCTIONS[value["term"]](*columns, **options))
 
 
 def _of(value: Mapping[str, Any], term: Term) -> Term:

@@ -27,26 +27,30 @@ LEAST_SPLINES = 4
 """Along a column of numbers, of a function with a shape."""
 
 _ALIASES = {"cc": "cyclic", "cp": "cyclic", "periodic": "cyclic", "rbf": "se", "gp": "se"}
-_SPLINES = ("tp", "ts", "cr", "cs", "ps", "ds", "bs")
+_SHRINKING = ("ts", "cs")
+SPLINES = ("tp", "cr", "ps", "ds", "bs", *_SHRINKING)
+"""Bases of mgcv, which ask for a smooth curve; those that shrink for one that may vanish."""
 
 
 def checked_kind(function: str, bs: object) -> str:
     """
-    The kind of kernel that ``bs`` asks for.
+    What ``bs`` asks for: a kind of kernel, or one of mgcv's bases.
 
     :raises ValueError: none that there is.
     """
     kind = _ALIASES.get(str(bs), bs)
     kinds = (*KINDS, *OF_S, *FACTOR_SMOOTHS, "mrf", "re") if function == "s" else KINDS
-    if kind not in (*KINDS, *(OF_S if function == "s" else ())):
-        hint = (
-            " Spline bases have no counterpart here: leave bs out for a smooth curve, or take "
-            "'iou', which goes on beyond the data as splines do."
-            if bs in _SPLINES
-            else ""
+    if kind not in (*KINDS, *SPLINES, *(OF_S if function == "s" else ())):
+        raise ValueError(
+            f"{function}(): bs must be one of {', '.join(kinds)}, or a spline basis of mgcv's for "
+            f"the default; got {bs!r}."
         )
-        raise ValueError(f"{function}(): bs must be one of {', '.join(kinds)}; got {bs!r}.{hint}")
     return str(kind)
+
+
+def _kernel_of(bs: str) -> str:
+    """The kind of kernel."""
+    return "se" if bs in SPLINES else bs
 
 
 def _checked_period(function: str, kind: str, period: object) -> None:
@@ -94,7 +98,7 @@ class Smooth(FunctionOf):
         object.__setattr__(self, "over", checked_columns("s", self.over))
         kind = checked_kind("s", self.bs)
         object.__setattr__(self, "bs", kind)
-        checked_k("s", self.k)
+        object.__setattr__(self, "k", checked_k("s", self.k))
         _checked_period("s", kind, self.period)
         checked_by("s", self.over, self.by_)
         if len(self.over) > 1 and kind in _ONE_COLUMN:
@@ -120,7 +124,7 @@ class Smooth(FunctionOf):
         object.__setattr__(self, "shape", _checked_shape("s", self.shape))
         if self.shape is None:
             return
-        _check_kind_for_shape("s", kind)
+        _check_kind_for_shape("s", self.kind)
         if self.k is not None and self.k < LEAST_SPLINES:
             raise ValueError(
                 f"s(): a function with a shape is made of at least {LEAST_SPLINES} splines; got "
@@ -136,6 +140,21 @@ class Smooth(FunctionOf):
                 "s(): a kernel of your own is used as it is, and takes no shape; leave one of "
                 "shape and kernel out."
             )
+
+    @property
+    def kind(self) -> str:
+        """The kind of kernel."""
+        return _kernel_of(self.bs)
+
+    @property
+    def bases(self) -> tuple[str, ...]:
+        """``bs`` as written, one for each column or one for all."""
+        return (self.bs,)
+
+    @property
+    def select(self) -> bool:
+        """Whether it shall vanish where it is not there."""
+        return self.bs in _SHRINKING
 
     @property
     def shapes(self) -> tuple[str | None, ...]:
@@ -165,7 +184,7 @@ class Tensor(FunctionOf):
         object.__setattr__(self, "over", checked_columns(name, self.over, least=2))
         object.__setattr__(self, "bs", self._each("bs", self.bs, lambda b: checked_kind(name, b)))
         object.__setattr__(self, "period", self._each("period", self.period, lambda p: p))
-        checked_k(name, self.k)
+        object.__setattr__(self, "k", checked_k(name, self.k))
         checked_by(name, self.over, self.by_)
         for kind, period in zip(self.kinds, self.periods):
             _checked_period(name, kind, period)
@@ -211,7 +230,17 @@ class Tensor(FunctionOf):
     @property
     def kinds(self) -> tuple[str, ...]:
         """The kind of kernel on each column."""
+        return tuple(map(_kernel_of, self.bases))
+
+    @property
+    def bases(self) -> tuple[str, ...]:
+        """``bs`` as written, one for each column."""
         return self.bs if isinstance(self.bs, tuple) else (self.bs,) * len(self.over)
+
+    @property
+    def select(self) -> bool:
+        """Whether it shall vanish where it is not there."""
+        return any(bs in _SHRINKING for bs in self.bases)
 
     @property
     def periods(self) -> tuple[float | None, ...]:
@@ -268,7 +297,10 @@ def s(
         goes on along its slope beyond the data, with bands that grow, as smoothing splines do: its
         second derivative is an Ornstein-Uhlenbeck process. ``"ad"`` is adaptive: its
         lengthscale varies along the column, by a warp whose slope is learnt at six knots.
-    :param k: how many inducing inputs; by default up to 24, quantiles of the column; 60 of
+        mgcv's spline bases ``"tp"``, ``"cr"``, ``"ps"``, ``"bs"`` and ``"ds"`` give the default,
+        with a warning, and ``"ts"`` and ``"cs"`` the default that vanishes where it is not there,
+        as all smooths do with ``GAM(..., select=True)``.
+    :param k: how many inducing inputs; by default (or -1) up to 24, quantiles of the column; 60 of
         ``"sos"`` and ``"ad"``; of ``"ou"`` and ``"rw"``, which are rough, every value up to 300.
     :param by: a numeric column that multiplies the function (a varying coefficient), or a column
         of levels (text, categories, or ``factor("column")``) that each get a function of their own.
@@ -301,18 +333,16 @@ def s(
     if bs == "re":
         from .parametric import random_effect
 
-        if len(columns) != 1:
-            raise ValueError(f"s(): bs='re' takes one column; got {columns!r}.")
         if shape is not None:
             raise ValueError(f"s(): levels of {columns[0]!r} have no shape; leave shape out.")
-        return random_effect(columns[0], by=by)
+        return random_effect(*columns, by=by)
     return Smooth(columns, bs, k, by, period, kernel, isotropic, shape)
 
 
 def te(
     *columns: Column,
     bs: str | tuple[str, ...] = "se",
-    k: int | None = None,
+    k: int | tuple[int, ...] | None = None,
     by: Column | Term | None = None,
     period: float | tuple[float | None, ...] | None = None,
     shape: tuple[str | None, ...] | None = None,
@@ -322,20 +352,21 @@ def te(
 
     :param columns: two or more; columns of levels may be among them.
     :param bs: kernels as in :func:`s`, one for all columns or one each.
-    :param k: how many inducing inputs in all; by default 36, centres of k-means.
+    :param k: how many inducing inputs in all; by default 36, centres of k-means. A tuple of one
+        number a column, as in mgcv, is their product.
     :param by: as in :func:`s`.
     :param period: of cyclic columns.
     :param shape: what the function is along one of the columns, as in :func:`s`, whatever the
         others are: one value a column, such as ``("increasing", None)``.
     :raises TypeError, ValueError: naming the argument.
     """
-    return Tensor(columns, bs, k, by, period, shape)
+    return Tensor(columns, bs, checked_k("te", k, len(columns)), by, period, shape)
 
 
 def ti(
     *columns: Column,
     bs: str | tuple[str, ...] = "se",
-    k: int | None = None,
+    k: int | tuple[int, ...] | None = None,
     by: Column | Term | None = None,
     period: float | tuple[float | None, ...] | None = None,
     shape: tuple[str | None, ...] | None = None,
@@ -348,10 +379,10 @@ def ti(
 
     :param columns: their names or indices, two at least.
     :param bs: the kind of kernel, one for all columns or one each.
-    :param k: inducing inputs in all.
+    :param k: as in :func:`te`.
     :param by: a column that multiplies it or splits it by level.
     :param period: of cyclic columns.
     :param shape: none; another value is an error that says so.
     :raises TypeError, ValueError: naming the argument.
     """
-    return Interaction(columns, bs, k, by, period, shape)
+    return Interaction(columns, bs, checked_k("ti", k, len(columns)), by, period, shape)

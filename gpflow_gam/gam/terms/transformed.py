@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 import dataclasses
 import functools
+import re
 from typing import Any, ClassVar
 
 from .base import Column, Term
 
 FUNCTIONS = (
     "log", "log10", "log2", "log1p", "exp", "expm1", "sqrt", "sin", "cos", "tan", "abs",
-    "poly", "center", "scale", "standardize", "I",
+    "poly", "center", "scale", "standardize", "I", "C",
 )  # fmt: skip
 """What a formula may call. A formula is text, also that of a file: nothing else is run."""
 
@@ -21,6 +22,7 @@ _ALLOWED = (
 )  # fmt: skip
 _CONSTANT = "Intercept"
 """What ``formulaic`` calls it."""
+_FACTOR = re.compile(r"\bfactor\s*\(")
 _SPLINES = ("bs", "cr", "cc", "cs", "ns")
 
 
@@ -39,6 +41,7 @@ class Transformed(Term):
     text: str
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "text", _FACTOR.sub("C(", self.text))
         variables_of(self.text)
 
     @property
@@ -119,6 +122,13 @@ def variables_of(text: str) -> tuple[str, ...]:
     return tuple(found)
 
 
+def levels_of(text: str) -> tuple[str, ...]:
+    """The columns of a formula's right-hand side that ``C()`` takes as levels."""
+    code = (f.expr for t in parsed(text) for f in t.factors if f.eval_method.value == "python")
+    called = (_names(expression, text) for expression in code)
+    return tuple(name for names, functions in called if "C" in functions for name in names)
+
+
 def parsed(text: str, constant: bool = False) -> Any:
     """
     A formula's right-hand side as ``formulaic`` has it.
@@ -175,6 +185,8 @@ def _names(expression: str, text: str) -> tuple[list[str], set[str]]:
             name = node.func.id if isinstance(node.func, ast.Name) else ast.unparse(node.func)
             if name not in FUNCTIONS:
                 raise ValueError(f"formula {text!r}: {no_transform(name)}")
+            if name == "C" and (len(node.args) != 1 or not isinstance(node.args[0], ast.Name)):
+                raise ValueError(f"formula {text!r}: C() takes a column; got {expression!r}.")
             called.add(id(node.func))
             functions.add(name)
     names = [n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and id(n) not in called]
@@ -185,6 +197,4 @@ def no_transform(name: str) -> str:
     """What is said of a call of what is no transform."""
     if name in _SPLINES:
         return f"{name}() is a spline's basis; for a smooth curve write s()."
-    if name == "C":
-        return "C() is not needed; write factor()."
     return f"{name}() is no transform; there are {', '.join(FUNCTIONS)}."
