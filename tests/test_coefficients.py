@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import warnings
 
 import matplotlib
 import numpy as np
@@ -12,6 +13,7 @@ from scipy.stats import norm
 
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, random_effect, s, te
+from gpflow_gam.gam.terms import parse_formula
 
 matplotlib.use("Agg")
 
@@ -65,6 +67,69 @@ def test_a_slope_is_the_ridges_in_the_columns_unit(data):
     np.testing.assert_allclose(table["upper"], table["estimate"] + half)
     assert list(table["column"]) == [None, "z"]
     assert (gam.coefficients()["se"] >= table["se"] * (1 - 1e-9)).all()
+
+
+def dummies(data):
+    """The columns of treatment contrasts, [N, 4]."""
+    levels = [data["g"] == level for level in ("mid", "top")]
+    return np.column_stack([np.ones(len(data)), data["z"], *levels]).astype(float)
+
+
+def test_parametric_terms_are_least_squares(data):
+    gam = gg.GAM("y ~ z + g").fit(data, **QUIET)
+    A = dummies(data)
+    b, (rest,), *_ = np.linalg.lstsq(A, data["y"], rcond=None)
+    se = np.sqrt(np.diag(np.linalg.inv(A.T @ A)) * rest / len(data))
+    table = gam.coefficients(reference="low", unconditional=False)
+    found = table[(table["term"] != "intercept") & (table["level"] != "low")]
+    np.testing.assert_allclose(found["estimate"], b[1:], rtol=0.01)
+    np.testing.assert_allclose(found["se"], se[1:], rtol=0.02)
+    assert "not penalised: linear(z), factor(g)." in str(gam.summary())
+    ridge = gg.GAM(linear("z", shrink=True) + factor("g", shrink=True)).fit(data, "y", **QUIET)
+    effects = [g.coefficients().set_index("level")["estimate"] for g in (gam, ridge)]
+    assert abs(effects[1]["top"]) < abs(effects[0]["top"])
+    assert "not penalised" not in str(ridge.summary())
+    assert parse_formula(f"y ~ {ridge.terms!r}").terms == ridge.terms
+
+
+@pytest.mark.parametrize(("family", "rare"), [("bernoulli", 12), ("poisson", 30)])
+def test_parametric_terms_are_those_of_a_table(family, rare):
+    """Log odds of 2 x 2 tables, and log means, with their classic errors."""
+    rng = np.random.default_rng(1)
+    code = np.r_[np.zeros(200, int), np.ones(rare, int)]
+    p = np.array([0.3, 0.6])
+    y = rng.binomial(1, p[code]) if family == "bernoulli" else rng.poisson(4.0 * p[code])
+    gam = gg.GAM(factor("code"), family=family).fit({"code": code, "y": y}, y="y", **QUIET)
+    found = gam.coefficients(reference=0).set_index("level").loc[1]
+    hits, rows = np.bincount(code, y), np.bincount(code)
+    if family == "bernoulli":
+        logs, variances = np.log(hits / (rows - hits)), 1.0 / hits + 1.0 / (rows - hits)
+    else:
+        logs, variances = np.log(hits / rows), 1.0 / hits
+    se = np.sqrt(variances.sum())
+    assert found["estimate"] == pytest.approx(logs[1] - logs[0], abs=0.15 * se)
+    assert found["se"] == pytest.approx(se, rel=0.08)
+
+
+@pytest.mark.parametrize("family", ["bernoulli", "poisson"])
+def test_what_the_data_do_not_determine_is_finite_and_said(family):
+    rng = np.random.default_rng(2)
+    data = pd.DataFrame({"g": rng.choice(list("abc"), 300), "x": rng.normal(size=300)})
+    y = rng.binomial(1, 0.5, 300) if family == "bernoulli" else rng.poisson(3.0, 300)
+    data["y"] = np.where(data["g"] == "b", 0, y)
+    with pytest.warns(gg.IdentifiabilityWarning, match=r"factor\(g\) of level 'b'.*shrink=True"):
+        gam = gg.GAM("y ~ g + x", family=family).fit(data, **QUIET)
+    table = gam.coefficients().set_index("level")
+    assert -12.0 < table.loc["b", "estimate"] < -4.0
+    assert np.isfinite(table["se"]).all()
+    with pytest.warns(gg.IdentifiabilityWarning, match=r"not determine linear\(x\)"):
+        gg.GAM("y ~ x + w", family=family).fit(data.assign(w=1.0 - 2.0 * data["x"]), **QUIET)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", gg.IdentifiabilityWarning)
+        gg.GAM("y ~ g + x", family=family).fit(data[data["g"] != "b"], **QUIET)
+        one = data[data["g"] != "b"].assign(y=rng.normal(size=(data["g"] != "b").sum()))
+        one.iloc[0, 0] = "alone"  # the noise of its row is known
+        gg.GAM("y ~ g + x").fit(one, **QUIET)
 
 
 @pytest.mark.parametrize("formula", ["y ~ 1", "y ~ x", "y ~ x + factor(g)", "y ~ factor(g) - 1"])

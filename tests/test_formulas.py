@@ -8,6 +8,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from exported_files import run
 
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, s, serving
@@ -260,6 +261,34 @@ def test_computed_columns_are_those_made_by_hand(formula, plain, family, visits,
     half = [visits.head(120), visits.tail(120)]
     pieces = gg.GAM(formula, family=family).fit(half, **QUICK)
     np.testing.assert_allclose(pieces.predict(new), want[0], rtol=1e-6)
+
+
+def test_exports_compute_columns(visits, tmp_path):
+    gam = gg.GAM("count ~ s(log10(x)) + factor(x > 4) + offset(log(days))", family="poisson")
+    gam.fit(visits, **QUICK)
+    columns = {"x": visits["x"].to_numpy(), "days": visits["days"].to_numpy(float)}
+    serving.export(gam, tmp_path / "saved")
+    found = serving.load(tmp_path / "saved").predict(columns)
+    np.testing.assert_allclose(found["response"], gam.predict(visits), rtol=1e-9)
+    serving.export(gam, tmp_path / "gam.onnx")
+    np.savez(tmp_path / "columns.npz", **columns)
+    run([[tmp_path / "gam.onnx", tmp_path / "columns.npz", tmp_path / "out.npz"]])
+    found = np.load(tmp_path / "out.npz")
+    np.testing.assert_allclose(np.ravel(found["response"]), gam.predict(visits), rtol=1e-6)
+    levels = gg.GAM("y ~ x + (1 | site:plot)").fit(visits, **QUICK)
+    with pytest.raises(ValueError, match="makes site:plot of levels, which no SavedModel holds"):
+        serving.export(levels, tmp_path / "levels")
+
+
+def test_columns_that_are_also_computed_of_are_no_inputs_by_themselves(visits):
+    gam = gg.GAM("y ~ s(x) + s(log(x)) + z").fit(visits, **QUICK)
+    with pytest.raises(ValueError, match="column 'x' is also what log\\(x\\) is computed of"):
+        gam.partial_dependence("x")
+    with pytest.raises(ValueError, match="makes \\(log\\(x\\)\\) are functions of others"):
+        gam.sobol()
+    alone = gg.GAM("y ~ s(log(x)) + z").fit(visits, **QUICK)
+    assert set(alone.sobol(num_samples=64)["effect"]) >= {"log(x)", "z"}
+    assert len(alone.partial_dependence("log(x)", num_samples=16)) > 1
 
 
 def test_what_a_computed_column_lacks_is_missing(visits):

@@ -12,7 +12,7 @@ from gpflow.base import AnyNDArray
 from ..gam import GAM
 from ..gam.fits import FittedGAM
 from ..gam.frames import Key, LevelColumn
-from ..gam.terms import Column
+from ..gam.terms import Column, Expression, variables_of
 from .columns import Codes, input_dtype, within_limits, without_missing
 from .posterior import LINES, PosteriorServable
 from .rows import Rows
@@ -48,8 +48,16 @@ class GAMServable(PosteriorServable):
         self._constants = np.array(known)
         self._fills = {fill.name: fill.value for fill in fit.spec.fills}
         self._keys = _keys(fit)
-        columns = list(dict.fromkeys(name for name, _ in self._keys))
-        dtypes = {c: self._dtype(c) for c in columns}
+        names = list(dict.fromkeys(name for name, _ in self._keys))
+        columns = variables_of(names)
+        dtypes = {c: self._dtype(c) for c in dict.fromkeys([*columns, *names])}
+        self._computed = [name for name in names if isinstance(name, Expression)]
+        for name in self._computed:
+            if name.of_levels or any(dtypes[v] == tf.string for v in name.variables):
+                raise ValueError(
+                    f"gam: its formula makes {name} of levels, which no SavedModel holds; make "
+                    "that column in the data, and name it."
+                )
         self.is_matrix = bool(columns) and all(isinstance(c, int) for c in columns)
         if self.is_matrix:
             text = [c for c, dtype in dtypes.items() if dtype == tf.string]
@@ -58,7 +66,7 @@ class GAMServable(PosteriorServable):
                     f"column {text[0]} of the matrix holds text, which cannot be served beside "
                     "numbers; fit on a DataFrame or a dict of named columns."
                 )
-            dtypes = dict.fromkeys(columns, tf.float64)
+            dtypes |= dict.fromkeys(columns, tf.float64)
             width = 1 + max(c for c in columns if isinstance(c, int))
             meaning = f"the first {width} columns of the data, of which {columns} are read"
             self.inputs = (Input("inputs", tf.float64, (None, width), meaning),)
@@ -85,7 +93,10 @@ class GAMServable(PosteriorServable):
     def _input(self, column: Column, name: str, dtype: tf.DType) -> Input:
         levels = self._levels(column)
         if levels is None:
-            meaning = f"column {column!r}, numbers"
+            reader = self._keys.get((column, "number"))
+            unit = {"times": "days since 1970-01-01, UTC", "spans of time": "days"}
+            what = unit.get(getattr(reader, "time", ""), "numbers")
+            meaning = f"column {column!r}, {what}"
         else:
             others = "no others" if levels.unseen == "error" else "new ones have the prior's effect"
             meaning = f"column {column!r}, levels {list(levels.levels)}; {others}"
@@ -106,6 +117,9 @@ class GAMServable(PosteriorServable):
             levels = self._levels(column)
             own = () if levels is None else levels.levels
             whole[column] = without_missing(values, column, self._fills.get(column), rows, own)
+        for name in self._computed:
+            values = name.evaluate(lambda v: tf.cast(whole[v], tf.float64), _function)
+            whole[name] = without_missing(values, name, None, rows)
         zeros = tf.zeros([number], tf.float64)
         parts = []
         for key in self._fit.spec.encoder.columns:  # weights and the like are read by nobody
@@ -152,6 +166,14 @@ class GAMServable(PosteriorServable):
             "predictors": list(spec.predictor_names),
             "classes": None if spec.levels is None else list(spec.levels),
         }
+
+
+def _function(name: str) -> Any:
+    """What expressions call."""
+    base = {"log2": 2.0, "log10": 10.0}.get(name)
+    if base is not None:
+        return lambda x: tf.math.log(x) / tf.constant(np.log(base), x.dtype)
+    return getattr(tf.math, name)
 
 
 def _scaled(values: tf.Tensor, factor: AnyNDArray, shift: AnyNDArray | float = 0.0) -> tf.Tensor:

@@ -14,7 +14,7 @@ from gpflow.base import AnyNDArray
 from ..fits import FittedGAM, warn_if_far
 from ..fits.blockwise import in_memory
 from ..frames import Holes, LevelColumn, NumericColumn, Table, filled
-from ..terms import Column
+from ..terms import Column, variables_of
 
 _ROWS = 2000
 """Rows of the fit's data that stand for them, evenly spread."""
@@ -94,6 +94,14 @@ def readers_of(fit: FittedGAM, name: Column) -> dict[int, NumericColumn | LevelC
     read |= {spec.place(c) for c in spec.offset}
     every = list(enumerate(spec.encoder.columns.values()))
     found = {i: reader for i, reader in every if i in read and reader.name == name}
+    computed = [
+        r.name for i, r in every if i in read - set(found) and name in variables_of([r.name])
+    ]
+    if found and computed:
+        raise ValueError(
+            f"column {name!r} is also what {', '.join(map(str, computed))} is computed of, which "
+            "would stay as it is; make these columns in the data."
+        )
     if not found:
         there = dict.fromkeys(repr(reader.name) for i, reader in every if i in read)
         raise ValueError(f"no term reads a column {name!r}; there are {', '.join(there)}.")

@@ -66,9 +66,10 @@ def sobol(
     ):
         if value not in allowed:
             raise ValueError(f"{argument} must be one of {', '.join(allowed)}; got {value!r}.")
-    if inputs == "independent" and fit.spec.design is not None:
+    made = fit.spec.dependent
+    if inputs == "independent" and made:
         raise ValueError(
-            f"inputs='independent': columns that the formula makes ({fit.spec.design.text}) are "
+            f"inputs='independent': columns that the formula makes ({', '.join(made)}) are "
             "functions of others; use inputs='data'."
         )
     given = given_measures(fit, measures)

@@ -15,7 +15,7 @@ from ..components import Component
 from ..components.priors import ROWS, Priors, smooth_priors
 from ..families import Family
 from ..frames import Design, Encoder, Fill
-from ..terms import Column, Smooth, Surv, Term, Terms, variables_of
+from ..terms import Column, Expression, Smooth, Surv, Term, Terms, variables_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,6 +133,17 @@ class Specification:
         if design is not None and set(own) & set(design.made):
             own = [*(name for name in own if name not in design.made), *design.variables]
         return variables_of([*own, *self.offset])
+
+    @property
+    def dependent(self) -> list[str]:
+        """What a formula makes of columns that are read otherwise as well."""
+        names = dict.fromkeys(name for name, _ in self.encoder.columns)
+        found = [] if self.design is None else [self.design.text]
+        for name in names:
+            others = variables_of(other for other in names if other != name)
+            if isinstance(name, Expression) and set(name.variables) & set(others):
+                found.append(str(name))
+        return found
 
     def place(self, column: Column) -> int:
         """

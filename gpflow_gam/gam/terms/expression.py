@@ -67,9 +67,13 @@ class Expression(str):
         return self.parts or _parsed(self)[2]
 
     @property
-    def is_comparison(self) -> bool:
-        """Whether it gives truth values."""
-        return isinstance(_parsed(self)[1], ast.Compare)
+    def of_levels(self) -> bool:
+        """Whether it combines levels, or compares with one."""
+        node = _parsed(self)[1]
+        return node is None or any(
+            isinstance(part, ast.Constant) and isinstance(part.value, str)
+            for part in ast.walk(node)
+        )
 
     def evaluate(self, column: Callable[[str], Any], function: Callable[[str], Any]) -> Any:
         """

@@ -335,6 +335,12 @@ def s(
 
         if shape is not None:
             raise ValueError(f"s(): levels of {columns[0]!r} have no shape; leave shape out.")
+        if len(columns) != 1:
+            named = ", ".join(map(repr, columns))
+            raise ValueError(
+                f"s(): bs='re' takes one column; got {columns!r}. For each combination of levels "
+                f"write random_effect({named}), for slopes random_effect({columns[0]!r}, by=...)."
+            )
         return random_effect(*columns, by=by)
     return Smooth(columns, bs, k, by, period, kernel, isotropic, shape)
 
