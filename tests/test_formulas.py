@@ -368,8 +368,15 @@ def test_times_are_days(visits, tmp_path):
     assert slopes[0]["when"] == pytest.approx(slopes[1]["days"], rel=0.01)  # a day
     zone = data.assign(when=data["when"].dt.tz_localize("UTC").dt.tz_convert("Asia/Tokyo"))
     np.testing.assert_allclose(gam.predict(zone), gam.predict(data))
-    table = gg.GAM("y ~ s(when)").fit(data, **QUICK).effects("s(when)")
+    alone = gg.GAM("y ~ s(when)").fit(data, **QUICK)
+    table = alone.effects("s(when)")
     assert table["when"].dtype.kind == "M"
+    averaged = alone.partial_dependence("when", [when[3]], num_samples=8)["estimate"].item()
+    assert averaged == pytest.approx(alone.predict(data.iloc[[3]]).item(), abs=1e-4)
+    (ax, *_) = alone.draw().axes
+    assert ax.xaxis.get_major_formatter().format_data(ax.get_xlim()[0]).startswith("2021")
+    with pytest.warns(gg.ExtrapolationWarning, match="predicted at 2031-03-01T"):
+        alone.predict(data.iloc[[0]].assign(when=when[0] + pd.DateOffset(years=10)))
     assert abs(table["when"].iloc[-1] - when[-1]) < pd.Timedelta(seconds=1)
     gam.save(tmp_path / "gam")
     np.testing.assert_array_equal(gg.GAM.load(tmp_path / "gam").predict(data), gam.predict(data))

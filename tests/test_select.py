@@ -82,6 +82,25 @@ def test_files_and_refits_hold_to_it(fits: dict[bool, gg.GAM], tmp_path: Path) -
     np.testing.assert_allclose(again.predict(data), gam.predict(data), atol=0.02)
 
 
+def test_a_term_may_be_selected_by_itself(tmp_path: Path) -> None:
+    """``bs="ts"`` has the priors of ``select=True`` for one term, in files as well."""
+    data, _ = made()
+    terms = [s(name, bs="cs" if name == "a" else "se", k=8) for name in NAMES]
+    gam = gg.GAM(terms).fit(data, "y", **QUIET)
+    every = gg.GAM([s(n, k=8) for n in NAMES], select=True).fit(data, "y", **QUIET)
+    none = gg.GAM([s(n, k=8) for n in NAMES]).fit(data, "y", **QUIET)
+
+    def modes(fitted: gg.GAM, name: str) -> list[float]:
+        priors = [p.prior for p in fitted.model.kernel[f"s({name})"].parameters]
+        return [float(prior.log_prob(1.0)) for prior in priors if prior is not None]
+
+    gam.save(tmp_path / "gam")
+    for one in (gam, gg.GAM.load(tmp_path / "gam")):
+        for name in NAMES:
+            assert modes(one, name) == modes(every if name == "a" else none, name)
+        np.testing.assert_array_equal(one.predict(data), gam.predict(data))
+
+
 def test_terms_know_whether_they_are_selected() -> None:
     terms = s("x") + te("x", "z")
     chosen = gg.GAM(terms, select=True).terms

@@ -115,7 +115,7 @@ def _any_value(fit: FittedGAM, name: Column) -> Any:
         if isinstance(reader, LevelColumn):
             return reader.levels[0]
     margins = (m for c in fit.spec.components for m in c.margins if m.column in found)
-    return next((m.centre for m in margins), 0.0)
+    return _shown(found, np.array([next((m.centre for m in margins), 0.0)]))[0]
 
 
 def set_columns(
@@ -209,7 +209,14 @@ def axis_of(fit: FittedGAM, name: Column, number: int) -> list[Any]:
         values = [fit.marginal(place)[0] for place in readers]
         ends = [(float(np.min(v)), float(np.max(v))) for v in values]
     low, high = min(e[0] for e in ends), max(e[1] for e in ends)
-    return list(np.linspace(low, high, number))
+    return list(_shown(readers, np.linspace(low, high, number)))
+
+
+def _shown(readers: Mapping[int, NumericColumn | LevelColumn], values: AnyNDArray) -> AnyNDArray:
+    """Numbers of a column as users know them."""
+    reader = next(iter(readers.values()))
+    assert isinstance(reader, NumericColumn)
+    return reader.shown(values)
 
 
 # --- groups --------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from gpflow.base import AnyNDArray
 
 from ...errors import ExtrapolationWarning, warn_caller
 from ..components import STRAIGHT, Component
-from ..frames import Table
+from ..frames import NumericColumn, Table
 from .fitted import FittedGAM
 
 _FAR = 0.25
@@ -70,12 +70,15 @@ def _warn(
     ends: tuple[float, float],
     outside: AnyNDArray,
 ) -> None:
-    name = list(fit.spec.encoder.columns)[column][0]
+    reader = list(fit.spec.encoder.columns.values())[column]
+    assert isinstance(reader, NumericColumn)
     farthest = outside[np.argmax(np.abs(outside - 0.5 * (ends[0] + ends[1])))]
+    shown = reader.shown(np.array([farthest, *ends]))
+    at, low, high = (str(v).split(".")[0] if reader.time else f"{v:g}" for v in shown)
     there = _beyond(component, column)
     warn_caller(
-        f"column {name!r} is predicted at {farthest:g}, far outside the data of the fit, "
-        f"{ends[0]:g} to {ends[1]:g} for {component.name}: {there}. Check the column's unit, or "
+        f"column {reader.name!r} is predicted at {at}, far outside the data of the fit, "
+        f"{low} to {high} for {component.name}: {there}. Check the column's unit, or "
         "fit to data that reach there.",
         ExtrapolationWarning,
     )

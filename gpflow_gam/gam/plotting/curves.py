@@ -33,7 +33,7 @@ def draw_curves(ax: Axes, axis: Axis, series: list[Series], legend_title: str) -
         if one.simultaneous is not None:
             band(ax, axis.values, one, one.simultaneous, 0.5 * alpha, color, "simultaneous")
         band(ax, axis.values, one, one.pointwise, alpha, color, "pointwise")
-    ax.set_xlabel(axis.name)
+    axis.write(ax.xaxis)
     ax.margins(x=0.02)
     if 1 < len(series) <= _NAMED:
         columns = 1 if len(series) <= 6 else 2

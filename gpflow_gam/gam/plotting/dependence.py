@@ -38,7 +38,7 @@ def draw_partial_dependence(
         _, ax = plt.subplots(figsize=(5.4, 3.6), layout="constrained")
     told = next((name for name in _NAMES if name in table), None)
     groups = [("", table)] if told is None else list(table.groupby(told, sort=False))
-    numbers = pd.api.types.is_numeric_dtype(table[column]) and table[column].dtype != bool
+    numbers = table[column].dtype.kind in "iufM"
     for i, (name, own) in enumerate(groups):
         if numbers:
             own = own.sort_values(column)

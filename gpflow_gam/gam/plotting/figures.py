@@ -12,12 +12,13 @@ try:
     import matplotlib.pyplot as plt
     from matplotlib.axes import Axes
     from matplotlib.colors import Colormap, ListedColormap
+    from matplotlib.dates import ConciseDateFormatter
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 except ModuleNotFoundError as error:
     raise ImportError("plots need matplotlib: pip install 'gpflow_gam[plot]'.") from error
 
-__all__ = ["Axes", "Colormap", "Figure", "ListedColormap", "plt"]
+__all__ = ["Axes", "Colormap", "ConciseDateFormatter", "Figure", "ListedColormap", "plt"]
 """What the other modules here take of matplotlib: one place looks for it."""
 
 _WIDTHS = {1: 5.6, 2: 9.0, 3: 13.0}

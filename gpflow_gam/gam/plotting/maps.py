@@ -104,8 +104,8 @@ def _mesh(
         dots[:, 0], dots[:, 1], ".", color="k", markersize=2.5, markeredgewidth=0.0,
         alpha=faintness(len(dots)), gid="data",
     )  # fmt: skip
-    ax.set_xlabel(first.name)
-    ax.set_ylabel(second.name)
+    first.write(ax.xaxis)
+    second.write(ax.yaxis)
     ax.set_xlim(x[0], x[-1])
     ax.set_ylim(y[0], y[-1])
     figure_of(ax).colorbar(mesh, ax=ax)

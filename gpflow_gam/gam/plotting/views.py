@@ -16,6 +16,7 @@ from ..fits import FittedGAM
 from ..frames import LevelColumn, NumericColumn
 from ..summaries import effective_dof
 from ..terms import Column
+from .figures import ConciseDateFormatter
 from .residuals import acting
 
 _MAP_POINTS = 30
@@ -31,12 +32,21 @@ class Axis:
     :param values: numbers, or the codes of levels.
     :param levels: the levels' names; None for numbers.
     :param margin: the component's margin behind it.
+    :param time: what the numbers are days of, as :class:`~gpflow_gam.gam.frames.NumericColumn`.
     """
 
     name: str
     values: AnyNDArray
     levels: tuple[str, ...] | None
     margin: Margin
+    time: str = ""
+
+    def write(self, axis: Any) -> None:
+        """The column's name, and dates where it holds times, on an axis of matplotlib's."""
+        axis.set_label_text(self.name + (" (days)" if self.time == "spans of time" else ""))
+        if self.time == "times":  # which matplotlib counts in days, too
+            axis.axis_date()
+            axis.set_major_formatter(ConciseDateFormatter(axis.get_major_locator()))
 
     def place(self, values: AnyNDArray) -> AnyNDArray:
         """Data on this axis: other turns of a cycle are brought to the one that is drawn."""
@@ -183,7 +193,8 @@ def view(
         names = None
         if isinstance(reader, LevelColumn):
             names = tuple(str(reader.levels[int(v)]) for v in values)
-        axes.append(Axis(str(reader.name), values, names, margin))
+        time = reader.time if isinstance(reader, NumericColumn) else ""
+        axes.append(Axis(str(reader.name), values, names, margin, time))
     dof = effective_dof(fit, component)[component.predictors_of(fit.num_predictors)]
     return View(component, table, tuple(axes), ", ".join(fixed), dof, fun)
 
@@ -203,6 +214,6 @@ def _middle(fit: FittedGAM, component: Component, margin: Margin) -> tuple[Colum
     reader = _reader(fit, margin)
     values = fit.X[acting(fit, component), margin.column]
     if isinstance(reader, NumericColumn):
-        return reader.name, float(np.median(values))
+        return reader.name, reader.shown(np.median(values, keepdims=True))[0]
     codes, counts = np.unique(values, return_counts=True)
     return reader.name, reader.levels[int(codes[counts.argmax()])]
