@@ -345,6 +345,12 @@ def test_numbers_that_are_levels_elsewhere_multiply_with_a_warning(visits):
         gg.GAM("y ~ s(x, by=site) + factor(site)").fit(visits, **QUICK)
 
 
+def test_the_intercept_alone_has_a_summary(visits):
+    gam = gg.GAM("y ~ 1").fit(visits, **QUICK)
+    assert gam.summary().coefficients["estimate"].item() == pytest.approx(visits["y"].mean())
+    assert "intercept" in str(gam.summary())
+
+
 def test_spline_bases_warn_once_a_fit(visits):
     formula = "y ~ s(x, bs='tp') + s(z, bs='cr') + te(x, z, bs='ps', k=9)"
     with warnings.catch_warnings(record=True) as said:

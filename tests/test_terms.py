@@ -114,6 +114,8 @@ def test_what_users_of_r_type():
     (term,) = terms("factor(x > 0.5)")
     assert term == factor("x > 0.5")
     assert term.column.variables == ("x",)
+    assert terms("as.factor(g) + te(np.log(x), t.1)") == [factor("g"), te("log(x)", "t.1")]
+    assert terms("I(x^2) + np.log(z)")[0].text == "I(x**2) + log(z)"
     assert terms("class + s(is)") == [Variable("class"), s("is")]  # words of Python's
     counted = parse_formula("cbind(k, n - k) ~ x")
     assert (counted.response, counted.trials) == ("k", "n")

@@ -47,6 +47,8 @@ def variance_shares(fit: FittedGAM, seed: int = 0) -> AnyNDArray:
     :param fit: a fitted GAM.
     :param seed: of the draws.
     """
+    if not fit.spec.effects:  # the intercept alone
+        return np.zeros((_DRAWS, 0, fit.num_predictors))
     rows = fit.even_rows(_ROWS)
     draws = draw_covariances(
         [inducing_moments(fit)], fit.X[rows], fit.weights[rows], fit.spec.effect_names, _DRAWS, seed

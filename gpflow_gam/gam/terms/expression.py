@@ -35,8 +35,8 @@ _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.NotEq: operator.ne,
 }
 _NAMES = tuple(word for word in keyword.kwlist if word not in ("True", "False", "None"))
-_HIDE = re.compile(rf"'[^']*'|\"[^\"]*\"|`([^`]*)`|\b({'|'.join(_NAMES)})\b")
-"""Text in quotes, which stays; names between backticks; and names that Python keeps for itself."""
+_HIDE = re.compile(rf"'[^']*'|\"[^\"]*\"|`([^`]*)`|\b({'|'.join(_NAMES)}|[^\W\d]\w*\.\d[\w.]*)\b")
+"""Text in quotes, which stays; names between backticks; names that Python keeps, or cannot have."""
 _HIDDEN = re.compile(r"_quoted_([0-9a-f]*)_")
 
 

@@ -39,6 +39,8 @@ class Formula:
 
 
 _SMOOTH = re.compile(rf"\b({'|'.join(FUNCTIONS)}|offset)\s*\(")
+_SPELLINGS = re.compile(r"\b(?:np\.|numpy\.|as\.(?=factor))(?=\w+\s*\()")
+"""What stands before a function in other languages."""
 _FACTOR = re.compile(r"\b(factor|C)\s*\(")
 _OPERATORS = re.compile(r"[:*/^]|%in%")
 
@@ -60,7 +62,7 @@ def parse_formula(text: str) -> Formula:
     :return: the response, the terms and what else it says.
     :raises ValueError: with the place at which it makes no sense.
     """
-    left, _, right = text.rpartition("~")
+    left, _, right = _SPELLINGS.sub("", text).rpartition("~")
     response, trials = _response(left.strip(), text) if left.strip() else (None, None)
     terms: list[Term] = []
     offset: list[Column] = []
@@ -262,7 +264,7 @@ def _term(node: ast.expr, text: str) -> Term:
     if isinstance(node, (ast.Name, ast.Attribute, ast.Constant)):
         return Variable(_column(node, text))
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
-        raise ValueError(f"formula {text!r}: {ast.unparse(node)!r} is no term.")
+        raise ValueError(f"formula {text!r}: {shown(ast.unparse(node))!r} is no term.")
     function = node.func.id
     if function not in FUNCTIONS:
         near = difflib.get_close_matches(function, FUNCTIONS, n=1)
@@ -305,7 +307,7 @@ def _option(name: str, node: ast.expr, text: str) -> Any:
     except ValueError:
         raise ValueError(
             f"formula {text!r}: {name} must be a number or text in quotes; got "
-            f"{ast.unparse(node)!r}."
+            f"{shown(ast.unparse(node))!r}."
         ) from None
 
 

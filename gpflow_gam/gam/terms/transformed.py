@@ -41,7 +41,8 @@ class Transformed(Term):
     text: str
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "text", _FACTOR.sub("C(", self.text))
+        # "^" is the same to formulas, but not inside I()
+        object.__setattr__(self, "text", _FACTOR.sub("C(", self.text).replace("^", "**"))
         variables_of(self.text)
 
     @property
