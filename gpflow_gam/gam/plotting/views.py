@@ -109,6 +109,11 @@ class View:
             title += f", {self.table.predictors[predictor]}"
         return f"{title} at {self.fixed}" if self.fixed else title
 
+    @property
+    def error_title(self) -> str:
+        """Of a map of standard errors, which no ``fun`` goes through."""
+        return "standard error" if self.fun is None else "standard error on the link scale"
+
     def critical(self, predictor: int, simultaneous: bool) -> tuple[float, float | None]:
         """Standard errors on each side of the limits; simultaneous ones are simulated."""
         if simultaneous:
