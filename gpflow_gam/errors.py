@@ -59,7 +59,7 @@ class SmoothingWarning(UserWarning):
 
 
 class TailWarning(UserWarning):
-    """A predicted mean is made by the far tail of a predictor of which next to nothing is known."""
+    """The far tail of a very uncertain predictor makes a mean, or would make a standard error."""
 
 
 class UnitWarning(UserWarning):

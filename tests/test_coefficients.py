@@ -178,6 +178,96 @@ def test_differences_from_a_level(gam):
     pd.testing.assert_frame_equal(by_name, table)
 
 
+def treatment(data, z, g, h):
+    """Columns of treatment contrasts at levels."""
+    one = [np.ones(len(data)), z, *(data["g"] == k for k in g), *(data["h"] == k for k in h)]
+    return np.column_stack(one).astype(float)
+
+
+@pytest.fixture(scope="module")
+def many():
+    rng = np.random.default_rng(8)
+    n = 40_000
+    data = pd.DataFrame({"z": rng.normal(5.0, 1.0, n), "g": rng.choice(list("abc"), n)})
+    data["h"] = rng.choice(["u", "v"], n)
+    group = data["g"].map({"a": 0.0, "b": 2.0, "c": -0.5})
+    data["y"] = 3.0 + 0.4 * data["z"] + group + 0.7 * (data["h"] == "v") + rng.normal(size=n)
+    data["each"] = data["y"] + 0.3 * group * data["z"]
+    data["w"] = rng.integers(1, 4, n)
+    return data
+
+
+def test_references_make_treatment_contrasts(many):
+    """As ``lm(y ~ z + g + h)`` of R with the reference levels b and v, weights of rows included."""
+    gam = gg.GAM(linear("z") + factor("g") + factor("h"), weights="w").fit(many, "y", **QUIET)
+    table = gam.coefficients({"g": "b", "h": "v"})
+    A, w = treatment(many, many["z"], "ac", "u"), many["w"].to_numpy(float)
+    b = np.linalg.solve(A.T @ (w[:, None] * A), A.T @ (w * many["y"]))
+    variance = np.sum(w * np.square(many["y"] - A @ b)) / w.sum()
+    se = np.sqrt(variance * np.diag(np.linalg.inv(A.T @ (w[:, None] * A))))
+    kept = table.iloc[[0, 1, 2, 4, 5]]  # without the references themselves
+    np.testing.assert_allclose(kept["estimate"], b, atol=0.05 * se.min())
+    np.testing.assert_allclose(kept["se"], se, rtol=2e-3)
+    assert abs(gam.coefficients()["estimate"].iloc[0] - b[0]) > 5.0 * se[0]
+
+
+@pytest.mark.parametrize("unconditional", [False, True])
+def test_the_intercept_of_references_is_a_prediction(many, unconditional):
+    data = many.head(400)
+    gam = gg.GAM(linear("z") + factor("g") + random_effect("h")).fit(data, "y", **QUIET)
+    row = pd.DataFrame({"z": [0.0], "g": "c", "h": "u"})
+    options = {"unconditional": unconditional}
+
+    def intercept(reference):
+        return gam.coefficients(reference, **options).iloc[0][["estimate", "se"]].to_numpy(float)
+
+    def predicted(**part):
+        return np.ravel(gam.predict(row, "link", se=True, **part, **options))
+
+    rtol = 1e-3 if unconditional else 1e-5
+    np.testing.assert_allclose(intercept({"g": "c", "h": "u"}), predicted(), rtol=rtol)
+    # levels that are not named stay at their average
+    part = predicted(exclude="random_effect(h)")
+    np.testing.assert_allclose(intercept({"factor(g)": "c"}), part, rtol=rtol)
+    np.testing.assert_allclose(intercept({}), predicted(terms="linear(z)"), rtol=rtol)
+    none = predicted(terms=[])
+    np.testing.assert_allclose(intercept(None), none, rtol=rtol)
+
+
+def test_lines_of_levels_are_at_zero_of_the_reference(many):
+    """Two ways to write ``lm(each ~ z * g + h)``, which are one model."""
+    data = many.head(4000)
+    by = gg.GAM(s("z", bs="linear", by="g") + factor("g") + factor("h")).fit(data, "each", **QUIET)
+    row = pd.DataFrame({"z": 0.0, "g": list("abc"), "h": "v"})
+    at_zero, se = by.predict(row, "link", se=True, unconditional=False)
+    for place, level in enumerate("abc"):
+        found = by.coefficients({"g": level, "h": "v"}, unconditional=False).iloc[0]
+        np.testing.assert_allclose(found["estimate"], at_zero[place], rtol=1e-6)
+        np.testing.assert_allclose(found["se"], se[place], rtol=1e-4)
+    shares = data["g"].value_counts(normalize=True)[list("abc")].to_numpy()
+    found = by.coefficients({"h": "v"})["estimate"].iloc[0]
+    np.testing.assert_allclose(found, shares @ at_zero, rtol=1e-6)
+    pytest.importorskip("formulaic")
+    made = gg.GAM("each ~ z*g + factor(h)").fit(data, **QUIET)
+    found = made.coefficients({"h": "v"}).iloc[0]
+    assert found["estimate"] == pytest.approx(at_zero[0], abs=0.1 * se[0])
+    assert found["se"] == pytest.approx(se[0], rel=0.02)
+
+
+def test_each_predictor_has_an_intercept_of_references(many):
+    data = many.head(600)
+    terms = {"mean": linear("z") + factor("g"), "scale": factor("h")}
+    gam = gg.GAM(terms).fit(data, "y", **QUIET)
+    found = gam.coefficients({"g": "b", "h": "v"}, unconditional=False).iloc[:2]
+    row = pd.DataFrame({"z": [0.0], "g": "b", "h": "v"})
+    mean, se = gam.predict(row, "link", se=True, unconditional=False)
+    np.testing.assert_allclose(found["estimate"], mean[0], rtol=1e-6)
+    np.testing.assert_allclose(found["se"], se[0], rtol=1e-4)
+    # a factor whose levels have their own means has no intercept to move
+    own = gg.GAM(factor("g") - 1).fit(data, "y", **QUIET)
+    assert list(own.coefficients({"g": "a"})["term"]) == ["factor(g)"] * 3
+
+
 def test_many_levels_are_the_same_in_parts(gam, monkeypatch):
     whole = gam.coefficients({"r": "r7"})
     monkeypatch.setattr(
@@ -215,7 +305,7 @@ def test_a_bare_level_is_of_the_only_factor(data):
     rates = gam.coefficients("low", fun=np.exp)
     for what in ("estimate", "lower", "upper"):
         np.testing.assert_allclose(rates[what], np.exp(plain[what]))
-    np.testing.assert_array_equal(rates["se"], plain["se"])
+    assert "se" not in rates  # that of the logarithm is none of a rate
     # a ratio of rates: what two predictions are apart
     two = pd.DataFrame({"z": 0.0, "g": ["top", "low"]})
     link = gam.predict(two, "link")

@@ -311,6 +311,17 @@ def test_rows_in_blocks_are_the_rows(table, gam, monkeypatch):
     np.testing.assert_allclose(other.predict(table, "link"), gam.predict(table, "link"), atol=0.03)
 
 
+def test_curves_begin_at_one_and_end_with_the_data(table, gam, tmp_path):
+    few = table.iloc[:2]
+    for unconditional in (False, True):
+        start = gam.survival(few, 0.0, unconditional=unconditional)
+        np.testing.assert_array_equal(start[["estimate", "lower", "upper"]], 1.0)
+    gam.save(tmp_path / "gam", data=False)  # the baseline knows its end
+    for known in (gam, gg.GAM.load(tmp_path / "gam")):
+        times = known.survival(few)["time"]
+        np.testing.assert_allclose(times[:101], np.linspace(0.0, table["time"].max(), 101))
+
+
 def test_what_no_hazard_has_is_said(table, gam):
     few = table.iloc[:2]
     with pytest.raises(ValueError, match="needs times and whether the event was seen: y=Surv"):

@@ -227,7 +227,7 @@ def test_differences_between_curves_use_the_coupling(by_level):
     frame = by_level.differences("s(x):g", grid=grid)
     first = frame[(frame["level_1"] == "a") & (frame["level_2"] == "c")]
     a, c = (by_level.effects(f"s(x):g={k}", grid) for k in "ac")
-    np.testing.assert_allclose(first["estimate"], a["estimate"] - c["estimate"])
+    np.testing.assert_allclose(first["estimate_centred"], a["estimate"] - c["estimate"])
     fixed = effects.differences(by_level.fitted, "s(x):g", grid=grid, unconditional=False).frame()
     first = fixed[(fixed["level_1"] == "a") & (fixed["level_2"] == "c")]
     a, c = (by_level.effects(f"s(x):g={k}", grid, unconditional=False) for k in "ac")
@@ -245,6 +245,121 @@ def test_differences_between_curves_use_the_coupling(by_level):
     )
     variance = a["se"] ** 2 + c["se"] ** 2 - 2 * np.diag(cross)
     np.testing.assert_allclose(first["se"], np.sqrt(variance), rtol=1e-6)
+
+
+def test_differences_with_the_means_of_levels(data):
+    """Those of predictions, which have both; each route has its own covariances."""
+    gam = gg.GAM(s("x", by="g", k=8) + factor("g") + linear("z")).fit(data, y="y", **QUICK)
+    found = gam.differences("s(x):g", grid=[0.2, 0.7], group_means=True)
+    alone = gam.differences("s(x):g", grid=[0.2, 0.7])
+    assert "estimate" not in alone
+    means = gam.differences("factor(g)").set_index(["level_1", "level_2"])["estimate"]
+    apart = found["estimate"] - alone["estimate_centred"]
+    np.testing.assert_allclose(apart, [v for v in means for _ in range(2)], rtol=1e-9)
+    rows = [
+        pd.DataFrame({"x": found["x"], "z": 0.3, "g": found[level]})
+        for level in ("level_1", "level_2")
+    ]
+    one, other = (gam.predict(at, "link") for at in rows)
+    np.testing.assert_allclose(found["estimate"], one - other, rtol=1e-9)
+    first = gam.avg_comparisons(
+        {"g": ("b", "a")}, data=rows[0].head(1), scale="link", num_samples=20_000
+    )
+    assert found["se"].iloc[0] == pytest.approx(first["se"].item(), rel=0.05)
+    rates = gam.differences("s(x):g", grid=[0.2], fun=np.exp)
+    assert {"se", "estimate"}.isdisjoint(rates)
+    np.testing.assert_allclose(rates["estimate_centred"], np.exp(alone["estimate_centred"][::2]))
+
+
+def test_curves_that_have_their_means_or_lack_them(data, by_level):
+    for terms, named in (
+        (s("x", "g", bs="fs", k=5), "estimate"),
+        (s("x", k=5) + s("x", "g", bs="sz", k=5), "estimate"),
+        (s("x", "g", bs="fs", k=5) + gg.random_effect("g"), "estimate_centred"),
+    ):
+        gam = gg.GAM(terms).fit(data, y="y", **QUICK)
+        assert named in gam.differences("s(x,g)", grid=[0.5])
+        found = gam.differences("s(x,g)", grid=[0.5], group_means=True)
+        one, other = (
+            gam.predict(pd.DataFrame({"x": 0.5, "g": found[level]}), "link")
+            for level in ("level_1", "level_2")
+        )
+        np.testing.assert_allclose(found["estimate"], one - other, rtol=1e-6, atol=1e-9)
+    with pytest.raises(ValueError, match=r"group_means=True: no term has .* add factor\('g'\)"):
+        by_level.differences("s(x):g", group_means=True)
+    with pytest.raises(ValueError, match="has no levels to compare"):
+        by_level.differences("s(x):g=a")
+
+
+def test_all_effects_are_one_table(gam):
+    found = gam.effects(num_points=4, level=0.9)
+    assert next(iter(found)) == "term"
+    assert list(found["term"].unique()) == list(gam.names)
+    for name, own in found.groupby("term"):
+        alone = gam.effects(name, num_points=4, level=0.9)
+        own = own[list(alone)].reset_index(drop=True)
+        pd.testing.assert_frame_equal(own, alone, check_dtype=False)
+    grid = pd.DataFrame({"x": [0.1, 0.2], "z": 0.0, "g": "a", "noise": 0.5})
+    assert len(gam.effects(grid=grid, fun=np.exp)) == 2 * len(gam.names)
+    assert "estimate" in gam.effects(scale="response", num_points=3)
+    with pytest.raises(ValueError, match="grid must be a dict or DataFrame of columns"):
+        gam.effects(grid=[0.1, 0.2])
+
+
+@pytest.mark.parametrize(
+    ("typed", "name"),
+    [
+        ("s(h, bs='re')", "random_effect(h)"),
+        ('s("h", bs = "re")', "random_effect(h)"),
+        ("s(h)", "random_effect(h)"),
+        ("s( x , k = 10 )", "s(x)"),
+        ("linear(x)", "s(x)"),
+        ("ti(z, x, k=8)", "ti(x,z)"),
+        ("te(x,z)", "ti(x,z)"),
+        ("s(noise, by=z)", "s(noise):z"),
+        ("s(noise, k=4):z", "s(noise):z"),
+        ("s(noise): z", "s(noise):z"),
+        ("factor(g)", "factor(g)"),
+    ],
+)
+def test_effects_are_asked_for_as_they_are_typed(typed, name, data):
+    terms = s("x", k=6) + factor("g") + ti("x", "z", k=6) + s("noise", by="z", k=4)
+    rows = data.assign(h=[f"h{i % 7}" for i in range(len(data))])
+    gam = gg.GAM(terms + s("h", bs="re")).fit(rows, y="y", max_iterations=2, progress=False)
+    assert gam.fitted.spec.component(typed).name == name
+    pd.testing.assert_frame_equal(gam.effects(typed, num_points=3), gam.effects(name, num_points=3))
+    np.testing.assert_array_equal(
+        gam.predict(rows, exclude=typed), gam.predict(rows, exclude=[name])
+    )
+    assert gam.draw(typed).axes[0].get_title() == gam.draw(name).axes[0].get_title()
+    gg.plotting.partial_residuals(gam.fitted, typed)
+    gam.sample_effects(typed, num_samples=2)
+    if "h" in typed:
+        table = gam.coefficients({typed: "h1"})
+        pd.testing.assert_frame_equal(table, gam.coefficients({"h": "h1"}))
+        assert len(gam.differences(typed)) == 21
+
+
+def test_a_name_that_could_be_several_is_an_error(data):
+    gam = gg.GAM(s("x", by="g", k=4) + factor("g") + linear("x")).fit(data, y="y", **QUICK)
+    assert gam.fitted.spec.component("s(x, k=9)").name == "linear(x)"
+    assert [c.name for c in gam.fitted.spec.called("s(x, by=g, k=3)")] == [
+        f"s(x):g={level}" for level in "abc"
+    ]
+    assert gam.fitted.spec.component("s(x, k=4):g = b").name == "s(x):g=b"
+    both = gg.GAM(factor("g") + gg.random_effect("g")).fit(data, y="y", **QUICK)
+    with pytest.raises(ValueError, match="no effect 's\\(g\\)'; there are factor"):
+        both.effects("s(g)")
+    assert both.fitted.spec.component("s(g, bs='re')").name == "random_effect(g)"
+    apart = gg.GAM({"mean": s("x", k=4) + linear("z"), "scale": linear("z")})
+    apart.fit(data, y="y", max_iterations=2, progress=False)
+    assert apart.fitted.spec.component("s(x, k=9)").name == "mean:s(x)"
+    assert apart.fitted.spec.component("scale:s(z)").name == "scale:linear(z)"
+    with pytest.raises(ValueError, match="Did you mean 'mean:linear"):
+        apart.effects("linear(z)")
+    for wrong in ("s(q, bs='re')", "s(x", "x", "s(x, k=0)", "log(x)"):
+        with pytest.raises(ValueError, match="there is no effect"):
+            both.effects(wrong)
 
 
 def test_what_has_no_slope_or_difference(gam, by_level):

@@ -146,6 +146,7 @@ def same(
     for name, values in wanted.items():
         size = max(prior if "variance" in name else 0.0, np.max(np.abs(values)))
         np.testing.assert_allclose(found[name], values, rtol=0, atol=rtol * size, err_msg=name)
+    np.testing.assert_allclose(found["component_mean"].sum(axis=1), found["mean"], rtol=5 * rtol)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -185,7 +186,7 @@ def test_rows_that_cannot_be_taken_are_nan_alone(answers, case):
 def test_description(answers):
     gam, path, _ = answers["poisson"]
     about = description(path)
-    assert about["components"] == ["intercept", *gam.names]
+    assert about["components"] == ["intercept", *gam.names, "offset"]
     columns = {i["column"] for i in about["inputs"]}
     assert columns == {"x", "flag", "z", "Group of", "site", "log time"}
     outputs = about["signatures"]["serving_default"]["outputs"]

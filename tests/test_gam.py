@@ -56,9 +56,8 @@ def softmax(data):
 
 def test_terms_add_up_to_the_predictor(poisson, data):
     total = poisson.predict(data, type="terms").sum(axis=1)
-    constant = poisson.model.mean_function.constant.numpy()[0]
     link, se = poisson.predict(data, type="link", se=True, unconditional=False)
-    np.testing.assert_allclose(total + constant + data["log_e"], link)
+    np.testing.assert_allclose(total, link)
     mean, var = poisson.posterior.predict_f(poisson.fitted.X)
     np.testing.assert_allclose(link, mean.numpy()[:, 0])
     np.testing.assert_allclose(se, np.sqrt(var.numpy()[:, 0]))

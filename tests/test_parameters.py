@@ -235,7 +235,7 @@ def test_levels_of_by_and_streams(tmp_path: Path) -> None:
     gam = gg.GAM(terms).fit(frame, y="y")
     assert "mean:s(x):k=a" in gam.names
     table = gam.differences("mean:s(x):k")
-    assert {"level_1", "level_2", "estimate"} <= set(table.columns)
+    assert {"level_1", "level_2", "estimate_centred"} <= set(table.columns)
     frame.to_parquet(tmp_path / "rows.parquet")
     streamed = gg.GAM(terms).fit(tmp_path / "rows.parquet", y="y")
     np.testing.assert_allclose(streamed.predict(frame[:9]), gam.predict(frame[:9]), atol=1e-6)

@@ -73,10 +73,62 @@ def test_parts_make_the_whole(poisson, data):
     none = poisson.predict(data, type="link", terms=[], intercept=False, se=True)
     np.testing.assert_allclose(none[0], data["log_e"], atol=1e-12)
     np.testing.assert_array_equal(none[1], 0.0)
-    effects = poisson.predict(data, type="terms", intercept=False).sum(axis=1) + data["log_e"]
+    effects = poisson.predict(data, type="terms", intercept=False).sum(axis=1)
     np.testing.assert_allclose(
         poisson.predict(data, type="link", intercept=False), effects, atol=1e-9
     )
+
+
+def check_sums(gam, data, rtol=1e-9, **options):
+    """Columns of terms add up to the link, for each predictor."""
+    parts = gam.predict(data, type="terms", **options)
+    whole = gam.predict(data, type="link", **options)
+    for i, name in enumerate(gam.fitted.spec.predictor_names):
+        own, link = parts, whole
+        if gam.fitted.num_predictors > 1:
+            own, link = parts.xs(name, axis=1, level=1), whole[:, i]
+        np.testing.assert_allclose(own.sum(axis=1), link, rtol=rtol, atol=rtol)
+    return parts
+
+
+SUMS = {
+    "gaussian": ("gaussian", TERMS, "y", None),
+    "poisson": ("poisson", TERMS, "count", "log_e"),
+    "no intercept": ("gaussian", TERMS - 1, "y", "log_e"),
+    "nothing with a constant": ("gaussian", s("x", k=6) + linear("z") - 1, "y", "log_e"),
+    "two parameters": ("gaussian", {"mean": TERMS - 1, "scale": linear("z")}, "y", None),
+    "heteroskedastic": ("heteroskedastic", TERMS, "far", None),
+    "categorical": ("categorical", s("x", k=5) + factor("g"), "kind", None),
+    "classes in order": (gg.families.Ordinal(("a", "b", "c")), TERMS, "kind", None),
+}
+
+
+@pytest.mark.parametrize("case", list(SUMS))
+def test_terms_add_up_to_the_link(data, case, tmp_path):
+    family, terms, y, offset = SUMS[case]
+    data = data.assign(far=50.0 * data["y"])
+    gam = gg.GAM(terms, family=family, offset=offset).fit(data, y=y, **QUICK)
+    whole = check_sums(gam, data)
+    assert ("offset" in whole.columns.get_level_values(0)) == (offset is not None)
+    for options in ({"terms": "s(x)"}, {"exclude": "s(x)"}, {"intercept": False}):
+        check_sums(gam, data, **options)
+    gam.save(tmp_path / "gam")
+    again = gg.GAM.load(tmp_path / "gam")
+    pd.testing.assert_frame_equal(check_sums(again, data), whole)
+
+
+def test_the_intercept_among_terms_is_that_of_the_summary(poisson, data):
+    frame = poisson.predict(data.head(3), type="terms", interval=0.95)
+    (row,) = poisson.coefficients().query("term == 'intercept'").to_dict("records")
+    for what in ("estimate", "se", "lower", "upper"):
+        np.testing.assert_allclose(frame["intercept"][what], row[what], rtol=1e-4)
+    np.testing.assert_array_equal(frame["offset"]["estimate"], data["log_e"].head(3))
+    for end in ("lower", "upper"):
+        np.testing.assert_array_equal(frame["offset"][end], data["log_e"].head(3))
+    np.testing.assert_array_equal(frame["offset"]["se"], 0.0)
+    # effects, a column each
+    x = data["x"].head(3)
+    np.testing.assert_allclose(frame["s(x)"]["estimate"], poisson.effects("s(x)", x)["estimate"])
 
 
 @pytest.mark.parametrize("engine", ["variational", "iterncgp"])
@@ -90,6 +142,7 @@ def test_all_terms_are_the_prediction(data, engine):
         gam.predict(data, **options),
         rtol=1e-5,
     )
+    check_sums(gam, data, rtol=1e-5)
     narrow, wide = (gam.predict(data, exclude=e, **options)["se"] for e in (["linear(z)"], []))
     assert (narrow != wide).all()
 

@@ -99,7 +99,11 @@ def same(gam: gg.GAM, served: gg.serving.Served, data: Any, level: float = 0.95)
     np.testing.assert_array_equal(parts["mean"].reshape(-1, width), estimate)
     sd = np.sqrt(parts["variance"]).reshape(-1, width)
     np.testing.assert_allclose(sd, se, rtol=1e-14)
-    assert list(parts["names"]) == ["intercept", *gam.names]
+    assert list(parts["names"]) == [
+        *gam.fitted.spec.names,
+        *(["offset"] if gam.fitted.spec.offset else []),
+    ]
+    np.testing.assert_allclose(parts["mean"].sum(axis=1), found["mean"], rtol=1e-12, atol=1e-12)
 
 
 # --- the same numbers --------------------------------------------------------------------------

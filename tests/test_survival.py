@@ -383,6 +383,36 @@ def test_the_null_model_is_the_best_constant(monkeypatch, blocks):
     assert gam.fitted.deviance()[1] == pytest.approx(null, rel=1e-6)
 
 
+def test_survival_begins_at_one(table, weibull, tmp_path):
+    few = table.iloc[:3]
+    for family in ("weibull", "lognormal"):
+        for terms in ("s(x)", {"location": s("x", k=5), "scale": factor("g")}):
+            made = gg.GAM(f"Surv(time, event) ~ {terms}" if terms == "s(x)" else terms, family)
+            y = None if terms == "s(x)" else Surv("time", "event")
+            made.fit(table, y, max_iterations=20, progress=False)
+            for unconditional in (False, True):
+                start = made.survival(few, 0, unconditional=unconditional)
+                np.testing.assert_array_equal(start[["estimate", "lower", "upper"]], 1.0)
+                assert start["time"].tolist() == [0.0] * 3
+    one = weibull.survival(few, 1.5)
+    pd.testing.assert_frame_equal(one, weibull.survival(few, [1.5]))
+    curve = weibull.survival(few)
+    times = np.linspace(0.0, table["time"].max(), 101)
+    np.testing.assert_allclose(curve["time"], np.tile(times, 3))
+    own = curve[curve["row"] == 1]
+    assert own["estimate"].iloc[0] == 1.0
+    assert np.all(np.diff(own["estimate"]) <= 0.0)
+    pd.testing.assert_frame_equal(curve, weibull.survival(few, times))
+    # responses that may be negative begin at the least
+    tobit = gg.GAM("Surv(y, event) ~ x", family="gaussian")
+    tobit.fit(table.assign(y=np.log(table["time"])), progress=False)
+    ends = tobit.survival(few.head(1))["time"].iloc[[0, -1]]
+    np.testing.assert_allclose(ends, np.log(table["time"]).agg(["min", "max"]))
+    weibull.save(tmp_path / "gam", data=False)
+    with pytest.raises(ValueError, match="times: the GAM was saved without its data.*give times"):
+        gg.GAM.load(tmp_path / "gam").survival(few)
+
+
 def test_survival_curves(table, weibull):
     few, times = table.iloc[:3], np.array([0.5, 1.0, 2.0])
     found = weibull.survival(few, times, unconditional=False)
@@ -399,7 +429,7 @@ def test_survival_curves(table, weibull):
     np.testing.assert_allclose(found["upper"], high.ravel(), atol=0.004)
     wider = weibull.survival(few, times)
     assert np.all(wider["lower"] <= found["lower"] + 1e-12)
-    with pytest.raises(ValueError, match="times must be positive and finite; got -1"):
+    with pytest.raises(ValueError, match="times must be finite and not negative; got -1"):
         weibull.survival(few, [-1.0])
     plain = gg.GAM("full ~ linear(x)").fit(table, progress=False)
     with pytest.raises(ValueError, match="survival: family 'gaussian' has no survival curves"):

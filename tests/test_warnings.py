@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 
+import gpflow
 import numpy as np
 import pandas as pd
 import pytest
@@ -217,3 +218,95 @@ def test_means_that_are_made_by_a_tail():
     )[:2]
     assert not np.any(np.isnan([mean, sd]))
     assert np.all(np.isinf(sd))
+
+
+@pytest.fixture(scope="module")
+def counts():
+    rng = np.random.default_rng(51)
+    data = pd.DataFrame({"x": rng.uniform(size=80), "g": rng.choice(["a", "b"], 80)})
+    data["count"] = rng.poisson(np.exp(1.0 + np.sin(5.0 * data["x"])))
+    data["yes"] = rng.uniform(size=80) < 0.5
+    data["y"] = rng.normal(size=80)
+    return data
+
+
+def fits(data):
+    terms = s("x", k=6) + factor("g")
+    yield gg.GAM(terms, "poisson").fit(data, "count", **QUIET)
+    yield gg.GAM(terms, gg.families.NegativeBinomial(link="sqrt")).fit(data, "count", **QUIET)
+    yield gg.GAM(terms, "bernoulli").fit(data, "yes", **QUIET)
+    yield gg.GAM(terms).fit(data, "y", **QUIET)
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        "lognormal",
+        "zero_inflated_poisson",
+        gg.families.Gamma("inverse"),
+        gpflow.likelihoods.Poisson(),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::gpflow_gam.ExtrapolationWarning")
+def test_tails_of_other_families(counts, family):
+    data = counts.assign(size=1.0 + counts["count"])
+    positive = family == "lognormal" or isinstance(family, gg.families.Gamma)
+    gam = gg.GAM(s("x", k=6), family).fit(data, "size" if positive else "count", **QUIET)
+    with pytest.warns(gg.TailWarning, match="se is NaN"):
+        se = gam.predict(pd.DataFrame({"x": [0.5, 12.0]}), interval=0.9)["se"]
+    assert np.isnan(se).tolist() == [False, True]
+
+
+FAR = pd.DataFrame({"x": [0.5, 9.0], "g": "a"})
+
+
+@pytest.mark.filterwarnings("ignore::gpflow_gam.ExtrapolationWarning")
+def test_standard_errors_that_a_tail_would_make(counts):
+    """One rule wherever responses have standard errors: a log link, and 1 for the predictor's."""
+    gam, *others = fits(counts)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", gg.TailWarning)  # of the mean, once a fit
+        gam.predict(FAR)
+    sd = gam.predict(FAR, "link", se=True)[1]
+    assert sd[0] < 1.0 < sd[1]
+    calls = {
+        "se": lambda m: m.predict(FAR, se=True)[1],
+        "interval": lambda m: m.predict(FAR, interval=0.9)["se"],
+        "observation": lambda m: m.predict(FAR, "observation", se=True)[1],
+        "effects": lambda m: m.effects("s(x)", FAR["x"], scale="response")["se"],
+        "dependence": lambda m: m.partial_dependence("x", FAR["x"])["se"],
+        "predictions": lambda m: m.avg_predictions(by="x", data=FAR)["se"],
+        "comparisons": lambda m: m.avg_comparisons({"x": (0.4, 0.5, 9.0)})["se"],
+    }
+    for name, call in calls.items():
+        texts = said(lambda call=call: call(gam), gg.TailWarning)
+        assert len(texts) == 1, name
+        assert "se is NaN where the expected response has no standard error" in texts[0]
+        assert "Read the interval" in texts[0]
+        with pytest.warns(gg.TailWarning):
+            se = np.asarray(call(gam))
+        assert np.isfinite(se[0]), name
+        assert np.isnan(se[1]), name
+        for other in others:  # without such a tail
+            assert np.all(np.isfinite(call(other))), (name, other.family)
+    # no interval is lost
+    with pytest.warns(gg.TailWarning):
+        frame = gam.predict(FAR, interval=0.9)
+    assert np.all(np.isfinite(frame[["estimate", "lower", "upper"]]))
+    with pytest.warns(gg.TailWarning):  # of normal averages about zero, by any link
+        ratio = others[2].avg_comparisons({"x": (9.0, 0.5)}, comparison="ratio", scale="link")
+    assert np.isnan(ratio["se"].item())
+    # what is asked of the mean or the predictor alone says nothing
+    assert said(lambda: (gam.predict(FAR), gam.predict(FAR, "link", se=True))) == []
+
+
+def test_the_rule_is_a_standard_deviation_of_one_behind_a_log_link(counts):
+    gam, *_ = fits(counts)
+    rows = pd.DataFrame({"x": np.linspace(0.0, 4.0, 81), "g": "a"})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        sd = gam.predict(rows, "link", se=True)[1]
+        se = gam.predict(rows, se=True)[1]
+        known = gam.predict(rows, se=True, unconditional=False)[1]
+    np.testing.assert_array_equal(np.isnan(se), sd > 1.0)
+    assert np.isnan(known).sum() < np.isnan(se).sum()

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+_NUMBERS = ("estimate", "se", "lower", "upper", "lower_simultaneous", "upper_simultaneous")
+"""Columns of a table of effects beside those of the data."""
+
 
 class Inspector(Averager):
     """Summaries, effects and pictures of a GAM that is fitted."""
@@ -120,7 +123,7 @@ class Inspector(Averager):
 
     def effects(
         self,
-        term: str,
+        term: str | None = None,
         grid: Any = None,
         *,
         level: float = 0.95,
@@ -130,7 +133,7 @@ class Inspector(Averager):
         scale: Literal["link", "response"] = "link",
     ) -> pd.DataFrame:
         """
-        A component with its standard error, pointwise and simultaneous limits.
+        An effect, or all of them, with standard errors, pointwise and simultaneous limits.
 
         With ``scale="response"`` it is the expected response along the effect, as gratia's
         ``add_constant`` and the inverse link make it of a smooth: intercept and this effect
@@ -138,9 +141,10 @@ class Inspector(Averager):
         the data, and offsets at their mean. It is what :meth:`predict` says of this term alone. A
         mean over rows of the data, past the link, is :meth:`partial_dependence`.
 
-        :param term: its name, such as ``"s(x)"``; see :attr:`names`.
+        :param term: its name, such as ``"s(x)"`` (see :attr:`names`), or the term as it was typed,
+            such as ``"s(g, bs='re')"``; by default every effect, one after the other.
         :param grid: where: values of its column, a dict of columns or a DataFrame; by default an
-            even grid over the data.
+            even grid over the data. Of all effects a dict or DataFrame.
         :param level: probability of the limits.
         :param num_points: of the default grid, per axis.
         :param unconditional: whether uncertainty allows for uncertain hyperparameters, which takes
@@ -148,14 +152,25 @@ class Inspector(Averager):
             of several for the others; :meth:`sample` and :attr:`posterior` take them as known.
         :param fun: a monotone function through which the estimate and the limits go, such as
             ``numpy.exp``: under a log link an effect is then the factor by which it multiplies
-            the expected response, and one of the odds under a logit link. ``se`` stays that of the
-            predictor.
+            the expected response, and one of the odds under a logit link. There is no ``se`` then,
+            which is the predictor's.
         :param scale: ``"link"``, the predictor in the response's unit, or ``"response"``.
         :return: the grid's columns, ``estimate``, ``se``, ``lower``, ``upper``,
             ``lower_simultaneous``, ``upper_simultaneous``; ``predictor`` where there are several,
-            or ``class`` of a response with classes.
+            or ``class`` of a response with classes. Of all effects ``term`` is first, and columns
+            that an effect is not of are missing in its rows. On the response's scale ``se`` is NaN,
+            with a :class:`TailWarning`, where it would say nothing: see :meth:`predict`.
         :raises ValueError: naming the argument.
         """
+        if term is None:
+            return self._every_effect(
+                grid,
+                level=level,
+                num_points=num_points,
+                unconditional=unconditional,
+                fun=fun,
+                scale=scale,
+            )
         if scale not in ("link", "response"):
             raise ValueError(f"scale must be 'link' or 'response'; got {scale!r}.")
         if scale == "response":
@@ -171,6 +186,34 @@ class Inspector(Averager):
             term, grid, level=level, num_points=num_points, unconditional=unconditional
         )
         return _effects.transformed(table.frame(), fun)
+
+    def _every_effect(self, grid: Any, **options: Any) -> pd.DataFrame:
+        """
+        All effects, one after the other.
+
+        :raises ValueError: a grid that does not say whose values it holds; or a column whose name
+            the table has a use for.
+        """
+        if grid is not None and not isinstance(grid, Mapping) and not hasattr(grid, "columns"):
+            raise ValueError(
+                "grid must be a dict or DataFrame of columns where it is for all effects; got "
+                f"{type(grid).__name__}. Name one effect to give values of its column."
+            )
+        frames = []
+        for name in self.names:
+            frame = self.effects(name, grid, **options)
+            if "term" in frame:
+                raise ValueError(
+                    f"effects(): {name} is of a column 'term', which is what the table calls "
+                    "effects; ask for one effect at a time."
+                )
+            frame.insert(0, "term", name)
+            frames.append(frame)
+        if not frames:
+            raise ValueError("effects(): the GAM has no effects; see coefficients().")
+        whole = pd.concat(frames, ignore_index=True)
+        # what they are of is left of the numbers
+        return whole[sorted(whole, key=lambda name: name in _NUMBERS)]
 
     def effect_table(
         self,
@@ -205,14 +248,17 @@ class Inspector(Averager):
         What can be read as single numbers, on the predictor's scale.
 
         - The intercept: the predictor where every effect is zero, which each is on average over
-          the data; offsets left out.
+          the data; offsets left out. With ``reference`` it is the predictor at the reference levels
+          and at zero of each straight line's column, as ``glm`` prints it; smooths, and levels that
+          are not named, stay at their average.
         - The slope of each ``linear`` term, in units of the response (behind its link) per unit of
-          the column. It is shrunk: see :func:`gpflow_gam.linear`.
+          the column; shrunk only with ``linear(..., shrink=True)``.
         - The effect of each level of ``factor`` and ``random_effect``: those of a factor average
           to zero over the data, or, with ``reference``, are differences from one level.
 
         :param reference: a level of the only factor, or levels by column (or name of the term), as
-            ``{"clinic": "north"}``. The intercept stays what it is.
+            ``{"clinic": "north"}``: the table then is of treatment contrasts. ``{}`` names none, so
+            that straight lines alone move.
         :param level: probability of the limits.
         :param unconditional: whether uncertainty allows for uncertain hyperparameters, as in
             :meth:`effects`.
@@ -249,21 +295,31 @@ class Inspector(Averager):
         grid: Any = None,
         num_points: int | None = None,
         fun: Transform | None = None,
+        group_means: bool = False,
     ) -> pd.DataFrame:
         """
         Differences between levels: of a factor's effects, or of the curves of a ``by=`` factor.
+
+        Curves of a ``by=`` factor are centred, each over its own level's data: what levels differ
+        by on average is the factor's own term. Their differences are ``estimate_centred``;
+        ``group_means=True`` adds those of the means, and the column is ``estimate``.
 
         :param term: the factor's name, or the label of the smooth (``"s(x):g"``).
         :param level: probability of the limits.
         :param grid: for curves, where.
         :param num_points: of the default grid.
         :param fun: as in :meth:`effects`; the exponential of a difference is a ratio.
+        :param group_means: adds the differences of the levels' means, which the terms
+            ``factor("g")`` and ``random_effect("g")`` have, to those of curves.
         :return: ``level_1``, ``level_2`` and, for ``level_1 - level_2``, the columns of
             :meth:`effects`.
-        :raises ValueError: an effect without levels, or a bad argument, naming it.
+        :raises ValueError: an effect without levels, ``group_means`` where no term has them, or a
+            bad argument, naming it.
         :raises TypeError: ``term`` is no name.
         """
-        found = _effects.differences(self.fitted, term, level, grid, num_points, self.seed)
+        found = _effects.differences(
+            self.fitted, term, level, grid, num_points, self.seed, group_means=group_means
+        )
         return _effects.transformed(found.frame(), fun)
 
     def sample_effects(

@@ -84,8 +84,10 @@ class Predictor:
         - ``"response"``: the expected response (class probabilities [N, K] for classes), its
           posterior mean;
         - ``"link"``: the predictor, offsets included;
-        - ``"terms"``: a DataFrame with the contribution of each component to the predictor, whose
-          sum with the model's constant and the offsets is the predictor;
+        - ``"terms"``: a DataFrame with what each component adds to the predictor, and a column
+          ``offset`` where there are offsets; the sum of the columns is the predictor. The model's
+          constant is in ``intercept``, which is that of :meth:`summary`, or in the factor whose
+          levels have their own means in its place;
         - ``"observation"``: a new response, with the family's noise;
         - ``"class"``: the most probable class.
 
@@ -94,7 +96,9 @@ class Predictor:
         :param type: what to predict.
         :param interval: a probability; adds equal-tailed credible limits. With ``type="terms"``
             the frame has ``estimate``, ``se``, ``lower`` and ``upper`` under each term.
-        :param se: adds posterior standard deviations.
+        :param se: adds posterior standard deviations. One that the far tail alone would make is
+            NaN, with a :class:`TailWarning`: that of an expected response that has no other bound
+            than a log link or the like gives it, where the predictor's own is above 1 or so.
         :param unconditional: whether standard errors and limits allow for uncertain
             hyperparameters, as those of :meth:`effects`, which takes some seconds the first time;
             those of one predictor of several (``"link"``, ``"terms"``) then allow for the others
@@ -162,19 +166,21 @@ class Predictor:
         return blockwise.sample(self.fitted, data, num_samples, type, seed, drop, part)
 
     def survival(
-        self, data: Any, times: Any, *, level: float = 0.95, unconditional: bool = True
+        self, data: Any, times: Any = None, *, level: float = 0.95, unconditional: bool = True
     ) -> pd.DataFrame:
         """
         Probabilities that responses exceed given times: survival curves of new rows.
 
         :param data: as in :meth:`predict`.
-        :param times: [T], in the response's unit.
+        :param times: [T], in the response's unit, or one time; by default 101 even ones from 0 to
+            the largest response of the fit (of responses that may be negative, from the least).
         :param level: probability of the limits, which are of the curve at each time.
         :param unconditional: whether limits allow for uncertain hyperparameters, as those of
             :meth:`predict`, and for the family's own: scale, or baseline hazard.
         :return: ``row``, ``time``, ``estimate`` (the posterior mean), ``lower`` and ``upper``,
             T lines for each row.
-        :raises ValueError: naming the argument; or a family without survival curves.
+        :raises ValueError: naming the argument, also where a GAM that was saved without its data
+            is given no times; or a family without survival curves.
         """
         fit = self.fitted
         draws = _effects.hyperparameter_draws(fit) if unconditional else []

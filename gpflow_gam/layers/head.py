@@ -215,8 +215,9 @@ class GPHead(MomentReader, FeatureReader, keras.Layer):
         :param inputs: [N, F].
         :param output: another :attr:`output_kind` for this call: ``"moments"``, mean and variance
             of the predictor [N, L, 2]; ``"components"``, the same of every component
-            [N, C, L, 2]; ``"response"``, the expected response [N], class probabilities [N, K];
-            ``"interval"``, that with its equal-tailed limits [N, 3] or [N, K, 3].
+            [N, C, L, 2], whose means add up to the predictor's; ``"response"``, the expected
+            response [N], class probabilities [N, K]; ``"interval"``, that with its equal-tailed
+            limits [N, 3] or [N, K, 3].
         """
         kind = self.output_kind if output is None else output
         _check_output(kind)
@@ -249,7 +250,12 @@ class GPHead(MomentReader, FeatureReader, keras.Layer):
         mean, var = self._component_marginals(X, training)
         if self.num_predictors == 1:
             mean, var = mean[..., None], var[..., None]
-        return tf.stack([mean, var], axis=-1)
+        return tf.stack([mean + tf.cast(self.constants(), mean.dtype), var], axis=-1)
+
+    def constants(self) -> tf.Tensor:
+        """What components have of the predictor's constant, [C, L]: the intercept all of it."""
+        constant = tf.convert_to_tensor(self._gp.mean_function.constant)
+        return tf.pad(constant[None], [[0, len(self.names) - 1], [0, 0]])
 
     def compute_output_spec(
         self, inputs: Any, training: bool | None = None, output: Output | None = None

@@ -11,6 +11,7 @@ from gpflow.base import AnyNDArray
 
 from ..gam import GAM
 from ..gam.fits import FittedGAM
+from ..gam.fits.prediction import OFFSET
 from ..gam.frames import Key, LevelColumn
 from ..gam.terms import Column, Expression, variables_of
 from .columns import Codes, input_dtype, within_limits, without_missing
@@ -43,9 +44,10 @@ class GAMServable(PosteriorServable):
         super().__init__(fit.posterior, fit.model.likelihood, gam.seed)
         self._fit = fit
         self._units = fit.units
-        # the constant is that of means of levels where there is no intercept
-        known = [fit.constant_of(c) * (c.form == "means") for c in fit.spec.components]
-        self._constants = np.array(known)
+        # of each component, so that their sum is the predictor
+        self._constants = np.array([fit.constant_of(c) for c in fit.spec.components])
+        self._offset = [fit.spec.place(c) for c in fit.spec.offset]
+        self.names = (*self.names, *([OFFSET] if self._offset else []))
         self._fills = {fill.name: fill.value for fill in fit.spec.fills}
         self._keys = _keys(fit)
         names = list(dict.fromkeys(name for name, _ in self._keys))
@@ -145,10 +147,15 @@ class GAMServable(PosteriorServable):
     def components(self, X: tf.Tensor) -> dict[str, tf.Tensor]:
         found = super().components(X)
         factor, _ = self._units
-        return {
-            "mean": _scaled(found["mean"], factor, self._single(self._constants)),
-            "variance": _scaled(found["variance"], factor**2),
-        }
+        mean = _scaled(found["mean"], factor, self._single(self._constants))
+        variance = _scaled(found["variance"], factor**2)
+        if self._offset:  # of which nothing is uncertain, and which the first predictor has
+            own = tf.reduce_sum(tf.gather(X, self._offset, axis=1), axis=1)
+            first = tf.constant(factor[0] * np.eye(1, self.num_predictors), mean.dtype)
+            added = self._single(own[:, None, None] * first)
+            mean = tf.concat([mean, added], axis=1)
+            variance = tf.concat([variance, tf.zeros_like(added)], axis=1)
+        return {"mean": mean, "variance": variance}
 
     def sample(self, X: tf.Tensor, num_samples: tf.Tensor, seed: tf.Tensor) -> dict[str, tf.Tensor]:
         found = super().sample(X, num_samples, seed)

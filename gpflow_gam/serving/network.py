@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from ..layers import GPHead
@@ -27,7 +28,12 @@ class _Head(PosteriorAnswers):
                 f"{head.name} does not know its features yet: call {head._first} first."
             )
         super().__init__(head.posterior(), head.likelihood)
-        self.head = head
+        self.head, self._constants = head, np.asarray(head.constants())
+
+    def components(self, X: tf.Tensor) -> dict[str, tf.Tensor]:
+        found = super().components(X)
+        constants = self._single(tf.constant(self._constants, found["mean"].dtype))
+        return found | {"mean": found["mean"] + constants}
 
     def read(self, features: tf.Tensor, rows: Rows) -> tf.Tensor:
         if rows.invalid == "nan":  # the head itself would fail

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -54,7 +55,7 @@ def coefficients(
     """
     if not 0.0 < level < 1.0:
         raise ValueError(f"level must be a probability between 0 and 1; got {level}.")
-    references = _references(fit, reference)
+    references = None if reference is None else _references(fit, reference)
     z = float(norm.ppf(0.5 + 0.5 * level))
     frames = []
     for component in fit.spec.components:
@@ -62,8 +63,7 @@ def coefficients(
             continue
         if most is not None and len(component.inducing) > most:
             continue
-        against = references.get(component.name)
-        for part in _parts(fit, component, against, unconditional):
+        for part in _parts(fit, component, references, unconditional):
             for i in component.predictors_of(fit.num_predictors):
                 estimate, se = part.mean[:, i], part.sd[:, i]
                 frame = pd.DataFrame(
@@ -88,13 +88,20 @@ def coefficients(
 
 
 def _parts(
-    fit: FittedGAM, component: Component, against: int | None, unconditional: bool
+    fit: FittedGAM,
+    component: Component,
+    references: dict[str, int] | None,
+    unconditional: bool,
 ) -> Iterator[_Part]:
     width = fit.spec.encoder.width
     if component.form == "constant":
-        X = component.full(np.zeros((1, 0)), width)
-        mean, covariance = _moments(fit, component, X, unconditional)
-        yield _Part(None, [None], mean + fit.constant_of(component), _sd(covariance))
+        points = [(component, np.zeros((1, 0)), 1.0)]
+        if references is not None:
+            points += _reference_points(fit, references)
+        blocks = [(c.name, c.full(x, width)) for c, x, _ in points]
+        mean, covariance = joint_moments(fit, blocks, unconditional, left_open=False)
+        a = np.array([[weight for _, _, weight in points]])
+        yield _Part(None, [None], a @ mean + fit.constant_of(component), _sd(a @ covariance @ a.T))
         return
     if component.form == "line":
         (margin,) = component.margins
@@ -109,6 +116,7 @@ def _parts(
         return
     where = make_grid(fit, component)
     ((name, labels),) = where.columns.items()
+    against = None if references is None else references.get(component.name)
     for first in range(0, len(labels), _LEVELS):
         at = np.arange(first, min(first + _LEVELS, len(labels)))
         if against is None:
@@ -123,6 +131,39 @@ def _parts(
         yield _Part(name, list(labels[at]), mean, _sd(covariance))
 
 
+def _reference_points(
+    fit: FittedGAM, references: dict[str, int]
+) -> list[tuple[Component, AnyNDArray, float]]:
+    """
+    What the intercept of references has beside the average's: components, where, and how much.
+
+    Named factors at their references and straight lines at zero of their columns. A line that only
+    rows of one level have counts where that level is the reference, and as often as it is in the
+    data where its factor is not named.
+    """
+    spec = fit.spec
+    codes = {}
+    points = []
+    for name, place in references.items():
+        component = spec.component(name)
+        (margin,) = component.margins
+        codes[margin.column] = margin.nodes[place]
+        if component.by is None:  # slopes are those of a column, at zero of it
+            points.append((component, np.array([[margin.nodes[place]]]), 1.0))
+    for component in spec.components:
+        by, share = component.by, 1.0
+        if component.form != "line" or (by is not None and by.code is None):
+            continue  # a number that multiplies a line: at zero of it, too
+        if by is not None:
+            if by.column in codes:
+                share = float(codes[by.column] == by.code)
+            else:
+                values, weights = fit.marginal(by.column)
+                share = float(np.sum(weights[values == by.code]) / np.sum(weights))
+        points.append((component, np.zeros((1, 1)), share))
+    return points
+
+
 def _moments(
     fit: FittedGAM, component: Component, X: AnyNDArray, unconditional: bool
 ) -> tuple[AnyNDArray, AnyNDArray]:
@@ -135,10 +176,8 @@ def _sd(covariance: AnyNDArray) -> AnyNDArray:
     return np.asarray(np.sqrt(np.maximum(variances, 0.0)))
 
 
-def _references(fit: FittedGAM, reference: Level | Mapping[Column, Level] | None) -> dict[str, int]:
+def _references(fit: FittedGAM, reference: Level | Mapping[Column, Level]) -> dict[str, int]:
     """The place among its levels of what each named component is compared with."""
-    if reference is None:
-        return {}
     spec = fit.spec
     components = [c for c in spec.components if c.form in ("levels", "means", "random")]
     names = {c.name: list(spec.encoder.columns)[c.margins[0].column][0] for c in components}
@@ -152,6 +191,9 @@ def _references(fit: FittedGAM, reference: Level | Mapping[Column, Level] | None
     found: dict[str, int] = {}
     for key, value in reference.items():
         own = [name for name, column in names.items() if key in (name, column)]
+        if not own:  # perhaps a term as it was typed
+            with contextlib.suppress(ValueError):
+                own = [c.name for c in spec.called(str(key)) if c.name in names]
         if not own:
             raise ValueError(
                 f"reference: there is no factor {key!r}; there are {', '.join(names) or 'none'}."

@@ -190,12 +190,6 @@ def effect_component(fit: FittedGAM, term: str) -> Component:
 
     :raises ValueError: there is none, there are several of them, or it is the intercept.
     """
-    if term not in fit.spec.effect_names:
-        split = [c.name for c in fit.spec.components if c.term == term]
-        if split:
-            raise ValueError(
-                f"{term!r} is several effects, one a level; ask for one of {', '.join(split)}."
-            )
     if term == fit.spec.intercept:
         raise ValueError("the intercept is no effect of a column; see summary().")
     return fit.spec.component(term)

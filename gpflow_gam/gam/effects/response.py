@@ -17,6 +17,7 @@ from ...likelihoods import (
 )
 from ..components import Component
 from ..fits import FittedGAM
+from ..fits.tails import response_errors
 from ..terms import Column
 from .bands import critical_values, normal_draws, simultaneous_limits
 from .effect import effect_component
@@ -67,7 +68,7 @@ def response_effect(
     at_fit, var = (np.maximum(v, 0.0) for v in variances)
     summary = summarised_response(likelihood, where.X, mean, var, level, seed=seed)
     estimate = np.asarray(expected_response(likelihood, where.X, mean, at_fit, seed=seed))
-    se = np.asarray(summary.sd)
+    se = response_errors(fit, where.X, mean, var, np.asarray(summary.sd), seed)
     assert summary.lower is not None
     assert summary.upper is not None
     lower, upper = np.asarray(summary.lower), np.asarray(summary.upper)

@@ -11,6 +11,7 @@ import pandas as pd
 from gpflow.base import AnyNDArray
 
 from ..fits import FittedGAM, warn_if_far
+from ..fits.tails import CENTRAL, meaningful
 from ..frames import LevelColumn
 from ..terms import Column
 from .averages import Averages, averages
@@ -153,7 +154,8 @@ def avg_comparisons(
             compare(found.draws[:, 1:], found.draws[:, :1]),
         )
         contrasts = pd.DataFrame({"column": [name] * len(labels), "contrast": labels})
-        frames.append(_frame(fit, contrasts.merge(groups, how="cross"), compared, level, options))
+        own = contrasts.merge(groups, how="cross")
+        frames.append(_frame(fit, own, compared, level, options, comparison))
     return pd.concat(frames, ignore_index=True)
 
 
@@ -215,17 +217,24 @@ def _frame(
     found: Averages,
     level: float,
     options: Mapping[str, Any],
+    comparison: str = "",
 ) -> pd.DataFrame:
     """
     A row an average, one class or predictor after the other.
 
     :param labels: of settings and groups, a row each.
+    :param comparison: what they are of averages, one of ``_COMPARISONS``; empty for themselves.
     """
     tail = 0.5 * (1.0 - level)
     lower, upper = np.quantile(found.draws, [tail, 1.0 - tail], axis=0)
+    se = found.draws.std(axis=0)
+    if comparison == "ratio" or (fit.spec.family.heavy_tailed and options.get("scale") != "link"):
+        beyond = 0.5 * (1.0 - CENTRAL)
+        low, high = np.quantile(found.draws, [beyond, 1.0 - beyond], axis=0)
+        se = meaningful(se, low, high, positive=comparison != "difference")
     parts = {
         "estimate": found.estimate,
-        "se": found.draws.std(axis=0),
+        "se": se,
         "lower": lower,
         "upper": upper,
     }

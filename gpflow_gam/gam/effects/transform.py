@@ -12,27 +12,33 @@ from gpflow.base import AnyNDArray
 Transform = Callable[[Any], Any]
 """A monotone function of an array, value by value."""
 
+CENTRED = "estimate_centred"
+"""What estimates are called that leave the means of levels out."""
 _LIMITS = ("", "_simultaneous")
 
 
 def transformed(frame: pd.DataFrame, fun: Transform | None) -> pd.DataFrame:
     """
-    A table with its estimates and limits through ``fun``; ``se`` stays that of the predictor.
+    A table with its estimates and limits through ``fun``, without ``se``.
 
-    :param frame: with ``estimate``, ``lower``, ``upper`` and perhaps simultaneous limits.
+    A standard error is the predictor's own, and one of what ``fun`` makes of it would say little.
+
+    :param frame: with ``estimate`` (or ``estimate_centred``), ``se``, ``lower``, ``upper`` and
+        perhaps simultaneous limits.
     :param fun: None for the table as it is.
     :raises TypeError: no function.
     :raises ValueError: it does not give a number for each.
     """
     if fun is None:
         return frame
-    found = {"estimate": applied(fun, frame["estimate"].to_numpy())}
+    estimate = "estimate" if "estimate" in frame else CENTRED
+    found = {estimate: applied(fun, frame[estimate].to_numpy())}
     for which in _LIMITS:
         if f"lower{which}" in frame:
             ends = [applied(fun, frame[f"{e}{which}"].to_numpy()) for e in ("lower", "upper")]
             # a function that falls swaps them
             found |= {f"lower{which}": np.minimum(*ends), f"upper{which}": np.maximum(*ends)}
-    return frame.assign(**found)
+    return frame.assign(**found).drop(columns="se")
 
 
 def applied(fun: Transform, values: AnyNDArray) -> AnyNDArray:

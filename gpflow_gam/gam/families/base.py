@@ -67,6 +67,11 @@ class Family(abc.ABC):
     takes_offset: ClassVar[bool] = True
     """Whether offsets are in the unit in which the model has its first predictor."""
 
+    @property
+    def heavy_tailed(self) -> bool:
+        """Whether expected responses have a heavy tail where the predictor is uncertain."""
+        return self.log_link
+
     def to_json(self) -> dict[str, Any]:
         """The name and the options, as JSON takes them; ``from_json`` reads them."""
         options = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}

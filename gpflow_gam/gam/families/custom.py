@@ -79,6 +79,10 @@ class Custom(Family):
         """As far as GPflow's own likelihoods go."""
         return isinstance(self.base, _DISCRETE)
 
+    @property
+    def heavy_tailed(self) -> bool:
+        return getattr(self.base, "invlink", None) is tf.exp
+
     def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
         Y = encoding.numbers(y, name, self.name)[:, None]
         checked_observations(tf.constant(Y, dtype=default_float()), self.base, name)

@@ -52,6 +52,10 @@ class LinkedFamily(Family):
     def log_link(self) -> bool:  # type: ignore[override]
         return self.link == "log"
 
+    @property
+    def heavy_tailed(self) -> bool:
+        return self.link in ("log", "inverse")
+
     def linked(
         self, base: ScalarLikelihood | LocationScale | Heteroskedastic, Y: Observed
     ) -> Likelihood:

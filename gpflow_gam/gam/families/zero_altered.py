@@ -57,6 +57,11 @@ class ZeroAltered(Family, abc.ABC):
     def _kind(self) -> Callable[[float | None, str], Likelihood]:
         """The likelihood's class."""
 
+    @property
+    def heavy_tailed(self) -> bool:
+        """Of the mean count, which is an exponential."""
+        return True
+
     def likelihood(
         self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
     ) -> Likelihood:

@@ -82,13 +82,10 @@ def _effects(spec: Specification, argument: str, value: Chosen) -> set[str]:
                 f"{argument}: the intercept is no term; intercept=False leaves it out, and "
                 "otherwise it stays."
             )
-        own = {c.name for c in spec.effects if label in (c.name, c.term)}
-        if not own:
-            try:
-                spec.component(label)
-            except ValueError as error:
-                raise ValueError(f"{argument}: {error}") from None
-        found |= own
+        try:
+            found |= {c.name for c in spec.called(one)}
+        except ValueError as error:
+            raise ValueError(f"{argument}: {error}") from None
     return found
 
 

@@ -16,10 +16,12 @@ from .fitted import FittedGAM
 from .fitting import checked_response
 from .part import Part, known_part
 from .ranges import encoded
-from .tails import warn_of_tails
+from .tails import response_errors, warn_of_tails
 
 PredictionType = Literal["response", "link", "terms", "observation", "class"]
 
+OFFSET = "offset"
+"""What the offsets' part of the predictor is called."""
 _DRAWS = 1000
 _TOGETHER = 2**20
 """Responses that are drawn in one call."""
@@ -107,19 +109,21 @@ def predict(
     if type == "terms":
         if interval is None and not se:
             return term_estimates(fit, X, part)
-        estimates, errors = terms(fit, X, uncertain, part)
-        return (estimates, errors) if interval is None else _limited(estimates, errors, interval)
+        both = terms(fit, X, uncertain, part)
+        return both if interval is None else _limited(*both, interval)
     if type == "class":
         return _classes(fit, response(fit, X, None, seed, part=part).estimate)
     if type == "link" and interval is None and not se and fit.own_moments is not None:
         return link_estimate(fit, X, part)
+    errors = se or interval is not None
     if type == "link":
         out = link(fit, X, interval, uncertain, part)
     elif type == "response":
-        out = response(fit, X, interval, seed, uncertain, part)
+        out = response(fit, X, interval, seed, uncertain, part, errors)
     else:
         trials = _trials(fit, table)
-        out = observation(fit, X, trials, interval or 0.95, seed, uncertain, part)
+        rng = np.random.default_rng(seed)
+        out = observation(fit, X, trials, interval or 0.95, rng, uncertain, part, errors)
     if interval is not None:
         return out.frame()
     return (out.estimate, out.se) if se else out.estimate
@@ -239,12 +243,15 @@ def response(
     seed: int,
     uncertain: Uncertain | None = None,
     part: Part | None = None,
+    errors: bool = False,
 ) -> Summaries:
     """
     The expected response mu(rho(x)): its posterior mean, deviation and equal-tailed limits.
 
     The mean is at the fitted hyperparameters, whatever is known of them. See
     :func:`gpflow_gam.likelihoods.summarised_response`.
+
+    :param errors: whether standard errors are asked for, which not every prediction has.
     """
     mean, known, var = moments(fit, X, uncertain, part)
     summary = summarised_response(fit.likelihood, X, mean, var, level, seed=seed)
@@ -252,6 +259,8 @@ def response(
     if uncertain is not None:
         estimate = np.asarray(expected_response(fit.likelihood, X, mean, known, seed=seed))
     warn_of_tails(fit, mean, known, estimate)
+    if errors:
+        se = response_errors(fit, X, mean, var, se, seed)
     lower, upper = (None if end is None else np.asarray(end) for end in summary[2:])
     names: tuple[Any, ...] = ()
     if estimate.ndim == 2:  # probabilities of classes, which a likelihood of the user's only counts
@@ -264,36 +273,32 @@ def observation(
     X: AnyNDArray,
     trials: AnyNDArray | None,
     level: float,
-    seed: int,
+    rng: np.random.Generator,
     uncertain: Uncertain | None = None,
     part: Part | None = None,
+    errors: bool = False,
 ) -> Summaries:
-    """A new response at x: mean, deviation and limits of draws from the predictive distribution."""
-    draws = sample_observations(fit, X, trials, _DRAWS, seed, uncertain, part)
-    tail = 0.5 * (1.0 - level)
-    lower, upper = np.quantile(draws, [tail, 1.0 - tail], axis=0)
-    return Summaries(draws.mean(axis=0), draws.std(axis=0), lower, upper)
+    """
+    A new response at x: mean, deviation and limits of draws from the predictive distribution.
 
-
-def sample_observations(
-    fit: FittedGAM,
-    X: AnyNDArray,
-    trials: AnyNDArray | None,
-    num_samples: int,
-    seed: int,
-    uncertain: Uncertain | None = None,
-    part: Part | None = None,
-) -> AnyNDArray:
-    """Draws of new responses [S, N], independent between points given their predictors."""
+    :param rng: of the draws, independent between points given their predictors.
+    :param errors: as of :func:`response`.
+    """
     mean, _, var = moments(fit, X, uncertain, part)
-    rng = np.random.default_rng(seed)
     family, likelihood = fit.spec.family, fit.likelihood
-    draws = []
-    for at in _draws_at_a_time(num_samples, len(mean)):
+    parts = []
+    for at in _draws_at_a_time(_DRAWS, len(mean)):
         normals = rng.standard_normal((at.stop - at.start, *mean.shape))
         F = mean + np.sqrt(var) * normals
-        draws.append(np.asarray(family.sample(likelihood, F, rng, trials=trials)))
-    return np.concatenate(draws)
+        parts.append(np.asarray(family.sample(likelihood, F, rng, trials=trials)))
+    draws = np.concatenate(parts)
+    tail = 0.5 * (1.0 - level)
+    lower, upper = np.quantile(draws, [tail, 1.0 - tail], axis=0)
+    se = draws.std(axis=0)
+    if errors and family.heavy_tailed:  # of the expected response, whose tail is theirs
+        expected = np.asarray(summarised_response(likelihood, X, mean, var).sd)
+        se = np.where(np.isnan(response_errors(fit, X, mean, var, expected, 0)), np.nan, se)
+    return Summaries(draws.mean(axis=0), se, lower, upper)
 
 
 def _draws_at_a_time(number: int, rows: int) -> list[slice]:
@@ -305,34 +310,50 @@ def _draws_at_a_time(number: int, rows: int) -> list[slice]:
 def terms(
     fit: FittedGAM, X: AnyNDArray, uncertain: Uncertain | None = None, part: Part | None = None
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Components' contributions to the predictor and their standard errors, a column each."""
+    """
+    What components and offsets add to the predictor and its standard errors, a column each.
+
+    The columns' sum is the predictor: its constant is in the intercept's, or in that of the levels
+    whose means stand in its place.
+    """
     if uncertain is None:
         mean, var = fit.predict_components(X)
     else:
         mean, var = uncertain.components(X)
-    every = list(fit.spec.names)
-    names = every if part is None else part.components(fit.spec)
-    chosen = [every.index(name) for name in names]
+    names = _counted(fit, part)
+    chosen = [fit.spec.names.index(name) for name in names]
     factor, _ = fit.units
-    errors = np.sqrt(factor**2 * var[:, chosen])
-    return _contributions(fit, mean[:, chosen], names), _by_column(fit, errors, names)
+    errors = _by_column(fit, np.sqrt(factor**2 * var[:, chosen]), names)
+    return _contributions(fit, X, mean[:, chosen], names), _offset(fit, errors, 0.0)
 
 
 def term_estimates(fit: FittedGAM, X: AnyNDArray, part: Part | None = None) -> pd.DataFrame:
     """The first of :func:`terms`."""
-    names = list(fit.spec.names) if part is None else part.components(fit.spec)
-    return _contributions(fit, fit.component_means(X, names), names)
+    names = _counted(fit, part)
+    return _contributions(fit, X, fit.component_means(X, names), names)
 
 
-def _contributions(fit: FittedGAM, mean: AnyNDArray, names: Sequence[str]) -> pd.DataFrame:
-    """Of components to the predictor, from their means [N, C, L]."""
+def _counted(fit: FittedGAM, part: Part | None) -> list[str]:
+    return list(fit.spec.names) if part is None else part.components(fit.spec)
+
+
+def _contributions(
+    fit: FittedGAM, X: AnyNDArray, mean: AnyNDArray, names: Sequence[str]
+) -> pd.DataFrame:
+    """Of components to the predictor, from their means [N, C, L], and of offsets."""
     factor, _ = fit.units
-    mean = factor * mean
-    for i, name in enumerate(names):
-        component = fit.spec.component(name)
-        if component.form == "means":
-            mean[:, i] += fit.constant_of(component)
-    return _by_column(fit, mean, names)
+    constants = [fit.constant_of(fit.spec.component(name)) for name in names]
+    whole = factor * mean + np.reshape(constants, (1, len(names), fit.num_predictors))
+    offset = X[:, [fit.spec.place(c) for c in fit.spec.offset]].sum(axis=1)
+    return _offset(fit, _by_column(fit, whole, names), factor[0] * offset)
+
+
+def _offset(fit: FittedGAM, frame: pd.DataFrame, values: AnyNDArray | float) -> pd.DataFrame:
+    """A column more where there are offsets, which the first predictor has."""
+    if fit.spec.offset:
+        first = fit.spec.predictor_names[0]
+        frame[(OFFSET, first) if fit.num_predictors > 1 else OFFSET] = values
+    return frame
 
 
 def _by_column(fit: FittedGAM, values: AnyNDArray, names: Sequence[str]) -> pd.DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import re
 from collections.abc import Collection
 from typing import Any
 
@@ -15,7 +16,13 @@ from ..components import Component
 from ..components.priors import ROWS, Priors, smooth_priors
 from ..families import Family
 from ..frames import Design, Encoder, Fill
-from ..terms import Column, Expression, Smooth, Surv, Term, Terms, variables_of
+from ..terms import Column, Expression, Smooth, Surv, Term, Terms, parse_formula, variables_of
+from ..terms.base import column_of
+
+_TYPED = re.compile(
+    r"(?:(?P<parameter>\w+):)?(?P<call>\w+\(.*\))(?::(?P<by>[^=]+)(?:=(?P<level>.+))?)?"
+)
+"""A term as it is typed, or its label: perhaps of a parameter, and perhaps with a column by it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,21 +162,65 @@ class Specification:
 
     def component(self, name: str) -> Component:
         """
-        The component called ``name``.
+        The one component that is asked for by ``name``.
 
-        :param name: that effects are asked for by.
-        :raises ValueError: there is none.
+        :param name: as of :meth:`called`.
+        :raises ValueError: there is none, or there are several, one a level.
         :raises TypeError: that is no name.
         """
-        every = ", ".join(self.effect_names)
         if not isinstance(name, str):
             raise TypeError(
-                f"an effect is asked for by its name, a string; got {name!r}; there are {every}."
+                f"an effect is asked for by its name, a string; got {name!r}; there are "
+                f"{', '.join(self.effect_names)}."
             )
-        for component in self.components:
-            if component.name == name:
-                return component
-        raise ValueError(f"there is no effect {name!r}; there are {every}.{self._meant(name)}")
+        found = self.called(name)
+        if len(found) > 1:
+            names = ", ".join(c.name for c in found)
+            raise ValueError(f"{name!r} is several effects, one a level; ask for one of {names}.")
+        return found[0]
+
+    def called(self, name: str | Term) -> tuple[Component, ...]:
+        """
+        The components that are asked for by a name: one, or those of all levels of a term.
+
+        A name that none has exactly is read as a formula has it: ``s(g, bs="re")`` and ``s(g)`` are
+        ``random_effect(g)``, where no other term is of the same columns.
+
+        :param name: of an effect, the label of a term, either as it was typed, or a term.
+        :raises ValueError: there is none.
+        """
+        label = name.label if isinstance(name, Term) else name
+        found = [c for c in self.components if c.name == label]
+        found = found or [c for c in self.effects if c.term == label]
+        found = found or self._typed(name)
+        if not found:
+            every, meant = ", ".join(self.effect_names), self._meant(label)
+            raise ValueError(f"there is no effect {label!r}; there are {every}.{meant}")
+        return tuple(found)
+
+    def _typed(self, name: str | Term) -> list[Component]:
+        """The components of the only term of the same columns as ``name``; none otherwise."""
+        asked, parameter, by, level = name, None, None, None
+        if isinstance(name, str):
+            parts = _TYPED.fullmatch(_plain(name))
+            if parts is None:
+                return []
+            try:
+                (asked,) = parse_formula(parts["call"]).terms
+            except (TypeError, ValueError):  # no term
+                return []
+            parameter, by, level = parts["parameter"], parts["by"], parts["level"]
+        assert isinstance(asked, Term)
+        key, parameter = _columns(asked, by), parameter or asked.parameter
+        alike = [t for t in self.terms if _columns(t) == key]
+        alike = [t for t in alike if parameter in ("", t.parameter)]
+        own = [t for t in alike if t.function == asked.function] or alike
+        if len(own) != 1:
+            return []
+        found = [c for c in self.effects if c.term == own[0].label]
+        if level:  # without its spaces, as here
+            found = [c for c in found if c.by is not None and _plain(c.by.level) == level]
+        return found
 
     def _meant(self, name: str) -> str:
         """A question after an effect of that column or, in short, of that name; or nothing."""
@@ -189,3 +240,14 @@ class Specification:
         :param label: of a term of this fit.
         """
         return next(t for t in self.terms if t.label == label)
+
+
+def _columns(term: Term, by: str | None = None) -> tuple[frozenset[str], str]:
+    """What a term is of, as text without spaces: its columns and ``by``, empty for none."""
+    other = column_of(term.by) if by is None and term.by is not None else by or ""
+    return frozenset(_plain(c) for c in term.columns), _plain(other)
+
+
+def _plain(name: Column) -> str:
+    """Without spaces."""
+    return re.sub(r"\s", "", str(name))

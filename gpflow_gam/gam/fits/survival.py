@@ -20,6 +20,8 @@ from ..frames import Table
 from .fitted import FittedGAM
 from .ranges import encoded
 
+_TIMES = 101
+"""Of a default grid."""
 _NODES = {1: 32, 2: 12}
 """Of quadrature over each of so many predictors."""
 
@@ -35,7 +37,7 @@ def survival(
     What :meth:`gpflow_gam.GAM.survival` returns.
 
     :param table: the rows.
-    :param times: [T].
+    :param times: [T], or one; None for an even grid up to the largest response of the fit.
     :param level: the limits' probability.
     :param draws: of the hyperparameters, the family's own among them; none takes them as known.
     :raises ValueError: a family without a survival function, bad times or no probability.
@@ -48,7 +50,8 @@ def survival(
         )
     if not 0.0 < level < 1.0:
         raise ValueError(f"level must be a probability between 0 and 1; got {level}.")
-    t = _checked(times, isinstance(family, Cox) or family.kind.logarithm)
+    positive = isinstance(family, Cox) or family.kind.logarithm
+    t = _default(fit, positive) if times is None else _checked(times, positive)
     if isinstance(family, Cox) and np.max(t) > family.longest(fit.likelihood):
         raise ValueError(
             f"times must be at most {family.longest(fit.likelihood):g}, the longest time of the "
@@ -66,6 +69,8 @@ def survival(
             for sign in (-1.0, 1.0)
         ]
         lower, upper = np.minimum(*ends), np.maximum(*ends)
+    if positive:
+        estimate, lower, upper = (np.where(t > 0.0, S, 1.0) for S in (estimate, lower, upper))
     frame = {
         "row": np.repeat(np.arange(len(mean)), len(t)),
         "time": np.tile(t, len(mean)),
@@ -132,6 +137,25 @@ def _limits(
     return np.minimum(*ends), np.maximum(*ends)
 
 
+def _default(fit: FittedGAM, positive: bool) -> AnyNDArray:
+    """
+    Even times over the responses of the fit, from zero on where they are positive.
+
+    :raises ValueError: the fit's rows are not there.
+    """
+    family = fit.spec.family
+    if isinstance(family, Cox):
+        return np.linspace(0.0, family.longest(fit.likelihood), _TIMES)
+    if not fit.has_data:
+        raise ValueError(
+            "times: the GAM was saved without its data, whose largest response would be the last "
+            "time; give times, such as numpy.linspace(0, 10, 101)."
+        )
+    # of a censored response both ends, and of what kind it is
+    Y = np.asarray(fit.Y if fit.whole is None else fit.whole.Y[: fit.number])[:, :2]
+    return np.linspace(0.0 if positive else float(np.min(Y)), float(np.max(Y)), _TIMES)
+
+
 def _checked(times: Any, positive: bool) -> AnyNDArray:
     """
     :raises ValueError: no such times.
@@ -139,8 +163,8 @@ def _checked(times: Any, positive: bool) -> AnyNDArray:
     t = np.atleast_1d(np.asarray(times, dtype=np.float64))
     if t.ndim != 1 or len(t) == 0:
         raise ValueError(f"times must be numbers [T]; got shape {t.shape}.")
-    good = np.isfinite(t) & ((t > 0.0) | (not positive))
+    good = np.isfinite(t) & ((t >= 0.0) | (not positive))
     if not good.all():
-        what = "positive and finite" if positive else "finite"
+        what = "finite and not negative" if positive else "finite"
         raise ValueError(f"times must be {what}; got {t[~good][0]:g}.")
     return t

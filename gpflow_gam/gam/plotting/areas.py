@@ -46,7 +46,7 @@ def draw_area_error(ax: Axes, view: View, predictor: int, polygons: Polygons) ->
     """The standard error of the estimate on the predictor's scale; areas without data hatched."""
     se = view.table.se[:, predictor]
     _fill(ax, view, se, polygons, error_colors(), 0.0, float(se.max()) or 1.0)
-    put_title(ax, "standard error")
+    put_title(ax, view.error_title)
 
 
 def _fill(

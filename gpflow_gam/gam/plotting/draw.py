@@ -114,9 +114,8 @@ def draw(
 
 def _components(fit: FittedGAM, terms: str | Iterable[str] | None) -> list[Component]:
     """Those called, or of the term called, ``terms``."""
-    effects = fit.spec.effects
     if terms is None:
-        names = [c.name for c in effects]
+        names = list(fit.spec.effect_names)
     elif isinstance(terms, str):
         names = [terms]
     elif isinstance(terms, Iterable):
@@ -129,9 +128,7 @@ def _components(fit: FittedGAM, terms: str | Iterable[str] | None) -> list[Compo
     for name in names:
         if name == fit.spec.intercept:
             raise ValueError("terms: the intercept is no effect of a column; see summary().")
-        own = [c for c in effects if name == c.name]
-        own = own or [c for c in effects if name == c.term] or [fit.spec.component(name)]
-        found |= {c.name: c for c in own}
+        found |= {c.name: c for c in fit.spec.called(name)}
     return list(found.values())
 
 

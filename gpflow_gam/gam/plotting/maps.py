@@ -45,7 +45,7 @@ def draw_error(
     """The standard error of the estimate on the predictor's scale, and where the data are."""
     se, far = view.surface(view.table.se[:, predictor]), far_from(view, data, too_far)
     _mesh(ax, view, se, error_colors(), 0.0, float(se[~far].max()) or 1.0, data, far)
-    put_title(ax, "standard error")
+    put_title(ax, view.error_title)
 
 
 def far_from(view: View, data: AnyNDArray, too_far: float | None = TOO_FAR) -> AnyNDArray:

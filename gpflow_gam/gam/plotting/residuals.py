@@ -102,12 +102,12 @@ def partial_residuals(fit: FittedGAM, term: str) -> AnyNDArray:
     rows = acting(fit, component)
     moments = inducing_moments(fit)
     points = fit.X[rows][:, [m.column for m in component.margins]]
-    features = moments.features(term, component.full(points, fit.spec.encoder.width))
+    features = moments.features(component.name, component.full(points, fit.spec.encoder.width))
     by = component.by
     if by is not None and by.code is None:
         residuals = residuals / np.where(rows, fit.X[:, by.column], 1.0)
     partial = np.full(len(residuals), np.nan)
-    estimate = features.T @ moments.mean[moments.block(term), 0]
+    estimate = features.T @ moments.mean[moments.block(component.name), 0]
     if component.form == "means":  # of one predictor, in whose unit residuals are
         estimate = estimate + fit.spec.constant[0]
     partial[rows] = residuals[rows] + estimate

@@ -46,7 +46,8 @@ class Axis:
         axis.set_label_text(self.name + (" (days)" if self.time == "spans of time" else ""))
         if self.time == "times":  # which matplotlib counts in days, too
             axis.axis_date()
-            axis.set_major_formatter(ConciseDateFormatter(axis.get_major_locator()))
+            dates = ConciseDateFormatter(axis.get_major_locator())  # type: ignore[no-untyped-call]
+            axis.set_major_formatter(dates)
 
     def place(self, values: AnyNDArray) -> AnyNDArray:
         """Data on this axis: other turns of a cycle are brought to the one that is drawn."""
@@ -118,6 +119,11 @@ class View:
         if predictor is not None and len(self.table.predictors) > 1:
             title += f", {self.table.predictors[predictor]}"
         return f"{title} at {self.fixed}" if self.fixed else title
+
+    @property
+    def error_title(self) -> str:
+        """Of a map of standard errors, which no ``fun`` goes through."""
+        return "standard error" if self.fun is None else "standard error on the link scale"
 
     def critical(self, predictor: int, simultaneous: bool) -> tuple[float, float | None]:
         """Standard errors on each side of the limits; simultaneous ones are simulated."""
