@@ -77,12 +77,16 @@ def _check_shapes(fit: FittedGAM) -> None:
 
 def _check_convergence(fit: FittedGAM) -> None:
     result = fit.result
-    if not result.converged:
-        warn_caller(
-            f"the fit did not converge: {result.message}. Estimates and their errors may be far "
-            "off: fit again with a larger max_iterations or max_seconds, or fewer terms.",
-            ConvergenceWarning,
-        )
+    if result.converged:
+        return
+    if "standard errors" in result.message:  # which says how far off estimates are, and what to do
+        warn_caller(f"{result.message}.", ConvergenceWarning)
+        return
+    warn_caller(
+        f"the fit did not converge: {result.message}. Estimates and their errors may be far off: "
+        "fit again with a larger max_iterations or max_seconds, or fewer terms.",
+        ConvergenceWarning,
+    )
 
 
 def _check_dispersion(fit: FittedGAM) -> None:
