@@ -215,12 +215,22 @@ def groups_of(
         return pd.DataFrame(index=range(1)), rows.weights[None]
     names = [by] if isinstance(by, (str, int)) else list(by)
     labels = pd.DataFrame({name: _labels(fit, rows, name) for name in names})
-    grouped = labels.groupby(names, sort=True, observed=True, dropna=False)
+    keys = pd.DataFrame({name: _in_order(fit, rows, name, labels[name]) for name in names})
+    grouped = keys.groupby(names, sort=True, observed=True, dropna=False)
     codes = grouped.ngroup().to_numpy()
     first = np.array([np.flatnonzero(codes == b)[0] for b in range(codes.max() + 1)])
     weights = np.where(codes == np.arange(len(first))[:, None], rows.weights, 0.0)
     counts = weights.sum(axis=1) > 0.0
     return labels.iloc[first[counts]].reset_index(drop=True), weights[counts]
+
+
+def _in_order(fit: FittedGAM, rows: Population, name: Column, labels: Any) -> Any:
+    """Labels that sort as their categories do, those of the rows or of the fit."""
+    levels = None if rows.table is None else rows.table.levels(name)
+    if levels is None and (name, "level") in fit.spec.encoder.columns:
+        levels = fit.spec.encoder.levels(name)
+        levels = (*levels, *sorted(set(labels.dropna()).difference(levels), key=str))
+    return labels if levels is None else pd.Categorical(labels, categories=levels)
 
 
 def _labels(fit: FittedGAM, rows: Population, name: Column) -> Any:

@@ -97,6 +97,15 @@ class Family(abc.ABC):
             raise ValueError(f"trials: family {self.name!r} takes none; leave the argument out.")
         return self._encode(y, levels, name)
 
+    def labels_of(self, categories: Levels | None, ordered: bool) -> Levels | None:
+        """
+        The labels that a column states, in the order of their codes; None for those that it holds.
+
+        :param categories: of the column; None where it is not categorical.
+        :param ordered: whether these are ordered.
+        """
+        return categories
+
     @abc.abstractmethod
     def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
         """As :meth:`encode`, for responses without trials."""

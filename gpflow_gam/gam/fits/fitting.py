@@ -35,7 +35,7 @@ from .null_model import beside_null_model
 from .refining import Attempt, finer_bins, fit_refined
 from .rows import make_rows
 from .specification import Specification
-from .stating import complete_columns, encoded_response, response_columns
+from .stating import complete_columns, encoded_response, response_columns, stated_labels
 from .warm import Marginals, carry_over, has_same_sites, marginals_at, same_components
 
 _MAX_EXACT = 20_000
@@ -131,7 +131,7 @@ def fit_gam(
     encoder = learn_encoder(terms, roles.numeric(), table)
     X = encoder.encode(table)
     _check_weights(roles, encoder, X)
-    response = encoded_response(family, roles, table, table.levels(roles.response))
+    response = encoded_response(family, roles, table, stated_labels(family, roles, table))
     Y = response.Y
     if np.all(Y[0] == Y):
         raise ValueError(

@@ -37,6 +37,11 @@ def complete_columns(stating: Stating) -> list[Column]:
     return own if stating.trials is None else [*own, stating.trials]
 
 
+def stated_labels(family: Family, stating: Stating, table: Table) -> Levels | None:
+    """The labels that a table states for the response, in order; None for those that it holds."""
+    return family.labels_of(table.levels(stating.response), table.ordered(stating.response))
+
+
 def encoded_response(
     family: Family, stating: Stating, table: Table, levels: Levels | None
 ) -> Response:

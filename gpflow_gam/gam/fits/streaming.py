@@ -27,7 +27,7 @@ from .null_model import beside_null_model
 from .refining import Attempt, finer_bins, fit_refined
 from .resolving import fit_resolved, unresolved
 from .specification import Specification
-from .stating import response_columns
+from .stating import encoded_response, response_columns, stated_labels
 from .surveying import Survey, check_time, columns_of, columns_read, survey
 from .warm import carry_over
 from .whole import Whole
@@ -276,9 +276,8 @@ def fit_encoded(
 def _labels(family: Family, roles: Roles, found: Survey) -> Levels | None:
     if not family.labelled:
         return None
-    table = found.table
-    values = table.values(roles.response)
-    return family.encode(values, table.levels(roles.response), name=str(roles.response)).levels
+    labels = stated_labels(family, roles, found.table)
+    return encoded_response(family, roles, found.table, labels).levels
 
 
 def _planned(

@@ -121,6 +121,14 @@ class Table:
         dtype = getattr(self.raw(name), "dtype", None)
         return tuple(dtype.categories) if isinstance(dtype, pd.CategoricalDtype) else None
 
+    def ordered(self, name: Column) -> bool:
+        """
+        Whether a column is of categories that are ordered.
+
+        :param name: of the column, or its place.
+        """
+        return self.levels(name) is not None and bool(self.raw(name).dtype.ordered)
+
     def distinct(self, name: Column) -> Distinct:
         """
         The distinct values of a column, and which of them each row has.
@@ -218,7 +226,7 @@ def _check_names(names: list[Any]) -> None:
 def _one_dimensional(name: Any, values: Any) -> Any:
     if isinstance(values, (pd.Series, Deferred)):
         return values
-    if (foreign := deferred(values)) is not None:
+    if (foreign := deferred(values, name)) is not None:
         return foreign
     array: Any = values if isinstance(values, pd.Categorical) else _array(values)
     if array.ndim == 2 and array.shape[1] == 1:
