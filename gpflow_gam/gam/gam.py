@@ -69,7 +69,8 @@ class GAM(Inspector):
         deviations from these are peak far below what the data could tell from zero, and are as
         good as flat. Weak effects that are there then vanish more often, too.
     :param offset: column(s) added to the predictor; under a log link the logarithm of exposure.
-    :param weights: column of weights: how often a row counts.
+    :param weights: column of weights: how often a row counts. A row of weight zero is left out, as
+        if it were not in the data.
     :param trials: column of trials, for ``family="binomial"``.
     :param missing: what to do with rows that lack a value: ``"error"``, ``"drop"``, or
         ``"impute"``: the median of a column of numbers and the most frequent level of others stand

@@ -57,18 +57,20 @@ def population(
     for name in names:  # which value does not matter: it is set
         columns[name] = np.repeat(_any_value(fit, name), table.num_rows)
     table = Table(columns)
+    if fit.spec.weights is not None and fit.spec.weights in table:
+        table = table.counted(fit.spec.weights)
     if drop:
         lacking = Holes().add(filled(table, fit.spec.fills), fit.spec.inputs)
         table = table.rows(~lacking) if lacking.any() else table
     if table.num_rows == 0:
-        raise ValueError("data has no complete rows to average over.")
+        raise ValueError("data has no complete rows that count to average over.")
     weights = np.ones(table.num_rows)
     if fit.spec.weights is not None and fit.spec.weights in table:
         weights = NumericColumn(fit.spec.weights, "the weights").encode(table)
-        if np.any(weights < 0.0) or not np.any(weights > 0.0):
+        if np.any(weights < 0.0):
             raise ValueError(
-                f"weights {fit.spec.weights!r} must not be negative, and not all zero; got "
-                f"{weights.min():g} in row {int(weights.argmin())}."
+                f"weights {fit.spec.weights!r} must not be negative; got {weights.min():g} in row "
+                f"{int(weights.argmin())}."
             )
     X = fit.encode(table)
     warn_if_far(fit, X)

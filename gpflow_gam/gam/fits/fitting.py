@@ -334,7 +334,12 @@ def _newton(model: IterNCGP, options: dict[str, Any]) -> optimizers.FitResult:
 def complete_table(
     table: Table, terms: Terms, roles: Roles, missing: str
 ) -> tuple[Table, int, tuple[Fill, ...]]:
-    """Complete rows, how many were dropped, and what the inputs were filled with."""
+    """
+    Complete rows that count, how many were dropped, and what the inputs were filled with.
+
+    Here rows of weight zero are left out, before anything is looked at.
+    """
+    table = table.counted(roles.weights)
     columns: list[Column] = [c for term in terms for c in term.columns]
     columns += [column_of(term.by) for term in terms if term.by is not None]
     read = [table.name(c) for c in columns]
@@ -348,19 +353,27 @@ def complete_table(
         fills = learn_fills(table, columns, levels)
         table = filled(table, fills)
     columns += [*complete_columns(roles), *(name for name, _ in roles.numeric())]
-    if table.num_rows < 2:
-        raise ValueError(f"data has {table.num_rows} row(s); a fit needs at least 2.")
+    check_enough_rows(table.num_rows, roles)
     return *complete_rows(table, columns, missing), fills
+
+
+def check_enough_rows(number: int, roles: Roles) -> None:
+    """
+    :raises ValueError: fewer than two rows count.
+    """
+    if number < 2:
+        counted = "" if roles.weights is None else f" whose weight {roles.weights!r} is not zero"
+        raise ValueError(f"data has {number} row(s){counted}; a fit needs at least 2.")
 
 
 def _check_weights(roles: Roles, encoder: Encoder, X: AnyNDArray) -> None:
     if roles.weights is None:
         return
     w = X[:, encoder.index(roles.weights, "number")]
-    if np.any(w < 0.0) or not np.any(w > 0.0):
+    if np.any(w < 0.0):
         raise ValueError(
-            f"weights {roles.weights!r} must not be negative, and not all zero; got {w.min():g} in "
-            f"row {int(w.argmin())}."
+            f"weights {roles.weights!r} must not be negative; got {w.min():g} in row "
+            f"{int(w.argmin())}."
         )
 
 

@@ -15,7 +15,7 @@ from ...optimizers.minimizers.tracker import check_on_interrupt
 from ...statistics import sampling
 from ..components import entering, plan_columns, shaped_term
 from ..families import Family, Levels
-from ..frames import Blocks, Table, blocks_of
+from ..frames import Blocks, Counted, Table, blocks_of
 from ..terms import Terms
 from .build import MAX_SITES, VARIATIONAL, build_model, choose_variational
 from .criterion import check_criterion
@@ -95,7 +95,7 @@ def fit_source(
         **options,
     }
     if isinstance(source, Table):
-        if needs or source.num_rows <= sampling.KEPT_ROWS:
+        if needs or source.counted(roles.weights).num_rows <= sampling.KEPT_ROWS:
             return fit_gam(terms, family, roles, source, missing=missing, **given)
         whole, dropped, fills = complete_table(source, terms, roles, missing)
         blocks = read_in_blocks(whole, terms, roles, options["max_seconds"])
@@ -157,6 +157,8 @@ def read_in_blocks(
     # the place of a named column is known among all of them only
     named = all(isinstance(c, str) for c in columns)
     blocks = blocks_of(source, columns if named else None, BLOCK)
+    if roles.weights is not None:
+        blocks = Counted(blocks, roles.weights)
     if budget is not None:
         blocks.watch = lambda: check_time(budget, "reading the levels of categorical columns")
     return blocks
@@ -195,11 +197,9 @@ def check_survey(terms: Terms, roles: Roles, found: Survey) -> None:
         )
     if roles.weights is not None:
         place = found.numbers.index((roles.weights, "number"))
-        least, greatest = found.summary.least[place], found.summary.greatest[place]
-        if least < 0.0 or greatest == 0.0:
-            raise ValueError(
-                f"weights {roles.weights!r} must not be negative, and not all zero; got {least:g}."
-            )
+        least = found.summary.least[place]
+        if least < 0.0:
+            raise ValueError(f"weights {roles.weights!r} must not be negative; got {least:g}.")
 
 
 def _fit_survey(

@@ -18,7 +18,7 @@ from ..families import Family
 from ..frames import Blocks, Encoder, Holes, Key, NumericColumn, Occurring, Table, concatenated
 from ..terms import Column, Terms
 from ..terms.base import column_of
-from .fitting import Roles
+from .fitting import Roles, check_enough_rows
 from .stating import complete_columns, response_columns
 
 _MAX_LABELS = 10_000
@@ -114,7 +114,7 @@ def survey(
             found.add(block)
     if few is not None:
         if not few:
-            raise ValueError("data has 0 row(s); a fit needs at least 2.")
+            check_enough_rows(0, roles)
         return concatenated(few)
     if missing == "impute":
         raise ValueError(

@@ -67,7 +67,7 @@ def fit_more(fit: FittedGAM, data: Table, *, missing: str, seed: int, **options:
     :return: the fit.
     :raises ValueError: the rows of the fit are not there; or as :func:`fit_source`.
     """
-    spec = fit.spec
+    spec, data = fit.spec, data.counted(fit.spec.weights)
     _check_rows(fit, "update")
     check_same_criterion(fit, options, "update()")
     if spec.design is not None:

@@ -48,6 +48,25 @@ class Blocks(abc.ABC):
         return None
 
 
+class Counted(Blocks):
+    """
+    Blocks without their rows of weight zero.
+
+    :param blocks: of a table.
+    :param weights: its column of weights.
+    """
+
+    def __init__(self, blocks: Blocks, weights: Column) -> None:
+        self._blocks, self._weights = blocks, weights
+
+    def __iter__(self) -> Iterator[Table]:
+        self._blocks.watch = self.watch
+        for block in self._blocks:
+            counted = block.counted(self._weights)
+            if counted.num_rows:
+                yield counted
+
+
 def in_blocks(source: Any) -> bool:
     """
     Whether a source is a path, a data set or tables one after the other, not one table.

@@ -164,8 +164,21 @@ class Table:
             return Deferred(count, lambda: _kept(self.raw(name), keep))
 
         found = Table._of({name: later(name) for name in self._columns}, count)
-        found.origin = np.flatnonzero(keep)
+        places = np.flatnonzero(keep)
+        found.origin = places if self.origin is None else self.origin[places]
         return found
+
+    def counted(self, weights: Column | None) -> Table:
+        """
+        The rows but for those of weight zero, which are as if they were not there.
+
+        :param weights: the column of weights; None for none.
+        """
+        if weights is None:
+            return self
+        values = pd.Series(self.values(weights))
+        none = np.asarray(pd.to_numeric(values, errors="coerce") == 0.0, dtype=bool)
+        return self.rows(~none) if none.any() else self
 
     def part(self, start: int, stop: int) -> Table:
         """The rows from ``start`` to before ``stop``, which are not copied."""
