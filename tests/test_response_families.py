@@ -481,3 +481,109 @@ def test_groups_of_averages_are_in_the_order_of_levels(graded):
     gam = gg.GAM("s(x, k=6) + factor(g)").fit(data, "y", progress=False)
     for rows in (None, data, data.assign(g=data.g.astype(str))):
         assert list(gam.avg_predictions(by="g", data=rows)["g"]) == GRADES
+
+
+# --- binomial responses without trials -----------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def trials() -> pd.DataFrame:
+    rng = np.random.default_rng(1)
+    data = pd.DataFrame({"x": rng.uniform(size=200), "n": rng.integers(2, 9, 200)})
+    p = expit(3.0 * data["x"] - 1.0)
+    data["k"], data["yes"] = rng.binomial(data["n"], p), rng.binomial(1, p)
+    return data.assign(p=lambda d: d["k"] / d["n"])
+
+
+def assert_same_answers(one: gg.GAM, other: gg.GAM, data: pd.DataFrame) -> None:
+    assert one.fitted.result.elbo == pytest.approx(other.fitted.result.elbo, abs=1e-8)
+    np.testing.assert_allclose(one.predict(data), other.predict(data), rtol=1e-8)
+
+
+@pytest.mark.parametrize(
+    "labels", [lambda y: y, lambda y: y == 1, lambda y: y * 1.0, lambda y: np.array(list("ab"))[y]]
+)
+@pytest.mark.parametrize("kept", [10_000, 100])
+def test_binomial_responses_of_one_trial_are_bernoullis(trials, labels, kept, monkeypatch):
+    monkeypatch.setattr(sampling, "KEPT_ROWS", kept)
+    data = trials.assign(yes=labels(trials["yes"].to_numpy()))
+    gam = gg.GAM("yes ~ s(x, k=6)", fam.Binomial("probit")).fit(data, progress=False)
+    expected = gg.GAM("yes ~ s(x, k=6)", fam.Bernoulli("probit")).fit(data, progress=False)
+    assert_same_answers(gam, expected, data)
+    assert gam.fitted.spec.family == fam.Bernoulli("probit")
+    blocks = gg.GAM("yes ~ s(x, k=6)", "binomial").fit([data[:90], data[90:]], progress=False)
+    assert blocks.fitted.spec.family == fam.Bernoulli()
+
+
+@pytest.mark.parametrize("kept", [10_000, 100])
+def test_weights_are_the_trials_of_proportions(trials, kept, monkeypatch, tmp_path):
+    """As of R's glm and mgcv."""
+    monkeypatch.setattr(sampling, "KEPT_ROWS", kept)
+    none = trials[:5].assign(n=0, p=np.nan)  # which glm takes as well: no trials, no row
+    data = pd.concat([none, trials], ignore_index=True)
+    expected = gg.GAM("k ~ s(x, k=6)", "binomial", trials="n").fit(trials, progress=False)
+    gam = gg.GAM("p ~ s(x, k=6)", "binomial", weights="n").fit(data, progress=False)
+    assert_same_answers(gam, expected, trials)
+    np.testing.assert_allclose(gam.fitted.deviance(), expected.fitted.deviance())
+    blocks = gg.GAM("p ~ s(x, k=6)", "binomial", weights="n")
+    blocks.fit([data[:90], data[90:]], progress=False)
+    assert_same_answers(blocks, expected, trials)
+    few = trials.iloc[:7]
+    gam.save(tmp_path / "gam")
+    for other in (gam, gg.GAM.load(tmp_path / "gam"), pickle.loads(pickle.dumps(gam))):
+        np.testing.assert_allclose(other.log_density(few), expected.log_density(few), rtol=1e-8)
+        drawn = other.sample(few, 50, "observation")
+        np.testing.assert_allclose(drawn, expected.sample(few, 50, "observation") / few["n"].values)
+        again = other.refit(data, progress=False)
+        np.testing.assert_allclose(again.predict(few), expected.predict(few), atol=1e-4)
+    if kept > len(data):
+        half = gg.GAM("p ~ s(x, k=6)", "binomial", weights="n").fit(data[:99], progress=False)
+        half.update(data[99:], progress=False, tolerance=1e-4)
+        np.testing.assert_allclose(half.predict(few), expected.predict(few), atol=2e-3)
+
+
+def test_shares_of_proportions(trials, monkeypatch):
+    """One share holds nothing but zeros and ones, which alone would be those of one trial."""
+    monkeypatch.setattr(sampling, "KEPT_ROWS", 100)
+    whole = trials["k"].isin([0, trials["n"]]) | (trials["k"] == trials["n"])
+    parts = [trials[whole], trials[~whole]]
+    expected = gg.GAM("k ~ s(x, k=6)", "binomial", trials="n")
+    expected.fit(pd.concat(parts, ignore_index=True), progress=False)
+
+    def work(exchange: Exchange) -> gg.GAM:
+        gam = gg.GAM("p ~ s(x, k=6)", "binomial", weights="n")
+        return gam.fit_share(lambda: parts[exchange.place], exchange=exchange)
+
+    for gam in shared_rows.run(2, work):
+        np.testing.assert_allclose(gam.predict(trials), expected.predict(trials), rtol=1e-5)
+
+
+def test_proportions_that_are_none(trials):
+    def fit(data: pd.DataFrame, **options: str) -> gg.GAM:
+        return gg.GAM("p ~ s(x, k=6)", "binomial", **options).fit(data, progress=False)
+
+    with pytest.raises(
+        ValueError, match="p holds fractions, .* trials='column'.* weights='column'"
+    ):
+        fit(trials)
+    with pytest.raises(ValueError, match="p must be a whole number of successes when multiplied"):
+        fit(trials.assign(p=0.3141), weights="n")
+    with pytest.raises(ValueError, match="weights, the trials of proportions, must be whole"):
+        fit(trials.assign(n=trials["n"] + 0.5), weights="n")
+    with pytest.raises(ValueError, match="trials must be given for family 'binomial'"):
+        gg.GAM("k ~ s(x, k=6)", "binomial").fit(trials)
+    fit(trials.assign(p=trials["p"].round(4)), weights="n")  # as tables print them
+    family = fam.Binomial(proportion=True)
+    assert fam.from_json(json.loads(json.dumps(family.to_json()))) == family
+    assert fam.from_json({"name": "binomial", "link": "logit"}) == fam.Binomial()
+    share = fam.QuasiBinomial(proportion=True).encode(np.array([0.25]), trials=np.array([8.0]))
+    assert share.Y.tolist() == [[2.0, 8.0]]
+
+
+def test_binomial_of_scikit_learn(trials):
+    X, p, n = trials[["x"]], trials["p"], trials["n"]
+    expected = gg.GAM("k ~ s(x, k=6)", "binomial", trials="n").fit(trials, progress=False)
+    shares = gg.sklearn.GAMRegressor("s(x, k=6)", "binomial").fit(X, p, sample_weight=n)
+    np.testing.assert_allclose(shares.predict(X), expected.predict(trials), atol=1e-4)
+    classes = gg.sklearn.GAMClassifier("s(x, k=6)", "binomial").fit(X, trials["yes"])
+    assert classes.gam_.family == fam.Bernoulli()

@@ -156,7 +156,7 @@ def test_rows_that_leave_groups_and_labels_in_place():
 def test_weights_that_are_all_zero_are_an_error():
     data, _ = with_garbage()
     for source in (data.assign(w=0), [data.assign(w=0)]):
-        with pytest.raises(ValueError, match="data has 0 row.s. whose weight 'w' is not zero"):
+        with pytest.raises(ValueError, match="data has 0 row.s. in which 'w' is not zero"):
             gg.GAM("y ~ s(x)", weights="w").fit(source)
     with pytest.raises(ValueError, match="weights 'w' must not be negative; got -1 in row 0"):
         gg.GAM("y ~ s(x)", weights="w").fit(data.assign(w=-1))

@@ -9,7 +9,7 @@ import numpy as np
 from gpflow.base import AnyNDArray
 from sklearn.base import ClassifierMixin
 
-from ..gam.families import Bernoulli, Categorical, Family, Ordinal
+from ..gam.families import Bernoulli, Binomial, Categorical, Family, Ordinal
 from ..gam.families import family as as_family
 from ..gam.terms import Column, Term, Terms
 from .estimator import OF_CLASSES, GAMEstimator
@@ -78,6 +78,8 @@ class GAMClassifier(ClassifierMixin, GAMEstimator):  # type: ignore[misc]
             )
         default = Bernoulli() if len(classes) == 2 else Categorical()
         family = default if self.family is None else as_family(self.family)
+        if isinstance(family, Binomial):  # of one trial a row
+            family = Bernoulli(family.link)
         if not isinstance(family, OF_CLASSES):
             raise ValueError(f"family {family.name!r} is not of classes; take GAMRegressor.")
         if isinstance(family, Ordinal):

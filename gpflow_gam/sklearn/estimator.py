@@ -21,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from .. import errors
 from ..gam import GAM
 from ..gam.families import Bernoulli, Categorical, Family, Ordinal
+from ..gam.families import family as as_family
 from ..gam.frames import Table, is_levels
 from ..gam.terms import Column, Smooth, Surv, Term, Terms, as_terms
 from ..gam.terms.base import column_of
@@ -61,7 +62,8 @@ class GAMEstimator(BaseEstimator):  # type: ignore[misc]
         frame = self._frame(X, reset=True)
         check_consistent_length(frame, y)
         weights = checked_weights(sample_weight, len(y))
-        frame, y, weights = counted(frame, y, weights)
+        own = None if self.family is None else as_family(self.family)
+        frame, y, weights = counted(frame, y, weights, own is None or not own.needs_trials)
         stated = Table({"y": given})
         order = stated.levels("y") if stated.ordered("y") else None
         family = self._family(y, order)

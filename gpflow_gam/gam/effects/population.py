@@ -58,7 +58,7 @@ def population(
         columns[name] = np.repeat(_any_value(fit, name), table.num_rows)
     table = Table(columns)
     if fit.spec.weights is not None and fit.spec.weights in table:
-        table = table.counted(fit.spec.weights)
+        table = table.counted([fit.spec.weights])
     if drop:
         lacking = Holes().add(filled(table, fit.spec.fills), fit.spec.inputs)
         table = table.rows(~lacking) if lacking.any() else table

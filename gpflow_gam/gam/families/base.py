@@ -67,6 +67,8 @@ class Family(abc.ABC):
     free_lines: ClassVar[bool] = False
     """Whether straight lines (``linear``) have as good as flat priors, for slopes that are those of
     software where parametric terms are not penalised; ridges otherwise."""
+    needs_trials: ClassVar[bool] = False
+    """Whether there must be trials, or what stands for them."""
     takes_offset: ClassVar[bool] = True
     """Whether offsets are in the unit in which the model has its first predictor."""
 

@@ -35,7 +35,13 @@ from .null_model import beside_null_model
 from .refining import Attempt, finer_bins, fit_refined
 from .rows import make_rows
 from .specification import Specification
-from .stating import complete_columns, encoded_response, response_columns, stated_labels
+from .stating import (
+    complete_columns,
+    counting_columns,
+    encoded_response,
+    response_columns,
+    stated_labels,
+)
 from .warm import Marginals, carry_over, has_same_sites, marginals_at, same_components
 
 _MAX_EXACT = 20_000
@@ -339,7 +345,7 @@ def complete_table(
 
     Here rows of weight zero are left out, before anything is looked at.
     """
-    table = table.counted(roles.weights)
+    table = table.counted(counting_columns(roles))
     columns: list[Column] = [c for term in terms for c in term.columns]
     columns += [column_of(term.by) for term in terms if term.by is not None]
     read = [table.name(c) for c in columns]
@@ -362,7 +368,8 @@ def check_enough_rows(number: int, roles: Roles) -> None:
     :raises ValueError: fewer than two rows count.
     """
     if number < 2:
-        counted = "" if roles.weights is None else f" whose weight {roles.weights!r} is not zero"
+        own = " and ".join(map(repr, counting_columns(roles)))
+        counted = f" in which {own} is not zero" if own else ""
         raise ValueError(f"data has {number} row(s){counted}; a fit needs at least 2.")
 
 

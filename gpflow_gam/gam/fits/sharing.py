@@ -23,7 +23,14 @@ from .fitting import Roles
 from .resolving import unresolved
 from .rows import row_components
 from .specification import Specification
-from .streaming import check_survey, fit_encoded, needs_all_rows, read_in_blocks, too_many
+from .streaming import (
+    check_survey,
+    fit_encoded,
+    needs_all_rows,
+    read_in_blocks,
+    too_many,
+    with_trials,
+)
 from .surveying import Findings, columns_needed, located, reading
 from .whole import Whole
 
@@ -172,7 +179,7 @@ def fit_share(
 
     _check_alike(exchange.together(open_share))
     ((blocks, roles),) = opened
-    family = roles.suited(family)
+    family, roles = with_trials(roles.suited(family), roles, blocks, exchange.together)
     progress = options.get("progress")
     shares = _shares(exchange, terms, roles, blocks, missing, progress)
     own, total = shares[exchange.place], sum(s.number for s in shares)

@@ -9,6 +9,18 @@ from ..frames import NumericColumn, Table
 from ..terms import Column, Surv
 
 
+class Counting(Protocol):
+    """What says how often rows count."""
+
+    @property
+    def weights(self) -> Column | None:
+        """How often each row counts."""
+
+    @property
+    def trials(self) -> Column | None:
+        """Of a binomial response."""
+
+
 class Stating(Protocol):
     """What says which columns hold the response."""
 
@@ -23,6 +35,11 @@ class Stating(Protocol):
     @property
     def trials(self) -> Column | None:
         """Of a binomial response."""
+
+
+def counting_columns(stating: Counting) -> list[Column]:
+    """Columns of which zero says that a row does not count: weights and trials."""
+    return [column for column in (stating.weights, stating.trials) if column is not None]
 
 
 def response_columns(stating: Stating) -> list[Column]:

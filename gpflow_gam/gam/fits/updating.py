@@ -12,7 +12,7 @@ from gpflow.base import AnyNDArray
 from ... import optimizers
 from ...models import IterNCGP
 from ...statistics import sampling
-from ..families import Ordinal
+from ..families import Binomial, Ordinal
 from ..frames import Fill, LevelColumn, Table, filled
 from ..frames.distinct import merged_categories
 from ..terms import Column
@@ -21,6 +21,7 @@ from .fitted import FittedGAM
 from .fitting import Roles, fit_model
 from .sharing import SharedFit
 from .specification import Specification
+from .stating import counting_columns
 from .streaming import fit_source
 from .warm import carry_over, marginals_of_rows
 
@@ -67,7 +68,7 @@ def fit_more(fit: FittedGAM, data: Table, *, missing: str, seed: int, **options:
     :return: the fit.
     :raises ValueError: the rows of the fit are not there; or as :func:`fit_source`.
     """
-    spec, data = fit.spec, data.counted(fit.spec.weights)
+    spec, data = fit.spec, data.counted(counting_columns(fit.spec))
     _check_rows(fit, "update")
     check_same_criterion(fit, options, "update()")
     if spec.design is not None:
@@ -162,7 +163,9 @@ def _joined(fit: FittedGAM, data: Table) -> Table:
             "refit(data) with all rows."
         )
     if spec.levels is None:
-        columns[spec.response] = _concatenated(fit.Y[:, 0], data.values(spec.response))
+        shares = isinstance(spec.family, Binomial) and spec.family.proportion
+        values = spec.family.observed(fit.Y) if shares else fit.Y[:, 0]
+        columns[spec.response] = _concatenated(values, data.values(spec.response))
     else:
         codes = fit.Y[:, 0].astype(int)
         columns[spec.response] = _labels(spec, codes, data)

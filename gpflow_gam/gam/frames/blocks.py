@@ -53,16 +53,16 @@ class Counted(Blocks):
     Blocks without their rows of weight zero.
 
     :param blocks: of a table.
-    :param weights: its column of weights.
+    :param columns: its columns of weights and trials.
     """
 
-    def __init__(self, blocks: Blocks, weights: Column) -> None:
-        self._blocks, self._weights = blocks, weights
+    def __init__(self, blocks: Blocks, columns: Iterable[Column]) -> None:
+        self._blocks, self._columns = blocks, tuple(columns)
 
     def __iter__(self) -> Iterator[Table]:
         self._blocks.watch = self.watch
         for block in self._blocks:
-            counted = block.counted(self._weights)
+            counted = block.counted(self._columns)
             if counted.num_rows:
                 yield counted
 

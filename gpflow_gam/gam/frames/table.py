@@ -168,16 +168,16 @@ class Table:
         found.origin = places if self.origin is None else self.origin[places]
         return found
 
-    def counted(self, weights: Column | None) -> Table:
+    def counted(self, columns: Iterable[Column]) -> Table:
         """
         The rows but for those of weight zero, which are as if they were not there.
 
-        :param weights: the column of weights; None for none.
+        :param columns: of weights, or of trials.
         """
-        if weights is None:
-            return self
-        values = pd.Series(self.values(weights))
-        none = np.asarray(pd.to_numeric(values, errors="coerce") == 0.0, dtype=bool)
+        none = np.zeros(self.num_rows, dtype=bool)
+        for name in columns:
+            values = pd.Series(self.values(name))
+            none |= np.asarray(pd.to_numeric(values, errors="coerce") == 0.0, dtype=bool)
         return self.rows(~none) if none.any() else self
 
     def part(self, start: int, stop: int) -> Table:

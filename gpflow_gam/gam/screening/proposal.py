@@ -128,7 +128,7 @@ def anova(
     if y is None:
         raise ValueError("y is missing: with data, name the response's column or pass its values.")
     table = Table(data)
-    counted = table.counted(weights)
+    counted = table.counted([name for name in (weights, trials) if name is not None])
     names = _that_vary(counted, columns, _roles(table, y, offset, weights, trials))
     check_depth(depth, names)
     terms = _main_effects(counted, names, bs, listed("levels", levels, names), depth, k)
