@@ -18,6 +18,7 @@ from .fits import FittedGAM
 from .summaries import (
     against_shapes,
     indistinguishable,
+    interpolating,
     of_single_rows,
     overlapping,
     sample_dispersion,
@@ -43,6 +44,7 @@ def check_fit(fit: FittedGAM) -> None:
     _check_copies(fit)
     _check_overlaps(fit)
     _check_single_rows(fit)
+    _check_interpolation(fit)
     _check_units(fit)
     _check_shapes(fit)
     _check_bend(fit)
@@ -153,6 +155,16 @@ def _check_single_rows(fit: FittedGAM) -> None:
             f"{name} has a level for every row, so that what a level adds cannot be told from the "
             f"noise of family {fit.spec.family.name!r}: the data settle the variance of their sum "
             "alone. Drop the term, or give rows that belong together one level.",
+            IdentifiabilityWarning,
+        )
+
+
+def _check_interpolation(fit: FittedGAM) -> None:
+    for name in interpolating(fit):
+        warn_caller(
+            f"{name} has one row an area and goes through nearly all of them: what neighbours "
+            f"share did not tell effects from the noise of family {fit.spec.family.name!r}. Give "
+            "areas several rows, or explain the response by columns of numbers.",
             IdentifiabilityWarning,
         )
 

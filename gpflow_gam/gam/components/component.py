@@ -92,6 +92,8 @@ class Component:
     :param predictors: places of the predictors that it enters; empty for all.
     :param edges: pairs of areas that are neighbours, by their codes.
     :param knots: where the speed of an adaptive function is learnt.
+    :param independent: whether areas have independent effects, too. Where each has a row of its
+        own these cannot be told from the noise.
     """
 
     name: str
@@ -105,6 +107,7 @@ class Component:
     predictors: tuple[int, ...] = ()
     edges: tuple[tuple[int, int], ...] = ()
     knots: tuple[float, ...] = ()
+    independent: bool = True
 
     @property
     def carries_constant(self) -> bool:

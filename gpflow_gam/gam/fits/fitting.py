@@ -15,7 +15,7 @@ from ...likelihoods import checked_observations
 from ...models import AdditiveModel, AdditiveSGPR, AdditiveSVGP, IterNCGP
 from ...optimizers import Solution, TimeBudget
 from ...statistics import ColumnBins, Neighbourhoods, RowComponent, Rows
-from ..components import entering, keys_of, learn_encoder, plan, shaped_term
+from ..components import Component, entering, keys_of, learn_encoder, plan, shaped_term
 from ..families import Family
 from ..frames import (
     Encoder,
@@ -44,6 +44,8 @@ from .stating import (
 )
 from .warm import Marginals, carry_over, has_same_sites, marginals_at, same_components
 
+WITHOUT_NOISE = ("poisson", "binomial", "zero_inflated_poisson", "hurdle_poisson")
+"""Families in which a row by itself tells its mean from its noise."""
 _MAX_EXACT = 20_000
 """Rows up to which every value may be its own bin: then a pass costs what a dense one does."""
 
@@ -155,6 +157,13 @@ def fit_gam(
     known = same_components(start, terms, encoder, X, names, family.of_first)
     if known is None:
         planned = plan(terms, table, encoder, X, weights, seed, bins)
+        if family.name not in WITHOUT_NOISE:
+            planned = [
+                dataclasses.replace(c, independent=False)
+                if c.form == "areas" and has_single_rows(c, X, weights)
+                else c
+                for c in planned
+            ]
         components = entering(planned, terms, names, family.of_first)
     else:
         components = known.components
@@ -361,6 +370,15 @@ def complete_table(
     columns += [*complete_columns(roles), *(name for name, _ in roles.numeric())]
     check_enough_rows(table.num_rows, roles)
     return *complete_rows(table, columns, missing), fills
+
+
+def has_single_rows(component: Component, X: AnyNDArray, weights: AnyNDArray | None) -> bool:
+    """Whether each level or area of a component has but one row, which counts once at most."""
+    places = [m.column for m in component.margins if m.kind == "levels"]
+    if len(places) != 1 or component.by is not None:
+        return False
+    codes = X[:, places[0]].astype(np.intp)
+    return bool(np.bincount(codes).max() == 1 and (weights is None or weights.max() <= 1.0))
 
 
 def check_enough_rows(number: int, roles: Roles) -> None:

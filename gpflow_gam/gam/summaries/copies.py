@@ -11,13 +11,15 @@ from scipy.stats import rankdata
 
 from ..components import STRAIGHT, Component
 from ..fits import FittedGAM
+from ..fits.fitting import WITHOUT_NOISE, has_single_rows
+from .shares import effective_dof
 
 _ROWS = {"linear": 1000, "smooth": 1000, "cyclic": 1000, "levels": 10_000}
 """At how many rows, drawn at random, is looked."""
 _REPEATED = 20
 """Rows of repeated levels that say whether these go with others."""
-_WITHOUT_NOISE = ("poisson", "binomial", "zero_inflated_poisson", "hurdle_poisson")
-"""Families in which a row by itself tells its mean from its noise."""
+_INTERPOLATED = 0.9
+"""Degrees of freedom a row from which an effect goes through the rows."""
 _NEARLY = 0.99
 """The share of each column's variance that the other explains, from which they are one."""
 
@@ -87,18 +89,29 @@ def of_single_rows(fit: FittedGAM) -> list[str]:
 
     :param fit: a fitted GAM.
     """
-    if fit.whole is not None or fit.spec.family.name in _WITHOUT_NOISE:
+    if fit.whole is not None or fit.spec.family.name in WITHOUT_NOISE:
         return []
     counted = fit.weights > 0.0
-    found = []
-    for component in fit.spec.components:
-        if component.form not in ("random", "levels", "means") or component.by is not None:
-            continue
-        codes = fit.X[counted, component.margins[0].column].astype(np.intp)
-        number, mass = np.bincount(codes), np.bincount(codes, fit.weights[counted])
-        if number.max() == 1 and mass.max() <= 1.0:
-            found.append(component.name)
-    return found
+    X, weights = fit.X[counted], fit.weights[counted]
+    own = ("random", "levels", "means", "curves", "deviations")
+    return [c.name for c in fit.spec.components if c.form in own and has_single_rows(c, X, weights)]
+
+
+def interpolating(fit: FittedGAM) -> list[str]:
+    """
+    Effects of areas that come near to each area's one row, as if there were no noise.
+
+    :param fit: a fitted GAM.
+    """
+    if fit.whole is not None or fit.spec.family.name in WITHOUT_NOISE:
+        return []
+    return [
+        c.name
+        for c in fit.spec.components
+        if c.form == "areas"
+        and has_single_rows(c, fit.X, fit.weights)
+        and float(np.max(effective_dof(fit, c))) > _INTERPOLATED * (len(fit.X) - 1)
+    ]
 
 
 def _alike(components: list[Component]) -> Iterator[tuple[str, list[Component]]]:
