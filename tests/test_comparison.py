@@ -36,7 +36,7 @@ def table(n: int = N, seed: int = 3) -> pd.DataFrame:
             "x": x,
             "z": z,
             "g": g,
-            "w": rng.integers(0, 4, n),
+            "w": np.maximum(rng.integers(0, 4, n), 1),
             "o": rng.normal(size=n),
             "trials": rng.integers(3, 9, n),
             "gaussian": f + 0.4 * rng.normal(size=n),

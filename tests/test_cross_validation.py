@@ -29,7 +29,7 @@ def table(n: int = 60, seed: int = 0) -> pd.DataFrame:
             "x": x,
             "z": z,
             "g": g,
-            "w": rng.integers(0, 4, n),
+            "w": np.maximum(rng.integers(0, 4, n), 1),
             "o": 0.3 * rng.normal(size=n),
             "y": f + 0.4 * rng.normal(size=n),
             "count": rng.poisson(mean),

@@ -272,3 +272,48 @@ def test_areas_that_are_not_known(gam, data):
     both = gg.GAM(gam.terms + factor("area"))
     with pytest.raises(ValueError, match="such as '00', of which factor\\(area\\) knows nothing"):
         both.fit(data, "y", progress=False)
+
+
+def lattice(seed: int, side: int = 7) -> tuple[pd.DataFrame, dict[str, list[str]]]:
+    """One row an area, whose effects are smooth, and noise as large as they are."""
+    i, j = np.divmod(np.arange(side**2), side)
+    near = np.abs(i[:, None] - i) + np.abs(j[:, None] - j) == 1
+    names = [f"a{n}" for n in range(side**2)]
+    rng = np.random.default_rng(seed)
+    effect = 2.0 * np.sin(6.0 * i / side + 0.3) * np.cos(5.0 * j / side)
+    data = pd.DataFrame({"area": names, "effect": effect})
+    data["y"] = effect + rng.normal(size=side**2)
+    return data, {names[a]: [names[b] for b in np.flatnonzero(near[a])] for a in range(side**2)}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_areas_of_one_row_each_are_smoothed_and_not_interpolated(seed):
+    """Independent effects of areas are noise there, and had taken all of it."""
+    data, neighbours = lattice(seed, side=12)
+    gam = gg.GAM(s("area", bs="mrf", neighbours=neighbours)).fit(data, "y", progress=False)
+    assert 0.3 < float(gam.model.likelihood.variance.numpy()) < 2.5
+    (edf,) = gam.summary().table["edf"]
+    assert 10.0 < edf < 100.0  # of 143
+    error = np.square(gam.predict(data) - data["effect"]).mean()
+    assert error < 0.6 * np.square(data["y"] - data["effect"]).mean()
+    twice = pd.concat([data, data.assign(y=data["effect"])], ignore_index=True)
+    again = gg.GAM(s("area", bs="mrf", neighbours=neighbours)).fit(twice, "y", progress=False)
+    assert [c.independent for c in again.fitted.spec.effects] == [True]
+    assert [c.independent for c in gam.fitted.spec.effects] == [False]
+
+
+def test_areas_that_are_interpolated_all_the_same_are_warned_of():
+    """As where effects of neighbours have next to nothing in common."""
+    data, neighbours = lattice(0, side=5)
+    checks = data.assign(y=np.where(np.arange(25) % 2, 1.0, -1.0) + 0.01 * data["y"])
+    pairs = {a: [f"a{(int(a[1:]) + 2) % 25}", f"a{(int(a[1:]) - 2) % 25}"] for a in neighbours}
+    with pytest.warns(gg.IdentifiabilityWarning, match="one row an area and goes through nearly"):
+        gg.GAM(s("area", bs="mrf", neighbours=pairs)).fit(checks, "y", progress=False)
+
+
+@pytest.mark.parametrize("bs", ["fs", "sz"])
+def test_a_curve_for_every_row_is_warned_of(bs):
+    data, _ = lattice(0)
+    data["x"] = np.random.default_rng(0).uniform(size=len(data))
+    with pytest.warns(gg.IdentifiabilityWarning, match="has a level for every row"):
+        gg.GAM(s("x", "area", bs=bs, k=4)).fit(data, "y", progress=False)

@@ -29,7 +29,7 @@ class Fits:
             elbo=0.0, num_iterations=1, seconds=10.0, converged=not self.ended, message="",
             method="",
             discretisation=self.discretisation[self.bins], interpolation=sum(parts.values()),
-            interpolation_by=parts,
+            interpolation_by=parts, interpolation_shift=sum(parts.values()) ** 0.5,
             ended=self.ended,
         )  # fmt: skip
         return Attempt(SimpleNamespace(fine=fine), f"model {len(self.asked)}", result, None)
@@ -85,4 +85,12 @@ def test_what_fine_nodes_lose_as_well_is_said() -> None:
     fits = Fits(3000.0, 0.0, {"usual": 0.0})
     result = fits.refined(()).result
     assert not result.converged
-    assert "matters by 30 nats" in result.message
+    assert "off by up to 5.5 of its standard errors" in result.message
+
+
+def test_nats_that_move_no_effect_are_no_matter() -> None:
+    """Of many rows each loses next to nothing, and what they lose together has no direction."""
+    fits = Fits(20.0, 0.0, {"usual": 0.0})
+    result = fits.refined(()).result
+    assert result.interpolation == pytest.approx(0.2)
+    assert result.converged

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import pathlib
+import pickle
 
 import gpflow
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.stats as st
+import shared_rows
 from response_cases import CASES, Case, Labels, each, svgp, weighted
 from scipy.special import expit, log_ndtr, logit, softmax, xlogy
 
@@ -15,6 +19,7 @@ import gpflow_gam as gg
 from gpflow_gam import families as fam
 from gpflow_gam import likelihoods as lk
 from gpflow_gam.gam.families.binary import constant_of
+from gpflow_gam.statistics import Exchange, sampling
 
 # --- deviance ----------------------------------------------------------------------------------
 
@@ -324,3 +329,261 @@ def test_the_null_model_of_a_share_has_that_probability(link):
         found = constant_of(link, np.array([share]), np.array([1.0 - share]), None)
         assert family.mean(family.likelihood(None), found)[()] == pytest.approx(share, rel=1e-6)
     assert constant_of(link, np.ones(3), np.zeros(3), None) is None
+
+
+# --- the order of labels ---------------------------------------------------------------------
+
+GRADES = ["low", "medium", "high"]
+
+
+@pytest.fixture(scope="module")
+def graded() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    x = rng.uniform(size=300)
+    codes = np.digitize(4.0 * x - 2.0 + rng.logistic(size=300) / 2, [-1.0, 1.0])
+    return pd.DataFrame({"x": x, "code": codes, "grade": np.array(GRADES)[codes]})
+
+
+def ordered(text: object) -> pd.Categorical:
+    return pd.Categorical(text, categories=GRADES, ordered=True)
+
+
+def of_order(data: object, y: object = "grade", family: object = "ordinal") -> gg.GAM:
+    return gg.GAM("s(x, k=6)", family).fit(data, y, progress=False)
+
+
+def parquet(data: pd.DataFrame, folder: pathlib.Path) -> str:
+    pq = pytest.importorskip("pyarrow.parquet")
+    table = pytest.importorskip("pyarrow").Table.from_pandas(data.assign(grade=ordered(data.grade)))
+    pq.write_table(table, folder / "a.parquet", row_group_size=70)
+    return str(folder / "a.parquet")
+
+
+def arrow(data: pd.DataFrame, _: pathlib.Path) -> object:
+    """Chunks whose dictionaries differ: the first one's is not how the second one's begins."""
+    pa = pytest.importorskip("pyarrow")
+    chunks = [
+        pa.DictionaryArray.from_arrays(
+            pa.array([levels.index(v) if v in levels else None for v in part], pa.int8()),
+            pa.array(levels),
+            ordered=True,
+        )
+        for part, levels in ((data.grade[:100], ["low", "high"]), (data.grade[100:], GRADES))
+    ]
+    return pa.table({"x": data.x, "grade": pa.chunked_array(chunks)}).drop_null()
+
+
+SOURCES = {
+    "pandas": lambda d, _: d.assign(grade=ordered(d.grade)),
+    "polars": lambda d, _: pytest.importorskip("polars").from_pandas(d).with_columns(
+        pytest.importorskip("polars").col("grade").cast(pytest.importorskip("polars").Enum(GRADES))
+    ),
+    "arrow": arrow,
+    "parquet": parquet,
+    "blocks": lambda d, _: [
+        d[:120].assign(grade=pd.Categorical(d.grade[:120], ["low", "high"], ordered=True)).dropna(),
+        d[120:].assign(grade=ordered(d.grade[120:])),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize("source", SOURCES)
+def test_ordered_labels_keep_their_order(graded, source, many, tmp_path, monkeypatch):
+    """Alphabetical order had been taken of text, and of some of these, without a word."""
+    if many:
+        monkeypatch.setattr(sampling, "KEPT_ROWS", 100)
+    data = SOURCES[source](graded, tmp_path)
+    gam = of_order(data)
+    assert gam.fitted.spec.levels == tuple(GRADES)
+    assert gam.fitted.whole is None or many
+    assert list(gam.predict({"x": [0.02, 0.5, 0.98]}, type="class")) == GRADES
+    gam.save(tmp_path / "gam")
+    for other in (gg.GAM.load(tmp_path / "gam"), pickle.loads(pickle.dumps(gam))):
+        assert other.fitted.spec.levels == tuple(GRADES)
+        assert np.array_equal(other.predict(graded), gam.predict(graded))
+        assert np.array_equal(other.log_density(graded), gam.log_density(graded))
+
+
+def test_shares_keep_the_order_of_labels(graded, monkeypatch):
+    monkeypatch.setattr(sampling, "KEPT_ROWS", 100)
+    parts = SOURCES["blocks"](graded, None)
+
+    def work(exchange: Exchange) -> gg.GAM:
+        gam = gg.GAM("s(x, k=6)", "ordinal")
+        return gam.fit_share(lambda: parts[exchange.place], "grade", exchange=exchange)
+
+    assert [gam.fitted.spec.levels for gam in shared_rows.run(2, work)] == [tuple(GRADES)] * 2
+
+
+@pytest.mark.parametrize(
+    "y", ["grade", pd.Categorical], ids=["text", "a categorical without order"]
+)
+def test_text_without_an_order_is_an_error(graded, y, monkeypatch):
+    for kept in (10_000, 100):
+        monkeypatch.setattr(sampling, "KEPT_ROWS", kept)
+        data = graded if y == "grade" else graded.assign(grade=y(graded.grade))
+        with pytest.raises(ValueError, match=r"no order.*Ordinal\(levels=.*ordered=True"):
+            of_order(data)
+    assert of_order(data, family=fam.Ordinal(levels=GRADES)).fitted.spec.levels == tuple(GRADES)
+
+
+def test_numbers_and_truth_values_have_an_order(graded):
+    for column, levels in ((graded.code, (0, 1, 2)), (graded.code > 0, (False, True))):
+        assert of_order(graded.assign(grade=column)).fitted.spec.levels == levels
+        odd = pd.Categorical(column, categories=list(levels)[::-1])  # which says of no order
+        assert of_order(graded.assign(grade=odd)).fitted.spec.levels == levels
+
+
+def test_levels_that_are_given_win(graded):
+    down = fam.Ordinal(levels=GRADES[::-1])
+    gam = of_order(graded.assign(grade=ordered(graded.grade)), family=down)
+    assert gam.fitted.spec.levels == tuple(GRADES[::-1])
+    up = of_order(graded.assign(grade=ordered(graded.grade)))
+    assert np.allclose(gam.predict(graded)[:, ::-1], up.predict(graded), atol=1e-3)
+
+
+def test_a_response_apart_keeps_its_order_beside_a_column_of_its_text(graded):
+    y = pd.Series(ordered(graded.grade), name="grade")
+    gam = gg.GAM("s(x, k=6)", "ordinal").fit(graded, y, progress=False)
+    assert gam.fitted.spec.levels == tuple(GRADES)
+    assert gam.fitted.spec.response == "grade"
+
+
+def test_further_rows_keep_the_order_of_labels(graded):
+    """Text takes the fit's order, and an ordered column may have labels between the fit's."""
+    first = graded[graded.grade != "medium"]
+    low_high = pd.Categorical(first.grade, ["low", "high"], ordered=True)
+    gam = of_order(first.assign(grade=low_high))
+    gam.update(graded[:50].assign(grade=ordered(graded.grade[:50])))
+    assert gam.fitted.spec.levels == tuple(GRADES)
+    gam.update(graded[:20])
+    assert gam.fitted.spec.levels == tuple(GRADES)
+    with pytest.raises(ValueError, match="'grade' has the label 'top', which is none of"):
+        gam.update(graded[:20].assign(grade="top"))
+    gam.refit(graded.assign(grade=ordered(graded.grade)))
+    assert gam.fitted.spec.levels == tuple(GRADES)
+
+
+def test_orders_of_blocks_that_do_not_settle_one_are_errors(graded):
+    def block(*levels: str) -> pd.DataFrame:
+        part = graded[graded.grade.isin(levels)]
+        return part.assign(grade=pd.Categorical(part.grade, levels, ordered=True))
+
+    with pytest.raises(ValueError, match="'grade' is ordered.*which of 'low' and 'medium'"):
+        of_order([block("low", "high"), block("medium", "high")])
+    with pytest.raises(ValueError, match="'grade' is ordered.*contradictory orders"):
+        of_order([block("low", "high"), block("high", "low")])
+
+
+def test_groups_of_averages_are_in_the_order_of_levels(graded):
+    data = graded.assign(g=pd.Categorical(graded.grade, GRADES), y=graded.x)
+    gam = gg.GAM("s(x, k=6) + factor(g)").fit(data, "y", progress=False)
+    for rows in (None, data, data.assign(g=data.g.astype(str))):
+        assert list(gam.avg_predictions(by="g", data=rows)["g"]) == GRADES
+
+
+# --- binomial responses without trials -----------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def trials() -> pd.DataFrame:
+    rng = np.random.default_rng(1)
+    data = pd.DataFrame({"x": rng.uniform(size=200), "n": rng.integers(2, 9, 200)})
+    p = expit(3.0 * data["x"] - 1.0)
+    data["k"], data["yes"] = rng.binomial(data["n"], p), rng.binomial(1, p)
+    return data.assign(p=lambda d: d["k"] / d["n"])
+
+
+def assert_same_answers(one: gg.GAM, other: gg.GAM, data: pd.DataFrame) -> None:
+    assert one.fitted.result.elbo == pytest.approx(other.fitted.result.elbo, abs=1e-8)
+    np.testing.assert_allclose(one.predict(data), other.predict(data), rtol=1e-8)
+
+
+@pytest.mark.parametrize(
+    "labels", [lambda y: y, lambda y: y == 1, lambda y: y * 1.0, lambda y: np.array(list("ab"))[y]]
+)
+@pytest.mark.parametrize("kept", [10_000, 100])
+def test_binomial_responses_of_one_trial_are_bernoullis(trials, labels, kept, monkeypatch):
+    monkeypatch.setattr(sampling, "KEPT_ROWS", kept)
+    data = trials.assign(yes=labels(trials["yes"].to_numpy()))
+    gam = gg.GAM("yes ~ s(x, k=6)", fam.Binomial("probit")).fit(data, progress=False)
+    expected = gg.GAM("yes ~ s(x, k=6)", fam.Bernoulli("probit")).fit(data, progress=False)
+    assert_same_answers(gam, expected, data)
+    assert gam.fitted.spec.family == fam.Bernoulli("probit")
+    blocks = gg.GAM("yes ~ s(x, k=6)", "binomial").fit([data[:90], data[90:]], progress=False)
+    assert blocks.fitted.spec.family == fam.Bernoulli()
+
+
+@pytest.mark.parametrize("kept", [10_000, 100])
+def test_weights_are_the_trials_of_proportions(trials, kept, monkeypatch, tmp_path):
+    """As of R's glm and mgcv."""
+    monkeypatch.setattr(sampling, "KEPT_ROWS", kept)
+    none = trials[:5].assign(n=0, p=np.nan)  # which glm takes as well: no trials, no row
+    data = pd.concat([none, trials], ignore_index=True)
+    expected = gg.GAM("k ~ s(x, k=6)", "binomial", trials="n").fit(trials, progress=False)
+    gam = gg.GAM("p ~ s(x, k=6)", "binomial", weights="n").fit(data, progress=False)
+    assert_same_answers(gam, expected, trials)
+    np.testing.assert_allclose(gam.fitted.deviance(), expected.fitted.deviance())
+    blocks = gg.GAM("p ~ s(x, k=6)", "binomial", weights="n")
+    blocks.fit([data[:90], data[90:]], progress=False)
+    assert_same_answers(blocks, expected, trials)
+    few = trials.iloc[:7]
+    gam.save(tmp_path / "gam")
+    for other in (gam, gg.GAM.load(tmp_path / "gam"), pickle.loads(pickle.dumps(gam))):
+        np.testing.assert_allclose(other.log_density(few), expected.log_density(few), rtol=1e-8)
+        drawn = other.sample(few, 50, "observation")
+        np.testing.assert_allclose(drawn, expected.sample(few, 50, "observation") / few["n"].values)
+        again = other.refit(data, progress=False)
+        np.testing.assert_allclose(again.predict(few), expected.predict(few), atol=1e-4)
+    if kept > len(data):
+        half = gg.GAM("p ~ s(x, k=6)", "binomial", weights="n").fit(data[:99], progress=False)
+        half.update(data[99:], progress=False, tolerance=1e-4)
+        np.testing.assert_allclose(half.predict(few), expected.predict(few), atol=2e-3)
+
+
+def test_shares_of_proportions(trials, monkeypatch):
+    """One share holds nothing but zeros and ones, which alone would be those of one trial."""
+    monkeypatch.setattr(sampling, "KEPT_ROWS", 100)
+    whole = trials["k"].isin([0, trials["n"]]) | (trials["k"] == trials["n"])
+    parts = [trials[whole], trials[~whole]]
+    expected = gg.GAM("k ~ s(x, k=6)", "binomial", trials="n")
+    expected.fit(pd.concat(parts, ignore_index=True), progress=False)
+
+    def work(exchange: Exchange) -> gg.GAM:
+        gam = gg.GAM("p ~ s(x, k=6)", "binomial", weights="n")
+        return gam.fit_share(lambda: parts[exchange.place], exchange=exchange)
+
+    for gam in shared_rows.run(2, work):
+        np.testing.assert_allclose(gam.predict(trials), expected.predict(trials), rtol=1e-5)
+
+
+def test_proportions_that_are_none(trials):
+    def fit(data: pd.DataFrame, **options: str) -> gg.GAM:
+        return gg.GAM("p ~ s(x, k=6)", "binomial", **options).fit(data, progress=False)
+
+    with pytest.raises(
+        ValueError, match="p holds fractions, .* trials='column'.* weights='column'"
+    ):
+        fit(trials)
+    with pytest.raises(ValueError, match="p must be a whole number of successes when multiplied"):
+        fit(trials.assign(p=0.3141), weights="n")
+    with pytest.raises(ValueError, match="weights, the trials of proportions, must be whole"):
+        fit(trials.assign(n=trials["n"] + 0.5), weights="n")
+    with pytest.raises(ValueError, match="trials must be given for family 'binomial'"):
+        gg.GAM("k ~ s(x, k=6)", "binomial").fit(trials)
+    fit(trials.assign(p=trials["p"].round(4)), weights="n")  # as tables print them
+    family = fam.Binomial(proportion=True)
+    assert fam.from_json(json.loads(json.dumps(family.to_json()))) == family
+    assert fam.from_json({"name": "binomial", "link": "logit"}) == fam.Binomial()
+    share = fam.QuasiBinomial(proportion=True).encode(np.array([0.25]), trials=np.array([8.0]))
+    assert share.Y.tolist() == [[2.0, 8.0]]
+
+
+def test_binomial_of_scikit_learn(trials):
+    X, p, n = trials[["x"]], trials["p"], trials["n"]
+    expected = gg.GAM("k ~ s(x, k=6)", "binomial", trials="n").fit(trials, progress=False)
+    shares = gg.sklearn.GAMRegressor("s(x, k=6)", "binomial").fit(X, p, sample_weight=n)
+    np.testing.assert_allclose(shares.predict(X), expected.predict(trials), atol=1e-4)
+    classes = gg.sklearn.GAMClassifier("s(x, k=6)", "binomial").fit(X, trials["yes"])
+    assert classes.gam_.family == fam.Bernoulli()

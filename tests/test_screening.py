@@ -475,3 +475,11 @@ def test_sixty_columns():
     assert interactions[0] in near
     gam = gg.GAM(terms, family="bernoulli").fit(df, "y", progress=False, max_seconds=120)
     assert np.mean((gam.predict(df) > 0.5) == df["y"]) > 0.8
+
+
+@pytest.mark.parametrize("given", [lambda m: (m, m), lambda m: (m,), lambda m: ([m, m],)])
+def test_fitted_models_are_pointed_to_their_comparison(given):
+    """As of R's anova."""
+    model = gg.GAM("y ~ s(x)")
+    with pytest.raises(TypeError, match=r"gpflow_gam\.compare\(m0, m1\)"):
+        gg.anova(*given(model))

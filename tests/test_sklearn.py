@@ -121,7 +121,7 @@ def test_probabilities_follow_the_classes(labels):
 @pytest.mark.usefixtures("eagerly")
 def test_ordered_classes():
     X, mean, _ = wave(60)
-    model = GAMClassifier("0 + 1", "ordinal", **QUICK).fit(X, np.digitize(mean, [-0.5, 0.5]))
+    model = GAMClassifier("0 + 1", "ordinal").fit(X, np.digitize(mean, [-0.5, 0.5]))
     np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0, atol=1e-9)
 
 
@@ -130,9 +130,9 @@ def test_counts_with_an_offset():
     rng = np.random.default_rng(4)
     X = pd.DataFrame({"x": rng.uniform(-1, 1, 80), "log_n": np.log(rng.integers(1, 50, 80))})
     y = rng.poisson(np.exp(X["log_n"] + X["x"]))
-    named = GAMRegressor("cases ~ x + offset(log_n)", "poisson", **QUICK).fit(X, y)
-    given = GAMRegressor(gg.linear("x"), "poisson", offset="log_n", **QUICK).fit(X, y)
-    placed = GAMRegressor(gg.linear(0), "poisson", offset=[1], **QUICK).fit(X, y)
+    named = GAMRegressor("cases ~ x + offset(log_n)", "poisson").fit(X, y)
+    given = GAMRegressor(gg.linear("x"), "poisson", offset="log_n").fit(X, y)
+    placed = GAMRegressor(gg.linear(0), "poisson", offset=[1]).fit(X, y)
     np.testing.assert_array_equal(named.predict(X), given.predict(X))
     np.testing.assert_array_equal(placed.predict(X), given.predict(X))
     double = given.predict(X.assign(log_n=X["log_n"] + np.log(2.0)))
@@ -175,8 +175,8 @@ def test_text_columns():
 def test_frames_and_matrices_of_the_same_numbers():
     X, _, y = wave(40)
     frame = pd.DataFrame(X, columns=["u", "v"])
-    places = GAMRegressor(gg.s(0, k=6) + gg.linear(1), **QUICK)
-    names = GAMRegressor("s(u, k=6) + v", **QUICK)
+    places = GAMRegressor(gg.s(0, k=6) + gg.linear(1))
+    names = GAMRegressor("s(u, k=6) + v")
     expected = places.fit(X, y).predict(X)
     np.testing.assert_array_equal(places.fit(frame, y).predict(frame), expected)
     np.testing.assert_array_equal(names.fit(frame, y).predict(frame), expected)
@@ -190,18 +190,18 @@ def test_missing_values():
     holes = X.copy()
     holes[5, 0] = np.nan
     with pytest.raises(ValueError, match="NaN"):
-        GAMRegressor("0 + 1", **QUICK).fit(holes, y)
-    dropped = GAMRegressor("0 + 1", missing="drop", **QUICK).fit(holes, y)
+        GAMRegressor("0 + 1").fit(holes, y)
+    dropped = GAMRegressor("0 + 1", missing="drop").fit(holes, y)
     assert dropped.gam_.fitted.dropped == 1
     rest = np.delete(np.arange(40), 5)
-    expected = GAMRegressor("0 + 1", **QUICK).fit(X[rest], y[rest])
+    expected = GAMRegressor("0 + 1").fit(X[rest], y[rest])
     np.testing.assert_array_equal(dropped.predict(X), expected.predict(X))
     with pytest.raises(ValueError, match="NaN"):
         dropped.predict(holes)
-    imputed = GAMRegressor("0 + 1", missing="impute", **QUICK).fit(holes, y)
+    imputed = GAMRegressor("0 + 1", missing="impute").fit(holes, y)
     by_hand = holes.copy()
     by_hand[5, 0] = np.sort(X[rest, 0])[19]  # of 39
-    expected = GAMRegressor("0 + 1", **QUICK).fit(by_hand, y)
+    expected = GAMRegressor("0 + 1").fit(by_hand, y)
     np.testing.assert_array_equal(imputed.predict(holes), expected.predict(by_hand))
 
 
@@ -228,10 +228,10 @@ def test_weights_are_frequencies(monkeypatch):
 def test_fractions_of_weights_and_classes_without_any():
     X, mean, y = wave(40)
     w = np.linspace(0.5, 2.5, 40)
-    model = GAMRegressor("0 + 1", **QUICK).fit(pd.DataFrame(X, columns=["a", "b"]), y, w)
+    model = GAMRegressor("0 + 1").fit(pd.DataFrame(X, columns=["a", "b"]), y, w)
     assert model.gam_.fitted.spec.weights == "sample_weight"
     label = np.digitize(mean, [-0.5, 0.5])
-    two = GAMClassifier("0 + 1", **QUICK).fit(X, label, sample_weight=label > 0)
+    two = GAMClassifier("0 + 1").fit(X, label, sample_weight=label > 0)
     assert list(two.classes_) == [1, 2]
     with pytest.raises(ValueError, match=r"at least two classes among rows that count; got only 2"):
         two.fit(X, label, sample_weight=label == 2)
@@ -247,7 +247,7 @@ def test_fractions_of_weights_and_classes_without_any():
 @pytest.mark.usefixtures("eagerly")
 def test_pipelines_cross_validation_and_grids():
     X, _, y = wave(60)
-    model = make_pipeline(StandardScaler(), GAMRegressor(gg.s(0, k=6) + gg.linear(1), **QUICK))
+    model = make_pipeline(StandardScaler(), GAMRegressor(gg.s(0, k=6) + gg.linear(1)))
     assert cross_val_score(model, X, y, cv=2).min() > 0.8
     grid = [
         {"gamregressor__terms": [gg.linear(0), gg.s(0, k=6) + gg.linear(1)]},
@@ -265,7 +265,7 @@ def test_text_through_a_pipeline_and_folds():
     scale = make_column_transformer(
         (StandardScaler(), ["size"]), remainder="passthrough", verbose_feature_names_out=False
     ).set_output(transform="pandas")
-    model = make_pipeline(scale, GAMRegressor(**QUICK))
+    model = make_pipeline(scale, GAMRegressor())
     assert cross_val_score(model, X, y, cv=2).min() > 0.5
 
 
@@ -283,7 +283,7 @@ def test_clones(terms):
 def test_own_kernels_are_cloned_and_copied():
     X, _, y = wave(30)
     terms = gg.s(0, kernel=gpflow.kernels.Matern12(variance=0.3)) + gg.linear(1)
-    fitted = clone(GAMRegressor(terms, **QUICK)).fit(X, y)
+    fitted = clone(GAMRegressor(terms)).fit(X, y)
     again = pickle.loads(pickle.dumps(fitted))
     np.testing.assert_array_equal(again.predict(X), fitted.predict(X))
     assert terms[0].kernel.variance.numpy() == pytest.approx(0.3)
@@ -292,10 +292,10 @@ def test_own_kernels_are_cloned_and_copied():
 @pytest.mark.usefixtures("eagerly")
 def test_random_state():
     X, _, y = wave(30)
-    drawn = GAMRegressor("0 + 1", random_state=np.random.RandomState(1), **QUICK).fit(X, y)
-    same = GAMRegressor("0 + 1", random_state=np.random.RandomState(1), **QUICK).fit(X, y)
+    drawn = GAMRegressor("0 + 1", random_state=np.random.RandomState(1)).fit(X, y)
+    same = GAMRegressor("0 + 1", random_state=np.random.RandomState(1)).fit(X, y)
     assert drawn.gam_.seed == same.gam_.seed
-    assert GAMRegressor("0 + 1", random_state=np.int64(9), **QUICK).fit(X, y).gam_.seed == 9
+    assert GAMRegressor("0 + 1", random_state=np.int64(9)).fit(X, y).gam_.seed == 9
 
 
 # --- what is refused -----------------------------------------------------------------------------
@@ -363,7 +363,7 @@ def test_absent_columns_vanish_where_asked():
 def test_grids_over_select():
     X, _, y = wave(60)
     for kind, labels in ((GAMRegressor, y), (GAMClassifier, y > 0.0)):
-        model = clone(kind(gg.s(0, k=6), select=True, **QUICK))
+        model = clone(kind(gg.s(0, k=6), select=True))
         assert model.get_params()["select"] is True
         search = GridSearchCV(model, {"select": [False, True]}, cv=2).fit(X, labels)
         assert search.best_estimator_.gam_.terms.select is search.best_params_["select"]
@@ -371,3 +371,29 @@ def test_grids_over_select():
         assert len(scores) == 2 or kind is GAMClassifier  # which counts right labels
         with pytest.raises(TypeError, match="select must be True or False; got 'yes'"):
             kind(select="yes").fit(X, labels)
+
+
+@pytest.mark.parametrize("series", [True, False])
+def test_ordered_classes_keep_their_order(series):
+    """They were sorted, and so high < low < medium."""
+    X, grades = np.random.default_rng(0).normal(size=(150, 2)), ["low", "medium", "high"]
+    text = np.array(grades)[np.digitize(X[:, 0] + 0.3 * X[:, 1], [-0.5, 0.5])]
+    y = pd.Categorical(text, categories=grades, ordered=True)
+    model = GAMClassifier("s(0)", "ordinal").fit(X, pd.Series(y) if series else y)
+    assert model.classes_.tolist() == grades
+    assert model.score(X, text) > 0.8
+    assert np.all(np.diff(model.predict_proba(np.array([[-2.0, 0.0], [2.0, 0.0]]))[:, 2]) > 0.5)
+    again = pickle.loads(pickle.dumps(model))
+    assert again.predict(X).tolist() == model.predict(X).tolist()
+    split = cross_val_score(model, X, pd.Series(y), cv=3)
+    assert split.min() > 0.7
+    pipeline = make_pipeline(StandardScaler(), clone(model)).fit(X, y)
+    assert pipeline.classes_.tolist() == grades
+    levels = GAMClassifier("s(0)", gg.families.Ordinal(levels=grades)).fit(X, text)
+    assert levels.classes_.tolist() == grades
+    assert np.allclose(levels.predict_proba(X), model.predict_proba(X), atol=1e-6)
+    with pytest.raises(ValueError, match=r"no order.*Ordinal\(levels="):
+        GAMClassifier("s(0)", "ordinal").fit(X, text)
+    sorted_ = GAMClassifier("s(0)", "categorical").fit(X, y)
+    assert sorted_.classes_.tolist() == sorted(grades)  # as all of scikit-learn's
+    assert sorted_.score(X, text) > 0.8

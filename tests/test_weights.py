@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+import shared_rows
 
 import gpflow_gam as gg
 from gpflow_gam import s
+from gpflow_gam.statistics import Exchange, sampling
 
 ROWS = 160
 
@@ -60,3 +62,101 @@ def test_a_weight_is_as_many_rows(family: str) -> None:
     one, two = weighted.summary(), plain.summary()
     assert one.edf == pytest.approx(two.edf, rel=1e-2)
     assert one.deviance_explained == pytest.approx(two.deviance_explained, abs=1e-3)
+
+
+# --- rows of weight zero ----------------------------------------------------------------------
+
+
+def with_garbage() -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Rows, and the same among others of weight zero that are as odd as can be."""
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame({"x": np.linspace(0.0, 1.0, ROWS), "g": rng.choice(list("ab"), ROWS)})
+    data["y"] = np.sin(6.0 * data["x"]) + (data["g"] == "a") + 0.3 * rng.normal(size=ROWS)
+    data["w"] = rng.integers(1, 4, ROWS)
+    odd = pd.DataFrame(
+        {
+            "x": [1e9, -1e9, np.nan, 0.5, 0.5, np.inf],
+            "g": ["a", "b", "a", "new", None, "b"],
+            "y": [1e80, 0.0, 3.0, np.nan, -1e80, np.inf],
+            "w": 0,
+        }
+    )
+    mixed = pd.concat([odd[:3], data[:90], odd[3:5], data[90:], odd[5:]], ignore_index=True)
+    return data, mixed
+
+
+def same_fits(ours: gg.GAM, theirs: gg.GAM, data: pd.DataFrame) -> None:
+    assert ours.fitted.result.elbo == pytest.approx(theirs.fitted.result.elbo, abs=1e-8)
+    assert ours.fitted.number == theirs.fitted.number == len(data)
+    assert ours.fitted.dropped == theirs.fitted.dropped == 0
+    assert ours.fitted.spec.encoder.to_json() == theirs.fitted.spec.encoder.to_json()
+    np.testing.assert_allclose(ours.predict(data), theirs.predict(data), rtol=1e-9)
+    pd.testing.assert_frame_equal(ours.effects("s(x)"), theirs.effects("s(x)"))
+    for one, other in zip(ours.fitted.deviance(), theirs.fitted.deviance()):
+        assert one == pytest.approx(other, rel=1e-9)
+    pd.testing.assert_frame_equal(ours.summary().table, theirs.summary().table)
+
+
+@pytest.mark.parametrize("missing", ["error", "drop", "impute"])
+@pytest.mark.parametrize("kept", [10_000, 100])
+def test_a_row_of_weight_zero_is_not_there(kept, missing, monkeypatch):
+    """Extreme ones had been refused, and others counted in ranges, levels and missing values."""
+    monkeypatch.setattr(sampling, "KEPT_ROWS", kept)
+    data, mixed = with_garbage()
+
+    def fitted(source: object) -> gg.GAM:
+        gam = gg.GAM("y ~ s(x, k=8) + factor(g)", weights="w", missing=missing)
+        return gam.fit(source, progress=False)
+
+    theirs = fitted(data)
+    same_fits(fitted(mixed), theirs, data)
+    if missing != "impute" or kept > len(mixed):
+        blocks = [mixed[:3], mixed[3:60], mixed[60:]]
+        same_fits(fitted(blocks), fitted([data[:57], data[57:]]), data)
+
+
+def test_shares_leave_rows_of_weight_zero_out(monkeypatch):
+    monkeypatch.setattr(sampling, "KEPT_ROWS", 100)
+    data, mixed = with_garbage()
+
+    def fitted(parts: list[pd.DataFrame]) -> gg.GAM:
+        def work(exchange: Exchange) -> gg.GAM:
+            gam = gg.GAM(s("x", k=8) + gg.factor("g"), weights="w")
+            return gam.fit_share(lambda: parts[exchange.place], "y", exchange=exchange)
+
+        return shared_rows.run(2, work)[0]
+
+    same_fits(fitted([mixed[:93], mixed[93:]]), fitted([data[:90], data[90:]]), data)
+
+
+def test_further_rows_and_proposals_leave_rows_of_weight_zero_out():
+    data, mixed = with_garbage()
+    ours, theirs = (gg.GAM("y ~ s(x, k=8) + factor(g)", weights="w") for _ in range(2))
+    ours.fit(mixed[:80], progress=False).update(mixed[80:], progress=False)
+    theirs.fit(data[:77], progress=False).update(data[77:], progress=False)
+    np.testing.assert_allclose(ours.predict(data), theirs.predict(data), rtol=1e-9)
+    pd.testing.assert_frame_equal(ours.avg_predictions(mixed), ours.avg_predictions(data))
+    constant = mixed.assign(c=np.where(mixed["w"] == 0, 1.0, 2.0))
+    given = {"data": constant, "y": "y", "weights": "w", "depth": 1}
+    assert gg.anova(**given) == gg.anova(**{**given, "data": constant[constant["w"] > 0]})
+
+
+def test_rows_that_leave_groups_and_labels_in_place():
+    """Groups are given for all rows, those of weight zero among them."""
+    data, mixed = with_garbage()
+    labels = np.concatenate(
+        [np.repeat(-1, 3), np.arange(90) // 5, [-1, -1], np.arange(90, ROWS) // 5, [-1]]
+    )
+    gam = gg.GAM("y ~ s(x, k=8) + factor(g)", weights="w")
+    ours = gam.fit(mixed, criterion="ncv", groups=labels, progress=False).predict(data)
+    theirs = gam.fit(data, criterion="ncv", groups=np.arange(ROWS) // 5, progress=False)
+    np.testing.assert_allclose(ours, theirs.predict(data), rtol=1e-7)
+
+
+def test_weights_that_are_all_zero_are_an_error():
+    data, _ = with_garbage()
+    for source in (data.assign(w=0), [data.assign(w=0)]):
+        with pytest.raises(ValueError, match="data has 0 row.s. in which 'w' is not zero"):
+            gg.GAM("y ~ s(x)", weights="w").fit(source)
+    with pytest.raises(ValueError, match="weights 'w' must not be negative; got -1 in row 0"):
+        gg.GAM("y ~ s(x)", weights="w").fit(data.assign(w=-1))

@@ -19,6 +19,7 @@ from .fits import FittedGAM
 from .summaries import (
     against_shapes,
     indistinguishable,
+    interpolating,
     of_single_rows,
     overlapping,
     sample_dispersion,
@@ -49,6 +50,7 @@ def check_fit(fit: FittedGAM) -> None:
     _check_determined(fit)
     _check_bases(fit)
     _check_by(fit)
+    _check_interpolation(fit)
     _check_units(fit)
     _check_shapes(fit)
     _check_bend(fit)
@@ -83,12 +85,16 @@ def _check_shapes(fit: FittedGAM) -> None:
 
 def _check_convergence(fit: FittedGAM) -> None:
     result = fit.result
-    if not result.converged:
-        warn_caller(
-            f"the fit did not converge: {result.message}. Estimates and their errors may be far "
-            "off: fit again with a larger max_iterations or max_seconds, or fewer terms.",
-            ConvergenceWarning,
-        )
+    if result.converged:
+        return
+    if "standard errors" in result.message:  # which says how far off estimates are, and what to do
+        warn_caller(f"{result.message}.", ConvergenceWarning)
+        return
+    warn_caller(
+        f"the fit did not converge: {result.message}. Estimates and their errors may be far off: "
+        "fit again with a larger max_iterations or max_seconds, or fewer terms.",
+        ConvergenceWarning,
+    )
 
 
 def _check_dispersion(fit: FittedGAM) -> None:
@@ -167,6 +173,16 @@ def _check_determined(fit: FittedGAM) -> None:
             f"the data do not determine {name}{which}: responses there are all alike, or the "
             "column follows from other terms. The estimate and its standard error are those of a "
             "very wide prior. Drop the term, join levels, or shrink it: shrink=True.",
+            IdentifiabilityWarning,
+        )
+
+
+def _check_interpolation(fit: FittedGAM) -> None:
+    for name in interpolating(fit):
+        warn_caller(
+            f"{name} has one row an area and goes through nearly all of them: what neighbours "
+            f"share did not tell effects from the noise of family {fit.spec.family.name!r}. Give "
+            "areas several rows, or explain the response by columns of numbers.",
             IdentifiabilityWarning,
         )
 

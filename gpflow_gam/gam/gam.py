@@ -27,6 +27,7 @@ from .fits import (
     fit_more,
     fit_share,
     fit_source,
+    with_trials,
 )
 from .fits.options import check_names
 from .fits.response import with_response, with_response_as
@@ -70,8 +71,11 @@ class GAM(Inspector):
         deviations from these are peak far below what the data could tell from zero, and are as
         good as flat. Weak effects that are there then vanish more often, too.
     :param offset: column(s) added to the predictor; under a log link the logarithm of exposure.
-    :param weights: column of weights: how often a row counts.
-    :param trials: column of trials, for ``family="binomial"``.
+    :param weights: column of weights: how often a row counts. A row of weight zero is left out, as
+        if it were not in the data.
+    :param trials: column of trials, for ``family="binomial"`` of numbers of successes. Without it
+        zeros and ones, truth values or two labels are ``"bernoulli"``, and the weights are the
+        trials of proportions, as in R's ``glm``.
     :param missing: what to do with rows that lack a value: ``"error"``, ``"drop"``, or
         ``"impute"``: the median of a column of numbers and the most frequent level of others stand
         in for what terms lack, also in new data. The response, offsets and weights are never
@@ -229,7 +233,7 @@ class GAM(Inspector):
     def _fitted(self, source: Any, response: Any, **options: Any) -> FittedGAM:
         """A fit of these terms to rows; the one that there is stays."""
         roles = Roles.of(response, self.offset, self.weights, self.trials)
-        family = roles.suited(self.family)
+        family, roles = with_trials(roles.suited(self.family), roles, source)
         if family.begins is not None and options.get("start") is None:
             options["max_seconds"] = TimeBudget.of(options.get("max_seconds"))
             own = {name: options[name] for name in _OF_ALL if name in options}

@@ -34,7 +34,7 @@ FORMAT = 1
 _KIND = "gpflow_gam.GAM"
 _RESULT = (
     "converged", "message", "elbo", "num_iterations", "seconds", "method", "sweeps",
-    "discretisation", "interpolation", "interpolation_by", "ended",
+    "discretisation", "interpolation", "interpolation_by", "interpolation_shift", "ended",
 )  # fmt: skip
 Parts = tuple[dict[str, Any], dict[str, Any]]
 """What JSON can hold, and arrays."""

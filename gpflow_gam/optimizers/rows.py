@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +16,7 @@ from scipy.linalg import solve_triangular
 from ..kernels.shaped import shaped_part
 from ..kernels.tangents import kernel_tangents
 from ..models import AdditiveSGPR, AdditiveSVGP
-from ..statistics import GaussianPosterior, PseudoData, Rows
+from ..statistics import GaussianPosterior, PseudoData, RowComponent, Rows
 from ..statistics.encoded import codes_of, features_at_bins, multipliers_of, times
 from ..statistics.parallel import SMALL, one_blas_thread
 from ..statistics.posterior import slices
@@ -36,6 +37,10 @@ from .undoing import undone_on_error
 
 _MEASURED = 1000
 """Rows at which it is measured what bins and nodes change."""
+_SHIFTED = 10_000
+"""Rows at which it is measured how far nodes move effects."""
+_MATTERS = 0.1
+"""Nats of which the root bounds that well enough."""
 _PRICE = 20.0
 """Nats that a component may cost beyond what it gains: its prior's and its KL's."""
 
@@ -114,8 +119,13 @@ def fit_rows(
             result, solution = learn_under_shapes(model, result, solution, tracker, tolerance)
         changed = discretisation(model, solution)
         lost, parts = interpolation_loss(model, solution)
+        shift = interpolation_shift(model, solution) if lost > _MATTERS else math.sqrt(lost)
         result = dataclasses.replace(
-            result, discretisation=changed, interpolation=lost, interpolation_by=parts
+            result,
+            discretisation=changed,
+            interpolation=lost,
+            interpolation_by=parts,
+            interpolation_shift=shift,
         )
         return result, solution
 
@@ -209,22 +219,14 @@ def interpolation_loss(
     :return: of all components, and of each by itself.
     """
     rows, names = solution.rows, model.kernel.names
-    # what has a shape is made of splines, which a few values settle
-    between = [
-        k
-        for k, c in enumerate(rows.components)
-        if c.interpolation.matrix is not None and shaped_part(c.kernel) is None
-    ]
+    between = _interpolated(rows)
     parts = dict.fromkeys(names, 0.0)
     if not between:
         return 0.0, parts
     some, q, found = rows.known(_MEASURED), solution.q, np.zeros(1 + len(between))
     features = [phi for phi, _ in features_at_bins(some.components, solution.values, q.roots)]
     components = [some.components[k] for k in between]
-    left = [
-        features[k] - features[k][:, c.interpolation.nodes] @ c.interpolation.dense().T
-        for k, c in zip(between, components)
-    ]
+    left = [_lost(rows.components[k], features[k]) for k in between]
     everywhere = slices([len(phi) for phi in features])
     kept = np.concatenate([np.arange(everywhere[k].start, everywhere[k].stop) for k in between])
     places = [slice(None), *slices([len(d) for d in left])]
@@ -244,6 +246,59 @@ def interpolation_loss(
     found = some.total(found)[0] * rows.number / some.number
     parts |= zip([names[k] for k in between], found[1:].tolist(), strict=True)
     return float(found[0]), parts
+
+
+def interpolation_shift(model: AdditiveSGPR | AdditiveSVGP, solution: Solution) -> float:
+    """
+    By how many of its standard errors the interpolation between nodes moves an effect, at most.
+
+    Sums see ``phi_n - delta_n`` where row n has the features phi_n: as if its pseudo-response were
+    off by ``delta_n' E[v]``, which moves E[v] by ``Cov[v] sum_n w_n phi_n delta_n' E[v]``. The loss
+    in nats bounds the square of it, and is far above where what is lost changes sign between nodes.
+    Measured at :data:`_SHIFTED` rows.
+    """
+    rows, q = solution.rows, solution.q
+    between, some = _interpolated(rows), rows.known(_SHIFTED)
+    features = [phi for phi, _ in features_at_bins(some.components, solution.values, q.roots)]
+    left = {k: _lost(rows.components[k], features[k]) for k in between}
+    places = slices([len(phi) for phi in features])
+    slope = np.zeros_like(q.mean)
+    for at, mean, var in some.marginals(solution.values, q):
+        w = np.maximum(some.weights(model.likelihood, at, mean, var), 0.0)
+        codes, factors = codes_of(some.components, at), multipliers_of(some.components, at)
+        for i in range(w.shape[1]):
+            off = np.zeros(len(w))
+            for k in between:
+                if i in some.components[k].outputs_of(w.shape[1]):
+                    off += times((q.mean[places[k], i] @ left[k])[codes[k]], factors[k])
+            for k, place in enumerate(places):
+                if i in some.components[k].outputs_of(w.shape[1]):
+                    slope[place, i] += times(features[k][:, codes[k]], factors[k]) @ (w[:, i] * off)
+    slope = some.total(slope)[0] * rows.number / some.number
+    found = 0.0
+    for i, covariance in enumerate(q.covariance):
+        moved = covariance @ slope[:, i]
+        for phi, place in zip(features, places):
+            var = np.einsum("mg,mg->g", phi, covariance[place, place] @ phi)
+            by = np.square(phi.T @ moved[place])
+            known = var > 1e-12 * np.max(var, initial=0.0)  # it is zero where a component is off
+            found = max(found, float(np.max(by[known] / var[known], initial=0.0)))
+    return math.sqrt(found)
+
+
+def _interpolated(rows: Rows) -> list[int]:
+    """Components between whose nodes there are values; splines of shapes need no others."""
+    return [
+        k
+        for k, c in enumerate(rows.components)
+        if c.interpolation.matrix is not None and shaped_part(c.kernel) is None
+    ]
+
+
+def _lost(component: RowComponent, phi: AnyNDArray) -> AnyNDArray:
+    """What interpolation leaves of features [M, G] at bins."""
+    known = component.interpolation
+    return np.asarray(phi - phi[:, known.nodes] @ known.dense().T)
 
 
 def _fit_sites(

@@ -9,7 +9,7 @@ import numpy as np
 from gpflow.base import AnyNDArray
 from sklearn.base import ClassifierMixin
 
-from ..gam.families import Bernoulli, Categorical, Family
+from ..gam.families import Bernoulli, Binomial, Categorical, Family, Ordinal
 from ..gam.families import family as as_family
 from ..gam.terms import Column, Term, Terms
 from .estimator import OF_CLASSES, GAMEstimator
@@ -22,8 +22,9 @@ class GAMClassifier(ClassifierMixin, GAMEstimator):  # type: ignore[misc]
     X and the parameters are those of :class:`GAMRegressor`, but for the family.
 
     :param terms: see :class:`GAMRegressor`.
-    :param family: ``"bernoulli"``, ``"categorical"`` or ``"ordinal"`` (labels in sorted order);
-        None takes the first for two classes and the second for more.
+    :param family: ``"bernoulli"``, ``"categorical"`` or ``"ordinal"`` (text needs an order, as of
+        an ordered ``pandas.Categorical``: see :class:`~gpflow_gam.gam.families.Ordinal`); None
+        takes the first for two classes and the second for more.
     :param select: see :class:`GAMRegressor`.
     :param offset: see :class:`GAMRegressor`.
     :param missing: see :class:`GAMRegressor`.
@@ -69,7 +70,7 @@ class GAMClassifier(ClassifierMixin, GAMEstimator):  # type: ignore[misc]
         self._fit(X, y, sample_weight, numeric=False)
         return self
 
-    def _family(self, y: AnyNDArray) -> Family:
+    def _family(self, y: AnyNDArray, order: tuple[Any, ...] | None) -> Family:
         classes = np.unique(y)
         if len(classes) < 2:
             raise ValueError(
@@ -77,8 +78,14 @@ class GAMClassifier(ClassifierMixin, GAMEstimator):  # type: ignore[misc]
             )
         default = Bernoulli() if len(classes) == 2 else Categorical()
         family = default if self.family is None else as_family(self.family)
+        if isinstance(family, Binomial):  # of one trial a row
+            family = Bernoulli(family.link)
         if not isinstance(family, OF_CLASSES):
             raise ValueError(f"family {family.name!r} is not of classes; take GAMRegressor.")
+        if isinstance(family, Ordinal):
+            stated = family.labels_of(order, order is not None)
+            kind = object if classes.dtype == object else None
+            classes = classes if stated is None else np.array(stated, dtype=kind)
         self.classes_ = classes
         return family
 
@@ -87,7 +94,7 @@ class GAMClassifier(ClassifierMixin, GAMEstimator):  # type: ignore[misc]
         The posterior mean of the classes' probabilities.
 
         :param X: [N, D].
-        :return: [N, K], in the order of ``classes_``.
+        :return: [N, K], in the order of ``classes_``: sorted, but for ``"ordinal"`` in its order.
         :raises ValueError: other columns than those of the fit, or missing values that are not
             imputed.
         """

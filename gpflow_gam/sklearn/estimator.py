@@ -21,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from .. import errors
 from ..gam import GAM
 from ..gam.families import Bernoulli, Categorical, Family, Ordinal
+from ..gam.families import family as as_family
 from ..gam.frames import Table, is_levels
 from ..gam.terms import Column, Smooth, Surv, Term, Terms, as_terms
 from ..gam.terms.base import column_of
@@ -45,7 +46,7 @@ class GAMEstimator(BaseEstimator):  # type: ignore[misc]
     random_state: int | np.random.RandomState | None
     gam_: GAM
 
-    def _family(self, y: AnyNDArray) -> Family:
+    def _family(self, y: AnyNDArray, order: tuple[Any, ...] | None) -> Family:
         raise AssertionError("each estimator has its own")
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, numeric: bool) -> None:
@@ -54,15 +55,18 @@ class GAMEstimator(BaseEstimator):  # type: ignore[misc]
                 f"y: {type(self).__name__} takes numbers, not Surv, as scikit-learn splits and "
                 "scores one column; fit a gpflow_gam.GAM."
             )
-        name = getattr(y, "name", None)
+        name, given = getattr(y, "name", None), y
         y = validate_data(self, y=y, y_numeric=numeric)
         if not numeric:
             check_classification_targets(y)
         frame = self._frame(X, reset=True)
         check_consistent_length(frame, y)
         weights = checked_weights(sample_weight, len(y))
-        frame, y, weights = counted(frame, y, weights)
-        family = self._family(y)
+        own = None if self.family is None else as_family(self.family)
+        frame, y, weights = counted(frame, y, weights, own is None or not own.needs_trials)
+        stated = Table({"y": given})
+        order = stated.levels("y") if stated.ordered("y") else None
+        family = self._family(y, order)
         gam = GAM(
             automatic_terms(frame, self.offset) if self.terms is None else self.terms,
             family,
@@ -76,7 +80,10 @@ class GAMEstimator(BaseEstimator):  # type: ignore[misc]
         if weights is not None:
             gam.weights = _free_name("sample_weight", frame, gam)
             frame = frame.assign(**{gam.weights: weights})
-        response = pd.Series(y, name=name if isinstance(name, str) else "y")
+        dtype = None
+        if order is not None and isinstance(family, Ordinal):
+            dtype = pd.CategoricalDtype(list(order), ordered=True)
+        response = pd.Series(y, name=name if isinstance(name, str) else "y", dtype=dtype)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", errors.ConvergenceWarning)  # its own is said below
             gam.fit(frame, response, max_iterations=self.max_iterations, tolerance=self.tolerance)

@@ -74,7 +74,7 @@ class GAMRegressor(RegressorMixin, GAMEstimator):  # type: ignore[misc]
         self._fit(X, y, sample_weight, numeric=True)
         return self
 
-    def _family(self, y: AnyNDArray) -> Family:
+    def _family(self, y: AnyNDArray, order: tuple[Any, ...] | None) -> Family:
         family = as_family(self.family)
         if isinstance(family, OF_CLASSES):
             raise ValueError(f"family {family.name!r} is of classes; take GAMClassifier.")

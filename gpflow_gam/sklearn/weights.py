@@ -35,16 +35,18 @@ def checked_weights(weights: Any, number: int) -> AnyNDArray | None:
 
 
 def counted(
-    frame: pd.DataFrame, y: AnyNDArray, weights: AnyNDArray | None
+    frame: pd.DataFrame, y: AnyNDArray, weights: AnyNDArray | None, repeat: bool = True
 ) -> tuple[pd.DataFrame, AnyNDArray, AnyNDArray | None]:
     """
     Rows that count, repeated where weights are whole and few: what is left of the weights.
 
     Spans, inducing inputs and centring are then exactly those of repeated rows.
+
+    :param repeat: whether rows may be repeated, as proportions of so many trials may not.
     """
     if weights is None:
         return frame, y, None
-    if np.all(weights == np.round(weights)) and weights.sum() <= MAX_REPEATED_ROWS:
+    if repeat and np.all(weights == np.round(weights)) and weights.sum() <= MAX_REPEATED_ROWS:
         rows = np.repeat(np.arange(len(y)), weights.astype(int))
         return frame.iloc[rows].reset_index(drop=True), y[rows], None
     rows = np.flatnonzero(weights)

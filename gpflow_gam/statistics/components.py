@@ -64,8 +64,10 @@ _FEW_VALUES = 64
 """Values of a column up to which all are nodes, and nothing is interpolated."""
 _FEW_PAIRS = 32
 """The same of several columns."""
+_ALL_VALUES = {1: 512}
+"""Points up to which all are fine nodes, by columns."""
 _MANY_NODES = 1024
-"""Fine nodes of several columns, at most; up to so many points all are."""
+"""The same of several columns, and their fine nodes at most."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -237,9 +239,9 @@ def _nodes(
     few = _FEW_VALUES if columns == 1 else _FEW_PAIRS
     if number <= few or len(levels) == columns:  # between levels there is nothing
         return identity(number)
-    many = fine and columns > 1
-    if many and number <= _MANY_NODES:
+    if fine and number <= _ALL_VALUES.get(columns, _MANY_NODES):
         return identity(number)
+    many = fine and columns > 1
     max_nodes = max(_MAX_NODES.get(columns, 192), _NODES_EACH * num_inducing)
     max_nodes = max(max_nodes, _MANY_NODES) if many else max_nodes
     finer = min(1.0, _USUAL_INDUCING / num_inducing) if columns == 1 else 1.0

@@ -94,6 +94,8 @@ class Component:
     :param knots: where the speed of an adaptive function is learnt.
     :param shrink: of a line or levels, whether their variance is learnt, not large and fixed.
     :param select: of a smooth, whether it shall vanish where it is not there.
+    :param independent: whether areas have independent effects, too. Where each has a row of its
+        own these cannot be told from the noise.
     """
 
     name: str
@@ -109,6 +111,7 @@ class Component:
     knots: tuple[float, ...] = ()
     shrink: bool = True
     select: bool = False
+    independent: bool = True
 
     @property
     def carries_constant(self) -> bool:

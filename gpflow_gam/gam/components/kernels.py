@@ -39,6 +39,7 @@ from .priors import (
     INTERACTION_VARIANCE,
     LENGTHSCALE,
     ROWS,
+    SINGLE_ROWS,
     SPACINGS,
     SPEED,
     START,
@@ -308,12 +309,19 @@ def _shaped_kernel(component: Component, size: float, prior: VariancePrior) -> K
     return Shaped(base, bases_of(margins), columns, [m.shape for m in margins])
 
 
+_NEXT_TO_NOTHING = 1e-6
+"""The share of independent effects where there are none."""
+
+
 def _field(component: Component, size: float) -> Kernel:
     (margin,) = component.margins
     field = MarkovField(len(margin.nodes), component.edges, active_dims=[margin.column])
     mode, spread = INDEPENDENT
-    field.independent = positive_parameter(mode, mode, spread)
-    return _set_variance(field, size**2)
+    if component.independent:
+        field.independent = positive_parameter(mode, mode, spread)
+        return _set_variance(field, size**2)
+    field.independent = _fixed(_NEXT_TO_NOTHING)
+    return _set_variance(field, size**2, prior=SINGLE_ROWS)
 
 
 def _deviations(margin: Margin, size: float) -> Kernel:

@@ -55,6 +55,8 @@ UNPENALISED = 100.0
 """The variance of effects of levels, and of a line over its column's span, that nothing shrinks."""
 INDEPENDENT = 0.5, 1.5
 """The same of what of areas is independent, against what is like their neighbours."""
+SINGLE_ROWS = VariancePrior(0.5, 3.0, 2.0)
+"""Of areas with one row each, which neighbours alone tell from noise: as wide as of deviations."""
 ROWS = 1000.0
 """Information where nobody knows how much data will have."""
 SPEED = 1.0

@@ -57,18 +57,20 @@ def population(
     for name in names:  # which value does not matter: it is set
         columns[name] = np.repeat(_any_value(fit, name), table.num_rows)
     table = Table(columns)
+    if fit.spec.weights is not None and fit.spec.weights in table:
+        table = table.counted([fit.spec.weights])
     if drop:
         lacking = Holes().add(filled(table, fit.spec.fills), fit.spec.inputs)
         table = table.rows(~lacking) if lacking.any() else table
     if table.num_rows == 0:
-        raise ValueError("data has no complete rows to average over.")
+        raise ValueError("data has no complete rows that count to average over.")
     weights = np.ones(table.num_rows)
     if fit.spec.weights is not None and fit.spec.weights in table:
         weights = NumericColumn(fit.spec.weights, "the weights").encode(table)
-        if np.any(weights < 0.0) or not np.any(weights > 0.0):
+        if np.any(weights < 0.0):
             raise ValueError(
-                f"weights {fit.spec.weights!r} must not be negative, and not all zero; got "
-                f"{weights.min():g} in row {int(weights.argmin())}."
+                f"weights {fit.spec.weights!r} must not be negative; got {weights.min():g} in row "
+                f"{int(weights.argmin())}."
             )
     X = fit.encode(table)
     warn_if_far(fit, X)
@@ -230,12 +232,22 @@ def groups_of(
         return pd.DataFrame(index=range(1)), rows.weights[None]
     names = [by] if isinstance(by, (str, int)) else list(by)
     labels = pd.DataFrame({name: _labels(fit, rows, name) for name in names})
-    grouped = labels.groupby(names, sort=True, observed=True, dropna=False)
+    keys = pd.DataFrame({name: _in_order(fit, rows, name, labels[name]) for name in names})
+    grouped = keys.groupby(names, sort=True, observed=True, dropna=False)
     codes = grouped.ngroup().to_numpy()
     first = np.array([np.flatnonzero(codes == b)[0] for b in range(codes.max() + 1)])
     weights = np.where(codes == np.arange(len(first))[:, None], rows.weights, 0.0)
     counts = weights.sum(axis=1) > 0.0
     return labels.iloc[first[counts]].reset_index(drop=True), weights[counts]
+
+
+def _in_order(fit: FittedGAM, rows: Population, name: Column, labels: Any) -> Any:
+    """Labels that sort as their categories do, those of the rows or of the fit."""
+    levels = None if rows.table is None else rows.table.levels(name)
+    if levels is None and (name, "level") in fit.spec.encoder.columns:
+        levels = fit.spec.encoder.levels(name)
+        levels = (*levels, *sorted(set(labels.dropna()).difference(levels), key=str))
+    return labels if levels is None else pd.Categorical(labels, categories=levels)
 
 
 def _labels(fit: FittedGAM, rows: Population, name: Column) -> Any:

@@ -64,6 +64,8 @@ class Family(abc.ABC):
     """Whether terms that are given for no parameter are of the first predictor alone."""
     calibrated: ClassVar[bool] = False
     """Whether its dispersion is no parameter of a likelihood, and is found by several fits."""
+    needs_trials: ClassVar[bool] = False
+    """Whether there must be trials, or what stands for them."""
     takes_offset: ClassVar[bool] = True
     """Whether offsets are in the unit in which the model has its first predictor."""
 
@@ -98,6 +100,15 @@ class Family(abc.ABC):
         if trials is not None:
             raise ValueError(f"trials: family {self.name!r} takes none; leave the argument out.")
         return self._encode(y, levels, name)
+
+    def labels_of(self, categories: Levels | None, ordered: bool) -> Levels | None:
+        """
+        The labels that a column states, in the order of their codes; None for those that it holds.
+
+        :param categories: of the column; None where it is not categorical.
+        :param ordered: whether these are ordered.
+        """
+        return categories
 
     @abc.abstractmethod
     def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,10 +15,14 @@ from scipy.special import xlogy
 from ... import likelihoods
 from ...likelihoods.links import checked_link
 from ...statistics.stored import RowArray
+from ..terms import Column
 from . import encoding
 from .base import Family, Levels, Response, first
-from .binary import constant_of, log_failure, log_probability, probability
+from .binary import Bernoulli, constant_of, log_failure, log_probability, probability
 from .encoding import Observed
+
+_ROUNDED = 1e-3
+"""How far successes of a proportion may be from a whole number, as in R's ``glm``."""
 
 
 @dataclass(frozen=True)
@@ -25,15 +30,21 @@ class Binomial(Family):
     """
     Counts of successes; Y is [N, 2], successes and trials.
 
+    Without trials a fit is one of :class:`Bernoulli`, where responses are 0 and 1, truth values or
+    two labels; or, where they are proportions, one with the weights as trials, as in R's ``glm``.
+
     :param link: "logit", "probit", "cloglog", "cauchit" or "log", under which effects are
         logarithms of ratios of probabilities (up to .99: see
         :class:`gpflow_gam.likelihoods.Bernoulli`).
+    :param proportion: whether the response is the proportion of successes, and not their number.
     :raises ValueError: another link.
     """
 
     name: ClassVar[str] = "binomial"
     discrete: ClassVar[bool] = True
+    needs_trials: ClassVar[bool] = True
     link: str = "logit"
+    proportion: bool = False
 
     def __post_init__(self) -> None:
         checked_link(self.link)
@@ -48,18 +59,47 @@ class Binomial(Family):
     ) -> Response:
         if trials is None:
             raise ValueError("trials must be given for family 'binomial': how many, of each row.")
-        count = encoding.numbers(trials, "trials", self.name)
+        of = "weights, the trials of proportions," if self.proportion else "trials"
+        count = encoding.numbers(trials, of, self.name)
         whole = (count == np.round(count)) & (count >= 1.0)
-        encoding.require(count, whole, "whole and at least 1", "trials", self.name)
-        x = self._encode(y, levels, name).Y[:, 0]
+        encoding.require(count, whole, "whole and at least 1", of, self.name)
+        x = encoding.numbers(y, name, self.name)
         if x.shape != count.shape:
             raise ValueError(f"{name} has {len(x)} rows, trials has {len(count)}.")
+        if self.proportion:
+            successes = np.round(x * count)
+            near = np.abs(x * count - successes) <= _ROUNDED
+            encoding.require(
+                x, near, "a whole number of successes when multiplied by its trials", name,
+                self.name, "check that weights are the numbers of trials",
+            )  # fmt: skip
+            x = successes
+        x = self._encode(x, levels, name).Y[:, 0]
         encoding.require(x, x <= count, "at most the row's trials", name, self.name)
         return Response(np.stack([x, count], axis=1), None)
 
     def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
         x = encoding.whole_counts(y, name, self.name, "successes")
         return Response(x[:, None], None)
+
+    def without_trials(self, fractions: bool, weights: Column | None, name: str) -> Family:
+        """
+        The family of a fit without trials.
+
+        :param fractions: whether some responses are between 0 and 1.
+        :param weights: the column of weights.
+        :param name: of the response.
+        :raises ValueError: proportions of unknown trials.
+        """
+        if not fractions:
+            return Bernoulli(self.link)
+        if weights is None:
+            raise ValueError(
+                f"{name} holds fractions, for family 'binomial', which needs the number of trials "
+                "of each row: give trials='column' with numbers of successes, or weights='column' "
+                "of trials with proportions; without known trials take family='quasibinomial'."
+            )
+        return dataclasses.replace(self, proportion=True)
 
     def likelihood(
         self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
@@ -119,4 +159,5 @@ class Binomial(Family):
         if trials is None:
             raise ValueError("trials must be given for family 'binomial': how many, of each row.")
         count = np.asarray(trials).astype(np.int64)
-        return rng.binomial(count, probability(self.link, first(F))).astype(np.float64)
+        drawn = rng.binomial(count, probability(self.link, first(F))).astype(np.float64)
+        return drawn / count if self.proportion else drawn

@@ -25,7 +25,10 @@ class Ordinal(LabelledFamily):
     """
     Ordered classes, ``P(y <= k) = G(c_k - f)``; the cutpoints are learned, the first is 0.
 
-    :param levels: the labels from lowest to highest; by default those seen, sorted.
+    :param levels: the labels from lowest to highest. By default those of an ordered categorical
+        column (of pandas; an Enum of polars; an ordered dictionary of Arrow) in its order, and
+        numbers in theirs. Text has no order: it needs one of the two. Levels given here also hold
+        for a column that is ordered otherwise.
     :param link: of which G is the inverse: "probit", "logit" (proportional odds), "cloglog"
         (proportional hazards) or "cauchit".
     :raises ValueError: fewer than two labels, one twice, or another link.
@@ -44,9 +47,24 @@ class Ordinal(LabelledFamily):
         if len(self.levels) < 2 or len(set(self.levels)) < len(self.levels):
             raise ValueError(f"levels must be two or more different labels; got {self.levels}.")
 
+    def labels_of(self, categories: Levels | None, ordered: bool) -> Levels | None:
+        return self.levels or (categories if ordered else None)
+
     def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
-        codes, levels = labelled(y, levels or self.levels, name, self.name)
-        return Response(codes[:, None], levels)
+        """
+        :raises ValueError: text without an order, too.
+        """
+        stated = levels or self.levels
+        codes, found = labelled(y, stated, name, self.name)
+        text = [level for level in found if isinstance(level, str)]
+        if stated is None and text:
+            raise ValueError(
+                f"{name} holds text ({encoding.shown(found)}), which has no order, for family "
+                f"'ordinal': give one, from lowest to highest, by family=gg.families.Ordinal("
+                f"levels=[...]), or make {name} pd.Categorical(..., categories=[...], "
+                "ordered=True)."
+            )
+        return Response(codes[:, None], found)
 
     def likelihood(
         self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None

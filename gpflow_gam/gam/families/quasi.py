@@ -98,10 +98,12 @@ class QuasiBinomial(QuasiFamily, Binomial):  # type: ignore[misc]
     Without trials the response is a share (Papke & Wooldridge 1996).
 
     :param link: as of :class:`Binomial`.
+    :param proportion: as of :class:`Binomial`.
     """
 
     name: ClassVar[str] = "quasibinomial"
     discrete: ClassVar[bool] = False
+    needs_trials: ClassVar[bool] = False
     _instead: ClassVar[str] = "'binomial' or 'beta'"
 
     def encode(
@@ -121,6 +123,7 @@ class QuasiBinomial(QuasiFamily, Binomial):  # type: ignore[misc]
             return Response(np.stack([x, np.ones_like(x)], axis=1), None)
         count = encoding.numbers(trials, "trials", self.name)
         encoding.require(count, count > 0.0, "positive", "trials", self.name)
+        x = x * count if self.proportion and x.shape == count.shape else x
         if x.shape != count.shape:
             raise ValueError(f"{name} has {len(x)} rows, trials has {len(count)}.")
         inside = (x >= 0.0) & (x <= count)

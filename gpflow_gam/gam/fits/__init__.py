@@ -9,7 +9,7 @@ from .ranges import warn_if_far
 from .resolving import as_written
 from .sharing import Communication, SharedFit, fit_share
 from .specification import Specification
-from .streaming import fit_source
+from .streaming import fit_source, with_trials
 from .updating import fit_again, fit_more
 
 __all__ = [
@@ -36,4 +36,5 @@ __all__ = [
     "known_part",
     "part_of",
     "warn_if_far",
+    "with_trials",
 ]

@@ -248,11 +248,10 @@ class Encoding:
         if self._Y is None:
             self._Y = Store((self._total, Y.shape[1]))
         self._Y.put(start, Y)
-        counts = slice(None) if w is None or np.all(w > 0.0) else w > 0.0
         for (place, by), (least, greatest) in self._reaches.items():
-            values = X[counts, place]
+            values = X[:, place]
             if by is not None:
-                codes = X[counts, by].astype(np.intp)
+                codes = X[:, by].astype(np.intp)
                 np.minimum.at(least, codes, values)
                 np.maximum.at(greatest, codes, values)
             elif len(values):

@@ -15,7 +15,7 @@ from ...likelihoods import checked_observations
 from ...models import AdditiveModel, AdditiveSGPR, AdditiveSVGP, IterNCGP
 from ...optimizers import Solution, TimeBudget
 from ...statistics import ColumnBins, Neighbourhoods, RowComponent, Rows
-from ..components import entering, keys_of, learn_encoder, plan, shaped_term
+from ..components import Component, entering, keys_of, learn_encoder, plan, shaped_term
 from ..families import Family
 from ..frames import (
     Encoder,
@@ -34,9 +34,17 @@ from .null_model import beside_null_model
 from .refining import Attempt, finer_bins, fit_refined
 from .rows import make_rows
 from .specification import Specification
-from .stating import complete_columns, encoded_response, response_columns
+from .stating import (
+    complete_columns,
+    counting_columns,
+    encoded_response,
+    response_columns,
+    stated_labels,
+)
 from .warm import Marginals, carry_over, has_same_sites, marginals_at, same_components
 
+WITHOUT_NOISE = ("poisson", "binomial", "zero_inflated_poisson", "hurdle_poisson")
+"""Families in which a row by itself tells its mean from its noise."""
 _MAX_EXACT = 20_000
 """Rows up to which every value may be its own bin: then a pass costs what a dense one does."""
 
@@ -135,7 +143,7 @@ def fit_gam(
     encoder = learn_encoder(terms, roles.numeric(), table)
     X = encoder.encode(table)
     _check_weights(roles, encoder, X)
-    response = encoded_response(family, roles, table, table.levels(roles.response))
+    response = encoded_response(family, roles, table, stated_labels(family, roles, table))
     Y = response.Y
     if np.all(Y[0] == Y):
         raise ValueError(
@@ -153,6 +161,13 @@ def fit_gam(
     known = same_components(start, terms, encoder, X, names, family.of_first)
     if known is None:
         planned = plan(terms, table, encoder, X, weights, seed, bins)
+        if family.name not in WITHOUT_NOISE:
+            planned = [
+                dataclasses.replace(c, independent=False)
+                if c.form == "areas" and has_single_rows(c, X, weights)
+                else c
+                for c in planned
+            ]
         components = entering(planned, terms, names, family.of_first)
     else:
         components = known.components
@@ -338,7 +353,12 @@ def _newton(model: IterNCGP, options: dict[str, Any]) -> optimizers.FitResult:
 def complete_table(
     table: Table, terms: Terms, roles: Roles, missing: str
 ) -> tuple[Table, int, tuple[Fill, ...]]:
-    """Complete rows, how many were dropped, and what the inputs were filled with."""
+    """
+    Complete rows that count, how many were dropped, and what the inputs were filled with.
+
+    Here rows of weight zero are left out, before anything is looked at.
+    """
+    table = table.counted(counting_columns(roles))
     columns = variables_of(columns_of(terms))
     read = [table.name(c) for c in columns]
     for name in response_columns(roles)[: 1 if roles.censoring is None else 2]:
@@ -351,19 +371,37 @@ def complete_table(
         fills = learn_fills(table, columns, levels)
         table = filled(table, fills)
     columns += variables_of([*complete_columns(roles), *roles.others])
-    if table.num_rows < 2:
-        raise ValueError(f"data has {table.num_rows} row(s); a fit needs at least 2.")
+    check_enough_rows(table.num_rows, roles)
     return *complete_rows(table, columns, missing), fills
+
+
+def has_single_rows(component: Component, X: AnyNDArray, weights: AnyNDArray | None) -> bool:
+    """Whether each level or area of a component has but one row, which counts once at most."""
+    places = [m.column for m in component.margins if m.kind == "levels"]
+    if len(places) != 1 or component.by is not None:
+        return False
+    codes = X[:, places[0]].astype(np.intp)
+    return bool(np.bincount(codes).max() == 1 and (weights is None or weights.max() <= 1.0))
+
+
+def check_enough_rows(number: int, roles: Roles) -> None:
+    """
+    :raises ValueError: fewer than two rows count.
+    """
+    if number < 2:
+        own = " and ".join(map(repr, counting_columns(roles)))
+        counted = f" in which {own} is not zero" if own else ""
+        raise ValueError(f"data has {number} row(s){counted}; a fit needs at least 2.")
 
 
 def _check_weights(roles: Roles, encoder: Encoder, X: AnyNDArray) -> None:
     if roles.weights is None:
         return
     w = X[:, encoder.index(roles.weights, "number")]
-    if np.any(w < 0.0) or not np.any(w > 0.0):
+    if np.any(w < 0.0):
         raise ValueError(
-            f"weights {roles.weights!r} must not be negative, and not all zero; got {w.min():g} in "
-            f"row {int(w.argmin())}."
+            f"weights {roles.weights!r} must not be negative; got {w.min():g} in row "
+            f"{int(w.argmin())}."
         )
 
 

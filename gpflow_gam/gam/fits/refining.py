@@ -17,8 +17,8 @@ MAX_LOSS = 1e-3
 """Share by which bins may add to the noise: estimates then move by .03 standard deviations."""
 MAX_INTERPOLATED = 0.1
 """Nats by which interpolation between nodes may matter."""
-_MOST_INTERPOLATED = 2.0
-"""Nats beyond which it is said that fine nodes do not do."""
+_MOST_SHIFTED = 0.5
+"""Standard errors of an effect beyond which it is said that fine nodes do not do."""
 
 
 class Attempt(NamedTuple):
@@ -98,10 +98,12 @@ def _affords(result: FitResult, budget: TimeBudget, begun: float) -> bool:
 
 
 def _checked(result: FitResult) -> FitResult:
-    if not result.converged or _lost(result) <= _MOST_INTERPOLATED:
+    shift = result.interpolation_shift or 0.0
+    if not result.converged or shift <= _MOST_SHIFTED:
         return result
     message = (
-        f"effects are rougher than sums over rows can hold, which matters by {_lost(result):.0f} "
-        "nats or so. Take fewer inducing inputs (k) for joint smooths, or variational='covariance'"
+        "effects are rougher than the nodes at which rows are summed up, so that an estimate is "
+        f"off by up to {shift:.1f} of its standard errors. Take fewer inducing inputs (k) for "
+        "joint smooths, or variational='covariance'"
     )
     return dataclasses.replace(result, converged=False, message=message)

@@ -66,7 +66,8 @@ def with_response(data: Any, y: Any, stated: Stated | None) -> tuple[Any, Stated
     values = Table({"y": y}).raw("y")  # as a column is read: with its categories, or its mask
     name: Any = getattr(y, "name", None)
     if name in table and _equal(table.raw(name), values):
-        return table, name  # that column, which "." leaves out then
+        # that column, which "." leaves out then, in the order that its categories have in y
+        return Table({**{n: table.raw(n) for n in table.names}, name: values}), name
     name = "y" if not isinstance(name, str) or not name or name in table else name
     while name in table:
         name += "_"

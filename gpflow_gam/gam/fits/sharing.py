@@ -30,6 +30,7 @@ from .streaming import (
     needs_all_rows,
     read_in_blocks,
     too_many,
+    with_trials,
 )
 from .surveying import Findings, columns_needed, located, reading
 from .whole import Whole
@@ -180,7 +181,7 @@ def fit_share(
 
     _check_alike(exchange.together(open_share))
     ((terms, blocks, roles),) = opened
-    family = roles.suited(family)
+    family, roles = with_trials(roles.suited(family), roles, blocks, exchange.together)
     progress = options.get("progress")
     shares = _shares(exchange, terms, roles, blocks, missing, progress)
     own, total = shares[exchange.place], sum(s.number for s in shares)

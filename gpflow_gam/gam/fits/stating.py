@@ -9,6 +9,18 @@ from ..frames import NumericColumn, Table
 from ..terms import Column, Surv
 
 
+class Counting(Protocol):
+    """What says how often rows count."""
+
+    @property
+    def weights(self) -> Column | None:
+        """How often each row counts."""
+
+    @property
+    def trials(self) -> Column | None:
+        """Of a binomial response."""
+
+
 class Stating(Protocol):
     """What says which columns hold the response."""
 
@@ -25,6 +37,11 @@ class Stating(Protocol):
         """Of a binomial response."""
 
 
+def counting_columns(stating: Counting) -> list[Column]:
+    """Columns of which zero says that a row does not count: weights and trials."""
+    return [column for column in (stating.weights, stating.trials) if column is not None]
+
+
 def response_columns(stating: Stating) -> list[Column]:
     """All columns that hold the response."""
     own = [stating.response] if stating.censoring is None else [*stating.censoring.columns]
@@ -35,6 +52,11 @@ def complete_columns(stating: Stating) -> list[Column]:
     """Those of them that no row may lack."""
     own = [stating.response] if stating.censoring is None else [*stating.censoring.complete]
     return own if stating.trials is None else [*own, stating.trials]
+
+
+def stated_labels(family: Family, stating: Stating, table: Table) -> Levels | None:
+    """The labels that a table states for the response, in order; None for those that it holds."""
+    return family.labels_of(table.levels(stating.response), table.ordered(stating.response))
 
 
 def encoded_response(

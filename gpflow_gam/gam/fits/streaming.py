@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from ... import optimizers
 from ...models import AdditiveModel, AdditiveSVGP
@@ -14,8 +15,8 @@ from ...optimizers import Checkpoint, TimeBudget
 from ...optimizers.minimizers.tracker import check_on_interrupt
 from ...statistics import sampling
 from ..components import entering, plan_columns, shaped_term
-from ..families import Family, Levels
-from ..frames import Blocks, Table, blocks_of
+from ..families import Binomial, Family, Levels
+from ..frames import Blocks, Counted, Table, blocks_of
 from ..terms import Terms, columns_of, variables_of
 from .build import MAX_SITES, VARIATIONAL, build_model, choose_variational
 from .criterion import check_criterion
@@ -27,7 +28,7 @@ from .null_model import beside_null_model
 from .refining import Attempt, finer_bins, fit_refined
 from .resolving import fit_resolved, unresolved, with_variables
 from .specification import Specification
-from .stating import response_columns
+from .stating import counting_columns, encoded_response, response_columns, stated_labels
 from .surveying import Survey, check_time, columns_read, survey
 from .warm import carry_over
 from .whole import Whole
@@ -96,7 +97,7 @@ def fit_source(
         **options,
     }
     if isinstance(source, Table):
-        if needs or source.num_rows <= sampling.KEPT_ROWS:
+        if needs or source.counted(counting_columns(roles)).num_rows <= sampling.KEPT_ROWS:
             return fit_gam(terms, family, roles, source, missing=missing, **given)
         whole, dropped, fills = complete_table(source, terms, roles, missing)
         blocks = read_in_blocks(whole, terms, roles, options["max_seconds"])
@@ -158,6 +159,8 @@ def read_in_blocks(
     # the place of a named column is known among all of them only
     named = all(isinstance(c, str) for c in columns)
     blocks = blocks_of(source, columns if named else None, BLOCK)
+    if counting := counting_columns(roles):
+        blocks = Counted(blocks, counting)
     if budget is not None:
         blocks.watch = lambda: check_time(budget, "reading the levels of categorical columns")
     return blocks
@@ -196,6 +199,52 @@ def _survey(
     return found
 
 
+def with_trials(
+    family: Family,
+    roles: Roles,
+    source: Any,
+    gathered: Callable[[Callable[[], set[str]]], Iterable[set[str]]] = lambda own: [own()],
+) -> tuple[Family, Roles]:
+    """
+    The family and the columns of a binomial response without trials.
+
+    Weights are the trials of proportions; zeros and ones, truth values and labels are Bernoulli's.
+
+    :param family: that was asked for.
+    :param roles: columns that are no terms.
+    :param source: a :class:`Table`, or blocks.
+    :param gathered: what all processes that share the rows have seen, given what this one has.
+    :return: both, as the fit takes them.
+    :raises ValueError: proportions of unknown trials.
+    """
+    if not family.needs_trials or roles.trials is not None or roles.censoring is not None:
+        return family, roles
+    assert isinstance(family, Binomial)
+    seen = set[str]().union(*gathered(lambda: _sizes(source, roles)))
+    if "counts" in seen:
+        return family, roles  # to which trials are missing
+    own = family.without_trials("fractions" in seen, roles.weights, str(roles.response))
+    if "fractions" in seen:
+        roles = dataclasses.replace(roles, trials=roles.weights, weights=None)
+    return own, roles
+
+
+def _sizes(source: Any, roles: Roles) -> set[str]:
+    """Whether a response has fractions, and numbers that are neither these nor 0 nor 1."""
+    found: set[str] = set()
+    columns = [roles.response, *counting_columns(roles)]
+    named = all(isinstance(c, str) for c in columns)
+    for block in blocks_of(source, columns if named else None, BLOCK):
+        table = block.counted(counting_columns(roles))
+        if table.levels(roles.response) is not None:
+            break  # labels, whatever they are called
+        y = pd.to_numeric(pd.Series(table.values(roles.response)), errors="coerce").to_numpy(float)
+        inside = (y > 0.0) & (y < 1.0)
+        found |= {"fractions"} if inside.any() else set()
+        found |= {"counts"} if np.any((y < 0.0) | (y > 1.0)) else set()
+    return found
+
+
 def check_survey(terms: Terms, roles: Roles, found: Survey) -> None:
     """
     :raises ValueError: no such model can be fitted to these data.
@@ -210,11 +259,9 @@ def check_survey(terms: Terms, roles: Roles, found: Survey) -> None:
         )
     if roles.weights is not None:
         place = found.numbers.index((roles.weights, "number"))
-        least, greatest = found.summary.least[place], found.summary.greatest[place]
-        if least < 0.0 or greatest == 0.0:
-            raise ValueError(
-                f"weights {roles.weights!r} must not be negative, and not all zero; got {least:g}."
-            )
+        least = found.summary.least[place]
+        if least < 0.0:
+            raise ValueError(f"weights {roles.weights!r} must not be negative; got {least:g}.")
 
 
 def _fit_survey(
@@ -291,9 +338,8 @@ def fit_encoded(
 def _labels(family: Family, roles: Roles, found: Survey) -> Levels | None:
     if not family.labelled:
         return None
-    table = found.table
-    values = table.values(roles.response)
-    return family.encode(values, table.levels(roles.response), name=str(roles.response)).levels
+    labels = stated_labels(family, roles, found.table)
+    return encoded_response(family, roles, found.table, labels).levels
 
 
 def _planned(

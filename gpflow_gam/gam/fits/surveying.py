@@ -27,7 +27,7 @@ from ..frames import (
     numeric_column,
 )
 from ..terms import Column, Terms, columns_of, variables_of
-from .fitting import Roles
+from .fitting import Roles, check_enough_rows
 from .stating import complete_columns, response_columns
 
 _MAX_LABELS = 10_000
@@ -114,7 +114,7 @@ def survey(
             found.add(block)
     if few is not None:
         if not few:
-            raise ValueError("data has 0 row(s); a fit needs at least 2.")
+            check_enough_rows(0, roles)
         return concatenated(few)
     if missing == "impute":
         raise ValueError(

@@ -12,12 +12,16 @@ from gpflow.base import AnyNDArray
 from ... import optimizers
 from ...models import IterNCGP
 from ...statistics import sampling
+from ..families import Binomial, Ordinal
 from ..frames import Fill, LevelColumn, Table, filled
+from ..frames.distinct import merged_categories
 from ..terms import Column
 from .build import build_model
 from .fitted import FittedGAM
 from .fitting import Roles, fit_model
 from .sharing import SharedFit
+from .specification import Specification
+from .stating import counting_columns
 from .streaming import fit_source
 from .warm import carry_over, marginals_of_rows
 
@@ -64,7 +68,7 @@ def fit_more(fit: FittedGAM, data: Table, *, missing: str, seed: int, **options:
     :return: the fit.
     :raises ValueError: the rows of the fit are not there; or as :func:`fit_source`.
     """
-    spec = fit.spec
+    spec, data = fit.spec, data.counted(counting_columns(fit.spec))
     _check_rows(fit, "update")
     check_same_criterion(fit, options, "update()")
     if spec.design is not None:
@@ -159,10 +163,12 @@ def _joined(fit: FittedGAM, data: Table) -> Table:
             "refit(data) with all rows."
         )
     if spec.levels is None:
-        columns[spec.response] = _concatenated(fit.Y[:, 0], data.values(spec.response))
+        shares = isinstance(spec.family, Binomial) and spec.family.proportion
+        values = spec.family.observed(fit.Y) if shares else fit.Y[:, 0]
+        columns[spec.response] = _concatenated(values, data.values(spec.response))
     else:
         codes = fit.Y[:, 0].astype(int)
-        columns[spec.response] = _with_levels(spec.levels, codes, data, spec.response)
+        columns[spec.response] = _labels(spec, codes, data)
     if spec.trials is not None:
         columns[spec.trials] = _concatenated(fit.Y[:, 1], data.values(spec.trials))
     return Table(columns)
@@ -185,4 +191,27 @@ def _with_levels(levels: tuple[Any, ...], codes: AnyNDArray, data: Table, name: 
     if order is None:
         order = tuple(dict.fromkeys(v for v in whole[len(codes) :] if not pd.isna(v)))
     new = [v for v in order if v not in levels]
-    return pd.Categorical(whole, categories=[*levels, *new])
+    dtype = pd.CategoricalDtype([*levels, *new])
+    if data.ordered(name):
+        own = [pd.CategoricalDtype(list(part), ordered=True) for part in (levels, order)]
+        dtype = merged_categories(own, name)
+    return pd.Categorical(whole, dtype=dtype)
+
+
+def _labels(spec: Specification, codes: AnyNDArray, data: Table) -> Any:
+    """The response, whose labels are in the fit's order where further rows state none."""
+    assert spec.levels is not None
+    found = _with_levels(spec.levels, codes, data, spec.response)
+    if not isinstance(spec.family, Ordinal) or data.ordered(spec.response):
+        return found
+    if any(isinstance(level, str) for level in spec.levels):
+        known = list(spec.levels)
+        new = [v for v in dict.fromkeys(np.asarray(found, dtype=object)) if v not in known]
+        if any(not pd.isna(v) for v in new):
+            raise ValueError(
+                f"update: {spec.response!r} has the label {new[0]!r}, which is none of the fit's "
+                f"({', '.join(map(repr, known))}), and no order; make it an ordered categorical of "
+                "all labels."
+            )
+        return pd.Categorical(found, categories=known, ordered=True)
+    return np.asarray(found, dtype=object)

@@ -1,7 +1,7 @@
 """Tables of named columns, and how they become the matrix that kernels read."""
 
 from . import labels
-from .blocks import Blocks, blocks_of, in_blocks
+from .blocks import Blocks, Counted, blocks_of, in_blocks
 from .design import Design
 from .distinct import Distinct, distinct, plain
 from .encoding import (
@@ -21,6 +21,7 @@ from .table import Table
 
 __all__ = [
     "Blocks",
+    "Counted",
     "Design",
     "Distinct",
     "Encoder",

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ..terms import Column
+from .distinct import merged_categories
 from .encoding import is_levels
 from .foreign import foreign_columns
 from .table import Table, resolved
@@ -45,6 +46,25 @@ class Blocks(abc.ABC):
     def num_rows(self) -> int | None:
         """How many rows there are; None where only reading tells."""
         return None
+
+
+class Counted(Blocks):
+    """
+    Blocks without their rows of weight zero.
+
+    :param blocks: of a table.
+    :param columns: its columns of weights and trials.
+    """
+
+    def __init__(self, blocks: Blocks, columns: Iterable[Column]) -> None:
+        self._blocks, self._columns = blocks, tuple(columns)
+
+    def __iter__(self) -> Iterator[Table]:
+        self._blocks.watch = self.watch
+        for block in self._blocks:
+            counted = block.counted(self._columns)
+            if counted.num_rows:
+                yield counted
 
 
 def in_blocks(source: Any) -> bool:
@@ -137,7 +157,7 @@ class _Joined(Blocks):
     ) -> None:
         self._read, self._levels_read, self._count = read, levels_read, count
         self._names, self._rows = names, rows
-        self._levels: dict[Any, pd.Index[Any]] | None = None
+        self._levels: dict[Any, pd.CategoricalDtype] | None = None
 
     def __iter__(self) -> Iterator[Table]:
         if self._levels is None:
@@ -171,9 +191,9 @@ class _Joined(Blocks):
             names = table.names
             yield index, table
 
-    def _common_levels(self) -> dict[Any, pd.Index[Any]]:
-        """Of every categorical column all levels, in the order in which blocks state them."""
-        found: dict[Any, pd.Index[Any]] = {}
+    def _common_levels(self) -> dict[Any, pd.CategoricalDtype]:
+        """Of every categorical column all levels."""
+        found: dict[Any, dict[tuple[Any, ...], pd.CategoricalDtype]] = {}
         if self._levels_read is not None:
             tables = (Table(data) for data in self._levels_read())
         else:
@@ -184,13 +204,12 @@ class _Joined(Blocks):
             for name in table.names:
                 if table.levels(name) is None:
                     continue
-                own = table.raw(name).dtype.categories.astype(object)
-                before = found.get(name, own)
-                found[name] = before.append(own[~own.isin(before)])
+                dtype = table.raw(name).dtype
+                found.setdefault(name, {})[dtype.ordered, *dtype.categories] = dtype
             # a column that is categorical later only is refused when it comes
             if index == 0 and not found and not _may_be_categorical(table):
                 break
-        return {name: levels.infer_objects() for name, levels in found.items()}
+        return {name: merged_categories(list(own.values()), name) for name, own in found.items()}
 
 
 def _may_be_categorical(table: Table) -> bool:
@@ -209,17 +228,17 @@ def _kind(table: Table, name: Any) -> str:
     return "times" if table.values(name).dtype.kind in "mM" else "numbers"
 
 
-def _with_levels(table: Table, levels: Mapping[Any, pd.Index[Any]]) -> Table:
+def _with_levels(table: Table, levels: Mapping[Any, pd.CategoricalDtype]) -> Table:
     columns = table.columns()
     for name in table.names:
         if name not in levels:
             continue
         if table.levels(name) is None:  # all of it is missing
             codes = np.full(table.num_rows, -1)
-            columns[name] = pd.Categorical.from_codes(codes.tolist(), categories=levels[name])
+            columns[name] = pd.Categorical.from_codes(codes.tolist(), dtype=levels[name])
         else:
-            own = pd.Categorical(table.raw(name))
-            columns[name] = own.set_categories(levels[name])
+            own, dtype = pd.Categorical(table.raw(name)), levels[name]
+            columns[name] = own.set_categories(dtype.categories, ordered=dtype.ordered)
     return Table(columns)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -75,6 +77,50 @@ def distinct_categories(column: pd.Categorical) -> Distinct:
     values[:-1] = np.asarray(column.categories, dtype=object)
     values[-1] = np.nan
     return Distinct(np.asarray(column.codes), values)
+
+
+def merged_categories(parts: Sequence[pd.CategoricalDtype], name: object) -> pd.CategoricalDtype:
+    """
+    The categories of all parts of a column. Where all parts are ordered, their common order;
+    otherwise the order in which parts state them.
+
+    :param parts: of the column, at least one.
+    :param name: of the column, for messages.
+    :raises ValueError: orders that contradict each other, or together leave an order open.
+    """
+    stated = list(dict.fromkeys(tuple(part.categories) for part in parts))
+    found = list(dict.fromkeys(level for own in stated for level in own))
+    ordered = all(part.ordered for part in parts)
+    if ordered and len(stated) > 1:
+        found = _common_order(stated, name)
+    return pd.CategoricalDtype(pd.Index(found, dtype=object).infer_objects(), ordered)
+
+
+def _common_order(stated: list[tuple[Any, ...]], name: object) -> list[Any]:
+    """
+    :raises ValueError: there is none, or more than one.
+    """
+    lower: dict[Any, set[Any]] = {level: set() for own in stated for level in own}
+    for own in stated:
+        for one, next_one in itertools.pairwise(own):
+            lower[next_one].add(one)
+    found: list[Any] = []
+    while lower:
+        lowest = [level for level, below in lower.items() if not below.difference(found)]
+        if not lowest:
+            raise ValueError(
+                f"column {name!r} is ordered, and its parts state contradictory orders, of "
+                f"{', '.join(map(repr, lower))}; give all parts the same categories."
+            )
+        if len(lowest) > 1:
+            raise ValueError(
+                f"column {name!r} is ordered, and its parts state different categories, which do "
+                f"not say which of {lowest[0]!r} and {lowest[1]!r} is lower; give all parts all "
+                "categories, in order."
+            )
+        found += lowest
+        del lower[lowest[0]]
+    return found
 
 
 def distinct_text(column: Any) -> Distinct:

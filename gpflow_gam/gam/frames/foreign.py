@@ -13,6 +13,8 @@ import numpy as np
 import pandas as pd
 from gpflow.base import AnyNDArray
 
+from .distinct import merged_categories
+
 
 class Deferred:
     """
@@ -59,15 +61,15 @@ def foreign_columns(data: Any) -> list[tuple[Any, Any]] | None:
     return None
 
 
-def deferred(values: Any) -> Deferred | None:
-    """A column of Arrow or polars; None where ``values`` is neither."""
+def deferred(values: Any, name: object) -> Deferred | None:
+    """A column of Arrow or polars, by its name; None where ``values`` is neither."""
     if hasattr(values, "to_physical") and hasattr(values, "to_numpy"):
         if type(values.dtype).__name__ in ("Categorical", "Enum"):
             return Deferred(len(values), lambda: _polars_categories(values))
         return _cuttable(values, _from_polars)
     if hasattr(values, "null_count") and hasattr(values, "to_pandas") and hasattr(values, "type"):
         if hasattr(values.type, "index_type"):  # a dictionary
-            return Deferred(len(values), lambda: _arrow_categories(values))
+            return Deferred(len(values), lambda: _arrow_categories(values, name))
         return _cuttable(values, _from_arrow)
     return None
 
@@ -105,14 +107,26 @@ def _text(values: AnyNDArray) -> Any:
     return pd.Series(values, dtype="string" if pd.isna(values).all() else object)
 
 
-def _arrow_categories(values: Any) -> Any:
+def _arrow_categories(values: Any, name: object) -> pd.Categorical:
+    chunks = [values]
     if hasattr(values, "chunks"):
+        chunks = values.chunks or [values.combine_chunks()]
         values = values.unify_dictionaries()  # which may differ from chunk to chunk
     try:
-        return pd.Categorical(values.to_pandas())
+        found = pd.Categorical(values.to_pandas())
     except ValueError:  # a dictionary that holds a value twice, or a null
-        decoded = values.cast(values.type.value_type)
-        return pd.Categorical(_from_arrow(decoded))
+        decoded = _from_arrow(values.cast(values.type.value_type))
+        return pd.Categorical(decoded, dtype=_arrow_dtype(chunks, name))
+    if not found.ordered or len(chunks) == 1:
+        return found
+    return found.set_categories(_arrow_dtype(chunks, name).categories)
+
+
+def _arrow_dtype(chunks: list[Any], name: object) -> pd.CategoricalDtype:
+    """The categories of chunks."""
+    known = [pd.Series(_from_arrow(chunk.dictionary), dtype=object).dropna() for chunk in chunks]
+    ordered = bool(chunks[0].type.ordered)
+    return merged_categories([pd.CategoricalDtype(list(k.unique()), ordered) for k in known], name)
 
 
 def _from_polars(values: Any) -> Any:
@@ -144,4 +158,6 @@ def _polars_categories(values: Any) -> pd.Categorical:
     place = np.full(int(numbers.max()) + 2 if len(numbers) else 1, -1)
     place[numbers] = [where[name] for name in names]  # the last place stays -1, for nulls
     physical = values.to_physical().cast(int).fill_null(-1).to_numpy()
-    return pd.Categorical.from_codes(place[physical], categories=pd.Index(levels, dtype=object))
+    categories = pd.Index(levels, dtype=object)
+    ordered = type(values.dtype).__name__ == "Enum"
+    return pd.Categorical.from_codes(place[physical], categories=categories, ordered=ordered)

@@ -10,6 +10,7 @@ import pandas as pd
 from gpflow.base import AnyNDArray
 
 from ..terms import Column
+from .distinct import merged_categories
 from .table import Table
 
 
@@ -25,9 +26,8 @@ def concatenated(tables: Sequence[Table]) -> Table:
     for name in tables[0].names:
         parts = [t.raw(name) for t in tables]
         if tables[0].levels(name) is not None:
-            categories = parts[0].dtype.categories
             codes = np.concatenate([np.asarray(pd.Categorical(p).codes) for p in parts])
-            columns[name] = pd.Categorical.from_codes(codes.tolist(), categories=categories)
+            columns[name] = pd.Categorical.from_codes(codes.tolist(), dtype=parts[0].dtype)
         elif any(isinstance(getattr(p, "dtype", None), pd.StringDtype) for p in parts):
             columns[name] = pd.concat([pd.Series(p, dtype=object) for p in parts])
         else:
@@ -69,7 +69,7 @@ class Occurring:
         self.name = name
         self._seen: set[Any] = set()
         self._values: list[AnyNDArray] = []
-        self._categories: Any = None
+        self._dtype: pd.CategoricalDtype | None = None
 
     def add(self, table: Table) -> None:
         """
@@ -78,7 +78,7 @@ class Occurring:
         :param table: the block.
         """
         if table.levels(self.name) is not None:
-            self._categories = table.raw(self.name).dtype.categories
+            self._dtype = table.raw(self.name).dtype
         self._take(table.distinct(self.name).occurring())
 
     def merged(self, other: Occurring) -> Occurring:
@@ -88,10 +88,8 @@ class Occurring:
         :param other: of the same column.
         """
         both = Occurring(self.name)
-        both._categories = self._categories if other._categories is None else other._categories
-        if self._categories is not None and other._categories is not None:
-            first, second = (c.astype(object) for c in (self._categories, other._categories))
-            both._categories = first.append(second[~second.isin(first)]).infer_objects()
+        dtypes = [p._dtype for p in (self, other) if p._dtype is not None]
+        both._dtype = merged_categories(dtypes, self.name) if dtypes else None
         for part in (self, other):
             for values in part._values:
                 both._take(values)
@@ -114,6 +112,4 @@ class Occurring:
         """
         values = np.concatenate(self._values)
         values = np.concatenate([values, np.repeat(values[:1], length - len(values))])
-        if self._categories is None:
-            return values
-        return pd.Categorical(values, categories=self._categories)
+        return values if self._dtype is None else pd.Categorical(values, dtype=self._dtype)

@@ -49,7 +49,7 @@ def learn_fills(
         if holes.all():
             continue
         if name in levels or is_levels(table, name):
-            value = _most_frequent(table.distinct(name))
+            value = _most_frequent(table.distinct(name), table.levels(name) is None)
         else:
             values = pd.Series(table.values(name)[~holes])
             value = values.sort_values().iloc[(len(values) - 1) // 2]
@@ -57,10 +57,11 @@ def learn_fills(
     return tuple(fills)
 
 
-def _most_frequent(column: Distinct) -> Any:
-    """Of equally frequent levels the first in order."""
+def _most_frequent(column: Distinct, sort: bool) -> Any:
+    """Of equally frequent levels the first in the categories' order, or once they are sorted."""
     counts = np.where(pd.isna(column.values), 0, column.counts())
-    return pd.Series(column.values[counts == counts.max()]).mode().iloc[0]
+    found = column.values[counts == counts.max()]
+    return pd.Series(found).mode().iloc[0] if sort else found[0]
 
 
 def filled(table: Table, fills: Iterable[Fill]) -> Table:

@@ -129,6 +129,14 @@ class Table:
         dtype = getattr(self.raw(name), "dtype", None)
         return tuple(dtype.categories) if isinstance(dtype, pd.CategoricalDtype) else None
 
+    def ordered(self, name: Column) -> bool:
+        """
+        Whether a column is of categories that are ordered.
+
+        :param name: of the column, or its place.
+        """
+        return self.levels(name) is not None and bool(self.raw(name).dtype.ordered)
+
     def distinct(self, name: Column) -> Distinct:
         """
         The distinct values of a column, and which of them each row has.
@@ -167,8 +175,21 @@ class Table:
             return Deferred(count, lambda: _kept(self.raw(name), keep))
 
         found = Table._of({name: later(name) for name in self._columns}, count)
-        found.origin = np.flatnonzero(keep)
+        places = np.flatnonzero(keep)
+        found.origin = places if self.origin is None else self.origin[places]
         return found
+
+    def counted(self, columns: Iterable[Column]) -> Table:
+        """
+        The rows but for those of weight zero, which are as if they were not there.
+
+        :param columns: of weights, or of trials.
+        """
+        none = np.zeros(self.num_rows, dtype=bool)
+        for name in columns:
+            values = pd.Series(self.values(name))
+            none |= np.asarray(pd.to_numeric(values, errors="coerce") == 0.0, dtype=bool)
+        return self.rows(~none) if none.any() else self
 
     def part(self, start: int, stop: int) -> Table:
         """The rows from ``start`` to before ``stop``, which are not copied."""
@@ -267,7 +288,7 @@ def _check_names(names: list[Any]) -> None:
 def _one_dimensional(name: Any, values: Any) -> Any:
     if isinstance(values, (pd.Series, Deferred)):
         return values
-    if (foreign := deferred(values)) is not None:
+    if (foreign := deferred(values, name)) is not None:
         return foreign
     array: Any = values if isinstance(values, pd.Categorical) else _array(values)
     if array.ndim == 2 and array.shape[1] == 1:

@@ -93,6 +93,13 @@ def anova(
     :return: main effects in the order of the columns, then interactions, round by round.
     :raises TypeError, ValueError: naming the argument or the column.
     """
+    given = [*columns] if isinstance(columns, (list, tuple)) else [columns]
+    if any(isinstance(value, GAM) for value in (*given, depth)):
+        raise TypeError(
+            "columns must be names of columns; got a GAM: anova proposes terms. To compare fitted "
+            "GAMs call gpflow_gam.compare(m0, m1), which is by how well they predict rows that are "
+            "left out."
+        )
     for argument, count, least in (
         ("max_interactions", max_interactions, 0),
         ("max_rows", max_rows, 2),
@@ -121,9 +128,10 @@ def anova(
     if y is None:
         raise ValueError("y is missing: with data, name the response's column or pass its values.")
     table = Table(data)
-    names = _that_vary(table, columns, _roles(table, y, offset, weights, trials))
+    counted = table.counted([name for name in (weights, trials) if name is not None])
+    names = _that_vary(counted, columns, _roles(table, y, offset, weights, trials))
     check_depth(depth, names)
-    terms = _main_effects(table, names, bs, listed("levels", levels, names), depth, k)
+    terms = _main_effects(counted, names, bs, listed("levels", levels, names), depth, k)
     if depth == 1:
         return terms
     chosen: list[Term] = []

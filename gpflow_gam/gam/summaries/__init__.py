@@ -2,7 +2,13 @@
 
 from .calibration import calibrated
 from .concurvity import concurvity, pairwise_concurvity
-from .copies import indistinguishable, of_single_rows, overlapping, undetermined
+from .copies import (
+    indistinguishable,
+    interpolating,
+    of_single_rows,
+    overlapping,
+    undetermined,
+)
 from .dispersion import Dispersion, dispersion, sample_dispersion
 from .shapes import against_shapes
 from .shares import effective_dof, variance_shares, zero_tail
@@ -17,6 +23,7 @@ __all__ = [
     "dispersion",
     "effective_dof",
     "indistinguishable",
+    "interpolating",
     "of_single_rows",
     "overlapping",
     "pairwise_concurvity",

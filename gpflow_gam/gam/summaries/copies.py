@@ -14,6 +14,8 @@ from ..components import STRAIGHT, Component
 from ..effects.grid import make_grid
 from ..effects.hyperparameters import joint_moments
 from ..fits import FittedGAM
+from ..fits.fitting import WITHOUT_NOISE, has_single_rows
+from .shares import effective_dof
 
 _ROWS = {"linear": 1000, "smooth": 1000, "cyclic": 1000, "levels": 10_000}
 """At how many rows, drawn at random, is looked."""
@@ -25,6 +27,8 @@ _MOST_LEVELS = 1000
 """Levels whose joint covariance is looked at."""
 _LOOSE = 0.14
 """The posterior's standard deviation over a wide prior's from which data say little."""
+_INTERPOLATED = 0.9
+"""Degrees of freedom a row from which an effect goes through the rows."""
 _NEARLY = 0.99
 """The share of each column's variance that the other explains, from which they are one."""
 
@@ -94,18 +98,29 @@ def of_single_rows(fit: FittedGAM) -> list[str]:
 
     :param fit: a fitted GAM.
     """
-    if fit.whole is not None or fit.spec.family.name in _WITHOUT_NOISE:
+    if fit.whole is not None or fit.spec.family.name in WITHOUT_NOISE:
         return []
     counted = fit.weights > 0.0
-    found = []
-    for component in fit.spec.components:
-        if component.form not in ("random", "levels", "means") or component.by is not None:
-            continue
-        codes = fit.X[counted, component.margins[0].column].astype(np.intp)
-        number, mass = np.bincount(codes), np.bincount(codes, fit.weights[counted])
-        if number.max() == 1 and mass.max() <= 1.0:
-            found.append(component.name)
-    return found
+    X, weights = fit.X[counted], fit.weights[counted]
+    own = ("random", "levels", "means", "curves", "deviations")
+    return [c.name for c in fit.spec.components if c.form in own and has_single_rows(c, X, weights)]
+
+
+def interpolating(fit: FittedGAM) -> list[str]:
+    """
+    Effects of areas that come near to each area's one row, as if there were no noise.
+
+    :param fit: a fitted GAM.
+    """
+    if fit.whole is not None or fit.spec.family.name in WITHOUT_NOISE:
+        return []
+    return [
+        c.name
+        for c in fit.spec.components
+        if c.form == "areas"
+        and has_single_rows(c, fit.X, fit.weights)
+        and float(np.max(effective_dof(fit, c))) > _INTERPOLATED * (len(fit.X) - 1)
+    ]
 
 
 def undetermined(fit: FittedGAM) -> list[tuple[str, list[Any]]]:

@@ -29,8 +29,9 @@ class MarkovField(FunctionOf):
     The effects are a mixture, learnt from the data, of an intrinsic conditional autoregression on
     the graph of neighbours (Besag, York & Mollie 1991), scaled to a mean variance of one whatever
     the graph (Sorbye & Rue 2014), and of independent effects (``BYM2``: Riebler et al. 2016).
-    mgcv's ``mrf`` is the first part alone. Parts of a graph that are not connected have a level of
-    their own each. Areas without data have what their neighbours say.
+    mgcv's ``mrf`` is the first part alone, and so is ours where each area has but one row, in which
+    independent effects cannot be told from noise. Parts of a graph that are not connected have a
+    level of their own each. Areas without data have what their neighbours say.
 
     :param over: its one column, of areas.
     :param bs: as it was asked for: ``"mrf"``.

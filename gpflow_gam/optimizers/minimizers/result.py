@@ -86,5 +86,8 @@ class FitResult:
     interpolation_by: dict[str, float] = field(repr=False, default_factory=dict)
     """The same of each component by itself."""
 
+    interpolation_shift: float | None = None
+    """By how many of its standard errors that moves an effect, at most and to first order."""
+
     ended: bool = False
     """Whether time, the callback or Ctrl-C asked for the end."""
