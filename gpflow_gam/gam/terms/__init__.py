@@ -1,6 +1,6 @@
 """The terms of a GAM: values that add up, know no data, and can be written down."""
 
-from .base import Column, Term, Terms, as_terms
+from .base import Column, Term, Terms, as_column, as_columns, as_terms
 from .factor_smooth import FactorSmooth
 from .formula import Formula, parse_formula
 from .markov import MarkovField
@@ -28,6 +28,8 @@ __all__ = [
     "Term",
     "Terms",
     "Transformed",
+    "as_column",
+    "as_columns",
     "as_terms",
     "factor",
     "linear",
