@@ -1,6 +1,13 @@
-"""Keras must compute with TensorFlow, as GPflow does."""
+"""Keras must compute with TensorFlow, as GPflow does; TensorFlow is imported without a word."""
 
 from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 _OTHERS = ("jax", "jaxlib", "torch", "openvino")
 """What Keras imports for its other backends."""
@@ -16,7 +23,8 @@ def require_tensorflow() -> None:
     :raises ImportError: it is not TensorFlow.
     """
     try:
-        import keras
+        with _without_notes():
+            import keras
 
         backend = keras.config.backend()
     except ModuleNotFoundError as error:  # Keras looks for a backend that is not installed
@@ -29,3 +37,39 @@ def require_tensorflow() -> None:
             "environment variable KERAS_BACKEND=tensorflow, or that in ~/.keras/keras.json, before "
             "Keras is first imported."
         )
+
+
+_NOTE = re.compile(
+    rb"^(WARNING: All log messages before absl::InitializeLog\(\) |I\d{4} |"
+    rb"\d{4}-\d\d-\d\d \S+ I |To enable the following instructions: ).*\n",
+    re.MULTILINE,
+)
+"""Lines of TensorFlow's that are information."""
+
+
+@contextmanager
+def _without_notes() -> Iterator[None]:
+    """
+    Leave out what TensorFlow says for information while it is imported: no setting silences it.
+
+    Its warnings and errors are shown, and all of it where TF_CPP_MIN_LOG_LEVEL is 0.
+    """
+    level = os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # later ones: of devices and XLA
+    if level == "0" or "tensorflow" in sys.modules:
+        yield
+        return
+    try:
+        stderr = os.dup(2)
+    except OSError:  # there is none
+        yield
+        return
+    with tempfile.TemporaryFile() as said:
+        os.dup2(said.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)
+            said.seek(0)
+            with open(2, "wb", closefd=False) as file:
+                file.write(_NOTE.sub(b"", said.read()))

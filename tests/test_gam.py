@@ -440,7 +440,7 @@ def test_column_names_of_numpy(kind, tmp_path):
     names = [kind(number) for number in (1, 2, 3, 4, 5, 6)]
     own = [str(name) if kind is np.str_ else int(name) for name in names]
     frame = pd.DataFrame(whole, columns=own)
-    x, z, g, w, offset, y = names
+    x, g, y = names[0], names[2], names[5]
     frame[own[5]] = np.sin(6.0 * frame[own[0]]) + frame[own[2]] + 0.1 * rng.normal(size=80)
 
     def fitted(x, z, g, w, offset, y):

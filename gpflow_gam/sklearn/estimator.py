@@ -116,7 +116,9 @@ class GAMEstimator(BaseEstimator):  # type: ignore[misc]
             self._numbers = list(range(len(columns))) if table is None else table.names
         numbers = getattr(self, "_numbers", list(range(len(columns))))
         if table is not None and table.names != numbers and set(table.names) == set(numbers):
-            raise ValueError(f"X must have its columns as in the fit, {numbers}; got {table.names}.")
+            raise ValueError(
+                f"X must have its columns as in the fit, {numbers}; got {table.names}."
+            )
         names = getattr(self, "feature_names_in_", numbers)
         return pd.DataFrame(dict(zip(names, columns)))
 

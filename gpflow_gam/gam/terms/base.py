@@ -128,7 +128,12 @@ def _plain(value: Any) -> Any:
 
 
 def as_column(name: object, other: Any = None) -> Any:
-    """A column's name as Python's own text or number, which numpy's are too; else ``other``."""
+    """
+    A column's name as Python's own text or number, which numpy's names become.
+
+    :param name: anything.
+    :param other: what is returned for what is no name.
+    """
     if isinstance(name, str):
         return str(name)
     if isinstance(name, (int, np.integer)) and not isinstance(name, bool):
@@ -140,6 +145,8 @@ def as_columns(argument: str, names: Any) -> list[Column]:
     """
     The columns that an argument names, one or several.
 
+    :param argument: what to call it in the message.
+    :param names: a name or index, or several.
     :raises TypeError: something that is no column's name.
     """
     one = as_column(names)
