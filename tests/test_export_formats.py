@@ -568,3 +568,60 @@ def test_a_gam_of_iterncgp(runtime, tmp_path):
     run(jobs)
     same(gam, dict(np.load(jobs[0][-1])), data[:9], 1e-12)
     same(gam, dict(np.load(jobs[1][-1])), data[:9], 1e-5, prior=0.0)
+
+
+NAMES = [
+    *("class", "None", "async", "self", "args_0", "training", "name", "seed", "num_samples"),
+    *("mean", "response", "component_mean", "mean_2", "x", "X", "x_class", "c0", "_c1", "v0_0"),
+    *("a_b", "a.b", "a-b", "a b", "1st", "7", "_x", "größe", "日本", "", "a:0", "new\nline"),
+]
+
+
+def test_every_column_name_that_a_fit_takes(tmp_path):
+    """Under its own name wherever TensorFlow can hold it, and where no output of ONNX has it."""
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame({name: rng.uniform(size=60) for name in NAMES})
+    y = data @ np.linspace(-1.0, 1.0, len(NAMES))
+    data["def"] = rng.choice(["u", "v"], len(data))
+    terms = sum((gg.linear(name) for name in NAMES), gg.factor("def"))
+    gam = gg.GAM(terms).fit(data, y, max_iterations=1)
+    expected = gam.predict(data, "link")
+    paths = [tmp_path / name for name in ("m", "m.onnx", "m.tflite")]
+    for path in paths:
+        gg.serving.export(gam, path)
+    served = gg.serving.load(paths[0])
+    kept = {i["column"]: i["name"] for i in served.description["inputs"]}
+    own = {"args_0", "training", "name", "mean", "response", "component_mean", "mean_2", "x", "a_b"}
+    assert own <= {name for name, argument in kept.items() if name == argument}
+    assert kept["class"] == "x_class_2"
+    np.testing.assert_allclose(served.predict(data)["mean"], expected, rtol=1e-12, atol=1e-12)
+    named = {argument: data[name] for name, argument in kept.items()}  # as other programs do
+    raw = tf.saved_model.load(str(paths[0])).signatures["predict"]
+    found = raw(**{name: tf.constant(np.asarray(values)) for name, values in named.items()})
+    np.testing.assert_allclose(found["mean"], expected, rtol=1e-12, atol=1e-12)
+    assert set(served.sample(data, 1)) == {"predictor", "response"}
+    jobs = [[path, arguments(path, data, path.suffix), f"{path}.npz"] for path in paths[1:]]
+    run(jobs)
+    for (path, _, result), tolerance in zip(jobs, (1e-10, 1e-4)):
+        with np.load(result) as found:
+            np.testing.assert_allclose(found["mean"], expected, rtol=tolerance, atol=tolerance)
+        about = {i["column"]: i["name"] for i in description(path)["inputs"]}
+        assert set(about) == {*NAMES, "def"}
+    assert about["mean"] == "mean"  # of LiteRT, the last one
+    in_onnx = {i["column"]: i["name"] for i in description(paths[1])["inputs"]}
+    assert in_onnx["class"] == "x_class_2"
+    assert not {"mean", "response", "component_mean"} & set(in_onnx.values())
+
+
+def test_columns_that_numbers_name(tmp_path):
+    """They are an argument of all columns, of which a table gives those that it has."""
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame(rng.uniform(size=(30, 3)), columns=[1, 2, 5])
+    gam = gg.GAM(gg.linear(2) + gg.linear(5)).fit(data, data[2] - data[5], max_iterations=1)
+    gg.serving.export(gam, tmp_path / "m")
+    served = gg.serving.load(tmp_path / "m")
+    expected = gam.predict(data, "link")
+    for given in (data, data[[5, 2]], {5: data[5], 2: data[2]}, data.reindex(columns=range(6))):
+        np.testing.assert_allclose(served.predict(given)["mean"], expected, rtol=1e-12)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="column 5 must be finite"):
+        served.predict(data[[1, 2]])

@@ -428,3 +428,62 @@ def test_refused_fit_leaves_the_last_one(data):
     np.testing.assert_array_equal(gam.predict(data), before)
     with pytest.raises(ValueError, match="not fitted yet"):
         gg.GAM(s("x")).predict(data)
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.int32, int, np.str_])
+def test_column_names_of_numpy(kind, tmp_path):
+    """Columns that numbers name are those of that name; names are Python's own from then on."""
+    rng = np.random.default_rng(0)
+    whole = rng.uniform(size=(80, 6))
+    whole[:, 2] = rng.integers(0, 3, 80)
+    whole[:, 3] = rng.integers(1, 4, 80)
+    names = [kind(number) for number in (1, 2, 3, 4, 5, 6)]
+    own = [str(name) if kind is np.str_ else int(name) for name in names]
+    frame = pd.DataFrame(whole, columns=own)
+    x, g, y = names[0], names[2], names[5]
+    frame[own[5]] = np.sin(6.0 * frame[own[0]]) + frame[own[2]] + 0.1 * rng.normal(size=80)
+
+    def fitted(x, z, g, w, offset, y):
+        terms = gg.s(x, k=5, by=z) + gg.factor(g) + gg.te(x, z, k=3) + gg.random_effect(g, by=z)
+        options = {"offset": offset, "weights": w}
+        return gg.GAM(terms, **options).fit(frame, y, max_iterations=1)
+
+    gam, plain = fitted(*names), fitted(*own)
+    assert gam.terms == plain.terms
+    assert repr(gam.terms) == repr(plain.terms)
+    expected = plain.predict(frame)
+    columns = [c for term in gam.terms for c in term.columns] + [*gam.offset, gam.weights]
+    assert {type(c) for c in columns} == {type(own[0])}
+    keyed = {name: frame[o].to_numpy() for name, o in zip(names, own)}
+    for data in (frame, frame[own[::-1]], keyed):
+        np.testing.assert_array_equal(gam.predict(data), expected)
+    gam.save(tmp_path / "gam")
+    again = gg.GAM.load(tmp_path / "gam")
+    np.testing.assert_array_equal(again.predict(frame), expected)
+    assert again.terms == gam.terms
+    for use in ("partial_dependence", "avg_comparisons"):
+        pd.testing.assert_frame_equal(getattr(gam, use)(x), getattr(plain, use)(own[0]))
+    by = gam.avg_comparisons([x], by=g)
+    pd.testing.assert_frame_equal(by, plain.avg_comparisons([own[0]], by=own[2]))
+    groups = [m.loo(groups=name).elpd for m, name in ((gam, g), (plain, own[2]))]
+    assert groups[0] == groups[1]
+    found = gg.anova(columns=[x, g], data=frame, y=y)
+    assert str(found) == str(gg.anova(columns=[own[0], own[2]], data=frame, y=own[5]))
+
+
+def test_numbers_are_names_before_they_are_places(rng):
+    frame = pd.DataFrame(rng.uniform(size=(60, 3)), columns=[1, 2, 3])
+    y = frame[1] - frame[3]
+    first, last = frame.columns[0], frame.columns[-1]
+    gam = gg.GAM(gg.linear(first) + gg.linear(last)).fit(frame, y)
+    np.testing.assert_allclose(gam.predict(frame), y, atol=1e-2)
+    regressor = gg.sklearn.GAMRegressor(gg.linear(first) + gg.linear(last)).fit(frame, y)
+    np.testing.assert_allclose(regressor.predict(frame), y, atol=1e-2)
+    np.testing.assert_allclose(regressor.predict(frame.to_numpy()), y, atol=1e-2)
+    with pytest.raises(ValueError, match=r"columns as in the fit, \[1, 2, 3\]"):
+        regressor.predict(frame[[3, 2, 1]])
+    X = frame.to_numpy()  # whose columns are 0, 1, 2
+    gam = gg.GAM(gg.linear(np.int64(0)) + gg.linear(np.int64(2))).fit(X, y)
+    np.testing.assert_allclose(gam.predict(X), y, atol=1e-2)
+    with pytest.raises(TypeError, match="takes column names"):
+        gg.s(np.bool_(True))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
+import subprocess
+import sys
 
 import gpflow
 import numpy as np
@@ -88,6 +90,73 @@ def test_exports_are_of_the_model_as_it_is(rng, tmp_path):
     with pytest.raises(ValueError, match="^kernel: not that of the last fit"):
         serving.export(model, tmp_path / "third")
     assert not (tmp_path / "third").exists()
+
+
+LOADED = """
+import sys
+import numpy as np
+sys.modules["gpflow_gam"] = sys.modules["gpflow"] = None  # importing either is an error
+import tensorflow as tf
+X = np.load("X.npy")
+for folder in sys.argv[1:]:
+    model = tf.saved_model.load(folder)
+    found = {"elbo 0": model.compiled_elbo()}
+    for use in ("predict_f", "predict_components", "predict_probabilities"):
+        if hasattr(model, "compiled_" + use):
+            for i, part in enumerate(tf.nest.flatten(getattr(model, "compiled_" + use)(X))):
+                found[f"{use} {i}"] = part.numpy()
+    np.savez(folder + ".npz", **found)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "uses", "lengthscales"),
+    [
+        ("counts", ["predict_f", "predict_components"], [0.4, 0.3]),
+        ("classes", ["predict_probabilities"], [0.3]),
+    ],
+)
+def test_models_are_saved_with_functions_of_theirs(name, uses, lengthscales, rng, tmp_path):
+    """As GPflow's documentation has it: another process loads them without our code."""
+    model = _few(rng, name, additive())
+    for use in uses:
+        setattr(model, f"compiled_{use}", _compiled(model, use))
+    model.compiled_elbo = tf.function(model.elbo, input_signature=[], autograph=False)
+    X, expected = model.data[0][:7].numpy(), {}
+    np.save(tmp_path / "X.npy", X)
+    for lengthscale in lengthscales:
+        step = str(lengthscale)
+        model.kernel["a"].lengthscales.assign(lengthscale)  # the functions follow
+        tf.saved_model.save(model, str(tmp_path / step))
+        values = {use: tf.nest.flatten(getattr(model, use)(X)) for use in uses}
+        expected[step] = values | {"elbo": [model.elbo()]}
+    command = [sys.executable, "-c", LOADED, *expected]
+    subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path)
+    for step, values in expected.items():
+        with np.load(tmp_path / f"{step}.npz") as found:
+            assert len(found) == sum(len(parts) for parts in values.values())
+            for use, parts in values.items():
+                for i, part in enumerate(parts):
+                    np.testing.assert_allclose(found[f"{use} {i}"], part, rtol=1e-9, atol=1e-12)
+    # parameters and checkpoints are what they were
+    fresh = type(model)(model.data, additive(), model.likelihood)
+    assert len(model.variables) == len(fresh.variables)
+    kept = [tf.train.Checkpoint(model=m).save(str(tmp_path / "kept")) for m in (model, fresh)]
+    first, second = ([key for key, _ in tf.train.list_variables(file)] for file in kept)
+    assert first == second
+
+
+def _compiled(model, use):
+    signature = [tf.TensorSpec([None, 2], tf.float64)]
+    return tf.function(getattr(model, use), input_signature=signature, autograph=False)
+
+
+def test_a_model_without_a_fit_is_not_saved(rng, tmp_path):
+    fresh = _few(rng)
+    fresh.restore(None)
+    fresh.compiled_predict_f = _compiled(fresh, "predict_f")
+    with pytest.raises(ValueError, match="the model is not fitted"):
+        tf.saved_model.save(fresh, str(tmp_path / "fresh"))
 
 
 def test_snapshots_are_saved_and_frozen(rng, tmp_path):

@@ -7,6 +7,7 @@ import functools
 
 import gpflow
 import numpy as np
+import pandas as pd
 import problems
 import pytest
 import tensorflow as tf
@@ -635,6 +636,105 @@ def test_priors_enter_the_objective():
     assert model.kernel["f0"].lengthscales.numpy() == pytest.approx(0.9, rel=0.01)
     expected = float(model.elbo(data) + model.log_prior_density())
     assert result.elbo == pytest.approx(expected, rel=1e-8)
+
+
+def _model(
+    name: str, X: object, Y: object, at: object = None
+) -> tuple[gg.models.base.AdditiveModel, tuple]:
+    """A model of a name, and what else its fit is given."""
+    kernel = gg.kernels.AdditiveKernel(
+        {"a": SquaredExponential(active_dims=[0]), "b": SquaredExponential(active_dims=[1])}
+    )
+    inducing = gg.inducing_variables.select(X if at is None else at, kernel, num_inducing=4)
+    likelihood = gpflow.likelihoods.Poisson()
+    match name:
+        case "svgp":
+            return gg.models.AdditiveSVGP(kernel, likelihood, inducing), ((X, Y),)
+        case "sites":
+            family = vi.OptimalPrecision()
+            model = gg.models.AdditiveSVGP(kernel, likelihood, inducing, variational=family)
+            return model, ((X, Y),)
+        case "sgpr":
+            return gg.models.AdditiveSGPR((X, Y), kernel, inducing), ()
+        case "vgp":
+            return gg.models.AdditiveVGP((X, Y), kernel, likelihood), ()
+        case _:
+            return gg.models.IterNCGP((X, Y), kernel, likelihood), ()
+
+
+def _fit_to(name: str, data: tuple, X: np.ndarray) -> None:
+    model, more = _model(name, *data, X)
+    gg.optimizers.fit(model, *more)
+
+
+@pytest.mark.usefixtures("eagerly")
+@pytest.mark.parametrize("name", ["svgp", "sites", "sgpr", "vgp", "iterncgp"])
+def test_numbers_of_every_kind(name, rng):
+    """A matrix of whole numbers, lists and tables are those numbers, in fits and predictions."""
+    X, Y = rng.integers(0, 5, (20, 2)), rng.poisson(2.0, (20, 1))
+    kinds = [
+        (X, Y),
+        (X.astype(np.int32), Y.astype(bool)),
+        ((0.5 * X).tolist(), Y.tolist()),
+        (pd.DataFrame(X), pd.DataFrame(Y)),
+        (pd.DataFrame({"a": X[:, 0], "b": X[:, 1] > 2}), Y),
+    ]
+    for X, Y in kinds:
+        found = []
+        for x, y in ((np.asarray(X, float), np.asarray(Y, float)), (X, Y)):
+            model, data = _model(name, x, y)
+            if X is kinds[0][0] or name == "iterncgp":
+                gg.optimizers.fit(model, *data, max_iterations=1)
+            posterior = model.posterior()
+            values = [model.elbo(*data), *model.predict_f(x), *model.predict_components(x)]
+            values += [*model.predict_y(x), model.predict_log_density((x, y))]
+            values += [*model.predict_f([[1, 2]]), *posterior.predict_f(x)]
+            values += [posterior.sample_f(x, 2, seed=1), *posterior.predict_components(x)]
+            values += [*posterior.fused_predict_f(x), posterior.predict_component_covariance(x)]
+            assert model.predict_f_samples(x).dtype == tf.float64
+            found.append(values)
+        for one, other in zip(*found):
+            np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.usefixtures("eagerly")
+@pytest.mark.parametrize("name", ["svgp", "sgpr", "vgp", "iterncgp"])
+def test_what_is_no_number_of_the_precision_is_refused(name, rng):
+    X, Y = rng.integers(0, 5, (20, 2)).astype(float), rng.poisson(2.0, (20, 1)).astype(float)
+    model, data = _model(name, X, Y)
+    gg.optimizers.fit(model, *data, max_iterations=1)
+    single, text = X.astype(np.float32), np.where(X > 2.0, "high", "low")
+    tasks = [model.predict_f, model.predict_components, model.predict_y, model.predict_f_samples]
+    tasks += [lambda x: model.predict_log_density((x, Y))]
+    if name in ("vgp", "iterncgp"):  # others compute in double precision what they are asked
+        tasks += [model.posterior().predict_f, model.posterior().sample_f]
+    for task in tasks:
+        with pytest.raises(TypeError, match="Xnew must be float64, as the data are; got float32"):
+            task(single)
+    for wrong in (text, text.tolist(), text.astype(object), X.astype(complex), [[1.0], [1.0, 2.0]]):
+        for task in (model.predict_f, model.posterior().predict_f):
+            with pytest.raises(ValueError, match="Xnew must hold numbers"):
+                task(wrong)
+    for data, message in (
+        ((single, Y.astype(np.float32)), r"X is float32, but parameters of kernel are float64"),
+        ((X, text[:, :1]), "Y must hold numbers"),
+        ((text, Y), "X must hold numbers"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            _fit_to(name, data, X)
+
+
+def test_labels_of_a_softmax_are_numbers_of_every_kind(rng):
+    X, Y = rng.integers(0, 5, (20, 2)), rng.integers(0, 3, (20, 1))
+    kernel = gg.kernels.AdditiveKernel([SquaredExponential(active_dims=[0])])
+    inducing = gg.inducing_variables.select(X, kernel, 3)
+    model = gg.models.AdditiveSVGP(kernel, gpflow.likelihoods.Softmax(3), inducing)
+    found = []
+    for labels in (Y, Y.astype(float), Y.tolist()):
+        tf.random.set_seed(0)
+        found.append(model.predict_log_density((X, labels)))
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found[0], found[2])
 
 
 def test_options_of_another_engine_are_refused():

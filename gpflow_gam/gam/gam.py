@@ -41,6 +41,8 @@ from .terms import (
     Surv,
     Term,
     Terms,
+    as_column,
+    as_columns,
     as_terms,
     parse_formula,
     parse_parameters,
@@ -105,7 +107,7 @@ class GAM(Inspector):
         seed: int = 0,
     ) -> None:
         self._response: Stated | None = None
-        offsets = _columns("offset", offset)
+        offsets = () if offset is None else tuple(as_columns("offset", offset))
         response_family = as_family(family)
         if isinstance(terms, Mapping):
             response_family, names = response_family.for_parameters(list(terms))
@@ -152,8 +154,8 @@ class GAM(Inspector):
                 "standard deviations of the response; subtract the offset from the response, "
                 "which is the same model."
             )
-        self.weights = weights
-        self.trials = trials
+        self.weights = as_column(weights, weights)
+        self.trials = as_column(trials, trials)
         self.missing = missing
         self.engine = engine
         self.variational = variational
@@ -428,13 +430,3 @@ class GAM(Inspector):
 
 _OF_ALL = ("max_seconds", "max_iterations", "progress", "on_interrupt")
 """Options that a fit shares with one that it goes on from."""
-
-
-def _columns(argument: str, value: Any) -> tuple[Column, ...]:
-    if value is None:
-        return ()
-    names = (value,) if isinstance(value, (str, int)) else tuple(value)
-    for name in names:
-        if isinstance(name, bool) or not isinstance(name, (str, int)):
-            raise TypeError(f"{argument} must name a column; got {name!r}.")
-    return names

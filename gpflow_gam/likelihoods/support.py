@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from gpflow.base import RegressionData, TensorType
+from gpflow.config import default_float
 from gpflow.likelihoods import (
     Bernoulli,
     Beta,
@@ -165,17 +167,71 @@ def _condition(likelihood: Likelihood) -> Condition | None:
     return None
 
 
+def as_numbers(
+    values: Any, argument: str, like: tf.Tensor | tf.Module, only: tf.DType | None = None
+) -> tf.Tensor:
+    """
+    ``values`` as a floating tensor.
+
+    Arrays, tables and tensors of floating numbers keep their precision; whole numbers, truth values
+    and lists take that of ``like``.
+
+    :param values: numbers of any kind.
+    :param argument: what to call them in messages.
+    :param like: a tensor, or a part of the model, whose parameters are meant.
+    :param only: the one precision that floating numbers may have; any by default.
+    :raises ValueError: text, or other things that are no numbers.
+    :raises TypeError: floating numbers of another precision than ``only``.
+    """
+    found = values
+    if not tf.is_tensor(values):
+        kinds = "biuOf" if isinstance(values, (list, tuple)) else "biuO"
+        try:
+            found = np.asarray(values)
+            if found.dtype.kind in kinds:  # "O": a table of columns of several types
+                found = found.astype(_precision(like).as_numpy_dtype)
+        except NotImplementedError:  # a list of tensors, while a function is compiled
+            found = values
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"{argument} must hold numbers, in rows of one length; it holds something else. "
+                "Give levels as numbers 0, 1, ..., and leave out rows with missing values."
+            ) from None
+    found = tf.convert_to_tensor(found)
+    if found.dtype.is_integer or found.dtype.is_bool:
+        found = tf.cast(found, _precision(like))
+    if not found.dtype.is_floating:
+        raise ValueError(
+            f"{argument} must hold numbers; got {found.dtype.name}. Give levels as numbers 0, 1, "
+            "..."
+        )
+    if only is not None and found.dtype != only:
+        raise TypeError(
+            f"{argument} must be {only.name}, as the data are; got {found.dtype.name}. Pass "
+            f"np.asarray({argument}, dtype={only.name!r})."
+        )
+    return found
+
+
+def _precision(like: tf.Tensor | tf.Module) -> tf.DType:
+    if tf.is_tensor(like):
+        return like.dtype
+    own = (v.dtype for v in like.variables if v.dtype.is_floating)
+    return next(own, tf.as_dtype(default_float()))
+
+
 def checked_inputs(X: TensorType, kernel: AdditiveKernel, argument: str = "X") -> tf.Tensor:
     """
     X, once it is known to be finite and wide enough.
 
-    :param X: inputs [N, D].
+    :param X: inputs [N, D], as :func:`as_numbers` takes them.
     :param kernel: says which columns are read.
     :param argument: what to call X in messages.
-    :raises ValueError: not a matrix, a missing column, or (eagerly) NaN or infinite values.
+    :raises ValueError: not a matrix of numbers, a missing column, or (eagerly) NaN or infinite
+        values.
     :raises tf.errors.InvalidArgumentError: NaN or infinite values, inside a ``tf.function``.
     """
-    X = tf.convert_to_tensor(X)
+    X = as_numbers(X, argument, kernel)
     if X.shape.rank != 2:
         raise ValueError(f"{argument} must be a matrix [N, D]; got shape {X.shape}.")
     kernel.check_inputs(X, argument)
@@ -191,7 +247,7 @@ def checked_data(
     """
     (X, Y), once they are known to be finite, to fit together and to be possible observations.
 
-    :param data: X [N, D] and Y [N, K].
+    :param data: X [N, D] and Y [N, K], as :func:`as_numbers` takes them.
     :param kernel: says which columns of X are read.
     :param likelihood: says which Y it can have produced (:func:`register_support`).
     :param num_predictors: L, which settles Y's width; None where Y settles L.
@@ -201,13 +257,11 @@ def checked_data(
     if not isinstance(data, (tuple, list)) or len(data) != 2:
         raise ValueError(f"data must be a pair (X, Y); got {type(data).__name__}.")
     X = checked_inputs(data[0], kernel)
-    Y = tf.convert_to_tensor(data[1])
+    Y = as_numbers(data[1], "Y", X)
     if Y.shape.rank != 2:
         raise ValueError(f"Y must be a matrix [N, K]; got shape {Y.shape}; write Y[:, None].")
     if num_predictors is not None:
         check_width(Y.shape[1], likelihood, num_predictors)
-    if not Y.dtype.is_floating:
-        Y = tf.cast(Y, X.dtype)
     if X.dtype != Y.dtype:
         raise ValueError(f"X and Y must be of one dtype; got {X.dtype.name} and {Y.dtype.name}.")
     if X.shape[0] is not None and Y.shape[0] is not None and X.shape[0] != Y.shape[0]:
@@ -237,9 +291,12 @@ def checked_observations(Y: tf.Tensor, likelihood: Likelihood, argument: str = "
     if condition is not None:
         possible, what = condition(likelihood, Y)
         Y = _require(Y, possible, f"{argument} must be {what} under {type(likelihood).__name__}")
-    if isinstance(likelihood, Softmax):
-        Y = tf.cast(Y, tf.int32)  # GPflow's softmax takes integer labels only
-    return Y
+    return in_dtype_of(likelihood, Y)
+
+
+def in_dtype_of(likelihood: Likelihood, Y: tf.Tensor) -> tf.Tensor:
+    """Y, of which GPflow's softmax takes integer labels only."""
+    return tf.cast(Y, tf.int32) if isinstance(unwrapped(likelihood), Softmax) else Y
 
 
 def possible_observations(Y: tf.Tensor, likelihood: Likelihood) -> tf.Tensor:

@@ -17,7 +17,7 @@ from ..autograph import as_written
 from ..inducing_variables import AdditiveInducingVariables
 from ..inducing_variables.additive import joined
 from ..kernels import AdditiveKernel, SeparateAdditive
-from ..likelihoods import checked_inputs
+from ..likelihoods.support import as_numbers, checked_inputs, in_dtype_of
 from ..posteriors import AdditivePosterior
 from .log_prior import log_prior_density
 
@@ -119,20 +119,42 @@ class AdditiveModel(GPModel, abc.ABC):
         parameters = self.trainable_parameters
         return log_prior_density(parameters) if parameters else super().log_prior_density()
 
+    @property
+    @abc.abstractmethod
+    def precision(self) -> tf.DType:
+        """That of the data it is fitted to, and of inputs to predict at."""
+
+    def _numbers(self, Xnew: InputData) -> tf.Tensor:
+        return as_numbers(Xnew, "Xnew", self.kernel, self.precision)
+
     def _checked_inputs(self, Xnew: InputData) -> tf.Tensor:
-        return checked_inputs(Xnew, self.kernel, "Xnew")
+        return checked_inputs(self._numbers(Xnew), self.kernel, "Xnew")
 
     @inherit_check_shapes
     @as_written
     def predict_f(
         self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
     ) -> MeanAndVariance:
-        Xnew = tf.convert_to_tensor(Xnew)
+        Xnew = self._numbers(Xnew)
         if Xnew.shape.rank == 2:
             Xnew = self._checked_inputs(Xnew)
         return self.fused_posterior().fused_predict_f(
             Xnew, full_cov=full_cov, full_output_cov=full_output_cov
         )
+
+    @as_written
+    def predict_y(
+        self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
+    ) -> MeanAndVariance:
+        return super().predict_y(self._numbers(Xnew), full_cov, full_output_cov)
+
+    @as_written
+    def predict_log_density(
+        self, data: RegressionData, full_cov: bool = False, full_output_cov: bool = False
+    ) -> tf.Tensor:
+        X = self._numbers(data[0])
+        Y = in_dtype_of(self.likelihood, as_numbers(data[1], "Y", X, X.dtype))
+        return super().predict_log_density((X, Y), full_cov, full_output_cov)
 
     @as_written
     def predict_components(self, Xnew: InputData, full_cov: bool = False) -> MeanAndVariance:
@@ -143,8 +165,8 @@ class AdditiveModel(GPModel, abc.ABC):
 
         :param Xnew: inputs, [N, D].
         :param full_cov: covariances between inputs in place of variances.
-        :raises TypeError: inputs of another precision than the data (IterNCGP), and
-        :raises ValueError: of another width, or not finite.
+        :raises TypeError: inputs of another precision than the data.
+        :raises ValueError: inputs of another width, or not finite.
         """
         Xnew = self._checked_inputs(Xnew)
         return self.fused_posterior().predict_components(Xnew, full_cov=full_cov)

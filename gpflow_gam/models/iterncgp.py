@@ -132,6 +132,14 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         """Of copies, shallow ones too, and files."""
         return {**self.__dict__, "_compiled": Compiled()}
 
+    def _trackable_children(self, save_type: str = "checkpoint", **options: Any) -> dict[str, Any]:
+        """Of SavedModels also what functions of the model that were compiled read, and no more."""
+        found: dict[str, Any] = super()._trackable_children(save_type, **options)  # compiles them
+        held, share = self._compiled.held, self._compiled.share
+        if save_type == "savedmodel" and held is not None:
+            found |= held[1].captured() | ({} if share is None else {"share": share})
+        return found
+
     def _parts(self) -> Structure:
         names = ("kernel", "likelihood", "mean_function", "data")
         return Structure({name: getattr(self, name) for name in names})
@@ -162,6 +170,10 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         self._check_precision(X)
         self._data = X, Y
 
+    @property
+    def precision(self) -> tf.DType:
+        return self._data[0].dtype
+
     def _check_precision(self, X: tf.Tensor) -> None:
         parts = {"likelihood": self.likelihood, "mean_function": self.mean_function}
         check_precision(X, kernel=self.kernel, **parts)
@@ -181,12 +193,7 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         return KernelOperator(latents, self.data[0], kept[1])
 
     def _checked_inputs(self, Xnew: InputData) -> tf.Tensor:
-        Xnew, X = tf.convert_to_tensor(Xnew), self.data[0]
-        if Xnew.dtype != X.dtype:
-            raise TypeError(
-                f"Xnew must be {X.dtype.name}, as the data are; got {Xnew.dtype.name}. Pass "
-                f"np.asarray(Xnew, dtype={X.dtype.name!r})."
-            )
+        Xnew, X = self._numbers(Xnew), self.data[0]
         if Xnew.shape.rank == 2 and Xnew.shape[1] not in (None, X.shape[1]):
             raise ValueError(
                 f"Xnew has {Xnew.shape[1]} columns, but the data of the fit have {X.shape[1]}."

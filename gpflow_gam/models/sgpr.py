@@ -25,7 +25,7 @@ from ..likelihoods import checked_data
 from ..posteriors import SparseAdditivePosterior
 from ..rows import DEFAULT_BLOCK, sum_over_rows
 from ..variational.gaussian import DenseGaussian, from_precision
-from .base import AdditiveModel, check_inducing, check_kernel, check_outputs
+from .base import AdditiveModel, check_inducing, check_kernel, check_outputs, check_precision
 
 
 class SufficientStatistics(NamedTuple):
@@ -92,6 +92,7 @@ class AdditiveSGPR(AdditiveModel, InternalDataTrainingLossMixin):
         likelihood = Gaussian()
         likelihood.variance = Parameter(noise_variance, transform=positive(lower=0.0, base="exp"))
         X, Y = checked_data(data, kernel, likelihood)
+        check_precision(X, kernel=kernel, likelihood=likelihood)
         check_outputs(kernel, int(Y.shape[1]))
         super().__init__(kernel, likelihood, mean_function, num_latent_gps=int(Y.shape[1]))
         self.data = X, Y
@@ -99,6 +100,10 @@ class AdditiveSGPR(AdditiveModel, InternalDataTrainingLossMixin):
         self.inducing_variable = check_inducing(inducing_variable, kernel)
         self.block_size = block_size
         InducingBlocks(self.inducing_variable, kernel)  # raises where the two do not fit together
+
+    @property
+    def precision(self) -> tf.DType:
+        return self.data[0].dtype
 
     @property
     def blocks(self) -> InducingBlocks:

@@ -16,7 +16,7 @@ from ..autograph import as_written
 from ..covariances import Features, InducingBlocks
 from ..inducing_variables.additive import AdditiveInducingVariables
 from ..kernels import AdditiveKernel
-from ..likelihoods import checked_data
+from ..likelihoods.support import as_numbers, checked_data
 from ..posteriors import SparseAdditivePosterior
 from ..rows import sum_over_rows
 from ..variational import BlockPrecision, VariationalFamily, WhitenedGaussian
@@ -81,6 +81,10 @@ class AdditiveSVGP(AdditiveModel, ExternalDataTrainingLossMixin):
         variational.build(blocks.layout, num_latent_gps, blocks.cholesky, kernel.members)
 
     @property
+    def precision(self) -> tf.DType:
+        return self.inducing_variable.inputs[0].dtype
+
+    @property
     def blocks(self) -> InducingBlocks:
         """The covariances between inducing values and functions."""
         return InducingBlocks(self.inducing_variable, self.kernel)
@@ -97,8 +101,7 @@ class AdditiveSVGP(AdditiveModel, ExternalDataTrainingLossMixin):
     @as_written
     def prior_kl(self) -> tf.Tensor:
         """KL[q(U) || p(U)], summed over the latent outputs."""
-        dtype = self.inducing_variable.inputs[0].dtype
-        return tf.cast(self.variational.kl(PriorFactors(self.blocks.cholesky)), dtype)
+        return tf.cast(self.variational.kl(PriorFactors(self.blocks.cholesky)), self.precision)
 
     @check_shapes(
         "data[0]: [N, D]",
@@ -115,13 +118,14 @@ class AdditiveSVGP(AdditiveModel, ExternalDataTrainingLossMixin):
         :raises ValueError: bad data (see :func:`gpflow_gam.likelihoods.checked_data`), or data of
             another precision than the parameters.
         """
+        data = as_numbers(data[0], "X", self.kernel), data[1]
         cholesky = self.blocks.cholesky()
         q = self.variational.whitened(cholesky)
         expected = self.expected_log_density(data, cholesky, q)
         if self.num_data is not None:
             rows = tf.cast(tf.shape(data[0])[0], expected.dtype)
             expected *= tf.cast(self.num_data, expected.dtype) / rows
-        return tf.cast(expected - q.kl(), tf.convert_to_tensor(data[0]).dtype)
+        return tf.cast(expected - q.kl(), data[0].dtype)
 
     def expected_log_density(
         self, data: RegressionData, cholesky: list[tf.Tensor], q: WhitenedGaussian

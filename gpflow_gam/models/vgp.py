@@ -80,6 +80,10 @@ class AdditiveVGP(AdditiveModel, InternalDataTrainingLossMixin):
             dtype=default_float(),
         )
 
+    @property
+    def precision(self) -> tf.DType:
+        return self.data[0].dtype
+
     def _covariance(self) -> tf.Tensor:
         """
         K [N, N], whose entries are rounded as the inputs are. What is made of it is in double

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from gpflow.base import AnyNDArray, Parameter
+from gpflow.base import AnyNDArray, Module, Parameter
 
 from .bound import combined, held_actions, noisy_basis
 from .call_time import at_each_call
@@ -157,11 +157,19 @@ class HeldActions:
 
     def _compiled(self) -> _Variables:
         """What functions that are being compiled read."""
-        at_each_call(self._asked)
         if self._variables is None:
             with tf.init_scope():
                 self._variables = _Variables(self._parameters, *self._present())
+        at_each_call(self._asked, self._variables.true)
         return self._variables
+
+    def captured(self) -> dict[str, Any]:
+        """What compiled functions read, by name, for a SavedModel of them."""
+        return (
+            {}
+            if self._variables is None
+            else {"fit": self._variables, "true": self._variables.true}
+        )
 
     def state(self) -> ActionPosteriorState:
         """The fit's, with weights and factor (not S'KS) at the present parameters."""
@@ -231,7 +239,7 @@ class HeldActions:
         return follow(*variables) if variables else found[:3]
 
 
-class _Variables:
+class _Variables(Module):
     """
     What compiled functions read: variables, of shapes that the next fit may change.
 
@@ -244,6 +252,7 @@ class _Variables:
         state: ActionPosteriorState,
         found: ActionWeights,
     ) -> None:
+        super().__init__()
         Q, N = state.weights.shape
         B = None  # actions
         shapes = ([Q, N], [B, Q, N], [B, Q, N], [B, B], [B, B], [B])
@@ -257,6 +266,7 @@ class _Variables:
         self.noise = _variable(state.noise, [B, B])
         self.targets = _variable(state.targets, [B])
         self._basis: tf.Variable | None = None
+        self.true = tf.constant(True)
         self._retired = tf.Variable(False, trainable=False)
 
     def basis_of(self, noise: tf.Tensor) -> tf.Variable:

@@ -196,7 +196,7 @@ class ActionPosterior(AdditivePosterior):
         :param Xnew: points [N, D].
         :return: both [N, L].
         """
-        X = tf.convert_to_tensor(Xnew)
+        X = self._points(Xnew)
         cache = self._active_cache()
         _, total = self._total(cache, X, False)
         _, unseen = self._total((cache[0], cache[2], cache[2]), X, False)
@@ -272,7 +272,7 @@ class ActionPosterior(AdditivePosterior):
             parts = [(self.X_data, _double(v)[..., None]), (self._X_actions, _right(E))]
         seen, priors = [], []
         for name, rows in points.items():
-            X = tf.convert_to_tensor(rows)
+            X = self._points(rows)
             kernels = [with_precise_distances(k[name]) for k in self.latents.kernels]
             found = [tf.matmul(_double(tf.stack([k(X, x) for k in kernels])), V) for x, V in parts]
             seen.append(tf.concat(found, axis=2))

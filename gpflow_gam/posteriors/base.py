@@ -12,6 +12,7 @@ from gpflow.posteriors import AbstractPosterior, PrecomputeCacheType
 
 from ..autograph import as_written
 from ..kernels import AdditiveKernel
+from ..likelihoods.support import as_numbers
 
 Cache = tuple[tf.Tensor, ...]
 
@@ -41,6 +42,11 @@ class AdditivePosterior(AbstractPosterior, abc.ABC):
         kind = cache_type(precompute_cache)
         if kind is not PrecomputeCacheType.NOCACHE:
             self.update_cache(kind)
+
+    def _points(self, X: TensorType) -> tf.Tensor:
+        """X as numbers; of the data's precision where the posterior is computed in that."""
+        own = self.X_data
+        return as_numbers(X, "Xnew", self.kernel, own.dtype if tf.is_tensor(own) else None)
 
     # --- what an engine provides -------------------------------------------------------------
 
@@ -72,6 +78,18 @@ class AdditivePosterior(AbstractPosterior, abc.ABC):
 
     # --- GPflow's interface ------------------------------------------------------------------
 
+    @as_written
+    def predict_f(
+        self, Xnew: TensorType, full_cov: bool = False, full_output_cov: bool = False
+    ) -> MeanAndVariance:
+        return super().predict_f(self._points(Xnew), full_cov, full_output_cov)
+
+    @as_written
+    def fused_predict_f(
+        self, Xnew: TensorType, full_cov: bool = False, full_output_cov: bool = False
+    ) -> MeanAndVariance:
+        return super().fused_predict_f(self._points(Xnew), full_cov, full_output_cov)
+
     @inherit_check_shapes
     @as_written
     def _conditional_fused(
@@ -90,7 +108,6 @@ class AdditivePosterior(AbstractPosterior, abc.ABC):
         full_cov: bool = False,
         full_output_cov: bool = False,
     ) -> MeanAndVariance:
-        Xnew = tf.convert_to_tensor(Xnew)
         if full_output_cov:
             return self._total_with_outputs(cache, Xnew, full_cov)
         if Xnew.shape.rank == 2:
@@ -148,7 +165,7 @@ class AdditivePosterior(AbstractPosterior, abc.ABC):
             covariances [C, N, N] ([C, L, N, N]).
         :raises ValueError: ``Xnew`` lacks a column that a component reads.
         """
-        mean, cov = self._components(self._active_cache(), tf.convert_to_tensor(Xnew), full_cov)
+        mean, cov = self._components(self._active_cache(), self._points(Xnew), full_cov)
         mean = tf.transpose(mean, [1, 0, 2])  # [N, C, L]
         cov = tf.transpose(cov, [1, 0, 2, 3] if full_cov else [2, 1, 0])
         if self.num_latent_gps == 1:
@@ -168,7 +185,7 @@ class AdditivePosterior(AbstractPosterior, abc.ABC):
         :return: [N, C, C] ([N, C, C, L] for L > 1 outputs). Its entries sum to the variance of the
             total.
         """
-        cov = self._component_covariance(self._active_cache(), tf.convert_to_tensor(Xnew))
+        cov = self._component_covariance(self._active_cache(), self._points(Xnew))
         cov = tf.transpose(cov, [1, 2, 3, 0])
         return cov[..., 0] if self.num_latent_gps == 1 else cov
 
@@ -197,9 +214,7 @@ class AdditivePosterior(AbstractPosterior, abc.ABC):
         :raises ValueError: ``num_samples`` is no whole number above zero.
         """
         _check_num_samples(num_samples)
-        draws = self._sample_components(
-            self._active_cache(), tf.convert_to_tensor(Xnew), num_samples, seed
-        )
+        draws = self._sample_components(self._active_cache(), self._points(Xnew), num_samples, seed)
         draws = tf.transpose(draws, [0, 2, 1, 3])
         return draws[..., 0] if self.num_latent_gps == 1 else draws
 
@@ -227,7 +242,7 @@ class AdditivePosterior(AbstractPosterior, abc.ABC):
         :raises ValueError: ``num_samples`` is no whole number above zero.
         """
         _check_num_samples(num_samples)
-        X = tf.convert_to_tensor(Xnew)
+        X = self._points(Xnew)
         draws = self._sample_components(self._active_cache(), X, num_samples, seed)
         mean = self._add_mean_function(X, tf.zeros_like(draws[0, 0]))  # m(x), [N, L]
         return mean + tf.reduce_sum(draws, axis=1)

@@ -91,7 +91,7 @@ class DataAdditivePosterior(AdditivePosterior):
         alpha, H = self._active_cache()
         seen, priors = [], []
         for name, rows in points.items():
-            X = tf.convert_to_tensor(rows)
+            X = self._points(rows)
             kernel = with_precise_distances(self.kernel[name])
             seen.append(_double(kernel(self.X_data, X)))
             priors.append(tf.linalg.LinearOperatorFullMatrix(_double(kernel(X))))

@@ -60,7 +60,11 @@ def _matrix(data: Any, spec: Mapping[str, Any]) -> tf.Tensor:
         data = data[name]
     elif isinstance(data, Mapping) or hasattr(data, "columns"):
         table = Table(data)
-        data = np.stack([table.values(i) for i in range(width)], axis=1)
+        # of columns that numbers name, those that are not there are read by nothing, or refused
+        named = {i for i in table.names if isinstance(i, int)}
+        hole = np.full(table.num_rows, np.nan)
+        values = [hole if named and i not in named else table.values(i) for i in range(width)]
+        data = np.stack(values, axis=1)
     X = np.asarray(data)
     if X.ndim != 2 or X.shape[1] < width:
         raise ValueError(f"data must be a matrix with {width} columns; got shape {X.shape}.")

@@ -18,7 +18,7 @@ from .arguments import arguments
 from .litert_file import check_litert, litert_bytes
 from .portable import PORTABLE_MEANINGS, plain_function, portable_function, portable_graph
 from .rows import Invalid
-from .servable import Servable, servable
+from .servable import Servable, argument_names, servable
 from .signatures import DEFAULT, MEANINGS, SINGLE, Options, signatures
 from .warmup import messages, write_warmup
 
@@ -159,8 +159,15 @@ def _onnx(found: Servable, options: Options, single: bool) -> bytes:
     from .onnx_file import onnx_bytes
 
     function = portable_function(found.inputs, found, options.level, single)
-    plain = plain_function(portable_graph(function))
-    return onnx_bytes(portable_graph(plain), _portable_description(found, options, function))
+    graph = portable_graph(plain_function(portable_graph(function)))
+    # inputs and outputs of a graph are of one name space
+    names = argument_names(graph.inputs, graph.outputs)
+    graph = dataclasses.replace(graph, inputs={names[k]: t for k, t in graph.inputs.items()})
+    inputs = [dataclasses.replace(i, name=names[i.name]).to_json() for i in found.inputs]
+    description = {**_portable_description(found, options, function), "inputs": inputs}
+    own = description["signatures"][DEFAULT]
+    own["inputs"] = {names[name]: type_ for name, type_ in own["inputs"].items()}
+    return onnx_bytes(graph, description)
 
 
 def _litert(found: Servable, options: Options, single: bool) -> bytes:

@@ -30,6 +30,8 @@ class Builder:
     """
     A graph under construction, of values known by their names.
 
+    These begin with ``_``, as no input and no output does.
+
     :param constants: values known from the start.
     """
 
@@ -50,7 +52,7 @@ class Builder:
         raw = tuple(np.ravel(array)) if array.dtype == object else array.tobytes()
         key = (str(array.dtype), array.shape, raw)
         if key not in self._made:
-            name = f"c{len(self.initializers)}"
+            name = f"_c{len(self.initializers)}"
             self.initializers.append(_tensor(array, name))
             self.values[name] = array
             self._made[key] = [name]
@@ -64,7 +66,7 @@ class Builder:
         """The outputs of a node."""
         key = (kind, tuple(inputs), repr(sorted(options.items())))
         if key not in self._made:
-            names = [f"v{len(self.nodes)}_{i}" for i in range(outputs)]
+            names = [f"_v{len(self.nodes)}_{i}" for i in range(outputs)]
             self.nodes.append(helper.make_node(kind, list(inputs), names, **options))
             self._made[key] = names
         return self._made[key]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
+import keyword
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
@@ -176,22 +177,28 @@ def servable(model: Any) -> Servable:
     )
 
 
-def argument_names(columns: Iterable[Column]) -> dict[Column, str]:
+def argument_names(columns: Iterable[Column], taken: Iterable[str] = RESERVED) -> dict[Column, str]:
     """
     Names that TensorFlow, C and Python accept: other characters become ``_``.
 
-    Names that begin otherwise than with a letter get ``x_`` in front, and repeated ones a number
-    behind.
+    Names that begin otherwise than with a letter, Python's keywords and ``self`` get ``x_`` in
+    front; names that differ in capitals alone, which TensorFlow confuses, get a number behind.
+
+    :param columns: or names of another kind.
+    :param taken: names that mean something else.
     """
-    names: dict[Column, str] = {}
-    taken = set(RESERVED)
+    plain: dict[Column, str] = {}
     for column in columns:
         name = re.sub(r"[^A-Za-z0-9_]", "_", str(column))
-        if not re.match(r"[A-Za-z]", name):
+        if not re.match(r"[A-Za-z]", name) or keyword.iskeyword(name) or name == "self":
             name = f"x_{name}"
-        unique, number = name, 2
-        while unique in taken:
-            unique, number = f"{name}_{number}", number + 1
-        taken.add(unique)
+        plain[column] = name
+    names: dict[Column, str] = {}
+    used = {name.lower() for name in taken}
+    for column in sorted(plain, key=lambda c: plain[c] != c):  # whose own name will do first
+        unique, number = plain[column], 2
+        while unique.lower() in used:
+            unique, number = f"{plain[column]}_{number}", number + 1
+        used.add(unique.lower())
         names[column] = unique
-    return names
+    return {column: names[column] for column in plain}

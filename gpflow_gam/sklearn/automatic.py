@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pandas as pd
 
 from ..gam.frames import Table, is_levels
-from ..gam.terms import Column, Smooth, Term, Terms, factor, linear, s
+from ..gam.terms import Column, Smooth, Term, Terms, as_columns, factor, linear, s
 
 
 def automatic_terms(frame: pd.DataFrame, offset: Column | Iterable[Column] | None) -> Terms:
@@ -18,7 +18,7 @@ def automatic_terms(frame: pd.DataFrame, offset: Column | Iterable[Column] | Non
     :param offset: those that are offsets.
     """
     names = list(frame.columns)
-    offsets = (offset,) if isinstance(offset, (str, int)) else offset or ()
+    offsets = () if offset is None else as_columns("offset", offset)
     known = {names[c] if c not in names and isinstance(c, int) else c for c in offsets}
     complete = frame.dropna()
     table = Table(frame)

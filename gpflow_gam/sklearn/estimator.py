@@ -119,7 +119,14 @@ class GAMEstimator(BaseEstimator):  # type: ignore[misc]
                 ensure_min_samples=2 if reset else 1,
             )
             columns = [pd.Series(column) for column in matrix.T]
-        names = getattr(self, "feature_names_in_", range(len(columns)))
+        if reset:  # names that are numbers are none of scikit-learn's
+            self._numbers = list(range(len(columns))) if table is None else table.names
+        numbers = getattr(self, "_numbers", list(range(len(columns))))
+        if table is not None and table.names != numbers and set(table.names) == set(numbers):
+            raise ValueError(
+                f"X must have its columns as in the fit, {numbers}; got {table.names}."
+            )
+        names = getattr(self, "feature_names_in_", numbers)
         return pd.DataFrame(dict(zip(names, columns)))
 
     def _seed(self) -> int:
@@ -161,6 +168,8 @@ def _check_places(gam: GAM, names: list[Column]) -> None:
     for term in gam.terms:
         columns += [*term.columns, *(() if term.by is None else (column_of(term.by),))]
     for column in columns:
+        if column in names:
+            continue
         if isinstance(column, int) and column >= number:
             raise ValueError(f"terms name column {column}; X has {number}, 0 to {number - 1}.")
         if not isinstance(column, int) and all(isinstance(name, int) for name in names):

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...statistics import Neighbourhoods
 from ..fits import FittedGAM
-from ..terms import Column
+from ..terms import Column, as_column
 
 
 def folds_of(fit: FittedGAM, groups: Any) -> Neighbourhoods:
@@ -19,8 +19,9 @@ def folds_of(fit: FittedGAM, groups: Any) -> Neighbourhoods:
         row.
     :raises ValueError: naming the argument.
     """
-    if isinstance(groups, (str, int)) and not isinstance(groups, bool):
-        return Neighbourhoods.of_labels(_labels(fit, groups))
+    column = as_column(groups)
+    if column is not None:
+        return Neighbourhoods.of_labels(_labels(fit, column))
     number = fit.number
     if fit.dropped and hasattr(groups, "__len__") and len(groups) == number + fit.dropped:
         raise ValueError(

@@ -14,7 +14,7 @@ from gpflow.base import AnyNDArray
 from ..fits import FittedGAM, warn_if_far
 from ..fits.blockwise import in_memory
 from ..frames import Holes, LevelColumn, NumericColumn, Table, filled
-from ..terms import Column, variables_of
+from ..terms import Column, as_columns, variables_of
 
 _ROWS = 2000
 """Rows of the fit's data that stand for them, evenly spread."""
@@ -230,7 +230,7 @@ def groups_of(
     """The groups' labels, a row each, and the weights of rows in them, [B, N]."""
     if by is None:
         return pd.DataFrame(index=range(1)), rows.weights[None]
-    names = [by] if isinstance(by, (str, int)) else list(by)
+    names = as_columns("by", by)
     labels = pd.DataFrame({name: _labels(fit, rows, name) for name in names})
     keys = pd.DataFrame({name: _in_order(fit, rows, name, labels[name]) for name in names})
     grouped = keys.groupby(names, sort=True, observed=True, dropna=False)

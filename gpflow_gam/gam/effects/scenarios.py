@@ -13,7 +13,7 @@ from gpflow.base import AnyNDArray
 from ..fits import FittedGAM, warn_if_far
 from ..fits.tails import CENTRAL, meaningful
 from ..frames import LevelColumn
-from ..terms import Column
+from ..terms import Column, as_columns
 from .averages import Averages, averages
 from .bands import simultaneous_limits
 from .population import (
@@ -58,7 +58,7 @@ def partial_dependence(
     :raises ValueError: naming the argument.
     """
     check(level, **options)
-    names = [columns] if isinstance(columns, (str, int)) else list(columns)
+    names = as_columns("columns", columns)
     if not names or len(set(names)) < len(names):
         raise ValueError(f"columns must name one column or several different ones; got {names!r}.")
     rows = population(fit, data, names, drop)
@@ -136,9 +136,8 @@ def avg_comparisons(
         raise ValueError(
             f"comparison must be one of {', '.join(_COMPARISONS)}; got {comparison!r}."
         )
-    if isinstance(columns, (str, int)):
-        columns = [columns]
-    asked = dict(columns) if isinstance(columns, Mapping) else dict.fromkeys(columns)
+    whole = columns if isinstance(columns, Mapping) else {}
+    asked = {name: whole.get(name) for name in as_columns("columns", columns)}
     if not asked:
         raise ValueError("columns must name at least one column; got none.")
     frames = []

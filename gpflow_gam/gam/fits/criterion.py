@@ -6,6 +6,7 @@ from typing import Any
 
 from ...statistics import Neighbourhoods
 from ..frames import Table
+from ..terms import as_column
 
 CRITERIA = ("elbo", "ncv")
 """What ``criterion`` may be."""
@@ -59,6 +60,6 @@ def neighbourhoods(groups: Any, given: Table, table: Table) -> Neighbourhoods:
     """
     if groups is None:
         return Neighbourhoods.of_rows(table.num_rows)
-    if isinstance(groups, (str, int)):
+    if as_column(groups) is not None:
         return Neighbourhoods.of_labels(table.values(groups))
     return Neighbourhoods.of(groups, given.num_rows, table.origin)

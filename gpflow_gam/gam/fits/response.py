@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from ..frames import Table, in_blocks
-from ..terms import Column, Stated, Surv
+from ..terms import Column, Stated, Surv, as_column
 from .blockwise import in_memory
 
 
@@ -43,7 +43,7 @@ def with_response(data: Any, y: Any, stated: Stated | None) -> tuple[Any, Stated
     y = stated if y is None else y
     if y is None:
         raise ValueError("y is missing: name the response's column, or pass its values.")
-    named = isinstance(y, (str, int, Surv)) and not isinstance(y, bool)
+    y, named = as_column(y, y), as_column(y) is not None or isinstance(y, Surv)
     if in_blocks(data):
         if not named:
             raise ValueError(

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from gpflow.base import AnyNDArray
 
-from ..terms import Column, Expression, variables_of
+from ..terms import Column, Expression, as_column, variables_of
 from .distinct import Distinct, distinct_categories, distinct_text, named_distinct, plain
 from .foreign import Deferred, deferred, foreign_columns
 
@@ -35,14 +35,16 @@ class Table:
         if isinstance(data, Table):
             self._columns: dict[Any, Any] = data._columns
         elif isinstance(data, Mapping):
-            self._columns = {name: _one_dimensional(name, v) for name, v in data.items()}
+            self._columns = {
+                as_column(name, name): _one_dimensional(name, v) for name, v in data.items()
+            }
         elif (foreign := foreign_columns(data)) is not None:
             _check_names([name for name, _ in foreign])
             self._columns = {name: _one_dimensional(name, v) for name, v in foreign}
         elif hasattr(data, "columns") and hasattr(data, "__getitem__"):
             names = list(data.columns)
             _check_names(names)
-            self._columns = {name: data[name] for name in names}
+            self._columns = {as_column(name, name): data[name] for name in names}
         else:
             matrix = _array(data)
             if matrix.ndim != 2:
@@ -64,7 +66,7 @@ class Table:
         return list(self._columns)
 
     def __contains__(self, name: Column) -> bool:
-        return name in self._columns
+        return as_column(name, name) in self._columns
 
     def raw(self, name: Column) -> Any:
         """
@@ -268,6 +270,7 @@ def resolved(name: Column, names: list[Any]) -> Any:
 
     :raises ValueError: none of them; names the nearest.
     """
+    name = as_column(name, name)
     if name in names:
         return name
     if isinstance(name, int) and all(isinstance(n, str) for n in names):

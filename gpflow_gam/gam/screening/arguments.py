@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..terms import Column
+from ..terms import Column, as_column, as_columns
 
 
 def check_count(argument: str, value: object, least: int) -> None:
@@ -40,14 +40,11 @@ def checked_columns(columns: Any) -> list[Column]:
     """
     if columns is None:
         raise ValueError("columns is missing: name them, or pass data= and y=.")
-    if isinstance(columns, (str, int)):
+    if as_column(columns) is not None:
         raise TypeError(f"columns must be a list of names; got {columns!r}; write [{columns!r}].")
-    names = list(columns)
+    names = as_columns("columns", columns)
     if not names:
         raise ValueError("columns is empty; name at least one.")
-    for name in names:
-        if isinstance(name, bool) or not isinstance(name, (str, int)):
-            raise TypeError(f"columns must be names or indices; got {name!r}.")
     twice = [n for n in names if names.count(n) > 1]
     if twice:
         raise ValueError(f"columns: {twice[0]!r} is there twice; leave one out.")
@@ -71,9 +68,7 @@ def listed(argument: str, some: Iterable[Column], names: Sequence[Column]) -> se
 
     :raises ValueError: another one.
     """
-    if isinstance(some, (str, int)):
-        some = (some,)
-    some = list(some)
+    some = as_columns(argument, some)
     for name in some:
         if name not in names:
             raise ValueError(f"{argument} names {name!r}, which is not among the columns.")

@@ -15,7 +15,7 @@ from .. import GAM
 from ..components.component import NUM_INDUCING
 from ..families import Family
 from ..frames import Table, is_levels
-from ..terms import Column, Surv, Term, Terms, factor, linear, s, ti
+from ..terms import Column, Surv, Term, Terms, as_column, as_columns, factor, linear, s, ti
 from .arguments import check_count, check_depth, check_gain, checked_columns, listed
 from .screen import screen_interactions
 
@@ -129,7 +129,9 @@ def anova(
         raise ValueError("y is missing: with data, name the response's column or pass its values.")
     table = Table(data)
     counted = table.counted([name for name in (weights, trials) if name is not None])
-    names = _that_vary(counted, columns, _roles(table, y, offset, weights, trials))
+    names = _that_vary(
+        counted, columns, _roles(table, y, offset=offset, weights=weights, trials=trials)
+    )
     check_depth(depth, names)
     terms = _main_effects(counted, names, bs, listed("levels", levels, names), depth, k)
     if depth == 1:
@@ -235,12 +237,13 @@ def _interaction(
     return ti(*columns, bs=each[0] if len(set(each)) == 1 else each, k=k)
 
 
-def _roles(table: Table, y: Any, *others: Any) -> set[Any]:
+def _roles(table: Table, y: Any, **others: Any) -> set[Any]:
     """The columns of the table that are no inputs."""
-    named = [y] if isinstance(y, (str, int)) else [*y.columns] if isinstance(y, Surv) else []
-    for other in others:
+    column = as_column(y)
+    named = [*y.columns] if isinstance(y, Surv) else [] if column is None else [column]
+    for argument, other in others.items():
         if other is not None:
-            named += [other] if isinstance(other, (str, int)) else list(other)
+            named += as_columns(argument, other)
     return {table.name(n) for n in named}
 
 

@@ -1,6 +1,6 @@
 """The terms of a GAM: values that add up, know no data, and can be written down."""
 
-from .base import Column, Term, Terms, as_terms, columns_of
+from .base import Column, Term, Terms, as_column, as_columns, as_terms, columns_of
 from .expression import Expression, variables_of
 from .factor_smooth import FactorSmooth
 from .formula import Formula, parse_formula
@@ -31,6 +31,8 @@ __all__ = [
     "Terms",
     "Transformed",
     "Variable",
+    "as_column",
+    "as_columns",
     "as_terms",
     "columns_of",
     "factor",

@@ -7,6 +7,8 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
+import numpy as np
+
 from .expression import Column as Column
 from .expression import to_json
 
@@ -128,6 +130,39 @@ def _plain(value: Any) -> Any:
     return {"own": type(value).__name__}
 
 
+def as_column(name: object, other: Any = None) -> Any:
+    """
+    A column's name as Python's own text or number, which numpy's names become.
+
+    :param name: anything.
+    :param other: what is returned for what is no name.
+    """
+    if isinstance(name, str):
+        return str(name) if isinstance(name, np.str_) else name
+    if isinstance(name, (int, np.integer)) and not isinstance(name, bool):
+        return int(name)
+    return other
+
+
+def as_columns(argument: str, names: Any) -> list[Column]:
+    """
+    The columns that an argument names, one or several.
+
+    :param argument: what to call it in the message.
+    :param names: a name or index, or several.
+    :raises TypeError: something that is no column's name.
+    """
+    one = as_column(names)
+    if one is not None:
+        return [one]
+    given = list(names) if isinstance(names, Iterable) else [names]
+    found = [as_column(name) for name in given]
+    for name, column in zip(given, found):
+        if column is None:
+            raise TypeError(f"{argument} must be names or indices; got {name!r}.")
+    return found
+
+
 def checked_columns(function: str, columns: Iterable[object], least: int = 1) -> tuple[Column, ...]:
     """
     The columns of a term.
@@ -135,13 +170,15 @@ def checked_columns(function: str, columns: Iterable[object], least: int = 1) ->
     :raises TypeError: something that is no column name or index.
     :raises ValueError: too few columns, or one twice.
     """
-    names = tuple(columns)
-    for name in names:
-        if isinstance(name, bool) or not isinstance(name, (str, int)):
+    names: tuple[Column, ...] = ()
+    for given in columns:
+        name = as_column(given)
+        if name is None:
             raise TypeError(
                 f"{function}() takes column names (or indices), such as {function}('x'); got "
-                f"{name!r} of type {type(name).__name__}."
+                f"{given!r} of type {type(given).__name__}."
             )
+        names += (name,)
         if isinstance(name, int) and name < 0:
             raise ValueError(f"{function}(): column indices count from 0; got {name}.")
     if len(names) < least:
@@ -150,7 +187,7 @@ def checked_columns(function: str, columns: Iterable[object], least: int = 1) ->
         raise ValueError(f"{function}() needs at least {least} column(s); got {few}{better}.")
     if len(set(names)) < len(names):
         raise ValueError(f"{function}{names} names a column twice.")
-    return names  # type: ignore[return-value]
+    return names
 
 
 class Terms:

@@ -58,7 +58,7 @@ class FactorSmooth(FunctionOf):
                 f"got {len(self.over)} column(s)."
             )
         object.__setattr__(self, "k", checked_k("s", self.k))
-        checked_by("s", self.over, self.by_)
+        object.__setattr__(self, "by_", checked_by("s", self.over, self.by_))
         if self.unseen is not None and self.unseen not in UNSEEN:
             raise ValueError(
                 f"s(): unseen must be one of {', '.join(UNSEEN)}; got {self.unseen!r}."

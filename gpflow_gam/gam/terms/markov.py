@@ -57,7 +57,7 @@ class MarkovField(FunctionOf):
         object.__setattr__(self, "over", checked_columns("s", self.over))
         if len(self.over) != 1:
             raise ValueError(f"s(): bs='mrf' takes one column, of areas; got {self.over!r}.")
-        checked_by("s", self.over, self.by_)
+        object.__setattr__(self, "by_", checked_by("s", self.over, self.by_))
         if self.neighbours is None and self.polygons is None:
             raise ValueError(
                 "s(): bs='mrf' needs neighbours={area: [its neighbours], ...} or polygons={area: "

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .base import Column, Term
+from .base import Column, Term, as_column
 
 
 def checked_k(function: str, k: object, columns: int = 1) -> int | None:
@@ -32,7 +32,7 @@ def checked_k(function: str, k: object, columns: int = 1) -> int | None:
     return int(k)
 
 
-def checked_by(function: str, columns: tuple[Column, ...], by: object) -> None:
+def checked_by(function: str, columns: tuple[Column, ...], by: object) -> Column | Term | None:
     """
     Check what multiplies a term, or splits it by level.
 
@@ -40,13 +40,16 @@ def checked_by(function: str, columns: tuple[Column, ...], by: object) -> None:
     :raises TypeError: no column, nor a factor of one.
     :raises ValueError: one of these columns.
     """
-    name = by.columns[0] if isinstance(by, Term) else by
-    if name is not None and (isinstance(name, bool) or not isinstance(name, (str, int))):
+    if by is None:
+        return None
+    name = as_column(by.columns[0] if isinstance(by, Term) else by)
+    if name is None:
         raise TypeError(f"{function}(): by must name a column; got {by!r}.")
     if isinstance(by, Term) and by.function != "factor":
         raise TypeError(f"{function}(): by must be a column or factor(column); got {by!r}.")
     if name in columns:
         raise ValueError(f"{function}(): by={name!r} is also what it is a function of.")
+    return by if isinstance(by, Term) else name
 
 
 def refuse(bs: str, **options: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from .base import Column, Term, checked_columns
+from .base import Column, Term, as_column, checked_columns
 from .expression import Expression
 
 UNSEEN = ("error", "prior")
@@ -16,7 +16,7 @@ class _OneColumn(Term):
     column: Column
 
     def __post_init__(self) -> None:
-        checked_columns(self.function, (self.column,))
+        object.__setattr__(self, "column", checked_columns(self.function, (self.column,))[0])
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -97,9 +97,13 @@ class RandomEffect(Levels):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        by = self.by_
-        if by is not None and (isinstance(by, bool) or not isinstance(by, (str, int))):
-            raise TypeError(f"random_effect(): by must name a numeric column; got {by!r}.")
+        if self.by_ is not None:
+            by = as_column(self.by_)
+            if by is None:
+                raise TypeError(
+                    f"random_effect(): by must name a numeric column; got {self.by_!r}."
+                )
+            object.__setattr__(self, "by_", by)
 
     @property
     def by(self) -> Column | Term | None:

@@ -100,7 +100,7 @@ class Smooth(FunctionOf):
         object.__setattr__(self, "bs", kind)
         object.__setattr__(self, "k", checked_k("s", self.k))
         _checked_period("s", kind, self.period)
-        checked_by("s", self.over, self.by_)
+        object.__setattr__(self, "by_", checked_by("s", self.over, self.by_))
         if len(self.over) > 1 and kind in _ONE_COLUMN:
             better = f"; use te() for {self.over}" if kind in KINDS else f"; got {self.over}"
             raise ValueError(f"s(): bs={kind!r} is for one column{better}.")
@@ -185,7 +185,7 @@ class Tensor(FunctionOf):
         object.__setattr__(self, "bs", self._each("bs", self.bs, lambda b: checked_kind(name, b)))
         object.__setattr__(self, "period", self._each("period", self.period, lambda p: p))
         object.__setattr__(self, "k", checked_k(name, self.k))
-        checked_by(name, self.over, self.by_)
+        object.__setattr__(self, "by_", checked_by(name, self.over, self.by_))
         for kind, period in zip(self.kinds, self.periods):
             _checked_period(name, kind, period)
         if self.shape is not None:

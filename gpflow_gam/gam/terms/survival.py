@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from .base import Column
+from .base import Column, as_column
 
 TYPES = ("right", "left", "interval")
 
@@ -36,12 +36,14 @@ class Surv:
     type: str = "right"
 
     def __post_init__(self) -> None:
-        for name in (self.first, self.second):
-            if isinstance(name, bool) or not isinstance(name, (str, int)):
+        for place, name in (("first", self.first), ("second", self.second)):
+            column = as_column(name)
+            if column is None:
                 raise TypeError(
                     f"Surv names columns of data; got a {type_name(name)}: put the values into a "
                     "column, and give its name."
                 )
+            object.__setattr__(self, place, column)
         if self.type not in TYPES:
             raise ValueError(f"type must be one of {', '.join(TYPES)}; got {self.type!r}.")
         if self.first == self.second:
