@@ -31,6 +31,13 @@ def data():
 
 @pytest.fixture(scope="module")
 def gam(data):
+    line = linear("x", shrink=True)
+    return gg.GAM({"b": line, "c": line}, "categorical").fit(data, "y", **QUIET)
+
+
+@pytest.fixture(scope="module")
+def fixed(data):
+    """Of which no hyperparameter is learnt."""
     return gg.GAM({"b": linear("x"), "c": linear("x")}, "categorical").fit(data, "y", **QUIET)
 
 
@@ -89,7 +96,9 @@ def test_limits_of_logits_are_those_of_all_of_them_together(gam, data, monkeypat
         np.testing.assert_allclose(gam.effects(name, grid)["se"], sd, rtol=0.03)
 
 
-def test_effects_terms_and_predictors_say_the_same(gam, data):
+@pytest.mark.parametrize("which", ["gam", "fixed"])
+def test_effects_terms_and_predictors_say_the_same(which, request, data):
+    gam = request.getfixturevalue(which)
     some = data.head(20)
     _, terms = gam.predict(some, "terms", se=True)
     for name in NAMES.values():

@@ -36,7 +36,9 @@ def poisson(data):
 
 @pytest.fixture(scope="module")
 def softmax(data):
-    return gg.GAM(s("x") + linear("z"), family="categorical").fit(data, y="kind", progress=False)
+    return gg.GAM(s("x") + linear("z", shrink=True), family="categorical").fit(
+        data, y="kind", progress=False
+    )
 
 
 def joint_variance(gam, names, row, unconditional):

@@ -407,7 +407,7 @@ def test_what_is_asked_for_wrongly():
         "36050 terms up to depth=3; pass data=": lambda: gg.anova(range(60), 3),
         "levels names 'h'": lambda: gg.anova(x, levels=["h"]),
         "bs names 'h'": lambda: gg.anova(x, bs={"h": "se"}),
-        "bs must be one of": lambda: gg.anova(x, bs="tp"),
+        "bs must be one of": lambda: gg.anova(x, bs="nonsense"),
         "y is of use with data only": lambda: gg.anova(x, y="y"),
         "progress is of use with data only": lambda: gg.anova(x, progress=False),
         "max_interactions must be a whole number of at least 0; got -1": lambda: gg.anova(

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import tensorflow as tf
+from gpflow.base import AnyNDArray
 from gpflow.config import default_jitter
-from gpflow.kernels import Kernel
+from gpflow.kernels import Kernel, Product
 
+from ..kernels import CentredLinear
 from ..kernels.levels import only_levels
 
 _SINGLE = 1e-5
 """The least share in single precision, where less is lost in rounding."""
 _LEVELS = 1e-12
 """Enough for levels in double precision: their eigenvalues are zero or far from it."""
+_OPEN = 1e-10
+"""Beside the rounding of what is left of them where they are known."""
 
 
 def relative_jitter(jitter: float | None, dtype: tf.DType) -> float:
@@ -75,7 +81,26 @@ def jittered(K: tf.Tensor, jitter: float, size: tf.Tensor | None = None) -> tf.T
     return tf.linalg.set_diag(K, diag + tf.where(size > 0.0, jitter * size, tf.ones_like(size)))
 
 
-def sampling_root(covariance: tf.Tensor, size: tf.Tensor, message: str) -> tf.Tensor:
+def open_jitters(kernels: Sequence[Kernel], dtype: tf.DType) -> AnyNDArray:
+    """
+    Shares of their variances, [C, 1], of what inducing inputs leave open of components.
+
+    Next to nothing of lines and levels, of which they leave nothing: draws at equal rows are equal.
+    """
+    jitter = relative_jitter(None, dtype)
+    known = [dtype == tf.float64 and (_is_line(k) or only_levels(k)) for k in kernels]
+    return np.array([[_OPEN if own else jitter] for own in known])
+
+
+def _is_line(kernel: Kernel) -> bool:
+    if isinstance(kernel, Product):
+        return all(_is_line(part) or only_levels(part) for part in kernel.kernels)
+    return isinstance(kernel, CentredLinear)
+
+
+def sampling_root(
+    covariance: tf.Tensor, size: tf.Tensor, message: str, jitters: AnyNDArray | None = None
+) -> tf.Tensor:
     """
     A square root [..., N, N] of covariances that rounding may have left slightly indefinite.
 
@@ -86,9 +111,10 @@ def sampling_root(covariance: tf.Tensor, size: tf.Tensor, message: str) -> tf.Te
     :param covariance: [..., N, N].
     :param size: the variance a priori, [..., 1] or [..., N]. Where it is zero, so are draws.
     :param message: of the error.
+    :param jitters: shares of ``size``, [..., 1]; GPflow's default if None.
     :raises tf.errors.InvalidArgumentError: negative by more than rounding, or not finite.
     """
-    jitter = relative_jitter(None, covariance.dtype)
+    jitter = relative_jitter(None, covariance.dtype) if jitters is None else jitters
     size = tf.broadcast_to(size, tf.shape(covariance)[:-1])
     root = tf.linalg.cholesky(jittered(covariance, jitter, size))
 

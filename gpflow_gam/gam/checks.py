@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from ..errors import (
     BasisWarning,
     ConvergenceWarning,
@@ -44,10 +46,9 @@ def check_fit(fit: FittedGAM) -> None:
     _check_convergence(fit)
     _check_dispersion(fit)
     _check_means(fit)
-    _check_copies(fit)
-    _check_overlaps(fit)
+    said = {name for pair in (*_check_copies(fit), *_check_overlaps(fit)) for name in pair}
     _check_single_rows(fit)
-    _check_determined(fit)
+    _check_determined(fit, said)
     _check_bases(fit)
     _check_by(fit)
     _check_interpolation(fit)
@@ -135,24 +136,28 @@ def _check_means(fit: FittedGAM) -> None:
         )
 
 
-def _check_copies(fit: FittedGAM) -> None:
-    for one, other in indistinguishable(fit):
+def _check_copies(fit: FittedGAM) -> list[tuple[str, str]]:
+    found = indistinguishable(fit)
+    for one, other in found:
         warn_caller(
             f"{one} and {other} are functions of the same thing: each of their columns can be told "
             "from the other. The data settle their sum alone, and what each shows is what the "
             "prior makes of it; drop one of the two.",
             IdentifiabilityWarning,
         )
+    return found
 
 
-def _check_overlaps(fit: FittedGAM) -> None:
-    for one, other in overlapping(fit):
+def _check_overlaps(fit: FittedGAM) -> list[tuple[str, str]]:
+    found = overlapping(fit)
+    for one, other in found:
         warn_caller(
             f"{one} and {other} are of the same column, and what the one can be the other can: the "
             "data settle their sum alone, and what each shows is what the prior makes of it. Drop "
             f"{'the line, which the smooth has' if 'linear' in one + other else 'one of the two'}.",
             IdentifiabilityWarning,
         )
+    return found
 
 
 def _check_single_rows(fit: FittedGAM) -> None:
@@ -165,8 +170,11 @@ def _check_single_rows(fit: FittedGAM) -> None:
         )
 
 
-def _check_determined(fit: FittedGAM) -> None:
+def _check_determined(fit: FittedGAM, said: Collection[str]) -> None:
+    """Warn of effects that are left to their prior, but for those of which it is ``said`` why."""
     for name, levels in undetermined(fit):
+        if name in said:
+            continue
         shown = ", ".join(map(repr, levels[:6])) + (", ..." if len(levels) > 6 else "")
         which = f" of level{'s' * (len(levels) > 1)} {shown}" if levels else ""
         warn_caller(

@@ -10,7 +10,7 @@ from gpflow.mean_functions import MeanFunction
 from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue
 
 from ..covariances import Features, InducingBlocks
-from ..covariances.jitter import mean_variance, sampling_root
+from ..covariances.jitter import mean_variance, open_jitters, sampling_root
 from ..inducing_variables.additive import AdditiveInducingVariables
 from ..kernels import AdditiveKernel
 from ..layout import BlockLayout
@@ -161,4 +161,5 @@ class SparseAdditivePosterior(AdditivePosterior):
             mean_variance(tf.linalg.diag_part(prior)),
             "the conditional covariance of a component is not positive definite at Xnew; "
             "raise gpflow's default_jitter",
+            open_jitters(self.kernel.kernels, X.dtype),
         )

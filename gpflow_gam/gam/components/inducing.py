@@ -37,12 +37,10 @@ def inducing_inputs(
             return codes
         return np.delete(codes, int(np.argmax(margins[0].weights)), axis=0)
     if form == "levels":
-        # one fewer than levels: their weighted mean is zero, which the last follows from
-        return points[:-1]
+        return _without_commonest(data)
     if len(points) <= number:
-        # where it is on them that they average to zero, the last follows from the others
         centred = form != "own" and not varying and len(points) <= NUM_NODES.get(d, 150)
-        return points[:-1] if centred else points
+        return _without_commonest(data) if centred else points
     if d == 1 and margins[0].kind == "cyclic":
         period = margins[0].period
         assert period is not None
@@ -56,3 +54,12 @@ def inducing_inputs(
         rows = np.random.default_rng(seed).choice(len(points), number, replace=False)
         return points[np.sort(rows)]
     return cluster_means(points, data.weights, number, seed)[0]
+
+
+def _without_commonest(data: Seen) -> AnyNDArray:
+    """
+    All points but one, which follows from the others: they average to zero.
+
+    The one with most rows: a rare one would be a difference of large numbers.
+    """
+    return np.delete(data.points, int(np.argmax(data.weights)), axis=0)

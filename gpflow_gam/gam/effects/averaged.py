@@ -14,7 +14,7 @@ from ...statistics.parallel import each, one_blas_thread
 from ..components import Component
 from ..fits import FittedGAM
 from .between import between_moments
-from .hyperparameters import hyperparameter_draws
+from .hyperparameters import fitted_draw, hyperparameter_draws
 from .joint import inducing_moments
 
 _SCALED = ("constant", "line", "levels", "random")
@@ -213,6 +213,8 @@ def averaged(fit: FittedGAM) -> Averaged | None:
     """
     if fit not in _AVERAGED:
         draws = hyperparameter_draws(fit)
+        if not draws and between_moments(fit) is not None:  # nothing is learnt of the kernels
+            draws = [fitted_draw(fit)]
         _AVERAGED[fit] = Averaged(fit, draws) if draws else None
     return _AVERAGED[fit]
 

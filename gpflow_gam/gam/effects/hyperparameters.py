@@ -146,7 +146,7 @@ def averaged_log_density(fit: FittedGAM, X: AnyNDArray, Y: AnyNDArray) -> AnyNDA
     :param X: [N, D].
     :param Y: [N, K], as the likelihood takes it.
     """
-    draws = hyperparameter_draws(fit) or [_fitted(fit)]
+    draws = hyperparameter_draws(fit) or [fitted_draw(fit)]
     parts = []
     for rows in fit.blocks(np.concatenate([X, Y], axis=1)):
         x, y = rows[:, : X.shape[1]], rows[:, X.shape[1] :]
@@ -182,5 +182,6 @@ def _shaped(draw: HyperparameterDraw) -> HyperparameterDraw:
     return HyperparameterDraw(moments, lambda: draw.likelihood, draw.shares_kernel)
 
 
-def _fitted(fit: FittedGAM) -> HyperparameterDraw:
+def fitted_draw(fit: FittedGAM) -> HyperparameterDraw:
+    """The fitted hyperparameters, as if they had been drawn."""
     return HyperparameterDraw(inducing_moments(fit), lambda: fit.likelihood)

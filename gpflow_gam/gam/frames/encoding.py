@@ -64,8 +64,9 @@ class NumericColumn:
             return _days(values, self.time)
         if _holds(table, self.name, (str,)):
             row = next((i for i, v in enumerate(values) if isinstance(v, str)), 0)
+            held = "text" if isinstance(values[row], str) else "categories"
             raise ValueError(
-                f"column {self.name!r} holds levels ({values[row]!r} in row {row}) where "
+                f"column {self.name!r} holds {held} ({values[row]!r} in row {row}) where "
                 f"{self.use} needs numbers; convert it, or use factor({self.name!r})."
             )
         if values.dtype.kind == "c" or (
@@ -118,7 +119,8 @@ class NumericColumn:
         """
         Values as users know them: times where they are days.
 
-        :param values: as :meth:`encode` gives them.
+        :param values: as :meth:`encode` gives them, [N].
+        :return: [N].
         """
         if not self.time:
             return values

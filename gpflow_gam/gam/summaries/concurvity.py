@@ -79,7 +79,10 @@ def _features(fit: FittedGAM) -> tuple[dict[str, tuple[AnyNDArray, AnyNDArray]],
         features = moments.features(component.name, X).T
         own = root[:, None] * (features - np.average(features, axis=0, weights=weights))
         first = component.predictors_of(fit.num_predictors)[0]
-        found[component.name] = own, own @ moments.mean[moments.block(component.name), first]
+        estimate = own @ moments.mean[moments.block(component.name), first]
+        # of the size of the constant: a wide prior is no reason to leave others out
+        size = np.linalg.norm(root) / max(float(np.linalg.norm(own)), 1e-300)
+        found[component.name] = size * own, estimate
     return found, root
 
 

@@ -312,7 +312,11 @@ class Terms:
 
 
 def columns_of(terms: Iterable[Term]) -> list[Column]:
-    """The columns that terms read, as they name them."""
+    """
+    The columns that terms read, as they name them.
+
+    :param terms: of a predictor.
+    """
     terms = list(terms)
     columns: list[Column] = [c for term in terms for c in term.columns]
     return columns + [column_of(term.by) for term in terms if term.by is not None]

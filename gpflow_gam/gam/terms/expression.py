@@ -53,7 +53,11 @@ class Expression(str):
 
     @classmethod
     def crossed(cls, columns: Iterable[Column]) -> Expression:
-        """Of the combinations of levels of several columns."""
+        """
+        Of the combinations of levels of several columns.
+
+        :param columns: their names.
+        """
         return cls(":".join(quoted(str(c)) for c in columns))
 
     @property
@@ -86,7 +90,11 @@ class Expression(str):
 
 
 def variables_of(columns: Iterable[Column]) -> list[Column]:
-    """The columns that data must have for these to be read, each once."""
+    """
+    The columns that data must have for these to be read, each once.
+
+    :param columns: names, indices, and expressions, which read others.
+    """
     found: dict[Column, None] = {}
     for column in columns:
         found |= dict.fromkeys(column.variables if isinstance(column, Expression) else [column])

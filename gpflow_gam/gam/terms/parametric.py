@@ -34,7 +34,11 @@ class Variable(_OneColumn):
         return str(self.column)
 
     def resolved(self, is_levels: bool) -> Term:
-        """The term that it is, once data have said what the column holds."""
+        """
+        The term that it is, once data have said what the column holds.
+
+        :param is_levels: whether that is levels, not numbers.
+        """
         own = factor(self.column) if is_levels else linear(self.column)
         return dataclasses.replace(own, parameter=self.parameter)
 
@@ -161,6 +165,8 @@ def random_effect(
         ``random_effect("site")``.
     :param unseen: as in :func:`factor`.
     :param by: a numeric column: each level gets a slope in it instead of an intercept.
+    :raises TypeError: what is no column.
+    :raises ValueError: no column, or one twice.
     """
     names = checked_columns("random_effect", columns)
     column = names[0] if len(names) == 1 else Expression.crossed(names)

@@ -42,8 +42,8 @@ def checked_kind(function: str, bs: object) -> str:
     kinds = (*KINDS, *OF_S, *FACTOR_SMOOTHS, "mrf", "re") if function == "s" else KINDS
     if kind not in (*KINDS, *SPLINES, *(OF_S if function == "s" else ())):
         raise ValueError(
-            f"{function}(): bs must be one of {', '.join(kinds)}, or a spline basis of mgcv's for "
-            f"the default; got {bs!r}."
+            f"{function}(): bs must be one of {', '.join(kinds)}; got {bs!r}. Spline bases of "
+            f"mgcv's ({', '.join(SPLINES)}) give the default."
         )
     return str(kind)
 
