@@ -36,7 +36,10 @@ def test_pairs_are_what_regression_on_one_effect_explains(gam):
     for measure in ("observed", "estimate"):
         found = table.loc[measure]
         for one in gam.names:
-            A = np.column_stack([np.ones(len(X)), moments.features(one, X).T])
+            A = moments.features(one, X).T
+            A = A - A.mean(axis=0)
+            # of one size with the constant, beside which directions of next to no size are
+            A = np.column_stack([np.ones(len(X)), A * np.sqrt(len(X)) / np.linalg.norm(A)])
             for other in gam.names:
                 B = moments.features(other, X).T
                 if measure == "observed":
