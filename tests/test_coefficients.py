@@ -133,6 +133,21 @@ def test_what_the_data_do_not_determine_is_finite_and_said(family):
         gg.GAM("y ~ g + x").fit(one, **QUIET)
 
 
+@pytest.mark.parametrize("family", ["gaussian", "poisson"])
+def test_a_rare_level_is_known_by_its_rows_wherever_it_stands(family):
+    """Effects average to zero, so that one follows from the others: not a rare one."""
+    rng = np.random.default_rng(0)
+    code = np.r_[rng.choice([1, 2, 3], 100_000), 0, 0, 4, 4]
+    y = rng.normal(size=len(code)) if family == "gaussian" else rng.poisson(3.0, len(code))
+    y[-4:] = [3, 5, 3, 5]
+    table = gg.GAM(factor("c"), family=family).fit({"c": code, "y": y}, y="y", **QUIET)
+    first, last = table.coefficients().set_index("level").loc[[0, 4], ["estimate", "se"]].to_numpy()
+    np.testing.assert_allclose(first, last, rtol=1e-3)
+    noise, mean = (1.0, 4.0) if family == "gaussian" else (0.5, np.log(4.0 / 3.0))
+    assert last[0] == pytest.approx(mean, abs=0.1)
+    assert last[1] == pytest.approx(noise / np.sqrt(2.0), rel=0.3)
+
+
 @pytest.mark.parametrize("formula", ["y ~ 1", "y ~ x", "y ~ x + factor(g)", "y ~ factor(g) - 1"])
 def test_a_million_rows_leave_the_least_squares_errors(formula):
     """Of the predictor: nothing that priors or jitter add is left beside 1 / N."""

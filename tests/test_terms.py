@@ -111,6 +111,8 @@ def test_what_users_of_r_type():
     assert terms("(1 | site/plot)") == nested
     assert terms("(1 | site:plot)") == nested[1:]
     assert nested[1].label == "random_effect(site:plot)"
+    (term,) = terms("factor(g != 'a:b')")
+    assert term.column.variables == ("g",)
     (term,) = terms("factor(x > 0.5)")
     assert term == factor("x > 0.5")
     assert term.column.variables == ("x",)

@@ -15,7 +15,8 @@ Column = str | int
 
 FUNCTIONS = ("log", "log10", "log2", "log1p", "exp", "expm1", "sqrt", "sin", "cos", "tan", "abs")
 """What an expression may call, each a function of one number."""
-_LEARNT = ("poly", "center", "scale", "standardize")
+LEARNT = ("poly", "center", "scale", "standardize")
+"""What else the parametric part of a formula may call."""
 _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -162,11 +163,11 @@ def quoted(name: str) -> str:
 @functools.lru_cache(256)
 def _parsed(text: str) -> tuple[tuple[str, ...], ast.expr | None, tuple[str, ...]]:
     """The columns that are combined, or arithmetic and the columns that it reads."""
-    pieces = hidden(text).split(":")
-    nodes = [ast.parse(piece.strip(), mode="eval").body for piece in pieces]
-    if len(nodes) > 1:
-        return tuple(str(name_of(node)) for node in nodes), None, ()
-    (node,) = nodes
+    try:
+        node = ast.parse(hidden(text), mode="eval").body
+    except SyntaxError:
+        names = (ast.parse(part, mode="eval").body for part in hidden(text).split(":"))
+        return tuple(str(name_of(name)) for name in names), None, ()
     _check(node)
     return (), node, tuple(dict.fromkeys(_names(node)))
 
@@ -192,7 +193,7 @@ def _check(node: ast.expr) -> None:
         _check(node.comparators[0])
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         name = node.func.id
-        if name in _LEARNT:
+        if name in LEARNT:
             raise ValueError(
                 f"{name}() learns from the data, which only the parametric part of a formula can: "
                 "inside a term write the column itself"

@@ -9,11 +9,10 @@ import re
 from typing import Any, ClassVar
 
 from .base import Column, Term
+from .expression import FUNCTIONS as ROWWISE
+from .expression import LEARNT
 
-FUNCTIONS = (
-    "log", "log10", "log2", "log1p", "exp", "expm1", "sqrt", "sin", "cos", "tan", "abs",
-    "poly", "center", "scale", "standardize", "I", "C",
-)  # fmt: skip
+FUNCTIONS = (*ROWWISE, *LEARNT, "I", "C")
 """What a formula may call. A formula is text, also that of a file: nothing else is run."""
 
 _ALLOWED = (
