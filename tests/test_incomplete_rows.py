@@ -74,7 +74,7 @@ def test_blocks_and_tables_of_holes_only(gam, holes):
     pieces = [holes.iloc[:20], holes.iloc[20:]]
     np.testing.assert_array_equal(gam.predict(pieces), gam.predict(holes))
     assert np.isnan(gam.predict(holes.loc[HOLES])).all()
-    assert gam.predict(holes.loc[HOLES], "terms").shape == (3, 3)
+    assert gam.predict(holes.loc[HOLES], "terms").shape == (3, 4)  # the offset, too
 
 
 def test_no_class_where_a_value_is_missing(holes):

@@ -26,7 +26,8 @@ def data():
     df["y"] = 20.0 + 8.0 * (f + 0.3 * rng.standard_normal(150))
     df["log_e"] = rng.uniform(-1, 1, 150)
     df["count"] = rng.poisson(np.exp(f + df["log_e"]))
-    df["kind"] = np.array(["u", "v", "w"])[np.digitize(f + rng.logistic(size=150), [-0.3, 1.0])]
+    codes = np.digitize(f + rng.logistic(size=150), [-0.3, 1.0])
+    df["kind"] = pd.Categorical.from_codes(codes, ["u", "v", "w"], ordered=True)
     return df
 
 

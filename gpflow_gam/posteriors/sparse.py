@@ -156,10 +156,11 @@ class SparseAdditivePosterior(AdditivePosterior):
         gram = layout.restore_components([tf.matmul(f, f, transpose_a=True) for f in features.phi])
         prior = self.blocks.prior_components(X)  # [C, N, N]
         # beside the prior, not what it leaves: that may be rounding, which grows with the prior
+        covariance = prior - gram
         return sampling_root(
-            prior - gram,
+            covariance,
             mean_variance(tf.linalg.diag_part(prior)),
             "the conditional covariance of a component is not positive definite at Xnew; "
             "raise gpflow's default_jitter",
-            open_jitters(self.kernel.kernels, X.dtype),
+            open_jitters(self.kernel.kernels, covariance.dtype),
         )
