@@ -303,9 +303,11 @@ def test_what_a_computed_column_lacks_is_missing(visits):
         assert np.isnan(dropped.predict(holes)[:3]).all()
         filled = gg.GAM(formula, missing="impute").fit(holes, **QUICK)
         assert np.isfinite(filled.predict(holes)).all()
-    with pytest.raises(ValueError, match=r"'log\(z\)' must be finite; got nan in row"):
+    with pytest.raises(
+        ValueError, match=r"'log\(z\)' must be finite; got nan in row \d+, where z = -"
+    ):
         gg.GAM("y ~ s(log(z))").fit(visits)
-    with pytest.raises(ValueError, match=r"log\(plot\) needs numbers"):
+    with pytest.raises(ValueError, match=r"log\(plot\) needs numbers, which 'plot' does not hold"):
         gg.GAM("y ~ s(log(plot))").fit(visits)
     with pytest.raises(ValueError, match="no column 'dayz'; did you mean 'days'"):
         gg.GAM("y ~ s(log(dayz))").fit(visits)
@@ -351,6 +353,34 @@ def test_the_intercept_alone_has_a_summary(visits):
     assert "intercept" in str(gam.summary())
 
 
+def test_parameters_share_bare_columns(visits):
+    both = {"mean": "y ~ s(log(x)) + class", "scale": "~ class + z"}
+    names = gg.GAM(both).fit(visits, **QUICK).names
+    assert names[:2] == ("mean:s(log(x))", "mean:factor(class)")
+    assert names[2:] == ("scale:factor(class)", "scale:linear(z)")
+
+
+def test_random_effects_are_asked_for_as_they_were_typed(visits):
+    gam = gg.GAM("y ~ x + (1 | site:plot) + (1 | class)").fit(visits, **QUICK)
+    for typed, name in (("(1 | class)", "random_effect(class)"), ("(1|site:plot)", gam.names[1])):
+        np.testing.assert_array_equal(
+            gam.predict(visits, exclude=typed), gam.predict(visits, exclude=name)
+        )
+
+
+def test_powers_bind_as_in_r(visits):
+    formula = "y ~ linear(x + z^2) + offset(0.1*z^2 - x)"
+    made = visits.assign(a=visits["x"] + visits["z"] ** 2, b=0.1 * visits["z"] ** 2 - visits["x"])
+    gam, hand = gg.GAM(formula).fit(visits, **QUICK), gg.GAM("y ~ a + offset(b)").fit(made, **QUICK)
+    np.testing.assert_allclose(gam.predict(visits), hand.predict(made), rtol=1e-9)
+
+
+def test_rows_are_not_added_to_what_is_computed(visits):
+    for formula in ("y ~ s(log(x))", "y ~ z + (1 | site:plot)"):
+        with pytest.raises(ValueError, match=r"refit\(data\) with all rows"):
+            gg.GAM(formula).fit(visits.head(200), **QUICK).update(visits.tail(40))
+
+
 def test_spline_bases_warn_once_a_fit(visits):
     formula = "y ~ s(x, bs='tp') + s(z, bs='cr') + te(x, z, bs='ps', k=9)"
     with warnings.catch_warnings(record=True) as said:
@@ -372,8 +402,18 @@ def test_times_are_days(visits, tmp_path):
     np.testing.assert_allclose(gam.predict(data), hand.predict(data), atol=2e-4)
     slopes = [g.coefficients().set_index("column")["estimate"] for g in (gam, hand)]
     assert slopes[0]["when"] == pytest.approx(slopes[1]["days"], rel=0.01)  # a day
-    zone = data.assign(when=data["when"].dt.tz_localize("UTC").dt.tz_convert("Asia/Tokyo"))
-    np.testing.assert_allclose(gam.predict(zone), gam.predict(data))
+    utc = data.assign(when=data["when"].dt.tz_localize("UTC"))
+    zone = utc.assign(when=utc["when"].dt.tz_convert("Asia/Tokyo"))
+    with pytest.raises(
+        ValueError, match="holds times with a time zone where .* needs times, as in"
+    ):
+        gam.predict(zone)  # of which zone were the others?
+    zoned = gg.GAM("y ~ s(when)").fit(utc, **QUICK)
+    np.testing.assert_array_equal(zoned.predict(zone), zoned.predict(utc))
+    for rows in (data, zone):
+        more = gg.GAM("y ~ s(when)").fit(rows.head(150), **QUICK)
+        more.update(rows.tail(n - 150), **QUICK)
+        np.testing.assert_allclose(more.predict(rows), zoned.predict(utc), atol=5e-3)
     alone = gg.GAM("y ~ s(when)").fit(data, **QUICK)
     table = alone.effects("s(when)")
     assert table["when"].dtype.kind == "M"

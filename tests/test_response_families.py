@@ -587,3 +587,11 @@ def test_binomial_of_scikit_learn(trials):
     np.testing.assert_allclose(shares.predict(X), expected.predict(trials), atol=1e-4)
     classes = gg.sklearn.GAMClassifier("s(x, k=6)", "binomial").fit(X, trials["yes"])
     assert classes.gam_.family == fam.Bernoulli()
+
+
+def test_weights_are_trials_of_shares_of_the_quasi_family_too(trials):
+    """As in R, where both ways to write it are one fit."""
+    shares = gg.GAM("p ~ s(x, k=6)", "quasibinomial", weights="n").fit(trials, progress=False)
+    counts = gg.GAM("k ~ s(x, k=6)", "quasibinomial", trials="n").fit(trials, progress=False)
+    for own, want in zip(*(g.predict(trials, "link", se=True) for g in (shares, counts))):
+        np.testing.assert_allclose(own, want, rtol=1e-5)

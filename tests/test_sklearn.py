@@ -383,6 +383,8 @@ def test_ordered_classes_keep_their_order(series):
     assert model.classes_.tolist() == grades
     assert model.score(X, text) > 0.8
     assert np.all(np.diff(model.predict_proba(np.array([[-2.0, 0.0], [2.0, 0.0]]))[:, 2]) > 0.5)
+    frame = GAMClassifier("s(0)", "ordinal").fit(X, pd.DataFrame({"grade": y}))
+    assert frame.classes_.tolist() == grades
     again = pickle.loads(pickle.dumps(model))
     assert again.predict(X).tolist() == model.predict(X).tolist()
     split = cross_val_score(model, X, pd.Series(y), cv=3)

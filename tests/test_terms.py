@@ -100,7 +100,8 @@ def test_what_users_of_r_type():
         return list(parse_formula(f"y ~ {text}").terms)
 
     assert terms("s(log(x))") == [s("log(x)")]
-    assert terms("te(x / z, `a b`^2)") == [te("x / z", "`a b` ^ 2")]
+    assert terms("te(x / z, `a b`^2)") == [te("x / z", "`a b` ** 2")]
+    assert terms("s(x + z^2) + linear(2*x^-1)") == [s("x + z ** 2"), linear("2 * x ** (-1)")]
     assert terms("C(g) + t2(x, z)") == [factor("g"), te("x", "z")]
     assert terms("te(x, z, k=c(5, 8), bs=c('cr', 'cc'))") == [te("x", "z", bs=("cr", "cc"), k=40)]
     assert terms("s(x, k=-1)") == [s("x")]
@@ -149,10 +150,12 @@ def test_random_effects_and_cycles_by_their_mgcv_names():
         ("y ~ s(scale(x))", "write the column itself"),
         ("y ~ s(x[0])", "is no column and no arithmetic"),
         ("y ~ s(log(2))", "reads no column"),
-        ("y ~ factor(0 < x < 1)", "compares twice"),
+        ("y ~ factor(0 < x < 1)", "more than one comparison; make that column"),
         ("y ~ s(__import__('os').system('true'))", "is no column and no arithmetic"),
         ("cbind(k) ~ x", "successes and failures, as cbind"),
         ("y ~ (1 - x | g)", "takes nothing away"),
+        ("y ~ x - (1 | g)", "takes nothing away"),
+        ("k / n ~ x", r"cbind\(k, n - k\)"),
         ("y ~ s(x, kk=3)", "unexpected keyword argument 'kk'"),
         ("y ~ s(x, k=open)", "k must be a number"),
         ("y ~ s(x) + s(x)", "there twice"),

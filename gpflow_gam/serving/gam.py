@@ -96,8 +96,9 @@ class GAMServable(PosteriorServable):
         levels = self._levels(column)
         if levels is None:
             reader = self._keys.get((column, "number"))
-            unit = {"times": "days since 1970-01-01, UTC", "spans of time": "days"}
-            what = unit.get(getattr(reader, "time", ""), "numbers")
+            time = getattr(reader, "time", "")
+            since = " since 1970-01-01" + ", UTC" * time.endswith("zone")
+            what = f"days{since * time.startswith('times')}" if time else "numbers"
             meaning = f"column {column!r}, {what}"
         else:
             others = "no others" if levels.unseen == "error" else "new ones have the prior's effect"

@@ -55,6 +55,8 @@ class GAMEstimator(BaseEstimator):  # type: ignore[misc]
                 f"y: {type(self).__name__} takes numbers, not Surv, as scikit-learn splits and "
                 "scores one column; fit a gpflow_gam.GAM."
             )
+        if isinstance(y, pd.DataFrame) and y.shape[1] == 1:
+            y = y.iloc[:, 0]  # whose type has its order
         name, given = getattr(y, "name", None), y
         y = validate_data(self, y=y, y_numeric=numeric)
         if not numeric:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import ClassVar, NoReturn
 
@@ -12,6 +13,7 @@ from gpflow.likelihoods import Likelihood
 from ... import likelihoods
 from ...likelihoods import unwrapped
 from ...statistics.stored import RowArray
+from ..terms import Column
 from . import encoding
 from .base import Family, Levels, Response, first, number
 from .binary import log_failure, probability
@@ -95,7 +97,8 @@ class QuasiBinomial(QuasiFamily, Binomial):  # type: ignore[misc]
     """
     Successes out of trials, or shares from 0 to 1, of variance ``dispersion p (1 - p) / trials``.
 
-    Without trials the response is a share (Papke & Wooldridge 1996).
+    Without trials the response is a share (Papke & Wooldridge 1996); with weights beside shares
+    these are the trials, as in R's ``glm``.
 
     :param link: as of :class:`Binomial`.
     :param proportion: as of :class:`Binomial`.
@@ -105,6 +108,9 @@ class QuasiBinomial(QuasiFamily, Binomial):  # type: ignore[misc]
     discrete: ClassVar[bool] = False
     needs_trials: ClassVar[bool] = False
     _instead: ClassVar[str] = "'binomial' or 'beta'"
+
+    def without_trials(self, fractions: bool, weights: Column | None, name: str) -> Family:
+        return dataclasses.replace(self, proportion=True) if fractions else self
 
     def encode(
         self,

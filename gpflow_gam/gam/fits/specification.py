@@ -20,7 +20,7 @@ from ..terms import Column, Expression, Smooth, Surv, Term, Terms, parse_formula
 from ..terms.base import column_of
 
 _TYPED = re.compile(
-    r"(?:(?P<parameter>\w+):)?(?P<call>\w+\(.*\))(?::(?P<by>[^=]+)(?:=(?P<level>.+))?)?"
+    r"(?:(?P<parameter>\w+):)?(?P<call>\w*\(.*\))(?::(?P<by>[^=]+)(?:=(?P<level>.+))?)?"
 )
 """A term as it is typed, or its label: perhaps of a parameter, and perhaps with a column by it."""
 

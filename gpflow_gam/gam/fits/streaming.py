@@ -217,9 +217,10 @@ def with_trials(
     :return: both, as the fit takes them.
     :raises ValueError: proportions of unknown trials.
     """
-    if not family.needs_trials or roles.trials is not None or roles.censoring is not None:
+    if not isinstance(family, Binomial) or roles.trials is not None or roles.censoring is not None:
         return family, roles
-    assert isinstance(family, Binomial)
+    if not family.needs_trials and roles.weights is None:
+        return family, roles  # shares of no trials
     seen = set[str]().union(*gathered(lambda: _sizes(source, roles)))
     if "counts" in seen:
         return family, roles  # to which trials are missing

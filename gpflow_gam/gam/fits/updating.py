@@ -13,9 +13,9 @@ from ... import optimizers
 from ...models import IterNCGP
 from ...statistics import sampling
 from ..families import Binomial, Ordinal
-from ..frames import Fill, LevelColumn, Table, filled
+from ..frames import Fill, LevelColumn, NumericColumn, Table, filled
 from ..frames.distinct import merged_categories
-from ..terms import Column
+from ..terms import Column, Expression
 from .build import build_model
 from .fitted import FittedGAM
 from .fitting import Roles, fit_model
@@ -74,6 +74,13 @@ def fit_more(fit: FittedGAM, data: Table, *, missing: str, seed: int, **options:
     if spec.design is not None:
         raise ValueError(
             f"update: of the columns that {spec.design.text} is made of nothing is kept; call "
+            "refit(data) with all rows, which starts from what is known."
+        )
+    names = [*(name for name, _ in spec.encoder.columns), spec.trials]
+    computed = [name for name in names if isinstance(name, Expression)]
+    if computed:
+        raise ValueError(
+            f"update: of the columns that {computed[0]} is computed of nothing is kept; call "
             "refit(data) with all rows, which starts from what is known."
         )
     if fit.whole is not None:
@@ -150,8 +157,9 @@ def _joined(fit: FittedGAM, data: Table) -> Table:
         kinds.setdefault(name, set()).add(kind)
     for name, own in kinds.items():
         if "number" in own:
-            values = fit.X[:, spec.place(name)]
-            columns[name] = _concatenated(values, data.values(name))
+            numbers = spec.encoder.columns[name, "number"]
+            assert isinstance(numbers, NumericColumn)
+            columns[name] = numbers.joined(fit.X[:, spec.place(name)], data)
         else:
             reader = spec.encoder.columns[name, "level"]
             assert isinstance(reader, LevelColumn)

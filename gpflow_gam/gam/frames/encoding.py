@@ -17,8 +17,7 @@ from . import labels
 from .distinct import Distinct, plain
 from .table import Table
 
-_TIMES = {"M": "times", "m": "spans of time"}
-"""What numpy's kinds of types hold."""
+_TIMES, _ZONED, _SPANS = "times", "times with a time zone", "spans of time"
 _DAY = 86_400e6
 """Microseconds."""
 _GREATEST = 1e100
@@ -33,8 +32,9 @@ class NumericColumn:
     :param name: the column.
     :param use: what wants it, for messages.
     :param limits: between which it must be; None for any.
-    :param time: ``"times"`` or ``"spans of time"`` where it holds such, which become days, of times
-        since the first of January 1970; empty of numbers.
+    :param time: ``"times"``, ``"times with a time zone"`` or ``"spans of time"`` where it holds
+        such, which become days, of times since the first of January 1970 (in UTC, of those with a
+        zone); empty of numbers.
     """
 
     name: Column
@@ -54,15 +54,15 @@ class NumericColumn:
         if found != self.time:
             held = found or ("levels" if is_levels(table, self.name) else "numbers")
             needed = f"{self.time}, as in the fit" if self.time else "numbers"
-            how = "pandas.to_datetime" if self.time == "times" else "pandas.to_timedelta"
+            how = "pandas.to_timedelta" if self.time == _SPANS else "pandas.to_datetime"
             remedy = f"by {how}" if self.time else "to days since its start for instance"
             raise ValueError(
                 f"column {self.name!r} holds {held} where {self.use} needs {needed}; convert it, "
                 f"{remedy}."
             )
         if self.time:
-            return _days(values, self.time)
-        if _holds(table, self.name, (str,)):
+            values = _days(values, self.time)
+        elif _holds(table, self.name, (str,)):
             row = next((i for i, v in enumerate(values) if isinstance(v, str)), 0)
             held = "text" if isinstance(values[row], str) else "categories"
             raise ValueError(
@@ -85,8 +85,11 @@ class NumericColumn:
             ) from None
         if not np.all(np.isfinite(numbers)):
             row = int(np.flatnonzero(~np.isfinite(numbers))[0])
+            own = self.name.variables if isinstance(self.name, expression.Expression) else ()
+            where = ", ".join(f"{v} = {table.values(v)[row]}" for v in own)
             raise ValueError(
-                f"column {self.name!r} must be finite; got {numbers[row]} in row {row}."
+                f"column {self.name!r} must be finite; got {numbers[row]} in row {row}"
+                + (f", where {where}; leave such rows out, or change it." if own else ".")
             )
         if len(numbers) and np.max(np.abs(numbers)) >= _GREATEST:
             row = int(np.argmax(np.abs(numbers)))
@@ -125,7 +128,19 @@ class NumericColumn:
         if not self.time:
             return values
         spans = (values * _DAY).round().astype(np.int64).astype("timedelta64[us]")
-        return np.datetime64(0, "us") + spans if self.time == "times" else spans
+        return spans if self.time == _SPANS else np.datetime64(0, "us") + spans
+
+    def joined(self, values: AnyNDArray, table: Table) -> Any:
+        """
+        Rows that were encoded and, after them, those of a table.
+
+        :param values: as :meth:`encode` gives them, [N].
+        :param table: with that column.
+        """
+        known: Any = pd.Series(self.shown(values))
+        known = known.dt.tz_localize("UTC") if self.time == _ZONED else known
+        both = pd.concat([known, pd.Series(table.values(self.name))], ignore_index=True)
+        return both if self.time == _ZONED else both.to_numpy()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -360,20 +375,21 @@ def _holds(table: Table, name: Column, kinds: tuple[type, ...]) -> bool:
 
 def kind_of_time(table: Table, name: Column) -> str:
     """
-    Whether a column holds ``"times"`` or ``"spans of time"``; empty for anything else.
+    Whether a column holds times, those with a zone, or spans of time; empty for anything else.
 
     :param table: the data.
     :param name: of the column.
     """
     values = table.values(name)
     if values.dtype.kind in "mM":
-        return _TIMES[values.dtype.kind]
+        return _TIMES if values.dtype.kind == "M" else _SPANS
     if values.dtype.kind != "O":
         return ""
     first = next((v for v in values if not pd.isna(v)), None)
     if isinstance(first, datetime.timedelta):
-        return _TIMES["m"]
-    return _TIMES["M"] if isinstance(first, datetime.date) else ""
+        return _SPANS
+    zoned = isinstance(first, datetime.datetime) and first.tzinfo is not None
+    return (_ZONED if zoned else _TIMES) if isinstance(first, datetime.date) else ""
 
 
 def numeric_column(
@@ -393,7 +409,7 @@ def numeric_column(
 
 def _days(values: AnyNDArray, time: str) -> AnyNDArray:
     """Times, those with a zone in UTC, or spans of time as days."""
-    if time == "times":
+    if time != _SPANS:
         spans = pd.to_datetime(pd.Series(values), utc=True) - pd.Timestamp(0, tz="UTC")
     else:
         spans = pd.to_timedelta(pd.Series(values))

@@ -230,9 +230,10 @@ class Table:
             with np.errstate(all="ignore"):  # what is not finite is named with its row
                 found = expression.evaluate(self._operand, functools.partial(getattr, np))
         except TypeError:
-            held = ", ".join(f"{name!r}" for name in expression.variables)
+            held = {v: self._operand(v) for v in expression.variables}
+            others = ", ".join(repr(v) for v, own in held.items() if own.dtype == object)
             raise ValueError(
-                f"{expression} needs numbers, and among {held} is a column of another type."
+                f"{expression} needs numbers, which {others} does not hold; convert it."
             ) from None
         return np.asarray(found)
 
@@ -277,8 +278,11 @@ def resolved(name: Column, names: list[Any]) -> Any:
         if name < len(names):
             return names[name]
         raise ValueError(f"column {name} is asked for; data has {len(names)} columns.")
-    near = difflib.get_close_matches(str(name), [str(n) for n in names], n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}?" if near else f"it has {_listed(names)}."
+    shown = {str(n): n for n in names}
+    near = difflib.get_close_matches(str(name), list(shown), n=1, cutoff=0.5)
+    hint = f"did you mean {shown[near[0]]!r}?" if near else f"it has {_listed(names)}."
+    if "(" in str(name):
+        hint += " Columns are computed of others in formulas, such as 'y ~ s(log(x))'."
     raise ValueError(f"data has no column {name!r}; {hint}")
 
 

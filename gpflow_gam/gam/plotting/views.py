@@ -44,7 +44,7 @@ class Axis:
     def write(self, axis: Any) -> None:
         """The column's name, and dates where it holds times, on an axis of matplotlib's."""
         axis.set_label_text(self.name + (" (days)" if self.time == "spans of time" else ""))
-        if self.time == "times":  # which matplotlib counts in days, too
+        if self.time.startswith("times"):  # which matplotlib counts in days, too
             axis.axis_date()
             dates = ConciseDateFormatter(axis.get_major_locator())  # type: ignore[no-untyped-call]
             axis.set_major_formatter(dates)

@@ -25,7 +25,6 @@ _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
     ast.Pow: operator.pow,
-    ast.BitXor: operator.pow,  # as R writes it
     ast.USub: operator.neg,
     ast.UAdd: operator.pos,
     ast.Lt: operator.lt,
@@ -36,8 +35,13 @@ _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.NotEq: operator.ne,
 }
 _NAMES = tuple(word for word in keyword.kwlist if word not in ("True", "False", "None"))
-_HIDE = re.compile(rf"'[^']*'|\"[^\"]*\"|`([^`]*)`|\b({'|'.join(_NAMES)}|[^\W\d]\w*\.\d[\w.]*)\b")
-"""Text in quotes, which stays; names between backticks; names that Python keeps, or cannot have."""
+_HIDE = re.compile(
+    rf"'[^']*'|\"[^\"]*\"|`([^`]*)`|\b({'|'.join(_NAMES)}|[^\W\d]\w*\.\d[\w.]*)\b|(\^)"
+)
+"""
+Text in quotes, which stays; names between backticks; names that Python keeps, or cannot have; and
+R's sign for powers, which Python reads as another operator, after sums.
+"""
 _HIDDEN = re.compile(r"_quoted_([0-9a-f]*)_")
 
 
@@ -113,9 +117,11 @@ def from_json(value: Any) -> Any:
 
 
 def hidden(text: str) -> str:
-    """Text in which names that are no Python identifiers have become some."""
+    """Text in which names and signs that are none of Python's have become some."""
 
     def replaced(found: re.Match[str]) -> str:
+        if found[3]:
+            return "**"
         name = found[1] if found[2] is None else found[2]
         return found[0] if name is None else f"_quoted_{name.encode().hex()}_"
 
@@ -188,7 +194,9 @@ def _check(node: ast.expr) -> None:
         _check(node.operand)
     elif isinstance(node, ast.Compare) and all(type(op) in _OPERATORS for op in node.ops):
         if len(node.ops) > 1:
-            raise ValueError(f"{text!r} compares twice; write one comparison")
+            raise ValueError(
+                f"{text!r} is more than one comparison; make that column in the data, and name it"
+            )
         _check(node.left)
         _check(node.comparators[0])
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):

@@ -76,6 +76,10 @@ def parse_formula(text: str) -> Formula:
             terms.append(Everything())
             continue
         if piece.startswith("(") and piece.endswith(")") and "|" in piece:
+            if sign == "-":
+                raise ValueError(
+                    f"formula {text!r}: - {piece} takes nothing away; leave the term out."
+                )
             terms += _random_effects(piece[1:-1], text)
             continue
         if _transforms(piece, text):
@@ -124,7 +128,8 @@ def _response(left: str, text: str) -> tuple[Stated, Column | None]:
         raise ValueError(
             f"formula {text!r}: the response is a column, not {left!r}. A family with another link "
             "says how it depends on terms: family='gamma' has the logarithm of its mean, 'beta' "
-            "the logit. Or transform it in the data, and everything is of the transformed column."
+            "the logit. Or transform it in the data, and everything is of the transformed column. "
+            "Successes k of n trials are cbind(k, n - k)."
         )
     return _name(node, text), None
 

@@ -31,7 +31,7 @@ class Variable(_OneColumn):
 
     @property
     def label(self) -> str:
-        return str(self.column)
+        return f"{self.parameter}:{self.column}" if self.parameter else str(self.column)
 
     def resolved(self, is_levels: bool) -> Term:
         """
