@@ -127,10 +127,31 @@ def test_what_the_data_do_not_determine_is_finite_and_said(family):
         gg.GAM("y ~ x + v + w", family=family).fit(data.assign(w=data["x"] - data["v"]), **QUIET)
     with warnings.catch_warnings():
         warnings.simplefilter("error", gg.IdentifiabilityWarning)
+        if family == "bernoulli":  # few rows, and a level of two rows that differ
+            few = pd.DataFrame({"x": np.linspace(-1.0, 1.0, 20), "g": list("ab" + "c" * 18)})
+            few["g"] = few["g"].replace({"a": "b"})
+            few["y"] = np.tile([0, 1, 1, 0], 5)
+            gg.GAM("y ~ x + g", family=family).fit(few, **QUIET)
         gg.GAM("y ~ g + x", family=family).fit(data[data["g"] != "b"], **QUIET)
         one = data[data["g"] != "b"].assign(y=rng.normal(size=(data["g"] != "b").sum()))
         one.iloc[0, 0] = "alone"  # the noise of its row is known
         gg.GAM("y ~ g + x").fit(one, **QUIET)
+
+
+def test_steep_slopes_are_not_shrunk():
+    """Beside Newton's method for the likelihood: fifteen standard deviations of the link apart."""
+    x = np.random.default_rng(3).normal(size=400)
+    y = np.random.default_rng(4).binomial(1, 1.0 / (1.0 + np.exp(-8.0 * x)))
+    A, b = np.column_stack([np.ones(400), x]), np.zeros(2)
+    for _ in range(50):
+        p = 1.0 / (1.0 + np.exp(-A @ b))
+        information = A.T @ (A * (p * (1.0 - p))[:, None])
+        b = b + np.linalg.solve(information, A.T @ (y - p))
+    se = np.sqrt(np.linalg.inv(information)[1, 1])
+    found = gg.GAM(linear("x"), family="bernoulli").fit({"x": x, "y": y}, y="y", **QUIET)
+    slope = found.coefficients().set_index("term").loc["linear(x)"]
+    assert abs(slope["estimate"] - b[1]) < 0.6 * se  # a mean, beside a mode
+    assert slope["se"] == pytest.approx(se, rel=0.2)
 
 
 @pytest.mark.parametrize("family", ["gaussian", "poisson"])

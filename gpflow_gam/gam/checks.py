@@ -122,6 +122,8 @@ def _check_means(fit: FittedGAM) -> None:
         by = spec.term(label).by
         assert by is not None
         name = column_of(by)
+        if spec.design is not None and name in spec.design.variables:
+            continue  # of which the formula makes the means
         means = (
             name in t.columns and t.by is None and not isinstance(t, Interaction)
             for t in spec.terms
@@ -178,9 +180,9 @@ def _check_determined(fit: FittedGAM, said: Collection[str]) -> None:
         shown = ", ".join(map(repr, levels[:6])) + (", ..." if len(levels) > 6 else "")
         which = f" of level{'s' * (len(levels) > 1)} {shown}" if levels else ""
         warn_caller(
-            f"the data do not determine {name}{which}: responses there are all alike, or the "
-            "column follows from other terms. The estimate and its standard error are those of a "
-            "very wide prior. Drop the term, join levels, or shrink it: shrink=True.",
+            f"the data do not determine {name}{which}: responses are all alike there, or split by "
+            "it, or the column follows from other terms. What bounds the estimate is a very wide "
+            "prior. Drop the term, join levels, or shrink it: shrink=True.",
             IdentifiabilityWarning,
         )
 

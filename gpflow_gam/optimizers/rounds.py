@@ -153,12 +153,11 @@ class Rounds:
         if isinstance(base, MeanLink):
             mean, var = base.first_predictors(np.asarray(self.rows.Y), constant)
             return self.start_at(mean - self.rows.mean, var)
-        # a spread that is small beside what the priors expect, in the predictor's unit
-        _, _, variances = self.rows.components[-1].table.matrices(
-            self.values(self.hyperparameters.get())
-        )
-        spread = np.full(len(constant), 5e-3 * float(np.max(variances)))
-        return self.start_at(constant, spread)
+        # a spread that is small beside what the narrowest prior expects, in the predictor's unit
+        values = self.values(self.hyperparameters.get())
+        sizes = [float(np.max(c.table.matrices(values)[2])) for c in self.rows.components]
+        spread = 5e-3 * min(size for size in sizes if size > 0.0)
+        return self.start_at(constant, np.full(len(constant), spread))
 
     def start_at(self, mean: AnyNDArray, var: AnyNDArray) -> State:
         """

@@ -52,6 +52,11 @@ class GAMServable(PosteriorServable):
         self._keys = _keys(fit)
         names = list(dict.fromkeys(name for name, _ in self._keys))
         columns = variables_of(names)
+        if not columns:
+            raise ValueError(
+                "gam: it reads no column, so that no request would say for how many rows; its "
+                "prediction is one number, gam.predict(data)[0]."
+            )
         dtypes = {c: self._dtype(c) for c in dict.fromkeys([*columns, *names])}
         self._computed = [name for name in names if isinstance(name, Expression)]
         for name in self._computed:

@@ -185,7 +185,7 @@ def _references(fit: FittedGAM, reference: Level | Mapping[Column, Level]) -> di
         if len(names) != 1:
             raise ValueError(
                 f"reference={reference!r} could be of {len(names)} terms; name the column, as in "
-                f"reference={{'column': {reference!r}}}."
+                f"reference={{{next(iter(names.values()), 'g')!r}: {reference!r}}}."
             )
         reference = {next(iter(names)): reference}
     found: dict[str, int] = {}

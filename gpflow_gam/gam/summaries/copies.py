@@ -27,6 +27,8 @@ _MOST_LEVELS = 1000
 """Levels whose joint covariance is looked at."""
 _LOOSE = 0.14
 """The posterior's standard deviation over a wide prior's from which data say little."""
+_SURE = -1.0
+"""The log-likelihood of responses from which they are predicted as good as surely."""
 _INTERPOLATED = 0.9
 """Degrees of freedom a row from which an effect goes through the rows."""
 _NEARLY = 0.99
@@ -127,13 +129,14 @@ def undetermined(fit: FittedGAM) -> list[tuple[str, list[Any]]]:
     """
     Effects of ``linear`` and ``factor`` that the data leave to their prior, and which levels.
 
-    Their prior is so wide that where data say anything of an effect its variance is a small part of
-    the prior's. It is not of a level whose binary responses are all alike, whose effect has no
-    bound in the likelihood, or of a column that follows from others.
+    Where a column follows from others, an effect's variance is a large part of its wide prior's.
+    Where responses are all alike in a level, or are split by a line, the likelihood has no bound:
+    each of them is then predicted as good as surely.
 
     :param fit: a fitted GAM.
     """
     found = []
+    logs = _log_probabilities(fit)
     for component in fit.spec.components:
         if component.shrink or len(component.inducing) > _MOST_LEVELS:
             continue
@@ -143,10 +146,27 @@ def undetermined(fit: FittedGAM) -> list[tuple[str, list[Any]]]:
         prior = prior * np.square(fit.units[0]).reshape(-1, 1)
         left = np.diagonal(covariance, axis1=1, axis2=2)[component.predictors_of(len(covariance))]
         loose = np.any(left > _LOOSE**2 * np.maximum(prior, 1e-300), axis=0)
+        if logs is not None and component.form == "line":
+            loose |= logs.sum() > _SURE
+        elif logs is not None:
+            codes = fit.X[:, component.margins[0].column].astype(np.intp)
+            sums = np.bincount(codes, logs, minlength=len(loose))
+            there = np.bincount(codes, minlength=len(loose)) > 0
+            own = where.X[:, component.margins[0].column].astype(np.intp)
+            loose |= (sums > _SURE)[own] & there[own]
         if loose.any():
             levels = np.array(next(iter(where.columns.values())), dtype=object)[loose]
             found.append((component.name, [] if component.form == "line" else levels.tolist()))
     return found
+
+
+def _log_probabilities(fit: FittedGAM) -> AnyNDArray | None:
+    """Of each row's response, [N], where it has a probability and all rows are held."""
+    family = fit.spec.family
+    if not family.discrete or fit.whole is not None or not fit.has_data:
+        return None
+    F = fit.sample_means(len(fit.X))[1]
+    return np.asarray(fit.weights * family.log_density(fit.likelihood, fit.Y, F))
 
 
 def _alike(components: list[Component]) -> Iterator[tuple[str, list[Component]]]:

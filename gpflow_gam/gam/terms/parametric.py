@@ -123,8 +123,8 @@ def linear(column: Column, shrink: bool = False) -> Linear:
     A straight line in a numeric column, zero at the column's mean.
 
     Its slope is not penalised: the prior's standard deviation lets the line rise over the column's
-    span by ten times the predictor's natural size, which only keeps slopes finite that the data do
-    not determine. ``gam.coefficients()`` shows the slope in the column's unit.
+    span by a hundred times the predictor's natural size, which only keeps slopes finite that the
+    data do not determine. ``gam.coefficients()`` shows the slope in the column's unit.
 
     :param column: its name or index.
     :param shrink: whether the variance of the slope's normal prior is learnt from the data, as in
@@ -138,9 +138,9 @@ def factor(column: Column, unseen: str = "error", shrink: bool = False) -> Level
     """
     An effect for each level of a column, zero on average over the data.
 
-    Effects are not penalised: their prior's standard deviation is ten times the predictor's natural
-    size, which only keeps effects finite that the data do not determine, such as those of a level
-    whose binary responses are all alike.
+    Effects are not penalised: their prior's standard deviation is a hundred times the predictor's
+    natural size, which only keeps effects finite that the data do not determine, such as those of a
+    level whose binary responses are all alike.
 
     :param column: its name or index; text, categories, truth values or numbers as codes.
     :param unseen: what to do at prediction with a level that was not there: ``"error"``, or
