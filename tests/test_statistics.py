@@ -97,8 +97,8 @@ TERMS = (
     + s("x", k=6, by="w")
     + te("x", "z", k=9)
     + te("z", "g", k=7)
-    + factor("g")
-    + linear("w")
+    + factor("g", shrink=True)
+    + linear("w", shrink=True)
 )
 LIKELIHOODS = {
     "poisson": gpflow.likelihoods.Poisson,

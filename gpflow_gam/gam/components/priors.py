@@ -51,7 +51,7 @@ there along.
 """
 _OF_SPAN = 12.0
 """The squared span of an even column over its variance."""
-UNPENALISED = 1e4
+UNPENALISED = 900.0
 """The variance of effects of levels, and of a line over its column's span, that nothing shrinks."""
 INDEPENDENT = 0.5, 1.5
 """The same of what of areas is independent, against what is like their neighbours."""

@@ -123,7 +123,7 @@ def linear(column: Column, shrink: bool = False) -> Linear:
     A straight line in a numeric column, zero at the column's mean.
 
     Its slope is not penalised: the prior's standard deviation lets the line rise over the column's
-    span by a hundred times the predictor's natural size, which only keeps slopes finite that the
+    span by thirty times the predictor's natural size, which only keeps slopes finite that the
     data do not determine. ``gam.coefficients()`` shows the slope in the column's unit.
 
     :param column: its name or index.
@@ -138,7 +138,7 @@ def factor(column: Column, unseen: str = "error", shrink: bool = False) -> Level
     """
     An effect for each level of a column, zero on average over the data.
 
-    Effects are not penalised: their prior's standard deviation is a hundred times the predictor's
+    Effects are not penalised: their prior's standard deviation is thirty times the predictor's
     natural size, which only keeps effects finite that the data do not determine, such as those of a
     level whose binary responses are all alike.
 
