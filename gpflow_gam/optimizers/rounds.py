@@ -156,7 +156,7 @@ class Rounds:
         # a spread that is small beside what the narrowest prior expects, in the predictor's unit
         values = self.values(self.hyperparameters.get())
         sizes = [float(np.max(c.table.matrices(values)[2])) for c in self.rows.components]
-        spread = 1e-3 * min(size for size in sizes if size > 0.0)
+        spread = 5e-3 * min(size for size in sizes if size > 0.0)
         return self.start_at(constant, np.full(len(constant), spread))
 
     def start_at(self, mean: AnyNDArray, var: AnyNDArray) -> State:
