@@ -15,7 +15,7 @@ from ..kernels.levels import only_levels
 
 _SINGLE = 1e-5
 """The least share in single precision, where less is lost in rounding."""
-_LEVELS = 1e-14
+_LEVELS = 1e-12
 """Enough for levels in double precision: their eigenvalues are zero or far from it."""
 _OPEN = 1e-10
 """Beside the rounding of what is left of them where they are known."""
