@@ -80,8 +80,8 @@ def build_kernel(
     :param scale: the predictor's natural size: the priors of variances are relative to it.
     :param own: users' own kernels by the label of their term.
     :param num_predictors: L.
-    :param priors: of how large both parts of smooths are, and of smooths that shall vanish; by
-        default those of data of which nobody knows how many they will be.
+    :param priors: of the variances of smooths, and of smooths that may vanish; by default those
+        for data of unknown size.
     :param away: how far the predictor is from zero where there is no intercept: lines through zero
         have to get there.
     """
