@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator
 from typing import Any
@@ -27,6 +28,8 @@ _MOST_LEVELS = 1000
 """Levels whose joint covariance is looked at."""
 _LOOSE = 0.14
 """The posterior's standard deviation over a wide prior's from which data say little."""
+_KNOWN = 0.5
+"""A posterior standard deviation, against the predictor's size, of effects that have a bound."""
 _SURE = -1.0
 """The log-likelihood of responses from which they are predicted as good as surely."""
 _INTERPOLATED = 0.9
@@ -136,7 +139,7 @@ def undetermined(fit: FittedGAM) -> list[tuple[str, list[Any]]]:
     :param fit: a fitted GAM.
     """
     found = []
-    logs = _log_probabilities(fit)
+    log_probabilities = functools.cache(lambda: _log_probabilities(fit))
     for component in fit.spec.components:
         if component.shrink or len(component.inducing) > _MOST_LEVELS:
             continue
@@ -146,6 +149,9 @@ def undetermined(fit: FittedGAM) -> list[tuple[str, list[Any]]]:
         prior = prior * np.square(fit.units[0]).reshape(-1, 1)
         left = np.diagonal(covariance, axis1=1, axis2=2)[component.predictors_of(len(covariance))]
         loose = np.any(left > _LOOSE**2 * np.maximum(prior, 1e-300), axis=0)
+        # effects that are known well are not unbounded
+        uncertain = np.any(left > np.square(_KNOWN * fit.spec.scale))
+        logs = log_probabilities() if uncertain else None
         if logs is not None and component.form == "line":
             loose |= logs.sum() > _SURE
         elif logs is not None:
