@@ -111,7 +111,7 @@ def test_parametric_terms_are_those_of_a_table(family, rare):
     assert found["se"] == pytest.approx(se, rel=0.08)
 
 
-@pytest.mark.parametrize("family", ["bernoulli", "poisson"])
+@pytest.mark.parametrize("family", ["bernoulli", "poisson", "zero_inflated_poisson"])
 def test_what_the_data_do_not_determine_is_finite_and_said(family):
     rng = np.random.default_rng(2)
     data = pd.DataFrame({"g": rng.choice(list("abc"), 300), "x": rng.normal(size=300)})
@@ -120,7 +120,7 @@ def test_what_the_data_do_not_determine_is_finite_and_said(family):
     with pytest.warns(gg.IdentifiabilityWarning, match=r"factor\(g\) of level 'b'.*shrink=True"):
         gam = gg.GAM("y ~ g + x", family=family).fit(data, **QUIET)
     table = gam.coefficients().set_index("level")
-    assert -12.0 < table.loc["b", "estimate"] < -4.0
+    assert -12.0 < table.loc["b", "estimate"].min() < -4.0
     assert np.isfinite(table["se"]).all()
     data["v"] = rng.normal(size=300)
     with pytest.warns(gg.IdentifiabilityWarning, match=r"not determine linear\(x\)"):

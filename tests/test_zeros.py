@@ -96,6 +96,16 @@ def test_counts_are_found_and_known(name: str, tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(again, gam.predict(frame[:5], interval=0.9))
 
 
+def test_they_are_compared_with_other_counts() -> None:
+    """All of them have probabilities."""
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame({"x": rng.normal(size=300)})
+    data["n"] = rng.poisson(3.0, 300) * rng.binomial(1, 0.6, 300)
+    names = ("poisson", "zero_inflated_poisson")
+    fits = {name: gg.GAM("n ~ x", name).fit(data, progress=False) for name in names}
+    assert gg.compare(fits).table.index[0] == "zero_inflated_poisson"
+
+
 def test_terms_without_a_parameter_are_of_the_count() -> None:
     frame, _ = _frame("zero_inflated_poisson")
     gam = gg.GAM(s("x", k=8), family="zip").fit(frame, y="y")

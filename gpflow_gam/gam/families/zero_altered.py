@@ -41,6 +41,7 @@ class ZeroAltered(Family, abc.ABC):
     :raises ValueError: another link.
     """
 
+    discrete: ClassVar[bool] = True
     modelled: ClassVar[tuple[str, ...]] = ("mean", "zero")
     of_first: ClassVar[bool] = True
     overdispersed_counts: ClassVar[bool] = False
