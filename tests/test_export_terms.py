@@ -57,10 +57,12 @@ def responses() -> dict[str, Any]:
     }
 
 
+# a narrow prior: rounding is of the prior's size, which is thirty times as large without
+LEVELS = gg.factor("g", shrink=True)
 BOTH = {"mean": gg.s("x", k=5), "scale": gg.s("z", k=4)}
 QUICK: dict[str, tuple[Any, Any, str]] = {
     "shape and scale": (
-        {"mean": gg.s("x", k=5, shape="increasing") + gg.factor("g"), "scale": gg.s("z", k=4)},
+        {"mean": gg.s("x", k=5, shape="increasing") + LEVELS, "scale": gg.s("z", k=4)},
         "gamma",
         "positive",
     ),
@@ -87,7 +89,7 @@ SLOW: dict[str, tuple[Any, Any, str]] = {
         "lognormal",
         "positive",
     ),
-    "weibull": ({"location": gg.s("x", k=5), "scale": gg.factor("g")}, "weibull", "positive"),
+    "weibull": ({"location": gg.s("x", k=5), "scale": LEVELS}, "weibull", "positive"),
     "hurdle": ({"mean": gg.s("x", k=5), "zero": gg.s("z", k=4)}, "hurdle_poisson", "zeros"),
     "classes": ({"u": gg.s("x", k=5), "v": gg.s("z", k=4)}, "categorical", "class"),
     "quantile": (
@@ -127,8 +129,8 @@ SLOW: dict[str, tuple[Any, Any, str]] = {
     "polynomial": (gg.s("x", kernel=gpflow.kernels.Polynomial(3), k=6), "gaussian", "calm"),
     "exponential": (gg.s("x", kernel=gpflow.kernels.Exponential(), k=6), "gaussian", "calm"),
     "vanished": (gg.s("x", kernel=gpflow.kernels.Exponential(), k=6), "gaussian", "number"),
-    "ordinal cauchit": (gg.s("x", k=5), gg.families.Ordinal(link="cauchit"), "class"),
-    "ordinal cloglog": (gg.s("x", k=5), gg.families.Ordinal(link="cloglog"), "class"),
+    "ordinal cauchit": (gg.s("x", k=5), gg.families.Ordinal(("u", "v", "w"), "cauchit"), "class"),
+    "ordinal cloglog": (gg.s("x", k=5), gg.families.Ordinal(("u", "v", "w"), "cloglog"), "class"),
     "beta probit": (gg.s("x", k=5), gg.families.Beta("probit"), "share"),
     "beta cauchit": (gg.s("x", k=5), gg.families.Beta("cauchit"), "share"),
 }
