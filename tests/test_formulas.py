@@ -362,7 +362,8 @@ def test_parameters_share_bare_columns(visits):
 
 def test_random_effects_are_asked_for_as_they_were_typed(visits):
     gam = gg.GAM("y ~ x + (1 | site:plot) + (1 | class)").fit(visits, **QUICK)
-    for typed, name in (("(1 | class)", "random_effect(class)"), ("(1|site:plot)", gam.names[1])):
+    typed_names = {"(1 | class)": "random_effect(class)", "(1|site:plot)": gam.names[1]}
+    for typed, name in (typed_names | {"x": "linear(x)"}).items():
         np.testing.assert_array_equal(
             gam.predict(visits, exclude=typed), gam.predict(visits, exclude=name)
         )

@@ -16,11 +16,23 @@ from ..components import Component
 from ..components.priors import ROWS, Priors, smooth_priors
 from ..families import Family
 from ..frames import Design, Encoder, Fill
-from ..terms import Column, Expression, Smooth, Surv, Term, Terms, parse_formula, variables_of
+from ..terms import (
+    Column,
+    Expression,
+    Levels,
+    Linear,
+    Smooth,
+    Surv,
+    Term,
+    Terms,
+    Variable,
+    parse_formula,
+    variables_of,
+)
 from ..terms.base import column_of
 
 _TYPED = re.compile(
-    r"(?:(?P<parameter>\w+):)?(?P<call>\w*\(.*\))(?::(?P<by>[^=]+)(?:=(?P<level>.+))?)?"
+    r"(?:(?P<parameter>\w+):)?(?P<call>\w*\(.*\)|[^:()=]+)(?::(?P<by>[^=]+)(?:=(?P<level>.+))?)?"
 )
 """A term as it is typed, or its label: perhaps of a parameter, and perhaps with a column by it."""
 
@@ -214,6 +226,8 @@ class Specification:
         key, parameter = _columns(asked, by), parameter or asked.parameter
         alike = [t for t in self.terms if _columns(t) == key]
         alike = [t for t in alike if parameter in ("", t.parameter)]
+        if isinstance(asked, Variable):  # a column that stands alone is a line or a factor
+            alike = [t for t in alike if isinstance(t, (Linear, Levels))]
         own = [t for t in alike if t.function == asked.function] or alike
         if len(own) != 1:
             return []
