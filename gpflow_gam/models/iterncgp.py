@@ -217,20 +217,20 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
 
         :param before: what was found at other parameters, to start a new one from.
         """
-        here = Present(self._parts())
-        kept = self._compiled.run
+        here, kept = self.present, self._compiled.run
         if kept is None or not here.equals(kept[0]):
             kept = here, self.solver.start(self.problem(), before)
             self._compiled.run = kept
         return kept[1]
 
-    def accept(self, state: ActionPosteriorState) -> None:
+    def accept(self, state: ActionPosteriorState, complete: bool = False) -> None:
         """
         Make ``state``, computed at the present parameters, the model's posterior.
 
         :param state: of actions and what they found.
+        :param complete: whether the solver has nothing more to do there.
         """
-        self.restore(Fit(state, Present(self._parts())))
+        self.restore(Fit(state, self.present, complete))
 
     @property
     def last_fit(self) -> Fit | None:
@@ -257,7 +257,50 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
 
     def forget_run(self) -> None:
         """Have the next fit begin anew."""
-        self._compiled.run = None
+        self._compiled.run = self._compiled.unfinished = None
+
+    @property
+    def present(self) -> Present:
+        """Parts and parameters as they are now."""
+        return Present(self._parts())
+
+    @property
+    def unfinished(self) -> Any:
+        """What a fit that was ended early has left for the next one."""
+        return self._compiled.unfinished
+
+    @unfinished.setter
+    def unfinished(self, left: Any) -> None:
+        self._compiled.unfinished = left
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether there is a posterior of the present parts, be it at other parameters."""
+        fit = self._fit
+        return fit is not None and fit.at.structure.difference(self._parts()) is None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the last fit's solver has nothing more to do at the present parameters."""
+        fit = self._fit
+        return fit is not None and fit.complete and fit.at.equals(self.present)
+
+    def objective(self) -> float:
+        """
+        :meth:`elbo` in double precision, plus the log-densities of priors: what fits compare.
+
+        Minus infinity where it is not finite. Known until parameters or posterior are others.
+        """
+        fit, here, known = self._checked_fit(), self.present, self._compiled.objective
+        if known is None or known[0] is not fit or not known[1].equals(here):
+            try:
+                bound = action_bound(self.problem(), *self._held_actions().noisy())
+                found = float(bound) + float(self.log_prior_density())
+            except tf.errors.InvalidArgumentError:  # beyond rounding: see action_bound
+                found = -np.inf
+            known = fit, here, found if np.isfinite(found) else -np.inf
+            self._compiled.objective = known
+        return known[2]
 
     @property
     def state(self) -> ActionPosteriorState:
@@ -365,7 +408,7 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
 
     def _left_out(self) -> LeftOutRows:
         check_method("mean", self.likelihood)
-        fit, here, kept = self._checked_fit(), Present(self._parts()), self._compiled.left_out
+        fit, here, kept = self._checked_fit(), self.present, self._compiled.left_out
         if kept is None or kept[0] is not fit or not kept[1].equals(here):
             averaged = isinstance(self.solver, Variational)
             state = self._held_actions().state()

@@ -1,8 +1,9 @@
-"""What an IterNCGP knows: of itself at one time, of its last fit, and what it has compiled."""
+"""What an IterNCGP knows: of itself at one time, of its last fit, and what is kept for another."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import tensorflow as tf
 
@@ -39,10 +40,12 @@ class Fit:
 
     state: ActionPosteriorState
     at: Present
+    complete: bool = False
+    """Whether the solver has nothing more to do there."""
 
 
 class Compiled:
-    """What a model has compiled, and what its solver has in hand: no copy of it has a part."""
+    """What a model has compiled, and what its fits have in hand: no copy of it has a part."""
 
     def __init__(self) -> None:
         self.programs: tuple[Structure, KernelPrograms] | None = None
@@ -50,3 +53,5 @@ class Compiled:
         self.held: tuple[Structure, HeldActions] | None = None
         self.left_out: tuple[Fit, Present, LeftOutRows] | None = None
         self.share: tf.Variable | None = None
+        self.objective: tuple[Fit, Present, float] | None = None
+        self.unfinished: Any = None

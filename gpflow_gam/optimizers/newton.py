@@ -6,6 +6,7 @@ import contextlib
 import functools
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -40,10 +41,11 @@ def fit_newton(
     validation_data: RegressionData | None,
 ) -> FitResult:
     """
-    Find the mode and the posterior around it; a further call goes on from the buffers.
+    Find the mode and the posterior around it; a further call goes on where this one ended.
 
-    Ended by a budget or a callback, it leaves the posterior of what was computed. Where an error
-    comes out, Ctrl-C too, the model is what it was before.
+    Ended by a budget or a callback, it leaves the posterior of what was computed, or the one of
+    before the call where that has the higher bound. A call that was ended before it got anywhere
+    takes one step all the same. Where an error comes out, Ctrl-C too, the model is what it was.
 
     :param tracker: of this fit, without variables: the mode is no value of any that could be put
         back.
@@ -60,22 +62,71 @@ def fit_newton(
         validation_data = checked_data(validation_data, model.latents.kernels[0], model.likelihood)
     with tracker, _undone_on_error(model):
         newton = _Newton(model, tracker, max_iterations, max_sweeps, validation_data)
+        before, bound = _Place(model), model.objective() if model.goes_on else -math.inf
+        elbo = math.nan
         if hyperparameters:
-            return _learn(newton, max_rounds, tolerance)
-        return newton.result(*newton.solve(), math.nan)
+            left = model.unfinished
+            if left is not None and left.shown.is_present and left.is_of(model):
+                left.reached.put_back()
+            else:
+                model.unfinished = None
+            converged, message = _learn(newton, max_rounds, tolerance)
+            reached, elbo = _Place(model), model.objective()
+        else:
+            converged, message = newton.solve()
+        # at other parameters than those of the posterior before, a mode is another problem's
+        same = hyperparameters or before.at_its_parameters or not converged
+        if same and bound > -math.inf and _is_lower(model, bound):
+            before.put_back()
+            message, elbo = message + _KEPT, bound if hyperparameters else elbo
+        if model.unfinished is not None and hyperparameters:
+            model.unfinished.reached, model.unfinished.shown = reached, _Place(model)
+        return newton.result(converged, message, elbo)
+
+
+def _is_lower(model: IterNCGP, bound: float) -> bool:
+    """Whether the model's bound is lower than before, beyond rounding."""
+    eps = float(np.finfo(model.precision.as_numpy_dtype).eps)
+    return model.objective() < bound - 10.0 * eps * max(1.0, abs(bound))
+
+
+class _Place:
+    """
+    Where a model is: the values of its parameters, and its posterior.
+
+    :param model: whose they are.
+    """
+
+    def __init__(self, model: IterNCGP) -> None:
+        self._model, self._fit, self._at = model, model.last_fit, model.present
+        self._values = [(v, v.numpy()) for v in model.variables]
+
+    @property
+    def at_its_parameters(self) -> bool:
+        """Whether the posterior was computed at these parameters."""
+        return self._fit is not None and self._fit.at.equals(self._at)
+
+    @property
+    def is_present(self) -> bool:
+        """Whether the model is there."""
+        return self._model.last_fit is self._fit and self._model.present.equals(self._at)
+
+    def put_back(self) -> None:
+        """Have the model there."""
+        for variable, value in self._values:
+            variable.assign(value)
+        self._model.restore(self._fit)
 
 
 @contextlib.contextmanager
 def _undone_on_error(model: IterNCGP) -> Iterator[None]:
     """Puts parameters and posterior back to what they were before, where an error comes out."""
-    before, fit = [(v, v.numpy()) for v in model.variables], model.last_fit
+    before = _Place(model)
     try:
         yield
     except BaseException:
-        for variable, value in before:
-            variable.assign(value)
         model.forget_run()  # whose step may be half done
-        model.restore(fit)
+        before.put_back()
         raise
 
 
@@ -100,13 +151,10 @@ class _Newton:
         self.round = 0
         self.running: Run | None = None
         """The run whose step a callback looks at, while it does."""
-
-    @property
-    def spent(self) -> bool:
-        """Whether a budget is used up."""
-        if self.tracker.budget.spent or self.sweeps >= self.max_sweeps:
-            return True
-        return len(self.steps) >= self.max_iterations
+        self.progressed = False
+        """Whether there was a step yet, of Newton's or of L-BFGS."""
+        self.stopped = False
+        """Whether a budget, a callback or Ctrl-C has ended it."""
 
     def solve(self, before: ActionPosteriorState | None = None) -> tuple[bool, str]:
         """
@@ -116,35 +164,40 @@ class _Newton:
         :return: whether it converged, and why it ended.
         """
         run = self.model.run(before)
-        operator = run.problem.operator
+        operator, closing = run.problem.operator, run.ended
         spent = self.sweeps - operator.sweeps  # by earlier rounds, less what the run has behind it
-        converged, message, cheap = False, "step limit reached", False
+        converged, message, cheap, ended = False, "step limit reached", False, closing
         try:
-            for report in run.steps():
+            for report in run.steps() if closing is None else (closing,):
                 step = spent + operator.sweeps - self.sweeps
-                self.sweeps = spent + operator.sweeps
+                self.sweeps, self.progressed = spent + operator.sweeps, True
                 self._record(run, report)
-                converged = report.converged
-                if converged:
-                    message = "converged"
+                if report.converged:
+                    ended = report
+                    if closing is None and self.tracker.budget.spent:
+                        self.tracker.check()  # the posterior is the next call's
+                    converged, message = True, "converged"
                     break
-                self._check(run.ahead(step) + run.closing)
+                self.check(run.ahead(step) + run.closing)
         except StopFit as stop:
-            message, cheap = stop.message, self.max_sweeps < 2.0
+            message, self.stopped = stop.message, True
+            cheap = self.max_sweeps < 2.0 or self.tracker.budget.spent
         except Diverged as diverged:
-            message = str(diverged)
+            message, cheap = str(diverged), self.tracker.budget.spent
         except KeyboardInterrupt:
-            message, cheap = self.tracker.interrupted(), True
+            message, cheap, self.stopped = self.tracker.interrupted(), True, True
         try:
-            state = run.finish(cheap=cheap or self.tracker.budget.spent)
+            state = run.finish(cheap=cheap)
         except KeyboardInterrupt:  # in the posterior's own sweep
             converged, message = False, self.tracker.interrupted()
+            cheap = self.stopped = True
             state = run.finish(cheap=True)
-        self.model.accept(state)
+        run.ended = ended if cheap else None
+        self.model.accept(state, complete=not (cheap or self.stopped))
         self.sweeps = spent + operator.sweeps
         return converged, message
 
-    def _check(self, ahead: float) -> None:
+    def check(self, ahead: float) -> None:
         """
         :param ahead: sweeps that the next step takes, and the posterior after it.
         :raises StopFit: they would go over a budget.
@@ -215,6 +268,9 @@ class _Newton:
         return self.tracker.result(converged, message, elbo, sweeps=self.sweeps, steps=self.steps)
 
 
+_KEPT = "; the posterior of before this call is kept, as its bound is higher"
+
+
 class _HeldBound:
     """
     The objective of hyperparameters, at actions that are variables: it is compiled once.
@@ -242,88 +298,174 @@ class _HeldBound:
         return -(bound + tf.cast(self.model.log_prior_density(), bound.dtype))
 
 
-def _learn(newton: _Newton, max_rounds: int, tolerance: float) -> FitResult:
+@dataclass
+class _Round:
+    """A round of hyperparameters."""
+
+    begun: _Place
+    bound: float
+    """Where it began."""
+
+    some: IterNCGP | None = None
+    """Of some of the rows, from which it learns first; None for all, or once it has."""
+
+    whole: bool = False
+    """Whether L-BFGS, on all rows, was ended by nothing but itself."""
+
+
+class _Learning:
+    """
+    Hyperparameters that are being learnt, in one call or, where a budget ends it, in several.
+
+    :param model: whose they are.
+    """
+
+    reached: _Place
+    """Where the last call ended, and"""
+
+    shown: _Place
+    """where it left the model: there, or where it began."""
+
+    def __init__(self, model: IterNCGP) -> None:
+        self.variables = list(model.trainable_variables)
+        self.coarse = model.last_fit is None and model.data[0].shape[0] >= _MANY
+        self.round: _Round | None = None
+        self._optimiser: tuple[_HeldBound, LBFGS] | None = None
+
+    def is_of(self, model: IterNCGP) -> bool:
+        """Whether the same parameters are trainable."""
+        here = model.trainable_variables
+        return [id(v) for v in here] == [id(v) for v in self.variables]
+
+    def optimiser(self, model: IterNCGP) -> LBFGS:
+        """Of the bound at the present actions; compiled once."""
+        kept = self._optimiser
+        if kept is None or model.state.actions.shape[0] > kept[0].S.shape[0]:
+            held = _HeldBound(model)
+            kept = self._optimiser = held, LBFGS(held.loss, self.variables)
+        kept[0].hold(*held_actions(model.state))
+        return kept[1]
+
+
+class _OneAtLeast(Tracker):
+    """Of L-BFGS, which takes one iteration where a call has not got anywhere yet."""
+
+    progressed = False
+
+    def check(self) -> None:
+        if self.progressed or self.history:
+            super().check()
+
+
+def _learn(newton: _Newton, max_rounds: int, tolerance: float) -> tuple[bool, str]:
     """
     Mode and hyperparameters in turn.
 
     Each round maximises the bound at held actions and pseudo-observations by L-BFGS, then finds the
     mode, and with it new ones, at the parameters reached. Of a new model with many rows the first
     round learns from a quarter of them instead, whose products take a sixteenth. A round whose new
-    bound is worse than the old is taken back.
+    bound is worse than the old is taken back. Ended early it leaves what the next call needs to
+    take the steps that were to come.
+
+    :return: whether it converged, and why it ended.
     """
-    model = newton.model
-    coarse = model.last_fit is None and model.data[0].shape[0] >= _MANY
-    variables = list(model.trainable_variables)
-    converged, message = newton.solve()
-    held = _HeldBound(model)
-    best = -float(held.loss())
-    if not variables:
-        return newton.result(converged, message + "; nothing is trainable", best)
-    if newton.tracker.ended:
-        return newton.result(False, message, best)
-    optimiser = LBFGS(held.loss, variables)
-    converged, message = False, f"limit of {max_rounds} rounds reached"
-    for newton.round in range(1, max_rounds + 1):
-        if newton.spent:
-            message = "budget used up"
-            break
-        kept, state = [v.numpy() for v in variables], model.state
-        interrupted, some = "", coarse and newton.round == 1
-        if some:
-            _learn_from_some(newton, max_rounds, tolerance)
-        else:
-            tracker = Tracker(variables, "L-BFGS", newton.tracker.budget, None, False)
-            with tracker, contextlib.suppress(StopFit):
-                try:
-                    optimiser.run(tracker, max_iterations=25, tolerance=1e-4)
-                except KeyboardInterrupt:
-                    interrupted = newton.tracker.interrupted()
-                    tracker.restore_best()
-            newton.sweeps += 2.0 * len(tracker.history)  # each value with its gradient
-        _, reason = newton.solve(state)
-        if model.state.actions.shape[0] > held.S.shape[0]:
-            held = _HeldBound(model)
-            optimiser = LBFGS(held.loss, variables)
-        held.hold(*held_actions(model.state))
-        now = -float(held.loss())
-        gain = now - best
-        if not gain >= 0.0:  # worse, or not a number
-            for variable, value in zip(variables, kept):
-                variable.assign(value)
-            model.accept(state)
-        best = max(best, now) if np.isfinite(now) else best
-        if newton.tracker.ended:
-            message = interrupted or reason
-            break
-        if gain < tolerance and not some:
-            converged, message = True, f"the last round gained {gain:.2g} nats"
-            break
-    return newton.result(converged, message, best)
+    model, number = newton.model, 0
+    learning: _Learning = model.unfinished or _Learning(model)
+    model.unfinished = learning
+    while True:
+        last = learning.round
+        if last is not None and last.some is not None:
+            message = _learn_from_some(newton, last.some, max_rounds, tolerance)
+            if newton.stopped:
+                return False, message
+            last.some = None
+        if not (learning.variables and model.is_complete):
+            converged, message = newton.solve(model.state if model.goes_on else None)
+            if newton.stopped:
+                return False, message
+            if not learning.variables:
+                model.unfinished = None
+                return converged, message + "; nothing is trainable"
+        bound, converged = model.objective(), False
+        if last is not None:
+            gain = bound - last.bound
+            if not gain >= 0.0:  # worse, or not a number
+                last.begun.put_back()
+                bound, gain = last.bound, 0.0
+            learning.round, converged = None, gain < tolerance and last.whole
+            message = f"the last round gained {gain:.2g} nats"
+        if converged or number == max_rounds:
+            model.unfinished = None
+            return converged, message if converged else f"limit of {max_rounds} rounds reached"
+        number += 1
+        newton.round = number
+        try:
+            if newton.progressed:
+                newton.check(2.0)
+            begun = _Round(_Place(model), bound)
+            if learning.coarse:
+                learning.coarse, begun.some = False, _of_some_rows(model)
+                learning.round = begun
+                continue
+            _maximise(newton, learning, begun)
+        except StopFit as stop:
+            newton.stopped = True
+            return False, stop.message
+        except KeyboardInterrupt:
+            newton.stopped = True
+            return False, newton.tracker.interrupted()
 
 
-def _learn_from_some(newton: _Newton, max_rounds: int, tolerance: float) -> None:
+def _maximise(newton: _Newton, learning: _Learning, begun: _Round) -> None:
     """
-    Hyperparameters that some of the rows choose, which are left in the model's.
+    The bound at held actions, by L-BFGS.
 
-    Its steps are in the history of the whole fit, with their number of rows, and its sweeps are
-    counted by what they take.
+    :raises StopFit: a budget has ended it; the parameters are the best so far.
     """
-    model = newton.model
+    optimiser = learning.optimiser(newton.model)
+    tracker = _OneAtLeast(learning.variables, "L-BFGS", newton.tracker.budget, None, False)
+    tracker.progressed, learning.round = newton.progressed, begun
+    try:
+        with tracker:
+            optimiser.run(tracker, max_iterations=25, tolerance=1e-4)
+            begun.whole = True
+    except (StopFit, KeyboardInterrupt):
+        tracker.restore_best()
+        newton.tracker.check()  # which knows that time has ended it
+        raise
+    finally:
+        newton.progressed |= len(tracker.history) > 0
+        newton.sweeps += 2.0 * len(tracker.history)  # each value with its gradient
+
+
+def _of_some_rows(model: IterNCGP) -> IterNCGP:
+    """Kernel, likelihood and mean function of the model, with some of its rows."""
     X, Y = model.data
     N = int(X.shape[0])
-    number = max(_FEWEST, N // _COARSER)
-    rows = tf.constant(np.random.default_rng(0).permutation(N)[:number])
-    data = tf.gather(X, rows), tf.gather(Y, rows)
-    some = IterNCGP(
-        data,
+    rows = tf.constant(np.random.default_rng(0).permutation(N)[: max(_FEWEST, N // _COARSER)])
+    return IterNCGP(
+        (tf.gather(X, rows), tf.gather(Y, rows)),
         model.kernel,
         model.likelihood,
         mean_function=model.mean_function,
         solver=model.solver,
     )
-    share = (number / N) ** 2
+
+
+def _learn_from_some(newton: _Newton, some: IterNCGP, max_rounds: int, tolerance: float) -> str:
+    """
+    Hyperparameters that some of the rows choose, which are left in the model's.
+
+    Its steps are in the history of the whole fit, with their number of rows, and its sweeps are
+    counted by what they take.
+
+    :return: why it ended.
+    """
+    share = (int(some.data[0].shape[0]) / int(newton.model.data[0].shape[0])) ** 2
     left = (newton.max_sweeps - newton.sweeps) / share
     inner = _Newton(some, newton.tracker, newton.max_iterations, left, None)
-    inner.steps = newton.steps
-    _learn(inner, max_rounds, tolerance)
+    inner.steps, inner.progressed = newton.steps, newton.progressed
+    _, message = _learn(inner, max_rounds, tolerance)
+    newton.progressed, newton.stopped = inner.progressed, inner.stopped
     newton.sweeps += share * inner.sweeps
+    return message

@@ -77,9 +77,16 @@ class Run(abc.ABC):
 
     problem: LaplaceProblem
 
+    ended: StepReport | None = None
+    """The report that the search has converged with, where no time was left for the posterior."""
+
     @abc.abstractmethod
     def steps(self) -> Iterator[StepReport]:
-        """Outer steps until convergence; between two of them the run is always whole."""
+        """
+        Outer steps until convergence; between two of them the run is always whole.
+
+        Called again after fewer, it takes the steps that were to come.
+        """
 
     @abc.abstractmethod
     def finish(self, cheap: bool = False) -> ActionPosteriorState:

@@ -121,7 +121,11 @@ class ReducedNewtonRun(Run):
         c = tf.zeros([Q, 0], problem.operator.dtype)
         self._reached = _Reached(nothing, nothing, c, -np.inf)
         self._step = 0
-        self._sizes: list[int] = []
+        self._sizes: list[int] | None = None
+        self._weights: tf.Tensor | None = None
+        """What the last of the searches of some of the data has found."""
+        self._last, self._gain = np.inf, np.inf
+        self._move: tf.Tensor | None = None
         self._buys = options.early_covariance and problem.operator.num_data >= _MANY
         self._bought: Bought | None = None
 
@@ -168,38 +172,39 @@ class ReducedNewtonRun(Run):
 
     def steps(self) -> Iterator[StepReport]:
         limit = self._step + self.options.max_steps
-        if self.S.shape[2] == 0:
-            if self._warm is None:
-                yield from self._coarse()
-            else:
-                self._start()
+        if self._sizes or (self.S.shape[2] == 0 and self._warm is None):
+            yield from self._coarse()
+        elif self.S.shape[2] == 0:
+            self._start()
         yield from self._search(limit)
 
     def _search(self, limit: int) -> Iterator[StepReport]:
-        last, gain, move = np.inf, np.inf, None
         while self._step < limit:
-            inner = 0
+            inner, last, gain = 0, self._last, self._gain
             slowing = min(1.0, gain / last) if np.isfinite(last) else 1.0
-            if self._buys and move is not None and self._covariance_is_due(move, slowing):
+            if self._buys and self._covariance_is_due(slowing):
                 self._buys, self._bought = False, self._mode().bought()
             else:
                 before, g = self._reached.value, self.g
                 inner = self._sweep(self.problem.curvature(g))
-                last, gain, move = gain, self._reached.value - before, self.g - g
+                self._last, self._gain = gain, self._reached.value - before
+                self._move = self.g - g
             self._step += 1
-            yield self._report(inner, gain)
-            if gain < self.options.tolerance:
+            yield self.report(inner, self._gain)
+            if self._gain < self.options.tolerance:
                 return
 
-    def _covariance_is_due(self, move: tf.Tensor, slowing: float) -> bool:
+    def _covariance_is_due(self, slowing: float) -> bool:
         """
         Whether the covariance's sweep is worth more, for its time, than the search's next.
 
-        :param move: of the latent functions by the search's last sweep, [Q, N].
-        :param slowing: what it has gained, as a share of what the one before has.
+        :param slowing: what the search's last sweep has gained, as a share of what the one before
+            has.
         """
+        if self._move is None:
+            return False
         Q = self.problem.operator.num_latents
-        covariance, mean = self._mode().falls(move)
+        covariance, mean = self._mode().falls(self._move)
         cost = (_ENTRIES + Q * self.options.num_actions) / (_ENTRIES + 2 * Q)
         return covariance > mean * slowing * cost
 
@@ -217,9 +222,11 @@ class ReducedNewtonRun(Run):
         if N < _MANY:
             self._start()
             return
-        order, weights = np.random.default_rng(0).permutation(N), None
-        self._sizes = [_FIRST, *_shares(N), 0]
-        while (size := self._sizes.pop(0)) > 0:
+        order = np.random.default_rng(0).permutation(N)
+        if self._sizes is None:
+            self._sizes = [_FIRST, *_shares(N), 0]
+        while (size := self._sizes[0]) > 0:
+            weights = self._weights
             rows = tf.constant(order[:size])
             if weights is not None:
                 weights = tf.pad(weights, [[0, 0], [0, size - weights.shape[1]]])
@@ -233,11 +240,14 @@ class ReducedNewtonRun(Run):
             s = operator.spread(rows, weights[..., None])
             t = operator.product_of_rows(rows, weights[..., None])
             inner = self._reach(*self._extended(s, t))
+            self._weights = weights
+            del self._sizes[0]
             self._step += 1
-            yield self._report(inner, np.inf)
+            yield self.report(inner, np.inf)
         inner = self._start()
+        self._sizes, self._weights = [], None
         self._step += 1
-        yield self._report(inner, np.inf)
+        yield self.report(inner, np.inf)
 
     def ahead(self, last: float) -> float:
         if not self._sizes:
@@ -341,7 +351,13 @@ class ReducedNewtonRun(Run):
         S, T = tf.matmul(here.S, turn), tf.matmul(here.T, turn)
         self._reached = _Reached(S, T, c, here.value)
 
-    def _report(self, inner: int, gain: float) -> StepReport:
+    def report(self, inner: int = 0, gain: float = np.inf) -> StepReport:
+        """
+        Of where the run is.
+
+        :param inner: inner steps of the last step.
+        :param gain: of the log posterior by it.
+        """
         gradient = self.problem.curvature(self.g).gradient
         away = tf.norm(gradient - self.v) / tf.maximum(tf.norm(gradient), 1e-300)
         return StepReport(

@@ -56,7 +56,8 @@ class VariationalRun(Run):
     See :class:`Variational`.
 
     A round whose averages are not finite raises :class:`~gpflow_gam.newton.solvers.Diverged`, and
-    the run stays at the round before. Where there is a posterior of other hyperparameters, its
+    the run stays at the round before. A round begins with a step of its own, the sweep of the
+    posterior that its averages are over. Where there is a posterior of other hyperparameters, its
     actions and pseudo-observations under the present ones stand for Laplace's posterior and all
     rounds but the last, at the price of one sweep. Reports after Laplace's round are of
     ``E_q[log p(y | f)]`` in the place of log p(y | f).
@@ -73,17 +74,20 @@ class VariationalRun(Run):
         self._inner = self._newton(0).start(problem, before)
         self._before = before
         self._round, self._step = 0, 0
+        self._searched = False
+        """Whether the search of a round before the last has ended."""
 
     def steps(self) -> Iterator[StepReport]:
         self._skip()
         while True:
-            converged = False
-            for report in self._inner.steps():
-                converged, self._step = report.converged, self._step + 1
-                done = converged and self._round == self.options.rounds
-                yield replace(report, step=self._step, converged=done)
-            if not converged or self._round == self.options.rounds:
-                return
+            if not self._searched:
+                converged, last = False, self._round == self.options.rounds
+                for report in self._inner.steps():
+                    converged, self._step = report.converged, self._step + 1
+                    self._searched = converged and not last
+                    yield replace(report, step=self._step, converged=converged and last)
+                if last or not converged:
+                    return
             state, products = self._inner.finish_with_products()
             problem = ExpectedProblem(self.problem, state, products)
             if not _is_finite(problem, self._inner.g):
@@ -93,8 +97,10 @@ class VariationalRun(Run):
                     f"(max_solver_steps) or a smaller kernel variance. Round {self._round} is kept"
                 )
             # one value after the other, so that an interruption leaves the round before
-            self._inner = self._inner.resumed(problem, self._newton(self._round + 1))
-            self._round += 1
+            inner = self._inner.resumed(problem, self._newton(self._round + 1))
+            self._inner, self._searched, self._round = inner, False, self._round + 1
+            self._step += 1  # of its own: the posterior's actions were a sweep
+            yield replace(inner.report(), step=self._step)
 
     def _newton(self, number: int) -> ReducedNewton:
         """The options of a round: all but the last end sooner, as it moves what they have found."""
@@ -106,7 +112,7 @@ class VariationalRun(Run):
 
     def _skip(self) -> None:
         """To the last round, from a posterior of other hyperparameters where there is one."""
-        before, self._before = self._before, None
+        before = self._before
         if before is None or before.actions.shape[0] == 0:
             return
         S = before.actions
@@ -121,6 +127,7 @@ class VariationalRun(Run):
             inner = self.options.newton.start(problem)
             inner.begin(v, g)
             self._inner, self._round = inner, self.options.rounds
+        self._before = None
 
     def finish(self, cheap: bool = False) -> ActionPosteriorState:
         return self._inner.finish(cheap)
