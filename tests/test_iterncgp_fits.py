@@ -6,13 +6,197 @@ import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
-from gpflow.likelihoods import Poisson, Softmax
+from gpflow.likelihoods import Gaussian, Poisson, Softmax
 from iterncgp_cases import data, fit, kernel
 
 import gpflow_gam as gg
 from gpflow_gam.models import IterNCGP
-from gpflow_gam.newton.solvers import IterGP, ReducedNewton
+from gpflow_gam.newton.solvers import IterGP, ReducedNewton, Variational, reduced_newton
 from gpflow_gam.optimizers import newton
+
+
+def ctrl_c(progress):
+    raise KeyboardInterrupt
+
+
+ROUGH = ReducedNewton(num_pivots=12, tolerance=1e-6)
+SOLVERS = {
+    "newton": ROUGH,
+    "variational": Variational(ROUGH),
+    "itergp": IterGP(max_iterations=6, tolerance=1e-6),
+}
+BUDGETS = {
+    "one sweep": {"max_sweeps": 1},
+    "two sweeps": {"max_sweeps": 2},
+    "three sweeps": {"max_sweeps": 3},
+    "one step": {"max_iterations": 1},
+    "no time": {"max_seconds": 1e-9},
+    "callback": {"callback": lambda progress: True},
+    "Ctrl-C": {"callback": ctrl_c, "on_interrupt": "keep"},
+}
+
+
+def bounds_of_calls(model, most, **options):
+    """The bound after each call, up to the one that converged."""
+    bounds = []
+    for _ in range(most):
+        result = fit(model, **options)
+        bounds.append(model.objective())
+        if result.converged:
+            return bounds, result
+    return bounds, result
+
+
+def check_going_on(bounds, whole, rounding=1e-9):
+    assert np.all(np.diff(bounds) >= -rounding)
+    assert bounds[-1] >= whole - 1e-3
+
+
+LIKELIHOODS = {
+    "counts": Poisson,
+    "binary": gg.likelihoods.Bernoulli,
+    "real": lambda: Gaussian(0.1),
+    "classes": lambda: Softmax(3),
+}
+
+
+def asked_of(solver, name, budgets, rng):
+    rows = data(rng)[name]
+
+    def fresh():
+        return IterNCGP(rows, kernel(), LIKELIHOODS[name](), solver=SOLVERS[solver])
+
+    whole = fresh()
+    assert fit(whole).converged
+    for budget in budgets:
+        model = fresh()
+        bounds, result = bounds_of_calls(model, 40, **budget)
+        if "on_interrupt" in budget:  # whose posterior has no sweep
+            assert not result.converged
+            bounds += bounds_of_calls(model, 1)[0]
+        else:
+            assert result.converged
+        check_going_on(bounds, whole.objective())
+    mixed = fresh()
+    bounds = [*bounds_of_calls(mixed, 1, max_sweeps=1)[0], *bounds_of_calls(mixed, 3)[0]]
+    check_going_on(bounds, whole.objective())
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_small_budgets_add_up_to_a_large_one(solver, rng):
+    asked_of(solver, "counts", [{"max_sweeps": 1}, {"max_seconds": 1e-9}], rng)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LIKELIHOODS)
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_every_budget_adds_up(solver, name, rng):
+    asked_of(solver, name, BUDGETS.values(), rng)
+
+
+@pytest.mark.slow
+def test_single_precision_goes_on(rng):
+    X, Y = (np.float32(a) for a in data(rng)["counts"])
+    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
+
+        def fresh():
+            return IterNCGP((X, Y), kernel(), Poisson(), solver=Variational(ROUGH))
+
+        whole, model = fresh(), fresh()
+        fit(whole)
+        bounds, result = bounds_of_calls(model, 60, max_sweeps=1)
+    assert result.converged
+    check_going_on(bounds, whole.objective(), rounding=1e-3)
+
+
+MORE = [{"max_sweeps": 1}, {"max_sweeps": 6}, {"callback": lambda progress: True}]
+
+
+@pytest.mark.parametrize("solver", ["newton", pytest.param("variational", marks=pytest.mark.slow)])
+def test_calls_of_one_step_take_the_steps_of_one_call(solver, rng, monkeypatch):
+    """Searches of some of many rows, the early covariance, and rounds among them."""
+    monkeypatch.setattr(reduced_newton, "_FIRST", 20)
+    monkeypatch.setattr(reduced_newton, "_MANY", 160)
+    monkeypatch.setattr(reduced_newton, "_QUARTER", 40)
+    monkeypatch.setattr(reduced_newton, "_SIXTEENTH", 30)
+    rows = data(rng, 160)["counts"]
+
+    def fresh():
+        return IterNCGP(rows, kernel(), Poisson(), solver=SOLVERS[solver])
+
+    whole, model = fit(fresh()), fresh()
+    assert whole.converged
+    for budget in ({"max_sweeps": 1}, {"max_seconds": 1e-9}):
+        model, steps = fresh(), []
+        for _ in range(len(whole.steps) + 1):
+            result = fit(model, **budget)
+            steps += result.steps
+        assert result.converged
+        found, wanted = ([s["log_posterior"] for s in all_] for all_ in (steps, whole.steps))
+        np.testing.assert_allclose(found[: len(wanted)], wanted, rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("some", "solver", "budgets"),
+    [
+        (False, "variational", ({"max_sweeps": 1},)),
+        pytest.param(False, "newton", MORE, marks=pytest.mark.slow),
+        pytest.param(False, "itergp", MORE, marks=pytest.mark.slow),
+        pytest.param(True, "variational", MORE, marks=pytest.mark.slow),
+    ],
+)
+def test_hyperparameters_are_learnt_in_as_many_calls_as_it_takes(
+    some, solver, budgets, rng, monkeypatch
+):
+    rows = data(rng, 120)["counts"]
+    if some:
+        monkeypatch.setattr(newton, "_MANY", 100)
+        monkeypatch.setattr(newton, "_FEWEST", 40)
+
+    def fresh():
+        return IterNCGP(rows, kernel(), Poisson(), solver=solver)
+
+    whole = fresh()
+    long = fit(whole, hyperparameters=True)
+    assert long.converged
+    for budget in budgets:
+        model = fresh()
+        bounds, result = bounds_of_calls(model, 60, hyperparameters=True, **budget)
+        assert result.converged
+        assert result.elbo == model.objective()
+        assert np.all(np.diff(bounds) >= -1e-9)
+        assert bounds[-1] >= long.elbo - 0.02  # two rounds' tolerance
+
+
+@pytest.mark.slow
+def test_hyperparameters_move_however_little_time_there_is(rng):
+    rows = data(rng, 120)["counts"]
+
+    def fresh():
+        return IterNCGP(rows, kernel(), Poisson())
+
+    long = fit(fresh(), hyperparameters=True).elbo
+    bounds, result = bounds_of_calls(fresh(), 25, hyperparameters=True, max_seconds=1e-9)
+    assert "time budget" in result.message
+    assert np.all(np.diff(bounds) >= -1e-9)
+    assert bounds[0] < long - 1.0
+    assert bounds[-1] > long - 0.1
+
+
+def test_a_call_that_is_lower_leaves_the_model_and_goes_on_from_there(rng):
+    """The literal algorithm's bound falls from its second step of classes to its third."""
+    model = IterNCGP(data(rng, 400)["classes"], kernel(), Softmax(3), solver="itergp")
+    fit(model, max_sweeps=1)
+    fit(model, max_sweeps=1)
+    before, mean = model.objective(), model.predict_f(model.data[0])[0]
+    result = fit(model, max_sweeps=1)
+    assert "the posterior of before this call is kept" in result.message
+    np.testing.assert_array_equal(model.predict_f(model.data[0])[0], mean)
+    assert model.objective() == before
+    assert fit(model, max_sweeps=1).steps[0]["step"] == result.steps[-1]["step"] + 1
+    # another problem's
+    model.kernel.variance.assign(0.5)
+    assert "kept" not in fit(model).message
 
 
 @pytest.mark.slow

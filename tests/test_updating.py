@@ -255,6 +255,22 @@ def test_the_other_engine_starts_from_the_hyperparameters(data):
     assert gam.model.kernel["s(x)"].kernels[1].base.lengthscales.numpy() == kept
 
 
+@pytest.mark.filterwarnings("ignore::gpflow_gam.ConvergenceWarning")
+def test_the_other_engine_goes_on_where_it_was(data):
+    def ended(**options):
+        gam = fresh("poisson", engine="iterncgp")
+        return gam.fit(data, y="count", hyperparameters=False, progress=False, **options)
+
+    whole, gam = ended(), ended(max_seconds=1e-9)
+    bounds = [gam.fitted.result.elbo]
+    while not gam.fitted.result.converged and len(bounds) < 12:
+        gam.refit(hyperparameters=False, progress=False, max_seconds=1e-9)
+        bounds.append(gam.fitted.result.elbo)
+    assert gam.fitted.result.converged
+    assert np.all(np.diff(bounds) >= -1e-9)
+    assert bounds[-1] == pytest.approx(whole.fitted.result.elbo, abs=1e-6)
+
+
 @pytest.mark.slow
 def test_saved_gams_go_on(data, tmp_path):
     gam = fresh("poisson").fit(data.head(160), y="count", **FINE)

@@ -289,7 +289,10 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         """
         :meth:`elbo` in double precision, plus the log-densities of priors: what fits compare.
 
-        Minus infinity where it is not finite. Known until parameters or posterior are others.
+        It takes one sweep, where parameters or posterior are others than when it was last asked for.
+
+        :return: minus infinity where it is not finite.
+        :raises ValueError: as :attr:`state` does.
         """
         fit, here, known = self._checked_fit(), self.present, self._compiled.objective
         if known is None or known[0] is not fit or not known[1].equals(here):

@@ -59,7 +59,9 @@ def fit(
     - ``AdditiveSVGP`` with another family: L-BFGS on everything, or Adam with minibatches. Up to
       500 inducing values in all, L-BFGS starts from the optimum over dense q;
     - ``IterNCGP``: Newton steps to the mode and the posterior around it, in turn with L-BFGS on
-      hyperparameters at held actions. A further call goes on from the buffers.
+      hyperparameters at held actions. A further call takes the steps that were to come. It never
+      ends with a lower bound than it began with, and gets one step further however small its
+      budget.
 
     Minibatches are used where ``batch_size`` is given. Their epochs end where the ELBO has no trend
     beyond its noise, at a learning rate lowered tenfold; up to 200 000 rows some steps on all data
@@ -90,12 +92,15 @@ def fit(
     :param hyperparameters: of an ``IterNCGP``, whether to learn the trainable parameters of kernel,
         likelihood and mean function beside the mode. Other models learn what is trainable.
     :param max_sweeps: of an ``IterNCGP``: passes over the N^2 kernel entries that this call may
-        take. The posterior's own sweep is within them, where there are at least two.
+        take. The posterior's own sweep is within them, where there are at least two; the comparison
+        with the posterior that there was before is not. A search by L-BFGS that has begun is ended
+        by time alone.
     :param max_rounds: of an ``IterNCGP``: how often hyperparameters and mode take turns.
     :param validation_data: of an ``IterNCGP``: (X, Y); their mean negative log predictive density
         goes into the result's ``steps``, at the cost of a posterior each step.
     :return: what happened. A fit that was ended early or that broke says so, and leaves the model
-        at its best parameters; an ``IterNCGP`` with the posterior of what was computed.
+        at its best parameters; an ``IterNCGP`` with the posterior of what was computed, or the one
+        of before the call where its bound is higher.
     :raises ValueError: bad data or options, naming them.
     :raises KeyboardInterrupt: Ctrl-C. As after any error the model is what it was before.
     :raises ForkedProcessError: this process was forked after TensorFlow had begun to compute.

@@ -64,9 +64,11 @@ def fit_newton(
         newton = _Newton(model, tracker, max_iterations, max_sweeps, validation_data)
         before, bound = _Place(model), model.objective() if model.goes_on else -math.inf
         elbo = math.nan
+        if model.unfinished is not None and not model.unfinished.shown.is_present:
+            model.unfinished = None
+        left = model.unfinished
         if hyperparameters:
-            left = model.unfinished
-            if left is not None and left.shown.is_present and left.is_of(model):
+            if left is not None and left.is_of(model):
                 left.reached.put_back()
             else:
                 model.unfinished = None
@@ -74,9 +76,9 @@ def fit_newton(
             reached, elbo = _Place(model), model.objective()
         else:
             converged, message = newton.solve()
-        # at other parameters than those of the posterior before, a mode is another problem's
-        same = hyperparameters or before.at_its_parameters or not converged
-        if same and bound > -math.inf and _is_lower(model, bound):
+        # where parameters were assigned, the mode there is wanted, however good the held posterior
+        same = hyperparameters or left is not None or before.at_its_parameters
+        if (same or not converged) and bound > -math.inf and _is_lower(model, bound):
             before.put_back()
             message, elbo = message + _KEPT, bound if hyperparameters else elbo
         if model.unfinished is not None and hyperparameters:
@@ -171,9 +173,9 @@ class _Newton:
             for report in run.steps() if closing is None else (closing,):
                 step = spent + operator.sweeps - self.sweeps
                 self.sweeps, self.progressed = spent + operator.sweeps, True
+                ended = report if report.converged else None
                 self._record(run, report)
                 if report.converged:
-                    ended = report
                     if closing is None and self.tracker.budget.spent:
                         self.tracker.check()  # the posterior is the next call's
                     converged, message = True, "converged"

@@ -234,7 +234,7 @@ def fit_model(
     if start is not None:
         carry_over(start, model)
     if isinstance(model, IterNCGP):
-        return FittedGAM(spec, model, X, Y, _newton(model, options), dropped)
+        return FittedGAM(spec, model, X, Y, fit_newton(model, options), dropped)
     given = {"seed": seed, **options, "max_seconds": TimeBudget.of(options.get("max_seconds"))}
     bins = ColumnBins(X, levels=spec.encoder.places("level")) if bins is None else bins
     if by_sums:
@@ -329,10 +329,13 @@ def _summed(
     return make_rows(spec.components, model.kernel, bins, Y, mean, fine=spec.fine, known=known)
 
 
-def _newton(model: IterNCGP, options: dict[str, Any]) -> optimizers.FitResult:
+def fit_newton(model: IterNCGP, options: dict[str, Any]) -> optimizers.FitResult:
     """
     Fit by the second engine.
 
+    :param model: changed in place; one that was fitted before goes on from there.
+    :param options: of :func:`gpflow_gam.optimizers.fit`.
+    :return: what happened, with the bound.
     :raises ValueError: an option that it does not have.
     """
     known = (

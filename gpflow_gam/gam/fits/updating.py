@@ -18,7 +18,7 @@ from ..frames.distinct import merged_categories
 from ..terms import Column, Expression
 from .build import build_model
 from .fitted import FittedGAM
-from .fitting import Roles, fit_model
+from .fitting import Roles, fit_model, fit_newton
 from .sharing import SharedFit
 from .specification import Specification
 from .stating import counting_columns
@@ -39,6 +39,9 @@ def fit_again(fit: FittedGAM, seed: int, options: dict[str, Any]) -> FittedGAM:
     _check_rows(fit, "refit")
     check_same_criterion(fit, options, "refit()")
     spec, options = fit.spec, {k: v for k, v in options.items() if k != "criterion"}
+    if isinstance(fit.trained, IterNCGP):  # itself, as it keeps what its last fit had in hand
+        result = fit_newton(fit.trained, options)
+        return dataclasses.replace(fit, model=fit.trained, result=result)
     if fit.whole is None:
         return fit_model(spec, fit.X, fit.Y, fit.dropped, seed, options, None, None, fit, True)
     model = build_model(spec, fit.X, fit.whole.Y, fit.whole.number, fit.whole.columns.weights)

@@ -181,7 +181,7 @@ class ReducedNewtonRun(Run):
     def _search(self, limit: int) -> Iterator[StepReport]:
         while self._step < limit:
             inner, last, gain = 0, self._last, self._gain
-            slowing = min(1.0, gain / last) if np.isfinite(last) else 1.0
+            slowing = min(1.0, gain / last) if 0.0 < last < np.inf else 1.0
             if self._buys and self._covariance_is_due(slowing):
                 self._buys, self._bought = False, self._mode().bought()
             else:
