@@ -289,7 +289,7 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         """
         :meth:`elbo` in double precision, plus the log-densities of priors: what fits compare.
 
-        It takes one sweep, where parameters or posterior are others than when it was last asked for.
+        It takes a sweep, where parameters or posterior are others than when it was last asked.
 
         :return: minus infinity where it is not finite.
         :raises ValueError: as :attr:`state` does.
