@@ -64,6 +64,7 @@ class ActionPosterior(AdditivePosterior):
         super().__init__(latents.kernels[0], X_data, mean_function=mean_function)
         self.latents = latents
         self.num_latent_gps = latents.num_outputs
+        self.couples_outputs = latents.num_outputs > 1
         self._weights = weights
         self._X_actions = X_actions
         # out of sight: its parameters are none of the snapshot's
