@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
@@ -48,11 +49,9 @@ def predictive_moments(
     if isinstance(base, Softmax) and _is_covariance(mean, var):
         p = softmax_mean(mean, var)
         return p, p - tf.square(p)
-    F = _nodes(mean, var)
-    expected = base.conditional_mean(X, F)
-    center = tf.reduce_mean(expected, axis=0)
-    within = tf.reduce_mean(base.conditional_variance(X, F), axis=0)
-    return center, within + tf.math.reduce_variance(expected, axis=0)
+    expected = _at_nodes(base.conditional_mean, mean, var, X)
+    within = tf.reduce_mean(_at_nodes(base.conditional_variance, mean, var, X), axis=0)
+    return tf.reduce_mean(expected, axis=0), within + tf.math.reduce_variance(expected, axis=0)
 
 
 def predictive_log_density(
@@ -72,7 +71,7 @@ def predictive_log_density(
     if isinstance(base, Softmax) and _is_covariance(mean, var):
         density = base.log_prob(X, _without_shift(mean, var), Y)
     else:
-        logs = base.log_prob(X, _nodes(mean, var), Y)
+        logs = _at_nodes(base.log_prob, mean, var, X, Y)
         number = tf.cast(tf.shape(logs)[0], logs.dtype)
         density = tf.reduce_logsumexp(logs, axis=0) - tf.math.log(number)
     return _counted(likelihood, X, density)
@@ -92,7 +91,7 @@ def expected_log_density(
     var = needed(likelihood, mean, var)
     if not _is_covariance(mean, var):
         return likelihood.variational_expectations(X, mean, var, Y)
-    logs = unwrapped(likelihood).log_prob(X, _nodes(mean, var), Y)
+    logs = _at_nodes(unwrapped(likelihood).log_prob, mean, var, X, Y)
     return _counted(likelihood, X, tf.reduce_mean(logs, axis=0))
 
 
@@ -148,17 +147,30 @@ def _without_shift(mean: tf.Tensor, cov: tf.Tensor) -> tf.Tensor:
     return shrunk(mean, tf.maximum(var, tf.zeros([], var.dtype)))
 
 
-def _nodes(mean: TensorType, var: TensorType) -> tf.Tensor:
-    """Equally likely predictors [S, ..., N, L]."""
+def _at_nodes(
+    function: Callable[..., tf.Tensor],
+    mean: TensorType,
+    var: TensorType,
+    X: TensorType,
+    *Y: TensorType,
+) -> tf.Tensor:
+    """``function(X, F, *Y)`` at equally likely predictors, [S, ..., N, ...]."""
     mean, var = tf.convert_to_tensor(mean), tf.convert_to_tensor(var)
     L = int(mean.shape[-1])
-    nodes = tf.constant(normal_nodes(L, 2 ** math.ceil(math.log2(max(_PAIRS, L)))), mean.dtype)
+    nodes = normal_nodes(L, 2 ** math.ceil(math.log2(max(_PAIRS, L))))
     if _is_covariance(mean, var):
-        away = tf.einsum("...lk,sk->s...l", roots(var), nodes)
+        away = tf.einsum("...lk,sk->s...l", roots(var), tf.constant(nodes, mean.dtype))
     else:
         sd = tf.sqrt(tf.maximum(var, tf.zeros([], var.dtype)))
-        away = tf.einsum("...l,sl->s...l", sd, nodes)
-    return mean + away
+        away = tf.einsum("...l,sl->s...l", sd, tf.constant(nodes, mean.dtype))
+
+    def rows(t: TensorType) -> tf.Tensor:  # of which GPflow's likelihoods take matrices
+        t = tf.convert_to_tensor(t)
+        last = tf.shape(t)[-1] if t.shape[-1] is None else t.shape[-1]
+        return tf.reshape(tf.repeat(t[None], len(nodes), axis=0), [-1, last])
+
+    found = function(rows(X), tf.reshape(mean + away, [-1, L]), *map(rows, Y))
+    return tf.reshape(found, tf.concat([tf.shape(away)[:-1], tf.shape(found)[1:]], axis=0))
 
 
 def _counted(likelihood: Likelihood, X: TensorType, density: tf.Tensor) -> tf.Tensor:
