@@ -286,9 +286,23 @@ class ActionPosterior(AdditivePosterior):
         :return: mean [P, L] and covariance [L, P, P], one component after the other.
         :raises ValueError: outputs whose kernels have different components.
         """
+        dtype = self.X_data.dtype
+        mean, prior, h = self.joint_parts(points)
+        covariance = prior - tf.matmul(h, h, transpose_b=True)
+        return tf.cast(mean, dtype), tf.cast(covariance, dtype)
+
+    def joint_parts(
+        self, points: Mapping[str, TensorType]
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """
+        Mean [P, L], prior covariance [L, P, P] and h [L, P, R] of components at points of their
+        own: what was learnt takes h_l h_k' from the prior covariance of outputs l and k.
+
+        :param points: component name -> rows [M_c, D]; P rows in all.
+        :raises ValueError: outputs whose kernels have different components.
+        """
         self._check_components()
         v, E, _ = self._active_cache()
-        dtype = self.X_data.dtype
         parts = [(self.X_data, _columns(v, E))]
         if self._X_actions is not None:
             parts = [(self.X_data, _double(v)[..., None]), (self._X_actions, _right(E))]
@@ -302,8 +316,7 @@ class ActionPosterior(AdditivePosterior):
         h = self.latents.mixed(tf.concat(seen, axis=1))  # [L, P, 1 + R]
         blocks = [tf.linalg.LinearOperatorFullMatrix(prior) for prior in priors]
         prior = tf.linalg.LinearOperatorBlockDiag(blocks).to_dense()
-        covariance = prior - tf.matmul(h[..., 1:], h[..., 1:], transpose_b=True)
-        return tf.cast(tf.transpose(h[..., 0]), dtype), tf.cast(covariance, dtype)
+        return tf.transpose(h[..., 0]), prior, h[..., 1:]
 
     def _sample_components(
         self,
