@@ -332,6 +332,7 @@ def test_samples_are_joint_over_outputs(unsure):
     np.testing.assert_allclose(draws.mean(0), mean, atol=5.0 * np.sqrt(size / 20_000))
     np.testing.assert_allclose(flat, np.reshape(cov, (9, 9)), atol=0.05 * size)
     assert unsure.predict_f_samples(Xnew).shape == (3, 3)
+    assert unsure.predict_f_samples(np.stack([Xnew, Xnew]), 5).shape == (2, 5, 3, 3)
     apart = unsure.predict_f_samples(Xnew, 2000, full_output_cov=False).numpy()
     assert abs(np.corrcoef(apart[:, 0], rowvar=False)[0, 1]) < 0.1
 

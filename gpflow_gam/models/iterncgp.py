@@ -19,6 +19,7 @@ from gpflow.models.training_mixins import InternalDataTrainingLossMixin
 from gpflow.posteriors import PrecomputeCacheType
 
 from ..autograph import as_written
+from ..kernels import AdditiveKernel
 from ..likelihoods import Bernoulli, checked_data, checked_inputs
 from ..likelihoods.predictive import is_joint
 from ..newton import HeldActions, action_bound
@@ -448,11 +449,25 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         :raises ValueError: inputs of another width, or not finite; or as :attr:`state` does.
         """
         X = self._numbers(Xnew)
-        if X.shape.rank != 2 or not (full_cov and full_output_cov):
+        if not (full_cov and full_output_cov):
             return super().predict_f_samples(X, num_samples, full_cov, full_output_cov)
-        posterior = self.posterior(PrecomputeCacheType.NOCACHE)
-        draws = posterior.sample_f(self._checked_inputs(X), num_samples or 1)
-        return draws if num_samples is not None else draws[0]
+        # of sums of components, not of each: outputs may have different ones
+        latents, number = self.latents, num_samples or 1
+        whole = tuple(AdditiveKernel({"f": k}) for k in latents.kernels)
+        posterior = ActionPosterior(
+            LatentKernels(whole, latents.num_latents, latents.mixing),
+            self.data[0],
+            lambda: self._held_actions()(),
+            self.mean_function,
+        )
+        if X.shape.rank == 2:
+            draws = posterior.sample_f(self._checked_inputs(X), number)
+        else:  # each batch by itself
+            flat = tf.reshape(X, tf.concat([[-1], tf.shape(X)[-2:]], axis=0))
+            draws = tf.map_fn(lambda x: posterior.sample_f(x, number), flat)
+            shape = tf.concat([tf.shape(X)[:-2], tf.shape(draws)[1:]], axis=0)
+            draws = tf.reshape(draws, shape)
+        return draws if num_samples is not None else draws[..., 0, :, :]
 
     @check_shapes("Xnew: [N, D]", "return: [N, C]")
     def predict_probabilities(

@@ -182,7 +182,9 @@ class ActionPosterior(AdditivePosterior):
         if stacked.shape.rank == 3:
             prior = tf.einsum("lq,qnm,kq->nlmk", A, stacked, A)
             return prior - tf.einsum("lnr,kmr->nlmk", h, h)
-        prior = tf.einsum("lq,qn,kq->nlk", A, stacked, A)
+        prior = tf.transpose(stacked)[:, None, :] * A  # [N, L, Q]
+        if mixing is not None:
+            prior = tf.matmul(prior, A[None], transpose_b=True)
         return prior - tf.einsum("lnr,knr->nlk", h, h)
 
     @check_shapes("Xnew: [N, D]", "return[0]: [N, L]", "return[1]: [N, L]")
@@ -267,6 +269,7 @@ class ActionPosterior(AdditivePosterior):
         """
         X = self._points(Xnew)
         v, E, _ = self._active_cache()
+        components = tf.constant(components, tf.int32)  # none, too
         mean, h = (
             tf.reduce_sum(tf.gather(t, components, axis=1), axis=1)
             for t in self._seen_components(X, v, E)
