@@ -270,7 +270,8 @@ def test_binary_responses_have_one_predictive(rng):
     X, Y = (t.numpy() for t in model.data)
     p = model.predict_y(X)[0].numpy()
     expected = np.log(np.where(Y == 1.0, p, 1.0 - p))[:, 0]
-    np.testing.assert_allclose(model.predict_log_density((X, Y)), expected, atol=1e-9)
+    for labels in (Y, Y.astype(np.float32), Y[:, 0] == 1.0):
+        np.testing.assert_allclose(model.predict_log_density((X, labels)), expected, atol=1e-9)
     mean, var = model.predict_f(X)
     share = model.predictive_share()
     exact, _ = model.likelihood.predict_mean_and_var(X, mean, share * var)

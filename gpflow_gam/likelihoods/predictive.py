@@ -13,8 +13,9 @@ from gpflow.likelihoods import Likelihood, MonteCarloLikelihood, ScalarLikelihoo
 from .fixed_softmax import FixedSoftmax, normal_nodes
 from .weighted import Weighted, unwrapped
 
-_PAIRS = 256
-"""Pairs of nodes that an expectation over several predictors takes, at least."""
+_PAIRS, _APART = 256, 64
+"""Pairs of nodes that an expectation over several predictors takes, at least; and over independent
+ones, where GPflow has a hundred draws."""
 
 
 def is_joint(likelihood: Likelihood, num_predictors: int) -> bool:
@@ -157,7 +158,8 @@ def _at_nodes(
     """``function(X, F, *Y)`` at equally likely predictors, [S, ..., N, ...]."""
     mean, var = tf.convert_to_tensor(mean), tf.convert_to_tensor(var)
     L = int(mean.shape[-1])
-    nodes = normal_nodes(L, 2 ** math.ceil(math.log2(max(_PAIRS, L))))
+    least = _PAIRS if _is_covariance(mean, var) else _APART
+    nodes = normal_nodes(L, 2 ** math.ceil(math.log2(max(least, L))))
     if _is_covariance(mean, var):
         away = tf.einsum("...lk,sk->s...l", roots(var), tf.constant(nodes, mean.dtype))
     else:

@@ -10,6 +10,7 @@ from check_shapes import inherit_check_shapes
 from gpflow.base import InputData, MeanAndVariance, RegressionData, TensorType
 from gpflow.inducing_variables import SeparateIndependentInducingVariables
 from gpflow.kernels import SeparateIndependent
+from gpflow.likelihoods import Bernoulli
 from gpflow.models import GPModel
 from gpflow.posteriors import PrecomputeCacheType
 from gpflow.utilities import assert_params_false
@@ -18,7 +19,7 @@ from ..autograph import as_written
 from ..inducing_variables import AdditiveInducingVariables
 from ..inducing_variables.additive import joined
 from ..kernels import AdditiveKernel, SeparateAdditive
-from ..likelihoods import check_width, checked_observations, num_labels
+from ..likelihoods import check_width, checked_observations, num_labels, unwrapped
 from ..likelihoods.predictive import predictive_log_density, predictive_moments
 from ..likelihoods.support import as_numbers, checked_inputs, in_dtype_of
 from ..posteriors import AdditivePosterior
@@ -198,7 +199,8 @@ class AdditiveModel(GPModel, abc.ABC):
 
         :raises ValueError: it is of another shape than goes with X, or impossible.
         """
-        labels = num_labels(self.likelihood) is not None
+        base = unwrapped(self.likelihood)
+        labels = isinstance(base, Bernoulli) or num_labels(base) is not None
         Y = tf.cast(as_numbers(Y, "Y", X, None if labels else X.dtype), X.dtype)
         if Y.shape.rank == 1:
             Y = Y[:, None]
