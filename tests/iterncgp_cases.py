@@ -7,7 +7,9 @@ import numpy as np
 from gpflow.likelihoods import Gaussian, Poisson, Softmax
 
 import gpflow_gam as gg
+from gpflow_gam.likelihoods import unwrapped
 from gpflow_gam.models import IterNCGP
+from gpflow_gam.models.probabilities import class_probabilities
 from gpflow_gam.newton.solvers import ReducedNewton
 
 N = 50
@@ -55,3 +57,9 @@ def fitted(name, rng, k=None, likelihood=None, **options):
     model = IterNCGP(data(rng)[name], k or kernel(), likelihood, **options)
     fit(model)
     return model
+
+
+def classes_by(model, X, method):
+    """Class probabilities by another approximation than predict_y's."""
+    likelihood = unwrapped(model.likelihood)
+    return class_probabilities(likelihood, model.posterior(), X, method, 1000, 0).numpy()

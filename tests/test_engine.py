@@ -6,6 +6,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.special import softmax
 
 import gpflow_gam as gg
 from gpflow_gam import factor, s
@@ -95,6 +96,82 @@ def test_other_families(family, y):
     other = gg.GAM(s("x", k=10) + s("z", k=6), family=family).fit(table(), y=y)
     a, b = (g.predict(table(), type="link", interval=0.95) for g in (gam, other))
     assert np.abs(a["estimate"] - b["estimate"]).max() < 0.7 * b["se"].max()
+
+
+@pytest.fixture(scope="module")
+def classes() -> tuple[gg.GAM, pd.DataFrame]:
+    rng = np.random.default_rng(0)
+    x, z = rng.uniform(-1.0, 1.0, (2, 150))
+    F = np.stack([2.0 * np.sin(3.0 * x), 2.0 * z, 0.0 * x], axis=1) + rng.gumbel(size=(150, 3))
+    data = pd.DataFrame({"x": x, "z": z, "y": np.array(["a", "b", "c"])[F.argmax(axis=1)]})
+    gam = gg.GAM(s("x", k=10) + s("z", k=10), family="categorical", engine="iterncgp")
+    return gam.fit(data, "y"), data
+
+
+def drawn(gam: gg.GAM, data: pd.DataFrame, names: tuple[str, ...]) -> np.ndarray:
+    """Class probabilities at draws of some components of all classes together, [S, N, 3]."""
+    X = gam.fitted.encode(data)
+    every = gam.posterior.sample_components(X, 8000, seed=1).numpy()
+    chosen = [gam.posterior.names.index(name) for name in names]
+    F = every[:, :, chosen].sum(axis=2) + np.asarray(gam.fitted.model.mean_function(X))
+    return softmax(F, axis=-1)
+
+
+EVERY = ("intercept", "s(x)", "s(z)")
+
+
+def test_classes_are_predicted_by_all_predictors_together(classes):
+    """By the covariance between classes, as the model and a file of it do, and as draws say."""
+    gam, data = classes
+    new = data.head(20)
+    p, draws = gam.predict(new), drawn(gam, new, EVERY)
+    np.testing.assert_array_equal(p, gam.model.predict_y(gam.fitted.encode(new))[0])
+    np.testing.assert_allclose(p, draws.mean(axis=0), atol=0.03)
+    np.testing.assert_allclose(gam.predict(new, terms=["s(x)", "s(z)"]), p, atol=1e-9)
+    alone = gam.predict(new, terms="s(x)")
+    expected = drawn(gam, new, ("intercept", "s(x)")).mean(axis=0)
+    np.testing.assert_allclose(alone, expected, atol=0.03)
+    nothing = gam.predict(new, terms=[], intercept=False)
+    np.testing.assert_allclose(nothing, 1.0 / 3.0)
+    table = gam.predict(new, interval=0.9)
+    ends = np.quantile(draws, [0.05, 0.95], axis=0)
+    for k, label in enumerate("abc"):
+        np.testing.assert_allclose(table[label]["se"], draws[..., k].std(axis=0), atol=0.01)
+        for end, name in zip(ends, ("lower", "upper")):
+            np.testing.assert_allclose(table[label][name], end[:, k], atol=0.04)
+    codes = [list("abc").index(label) for label in new["y"]]
+    for unconditional in (False, True):
+        density = gam.log_density(new, unconditional=unconditional)
+        np.testing.assert_allclose(density, np.log(p[np.arange(20), codes]), atol=1e-12)
+
+
+def test_files_predict_classes_as_the_gam_does(classes, tmp_path):
+    gam, data = classes
+    gam.save(tmp_path / "a.gam")
+    p = gam.predict(data)
+    np.testing.assert_array_equal(gg.GAM.load(tmp_path / "a.gam").predict(data), p)
+    gg.serving.export(gam, tmp_path / "served")
+    served = gg.serving.load(tmp_path / "served").predict(data)
+    np.testing.assert_allclose(served["response"], p, rtol=1e-12)
+    limits = gam.predict(data, interval=0.95)
+    for k, label in enumerate("abc"):
+        np.testing.assert_allclose(served["lower"][:, k], limits[label]["lower"], rtol=1e-10)
+
+
+def test_effects_and_averages_of_classes_are_of_all_predictors_together(classes):
+    gam, data = classes
+    effect = gam.effects("s(x)", scale="response", num_points=9)
+    grid = pd.DataFrame({"x": np.unique(effect["x"]), "z": 0.0})
+    draws = drawn(gam, grid, ("intercept", "s(x)"))
+    for k, label in enumerate("abc"):
+        own = effect[effect["class"] == label]
+        np.testing.assert_allclose(own["estimate"], draws[..., k].mean(axis=0), atol=0.03)
+        np.testing.assert_allclose(own["se"], draws[..., k].std(axis=0), atol=0.01)
+        assert np.all(own["lower_simultaneous"] <= own["lower"])
+    averages = gam.avg_predictions(data)
+    means = drawn(gam, data, EVERY).mean(axis=1)
+    np.testing.assert_allclose(averages["estimate"], gam.predict(data).mean(axis=0), atol=1e-4)
+    np.testing.assert_allclose(averages["se"], means.std(axis=0), atol=0.003)
 
 
 def test_bad_input():

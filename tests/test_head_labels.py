@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import gpflow
@@ -73,6 +74,57 @@ def test_one_hot_labels_elsewhere() -> None:
     newton.fit(X[:30], ONE_HOT[:30], hyperparameters=False, progress=False)
     hits = np.argmax(newton(X[:30], output="response"), axis=1) == CODES[:30]
     assert np.mean(hits) > 0.6
+
+
+def test_classes_of_iterncgp_are_those_of_the_model(tmp_path: Path) -> None:
+    """By the covariance between classes, in a call, its moments, losses, metrics and files."""
+    head = IterNCGP(gg.s(0) + gg.linear(1), "softmax", num_classes=3, name="newton")
+    head.fit(X[:60], CODES[:60], hyperparameters=False, progress=False)
+    model = gg.models.IterNCGP(
+        (head.scaled(X[:60]), CODES[:60, None].astype(float)),
+        head.kernel,
+        gg.likelihoods.FixedSoftmax(3),
+        mean_function=head._gp.mean_function,
+        solver="newton",
+    )
+    gg.optimizers.fit(model, hyperparameters=False, progress=False)
+    assert float(head.predictive_share) == model.predictive_share()
+    p = model.predict_y(head.scaled(X))[0].numpy()
+    moments = head(X)
+    np.testing.assert_allclose(head(X, output="response"), p, atol=1e-7)
+    np.testing.assert_allclose(head.response(moments), p, atol=1e-7)
+    np.testing.assert_allclose(head(X, output="interval")[..., 0], p, atol=1e-7)
+    mean, cov = model.predict_f(head.scaled(X), full_output_cov=True)
+    np.testing.assert_allclose(moments[..., 0], mean, atol=1e-7)
+    np.testing.assert_allclose(moments[..., 1], tf.linalg.diag_part(cov), atol=1e-6)
+    np.testing.assert_allclose(moments[..., 2:], cov, atol=1e-6)
+    observed = np.log(p[np.arange(len(p)), CODES])
+    np.testing.assert_allclose(head.predict_log_density(CODES, moments), observed, atol=1e-6)
+    root = np.linalg.cholesky(moments[..., 2:])
+    z = np.random.default_rng(0).standard_normal((4000, len(p), 3, 1))
+    logs = tf.nn.log_softmax(moments[..., 0] + (root @ z)[..., 0]).numpy().mean(axis=0)
+    expected = -logs[np.arange(len(p)), CODES]
+    np.testing.assert_allclose(
+        head.negative_expected_log_likelihood(CODES, moments), expected, atol=0.1
+    )
+
+    inputs = keras.Input(X.shape[1:], dtype="float64")
+    network = keras.Model(inputs, head(inputs))
+    network.compile(loss=head.loss, metrics=[head.metric("nlpd")])
+    found = network.evaluate(X, CODES, verbose=0, return_dict=True)
+    assert found["nlpd"] == pytest.approx(-observed.mean(), abs=1e-5)
+    network.save(tmp_path / "net.keras")
+    again = keras.models.load_model(tmp_path / "net.keras")
+    np.testing.assert_array_equal(again(X), moments)
+    other = again.get_layer("newton")
+    np.testing.assert_allclose(other(X, output="response"), p, atol=1e-7)
+    old = {k: np.asarray(v) for k, v in head._state().items() if k != "posterior.share"}
+    other.load_own_variables(old)  # of a file from before there was one
+    assert float(other.predictive_share) == 1.0
+    np.testing.assert_array_equal(other(X), moments)
+    gg.serving.export(network, tmp_path / "served")
+    served = gg.serving.load(tmp_path / "served").predict(X)
+    np.testing.assert_allclose(served["response"], p, atol=1e-7)
 
 
 @pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)])

@@ -7,12 +7,14 @@ import laplace
 import numpy as np
 import problems
 import pytest
+import scipy.stats
 import tensorflow as tf
 from gpflow.likelihoods import Poisson, Softmax
-from iterncgp_cases import N, additive, data, fit, fitted, kernel
+from iterncgp_cases import N, additive, classes_by, data, fit, fitted, kernel
 
 import gpflow_gam as gg
 from gpflow_gam.models import IterNCGP
+from gpflow_gam.models.probabilities import METHODS
 from gpflow_gam.newton.solvers import IterGP, ReducedNewton, Residual, UnitVectors
 
 # --- predictions ---------------------------------------------------------------------------------
@@ -176,30 +178,164 @@ def test_mean_function_is_exposure(rng):
     np.testing.assert_allclose(b[1], a[1], atol=1e-7)
 
 
-def test_class_probabilities(rng):
+def test_other_approximations_of_class_probabilities(rng):
     model = fitted("classes", rng)
     Xnew = rng.uniform(-1, 1, (40, 2))
-    p = {m: model.predict_probabilities(Xnew, m).numpy() for m in
-         ("mean", "probit", "projected", "monte carlo")}  # fmt: skip
+    p = {m: classes_by(model, Xnew, m) for m in METHODS}
     for values in p.values():
         np.testing.assert_allclose(values.sum(axis=1), 1.0)
-    mean, cov = model.predict_f(Xnew, full_output_cov=True)
-    draws = np.stack([rng.multivariate_normal(m, c, 4000) for m, c in zip(mean, cov)])
-    np.testing.assert_allclose(
-        p["monte carlo"],
-        laplace.softmax(draws.reshape(-1, 3)).reshape(40, -1, 3).mean(1),
-        atol=0.04,
-    )
+    np.testing.assert_allclose(p["monte carlo"], drawn_classes(model, Xnew, 1.0, rng), atol=0.04)
     assert p["mean"].max(1).mean() > p["projected"].max(1).mean() > p["probit"].max(1).mean()
+    binary = fitted("binary", rng)
+    exact, _ = binary.likelihood.predict_mean_and_var(Xnew, *binary.predict_f(Xnew))
+    for method in ("probit", "monte carlo"):
+        found = classes_by(binary, Xnew, method)[:, 1]
+        np.testing.assert_allclose(found, exact[:, 0], atol=0.02)
+
+
+def test_the_old_name_of_class_probabilities_warns(rng):
+    model, binary = fitted("classes", rng), fitted("binary", rng)
+    Xnew = rng.uniform(-1, 1, (9, 2))
+    with pytest.warns(DeprecationWarning, match=r"is now predict_y\(Xnew\)\[0\]"):
+        found = model.predict_probabilities(Xnew)
+    np.testing.assert_array_equal(found, model.predict_y(Xnew)[0])
+    both = binary.predict_probabilities(Xnew)
+    np.testing.assert_array_equal(both[:, 1:], binary.predict_y(Xnew)[0])
+    np.testing.assert_allclose(tf.reduce_sum(both, axis=1), 1.0)
+    found = model.predict_probabilities(Xnew, "probit")
+    np.testing.assert_array_equal(found, classes_by(model, Xnew, "probit"))
     with pytest.raises(ValueError, match="method must be one of left out, mean, probit"):
         model.predict_probabilities(Xnew, "exact")
     with pytest.raises(ValueError, match="need a Bernoulli or softmax likelihood; got Poisson"):
         fitted("counts", rng).predict_probabilities(Xnew)
-    binary = fitted("binary", rng)
-    exact, _ = binary.predict_y(Xnew)
-    for method in ("probit", "monte carlo"):
-        found = binary.predict_probabilities(Xnew, method)[:, 1]
-        np.testing.assert_allclose(found, exact[:, 0], atol=0.02)
+
+
+# --- the predictive of several latent functions --------------------------------------------------
+
+
+def drawn_classes(model, Xnew, share, rng):
+    """Average probabilities over draws from all latent functions together, in numpy."""
+    mean, cov = (t.numpy() for t in model.predict_f(Xnew, full_output_cov=True))
+    draws = [rng.multivariate_normal(m, share * c, 4000) for m, c in zip(mean, cov)]
+    return laplace.softmax(np.reshape(draws, (-1, 3))).reshape(len(Xnew), -1, 3).mean(1)
+
+
+@pytest.fixture
+def unsure(rng):
+    """Differences of classes are known, and their common shift has a variance of 200."""
+    X, labels = data(rng, n=90)["classes"]
+    wrong = rng.uniform(size=labels.shape) < 0.3
+    labels = np.where(wrong, rng.integers(0, 3, labels.shape), labels).astype(float)
+    model = IterNCGP((X, labels), gpflow.kernels.Matern32(200.0, 12.0), Softmax(3))
+    fit(model)
+    return model
+
+
+def test_classes_are_predicted_by_all_latent_functions_together(unsure, rng):
+    """predict_y as Monte Carlo with their covariance, where marginals alone are far off."""
+    Xnew = rng.uniform(-1, 1, (40, 2))
+    p, var = unsure.predict_y(Xnew)
+    expected = drawn_classes(unsure, Xnew, unsure.predictive_share(), rng)
+    np.testing.assert_allclose(p, expected, atol=0.05)
+    np.testing.assert_allclose(var, p * (1.0 - p), atol=1e-12)
+    apart, _ = unsure.likelihood.predict_mean_and_var(Xnew, *unsure.predict_f(Xnew))
+    assert np.abs(apart - expected).max() > 0.3
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_log_density_is_that_of_what_is_predicted(weighted, rng):
+    X, labels = data(rng)["classes"]
+    likelihood, k = Softmax(3), gpflow.kernels.Matern32(50.0, 0.7, active_dims=[0, 1])
+    weights = rng.integers(1, 3, (N, 1)).astype(float)
+    if weighted:
+        likelihood = gg.likelihoods.Weighted(likelihood, 2)
+    X = np.column_stack([X, weights])
+    model = IterNCGP((X, labels), k, likelihood)
+    fit(model)
+    codes = labels[:, 0].astype(int)
+    expected = np.log(model.predict_y(X)[0].numpy()[np.arange(N), codes])
+    expected *= weights[:, 0] if weighted else 1.0
+    for dtype in (np.float64, np.float32, np.int64, np.int8):
+        for Y in (labels.astype(dtype), labels[:, 0].astype(dtype)):
+            np.testing.assert_allclose(model.predict_log_density((X, Y)), expected, atol=1e-12)
+    with pytest.raises(ValueError, match=r"Y must be whole labels 0 to 2.*got 3 in row 0"):
+        model.predict_log_density((X, labels + 3))
+    with pytest.raises(ValueError, match=f"X has {N} rows, Y has 4"):
+        model.predict_log_density((X, labels[:4]))
+
+
+def test_binary_responses_have_one_predictive(rng):
+    """Its log-density, and the share of the variance, are those of the probabilities."""
+    model = fitted("binary", rng)
+    X, Y = (t.numpy() for t in model.data)
+    p = model.predict_y(X)[0].numpy()
+    expected = np.log(np.where(Y == 1.0, p, 1.0 - p))[:, 0]
+    for labels in (Y, Y.astype(np.float32), Y[:, 0] == 1.0):
+        np.testing.assert_allclose(model.predict_log_density((X, labels)), expected, atol=1e-9)
+    mean, var = model.predict_f(X)
+    share = model.predictive_share()
+    exact, _ = model.likelihood.predict_mean_and_var(X, mean, share * var)
+    np.testing.assert_allclose(p, exact, atol=1e-12)
+
+
+def test_other_likelihoods_of_several_latent_functions(rng):
+    """Mean, variance and density against draws from the joint posterior, in numpy."""
+
+    class Difference(gpflow.likelihoods.Likelihood):
+        """y ~ N(f - g, 1): blind to a shift of both, as a softmax is."""
+
+        def __init__(self):
+            super().__init__(input_dim=None, latent_dim=2, observation_dim=1)
+
+        def _log_prob(self, X, F, Y):
+            away = Y[:, 0] - F[:, 0] + F[:, 1]
+            return -0.5 * (np.log(2.0 * np.pi) + away**2)
+
+        def _conditional_mean(self, X, F):
+            return F[:, :1] - F[:, 1:]
+
+        def _conditional_variance(self, X, F):
+            return tf.ones_like(F[:, :1])
+
+        def _predict_mean_and_var(self, X, Fmu, Fvar):
+            raise NotImplementedError
+
+        def _predict_log_density(self, X, Fmu, Fvar, Y):
+            raise NotImplementedError
+
+        def _variational_expectations(self, X, Fmu, Fvar, Y):
+            raise NotImplementedError
+
+    X = rng.uniform(-1, 1, (N, 2))
+    Y = np.sin(3 * X[:, :1]) + rng.normal(size=(N, 1))
+    model = IterNCGP((X, Y), gpflow.kernels.Matern32(20.0, 0.7), Difference(), solver="newton")
+    fit(model)
+    Xnew, y = X[:9] + 0.05, Y[:9]
+    mean, cov = (t.numpy() for t in model.predict_f(Xnew, full_output_cov=True))
+    a = np.array([1.0, -1.0])
+    center, spread = mean @ a, np.einsum("l,nlk,k->n", a, cov, a)
+    m, v = model.predict_y(Xnew)
+    np.testing.assert_allclose(m[:, 0], center, atol=1e-9)
+    np.testing.assert_allclose(v[:, 0], 1.0 + spread, rtol=1e-6)
+    density = model.predict_log_density((Xnew, y))
+    exact = scipy.stats.norm.logpdf(y[:, 0], center, np.sqrt(1.0 + spread))
+    np.testing.assert_allclose(density, exact, atol=0.02)
+
+
+def test_samples_are_joint_over_outputs(unsure):
+    """As predict_y and full_output_cov have them; GPflow's default has outputs apart."""
+    Xnew = np.array([[0.3, 0.2], [-0.6, 0.4], [0.35, 0.2]])
+    tf.random.set_seed(0)
+    draws = unsure.predict_f_samples(Xnew, 20_000).numpy()
+    mean, cov = unsure.predict_f(Xnew, full_cov=True, full_output_cov=True)
+    flat = np.cov(draws.reshape(len(draws), -1), rowvar=False)
+    size = float(np.max(cov))
+    np.testing.assert_allclose(draws.mean(0), mean, atol=5.0 * np.sqrt(size / 20_000))
+    np.testing.assert_allclose(flat, np.reshape(cov, (9, 9)), atol=0.05 * size)
+    assert unsure.predict_f_samples(Xnew).shape == (3, 3)
+    assert unsure.predict_f_samples(np.stack([Xnew, Xnew]), 5).shape == (2, 5, 3, 3)
+    apart = unsure.predict_f_samples(Xnew, 2000, full_output_cov=False).numpy()
+    assert abs(np.corrcoef(apart[:, 0], rowvar=False)[0, 1]) < 0.1
 
 
 def test_variance_is_mathematical_and_computational(rng):
@@ -248,7 +384,7 @@ def test_one_datum_one_class_and_no_variance(rng):
     X = rng.uniform(size=(30, 1))
     same = IterNCGP((X, np.zeros((30, 1))), kernel(), Softmax(3), solver="newton")
     assert fit(same).converged
-    assert np.all(same.predict_probabilities(X).numpy().argmax(axis=1) == 0)
+    assert np.all(same.predict_y(X)[0].numpy().argmax(axis=1) == 0)
     flat = IterNCGP(
         (X, np.ones((30, 1))),
         gpflow.kernels.Matern32(1e-12),

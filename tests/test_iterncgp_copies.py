@@ -46,7 +46,7 @@ def test_copies_predict_the_same(how, rng):
     _in_use(model)
     other = COPIES[how](model)
     X = model.data[0][:7]
-    for use in ("predict_f", "predict_components", "predict_probabilities"):
+    for use in ("predict_f", "predict_components", "predict_y"):
         for a, b in zip(getattr(model, use)(X), getattr(other, use)(X)):
             np.testing.assert_array_equal(a, b)
     assert float(other.elbo()) == float(model.elbo())
@@ -101,7 +101,7 @@ X = np.load("X.npy")
 for folder in sys.argv[1:]:
     model = tf.saved_model.load(folder)
     found = {"elbo 0": model.compiled_elbo()}
-    for use in ("predict_f", "predict_components", "predict_probabilities"):
+    for use in ("predict_f", "predict_components", "predict_y"):
         if hasattr(model, "compiled_" + use):
             for i, part in enumerate(tf.nest.flatten(getattr(model, "compiled_" + use)(X))):
                 found[f"{use} {i}"] = part.numpy()
@@ -113,7 +113,7 @@ for folder in sys.argv[1:]:
     ("name", "uses", "lengthscales"),
     [
         ("counts", ["predict_f", "predict_components"], [0.4, 0.3]),
-        ("classes", ["predict_probabilities"], [0.3]),
+        ("classes", ["predict_y"], [0.3]),
     ],
 )
 def test_models_are_saved_with_functions_of_theirs(name, uses, lengthscales, rng, tmp_path):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from gpflow.likelihoods import Poisson, Softmax
-from iterncgp_cases import N, data, fit, kernel
+from iterncgp_cases import N, classes_by, data, fit, kernel
 from laplace import softmax
 
 import gpflow_gam as gg
@@ -162,11 +162,11 @@ def test_the_default_is_what_left_out_rows_prefer(rng):
         P = np.eye(3) - 1 / 3
         var = np.einsum("ij,njk,ki->ni", P, cov, P)
         expected = softmax(mean / np.sqrt(1 + chosen[-1] * np.pi / 8 * var))
-        np.testing.assert_allclose(found.predict_probabilities(Xnew), expected, atol=1e-9)
+        assert found.predictive_share() == chosen[-1]
+        np.testing.assert_allclose(found.predict_y(Xnew)[0], expected, atol=1e-9)
         for method, share in (("mean", 0.0), ("projected", 1.0)):
             expected = softmax(mean / np.sqrt(1 + share * np.pi / 8 * var))
-            ours = found.predict_probabilities(Xnew, method)
-            np.testing.assert_allclose(ours, expected, atol=1e-9)
+            np.testing.assert_allclose(classes_by(found, Xnew, method), expected, atol=1e-9)
     assert chosen[0] == 0.0
     assert chosen[1] > 0.0
 
@@ -183,7 +183,7 @@ def test_left_out_rows_predict_as_refits_do(rng):
         one = IterNCGP((X[rest], Y[rest]), found.kernel, Softmax(3))
         fit(one)
         for method, values in logs.items():
-            values.append(np.log(one.predict_probabilities(X[n : n + 1], method)[0, int(Y[n, 0])]))
+            values.append(np.log(classes_by(one, X[n : n + 1], method)[0, int(Y[n, 0])]))
     means = {method: np.mean(values) for method, values in logs.items()}
     assert abs(means["mean"] - ours[0.0]) < 0.03
     assert abs(means["projected"] - ours[1.0]) < 0.03
@@ -195,26 +195,26 @@ def test_left_out_rows_predict_as_refits_do(rng):
 @pytest.mark.parametrize("jit", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_compiled_probabilities_follow_the_next_fit(jit, rng):
     found, Xnew = classes(rng, 3.0), tf.constant(rng.uniform(-1, 1, (9, 2)))
-    compiled = tf.function(found.predict_probabilities, jit_compile=jit)
-    np.testing.assert_allclose(compiled(Xnew), found.predict_probabilities(Xnew), atol=1e-10)
+    compiled = tf.function(lambda x: found.predict_y(x)[0], jit_compile=jit)
+    np.testing.assert_allclose(compiled(Xnew), found.predict_y(Xnew)[0], atol=1e-10)
     before = found._compiled.share.numpy()
     other = classes(rng, 2000.0, 0.5)
     found.data = tuple(t.numpy() for t in other.data)
     with pytest.raises(ValueError, match="data"):
-        found.predict_probabilities(Xnew)
+        found.predict_y(Xnew)[0]
     found.kernel.variance.assign(2000.0)
     fit(found)
-    expected = other.predict_probabilities(Xnew)
-    np.testing.assert_allclose(found.predict_probabilities(Xnew), expected, atol=1e-6)
+    expected = other.predict_y(Xnew)[0]
+    np.testing.assert_allclose(found.predict_y(Xnew)[0], expected, atol=1e-6)
     # of what it was compiled with nothing is left
     with pytest.raises(ValueError, match="compile it anew"):
         compiled(Xnew)
-    again = tf.function(found.predict_probabilities, jit_compile=jit)
+    again = tf.function(lambda x: found.predict_y(x)[0], jit_compile=jit)
     np.testing.assert_allclose(again(Xnew), expected, atol=1e-6)
     assert found._compiled.share.numpy() != before
     found.kernel.variance.assign(3.0)
     fit(found)  # of the same data: compiled functions follow
-    expected = found.predict_probabilities(Xnew)
+    expected = found.predict_y(Xnew)[0]
     np.testing.assert_allclose(again(Xnew), expected, atol=1e-10)
 
 
@@ -243,8 +243,8 @@ def test_weights_count_rows(rng):
                         k, Softmax(3), solver=solver)  # fmt: skip
     fit(repeated)
     for method in ("mean", "projected"):
-        found = weighted.predict_probabilities(wide, method)
-        expected = repeated.predict_probabilities(Xnew, method)
+        found = classes_by(weighted, wide, method)
+        expected = classes_by(repeated, Xnew, method)
         np.testing.assert_allclose(found, expected, atol=1e-5)
     assert all(np.isfinite(v) for v in weighted.left_out_log_probabilities().values())
 

@@ -264,6 +264,15 @@ def test_softmax_has_several_latent_outputs(rng):
     probabilities, _ = model.predict_y(X)
     np.testing.assert_allclose(tf.reduce_sum(probabilities, axis=1), 1.0, atol=1e-10)
     assert np.mean(np.argmax(probabilities, axis=1) == Y[:, 0]) > 0.9
+    # of outputs that q has apart, and of the same nodes at every call
+    mean, var = (t.numpy() for t in model.predict_f(X))
+    draws = mean + np.sqrt(var) * rng.standard_normal((20_000, *mean.shape))
+    expected = tf.reduce_mean(tf.nn.softmax(draws), axis=0)
+    np.testing.assert_allclose(probabilities, expected, atol=0.02)
+    observed = probabilities.numpy()[np.arange(len(Y)), Y[:, 0].astype(int)]
+    for labels in (Y, Y[:, 0], Y.astype(np.int16)):
+        density = model.predict_log_density((X, labels))
+        np.testing.assert_allclose(density, np.log(observed), atol=1e-9)
 
 
 def test_mean_function_is_added_once(problem):

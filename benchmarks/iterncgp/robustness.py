@@ -15,11 +15,13 @@ import itertools
 
 import gpflow
 import numpy as np
+import tensorflow as tf
 from problems import NUM_CLASSES, DenseLaplace, mixture, probit, without_shift
 from tabulate import tabulate
 
 from gpflow_gam import metrics, optimizers
 from gpflow_gam.models import IterNCGP
+from gpflow_gam.models.probabilities import class_probabilities
 
 LENGTHSCALES, VARIANCES = (0.05, 0.1, 0.3, 1.0), (0.05, 0.5, 5.0, 20.0)
 
@@ -75,7 +77,11 @@ def predictions(X: np.ndarray, labels: np.ndarray, Xt: np.ndarray, truth: np.nda
                          gpflow.likelihoods.Softmax(NUM_CLASSES), compression=bound,
                          solver="newton")  # fmt: skip
         result = optimizers.fit(model, hyperparameters=False, max_sweeps=40)
-        ways = [model.predict_probabilities(Xt, m).numpy() for m in ("mean", "probit", "projected")]
+        given = model.likelihood, model.posterior(), tf.constant(Xt)
+        ways = [
+            class_probabilities(*given, way, 0, 0).numpy()
+            for way in ("mean", "probit", "projected")
+        ]
         add(f"ours, R = {bound or 'default'}", result.sweeps, ways)
     heads = [f"{m} {s}" for m in ("mean", "probit", "projected") for s in ("NLL", "ECE")]
     print(tabulate(rows, ["posterior", "sweeps", *heads], disable_numparse=True))

@@ -111,6 +111,10 @@ class GPHead(MomentReader, FeatureReader, keras.Layer):
     def _marginals(self, X: tf.Tensor, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
         """Mean and variance [N, L] of the predictor at scaled features."""
 
+    def _moments(self, X: tf.Tensor, training: bool) -> tf.Tensor:
+        """What is predicted of the predictor, [N, L, M]."""
+        return tf.stack(self._marginals(X, training), axis=-1)
+
     def _component_marginals(self, X: tf.Tensor, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
         """Means and variances [N, C] or [N, C, L] of components at scaled features."""
         return self.posterior().predict_components(X)  # type: ignore[no-any-return]
@@ -214,7 +218,8 @@ class GPHead(MomentReader, FeatureReader, keras.Layer):
 
         :param inputs: [N, F].
         :param output: another :attr:`output_kind` for this call: ``"moments"``, mean and variance
-            of the predictor [N, L, 2]; ``"components"``, the same of every component
+            of the predictor [N, L, 2] (of several that are correlated a posteriori [N, L, 2 + L],
+            their covariances behind); ``"components"``, the same of every component
             [N, C, L, 2], whose means add up to the predictor's; ``"response"``, the expected
             response [N], class probabilities [N, K]; ``"interval"``, that with its equal-tailed
             limits [N, 3] or [N, K, 3].
@@ -234,7 +239,7 @@ class GPHead(MomentReader, FeatureReader, keras.Layer):
         X = self.scaled(inputs)
         if kind == "components":
             return self._shown(inputs, self._component_moments(X, training))
-        moments = self._shown(inputs, tf.stack(self._marginals(X, training), axis=-1))
+        moments = self._shown(inputs, self._moments(X, training))
         if kind == "moments":
             return moments
         if kind == "response":
@@ -269,7 +274,7 @@ class GPHead(MomentReader, FeatureReader, keras.Layer):
         if self.specification.family.name == "bernoulli":
             classes = ()
         shape = {
-            "moments": (N, L, 2),
+            "moments": (N, L, self.num_moments),
             "components": (N, len(self.names), L, 2),
             "response": (N, *classes),
             "interval": (N, *classes, 3),

@@ -23,7 +23,9 @@ from ..optimizers import FitResult
 from ..posteriors import ActionPosterior
 from .head import GPHead, Output
 from .scaling import Normalization
+from .state import load_state
 
+_SHARE = "posterior.share"
 _SIZES = ("num_rows", "num_actions", "num_prior_actions")
 
 
@@ -97,6 +99,7 @@ class IterNCGP(GPHead):
         self.trainable = False
         self._sizes: dict[str, int] | None = None
         self._data: dict[str, keras.Variable] = {}
+        self._share: keras.Variable | None = None
         if sizes is not None:
             self._allocate({name: int(sizes[name]) for name in _SIZES})
 
@@ -136,8 +139,15 @@ class IterNCGP(GPHead):
             )
             for name, shape in shapes.items()
         }
+        self._share = self.add_weight(
+            name="share",
+            shape=(),
+            dtype=self.compute_dtype,
+            initializer="ones",
+            trainable=False,
+        )
         self._held = tf.Module()  # for tf.train.Checkpoint, which does not see Keras's lists
-        self._held.values = [v.value for v in self._data.values()]
+        self._held.values = [v.value for v in (*self._data.values(), self._share)]
         self._sizes = sizes
 
     def fit(
@@ -179,9 +189,12 @@ class IterNCGP(GPHead):
             cache = model.posterior().cache
             assert cache is not None
             v, E, E0 = (tf.convert_to_tensor(t) for t in cache)
+            share = model.predictive_share()
         self._allocate(dict(zip(_SIZES, (X.shape[0], E.shape[0], E0.shape[0]))))
         for variable, value in zip(self._data.values(), (X, v, E, E0)):
             variable.assign(value)
+        assert self._share is not None
+        self._share.assign(share)
         return result
 
     def posterior(self) -> ActionPosterior:
@@ -203,12 +216,38 @@ class IterNCGP(GPHead):
                 precompute_cache="tensor",
             )
 
+    @property
+    def predictive_share(self) -> tf.Variable | float:  # type: ignore[override]
+        """Which share of the predictors' variance predictions of classes count."""
+        return 1.0 if self._share is None else self._share.value
+
+    @property
+    def num_moments(self) -> int:
+        L = self.num_predictors
+        return 2 if L == 1 else 2 + L
+
     def _marginals(self, X: tf.Tensor, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
         mean, var = self.posterior().predict_f(X)
         return mean, var
 
+    def _moments(self, X: tf.Tensor, training: bool) -> tf.Tensor:
+        if self.num_predictors == 1:
+            return super()._moments(X, training)
+        mean, cov = self.posterior().predict_f(X, full_output_cov=True)
+        both = tf.stack([mean, tf.linalg.diag_part(cov)], axis=-1)
+        return tf.concat([both, cov], axis=-1)
+
     def _state(self) -> dict[str, keras.Variable]:
-        return {**super()._state(), **{f"posterior.{k}": v for k, v in self._data.items()}}
+        own = {f"posterior.{k}": v for k, v in self._data.items()}
+        if self._share is not None:
+            own[_SHARE] = self._share
+        return {**super()._state(), **own}
+
+    def load_own_variables(self, store: Any) -> None:
+        state = self._state()
+        if _SHARE in state and _SHARE not in set(store.keys()):  # a file of an earlier version
+            state.pop(_SHARE).assign(1.0)
+        load_state(self.name, state, store)
 
     def get_config(self) -> dict[str, Any]:
         config = {**super().get_config(), "sizes": self._sizes}

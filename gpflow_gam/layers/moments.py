@@ -15,14 +15,17 @@ from ..likelihoods import (
     possible_observations,
     response_interval,
 )
+from ..likelihoods.predictive import expected_log_density, predictive_log_density
 from .responses import response_matrix
 
 
 class MomentReader(abc.ABC):
     """
-    Reads moments [N, L, 2], mean and variance of each predictor, under a likelihood.
+    Reads moments, mean and variance of each predictor, under a likelihood.
 
-    A tensor is all that passes between Keras's layers, losses and metrics; so it is read here.
+    A tensor is all that passes between Keras's layers, losses and metrics; so it is read here. It
+    is [N, L, 2], or [N, L, 2 + L] of a head whose predictors are correlated a posteriori: their
+    covariances are behind.
     """
 
     name: str
@@ -30,6 +33,8 @@ class MomentReader(abc.ABC):
     level: float
     loss_weight: float = 1.0
     """What its loss is multiplied by."""
+    predictive_share: float | tf.Variable = 1.0
+    """Which share of the predictors' variance predictions of classes count."""
 
     @property
     @abc.abstractmethod
@@ -41,15 +46,20 @@ class MomentReader(abc.ABC):
     def num_predictors(self) -> int:
         """L."""
 
+    @property
+    def num_moments(self) -> int:
+        """Of each predictor."""
+        return 2
+
     def response(self, moments: tf.Tensor) -> tf.Tensor:
         """
-        The expected response [N], or class probabilities [N, K], from moments [N, L, 2].
+        The expected response [N], or class probabilities [N, K], from moments.
 
-        :param moments: what the layer gives, [N, L, 2].
+        :param moments: what the layer gives, [N, L, M].
         :raises ValueError: moments of another shape.
         """
         mean, var, X = self._unpacked(moments)
-        return expected_response(self.likelihood, X, mean, var)
+        return expected_response(self.likelihood, X, mean, self._counted(var))
 
     def interval(
         self, moments: tf.Tensor, level: float | None = None
@@ -57,7 +67,7 @@ class MomentReader(abc.ABC):
         """
         Equal-tailed limits of the expected response, shaped as :meth:`response`.
 
-        :param moments: what the layer gives, [N, L, 2].
+        :param moments: what the layer gives, [N, L, M].
         :param level: probability of the limits; the layer's by default.
         :raises ValueError: moments of another shape.
         """
@@ -70,37 +80,44 @@ class MomentReader(abc.ABC):
         ``-E_q[log p(y | rho)]`` of each row, [N]; NaN for a y that is impossible.
 
         :param y: labels, [N] or [N, K].
-        :param moments: what the layer gives, [N, L, 2].
+        :param moments: what the layer gives, [N, L, M].
         :raises ValueError: moments or labels of another shape.
         """
-        return -self._of_rows(self.likelihood.variational_expectations, y, moments)
+        mean, var, X = self._unpacked(moments)
+        return -self._of_rows(lambda Y: expected_log_density(self.likelihood, X, mean, var, Y), y)
 
     def predict_log_density(self, y: tf.Tensor, moments: tf.Tensor) -> tf.Tensor:
         """
         ``log E_q[p(y | rho)]`` of each row, [N]; NaN for a y that is impossible.
 
         :param y: labels, [N] or [N, K].
-        :param moments: what the layer gives, [N, L, 2].
+        :param moments: what the layer gives, [N, L, M].
         :raises ValueError: moments or labels of another shape.
         """
-        return self._of_rows(self.likelihood.predict_log_density, y, moments)
-
-    def _of_rows(self, of: Callable[..., tf.Tensor], y: tf.Tensor, moments: tf.Tensor) -> tf.Tensor:
-        """What the likelihood says of each row, [N]; NaN for a y that is impossible."""
         mean, var, X = self._unpacked(moments)
+        var = self._counted(var)
+        return self._of_rows(lambda Y: predictive_log_density(self.likelihood, X, mean, var, Y), y)
+
+    def _of_rows(self, of: Callable[[tf.Tensor], tf.Tensor], y: tf.Tensor) -> tf.Tensor:
+        """What the likelihood says of each row, [N]; NaN for a y that is impossible."""
         Y, holds = self._observed(y)
         missing = tf.constant(np.nan, self.compute_dtype)
-        return tf.where(holds, tf.cast(of(X, mean, var, Y), self.compute_dtype), missing)
+        return tf.where(holds, tf.cast(of(Y), self.compute_dtype), missing)
+
+    def _counted(self, var: tf.Tensor) -> tf.Tensor:
+        return tf.cast(self.predictive_share, var.dtype) * var
 
     def _unpacked(self, moments: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         moments = tf.convert_to_tensor(moments)
-        if moments.shape.rank != 3 or tuple(moments.shape[1:]) != (self.num_predictors, 2):
+        shape = (self.num_predictors, self.num_moments)
+        if moments.shape.rank != 3 or tuple(moments.shape[1:]) != shape:
             raise ValueError(
-                f"y_pred must be the moments [N, {self.num_predictors}, 2] that {self.name} gives "
+                f"y_pred must be the moments [N, {shape[0]}, {shape[1]}] that {self.name} gives "
                 f"with output='moments'; got shape {tuple(moments.shape)}."
             )
         moments = tf.cast(moments, self.compute_dtype)
-        return moments[..., 0], moments[..., 1], tf.zeros_like(moments[:, 0, :1])
+        var = moments[..., 2:] if shape[1] > 2 else moments[..., 1]
+        return moments[..., 0], var, tf.zeros_like(moments[:, 0, :1])
 
     def response_matrix(self, y: tf.Tensor) -> tf.Tensor:
         """

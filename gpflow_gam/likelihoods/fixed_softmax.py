@@ -13,7 +13,7 @@ from scipy.special import ndtri
 from scipy.stats import qmc
 
 
-def _nodes(dimension: int, number: int) -> AnyNDArray:
+def normal_nodes(dimension: int, number: int) -> AnyNDArray:
     """
     Points [2 number, dimension], symmetric and of unit covariance.
 
@@ -40,7 +40,7 @@ class FixedSoftmax(gpflow.likelihoods.Softmax):
     def __init__(self, num_classes: int, *, num_nodes: int = 128) -> None:
         super().__init__(num_classes)
         pairs = 2 ** int(np.ceil(np.log2(max(num_nodes // 2, num_classes))))
-        self._epsilon = _nodes(num_classes, pairs)[:, None, :]
+        self._epsilon = normal_nodes(num_classes, pairs)[:, None, :]
         self.num_monte_carlo_points = 2 * pairs
 
     def _variational_expectations(

@@ -13,13 +13,14 @@ import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import AnyNDArray, TensorType
-from gpflow.likelihoods import Likelihood, MultiClass, Ordinal, ScalarLikelihood
+from gpflow.likelihoods import Likelihood, MultiClass, Ordinal, ScalarLikelihood, Softmax
 from gpflow.utilities import Dispatcher
 from scipy.stats import norm
 
 from ..autograph import as_written
 from .binomial import Binomial
 from .ordered import Ordered
+from .predictive import needed, roots, softmax_mean
 from .quasi import Quasi
 from .weighted import Weighted, unwrapped
 
@@ -101,20 +102,20 @@ class ResponseSummary(NamedTuple):
     """The upper ones."""
 
 
-@check_shapes("X: [N, D]", "mean: [N, L]", "var: [N, L]", "return: [N, K...]")
+@check_shapes("X: [N, D]", "mean: [N, L]", "var: [N, L, any...]", "return: [N, K...]")
 @as_written
 def expected_response(
     likelihood: Likelihood, X: TensorType, mean: TensorType, var: TensorType, *, seed: int = 0
 ) -> tf.Tensor:
     """
-    E_q[E[y | rho(x)]] under predictors rho(x_n) ~ N(mean_n, diag(var_n)).
+    E_q[E[y | rho(x)]] under predictors rho(x_n) ~ N(mean_n, diag(var_n)), or N(mean_n, var_n).
 
     See :func:`summarised_response` for how.
 
     :param likelihood: of the responses.
     :param X: inputs [N, D], for likelihoods that read them.
     :param mean: of the predictors, [N, L].
-    :param var: of the predictors, [N, L].
+    :param var: of the predictors, [N, L]; or, where they are correlated, covariances [N, L, L].
     :param seed: of the draws that several predictors take, which are the same for every row.
     :return: [N], or class probabilities [N, K]; of a binomial the probability.
     :raises ValueError: the number of predictors is not known.
@@ -123,7 +124,11 @@ def expected_response(
 
 
 @check_shapes(
-    "X: [N, D]", "mean: [N, L]", "var: [N, L]", "return[0]: [N, K...]", "return[1]: [N, K...]"
+    "X: [N, D]",
+    "mean: [N, L]",
+    "var: [N, L, any...]",
+    "return[0]: [N, K...]",
+    "return[1]: [N, K...]",
 )
 @as_written
 def response_interval(
@@ -141,7 +146,7 @@ def response_interval(
     :param likelihood: of the responses.
     :param X: inputs [N, D], for likelihoods that read them.
     :param mean: of the predictors, [N, L].
-    :param var: of the predictors, [N, L].
+    :param var: of the predictors, [N, L]; or, where they are correlated, covariances [N, L, L].
     :param level: their probability.
     :param seed: of the draws that several predictors take.
     :raises ValueError: ``level`` is none, or the number of predictors is not known.
@@ -151,7 +156,11 @@ def response_interval(
 
 
 @check_shapes(
-    "X: [N, D]", "mean: [N, L]", "var: [N, L]", "return.mean: [N, K...]", "return.sd: [N, K...]"
+    "X: [N, D]",
+    "mean: [N, L]",
+    "var: [N, L, any...]",
+    "return.mean: [N, K...]",
+    "return.sd: [N, K...]",
 )
 @as_written
 def summarised_response(
@@ -171,12 +180,14 @@ def summarised_response(
     inverse link, which is monotone; so is each of several outputs that are observed one by one,
     and the first predictor of likelihoods with ``mean_of_first``, on which alone their mean
     depends. Ordered classes are integrated as well, but for limits, which are of a thousand even
-    quantiles of the predictor. Several predictors of a response are drawn from their marginals.
+    quantiles of the predictor. Several predictors of a response are drawn, jointly where they are
+    correlated; the mean of classes behind a softmax is then MacKay's approximation (1992), which
+    ``predict_y`` of models has, too.
 
     :param likelihood: of the responses.
     :param X: inputs [N, D], for likelihoods that read them.
     :param mean: of the predictors, [N, L].
-    :param var: of the predictors, [N, L].
+    :param var: of the predictors, [N, L]; or, where they are correlated, covariances [N, L, L].
     :param level: the limits' probability; None for none.
     :param seed: of the draws that several predictors take.
     :param in_blocks: whether draws are made for some rows at a time, in a loop; at once otherwise,
@@ -189,7 +200,9 @@ def summarised_response(
     X, mean, var = (tf.convert_to_tensor(a) for a in (X, mean, var))
     if mean.shape[-1] is None:
         raise ValueError("mean must have a known number of columns; got an unknown one.")
-    sd = tf.sqrt(tf.maximum(var, tf.zeros([], var.dtype)))
+    var = needed(likelihood, mean, var)
+    is_joint = var.shape.rank == 3
+    sd = _root(tf.linalg.diag_part(var) if is_joint else var)
     width = conditional_response(likelihood, X, mean).shape
     one_by_one = isinstance(likelihood, ScalarLikelihood) and width[1:] == mean.shape[1:]
     if getattr(likelihood, "mean_of_first", False):
@@ -202,13 +215,20 @@ def summarised_response(
     if mean.shape[-1] > 1:
         # the same for every row: what is predicted of one does not depend on the others
         normals = np.random.default_rng(seed).standard_normal((_DRAWS, mean.shape[-1]))
-        return _drawn(likelihood, X, mean, sd, level, normals, rows)
+        drawn = _drawn(likelihood, X, mean, var, level, normals, rows)
+        if is_joint and isinstance(likelihood, Softmax):
+            return drawn._replace(mean=softmax_mean(mean, var))
+        return drawn
     exact = _integrated(likelihood, X, mean, sd, None)
     if level is None:
         return exact
     normals = norm.ppf((np.arange(_DRAWS) + 0.5) / _DRAWS)[:, None]
-    limits = _drawn(likelihood, X, mean, sd, level, normals, rows)
+    limits = _drawn(likelihood, X, mean, var, level, normals, rows)
     return ResponseSummary(exact.mean, exact.sd, limits.lower, limits.upper)
+
+
+def _root(var: tf.Tensor) -> tf.Tensor:
+    return tf.sqrt(tf.maximum(var, tf.zeros([], var.dtype)))
 
 
 def _integrated(
@@ -232,7 +252,7 @@ def _drawn(
     likelihood: Likelihood,
     X: tf.Tensor,
     mean: tf.Tensor,
-    sd: tf.Tensor,
+    var: tf.Tensor,
     level: float | None,
     normals: AnyNDArray,
     rows: int | None,
@@ -241,14 +261,18 @@ def _drawn(
     normals = tf.constant(normals, dtype=mean.dtype)
 
     def block(arrays: Arrays) -> Arrays:
-        x, m, s = (a[:, None] for a in arrays)
-        draws = conditional_response(likelihood, x, m + s * normals)  # [n, S, ...]
+        x, m, v = arrays
+        if v.shape.rank == 3:
+            away = tf.matmul(normals, roots(v), transpose_b=True)
+        else:
+            away = _root(v)[:, None] * normals
+        draws = conditional_response(likelihood, x[:, None], m[:, None] + away)  # [n, S, ...]
         center = tf.reduce_mean(draws, axis=1)
         moments = (center, tf.math.reduce_std(draws, axis=1))
         return moments if level is None else moments + _limits(draws, level)
 
     outputs = 2 if level is None else 4
-    arrays = (X, mean, sd)
+    arrays = (X, mean, var)
     parts = block(arrays) if rows is None else _in_blocks(block, arrays, rows, outputs)
     return ResponseSummary(*parts, *[None] * (4 - outputs))
 
@@ -267,8 +291,9 @@ def _in_blocks(block: Block, arrays: Arrays, rows: int, outputs: int) -> Arrays:
         number = tf.shape(arrays[0])[0]
         step = tf.clip_by_value(number, 1, rows)
     blocks = tf.maximum((number + step - 1) // step, 1)  # none would have no shape
-    padded = [tf.pad(a, [[0, blocks * step - number], [0, 0]]) for a in arrays]
-    stacked = tuple(tf.reshape(a, [blocks, step, a.shape[-1]]) for a in padded)
+    more = [0, blocks * step - number]
+    padded = [tf.pad(a, [more, *[[0, 0]] * (a.shape.rank - 1)]) for a in arrays]
+    stacked = tuple(tf.reshape(a, [blocks, step, *a.shape[1:]]) for a in padded)
     parts = tf.map_fn(as_written(block), stacked, fn_output_signature=(arrays[1].dtype,) * outputs)
     return tuple(tf.reshape(p, [blocks * step, *p.shape[2:]])[:number] for p in parts)
 

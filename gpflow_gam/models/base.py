@@ -7,16 +7,20 @@ from collections.abc import Callable
 
 import tensorflow as tf
 from check_shapes import inherit_check_shapes
-from gpflow.base import InputData, MeanAndVariance, RegressionData
+from gpflow.base import InputData, MeanAndVariance, RegressionData, TensorType
 from gpflow.inducing_variables import SeparateIndependentInducingVariables
 from gpflow.kernels import SeparateIndependent
+from gpflow.likelihoods import Bernoulli
 from gpflow.models import GPModel
 from gpflow.posteriors import PrecomputeCacheType
+from gpflow.utilities import assert_params_false
 
 from ..autograph import as_written
 from ..inducing_variables import AdditiveInducingVariables
 from ..inducing_variables.additive import joined
 from ..kernels import AdditiveKernel, SeparateAdditive
+from ..likelihoods import check_width, checked_observations, num_labels, unwrapped
+from ..likelihoods.predictive import predictive_log_density, predictive_moments
 from ..likelihoods.support import as_numbers, checked_inputs, in_dtype_of
 from ..posteriors import AdditivePosterior
 from .log_prior import log_prior_density
@@ -142,19 +146,70 @@ class AdditiveModel(GPModel, abc.ABC):
             Xnew, full_cov=full_cov, full_output_cov=full_output_cov
         )
 
+    def _predictive_moments(self, X: tf.Tensor) -> MeanAndVariance:
+        """Of the predictors at X, what responses are predicted from."""
+        return self.predict_f(X)
+
     @as_written
     def predict_y(
         self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
     ) -> MeanAndVariance:
-        return super().predict_y(self._numbers(Xnew), full_cov, full_output_cov)
+        """
+        Mean and variance of new responses; of classes behind a softmax their probabilities.
+
+        This is the model's predictive distribution, of which :meth:`predict_log_density` has the
+        density: predictors that are correlated a posteriori are taken together.
+
+        :param Xnew: inputs, [N, D].
+        :param full_cov: not supported, as in GPflow.
+        :param full_output_cov: not supported, as in GPflow.
+        :return: [N, P] each.
+        :raises TypeError: inputs of another precision than the data.
+        :raises ValueError: inputs of another width, or not finite.
+        """
+        assert_params_false(self.predict_y, full_cov=full_cov, full_output_cov=full_output_cov)
+        X = self._numbers(Xnew)
+        return predictive_moments(self.likelihood, X, *self._predictive_moments(X))
 
     @as_written
     def predict_log_density(
         self, data: RegressionData, full_cov: bool = False, full_output_cov: bool = False
     ) -> tf.Tensor:
+        """
+        Log-density of each response under the distribution that :meth:`predict_y` is of.
+
+        :param data: X [N, D], and Y [N, K] or, of one column, [N]; labels may be of any type.
+        :param full_cov: not supported, as in GPflow.
+        :param full_output_cov: not supported, as in GPflow.
+        :return: [N]; times the weights of a weighted likelihood.
+        :raises TypeError: inputs or responses of another precision than the data.
+        :raises ValueError: X or Y that are not finite or of another shape; impossible Y.
+        """
+        assert_params_false(
+            self.predict_log_density, full_cov=full_cov, full_output_cov=full_output_cov
+        )
         X = self._numbers(data[0])
-        Y = in_dtype_of(self.likelihood, as_numbers(data[1], "Y", X, X.dtype))
-        return super().predict_log_density((X, Y), full_cov, full_output_cov)
+        return predictive_log_density(
+            self.likelihood, X, *self._predictive_moments(X), self._responses(data[1], X)
+        )
+
+    def _responses(self, Y: TensorType, X: tf.Tensor) -> tf.Tensor:
+        """
+        Y as the likelihood takes it.
+
+        :raises ValueError: it is of another shape than goes with X, or impossible.
+        """
+        base = unwrapped(self.likelihood)
+        labels = isinstance(base, Bernoulli) or num_labels(base) is not None
+        Y = tf.cast(as_numbers(Y, "Y", X, None if labels else X.dtype), X.dtype)
+        if Y.shape.rank == 1:
+            Y = Y[:, None]
+        if X.shape.rank != 2 or Y.shape.rank != 2:  # batches, which GPflow's interface has
+            return in_dtype_of(self.likelihood, Y)
+        check_width(Y.shape[1], self.likelihood, self.num_latent_gps)
+        if None not in (X.shape[0], Y.shape[0]) and X.shape[0] != Y.shape[0]:
+            raise ValueError(f"X has {X.shape[0]} rows, Y has {Y.shape[0]}; they must be equal.")
+        return checked_observations(Y, self.likelihood)
 
     @as_written
     def predict_components(self, Xnew: InputData, full_cov: bool = False) -> MeanAndVariance:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
-from gpflow.base import InputData, RegressionData, TensorType
+from gpflow.base import InputData, MeanAndVariance, RegressionData, TensorType
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Bernoulli as GPflowBernoulli
 from gpflow.likelihoods import Gaussian, Likelihood
@@ -18,7 +19,9 @@ from gpflow.models.training_mixins import InternalDataTrainingLossMixin
 from gpflow.posteriors import PrecomputeCacheType
 
 from ..autograph import as_written
+from ..kernels import AdditiveKernel
 from ..likelihoods import Bernoulli, checked_data, checked_inputs
+from ..likelihoods.predictive import is_joint
 from ..newton import HeldActions, action_bound
 from ..newton.operators import KernelOperator, KernelPrograms, LatentKernels
 from ..newton.solvers import (
@@ -37,8 +40,10 @@ from .known import Compiled, Fit, Present
 from .probabilities import (
     CHOSEN,
     LeftOutRows,
+    check_classes,
     check_method,
     class_probabilities,
+    has_classes,
     left_out_rows,
 )
 from .structure import Structure
@@ -250,7 +255,7 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         if fit is not None and kept[0].difference(fit.at.structure) is None:
             kept[1].hold(fit.state, fit.at.kernel)  # compiled functions read it
             if self._compiled.share is not None:
-                self._share()
+                self.predictive_share()
         else:
             kept[1].retire()
             self._compiled.held = None
@@ -399,10 +404,10 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         """
         Mean log-probability of the classes observed, each row predicted from the others.
 
-        By how much of the variance counts in :meth:`predict_probabilities`: 0 is "mean", 1 is
-        "projected". Rows are predicted by the cavities of the posterior at the present parameters:
-        the others' pseudo-observations stay what they are. At most a thousand rows, chosen at
-        random, are left out; they take their share of a sweep.
+        By the share of the latent variance that counts: see :meth:`predictive_share`. Rows are
+        predicted by the cavities of the posterior at the present parameters: the others'
+        pseudo-observations stay what they are. At most a thousand rows, chosen at random, are left
+        out; they take their share of a sweep.
 
         :return: by share of the variance; higher is better.
         :raises ValueError: a likelihood without classes; or as :attr:`state` does.
@@ -410,7 +415,7 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         return self._left_out().means()
 
     def _left_out(self) -> LeftOutRows:
-        check_method("mean", self.likelihood)
+        check_classes(self.likelihood)
         fit, here, kept = self._checked_fit(), self.present, self._compiled.left_out
         if kept is None or kept[0] is not fit or not kept[1].equals(here):
             averaged = isinstance(self.solver, Variational)
@@ -422,45 +427,123 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
             )
         return kept[2]
 
-    def _share(self) -> float:
-        """Which part of the variance counts in the default's probabilities."""
+    def predictive_share(self) -> float:
+        """
+        Which share of the latent variance predictions of classes count.
+
+        All of it, 1, or that share which :meth:`left_out_log_probabilities` prefers by more than
+        the standard error of the difference. Of responses that are no classes it is 1.
+
+        :raises ValueError: as :attr:`state` does.
+        """
+        if not has_classes(self.likelihood):
+            return 1.0
         share = self._left_out().share()
         if self._compiled.share is not None:  # compiled functions read it
             self._compiled.share.assign(share)
         return share
 
-    @check_shapes("Xnew: [N, D]", "return: [N, C]")
-    def predict_probabilities(
-        self, Xnew: TensorType, method: str = "left out", num_samples: int = 1000
+    def _predictive_moments(self, X: tf.Tensor) -> MeanAndVariance:
+        joint = is_joint(self.likelihood, self.num_latent_gps)
+        mean, var = self.predict_f(X, full_output_cov=joint)
+        if not has_classes(self.likelihood):
+            return mean, var
+        eager = tf.executing_eagerly()
+        with tf.init_scope():  # no tape follows
+            if not eager and self._compiled.share is None:
+                self._compiled.share = tf.Variable(1.0, trainable=False, dtype=X.dtype)
+            now = self.predictive_share()
+        return mean, tf.cast(now if eager else self._compiled.share, X.dtype) * var
+
+    @as_written
+    def predict_y(
+        self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
+    ) -> MeanAndVariance:
+        """
+        Mean and variance of new responses; of classes behind a softmax their probabilities.
+
+        Those of classes are MacKay's approximation (1992) under the joint posterior of all latent
+        functions, whose variance counts by :meth:`predictive_share`; in compiled functions by that
+        of the last fit, or of the last call that was not compiled.
+
+        :param Xnew: inputs, [N, D].
+        :param full_cov: not supported, as in GPflow.
+        :param full_output_cov: not supported, as in GPflow.
+        :return: [N, P] each; of a Bernoulli the probability of 1, [N, 1].
+        :raises TypeError: inputs of another precision than the data.
+        :raises ValueError: inputs of another width, or not finite; or as :attr:`state` does.
+        """
+        return super().predict_y(Xnew, full_cov, full_output_cov)
+
+    @as_written
+    def predict_f_samples(
+        self,
+        Xnew: InputData,
+        num_samples: int | None = None,
+        full_cov: bool = True,
+        full_output_cov: bool = True,
     ) -> tf.Tensor:
         """
-        Class probabilities at new points, for a softmax or Bernoulli likelihood.
+        Draws of the latent functions, joint over inputs and outputs by default.
+
+        :param Xnew: inputs, [N, D].
+        :param num_samples: how many, S; None for one.
+        :param full_cov: whether inputs are drawn together.
+        :param full_output_cov: whether outputs are, which are correlated a posteriori.
+        :return: [S, N, L], or [N, L].
+        :raises TypeError: inputs of another precision than the data.
+        :raises ValueError: inputs of another width, or not finite; or as :attr:`state` does.
+        """
+        X = self._numbers(Xnew)
+        if not (full_cov and full_output_cov):
+            return super().predict_f_samples(X, num_samples, full_cov, full_output_cov)
+        # of sums of components, not of each: outputs may have different ones
+        latents, number = self.latents, num_samples or 1
+        whole = tuple(AdditiveKernel({"f": k}) for k in latents.kernels)
+        posterior = ActionPosterior(
+            LatentKernels(whole, latents.num_latents, latents.mixing),
+            self.data[0],
+            lambda: self._held_actions()(),
+            self.mean_function,
+        )
+        if X.shape.rank == 2:
+            draws = posterior.sample_f(self._checked_inputs(X), number)
+        else:  # each batch by itself
+            flat = tf.reshape(X, tf.concat([[-1], tf.shape(X)[-2:]], axis=0))
+            draws = tf.map_fn(lambda x: posterior.sample_f(x, number), flat)
+            shape = tf.concat([tf.shape(X)[:-2], tf.shape(draws)[1:]], axis=0)
+            draws = tf.reshape(draws, shape)
+        return draws if num_samples is not None else draws[..., 0, :, :]
+
+    @check_shapes("Xnew: [N, D]", "return: [N, C]")
+    def predict_probabilities(
+        self, Xnew: TensorType, method: str = CHOSEN, num_samples: int = 1000
+    ) -> tf.Tensor:
+        """
+        Class probabilities, [N, C]. Deprecated: they are what :meth:`predict_y` predicts.
 
         :param Xnew: points [N, D].
-        :param method: "projected" (MacKay's approximation without the variance of a common shift of
-            all classes, to which a softmax is blind), "probit" (with it, as the paper has it; of
-            two classes the same), "mean" (of the posterior mean alone), "monte carlo" (over the
-            outputs' joint posterior), or "left out" (the default: "projected" with all of the
-            variance, or that share of it which :meth:`left_out_log_probabilities` prefers by more
-            than the standard error of the difference; in compiled functions with the share of the
-            last fit, or of the last call that was not compiled).
+        :param method: "left out" (that of :meth:`predict_y`), or another approximation:
+            "projected", "probit", "mean" or "monte carlo".
         :param num_samples: of Monte Carlo.
         :return: [N, C]; C = 2 for Bernoulli.
         :raises TypeError: points of another precision than the data.
         :raises ValueError: points of another width, or not finite; another method or likelihood.
         """
-        X, likelihood = self._checked_inputs(Xnew), check_method(method, self.likelihood)
-        share: tf.Tensor | None = None
-        if method == CHOSEN:
-            method, eager = "projected", tf.executing_eagerly()
-            with tf.init_scope():  # no tape follows
-                if not eager and self._compiled.share is None:
-                    self._compiled.share = tf.Variable(1.0, trainable=False, dtype=X.dtype)
-                now = self._share()
-            share = tf.cast(now if eager else self._compiled.share, X.dtype)
-        return class_probabilities(
-            likelihood, self.posterior(), X, method, num_samples, self.seed, share
+        warnings.warn(
+            "IterNCGP.predict_probabilities is now predict_y(Xnew)[0], which for a Bernoulli "
+            "likelihood is the probability of 1.",
+            DeprecationWarning,
+            stacklevel=2,
         )
+        check_method(method)
+        likelihood, X = check_classes(self.likelihood), self._checked_inputs(Xnew)
+        if method != CHOSEN:
+            return class_probabilities(
+                likelihood, self.posterior(), X, method, num_samples, self.seed
+            )
+        p, _ = self.predict_y(X)
+        return tf.concat([1.0 - p, p], axis=1) if isinstance(likelihood, Bernoulli) else p
 
 
 def _columns(data: RegressionData) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +10,7 @@ from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood, Softmax
 
 from ..likelihoods import Bernoulli, Weighted, unwrapped
+from ..likelihoods.predictive import predictive_log_density, roots, shrunk, softmax_mean
 from ..newton import left_out
 from ..newton.solvers import ActionPosteriorState, LaplaceProblem
 from ..posteriors import ActionPosterior
@@ -53,23 +53,31 @@ class LeftOutRows:
         return SHARES[best if means[best] - means[0] > error else 0]
 
 
-def check_method(method: str, likelihood: Likelihood) -> Likelihood:
-    """
-    The likelihood of one observation.
+def has_classes(likelihood: Likelihood) -> bool:
+    """Whether the responses are classes that are not ordered."""
+    return isinstance(unwrapped(likelihood), (Bernoulli, Softmax))
 
-    :param method: of class probabilities.
-    :param likelihood: with weights or without.
-    :raises ValueError: another method, or a likelihood without classes.
+
+def check_method(method: str) -> None:
+    """
+    :raises ValueError: another method than there are.
     """
     if method not in (CHOSEN, *METHODS):
         raise ValueError(f"method must be one of {', '.join((CHOSEN, *METHODS))}; got {method!r}.")
-    likelihood = unwrapped(likelihood)
-    if not isinstance(likelihood, (Bernoulli, Softmax)):
+
+
+def check_classes(likelihood: Likelihood) -> Likelihood:
+    """
+    The likelihood of one observation.
+
+    :raises ValueError: a likelihood without classes.
+    """
+    if not has_classes(likelihood):
         raise ValueError(
             "class probabilities need a Bernoulli or softmax likelihood; got "
-            f"{type(likelihood).__name__}. Use predict_y."
+            f"{type(unwrapped(likelihood)).__name__}. Use predict_y."
         )
-    return likelihood
+    return unwrapped(likelihood)
 
 
 def class_probabilities(
@@ -79,10 +87,13 @@ def class_probabilities(
     method: str,
     num_samples: int,
     seed: int,
-    share: tf.Tensor | None = None,
 ) -> tf.Tensor:
     """
-    [N, C]; see :meth:`gpflow_gam.models.IterNCGP.predict_probabilities`.
+    [N, C] by other approximations than ``predict_y`` has, which benchmarks compare it with.
+
+    "mean" is of the posterior mean alone, "projected" MacKay's approximation of the joint
+    posterior, "probit" of the marginals, as Tatzel et al. (2025) have it, and "monte carlo" is
+    over the joint posterior.
 
     :param likelihood: of one observation.
     :param posterior: of the latent functions.
@@ -90,20 +101,16 @@ def class_probabilities(
     :param method: of :data:`METHODS`.
     :param num_samples: of Monte Carlo.
     :param seed: of its draws.
-    :param share: of "projected": of the variance, which part counts, []; all without it.
     """
     if isinstance(likelihood, Bernoulli) or method in ("mean", "probit"):
         mean, var = posterior.predict_f(X)
         if isinstance(likelihood, Bernoulli):
-            return _binary(likelihood, mean, var if share is None else share * var, method)
-        return tf.nn.softmax(mean if method == "mean" else _shrunk(mean, var))
+            return _binary(likelihood, mean, var, method)
+        return tf.nn.softmax(mean if method == "mean" else shrunk(mean, var))
     mean, cov = posterior.predict_f(X, full_output_cov=True)  # [N, C, C]
     if method == "projected":
-        away = _without_shift(cov)
-        return tf.nn.softmax(_shrunk(mean, away if share is None else share * away))
-    values, vectors = tf.linalg.eigh(cov)
-    root = vectors * tf.sqrt(tf.maximum(values, tf.zeros([], values.dtype)))[:, None, :]
-    total = tf.zeros_like(mean)
+        return softmax_mean(mean, cov)
+    root, total = roots(cov), tf.zeros_like(mean)
     for one in seeds(seed, num_samples):
         z = standard_normal(tf.shape(mean), mean.dtype, one)
         total += tf.nn.softmax(mean + tf.linalg.matvec(root, z))
@@ -127,31 +134,11 @@ def left_out_rows(
     rows = np.random.default_rng(0).permutation(np.flatnonzero(weights > 0.0))[:_MOST_ROWS]
     mean, cov = (tf.constant(t) for t in left_out(problem, state, rows, averaged))
     likelihood = unwrapped(problem.likelihood)
-    observed = np.asarray(tf.gather(problem.Y, rows))[:, 0].astype(int)
-    binary = isinstance(likelihood, Bernoulli)
-    var = tf.linalg.diag_part(cov) if binary else _without_shift(cov)
-    var = tf.maximum(var, tf.zeros([], var.dtype))
-    found = []
-    for share in SHARES:
-        if isinstance(likelihood, Bernoulli):
-            p = _binary(likelihood, mean, share * var, "projected")
-        else:
-            p = tf.nn.softmax(_shrunk(mean, share * var))
-        hit = np.maximum(p.numpy()[np.arange(len(rows)), observed], np.finfo(float).tiny)
-        found.append(np.log(hit))
-    return LeftOutRows(np.stack(found), weights[rows] / np.sum(weights[rows]))
-
-
-def _without_shift(cov: tf.Tensor) -> tf.Tensor:
-    """Variances [N, C] without that of a common shift of all classes."""
-    away = cov - tf.reduce_mean(cov, axis=1, keepdims=True)
-    away = away - tf.reduce_mean(away, axis=2, keepdims=True)
-    return tf.linalg.diag_part(away)
-
-
-def _shrunk(mean: tf.Tensor, var: tf.Tensor) -> tf.Tensor:
-    """MacKay (1992): a logit's mean under N(mean, var), about."""
-    return mean / tf.sqrt(1.0 + math.pi / 8.0 * var)
+    X, Y = (tf.gather(t, rows) for t in (problem.X, problem.Y))
+    cov = tf.linalg.set_diag(cov, tf.maximum(tf.linalg.diag_part(cov), tf.zeros([], cov.dtype)))
+    logs = [predictive_log_density(likelihood, X, mean, share * cov, Y) for share in SHARES]
+    found = np.maximum(logs, np.log(np.finfo(float).tiny))
+    return LeftOutRows(found, weights[rows] / np.sum(weights[rows]))
 
 
 def _binary(likelihood: Bernoulli, mean: tf.Tensor, var: tf.Tensor, method: str) -> tf.Tensor:
@@ -160,5 +147,5 @@ def _binary(likelihood: Bernoulli, mean: tf.Tensor, var: tf.Tensor, method: str)
     elif method == "monte carlo" or likelihood.link != "logit":
         p, _ = likelihood.predict_mean_and_var(tf.zeros_like(mean), mean, var)  # quadrature
     else:
-        p = tf.sigmoid(_shrunk(mean, var))
+        p = tf.sigmoid(shrunk(mean, var))
     return tf.concat([1.0 - p, p], axis=1)

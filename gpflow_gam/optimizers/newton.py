@@ -260,10 +260,7 @@ class _Newton:
         counted = operator.sweeps
         self.model.accept(run.finish())
         operator.sweeps = counted  # looking is no part of the budget
-        X, Y = self.validation_data
-        mean, var = self.model.posterior().predict_f(X)
-        density = self.model.likelihood.predict_log_density(X, mean, var, Y)
-        return -float(tf.reduce_mean(density))
+        return -float(tf.reduce_mean(self.model.predict_log_density(self.validation_data)))
 
     def result(self, converged: bool, message: str, elbo: float) -> FitResult:
         """The fit's report."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 from check_shapes import check_shapes, inherit_check_shapes
@@ -64,6 +64,7 @@ class ActionPosterior(AdditivePosterior):
         super().__init__(latents.kernels[0], X_data, mean_function=mean_function)
         self.latents = latents
         self.num_latent_gps = latents.num_outputs
+        self.couples_outputs = latents.num_outputs > 1
         self._weights = weights
         self._X_actions = X_actions
         # out of sight: its parameters are none of the snapshot's
@@ -158,31 +159,33 @@ class ActionPosterior(AdditivePosterior):
         v, E, _ = cache
         mean, h = self._seen(X, v, E)  # once for both: it is what takes the time
         mean = tf.cast(tf.transpose(self.latents.mixed(mean)), X.dtype)
-        return mean, self._covariance_of(h, X, full_cov)
+        return mean, tf.cast(self._covariance_of(h, self._priors(X, full_cov)), X.dtype)
+
+    def _priors(self, X: tf.Tensor, full_cov: bool) -> list[tf.Tensor]:
+        return [k(X) if full_cov else k(X, full_cov=False) for k in self.latents.kernels]
 
     def _between_outputs(self, cache: Cache, X: tf.Tensor, full_cov: bool) -> tf.Tensor:
         """[N, L, L], or [N, L, N, L]."""
         v, E, _ = cache
         _, h = self._seen(X, v, E)
-        return self._covariance_of(h, X, full_cov)
+        return tf.cast(self._covariance_of(h, self._priors(X, full_cov)), X.dtype)
 
-    def _covariance_of(self, h: tf.Tensor, X: tf.Tensor, full_cov: bool) -> tf.Tensor:
-        """The same where :meth:`_seen` has found h."""
+    def _covariance_of(self, h: tf.Tensor, values: list[tf.Tensor]) -> tf.Tensor:
+        """The same where :meth:`_seen` has found h, of prior (co)variances of the kernels."""
         h = self.latents.mixed(h)
-        values = [k(X) if full_cov else k(X, full_cov=False) for k in self.latents.kernels]
         stacked = _double(tf.stack(values))
         Q = self.latents.num_latents
         if self.latents.shared:
             stacked = tf.repeat(stacked, Q, axis=0)
         mixing = self._mixing()
         A = tf.eye(Q, dtype=stacked.dtype) if mixing is None else mixing
-        if full_cov:
+        if stacked.shape.rank == 3:
             prior = tf.einsum("lq,qnm,kq->nlmk", A, stacked, A)
-            cov = prior - tf.einsum("lnr,kmr->nlmk", h, h)
-        else:
-            prior = tf.einsum("lq,qn,kq->nlk", A, stacked, A)
-            cov = prior - tf.einsum("lnr,knr->nlk", h, h)
-        return tf.cast(cov, X.dtype)
+            return prior - tf.einsum("lnr,kmr->nlmk", h, h)
+        prior = tf.transpose(stacked)[:, None, :] * A  # [N, L, Q]
+        if mixing is not None:
+            prior = tf.matmul(prior, A[None], transpose_b=True)
+        return prior - tf.einsum("lnr,knr->nlk", h, h)
 
     @check_shapes("Xnew: [N, D]", "return[0]: [N, L]", "return[1]: [N, L]")
     def predict_variance_parts(self, Xnew: TensorType) -> MeanAndVariance:
@@ -256,6 +259,28 @@ class ActionPosterior(AdditivePosterior):
         prior = tf.linalg.diag(tf.transpose(prior, [0, 2, 1]))
         return tf.cast(prior - tf.einsum("lcnr,ldnr->lncd", h, h), X.dtype)
 
+    def predict_sum(self, Xnew: TensorType, components: Sequence[int]) -> MeanAndVariance:
+        """
+        Mean [N, L] of the sum of some components, and its covariance between outputs [N, L, L].
+
+        :param Xnew: points [N, D].
+        :param components: their places.
+        :raises ValueError: outputs whose kernels have different components.
+        """
+        X = self._points(Xnew)
+        v, E, _ = self._active_cache()
+        components = tf.constant(components, tf.int32)  # none, too
+        mean, h = (
+            tf.reduce_sum(tf.gather(t, components, axis=1), axis=1)
+            for t in self._seen_components(X, v, E)
+        )
+        priors = [
+            tf.reduce_sum(tf.gather(k.K_diag_components(X), components), axis=0)
+            for k in self.latents.kernels
+        ]
+        mean = tf.transpose(self.latents.mixed(mean))
+        return tf.cast(mean, X.dtype), tf.cast(self._covariance_of(h, priors), X.dtype)
+
     def joint_components(self, points: Mapping[str, TensorType]) -> MeanAndVariance:
         """
         Joint moments of components, each at points of its own.
@@ -264,9 +289,23 @@ class ActionPosterior(AdditivePosterior):
         :return: mean [P, L] and covariance [L, P, P], one component after the other.
         :raises ValueError: outputs whose kernels have different components.
         """
+        dtype = self.X_data.dtype
+        mean, prior, h = self.joint_parts(points)
+        covariance = prior - tf.matmul(h, h, transpose_b=True)
+        return tf.cast(mean, dtype), tf.cast(covariance, dtype)
+
+    def joint_parts(
+        self, points: Mapping[str, TensorType]
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """
+        Mean [P, L], prior covariance [L, P, P] and h [L, P, R] of components at points of their
+        own: what was learnt takes h_l h_k' from the prior covariance of outputs l and k.
+
+        :param points: component name -> rows [M_c, D]; P rows in all.
+        :raises ValueError: outputs whose kernels have different components.
+        """
         self._check_components()
         v, E, _ = self._active_cache()
-        dtype = self.X_data.dtype
         parts = [(self.X_data, _columns(v, E))]
         if self._X_actions is not None:
             parts = [(self.X_data, _double(v)[..., None]), (self._X_actions, _right(E))]
@@ -280,8 +319,7 @@ class ActionPosterior(AdditivePosterior):
         h = self.latents.mixed(tf.concat(seen, axis=1))  # [L, P, 1 + R]
         blocks = [tf.linalg.LinearOperatorFullMatrix(prior) for prior in priors]
         prior = tf.linalg.LinearOperatorBlockDiag(blocks).to_dense()
-        covariance = prior - tf.matmul(h[..., 1:], h[..., 1:], transpose_b=True)
-        return tf.cast(tf.transpose(h[..., 0]), dtype), tf.cast(covariance, dtype)
+        return tf.transpose(h[..., 0]), prior, h[..., 1:]
 
     def _sample_components(
         self,

@@ -31,6 +31,8 @@ class AdditivePosterior(AbstractPosterior, abc.ABC):
 
     kernel: AdditiveKernel
     num_latent_gps: int
+    couples_outputs: bool = False
+    """Whether outputs are correlated a posteriori: responses of several need their covariance."""
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -48,6 +48,8 @@ class InducingMoments(InducingFeatures):
     :param covariance: of V, [L, P, P].
     :param values: of the kernel's parameters; those that they have by default.
     :param roots: Cholesky factors of k_c(Z_c, Z_c), [M_c, M_c] each, at these values.
+    :param shared: B [L, P, R], where outputs are correlated: what was learnt takes B_l B_k' from
+        the prior covariance of outputs l and k.
     """
 
     def __init__(
@@ -59,9 +61,10 @@ class InducingMoments(InducingFeatures):
         *,
         values: Values | None = None,
         roots: Sequence[AnyNDArray] | None = None,
+        shared: AnyNDArray | None = None,
     ) -> None:
         super().__init__(kernel, inducing_variable, values=values, roots=roots)
-        self.mean, self.covariance = mean, covariance
+        self.mean, self.covariance, self.shared = mean, covariance, shared
         if kernel.members is not None:  # zero, not as the prior has it, where they do not enter
             enters = np.repeat(kernel.members, inducing_variable.sizes, axis=1)
             self.mean = mean * enters.T
@@ -108,13 +111,20 @@ class InducingMoments(InducingFeatures):
         names = kernel.names
         width = np.shape(posterior.X_data)[-1]  # of which no kernel reads weights and offsets
         points = {name: inducing_rows(kernel, inducing_variable, name, width) for name in names}
-        mean, covariance = (np.asarray(t) for t in posterior.joint_components(points))
         roots = inducing_roots(kernel, inducing_variable)
         root = block_diag(*roots)
+        if isinstance(posterior, ActionPosterior):
+            mean, prior, h = (np.asarray(t) for t in posterior.joint_parts(points))
+            covariance = prior - h @ h.swapaxes(1, 2)
+        else:
+            mean, covariance = (np.asarray(t) for t in posterior.joint_components(points))
+        shared = None
+        if posterior.couples_outputs and posterior.latents.mixing is None:
+            shared = np.stack([solve_triangular(root, one, lower=True) for one in h])
         white = solve_triangular(root, mean, lower=True)
         half = [solve_triangular(root, c, lower=True) for c in covariance]
         inner = np.stack([solve_triangular(root, h.T, lower=True) for h in half])
-        return cls(kernel, inducing_variable, white, inner, roots=roots)
+        return cls(kernel, inducing_variable, white, inner, roots=roots, shared=shared)
 
     @classmethod
     def of(
@@ -158,6 +168,12 @@ class InducingMoments(InducingFeatures):
         """
         P, L = self.mean.shape
         z = np.random.default_rng(seed).standard_normal((L, P, num_samples))
+        if self.shared is not None:  # (I - B B')^(1/2) z, of all outputs together
+            U, size, _ = np.linalg.svd(self.shared.reshape(L * P, -1), full_matrices=False)
+            flat = z.reshape(L * P, -1)
+            taken = 1.0 - np.sqrt(np.maximum(1.0 - np.square(size), 0.0))
+            flat = flat - U @ (taken[:, None] * (U.T @ flat))
+            return np.transpose(flat.reshape(z.shape), (2, 1, 0)) + self.mean
         roots = np.stack([_root(covariance) for covariance in self.covariance])
         draws: AnyNDArray = np.transpose(roots @ z, (2, 1, 0)) + self.mean
         if self._source.members is None:
@@ -213,6 +229,17 @@ class InducingMoments(InducingFeatures):
             for (phi, _), s in zip(found, slices)
         ]
         return JointParts(np.concatenate(mean), np.concatenate(inner, axis=1), _left_open(found))
+
+    def shared_parts(self, blocks: Sequence[Block]) -> AnyNDArray | None:
+        """
+        B of components at points, [L, n, R], one block after the other; None without it.
+
+        :param blocks: components by name, each with its points [n_c, D]; n in all.
+        """
+        if self.shared is None:
+            return None
+        parts = [self.features(c, X).T @ self.shared[:, self.block(c)] for c, X in blocks]
+        return np.concatenate(parts, axis=1)
 
     def total(
         self, X: AnyNDArray, tangents: Sequence[KernelTangents] | None = None

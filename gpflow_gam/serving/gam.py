@@ -41,7 +41,7 @@ class GAMServable(PosteriorServable):
                 f"gam: its formula makes columns of others ({fit.spec.design.text}) in Python, "
                 "which no SavedModel holds; make them in the data, and name them."
             )
-        super().__init__(fit.posterior, fit.model.likelihood, gam.seed)
+        super().__init__(fit.posterior, fit.model.likelihood, gam.seed, fit.predictive_share)
         self._fit = fit
         self._units = fit.units
         # of each component, so that their sum is the predictor

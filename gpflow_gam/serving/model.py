@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import tensorflow as tf
 
-from ..models.base import AdditiveModel
+from ..models import AdditiveModel, IterNCGP
 from .posterior import PosteriorServable
 from .rows import Rows
 from .servable import Input, servable
@@ -24,7 +24,8 @@ class ModelServable(PosteriorServable):
     kind: ClassVar[str] = "model"
 
     def __init__(self, model: AdditiveModel) -> None:
-        super().__init__(model.posterior(), model.likelihood)
+        share = model.predictive_share() if isinstance(model, IterNCGP) else 1.0
+        super().__init__(model.posterior(), model.likelihood, share=share)
         self._class = type(model).__name__
         width = _width(model)
         meaning = f"rows of X, {width} columns in the model's order"

@@ -27,7 +27,7 @@ class _Head(PosteriorAnswers):
             raise ValueError(
                 f"{head.name} does not know its features yet: call {head._first} first."
             )
-        super().__init__(head.posterior(), head.likelihood)
+        super().__init__(head.posterior(), head.likelihood, share=float(head.predictive_share))
         self.head, self._constants = head, np.asarray(head.constants())
 
     def components(self, X: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -6,7 +6,12 @@ import tensorflow as tf
 from gpflow.likelihoods import Likelihood
 from scipy.stats import norm
 
-from ..likelihoods import conditional_response, summarised_response, unwrapped
+from ..likelihoods import (
+    conditional_response,
+    expected_response,
+    summarised_response,
+    unwrapped,
+)
 from ..posteriors import AdditivePosterior
 from .servable import Servable
 
@@ -21,12 +26,20 @@ class PosteriorAnswers:
     :param posterior: cached, so that no prediction factorises anything.
     :param likelihood: the likelihood, with or without weights.
     :param seed: of the draws behind the expected response of several predictors.
+    :param share: of the predictors' variance, which counts in predictions of classes.
     """
 
-    def __init__(self, posterior: AdditivePosterior, likelihood: Likelihood, seed: int = 0) -> None:
+    def __init__(
+        self,
+        posterior: AdditivePosterior,
+        likelihood: Likelihood,
+        seed: int = 0,
+        share: float = 1.0,
+    ) -> None:
         self.posterior = posterior
         self.likelihood = unwrapped(likelihood)
         self.seed = seed
+        self.share = share
         self.names = posterior.names
 
     @property
@@ -39,17 +52,22 @@ class PosteriorAnswers:
 
     def predict(self, X: tf.Tensor, level: float, plain: bool = False) -> dict[str, tf.Tensor]:
         """See :meth:`Servable.predict`."""
-        mean, var = self.posterior.predict_f(X)
-        var = _rounded(var)
+        joint = self.posterior.couples_outputs
+        mean, cov = self.posterior.predict_f(X, full_output_cov=joint)
+        var = _rounded(tf.linalg.diag_part(cov) if joint else cov)
         shape = [None, self.num_predictors]
         mean, var = tf.ensure_shape(mean, shape), tf.ensure_shape(var, shape)
+        cov = tf.ensure_shape(cov, [*shape, self.num_predictors]) if joint else var
         summary = summarised_response(
-            self.likelihood, X, mean, var, level, seed=self.seed, in_blocks=not plain
+            self.likelihood, X, mean, cov, level, seed=self.seed, in_blocks=not plain
         )
+        response = summary.mean
+        if self.share != 1.0:
+            response = expected_response(self.likelihood, X, mean, self.share * cov, seed=self.seed)
         found = {
             "mean": self._single(mean),
             "variance": self._single(var),
-            "response": summary.mean,
+            "response": response,
             "lower": summary.lower,
             "upper": summary.upper,
         }

@@ -17,6 +17,7 @@ from ...statistics.parallel import one_blas_thread
 from ..fits import FittedGAM
 from .hyperparameters import hyperparameter_draws
 from .joint import inducing_moments
+from .response import with_outputs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,7 +110,10 @@ def averages(
 def _predictors(
     fit: FittedGAM, places: Sequence[_Places], settings: Sequence[AnyNDArray]
 ) -> Iterator[tuple[AnyNDArray, AnyNDArray]]:
-    """Mean and variance of the predictor in each setting, [N, L] each; m(x) is left out."""
+    """
+    Mean and variance of the predictor in each setting, [N, L] each, or covariances [N, L, L] where
+    predictors are correlated; m(x) is left out.
+    """
     moments = inducing_moments(fit)
     parts = []
     for place in places:
@@ -121,7 +125,10 @@ def _predictors(
         phi = np.concatenate([own[:, at] for (own, _), at in zip(parts, index)])
         left = np.stack([open_[at] for (_, open_), at in zip(parts, index)], axis=1) @ enters
         inner = [np.sum((S @ phi) * phi, axis=0) for S in moments.covariance]
-        yield phi.T @ moments.mean, np.stack(inner, axis=1) + left
+        var = np.stack(inner, axis=1) + left
+        if moments.shared is not None:
+            var = with_outputs(var, phi.T @ moments.shared)
+        yield phi.T @ moments.mean, var
 
 
 def _estimated(
@@ -131,7 +138,8 @@ def _estimated(
     if scale == "link":
         factor, shift = fit.units
         return np.asarray(shift + factor * mean)
-    found = np.asarray(expected_response(fit.likelihood, X, mean, var, seed=seed))
+    counted = fit.predictive_share * var
+    found = np.asarray(expected_response(fit.likelihood, X, mean, counted, seed=seed))
     return found if found.ndim == 2 else found[:, None]
 
 

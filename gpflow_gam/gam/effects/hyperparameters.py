@@ -19,6 +19,7 @@ from ...posteriors.features import Block
 from ...posteriors.inducing import JointParts
 from ...statistics.parallel import SMALL, one_blas_thread
 from ..fits import FittedGAM
+from ..fits.prediction import density_of_rows
 from .between import between_moments
 from .joint import inducing_moments
 
@@ -146,8 +147,9 @@ def averaged_log_density(fit: FittedGAM, X: AnyNDArray, Y: AnyNDArray) -> AnyNDA
     :param X: [N, D].
     :param Y: [N, K], as the likelihood takes it.
     """
-    draws = hyperparameter_draws(fit) or [fitted_draw(fit)]
-    parts = []
+    draws, parts = hyperparameter_draws(fit), []
+    if not draws:
+        return density_of_rows(fit, X, Y)
     for rows in fit.blocks(np.concatenate([X, Y], axis=1)):
         x, y = rows[:, : X.shape[1]], rows[:, X.shape[1] :]
         labels = checked_observations(y, fit.likelihood)

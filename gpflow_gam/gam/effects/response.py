@@ -15,6 +15,8 @@ from ...likelihoods import (
     response_interval,
     summarised_response,
 )
+from ...posteriors import InducingMoments
+from ...posteriors.features import Block
 from ..components import Component
 from ..fits import FittedGAM
 from ..fits.tails import response_errors
@@ -23,6 +25,7 @@ from .bands import critical_values, normal_draws, simultaneous_limits
 from .effect import effect_component
 from .grid import make_grid
 from .hyperparameters import joint_moments
+from .joint import inducing_moments
 
 _DRAWS = 4000
 _ENTRIES = 2**22
@@ -60,14 +63,17 @@ def response_effect(
     component = effect_component(fit, term)
     where = make_grid(fit, component, grid, num_points)
     number, likelihood = len(where.X), fit.likelihood
-    mean, known = _predictor(fit, component.name, where.X, False)
-    covariance = known
-    if unconditional:
-        covariance = _predictor(fit, component.name, where.X, True)[1]
-    variances = (np.diagonal(c, axis1=1, axis2=2).T for c in (known, covariance))
-    at_fit, var = (np.maximum(v, 0.0) for v in variances)
+    blocks, A = _predictor(fit, component.name, where.X)
+    moments = inducing_moments(fit)
+    mean, known = _moments(fit, blocks, A, False)
+    covariance = _moments(fit, blocks, A, True)[1] if unconditional else known
+    at_fit, var = (np.maximum(np.diagonal(c, axis1=1, axis2=2).T, 0.0) for c in (known, covariance))
+    shared = moments.shared_parts(blocks)
+    if shared is not None:  # predictors are correlated, and nothing is known of hyperparameters
+        at_fit = var = with_outputs(var, A @ shared)
     summary = summarised_response(likelihood, where.X, mean, var, level, seed=seed)
-    estimate = np.asarray(expected_response(likelihood, where.X, mean, at_fit, seed=seed))
+    share = fit.predictive_share
+    estimate = np.asarray(expected_response(likelihood, where.X, mean, share * at_fit, seed=seed))
     se = response_errors(fit, where.X, mean, var, np.asarray(summary.sd), seed)
     assert summary.lower is not None
     assert summary.upper is not None
@@ -79,9 +85,11 @@ def response_effect(
         low, high = (np.asarray(end) for end in ends)
     else:
         S = int(np.clip(_ENTRIES // (number * max(len(covariance), 1)), 500, _DRAWS))
-        F = np.stack(
-            [mean[:, i] + normal_draws(c, S, seed + i) for i, c in enumerate(covariance)], axis=-1
-        )
+        if shared is None:
+            away = [normal_draws(c, S, seed + i) for i, c in enumerate(covariance)]
+        else:
+            away = _joint_draws(moments, blocks, A, S, seed)
+        F = mean + np.stack(away, axis=-1)
         draws = np.asarray(conditional_response(likelihood, where.X, F))
         low, high = simultaneous_limits(draws, level)
         low, high = np.minimum(low, lower), np.maximum(high, upper)
@@ -115,14 +123,11 @@ def classes_frame(
     return pd.concat(frames, ignore_index=True)
 
 
-def _predictor(
-    fit: FittedGAM, name: str, X: AnyNDArray, unconditional: bool
-) -> tuple[AnyNDArray, AnyNDArray]:
+def _predictor(fit: FittedGAM, name: str, X: AnyNDArray) -> tuple[list[Block], AnyNDArray]:
     """
-    Mean [n, L] and covariance [L, n, n] of intercept and effect, in the model's unit.
+    Components at points, m in all, and A [n, m] that sums them up to intercept and effect.
 
-    Offsets are at their mean. Means of levels that are there in the intercept's place are averaged
-    over the data.
+    Means of levels that are there in the intercept's place are averaged over the data.
     """
     blocks, parts = [(name, X)], [np.eye(len(X))]
     for component in fit.spec.components:
@@ -130,12 +135,40 @@ def _predictor(
             points, weights = _average(component)
             blocks.append((component.name, component.full(points, X.shape[1])))
             parts.append(np.tile(weights, (len(X), 1)))
+    return blocks, np.concatenate(parts, axis=1)
+
+
+def _moments(
+    fit: FittedGAM, blocks: list[Block], A: AnyNDArray, unconditional: bool
+) -> tuple[AnyNDArray, AnyNDArray]:
+    """Mean [n, L] and covariance [L, n, n] in the model's unit; offsets are at their mean."""
     # of which quantities of several predictors are computed
     mean, covariance = joint_moments(fit, blocks, unconditional, between=False)
-    A = np.concatenate(parts, axis=1)
     factor, _ = fit.units
     whole = A @ mean / factor + fit.mean_offset()
     return whole, A @ covariance @ A.T / np.square(factor)[:, None, None]
+
+
+def with_outputs(var: AnyNDArray, shared: AnyNDArray) -> AnyNDArray:
+    """Variances [n, L] with the covariances between outputs, [n, L, L], by B [L, n, R]."""
+    cov = -np.einsum("lnr,knr->nlk", shared, shared)
+    at = np.arange(var.shape[1])
+    cov[:, at, at] = var
+    return cov
+
+
+def _joint_draws(
+    moments: InducingMoments, blocks: list[Block], A: AnyNDArray, number: int, seed: int
+) -> list[AnyNDArray]:
+    """Of correlated predictors, about their means, [S, n] each."""
+    V = moments.sample(number, seed) - moments.mean
+    parts = [(moments.features(c, X), V[:, moments.block(c)]) for c, X in blocks]
+    values = np.concatenate([np.einsum("mn,sml->snl", phi, v) for phi, v in parts], axis=1)
+    left = moments.open_covariance(blocks)
+    return [
+        (values[..., i] + normal_draws(left, number, seed + 1 + i)) @ A.T
+        for i in range(values.shape[2])
+    ]
 
 
 def _average(component: Component) -> tuple[AnyNDArray, AnyNDArray]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
@@ -11,6 +12,8 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray
 
 from ...likelihoods import checked_observations, constant_predictor
+from ...models import IterNCGP
+from ...posteriors import ActionPosterior
 from ...statistics.parallel import each
 from ..frames import Key, Table, filled
 from ..terms import variables_of
@@ -87,6 +90,23 @@ class FittedGAM(Outcome):
         """
         return self._in_blocks(X, self.posterior.predict_f)
 
+    def predict_joint(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
+        """
+        Mean [N, L] and variance [N, L] of the predictors, of which a response is predicted; where
+        they are correlated a posteriori their covariances [N, L, L].
+
+        :param X: encoded rows, [N, D].
+        """
+        posterior = self.posterior
+        joint = posterior.couples_outputs
+        return self._in_blocks(X, lambda x: posterior.predict_f(x, full_output_cov=joint))
+
+    @functools.cached_property
+    def predictive_share(self) -> float:
+        """Which share of the predictor's variance predictions of classes count; else 1."""
+        model = self.model
+        return model.predictive_share() if isinstance(model, IterNCGP) else 1.0
+
     def predict_components(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
         """
         Mean and variance of the components, [N, C, L] each.
@@ -135,13 +155,17 @@ class FittedGAM(Outcome):
 
     def predict_sum(self, X: AnyNDArray, names: Collection[str]) -> tuple[AnyNDArray, AnyNDArray]:
         """
-        Mean and variance of the sum of some components, [N, L] each; m(x) is left out.
+        Mean and variance of the sum of some components, as of :meth:`predict_joint`; m(x) is left
+        out.
 
         :param X: encoded rows, [N, D].
         :param names: of the components.
         """
         chosen = np.flatnonzero([name in names for name in self.spec.names])
         posterior, parts = self.posterior, []
+        if posterior.couples_outputs:
+            assert isinstance(posterior, ActionPosterior)
+            return self._in_blocks(X, lambda x: posterior.predict_sum(x, chosen.tolist()))
         # covariances of all components are held for so many rows
         step = max(1, BLOCK // len(self.spec.names))
         for start in range(0, max(len(X), 1), step):
@@ -160,7 +184,7 @@ class FittedGAM(Outcome):
     ) -> tuple[AnyNDArray, AnyNDArray]:
         parts = [predict(tf.constant(block)) for block in self.blocks(X)]
         mean, var = (np.concatenate([np.asarray(p) for p in part]) for part in zip(*parts))
-        return mean, np.maximum(var, 0.0)  # rounding
+        return mean, np.maximum(var, 0.0) if var.ndim == mean.ndim else var  # rounding
 
     def discrepancies(self) -> Discrepancies:
         """

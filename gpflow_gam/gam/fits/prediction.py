@@ -7,10 +7,12 @@ from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 import pandas as pd
+import tensorflow as tf
 from gpflow.base import AnyNDArray
 from scipy.stats import norm
 
 from ...likelihoods import checked_observations, expected_response, summarised_response
+from ...likelihoods.predictive import predictive_log_density, roots
 from ..frames import NumericColumn, Table
 from .fitted import FittedGAM
 from .fitting import checked_response
@@ -190,14 +192,15 @@ def moments(
     between: bool = False,
 ) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
     """
-    Of the predictor, the mean, the variance that estimates take, and that of errors, [N, L].
+    Of the predictor, the mean, the variance that estimates take, and that of errors, [N, L];
+    covariances [N, L, L] where predictors are correlated a posteriori.
 
     :param between: whether that of errors allows for the other predictors.
     """
     names = None if part is None else part.components(fit.spec)
     if uncertain is None or names == []:
         if names is None:
-            mean, var = fit.predict_link(X)
+            mean, var = fit.predict_joint(X)
         else:
             mean, var = fit.predict_sum(X, names)
             mean = mean + known_part(fit, X, part)
@@ -205,6 +208,13 @@ def moments(
     mean, known, var = uncertain.link(X, names, between)
     mean = mean + known_part(fit, X, part)
     return mean, np.maximum(known, 0.0), np.maximum(var, 0.0)
+
+
+def _variances(var: AnyNDArray) -> AnyNDArray:
+    """Of variances or covariances, [N, L]."""
+    if var.ndim == 2:
+        return var
+    return np.maximum(np.diagonal(var, axis1=1, axis2=2), 0.0)
 
 
 def link(
@@ -217,7 +227,7 @@ def link(
     """The predictor rho(x), or a part of it: normal a posteriori."""
     mean, _, var = moments(fit, X, uncertain, part, between=True)
     factor, shift = fit.units
-    mean, var = shift + factor * mean, factor**2 * var
+    mean, var = shift + factor * mean, factor**2 * _variances(var)
     names = fit.spec.predictor_names
     if fit.num_predictors == 1:
         mean, var = mean[:, 0], var[:, 0]
@@ -248,17 +258,18 @@ def response(
     """
     The expected response mu(rho(x)): its posterior mean, deviation and equal-tailed limits.
 
-    The mean is at the fitted hyperparameters, whatever is known of them. See
-    :func:`gpflow_gam.likelihoods.summarised_response`.
+    The mean is at the fitted hyperparameters, whatever is known of them, and that of the model's
+    ``predict_y``. See :func:`gpflow_gam.likelihoods.summarised_response`.
 
     :param errors: whether standard errors are asked for, which not every prediction has.
     """
     mean, known, var = moments(fit, X, uncertain, part)
     summary = summarised_response(fit.likelihood, X, mean, var, level, seed=seed)
     estimate, se = np.asarray(summary.mean), np.asarray(summary.sd)
-    if uncertain is not None:
-        estimate = np.asarray(expected_response(fit.likelihood, X, mean, known, seed=seed))
-    warn_of_tails(fit, mean, known, estimate)
+    share = fit.predictive_share
+    if uncertain is not None or share != 1.0:
+        estimate = np.asarray(expected_response(fit.likelihood, X, mean, share * known, seed=seed))
+    warn_of_tails(fit, mean, _variances(known), estimate)
     if errors:
         se = response_errors(fit, X, mean, var, se, seed)
     lower, upper = (None if end is None else np.asarray(end) for end in summary[2:])
@@ -285,11 +296,14 @@ def observation(
     :param errors: as of :func:`response`.
     """
     mean, _, var = moments(fit, X, uncertain, part)
+    var = fit.predictive_share * var
     family, likelihood = fit.spec.family, fit.likelihood
+    joint = None if var.ndim == 2 else np.asarray(roots(tf.constant(var)))
     parts = []
     for at in _draws_at_a_time(_DRAWS, len(mean)):
         normals = rng.standard_normal((at.stop - at.start, *mean.shape))
-        F = mean + np.sqrt(var) * normals
+        away = np.sqrt(var) * normals if joint is None else (joint @ normals[..., None])[..., 0]
+        F = mean + away
         parts.append(np.asarray(family.sample(likelihood, F, rng, trials=trials)))
     draws = np.concatenate(parts)
     tail = 0.5 * (1.0 - level)
@@ -383,9 +397,11 @@ def _limited(estimates: pd.DataFrame, errors: pd.DataFrame, level: float) -> pd.
 
 def log_density(fit: FittedGAM, table: Table) -> AnyNDArray:
     """log E_q[p(y | rho(x))] of each row, [N]: held-out rows measure the whole prediction."""
-    Y = checked_response(fit, table)
-    X = encoded(fit, table)
-    mean, var = fit.predict_link(X)
-    labels = checked_observations(Y, fit.likelihood)
-    density: AnyNDArray = np.asarray(fit.likelihood.predict_log_density(X, mean, var, labels))
-    return density
+    return density_of_rows(fit, encoded(fit, table), checked_response(fit, table))
+
+
+def density_of_rows(fit: FittedGAM, X: AnyNDArray, Y: AnyNDArray) -> AnyNDArray:
+    """:func:`log_density` of rows that are encoded."""
+    mean, var = fit.predict_joint(X)
+    given = mean, fit.predictive_share * var, checked_observations(Y, fit.likelihood)
+    return np.asarray(predictive_log_density(fit.likelihood, X, *given))
