@@ -21,7 +21,7 @@ from ..optimizers import FitResult
 from ..version import __version__
 from . import families
 from .components import Component
-from .components.priors import Priors, SmoothPriors, VariancePrior, smooth_priors
+from .components.priors import LogNormal, VariancePriors
 from .families import Custom, Family
 from .fits import FittedGAM, Specification, bare, build_model, from_bare
 from .fits.sums import solution_to_parts
@@ -136,8 +136,7 @@ def parts(fit: FittedGAM, data: bool) -> Parts:
         "encoder": spec.encoder.to_json(),
         "components": [c.to_json() for c in spec.components],
         "scale": spec.scale,
-        "information": spec.information,
-        "priors": [list(prior) for pair in spec.smooth_priors for prior in pair],
+        "priors": spec.priors.to_json(),
         "constant": list(spec.constant),
         "offset": [*map(expression.to_json, spec.offset)],
         "weights": spec.weights,
@@ -215,7 +214,6 @@ def from_parts(
             trials=expression.from_json(header["trials"]),
             variational=header["variational"],
             censoring=stated if isinstance(stated, Surv) else None,
-            information=header["information"],
             priors=_priors(header, terms.select),
             away=header.get("away", 0.0),
             fine=tuple(header.get("fine", ())),
@@ -257,18 +255,21 @@ def from_parts(
     return FittedGAM(spec, model, X, Y, result, dropped, whole=whole, stored=stored)
 
 
-def _priors(header: Mapping[str, Any], select: bool) -> Priors:
-    """Of how large both parts of smooths are: posteriors of a fit are of those that it had."""
-    if "priors" in header:
-        own = [VariancePrior(*prior) for prior in header["priors"]]
-        # older files have one pair, for all smooths
-        return SmoothPriors(*own[:2]), SmoothPriors(*own[-2:])
-    priors = smooth_priors(header["information"], select)
-    if not select:
-        # files from before they were written, when deviations could vanish wherever data say little
-        mode = min(3.0 / max(header["information"], 1e-300), 0.1)
-        priors = priors._replace(deviation=VariancePrior(mode, 3.0, 2.0))
-    return priors, priors
+def _priors(header: Mapping[str, Any], select: bool) -> VariancePriors:
+    """The variance priors that a fit had: hyperparameters are drawn with them."""
+    known = header.get("priors")
+    if known is not None and isinstance(known[0][0], str):
+        return VariancePriors.from_json(known)
+    # earlier files have log-normal priors: of one or two pairs of smooths, or by the information
+    # of their data
+    other = LogNormal(2.0, 1.0, 2.0)
+    if known is None:
+        least = 1.0 / max(header["information"], 1e-300)
+        mode = min(0.01 * least, 1e-3) if select else min(3.0 * least, 0.1)
+        trend = [12.0 * mode, 10.0, 2.0] if select else [0.03, 3.0, 2.0]
+        known = [trend, [mode, 10.0 if select else 3.0, 2.0]]
+    pairs = [LogNormal(*prior) for prior in (*known[:2], *known[-2:])]
+    return VariancePriors(*pairs, level=other, other=other)
 
 
 @contextlib.contextmanager

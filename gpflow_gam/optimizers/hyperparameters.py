@@ -35,23 +35,32 @@ class Hyperparameters:
         self._sizes = [int(np.prod(shape)) for shape in self._shapes]
         self._places = slices(self._sizes)
         self._simple = [isinstance(p.transform, _bijectors.Exp) for p in self.parameters]
-        # log-normal priors of exponentials are normal in the coordinates: all of them at once
+        # in the coordinates of exponentials log-normal priors are normal, log-logistic ones
+        # logistic: all of them at once
         size = len(self)
         self._log_normal = np.zeros(size, dtype=bool)
+        self._log_logistic = np.zeros(size, dtype=bool)
         loc, scale = np.zeros(size), np.ones(size)
         self._others = []
         for i, (p, simple, at) in enumerate(zip(self.parameters, self._simple, self._places)):
             prior: Any = p.prior
             constrained = p.prior_on is PriorOn.CONSTRAINED
-            if simple and constrained and type(prior) is _distributions.LogNormal:
+            kinds = {
+                _distributions.LogNormal: self._log_normal,
+                _distributions.LogLogistic: self._log_logistic,
+            }
+            if simple and constrained and type(prior) in kinds:
                 shape = self._shapes[i]
                 loc[at] = np.broadcast_to(np.asarray(prior.loc), shape).ravel()
                 scale[at] = np.broadcast_to(np.asarray(prior.scale), shape).ravel()
-                self._log_normal[at] = True
+                kinds[type(prior)][at] = True
             elif prior is not None:
                 self._others.append(i)
         self._loc, self._scale = loc[self._log_normal], scale[self._log_normal]
-        self._normaliser = -float(np.sum(np.log(self._scale) + 0.5 * np.log(2.0 * np.pi)))
+        self._centre, self._width = loc[self._log_logistic], scale[self._log_logistic]
+        self._normaliser = -float(
+            np.sum(np.log(self._scale) + 0.5 * np.log(2.0 * np.pi)) + np.sum(np.log(self._width))
+        )
 
     def __len__(self) -> int:
         return int(sum(self._sizes))
@@ -73,16 +82,17 @@ class Hyperparameters:
 
     def set(self, u: AnyNDArray) -> None:
         """Write coordinates [K] to the parameters."""
-        for p, part in zip(self.parameters, self._parts(u)):
+        for p, part in zip(self.parameters, self.by_parameter(u)):
             p.unconstrained_variable.assign(part)
 
-    def _parts(self, u: AnyNDArray) -> list[AnyNDArray]:
+    def by_parameter(self, u: AnyNDArray) -> list[AnyNDArray]:
+        """The parts of a vector [K] that belong to each parameter, in its shape."""
         return [u[at].reshape(shape) for at, shape in zip(self._places, self._shapes)]
 
     def values(self, u: AnyNDArray) -> dict[int, AnyNDArray]:
         """Constrained values at coordinates [K], by the parameters' ``id``."""
         found = {}
-        for p, simple, x in zip(self.parameters, self._simple, self._parts(u)):
+        for p, simple, x in zip(self.parameters, self._simple, self.by_parameter(u)):
             found[id(p)] = np.exp(x) if simple else _forward(p, x)
         return found
 
@@ -106,7 +116,7 @@ class Hyperparameters:
     def moved(self, u: AnyNDArray, step: float) -> list[tuple[Parameter, AnyNDArray]]:
         """The parameter of each coordinate, and its value where that one is ``step`` further on."""
         found = []
-        for p, simple, x in zip(self.parameters, self._simple, self._parts(u)):
+        for p, simple, x in zip(self.parameters, self._simple, self.by_parameter(u)):
             for i in np.ndindex(x.shape):
                 there = np.array(x)
                 there[i] += step
@@ -123,10 +133,24 @@ class Hyperparameters:
         """How sharp priors that are normal in the coordinates are, [K]; zero of others."""
         found = np.zeros(len(self))
         found[self._log_normal] = 1.0 / np.square(self._scale)
+        # of a logistic's tails, nothing; at its centre 1 / (2 width^2): it is left out
         for i in self._others:
             scale = _scale(self.parameters[i])
             if scale is not None:
                 found[self._places[i]] = 1.0 / np.square(np.ravel(scale))
+        return found
+
+    def to_uniform_sd(self) -> AnyNDArray:
+        """
+        Slopes [K] that turn log-logistic priors of variances into priors of their logarithms.
+
+        GPflow's objective adds the density of a variance, under which a flat prior leaves variances
+        at their maximum likelihood. Averages over hyperparameters need the density of the
+        coordinates, and one under which variances next to zero have little mass: flat in standard
+        deviations (Gelman 2006, "Prior distributions for variance parameters").
+        """
+        found = np.zeros(len(self))
+        found[self._log_logistic] = np.maximum(1.5 - 1.0 / self._width, 0.0)
         return found
 
     def log_prior(self, u: AnyNDArray) -> tuple[float, AnyNDArray]:
@@ -137,6 +161,10 @@ class Hyperparameters:
         total = self._normaliser - 0.5 * float(z @ z) - float(np.sum(x))
         slopes = np.zeros(len(u))
         slopes[self._log_normal] = -z / self._scale - 1.0
+        x = u[self._log_logistic]
+        z = (x - self._centre) / self._width
+        total += float(np.sum(z - 2.0 * np.logaddexp(0.0, z) - x))
+        slopes[self._log_logistic] = -np.tanh(0.5 * z) / self._width - 1.0
         for i in self._others:
             at = self._places[i]
             value, slope = _prior(self.parameters[i], u[at].reshape(self._shapes[i]))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -21,8 +22,8 @@ from ..posteriors import InducingMoments
 from ..posteriors.features import Block
 from ..statistics import NotPositiveDefinite
 from ..variational import OptimalPrecision, WhitenedGaussian
-from .hyperparameters import differenced
-from .laplace_steps import Steps, standard_normal
+from .hyperparameters import Hyperparameters, differenced
+from .laplace_steps import Steps, centre_of_draws, standard_normal
 from .minimizers import Traced
 from .sites import collected, data_sites, elbo_at_sites, q_from
 
@@ -96,16 +97,19 @@ def draw_hyperparameters(
     if not variables:
         return []
     coordinates = _Coordinates(variables)
-    optimum = coordinates.get()
+    learnt = Hyperparameters(model.trainable_parameters)
+    known = zip(learnt.parameters, learnt.by_parameter(learnt.to_uniform_sd()))
+    slopes = coordinates.vector({p.unconstrained_variable.ref(): own for p, own in known})
+    fitted = coordinates.get()
     try:
-        steps = _steps_of(loss, coordinates, optimum)
+        optimum, steps = _steps_of(loss, coordinates, fitted, slopes)
         draws = []
         for point in standard_normal(len(optimum)):
             moments = _moments_towards(model, whitened, coordinates, optimum, steps(point))
             likelihood = functools.partial(_same, deepcopy(model.likelihood))
             draws.append(HyperparameterDraw(moments, likelihood, shares_kernel=False))
     finally:
-        coordinates.set(optimum)
+        coordinates.set(fitted)
     return draws
 
 
@@ -173,6 +177,11 @@ class _Coordinates:
     def get(self) -> AnyNDArray:
         return np.concatenate([v.numpy().ravel() for v in self.variables])
 
+    def vector(self, values: Mapping[Any, AnyNDArray]) -> AnyNDArray:
+        """Values by the variables' references, zero where there is none."""
+        zeros = {v.ref(): np.zeros(size) for v, size in zip(self.variables, self.sizes)}
+        return np.concatenate([np.ravel(values.get(ref, zero)) for ref, zero in zeros.items()])
+
     def set(self, values: AnyNDArray) -> None:
         parts = np.split(values, np.cumsum(self.sizes)[:-1])
         for variable, part in zip(self.variables, parts):
@@ -180,31 +189,32 @@ class _Coordinates:
 
 
 def _steps_of(
-    loss: Callable[[], tf.Tensor], coordinates: _Coordinates, optimum: AnyNDArray
-) -> Steps:
-    """Steps of a loss in variables, its Hessian by differences of gradients."""
+    loss: Callable[[], tf.Tensor],
+    coordinates: _Coordinates,
+    fitted: AnyNDArray,
+    slopes: AnyNDArray,
+) -> tuple[AnyNDArray, Steps]:
+    """The centre of draws and steps from there, of a loss in variables."""
 
     @Traced
-    def gradient() -> list[tf.Tensor]:
+    def traced() -> tuple[tf.Tensor, list[tf.Tensor]]:
         with tf.GradientTape() as tape:
             value = loss()
         gradients: list[tf.Tensor] = tape.gradient(
             value, coordinates.variables, unconnected_gradients="zero"
         )
-        return gradients
+        return value, gradients
 
-    def at(values: AnyNDArray) -> AnyNDArray:
-        coordinates.set(values)
-        return np.concatenate([g.numpy().ravel() for g in gradient()])
-
-    def value(values: AnyNDArray) -> float:
+    def at(values: AnyNDArray) -> tuple[float, AnyNDArray]:
         coordinates.set(values)
         try:
-            found = float(loss())
+            value, gradients = traced()
         except tf.errors.InvalidArgumentError:
             raise NotPositiveDefinite from None
-        if not np.isfinite(found):
+        if not np.isfinite(value):
             raise NotPositiveDefinite
-        return found
+        return float(value), np.concatenate([g.numpy().ravel() for g in gradients])
 
-    return Steps(value, optimum, differenced(at, optimum))
+    centre = centre_of_draws(at, fitted, slopes)
+    hessian = differenced(lambda u: at(u)[1], centre)
+    return centre, Steps(lambda u: at(u)[0] - float(slopes @ u), centre, hessian)

@@ -16,7 +16,7 @@ from ..statistics.parallel import SMALL, one_blas_thread
 from .collapsed import CollapsedBound
 from .hyperparameters import Hyperparameters, differenced
 from .laplace import HyperparameterDraw
-from .laplace_steps import Steps, standard_normal
+from .laplace_steps import Steps, centre_of_draws, standard_normal
 from .shaped import ShapeCriterion
 from .solution import Solution
 
@@ -44,6 +44,8 @@ def draw_solutions(
             return []
         if solution.unshaped is not None and solution.hessian is None:
             target = _Shaped(target, ShapeCriterion(model, solution))
+        elif solution.hessian is None:
+            target.recentre()
         hessian = target.hessian() if solution.hessian is None else solution.hessian
         steps = Steps(target.value, target.optimum, hessian)
         return [target.draw(steps(point)) for point in standard_normal(len(target.optimum))]
@@ -56,9 +58,15 @@ class _Collapsed:
         self, model: AdditiveSGPR | AdditiveSVGP, bound: CollapsedBound, optimum: AnyNDArray
     ) -> None:
         self.model, self.bound, self.optimum = model, bound, optimum
+        self._slopes = np.zeros(len(optimum))
+
+    def recentre(self) -> None:
+        """Move to where the density of the coordinates is highest."""
+        self._slopes[: len(self.bound.kernel)] = self.bound.kernel.to_uniform_sd()
+        self.optimum = centre_of_draws(self.bound.loss, self.optimum, self._slopes)
 
     def value(self, u: AnyNDArray) -> float:
-        return self.bound.value(u)
+        return self.bound.value(u) - float(self._slopes @ u)
 
     def hessian(self) -> AnyNDArray:
         return self.bound.hessian(self.optimum)
@@ -80,10 +88,19 @@ class _Sites:
         self.model, self.solution = model, solution
         self.rounds, self.optimum = solution.rounds, solution.found
         self.number = len(self.rounds.hyperparameters)
+        self._slopes = np.zeros(self.number)
+
+    def recentre(self) -> None:
+        """Move to where the density of the coordinates is highest."""
+        n, self._slopes = self.number, self.rounds.hyperparameters.to_uniform_sd()
+        loss = self.rounds.loss(self.solution.data)
+        own = centre_of_draws(loss, self.optimum[:n], self._slopes)
+        self.optimum = np.concatenate([own, self.optimum[n:]])
 
     def value(self, u: AnyNDArray) -> float:
         """With the likelihood's parameters as they are."""
-        return self.rounds.value(self.solution.data, u[: self.number])
+        own = u[: self.number]
+        return self.rounds.value(self.solution.data, own) - float(self._slopes @ own)
 
     def hessian(self) -> AnyNDArray:
         found = np.zeros((len(self.optimum), len(self.optimum)))

@@ -9,6 +9,8 @@ from gpflow.base import AnyNDArray
 from scipy.stats import norm, qmc
 
 from ..statistics import NotPositiveDefinite
+from .minimizers import descend
+from .minimizers.descent import Loss
 
 _NUM_DRAWS = 32
 _MAX_SD = 1.0
@@ -25,6 +27,36 @@ def standard_normal(dimension: int) -> AnyNDArray:
     z = norm.ppf(np.clip(uniform, 1e-3, 1.0 - 1e-3))
     points: AnyNDArray = np.concatenate([z, -z])
     return points
+
+
+_MAX_STEPS, _TOLERANCE = 60, 1e-3
+"""Of the search for the centre of draws."""
+
+
+def centre_of_draws(loss: Loss, optimum: AnyNDArray, slopes: AnyNDArray) -> AnyNDArray:
+    """
+    The coordinates [K] around which hyperparameters are drawn.
+
+    The fitted ones, where the density of a variance is highest, may have variances of zero; the
+    density of their logarithms with a prior that is flat in standard deviations is highest where
+    data begin to tell an effect from none.
+
+    :param loss: minus the log density at coordinates, and its gradient.
+    :param optimum: where it is least, [K].
+    :param slopes: of what the prior of the coordinates adds to that log density, [K]; nothing moves
+        where all are zero.
+    """
+    if not slopes.any():
+        return optimum
+
+    def tilted(u: AnyNDArray) -> tuple[float, AnyNDArray]:
+        value, gradient = loss(u)
+        return value - float(slopes @ u), gradient - slopes
+
+    try:
+        return descend(tilted, optimum, _MAX_STEPS, _TOLERANCE, None)[0]
+    except NotPositiveDefinite:
+        return optimum
 
 
 class Steps:

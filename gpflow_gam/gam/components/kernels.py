@@ -31,24 +31,22 @@ from ...kernels import (
 )
 from ...measures import Discrete
 from .component import By, Component, Margin
-from .parameters import positive_parameter
+from .parameters import log_logistic_parameter, positive_parameter
 from .priors import (
     CYCLIC_LENGTHSCALE,
     INDEPENDENT,
     INTERACTION_LENGTHSCALE,
     INTERACTION_VARIANCE,
     LENGTHSCALE,
-    ROWS,
+    PRIORS,
     SINGLE_ROWS,
     SPACINGS,
     SPEED,
     START,
     UNPENALISED,
-    VARIANCE,
-    Priors,
-    SmoothPriors,
+    LogNormal,
     VariancePrior,
-    smooth_priors,
+    VariancePriors,
 )
 from .shapes import bases_of
 
@@ -70,7 +68,7 @@ def build_kernel(
     scale: float,
     own: Mapping[str, Kernel] | None = None,
     num_predictors: int = 1,
-    priors: Priors | None = None,
+    priors: VariancePriors = PRIORS,
     away: float = 0.0,
 ) -> AdditiveKernel:
     """
@@ -80,14 +78,12 @@ def build_kernel(
     :param scale: the predictor's natural size: the priors of variances are relative to it.
     :param own: users' own kernels by the label of their term.
     :param num_predictors: L.
-    :param priors: of the variances of smooths, and of smooths that may vanish; by default those
-        for data of unknown size.
+    :param priors: of variances.
     :param away: how far the predictor is from zero where there is no intercept: lines through zero
         have to get there.
     """
-    priors = (smooth_priors(ROWS), smooth_priors(ROWS, True)) if priors is None else priors
     kernels = {
-        c.name: _kernel(c, _size(c, scale, away), own or {}, priors[c.select]) for c in components
+        c.name: _kernel(c, _size(c, scale, away), own or {}, priors) for c in components
     }
     if not any(c.predictors for c in components):
         return AdditiveKernel(kernels)
@@ -128,7 +124,7 @@ def interaction_margin(
     :param column: where the kernel finds the column; its place in X by default.
     """
     kernel = _margin_kernel(margin, column, INTERACTION_LENGTHSCALE, INTERACTION_LENGTHSCALE[0])
-    _set_variance(kernel, _unit(margin) * variance, free, INTERACTION_VARIANCE)
+    _set_variance(kernel, _unit(margin) * variance, INTERACTION_VARIANCE if free else None)
     return _centred(kernel, margin)
 
 
@@ -142,7 +138,7 @@ def _kernel(
     component: Component,
     scale: float,
     own: Mapping[str, Kernel],
-    priors: SmoothPriors,
+    priors: VariancePriors,
 ) -> Kernel:
     by = component.by
     size = scale if by is None or by.code is not None else scale / by.size
@@ -169,29 +165,29 @@ def _function(
     component: Component,
     size: float,
     own: Mapping[str, Kernel],
-    priors: SmoothPriors,
+    priors: VariancePriors,
 ) -> Kernel:
     margins, form = component.margins, component.form
     varying = component.by is not None and component.by.code is None
     if form == "constant":
         return _constant(size)
     if form == "means":
-        return Sum([_constant(size), _levels(margins[0], size, component.shrink)])
+        return Sum([_constant(size), _levels(component, size, priors.other)])
     if form == "own":
         return OnColumns(own[component.term], [m.column for m in margins])
     if form == "line":
         line = _line(0.0 if varying else margins[0].centre, [margins[0].column])
         unit = (size / margins[0].span) ** 2
-        return _set_variance(line, *_penalised(unit, component.shrink))
+        return _set_parametric(line, unit, component, priors.other)
     if form == "random":
-        return _set_variance(_margin_kernel(margins[0]), size**2)
+        return _set_variance(_margin_kernel(margins[0]), size**2, priors.other)
     if form == "levels":
-        return _levels(margins[0], size, component.shrink)
+        return _levels(component, size, priors.other)
     if form == "areas":
-        field = _centred(_field(component, size), margins[0])
-        return Sum([_level(size), field]) if varying else field
+        field = _centred(_field(component, size, priors.other), margins[0])
+        return Sum([_level(size, priors.level), field]) if varying else field
     if form == "deviations":
-        return Product([_deviations(m, size) for m in margins])
+        return Product([_deviations(m, size, priors.other) for m in margins])
     if form == "interaction":
         parts = [
             interaction_margin(m, size**2 if i == 0 else 1.0, free=i == 0)
@@ -199,16 +195,17 @@ def _function(
         ]
         return Product(parts)
     if margins[0].kind == "rw":
-        return _walk(component, size, varying)
-    deviation = _joint_kernel(component, size, priors.deviation)
+        return _walk(component, size, varying, priors.other)
+    of_trend, of_deviation = priors.of_smooth(component.select)
+    deviation = _joint_kernel(component, size, of_deviation, priors.other)
     if component.nodes:
         measure = Discrete(np.array(component.nodes), np.array(component.weights))
         deviation = ZeroMean(deviation, measure)
     elif margins[0].kind != "iou":  # which has no line, and so no mean
         deviation = _centred(deviation, margins[0])
-    parts = _trends(component, size, priors.trend)
+    parts = _trends(component, size, of_trend)
     if varying:
-        parts.insert(0, _level(size))
+        parts.insert(0, _level(size, priors.level))
     return Sum([*parts, deviation]) if parts else deviation
 
 
@@ -218,19 +215,25 @@ def _constant(size: float) -> Kernel:
     return constant
 
 
-def _level(size: float) -> Kernel:
+def _level(size: float, prior: VariancePrior) -> Kernel:
     """What a number multiplies is not confounded with the intercept, and has a level of its own."""
-    return _set_variance(_bare(Constant, None), size**2)
+    return _set_variance(_bare(Constant, None), size**2, prior)
 
 
-def _levels(margin: Margin, size: float, shrink: bool) -> Kernel:
+def _levels(component: Component, size: float, prior: VariancePrior) -> Kernel:
     """Effects of levels, zero on average."""
-    return _centred(_set_variance(_margin_kernel(margin), *_penalised(size**2, shrink)), margin)
+    margin = component.margins[0]
+    kernel = _set_parametric(_margin_kernel(margin), size**2, component, prior)
+    return _centred(kernel, margin)
 
 
-def _penalised(variance: float, shrink: bool) -> tuple[float, bool]:
-    """The variance of parametric effects of a natural size, and whether it is learnt."""
-    return (variance, True) if shrink else (UNPENALISED * variance, False)
+def _set_parametric(
+    kernel: Kernel, variance: float, component: Component, prior: VariancePrior
+) -> Kernel:
+    """Give a parametric effect of a natural size a variance, which is learnt if it shrinks."""
+    if component.shrink:
+        return _set_variance(kernel, variance, prior)
+    return _set_variance(kernel, UNPENALISED * variance)
 
 
 def _trends(component: Component, size: float, prior: VariancePrior) -> list[Kernel]:
@@ -241,20 +244,20 @@ def _trends(component: Component, size: float, prior: VariancePrior) -> list[Ker
     for margin in component.margins:
         if margin.kind in STRAIGHT:
             line = _line(margin.centre, [margin.column])
-            found.append(_set_variance(line, (size / margin.span) ** 2, prior=prior))
+            found.append(_set_variance(line, (size / margin.span) ** 2, prior))
     return found
 
 
-def _walk(component: Component, size: float, varying: bool) -> Kernel:
+def _walk(component: Component, size: float, varying: bool, prior: VariancePrior) -> Kernel:
     (margin,) = component.margins
     measure = Discrete(np.array(margin.nodes), np.array(margin.weights))
     # what a number multiplies has a level of its own
     walk = RandomWalk(measure, level=float(varying), active_dims=[margin.column])
-    return _set_variance(walk, size**2)
+    return _set_variance(walk, size**2, prior)
 
 
-def _globe(margins: Sequence[Margin], size: float) -> Kernel:
-    base = _set_variance(_margin_kernel(margins[0], 0), size**2)
+def _globe(margins: Sequence[Margin], size: float, prior: VariancePrior) -> Kernel:
+    base = _set_variance(_margin_kernel(margins[0], 0), size**2, prior)
     base.active_dims = [0, 1, 2]
     return OnSphere(base, [m.column for m in margins])
 
@@ -262,21 +265,23 @@ def _globe(margins: Sequence[Margin], size: float) -> Kernel:
 def _warped(component: Component, size: float, prior: VariancePrior) -> Kernel:
     """A stationary kernel on a warped line; the prior of its speeds is that they are all one."""
     (margin,) = component.margins
-    base = _set_variance(_margin_kernel(margin, 0), size**2, prior=prior)
+    base = _set_variance(_margin_kernel(margin, 0), size**2, prior)
     kernel = Warped(base, component.knots, active_dims=[margin.column])
     speeds = np.ones(len(component.knots))
     kernel.speeds = positive_parameter(speeds, speeds, SPEED)
     return kernel
 
 
-def _joint_kernel(component: Component, size: float, prior: VariancePrior) -> Kernel:
+def _joint_kernel(
+    component: Component, size: float, prior: VariancePrior, other: VariancePrior
+) -> Kernel:
     if component.shape:
-        return _shaped_kernel(component, size, prior)
+        return _shaped_kernel(component, size, prior, other)
     margins = component.margins
     columns = [m.column for m in margins]
     kinds = {m.kind for m in margins}
     if kinds == {"sos"}:
-        return _globe(margins, size)
+        return _globe(margins, size, other)
     if kinds == {"ad"}:
         return _warped(component, size, prior)
     if len(margins) == 1:
@@ -284,7 +289,7 @@ def _joint_kernel(component: Component, size: float, prior: VariancePrior) -> Ke
         quick = margins[0].kind != "ou"
         start = min(START, SPACINGS / max(len(component.inducing), 1)) if quick else START
         kernel = _margin_kernel(margins[0], start=start)
-        return _set_variance(kernel, size**2, prior=prior)
+        return _set_variance(kernel, size**2, prior)
     if len(kinds) == 1 and kinds <= set(_STATIONARY):
         kernel = _bare(_STATIONARY[margins[0].kind], columns)
         spans = np.array([m.span for m in margins])
@@ -292,19 +297,22 @@ def _joint_kernel(component: Component, size: float, prior: VariancePrior) -> Ke
             spans = np.array(np.exp(np.mean(np.log(spans))))
         mode, spread = LENGTHSCALE
         kernel.lengthscales = positive_parameter(START * spans, mode * spans, spread)
-        return _set_variance(kernel, size**2, prior=prior)
+        return _set_variance(kernel, size**2, prior)
     parts = [_margin_kernel(m, column=i) for i, m in enumerate(margins)]
     for i, (part, margin) in enumerate(zip(parts, margins)):
-        _set_variance(part, _unit(margin) * (size**2 if i == 0 else 1.0), free=i == 0, prior=prior)
+        unit = _unit(margin) * (size**2 if i == 0 else 1.0)
+        _set_variance(part, unit, prior if i == 0 else None)
     return OnColumns(Product(parts), columns)
 
 
-def _shaped_kernel(component: Component, size: float, prior: VariancePrior) -> Kernel:
+def _shaped_kernel(
+    component: Component, size: float, prior: VariancePrior, other: VariancePrior
+) -> Kernel:
     """Splines with the covariance that the component would have without a shape."""
     margins = component.margins
     # which reads columns numbered from 0
     local = tuple(dataclasses.replace(m, column=i, shape="") for i, m in enumerate(margins))
-    base = _joint_kernel(dataclasses.replace(component, margins=local), size, prior)
+    base = _joint_kernel(dataclasses.replace(component, margins=local), size, prior, other)
     columns = [m.column for m in margins]
     return Shaped(base, bases_of(margins), columns, [m.shape for m in margins])
 
@@ -313,26 +321,26 @@ _NEXT_TO_NOTHING = 1e-6
 """The share of independent effects where there are none."""
 
 
-def _field(component: Component, size: float) -> Kernel:
+def _field(component: Component, size: float, prior: VariancePrior) -> Kernel:
     (margin,) = component.margins
     field = MarkovField(len(margin.nodes), component.edges, active_dims=[margin.column])
     mode, spread = INDEPENDENT
     if component.independent:
         field.independent = positive_parameter(mode, mode, spread)
-        return _set_variance(field, size**2)
+        return _set_variance(field, size**2, prior)
     field.independent = _fixed(_NEXT_TO_NOTHING)
-    return _set_variance(field, size**2, prior=SINGLE_ROWS)
+    return _set_variance(field, size**2, SINGLE_ROWS)
 
 
-def _deviations(margin: Margin, size: float) -> Kernel:
+def _deviations(margin: Margin, size: float, prior: VariancePrior) -> Kernel:
     """What a number or levels contribute to deviations that sum to zero over the levels."""
     kernel = _margin_kernel(margin)
     if margin.kind != "levels":
-        return _set_variance(kernel, size**2)
+        return _set_variance(kernel, size**2, prior)
     codes = np.array(margin.nodes)
     # of variance one for each level, as if there were no constraint
     share = len(codes) / (len(codes) - 1.0)
-    return ZeroMean(_set_variance(kernel, share, free=False), Discrete(codes))
+    return ZeroMean(_set_variance(kernel, share), Discrete(codes))
 
 
 def _unit(margin: Margin) -> float:
@@ -401,13 +409,15 @@ def _fixed(value: float) -> Parameter:
     return Parameter(value, transform=softplus(), trainable=False)
 
 
-def _set_variance(
-    kernel: Kernel, size: float, free: bool = True, prior: VariancePrior = VARIANCE
-) -> Kernel:
-    """Give a kernel a variance that is learnt, or one that is one for good."""
+def _set_variance(kernel: Kernel, size: float, prior: VariancePrior | None = None) -> Kernel:
+    """Give a kernel a variance that is learnt, or, without a prior, one for good."""
     holder = kernel.base_kernel if isinstance(kernel, Periodic) else kernel
-    if free:
+    if prior is None:
+        holder.variance = Parameter(size, transform=exponential(), trainable=False)
+    elif isinstance(prior, LogNormal):
         holder.variance = positive_parameter(prior.start * size, prior.mode * size, prior.spread)
     else:
-        holder.variance = Parameter(size, transform=exponential(), trainable=False)
+        holder.variance = log_logistic_parameter(
+            prior.start * size, prior.scale * size, prior.shape
+        )
     return kernel

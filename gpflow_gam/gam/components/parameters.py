@@ -1,4 +1,4 @@
-"""Positive hyperparameters as GAMs have them: in logarithms, with log-normal priors."""
+"""Positive hyperparameters of GAMs: optimised in logarithms, with priors."""
 
 from __future__ import annotations
 
@@ -38,4 +38,21 @@ def positive_parameter(
         prior = _log_normal(float(location), spread, dtype)
     else:
         prior = tfp.distributions.LogNormal(location.astype(dtype), np.array(spread, dtype))
+    return Parameter(value, transform=exponential(), prior=prior)
+
+
+@functools.lru_cache(256)
+def _log_logistic(location: float, scale: float, dtype: np.dtype[Any]) -> Any:
+    return tfp.distributions.LogLogistic(np.array(location, dtype), np.array(scale, dtype))
+
+
+def log_logistic_parameter(value: float, scale: float, shape: float) -> Parameter:
+    """
+    A positive parameter that is optimised in logarithms, with a log-logistic prior.
+
+    :param value: where it starts.
+    :param scale: of the density ``v^(shape - 1) / (1 + (v / scale)^shape)^2``, in its own unit.
+    :param shape: of it.
+    """
+    prior = _log_logistic(float(np.log(scale)), 1.0 / shape, np.dtype(default_float()))
     return Parameter(value, transform=exponential(), prior=prior)

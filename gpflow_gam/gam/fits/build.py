@@ -133,7 +133,7 @@ def build_model(
         spec.scale,
         own,
         predictors,
-        spec.smooth_priors,
+        spec.priors,
         spec.away,
     )
     inducing = build_inducing(spec.components, kernel, spec.encoder.width)

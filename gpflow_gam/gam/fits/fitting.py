@@ -191,7 +191,7 @@ def fit_gam(
     )
     with explained(spec, X, Y):
         total = float(len(X) if weights is None else np.sum(weights))
-        spec = beside_null_model(spec, X, Y, total)
+        spec = beside_null_model(spec, X, Y)
         return fit_model(spec, X, Y, dropped, seed, options, bins, folds, start, known is not None)
 
 

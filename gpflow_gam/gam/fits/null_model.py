@@ -16,21 +16,15 @@ _NULL_ROWS = 20_000
 """Rows that settle where the intercept's prior is centred."""
 
 
-def beside_null_model(
-    spec: Specification, X: AnyNDArray, Y: AnyNDArray, total: float
-) -> Specification:
+def beside_null_model(spec: Specification, X: AnyNDArray, Y: AnyNDArray) -> Specification:
     """
     What is specified, with the constant predictor that explains the response best.
 
     :param X: some rows, [n, D].
     :param Y: theirs, [n, K].
-    :param total: how often all rows count, together.
     """
     stride = max(len(X) // _NULL_ROWS, 1)
     spec = dataclasses.replace(spec, constant=_constant(spec, X, Y, stride))
-    each = _information(spec, X[::stride], Y[::stride])
-    # to a power of two, so that which rows are seen hardly matters
-    spec = dataclasses.replace(spec, information=float(np.exp2(np.round(np.log2(total * each)))))
     return _without_constant(spec, Y[::stride])
 
 
@@ -53,21 +47,6 @@ def _without_constant(spec: Specification, Y: AnyNDArray) -> Specification:
         )
     away = float(np.sqrt(np.mean(np.square(constant[~has]))))
     return dataclasses.replace(spec, constant=tuple(np.where(has, constant, 0.0)), away=away)
-
-
-def _information(spec: Specification, rows: AnyNDArray, few: AnyNDArray) -> float:
-    """Precision of a row's predictor under the null model, on average, in its natural size."""
-    if spec.family.conjugate:  # with the noise that a fit starts at, half of the response
-        return 2.0
-    weights = None if spec.weights is None else rows[:, spec.place(spec.weights)]
-    likelihood = spec.family.likelihood(few, spec.levels, weights)
-    mean = np.tile(np.array(spec.constant), (len(rows), 1))
-    for column in spec.offset:
-        mean[:, 0] += rows[:, spec.place(column)]
-    found = expectations(likelihood, rows, mean, np.full_like(mean, 1e-6 * spec.scale**2), few, ())
-    precision = spec.scale**2 * np.mean(np.maximum(found.precision, 0.0), axis=1)
-    each = float(np.average(np.where(np.isfinite(precision), precision, 0.0), weights=weights))
-    return each if each > 0.0 else 1.0
 
 
 def _constant(spec: Specification, X: AnyNDArray, Y: AnyNDArray, stride: int) -> tuple[float, ...]:

@@ -13,7 +13,7 @@ from gpflow.base import AnyNDArray
 from gpflow.kernels import Kernel
 
 from ..components import Component
-from ..components.priors import ROWS, Priors, smooth_priors
+from ..components.priors import PRIORS, VariancePriors
 from ..families import Family
 from ..frames import Design, Encoder, Fill
 from ..terms import (
@@ -57,8 +57,7 @@ class Specification:
     :param fills: what stands in for missing values, with ``missing="impute"``.
     :param design: the columns that a formula makes of others.
     :param censoring: both columns of a censored response.
-    :param information: precision of the predictor in all rows, in its natural size.
-    :param priors: of how large both parts of smooths are; None for what the information says.
+    :param priors: of variances.
     :param away: how far the null model's predictor is from zero where nothing has a constant.
     :param fine: names of components whose sums over rows are at nodes for rougher functions than
         usual ones.
@@ -79,17 +78,9 @@ class Specification:
     fills: tuple[Fill, ...] = ()
     design: Design | None = None
     censoring: Surv | None = None
-    information: float = ROWS
-    priors: Priors | None = None
+    priors: VariancePriors = PRIORS
     away: float = 0.0
     fine: tuple[str, ...] = ()
-
-    @property
-    def smooth_priors(self) -> Priors:
-        """Of how large both parts of smooths are, and of smooths that shall vanish."""
-        if self.priors is not None:
-            return self.priors
-        return smooth_priors(self.information), smooth_priors(self.information, select=True)
 
     @property
     def own_kernels(self) -> dict[str, Kernel]:

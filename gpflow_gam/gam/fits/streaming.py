@@ -311,7 +311,7 @@ def fit_encoded(
     with explained(planned, X, Y):
         counted = np.array([sum(float(np.sum(w)) for _, w in whole.weights())])
         total = float(whole.columns.total([counted])[0][0])
-        spec = beside_null_model(planned, X, Y, total)
+        spec = beside_null_model(planned, X, Y)
         options["collapsed"] = spec.variational == "exact"
 
         def fit(fine: tuple[str, ...], model: AdditiveModel | None) -> Attempt:
