@@ -9,7 +9,6 @@ from scipy.special import expit
 
 import gpflow_gam as gg
 from gpflow_gam import s
-from gpflow_gam.gam.components.priors import smooth_priors
 from gpflow_gam.optimizers.laplace_steps import Steps
 from gpflow_gam.statistics import NotPositiveDefinite
 
@@ -47,18 +46,6 @@ def test_steps_stay_where_the_objective_cannot_be_looked_at():
     assert steps(np.array([1.0]))[0] == pytest.approx(1.0, rel=1e-6)
 
 
-def test_what_is_not_there_may_vanish_further_where_data_say_more():
-    enough, many = smooth_priors(600.0).deviation, smooth_priors(6e5).deviation
-    assert enough.mode == pytest.approx(1e3 * many.mode)
-    assert enough.spread == many.spread == smooth_priors(512.0).deviation.spread
-    priors = [smooth_priors(number).deviation for number in (128.0, 256.0, 512.0)]
-    assert priors[0].mode == pytest.approx(4.0 * priors[1].mode)
-    assert priors[1].mode == pytest.approx(4.0 * priors[2].mode)
-    assert priors[0].spread < priors[1].spread < priors[2].spread
-    assert smooth_priors(0.0).deviation == smooth_priors(50.0).deviation
-    assert smooth_priors(511.999).deviation == pytest.approx(smooth_priors(512.0).deviation, 1e-4)
-
-
 def test_what_data_hardly_tell_from_a_line_is_not_taken_for_one():
     """Half a sine wave in binary responses: .81 of it was held where more of it vanished."""
     shares = []
@@ -73,15 +60,22 @@ def test_what_data_hardly_tell_from_a_line_is_not_taken_for_one():
     assert np.mean(shares) > 0.87
 
 
-def test_the_information_of_a_fit_is_that_of_its_rows_and_weights(rng):
-    n = 256
-    data = pd.DataFrame({"x": rng.uniform(size=n), "w": 2.0})
-    data["flag"] = np.arange(n) % 2
-    data["n"] = 4.0
-    data["count"] = np.where(data["flag"], 3.0, 5.0)
-    plain = gg.GAM(s("x", k=5), "bernoulli").fit(data, "flag", progress=False)
-    twice = gg.GAM(s("x", k=5), "bernoulli", weights="w").fit(data, "flag", progress=False)
-    counts = gg.GAM(s("x", k=5), "poisson").fit(data, "count", progress=False)
-    assert plain.fitted.spec.information == n / 4  # p (1 - p)
-    assert twice.fitted.spec.information == n / 2
-    assert counts.fitted.spec.information == 4 * n  # the mean
+def test_curves_of_correlated_covariates_are_covered():
+    """A step and a sine, correlation .92, binary: .76 where deviations vanished too readily."""
+    shares = []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        x, u = rng.uniform(size=(2, 600))
+        data = pd.DataFrame({"x": x, "z": 0.7 * x + 0.3 * u})
+        curves = {
+            "x": lambda x: 3.0 / (1.0 + np.exp(-14.0 * (x - 0.5))),
+            "z": lambda z: np.sin(5.0 * z),
+        }
+        f = sum(curve(data[c]) for c, curve in curves.items())
+        data["y"] = rng.uniform(size=600) < expit(f - 1.5)
+        gam = gg.GAM([s("x"), s("z")], "bernoulli").fit(data, "y", progress=False)
+        for c, curve in curves.items():
+            own = gam.effects(f"s({c})", data[c].to_numpy())
+            true = curve(data[c]) - curve(data[c]).mean()
+            shares.append(np.mean(np.abs(own["estimate"] - true) <= 1.96 * own["se"]))
+    assert np.mean(shares) > 0.85

@@ -10,8 +10,6 @@ import pytest
 
 import gpflow_gam as gg
 from gpflow_gam import s, te
-from gpflow_gam.gam.components import build_kernel
-from gpflow_gam.gam.components.priors import ROWS, smooth_priors
 from gpflow_gam.gam.terms.serial import terms_from_json
 from gpflow_gam.layers import AdditiveGP
 
@@ -32,18 +30,6 @@ def fits() -> dict[bool, gg.GAM]:
     data, _ = made()
     terms = [s(name) for name in NAMES]
     return {which: gg.GAM(terms, select=which).fit(data, "y", **QUIET) for which in (False, True)}
-
-
-def test_priors_of_both_parts_peak_where_the_data_say_nothing() -> None:
-    plain, chosen = smooth_priors(500.0), smooth_priors(500.0, select=True)
-    assert chosen.deviation.mode * 500.0 == pytest.approx(0.01)
-    # of a line over its span, whose variance is a twelfth of the squared span
-    assert chosen.trend.mode / 12.0 == pytest.approx(chosen.deviation.mode)
-    for one, other in zip(plain, chosen):
-        assert other.mode < one.mode
-        assert other.spread > one.spread
-        assert other.start == one.start  # from below, what is there is not found
-    assert smooth_priors(0.0, select=True).deviation.mode == pytest.approx(1e-3)
 
 
 def test_what_is_not_there_vanishes_and_what_is_there_stays(fits: dict[bool, gg.GAM]) -> None:
@@ -129,7 +115,6 @@ def test_in_other_units_it_selects_the_same() -> None:
 
 
 def test_heads_hold_to_it() -> None:
-    """Priors of a head's terms are those of as many rows as heads take for granted."""
     terms = s(0) + te(0, 1)
     heads = {
         which: AdditiveGP(terms.selected() if which else terms, num_data=500, num_inducing=4)
@@ -144,8 +129,3 @@ def test_heads_hold_to_it() -> None:
             float(p.prior.log_prob(1.0)) for p in kernel.parameters if p.prior is not None
         ]
     assert modes["again"] == modes[True] != modes[False]
-    priors = smooth_priors(ROWS), smooth_priors(ROWS, select=True)
-    plain = build_kernel(heads[True].structure.components, 1.0, priors=priors)["s(0)"]
-    assert modes[True] == [
-        float(p.prior.log_prob(1.0)) for p in plain.parameters if p.prior is not None
-    ]

@@ -268,8 +268,8 @@ def _priors(header: Mapping[str, Any], select: bool) -> VariancePriors:
         mode = min(0.01 * least, 1e-3) if select else min(3.0 * least, 0.1)
         trend = [12.0 * mode, 10.0, 2.0] if select else [0.03, 3.0, 2.0]
         known = [trend, [mode, 10.0 if select else 3.0, 2.0]]
-    pairs = [LogNormal(*prior) for prior in (*known[:2], *known[-2:])]
-    return VariancePriors(*pairs, level=other, other=other)
+    trend, deviation, *selected = (LogNormal(*prior) for prior in (*known[:2], *known[-2:]))
+    return VariancePriors(trend, deviation, *selected, other, other)
 
 
 @contextlib.contextmanager

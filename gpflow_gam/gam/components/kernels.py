@@ -82,9 +82,7 @@ def build_kernel(
     :param away: how far the predictor is from zero where there is no intercept: lines through zero
         have to get there.
     """
-    kernels = {
-        c.name: _kernel(c, _size(c, scale, away), own or {}, priors) for c in components
-    }
+    kernels = {c.name: _kernel(c, _size(c, scale, away), own or {}, priors) for c in components}
     if not any(c.predictors for c in components):
         return AdditiveKernel(kernels)
     members = [

@@ -1,4 +1,4 @@
-"""What is believed of hyperparameters before the data: wide, and relative to data's own sizes."""
+"""Priors of hyperparameters, relative to the natural sizes of the data."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class LogLogistic(NamedTuple):
     """
     A log-logistic prior of a variance against its natural size.
 
-    With ``shape`` 1 its density is flat up to ``scale``: the fitted variance is that of the marginal
-    likelihood (REML) unless that is without bounds. With 1.5 it grows as the standard deviation up
-    to there.
+    With shape 1 the density is flat below ``scale``: the fitted variance maximises the marginal
+    likelihood (REML). With shape 1.5 the density grows as the standard deviation there. Beyond
+    ``scale`` it falls, so that separable classes do not drive a variance to infinity.
 
     :param shape: of the density ``v^(shape - 1) / (1 + (v / scale)^shape)^2``.
     :param scale: beyond which it falls.
@@ -87,21 +87,19 @@ class VariancePriors(NamedTuple):
         return cls(*(kinds[name](*numbers) for name, *numbers in content))
 
 
-MARGINAL_LIKELIHOOD = LogLogistic(1.0)
-"""Flat: variances that maximise the marginal likelihood."""
-UNIFORM_SD_SHAPE = 1.5
-"""Of a prior that is flat in the standard deviation, in logarithms."""
+FLAT, GROWING = LogLogistic(1.0), LogLogistic(1.5)
 PRIORS = VariancePriors(
-    trend=LogLogistic(UNIFORM_SD_SHAPE),
-    deviation=MARGINAL_LIKELIHOOD,
-    selected_trend=MARGINAL_LIKELIHOOD,
-    selected_deviation=MARGINAL_LIKELIHOOD,
-    level=LogLogistic(UNIFORM_SD_SHAPE),
-    other=MARGINAL_LIKELIHOOD,
+    trend=GROWING,
+    deviation=FLAT,
+    selected_trend=FLAT,
+    selected_deviation=FLAT,
+    level=GROWING,
+    other=FLAT,
 )
 """
-The defaults. One coefficient says little of its own variance, and the marginal likelihood often puts
-it at zero: that of a line or a level is kept away from there, so that they are hardly shrunk.
+The defaults. One coefficient says little about its own variance, and the marginal likelihood often
+puts that at zero: the variance of a line or a level is kept away from zero, so that they are hardly
+shrunk.
 """
 UNPENALISED = 900.0
 """The variance of effects of levels, and of a line over its column's span, that nothing shrinks."""

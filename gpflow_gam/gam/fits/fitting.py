@@ -190,7 +190,6 @@ def fit_gam(
         fine=() if known is None else known.fine,
     )
     with explained(spec, X, Y):
-        total = float(len(X) if weights is None else np.sum(weights))
         spec = beside_null_model(spec, X, Y)
         return fit_model(spec, X, Y, dropped, seed, options, bins, folds, start, known is not None)
 

@@ -9,7 +9,6 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray
 
 from ...likelihoods import Weighted, checked_observations, constant_predictor
-from ...statistics.expectations import expectations
 from .specification import Specification
 
 _NULL_ROWS = 20_000

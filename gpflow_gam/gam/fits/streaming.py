@@ -309,8 +309,6 @@ def fit_encoded(
         return None
     X, Y = sample
     with explained(planned, X, Y):
-        counted = np.array([sum(float(np.sum(w)) for _, w in whole.weights())])
-        total = float(whole.columns.total([counted])[0][0])
         spec = beside_null_model(planned, X, Y)
         options["collapsed"] = spec.variational == "exact"
 
