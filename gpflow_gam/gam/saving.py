@@ -21,7 +21,7 @@ from ..optimizers import FitResult
 from ..version import __version__
 from . import families
 from .components import Component
-from .components.priors import LogNormal, VariancePriors
+from .components.priors import LogNormal, VariancePrior, VariancePriors
 from .families import Custom, Family
 from .fits import FittedGAM, Specification, bare, build_model, from_bare
 from .fits.sums import solution_to_parts
@@ -268,8 +268,8 @@ def _priors(header: Mapping[str, Any], select: bool) -> VariancePriors:
         mode = min(0.01 * least, 1e-3) if select else min(3.0 * least, 0.1)
         trend = [12.0 * mode, 10.0, 2.0] if select else [0.03, 3.0, 2.0]
         known = [trend, [mode, 10.0 if select else 3.0, 2.0]]
-    trend, deviation, *selected = (LogNormal(*prior) for prior in (*known[:2], *known[-2:]))
-    return VariancePriors(trend, deviation, *selected, other, other)
+    pairs: list[VariancePrior] = [LogNormal(*prior) for prior in (*known[:2], *known[-2:])]
+    return VariancePriors(*pairs, other, other)  # type: ignore[call-arg]
 
 
 @contextlib.contextmanager
