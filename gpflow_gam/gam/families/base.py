@@ -147,8 +147,8 @@ class Family(abc.ABC):
         :param Y: [N, K], as :meth:`encode` gives it, or stored so that slices of rows can be read;
             or what families ask of it.
         :param levels: of the response; None where it has none.
-        :param weights: how often each row counts, [N], where parameters begin: its units are those
-            of rows that count once.
+        :param weights: how often each row counts, [N]. Lower ends of parameters, which no file
+            holds, are those of rows that count once.
         """
 
     def num_predictors(self, levels: Levels | None = None) -> int:
