@@ -55,7 +55,7 @@ class Family(abc.ABC):
     discrete: ClassVar[bool] = False
     """Whether responses have probabilities, and not densities."""
     log_link: ClassVar[bool] = False
-    """Whether the mean of the response is the exponential of the first predictor."""
+    """Whether the mean of the response is the exponential of the first predictor, or a share."""
     own_constant: ClassVar[str] = ""
     """What takes the intercept's place, where the family itself has it and needs one beside it."""
     modelled: ClassVar[tuple[str, ...]] = ("mean",)
