@@ -9,7 +9,7 @@ import shared_rows
 from gpflow.utilities import parameter_dict
 
 import gpflow_gam as gg
-from gpflow_gam import s
+from gpflow_gam import linear, s
 from gpflow_gam.statistics import Exchange, sampling
 
 ROWS = 160
@@ -96,6 +96,17 @@ def test_likelihoods_begin_where_weights_say(family: gg.families.Family, varying
     expected = parameter_dict(other)
     for path, parameter in parameter_dict(one).items():
         np.testing.assert_allclose(parameter.numpy(), expected[path].numpy(), rtol=1e-9)
+
+
+def test_terms_are_counted_against_weights() -> None:
+    table = pd.DataFrame({"x": [0.0, 1.0, 2.0], "z": [1.0, 0.0, 3.0], "y": [0.0, 1.0, 3.0]})
+    terms = s("x") + s("z") + linear("z")
+    with pytest.raises(ValueError, match="3 terms cannot be learnt from 3 rows"):
+        gg.GAM(terms).fit(table, "y")
+    table["w"] = [1.0, 2.0, 1.0]
+    gg.GAM(terms, weights="w").fit(table, "y", progress=False)
+    twice = table.iloc[[0, 1, 1, 2]]
+    gg.GAM(terms).fit(twice, "y", progress=False)
 
 
 # --- rows of weight zero ----------------------------------------------------------------------

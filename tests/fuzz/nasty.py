@@ -398,6 +398,8 @@ def _changed(case: Case, table: pd.DataFrame) -> tuple[pd.DataFrame | None, floa
 
 RELATIONS = ("sign", "levels", "twice", "zero", "order")
 """Changes of the data that leave a fit as it is; :func:`pair_of` makes them."""
+SAME = 0.01
+"""Standard deviations of the predictor within which fits are the same."""
 _MILD = ("uniform", "normal", "skewed", "ties", "whole", "outlier", "two values", "collinear")
 _MILD_LEVELS = ("letters", "rare", "category")
 _UNITS = 1e-6
