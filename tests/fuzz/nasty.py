@@ -496,20 +496,20 @@ def change(case: Case, relation: str) -> float:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for data, weighted in ((table, relation in ("twice", "zero")), (other, False)):
+            asked = table[rows >= 0] if data is table else other
             try:
                 made, trials = terms(case, data), "n" if case.family == "binomial" else None
                 gam = gg.GAM(made, case.family, weights="w" if weighted else None, trials=trials)
                 gam.fit(data, "target", progress=False)
                 if not gam.fitted.result.converged:
                     return float("nan")
-                found.append(gam.predict(data, "link", se=True, unconditional=False))
+                found.append(gam.predict(asked, "link", se=True, unconditional=False))
             except ValueError:
                 found.append(None)
     if found[0] is None or found[1] is None:
         return float("nan" if found[0] is found[1] else "inf")
     (mean, se), (again, _) = found
-    there = rows >= 0
-    mean, se, again = mean[there], se[there], np.asarray(again)[rows[there]]
+    again = np.asarray(again)[rows[rows >= 0]]
     if not all(np.all(np.isfinite(v)) for v in (mean, se, again)):
         return float("inf")
     return float(np.max(np.abs(again - mean) / (se + _UNITS * np.ptp(mean, axis=0))))
