@@ -5,6 +5,9 @@ How often does the front door fail? Random GAMs on nasty data, damaged files, ki
   an error of ours that names what it is about. Where a case asks for it the answers are compared
   with those of the same rows in another order, in other units, each row twice at half the weight,
   or with other names of levels.
+- Random small GAMs, each fitted twice: with covariates' signs, levels' names, the order of rows,
+  rows that are there twice or rows that do not count changed, the predictor stays within a
+  hundredth of its standard deviation; those that differ are listed, with their seeds.
 - A saved GAM cut short or with a bit flipped: an error, or the same predictions.
 - A process that writes a GAM's file, killed (SIGKILL) at fifty moments: the old file or the new
   one, whole, and nothing beside it after the next ``save``.
@@ -42,7 +45,16 @@ from gpflow_gam.gam import saving
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "fuzz"))
 
-from nasty import Case, Outcome, cases, judged  # noqa: E402
+from nasty import (  # noqa: E402
+    RELATIONS,
+    SAME,
+    Case,
+    Outcome,
+    cases,
+    change,
+    judged,
+    mild_case,
+)
 
 FIGURE = ROOT / "docs" / "figures" / "reliability"
 GOOD = ("fitted", "fitted, tails", "refused")
@@ -88,6 +100,26 @@ def random_gams(number: int, seconds: float, start: int) -> dict[str, Any]:
         "by_family": {name: dict(own) for name, own in sorted(families.items())},
         "failures": failures,
     }
+
+
+def invariances(number: int, start: int) -> dict[str, Any]:
+    """
+    Random small models, each fitted twice: as it is, and to data that say the same.
+
+    :param number: of models; of each one of the changes in turn.
+    :param start: the first one's seed.
+    """
+    counts: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+    differing: list[dict[str, Any]] = []
+    for seed_ in range(start, start + number):
+        relation = RELATIONS[seed_ % len(RELATIONS)]
+        found = change(mild_case(seed_), relation)
+        kind = "not comparable" if np.isnan(found) else "same" if found <= SAME else "differs"
+        counts[relation][kind] += 1
+        if kind == "differs":
+            differing.append({"seed": seed_, "relation": relation, "by": found})
+            print(seed_, relation, found, mild_case(seed_), flush=True)
+    return {"counts": {k: dict(v) for k, v in counts.items()}, "differing": differing}
 
 
 def data(rows: int = 200) -> pd.DataFrame:
@@ -251,6 +283,7 @@ def counts_of(result: dict[str, Any]) -> list[dict[str, Any]]:
     random = result["random"]
     parts = {"random GAMs": random["outcomes"], "damaged files": result["files"]}
     parts |= {"killed saves": result["kills"], "killed fits": result["fits"]}
+    parts |= {f"{r} changed": own for r, own in result["invariances"]["counts"].items()}
     return [
         {"what": what, "outcome": outcome, "count": number}
         for what, own in parts.items()
@@ -282,6 +315,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[1])
     parser.add_argument("--models", type=int, default=1150)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="of the random GAMs")
+    parser.add_argument("--pairs", type=int, default=500, help="of fits that are to be the same")
     parser.add_argument("--files", type=int, default=500)
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--fits", type=int, default=20, help="kills of one fit")
@@ -297,6 +331,7 @@ def main() -> None:
         "files": damaged_files(options.files),
         "kills": killed_saves(options.kills),
         "fits": killed_fits(options.fits),
+        "invariances": invariances(options.pairs, options.seed),
         "random": random_gams(options.models, options.seconds, options.seed),
     }
     record(

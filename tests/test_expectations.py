@@ -138,20 +138,22 @@ def test_expectations_without_tensorflow_are_those_with_it(case, weighted, rng):
     np.testing.assert_allclose(found.across, wanted.across, rtol=1e-3, atol=1e-4)
 
 
-def test_a_predictor_that_is_known_has_the_second_derivative_for_a_precision(rng):
+@pytest.mark.parametrize("var", [0.0, 1e-24])
+def test_a_predictor_that_is_known_has_the_second_derivative_for_a_precision(var, rng):
     mean, Y = rng.standard_normal((N, 1)), rng.integers(0, 2, (N, 1)) * 1.0
-    found = expectations(Bernoulli(), np.ones((N, 1)), mean, 0.0 * mean, Y, [])
+    found = expectations(Bernoulli(), np.ones((N, 1)), mean, np.full_like(mean, var), Y, [])
     p = 1.0 / (1.0 + np.exp(-mean))
     np.testing.assert_allclose(found.slope, Y - p, rtol=1e-12)
     np.testing.assert_allclose(found.precision, p * (1.0 - p), rtol=1e-12)
 
 
+@pytest.mark.parametrize("var", [0.0, 1e-24])
 @pytest.mark.parametrize("case", ZEROS)
-def test_known_predictors_of_zeros_have_second_derivatives_for_precisions(case, rng):
+def test_known_predictors_of_zeros_have_second_derivatives_for_precisions(case, var, rng):
     kind, _, arguments, draw = ZEROS[case]
     mean, Y, X, step = rng.standard_normal((N, 2)), draw(rng), np.ones((N, 1)), 1e-5
     likelihood = kind(**arguments)
-    found = expectations(likelihood, X, mean, 0.0 * mean, Y, [])
+    found = expectations(likelihood, X, mean, np.full_like(mean, var), Y, [])
     assert found.total == pytest.approx(float(np.sum(likelihood.log_prob(X, mean, Y))), rel=1e-12)
     for i in (0, 1):
         moved = step * np.eye(2)[i]

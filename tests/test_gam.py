@@ -487,3 +487,20 @@ def test_numbers_are_names_before_they_are_places(rng):
     np.testing.assert_allclose(gam.predict(X), y, atol=1e-2)
     with pytest.raises(TypeError, match="takes column names"):
         gg.s(np.bool_(True))
+
+
+@pytest.mark.parametrize("far", [1e3, 1e6])
+@pytest.mark.parametrize("family", ["gamma", "quasipoisson"])
+def test_draws_beside_a_row_far_away_have_the_posteriors_moments(family, far):
+    """The jitter that the far row's variance would ask for is more than is known of the others."""
+    rng, rows = np.random.default_rng(0), 60
+    x, g = rng.uniform(size=rows), rng.choice(list("abc"), rows)
+    o = np.where(np.arange(rows) == 20, far, rng.standard_normal(rows))
+    y = np.exp(np.sin(6.0 * x) + 0.3 * rng.standard_normal(rows))
+    frame = pd.DataFrame({"x": x, "g": g, "o": o, "y": y if family == "gamma" else rng.poisson(y)})
+    gam = gg.GAM(linear("o") + s("x", "g", bs="fs"), family).fit(frame, "y", progress=False)
+    for kind in ("link", "response"):
+        mean, se = gam.predict(frame, kind, se=True, unconditional=False)
+        draws = gam.sample(frame, 1000, kind, seed=0)
+        assert np.max(np.abs(draws.mean(axis=0) - mean) / se) < 4.0 / np.sqrt(1000)
+        np.testing.assert_allclose(draws.std(axis=0), se, rtol=0.25)

@@ -6,9 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import shared_rows
+from gpflow.utilities import parameter_dict
 
 import gpflow_gam as gg
-from gpflow_gam import s
+from gpflow_gam import linear, s
 from gpflow_gam.statistics import Exchange, sampling
 
 ROWS = 160
@@ -56,12 +57,56 @@ def test_a_weight_is_as_many_rows(family: str) -> None:
     plain = gg.GAM(s("x", k=8), family).fit(repeated, **fine)
     asked = table.iloc[::20]
     known = {"se": True, "unconditional": False}
+    for one, other in zip(*(_before_the_fit(g) for g in (weighted, plain))):
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
     (mean, se), (expected, error) = (g.predict(asked, "link", **known) for g in (weighted, plain))
     np.testing.assert_allclose(mean, expected, atol=1e-2 * np.min(error))
     np.testing.assert_allclose(se, error, rtol=1e-2)
     one, two = weighted.summary(), plain.summary()
     assert one.edf == pytest.approx(two.edf, rel=1e-2)
     assert one.deviance_explained == pytest.approx(two.deviance_explained, abs=1e-3)
+
+
+def _before_the_fit(gam: gg.GAM) -> tuple[np.ndarray, ...]:
+    """Constants, information and the units of predictors."""
+    spec = gam.fitted.spec
+    return np.array(spec.constant), np.array([spec.information]), *gam.fitted.units
+
+
+FAMILIES = [gg.families.family(name) for name in responses()] + [
+    gg.families.Gaussian("log"),
+    gg.families.StudentT(link="log"),
+    gg.families.Gamma("inverse"),
+    gg.families.Tweedie("sqrt"),
+]
+
+
+@pytest.mark.parametrize("varying", [False, True])
+@pytest.mark.parametrize("family", FAMILIES, ids=str)
+def test_likelihoods_begin_where_weights_say(family: gg.families.Family, varying: bool) -> None:
+    """Units, too: a weight of two is the row twice."""
+    family = family.of_all() if varying else family
+    y = responses()[family.name if family.name in responses() else "gamma"]
+    if family.name in ("gaussian", "student_t", "heteroskedastic") and family.link == "log":
+        y = responses()["gamma"]
+    weights = np.random.default_rng(1).integers(1, 4, ROWS)
+    Y, levels = family.encode(y)[:2]
+    one = family.likelihood(Y, levels, weights.astype(float))
+    other = family.likelihood(np.repeat(Y, weights, axis=0), levels)
+    expected = parameter_dict(other)
+    for path, parameter in parameter_dict(one).items():
+        np.testing.assert_allclose(parameter.numpy(), expected[path].numpy(), rtol=1e-9)
+
+
+def test_terms_are_counted_against_weights() -> None:
+    table = pd.DataFrame({"x": [0.0, 1.0, 2.0], "z": [1.0, 0.0, 3.0], "y": [0.0, 1.0, 3.0]})
+    terms = s("x") + s("z") + linear("z")
+    with pytest.raises(ValueError, match="3 terms cannot be learnt from 3 rows"):
+        gg.GAM(terms).fit(table, "y")
+    table["w"] = [1.0, 2.0, 1.0]
+    gg.GAM(terms, weights="w").fit(table, "y", progress=False)
+    twice = table.iloc[[0, 1, 1, 2]]
+    gg.GAM(terms).fit(twice, "y", progress=False)
 
 
 # --- rows of weight zero ----------------------------------------------------------------------

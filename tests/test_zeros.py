@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import scipy.stats
 from scipy.integrate import trapezoid
 
 import gpflow_gam as gg
-from gpflow_gam import families, likelihoods, linear, s
+from gpflow_gam import families, likelihoods, linear, s, ti
 from gpflow_gam.gam.families import family as family_of
 
 N = 1200
@@ -317,3 +318,35 @@ def test_impossible_responses(name: str, bad: float, message: str) -> None:
     frame = pd.DataFrame({"x": np.arange(5.0), "y": [0.0, 1.0, 2.0, bad, 0.0]})
     with pytest.raises(ValueError, match=message):
         gg.GAM(s("x"), family=name).fit(frame, y="y")
+
+
+@pytest.mark.parametrize(("seed", "column"), [(21, "o"), (16, "y")])
+def test_fits_that_find_no_optimum_have_numbers_or_say_which_do_not_do(
+    seed: int, column: str
+) -> None:
+    rng, rows = np.random.default_rng(seed), 90
+    frame = pd.DataFrame({"u": rng.uniform(size=rows), "sk": np.exp(3.0 * rng.normal(size=rows))})
+    frame["o"] = np.where(np.arange(rows) == 30, 1e6, rng.normal(size=rows))
+    frame["n"] = rng.normal(size=rows)
+    mean = np.exp(np.sin(6.0 * frame["u"]) + 0.3 * rng.normal(size=rows))
+    frame["y"] = rng.poisson(mean) * (rng.uniform(size=rows) < 0.7)
+    terms = s("n", bs="cyclic", k=6) + ti("n", "o", k=8) + s("o", k=6)
+    if column == "y":
+        frame.loc[45, "y"] = 10_000_000
+        terms = s("sk", bs="cyclic", k=6) + ti("n", "sk", k=8)
+    gam, refused, finite = gg.GAM(terms, "zero_inflated_poisson"), "", False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            mean = gam.fit(frame, "y", progress=False).predict(frame)
+            finite = bool(np.all(np.isfinite(mean)))
+        except ValueError as error:
+            refused = str(error)
+    assert finite or f"{column!r} has 1e+0" in refused
+
+
+def test_counts_of_which_nothing_is_known_are_said_so() -> None:
+    """As of other exponentials."""
+    family = family_of("zero_inflated_poisson")
+    assert family.log_link
+    assert family.heavy_tailed

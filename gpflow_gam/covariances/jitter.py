@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import tensorflow as tf
-from gpflow.base import AnyNDArray
 from gpflow.config import default_jitter
-from gpflow.kernels import Kernel, Product
+from gpflow.kernels import Kernel
 
-from ..kernels import CentredLinear
 from ..kernels.levels import only_levels
 
 _SINGLE = 1e-5
 """The least share in single precision, where less is lost in rounding."""
 _LEVELS = 1e-12
 """Enough for levels in double precision: their eigenvalues are zero or far from it."""
-_OPEN = 1e-10
-"""Beside the rounding of what is left of them where they are known."""
+_KNOWN = 1e-10
+"""Share of a variance that is nothing: what rounding and the jitter of levels leave."""
+_LEAST = 1e-6
+"""Of a component's mean variance: what may be rounding where functions are centred."""
 
 
 def relative_jitter(jitter: float | None, dtype: tf.DType) -> float:
@@ -81,26 +79,26 @@ def jittered(K: tf.Tensor, jitter: float, size: tf.Tensor | None = None) -> tf.T
     return tf.linalg.set_diag(K, diag + tf.where(size > 0.0, jitter * size, tf.ones_like(size)))
 
 
-def open_jitters(kernels: Sequence[Kernel], dtype: tf.DType) -> AnyNDArray:
+def open_variances(variances: tf.Tensor, left: tf.Tensor) -> tf.Tensor:
     """
-    Shares of their variances, [C, 1], of what inducing inputs leave open of components.
+    Sizes [..., N] of what inducing inputs leave open at points, of which jitter is a share.
 
-    Next to nothing of lines and levels, of which they leave nothing: draws at equal rows are equal.
+    Each point's own variance a priori: the mean of all would be that of an outlier, and its jitter
+    more than all that is known of the rest. Exactly zero where nothing is left, as of lines and
+    levels, whose draws at equal rows are equal. In single precision rounding is as large as the
+    largest.
+
+    :param variances: a priori, [..., N].
+    :param left: of these, [..., N].
     """
-    jitter = relative_jitter(None, dtype)
-    known = [dtype == tf.float64 and (_is_line(k) or only_levels(k)) for k in kernels]
-    return np.array([[_OPEN if own else jitter] for own in known])
+    mean = mean_variance(variances)
+    if variances.dtype == tf.float32:
+        return mean + tf.zeros_like(variances)
+    size = tf.maximum(variances, _LEAST * mean)
+    return tf.where((mean > 0.0) & (left > _KNOWN * variances), size, tf.zeros_like(size))
 
 
-def _is_line(kernel: Kernel) -> bool:
-    if isinstance(kernel, Product):
-        return all(_is_line(part) or only_levels(part) for part in kernel.kernels)
-    return isinstance(kernel, CentredLinear)
-
-
-def sampling_root(
-    covariance: tf.Tensor, size: tf.Tensor, message: str, jitters: AnyNDArray | None = None
-) -> tf.Tensor:
+def sampling_root(covariance: tf.Tensor, size: tf.Tensor, message: str) -> tf.Tensor:
     """
     A square root [..., N, N] of covariances that rounding may have left slightly indefinite.
 
@@ -111,16 +109,18 @@ def sampling_root(
     :param covariance: [..., N, N].
     :param size: the variance a priori, [..., 1] or [..., N]. Where it is zero, so are draws.
     :param message: of the error.
-    :param jitters: shares of ``size``, [..., 1]; GPflow's default if None.
     :raises tf.errors.InvalidArgumentError: negative by more than rounding, or not finite.
     """
-    jitter = relative_jitter(None, covariance.dtype) if jitters is None else jitters
+    jitter = relative_jitter(None, covariance.dtype)
     size = tf.broadcast_to(size, tf.shape(covariance)[:-1])
+    alive = size > 0.0
+    both = alive[..., :, None] & alive[..., None, :]
+    covariance = tf.where(both, covariance, tf.zeros_like(covariance))  # that may be rounding
     root = tf.linalg.cholesky(jittered(covariance, jitter, size))
 
     def clipped() -> tf.Tensor:
         # at unit variances: the components of one matrix may differ in size
-        scale = tf.where(size > 0.0, tf.sqrt(size), tf.ones_like(size))
+        scale = tf.where(alive, tf.sqrt(size), tf.ones_like(size))
         unit = covariance / (scale[..., :, None] * scale[..., None, :])
         values, vectors = tf.linalg.eigh(tf.cast(unit, tf.float64))
         eps = np.finfo(covariance.dtype.as_numpy_dtype).eps
@@ -132,4 +132,4 @@ def sampling_root(
 
     finite = tf.reduce_all(tf.math.is_finite(root))
     root = tf.cond(finite, lambda: root, clipped)
-    return tf.where(size > 0.0, tf.ones_like(size), tf.zeros_like(size))[..., None] * root
+    return tf.where(alive, tf.ones_like(size), tf.zeros_like(size))[..., None] * root

@@ -13,6 +13,7 @@ from gpflow.utilities import positive
 from scipy.special import betaln, xlog1py, xlogy
 from scipy.stats import norm
 
+from ..measures.thinning import weighted_quantiles
 from .location_scale import LocationScale
 from .quadrature import GaussHermite
 from .unit import fixed_unit
@@ -76,13 +77,14 @@ class Quantile(ScalarLikelihood):
         self.loss = Loss(tau, smoothing)
         self.scale = Parameter(scale, transform=positive(lower=0.0, base="exp"))
 
-    def level_of(self, y: AnyNDArray) -> AnyNDArray:
+    def level_of(self, y: AnyNDArray, weights: AnyNDArray | None = None) -> AnyNDArray:
         """
         About where the predictor of a constant quantile is, [1].
 
         :param y: responses, [N].
+        :param weights: how often each row counts, [N].
         """
-        return np.array([np.quantile(y, self.loss.tau)])
+        return weighted_quantiles(y, weights, [self.loss.tau])
 
     @inherit_check_shapes
     def _scalar_log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> tf.Tensor:
@@ -113,13 +115,15 @@ class LocationScaleQuantile(LocationScale):
         self.loss = Loss(tau, smoothing)
         self.unit = fixed_unit(unit)
 
-    def level_of(self, y: AnyNDArray) -> AnyNDArray:
+    def level_of(self, y: AnyNDArray, weights: AnyNDArray | None = None) -> AnyNDArray:
         """
         As of :class:`Quantile`, [2].
 
         :param y: responses, [N].
+        :param weights: how often each row counts, [N].
         """
-        return np.array([np.quantile(y, self.loss.tau) / float(self.unit.numpy()), 0.0])
+        found = weighted_quantiles(y, weights, [self.loss.tau]) / self.unit.numpy()
+        return np.append(found, 0.0)
 
     def _log_density(self, f: tf.Tensor, g: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         unit = tf.convert_to_tensor(self.unit)

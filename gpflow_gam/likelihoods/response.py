@@ -267,8 +267,9 @@ def _drawn(
         else:
             away = _root(v)[:, None] * normals
         draws = conditional_response(likelihood, x[:, None], m[:, None] + away)  # [n, S, ...]
-        center = tf.reduce_mean(draws, axis=1)
-        moments = (center, tf.math.reduce_std(draws, axis=1))
+        center, spread = tf.reduce_mean(draws, axis=1), tf.math.reduce_std(draws, axis=1)
+        # not infinity's own NaN
+        moments = center, tf.where(tf.math.is_inf(center), tf.abs(center), spread)
         return moments if level is None else moments + _limits(draws, level)
 
     outputs = 2 if level is None else 4

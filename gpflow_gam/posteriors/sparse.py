@@ -10,7 +10,7 @@ from gpflow.mean_functions import MeanFunction
 from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue
 
 from ..covariances import Features, InducingBlocks
-from ..covariances.jitter import mean_variance, open_jitters, sampling_root
+from ..covariances.jitter import open_variances, sampling_root
 from ..inducing_variables.additive import AdditiveInducingVariables
 from ..kernels import AdditiveKernel
 from ..layout import BlockLayout
@@ -159,8 +159,7 @@ class SparseAdditivePosterior(AdditivePosterior):
         covariance = prior - gram
         return sampling_root(
             covariance,
-            mean_variance(tf.linalg.diag_part(prior)),
+            open_variances(*(tf.linalg.diag_part(K) for K in (prior, covariance))),
             "the conditional covariance of a component is not positive definite at Xnew; "
             "raise gpflow's default_jitter",
-            open_jitters(self.kernel.kernels, covariance.dtype),
         )

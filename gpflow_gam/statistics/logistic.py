@@ -18,6 +18,8 @@ from .parallel import each
 
 _CHUNK = 4096
 """Rows whose quadrature nodes stay in a core's cache."""
+SURE = 1e-5
+"""Deviations of predictors below which a quotient by them is rounding, and no slope bends."""
 
 
 class Softplus(NamedTuple):
@@ -138,7 +140,7 @@ def _softplus(quadrature: NDiagGHQuadrature, mean: AnyNDArray, var: AnyNDArray) 
         found.curvature[at] = bend
         # that of the quadrature, which a bound that is made of it rises along
         moved = rate @ (0.5 * nodes * weights)
-        found.along[at] = np.divide(moved, sd, out=0.5 * bend, where=sd > 0.0)
+        found.along[at] = np.divide(moved, sd, out=0.5 * bend, where=sd > SURE)
 
     each(fill, range(0, len(mean), _CHUNK))
     return found

@@ -14,7 +14,7 @@ from scipy.special import digamma, expit, gammaln, polygamma
 
 from ..likelihoods import Hurdle, ZeroInflated
 from .links import Log, log_probabilities
-from .logistic import OwnSlopes, PositiveParameter, Terms
+from .logistic import SURE, OwnSlopes, PositiveParameter, Terms
 from .parallel import each
 
 _CHUNK = 64
@@ -97,8 +97,9 @@ def zero_terms(
         for i, slope in enumerate((every.f, every.g)):
             # that of the quadrature, which a bound that is made of it rises along
             moved = -(slope @ (nodes[:, i] * weights))
-            np.divide(moved, sd[:, i], out=moved, where=sd[:, i] > 0.0)
-            precision[at, i] = np.where(sd[:, i] > 0.0, moved, -bends[:, i])
+            known = sd[:, i] > SURE
+            np.divide(moved, sd[:, i], out=moved, where=known)
+            precision[at, i] = np.where(known, moved, -bends[:, i])
 
     each(fill, range(0, len(y), _CHUNK))
     slope = np.stack([found.f, found.g], axis=1)

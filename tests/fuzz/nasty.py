@@ -23,6 +23,7 @@ PACKAGE = str(Path(gg.__file__).parent)
 IDENTITY = ("gaussian", "student_t")
 LOGARITHMIC = ("poisson", "negative_binomial", "gamma")
 CLASSES = ("categorical", "ordinal")
+OTHER = ("binomial", "tweedie", "zero_inflated_poisson", "quasipoisson")
 FAMILIES = (*IDENTITY, *LOGARITHMIC, *CLASSES, "bernoulli", "beta", "heteroskedastic")
 
 _DAY = pd.Timestamp("2020-01-01")
@@ -77,6 +78,8 @@ LEVELS: dict[str, Callable[[np.random.Generator, int], Any]] = {
 """Columns that terms read as levels."""
 
 RESPONSES = ("usual", "usual", "usual", "usual", "outlier", "one but one", "separable", "hole")
+TRIALS = 6
+RESERVED = ("target", "w", "n")
 NAMES = ("x", "y ", "ünï ☃", "a b", "intercept", "f(x)", "1", "n'")
 CONTAINERS = ("pandas", "pandas", "dict", "polars", "arrow", "twice")
 
@@ -166,6 +169,8 @@ def frame(case: Case) -> pd.DataFrame:
     table = pd.DataFrame(data)
     table["target"] = _response(case, rng, signal)
     table["w"] = rng.integers(0, 3, n)
+    if case.family == "binomial":
+        table["n"] = TRIALS
     return table
 
 
@@ -176,8 +181,14 @@ def _response(case: Case, rng: np.random.Generator, signal: np.ndarray) -> Any:
         y = f
         if case.response == "outlier":
             y = np.where(one, 1e6, f)
-    elif case.family in ("poisson", "negative_binomial"):
+    elif case.family in ("poisson", "negative_binomial", *OTHER):
         y = rng.poisson(np.exp(np.clip(f, -3.0, 3.0))).astype(float)
+        if case.family == "binomial":
+            y = np.minimum(y, TRIALS)
+        elif case.family == "tweedie":
+            y = y * rng.uniform(0.5, 1.5, n)
+        elif case.family == "zero_inflated_poisson":
+            y = y * (rng.uniform(size=n) < 0.7)
         if case.response == "outlier":
             y = np.where(one, 1e7, y)
     elif case.family == "gamma":
@@ -203,7 +214,7 @@ def _response(case: Case, rng: np.random.Generator, signal: np.ndarray) -> Any:
 
 def terms(case: Case, table: pd.DataFrame) -> Any:
     """The terms of a case."""
-    names = [c for c in table.columns if c not in ("target", "w")]
+    names = [c for c in table.columns if c not in RESERVED]
     made = {
         "s": lambda name: s(name, k=6),
         "matern12": lambda name: s(name, k=6, bs="matern12"),
@@ -220,6 +231,8 @@ def terms(case: Case, table: pd.DataFrame) -> Any:
                 "te": lambda: te(a, b, k=8),
                 "ti": lambda: ti(a, b, k=8),
                 "by": lambda: s(a, by=b, k=5),
+                "fs": lambda: s(a, b, bs="fs", k=5),
+                "sz": lambda: s(a, b, bs="sz", k=5),
             }[case.pair]()
         )
     return gg.terms.Terms(found)
@@ -291,11 +304,13 @@ def judged(case: Case) -> Outcome:
 def _fitted(case: Case, table: pd.DataFrame, data: Any) -> tuple[gg.GAM, np.ndarray, np.ndarray]:
     family: Any = case.family
     weights = "w" if case.weighted else None
-    gam = gg.GAM(terms(case, table), family, weights=weights, missing=case.missing)
+    trials = "n" if family == "binomial" else None
+    made = terms(case, table)
+    gam = gg.GAM(made, family, weights=weights, trials=trials, missing=case.missing)
     gam.fit(data, "target", progress=False)
     complete = table
     if case.missing != "impute":
-        inputs = [c for c in table.columns if c not in ("target", "w")]
+        inputs = [c for c in table.columns if c not in RESERVED]
         complete = table[~table[inputs].isna().any(axis=1)]
     mean, se = gam.predict(complete, se=True)
     gam.effects(gam.names[0], unconditional=False)
@@ -379,3 +394,122 @@ def _changed(case: Case, table: pd.DataFrame) -> tuple[pd.DataFrame | None, floa
                 table[name] = table[name].map(lambda v: "zyx"["abc".find(v)] + v)
         return table, 1.0
     return None, 1.0
+
+
+RELATIONS = ("sign", "levels", "twice", "zero", "order")
+"""Changes of the data that leave a fit as it is; :func:`pair_of` makes them."""
+SAME = 0.01
+"""Standard deviations of the predictor within which fits are the same."""
+_MILD = ("uniform", "normal", "skewed", "ties", "whole", "outlier", "two values", "collinear")
+_MILD_LEVELS = ("letters", "rare", "category")
+_UNITS = 1e-6
+"""Of the predictor's range, beside which its standard deviation is no smaller."""
+
+
+def mild_case(seed: int) -> Case:
+    """
+    A random small model of columns that are awkward and no more.
+
+    :param seed: of the choices and of the data.
+    """
+    rng = np.random.default_rng(seed)
+    number = int(rng.integers(1, 4))
+    kinds = [str(rng.choice(_MILD[: None if i else -1])) for i in range(number)]
+    if number > 1 and rng.uniform() < 0.5:
+        kinds[-1] = str(rng.choice(_MILD_LEVELS))
+    chosen = [str(rng.choice(_mild_terms(kind))) for kind in kinds]
+    return Case(
+        rows=int(np.round(np.exp(rng.uniform(np.log(3), np.log(91))))),
+        seed=seed,
+        columns=tuple(kinds),
+        terms=tuple(chosen),
+        pair=str(rng.choice(_mild_pairs(kinds))),
+        family=str(rng.choice((*FAMILIES, *OTHER))),
+        response=str(rng.choice(("usual", "usual", "usual", "outlier"))),
+        container="pandas",
+        weighted=False,
+        missing="error",
+        relation="",
+    )
+
+
+def _mild_pairs(kinds: list[str]) -> tuple[str, ...]:
+    if len(kinds) == 1:
+        return ("",)
+    more = ("fs", "sz", "by") if len(kinds) == 2 and kinds[1] in LEVELS else ()
+    return ("", "", "te", "ti", "by", *more)
+
+
+def _mild_terms(kind: str) -> tuple[str, ...]:
+    if kind in LEVELS:
+        return ("factor", "random_effect")
+    return ("s", "s", "s", "linear", "linear", "matern12", "cyclic")
+
+
+def pair_of(case: Case, relation: str) -> tuple[pd.DataFrame, pd.DataFrame, np.ndarray]:
+    """
+    Data that the same GAM is to be fitted to, ``w`` being weights, and others that say the same.
+
+    :param relation: one of :data:`RELATIONS`.
+    :return: both, and the rows of the second that are the first's, in their order.
+    """
+    table, rng = frame(case).assign(w=1.0), np.random.default_rng([case.seed, 1])
+    n, rows = len(table), np.arange(len(table))
+    other = table.copy()
+    inputs = list(zip(table.columns, case.columns))
+    if relation == "sign":
+        for name, kind in inputs:
+            if kind not in LEVELS:
+                other[name] = -table[name].astype(float)
+    elif relation == "levels":
+        for name, kind in inputs:
+            if kind in LEVELS:
+                values = table[name].astype(object)
+                known = sorted(set(values))
+                turn = rng.integers(len(known)) if len(known) > 2 else 0
+                order = np.roll(np.arange(len(known))[::-1], turn)
+                other[name] = values.map({v: f"l{i}" for v, i in zip(known, order)})
+    elif relation == "order":
+        order = rng.permutation(n)
+        other, rows = table.iloc[order].reset_index(drop=True), np.argsort(order)
+    elif relation == "twice":
+        twice = rng.uniform(size=n) < 0.3
+        other = pd.concat([table, table[twice]], ignore_index=True)
+        table["w"] = 1.0 + twice
+    else:
+        kept = rng.uniform(size=n) < 0.8
+        table, other = table.assign(w=1.0 * kept), table[kept].reset_index(drop=True)
+        rows = np.cumsum(kept) - 1
+        rows[~kept] = -1
+    return table, other, rows
+
+
+def change(case: Case, relation: str) -> float:
+    """
+    The largest difference that a change of the data makes, in standard deviations of the predictor.
+
+    :return: infinite where only one of both can be fitted; NaN where none can, or where one says
+        that it has not converged.
+    """
+    table, other, rows = pair_of(case, relation)
+    found = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for data, weighted in ((table, relation in ("twice", "zero")), (other, False)):
+            asked = table[rows >= 0] if data is table else other
+            try:
+                made, trials = terms(case, data), "n" if case.family == "binomial" else None
+                gam = gg.GAM(made, case.family, weights="w" if weighted else None, trials=trials)
+                gam.fit(data, "target", progress=False)
+                if not gam.fitted.result.converged:
+                    return float("nan")
+                found.append(gam.predict(asked, "link", se=True, unconditional=False))
+            except ValueError:
+                found.append(None)
+    if found[0] is None or found[1] is None:
+        return float("nan" if found[0] is found[1] else "inf")
+    (mean, se), (again, _) = found
+    again = np.asarray(again)[rows[rows >= 0]]
+    if not all(np.all(np.isfinite(v)) for v in (mean, se, again)):
+        return float("inf")
+    return float(np.max(np.abs(again - mean) / (se + _UNITS * np.ptp(mean, axis=0))))

@@ -13,7 +13,7 @@ import gpflow_gam as gg
 hypothesis = pytest.importorskip("hypothesis")  # of the test extra
 
 from hypothesis import HealthCheck, Phase, given, settings  # noqa: E402
-from nasty import Case, cases, judged  # noqa: E402
+from nasty import RELATIONS, SAME, Case, cases, change, judged, mild_case  # noqa: E402
 
 QUIET = {
     "database": None,
@@ -28,6 +28,32 @@ QUIET = {
 def test_random_gams_are_sane_or_refused(case: Case) -> None:
     outcome = judged(case)
     assert outcome.good, f"{outcome.kind}: {outcome.text}"
+
+
+@pytest.mark.parametrize(
+    ("seed", "relation"),
+    [
+        (1275, "sign"),  # nodes of a column
+        (1171, "sign"),  # clusters of two
+        (1170, "sign"),  # points of a column and a factor
+        (1150, "sign"),  # which point follows from the others
+        (1132, "twice"),  # units of two predictors
+        (1087, "twice"),  # the unit of a Tweedie response
+        (1077, "twice"),  # the null model's last digits
+        (1061, "levels"),
+        (1008, "zero"),
+        (1004, "order"),
+    ],
+)
+def test_what_does_not_matter_changes_nothing(seed: int, relation: str) -> None:
+    assert change(mild_case(seed), relation) < SAME
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_what_does_not_matter_changes_little_of_many(relation: str) -> None:
+    found = np.array([change(mild_case(seed), relation) for seed in range(40)])
+    assert np.sum(found > SAME) <= 1, np.flatnonzero(found > SAME)
 
 
 PLAIN = Case(

@@ -40,7 +40,7 @@ from .areas import area_margin, check_other_readers, learn_areas
 from .component import By, Component, Form, Margin
 from .curves import curve_inducing, curve_nodes, factor_of
 from .globe import LATITUDE, LONGITUDE, globe_inducing, globe_margins, globe_nodes
-from .inducing import inducing_inputs
+from .inducing import fewer_points, inducing_inputs
 from .lines import NUM_INDUCING_ADAPTIVE, ROUGH, rough_inducing, short_memory, speed_knots
 from .seen import Seen
 from .shapes import shaped_inducing, with_breaks
@@ -406,10 +406,8 @@ def _stated(measure: Empirical) -> tuple[tuple[float, ...], tuple[float, ...]]:
 
 def _joint_nodes(data: Seen, kinds: list[str], seed: int) -> tuple[AnyNDArray, AnyNDArray]:
     number = NUM_NODES.get(data.points.shape[1], 150)
-    if "levels" in kinds and len(data.points) > number:  # centres of clusters are no levels
-        chosen = np.random.default_rng(seed).choice(
-            len(data.points), number, replace=False, p=data.weights / data.weights.sum()
-        )
-        return data.points[np.sort(chosen)], np.full(number, 1.0 / number)
+    if "levels" in kinds and len(data.points) > number:
+        levels = [i for i, kind in enumerate(kinds) if kind == "levels"]
+        return fewer_points(data.points, data.weights, levels, number, seed)
     measure = Empirical.from_data(data.points, data.weights, seed=seed)
     return measure.points, measure.probabilities

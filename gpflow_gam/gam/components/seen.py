@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 from gpflow.base import AnyNDArray
 
+from ...measures.thinning import weighted_quantiles
 from ...statistics import Columns
 from ...statistics.columns import Level
 
@@ -38,8 +39,8 @@ class Seen:
         if bins.exact:
             reach = np.quantile(bins.points[seen], levels, axis=0)
         else:
-            values = bins.points[seen].T
-            reach = np.stack([_quantiles(v, everywhere[seen], levels) for v in values], axis=1)
+            values, own = bins.points[seen].T, everywhere[seen]
+            reach = np.stack([weighted_quantiles(v, own, levels) for v in values], axis=1)
         mass = everywhere if level is None else columns.mass(tuple(places), level)
         acts = mass > 0.0
         ends = np.array([columns.reach(place, level) for place in places])
@@ -55,14 +56,4 @@ class Seen:
         levels = np.linspace(0.0, 1.0, number)
         if self.exact:
             return np.asarray(np.quantile(self.points[:, 0], levels))
-        return _quantiles(self.points[:, 0], self.weights, levels)
-
-
-def _quantiles(
-    values: AnyNDArray, weights: AnyNDArray, levels: AnyNDArray | list[float]
-) -> AnyNDArray:
-    """Quantiles of values that count by weight, linear in between."""
-    order = np.argsort(values)
-    values, weights = values[order], weights[order]
-    middle = np.cumsum(weights) - 0.5 * weights
-    return np.asarray(np.interp(np.asarray(levels) * weights.sum(), middle, values))
+        return weighted_quantiles(self.points[:, 0], self.weights, levels)

@@ -55,7 +55,7 @@ class Family(abc.ABC):
     discrete: ClassVar[bool] = False
     """Whether responses have probabilities, and not densities."""
     log_link: ClassVar[bool] = False
-    """Whether the mean of the response is the exponential of the first predictor."""
+    """Whether the mean of the response is the exponential of the first predictor, or a share."""
     own_constant: ClassVar[str] = ""
     """What takes the intercept's place, where the family itself has it and needs one beside it."""
     modelled: ClassVar[tuple[str, ...]] = ("mean",)
@@ -147,8 +147,8 @@ class Family(abc.ABC):
         :param Y: [N, K], as :meth:`encode` gives it, or stored so that slices of rows can be read;
             or what families ask of it.
         :param levels: of the response; None where it has none.
-        :param weights: how often each row counts, [N], where parameters begin: its units are those
-            of rows that count once.
+        :param weights: how often each row counts, [N]. Lower ends of parameters, which no file
+            holds, are those of rows that count once.
         """
 
     def num_predictors(self, levels: Levels | None = None) -> int:

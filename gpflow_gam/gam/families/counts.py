@@ -50,7 +50,7 @@ class Poisson(LinkedFamily):
         self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
     ) -> Likelihood:
         base = gpflow.likelihoods.Poisson(quadrature=likelihoods.GaussHermite())
-        return self.linked(base, Y)
+        return self.linked(base, Y, weights)
 
     def null(
         self, Y: AnyNDArray, offset: AnyNDArray, weights: AnyNDArray | None
@@ -107,14 +107,14 @@ class NegativeBinomial(Dispersed, Poisson):
         self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
     ) -> Likelihood:
         if self.varying:
-            return self.linked(likelihoods.LocationScaleNegativeBinomial(), Y)
+            return self.linked(likelihoods.LocationScaleNegativeBinomial(), Y, weights)
         mean, variance, _ = encoding.moments(Y, weights)
         mean = max(mean, 1e-3)
         # by moments, as if the predictor were to explain half of the variance
         alpha = (0.5 * variance - mean) / mean**2
         alpha = float(np.clip(alpha, 0.05, 5.0))
         base = likelihoods.NegativeBinomial(alpha, quadrature=likelihoods.GaussHermite())
-        return self.linked(base, Y)
+        return self.linked(base, Y, weights)
 
     def null(
         self, Y: AnyNDArray, offset: AnyNDArray, weights: AnyNDArray | None

@@ -52,7 +52,7 @@ class Gaussian(LinkedFamily):
         floor = 1e-6 * spread(Y) ** 2
         likelihood = gpflow.likelihoods.Gaussian(quadrature=GaussHermite())
         likelihood.variance = sized(0.5 * spread(Y, weights) ** 2, floor)
-        return self.linked(likelihood, Y)
+        return self.linked(likelihood, Y, weights)
 
     def of_all(self) -> Family:
         return Heteroskedastic(self.link)

@@ -50,7 +50,7 @@ class Heteroskedastic(LinkedFamily):
     def likelihood(
         self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
     ) -> Likelihood:
-        return self.linked(likelihoods.Heteroskedastic(spread(Y)), Y)
+        return self.linked(likelihoods.Heteroskedastic(spread(Y, weights)), Y, weights)
 
     def num_predictors(self, levels: Levels | None = None) -> int:
         return 2

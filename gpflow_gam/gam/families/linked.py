@@ -16,7 +16,7 @@ from ...likelihoods.mean_link import POWERS, predictor_of
 from ...statistics.stored import RowArray
 from . import encoding
 from .base import Family, first, number, own
-from .encoding import Observed, spread
+from .encoding import Described, Observed, spread
 
 
 class LinkedFamily(Family):
@@ -57,18 +57,24 @@ class LinkedFamily(Family):
         return self.link in ("log", "inverse")
 
     def linked(
-        self, base: ScalarLikelihood | LocationScale | Heteroskedastic, Y: Observed
+        self,
+        base: ScalarLikelihood | LocationScale | Heteroskedastic,
+        Y: Observed,
+        weights: RowArray | None,
     ) -> Likelihood:
         """
         The likelihood with the family's link.
 
         :param base: with the family's own; of a mean, or of that and a scale.
         :param Y: [N, 1], or stored so that slices of rows can be read.
+        :param weights: how often each row counts, [N].
         :raises ValueError: responses whose mean no such link has.
         """
         if self.own_link:
             return base
-        mean, _ = self._moments(Y)
+        mean, _ = self._moments(Y, weights)
+        if isinstance(Y, Described) and not mean > 0.0:
+            mean = 1.0  # weights made it positive; what it settles comes from a file
         if not mean > 0.0:
             raise ValueError(
                 f"y: link {self.link!r} is of positive means, and the mean response is {mean:g}; "
@@ -76,7 +82,7 @@ class LinkedFamily(Family):
             )
         if isinstance(base, ScalarLikelihood):
             return likelihoods.Linked(base, self.link, mean)
-        return likelihoods.LinkedLocationScale(base, self.link, mean, self._size(Y))
+        return likelihoods.LinkedLocationScale(base, self.link, mean, self._size(Y, weights))
 
     def _moments(self, Y: Observed, weights: RowArray | None = None) -> tuple[float, float]:
         """Mean and standard deviation of all responses."""

@@ -42,11 +42,12 @@ class Gamma(Dispersed, LinkedFamily):
         self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
     ) -> Likelihood:
         if self.varying:
-            return self.linked(likelihoods.LocationScaleGamma(), Y)
+            return self.linked(likelihoods.LocationScaleGamma(), Y, weights)
         mean, variance, _ = encoding.moments(Y, weights)
         # by moments, as if the predictor were to explain half of the variance
         shape = mean**2 / max(0.5 * variance, 1e-300)
-        return self.linked(likelihoods.MeanGamma(float(np.clip(shape, 0.1, 100.0))), Y)
+        base = likelihoods.MeanGamma(float(np.clip(shape, 0.1, 100.0)))
+        return self.linked(base, Y, weights)
 
     def null(
         self, Y: AnyNDArray, offset: AnyNDArray, weights: AnyNDArray | None

@@ -68,12 +68,12 @@ class Quantile(QuasiFamily, LocationScale):
     def likelihood(
         self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
     ) -> Likelihood:
-        sd, loss = robust_spread(Y), self._loss
+        sd, loss = robust_spread(Y, weights), self._loss
         if self.varying:
             base = likelihoods.LocationScaleQuantile(self.tau, sd, self.smoothing)
         else:
             base = likelihoods.Quantile(self.tau, smoothing=self.smoothing)
-            base.scale = sized(loss.density * robust_spread(Y, weights), 1e-4 * loss.density * sd)
+            base.scale = sized(loss.density * sd, 1e-4 * loss.density * robust_spread(Y))
         # what normal noise comes to
         return likelihoods.Quasi(base, self.tau * (1.0 - self.tau) / loss.density**2)
 

@@ -50,12 +50,12 @@ class StudentT(LocationScale, LinkedFamily):
     def likelihood(
         self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
     ) -> Likelihood:
-        sd = robust_spread(Y)  # outliers are what the family is for
+        sd = robust_spread(Y, weights)  # outliers are what the family is for
         if self.varying:
-            return self.linked(likelihoods.LocationScaleStudentT(sd, self.df), Y)
+            return self.linked(likelihoods.LocationScaleStudentT(sd, self.df), Y, weights)
         likelihood = gpflow.likelihoods.StudentT(df=self.df)
-        likelihood.scale = sized(0.5 * robust_spread(Y, weights), 1e-3 * sd)
-        return self.linked(likelihood, Y)
+        likelihood.scale = sized(0.5 * sd, 1e-3 * robust_spread(Y))
+        return self.linked(likelihood, Y, weights)
 
     def _moments(self, Y: Observed, weights: RowArray | None = None) -> tuple[float, float]:
         return robust_moments(Y, weights)

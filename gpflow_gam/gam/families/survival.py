@@ -58,12 +58,11 @@ class Survival(LocationScale, abc.ABC):
     def likelihood(
         self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
     ) -> Likelihood:
-        sd = spread(Y, logarithm=self.kind.logarithm)
+        sd = spread(Y, weights, logarithm=self.kind.logarithm)
         if self.varying:
             return self.varying_kind(sd)
-        start = self.start * spread(Y, weights, logarithm=self.kind.logarithm)
         # logarithms have no unit; and a floor must be the same where Y is only described
-        return self.kind(start, 1e-6 if self.kind.logarithm else 1e-3 * sd)
+        return self.kind(self.start * sd, 1e-6 if self.kind.logarithm else 1e-3 * spread(Y))
 
     def scale(self, Y: RowArray, weights: RowArray | None = None) -> float:
         return 1.0 if self.varying else spread(Y, weights, logarithm=self.kind.logarithm)

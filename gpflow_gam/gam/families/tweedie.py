@@ -48,11 +48,9 @@ class Tweedie(LinkedFamily):
         mean, variance, _ = encoding.moments(Y, weights)
         # by moments, as if the predictor were to explain half of the variance
         mean = mean if mean > 0.0 else 1.0
-        unit, _, _ = encoding.moments(Y)
-        unit = unit if unit > 0.0 else 1.0
         dispersion = 0.5 * variance / mean**2
-        base = likelihoods.Tweedie(dispersion if dispersion > 0.0 else 1.0, unit=unit)
-        return self.linked(base, Y)
+        base = likelihoods.Tweedie(dispersion if dispersion > 0.0 else 1.0, unit=mean)
+        return self.linked(base, Y, weights)
 
     def parameters(self, likelihood: Likelihood, levels: Levels | None) -> dict[str, float]:
         """The dispersion of responses as they are."""

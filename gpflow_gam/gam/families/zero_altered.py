@@ -44,6 +44,7 @@ class ZeroAltered(Family, abc.ABC):
     discrete: ClassVar[bool] = True
     modelled: ClassVar[tuple[str, ...]] = ("mean", "zero")
     of_first: ClassVar[bool] = True
+    log_link: ClassVar[bool] = True
     overdispersed_counts: ClassVar[bool] = False
     """Whether counts are negative binomial."""
     link: str = "logit"
@@ -57,11 +58,6 @@ class ZeroAltered(Family, abc.ABC):
     @abc.abstractmethod
     def _kind(self) -> Callable[[float | None, str], Likelihood]:
         """The likelihood's class."""
-
-    @property
-    def heavy_tailed(self) -> bool:
-        """Of the mean count, which is an exponential."""
-        return True
 
     def likelihood(
         self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None

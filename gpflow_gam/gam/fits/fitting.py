@@ -150,11 +150,12 @@ def fit_gam(
             f"the response {roles.response!r} is constant ({Y[0, 0]:g}): there is nothing to model."
         )
     check_response(family, Y, roles)
-    if len(terms) >= len(X):
+    weights = None if roles.weights is None else X[:, encoder.index(roles.weights, "number")]
+    total = float(len(X) if weights is None else np.sum(weights))
+    if len(terms) >= max(len(X), total):
         raise ValueError(
             f"{len(terms)} terms cannot be learnt from {len(X)} rows; drop terms or add rows."
         )
-    weights = None if roles.weights is None else X[:, encoder.index(roles.weights, "number")]
     levels = encoder.places("level")
     bins = ColumnBins(X, levels=levels)
     names = family.parameter_names(response.levels)

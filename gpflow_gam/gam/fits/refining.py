@@ -10,6 +10,7 @@ import numpy as np
 
 from ...models import AdditiveModel
 from ...optimizers import FitResult, Solution, TimeBudget
+from ...statistics import NotPositiveDefinite
 from ...statistics.grids import FEW_ROWS, FINE_BINS
 from .specification import Specification
 
@@ -19,6 +20,8 @@ MAX_INTERPOLATED = 0.1
 """Nats by which interpolation between nodes may matter."""
 _MOST_SHIFTED = 0.5
 """Standard errors of an effect beyond which it is said that fine nodes do not do."""
+
+_OVERFLOW = float(np.log(np.finfo(np.float64).max))
 
 
 class Attempt(NamedTuple):
@@ -53,6 +56,7 @@ def fit_refined(
     :param numbers: of bins, to be tried in turn; from :func:`finer_bins`.
     :param budget: of the fit in all.
     :return: the last attempt, whose result says so where effects are too rough for it all the same.
+    :raises NotPositiveDefinite: it found no optimum, and expected responses overflow where it is.
     """
     begun, ahead = budget.seconds, list(numbers)
     found = fit(fine, None)
@@ -67,7 +71,26 @@ def fit_refined(
             del found  # its solution holds codes: two sets of them are not needed at once
             rebin(ahead.pop(0))
         found = fit(fine, model)
+    if not found.result.converged and not found.result.ended:
+        _check_finite(found)
     return found._replace(result=_checked(found.result))
+
+
+def _check_finite(found: Attempt) -> None:
+    """
+    Check, of a fit that found no optimum, that the rows' expected responses are numbers.
+
+    :raises NotPositiveDefinite: exponentials of some predictors overflow.
+    """
+    if not found.spec.family.log_link:
+        return
+    factor, shift = found.spec.family.units(found.model.likelihood)
+    solution, rows, over = found.solution, found.solution.rows, 0
+    for at, mean, var in rows.marginals(solution.values, solution.q):
+        f = shift[0] + factor[0] * (mean + rows.mean[at])[:, 0]
+        over += int(np.sum(~(f + 0.5 * factor[0] ** 2 * var[:, 0] < _OVERFLOW)))
+    if rows.total(float(over))[0] > 0.0:
+        raise NotPositiveDefinite
 
 
 def finer_bins(rows: int) -> tuple[int | None, ...]:
