@@ -104,7 +104,7 @@ def test_a_file_has_the_same_table(data, tmp_path, kept):
 
 def test_parts_of_terms_make_what_the_summary_prints(data):
     terms = s("x", k=8) + te("x", "z", k=9) + s("x", by="z", k=8)
-    terms = terms + linear("y", shrink=True) + linear("z") + factor("h") + random_effect("g")
+    terms = terms + linear("y", shrink=True) + factor("h") + random_effect("g")
     gam = gg.GAM(terms, "poisson").fit(data, "count", **QUIET)
     table, summary = gam.variance_components(), gam.summary().to_frame()
     parts = table.groupby("term")["part"].agg(list)
@@ -112,7 +112,7 @@ def test_parts_of_terms_make_what_the_summary_prints(data):
     assert parts["te(x,z)"] == ["straight in x", "straight in z", "deviation"]
     assert parts["s(x):z"] == ["level", "straight", "deviation"]
     assert parts["random_effect(g)"] == parts["linear(y)"] == [""]
-    assert not {"linear(z)", "factor(h)", "residual"} & set(table["term"])
+    assert not {"factor(h)", "residual"} & set(table["term"])
     whole = np.sqrt(table[table["part"] != "level"].groupby("term")["variance"].sum())
     np.testing.assert_allclose(summary.loc[whole.index, "sd"], whole, rtol=1e-12)
     assert np.all(table["lower"] <= table["sd"])
@@ -146,6 +146,14 @@ def test_no_limits_without_a_marginal_likelihood(data):
         table = found.fit(data, "count", **QUIET, **fit).variance_components()
         assert table[["lower", "upper"]].isna().all(axis=None)
         assert np.all(table["sd"] > 0.0)
+
+
+def test_what_is_not_penalised_has_none(data):
+    table = gg.GAM("count ~ x + h", "poisson").fit(data, **QUIET).variance_components()
+    assert table.empty
+    assert table["upper"].dtype == float
+    ridge = gg.GAM([factor("h", shrink=True)], intercept=False).fit(data, "y", **QUIET)
+    assert list(ridge.variance_components()["part"]) == ["", ""]
 
 
 def test_a_bad_level_is_named(gam):

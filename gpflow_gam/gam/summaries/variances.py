@@ -57,7 +57,7 @@ def parts_of(fit: FittedGAM, component: Component) -> list[Part]:
             (variance,) = learnt
             name, unit = _named(fit, component, leaves[0]) if several else ("", 1.0)
             found.append(Part(name, variance, unit))
-    return found
+    return found if len(found) > 1 else [part._replace(name="") for part in found]
 
 
 def _named(fit: FittedGAM, component: Component, leaf: Kernel) -> tuple[str, float]:
@@ -104,7 +104,7 @@ def variance_components(fit: FittedGAM, level: float = 0.95) -> pd.DataFrame:
     with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
         rows = list(_rows(fit, float(norm.ppf(0.5 + 0.5 * level))))
     columns = ["term", "predictor", "part", "variance", "sd", "lower", "upper"]
-    table = pd.DataFrame(rows, columns=columns)
+    table = pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(columns[3:], float))
     return table if fit.num_predictors > 1 else table.drop(columns="predictor")
 
 
