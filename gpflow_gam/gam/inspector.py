@@ -15,7 +15,13 @@ from .comparison import LeaveOneOut, leave_one_out
 from .effects import EffectTable
 from .effects.transform import Transform
 from .families import Level
-from .summaries import Summary, concurvity, pairwise_concurvity, summarise
+from .summaries import (
+    Summary,
+    concurvity,
+    pairwise_concurvity,
+    summarise,
+    variance_components,
+)
 from .terms import Column
 
 if TYPE_CHECKING:
@@ -32,6 +38,32 @@ class Inspector(Averager):
     def summary(self) -> Summary:
         """A table of the terms and the fit as a whole; prints as text, and as HTML in notebooks."""
         return summarise(self.fitted)
+
+    def variance_components(self, level: float = 0.95) -> pd.DataFrame:
+        """
+        The learnt variances of effects, as lme4's ``VarCorr`` and mgcv's ``gam.vcomp`` give them.
+
+        They maximise the marginal likelihood (REML). Each is a prior variance, in the squared unit
+        of the predictor: of the effects of levels; of slopes, per unit of their column; of a
+        smooth at a point, of its straight part over the data. A straight part is one coefficient,
+        which says little of its own variance.
+
+        Intervals are those of the profile of the marginal likelihood, with all other
+        hyperparameters learnt anew at each value, as lme4's ``confint`` computes them. The lower
+        limit is zero where the data do not tell an effect from none. For responses that are not
+        Gaussian the marginal likelihood is that of the Gaussian approximation at the fit.
+
+        :param level: probability of the intervals.
+        :return: a row for each variance: ``term``, ``predictor`` where there are several, ``part``
+            (``"straight"``, ``"deviation"`` or ``"level"`` of a term that has several),
+            ``variance``, ``sd``, and ``lower`` and ``upper`` of the standard deviation. The last
+            row is ``"residual"``, the noise, where the family has its variance. Limits are NaN
+            where the marginal likelihood did not choose the variance alone: with
+            ``engine="iterncgp"`` and ``criterion="ncv"``, of terms with a shape, and of a residual
+            behind a link.
+        :raises ValueError: ``level`` is no probability.
+        """
+        return variance_components(self.fitted, level)
 
     def concurvity(self, full: bool = True) -> pd.DataFrame:
         """

@@ -13,6 +13,7 @@ from .dispersion import Dispersion, dispersion, sample_dispersion
 from .shapes import against_shapes
 from .shares import effective_dof, variance_shares, zero_tail
 from .summary import Summary, summarise
+from .variances import variance_components
 
 __all__ = [
     "Dispersion",
@@ -30,6 +31,7 @@ __all__ = [
     "sample_dispersion",
     "summarise",
     "undetermined",
+    "variance_components",
     "variance_shares",
     "zero_tail",
 ]

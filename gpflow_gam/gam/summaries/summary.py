@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from gpflow.base import Parameter
-from gpflow.kernels import Constant, Kernel, Sum
 from tabulate import tabulate
 
-from ...kernels import CentredLinear, kernel_columns
 from ...measures.discrete import NUM_NODES
 from ...statistics.parallel import one_blas_thread
 from ..components import Component
@@ -22,6 +20,7 @@ from .dispersion import Dispersion, dispersion
 from .named import as_html, as_text
 from .shapes import UNLIKELY
 from .shares import effective_dof, variance_shares, zero_tail
+from .variances import leaves_of, parts_of
 
 _NOTE = (
     "zero: posterior probability of functions at least as far from the estimate as zero is\n"
@@ -305,41 +304,14 @@ def _said(found: Dispersion) -> str:
 
 def _scales(fit: FittedGAM, component: Component) -> tuple[float, tuple[float, ...]]:
     """Prior standard deviation, straight part and deviation together, and lengthscales."""
-    # users' own kernels keep them to themselves
-    if component.form == "own" or not component.shrink:
+    parts = parts_of(fit, component)
+    if not parts:
         return float("nan"), ()
-    kernel = fit.model.kernel[component.name]
+    # a level is no part of how a function varies
+    varying = [part for part in parts if part.name != "level"]
+    total = sum(part.unit * float(fit.value(part.variance)) for part in varying)
     lengths: list[float] = []
-    total = 0.0
-    for part in kernel.kernels if isinstance(kernel, Sum) else [kernel]:
-        variance = 1.0
-        for leaf in _leaves(part):
-            if isinstance(getattr(leaf, "lengthscales", None), Parameter):
-                lengths += np.atleast_1d(fit.value(leaf.lengthscales)).tolist()
-            own = getattr(leaf, "variance", None)
-            if isinstance(own, Parameter) and own.trainable:
-                variance *= float(fit.value(own))
-            if isinstance(kernel, Sum) and isinstance(leaf, CentredLinear):
-                variance *= _spread(component, leaf)
-            elif isinstance(leaf, Constant):  # the intercept's, in means of levels
-                variance = 0.0
-        total += variance
+    for leaf in leaves_of(fit.model.kernel[component.name]):
+        if isinstance(getattr(leaf, "lengthscales", None), Parameter):
+            lengths += np.atleast_1d(fit.value(leaf.lengthscales)).tolist()
     return float(np.sqrt(total)), tuple(lengths)
-
-
-def _spread(component: Component, line: CentredLinear) -> float:
-    """The variance of the column of a smooth's straight part: what turns a slope's into its own."""
-    columns = kernel_columns(line) or ()
-    for margin in component.margins:
-        if (margin.column,) == columns:
-            return float(np.dot(margin.weights, np.square(np.array(margin.nodes) - margin.centre)))
-    return 1.0  # of a number that multiplies the component
-
-
-def _leaves(kernel: Kernel) -> list[Kernel]:
-    if hasattr(kernel, "kernels"):
-        return [leaf for part in kernel.kernels for leaf in _leaves(part)]
-    for name in ("base", "base_kernel"):
-        if hasattr(kernel, name):
-            return _leaves(getattr(kernel, name))
-    return [kernel]
