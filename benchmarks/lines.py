@@ -11,8 +11,8 @@ Ours, too, are fitted as they are and with ``select=True``.
 
 Reported are root mean square errors of effects and of the predictor, how much of an effect the
 pointwise 95 % bands cover, effective degrees of freedom, and effects that are called absent or
-present: by us where ``zero`` of the summary is below .05, in mgcv where the p-value is. Run it with
-``python benchmarks/lines.py``.
+present: where the p-value of the summary is below .05 or not. Run it with ``python
+benchmarks/lines.py``.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def ours(data: pd.DataFrame, k: int, select: bool = False) -> pd.DataFrame:
                     "estimate": estimates[name],
                     "se": errors[name],
                     "edf": table.loc[name, "edf"],
-                    "p": table.loc[name, "zero"],
+                    "p": table.loc[name, "p"],
                     "seconds": seconds,
                 }
             )

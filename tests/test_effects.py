@@ -8,10 +8,10 @@ import gpflow
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import norm
+from scipy.stats import f, norm
 
 import gpflow_gam as gg
-from gpflow_gam import effects, factor, linear, s, ti
+from gpflow_gam import effects, factor, linear, random_effect, s, ti
 from gpflow_gam.gam.effects import (
     critical_values,
     hyperparameters,
@@ -19,7 +19,8 @@ from gpflow_gam.gam.effects import (
     max_deviations,
 )
 from gpflow_gam.gam.frames import Table
-from gpflow_gam.gam.summaries import effective_dof, variance_shares, zero_tail
+from gpflow_gam.gam.summaries import effective_dof, p_values, variance_shares
+from gpflow_gam.gam.summaries.shares import _tail
 
 QUICK = {"max_iterations": 15, "progress": False}
 
@@ -432,16 +433,71 @@ def _rows(gam):
     return names
 
 
-def test_zero_is_where_the_simultaneous_band_touches(gam):
+def test_p_values_of_what_is_there_and_what_is_not(gam):
+    table = gam.summary().table
+    assert table.loc["s(x)", "p"] < 1e-6
+    assert table.loc["s(noise)", "p"] > 0.2
+    # of what is not penalised, Wald's test
+    line = gam.effect_table("linear(z)", [1.0], unconditional=False)
+    expected = 2 * norm.sf(abs(line.estimate[0, 0]) / line.se[0, 0])
+    assert table.loc["linear(z)", "p"] == pytest.approx(expected, rel=0.05)
+
+
+def test_p_values_of_lines_and_levels_are_those_of_f_tests():
+    """Also of the first factor without an intercept, whose levels' means are tested together."""
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame({"z": rng.normal(size=60), "g": rng.choice(list("abc"), 60)})
+    data["z"] -= data["z"].mean()  # where the means of levels are
+    data["y"] = 0.2 * data["z"] + 0.3 * (data["g"] == "a") + rng.normal(size=60)
+    levels = [data["g"] == level for level in "abc"]
+
+    def rss(*columns):
+        X = np.stack([np.asarray(c, dtype=float) for c in columns], axis=1)
+        return float(np.linalg.lstsq(X, data["y"], rcond=None)[1][0])
+
+    def test(without, number):
+        whole = rss(data["z"], *levels)
+        return f.sf((without - whole) / number / (whole / 56), number, 56)
+
+    for formula, number, without in (
+        ("y ~ z + g", 2, rss(data["z"], np.ones(60))),
+        ("y ~ z + g - 1", 3, rss(data["z"])),
+    ):
+        p = gg.GAM(formula).fit(data, progress=False).summary().table["p"]
+        assert p["linear(z)"] == pytest.approx(test(rss(*levels), 1), rel=0.03)
+        assert p["factor(g)"] == pytest.approx(test(without, number), rel=0.05)
+
+
+@pytest.mark.parametrize("family", ["gaussian", "poisson"])
+def test_random_effects_that_few_rows_settle_are_significant(family):
+    """Of many groups of a few rows each no band excludes zero; all of them together are there."""
+    rng = np.random.default_rng(2)
+    g = np.repeat(np.arange(60), 4)
+    eta = 0.6 * rng.normal(size=60)[g]
+    data = pd.DataFrame({"g": g.astype(str), "x": rng.uniform(size=240)})
+    data["y"] = eta + rng.normal(size=240) if family == "gaussian" else rng.poisson(np.exp(eta))
+    terms = s("x", k=6) + random_effect("g")
+    p = gg.GAM(terms, family).fit(data, "y", progress=False).summary().table["p"]
+    assert p["random_effect(g)"] < 0.002
+    data["y"] = rng.normal(size=240) if family == "gaussian" else rng.poisson(1.0, 240)
+    p = gg.GAM(terms, family).fit(data, "y", progress=False).summary().table["p"]
+    assert p["random_effect(g)"] > 0.05
+
+
+@pytest.mark.parametrize("name", ["s(x)", "s(noise)", "linear(z)"])
+def test_p_values_are_uniform_where_an_effect_is_absent(gam, name):
+    """At given hyperparameters, whatever they are."""
     fit = gam.fitted
-    assert zero_tail(fit, fit.spec.component("s(x)"))[0] < 0.01
-    assert zero_tail(fit, fit.spec.component("s(noise)"))[0] > 0.2
-    # the band of that level just touches zero
-    component = fit.spec.component("linear(z)")
-    tail = zero_tail(fit, component)[0]
-    table = gam.effect_table("linear(z)", [1.0], unconditional=False)
-    expected = 2 * norm.sf(abs(table.estimate[0, 0]) / table.se[0, 0])
-    assert tail == pytest.approx(expected, abs=0.01)
+    component = fit.spec.component(name)
+    S = fit.free_moments.covariance[0][fit.free_moments.block(name), fit.free_moments.block(name)]
+    values, vectors = np.linalg.eigh(S)
+    rng = np.random.default_rng(0)
+    # m = S h, where h ~ N(0, S^-1 - I)
+    draws = rng.normal(size=(4000, len(S))) * np.sqrt(np.maximum(values - values**2, 0.0))
+    found = np.array([_tail(m, S, np.inf, 1) for m in draws @ vectors.T])
+    for level in (0.01, 0.05, 0.2, 0.5):
+        assert np.mean(found < level) == pytest.approx(level, abs=0.025)
+    assert p_values(fit, component).shape == (1,)
 
 
 def test_deviance_explained_against_a_loop(gam, data):
@@ -458,7 +514,7 @@ def test_deviance_explained_against_a_loop(gam, data):
 def test_summary_in_its_three_forms(gam):
     summary = gam.summary()
     text = str(summary)
-    for part in ("s(x)", "poisson", "deviance explained", "ELBO", "not a p-value", "150"):
+    for part in ("s(x)", "poisson", "deviance explained", "ELBO", "p-value", "150"):
         assert part in text
     assert "<table>" in summary._repr_html_()
     assert "s(x)" in summary._repr_html_()

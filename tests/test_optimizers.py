@@ -15,8 +15,8 @@ from gpflow.kernels import SquaredExponential
 
 import gpflow_gam as gg
 from gpflow_gam.likelihoods import constant_predictor, expectation_gradients
-from gpflow_gam.optimizers import minibatch, natural_gradient
-from gpflow_gam.optimizers.minimizers import LBFGS, StopFit, Tracker
+from gpflow_gam.optimizers import gaussian, minibatch, natural_gradient, rounds
+from gpflow_gam.optimizers.minimizers import LBFGS, StopFit, Tracker, other_optimum
 from gpflow_gam.optimizers.sites import data_sites, elbo_at_sites
 
 vi = gg.variational
@@ -776,3 +776,42 @@ def test_bad_options_are_refused():
         fit(regression, batch_size=50)
     with pytest.raises(TypeError, match="must be additive or hold its data; got SVGP"):
         fit(gpflow.models.SVGP(SquaredExponential(), model.likelihood, X[:3]), (X, Y))
+
+
+# --- other optima -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("family", "seed", "gain"), [("gaussian", 34, 1.4), ("poisson", 8, 0.7)])
+def test_noise_is_not_taken_for_quick_changes(family, seed, gain, monkeypatch):
+    """Short lengthscales are an optimum of their own, from which searches do not come back."""
+    rng = np.random.default_rng(seed)
+    x, z = rng.uniform(size=(2, 300))
+    f = np.exp(2.0 * x) / 2.0 + np.sin(6.0 * z)
+    data = pd.DataFrame({"x": x, "z": z, "gaussian": f + 1.5 * rng.normal(size=300)})
+    data["poisson"] = rng.poisson(np.exp(0.3 * f))
+    data["w"] = np.random.default_rng([seed, 1]).uniform(size=300)
+    terms = "s(x) + s(z) + s(w)" if family == "gaussian" else "s(x) + s(z)"
+    found = gg.GAM(f"{family} ~ {terms}", family).fit(data).fitted.result.elbo
+    for module in (gaussian, rounds):
+        monkeypatch.setattr(module, "other_optimum", lambda *_: None)
+    alone = gg.GAM(f"{family} ~ {terms}", family).fit(data).fitted.result.elbo
+    assert found > alone + gain
+
+
+def test_a_coordinate_on_a_plateau_is_led_back():
+    """Far below zero there is no slope; a valley around 1, and one beyond that is not as deep."""
+
+    def loss(u):
+        valley = -0.3 * np.exp(-0.5 * (u[0] - 1.0) ** 2)
+        return valley, np.array([-valley * (u[0] - 1.0)])
+
+    at, point = np.array([-12.0]), np.array([0.0])
+    led = other_optimum(loss, at, point, np.zeros(1), 1e-2, None, lambda _: None)
+    assert led == pytest.approx([1.0], abs=1e-2)
+    # where the point is worse nothing is searched
+    assert (
+        other_optimum(
+            lambda u: (-loss(u)[0], -loss(u)[1]), at, point, np.zeros(1), 1e-2, None, lambda _: None
+        )
+        is None
+    )

@@ -9,7 +9,7 @@ from ..models import AdditiveSGPR, AdditiveSVGP
 from ..statistics import NotPositiveDefinite, Rows
 from .checkpoint import Checkpoint, Record
 from .collapsed import CollapsedBound
-from .minimizers import FitResult, StopFit, Tracker, descend
+from .minimizers import FitResult, StopFit, Tracker, descend, other_optimum
 from .posterior import assign_posterior
 from .rounds import StartError
 from .sketch import sketch_of
@@ -85,12 +85,20 @@ def fit_gaussian(
             if not converged:
                 break
             if gain < tolerance:
+                other = other_optimum(
+                    bound.loss, u, *bound.elsewhere(u), tolerance, tracker, bound.metric
+                )
+                if other is not None:
+                    u = best[0] = other
+                    value = bound.loss(u)[0]
+                    continue
                 message = f"the last run of L-BFGS gained {gain:.2g} nats"
                 break
     except StopFit as stop:
         u, converged, message = best[0], stop.converged, stop.message
     except KeyboardInterrupt:
         u, converged, message = best[0], False, tracker.interrupted()
+    u = rows.agreed(u)
     bound.set(u)
     solution = Solution.of_bound(bound, u)
     if isinstance(model, AdditiveSVGP):

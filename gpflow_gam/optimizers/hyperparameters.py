@@ -15,6 +15,10 @@ from ..statistics.posterior import slices
 _bijectors = tfp.bijectors
 _distributions = tfp.distributions
 
+_NEAR_TIE = 2.0
+"""How much worse, in nats, a place may look that may have another optimum around it."""
+_SMALL = 7.0
+"""How far, in logarithms, a variance that has not vanished is below where its prior falls."""
 _STEP = 1e-3
 """Of differences of gradients."""
 
@@ -128,6 +132,17 @@ class Hyperparameters:
         found = np.array(u)
         found[self._log_normal] = self._loc - np.square(self._scale)
         return found
+
+    def elsewhere(self, u: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
+        """
+        Where another optimum may lie in each coordinate, and how much worse it may look, [K] each.
+
+        Lengthscales: at their priors' modes, unless that is much worse. Variances that have
+        vanished: at a small one, where that is better at once.
+        """
+        points, slack = self.prior_modes(u), np.where(self._log_normal, _NEAR_TIE, 0.0)
+        points[self._log_logistic] = self._centre - _SMALL
+        return points, slack
 
     def prior_precision(self) -> AnyNDArray:
         """How sharp priors that are normal in the coordinates are, [K]; zero of others."""

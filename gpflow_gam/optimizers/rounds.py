@@ -27,7 +27,7 @@ from ..statistics import (
     evidence_hessian,
 )
 from .hyperparameters import Hyperparameters, differenced, places_of
-from .minimizers import StopFit, Tracker, descend
+from .minimizers import StopFit, Tracker, descend, other_optimum
 from .minimizers.descent import Loss
 from .position import Position, State
 
@@ -202,8 +202,13 @@ class Rounds:
             while True:
                 if at.learnt and (at.gain < tolerance or rough):
                     if rough or at.signed or not seen.sweep.negative:
-                        return seen, True, f"the last round gained {at.gain:.2g} nats"
-                    seen, at = self._with_negative(seen, at)
+                        other = None if rough else self._elsewhere(seen, at.signed, tolerance)
+                        if other is None:
+                            return seen, True, f"the last round gained {at.gain:.2g} nats"
+                        at = dataclasses.replace(at, state=other.state, gain=other.elbo - seen.elbo)
+                        seen = other
+                    else:
+                        seen, at = self._with_negative(seen, at)
                 if at.rounds >= limit:
                     return seen, False, f"round limit of {max_rounds} reached"
                 settled = at.settled or (at.rounds > 0 and at.gain < max(1.0, tolerance))
@@ -247,6 +252,17 @@ class Rounds:
         """
         there = self.see(seen.state, signed=True)
         return there, dataclasses.replace(at, signed=True, settled=True, gain=1.0)
+
+    def _elsewhere(self, seen: Seen, signed: bool, tolerance: float) -> Seen | None:
+        """Other hyperparameters whose ELBO is higher, found at these sites; None without any."""
+        data, u = seen.sweep.data, seen.state.u
+        points, metric = self.hyperparameters.elsewhere(u), functools.partial(self.metric, data)
+        other = other_optimum(self.loss(data), u, *points, tolerance, self.tracker, metric)
+        u = self.rows.agreed(u if other is None else other)
+        if np.array_equal(u, seen.state.u):
+            return None
+        there = self.see(State(data, u, seen.state.phi), signed)
+        return there if there.elbo > seen.elbo + tolerance else None
 
     def _record(self, seen: Seen) -> None:
         if self.tracker is not None:

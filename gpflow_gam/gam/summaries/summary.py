@@ -19,13 +19,10 @@ from ..fits import FittedGAM
 from .dispersion import Dispersion, dispersion
 from .named import as_html, as_text
 from .shapes import UNLIKELY
-from .shares import effective_dof, variance_shares, zero_tail
+from .shares import SMOOTH, effective_dof, p_values, variance_shares
 from .variances import leaves_of, parts_of
 
-_NOTE = (
-    "zero: posterior probability of functions at least as far from the estimate as zero is\n"
-    "(hyperparameters taken as known; not a p-value). share: of the predictor's variance."
-)
+_NOTE = "share: of the predictor's variance. p: p-value of the hypothesis that the effect is zero."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,9 +32,9 @@ class Summary:
 
     :param table: a row an effect (and predictor): ``edf``, ``M`` inducing inputs, whether edf is
         ``near_M``, ``sd`` (prior standard deviation; NaN of what is not penalised),
-        ``lengthscale``, ``share`` with 95 % limits, ``zero``. With terms that have a shape also
-        ``shape`` and ``shape_p``: how often noise alone is as far from the shape as the estimate
-        without it is.
+        ``lengthscale``, ``share`` with 95 % limits, and ``p``, the p-value of the hypothesis that
+        the effect is zero. With terms that have a shape also ``shape`` and ``shape_p``: how often
+        noise alone is as far from the shape as the estimate without it is.
     :param terms: the formula.
     :param family: the family's name.
     :param parameters: the family's own parameters as learnt; cutpoints of ordered classes.
@@ -112,7 +109,7 @@ class Summary:
                     f"{row['sd']:.3g}" if np.isfinite(row["sd"]) else "",
                     ", ".join(f"{v:.3g}" for v in lengths),
                     f"{row['share']:.3f} [{row['share_lower']:.3f}, {row['share_upper']:.3f}]",
-                    f"{row['zero']:.3f}",
+                    _said_p(row["p"]),
                 ]
             )
         return rows
@@ -186,10 +183,9 @@ _NUMBERS = ["coefficient", "estimate", "se", "[95 %]"]
 _SHOWN = 16
 """Terms of more levels than about these are not printed level by level."""
 _OF_LEVELS = ("factor(", "random_effect(")
-_SMOOTH = ("smooth", "tensor", "interaction", "own", "curves", "deviations")
 _CLOSE = 0.8
 """Share of M from which degrees of freedom are close to it."""
-_HEADER = ["effect", "edf", "M", "prior sd", "lengthscale", "share [95 %]", "zero"]
+_HEADER = ["effect", "edf", "M", "prior sd", "lengthscale", "share [95 %]", "p"]
 
 
 def summarise(fit: FittedGAM, seed: int = 0) -> Summary:
@@ -197,7 +193,7 @@ def summarise(fit: FittedGAM, seed: int = 0) -> Summary:
     The summary of a fit.
 
     :param fit: a fitted GAM.
-    :param seed: of posterior draws behind shares and tails.
+    :param seed: of the posterior draws behind shares.
     """
     with one_blas_thread():
         return _summarised(fit, seed)
@@ -212,7 +208,7 @@ def _summarised(fit: FittedGAM, seed: int) -> Summary:
     index: list[Any] = []
     units = np.broadcast_to(fit.units[0], len(names))
     for c, component in enumerate(components):
-        dof, zero = effective_dof(fit, component), zero_tail(fit, component, seed)
+        dof, p = effective_dof(fit, component), p_values(fit, component)
         sd, lengths = _scales(fit, component)
         for i in component.predictors_of(len(names)):
             name = names[i]
@@ -220,8 +216,8 @@ def _summarised(fit: FittedGAM, seed: int) -> Summary:
             index.append(component.name if len(names) == 1 else (component.name, name))
             shape = {}
             if fit.shaped is not None:
-                p = fit.shape_tail(component.name, i) if component.shape else np.nan
-                shape = {"shape": component.shape, "shape_p": p}
+                tail = fit.shape_tail(component.name, i) if component.shape else np.nan
+                shape = {"shape": component.shape, "shape_p": tail}
             rows.append(
                 shape
                 | {
@@ -233,7 +229,7 @@ def _summarised(fit: FittedGAM, seed: int) -> Summary:
                     "share": shares[:, c, i].mean(),
                     "share_lower": lower,
                     "share_upper": upper,
-                    "zero": zero[i],
+                    "p": p[i],
                 }
             )
     labels = (
@@ -250,7 +246,7 @@ def _summarised(fit: FittedGAM, seed: int) -> Summary:
         "share",
         "share_lower",
         "share_upper",
-        "zero",
+        "p",
         *([] if fit.shaped is None else ["shape", "shape_p"]),
     ]
     found = fit.discrepancies()
@@ -284,7 +280,7 @@ def _too_few(component: Component, dof: float) -> bool:
     Not where there is one for every value of its column: more would change nothing.
     """
     M = len(component.inducing)
-    if component.form not in _SMOOTH:
+    if component.form not in SMOOTH:
         return False
     nodes = len(component.nodes)
     if len(component.margins) == 1:
@@ -292,6 +288,10 @@ def _too_few(component: Component, dof: float) -> bool:
     # so many stand for more values than there are nodes
     every = 0 < nodes <= M + 1 and nodes < NUM_NODES.get(len(component.margins), 150)
     return not every and dof > _CLOSE * M
+
+
+def _said_p(p: float) -> str:
+    return f"{p:.3f}" if p >= 1e-3 else "<.001"
 
 
 def _said(found: Dispersion) -> str:

@@ -1,7 +1,7 @@
 """Minimising one function of some variables: L-BFGS, followed by a tracker that keeps the best."""
 
 from .budget import TimeBudget
-from .descent import descend
+from .descent import descend, other_optimum
 from .lbfgs import LBFGS
 from .result import FitProgress, FitResult
 from .traced import Traced
@@ -16,4 +16,5 @@ __all__ = [
     "Traced",
     "Tracker",
     "descend",
+    "other_optimum",
 ]

@@ -15,10 +15,18 @@ _LEG = 8
 """Iterations of L-BFGS after which it begins anew in other coordinates."""
 _FIRST_LEG = 3
 """The same of the first, which leaves a start that may be far from all that follows."""
+_STEPS = 60
+"""Iterations of a search for another optimum."""
+_APART = 0.1
+"""Distance from which a coordinate is elsewhere."""
 _FARTHEST = 2.0
 """Longest first step of a search, in any (logarithmic) hyperparameter."""
 
 Loss = Callable[[AnyNDArray], tuple[float, AnyNDArray]]
+
+
+class _BackAgain(Exception):
+    """A search for another optimum is on its way back to the one that is known."""
 
 
 def descend(
@@ -129,6 +137,53 @@ def descend(
         if outcome.status != 1:
             return best[1], True, "converged"
     return best[1], False, f"iteration limit of {steps} reached"
+
+
+def other_optimum(
+    loss: Loss,
+    found: AnyNDArray,
+    points: AnyNDArray,
+    slack: AnyNDArray,
+    tolerance: float,
+    tracker: Tracker | None,
+    metric: Callable[[AnyNDArray], AnyNDArray | None],
+) -> AnyNDArray | None:
+    """
+    A better optimum than the one at ``found``; None where none is seen.
+
+    Short lengthscales are often an optimum of their own: noise that is taken for quick changes. And
+    a variance that is on its way to zero feels no slope that would lead it back. Each coordinate
+    that ended below a point of its own is set to it, the rest held. Where that is not much worse,
+    another search begins there, and ends where it comes back; otherwise it costs one evaluation.
+
+    :param loss: value and gradient.
+    :param found: where a search has ended, [K].
+    :param points: of the coordinates, [K].
+    :param slack: how much worse the loss may be there, [K].
+    :param tolerance: improvement that no longer counts.
+    :param tracker: says when time is up.
+    :param metric: as of :func:`descend`.
+    :raises StopFit: from ``tracker``.
+    """
+    value, best = loss(found)[0], None
+    for k in np.flatnonzero(found < points - _APART):
+        start = (found if best is None else best).copy()
+        start[k] = points[k]
+
+        def seen(x: AnyNDArray, k: int = k, back: float = (found[k] + points[k]) / 2) -> None:
+            if x[k] < back:
+                raise _BackAgain
+
+        try:
+            if loss(start)[0] > value + slack[k]:
+                continue
+            there, _, _ = descend(loss, start, _STEPS, tolerance, tracker, False, seen, metric)
+        except (NotPositiveDefinite, _BackAgain):
+            continue
+        now = loss(there)[0]
+        if now < value - tolerance:
+            value, best = now, there
+    return best
 
 
 def _axes(gradient: AnyNDArray, metric: AnyNDArray | None) -> AnyNDArray:
