@@ -8,6 +8,7 @@ import gpflow
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.optimize import minimize_scalar
 from scipy.stats import f, norm
 
 import gpflow_gam as gg
@@ -112,7 +113,9 @@ def test_draws_of_effects_have_their_moments(gam):
 def test_uncertain_variance_of_a_slope_against_quadrature(data):
     """
     One hyperparameter, v: the slope's variance is E[var | v] + E[(mean | v - estimate)^2] under the
-    normal approximation of log v, computed here from the closed-form slope by quadrature.
+    normal approximation of log v on either side of its mode, through the density two further on,
+    with a prior that is flat in the root of v, computed here from the closed-form slope by
+    quadrature.
     """
     gam = gg.GAM(linear("z", shrink=True)).fit(data.head(40), y="y", progress=False)
     model = gam.model
@@ -131,12 +134,13 @@ def test_uncertain_variance_of_a_slope_against_quadrature(data):
         """log N(y; 0, noise + v z z') + log p(v), up to constants."""
         a = 1.0 + np.exp(u) * precision
         fit = np.exp(u) * (z @ y) ** 2 / (noise**2 * a)
-        return -0.5 * np.log(a) + 0.5 * fit + prior.log_prob(np.exp(u)).numpy()
+        return -0.5 * np.log(a) + 0.5 * fit + prior.log_prob(np.exp(u)).numpy() + 0.5 * u
 
-    h = 1e-3
-    curvature = -(objective(best + h) - 2 * objective(best) + objective(best - h)) / h**2
-    nodes, weights = np.polynomial.hermite_e.hermegauss(40)
-    v = np.exp(best + nodes / np.sqrt(curvature))
+    centre = minimize_scalar(lambda u: -objective(u), (best, best + 1.0)).x
+    up, down = (2.0 / np.sqrt(2.0 * (objective(centre) - objective(centre + t))) for t in (2, -2))
+    nodes = np.linspace(-5.0, 5.0, 2001)
+    weights = np.exp(-0.5 * nodes**2)
+    v = np.exp(centre + nodes * np.where(nodes > 0.0, up, down))
     mean, var = z @ y / noise / (precision + 1 / v), 1 / (precision + 1 / v)
     at_best = z @ y / noise / (precision + np.exp(-best))
     expected = weights @ (var + (mean - at_best) ** 2) / weights.sum()

@@ -805,13 +805,12 @@ def test_a_coordinate_on_a_plateau_is_led_back():
         valley = -0.3 * np.exp(-0.5 * (u[0] - 1.0) ** 2)
         return valley, np.array([-valley * (u[0] - 1.0)])
 
-    at, point = np.array([-12.0]), np.array([0.0])
-    led = other_optimum(loss, at, point, np.zeros(1), 1e-2, None, lambda _: None)
+    at, trials = np.array([-12.0]), [(0, 0.0, 0.0)]
+    led = other_optimum(loss, at, trials, 1e-2, None, lambda _: None)
     assert led == pytest.approx([1.0], abs=1e-2)
+
     # where the point is worse nothing is searched
-    assert (
-        other_optimum(
-            lambda u: (-loss(u)[0], -loss(u)[1]), at, point, np.zeros(1), 1e-2, None, lambda _: None
-        )
-        is None
-    )
+    def hill(u):
+        return -loss(u)[0], -loss(u)[1]
+
+    assert other_optimum(hill, at, trials, 1e-2, None, lambda _: None) is None

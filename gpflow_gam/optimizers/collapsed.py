@@ -142,12 +142,6 @@ class CollapsedBound:
         whole[rest, rest] = 0.5 * self.error[1]
         return whole
 
-    def elsewhere(self, u: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
-        """As of the kernel's hyperparameters; the noise variance stays."""
-        inner, noise = u[: len(self.kernel)], u[len(self.kernel) :]
-        points, slack = self.kernel.elsewhere(inner)
-        return np.concatenate([points, noise]), np.concatenate([slack, np.zeros(len(noise))])
-
     def hessian(self, u: AnyNDArray) -> AnyNDArray:
         """Second derivatives of the loss, [K, K]."""
         inner, noise = self.split(u)

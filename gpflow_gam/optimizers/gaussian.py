@@ -85,9 +85,8 @@ def fit_gaussian(
             if not converged:
                 break
             if gain < tolerance:
-                other = other_optimum(
-                    bound.loss, u, *bound.elsewhere(u), tolerance, tracker, bound.metric
-                )
+                trials = bound.kernel.elsewhere(bound.split(u)[0])
+                other = other_optimum(bound.loss, u, trials, tolerance, tracker, bound.metric)
                 if other is not None:
                     u = best[0] = other
                     value = bound.loss(u)[0]

@@ -17,6 +17,8 @@ _distributions = tfp.distributions
 
 _NEAR_TIE = 2.0
 """How much worse, in nats, a place may look that may have another optimum around it."""
+_APART = 0.1
+"""Distance from which a coordinate is elsewhere."""
 _SMALL = 7.0
 """How far, in logarithms, a variance that has not vanished is below where its prior falls."""
 _STEP = 1e-3
@@ -133,16 +135,23 @@ class Hyperparameters:
         found[self._log_normal] = self._loc - np.square(self._scale)
         return found
 
-    def elsewhere(self, u: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
+    def elsewhere(self, u: AnyNDArray) -> list[tuple[int, float, float]]:
         """
-        Where another optimum may lie in each coordinate, and how much worse it may look, [K] each.
+        Where other optima may lie: a coordinate, its value there, how much worse it may look.
 
-        Lengthscales: at their priors' modes, unless that is much worse. Variances that have
-        vanished: at a small one, where that is better at once.
+        Lengthscales: at their priors' modes where they are below, unless that is much worse, and at
+        half of what they are, where that is better at once. Variances that have vanished: at a
+        small one, where that is better at once.
         """
-        points, slack = self.prior_modes(u), np.where(self._log_normal, _NEAR_TIE, 0.0)
-        points[self._log_logistic] = self._centre - _SMALL
-        return points, slack
+        modes, found = self.prior_modes(u), []
+        for k in np.flatnonzero(self._log_normal):
+            if u[k] < modes[k] - _APART:
+                found.append((int(k), float(modes[k]), _NEAR_TIE))
+            found.append((int(k), float(u[k] - np.log(2.0)), 0.0))
+        for k, centre in zip(np.flatnonzero(self._log_logistic), self._centre):
+            if u[k] < centre - _SMALL - _APART:
+                found.append((int(k), float(centre - _SMALL), 0.0))
+        return found
 
     def prior_precision(self) -> AnyNDArray:
         """How sharp priors that are normal in the coordinates are, [K]; zero of others."""

@@ -256,8 +256,8 @@ class Rounds:
     def _elsewhere(self, seen: Seen, signed: bool, tolerance: float) -> Seen | None:
         """Other hyperparameters whose ELBO is higher, found at these sites; None without any."""
         data, u = seen.sweep.data, seen.state.u
-        points, metric = self.hyperparameters.elsewhere(u), functools.partial(self.metric, data)
-        other = other_optimum(self.loss(data), u, *points, tolerance, self.tracker, metric)
+        trials, metric = self.hyperparameters.elsewhere(u), functools.partial(self.metric, data)
+        other = other_optimum(self.loss(data), u, trials, tolerance, self.tracker, metric)
         u = self.rows.agreed(u if other is None else other)
         if np.array_equal(u, seen.state.u):
             return None

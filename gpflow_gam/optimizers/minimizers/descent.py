@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from gpflow.base import AnyNDArray
@@ -17,8 +17,6 @@ _FIRST_LEG = 3
 """The same of the first, which leaves a start that may be far from all that follows."""
 _STEPS = 60
 """Iterations of a search for another optimum."""
-_APART = 0.1
-"""Distance from which a coordinate is elsewhere."""
 _FARTHEST = 2.0
 """Longest first step of a search, in any (logarithmic) hyperparameter."""
 
@@ -142,8 +140,7 @@ def descend(
 def other_optimum(
     loss: Loss,
     found: AnyNDArray,
-    points: AnyNDArray,
-    slack: AnyNDArray,
+    trials: Sequence[tuple[int, float, float]],
     tolerance: float,
     tracker: Tracker | None,
     metric: Callable[[AnyNDArray], AnyNDArray | None],
@@ -151,31 +148,31 @@ def other_optimum(
     """
     A better optimum than the one at ``found``; None where none is seen.
 
-    Short lengthscales are often an optimum of their own: noise that is taken for quick changes. And
-    a variance that is on its way to zero feels no slope that would lead it back. Each coordinate
-    that ended below a point of its own is set to it, the rest held. Where that is not much worse,
-    another search begins there, and ends where it comes back; otherwise it costs one evaluation.
+    Short lengthscales are often an optimum of their own: noise that is taken for quick changes.
+    Long ones may be, where inducing inputs are uneven. And a variance that is on its way to zero
+    feels no slope that would lead it back. Each trial sets one coordinate, the rest held. Where
+    that is not much worse, another search begins there, and ends where it comes back; otherwise it
+    costs one evaluation.
 
     :param loss: value and gradient.
     :param found: where a search has ended, [K].
-    :param points: of the coordinates, [K].
-    :param slack: how much worse the loss may be there, [K].
+    :param trials: a coordinate, its value, and how much worse the loss may be there.
     :param tolerance: improvement that no longer counts.
     :param tracker: says when time is up.
     :param metric: as of :func:`descend`.
     :raises StopFit: from ``tracker``.
     """
     value, best = loss(found)[0], None
-    for k in np.flatnonzero(found < points - _APART):
+    for k, point, slack in trials:
         start = (found if best is None else best).copy()
-        start[k] = points[k]
+        start[k] = point
 
-        def seen(x: AnyNDArray, k: int = k, back: float = (found[k] + points[k]) / 2) -> None:
-            if x[k] < back:
+        def seen(x: AnyNDArray, k: int = k, point: float = point) -> None:
+            if abs(x[k] - found[k]) < 0.5 * abs(point - found[k]):
                 raise _BackAgain
 
         try:
-            if loss(start)[0] > value + slack[k]:
+            if loss(start)[0] > value + slack:
                 continue
             there, _, _ = descend(loss, start, _STEPS, tolerance, tracker, False, seen, metric)
         except (NotPositiveDefinite, _BackAgain):
