@@ -43,8 +43,6 @@ EFFECTS: list[Callable[[np.ndarray], np.ndarray]] = [
 ]
 UNITS = {"gaussian": 1.0, "binomial": 1.0, "poisson": 0.3, "gamma": 0.4}
 """What effects are multiplied by, on the scale of the link."""
-SCREEN = 2, 0.9, 600
-"""Terms, correlation and rows of every cell but for what varies."""
 
 
 class Cell(NamedTuple):

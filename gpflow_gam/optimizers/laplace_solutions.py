@@ -63,7 +63,8 @@ class _Collapsed:
     def recentre(self) -> None:
         """Move to where the density of the coordinates is highest."""
         self._slopes[: len(self.bound.kernel)] = self.bound.kernel.to_uniform_sd()
-        self.optimum = centre_of_draws(self.bound.loss, self.optimum, self._slopes)
+        bound = self.bound
+        self.optimum = centre_of_draws(bound.loss, self.optimum, self._slopes, bound.metric)
 
     def value(self, u: AnyNDArray) -> float:
         return self.bound.value(u) - float(self._slopes @ u)
@@ -93,8 +94,10 @@ class _Sites:
     def recentre(self) -> None:
         """Move to where the density of the coordinates is highest."""
         n, self._slopes = self.number, self.rounds.hyperparameters.to_uniform_sd()
-        loss = self.rounds.loss(self.solution.data)
-        own = centre_of_draws(loss, self.optimum[:n], self._slopes)
+        rounds, data = self.rounds, self.solution.data
+        own = centre_of_draws(
+            rounds.loss(data), self.optimum[:n], self._slopes, lambda u: rounds.metric(data, u)
+        )
         self.optimum = np.concatenate([own, self.optimum[n:]])
 
     def value(self, u: AnyNDArray) -> float:

@@ -29,11 +29,16 @@ def standard_normal(dimension: int) -> AnyNDArray:
     return points
 
 
-_MAX_STEPS, _TOLERANCE = 60, 1e-3
+_MAX_STEPS, _TOLERANCE = 60, 1e-5
 """Of the search for the centre of draws."""
 
 
-def centre_of_draws(loss: Loss, optimum: AnyNDArray, slopes: AnyNDArray) -> AnyNDArray:
+def centre_of_draws(
+    loss: Loss,
+    optimum: AnyNDArray,
+    slopes: AnyNDArray,
+    metric: Callable[[AnyNDArray], AnyNDArray | None] = lambda _: None,
+) -> AnyNDArray:
     """
     The coordinates [K] around which hyperparameters are drawn.
 
@@ -54,7 +59,7 @@ def centre_of_draws(loss: Loss, optimum: AnyNDArray, slopes: AnyNDArray) -> AnyN
         return value - float(slopes @ u), gradient - slopes
 
     try:
-        return descend(tilted, optimum, _MAX_STEPS, _TOLERANCE, None)[0]
+        return descend(tilted, optimum, _MAX_STEPS, _TOLERANCE, None, metric=metric)[0]
     except NotPositiveDefinite:
         return optimum
 
