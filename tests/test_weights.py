@@ -68,9 +68,9 @@ def test_a_weight_is_as_many_rows(family: str) -> None:
 
 
 def _before_the_fit(gam: gg.GAM) -> tuple[np.ndarray, ...]:
-    """Constants, information and the units of predictors."""
+    """Constants and the units of predictors."""
     spec = gam.fitted.spec
-    return np.array(spec.constant), np.array([spec.information]), *gam.fitted.units
+    return np.array(spec.constant), *gam.fitted.units
 
 
 FAMILIES = [gg.families.family(name) for name in responses()] + [

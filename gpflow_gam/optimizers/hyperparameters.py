@@ -91,6 +91,12 @@ class Hyperparameters:
         for p, part in zip(self.parameters, self.by_parameter(u)):
             p.unconstrained_variable.assign(part)
 
+    def off_zero(self, u: AnyNDArray) -> AnyNDArray:
+        """The coordinates, where variances that have vanished are small ones."""
+        found = u.copy()
+        found[self._log_logistic] = np.maximum(u[self._log_logistic], self._centre - _SMALL)
+        return found
+
     def by_parameter(self, u: AnyNDArray) -> list[AnyNDArray]:
         """The parts of a vector [K] that belong to each parameter, in its shape."""
         return [u[at].reshape(shape) for at, shape in zip(self._places, self._shapes)]

@@ -98,11 +98,19 @@ def draw_hyperparameters(
         return []
     coordinates = _Coordinates(variables)
     learnt = Hyperparameters(model.trainable_parameters)
-    known = zip(learnt.parameters, learnt.by_parameter(learnt.to_uniform_sd()))
-    slopes = coordinates.vector({p.unconstrained_variable.ref(): own for p, own in known})
+    u = learnt.get()
+    raised, slopes = (
+        coordinates.vector(
+            {
+                p.unconstrained_variable.ref(): own
+                for p, own in zip(learnt.parameters, learnt.by_parameter(values))
+            }
+        )
+        for values in (learnt.off_zero(u) - u, learnt.to_uniform_sd())
+    )
     fitted = coordinates.get()
     try:
-        optimum, steps = _steps_of(loss, coordinates, fitted, slopes)
+        optimum, steps = _steps_of(loss, coordinates, fitted + raised, slopes)
         draws = []
         for point in standard_normal(len(optimum)):
             moments = _moments_towards(model, whitened, coordinates, optimum, steps(point))
@@ -191,7 +199,7 @@ class _Coordinates:
 def _steps_of(
     loss: Callable[[], tf.Tensor],
     coordinates: _Coordinates,
-    fitted: AnyNDArray,
+    start: AnyNDArray,
     slopes: AnyNDArray,
 ) -> tuple[AnyNDArray, Steps]:
     """The centre of draws and steps from there, of a loss in variables."""
@@ -215,6 +223,6 @@ def _steps_of(
             raise NotPositiveDefinite
         return float(value), np.concatenate([g.numpy().ravel() for g in gradients])
 
-    centre = centre_of_draws(at, fitted, slopes)
+    centre = centre_of_draws(at, start, slopes)
     hessian = differenced(lambda u: at(u)[1], centre)
     return centre, Steps(lambda u: at(u)[0] - float(slopes @ u), centre, hessian)

@@ -62,9 +62,10 @@ class _Collapsed:
 
     def recentre(self) -> None:
         """Move to where the density of the coordinates is highest."""
-        self._slopes[: len(self.bound.kernel)] = self.bound.kernel.to_uniform_sd()
-        bound = self.bound
-        self.optimum = centre_of_draws(bound.loss, self.optimum, self._slopes, bound.metric)
+        bound, n = self.bound, len(self.bound.kernel)
+        self._slopes[:n] = bound.kernel.to_uniform_sd()
+        start = np.concatenate([bound.kernel.off_zero(self.optimum[:n]), self.optimum[n:]])
+        self.optimum = centre_of_draws(bound.loss, start, self._slopes, bound.metric)
 
     def value(self, u: AnyNDArray) -> float:
         return self.bound.value(u) - float(self._slopes @ u)
@@ -95,8 +96,9 @@ class _Sites:
         """Move to where the density of the coordinates is highest."""
         n, self._slopes = self.number, self.rounds.hyperparameters.to_uniform_sd()
         rounds, data = self.rounds, self.solution.data
+        start = rounds.hyperparameters.off_zero(self.optimum[:n])
         own = centre_of_draws(
-            rounds.loss(data), self.optimum[:n], self._slopes, lambda u: rounds.metric(data, u)
+            rounds.loss(data), start, self._slopes, lambda u: rounds.metric(data, u)
         )
         self.optimum = np.concatenate([own, self.optimum[n:]])
 

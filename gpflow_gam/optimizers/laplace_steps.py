@@ -35,7 +35,7 @@ _MAX_STEPS, _TOLERANCE = 60, 1e-5
 
 def centre_of_draws(
     loss: Loss,
-    optimum: AnyNDArray,
+    start: AnyNDArray,
     slopes: AnyNDArray,
     metric: Callable[[AnyNDArray], AnyNDArray | None] = lambda _: None,
 ) -> AnyNDArray:
@@ -47,21 +47,21 @@ def centre_of_draws(
     data begin to tell an effect from none.
 
     :param loss: minus the log density at coordinates, and its gradient.
-    :param optimum: where it is least, [K].
+    :param start: where it is least, but for variances that have vanished, [K].
     :param slopes: of what the prior of the coordinates adds to that log density, [K]; nothing moves
         where all are zero.
     """
     if not slopes.any():
-        return optimum
+        return start
 
     def tilted(u: AnyNDArray) -> tuple[float, AnyNDArray]:
         value, gradient = loss(u)
         return value - float(slopes @ u), gradient - slopes
 
     try:
-        return descend(tilted, optimum, _MAX_STEPS, _TOLERANCE, None, metric=metric)[0]
+        return descend(tilted, start, _MAX_STEPS, _TOLERANCE, None, metric=metric)[0]
     except NotPositiveDefinite:
-        return optimum
+        return start
 
 
 class Steps:

@@ -23,6 +23,8 @@ _RIDGE = 1e-8
 """Against the largest feature: what inducing inputs see less of than this is left as it is."""
 _ROWS = 8192
 """Whose features are held at once, by each thread: they stay in its core's cache."""
+_LOST, _CHECKED = 0.03, 50
+"""Share of the predictor's variance that the fitted features may lose, at so many rows."""
 _SPREAD = 10.0
 """Sum of the weights of inducing inputs at a point, in absolute value: more is extrapolation."""
 
@@ -38,8 +40,9 @@ class Averaged:
     inducing inputs are then read off at the fitted hyperparameters, which is as cheap as one
     posterior. Standard errors are then within about 1 % of what the draws themselves give, and
     mostly within 5 % for functions of several columns. Where that would not do every draw is asked
-    itself: outside a column's data and in empty corners of several columns' data, and of single
-    functions of several columns.
+    itself: outside a column's data and in empty corners of several columns' data, of single
+    functions of several columns, and where a fitted variance has vanished, whose features cannot
+    carry what the draws have.
 
     :param fit: the fit.
     :param draws: of its hyperparameters, at least one.
@@ -57,6 +60,11 @@ class Averaged:
                 for c, root in zip(self._components, roots)
             ]
             self._covariance, self._ratios = self._average()
+            self._lost = False
+            X = self._typical_rows(fit.spec.encoder.width)
+            mean, _, found = self.link(X)
+            drawn = self._drawn(self._names, X, mean)
+            self._lost = bool(np.sum(np.abs(found - drawn)) > _LOST * np.sum(drawn))
 
     def link(
         self, X: AnyNDArray, names: Sequence[str] | None = None, between: bool = False
@@ -94,7 +102,7 @@ class Averaged:
             uncertain[rows] = _squares(phi, covariances[1])
             uncertain[rows] += opens.T @ (self._ratios[chosen][:, None] * enters)
             for c, own_features in zip(chosen, features):
-                asked[rows] |= self._beyond(c, X[rows], own_features)
+                asked[rows] |= self._lost | self._beyond(c, X[rows], own_features)
 
         each(evaluate, _parts(len(X)))
         places = np.flatnonzero(asked)
@@ -123,7 +131,8 @@ class Averaged:
                     beside[rows, c] = _squares(phi, self._between[:, own, own])
                 enters = self._moments.entering([component.name])
                 variance[rows, c] = inner + self._ratios[c] * left[:, None] * enters
-                asked[rows, c] = self._beyond(c, X[rows], phi) | (len(component.margins) > 1)
+                always = self._lost or len(component.margins) > 1
+                asked[rows, c] = self._beyond(c, X[rows], phi) | always
 
         each(evaluate, _parts(len(X)))
         places = [np.flatnonzero(asked[:, c]) for c in range(count)]
@@ -170,6 +179,20 @@ class Averaged:
             open_ = np.maximum(left, 0.0).T @ moments.entering(names)
             total += inner + open_ + np.square(away)
         return total / len(self._draws)
+
+    def _typical_rows(self, width: int) -> AnyNDArray:
+        """Rows of X at which the approximation is compared with the draws: values of the nodes."""
+        X = np.zeros((_CHECKED, width))
+        for c, component in enumerate(self._components):
+            margins = component.margins
+            nodes = [(node,) for node in margins[0].nodes] if len(margins) == 1 else component.nodes
+            points = np.array(nodes or component.inducing)
+            if component.form != "constant" and points.size:
+                # in an order of its own, so that columns are not in step
+                which = np.random.default_rng(c).integers(len(points), size=_CHECKED)
+                own = component.full(points[which], width)
+                X = np.where(own != 0.0, own, X)
+        return X
 
     def _average(self) -> tuple[AnyNDArray, AnyNDArray]:
         """
