@@ -16,11 +16,15 @@ QUICK = {"max_iterations": 15, "progress": False}
 
 @pytest.fixture(scope="module")
 def data():
+    return made(200)
+
+
+def made(number):
     rng = np.random.default_rng(1)
-    df = pd.DataFrame({"x": rng.uniform(size=200), "free": rng.uniform(size=200)})
+    df = pd.DataFrame({"x": rng.uniform(size=number), "free": rng.uniform(size=number)})
     df["bent"] = (df["x"] - 0.4) ** 2  # a function of x, of which x is none
     df["g"] = np.where(df["x"] > 0.5, "high", "low")
-    df["y"] = np.sin(6 * df["x"]) + df["bent"] + df["free"] + 0.2 * rng.standard_normal(200)
+    df["y"] = np.sin(6 * df["x"]) + df["bent"] + df["free"] + 0.2 * rng.standard_normal(number)
     return df
 
 
@@ -87,8 +91,9 @@ def test_two_effects_are_one_pair(data):
 
 
 @rscript.needed
-def test_observed_concurvity_is_mgcvs(data, tmp_path):
+def test_observed_concurvity_is_mgcvs(tmp_path):
     """What of an estimate the other space explains depends on the estimates, which agree."""
+    data = made(1000)
     data.to_csv(tmp_path / "d.csv", index=False)
     script = (
         'suppressMessages(library(mgcv)); d <- read.csv("d.csv");'

@@ -213,7 +213,7 @@ def test_no_draw_of_ten_thousand_goes_against_its_shape(fitted):
     estimate = fitted.effects("s(x)", {"x": DENSE}).estimate
     assert violation(estimate, "increasing") < 1e-12
     # it was there to be violated
-    free = gg.GAM(gg.s("x") + gg.s("z")).fit(*_sample(fitted))
+    free = gg.GAM(gg.s("x", bs="iou") + gg.s("z")).fit(*_sample(fitted))
     assert violation(free.effects("s(x)", {"x": DENSE[100:-100]}).estimate, "increasing") > 1e-4
 
 

@@ -289,7 +289,9 @@ class Rounds:
             data = data.shifted(np.tensordot(step, seen.sweep.across, axes=1))
         if learns and len(self.hyperparameters):
             try:
-                u = self.rows.agreed(self._search(data, u, tolerance))
+                # at other sites an effect that has vanished may be there
+                there = self.hyperparameters.off_zero(u)
+                u = self.rows.agreed(self._search(data, there, tolerance))
             except NotPositiveDefinite:
                 # with negative weights sites may have no posterior where a part of the way to them,
                 # which the step takes then, has one
