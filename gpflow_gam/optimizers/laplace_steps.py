@@ -29,7 +29,7 @@ def standard_normal(dimension: int) -> AnyNDArray:
     return points
 
 
-_MAX_STEPS, _TOLERANCE = 60, 1e-5
+_MAX_STEPS, _TOLERANCE = 60, 1e-8
 """Of the search for the centre of draws."""
 
 

@@ -215,7 +215,8 @@ class Rounds:
                 learns = settled or at.rounds >= _STALE_ROUNDS
                 # while sites still move by much, what they say exactly is of no use
                 fine = max(tolerance, _STALE_SHARE * at.gain)
-                target = self._improved(seen, learns, settled, _ROUGH if rough else fine)
+                moves = not settled or at.gain > 1.0
+                target = self._improved(seen, learns, settled, moves, _ROUGH if rough else fine)
                 share = pace.share() if settled else 1.0
                 new, share = self._step(seen, target, share, learns, at.signed)
                 if share < _SHORT and (new is None or new.elbo - seen.elbo < tolerance):
@@ -279,8 +280,14 @@ class Rounds:
             "for extreme values in it."
         )
 
-    def _improved(self, seen: Seen, learns: bool, settled: bool, tolerance: float) -> State:
-        """The sites of the last pass, with better hyperparameters and likelihood parameters."""
+    def _improved(
+        self, seen: Seen, learns: bool, settled: bool, moves: bool, tolerance: float
+    ) -> State:
+        """
+        The sites of the last pass, with better hyperparameters and likelihood parameters.
+
+        :param moves: whether sites still move, at which an effect that has vanished may come back.
+        """
         data = seen.sweep.data
         u = seen.state.u
         step = self.rows.agreed(self._newton(seen, settled))
@@ -289,8 +296,7 @@ class Rounds:
             data = data.shifted(np.tensordot(step, seen.sweep.across, axes=1))
         if learns and len(self.hyperparameters):
             try:
-                # at other sites an effect that has vanished may be there
-                there = self.hyperparameters.off_zero(u)
+                there = self.hyperparameters.off_zero(u) if moves else u
                 u = self.rows.agreed(self._search(data, there, tolerance))
             except NotPositiveDefinite:
                 # with negative weights sites may have no posterior where a part of the way to them,

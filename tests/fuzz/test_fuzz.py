@@ -36,6 +36,7 @@ def test_random_gams_are_sane_or_refused(case: Case) -> None:
         (1275, "sign"),  # nodes of a column
         (1171, "sign"),  # clusters of two
         (1170, "sign"),  # points of a column and a factor
+        (1150, "sign"),  # which point follows from the others
         (1132, "twice"),  # units of two predictors
         (1087, "twice"),  # the unit of a Tweedie response
         (1077, "twice"),  # the null model's last digits
