@@ -1,4 +1,4 @@
-"""What an IterNCGP knows: of itself at one time, of its last fit, and what is kept for another."""
+"""The state of an IterNCGP: its inputs at one time, its last fit, and what the next one resumes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Fit:
 
 
 class Compiled:
-    """What a model has compiled, and what its fits have in hand: no copy of it has a part."""
+    """Compiled functions and unfinished fits of a model, which no copy of it shares."""
 
     def __init__(self) -> None:
         self.programs: tuple[Structure, KernelPrograms] | None = None

@@ -163,7 +163,7 @@ class Hyperparameters:
         """How sharp priors that are normal in the coordinates are, [K]; zero of others."""
         found = np.zeros(len(self))
         found[self._log_normal] = 1.0 / np.square(self._scale)
-        # of a logistic's tails, nothing; at its centre 1 / (2 width^2): it is left out
+        # log-logistic priors add at most 1 / (2 width^2), which is left out
         for i in self._others:
             scale = _scale(self.parameters[i])
             if scale is not None:

@@ -181,7 +181,7 @@ class Averaged:
         return total / len(self._draws)
 
     def _typical_rows(self, width: int) -> AnyNDArray:
-        """Rows of X at which the approximation is compared with the draws: values of the nodes."""
+        """Rows of X, of nodes of each component, where the draws check the approximation."""
         X = np.zeros((_CHECKED, width))
         for c, component in enumerate(self._components):
             margins = component.margins
@@ -190,8 +190,8 @@ class Averaged:
             if component.form != "constant" and points.size:
                 # in an order of its own, so that columns are not in step
                 which = np.random.default_rng(c).integers(len(points), size=_CHECKED)
-                own = component.full(points[which], width)
-                X = np.where(own != 0.0, own, X)
+                columns = list(component.columns)
+                X[:, columns] = component.full(points[which], width)[:, columns]
         return X
 
     def _average(self) -> tuple[AnyNDArray, AnyNDArray]:

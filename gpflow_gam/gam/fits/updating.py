@@ -39,7 +39,7 @@ def fit_again(fit: FittedGAM, seed: int, options: dict[str, Any]) -> FittedGAM:
     _check_rows(fit, "refit")
     check_same_criterion(fit, options, "refit()")
     spec, options = fit.spec, {k: v for k, v in options.items() if k != "criterion"}
-    if isinstance(fit.trained, IterNCGP):  # itself, as it keeps what its last fit had in hand
+    if isinstance(fit.trained, IterNCGP):  # itself: it resumes its last fit
         result = fit_newton(fit.trained, options)
         return dataclasses.replace(fit, model=fit.trained, result=result)
     if fit.whole is None:

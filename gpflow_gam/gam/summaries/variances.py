@@ -1,4 +1,4 @@
-"""Prior variances of the parts of effects as learnt, and the noise's."""
+"""Variance components: learnt prior variances of the parts of effects, and of the noise."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def leaves_of(kernel: Kernel) -> list[Kernel]:
 
 def variance_components(fit: FittedGAM, level: float = 0.95) -> pd.DataFrame:
     """
-    What :meth:`gpflow_gam.GAM.variance_components` returns.
+    The table of :meth:`gpflow_gam.GAM.variance_components`.
 
     :param fit: a fitted GAM.
     :param level: probability of the limits.
