@@ -1,9 +1,11 @@
 """
-Every public name says what it is, what it takes, what it gives and which errors it raises.
+Docstrings of the public names: parameters, shapes, what is returned, errors.
 
-What no test here sees: whether what a docstring says is so; errors of functions that it calls and
-that are no checkers by name (``check...``, ``checked...``); overrides, which inherit what the
-method that they override says; and formulas that are not displayed.
+Public is what a guide, the README or an example shows. Of everything else a test asks nothing: one
+plain line, or none where the name says it. What no test here sees: whether what a docstring says is
+so; errors of functions that it calls and that are no checkers by name (``check...``,
+``checked...``); overrides, which inherit what the method that they override says; and formulas that
+are not displayed.
 """
 
 from __future__ import annotations
@@ -42,6 +44,17 @@ ON_PAGES = {
 }
 """Packages and modules that the reference shows."""
 
+SHOWN = {
+    word
+    for page in [
+        ROOT / "README.md",
+        *(ROOT / "docs").glob("*.rst"),
+        *(ROOT / "examples").rglob("*.py"),
+    ]
+    for word in re.findall(r"\w+", page.read_text(encoding="utf-8"))
+}
+"""Words of the guides, the README and the examples."""
+
 MODULES = sorted(Path(gg.__file__).parent.rglob("*.py"))
 
 
@@ -53,7 +66,7 @@ def packages() -> list[Any]:
 def public_names() -> Iterator[tuple[str, Any]]:
     """
     Classes and functions of ours in ``__all__`` of the package and of all packages in it, and in
-    modules that the reference shows.
+    modules that the reference shows: those that a guide, the README or an example names.
     """
     modules = [importlib.import_module(name) for name in sorted(ON_PAGES)]
     for module in dict.fromkeys([*packages(), *modules]):
@@ -63,7 +76,7 @@ def public_names() -> Iterator[tuple[str, Any]]:
         for name in getattr(module, "__all__", own):
             value = getattr(module, name)
             ours = (getattr(value, "__module__", "") or "").startswith("gpflow_gam")
-            public = ours and not name.startswith("_")
+            public = ours and name in SHOWN
             if public and (inspect.isclass(value) or inspect.isfunction(value)):
                 yield f"{module.__name__}.{name}", value
 
@@ -222,7 +235,8 @@ def values() -> set[tuple[str, str]]:
         (module.__name__, name)
         for module in packages()
         for name in module.__all__
-        if not (
+        if name in SHOWN
+        and not (
             inspect.isclass(getattr(module, name))
             or inspect.isfunction(getattr(module, name))
             or inspect.ismodule(getattr(module, name))
