@@ -22,7 +22,7 @@ from gpflow_gam.optimizers import rows as optimizers_rows
 from gpflow_gam.optimizers.rounds import Rounds
 from gpflow_gam.statistics import ColumnBins, components
 from gpflow_gam.statistics.interpolation import identity
-from gpflow_gam.statistics.parallel import one_blas_thread
+from gpflow_gam.threads import one_blas_thread
 
 TERMS = s("x", k=10) + s("z", k=10) + factor("g")
 

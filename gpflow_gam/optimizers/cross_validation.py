@@ -11,7 +11,7 @@ from gpflow.base import AnyNDArray
 
 from ..models import AdditiveSGPR, AdditiveSVGP
 from ..statistics import Neighbourhoods, NotPositiveDefinite, sites_of
-from ..statistics.parallel import SMALL, one_blas_thread
+from ..threads import SMALL, one_blas_thread
 from .collapsed import CollapsedBound
 from .hyperparameters import differenced
 from .left_out import LeftOut

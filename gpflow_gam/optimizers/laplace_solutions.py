@@ -12,7 +12,7 @@ from ..held import held
 from ..models import AdditiveSGPR, AdditiveSVGP
 from ..posteriors import InducingMoments
 from ..statistics import GaussianPosterior, NotPositiveDefinite
-from ..statistics.parallel import SMALL, one_blas_thread
+from ..threads import SMALL, one_blas_thread
 from .collapsed import CollapsedBound
 from .hyperparameters import Hyperparameters, differenced
 from .laplace import HyperparameterDraw

@@ -18,8 +18,8 @@ from ..kernels.tangents import kernel_tangents
 from ..models import AdditiveSGPR, AdditiveSVGP
 from ..statistics import GaussianPosterior, PseudoData, RowComponent, Rows
 from ..statistics.encoded import codes_of, features_at_bins, multipliers_of, times
-from ..statistics.parallel import SMALL, one_blas_thread
 from ..statistics.posterior import slices
+from ..threads import SMALL, one_blas_thread
 from .checkpoint import Checkpoint
 from .collapsed import CollapsedBound
 from .gaussian import fit_gaussian

@@ -9,7 +9,7 @@ import numpy as np
 from gpflow.base import AnyNDArray
 
 from ..posteriors import InducingMoments
-from ..statistics.parallel import SMALL, one_blas_thread
+from ..threads import SMALL, one_blas_thread
 from .decomposition import Part, decompose, grid_features
 from .grid import Columns, ProductGrid
 from .settling import settled

@@ -8,7 +8,5 @@ CALL = 3e-4
 """Seconds that the table of a pair of components takes beside its entries."""
 FEATURE = 2e-8
 """Seconds that an entry of a component's features takes, between a bin and an inducing input."""
-THREAD = 1e-3
-"""Seconds that a call on another thread has to take to be worth it."""
 MAX_TABLE = 2**21
 """Entries of a table of two components' bins; beyond, only the pairs that occur are kept."""

@@ -9,9 +9,9 @@ from gpflow.base import AnyNDArray
 from scipy.linalg import lapack
 
 from ..kernels.shapes import Values
+from ..threads import each
 from . import costs
 from .components import RowComponent
-from .parallel import each
 
 Codes = list[AnyNDArray]
 Multipliers = list[AnyNDArray | None]

@@ -14,7 +14,7 @@ from gpflow.quadrature import NDiagGHQuadrature
 from scipy.special import digamma, expit, gammaln, polygamma
 
 from ..likelihoods import Bernoulli, Binomial, NegativeBinomial
-from .parallel import each
+from ..threads import each
 
 _CHUNK = 4096
 """Rows whose quadrature nodes stay in a core's cache."""

@@ -10,10 +10,10 @@ import numpy as np
 import scipy.sparse
 from gpflow.base import AnyNDArray
 
+from ..threads import each
 from . import costs
 from .components import RowComponent
 from .encoded import Codes, Multipliers, times
-from .parallel import each
 from .posterior import slices
 from .pseudo_data import PseudoData
 

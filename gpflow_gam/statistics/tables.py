@@ -11,10 +11,10 @@ import numpy as np
 from gpflow.base import AnyNDArray
 
 from ..kernels.shapes import Values
+from ..threads import each
 from . import costs
 from .components import RowComponent
 from .encoded import Codes, Multipliers, features_at_bins, times
-from .parallel import each
 from .posterior import GaussianPosterior, slices
 
 _GATHERED = 2**13

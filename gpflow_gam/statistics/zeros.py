@@ -13,9 +13,9 @@ from gpflow.quadrature import NDiagGHQuadrature
 from scipy.special import digamma, expit, gammaln, polygamma
 
 from ..likelihoods import Hurdle, ZeroInflated
+from ..threads import each
 from .links import Log, log_probabilities
 from .logistic import SURE, OwnSlopes, PositiveParameter, Terms
-from .parallel import each
 
 _CHUNK = 64
 """Rows whose quadrature nodes, a gross each, stay in a core's cache."""

@@ -25,7 +25,7 @@ from ...statistics import (
     sites_of,
 )
 from ...statistics.expectations import expectations, mean_curvature
-from ...statistics.parallel import one_blas_thread
+from ...threads import one_blas_thread
 from ..effects import inducing_moments
 from ..fits import FittedGAM, SharedFit
 from ..summaries import effective_dof

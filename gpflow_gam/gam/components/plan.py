@@ -11,7 +11,7 @@ from gpflow.base import AnyNDArray
 from ...measures import Empirical
 from ...measures.discrete import NUM_NODES
 from ...statistics import ColumnBins, Columns, HeldColumns
-from ...statistics.parallel import one_blas_thread
+from ...threads import one_blas_thread
 from ..frames import (
     Encoder,
     Key,

@@ -10,7 +10,7 @@ from gpflow.base import AnyNDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from ...optimizers.laplace import HyperparameterDraw
-from ...statistics.parallel import each, one_blas_thread
+from ...threads import each, one_blas_thread
 from ..components import Component
 from ..fits import FittedGAM
 from .between import between_moments

@@ -13,7 +13,7 @@ from gpflow.likelihoods import Likelihood
 from ...kernels.tangents import KernelTangents
 from ...likelihoods import expected_response
 from ...posteriors import InducingMoments
-from ...statistics.parallel import one_blas_thread
+from ...threads import one_blas_thread
 from ..fits import FittedGAM
 from .hyperparameters import hyperparameter_draws
 from .joint import inducing_moments

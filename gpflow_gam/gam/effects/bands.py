@@ -9,7 +9,7 @@ from gpflow.base import AnyNDArray
 from scipy.linalg import lapack
 from scipy.stats import norm
 
-from ...statistics.parallel import one_blas_thread
+from ...threads import one_blas_thread
 
 _NUM_DRAWS = 4000
 _FEW_DIRECTIONS = 40

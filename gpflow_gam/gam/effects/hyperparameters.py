@@ -17,7 +17,7 @@ from ...optimizers.laplace_solutions import draw_solutions
 from ...posteriors import InducingMoments, ShapedMoments
 from ...posteriors.features import Block
 from ...posteriors.inducing import JointParts
-from ...statistics.parallel import SMALL, one_blas_thread
+from ...threads import SMALL, one_blas_thread
 from ..fits import FittedGAM
 from ..fits.prediction import density_of_rows
 from .between import between_moments

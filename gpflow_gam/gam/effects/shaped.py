@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from gpflow.base import AnyNDArray
 
-from ...statistics.parallel import one_blas_thread
+from ...threads import one_blas_thread
 from ..components import Component
 from ..fits import FittedGAM
 from .hyperparameters import hyperparameter_draws

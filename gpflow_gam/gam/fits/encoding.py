@@ -10,8 +10,8 @@ from gpflow.base import AnyNDArray
 from ...optimizers import TimeBudget
 from ...statistics import Bins, BinSums, CodedColumns, Coder, ColumnGrid, Grid, Inputs, Store
 from ...statistics.grids import NUM_BINS, margin_bins
-from ...statistics.parallel import each
 from ...statistics.sampling import kept
+from ...threads import each
 from ..components import keys_of
 from ..families import Custom, Family, Levels
 from ..frames import Blocks, Holes, LevelColumn

@@ -14,7 +14,7 @@ from gpflow.base import AnyNDArray
 from ...likelihoods import checked_observations, constant_predictor
 from ...models import IterNCGP
 from ...posteriors import ActionPosterior
-from ...statistics.parallel import each
+from ...threads import each
 from ..frames import Key, Table, filled
 from ..terms import variables_of
 from .deviance import (

@@ -18,8 +18,8 @@ from ...statistics import (
     row_component,
 )
 from ...statistics.codes import code_type
-from ...statistics.parallel import one_blas_thread
 from ...statistics.stored import RowArray
+from ...threads import one_blas_thread
 from ..components import Component
 
 _OFF = -1.0

@@ -11,7 +11,7 @@ from gpflow.base import AnyNDArray
 from ...models import AdditiveSGPR, AdditiveSVGP
 from ...optimizers import Solution, present_solution, solution_of_sums
 from ...statistics import GaussianPosterior, PseudoData, Rows, between_predictors
-from ...statistics.parallel import one_blas_thread
+from ...threads import one_blas_thread
 
 Parts = tuple[dict[str, Any], dict[str, AnyNDArray]]
 """What JSON can hold, and arrays."""

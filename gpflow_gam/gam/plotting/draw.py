@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from ...statistics.parallel import one_blas_thread
+from ...threads import one_blas_thread
 from ..components import Component
 from ..effects.transform import Transform
 from ..fits import FittedGAM

@@ -12,7 +12,7 @@ from gpflow.base import Parameter
 from tabulate import tabulate
 
 from ...measures.discrete import NUM_NODES
-from ...statistics.parallel import one_blas_thread
+from ...threads import one_blas_thread
 from ..components import Component
 from ..effects import coefficients
 from ..fits import FittedGAM

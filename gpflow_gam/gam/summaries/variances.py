@@ -14,7 +14,7 @@ from scipy.stats import norm
 from ...kernels import CentredLinear, kernel_columns
 from ...optimizers.minimizers.descent import Loss
 from ...optimizers.profile import profile_limits
-from ...statistics.parallel import one_blas_thread
+from ...threads import one_blas_thread
 from ..components import Component
 from ..fits import FittedGAM
 

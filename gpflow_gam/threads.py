@@ -13,10 +13,10 @@ from typing import TypeVar
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from . import costs
-
 T = TypeVar("T")
 
+MIN_SECONDS = 1e-3
+"""Seconds that a call on another thread has to take to be worth it."""
 SMALL = 1500
 """Inducing values up to which a second thread of linear algebra costs more than it brings."""
 
@@ -43,7 +43,7 @@ def each(function: Callable[[T], None], items: Sequence[T], seconds: float = mat
     :raises: what the first failing call raised.
     """
     global _pool
-    if len(items) < 2 or seconds < costs.THREAD:
+    if len(items) < 2 or seconds < MIN_SECONDS:
         with one_blas_thread():
             for item in items:
                 function(item)
