@@ -11,7 +11,7 @@ from .copies import (
 )
 from .dispersion import Dispersion, dispersion, sample_dispersion
 from .shapes import against_shapes
-from .shares import effective_dof, p_values, variance_shares
+from .shares import effective_dof, variance_shares
 from .summary import Summary, summarise
 from .variances import variance_components
 
@@ -27,7 +27,6 @@ __all__ = [
     "interpolating",
     "of_single_rows",
     "overlapping",
-    "p_values",
     "pairwise_concurvity",
     "sample_dispersion",
     "summarise",

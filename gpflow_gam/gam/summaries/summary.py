@@ -203,12 +203,12 @@ def _summarised(fit: FittedGAM, seed: int) -> Summary:
     spec = fit.spec
     components = spec.effects
     names = spec.predictor_names
-    shares = variance_shares(fit, seed)
+    shares, tests = variance_shares(fit, seed), p_values(fit)
     rows: list[dict[str, Any]] = []
     index: list[Any] = []
     units = np.broadcast_to(fit.units[0], len(names))
     for c, component in enumerate(components):
-        dof, p = effective_dof(fit, component), p_values(fit, component)
+        dof, p = effective_dof(fit, component), tests[component.name]
         sd, lengths = _scales(fit, component)
         for i in component.predictors_of(len(names)):
             name = names[i]
