@@ -97,7 +97,7 @@ class Chain:
 
     def step(self, c: int) -> None:
         """A Metropolis step of some of a component's hyperparameters."""
-        from gpflow_gam.statistics import NotPositiveDefinite
+        from gpflow_gam.errors import NotPositiveDefinite
 
         own = [i for i in self.own[c] if self.rng.uniform() < 0.6]
         there = self.u.copy()

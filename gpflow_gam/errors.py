@@ -70,6 +70,10 @@ class ForkedProcessError(RuntimeError):
     """This process was forked from one in which TensorFlow was at work, and cannot compute."""
 
 
+class NotPositiveDefinite(Exception):
+    """A kernel matrix, or a posterior's precision, that does not factorise."""
+
+
 def warn_caller(text: str, kind: type[UserWarning]) -> None:
     """
     Warn at the line outside of this package that asked for what is warned of.

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import gpflow_gam as gg
 from gpflow_gam import factor, s, te
-from gpflow_gam.statistics import sampling
+from gpflow_gam.optimizers.binned import bins
 
 N, CUT = 3000, 1000
 TERMS = s("x", k=8) + s("z", k=6, by=factor("g")) + te("x", "z", k=9)
@@ -21,7 +21,7 @@ TERMS = s("x", k=8) + s("z", k=6, by=factor("g")) + te("x", "z", k=9)
 
 def few_kept() -> None:
     """So few rows are kept as they are that one process fits sums, too."""
-    sampling.KEPT_ROWS = 1500
+    bins.KEPT_ROWS = 1500
 
 
 def table(number: int = N) -> pd.DataFrame:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gpflow_gam.statistics import Exchange
+from gpflow_gam.optimizers.binned.shared import Exchange
 
 
 def run(number: int, work: Callable[[Exchange], Any], seconds: float = 120.0) -> list[Any]:

@@ -13,8 +13,8 @@ from scipy.special import log_softmax
 import gpflow_gam as gg
 from gpflow_gam import linear, s
 from gpflow_gam.gam.effects.between import between_moments
-from gpflow_gam.statistics import between, between_predictors
-from gpflow_gam.statistics.coupled import CoupledMeans
+from gpflow_gam.optimizers.binned import cavities
+from gpflow_gam.optimizers.binned.cavities import CoupledMeans, between_predictors
 
 QUIET = {"progress": False}
 NAMES = {"b": "b:linear(x)", "c": "c:linear(x)"}
@@ -136,11 +136,11 @@ def test_a_part_of_the_rows_stands_for_all(gam, monkeypatch):
     solution, likelihood = fit.solution, fit.model.likelihood
     given = solution.rows, likelihood, solution.values, solution.q
     whole = between_predictors(*given)
-    monkeypatch.setattr(between, "_ROWS", 120)
+    monkeypatch.setattr(cavities, "_ROWS", 120)
     part = between_predictors(*given)
     assert not np.array_equal(part, whole)
     assert np.trace(part[1]) == pytest.approx(np.trace(whole[1]), rel=0.25)
-    monkeypatch.setattr(between, "_MAX_SIZE", 1)
+    monkeypatch.setattr(cavities, "_MAX_BETWEEN", 1)
     assert between_predictors(*given) is None
 
 
@@ -151,7 +151,7 @@ def test_what_classes_have_in_common_is_no_part_of_their_effects(data):
 
 
 def test_a_predictor_by_itself_asks_for_no_pass(data, monkeypatch):
-    monkeypatch.setattr(between, "mean_curvature", lambda *_: pytest.fail("a pass over the rows"))
+    monkeypatch.setattr(cavities, "mean_curvature", lambda *_: pytest.fail("a pass over the rows"))
     gam = gg.GAM(s("z", k=5)).fit(data.head(60), "x", **QUIET)
     assert between_moments(gam.fitted) is None
     gam.effects("s(z)")

@@ -14,7 +14,8 @@ import pytest
 
 import gpflow_gam as gg
 from gpflow_gam import archive, factor, s
-from gpflow_gam.optimizers import Checkpoint, checkpoint, rounds
+from gpflow_gam.optimizers import Checkpoint
+from gpflow_gam.optimizers.binned import checkpoint, rounds
 
 
 def table(rows: int = 300, seed: int = 0) -> pd.DataFrame:
@@ -80,10 +81,10 @@ def test_a_fit_in_pieces_is_the_fit_to_the_last_bit(
 ) -> None:
     df = table()
     if many:
-        monkeypatch.setattr("gpflow_gam.optimizers.rows.MANY_ROWS", 200)
-        monkeypatch.setattr("gpflow_gam.optimizers.rows.START_ROWS", 100)
+        monkeypatch.setattr("gpflow_gam.optimizers.binned.fit.MANY_ROWS", 200)
+        monkeypatch.setattr("gpflow_gam.optimizers.binned.fit.START_ROWS", 100)
         # read in blocks, and kept as codes
-        monkeypatch.setattr("gpflow_gam.statistics.sampling.KEPT_ROWS", 150)
+        monkeypatch.setattr("gpflow_gam.optimizers.binned.bins.KEPT_ROWS", 150)
         monkeypatch.setattr("gpflow_gam.gam.fits.streaming.BLOCK", 64)
     whole = gam("negative_binomial").fit(df, "count")
     pieces, held = in_pieces("negative_binomial", df, tmp_path)

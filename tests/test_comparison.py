@@ -17,8 +17,13 @@ from gpflow_gam import factor, linear, s
 from gpflow_gam.gam.comparison.leave_one_out import total
 from gpflow_gam.gam.effects import inducing_moments
 from gpflow_gam.likelihoods import checked_observations, unwrapped
-from gpflow_gam.statistics import Neighbourhoods, divided_out, sampling, sites_of
-from gpflow_gam.statistics.coupled import CoupledMeans
+from gpflow_gam.optimizers.binned import bins
+from gpflow_gam.optimizers.binned.cavities import (
+    CoupledMeans,
+    Neighbourhoods,
+    divided_out,
+    sites_of,
+)
 from gpflow_gam.statistics.expectations import expectations
 
 QUIET = {"progress": False}
@@ -342,8 +347,8 @@ def test_batches_of_folds_hold_every_fold_once(monkeypatch):
     gam = fitted("gaussian", table())
     labels = np.random.default_rng(0).integers(0, 9, N)
     expected = gam.loo(labels).pointwise
-    monkeypatch.setattr("gpflow_gam.statistics.neighbourhoods._ENTRIES", 50)
-    monkeypatch.setattr("gpflow_gam.statistics.cavities._TOGETHER", 5)
+    monkeypatch.setattr("gpflow_gam.optimizers.binned.cavities._ENTRIES", 50)
+    monkeypatch.setattr("gpflow_gam.optimizers.binned.cavities._TOGETHER", 5)
     np.testing.assert_allclose(gam.loo(labels).pointwise, expected, atol=1e-10)
     folds = Neighbourhoods.of_labels(labels)
     assert sum(len(batch.out) for batch in folds.batches(10)) == len(folds) == 9
@@ -391,7 +396,7 @@ def test_rows_in_codes_are_left_out_as_those_of_a_table_are(monkeypatch, family)
     data = table(600)
     options = {"weights": "w", "offset": "o"}
     inside = fitted(family, data, **options)
-    monkeypatch.setattr(sampling, "KEPT_ROWS", 150)
+    monkeypatch.setattr(bins, "KEPT_ROWS", 150)
     coded = fitted(family, data, **options)
     assert coded.fitted.whole is not None
     one, other = inside.loo(), coded.loo()
@@ -404,7 +409,7 @@ def test_rows_in_codes_are_left_out_as_those_of_a_table_are(monkeypatch, family)
 
 
 def test_a_group_by_name_of_rows_in_codes(monkeypatch):
-    monkeypatch.setattr(sampling, "KEPT_ROWS", 150)
+    monkeypatch.setattr(bins, "KEPT_ROWS", 150)
     data = table(400)
     gam = fitted("gaussian", data, s("x", k=6) + factor("g"))
     np.testing.assert_array_equal(gam.loo("g").pointwise, gam.loo(data["g"]).pointwise)

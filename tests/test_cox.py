@@ -16,7 +16,7 @@ from gpflow_gam import likelihoods as lk
 from gpflow_gam.gam.families import cox as cox_module
 from gpflow_gam.gam.families.baseline import step_sd
 from gpflow_gam.likelihoods.cox import Intervals
-from gpflow_gam.statistics import sampling
+from gpflow_gam.optimizers.binned import bins
 from gpflow_gam.statistics.expectations import expectations
 from gpflow_gam.statistics.hazards import hazard_terms
 
@@ -301,7 +301,7 @@ def test_weights_count_rows_in_the_baseline_too(table):
 
 
 def test_rows_in_blocks_are_the_rows(table, gam, monkeypatch):
-    monkeypatch.setattr(sampling, "KEPT_ROWS", 150)
+    monkeypatch.setattr(bins, "KEPT_ROWS", 150)
     monkeypatch.setattr(cox_module, "_BLOCK", 90)
     other = gg.GAM(s("x", k=10) + linear("z"), family=fam.Cox(16))
     other.fit([table.iloc[:130], table.iloc[130:]], STATED, progress=False)

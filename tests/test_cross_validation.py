@@ -12,8 +12,8 @@ import gpflow_gam as gg
 from gpflow_gam import factor, linear, s
 from gpflow_gam.gam.fits.criterion import neighbourhoods
 from gpflow_gam.gam.frames import Table
-from gpflow_gam.optimizers.left_out import LeftOut
-from gpflow_gam.statistics import Neighbourhoods, sites_of
+from gpflow_gam.optimizers.binned.cavities import Neighbourhoods, sites_of
+from gpflow_gam.optimizers.binned.cross_validation import LeftOut
 
 QUIET = {"progress": False}
 

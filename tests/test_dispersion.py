@@ -14,8 +14,8 @@ import gpflow_gam as gg
 from gpflow_gam import linear, s
 from gpflow_gam.gam import families as fam
 from gpflow_gam.gam.summaries import dispersion, sample_dispersion
-from gpflow_gam.statistics import rows as rows_module
-from gpflow_gam.statistics import sampling
+from gpflow_gam.optimizers.binned import bins
+from gpflow_gam.optimizers.binned import passes as rows_module
 
 QUIET = {"progress": False}
 
@@ -137,7 +137,7 @@ def test_rows_in_blocks_and_weights(monkeypatch):
     data = counts(np.random.default_rng(2), 2500, 0.5)
     twice = data.loc[data.index.repeat(data["w"])]
     table = gg.GAM(s("x", k=6), "poisson", weights="w").fit(data, "count", **QUIET)
-    monkeypatch.setattr(sampling, "KEPT_ROWS", 1500)
+    monkeypatch.setattr(bins, "KEPT_ROWS", 1500)
     monkeypatch.setattr(rows_module, "BLOCK", 1700)
     blocks = gg.GAM(s("x", k=6), "poisson", weights="w").fit(data, "count", **QUIET)
     assert blocks.fitted.whole is not None

@@ -24,8 +24,8 @@ import pytest
 import tensorflow as tf
 
 import gpflow_gam as gg
-from gpflow_gam.statistics import sampling
-from gpflow_gam.statistics.distributed import bytes_of_pass
+from gpflow_gam.optimizers.binned import bins
+from gpflow_gam.optimizers.binned.shared import bytes_of_pass
 
 fit = gg.distribute.fit
 DATA, OPTIONS = (script.X, script.Y), script.OPTIONS
@@ -531,7 +531,7 @@ def test_two_workers_train_components_without_inducing_inputs(
 
 
 def test_two_workers_fit_the_gam_of_one(workers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampling, "KEPT_ROWS", sampling.KEPT_ROWS)  # put back afterwards
+    monkeypatch.setattr(bins, "KEPT_ROWS", bins.KEPT_ROWS)  # put back afterwards
     distributed_gam.few_kept()
     data = distributed_gam.table()
     one = distributed_gam.gam().fit(data, "count")

@@ -16,14 +16,21 @@ from gpflow.utilities import deepcopy
 import gpflow_gam as gg
 from gpflow_gam import s
 from gpflow_gam.distribute.endings import Endings
+from gpflow_gam.optimizers.binned import bins
+from gpflow_gam.optimizers.binned.bins import RowSample
+from gpflow_gam.optimizers.binned.shared import (
+    Exchange,
+    SharedRows,
+    bytes_of_pass,
+    packed,
+    unpacked,
+)
 from gpflow_gam.optimizers.minimizers import FitProgress
-from gpflow_gam.statistics import Exchange, RowSample, sampling
-from gpflow_gam.statistics.distributed import SharedRows, bytes_of_pass, packed, unpacked
 
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampling, "KEPT_ROWS", 1500)
+    monkeypatch.setattr(bins, "KEPT_ROWS", 1500)
 
 
 def shares(data: pd.DataFrame, number: int) -> list[pd.DataFrame]:
@@ -232,7 +239,7 @@ def test_missing_rows_levels_and_bins_are_of_all(few: None) -> None:
 def test_a_fit_that_begins_on_a_part_of_the_rows(
     few: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import gpflow_gam.optimizers.rows as module
+    import gpflow_gam.optimizers.binned.fit as module
 
     monkeypatch.setattr(module, "MANY_ROWS", 2000)
     monkeypatch.setattr(module, "START_ROWS", 1000)

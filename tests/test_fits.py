@@ -18,10 +18,11 @@ import tensorflow as tf
 import gpflow_gam as gg
 from gpflow_gam import factor, s
 from gpflow_gam.gam.fits import fitting, refining
-from gpflow_gam.optimizers import rows as optimizers_rows
-from gpflow_gam.optimizers.rounds import Rounds
-from gpflow_gam.statistics import ColumnBins, components
-from gpflow_gam.statistics.interpolation import identity
+from gpflow_gam.optimizers.binned import components
+from gpflow_gam.optimizers.binned import fit as optimizers_rows
+from gpflow_gam.optimizers.binned.bins import ColumnBins
+from gpflow_gam.optimizers.binned.components import identity
+from gpflow_gam.optimizers.binned.rounds import Rounds
 from gpflow_gam.threads import one_blas_thread
 
 TERMS = s("x", k=10) + s("z", k=10) + factor("g")
@@ -72,13 +73,13 @@ def link(gam: gg.GAM, data: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
 
 def test_a_column_is_binned_once(monkeypatch):
     seen: list[int] = []
-    original = gg.statistics.bins.bin_column
+    original = gg.optimizers.binned.bins.bin_column
 
     def counted(values: np.ndarray, number: int | None) -> object:
         seen.append(len(values))
         return original(values, number)
 
-    monkeypatch.setattr(gg.statistics.bins, "bin_column", counted)
+    monkeypatch.setattr(gg.optimizers.binned.bins, "bin_column", counted)
     gg.GAM(TERMS + s("x", by="z", k=6), family="poisson").fit(table(300), y="y")
     assert len(seen) == 3
 
@@ -427,7 +428,7 @@ def test_many_smooths_of_nothing_take_few_iterations():
 def test_the_order_in_which_threads_come_to_their_end_changes_no_bit(monkeypatch):
     rng = np.random.default_rng(7)
     df = pd.DataFrame({name: rng.uniform(size=3000).round(2) for name in "abcd"})
-    monkeypatch.setattr("gpflow_gam.statistics.costs.LOOKUP", 0.0)  # tables of pairs
+    monkeypatch.setattr("gpflow_gam.optimizers.binned.passes.LOOKUP", 0.0)  # tables of pairs
     df["y"] = rng.poisson(np.exp(np.sin(6.0 * df["a"])))
     terms = s("a", k=6) + s("b", k=6) + s("c", k=6) + s("d", k=6)
 
@@ -441,7 +442,7 @@ def test_the_order_in_which_threads_come_to_their_end_changes_no_bit(monkeypatch
                 function(item)
 
     (mean, se), elbo = found()
-    for module in ("statistics.tables", "statistics.sums", "gam.fits.encoding"):
+    for module in ("optimizers.binned.passes", "gam.fits.encoding"):
         monkeypatch.setattr(f"gpflow_gam.{module}.each", last_first)
     (again, se_again), elbo_again = found()
     np.testing.assert_array_equal(again, mean)

@@ -10,8 +10,8 @@ import pytest
 import gpflow_gam as gg
 from gpflow_gam import linear, s
 from gpflow_gam.gam.families import Custom
-from gpflow_gam.statistics import rows as rows_module
-from gpflow_gam.statistics import sampling
+from gpflow_gam.optimizers.binned import bins
+from gpflow_gam.optimizers.binned import passes as rows_module
 
 SIZE = 250.0
 
@@ -86,7 +86,7 @@ def test_what_is_explained_is_of_residuals_over_the_fitted_variance(gam, monkeyp
     explained = gam.summary().deviance_explained
     assert explained == pytest.approx(1.0 - own / null, rel=1e-4)
     assert explained > 0.8
-    monkeypatch.setattr(sampling, "KEPT_ROWS", 300)
+    monkeypatch.setattr(bins, "KEPT_ROWS", 300)
     monkeypatch.setattr(rows_module, "BLOCK", 150)
     blocks = fitted()
     assert blocks.fitted.whole is not None

@@ -17,7 +17,7 @@ from gpflow_gam import families as fam
 from gpflow_gam import likelihoods as lk
 from gpflow_gam import linear, s
 from gpflow_gam.likelihoods.mean_link import predictor_of
-from gpflow_gam.optimizers.rounds import Rounds, Seen
+from gpflow_gam.optimizers.binned.rounds import Rounds, Seen
 
 MEAN = {
     "log": np.exp,

@@ -295,7 +295,7 @@ def test_other_errors() -> None:
 def test_rows_left_out_are_those_of_one_model_a_predictor(monkeypatch) -> None:
     """Cavities of a predictor know nothing of the components of another one."""
     # each for itself: else their means move together, which test_comparison sees to
-    monkeypatch.setattr("gpflow_gam.statistics.cavities.MAX_SIZE", 0)
+    monkeypatch.setattr("gpflow_gam.optimizers.binned.cavities.MAX_SIZE", 0)
     frame, _ = _frame("gamma")
     frame = frame[:200]
     gam = gg.GAM({"mean": s("x", k=6), "scale": s("z", k=5)}, family="gamma").fit(frame, y="y")

@@ -14,7 +14,7 @@ import gpflow_gam as gg
 from gpflow_gam import families as fam
 from gpflow_gam import likelihoods as lk
 from gpflow_gam import linear, s
-from gpflow_gam.statistics import sampling
+from gpflow_gam.optimizers.binned import bins
 
 PHI = 4.0
 
@@ -159,7 +159,7 @@ def test_what_is_a_gams_it_does(gam, tmp_path):
 
 def test_rows_in_blocks_are_the_rows(gam, monkeypatch):
     table = counts(0)
-    monkeypatch.setattr(sampling, "KEPT_ROWS", 90)
+    monkeypatch.setattr(bins, "KEPT_ROWS", 90)
     other = gg.GAM(s("x", k=10), family="quasipoisson")
     other.fit([table.iloc[:110], table.iloc[110:]], "y", progress=False)
     assert other.fitted.whole is not None

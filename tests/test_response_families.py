@@ -19,7 +19,8 @@ import gpflow_gam as gg
 from gpflow_gam import families as fam
 from gpflow_gam import likelihoods as lk
 from gpflow_gam.gam.families.binary import constant_of
-from gpflow_gam.statistics import Exchange, sampling
+from gpflow_gam.optimizers.binned import bins
+from gpflow_gam.optimizers.binned.shared import Exchange
 
 # --- deviance ----------------------------------------------------------------------------------
 
@@ -392,7 +393,7 @@ SOURCES = {
 def test_ordered_labels_keep_their_order(graded, source, many, tmp_path, monkeypatch):
     """Alphabetical order had been taken of text, and of some of these, without a word."""
     if many:
-        monkeypatch.setattr(sampling, "KEPT_ROWS", 100)
+        monkeypatch.setattr(bins, "KEPT_ROWS", 100)
     data = SOURCES[source](graded, tmp_path)
     gam = of_order(data)
     assert gam.fitted.spec.levels == tuple(GRADES)
@@ -406,7 +407,7 @@ def test_ordered_labels_keep_their_order(graded, source, many, tmp_path, monkeyp
 
 
 def test_shares_keep_the_order_of_labels(graded, monkeypatch):
-    monkeypatch.setattr(sampling, "KEPT_ROWS", 100)
+    monkeypatch.setattr(bins, "KEPT_ROWS", 100)
     parts = SOURCES["blocks"](graded, None)
 
     def work(exchange: Exchange) -> gg.GAM:
@@ -421,7 +422,7 @@ def test_shares_keep_the_order_of_labels(graded, monkeypatch):
 )
 def test_text_without_an_order_is_an_error(graded, y, monkeypatch):
     for kept in (10_000, 100):
-        monkeypatch.setattr(sampling, "KEPT_ROWS", kept)
+        monkeypatch.setattr(bins, "KEPT_ROWS", kept)
         data = graded if y == "grade" else graded.assign(grade=y(graded.grade))
         with pytest.raises(ValueError, match=r"no order.*Ordinal\(levels=.*ordered=True"):
             of_order(data)
@@ -505,7 +506,7 @@ def assert_same_answers(one: gg.GAM, other: gg.GAM, data: pd.DataFrame) -> None:
 )
 @pytest.mark.parametrize("kept", [10_000, 100])
 def test_binomial_responses_of_one_trial_are_bernoullis(trials, labels, kept, monkeypatch):
-    monkeypatch.setattr(sampling, "KEPT_ROWS", kept)
+    monkeypatch.setattr(bins, "KEPT_ROWS", kept)
     data = trials.assign(yes=labels(trials["yes"].to_numpy()))
     gam = gg.GAM("yes ~ s(x, k=6)", fam.Binomial("probit")).fit(data, progress=False)
     expected = gg.GAM("yes ~ s(x, k=6)", fam.Bernoulli("probit")).fit(data, progress=False)
@@ -518,7 +519,7 @@ def test_binomial_responses_of_one_trial_are_bernoullis(trials, labels, kept, mo
 @pytest.mark.parametrize("kept", [10_000, 100])
 def test_weights_are_the_trials_of_proportions(trials, kept, monkeypatch, tmp_path):
     """As of R's glm and mgcv."""
-    monkeypatch.setattr(sampling, "KEPT_ROWS", kept)
+    monkeypatch.setattr(bins, "KEPT_ROWS", kept)
     none = trials[:5].assign(n=0, p=np.nan)  # which glm takes as well: no trials, no row
     data = pd.concat([none, trials], ignore_index=True)
     expected = gg.GAM("k ~ s(x, k=6)", "binomial", trials="n").fit(trials, progress=False)
@@ -544,7 +545,7 @@ def test_weights_are_the_trials_of_proportions(trials, kept, monkeypatch, tmp_pa
 
 def test_shares_of_proportions(trials, monkeypatch):
     """One share holds nothing but zeros and ones, which alone would be those of one trial."""
-    monkeypatch.setattr(sampling, "KEPT_ROWS", 100)
+    monkeypatch.setattr(bins, "KEPT_ROWS", 100)
     whole = trials["k"].isin([0, trials["n"]]) | (trials["k"] == trials["n"])
     parts = [trials[whole], trials[~whole]]
     expected = gg.GAM("k ~ s(x, k=6)", "binomial", trials="n")

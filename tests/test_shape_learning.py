@@ -11,7 +11,7 @@ from scipy.linalg import null_space
 from scipy.stats import multivariate_normal
 
 import gpflow_gam as gg
-from gpflow_gam.optimizers.shaped import ShapeCriterion
+from gpflow_gam.optimizers.binned.shaped import ShapeCriterion
 from gpflow_gam.posteriors import held_evidence
 from gpflow_gam.posteriors.projection import Projection
 

@@ -21,25 +21,16 @@ from gpflow_gam.gam.frames import Table
 from gpflow_gam.kernels import Factor, Indicator
 from gpflow_gam.kernels.functional import parameters_of
 from gpflow_gam.kernels.tangents import kernel_tangents
-from gpflow_gam.optimizers.collapsed import CollapsedBound
-from gpflow_gam.optimizers.position import Position
-from gpflow_gam.optimizers.posterior import present_posterior
-from gpflow_gam.optimizers.rounds import Rounds
+from gpflow_gam.optimizers.binned import bins, passes
+from gpflow_gam.optimizers.binned import passes as rows_module
+from gpflow_gam.optimizers.binned.bins import Bins, ColumnBins, bin_column, bin_columns
+from gpflow_gam.optimizers.binned.collapsed import CollapsedBound
+from gpflow_gam.optimizers.binned.components import row_component
+from gpflow_gam.optimizers.binned.evidence import Evidence, PseudoData
+from gpflow_gam.optimizers.binned.passes import Rows
+from gpflow_gam.optimizers.binned.rounds import Position, Rounds
+from gpflow_gam.optimizers.binned.solution import present_posterior
 from gpflow_gam.optimizers.sites import sweep
-from gpflow_gam.statistics import (
-    Bins,
-    ColumnBins,
-    Evidence,
-    PseudoData,
-    Rows,
-    bin_column,
-    bin_columns,
-    costs,
-    grids,
-    row_component,
-    tables,
-)
-from gpflow_gam.statistics import rows as rows_module
 from gpflow_gam.threads import MIN_SECONDS, each
 
 # --- bins ----------------------------------------------------------------------------------------
@@ -81,7 +72,7 @@ def test_bins_stand_for_their_rows(shift, skew, rng):
 def test_joint_bins_are_occupied_cells(rng):
     values = np.c_[rng.normal(size=6000), rng.integers(0, 5, 6000)]
     found = bin_columns(values)
-    assert found.number < grids.MAX_CELLS
+    assert found.number < bins.MAX_CELLS
     np.testing.assert_array_equal(found.points[found.codes, 1], values[:, 1])
     assert np.abs(found.points[found.codes, 0] - values[:, 0]).max() < 0.05 * np.ptp(values[:, 0])
     few = bin_columns(values[:300])
@@ -172,14 +163,14 @@ def test_a_pass_sees_what_the_exact_route_sees(name, rng, monkeypatch):
     back = np.argsort(model.blocks.layout.order)
     Lambda = exact.sums.precision.numpy()[:, back][:, :, back]
     ours = present_posterior(model)
-    monkeypatch.setattr(tables, "_LOOKED_UP", 64)  # parts of the rows, each on a thread
-    # rows gathered, looked up in tables, in tables too large to hold, in some tables at a time
+    monkeypatch.setattr(passes, "_LOOKED_UP", 64)  # parts of the rows, each on a thread
+    # rows gathered, looked up in passes, in tables too large to hold, in some tables at a time
     routes = ((1e30, 2**21, 2**27), (1e-30, 2**21, 2**27), (1e-30, 100, 2**27), (1e-30, 2**21, 1))
     for flops, limit, held in routes:
-        monkeypatch.setattr(tables, "_HELD", held)
-        monkeypatch.setattr(costs, "FLOPS", flops)
-        monkeypatch.setattr(costs, "LOOKUP", 1.0 / flops)
-        monkeypatch.setattr(costs, "MAX_TABLE", limit)
+        monkeypatch.setattr(passes, "_HELD", held)
+        monkeypatch.setattr(passes, "FLOPS", flops)
+        monkeypatch.setattr(passes, "LOOKUP", 1.0 / flops)
+        monkeypatch.setattr(passes, "MAX_TABLE", limit)
         seen = rows.sweep(model.likelihood, values_of(kernel), ours)
         assert seen.expected == pytest.approx(float(exact.expected), rel=1e-9)
         found = rows.evidence(1e-6).posterior(seen.data, values_of(kernel))
@@ -209,7 +200,7 @@ def test_sums_of_given_sites_are_loops_over_rows(rng, monkeypatch):
         for i in range(2):
             expected[i] += weight[n, i] * np.outer(phi[:, n], phi[:, n])
     for limit in (2**21, 10):
-        monkeypatch.setattr(costs, "MAX_TABLE", limit)
+        monkeypatch.setattr(passes, "MAX_TABLE", limit)
         monkeypatch.setattr(rows_module, "BLOCK", 33)
         found = rows.posterior(values_of(kernel), roots, weight, shift)
         np.testing.assert_allclose(found.precision, expected, atol=1e-9 * expected.max())
@@ -269,8 +260,8 @@ def gaussian_problem(number: int = 120):
 
 def exact_nodes(rows: Rows) -> Rows:
     """Every point is a node and a point of open variance: nothing is approximated."""
-    from gpflow_gam.statistics.evidence import Places
-    from gpflow_gam.statistics.interpolation import identity
+    from gpflow_gam.optimizers.binned.components import identity
+    from gpflow_gam.optimizers.binned.evidence import Places
 
     parts = []
     for c in rows.components:

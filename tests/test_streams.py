@@ -17,20 +17,12 @@ from gpflow_gam.gam.fits import Roles, build, streaming
 from gpflow_gam.gam.fits.encoding import Encoding, Wanted, encode_rows
 from gpflow_gam.gam.fits.surveying import Findings, survey
 from gpflow_gam.gam.frames import Table, blocks_of, concatenated, recut
+from gpflow_gam.optimizers.binned import bins
+from gpflow_gam.optimizers.binned import passes as rows_module
+from gpflow_gam.optimizers.binned.bins import BinSums, Coder, ColumnBins, Grid, RowSample, summarise
+from gpflow_gam.optimizers.binned.columns import HeldColumns
 from gpflow_gam.optimizers.minimizers import progress
-from gpflow_gam.statistics import (
-    BinSums,
-    Coder,
-    ColumnBins,
-    Grid,
-    HeldColumns,
-    RowSample,
-    Store,
-    Stored,
-    sampling,
-    summarise,
-)
-from gpflow_gam.statistics import rows as rows_module
+from gpflow_gam.storage import Store, Stored
 
 N = 5000
 TERMS = (
@@ -85,7 +77,7 @@ class Anew:
 @pytest.fixture
 def few(monkeypatch):
     """So few rows are kept as they are that the tests' tables have more."""
-    monkeypatch.setattr(sampling, "KEPT_ROWS", 1500)
+    monkeypatch.setattr(bins, "KEPT_ROWS", 1500)
     monkeypatch.setattr(rows_module, "BLOCK", 1700)
 
 
@@ -139,7 +131,7 @@ def test_with_a_bin_a_value_it_is_the_fit_of_the_numbers(family, response, monke
     data.loc[3000:3010, "g"] = None
     terms = s("x", k=8) + s("z", k=6, by=factor("g")) + s("h", k=6, by="m") + te("x", "h", k=9)
     numbers = gg.GAM(terms, family, missing="drop", **ROLES).fit(data, response)
-    monkeypatch.setattr(sampling, "KEPT_ROWS", 1500)
+    monkeypatch.setattr(bins, "KEPT_ROWS", 1500)
     codes = gg.GAM(terms, family, missing="drop", **ROLES).fit(pieces(data), response)
     assert codes.fitted.result.discretisation == 0.0
     assert codes.fitted.dropped == numbers.fitted.dropped > 500
@@ -186,7 +178,7 @@ def test_few_rows_are_one_table():
 
 def test_rows_that_are_dropped_make_no_table_of_blocks(monkeypatch):
     """How many rows come, not how many stay, says which route a fit takes."""
-    monkeypatch.setattr(sampling, "KEPT_ROWS", N - 100)
+    monkeypatch.setattr(bins, "KEPT_ROWS", N - 100)
     data = table()
     data.loc[data.index[::5], "x"] = np.nan
     terms = s("x", k=6) + factor("g")
@@ -211,7 +203,7 @@ def test_rows_that_are_dropped_make_no_table_of_blocks(monkeypatch):
 def streamed(tmp_path_factory):
     """A fit to a folder of Parquet files, its data, and where they are."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sampling, "KEPT_ROWS", 1500)
+        patch.setattr(bins, "KEPT_ROWS", 1500)
         data = table()
         path = parquet(tmp_path_factory.mktemp("data") / "files", data)
         terms = s("x", k=8) + s("h", k=6) + factor("g") + linear("m")

@@ -16,7 +16,7 @@ from gpflow_gam import families as fam
 from gpflow_gam import likelihoods as lk
 from gpflow_gam.gam.fits import fitted as rows_module
 from gpflow_gam.gam.plotting.residuals import quantile_residuals
-from gpflow_gam.statistics import sampling
+from gpflow_gam.optimizers.binned import bins
 
 RIGHT, EXACT, LEFT, INTERVAL = range(4)
 SCALE = 0.7
@@ -353,7 +353,7 @@ def test_weights_are_counts_of_rows(table):
 
 
 def test_rows_in_blocks_are_the_rows(table, monkeypatch, weibull):
-    monkeypatch.setattr(sampling, "KEPT_ROWS", 150)
+    monkeypatch.setattr(bins, "KEPT_ROWS", 150)
     monkeypatch.setattr(rows_module, "BLOCK", 170)
     gam = gg.GAM("Surv(time, event) ~ s(x) + factor(g)", family="weibull")
     gam.fit([table.iloc[:130], table.iloc[130:]], progress=False)
@@ -373,7 +373,7 @@ def test_the_null_model_is_the_best_constant(monkeypatch, blocks):
     data = pd.DataFrame({"x": rng.uniform(size=300), "event": rng.uniform(size=300) > 0.3})
     data["time"] = np.exp(5.0 * data["x"] + 0.05 * np.log(rng.exponential(size=300)))
     if blocks:
-        monkeypatch.setattr(sampling, "KEPT_ROWS", 150)
+        monkeypatch.setattr(bins, "KEPT_ROWS", 150)
     gam = gg.GAM(s("x", k=6), "weibull").fit(data, Surv("time", "event"), progress=False)
     assert (gam.fitted.whole is not None) == blocks
     scale, event = float(gam.fitted.likelihood.scale.numpy()), data["event"].to_numpy()

@@ -14,7 +14,7 @@ import gpflow_gam as gg
 from gpflow_gam import factor, linear, random_effect, s, te
 from gpflow_gam.gam.fits import fitting, updating, warm
 from gpflow_gam.gam.predictor import NotFittedError
-from gpflow_gam.statistics import components, sampling
+from gpflow_gam.optimizers.binned import bins, components
 
 FINE = {"tolerance": 1e-5, "progress": False}
 
@@ -293,7 +293,7 @@ def test_saved_gams_go_on(data, tmp_path):
 
 def test_many_rows(data, monkeypatch):
     """Of rows that are kept as codes: those that there are go on, others are all that is taken."""
-    for module in (sampling, updating.sampling):
+    for module in (bins, updating.bins):
         monkeypatch.setattr(module, "KEPT_ROWS", 150)
     gam = fresh("poisson").fit(data, y="count", max_iterations=3, progress=False)
     assert gam.fitted.whole is not None
@@ -312,7 +312,7 @@ def test_many_rows(data, monkeypatch):
 @pytest.mark.parametrize("blocks", [False, True])
 def test_rows_that_are_too_many_once_they_are_added(blocks, data, monkeypatch):
     """All rows together become codes, those of the fit among them."""
-    for module in (sampling, updating.sampling):
+    for module in (bins, updating.bins):
         monkeypatch.setattr(module, "KEPT_ROWS", 150)
     gam = fresh("poisson").fit(data.head(60), y="count", progress=False)
     assert gam.fitted.whole is None

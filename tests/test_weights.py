@@ -10,7 +10,8 @@ from gpflow.utilities import parameter_dict
 
 import gpflow_gam as gg
 from gpflow_gam import linear, s
-from gpflow_gam.statistics import Exchange, sampling
+from gpflow_gam.optimizers.binned import bins
+from gpflow_gam.optimizers.binned.shared import Exchange
 
 ROWS = 160
 
@@ -146,7 +147,7 @@ def same_fits(ours: gg.GAM, theirs: gg.GAM, data: pd.DataFrame) -> None:
 @pytest.mark.parametrize("kept", [10_000, 100])
 def test_a_row_of_weight_zero_is_not_there(kept, missing, monkeypatch):
     """Extreme ones had been refused, and others counted in ranges, levels and missing values."""
-    monkeypatch.setattr(sampling, "KEPT_ROWS", kept)
+    monkeypatch.setattr(bins, "KEPT_ROWS", kept)
     data, mixed = with_garbage()
 
     def fitted(source: object) -> gg.GAM:
@@ -161,7 +162,7 @@ def test_a_row_of_weight_zero_is_not_there(kept, missing, monkeypatch):
 
 
 def test_shares_leave_rows_of_weight_zero_out(monkeypatch):
-    monkeypatch.setattr(sampling, "KEPT_ROWS", 100)
+    monkeypatch.setattr(bins, "KEPT_ROWS", 100)
     data, mixed = with_garbage()
 
     def fitted(parts: list[pd.DataFrame]) -> gg.GAM:

@@ -16,7 +16,7 @@ BOXES: dict[str, tuple[float, float, str, str]] = {
     "2 encoder": (3.9, 6.0, "gam/frames, gam/families\nX [N, D], Y [N, K]", SHARED),
     "3 components": (7.8, 6.0, "gam/terms, gam/components\nwhat data settle, as JSON", SHARED),
     "4 kernel, inducing": (11.7, 6.0, "kernels, models\nk = k_1 + ... + k_C, Z_c", SHARED),
-    "5 rows' statistics": (11.7, 4.0, "statistics\none pass over N rows", FIRST),
+    "5 rows' statistics": (11.7, 4.0, "optimizers/binned\none pass over N rows", FIRST),
     "6 rounds": (11.7, 2.0, "optimizers\nevidence of sums, no rows", FIRST),
     "9 second engine": (7.8, 4.0, "newton, models/iterncgp\nproducts K V, actions S", SECOND),
     "7 posterior": (7.8, 2.0, "variational, posteriors\nq of all components", SHARED),

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from ..optimizers.binned.shared import Exchange
 from ..optimizers.minimizers import FitProgress
 from ..optimizers.minimizers.result import Callback
 from ..optimizers.minimizers.tracker import INTERRUPTED, OnInterrupt
-from ..statistics import Exchange
 
 
 class Endings:

@@ -10,8 +10,8 @@ from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 
 from ..optimizers import TimeBudget
+from ..optimizers.binned.shared import Exchange
 from ..processes import check_process
-from ..statistics import Exchange
 from . import saving
 from .checks import check_fit
 from .families import Family

@@ -2,14 +2,13 @@
 Fitting: natural gradients in site form, L-BFGS, Adam, Newton, and the one function that chooses.
 """
 
-from .checkpoint import Checkpoint
-from .cross_validation import fit_left_out
+from .binned.checkpoint import Checkpoint
+from .binned.cross_validation import fit_left_out
+from .binned.fit import fit_rows, present_solution, solution_of_sums
+from .binned.solution import Solution, assign_posterior, whitened_of
 from .fit import fit
 from .minimizers import FitProgress, FitResult, TimeBudget
 from .natural_gradient import NaturalGradient, SiteStep
-from .posterior import assign_posterior, whitened_of
-from .rows import fit_rows, present_solution, solution_of_sums
-from .solution import Solution
 from .twin import start_from_rows
 
 __all__ = [

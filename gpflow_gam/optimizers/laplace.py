@@ -15,12 +15,12 @@ from gpflow.posteriors import PrecomputeCacheType
 from gpflow.utilities import deepcopy
 
 from ..covariances import InducingBlocks
+from ..errors import NotPositiveDefinite
 from ..kernels.tangents import KernelTangents
 from ..likelihoods import checked_observations
 from ..models import AdditiveSGPR, AdditiveSVGP
 from ..posteriors import InducingMoments
 from ..posteriors.features import Block
-from ..statistics import NotPositiveDefinite
 from ..variational import OptimalPrecision, WhitenedGaussian
 from .hyperparameters import Hyperparameters, differenced
 from .laplace_steps import Steps, centre_of_draws, standard_normal

@@ -8,17 +8,18 @@ import numpy as np
 from gpflow.base import AnyNDArray, Parameter
 from gpflow.likelihoods import Likelihood
 
+from ..errors import NotPositiveDefinite
 from ..held import held
 from ..models import AdditiveSGPR, AdditiveSVGP
 from ..posteriors import InducingMoments
-from ..statistics import GaussianPosterior, NotPositiveDefinite
 from ..threads import SMALL, one_blas_thread
-from .collapsed import CollapsedBound
+from .binned.collapsed import CollapsedBound
+from .binned.evidence import GaussianPosterior
+from .binned.shaped import ShapeCriterion
+from .binned.solution import Solution
 from .hyperparameters import Hyperparameters, differenced
 from .laplace import HyperparameterDraw
 from .laplace_steps import Steps, centre_of_draws, standard_normal
-from .shaped import ShapeCriterion
-from .solution import Solution
 
 
 def draw_solutions(

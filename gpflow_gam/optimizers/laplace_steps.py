@@ -8,7 +8,7 @@ import numpy as np
 from gpflow.base import AnyNDArray
 from scipy.stats import norm, qmc
 
-from ..statistics import NotPositiveDefinite
+from ..errors import NotPositiveDefinite
 from .minimizers import descend
 from .minimizers.descent import Loss
 

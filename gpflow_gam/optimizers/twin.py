@@ -7,10 +7,10 @@ from typing import Any
 import tensorflow as tf
 
 from ..models import AdditiveSVGP
-from ..statistics import Rows
 from ..variational import OptimalPrecision
+from .binned.fit import fit_rows
+from .binned.passes import Rows
 from .minimizers import FitResult
-from .rows import fit_rows
 
 MAX_TWIN_SIZE = 500
 """Inducing values up to which a twin's dense q is worth its N P^2 and P^3."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...statistics import Neighbourhoods
+from ...optimizers.binned.cavities import Neighbourhoods
 from ..fits import FittedGAM
 from ..terms import Column, as_column
 

@@ -11,19 +11,18 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
 
-from ...errors import CavityWarning, warn_caller
+from ...errors import CavityWarning, NotPositiveDefinite, warn_caller
 from ...likelihoods import Weighted, checked_observations, unwrapped
 from ...models import IterNCGP
-from ...posteriors import SparseAdditivePosterior
-from ...statistics import (
+from ...optimizers.binned.cavities import (
     Cavity,
     Neighbourhoods,
-    NotPositiveDefinite,
     RowPosterior,
     Sites,
     marginal_cavities,
     sites_of,
 )
+from ...posteriors import SparseAdditivePosterior
 from ...statistics.expectations import expectations, mean_curvature
 from ...threads import one_blas_thread
 from ..effects import inducing_moments

@@ -7,7 +7,7 @@ import hashlib
 
 import numpy as np
 
-from ...statistics.stored import RowArray
+from ...storage import RowArray
 from ..fits import FittedGAM
 from ..terms import Column
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from gpflow.base import AnyNDArray
 
+from ...optimizers.binned.cavities import Cavity, Neighbourhoods, RowPosterior, Sites
 from ...posteriors.projection import Projection
-from ...statistics import Cavity, Neighbourhoods, RowPosterior, Sites
 
 _DRAWS = 1000
 """Of functions, behind variances."""

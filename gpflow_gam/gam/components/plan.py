@@ -10,7 +10,8 @@ from gpflow.base import AnyNDArray
 
 from ...measures import Empirical
 from ...measures.discrete import NUM_NODES
-from ...statistics import ColumnBins, Columns, HeldColumns
+from ...optimizers.binned.bins import ColumnBins
+from ...optimizers.binned.columns import Columns, HeldColumns
 from ...threads import one_blas_thread
 from ..frames import (
     Encoder,

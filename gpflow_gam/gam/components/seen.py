@@ -8,8 +8,7 @@ import numpy as np
 from gpflow.base import AnyNDArray
 
 from ...measures.thinning import weighted_quantiles
-from ...statistics import Columns
-from ...statistics.columns import Level
+from ...optimizers.binned.columns import Columns, Level
 
 
 @dataclasses.dataclass(frozen=True)

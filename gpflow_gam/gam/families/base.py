@@ -15,7 +15,7 @@ from gpflow.likelihoods import Likelihood
 from gpflow.utilities import parameter_dict
 
 from ...likelihoods import MeanLink, Quasi, unwrapped
-from ...statistics.stored import RowArray
+from ...storage import RowArray
 from ..terms import Surv
 from ..terms.base import Level
 from .encoding import Observed

@@ -14,7 +14,7 @@ from scipy.special import expit, log_ndtr, ndtr, ndtri
 from ... import likelihoods
 from ...likelihoods import links
 from ...likelihoods.links import checked_link
-from ...statistics.stored import RowArray
+from ...storage import RowArray
 from . import encoding
 from .base import Family, Levels, Response, first, single
 from .encoding import Observed

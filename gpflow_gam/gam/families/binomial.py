@@ -14,7 +14,7 @@ from scipy.special import xlogy
 
 from ... import likelihoods
 from ...likelihoods.links import checked_link
-from ...statistics.stored import RowArray
+from ...storage import RowArray
 from ..terms import Column
 from . import encoding
 from .base import Family, Levels, Response, first

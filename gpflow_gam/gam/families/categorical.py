@@ -12,7 +12,7 @@ from gpflow.likelihoods import Likelihood
 from scipy.special import log_softmax, softmax
 
 from ... import likelihoods
-from ...statistics.stored import RowArray
+from ...storage import RowArray
 from .base import Family, Levels, Response
 from .encoding import Observed
 from .labels import LabelledFamily, known, labelled

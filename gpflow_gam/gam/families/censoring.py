@@ -7,7 +7,7 @@ import pandas as pd
 from gpflow.base import AnyNDArray
 
 from ...likelihoods.standardised import EXACT, INTERVAL, LEFT, RIGHT
-from ...statistics.stored import RowArray, Stored
+from ...storage import RowArray, Stored
 from ..terms import Surv
 from . import encoding
 

@@ -13,7 +13,7 @@ from gpflow.likelihoods import Likelihood
 from scipy.special import xlogy
 
 from ... import likelihoods
-from ...statistics.stored import RowArray
+from ...storage import RowArray
 from . import encoding
 from .base import Levels, Response, first, number, own
 from .encoding import Observed

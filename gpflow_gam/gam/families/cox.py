@@ -14,7 +14,7 @@ from gpflow.likelihoods import Likelihood
 
 from ... import likelihoods
 from ...likelihoods.cox import Intervals
-from ...statistics.stored import RowArray, Stored
+from ...storage import RowArray, Stored
 from ..terms import Surv
 from . import censoring, encoding
 from .base import Family, Levels, Response, first, own

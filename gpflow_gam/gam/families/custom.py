@@ -21,7 +21,7 @@ from ...likelihoods import (
     conditional_response,
     unwrapped,
 )
-from ...statistics.stored import RowArray
+from ...storage import RowArray
 from . import encoding
 from .base import Family, Levels, Response, first, tensors
 from .encoding import Observed

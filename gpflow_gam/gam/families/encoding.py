@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from gpflow.base import AnyNDArray
 
-from ...statistics.stored import RowArray, Stored
+from ...storage import RowArray, Stored
 from ..frames.distinct import named_distinct
 from ..terms.base import Level
 

@@ -13,7 +13,7 @@ from gpflow.utilities import positive
 from scipy.special import ndtr
 
 from ...likelihoods import GaussHermite
-from ...statistics.stored import RowArray
+from ...storage import RowArray
 from . import encoding
 from .base import Family, Levels, Response, first, number, own
 from .encoding import Observed, spread

@@ -11,7 +11,7 @@ from gpflow.likelihoods import Likelihood
 from scipy.special import ndtr
 
 from ... import likelihoods
-from ...statistics.stored import RowArray
+from ...storage import RowArray
 from . import encoding
 from .base import Family, Levels, Response, first, number, own
 from .encoding import Observed, spread

@@ -13,7 +13,7 @@ from gpflow.likelihoods import Likelihood, ScalarLikelihood
 from ... import likelihoods
 from ...likelihoods import Heteroskedastic, LocationScale, unwrapped
 from ...likelihoods.mean_link import POWERS, predictor_of
-from ...statistics.stored import RowArray
+from ...storage import RowArray
 from . import encoding
 from .base import Family, first, number, own
 from .encoding import Described, Observed, spread

@@ -9,7 +9,7 @@ import numpy as np
 from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
 
-from ...statistics.stored import RowArray
+from ...storage import RowArray
 from .base import Family, Levels, number, own
 from .linked import measured, size_of
 

@@ -12,7 +12,7 @@ from gpflow.likelihoods import Likelihood
 
 from ... import likelihoods
 from ...likelihoods.ordered import checked_ordered_link
-from ...statistics.stored import RowArray
+from ...storage import RowArray
 from . import encoding
 from .base import Levels, Response, first, own
 from .binary import predictor_of, probability

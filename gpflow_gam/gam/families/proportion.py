@@ -13,7 +13,7 @@ from scipy.special import digamma, expit, logit
 
 from ... import likelihoods
 from ...likelihoods.logit_beta import SHARE_LINKS, checked_share_link
-from ...statistics.stored import RowArray
+from ...storage import RowArray
 from . import encoding
 from .base import Levels, Response, first, number, own, single
 from .binary import log_failure, probability

@@ -12,7 +12,7 @@ from scipy.stats import norm
 
 from ... import likelihoods
 from ...likelihoods.quantile import SMOOTHING, Loss
-from ...statistics.stored import RowArray
+from ...storage import RowArray
 from . import encoding
 from .base import Family, Levels, Response, first
 from .encoding import Observed, robust_spread

@@ -12,7 +12,7 @@ from gpflow.likelihoods import Likelihood
 
 from ... import likelihoods
 from ...likelihoods import unwrapped
-from ...statistics.stored import RowArray
+from ...storage import RowArray
 from ..terms import Column
 from . import encoding
 from .base import Family, Levels, Response, first, number

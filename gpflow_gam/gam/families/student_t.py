@@ -12,7 +12,7 @@ from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
 
 from ... import likelihoods
-from ...statistics.stored import RowArray
+from ...storage import RowArray
 from . import encoding
 from .base import Levels, Response, first
 from .encoding import Observed, robust_moments, robust_spread

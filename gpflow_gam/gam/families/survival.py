@@ -14,7 +14,7 @@ from gpflow.likelihoods import Likelihood
 
 from ... import likelihoods
 from ...likelihoods.standardised import EXACT, INTERVAL, LEFT, RIGHT
-from ...statistics.stored import RowArray
+from ...storage import RowArray
 from ..terms import Surv
 from . import censoring, encoding
 from .base import Family, Levels, Response, first, tensors

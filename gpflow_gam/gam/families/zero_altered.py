@@ -15,7 +15,7 @@ from gpflow.likelihoods import Likelihood
 from ... import likelihoods
 from ...likelihoods import unwrapped
 from ...likelihoods.links import checked_link
-from ...statistics.stored import RowArray
+from ...storage import RowArray
 from . import encoding
 from .base import Family, Levels, Response, first, number
 from .binary import probability

@@ -12,7 +12,7 @@ from gpflow.kernels import Kernel
 
 from ...models import AdditiveSVGP, IterNCGP
 from ...optimizers import Solution, assign_posterior
-from ...statistics.evidence import Evidence, Places
+from ...optimizers.binned.evidence import Evidence, Places
 from ..families import Described
 from .build import build_model
 from .fitted import FittedGAM

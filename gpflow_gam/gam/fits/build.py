@@ -10,7 +10,7 @@ from gpflow.utilities import deepcopy
 from ...bijectors import exponential
 from ...likelihoods import Weighted
 from ...models import AdditiveSGPR, AdditiveSVGP, IterNCGP
-from ...statistics.stored import RowArray
+from ...storage import RowArray
 from ...variational import (
     BlockPrecision,
     CoupledCovariance,

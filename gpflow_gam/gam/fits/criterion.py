@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...statistics import Neighbourhoods
+from ...optimizers.binned.cavities import Neighbourhoods
 from ..frames import Table
 from ..terms import as_column
 

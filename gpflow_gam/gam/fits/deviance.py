@@ -12,7 +12,8 @@ from gpflow.likelihoods import Likelihood
 
 from ...likelihoods import Weighted, checked_observations
 from ...optimizers import Solution
-from ...statistics import GaussianPosterior, Rows
+from ...optimizers.binned.evidence import GaussianPosterior
+from ...optimizers.binned.passes import Rows
 from ..families import Family
 from .specification import Specification
 

@@ -8,9 +8,18 @@ import numpy as np
 from gpflow.base import AnyNDArray
 
 from ...optimizers import TimeBudget
-from ...statistics import Bins, BinSums, CodedColumns, Coder, ColumnGrid, Grid, Inputs, Store
-from ...statistics.grids import NUM_BINS, margin_bins
-from ...statistics.sampling import kept
+from ...optimizers.binned.bins import (
+    NUM_BINS,
+    Bins,
+    BinSums,
+    Coder,
+    ColumnGrid,
+    Grid,
+    kept,
+    margin_bins,
+)
+from ...optimizers.binned.columns import CodedColumns
+from ...storage import Inputs, Store
 from ...threads import each
 from ..components import keys_of
 from ..families import Custom, Family, Levels

@@ -9,9 +9,9 @@ import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
 
-from ...optimizers.rounds import StartError
-from ...statistics import NotPositiveDefinite
-from ...statistics.stored import RowArray
+from ...errors import NotPositiveDefinite
+from ...optimizers.binned.rounds import StartError
+from ...storage import RowArray
 from ..families import (
     CensoredGaussian,
     Family,

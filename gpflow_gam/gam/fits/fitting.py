@@ -14,7 +14,10 @@ from ... import optimizers
 from ...likelihoods import checked_observations
 from ...models import AdditiveModel, AdditiveSGPR, AdditiveSVGP, IterNCGP
 from ...optimizers import Solution, TimeBudget
-from ...statistics import ColumnBins, Neighbourhoods, RowComponent, Rows
+from ...optimizers.binned.bins import ColumnBins
+from ...optimizers.binned.cavities import Neighbourhoods
+from ...optimizers.binned.components import RowComponent
+from ...optimizers.binned.passes import Rows
 from ..components import Component, entering, keys_of, learn_encoder, plan, shaped_term
 from ..families import Family
 from ..frames import (

@@ -18,6 +18,8 @@ from ...kernels.functional import parameters_of, with_values
 from ...likelihoods import unwrapped
 from ...models import AdditiveSGPR, AdditiveSVGP, IterNCGP
 from ...optimizers import FitResult, Solution, present_solution, whitened_of
+from ...optimizers.binned.bins import ColumnBins
+from ...optimizers.binned.evidence import GaussianPosterior
 from ...posteriors import (
     ActionPosterior,
     InducingMoments,
@@ -26,7 +28,6 @@ from ...posteriors import (
     SparseAdditivePosterior,
     shape_tail,
 )
-from ...statistics import ColumnBins, GaussianPosterior
 from ..components import Component, shaped_term
 from .build import Model
 from .rows import make_rows

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...errors import NotPositiveDefinite
 from ...models import AdditiveModel
 from ...optimizers import FitResult, Solution, TimeBudget
-from ...statistics import NotPositiveDefinite
-from ...statistics.grids import FEW_ROWS, FINE_BINS
+from ...optimizers.binned.bins import FEW_ROWS, FINE_BINS
 from .specification import Specification
 
 MAX_LOSS = 1e-3

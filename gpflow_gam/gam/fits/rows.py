@@ -8,17 +8,11 @@ import numpy as np
 from gpflow.base import AnyNDArray
 
 from ...kernels import AdditiveKernel
-from ...statistics import (
-    Bins,
-    ColumnBins,
-    Columns,
-    HeldColumns,
-    RowComponent,
-    Rows,
-    row_component,
-)
-from ...statistics.codes import code_type
-from ...statistics.stored import RowArray
+from ...optimizers.binned.bins import Bins, ColumnBins, code_type
+from ...optimizers.binned.columns import Columns, HeldColumns
+from ...optimizers.binned.components import RowComponent, row_component
+from ...optimizers.binned.passes import Rows
+from ...storage import RowArray
 from ...threads import one_blas_thread
 from ..components import Component
 

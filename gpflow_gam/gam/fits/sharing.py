@@ -12,7 +12,13 @@ import numpy as np
 from gpflow.base import AnyNDArray
 
 from ...kernels import AdditiveKernel
-from ...statistics import Exchange, SharedColumns, SharedRows, SharedStored, bytes_of_pass
+from ...optimizers.binned.shared import (
+    Exchange,
+    SharedColumns,
+    SharedRows,
+    SharedStored,
+    bytes_of_pass,
+)
 from ..families import Family, Levels
 from ..frames import Blocks, Holes
 from ..terms import Column, Stated, Terms

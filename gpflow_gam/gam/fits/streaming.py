@@ -12,8 +12,8 @@ import pandas as pd
 from ... import optimizers
 from ...models import AdditiveModel, AdditiveSVGP
 from ...optimizers import Checkpoint, TimeBudget
+from ...optimizers.binned import bins
 from ...optimizers.minimizers.tracker import check_on_interrupt
-from ...statistics import sampling
 from ..components import entering, plan_columns, shaped_term
 from ..families import Binomial, Family, Levels
 from ..frames import Blocks, Counted, Table, blocks_of
@@ -97,7 +97,7 @@ def fit_source(
         **options,
     }
     if isinstance(source, Table):
-        if needs or source.counted(counting_columns(roles)).num_rows <= sampling.KEPT_ROWS:
+        if needs or source.counted(counting_columns(roles)).num_rows <= bins.KEPT_ROWS:
             return fit_gam(terms, family, roles, source, missing=missing, **given)
         whole, dropped, fills = complete_table(source, terms, roles, missing)
         blocks = read_in_blocks(whole, terms, roles, options["max_seconds"])

@@ -10,7 +10,9 @@ from gpflow.base import AnyNDArray
 
 from ...models import AdditiveSGPR, AdditiveSVGP
 from ...optimizers import Solution, present_solution, solution_of_sums
-from ...statistics import GaussianPosterior, PseudoData, Rows, between_predictors
+from ...optimizers.binned.cavities import between_predictors
+from ...optimizers.binned.evidence import GaussianPosterior, PseudoData
+from ...optimizers.binned.passes import Rows
 from ...threads import one_blas_thread
 
 Parts = tuple[dict[str, Any], dict[str, AnyNDArray]]

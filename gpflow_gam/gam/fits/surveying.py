@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from ...optimizers import TimeBudget
+from ...optimizers.binned import bins
+from ...optimizers.binned.bins import Summary, summarise
 from ...optimizers.minimizers.progress import progress_bar
-from ...statistics import Summary, sampling, summarise
 from ..components import keys_of, learn_encoder
 from ..families import Family
 from ..frames import (
@@ -99,7 +100,7 @@ def survey(
         start = holes.num_rows
         if few is not None:
             few.append(block)
-            if start + block.num_rows > sampling.KEPT_ROWS:
+            if start + block.num_rows > bins.KEPT_ROWS:
                 few = None
         if missing == "impute" and few is not None:
             holes.num_rows += block.num_rows

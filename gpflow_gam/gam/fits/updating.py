@@ -11,7 +11,7 @@ from gpflow.base import AnyNDArray
 
 from ... import optimizers
 from ...models import IterNCGP
-from ...statistics import sampling
+from ...optimizers.binned import bins
 from ..families import Binomial, Ordinal
 from ..frames import Fill, LevelColumn, NumericColumn, Table, filled
 from ..frames.distinct import merged_categories
@@ -88,7 +88,7 @@ def fit_more(fit: FittedGAM, data: Table, *, missing: str, seed: int, **options:
         )
     if fit.whole is not None:
         raise ValueError(
-            f"update: of more than {sampling.KEPT_ROWS} rows a fit keeps codes, to which no rows "
+            f"update: of more than {bins.KEPT_ROWS} rows a fit keeps codes, to which no rows "
             "can be added; call refit(data) with all rows, which starts from what is known."
         )
     fills = tuple(

@@ -11,7 +11,7 @@ from gpflow.utilities import parameter_dict, set_trainable
 
 from ...kernels import AdditiveKernel
 from ...likelihoods import Quasi, unwrapped
-from ...optimizers.solution import Solution
+from ...optimizers.binned.solution import Solution
 from ..frames import Encoder, LevelColumn
 from ..terms import Terms
 from .build import Model

@@ -10,8 +10,10 @@ import numpy as np
 from gpflow.base import AnyNDArray
 
 from ...kernels import AdditiveKernel
-from ...statistics import Bins, CodedColumns, Inputs, Offsets, Rows, Stored
-from ...statistics.rows import BLOCK
+from ...optimizers.binned.bins import Bins
+from ...optimizers.binned.columns import CodedColumns
+from ...optimizers.binned.passes import BLOCK, Rows
+from ...storage import Inputs, Offsets, Stored
 from .rows import make_rows
 from .specification import Specification
 

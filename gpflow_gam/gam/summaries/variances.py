@@ -12,8 +12,8 @@ from gpflow.kernels import Constant, Kernel, Sum
 from scipy.stats import norm
 
 from ...kernels import CentredLinear, kernel_columns
+from ...optimizers.hyperparameters import profile_limits
 from ...optimizers.minimizers.descent import Loss
-from ...optimizers.profile import profile_limits
 from ...threads import one_blas_thread
 from ..components import Component
 from ..fits import FittedGAM

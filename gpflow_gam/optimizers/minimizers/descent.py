@@ -8,7 +8,7 @@ import numpy as np
 from gpflow.base import AnyNDArray
 from scipy.optimize import minimize
 
-from ...statistics import NotPositiveDefinite
+from ...errors import NotPositiveDefinite
 from .tracker import Tracker
 
 _LEG = 8

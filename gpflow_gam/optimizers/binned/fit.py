@@ -1,4 +1,4 @@
-"""Fits of GAMs from sums over rows: what is learnt, and what is kept of it."""
+"""Fits of GAMs by sums over rows."""
 
 from __future__ import annotations
 
@@ -13,27 +13,114 @@ import numpy as np
 from gpflow.base import AnyNDArray
 from scipy.linalg import solve_triangular
 
-from ..kernels.shaped import shaped_part
-from ..kernels.tangents import kernel_tangents
-from ..models import AdditiveSGPR, AdditiveSVGP
-from ..statistics import GaussianPosterior, PseudoData, RowComponent, Rows
-from ..statistics.encoded import codes_of, features_at_bins, multipliers_of, times
-from ..statistics.posterior import slices
-from ..threads import SMALL, one_blas_thread
-from .checkpoint import Checkpoint
+from ...errors import NotPositiveDefinite
+from ...kernels.shaped import shaped_part
+from ...kernels.tangents import kernel_tangents
+from ...models import AdditiveSGPR, AdditiveSVGP
+from ...threads import SMALL, one_blas_thread
+from ..minimizers import FitResult, StopFit, TimeBudget, Tracker, descend, other_optimum
+from ..minimizers.result import Callback
+from ..minimizers.tracker import OnInterrupt
+from ..options import check_options
+from ..undoing import undone_on_error
+from .checkpoint import Checkpoint, Record, sketch_of
 from .collapsed import CollapsedBound
-from .gaussian import fit_gaussian
-from .minimizers import FitResult, TimeBudget, Tracker
-from .minimizers.result import Callback
-from .minimizers.tracker import OnInterrupt
-from .options import check_options
-from .position import Position, State
-from .posterior import assign_posterior, present_posterior
-from .rounds import MANY_ROWS, START_ROWS, Rounds, Seen
+from .components import RowComponent, codes_of, features_at_bins, multipliers_of, times
+from .evidence import GaussianPosterior, PseudoData, slices
+from .passes import Rows
+from .rounds import MANY_ROWS, START_ROWS, Position, Rounds, Seen, StartError, State
 from .shaped import has_shapes, learn_under_shapes
-from .sketch import sketch_of
-from .solution import Solution
-from .undoing import undone_on_error
+from .solution import Solution, assign_posterior, present_posterior
+
+
+def fit_gaussian(
+    model: AdditiveSGPR | AdditiveSVGP,
+    rows: Rows,
+    tracker: Tracker,
+    max_iterations: int,
+    tolerance: float,
+    checkpoint: Checkpoint | None = None,
+) -> tuple[FitResult, Solution]:
+    """
+    Maximise the bound by L-BFGS, and give the model what was found.
+
+    :param model: with a Gaussian likelihood.
+    :param rows: its data.
+    :param tracker: of the fit.
+    :param max_iterations: of L-BFGS.
+    :param tolerance: improvement of the bound, in nats, that no longer counts.
+    :param checkpoint: where the search is kept, and goes on from.
+    :raises StartError: the bound cannot be computed where the fit starts.
+    """
+    bound = CollapsedBound(model, rows, watch=tracker.watch(rows.number))
+    u, name = bound.start(), ""
+    known: Record | None = None
+    if checkpoint is not None:
+        name = checkpoint.begin()
+        known = checkpoint.stage(name, sketch_of(rows, u))
+    if known is not None:
+        u = known.arrays["u"]
+        tracker.history[:] = known.arrays["history"].tolist()
+    best = [u]
+    converged, message = True, "nothing is trainable"
+
+    def noted(x: AnyNDArray) -> None:
+        best[0] = x
+
+    def kept(x: AnyNDArray) -> None:
+        if checkpoint is not None:
+            arrays = {"u": x.copy(), "history": np.array(tracker.history)}
+            numbers = {"value": float(value)}
+            checkpoint.note(name, lambda: Record(numbers, arrays))
+
+    try:
+        value = bound.loss(u)[0] if known is None else known.numbers["value"]
+    except NotPositiveDefinite:
+        raise StartError(
+            "the bound cannot be computed where the fit starts; standardise the data and look for "
+            "extreme values in them."
+        ) from None
+    try:
+        while len(u):
+            left = max_iterations - len(tracker.history)
+            if left <= 0:
+                converged, message = False, f"iteration limit of {max_iterations} reached"
+                break
+            u, converged, message = descend(
+                bound.loss,
+                u,
+                left,
+                tolerance,
+                tracker,
+                record=True,
+                best_seen=noted,
+                metric=bound.metric,
+                anew=kept,
+            )
+            now = bound.loss(u)[0]
+            gain, value = value - now, now
+            if not converged:
+                break
+            if gain < tolerance:
+                trials = bound.kernel.elsewhere(bound.split(u)[0])
+                other = other_optimum(bound.loss, u, trials, tolerance, tracker, bound.metric)
+                if other is not None:
+                    u = best[0] = other
+                    value = bound.loss(u)[0]
+                    continue
+                message = f"the last run of L-BFGS gained {gain:.2g} nats"
+                break
+    except StopFit as stop:
+        u, converged, message = best[0], stop.converged, stop.message
+    except KeyboardInterrupt:
+        u, converged, message = best[0], False, tracker.interrupted()
+    u = rows.agreed(u)
+    bound.set(u)
+    solution = Solution.of_bound(bound, u)
+    if isinstance(model, AdditiveSVGP):
+        assign_posterior(model, solution.q)
+    return tracker.result(converged, message, -bound.loss(u)[0]), solution
+
 
 _MEASURED = 1000
 """Rows at which it is measured what bins and nodes change."""

@@ -9,20 +9,17 @@ import numpy as np
 from gpflow.base import AnyNDArray
 from scipy.optimize import minimize
 
-from ..kernels.functional import parameters_of
-from ..kernels.shaped import shaped_part
-from ..kernels.shapes import Values
-from ..kernels.tangents import KernelTangents
-from ..models import AdditiveSGPR, AdditiveSVGP
-from ..posteriors import InducingMoments, acting_nodes, held_evidence, shaped_components
-from ..statistics import NotPositiveDefinite
-from ..statistics.evidence import Evaluation
-from ..statistics.posterior import inverse
-from .minimizers import FitResult, StopFit, Tracker
-from .posterior import assign_posterior
-from .rounds import Rounds, StartError
-from .settling import settled_at
-from .solution import Solution
+from ...errors import NotPositiveDefinite
+from ...kernels.functional import parameters_of
+from ...kernels.shaped import shaped_part
+from ...kernels.shapes import Values
+from ...kernels.tangents import KernelTangents
+from ...models import AdditiveSGPR, AdditiveSVGP
+from ...posteriors import InducingMoments, acting_nodes, held_evidence, shaped_components
+from ..minimizers import FitResult, StopFit, Tracker
+from .evidence import Evaluation, inverse
+from .rounds import Rounds, StartError, settled_at
+from .solution import Solution, assign_posterior
 
 _TURNS = 2
 """Of searches and sites, at most."""
@@ -255,7 +252,7 @@ def _at(
     assert isinstance(model, AdditiveSVGP)
     rounds = solution.rounds
     try:
-        seen = settled_at(model, rounds, x, solution, tolerance)
+        seen = settled_at(model, rounds, x, solution.data, tolerance)
     except (NotPositiveDefinite, StartError):
         return None
     u, phi = np.split(x, [len(rounds.hyperparameters)])

@@ -1,4 +1,4 @@
-"""Columns of data as those see them who plan components and sum over rows."""
+"""Columns of data as planners of components and sums over rows see them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from gpflow.base import AnyNDArray
 
-from .bins import ColumnBins
-from .codes import Bins
-from .stored import Inputs, RowArray, Stored
+from ...storage import Inputs, RowArray, Stored
+from .bins import Bins, ColumnBins
 
 Level = tuple[int, int]
 """A column of codes and one of them: the rows that have it."""

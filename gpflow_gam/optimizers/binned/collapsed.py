@@ -1,16 +1,16 @@
-"""Fits to Gaussian data by the collapsed bound, which one pass over rows is enough for."""
+"""The collapsed bound of Gaussian data, for which one pass over rows is enough."""
 
 from __future__ import annotations
 
 import numpy as np
 from gpflow.base import AnyNDArray, Parameter
 
-from ..likelihoods import Weighted, unwrapped
-from ..models import AdditiveSGPR, AdditiveSVGP
-from ..statistics import GaussianPosterior, PseudoData, Rows
-from ..statistics.rows import Watch
-from ..statistics.stored import ByBlock
-from .hyperparameters import Hyperparameters, differenced, places_of
+from ...likelihoods import Weighted, unwrapped
+from ...models import AdditiveSGPR, AdditiveSVGP
+from ...storage import ByBlock
+from ..hyperparameters import Hyperparameters, differenced, places_of
+from .evidence import GaussianPosterior, PseudoData
+from .passes import Rows, Watch
 from .rounds import Rounds
 
 _LEAST_NOISE = 1e-12

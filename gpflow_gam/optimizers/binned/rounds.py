@@ -1,11 +1,13 @@
-"""Passes over rows in turn with hyperparameters learnt from what they gathered."""
+"""Passes over rows in turn with hyperparameters learnt from their sums."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
+import gpflow
 import numpy as np
 import scipy.linalg
 import tensorflow as tf
@@ -13,23 +15,140 @@ from gpflow.base import AnyNDArray, Parameter
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 
-from ..covariances.jitter import relative_jitter
-from ..kernels.functional import parameters_of
-from ..likelihoods import MeanLink, Quasi, unwrapped
-from ..statistics import (
+from ...covariances.jitter import relative_jitter
+from ...errors import NotPositiveDefinite
+from ...kernels.functional import parameters_of
+from ...likelihoods import MeanLink, Quasi, unwrapped
+from ...models import AdditiveSVGP
+from ..hyperparameters import Hyperparameters, differenced, places_of
+from ..minimizers import StopFit, Tracker, descend, other_optimum
+from ..minimizers.descent import Loss
+from .checkpoint import Record
+from .evidence import (
     Evidence,
     GaussianPosterior,
-    NotPositiveDefinite,
     PseudoData,
-    Rows,
-    Sweep,
     average_information,
     evidence_hessian,
 )
-from .hyperparameters import Hyperparameters, differenced, places_of
-from .minimizers import StopFit, Tracker, descend, other_optimum
-from .minimizers.descent import Loss
-from .position import Position, State
+from .passes import Rows, Sweep
+
+_SLOW = 0.4
+"""Factor by which a round shortens what is left, from which on it pays to go beyond its target."""
+_BEYOND = 4.0
+"""Furthest, against the way to the target."""
+
+
+@dataclasses.dataclass
+class Pace:
+    """
+    How far beyond its target a round should go.
+
+    Near the fixed point what is left shrinks by the same factor each round, where components can
+    stand in for each other by one that is near to one. Then every other round goes on to where a
+    geometric series ends (Aitken); the ELBO decides whether that is kept.
+    """
+
+    last: float = 0.0
+    """What the last round gained that went to its target, if the one before it did too."""
+    rate: float = 0.0
+    """Factor by which a round shortens what is left."""
+    asked: float = 1.0
+    """How far the last round was to go."""
+    furthest: float = _BEYOND
+
+    def note(self, gain: float, share: float) -> None:
+        """
+        What a round brought.
+
+        :param gain: in the ELBO, which goes with the square of what is left.
+        :param share: how far it went.
+        """
+        if share == 1.0 and self.last > 0.0 and gain > 0.0:
+            self.rate = min(float(np.sqrt(gain / self.last)), 1.0)
+        if self.asked > share:  # what is left does not all go the same way
+            self.furthest = 1.0 + 0.5 * (self.furthest - 1.0)
+        self.last = gain if share == 1.0 and self.asked == 1.0 else 0.0
+
+    def share(self) -> float:
+        """How far the next round should go: one to its target, or further."""
+        self.asked = 1.0
+        if self.last > 0.0 and self.rate >= _SLOW and self.furthest > 1.2:
+            self.asked = min(1.0 / max(1.0 - self.rate, 1e-6), self.furthest)
+        return self.asked
+
+
+@dataclasses.dataclass
+class State:
+    """
+    Where a fit stands.
+
+    :param data: the sites' sums.
+    :param u: coordinates of the kernels' hyperparameters.
+    :param phi: coordinates of the likelihood's parameters.
+    """
+
+    data: PseudoData
+    u: AnyNDArray
+    phi: AnyNDArray
+
+    def towards(self, other: State, share: float) -> State:
+        """Part of the way."""
+        return State(
+            self.data.towards(other.data, share),
+            self.u + share * (other.u - self.u),
+            self.phi + share * (other.phi - self.phi),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Position:
+    """
+    Between two rounds of a fit.
+
+    :param state: where it stands.
+    :param elbo: there, once there was a round.
+    :param rounds: how many there were.
+    :param gain: of the last one, in nats, as if it had gone all the way to its target.
+    :param settled: whether the sites are near their fixed point, so that it pays to learn
+        hyperparameters at once.
+    :param learnt: whether the last round learnt hyperparameters.
+    :param pace: of the rounds so far.
+    :param signed: whether sites have their negative weights, as they do once the fit without has
+        converged.
+    """
+
+    state: State
+    elbo: float = 0.0
+    rounds: int = 0
+    gain: float = 0.0
+    settled: bool = False
+    learnt: bool = False
+    pace: Pace = dataclasses.field(default_factory=Pace)
+    signed: bool = False
+
+    def record(self, history: Sequence[float]) -> Record:
+        """
+        As a checkpoint holds it.
+
+        :param history: ELBOs so far.
+        """
+        data = self.state.data
+        arrays = {"precision": data.precision, "shift": data.shift}
+        arrays |= {f"mass {i}": m for i, m in enumerate(data.masses)}
+        arrays |= {"u": self.state.u, "phi": self.state.phi, "history": np.array(history)}
+        numbers = {"elbo": self.elbo, "rounds": self.rounds, "gain": self.gain}
+        flags = {k: bool(getattr(self, k)) for k in ("settled", "learnt", "signed")}
+        return Record({**numbers, **flags, "pace": dataclasses.asdict(self.pace)}, arrays)
+
+    @classmethod
+    def of(cls, record: Record) -> Position:
+        """What :meth:`record` gave."""
+        own, numbers = record.arrays, dict(record.numbers)
+        masses = tuple(own[f"mass {i}"] for i in range(sum(k.startswith("mass ") for k in own)))
+        state = State(PseudoData(own["precision"], own["shift"], masses), own["u"], own["phi"])
+        return cls(state, pace=Pace(**numbers.pop("pace")), **numbers)
+
 
 START_ROWS = 20_000
 """Rows on which a fit to many more begins."""
@@ -452,3 +571,43 @@ class Rounds:
             (self._users[id(p)], {**present, id(p): value})
             for p, value in self.hyperparameters.moved(u, step)
         ]
+
+
+_PASSES = 30
+"""At most."""
+
+
+def settled_at(
+    model: AdditiveSVGP, rounds: Rounds, x: AnyNDArray, data: PseudoData, tolerance: float
+) -> Seen:
+    """
+    The posterior at hyperparameters that stay, sites having settled there.
+
+    :param model: whose parameters are set to them.
+    :param rounds: of the fit.
+    :param x: coordinates of the kernels' hyperparameters, then of the likelihood's parameters, [K].
+    :param data: sums of the sites where they begin.
+    :param tolerance: of the fit, in nats.
+    :return: whose ELBO lacks the priors of what stays.
+    :raises NotPositiveDefinite: at these.
+    """
+    number = len(rounds.hyperparameters)
+    rounds.hyperparameters.set(x[:number])
+    rounds.family.set(x[number:])
+    with _held(model):
+        inner = Rounds(model.kernel, model.likelihood, rounds.rows, None)
+    begin = Position(State(data, np.zeros(0), np.zeros(0)), settled=True)
+    return inner.run(begin, 0.1 * tolerance, _PASSES)[0]
+
+
+@contextlib.contextmanager
+def _held(model: AdditiveSVGP) -> Iterator[None]:
+    """The model's parameters, none of which is to be learnt."""
+    learnt = list(model.trainable_parameters)
+    for parameter in learnt:
+        gpflow.set_trainable(parameter, False)
+    try:
+        yield
+    finally:
+        for parameter in learnt:
+            gpflow.set_trainable(parameter, True)

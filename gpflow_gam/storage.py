@@ -1,4 +1,4 @@
-"""Numbers of all rows, in the narrowest type that holds them, read as doubles a block at a time."""
+"""Numbers of all rows in the narrowest type that holds them, read as doubles a block at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A component as rows see it: bins, nodes between which it is interpolated, open variance."""
+"""A component at rows: bins, nodes between which it is interpolated, and its residual variance."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from gpflow.base import AnyNDArray, Parameter
 from gpflow.kernels import Constant, Kernel, Stationary
+from scipy.linalg import lapack, solve_triangular
 
-from ..kernels import (
+from ...kernels import (
     CentredLinear,
     Factor,
     Indicator,
@@ -19,14 +20,80 @@ from ..kernels import (
     Warped,
     kernel_columns,
 )
-from ..kernels.functional import parameters_of
-from ..kernels.shaped import shaped_part
-from ..kernels.shapes import Values
-from ..kernels.tangents import KernelTangents, kernel_tangents
-from .codes import Bins
+from ...kernels.functional import parameters_of
+from ...kernels.shaped import shaped_part
+from ...kernels.shapes import Values
+from ...kernels.tangents import KernelTangents, kernel_tangents
+from ...storage import RowArray
+from ...threads import each
+from .bins import Bins
 from .evidence import Places
-from .interpolation import Interpolation, choose_nodes, identity, interpolation
-from .stored import RowArray
+
+
+@dataclasses.dataclass(frozen=True)
+class Interpolation:
+    """
+    ``f(points) ~ matrix f(points[nodes])`` for every function that is at least as smooth.
+
+    :param nodes: which points, [J].
+    :param matrix: [G, J]; None where it is the identity.
+    """
+
+    nodes: AnyNDArray
+    matrix: AnyNDArray | None
+
+    def dense(self) -> AnyNDArray:
+        """The matrix [G, J], the identity too."""
+        return np.eye(len(self.nodes)) if self.matrix is None else self.matrix
+
+
+def identity(number: int) -> Interpolation:
+    """Every point is a node."""
+    return Interpolation(np.arange(number), None)
+
+
+def choose_nodes(K: AnyNDArray, max_nodes: int, tolerance: float) -> AnyNDArray:
+    """
+    Points [J] between which functions of a covariance can be interpolated: pivots of its Cholesky
+    decomposition.
+
+    :param K: of G candidates, [G, G].
+    :param max_nodes: at most so many.
+    :param tolerance: variance that may be left open at a point.
+    """
+    return _pivoted(K, min(max_nodes, len(K)), tolerance)
+
+
+def interpolation(nodes: AnyNDArray, among: AnyNDArray, towards: AnyNDArray) -> Interpolation:
+    """
+    The interpolation of a covariance's functions from nodes.
+
+    :param nodes: which points they are, [J].
+    :param among: their covariance, [J, J].
+    :param towards: that with all points, [J, G].
+    """
+    root = np.linalg.cholesky(among + 1e-12 * np.trace(among) * np.eye(len(among)))
+    half = solve_triangular(root, towards, lower=True)
+    return Interpolation(nodes, solve_triangular(root.T, half, lower=False).T)
+
+
+def _pivoted(K: AnyNDArray, limit: int, tolerance: float) -> AnyNDArray:
+    """Pivots [J] (Harbrecht, Peters & Schneider 2012)."""
+    left = np.diag(K).copy()
+    factor = np.zeros((limit, len(K)))
+    pivots: list[int] = []
+    for j in range(limit):
+        pivot = int(np.argmax(left))
+        if left[pivot] <= tolerance:
+            break
+        column = K[pivot] - factor[:j, pivot] @ factor[:j]
+        column /= np.sqrt(left[pivot])
+        factor[j] = column
+        pivots.append(pivot)
+        left -= np.square(column)
+        left[pivots] = 0.0
+    return np.array(pivots, dtype=np.int64)
+
 
 _ROUGHEST = {1: 0.27, 2: 0.54}
 """The shortest lengthscale that nodes are chosen for, against a prior's mode, by columns."""
@@ -388,3 +455,45 @@ def _prior_mode(parameter: Parameter) -> AnyNDArray:
     if prior is None or not hasattr(prior, "loc") or not hasattr(prior, "scale"):
         return parameter.numpy()
     return np.exp(np.asarray(prior.loc) - np.square(np.asarray(prior.scale)))
+
+
+FEATURE = 2e-8
+"""Seconds that an entry of a component's features takes, between a bin and an inducing input."""
+Codes = list[AnyNDArray]
+Multipliers = list[AnyNDArray | None]
+
+
+def codes_of(components: Sequence[RowComponent], at: slice) -> Codes:
+    """The bins of some rows, one array a component."""
+    return [c.bins.codes[at].astype(np.int32) for c in components]
+
+
+def multipliers_of(components: Sequence[RowComponent], at: slice) -> Multipliers:
+    """What multiplies the components at some rows."""
+    return [None if c.multiplier is None else c.multiplier[at] for c in components]
+
+
+def times(x: AnyNDArray, *multipliers: AnyNDArray | None) -> AnyNDArray:
+    """The product of ``x`` with what there is of multipliers."""
+    for m in multipliers:
+        if m is not None:
+            x = x * m
+    return x
+
+
+def features_at_bins(
+    components: Sequence[RowComponent], values: Values, roots: Sequence[AnyNDArray]
+) -> list[tuple[AnyNDArray, AnyNDArray]]:
+    """Features [M, G] and prior variances [G] of each component at its bins."""
+    found: dict[int, tuple[AnyNDArray, AnyNDArray]] = {}
+
+    def evaluate(c: int) -> None:
+        _, K, diagonal = components[c].table.matrices(values)
+        phi, _ = lapack.dtrtrs(roots[c], np.asarray_chkfinite(K), lower=1)
+        found[c] = phi, diagonal
+
+    entries = [c.bins.number * len(root) for c, root in zip(components, roots)]
+    # the largest runs beside all others at best
+    shared = (sum(entries) - max(entries)) / len(entries)
+    each(evaluate, range(len(components)), shared * FEATURE)
+    return [found[c] for c in range(len(components))]

@@ -1,10 +1,10 @@
-"""The evidence of pseudo-data as a function of hyperparameters, free of the number of rows."""
+"""The evidence of Gaussian pseudo-data as a function of hyperparameters."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -12,19 +12,127 @@ from gpflow.base import AnyNDArray, Parameter
 from gpflow.kernels import Kernel
 from scipy.linalg import lapack
 
-from ..covariances.jitter import own_jitter
-from ..kernels.functional import parameters_of
-from ..kernels.shapes import Values
-from ..kernels.tangents import Gradients, KernelTangents, kernel_tangents
-from .posterior import (
-    GaussianPosterior,
-    NotPositiveDefinite,
-    factorised,
-    inverse,
-    posterior_of,
-    slices,
-)
-from .pseudo_data import PseudoData
+from ...covariances.jitter import own_jitter
+from ...errors import NotPositiveDefinite
+from ...kernels.functional import parameters_of
+from ...kernels.shapes import Values
+from ...kernels.tangents import Gradients, KernelTangents, kernel_tangents
+
+
+@dataclasses.dataclass(frozen=True)
+class GaussianPosterior:
+    """
+    q(V) = N(mean, covariance) over whitened inducing values, blocks in the components' order.
+
+    :param mean: [P, L].
+    :param covariance: [L, P, P].
+    :param log_det: of the covariance, [L].
+    :param precision: Lambda = covariance^-1 - I, [L, P, P].
+    :param shift: [P, L].
+    :param roots: Cholesky factors of k_c(Z_c, Z_c), [M_c, M_c] each.
+    """
+
+    mean: AnyNDArray
+    covariance: AnyNDArray
+    log_det: AnyNDArray
+    precision: AnyNDArray
+    shift: AnyNDArray
+    roots: tuple[AnyNDArray, ...]
+
+    def kl(self) -> float:
+        """KL[q(V) || N(0, I)], summed over outputs."""
+        P, L = self.mean.shape
+        trace = np.trace(self.covariance, axis1=1, axis2=2).sum()
+        return 0.5 * float(trace + np.sum(self.mean**2) - P * L - self.log_det.sum())
+
+
+def slices(sizes: Sequence[int]) -> list[slice]:
+    """Where blocks of these sizes stand, one after the other."""
+    return [slice(a, b) for a, b in itertools.pairwise(np.cumsum([0, *sizes]).tolist())]
+
+
+def posterior_of(
+    precision: AnyNDArray, shift: AnyNDArray, roots: Sequence[AnyNDArray]
+) -> GaussianPosterior:
+    """
+    N(S shift, S) with ``S = (I + precision)^-1``.
+
+    :param precision: Lambda, [L, P, P].
+    :param shift: [P, L].
+    :param roots: Cholesky factors of k_c(Z_c, Z_c), [M_c, M_c] each.
+    :raises NotPositiveDefinite: I + Lambda does not factorise.
+    """
+    factors = [factorised(p) for p in precision]
+    means = [lapack.dpotrs(f, s, lower=1)[0] for f, s in zip(factors, shift.T)]
+    return GaussianPosterior(
+        np.stack(means, axis=1),
+        np.stack([inverse(f) for f in factors]),
+        np.array([-2.0 * np.log(np.diag(f)).sum() for f in factors]),
+        precision,
+        shift,
+        tuple(roots),
+    )
+
+
+def factorised(precision: AnyNDArray) -> AnyNDArray:
+    """The Cholesky factor of I + precision [P, P]."""
+    root, info = lapack.dpotrf(precision + np.eye(len(precision)), lower=1, clean=1)
+    if info != 0:
+        raise NotPositiveDefinite
+    found: AnyNDArray = root
+    return found
+
+
+def inverse(factor: AnyNDArray) -> AnyNDArray:
+    """The inverse of a matrix whose Cholesky factor is given, zero above the diagonal."""
+    entries, _ = lapack.dpotri(factor, lower=1)
+    found: AnyNDArray = entries + entries.T
+    found.flat[:: len(found) + 1] *= 0.5
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class PseudoData:
+    """
+    What Gaussian sites of all rows add up to at the components' nodes.
+
+    :param precision: sum_n w_n b_n b_n', [L, R, R], with b_n the interpolation weights of row n's
+        value of every component from the nodes.
+    :param shift: sum_n shift_n b_n, [R, L].
+    :param masses: sum of w_n by the points at which a component's open variance is summed,
+        [L, E_c] each.
+    """
+
+    precision: AnyNDArray
+    shift: AnyNDArray
+    masses: tuple[AnyNDArray, ...]
+
+    def __add__(self, other: PseudoData) -> PseudoData:
+        masses = tuple(a + b for a, b in zip(self.masses, other.masses))
+        return PseudoData(self.precision + other.precision, self.shift + other.shift, masses)
+
+    def __mul__(self, factor: float) -> PseudoData:
+        masses = tuple(factor * m for m in self.masses)
+        return PseudoData(factor * self.precision, factor * self.shift, masses)
+
+    def shifted(self, shift: AnyNDArray) -> PseudoData:
+        """
+        With ``shift`` [R, L] added to the sum of shifts.
+
+        :param shift: [R, L].
+        """
+        return PseudoData(self.precision, self.shift + shift, self.masses)
+
+    def towards(self, other: PseudoData, share: float) -> PseudoData:
+        """
+        The mixture ``(1 - share) self + share other``.
+
+        :param other: at the same nodes.
+        :param share: from 0 to 1.
+        """
+        if share == 1.0:
+            return other  # whose precision is the largest array of a fit: no copies of it
+        return self * (1.0 - share) + other * share
 
 
 @dataclasses.dataclass(frozen=True)
@@ -331,3 +439,137 @@ def added(gradients: Iterable[Gradients]) -> dict[int, AnyNDArray]:
     for parameter, gradient in itertools.chain.from_iterable(gradients):
         found[id(parameter)] = found.get(id(parameter), 0.0) + gradient
     return found
+
+
+def average_information(
+    evidence: Evidence,
+    data: PseudoData,
+    values: Mapping[int, AnyNDArray],
+    moved: Sequence[tuple[Sequence[int], Mapping[int, AnyNDArray]]],
+    step: float,
+    scale: float = 1.0,
+) -> AnyNDArray:
+    r"""
+    The average information of hyperparameters, [K, K].
+
+    .. math:: H_{ij} = \tfrac12 r' C_i P C_j r
+
+    with :math:`C_i` the derivative of the values' prior covariance, P the inverse of the
+    pseudo-data's covariance and r its product with the data (Gilmour, Thompson & Cullis 1995): the
+    mean of observed and expected information, of which the traces cancel. It is never negative, and
+    costs two evaluations of every component where each has two hyperparameters.
+
+    :param evidence: of the components.
+    :param data: the pseudo-data.
+    :param values: of the kernels' parameters, by their ``id``.
+    :param moved: for each hyperparameter the components that change with it, and the values of
+        all parameters where its coordinate is ``step`` further on.
+    :param step: of those differences.
+    :param scale: multiplies weights and shifts.
+    :raises NotPositiveDefinite: at some of these values.
+    """
+    number = len(evidence)
+    features = [evidence.features(_at(values), c) for c in range(number)]
+    found = Projection(features, data, scale)
+    q = posterior_of(found.Lambda, found.eta, ())
+    L = len(data.precision)
+    residual = scale * data.shift - np.stack(
+        [half.T @ mean for half, mean in zip(found.half, q.mean.T)], axis=1
+    )
+
+    def reached(phi: AnyNDArray, c: int) -> AnyNDArray:
+        return phi.T @ (phi @ residual[found.nodes[c]])  # C_c r at the component's nodes
+
+    present = [reached(phi, c) for c, phi in enumerate(features)]
+    changes = np.zeros((len(moved), *data.shift.shape))
+    for change, (which, there) in zip(changes, moved):
+        for c in which:
+            change[found.nodes[c]] = (
+                reached(evidence.features(_at(there), c), c) - present[c]
+            ) / step
+    H = np.zeros((len(moved), len(moved)))
+    for i in range(L):
+        D = changes[:, :, i]
+        half = D @ found.half[i].T
+        H += 0.5 * (scale * (D @ data.precision[i] @ D.T) - half @ q.covariance[i] @ half.T)
+    return H
+
+
+def _at(values: Mapping[int, AnyNDArray]) -> Values:
+    return lambda parameter: values[id(parameter)]
+
+
+Pullback = Callable[[Mapping[int, AnyNDArray]], AnyNDArray]
+"""From gradients in parameters, by their ``id``, to those in coordinates, [K]."""
+
+
+def evidence_hessian(
+    evidence: Evidence,
+    data: PseudoData,
+    values: Mapping[int, AnyNDArray],
+    pullback: Pullback,
+    moved: Sequence[tuple[Sequence[int], Mapping[int, AnyNDArray], Pullback]],
+    step: float,
+    scale: float = 1.0,
+) -> AnyNDArray:
+    """
+    Second derivatives of the evidence, [K, K].
+
+    The evidence is a function of the components' features, and these of hyperparameters. How
+    features change is taken by differences, a component at a time; what those changes do to each
+    other by way of the posterior is written out. Differences of whole gradients evaluate every
+    component for every hyperparameter instead.
+
+    :param evidence: of the components.
+    :param data: the pseudo-data.
+    :param values: of the kernels' parameters, by their ``id``.
+    :param pullback: at these values.
+    :param moved: for each coordinate the components that change with it, the values of all
+        parameters where it is ``step`` further on, and the pullback there.
+    :param step: of those differences.
+    :param scale: multiplies weights and shifts.
+    :raises NotPositiveDefinite: at some of these values.
+    """
+    here = Evaluation(evidence, data, _at(values), scale)
+    bars, masses = here.feature_slopes(), here.masses
+    own, nodes = here.projection.own, here.projection.nodes
+    H = np.zeros((len(moved), len(moved)))
+    # of every coordinate, how the features of the components that it moves change, [M_c, J_c] each
+    changes: list[dict[int, AnyNDArray]] = []
+    for j, (which, there, pullback_there) in enumerate(moved):
+        blocks = {c: evidence.block(c, _at(there)) for c in which}
+        changes.append({c: (b.phi - here.blocks[c].phi) / step for c, b in blocks.items()})
+        before, after = (
+            added(b[c].gradient(bars[c], masses[c]) for c in which) for b in (here.blocks, blocks)
+        )
+        H[j] += (pullback_there(after) - pullback(before)) / step
+    H = 0.5 * (H + H.T)
+    for i, (slope, half) in enumerate(zip(here.slopes(), here.projection.half)):
+        mu, A, s = here.mean[:, i], data.precision[i], data.shift[:, i]
+        S = -2.0 * slope - np.outer(mu, mu)
+        # per coordinate and component: its change times A Phi' and A, and Lambda's slope times it
+        towards = [{c: D @ half[:, nodes[c]].T for c, D in each.items()} for each in changes]
+        weighted = [{c: scale * (D @ A[nodes[c]]) for c, D in each.items()} for each in changes]
+        sloped = [{c: slope[:, own[c]] @ D for c, D in each.items()} for each in changes]
+        shifts = np.zeros((len(moved), len(mu)))
+        for shift, each in zip(shifts, changes):
+            for c, D in each.items():
+                shift[own[c]] += scale * (D @ s[nodes[c]])
+        for j, shift in enumerate(shifts):
+            # how mu changes, and Lambda's slope: those of Lambda are of few rows and columns
+            driven = shift.copy()
+            slope_change = np.zeros_like(S)
+            for c, W in towards[j].items():
+                driven[own[c]] -= W @ mu
+                driven -= W.T @ mu[own[c]]
+                slope_change += S[:, own[c]] @ (0.5 * (W @ S))
+            mu_change = S @ driven
+            slope_change -= np.outer(0.5 * mu_change, mu)
+            slope_change += slope_change.T.copy()
+            H[j] += shifts @ mu_change
+            for k, each in enumerate(towards):
+                for a, W in each.items():
+                    H[j, k] += 2.0 * np.vdot(slope_change[own[a]], W)
+                    for c, X in weighted[j].items():
+                        H[j, k] += 2.0 * np.vdot(X[:, nodes[a]], sloped[k][a][own[c]])
+    return 0.5 * (H + H.T)

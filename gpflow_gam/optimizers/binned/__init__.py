@@ -1,0 +1,1 @@
+"""Fits of GAMs by sums over (binned) rows."""
