@@ -13,14 +13,14 @@ import numpy as np
 import tensorflow as tf
 
 import gpflow_gam as gg
-from gpflow_gam.newton.operators import compiled
+from gpflow_gam.newton import operators
 
 
 def main() -> None:
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-    compiled._SMALL = 0  # of which nothing would be compiled
+    operators._SMALL = 0  # of which nothing would be compiled
     rng = np.random.default_rng(0)
     X, V = tf.constant(rng.uniform(size=(61, 2))), tf.constant(rng.normal(size=(61, 3)))
     kernel = gpflow.kernels.Matern32(1.3, 0.4)
@@ -38,7 +38,7 @@ def main() -> None:
 
     U, free = tf.constant(rng.normal(size=(61, 3))), kernel.trainable_variables
     for name, entries in (("small", 2**19), ("compiled", 0)):
-        compiled._SMALL = entries
+        operators._SMALL = entries
         slopes = []
         for scope in (contextlib.nullcontext(), strategy.scope()):
             with scope, tf.GradientTape() as tape:

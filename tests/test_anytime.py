@@ -12,10 +12,10 @@ from test_solvers import covariance, problem, reference, run_to_the_end
 
 import gpflow_gam as gg
 from gpflow_gam.models import IterNCGP
+from gpflow_gam.newton import reduced_newton
 from gpflow_gam.newton.operators import KernelOperator, LatentKernels
-from gpflow_gam.newton.solvers import Informative, LaplaceProblem, ReducedNewton, reduced_newton
-from gpflow_gam.newton.solvers import mode as mode_module
-from gpflow_gam.newton.solvers.expected import ExpectedProblem
+from gpflow_gam.newton.solvers import Informative, LaplaceProblem, ReducedNewton
+from gpflow_gam.newton.variational import ExpectedProblem
 from gpflow_gam.newton.weights import ActionWeights
 from gpflow_gam.posteriors import ActionPosterior
 
@@ -168,13 +168,13 @@ def test_a_warm_start_needs_no_rows_first(rng, coarse):
 
 @pytest.mark.parametrize("name", ["poisson", "softmax"])
 def test_cheap_posteriors_claim_no_more_than_all_data_do(name, rng, monkeypatch):
-    monkeypatch.setattr(mode_module, "_CHEAP_ROWS", 1)
+    monkeypatch.setattr(reduced_newton, "_CHEAP_ROWS", 1)
     of, K = problem(name, rng)
     _, dense = reference(name, of, K)
     run, _, _ = run_to_the_end(ReducedNewton(tolerance=1e-11), of)
     last = -np.inf
     for rows in (5, 15, 60):
-        monkeypatch.setattr(mode_module, "_CHEAP_SIZE", rows * of.operator.num_latents)
+        monkeypatch.setattr(reduced_newton, "_CHEAP_SIZE", rows * of.operator.num_latents)
         sweeps = of.operator.sweeps
         cov = covariance(run.finish(cheap=True), K)
         assert of.operator.sweeps - sweeps == pytest.approx((rows / 60) ** 2)

@@ -13,10 +13,10 @@ PACKAGE = Path(__file__).parent.parent / "gpflow_gam"
 
 ORDER = [
     "version", "backend", "bijectors", "autograph", "errors", "archive", "processes",
-    "threads", "storage", "held", "layout", "rows", "measures",
+    "threads", "storage", "frozen", "layout", "rows", "measures",
     "metrics", "kernels",
     "inducing_variables", "likelihoods", "covariances", "variational",
-    "newton.curvatures", "newton.operators", "newton.solvers", "newton",
+    "newton.curvatures", "newton",
     "posteriors", "statistics", "models", "optimizers.minimizers", "optimizers", "sensitivity",
     "gam.terms", "gam.frames", "gam.families", "gam.components", "gam.fits", "gam.effects",
     "gam.summaries", "gam.comparison", "gam.plotting", "gam", "gam.screening",

@@ -10,7 +10,7 @@ from scipy.special import expit
 import gpflow_gam as gg
 from gpflow_gam import s
 from gpflow_gam.errors import NotPositiveDefinite
-from gpflow_gam.optimizers.laplace_steps import Steps
+from gpflow_gam.optimizers.laplace import Steps
 
 
 def test_steps_in_a_parabola_are_those_of_its_hessian():

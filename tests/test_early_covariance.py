@@ -13,9 +13,9 @@ from test_solvers import N, covariance, problem, reference, run_to_the_end
 
 import gpflow_gam as gg
 from gpflow_gam.models import IterNCGP
-from gpflow_gam.newton.solvers import Informative, ReducedNewton, Residual, reduced_newton
-from gpflow_gam.newton.solvers import mode as mode_module
-from gpflow_gam.newton.solvers.mode import Mode
+from gpflow_gam.newton import reduced_newton
+from gpflow_gam.newton.reduced_newton import Mode
+from gpflow_gam.newton.solvers import Informative, ReducedNewton, Residual
 
 EARLY = ReducedNewton(tolerance=1e-9, num_pivots=8)
 LATE = replace(EARLY, early_covariance=False)
@@ -26,8 +26,8 @@ def many(monkeypatch):
     """160 rows are many, of which a look asks 20, and entries of K take no time."""
     monkeypatch.setattr(reduced_newton, "_FIRST", 20)
     monkeypatch.setattr(reduced_newton, "_MANY", 160)
-    monkeypatch.setattr(mode_module, "_CHEAP_SIZE", 20)
-    monkeypatch.setattr(mode_module, "_CHEAP_ROWS", 20)
+    monkeypatch.setattr(reduced_newton, "_CHEAP_SIZE", 20)
+    monkeypatch.setattr(reduced_newton, "_CHEAP_ROWS", 20)
 
 
 @pytest.fixture
@@ -57,8 +57,8 @@ def followed(solver, of):
 @pytest.mark.parametrize("name", ["poisson", "softmax"])
 def test_expected_falls_by_loops(name, pivots, rng, monkeypatch):
     """Of normal observations with variance 1 / W, under what K's partial factor can tell."""
-    monkeypatch.setattr(mode_module, "_CHEAP_SIZE", 10)
-    monkeypatch.setattr(mode_module, "_CHEAP_ROWS", 10)
+    monkeypatch.setattr(reduced_newton, "_CHEAP_SIZE", 10)
+    monkeypatch.setattr(reduced_newton, "_CHEAP_ROWS", 10)
     of, K = problem(name, rng)
     Q = of.operator.num_latents
     g, move = tf.constant(rng.normal(size=(2, Q, N)))

@@ -73,7 +73,7 @@ def test_predictions_in_blocks_equal_those_at_once(rng, monkeypatch):
     model = fitted("classes", rng, additive())
     Xnew = rng.uniform(-1, 1, (23, 2))
     whole = [*model.predict_f(Xnew), *model.predict_components(Xnew)]
-    monkeypatch.setattr(gg.operators.kernel_operator, "_CROSS_ENTRIES", 5 * N)
+    monkeypatch.setattr(gg.operators, "_CROSS_ENTRIES", 5 * N)
     parts = [*model.predict_f(Xnew), *model.predict_components(Xnew)]
     signature = [tf.TensorSpec([None, 2], tf.float64)]
     graph = tf.function(model.predict_f, input_signature=signature, autograph=False)(Xnew)

@@ -13,7 +13,7 @@ from scipy.stats import multivariate_normal
 
 from gpflow_gam.models import IterNCGP
 from gpflow_gam.newton.solvers import ReducedNewton
-from gpflow_gam.newton.solvers.expected import normal_points
+from gpflow_gam.newton.variational import normal_points
 
 
 def numpy_bound(model):

@@ -11,7 +11,8 @@ from iterncgp_cases import data, fit, kernel
 
 import gpflow_gam as gg
 from gpflow_gam.models import IterNCGP
-from gpflow_gam.newton.solvers import IterGP, ReducedNewton, Variational, reduced_newton
+from gpflow_gam.newton import reduced_newton
+from gpflow_gam.newton.solvers import IterGP, ReducedNewton, Variational
 from gpflow_gam.optimizers import newton
 
 
@@ -250,8 +251,8 @@ def test_callback_and_iteration_limit_end_a_fit(rng):
 
 INTERRUPTED = {
     "product": (gg.operators.KernelOperator, "product", KeyboardInterrupt, False),
-    "search": (gg.solvers.reduced_newton, "_maximise", KeyboardInterrupt, False),
-    "posterior": (gg.solvers.reduced_newton.ReducedNewtonRun, "finish", MemoryError, False),
+    "search": (reduced_newton, "_maximise", KeyboardInterrupt, False),
+    "posterior": (reduced_newton.ReducedNewtonRun, "finish", MemoryError, False),
     "hyperparameters": (gg.optimizers.newton, "held_actions", KeyboardInterrupt, True),
 }
 

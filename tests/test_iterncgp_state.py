@@ -14,7 +14,7 @@ from iterncgp_cases import additive, data, fit, fitted, kernel
 
 import gpflow_gam as gg
 from gpflow_gam.models import IterNCGP
-from gpflow_gam.newton.operators import compiled
+from gpflow_gam.newton import operators
 from gpflow_gam.newton.solvers import ReducedNewton
 
 
@@ -211,8 +211,8 @@ def test_predictions_have_gradients(compiled, rng):
 def test_small_and_large_matrices_give_one_fit(rng, monkeypatch):
     """Made whole, or block by block in compiled functions: bound, gradients and predictions."""
     found = []
-    for small in (compiled._SMALL, 0):
-        monkeypatch.setattr(compiled, "_SMALL", small)
+    for small in (operators._SMALL, 0):
+        monkeypatch.setattr(operators, "_SMALL", small)
         model = IterNCGP(
             data(np.random.default_rng(3))["counts"], additive(), Poisson(), solver="newton"
         )
@@ -234,7 +234,7 @@ def test_small_and_large_matrices_give_one_fit(rng, monkeypatch):
 @pytest.mark.slow
 def test_parameters_may_be_frozen_and_set_free_again(rng, monkeypatch):
     """Fits learn what is trainable when they begin, whatever was compiled before."""
-    monkeypatch.setattr(compiled, "_SMALL", 0)
+    monkeypatch.setattr(operators, "_SMALL", 0)
     model = IterNCGP(data(rng)["counts"], kernel(), Poisson(), solver="newton")
     gpflow.set_trainable(model.kernel.lengthscales, False)
     first = fit(model, hyperparameters=True).elbo

@@ -9,7 +9,7 @@ import tensorflow_probability as tfp
 from gpflow.base import Parameter
 
 from gpflow_gam.bijectors import exponential, softplus
-from gpflow_gam.models.log_prior import log_prior_density
+from gpflow_gam.models.base import log_prior_density
 from gpflow_gam.optimizers.hyperparameters import Hyperparameters
 
 f64 = np.float64

@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 
 import gpflow_gam as gg
+from gpflow_gam.newton import operators
 from gpflow_gam.newton.operators import (
     KernelOperator,
     KernelProduct,
@@ -20,8 +21,6 @@ from gpflow_gam.newton.operators import (
     Pivoting,
     pivoted_cholesky,
 )
-from gpflow_gam.newton.operators import compiled as compiled_module
-from gpflow_gam.newton.operators import products as products_module
 
 N = 90
 
@@ -46,12 +45,12 @@ KERNELS = {
 @pytest.fixture
 def large(monkeypatch):
     """Matrices of the tests are no small ones."""
-    monkeypatch.setattr(compiled_module, "_SMALL", 0)
+    monkeypatch.setattr(operators, "_SMALL", 0)
 
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_product_and_its_gradient_equal_the_dense_ones(name, rng, monkeypatch, large):
-    monkeypatch.setattr(products_module, "_ENTRIES", (7 * N, 7 * N))  # blocks of 7 rows, and a rest
+    monkeypatch.setattr(operators, "_ENTRIES", (7 * N, 7 * N))  # blocks of 7 rows, and a rest
     kernel, X = KERNELS[name](), _inputs(rng)
     V = tf.Variable(rng.normal(size=(N, 4)))
     product = KernelProduct(kernel)
@@ -79,7 +78,7 @@ def test_nothing_is_compiled_for_a_small_matrix(rng, monkeypatch):
     whole = found()
     assert not product._compiled._concrete
     assert not pivoting._compiled._concrete
-    monkeypatch.setattr(compiled_module, "_SMALL", N * N - 1)
+    monkeypatch.setattr(operators, "_SMALL", N * N - 1)
     for a, b in zip(whole, found()):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
     assert product._compiled._concrete

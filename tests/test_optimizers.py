@@ -15,7 +15,7 @@ from gpflow.kernels import SquaredExponential
 
 import gpflow_gam as gg
 from gpflow_gam.likelihoods import constant_predictor, expectation_gradients
-from gpflow_gam.optimizers import minibatch, natural_gradient
+from gpflow_gam.optimizers import minibatch
 from gpflow_gam.optimizers.binned import fit, rounds
 from gpflow_gam.optimizers.minimizers import LBFGS, StopFit, Tracker, other_optimum
 from gpflow_gam.optimizers.sites import data_sites, elbo_at_sites
@@ -511,14 +511,14 @@ def test_negative_weights_count_in_minibatches_unless_they_lose(loses, monkeypat
     )
     gpflow.set_trainable(model.kernel, False)
     gpflow.set_trainable(model.likelihood, False)
-    signs, step = [], natural_gradient.NaturalGradient.step
+    signs, step = [], gg.optimizers.NaturalGradient.step
 
     def told(self, *arguments):
         seen = step(self, *arguments)
         signs.append(self.signed)
         return dataclasses.replace(seen, elbo=seen.elbo - 1e3) if loses and self.signed else seen
 
-    monkeypatch.setattr(natural_gradient.NaturalGradient, "step", told)
+    monkeypatch.setattr(gg.optimizers.NaturalGradient, "step", told)
     options = {"max_iterations": 200, "batch_size": 60, "patience": 2}
     result = gg.optimizers.fit(model, (X, Y), **options)
     assert "minibatches ended without a trend" in result.message

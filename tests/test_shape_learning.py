@@ -13,7 +13,7 @@ from scipy.stats import multivariate_normal
 import gpflow_gam as gg
 from gpflow_gam.optimizers.binned.shaped import ShapeCriterion
 from gpflow_gam.posteriors import held_evidence
-from gpflow_gam.posteriors.projection import Projection
+from gpflow_gam.posteriors.shaped import Projection
 
 GRID = np.linspace(0.02, 0.98, 97)
 

@@ -22,7 +22,7 @@ from gpflow_gam.kernels.spline import SplineBasis, differences
 from gpflow_gam.kernels.tangents import _Automatic, _Known
 from gpflow_gam.measures import Discrete
 from gpflow_gam.optimizers.binned.cavities import RowPosterior, sites_of
-from gpflow_gam.posteriors.projection import Projection
+from gpflow_gam.posteriors.shaped import Projection
 from gpflow_gam.statistics.expectations import expectations
 
 DENSE = np.linspace(-0.2, 1.2, 701)

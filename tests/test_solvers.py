@@ -12,6 +12,7 @@ from gpflow.likelihoods import Gaussian, Poisson, Softmax
 
 import gpflow_gam as gg
 from gpflow_gam.newton.operators import KernelOperator, LatentKernels
+from gpflow_gam.newton.policies import Context
 from gpflow_gam.newton.solvers import (
     ActionPosteriorState,
     Informative,
@@ -23,7 +24,6 @@ from gpflow_gam.newton.solvers import (
     UnitVectors,
     explained,
 )
-from gpflow_gam.newton.solvers.policies import Context
 
 N, C = 60, 3
 Bernoulli = gg.likelihoods.Bernoulli

@@ -21,7 +21,7 @@ from gpflow_gam.optimizers.binned import bins
 from gpflow_gam.optimizers.binned import passes as rows_module
 from gpflow_gam.optimizers.binned.bins import BinSums, Coder, ColumnBins, Grid, RowSample, summarise
 from gpflow_gam.optimizers.binned.columns import HeldColumns
-from gpflow_gam.optimizers.minimizers import progress
+from gpflow_gam.optimizers.minimizers import tracker
 from gpflow_gam.storage import Store, Stored
 
 N = 5000
@@ -576,6 +576,6 @@ def test_the_bar_tells_passes_and_rows(few, capsys, monkeypatch):
     last = f"ELBO {gam.fitted.result.history[-2]:.4f}"
     assert f"pass 3, 5,000 of 5,000 rows, {last}" in shown
     assert f"ELBO {gam.fitted.result.elbo:.4f}" in shown
-    monkeypatch.setattr(progress, "_in_notebook", lambda: True)
-    with progress.progress_bar("reading", " rows", None) as bar:
+    monkeypatch.setattr(tracker, "_in_notebook", lambda: True)
+    with tracker.progress_bar("reading", " rows", None) as bar:
         assert not bar.disable

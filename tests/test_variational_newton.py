@@ -12,8 +12,9 @@ from scipy.special import expit
 
 import gpflow_gam as gg
 from gpflow_gam.models import IterNCGP, iterncgp
+from gpflow_gam.newton import variational
 from gpflow_gam.newton.curvatures import DensePrecision
-from gpflow_gam.newton.solvers import ReducedNewton, Variational, expected, variational
+from gpflow_gam.newton.solvers import ReducedNewton, Variational
 
 N = 30
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(40)
@@ -215,7 +216,7 @@ def test_outputs_that_are_observed_one_by_one_take_no_square_of_the_rows(rng, mo
     """[N, 1] and its transpose make a matrix of N x N without a word."""
     with pytest.raises(ValueError, match=r"M must be \[N, Q, Q\]; got shape \(5, 1\)"):
         DensePrecision(tf.zeros([5, 1], tf.float64))
-    monkeypatch.setattr(expected, "DensePrecision", None)
+    monkeypatch.setattr(variational, "DensePrecision", None)
     model = fitted((rng.uniform(-1, 1, (N, 2)), rng.poisson(2.0, (N, 1)) + 0.0), Poisson())
     assert np.all(np.isfinite(model.predict_f(model.data[0])[0]))
 

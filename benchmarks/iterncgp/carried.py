@@ -33,8 +33,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from recording import add_option, record
 
 import gpflow_gam as gg
-from gpflow_gam.newton.solvers import Informative, ReducedNewton, mode
-from gpflow_gam.newton.solvers.policies import Context, Plan, Policy
+from gpflow_gam.newton import reduced_newton as mode
+from gpflow_gam.newton.policies import Context, Plan, Policy
+from gpflow_gam.newton.solvers import Informative, ReducedNewton
 
 
 class Kept(Policy):

@@ -19,6 +19,7 @@ from scipy.stats import poisson
 
 from gpflow_gam.likelihoods import Bernoulli
 from gpflow_gam.models import IterNCGP
+from gpflow_gam.newton.itergp import IterGPRun
 from gpflow_gam.newton.solvers import (
     Diverged,
     Informative,
@@ -27,7 +28,6 @@ from gpflow_gam.newton.solvers import (
     Residual,
     UnitVectors,
 )
-from gpflow_gam.newton.solvers.itergp import IterGPRun
 
 NOTHING = UnitVectors(order=())
 """No action at all: a step by it is what was recycled, and nothing else."""

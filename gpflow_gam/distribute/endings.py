@@ -12,8 +12,7 @@ import numpy as np
 
 from ..optimizers.binned.shared import Exchange
 from ..optimizers.minimizers import FitProgress
-from ..optimizers.minimizers.result import Callback
-from ..optimizers.minimizers.tracker import INTERRUPTED, OnInterrupt
+from ..optimizers.minimizers.tracker import INTERRUPTED, Callback, OnInterrupt
 
 
 class Endings:

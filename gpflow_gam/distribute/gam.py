@@ -9,8 +9,7 @@ from ..gam import GAM
 from ..gam.fits.options import check_names
 from ..optimizers import TimeBudget
 from ..optimizers.binned.shared import Exchange
-from ..optimizers.minimizers.result import Callback
-from ..optimizers.minimizers.tracker import check_on_interrupt
+from ..optimizers.minimizers.tracker import Callback, check_on_interrupt
 from .endings import Endings
 from .workers import workers_of
 

@@ -19,7 +19,7 @@ from ..gam.families import Family
 from ..gam.fits import VARIATIONAL
 from ..gam.terms import Term, Terms
 from ..models import AdditiveSVGP
-from ..optimizers.natural_gradient import site_step
+from ..optimizers.sites import site_step
 from ..posteriors import SparseAdditivePosterior
 from .adoption import is_below
 from .head import GPHead, Output

@@ -24,6 +24,7 @@ from ..likelihoods import Bernoulli, checked_data, checked_inputs
 from ..likelihoods.predictive import is_joint
 from ..newton import HeldActions, action_bound
 from ..newton.operators import KernelOperator, KernelPrograms, LatentKernels
+from ..newton.problem import Run
 from ..newton.solvers import (
     ActionPosteriorState,
     LaplaceProblem,
@@ -32,8 +33,7 @@ from ..newton.solvers import (
     Variational,
     named_solver,
 )
-from ..newton.solvers.expected import observed
-from ..newton.solvers.progress import Run
+from ..newton.variational import observed
 from ..posteriors import ActionPosterior
 from .base import AdditiveModel, check_precision
 from .known import Compiled, Fit, Present

@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from ..newton import HeldActions
 from ..newton.operators import KernelPrograms
+from ..newton.problem import Run
 from ..newton.solvers import ActionPosteriorState
-from ..newton.solvers.progress import Run
 from ..newton.weights import equal_values, values_of
 from .probabilities import LeftOutRows
 from .structure import Structure

@@ -8,7 +8,7 @@ from gpflow.base import AnyNDArray, TensorType
 from gpflow.likelihoods import Likelihood, ScalarLikelihood
 
 from .solvers import ActionPosteriorState, LaplaceProblem
-from .solvers.expected import normal_points, observed
+from .variational import normal_points, observed
 
 _SMALLEST = 1e-9
 """Of the noise of a combination of actions, against the largest: less is taken for none at all."""

@@ -7,9 +7,9 @@ import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import AnyNDArray
 
+from .problem import noise_products
 from .solvers import ActionPosteriorState, LaplaceProblem
-from .solvers.expected import ExpectedProblem
-from .solvers.problem import noise_products
+from .variational import ExpectedProblem
 
 _KEPT = 1e-6
 """Share of a left-out datum's noise that its actions keep: one that asks it alone asks nothing."""

@@ -12,9 +12,9 @@ from gpflow.base import AnyNDArray, Module, Parameter
 
 from .bound import combined, held_actions, noisy_basis
 from .call_time import at_each_call
+from .itergp import pairs
 from .operators import KernelOperator
 from .solvers import ActionPosteriorState, explained
-from .solvers.inner_loop import pairs
 
 _RETIRED = (
     "This function was compiled with a model's data, kernel, likelihood or mean function before "

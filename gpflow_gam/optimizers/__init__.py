@@ -8,8 +8,8 @@ from .binned.fit import fit_rows, present_solution, solution_of_sums
 from .binned.solution import Solution, assign_posterior, whitened_of
 from .fit import fit
 from .minimizers import FitProgress, FitResult, TimeBudget
-from .natural_gradient import NaturalGradient, SiteStep
-from .twin import start_from_rows
+from .sites import NaturalGradient, SiteStep
+from .start import start_from_rows
 
 __all__ = [
     "Checkpoint",

@@ -9,22 +9,18 @@ from gpflow.base import RegressionData
 from gpflow.models import BayesianModel
 from gpflow.models.training_mixins import InternalDataTrainingLossMixin
 
-from ..held import read_without_memory
+from ..frozen import restore_on_error, without_bijector_cache
 from ..likelihoods import checked_data
 from ..models import AdditiveSVGP, IterNCGP
 from ..models.base import check_precision
 from ..processes import check_process
 from ..variational import OptimalPrecision
-from .alternating import fit_sites
 from .minibatch import fit_minibatches
 from .minimizers import LBFGS, FitResult, StopFit, TimeBudget, Tracker
-from .minimizers.result import Callback
-from .minimizers.tracker import OnInterrupt
+from .minimizers.tracker import Callback, OnInterrupt, check_options
 from .newton import fit_newton
-from .options import check_options
-from .start import is_untouched, start_from_null_model
-from .twin import MAX_TWIN_SIZE, dense_twin, match_twin
-from .undoing import undone_on_error
+from .sites import fit_sites
+from .start import MAX_TWIN_SIZE, dense_twin, is_untouched, match_twin, start_from_null_model
 
 
 def fit(
@@ -138,7 +134,7 @@ def fit(
             f"{type(model).__name__}. gpflow.set_trainable holds its parameters."
         )
     if isinstance(model, InternalDataTrainingLossMixin):
-        with undone_on_error(model), read_without_memory(model):
+        with restore_on_error(model), without_bijector_cache(model):
             own = tracker(model.trainable_variables, "L-BFGS")
             return _fit_lbfgs(model, None, own, max_iterations, tolerance)
     if data is None:
@@ -158,7 +154,7 @@ def fit(
             f"num_data={model.num_data} of the model is not the {rows} rows of data; the bound "
             "would be of neither."
         )
-    with undone_on_error(model), read_without_memory(model):
+    with restore_on_error(model), without_bijector_cache(model):
         untouched = is_untouched(model)
         if untouched:
             start_from_null_model(model, data)

@@ -1,4 +1,4 @@
-"""Draws of hyperparameters around their optimum, and the posterior of a model at each."""
+"""Draws of hyperparameters around their optimum, and the posterior at each."""
 
 from __future__ import annotations
 
@@ -8,24 +8,134 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from gpflow.base import AnyNDArray, RegressionData
+from gpflow.base import AnyNDArray, Parameter, RegressionData
 from gpflow.likelihoods import Likelihood
 from gpflow.models import GPModel
 from gpflow.posteriors import PrecomputeCacheType
 from gpflow.utilities import deepcopy
+from scipy.stats import norm, qmc
 
 from ..covariances import InducingBlocks
 from ..errors import NotPositiveDefinite
+from ..frozen import frozen_copy
 from ..kernels.tangents import KernelTangents
 from ..likelihoods import checked_observations
 from ..models import AdditiveSGPR, AdditiveSVGP
 from ..posteriors import InducingMoments
-from ..posteriors.features import Block
+from ..posteriors.inducing import Block
+from ..threads import SMALL, one_blas_thread
 from ..variational import OptimalPrecision, WhitenedGaussian
+from .binned.collapsed import CollapsedBound
+from .binned.evidence import GaussianPosterior
+from .binned.shaped import ShapeCriterion
+from .binned.solution import Solution
 from .hyperparameters import Hyperparameters, differenced
-from .laplace_steps import Steps, centre_of_draws, standard_normal
-from .minimizers import Traced
+from .minimizers import Traced, descend
+from .minimizers.descent import Loss
 from .sites import collected, data_sites, elbo_at_sites, q_from
+
+_NUM_DRAWS = 32
+_MAX_SD = 1.0
+"""Deviation in a (logarithmic) hyperparameter up to which the objective is taken for a parabola."""
+_TRIED = 2.0
+"""How far from the optimum it is looked at where it is flatter."""
+_FARTHEST_SD = 4.0
+"""Where it is flat there, too, the draws go no further."""
+
+
+def standard_normal(dimension: int) -> AnyNDArray:
+    """Points [32, K] of a normal distribution, in pairs of opposite ones."""
+    uniform = qmc.Sobol(dimension, seed=0).random(_NUM_DRAWS // 2)
+    z = norm.ppf(np.clip(uniform, 1e-3, 1.0 - 1e-3))
+    points: AnyNDArray = np.concatenate([z, -z])
+    return points
+
+
+_MAX_STEPS, _TOLERANCE = 60, 1e-8
+"""Of the search for the centre of draws."""
+
+
+def centre_of_draws(
+    loss: Loss,
+    start: AnyNDArray,
+    slopes: AnyNDArray,
+    metric: Callable[[AnyNDArray], AnyNDArray | None] = lambda _: None,
+) -> AnyNDArray:
+    """
+    The coordinates [K] around which hyperparameters are drawn.
+
+    The fitted ones, where the density of a variance is highest, may have variances of zero; the
+    density of their logarithms with a prior that is flat in standard deviations is highest where
+    data begin to tell an effect from none.
+
+    :param loss: minus the log density at coordinates, and its gradient.
+    :param start: where it is least, but for variances that have vanished, [K].
+    :param slopes: of what the prior of the coordinates adds to that log density, [K]; nothing moves
+        where all are zero.
+    """
+    if not slopes.any():
+        return start
+
+    def tilted(u: AnyNDArray) -> tuple[float, AnyNDArray]:
+        value, gradient = loss(u)
+        return value - float(slopes @ u), gradient - slopes
+
+    try:
+        return descend(tilted, start, _MAX_STEPS, _TOLERANCE, None, metric=metric)[0]
+    except NotPositiveDefinite:
+        return start
+
+
+class Steps:
+    """
+    Steps from an optimum as far as the objective lets hyperparameters go.
+
+    Where it is a parabola they are normal (Laplace). The variance of an effect that has vanished
+    is another matter: towards zero nothing changes, and upwards it is the data that say how large
+    the effect may be after all. There, the deviation on either side is that of the parabola through
+    what the objective comes to further on (as Rue, Martino & Chopin 2009, section 6.5, have it).
+
+    :param value: minus the objective at coordinates.
+    :param optimum: [K].
+    :param hessian: of ``value``, [K, K].
+    """
+
+    def __init__(
+        self, value: Callable[[AnyNDArray], float], optimum: AnyNDArray, hessian: AnyNDArray
+    ) -> None:
+        self._factor = _factor(hessian)
+        sd = np.sqrt(np.sum(np.square(self._factor), axis=1))
+        self._up, self._down = np.ones(len(optimum)), np.ones(len(optimum))
+        flat = np.flatnonzero(np.diag(hessian) < 1.0 / _MAX_SD**2)
+        here = value(optimum) if len(flat) else 0.0
+        for i in flat:
+            for reach, step in ((self._up, _TRIED), (self._down, -_TRIED)):
+                there = optimum.copy()
+                there[i] += step
+                try:
+                    risen = max(value(there) - here, 0.5 * (_TRIED / _FARTHEST_SD) ** 2)
+                except NotPositiveDefinite:
+                    continue
+                reach[i] = _TRIED / np.sqrt(2.0 * risen) / sd[i]
+
+    def __call__(self, point: AnyNDArray) -> AnyNDArray:
+        """The step [K] of a standard normal point [K]."""
+        step = self._factor @ point
+        return step * np.where(step > 0.0, self._up, self._down)
+
+
+def _factor(hessian: AnyNDArray) -> AnyNDArray:
+    """
+    The symmetric square root of the inverse of a Hessian.
+
+    It alone does not hang on which eigenvectors are taken of eigenvalues that are nearly equal, as
+    those of several effects that have vanished are.
+    """
+    values, vectors = np.linalg.eigh(hessian)
+    sd = np.minimum(1.0 / np.sqrt(np.maximum(values, 1e-12)), _MAX_SD)
+    factor: AnyNDArray = (vectors * sd) @ vectors.T
+    return factor
+
 
 Whitened = Callable[[list[tf.Tensor]], WhitenedGaussian]
 """From the Cholesky factors of K_c(Z_c, Z_c) to q(V)."""
@@ -226,3 +336,173 @@ def _steps_of(
     centre = centre_of_draws(at, start, slopes)
     hessian = differenced(lambda u: at(u)[1], centre)
     return centre, Steps(lambda u: at(u)[0] - float(slopes @ u), centre, hessian)
+
+
+def draw_solutions(
+    model: AdditiveSVGP | AdditiveSGPR, solution: Solution
+) -> list[HyperparameterDraw]:
+    """
+    The posterior at draws of the hyperparameters, from sums over rows, none of which is visited.
+
+    As :func:`gpflow_gam.optimizers.laplace.draw_hyperparameters` has them of a model. The
+    likelihood's parameters are drawn by themselves, at held marginals of the predictor.
+
+    :param model: at its optimum; it stays as it is.
+    :param solution: what its fit came to.
+    """
+    with one_blas_thread(sum(model.inducing_variable.sizes) <= SMALL):
+        target: _Collapsed | _Sites | _Shaped
+        if solution.bound is not None:
+            target = _Collapsed(model, solution.bound, solution.found)
+        else:
+            assert isinstance(model, AdditiveSVGP)
+            target = _Sites(model, solution)
+        if not len(target.optimum):
+            return []
+        if solution.unshaped is not None and solution.hessian is None:
+            target = _Shaped(target, ShapeCriterion(model, solution))
+        elif solution.hessian is None:
+            target.recentre()
+        hessian = target.hessian() if solution.hessian is None else solution.hessian
+        steps = Steps(target.value, target.optimum, hessian)
+        return [target.draw(steps(point)) for point in standard_normal(len(target.optimum))]
+
+
+class _Collapsed:
+    """Gaussian data: the collapsed bound."""
+
+    def __init__(
+        self, model: AdditiveSGPR | AdditiveSVGP, bound: CollapsedBound, optimum: AnyNDArray
+    ) -> None:
+        self.model, self.bound, self.optimum = model, bound, optimum
+        self._slopes = np.zeros(len(optimum))
+
+    def recentre(self) -> None:
+        """Move to where the density of the coordinates is highest."""
+        bound, n = self.bound, len(self.bound.kernel)
+        self._slopes[:n] = bound.kernel.to_uniform_sd()
+        start = np.concatenate([bound.kernel.off_zero(self.optimum[:n]), self.optimum[n:]])
+        self.optimum = centre_of_draws(bound.loss, start, self._slopes, bound.metric)
+
+    def value(self, u: AnyNDArray) -> float:
+        return self.bound.value(u) - float(self._slopes @ u)
+
+    def hessian(self) -> AnyNDArray:
+        return self.bound.hessian(self.optimum)
+
+    def draw(self, step: AnyNDArray) -> HyperparameterDraw:
+        u, q = _towards(self.bound.posterior, self.optimum, step)
+        values = self.bound.rounds.values(u[: len(self.bound.kernel)])
+        places = self.bound.noise_places
+        rest = u[len(self.bound.kernel) :]
+        return HyperparameterDraw(
+            _moments_at(self.model, values, q), lambda: _with(self.model.likelihood, places, rest)
+        )
+
+
+class _Sites:
+    """Other data: the evidence of the sites, and the likelihood at held marginals."""
+
+    def __init__(self, model: AdditiveSVGP, solution: Solution) -> None:
+        self.model, self.solution = model, solution
+        self.rounds, self.optimum = solution.rounds, solution.found
+        self.number = len(self.rounds.hyperparameters)
+        self._slopes = np.zeros(self.number)
+
+    def recentre(self) -> None:
+        """Move to where the density of the coordinates is highest."""
+        n, self._slopes = self.number, self.rounds.hyperparameters.to_uniform_sd()
+        rounds, data = self.rounds, self.solution.data
+        start = rounds.hyperparameters.off_zero(self.optimum[:n])
+        own = centre_of_draws(
+            rounds.loss(data), start, self._slopes, lambda u: rounds.metric(data, u)
+        )
+        self.optimum = np.concatenate([own, self.optimum[n:]])
+
+    def value(self, u: AnyNDArray) -> float:
+        """With the likelihood's parameters as they are."""
+        own = u[: self.number]
+        return self.rounds.value(self.solution.data, own) - float(self._slopes @ own)
+
+    def hessian(self) -> AnyNDArray:
+        found = np.zeros((len(self.optimum), len(self.optimum)))
+        n = self.number
+        if n:
+            found[:n, :n] = self.rounds.hessian(self.solution.data, self.optimum[:n])
+        if n < len(found):
+            known = self.solution.curvature
+            if known is None:
+                known = self.solution.rows.sweep(
+                    self.model.likelihood, self.solution.values, self.solution.q
+                ).curvature
+            prior = self.rounds.family.log_prior
+            curvature = differenced(lambda phi: prior(phi)[1], self.optimum[n:])
+            found[n:, n:] = -known - curvature
+        return found
+
+    def draw(self, step: AnyNDArray) -> HyperparameterDraw:
+        n, rounds, data = self.number, self.rounds, self.solution.data
+        u, q = _towards(
+            lambda x: rounds.evidence.posterior(data, rounds.values(x)),
+            self.optimum[:n],
+            step[:n],
+        )
+        phi = self.optimum[n:] + step[n:]
+        return HyperparameterDraw(
+            _moments_at(self.model, rounds.values(u), q),
+            lambda: _with(self.model.likelihood, rounds.family_places, phi),
+        )
+
+
+class _Shaped:
+    """
+    Components with a shape: beside what inequalities add to the evidence.
+
+    :param free: without them.
+    :param criterion: with them.
+    """
+
+    def __init__(self, free: _Collapsed | _Sites, criterion: ShapeCriterion) -> None:
+        self._free, self._criterion = free, criterion
+        self.optimum, self.draw = free.optimum, free.draw
+
+    def value(self, u: AnyNDArray) -> float:
+        return self._free.value(u) - self._criterion.gain(u)
+
+    def hessian(self) -> AnyNDArray:
+        return self._free.hessian() + self._criterion.hessian(self.optimum)
+
+
+def _towards(
+    posterior: Callable[[AnyNDArray], GaussianPosterior], optimum: AnyNDArray, step: AnyNDArray
+) -> tuple[AnyNDArray, GaussianPosterior]:
+    """A step from the optimum, or as far on as it can be computed, and the posterior there."""
+    for share in (1.0, 0.5, 0.25, 0.125):
+        try:
+            return optimum + share * step, posterior(optimum + share * step)
+        except NotPositiveDefinite:
+            continue
+    return optimum, posterior(optimum)
+
+
+def _moments_at(
+    model: AdditiveSVGP | AdditiveSGPR,
+    values: Callable[[Parameter], AnyNDArray],
+    q: GaussianPosterior,
+) -> InducingMoments:
+    return InducingMoments(
+        model.kernel,
+        model.inducing_variable,
+        q.mean,
+        q.covariance,
+        values=values,
+        roots=q.roots,
+    )
+
+
+def _with(likelihood: Likelihood, places: Sequence[int], u: AnyNDArray) -> Likelihood:
+    """A copy of a likelihood with other values of the parameters at some places."""
+    own = frozen_copy(likelihood)
+    parameters = list(own.parameters)
+    Hyperparameters([parameters[i] for i in places]).set(u)
+    return own

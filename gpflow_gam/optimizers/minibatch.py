@@ -13,10 +13,9 @@ from gpflow.base import AnyNDArray, RegressionData
 
 from ..models import AdditiveSVGP
 from ..variational import OptimalPrecision
-from .alternating import fit_sites
 from .minimizers import LBFGS, FitResult, StopFit, Traced, Tracker
-from .minimizers.gradients import forget_traced
-from .natural_gradient import NaturalGradient
+from .minimizers.lbfgs import forget_traced
+from .sites import NaturalGradient, fit_sites
 
 _FALLEN = 5.0
 """Standard errors by which negative weights may make the ELBO fall, or they count no longer."""

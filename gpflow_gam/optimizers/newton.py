@@ -17,8 +17,8 @@ from gpflow.posteriors import PrecomputeCacheType
 from ..likelihoods import checked_data
 from ..models import IterNCGP
 from ..newton import action_bound, held_actions
+from ..newton.problem import Run
 from ..newton.solvers import ActionPosteriorState, Diverged, StepReport
-from ..newton.solvers.progress import Run
 from ..newton.weights import ActionWeights
 from ..posteriors import ActionPosterior
 from .minimizers import LBFGS, FitResult, StopFit, Tracker
@@ -60,7 +60,7 @@ def fit_newton(
     """
     if validation_data is not None:
         validation_data = checked_data(validation_data, model.latents.kernels[0], model.likelihood)
-    with tracker, _undone_on_error(model):
+    with tracker, _restore_on_error(model):
         newton = _Newton(model, tracker, max_iterations, max_sweeps, validation_data)
         before, bound = _Place(model), model.objective() if model.goes_on else -math.inf
         elbo = math.nan
@@ -121,7 +121,7 @@ class _Place:
 
 
 @contextlib.contextmanager
-def _undone_on_error(model: IterNCGP) -> Iterator[None]:
+def _restore_on_error(model: IterNCGP) -> Iterator[None]:
     """Puts parameters and posterior back to what they were before, where an error comes out."""
     before = _Place(model)
     try:

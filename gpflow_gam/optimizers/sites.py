@@ -1,18 +1,21 @@
-"""Gaussian sites of the observations, and the q and the bound they give."""
+"""Gaussian sites of the observations: the q they give, natural gradients, fits by sites."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import tensorflow as tf
 from gpflow.base import RegressionData
 
 from ..covariances import Features
-from ..likelihoods import expectation_gradients
+from ..likelihoods import checked_data, expectation_gradients
 from ..models import AdditiveSVGP
 from ..rows import DEFAULT_BLOCK, sum_over_rows
-from ..variational import WhitenedGaussian
+from ..variational import OptimalPrecision, WhitenedGaussian
 from ..variational.gaussian import DenseGaussian, from_precision
+from .minimizers import LBFGS, FitResult, StopFit, Traced, Tracker
 
 Rows = tuple[tf.Tensor, ...]
 
@@ -179,3 +182,324 @@ def data_sites(
 
 def _double(x: tf.Tensor) -> tf.Tensor:
     return tf.cast(x, tf.float64)
+
+
+_LEAST = -0.5
+"""Precision of sites in any direction, beside the prior's of one."""
+
+
+@dataclass(frozen=True)
+class SiteStep:
+    """What a natural-gradient step saw."""
+
+    elbo: float
+    """The ELBO of the (mini)batch before the step."""
+
+    num_negative: int
+    """Observations whose weight was negative: not log-concave there."""
+
+
+class NaturalGradient:
+    r"""
+    Natural-gradient steps for :class:`~gpflow_gam.variational.OptimalPrecision`.
+
+    .. math::
+        \Lambda \leftarrow (1-\rho) \Lambda + \rho \sum_n w_n \phi_n \phi_n',\qquad
+        \eta \leftarrow (1-\rho) \eta + \rho \sum_n (g_n + w_n m_n) \phi_n
+
+    With rho = 1 on all data this is a variational form of penalised iteratively reweighted least
+    squares, and for a Gaussian likelihood it is exact in one step. On minibatches take rho < 1;
+    sums are scaled by ``num_data`` over the batch's rows. Weights w_n < 0, which only likelihoods
+    that are not log-concave have, count as 0, so that the precision stays positive (Khan & Lin
+    2017; Adam, Chang, Khan & Solin 2021), and q is too sure by some percent. With ``signed`` they
+    count, but take no more than half of the prior's precision in any direction: right near the
+    optimum, and astray far from it.
+
+    :param rho: step size in (0, 1].
+    :param signed: whether negative weights count.
+    :raises ValueError: a step size outside (0, 1].
+    """
+
+    def __init__(self, rho: float = 1.0, signed: bool = False) -> None:
+        if not 0.0 < rho <= 1.0:
+            raise ValueError(f"rho must be in (0, 1]; got {rho}.")
+        self.rho, self.signed = rho, signed
+        # not on the model: a module that holds a tf.function cannot be copied
+        self._compiled: dict[
+            tuple[AdditiveSVGP, bool], Callable[..., tuple[tf.Tensor, tf.Tensor]]
+        ] = {}
+
+    def step(self, model: AdditiveSVGP, data: RegressionData, rho: float | None = None) -> SiteStep:
+        """
+        Move q towards its optimum for this batch, at the model's hyperparameters.
+
+        :param model: a :class:`~gpflow_gam.models.AdditiveSVGP` with
+            ``variational=OptimalPrecision()``.
+        :param data: X [N, D] and Y [N, K], all or a minibatch.
+        :param rho: another step size for this step.
+        :return: the ELBO before it, and how many sites had negative weights.
+        :raises TypeError: another variational family.
+        :raises ValueError: data that are not finite, do not fit together or are no possible
+            observations.
+        """
+        check_sites(model)
+        data = checked_data(data, model.kernel, model.likelihood)
+        step_size = tf.constant(self.rho if rho is None else rho, dtype=data[0].dtype)
+        elbo, negative = self._function(model)(data[0], data[1], step_size)
+        return SiteStep(float(elbo), int(negative))
+
+    def _function(self, model: AdditiveSVGP) -> Callable[..., tuple[tf.Tensor, tf.Tensor]]:
+        own = model, self.signed
+        if own not in self._compiled:
+            self._compiled[own] = tf.function(
+                _stepper(*own), reduce_retracing=True, autograph=False
+            )
+        return self._compiled[own]
+
+
+def check_sites(model: AdditiveSVGP) -> OptimalPrecision:
+    """
+    :raises TypeError: ``model`` holds no sites.
+    """
+    family = getattr(model, "variational", None)
+    if not isinstance(family, OptimalPrecision):
+        raise TypeError(
+            "natural gradients need an AdditiveSVGP with variational=OptimalPrecision(); got "
+            f"{type(model).__name__} with {type(family).__name__}. Train that with Adam or L-BFGS."
+        )
+    return family
+
+
+def _stepper(model: AdditiveSVGP, signed: bool) -> Callable[..., tuple[tf.Tensor, tf.Tensor]]:
+    return lambda X, Y, rho: site_step(model, X, Y, rho, signed=signed)
+
+
+def site_step(
+    model: AdditiveSVGP,
+    X: tf.Tensor,
+    Y: tf.Tensor,
+    rho: tf.Tensor,
+    kl_weight: float = 1.0,
+    signed: bool = False,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """
+    The step of :class:`NaturalGradient`, for use inside compiled functions.
+
+    Where the KL counts ``kl_weight``, the optimum is that of the data counted ``1 / kl_weight``
+    times: the sites take all of the data's term, and the prior's precision is added as it is.
+
+    :param model: with sites.
+    :param X: [N, D].
+    :param Y: [N, K].
+    :param rho: step size.
+    :param kl_weight: what the KL divergence of q is multiplied by in the ELBO, positive.
+    :param signed: as :class:`NaturalGradient`.
+    :return: the batch's ELBO before the step, and how many weights were negative.
+    """
+    family = check_sites(model)
+    cholesky = model.blocks.cholesky()
+    q = family.whitened(cholesky)
+    seen = sweep(model, (X, Y), cholesky, q, signed)
+    precision, shift = family.sites(cholesky)
+    rho = tf.cast(rho, precision.dtype)
+    scale = tf.cast(1.0, rho.dtype)
+    if model.num_data is not None:
+        scale = tf.cast(model.num_data, rho.dtype) / tf.cast(tf.shape(X)[0], rho.dtype)
+    step = rho * scale / kl_weight
+
+    precision = (1.0 - rho) * precision + step * seen.sums.precision
+    shift = (1.0 - rho) * shift + step * seen.sums.shift
+    if signed:
+        precision, shift = _kept(precision, shift, q.mean)
+    family.assign_sites(cholesky, precision, shift)
+    return tf.cast(scale * seen.expected - kl_weight * q.kl(), X.dtype), seen.num_negative
+
+
+def _kept(precision: tf.Tensor, shift: tf.Tensor, mean: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """
+    A site whose eigenvalues are at least :data:`_LEAST`, and the same slopes at a mean.
+
+    :param precision: Lambda, [L, P, P].
+    :param shift: eta, [P, L].
+    :param mean: of q(V), at which the sites were taken, [P, L].
+    """
+
+    def raised() -> tuple[tf.Tensor, tf.Tensor]:
+        values, vectors = tf.linalg.eigh(precision)
+        more = tf.maximum(_LEAST - values, tf.zeros([], values.dtype))
+        added = tf.matmul(vectors * more[:, None, :], vectors, transpose_b=True)
+        along = tf.transpose(tf.linalg.matvec(added, tf.transpose(mean)))
+        return precision + added, shift + along
+
+    margin = tf.linalg.set_diag(precision, tf.linalg.diag_part(precision) - _LEAST)
+    good = tf.reduce_all(tf.math.is_finite(tf.linalg.cholesky(margin)))
+    found: tuple[tf.Tensor, tf.Tensor] = tf.cond(good, lambda: (precision, shift), raised)
+    return found
+
+
+_MAX_ROUNDS = 100
+_MAX_SITE_STEPS = 50
+_MAX_HALVINGS = 30
+_FIRST_STEPS, _MOST_STEPS = 10, 80
+"""L-BFGS iterations a round: few while sites are stale, doubling as they settle."""
+
+
+def fit_sites(
+    model: AdditiveSVGP,
+    data: RegressionData,
+    tracker: Tracker,
+    max_iterations: int,
+    tolerance: float,
+    max_rounds: int = _MAX_ROUNDS,
+) -> FitResult:
+    """
+    Fit q by its sites and hyperparameters by L-BFGS, on all data, in turn.
+
+    :param model: with ``OptimalPrecision``.
+    :param data: X and Y, checked.
+    :param tracker: of this fit.
+    :param max_iterations: limit on site and L-BFGS iterations together.
+    :param tolerance: a round that improves the bound by less ends the fit.
+    :param max_rounds: limit.
+    """
+    sites = _Sites(model, data)
+    converged, message = False, f"round limit of {max_rounds} reached"
+    with tracker:
+        try:
+            bound = sites.converge(tracker, tolerance)
+            if not model.trainable_variables:
+                return tracker.result(True, "no hyperparameter is trainable", bound)
+            hyperparameters = _Hyperparameters(model, data, sites)
+            for k in range(max_rounds):
+                hyperparameters.improve(tracker, tolerance, min(_FIRST_STEPS * 2**k, _MOST_STEPS))
+                new = sites.converge(tracker, tolerance)
+                gain, bound = new - bound, new
+                if gain < tolerance:
+                    converged = True
+                    message = f"the last round of site and hyperparameter steps gained {gain:.2g}"
+                    break
+                if len(tracker.history) >= max_iterations:
+                    message = f"iteration limit of {max_iterations} reached"
+                    break
+        except StopFit as stop:
+            converged, message = stop.converged, stop.message
+            bound = sites.settle()
+        except KeyboardInterrupt:
+            message = tracker.interrupted()
+            bound = sites.settle()
+        return tracker.result(converged, message, bound)
+
+
+class _Sites:
+    """
+    Natural-gradient steps at fixed hyperparameters until the bound stands still.
+
+    First with negative weights as 0, with which every step leads to a posterior; then, from where
+    the best is near, with what they are, or q would be too sure.
+    """
+
+    def __init__(self, model: AdditiveSVGP, data: RegressionData) -> None:
+        family = check_sites(model)
+        rows, outputs = int(data[0].shape[0]), model.num_latent_gps
+        zeros = tf.zeros([rows, outputs], dtype=data[0].dtype)
+        self.weight = tf.Variable(zeros, trainable=False)
+        self.shift = tf.Variable(zeros, trainable=False)
+        self._signed = signed = tf.Variable(False, trainable=False)
+
+        @Traced
+        def visit(precision: tf.Tensor, shift: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            """Take the site; return the bound there, the sites' sums and negative ones at its q."""
+            cholesky = model.blocks.cholesky()
+            family.assign_sites(cholesky, precision, shift)
+            q = family.whitened(cholesky)
+            seen = sweep(model, data, cholesky, q, signed)
+            bound = seen.expected - q.kl()
+            bound += tf.cast(model.log_prior_density(), bound.dtype)
+            return bound, seen.sums.precision, seen.sums.shift, seen.num_negative
+
+        @Traced
+        def remember() -> None:
+            cholesky = model.blocks.cholesky()
+            now = data_sites(model, data, cholesky, family.whitened(cholesky), signed)
+            self.weight.assign(now.weight)
+            self.shift.assign(now.shift)
+
+        self._visit = visit
+        self.remember = remember
+        self._present = SiteSums(*family.sites(model.blocks.cholesky()))
+
+    def data_sites(self) -> DataSites:
+        """The sites at the last :meth:`remember`."""
+        return DataSites(tf.identity(self.weight), tf.identity(self.shift))
+
+    def move_to(self, sums: SiteSums) -> None:
+        """Where to begin next, after the hyperparameters have moved."""
+        self._present = sums
+
+    def settle(self) -> float:
+        """Leave the model at the last site that was taken; returns the bound there."""
+        return float(self._visit(*self._present)[0])
+
+    def converge(self, tracker: Tracker, tolerance: float) -> float:
+        """Steps of rho = 1, halved where the bound would fall; returns the bound."""
+        bound, *target, negative = self._visit(*self._present)
+        tracker.record(float(bound))
+        for _ in range(_MAX_SITE_STEPS):
+            moved = self._step(float(bound), SiteSums(*target), tracker)
+            ends = moved is None
+            if moved is not None:
+                new, *target, negative = moved
+                ends = float(new) - float(bound) < 0.1 * tolerance
+                bound = new
+                tracker.record(float(bound))
+            if ends and not bool(self._signed) and float(negative) > 0.0:
+                self._signed.assign(True)
+                bound, *target, negative = self._visit(*self._present)
+            elif ends:
+                if moved is None:
+                    self.settle()
+                break
+        return float(bound)
+
+    def _step(
+        self, bound: float, target: SiteSums, tracker: Tracker
+    ) -> tuple[tf.Tensor, ...] | None:
+        old, rho = self._present, 1.0
+        for _ in range(_MAX_HALVINGS):
+            tracker.check()
+            trial = SiteSums(*((1.0 - rho) * a + rho * b for a, b in zip(old, target)))
+            try:
+                seen: tuple[tf.Tensor, ...] = self._visit(*trial)
+                if float(seen[0]) >= bound - 1e-10 * abs(bound):  # false for NaN
+                    self._present = trial
+                    return seen
+            except tf.errors.InvalidArgumentError:
+                pass  # the weights overflowed: too long a step
+            rho *= 0.5
+        return None
+
+
+class _Hyperparameters:
+    """L-BFGS on hyperparameters, the site of each observation held fixed."""
+
+    def __init__(self, model: AdditiveSVGP, data: RegressionData, sites: _Sites) -> None:
+        self.sites = sites
+
+        def loss() -> tf.Tensor:
+            bound = elbo_at_sites(model, data, sites.data_sites())
+            return -(bound + tf.cast(model.log_prior_density(), bound.dtype))
+
+        @Traced
+        def collect() -> SiteSums:
+            return collected(model, model.blocks.cholesky(), data[0], sites.data_sites())
+
+        self._lbfgs = LBFGS(loss, model.trainable_variables)
+        self._collect = collect
+
+    def improve(self, tracker: Tracker, tolerance: float, max_iterations: int) -> None:
+        """Some iterations; the sites are carried to the new hyperparameters, come what may."""
+        self.sites.remember()
+        try:
+            self._lbfgs.run(tracker, max_iterations=max_iterations, tolerance=1e-2 * tolerance)
+        finally:
+            self.sites.move_to(self._collect())

@@ -4,15 +4,13 @@ from . import dispatch as _dispatch  # noqa: F401  registers with GPflow
 from .actions import ActionPosterior
 from .base import AdditivePosterior
 from .data import DataAdditivePosterior
-from .features import InducingFeatures
-from .inducing import InducingMoments
-from .projection import held_evidence
-from .settled import SettledMoments
+from .inducing import InducingFeatures, InducingMoments, SettledMoments
 from .shaped import (
     ShapedMoments,
     ShapedPosterior,
     ShapedValues,
     acting_nodes,
+    held_evidence,
     shape_tail,
     shaped_components,
 )

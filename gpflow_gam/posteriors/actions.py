@@ -13,8 +13,7 @@ from gpflow.utilities import deepcopy
 
 from ..covariances.jitter import jittered, mean_variance, relative_jitter
 from ..kernels.distances import with_precise_distances
-from ..newton.operators import LatentKernels
-from ..newton.operators.kernel_operator import cross_product, over_rows
+from ..newton.operators import LatentKernels, cross_product, over_rows
 from .base import AdditivePosterior, Cache, cache_type, seeds, standard_normal
 
 Weights = Callable[[], tuple[tf.Tensor, tf.Tensor, tf.Tensor]]

@@ -1,7 +1,8 @@
-"""Posteriors of additive models some of whose components have a shape."""
+"""Posteriors of components with a shape: Gaussians, and draws of them, projected on a cone."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,16 +11,213 @@ import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
 from gpflow.config import default_jitter
+from scipy.linalg import cholesky, solve_triangular
+from scipy.optimize import nnls
 
 from ..covariances import Features
 from ..kernels.shaped import shaped_part
 from ..kernels.tangents import KernelTangents
 from ..layout import BlockLayout
 from ..variational import WhitenedGaussian
-from .features import NEGLIGIBLE
-from .inducing import InducingMoments
-from .projection import Projection
+from .inducing import NEGLIGIBLE, InducingMoments
 from .sparse import SparseAdditivePosterior
+
+_LEAST_SD = 1e-2
+"""Against the Gaussian's own, what is left of a deviation that is projected away."""
+_NULL_DRAWS = 1000
+
+
+@dataclasses.dataclass(frozen=True)
+class ProjectedDraws:
+    """
+    Draws ``x = mean + root u`` of a Gaussian, the mean itself in front.
+
+    :param root: [P, P].
+    :param free: u, [S, P], of which the first is zero.
+    :param projected: the same of projected draws, [S, P].
+    :param touching: draws by number that touch the same walls, the mean's group first; and
+        an orthonormal basis of these walls' normals in the coordinates of u, [P, r].
+    """
+
+    root: AnyNDArray
+    free: AnyNDArray
+    projected: AnyNDArray
+    touching: list[tuple[AnyNDArray, AnyNDArray]]
+
+
+class Projection:
+    """
+    N(mean, covariance) projected on the cone of x with ``rows x >= 0``.
+
+    A draw becomes the point of the cone that is nearest to it in the Gaussian's own metric, which
+    takes along what is correlated with what the inequalities bind. Projected draws concentrate as
+    those of the Gaussian do, and so do bands around a function that is in the cone (Lin & Dunson
+    2014, "Bayesian monotone regression using Gaussian process projection"; Sen, Patra & Dunson
+    2018). A Gaussian that is truncated instead is pushed away from where a function is flat, the
+    farther the more inequalities there are (Zhou, Ray, Pati & Bhattacharya 2024, "A mass-shifting
+    phenomenon of truncated multivariate normal priors").
+
+    :param mean: [P].
+    :param covariance: [P, P], positive definite.
+    :param rows: [n, P].
+    """
+
+    def __init__(self, mean: AnyNDArray, covariance: AnyNDArray, rows: AnyNDArray) -> None:
+        values, vectors = np.linalg.eigh(covariance)
+        sd = np.sqrt(np.maximum(values, 1e-14 * values[-1]))
+        # the symmetric root: rounding turns no axes, and so changes no draw
+        self._mean, self._root = mean, (vectors * sd) @ vectors.T
+        self._inverse = (vectors / sd) @ vectors.T
+        # x = root u, u of unit covariance; of u rows see W u alone, W orthonormal [r, P]
+        left, sizes, W = np.linalg.svd(rows @ self._root, full_matrices=False)
+        seen = sizes > 1e-12 * sizes.max(initial=0.0)
+        walls = left[:, seen] * sizes[seen]
+        length = np.linalg.norm(walls, axis=1, keepdims=True)
+        self._walls = walls / np.where(length > 0.0, length, 1.0)
+        self._W = W[seen]
+        self._centre: AnyNDArray = self._W @ (self._inverse @ mean)
+
+    def _moves(self, z: AnyNDArray) -> AnyNDArray:
+        """How far W u = z [S, r] are from the cone, as steps that lead there."""
+        moves = np.zeros_like(z)
+        outside = np.flatnonzero(np.any(z @ self._walls.T < 0.0, axis=1))
+        for i in outside:
+            # what leads there is a sum of walls' normals, pushed by none that is not touched
+            moves[i] = self._pushes(z[i]) @ self._walls
+        return moves
+
+    def _pushes(self, z: AnyNDArray) -> AnyNDArray:
+        """What each wall pushes, [n], to take z [r] to the nearest point of the cone."""
+        if not len(self._walls):  # which ends the process in some versions of scipy
+            return np.zeros(0)
+        found: AnyNDArray = nnls(self._walls.T, -z, maxiter=50 * len(self._walls))[0]
+        return found
+
+    @functools.cached_property
+    def _step(self) -> AnyNDArray:
+        step: AnyNDArray = self._moves(self._centre[None, :])[0]
+        return step
+
+    @property
+    def mean(self) -> AnyNDArray:
+        """The projection of the mean, [P]: where the density is greatest in the cone."""
+        found: AnyNDArray = self._mean + self._root @ (self._step @ self._W)
+        return found
+
+    @property
+    def kept(self) -> AnyNDArray:
+        """How the projected mean moves with the mean, [P, P]: along the walls that it touches."""
+        touched = self._walls[self._pushes(self._centre) > 0.0] @ self._W
+        along, sizes, _ = np.linalg.svd(touched.T, full_matrices=False)
+        along = along[:, sizes > 1e-9]
+        found: AnyNDArray = np.eye(len(self._mean)) - self._root @ along @ (along.T @ self._inverse)
+        return found
+
+    def covariance(self, number: int, seed: int = 0) -> AnyNDArray:
+        """
+        ``E[(x - m) (x - m)']`` of projected draws x around the projection m of the mean, [P, P].
+
+        :param number: of draws, at least, in pairs of opposite ones.
+        :param seed: of the draws.
+        """
+        r, P = self._W.shape
+        half = np.random.default_rng(seed).standard_normal((max(-(-number // 2), 2 * r), P))
+        half = half @ self._W.T
+        # of covariance I exactly, so that where no inequality touches nothing is uncertain
+        sizes, axes = np.linalg.eigh(half.T @ half / max(len(half), 1))
+        half = half @ (axes / np.sqrt(sizes)) @ axes.T
+        noise = np.concatenate([half, -half])
+        away = noise + self._moves(self._centre + noise) - self._step
+        inner = away.T @ away / max(len(noise), 1)
+        values, vectors = np.linalg.eigh(inner)
+        inner = (vectors * np.maximum(values, _LEAST_SD**2)) @ vectors.T
+        bound = self._root @ self._W.T
+        found: AnyNDArray = self._root @ self._root.T + bound @ (inner @ bound.T - bound.T)
+        return 0.5 * (found + found.T)
+
+    def draws(self, number: int, seed: int = 0) -> ProjectedDraws:
+        """
+        The mean and draws, each beside its projection.
+
+        :param number: of draws, at least, in pairs of opposite ones, of covariance I exactly.
+        :param seed: of the draws.
+        """
+        P = len(self._mean)
+        half = np.random.default_rng(seed).standard_normal((max(-(-number // 2), 2 * P), P))
+        sizes, axes = np.linalg.eigh(half.T @ half / len(half))
+        half = half @ (axes / np.sqrt(sizes)) @ axes.T
+        free = np.concatenate([np.zeros((1, P)), half, -half])
+        at = self._centre + free @ self._W.T
+        pushes = np.zeros((len(free), len(self._walls)))
+        for i in np.flatnonzero(np.any(at @ self._walls.T < 0.0, axis=1)):
+            pushes[i] = self._pushes(at[i])
+        normals = self._walls @ self._W
+        _, first, group = np.unique(pushes > 0.0, axis=0, return_index=True, return_inverse=True)
+        touching = []
+        for i in np.argsort(first):  # the mean's comes first
+            touched = normals[pushes[first[i]] > 0.0]
+            touching.append((np.flatnonzero(group.ravel() == i), np.linalg.qr(touched.T)[0]))
+        return ProjectedDraws(self._root, free, free + pushes @ normals, touching)
+
+    def sample(self, num_samples: int, rng: np.random.Generator) -> AnyNDArray:
+        """Projected draws [S, P]."""
+        u = rng.standard_normal((num_samples, len(self._mean)))
+        u += self._moves(self._centre + u @ self._W.T) @ self._W
+        found: AnyNDArray = self._mean + u @ self._root.T
+        return found
+
+    def tail(self, seed: int = 0) -> float:
+        """
+        How often noise alone is as far from the cone as the mean is.
+
+        Noise around the cone's tip, where it is farthest out: the p-value of the likelihood-ratio
+        test of the inequalities (Robertson, Wright & Dykstra 1988).
+
+        :param seed: of the noise.
+        """
+        distance = float(np.sum(np.square(self._step)))
+        if distance <= 1e-12:
+            return 1.0
+        noise = np.random.default_rng(seed).standard_normal((_NULL_DRAWS, len(self._centre)))
+        null = np.sum(np.square(self._moves(noise)), axis=1)
+        return float((1 + np.sum(null >= distance)) / (1 + _NULL_DRAWS))
+
+
+def held_evidence(mean: AnyNDArray, covariance: AnyNDArray, rows: AnyNDArray) -> float:
+    r"""
+    How much more likely data are where the inequalities that hold a mean are equalities, in nats.
+
+    With B the rows that hold the projected mean of N(mean, covariance), the posterior under a
+    standard normal prior, it is the ratio of their densities at zero (Dickey 1971),
+
+    .. math:: \log N(0; B \mu, B S B') - \log N(0; 0, B B')
+
+    What the mean loses on its way to the cone is in it, and what it no longer has to pay for
+    freedom that inequalities leave it none of.
+
+    :param mean: [P].
+    :param covariance: [P, P], positive definite.
+    :param rows: what is not negative, [n, P].
+    """
+    root = cholesky(covariance, lower=True)
+    walls = rows @ root  # of u, where x = root u
+    length = np.linalg.norm(walls, axis=1, keepdims=True)
+    walls = walls / np.where(length > 0.0, length, 1.0)
+    centre = solve_triangular(root, mean, lower=True)
+    if np.all(walls @ centre >= 0.0):
+        return 0.0
+    pushes, _ = nnls(walls.T, -centre, maxiter=50 * len(walls))
+    held = pushes > 0.0
+    loss = 0.5 * float(np.sum(np.square(pushes @ walls)))
+    # rows have the lengths by which walls were divided
+    return _log_volume(rows[held] / length[held]) - _log_volume(walls[held]) - loss
+
+
+def _log_volume(rows: AnyNDArray) -> float:
+    """Half the log-determinant of ``rows rows'``, [n, P], of independent ones."""
+    triangle = np.linalg.qr(rows.T, mode="r")
+    return float(np.sum(np.log(np.abs(np.diag(triangle)))))
+
 
 _BANK = 2000
 """Draws that a graph holds."""

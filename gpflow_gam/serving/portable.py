@@ -12,7 +12,7 @@ from gpflow.base import AnyNDArray
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 from tensorflow.python.framework.op_def_library import apply_op
 
-from ..newton.operators.kernel_operator import rows_at_once
+from ..newton.operators import rows_at_once
 from . import pair_curves  # noqa: F401  which teaches OPERATIONS
 from .pair_functions import ARRANGING, OPERATIONS, arranged
 from .pairs import Pair

@@ -8,7 +8,7 @@ import numpy as np
 from gpflow.base import AnyNDArray
 
 from ...optimizers.binned.cavities import Cavity, Neighbourhoods, RowPosterior, Sites
-from ...posteriors.projection import Projection
+from ...posteriors.shaped import Projection
 
 _DRAWS = 1000
 """Of functions, behind variances."""

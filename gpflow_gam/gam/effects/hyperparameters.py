@@ -12,11 +12,9 @@ from scipy.special import logsumexp
 from ...kernels.tangents import KernelTangents
 from ...likelihoods import checked_observations, unwrapped
 from ...models import IterNCGP
-from ...optimizers.laplace import HyperparameterDraw, draw_hyperparameters
-from ...optimizers.laplace_solutions import draw_solutions
+from ...optimizers.laplace import HyperparameterDraw, draw_hyperparameters, draw_solutions
 from ...posteriors import InducingMoments, ShapedMoments
-from ...posteriors.features import Block
-from ...posteriors.inducing import JointParts
+from ...posteriors.inducing import Block, JointParts
 from ...threads import SMALL, one_blas_thread
 from ..fits import FittedGAM
 from ..fits.prediction import density_of_rows

@@ -16,7 +16,7 @@ from ...likelihoods import (
     summarised_response,
 )
 from ...posteriors import InducingMoments
-from ...posteriors.features import Block
+from ...posteriors.inducing import Block
 from ..components import Component
 from ..fits import FittedGAM
 from ..fits.tails import response_errors

@@ -12,7 +12,7 @@ from gpflow.base import AnyNDArray, Parameter
 from gpflow.likelihoods import Likelihood
 from gpflow.posteriors import PrecomputeCacheType
 
-from ...held import held
+from ...frozen import frozen_copy
 from ...kernels import AdditiveKernel
 from ...kernels.functional import parameters_of, with_values
 from ...likelihoods import unwrapped
@@ -41,8 +41,11 @@ def _snapshot(model: Model) -> Model:
     if isinstance(model, IterNCGP):  # whose posterior keeps what it is of
         return model
     own = copy.copy(model)
-    own.likelihood, own.mean_function = held(model.likelihood), held(model.mean_function)
-    own.inducing_variable = held(model.inducing_variable)
+    own.likelihood, own.mean_function = (
+        frozen_copy(model.likelihood),
+        frozen_copy(model.mean_function),
+    )
+    own.inducing_variable = frozen_copy(model.inducing_variable)
     return own
 
 

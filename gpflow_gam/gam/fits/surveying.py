@@ -13,7 +13,7 @@ import numpy as np
 from ...optimizers import TimeBudget
 from ...optimizers.binned import bins
 from ...optimizers.binned.bins import Summary, summarise
-from ...optimizers.minimizers.progress import progress_bar
+from ...optimizers.minimizers.tracker import progress_bar
 from ..components import keys_of, learn_encoder
 from ..families import Family
 from ..frames import (

@@ -12,15 +12,14 @@ from gpflow.base import AnyNDArray
 
 from ...covariances.jitter import jittered, own_jitter, relative_jitter
 from ...errors import NotPositiveDefinite
+from ...frozen import restore_on_error
 from ...kernels.tangents import Matrices
 from ...likelihoods import Weighted, checked_observations, unwrapped
 from ...models import AdditiveSGPR, AdditiveSVGP
 from ...threads import SMALL, one_blas_thread
 from ..hyperparameters import differenced
 from ..minimizers import FitResult, StopFit, TimeBudget, Tracker, descend
-from ..minimizers.result import Callback
-from ..minimizers.tracker import OnInterrupt
-from ..undoing import undone_on_error
+from ..minimizers.tracker import Callback, OnInterrupt
 from .cavities import Batch, Neighbourhoods, Sites, divided_out, signs_of, sites_of
 from .collapsed import CollapsedBound
 from .rounds import Rounds, Seen, settled_at
@@ -269,7 +268,7 @@ def fit_left_out(
     with (
         one_blas_thread(sum(model.inducing_variable.sizes) <= SMALL),
         np.errstate(over="ignore", invalid="ignore"),
-        undone_on_error(model),
+        restore_on_error(model),
         Tracker(
             [], "left-out rows", max_seconds, callback, progress, on_interrupt, "density"
         ) as tracker,

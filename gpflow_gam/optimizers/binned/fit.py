@@ -14,15 +14,13 @@ from gpflow.base import AnyNDArray
 from scipy.linalg import solve_triangular
 
 from ...errors import NotPositiveDefinite
+from ...frozen import restore_on_error
 from ...kernels.shaped import shaped_part
 from ...kernels.tangents import kernel_tangents
 from ...models import AdditiveSGPR, AdditiveSVGP
 from ...threads import SMALL, one_blas_thread
 from ..minimizers import FitResult, StopFit, TimeBudget, Tracker, descend, other_optimum
-from ..minimizers.result import Callback
-from ..minimizers.tracker import OnInterrupt
-from ..options import check_options
-from ..undoing import undone_on_error
+from ..minimizers.tracker import Callback, OnInterrupt, check_options
 from .checkpoint import Checkpoint, Record, sketch_of
 from .collapsed import CollapsedBound
 from .components import RowComponent, codes_of, features_at_bins, multipliers_of, times
@@ -192,7 +190,7 @@ def fit_rows(
     with (
         one_blas_thread(number <= SMALL),
         np.errstate(over="ignore", invalid="ignore"),  # what is not finite is seen to
-        undone_on_error(model),
+        restore_on_error(model),
         Tracker([], method, max_seconds, callback, progress, on_interrupt) as tracker,
         contextlib.nullcontext() if checkpoint is None else checkpoint,
     ):

@@ -1,11 +1,8 @@
 """Minimising one function of some variables: L-BFGS, followed by a tracker that keeps the best."""
 
-from .budget import TimeBudget
 from .descent import descend, other_optimum
-from .lbfgs import LBFGS
-from .result import FitProgress, FitResult
-from .traced import Traced
-from .tracker import StopFit, Tracker
+from .lbfgs import LBFGS, Traced
+from .tracker import FitProgress, FitResult, StopFit, TimeBudget, Tracker
 
 __all__ = [
     "LBFGS",

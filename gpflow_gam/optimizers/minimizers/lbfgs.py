@@ -1,4 +1,4 @@
-"""L-BFGS on a GPflow closure, with progress and without dying of one bad step."""
+"""L-BFGS on a compiled loss, with progress and without dying of one bad step."""
 
 from __future__ import annotations
 
@@ -9,9 +9,69 @@ import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
 from gpflow.optimizers import Scipy
+from tensorflow.python.framework import ops
 
-from .gradients import forget_traced
 from .tracker import Tracker
+
+_ATTRIBUTE = "_gradient_op_type"
+
+
+def forget_traced(function: Any) -> None:
+    """
+    :func:`forget_gradients` of whatever has been traced of a function.
+
+    :param function: made by ``tf.function``.
+    """
+    for concrete in getattr(function, "_list_all_concrete_functions", list)():
+        forget_gradients(concrete.graph)
+
+
+def forget_gradients(graph: tf.Graph) -> None:
+    """
+    Let go of a graph that holds its own gradients.
+
+    In a graph, ``tf.custom_gradient`` puts the rule of each of its results into a list of the whole
+    process, for ever, and with it all that the rule refers to: the graph, and what that was made
+    from. TFP's softplus, through which GPflow reads positive parameters, is one. Rules are looked
+    up while gradients are traced: of a graph that has them they are not needed any more.
+
+    :param graph: which nobody is going to differentiate. Functions that it calls stay as they are.
+    """
+    rules = getattr(ops.gradient_registry, "_registry", None)
+    if rules is None:  # of another TensorFlow: memory is all that is lost
+        return
+    for operation in graph.get_operations():
+        if operation.type == "IdentityN" and _ATTRIBUTE in operation.node_def.attr:
+            rules.pop(operation.node_def.attr[_ATTRIBUTE].s.decode(), None)
+
+
+class Traced:
+    """
+    A function compiled at its first call, for arguments of the same shapes ever after.
+
+    TensorFlow counts the traces of a line of code over the whole program, and warns of retracing
+    when several models are fitted one after the other: it looks only at calls through
+    ``tf.function`` itself, not at those of the concrete function that is called here. After
+    ``tf.config.run_functions_eagerly(True)`` nothing is compiled, as nowhere in TensorFlow: for a
+    look inside with a debugger, and quicker where a fit is so small that compiling is most of it.
+    Nobody may differentiate it from outside: see :func:`forget_gradients`.
+
+    :param function: of tensors.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = tf.function(function, autograph=False)
+        self._concrete: Callable[..., Any] | None = None
+
+    def __call__(self, *arguments: tf.Tensor) -> Any:
+        if tf.config.functions_run_eagerly():
+            return self._function(*arguments)
+        if self._concrete is None:
+            concrete = self._function.get_concrete_function(*arguments)
+            forget_gradients(concrete.graph)
+            self._concrete = concrete
+        return self._concrete(*arguments)
+
 
 Closure = Callable[[], tf.Tensor]
 

@@ -1,20 +1,179 @@
-"""Progress, history, time budget and early stop of a fit."""
+"""Progress, history, time budget, early stop and report of a fit."""
 
 from __future__ import annotations
 
+import math
+import numbers
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Literal, get_args
 
 import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
+from tqdm.auto import tqdm
 
 from ...posteriors import AdditivePosterior
-from .budget import TimeBudget
-from .progress import progress_bar
-from .result import Callback, FitProgress, FitResult
+
+
+class TimeBudget:
+    """
+    A time limit whose clock starts when it is made.
+
+    Whatever takes ``max_seconds`` takes one of these, too: what shares it ends together.
+
+    :param max_seconds: the limit; None for none.
+    :param clock: tells seconds.
+    :raises ValueError: a limit that is no positive number.
+    """
+
+    def __init__(
+        self, max_seconds: float | None = None, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        if max_seconds is not None:
+            number = isinstance(max_seconds, numbers.Real) and not isinstance(max_seconds, bool)
+            if not (number and max_seconds > 0.0):
+                raise ValueError(
+                    f"max_seconds must be positive; got {max_seconds!r}. Leave it out for no limit."
+                )
+        self.max_seconds = None if max_seconds is None else float(max_seconds)
+        self._clock = clock
+        self._start = clock()
+
+    @classmethod
+    def of(cls, value: float | TimeBudget | None) -> TimeBudget:
+        """
+        A budget that runs already, or one that starts now.
+
+        :param value: seconds, None for no limit, or a budget.
+        :raises ValueError: a limit that is no positive number.
+        """
+        return value if isinstance(value, TimeBudget) else cls(value)
+
+    @property
+    def seconds(self) -> float:
+        """Time since the start."""
+        return self._clock() - self._start
+
+    @property
+    def left(self) -> float:
+        """Seconds until the limit, not less than zero; infinite where there is none."""
+        return math.inf if self.max_seconds is None else max(self.max_seconds - self.seconds, 0.0)
+
+    @property
+    def spent(self) -> bool:
+        """Whether time is up."""
+        return self.max_seconds is not None and self.seconds > self.max_seconds
+
+    def __str__(self) -> str:
+        return "no limit" if self.max_seconds is None else f"{self.max_seconds:g} s"
+
+
+def progress_bar(
+    what: str, unit: str, progress: bool | None, total: int | None = None, **options: Any
+) -> Any:
+    """
+    A bar of tqdm's.
+
+    :param what: stands before it.
+    :param unit: of what is counted.
+    :param progress: whether it is drawn; None for "on a terminal or in a notebook only".
+    :param total: how many there will be, where that is known.
+    :param options: of tqdm.
+    """
+    disable = None if progress is None else not progress
+    if disable is None and _in_notebook():
+        disable = False  # what a notebook writes to is no terminal, and tqdm would not draw
+    return tqdm(desc=what, unit=unit, disable=disable, total=total, **options)
+
+
+def _in_notebook() -> bool:
+    """Whether tqdm draws widgets here."""
+    return any(kind.__module__ == "tqdm.notebook" for kind in tqdm.__mro__)
+
+
+@dataclass(frozen=True)
+class FitProgress:
+    """The state of a running fit, as callbacks see it."""
+
+    iteration: int
+    """Iterations done, counted from 1."""
+
+    elbo: float
+    """The objective now (an epoch's mean under minibatches; the log posterior at a Newton step)."""
+
+    seconds: float
+    """Time since the fit began."""
+
+    posterior: Callable[[], AdditivePosterior] | None = field(
+        default=None, repr=False, compare=False
+    )
+    """Makes the posterior of what has been computed so far, a snapshot. It is to be called while
+    the callback runs (later it raises RuntimeError), and takes time only where it is. ``None`` in
+    fits that are not of an ``IterNCGP``: they change a model, which predicts for itself."""
+
+
+Callback = Callable[[FitProgress], bool | str | None]
+"""Called once an iteration; a true return value ends the fit, and a text says why."""
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """How a fit ended."""
+
+    converged: bool
+    """Whether the objective had stopped improving."""
+
+    message: str
+    """Why it ended, in words."""
+
+    elbo: float
+    """The objective at the end: the ELBO, plus the log-densities of priors where there are any. NaN
+    where hyperparameters were held and the fit had no need of it."""
+
+    num_iterations: int
+    """How many iterations there were."""
+
+    seconds: float
+    """How long it took."""
+
+    method: str
+    """What was done."""
+
+    history: AnyNDArray = field(repr=False, default_factory=lambda: np.zeros(0))
+    """The objective after each iteration: under minibatches the mean of each epoch, then the steps
+    on all data; under Newton steps the log posterior
+    log p(y | f) + log p(f), without its constant."""
+
+    sweeps: float | None = None
+    """Passes over the kernel's entries, where kernel matrices are not held."""
+
+    steps: list[dict[str, Any]] = field(repr=False, default_factory=list)
+    """Of Newton steps, a dict each: the fields of :class:`~gpflow_gam.newton.solvers.StepReport`,
+    ``seconds``, ``nlpd`` of validation data, and ``round``; ``pandas.DataFrame(result.steps)`` is a
+    table."""
+
+    discretisation: float | None = None
+    """How much rounding inputs to bins adds to the noise, as a share of it, measured at a thousand
+    rows: posterior means move by about its square root in posterior standard deviations. 0 where
+    nothing was rounded, None for fits that do not. Predictions are at exact inputs, always."""
+
+    interpolation: float | None = None
+    """About by how many nats it matters that curves are summed up at nodes, and are interpolated
+    between: the squares of what is lost there, in standard deviations of rows, added up. None for
+    fits that do not."""
+
+    interpolation_by: dict[str, float] = field(repr=False, default_factory=dict)
+    """The same of each component by itself."""
+
+    interpolation_shift: float | None = None
+    """By how many of its standard errors that moves an effect, at most and to first order."""
+
+    ended: bool = False
+    """Whether time, the callback or Ctrl-C asked for the end."""
+
 
 _REDRAW = 0.1
 """Seconds between two looks of the bar within a pass."""
@@ -224,3 +383,28 @@ class Tracker:
             ended=self.ended or bool(self.stopped),
             **details,
         )
+
+
+def check_options(
+    max_iterations: int,
+    batch_size: int | None,
+    learning_rate: float,
+    rho: float,
+    tolerance: float,
+    patience: int,
+) -> None:
+    """
+    :raises ValueError: an option out of range, naming it.
+    """
+    if max_iterations < 1:
+        raise ValueError(f"max_iterations must be at least 1; got {max_iterations}.")
+    if batch_size is not None and batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1; got {batch_size}.")
+    if not (np.isfinite(learning_rate) and learning_rate > 0.0):
+        raise ValueError(f"learning_rate must be positive; got {learning_rate}.")
+    if not 0.0 < rho <= 1.0:
+        raise ValueError(f"rho must be in (0, 1]; got {rho}.")
+    if not tolerance > 0.0:
+        raise ValueError(f"tolerance must be positive; got {tolerance}.")
+    if patience < 2:
+        raise ValueError(f"patience must be at least 2, to tell a trend; got {patience}.")

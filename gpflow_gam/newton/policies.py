@@ -11,7 +11,7 @@ import scipy.linalg
 import tensorflow as tf
 from gpflow.base import AnyNDArray
 
-from ..curvatures import Precision
+from .curvatures import Precision
 from .problem import LaplaceProblem
 
 

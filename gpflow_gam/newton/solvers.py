@@ -1,14 +1,39 @@
-"""Solvers by name and by the options that models take."""
+"""Newton's method for log-concave likelihoods, with linear algebra that never holds a matrix."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from .itergp import IterGP
-from .policies import Policy
-from .progress import Solver
+from .policies import Informative, Policy, Residual, Schedule, UnitVectors
+from .problem import (
+    ActionPosteriorState,
+    Diverged,
+    LaplaceProblem,
+    Solver,
+    StepReport,
+    explained,
+)
 from .reduced_newton import ReducedNewton
 from .variational import Variational
+
+__all__ = [
+    "ActionPosteriorState",
+    "Diverged",
+    "Informative",
+    "IterGP",
+    "LaplaceProblem",
+    "Policy",
+    "ReducedNewton",
+    "Residual",
+    "Schedule",
+    "Solver",
+    "StepReport",
+    "UnitVectors",
+    "Variational",
+    "explained",
+    "named_solver",
+]
 
 
 def named_solver(

@@ -13,7 +13,7 @@ import tensorflow_probability as tfp
 M = TypeVar("M", bound=tf.Module)
 
 
-def held(module: M) -> M:
+def frozen_copy(module: M) -> M:
     """
     A copy of a module of parameters that any number of threads may read.
 
@@ -30,7 +30,7 @@ def held(module: M) -> M:
 
 
 @contextlib.contextmanager
-def read_without_memory(module: tf.Module) -> Iterator[None]:
+def without_bijector_cache(module: tf.Module) -> Iterator[None]:
     """
     While a graph is made that reads a module's parameters, their transforms remember nothing.
 
@@ -74,3 +74,15 @@ def _without_memory(bijector: tfp.bijectors.Bijector) -> tfp.bijectors.Bijector:
         own._bijectors = [_without_memory(part) for part in own.bijectors]
     own._cache = _NoMemory(own)
     return own
+
+
+@contextlib.contextmanager
+def restore_on_error(model: tf.Module) -> Iterator[None]:
+    """Puts all variables of a model back to what they were before, where an error comes out."""
+    before = [(v, v.numpy()) for v in model.variables]
+    try:
+        yield
+    except BaseException:
+        for variable, value in before:
+            variable.assign(value)
+        raise

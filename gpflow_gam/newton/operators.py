@@ -1,0 +1,830 @@
+"""Covariance matrices that are never held: products with them, partial Cholesky factors."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+from check_shapes import check_shapes
+from gpflow.base import AnyNDArray, Parameter
+from gpflow.kernels import (
+    Kernel,
+    LinearCoregionalization,
+    MultioutputKernel,
+    SeparateIndependent,
+    SharedIndependent,
+)
+from gpflow.utilities import deepcopy, set_trainable
+
+from ..kernels import AdditiveKernel, SeparateAdditive
+
+__all__ = [
+    "KernelOperator",
+    "KernelProduct",
+    "KernelPrograms",
+    "LatentKernels",
+    "PivotedCholesky",
+    "Pivoting",
+    "as_additive",
+    "pivoted_cholesky",
+]
+
+_SMALL = 2**19
+"""Entries of a matrix that is made whole: what compiling costs, tens of such matrices cost."""
+
+
+def is_small(X1: tf.Tensor, X2: tf.Tensor) -> bool:
+    """
+    Whether k(X1, X2) is made whole, and nothing compiled for it.
+
+    :param X1: [N, D].
+    :param X2: [M, D].
+    """
+    return int(X1.shape[0]) * int(X2.shape[0]) <= _SMALL
+
+
+class Compiled:
+    """
+    A function compiled by XLA, once for each combination of shapes.
+
+    :param function: of tensors.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self._concrete: dict[Hashable, Callable[..., Any]] = {}
+
+    def __call__(self, *arguments: tf.Tensor, variant: Hashable = None) -> Any:
+        """:param variant: of the function, where it depends on more than its arguments."""
+        key = variant, *((a.dtype, tuple(a.shape)) for a in arguments)
+        if key not in self._concrete:
+            traced = tf.function(self._function, autograph=False, jit_compile=True)
+            self._concrete[key] = traced.get_concrete_function(*arguments)
+        return self._concrete[key](*arguments)
+
+
+def as_additive(kernel: Kernel) -> AdditiveKernel:
+    """
+    ``kernel``, or an additive kernel of which it is the one component.
+
+    :param kernel: any.
+    """
+    return kernel if isinstance(kernel, AdditiveKernel) else AdditiveKernel({"f": kernel})
+
+
+@dataclass(frozen=True)
+class LatentKernels:
+    """
+    Q independent latent functions g_q ~ GP(0, k_q), and outputs ``f = A g``.
+
+    Built by :meth:`of` from any GPflow kernel: one kernel for all outputs, one an output
+    (``SeparateIndependent``), or a linear coregionalisation, whose mixing A then belongs to the
+    likelihood's side, so that what is left is separate.
+    """
+
+    kernels: tuple[AdditiveKernel, ...]
+    """One, shared, or one a latent function."""
+
+    num_latents: int
+    """Q."""
+
+    mixing: Parameter | tf.Tensor | None = None
+    """A [L, Q]; None where the outputs are the latent functions."""
+
+    @classmethod
+    def of(cls, kernel: Kernel, num_outputs: int) -> LatentKernels:
+        """
+        :param kernel: of the outputs.
+        :param num_outputs: L, what the likelihood takes.
+        :raises TypeError: no kernel, or a multi-output kernel of an unknown kind.
+        :raises ValueError: its outputs are not ``num_outputs``.
+        """
+        if not isinstance(kernel, Kernel):
+            raise TypeError(f"kernel must be a gpflow kernel; got {type(kernel).__name__}.")
+        if isinstance(kernel, SeparateAdditive):
+            kernel = SeparateIndependent(list(kernel.latent_kernels))
+        if not isinstance(kernel, MultioutputKernel):
+            return cls((as_additive(kernel),), num_outputs)
+        if isinstance(kernel, SharedIndependent):
+            found = cls((as_additive(kernel.kernel),), int(kernel.num_latent_gps))
+        elif isinstance(kernel, LinearCoregionalization):
+            kernels = tuple(as_additive(k) for k in kernel.kernels)
+            found = cls(kernels, len(kernels), kernel.W)
+        elif isinstance(kernel, SeparateIndependent):
+            kernels = tuple(as_additive(k) for k in kernel.kernels)
+            found = cls(kernels, len(kernels))
+        else:
+            raise TypeError(
+                "kernel must be a single-output kernel, SharedIndependent, SeparateIndependent or "
+                f"LinearCoregionalization; got {type(kernel).__name__}."
+            )
+        if found.num_outputs != num_outputs:
+            raise ValueError(
+                f"kernel has {found.num_outputs} output(s), but the likelihood takes "
+                f"{num_outputs}; give it one kernel an output."
+            )
+        return found
+
+    def copied(self) -> LatentKernels:
+        """With kernels and mixing of its own, of the same values."""
+        mixing = self.mixing
+        if isinstance(mixing, Parameter):
+            mixing = deepcopy(mixing)
+        return LatentKernels(tuple(map(deepcopy, self.kernels)), self.num_latents, mixing)
+
+    @property
+    def variables(self) -> list[tf.Variable]:
+        """Of the kernels and the mixing."""
+        found = [v for kernel in self.kernels for v in kernel.variables]
+        return [*found, *(self.mixing.variables if isinstance(self.mixing, Parameter) else ())]
+
+    @property
+    def shared(self) -> bool:
+        """Whether one kernel serves all latent functions."""
+        return len(self.kernels) == 1
+
+    @property
+    def num_outputs(self) -> int:
+        """L."""
+        return self.num_latents if self.mixing is None else int(self.mixing.shape[0])
+
+    def mixed(self, g: tf.Tensor, axis: int = 0) -> tf.Tensor:
+        """
+        A g, where ``axis`` of g counts the latent functions.
+
+        :param g: latent functions, [..., Q, ...].
+        :param axis: of g.
+        """
+        if self.mixing is None:
+            return g
+        mixing = tf.cast(tf.convert_to_tensor(self.mixing), g.dtype)
+        rolled = tf.tensordot(mixing, g, axes=[[1], [axis]])  # outputs first
+        rank = g.shape.rank
+        order = list(range(1, rank))
+        order.insert(axis % rank, 0)
+        return tf.transpose(rolled, order)
+
+
+_NARROW, _ENTRIES = 64, (2**19, 2**22)
+"""Entries of a block of rows: near the caches, or, with more right-hand sides than so many, large
+enough that these are not read too often."""
+
+
+def _rows_of_block(num_rows: int, num_columns: int, width: int | None) -> int:
+    narrow = width is not None and width <= _NARROW
+    entries = _ENTRIES[0] if narrow else _ENTRIES[1]
+    return max(1, min(num_rows, entries // max(num_columns, 1)))
+
+
+class KernelProduct:
+    """
+    ``k(X1, X2) V`` in memory for one block of rows, differentiable in V and kernel parameters.
+
+    A small matrix is made whole, and nothing compiled. Any other takes a ``tf.while_loop`` over
+    blocks inside one XLA program; the gradient is that of the whole product and runs a second such
+    loop, where automatic differentiation would keep every block. In the scope of a
+    ``tf.distribute`` strategy each replica takes a block of rows, of the gradient, too.
+
+    The kernel is evaluated in the inputs' precision; entries are multiplied and summed in that of
+    V. It may be frozen and set free again, but not taken apart: a kernel whose parameters were
+    replaced by other objects needs a new product.
+
+    :param kernel: any GPflow kernel of one output.
+    """
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self._compiled = Compiled(self._product)
+        self._copies: dict[tuple[str, ...], list[KernelProduct]] = {}
+        self._runs: dict[Hashable, Callable[..., Any]] = {}
+
+    def __call__(self, X1: tf.Tensor, X2: tf.Tensor, V: tf.Tensor) -> tf.Tensor:
+        """
+        :param X1: [N, D].
+        :param X2: [M, D].
+        :param V: [M, R]; R may be unknown while a function is compiled.
+        :return: [N, R].
+        """
+        if tf.distribute.has_strategy() and tf.distribute.in_cross_replica_context():
+            return self._distributed(tf.distribute.get_strategy(), X1, X2, V)
+        return self._on_one_device(X1, X2, V)
+
+    def _on_one_device(self, X1: tf.Tensor, X2: tf.Tensor, V: tf.Tensor) -> tf.Tensor:
+        if is_small(X1, X2):
+            return tf.matmul(tf.cast(self.kernel(X1, X2), V.dtype), V)
+        # its gradient is of those variables that were trainable when it was traced
+        return self._compiled(X1, X2, V, variant=tuple(v.trainable for v in self.kernel.variables))
+
+    def _distributed(
+        self, strategy: tf.distribute.Strategy, X1: tf.Tensor, X2: tf.Tensor, V: tf.Tensor
+    ) -> tf.Tensor:
+        """A block of rows of ``k(X1, X2)`` on each replica, and in the gradient, too."""
+        variables = list(self.kernel.trainable_variables)
+
+        def product(X1: tf.Tensor, X2: tf.Tensor, V: tf.Tensor) -> tf.Tensor:
+            found = self._placed(strategy, "product")(_divisible(strategy, X1), X2, V)
+            N = int(X1.shape[0])
+            return tf.ensure_shape(strategy.gather(found, axis=0)[:N], [N, V.shape[1]])
+
+        def slopes(U: tf.Tensor) -> list[tf.Tensor]:
+            rows = _divisible(strategy, X1), _divisible(strategy, U, tf.zeros_like(U[:1]))
+            found = self._placed(strategy, "slopes")(*rows, X2, V)
+            return [strategy.reduce(tf.distribute.ReduceOp.SUM, part, axis=None) for part in found]
+
+        def gradient(U: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            return (product(X2, X1, U), *(slopes(U) if variables else ()))
+
+        found = product(X1, X2, tf.stop_gradient(V))
+
+        # variables are inputs: a tape follows them and not the replicas' copies
+        @tf.custom_gradient
+        def follow(*_: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
+            return tf.identity(found), gradient
+
+        return follow(V, *variables)
+
+    def _placed(self, strategy: tf.distribute.Strategy, what: str) -> Callable[..., Any]:
+        """
+        What every replica does with its rows, in one compiled call.
+
+        :param what: "product", of X1, X2 and V, of whose X1 each has a share; or "slopes", of X1,
+            U, X2 and V, of whose X1 and U each has a share.
+        """
+        devices = tuple(strategy.extended.worker_devices)
+        copies = self._on_devices(devices)
+        free = tuple(v.trainable for v in self.kernel.variables)
+        key = devices, what, free
+        if key not in self._runs:
+
+            def run(*arguments: tf.Tensor) -> Any:
+                replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+                at = int(tf.get_static_value(replica))
+                copy, each = copies[at], int(arguments[0].shape[0]) // len(copies)
+                mine = slice(at * each, (at + 1) * each)
+                if what == "product":
+                    X1, X2, V = arguments
+                    return copy._on_one_device(X1[mine], X2, V)
+                X1, U, X2, V = arguments
+                variables = [v for v, is_free in zip(copy.kernel.variables, free) if is_free]
+                return copy._slopes(X1[mine], X2, V, U[mine], variables)
+
+            self._runs[key] = tf.function(
+                lambda *arguments: strategy.run(run, args=arguments), autograph=False
+            )
+        return self._runs[key]
+
+    def _on_devices(self, devices: tuple[str, ...]) -> list[KernelProduct]:
+        """The same product with the kernel's present parameters on each device: XLA reads no
+        others."""
+        if devices not in self._copies:
+            copies = []
+            for device in devices:
+                with tf.device(device):
+                    copies.append(KernelProduct(deepcopy(self.kernel)))
+                set_trainable(copies[-1].kernel, False)  # of which no tape takes notice
+            self._copies[devices] = copies
+        for other in self._copies[devices]:
+            for theirs, ours in zip(other.kernel.variables, self.kernel.variables):
+                theirs.assign(ours)
+        return self._copies[devices]
+
+    def _slopes(
+        self,
+        X1: tf.Tensor,
+        X2: tf.Tensor,
+        V: tf.Tensor,
+        U: tf.Tensor,
+        variables: Sequence[tf.Variable],
+    ) -> list[tf.Tensor]:
+        """d tr(U' K V) / d theta, where K is small at once."""
+        if not is_small(X1, X2):
+
+            def slopes(X1: tf.Tensor, X2: tf.Tensor, V: tf.Tensor, U: tf.Tensor) -> Any:
+                return self._run_gradient(X1, X2, V, U, variables)
+
+            return list(Compiled(slopes)(X1, X2, V, U))
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(variables)
+            K = tf.cast(self.kernel(X1, X2), V.dtype)
+            value = tf.reduce_sum(K * tf.matmul(U, V, transpose_b=True))
+        found = tape.gradient(value, variables, unconnected_gradients="zero")
+        return [tf.convert_to_tensor(slope) for slope in found]
+
+    def _product(self, X1: tf.Tensor, X2: tf.Tensor, V: tf.Tensor) -> tf.Tensor:
+        # The gradient has to be inside the compiled function: TensorFlow differentiates whatever
+        # it calls while a tape is open, and would keep every block of the loop.
+        @tf.custom_gradient
+        def product(V: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
+            def gradient(U: tf.Tensor, variables: Sequence[tf.Variable] | None = None) -> Any:
+                to_V = self._run(X2, X1, U)
+                if variables is None:
+                    return to_V
+                return to_V, self._run_gradient(X1, X2, V, U, variables)
+
+            return self._run(X1, X2, V), gradient
+
+        return product(V)
+
+    def _blocks(self, X1: tf.Tensor, X2: tf.Tensor, V: tf.Tensor) -> tuple[tf.Tensor, int, int]:
+        """X1 with rows to spare, how many blocks it has and of how many rows."""
+        N = int(X1.shape[0])
+        rows = _rows_of_block(N, int(X2.shape[0]), V.shape[1])
+        number = -(-N // rows)
+        spare = tf.repeat(X1[:1], number * rows - N, axis=0)
+        return tf.concat([X1, spare], axis=0), number, rows
+
+    def _run(self, X1: tf.Tensor, X2: tf.Tensor, V: tf.Tensor) -> tf.Tensor:
+        N = int(X1.shape[0])
+        if N == 0 or X2.shape[0] == 0:
+            return tf.zeros([N, tf.shape(V)[1]], dtype=V.dtype)
+        X1, number, rows = self._blocks(X1, X2, V)
+
+        def body(i: tf.Tensor, done: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            block = tf.slice(X1, [i * rows, 0], [rows, X1.shape[1]])
+            return i + 1, done.write(i, tf.matmul(tf.cast(self.kernel(block, X2), V.dtype), V))
+
+        done = tf.TensorArray(V.dtype, size=number, element_shape=[rows, V.shape[1]])
+        _, done = tf.while_loop(
+            lambda i, _: i < number, body, (tf.constant(0), done), parallel_iterations=1
+        )
+        found = tf.reshape(done.stack(), [number * rows, tf.shape(V)[1]])[:N]
+        return tf.ensure_shape(found, [N, V.shape[1]])
+
+    def _run_gradient(
+        self,
+        X1: tf.Tensor,
+        X2: tf.Tensor,
+        V: tf.Tensor,
+        U: tf.Tensor,
+        variables: Sequence[tf.Variable],
+    ) -> list[tf.Tensor]:
+        """d tr(U' K V) / d theta of the kernel's variables."""
+        N = int(X1.shape[0])
+        X1, number, rows = self._blocks(X1, X2, V)
+        U = tf.pad(U, [[0, number * rows - N], [0, 0]])
+
+        def body(i: tf.Tensor, *totals: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            block = tf.slice(X1, [i * rows, 0], [rows, X1.shape[1]])
+            weights = tf.slice(U, [i * rows, 0], [rows, tf.shape(U)[1]])
+            weights = tf.matmul(weights, V, transpose_b=True)  # d / d K
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch(variables)  # replicas' are not trainable
+                value = tf.reduce_sum(tf.cast(self.kernel(block, X2), V.dtype) * weights)
+            parts = tape.gradient(value, variables, unconnected_gradients="zero")
+            return (i + 1, *(t + tf.convert_to_tensor(p) for t, p in zip(totals, parts)))
+
+        start = (tf.constant(0), *(tf.zeros(v.shape, dtype=v.dtype) for v in variables))
+        found = tf.while_loop(lambda i, *_: i < number, body, start, parallel_iterations=1)
+        return list(found[1:])
+
+
+def _divisible(
+    strategy: tf.distribute.Strategy, rows: tf.Tensor, spare: tf.Tensor | None = None
+) -> tf.Tensor:
+    """Rows [n, D] and some to spare, the first one over and over, as many for each replica."""
+    missing = -int(rows.shape[0]) % strategy.num_replicas_in_sync
+    spare = rows[:1] if spare is None else spare
+    return tf.concat([rows, tf.repeat(spare, missing, axis=0)], axis=0)
+
+
+_SMALLEST = 1e-9
+"""Variance left, against the largest at the start, at which a factor is complete."""
+_EQUAL = 1e-13
+"""Variances left that differ by less, against the largest at the start, differ by rounding."""
+
+
+class Pivoting:
+    """
+    The factor ``k(X, X) = P P' + R`` of at most M pivots, R >= 0 with zeros at the pivots.
+
+    The next pivot is where most variance is left (Harbrecht, Peters & Schneider 2012), the first
+    row of those that have as much but for rounding. A small matrix is made whole, for a loop in
+    numpy; any other is never held: a ``tf.while_loop`` in one XLA program evaluates a column a
+    pivot. It is compiled once for each combination of shapes, whatever the kernel's parameters.
+
+    :param kernel: any GPflow kernel of one output.
+    """
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self._compiled = Compiled(self._loop)
+
+    @check_shapes("X: [N, D]", "diag: [N]", "return[0]: [M, N]", "return[1]: [M]", "return[2]: [N]")
+    def __call__(
+        self, X: tf.Tensor, diag: tf.Tensor, number: int
+    ) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
+        """
+        :param X: inputs.
+        :param diag: prior variances, white noise among them, in the precision of what is returned.
+        :param number: of pivots, M, at most N.
+        :return: P', zeros beyond the rank; the pivots in order, -1 beyond the rank; diag(R).
+        """
+        if is_small(X, X):
+            K = tf.cast(self.kernel(X, X), diag.dtype)
+            return _pivoted(K.numpy(), diag.numpy(), number)
+        room = tf.zeros([number, X.shape[0]], diag.dtype)
+        factor, pivots, left = self._compiled(X, diag, room)
+        return factor.numpy(), pivots.numpy(), left.numpy()
+
+    def _loop(
+        self, X: tf.Tensor, diag: tf.Tensor, room: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        M, N = room.shape
+        largest = tf.reduce_max(diag)
+
+        def condition(
+            j: tf.Tensor, left: tf.Tensor, factor: tf.Tensor, pivots: tf.Tensor
+        ) -> tf.Tensor:
+            # what is no number goes on, to be seen in the factor: a rank of nothing would hide it
+            more = (left > _SMALLEST * largest) | tf.logical_not(tf.math.is_finite(left))
+            return (j < M) & tf.reduce_any(more)
+
+        def body(
+            j: tf.Tensor, left: tf.Tensor, factor: tf.Tensor, pivots: tf.Tensor
+        ) -> tuple[tf.Tensor, ...]:
+            most = left >= tf.reduce_max(left) - _EQUAL * largest
+            i = tf.argmax(tf.cast(most, tf.int32), output_type=tf.int32)
+            column = tf.cast(self.kernel(X, tf.gather(X, [i])), left.dtype)[:, 0]
+            column -= tf.linalg.matvec(factor, tf.gather(factor, i, axis=1), transpose_a=True)
+            length = tf.sqrt(tf.gather(left, i))
+            here = tf.range(N) == i
+            row = tf.where(here, length, column / length)  # white noise is on the diagonal only
+            nothing = tf.zeros_like(left)
+            left = tf.where(here, nothing, tf.maximum(left - tf.square(row), nothing))
+            factor = tf.tensor_scatter_nd_update(factor, [[j]], row[None])
+            return j + 1, left, factor, tf.tensor_scatter_nd_update(pivots, [[j]], [i])
+
+        start = (tf.constant(0), diag, room, tf.fill([M], -1))
+        _, left, factor, pivots = tf.while_loop(condition, body, start, parallel_iterations=1)
+        return factor, pivots, left
+
+
+def _pivoted(
+    K: AnyNDArray, diag: AnyNDArray, number: int
+) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
+    """The same of a matrix."""
+    factor = np.zeros((number, len(K)), dtype=K.dtype)
+    pivots = np.full(number, -1)
+    left, largest = diag.copy(), np.max(diag)
+    for j in range(number):
+        if not np.any((left > _SMALLEST * largest) | ~np.isfinite(left)):
+            break
+        i = np.argmax(left >= np.max(left) - _EQUAL * largest)
+        length = np.sqrt(left[i])
+        row = (K[:, i] - factor[:j, i] @ factor[:j]) / length
+        row[i] = length
+        left = np.maximum(left - np.square(row), 0.0)
+        left[i] = 0.0
+        factor[j], pivots[j] = row, i
+    return factor, pivots, left
+
+
+_CROSS_ENTRIES = 2**24
+"""Entries of k(Xnew, X) that are held at a time."""
+_WHITE_BLOCK = 64
+_AT_ONCE: ContextVar[bool] = ContextVar("at_once", default=False)
+
+
+@dataclass(frozen=True)
+class KernelPrograms:
+    """What is compiled of kernels, whatever the values of their parameters."""
+
+    products: Sequence[KernelProduct]
+    """Of a kernel's matrix with vectors, one a kernel."""
+
+    pivotings: Sequence[Pivoting]
+    """Partial Cholesky factors, one a kernel."""
+
+    solvers: dict[Hashable, Callable[..., Any]] = field(default_factory=dict)
+    """What solvers have compiled of products with these kernels, by what tells it apart."""
+
+    @classmethod
+    def of(cls, latents: LatentKernels) -> KernelPrograms:
+        """
+        Nothing is compiled yet.
+
+        :param latents: whose kernels they are of.
+        """
+        kernels = latents.kernels
+        return cls([KernelProduct(k) for k in kernels], [Pivoting(k) for k in kernels])
+
+
+class KernelOperator:
+    """
+    ``K = blockdiag_q k_q(X, X)`` by its products; nothing of size N^2 is ever held.
+
+    A shared kernel is evaluated once for all latent functions and all right-hand sides. Kernels are
+    evaluated in the precision of X. All that is made of their entries is in double precision: the
+    systems of Newton's method are beyond single precision where data are many or noise is little.
+
+    :param latents: the functions' kernels.
+    :param X: inputs [N, D].
+    :param programs: of the kernels, where there are some already.
+    """
+
+    def __init__(
+        self,
+        latents: LatentKernels,
+        X: tf.Tensor,
+        programs: KernelPrograms | None = None,
+    ) -> None:
+        self.latents = latents
+        self.X = X
+        self.sweeps = 0.0
+        """How often all kernel entries have been evaluated, parts of them counted as fractions."""
+        self._programs = programs or KernelPrograms.of(latents)
+        self._noise = self._white()
+
+    def renewed(self) -> KernelOperator:
+        """The same at the present values of parameters; white noise is taken when it is made."""
+        return KernelOperator(self.latents, self.X, self._programs)
+
+    @property
+    def tensors(self) -> tuple[tf.Tensor, ...]:
+        """What it holds beside kernels: the inputs, and white noise where there is any."""
+        return (self.X,) if self._noise is None else (self.X, self._noise)
+
+    def of_tensors(self, X: tf.Tensor, noise: tf.Tensor | None = None) -> KernelOperator:
+        """
+        The same of other :attr:`tensors`, those of a function that is being compiled.
+
+        :param X: inputs, [N, D].
+        :param noise: white, added to the diagonal, where there is any, [Q, N] or [1, N].
+        """
+        other = copy.copy(self)
+        other.X, other._noise, other.sweeps = X, noise, 0.0
+        return other
+
+    @property
+    def compiled(self) -> dict[Hashable, Callable[..., Any]]:
+        """See :attr:`KernelPrograms.solvers`: for all operators of these programs."""
+        return self._programs.solvers
+
+    dtype = tf.float64
+    """Of products, columns and whatever is made of them."""
+
+    @property
+    def num_latents(self) -> int:
+        """Q."""
+        return self.latents.num_latents
+
+    @property
+    def num_data(self) -> int:
+        """N."""
+        return int(self.X.shape[0])
+
+    @check_shapes("V: [Q, N, R]", "return: [Q, N, R]")
+    def product(self, V: tf.Tensor) -> tf.Tensor:
+        """
+        K V: one sweep, however many right-hand sides.
+
+        :param V: [Q, N, R].
+        """
+        self.sweeps += 1.0
+        out = self._apply(self.X, V)
+        return out if self._noise is None else out + tf.cast(self._noise[..., None], V.dtype) * V
+
+    @check_shapes("V: [Q, N, R]", "return: [Q, N, R]")
+    def rounded_product(self, V: tf.Tensor) -> tf.Tensor:
+        """
+        K V, multiplied and summed in the precision of X: cheaper where that is single.
+
+        :param V: [Q, N, R].
+        """
+        return tf.cast(self.product(tf.cast(V, self.X.dtype)), self.dtype)
+
+    @check_shapes("indices: [M]")
+    def of_rows(self, indices: tf.Tensor) -> KernelOperator:
+        """
+        The same of some data alone.
+
+        :param indices: which data, [M].
+        """
+        return KernelOperator(self.latents, tf.gather(self.X, indices), self._programs)
+
+    @check_shapes("indices: [M]", "V: [Q, M, R]", "return: [Q, N, R]")
+    def product_of_rows(self, indices: tf.Tensor, V: tf.Tensor) -> tf.Tensor:
+        """
+        K V for V that is zero but at some data: M / N of a sweep.
+
+        :param indices: the data at which V is not zero, [M].
+        :param V: its values there, [Q, M, R].
+        """
+        self.sweeps += float(indices.shape[0]) / self.num_data
+        out = self.of_rows(indices)._apply(self.X, V)
+        if self._noise is None:
+            return out
+        return out + self._noise[..., None] * self.spread(indices, V)
+
+    @check_shapes("indices: [M]", "V: [Q, N, R]", "return: [Q, M, R]")
+    def product_at_rows(self, indices: tf.Tensor, V: tf.Tensor) -> tf.Tensor:
+        """
+        K V at some data: M / N of a sweep.
+
+        :param indices: the data at which it is asked for, [M].
+        :param V: [Q, N, R].
+        """
+        self.sweeps += float(indices.shape[0]) / self.num_data
+        out = self._apply(tf.gather(self.X, indices), V)
+        if self._noise is None:
+            return out
+        noise = tf.gather(self._noise, indices, axis=1)
+        return out + noise[..., None] * tf.gather(V, indices, axis=1)
+
+    @check_shapes("indices: [M]", "V: [Q, M, R]", "return: [Q, N, R]")
+    def spread(self, indices: tf.Tensor, V: tf.Tensor) -> tf.Tensor:
+        """
+        Values at some data, and zeros at the others.
+
+        :param indices: which data, [M].
+        :param V: values there, [Q, M, R].
+        """
+        shape = [self.num_data, V.shape[0], V.shape[2]]
+        wide = tf.scatter_nd(indices[:, None], tf.transpose(V, [1, 0, 2]), shape)
+        return tf.transpose(wide, [1, 0, 2])
+
+    @check_shapes("V: [Q, N, R]", "return: [Q, M, R]")
+    def _apply(self, X1: tf.Tensor, V: tf.Tensor) -> tf.Tensor:
+        Q, N, R = V.shape
+        if self.latents.shared:
+            wide = [N, -1 if R is None else Q * R]
+            flat = tf.reshape(tf.transpose(V, [1, 0, 2]), wide)
+            out = self._programs.products[0](X1, self.X, flat)
+            out = tf.reshape(out, [X1.shape[0], Q, tf.shape(V)[2] if R is None else R])
+            return tf.transpose(out, [1, 0, 2])
+        return tf.stack([p(X1, self.X, V[q]) for q, p in enumerate(self._programs.products)])
+
+    def _white(self) -> tf.Tensor | None:
+        """What k(X) has on its diagonal beyond k(X, X2) at X2 = X, [1 or Q, N]: white noise."""
+        kernels = self.latents.kernels
+        if not any(isinstance(m, gpflow.kernels.White) for k in kernels for m in k.submodules):
+            return None
+        starts = range(0, self.num_data, _WHITE_BLOCK)
+        blocks = [self.X[i : i + _WHITE_BLOCK] for i in starts]
+        pairs = [
+            tf.concat([tf.linalg.diag_part(k(x, tf.identity(x))) for x in blocks], axis=0)
+            for k in kernels
+        ]
+        return self.diag() - tf.cast(tf.stack(pairs), self.dtype)
+
+    def diag(self) -> tf.Tensor:
+        """Prior variances, [1, N] where the kernel is shared, [Q, N] otherwise."""
+        found = tf.stack([k(self.X, full_cov=False) for k in self.latents.kernels])
+        return tf.cast(found, self.dtype)
+
+    @check_shapes("indices: [M]", "return: [K, N, M]")
+    def columns(self, indices: tf.Tensor) -> tf.Tensor:
+        """
+        Columns of every kernel's matrix, K = 1 where it is shared: M / N of a sweep.
+
+        :param indices: which data, [M].
+        """
+        self.sweeps += float(indices.shape[0]) / self.num_data
+        points = tf.gather(self.X, indices)
+        found = tf.stack([k(self.X, points) for k in self.latents.kernels])
+        found = tf.cast(found, self.dtype)
+        if self._noise is None:
+            return found
+        hit = tf.one_hot(indices, self.num_data, axis=0, dtype=found.dtype)
+        return found + self._noise[..., None] * hit
+
+    def pivoted(self, number: int) -> list[tuple[AnyNDArray, AnyNDArray, AnyNDArray]]:
+        """
+        What :class:`Pivoting` finds of every kernel: at most M / N of a sweep.
+
+        :param number: of pivots, M, at most N.
+        """
+        pivotings = self._programs.pivotings
+        found = [p(self.X, d, number) for p, d in zip(pivotings, tf.unstack(self.diag()))]
+        self.sweeps += max(int(np.sum(pivots >= 0)) for _, pivots, _ in found) / self.num_data
+        return found
+
+
+@check_shapes("Xnew: [M, D]", "X: [N, D]", "V: [Q, N, R]", "return: [Q, M, R]")
+def cross_product(latents: LatentKernels, Xnew: tf.Tensor, X: tf.Tensor, V: tf.Tensor) -> tf.Tensor:
+    """``k_q(Xnew, X) V_q``, a block of Xnew at a time, inside compiled functions as outside."""
+
+    def block(x: tf.Tensor) -> tf.Tensor:
+        if latents.shared:
+            return tf.matmul(tf.cast(latents.kernels[0](x, X), V.dtype)[None], V)
+        own = [tf.cast(k(x, X), V.dtype) for k in latents.kernels]
+        return tf.stack([tf.matmul(k, V[q]) for q, k in enumerate(own)])
+
+    return over_rows(block, Xnew, int(X.shape[0]), V.dtype, axis=1)
+
+
+@contextmanager
+def rows_at_once() -> Iterator[None]:
+    """Where :func:`over_rows` makes no loop, which not every format of files has."""
+    token = _AT_ONCE.set(True)
+    try:
+        yield
+    finally:
+        _AT_ONCE.reset(token)
+
+
+def over_rows(
+    block: Callable[[tf.Tensor], tf.Tensor],
+    Xnew: tf.Tensor,
+    num_columns: int,
+    dtype: tf.DType,
+    axis: int,
+) -> tf.Tensor:
+    """
+    ``block(rows of Xnew)`` put together along ``axis``, as many rows at a time as fit.
+
+    :param block: from rows [n, D] to a tensor whose ``axis`` counts them.
+    :param num_columns: what a row takes of the memory.
+    :param dtype: of what ``block`` returns.
+    """
+    most = max(1, _CROSS_ENTRIES // max(num_columns, 1))
+    rows = Xnew.shape[0]
+    if _AT_ONCE.get() or (rows is not None and rows <= most):
+        return block(Xnew)
+    size = tf.shape(Xnew)[0] if rows is None else rows
+    # blocks of one size, as XLA has to know it: together a few rows more than there are
+    number = (size + most - 1) // most
+    number = tf.maximum(number, 1) if rows is None else number
+    each = (size + number - 1) // number
+    spare = tf.repeat(Xnew[:1], number * each - size, axis=0)
+    blocks = tf.reshape(tf.concat([Xnew, spare], axis=0), [number, each, Xnew.shape[1]])
+    found = tf.map_fn(block, blocks, parallel_iterations=1, fn_output_signature=dtype)
+    rank = found.shape.rank
+    order = [*range(1, axis + 1), 0, *range(axis + 1, rank)]
+    shape = tf.shape(found)
+    merged = tf.concat([shape[1 : axis + 1], [number * each], shape[axis + 2 :]], axis=0)
+    found = tf.reshape(tf.transpose(found, order), merged)
+    return tf.gather(found, tf.range(size), axis=axis)
+
+
+@dataclass(frozen=True)
+class PivotedCholesky:
+    """``k_q(X, X) = P_q P_q' + R_q``, R_q >= 0 with zeros at the pivots."""
+
+    factor: tf.Tensor
+    """P [K, N, M]; K = 1 where the kernel is shared, and columns of zeros where a rank is less."""
+
+    pivots: AnyNDArray
+    """Rows that were chosen, in order, [K, M]; -1 beyond the rank."""
+
+    left: tf.Tensor
+    """diag(R_q) [K, N], not negative."""
+
+    @property
+    def rank(self) -> int:
+        """M."""
+        return int(self.factor.shape[2])
+
+    def of_rows(self, indices: tf.Tensor, diag: tf.Tensor) -> PivotedCholesky:
+        """
+        The factor at some data, of the pivots up to the first that is not among them.
+
+        :param indices: of the data [N'].
+        :param diag: prior variances [K, N].
+        """
+        place = {int(row): at for at, row in enumerate(indices.numpy())} | {-1: -1}
+        there = np.all(np.isin(self.pivots, list(place)), axis=0)
+        number = len(there) if there.all() else int(np.argmin(there))
+        known = self.first(number, diag)
+        pivots = np.array([[place[int(row)] for row in own] for own in known.pivots], dtype=int)
+        factor = tf.gather(known.factor, indices, axis=1)
+        left = tf.gather(known.left, indices, axis=1)
+        return PivotedCholesky(factor, pivots.reshape(known.pivots.shape), left)
+
+    def first(self, number: int, diag: tf.Tensor) -> PivotedCholesky:
+        """
+        The factor of fewer pivots: factors are nested.
+
+        :param number: of pivots.
+        :param diag: prior variances [K, N].
+        """
+        if number >= self.rank:
+            return self
+        factor = self.factor[:, :, :number]
+        left = tf.maximum(diag - tf.reduce_sum(tf.square(factor), axis=2), 0.0)
+        return PivotedCholesky(factor, self.pivots[:, :number], left)
+
+
+def pivoted_cholesky(operator: KernelOperator, number: int) -> PivotedCholesky:
+    """
+    Factors of every kernel's matrix, each with pivots of its own: see :class:`Pivoting`.
+
+    Costs ``number`` columns of the matrices and O(N M^2).
+
+    :param operator: the covariance.
+    :param number: M, at most N.
+    """
+    number = min(number, operator.num_data)
+    parts = operator.pivoted(number)
+    pivots = np.stack([p for _, p, _ in parts])
+    rank = int(np.max(np.sum(pivots >= 0, axis=1)))
+    factor = np.stack([f[:rank].T for f, _, _ in parts])
+    left = np.stack([left for _, _, left in parts])
+    return PivotedCholesky(tf.constant(factor), pivots[:, :rank], tf.constant(left))

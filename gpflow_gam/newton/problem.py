@@ -1,0 +1,299 @@
+"""What Newton solvers work on, what they find, and how they are driven."""
+
+from __future__ import annotations
+
+import abc
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import tensorflow as tf
+from check_shapes import check_shapes
+from gpflow.base import AnyNDArray
+from gpflow.likelihoods import Likelihood
+from gpflow.mean_functions import MeanFunction
+
+from .curvatures import Curvature, DensePrecision, Precision, checked_curvature, curvature
+from .operators import KernelOperator, PivotedCholesky, pivoted_cholesky
+
+
+class LaplaceProblem:
+    """
+    ``max_g log p(y | m + A g) - 1/2 g'K^-1 g`` over Q latent functions at N data, and its parts.
+
+    Latent functions are [Q, N] here; outputs of the likelihood are [N, L]. The likelihood is
+    evaluated in the precision of X; everything else is in double precision, as the operator is.
+
+    :param operator: K.
+    :param likelihood: log-concave in its outputs.
+    :param Y: observations [N, K].
+    :param mean_function: m(x).
+    """
+
+    def __init__(
+        self,
+        operator: KernelOperator,
+        likelihood: Likelihood,
+        Y: tf.Tensor,
+        mean_function: MeanFunction,
+    ) -> None:
+        self.operator = operator
+        self.likelihood = likelihood
+        self.mean_function = mean_function
+        self.X, self.Y = operator.X, Y
+        shape = [operator.num_data, operator.latents.num_outputs]
+        self.mean = tf.cast(tf.broadcast_to(mean_function(self.X), shape), operator.dtype)
+        self._pivoted: PivotedCholesky | None = None
+        self._asked = 0
+
+    def predictor(self, g: tf.Tensor) -> tf.Tensor:
+        """
+        Outputs m + A g, [N, L].
+
+        :param g: latent functions, [Q, N].
+        """
+        return self.mean + tf.transpose(self.operator.latents.mixed(g))
+
+    def log_likelihood(self, g: tf.Tensor) -> tf.Tensor:
+        """
+        Summed over the data.
+
+        :param g: latent functions, [Q, N].
+        """
+        return tf.reduce_sum(self._log_prob(self.predictor(g)))
+
+    def curvature(self, g: tf.Tensor) -> Curvature:
+        """
+        The log-likelihood to second order in the latent functions.
+
+        :param g: latent functions, [Q, N].
+        :raises ValueError: not finite or not log-concave there.
+        """
+        found = checked_curvature(self._expansion(self.predictor(g)), self.likelihood)
+        mixing = self.operator.latents.mixing
+        if mixing is None:
+            return found
+        A = tf.cast(tf.convert_to_tensor(mixing), g.dtype)
+        gradient = tf.matmul(A, found.gradient, transpose_a=True)
+        blocks = tf.einsum("lq,nlk,kp->nqp", A, found.precision.blocks(), A)
+        return Curvature(found.log_prob, gradient, DensePrecision(blocks))
+
+    def _log_prob(self, F: tf.Tensor) -> tf.Tensor:
+        """At outputs [N, L], [N]."""
+        found = self.likelihood.log_prob(self.X, tf.cast(F, self.X.dtype), self.Y)
+        return tf.cast(found, F.dtype)
+
+    def _expansion(self, F: tf.Tensor) -> Curvature:
+        """In the outputs, at [N, L]."""
+        found: Curvature = curvature(self.likelihood, self.X, tf.cast(F, self.X.dtype), self.Y)
+        return found.cast(F.dtype)
+
+    def of_rows(self, indices: tf.Tensor) -> LaplaceProblem:
+        """
+        The same of some data alone; of a partial Cholesky factor, what they know goes with them.
+
+        :param indices: of the data [M].
+        """
+        found = copy.copy(self)
+        found.operator = self.operator.of_rows(indices)
+        found.X, found.Y = found.operator.X, tf.gather(self.Y, indices)
+        found.mean = tf.gather(self.mean, indices)
+        found._pivoted, found._asked = None, 0
+        if self._pivoted is not None:
+            found._pivoted = self._pivoted.of_rows(indices, self.operator.diag())
+            whole = found._pivoted.rank == self._pivoted.rank
+            found._asked = self._asked if whole else found._pivoted.rank
+        return found
+
+    def order(self) -> AnyNDArray:
+        """
+        Rows of which the first of any number stand for all, [N].
+
+        Those of the pivots that are known come first, as they lie far apart; the others at random.
+        """
+        size = self.operator.num_data
+        first = np.zeros(0, dtype=int)
+        if self._pivoted is not None:
+            known = self._pivoted.pivots.T.reshape(-1)
+            first = np.array(list(dict.fromkeys(known[known >= 0].tolist())), dtype=int)
+        rest = np.random.default_rng(0).permutation(size)
+        return np.concatenate([first, rest[~np.isin(rest, first)]])
+
+    def pivoted(self, number: int) -> PivotedCholesky:
+        """A partial Cholesky factor of K with at most ``number`` pivots, kept for the next call."""
+        number = min(number, self.operator.num_data)
+        if self._pivoted is None or self._asked < number:
+            self._pivoted, self._asked = pivoted_cholesky(self.operator, number), number
+        if number >= self._pivoted.rank:
+            return self._pivoted
+        return self._pivoted.first(number, self.operator.diag())
+
+
+def noise_products(precision: Precision, S: tf.Tensor) -> tf.Tensor:
+    """``W^+ S`` of joint actions S [B, Q, N], [B, Q, N]."""
+    return tf.transpose(precision.solve(tf.transpose(S, [1, 2, 0])), [2, 0, 1])
+
+
+@dataclass(frozen=True)
+class ActionPosteriorState:
+    """
+    The posterior ``m + k v``, ``k - k S F F' S' k`` of the latent functions (k = k(., X)).
+
+    ``S F F' S' = S (S'(K + W^+) S)^-1 S'`` is C of Tatzel et al. (2025), Algorithm 2.
+    """
+
+    weights: tf.Tensor
+    """v, [Q, N]."""
+
+    actions: tf.Tensor
+    """S, [B, Q, N]: joint in the latent functions."""
+
+    factor: tf.Tensor
+    """F, [B, B]; columns of zeros for directions that are rounding only."""
+
+    prior: tf.Tensor
+    """S'K S, [B, B]."""
+
+    noise: tf.Tensor
+    """S'W^+ S, [B, B]."""
+
+    targets: tf.Tensor
+    """What the actions saw of the pseudo-observations: S'(yhat - m), [B]."""
+
+    @classmethod
+    def nothing(cls, weights: tf.Tensor) -> ActionPosteriorState:
+        """
+        No action yet: the prior covariance.
+
+        :param weights: [Q, N].
+        """
+        Q, N = weights.shape
+        empty = tf.zeros([0, 0], weights.dtype)
+        S = tf.zeros([0, Q, N], weights.dtype)
+        return cls(weights, S, empty, empty, empty, tf.zeros([0], weights.dtype))
+
+
+@check_shapes("gram: [B, B]", "return: [B, B]")
+def explained(gram: tf.Tensor) -> tf.Tensor:
+    """
+    F with ``F F' = gram^-1``, where gram = S'(K + W^+)S.
+
+    Directions that are rounding only are left out: F has zeros for them.
+
+    :param gram: [B, B], symmetric, positive semi-definite.
+    """
+    gram = 0.5 * (gram + tf.transpose(gram))
+    if gram.shape[0] == 0:
+        return gram
+    diag = tf.linalg.diag_part(gram)
+    tiny = np.finfo(gram.dtype.as_numpy_dtype).tiny
+    scale = tf.where(diag > tiny, tf.math.rsqrt(tf.maximum(diag, tiny)), tf.zeros_like(diag))
+    values, vectors = tf.linalg.eigh(scale[:, None] * gram * scale)
+    eps = np.finfo(gram.dtype.as_numpy_dtype).eps
+    keep = values > eps * tf.cast(tf.shape(gram)[0], gram.dtype)
+    ones = tf.ones_like(values)
+    inverse = tf.where(keep, tf.math.rsqrt(tf.where(keep, values, ones)), 0.0 * ones)
+    return scale[:, None] * vectors * inverse
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """The state after one outer (Newton) step."""
+
+    step: int
+    """Counted from 1."""
+
+    sweeps: float
+    """Passes over the kernel's entries so far."""
+
+    num_actions: int
+    """Actions held in the buffers."""
+
+    log_posterior: float
+    """log p(y | f) + log p(f) without its constant, at the present f."""
+
+    residual: float
+    """``norm(g - v) / norm(g)``: how far the weights v are from the gradient g, their value at the
+    mode. Where K is singular v is not unique, and this need not vanish."""
+
+    converged: bool
+    """Whether the solver would stop here."""
+
+    inner_steps: int
+    """Inner iterations of this step."""
+
+    inner_residuals: tuple[float, ...] = ()
+    """Of the inner loop, where it is iterative."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a run shows of itself on the way."""
+
+    state: ActionPosteriorState
+    """Weights are of all data; actions [B, Q, N'] of :attr:`rows`."""
+
+    rows: tf.Tensor | None
+    """The data that actions ask, [N']; None for all."""
+
+
+class Diverged(ArithmeticError):
+    """A step led nowhere; the run is as it was before. Carries why."""
+
+
+class Solver(abc.ABC):
+    """
+    A solver is an immutable set of options; what it has reached is its run.
+    """
+
+    @abc.abstractmethod
+    def start(self, problem: LaplaceProblem, before: ActionPosteriorState | None = None) -> Run:
+        """
+        A run from nothing.
+
+        :param problem: what to solve.
+        :param before: what the solver found for a similar problem, where there is one.
+        """
+
+
+class Run(abc.ABC):
+    """The buffers of one solve, which go on from where they are."""
+
+    problem: LaplaceProblem
+
+    ended: StepReport | None = None
+    """The report that the search has converged with, where no time was left for the posterior."""
+
+    @abc.abstractmethod
+    def steps(self) -> Iterator[StepReport]:
+        """
+        Outer steps until convergence; between two of them the run is always whole.
+
+        Called again after fewer, it takes the steps that were to come.
+        """
+
+    @abc.abstractmethod
+    def finish(self, cheap: bool = False) -> ActionPosteriorState:
+        """
+        The posterior from what has been computed.
+
+        :param cheap: without any further sweep.
+        """
+
+    def ahead(self, last: float) -> float:
+        """
+        Sweeps that the next step will take, as far as can be known.
+
+        :param last: those of the last one.
+        """
+        return last
+
+    @property
+    def closing(self) -> float:
+        """Sweeps that :meth:`finish` will take, unless it is to be cheap."""
+        return 1.0
+
+    def look(self) -> Look:
+        """A posterior on the way, without any further sweep."""
+        return Look(self.finish(cheap=True), None)
