@@ -33,6 +33,8 @@ BY_HAND = {
     "iterncgp/robustness.py": "a sentence of [](iterncgp.rst)",
 }
 """Benchmarks that record nothing yet, and where their numbers are."""
+DECIDED: tuple[str, ...] = ("steps_per_call.py",)
+"""Those of a decision that was made, of which the record is kept and the code is not."""
 NOT_RUN: tuple[str, ...] = ()
 """Benchmarks that record, of which no file is here yet."""
 TABLES = {
@@ -42,7 +44,6 @@ TABLES = {
     "shapes.rst": "means of the table of `shapes.py` above",
     "serving.rst": "`portable.py`",
     "layers.rst": "`flights.py` (3 seeds) and `heads.py` (5)",
-    "distribution.rst": "`steps_per_call.py`",
 }
 """Pages with tables that were copied from what a run printed, and of which benchmark."""
 HELPERS = (

@@ -100,14 +100,12 @@ def distributed(
         heads.append(head)
         return model
 
-    steps = len(W) // 256
     found = gg.distribute.fit(
         make,
         ((W, D), y),
         strategy=strategy,
         batch_size=256,
-        num_steps=epochs * steps,
-        steps_per_call=steps,
+        num_steps=epochs * (len(W) // 256),
         validation_data=(held_out[:2], held_out[2]),
     )
     return found, heads[0]

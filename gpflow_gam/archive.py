@@ -56,14 +56,6 @@ def write(
     Write an archive.
 
     Links are followed, and a file that is replaced keeps its mode; a new one has the usual mode.
-
-    :param path: where.
-    :param header: as JSON can hold it.
-    :param overwrite: whether a file that is there may be replaced.
-    :param compressed: whether time is spent on a smaller file.
-    :raises FileExistsError: there is one, and it may not.
-    :raises FileNotFoundError: there is no such folder.
-    :raises ValueError: there is something else than a file.
     """
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():
@@ -89,24 +81,27 @@ def write(
 
 
 def read(
-    path: Path, kind: str, latest: int, called: str = "saved GAM"
+    path: Path,
+    kind: str,
+    latest: int,
+    called: str = "saved GAM",
+    content: bytes | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """
-    Read what :func:`write` wrote.
+    Read header and arrays that :func:`write` wrote.
 
     :param kind: what its header must say it is.
     :param latest: the format up to which this version reads.
     :param called: what messages call such a file.
-    :return: header and arrays.
+    :param content: of the file, where it has been read already.
     :raises FileNotFoundError: nothing there.
     :raises ValueError: a damaged or newer file, or another kind of file.
     """
-    if not path.exists():
+    if content is None and not path.exists():
         raise FileNotFoundError(f"there is no file {path}.")
     try:
-        with zipfile.ZipFile(path) as archive:
-            content = archive.read(_HEADER)
-            header = json.loads(content)
+        with zipfile.ZipFile(path if content is None else io.BytesIO(content)) as archive:
+            header = json.loads(archive.read(_HEADER))
             if header["kind"] != kind:
                 raise ValueError(f"it holds a {header['kind']}")
             if header["format"] > latest:
@@ -117,10 +112,10 @@ def read(
             sums = json.loads(archive.read(_SUMS))
 
             def checked(name: str) -> bytes:
-                found = archive.read(name)
-                if hashlib.sha256(found).hexdigest() != sums[name]:
+                part = archive.read(name)
+                if hashlib.sha256(part).hexdigest() != sums[name]:
                     raise ValueError(f"{name} is not what was written")
-                return found
+                return part
 
             checked(_HEADER)
             names = json.loads(checked(_NAMES))

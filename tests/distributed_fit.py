@@ -118,7 +118,6 @@ REPORTING: dict[str, Any] = {
     "batch_size": 24,
     "num_steps": 12,
     "validation_data": VALIDATION,  # two replicas have a round, one batch, and one of 8 rows
-    "steps_per_call": 3,
 }
 
 
@@ -239,7 +238,7 @@ def workers(strategy: tf.distribute.Strategy, path: str) -> None:
     for a, b in zip(values(resumed(strategy, f"{path} state")), values(found["function"])):
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10)
     both = gg.distribute.workers.workers_of(strategy, 60.0)
-    assert both.gather(b"x" * 9 * both.place) == [b"", b"x" * 9]
+    assert both.gather(b"x" * 9 * both.index) == [b"", b"x" * 9]
     disagree(strategy)
 
 

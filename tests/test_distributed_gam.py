@@ -15,7 +15,7 @@ from gpflow.utilities import deepcopy
 
 import gpflow_gam as gg
 from gpflow_gam import s
-from gpflow_gam.distribute.endings import Endings
+from gpflow_gam.distribute.gam import StopSync
 from gpflow_gam.optimizers.binned import bins
 from gpflow_gam.optimizers.binned.bins import RowSample
 from gpflow_gam.optimizers.binned.shared import (
@@ -344,7 +344,7 @@ def test_arguments(gam: Any, arguments: dict[str, Any], error: Any, message: str
         gg.distribute.fit(gam(), script.table(100), y="count", **arguments)
 
 
-# --- endings ----------------------------------------------------------------------------------
+# --- ends of fits ------------------------------------------------------------------------------
 
 
 def ended(
@@ -358,12 +358,12 @@ def ended(
 
     def work(exchange: Exchange) -> gg.GAM:
         own = exchange.place == 1
-        endings = Endings(exchange, ask if own else None, seconds if own else None, on_interrupt)
+        stop = StopSync(exchange, ask if own else None, seconds if own else None, on_interrupt)
         if own and interrupt:
-            endings._interrupt(2, None)
+            stop._interrupt(2, None)
         gam = gg.GAM(s("x", k=5), "poisson")
         return gam.fit_share(
-            lambda: parts[exchange.place], "count", exchange=exchange, callback=endings
+            lambda: parts[exchange.place], "count", exchange=exchange, callback=stop
         )
 
     return shared_rows.run(2, work)
@@ -401,7 +401,7 @@ def test_a_callback_that_fails_is_an_error_on_all() -> None:
 
 def test_workers_that_went_apart_are_told() -> None:
     def work(exchange: Exchange) -> Any:
-        return Endings(exchange, None, None)(FitProgress(1, float(exchange.place), 0.0))
+        return StopSync(exchange, None, None)(FitProgress(1, float(exchange.place), 0.0))
 
     for error in shared_rows.run(2, work):
         assert isinstance(error, RuntimeError)

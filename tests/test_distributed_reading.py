@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 import gpflow_gam as gg
-from gpflow_gam.distribute.reading import Reader
+from gpflow_gam.distribute.batches import Reader
 
 fit = gg.distribute.fit
 OPTIONS: dict[str, Any] = {"batch_size": 20, "save_every": 6}
@@ -112,27 +112,22 @@ def numbers(size: int = 5) -> tf.data.Dataset:
 
 def test_a_reader_counts_over_and_over() -> None:
     read = Reader(numbers())
-    assert read.place() == b""  # nothing has been read
+    assert read.position() == b""  # nothing has been read
     assert [int(read(i)) for i in (0, 1, 2, 3, 4, 5, 6)] == [0, 1, 2, 3, 4, 0, 1]
-    place = read.place()
+    place = read.position()
     assert [int(read(i)) for i in (7, 3, 11)] == [2, 3, 1]
     other = Reader(numbers())
-    assert other.go_to(7, place)
+    assert other.restore(7, place)
     assert [int(other(i)) for i in (7, 8, 9, 10)] == [2, 3, 4, 0]
 
 
 def test_a_place_that_cannot_be_found_is_read_up_to() -> None:
     read = Reader(numbers())
     read(0)
-    place = read.place()
+    place = read.position()
     for other in (place[: len(place) // 2], b"", b"12345678"):
         reader = Reader(numbers())
-        assert not reader.go_to(1, other)
+        assert not reader.restore(1, other)
         assert int(reader(1)) == 1
     shuffled = Reader(numbers().shuffle(3).batch(2))
-    assert not shuffled.go_to(1, place)  # of another dataset
-
-
-def test_workers_gather_what_each_has() -> None:
-    workers = gg.distribute.workers.workers_of(None, 1.0)
-    assert workers.gather(b"place") == [b"place"]
+    assert not shuffled.restore(1, place)  # of another dataset

@@ -61,14 +61,6 @@ def test_reports_are_those_of_keras(
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
 
 
-def test_several_steps_a_call_are_as_many_calls(reported: gg.distribute.DistributedFit) -> None:
-    one = fit(script.reporting, rows(), **{**OPTIONS, "steps_per_call": 1})
-    np.testing.assert_allclose(one.history, reported.history, rtol=1e-12)
-    assert_equal(one.epochs, reported.epochs)
-    for a, b in zip(one.model.get_weights(), reported.model.get_weights(), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
-
-
 def test_validation_data_are_evaluated(reported: gg.distribute.DistributedFit) -> None:
     """At the state of an epoch's end, whatever they come in."""
     found = fit(script.reporting, rows(), **{**OPTIONS, "num_steps": 10})
@@ -93,7 +85,7 @@ def test_metrics_without_validation_and_heads() -> None:
     """Metrics that read the likelihood see it after the step, as in Keras's ``fit``."""
     X = np.column_stack([script.X[:, :2], np.arange(200) % 2])
     data = tf.data.Dataset.from_tensor_slices((X, script.Y))
-    found = fit(script.parametric, data, batch_size=50, num_steps=8, steps_per_call=4)
+    found = fit(script.parametric, data, batch_size=50, num_steps=8)
     expected = script.parametric().fit(data.batch(50), epochs=2, verbose=0).history
     assert sorted(found.epochs) == sorted(expected)
     for name, values in expected.items():
@@ -113,7 +105,7 @@ def test_a_resumed_fit_reports_what_the_whole_one_does(
         return progress.step == 8
 
     first = fit(script.reporting, rows(), **options, callback=callback)
-    assert len(first.history) == 8  # calls end after steps 3, 4, 5, 8
+    assert len(first.history) == 8
     assert len(first.epochs["loss"]) == 1
     found = fit(script.reporting, rows(), **options)
     assert found.resumed_from == 8
@@ -158,23 +150,6 @@ def test_averaged_parameters_are_those_of_keras() -> None:
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
 
 
-def test_a_broken_step_is_named_among_several() -> None:
-    def build() -> keras.Model:
-        last = keras.layers.Dense(1, kernel_initializer="ones")
-        model = keras.Sequential([keras.Input((2,)), script.Breaks(), last])
-        model.compile("sgd", "mse", steps_per_execution=3)  # is taken over
-        return model
-
-    with pytest.raises(gg.distribute.FailedStepError, match="step 5: the loss is inf"):
-        fit(build, (script.X, script.Y), batch_size=40, num_steps=8)
-    Y = script.Y.copy()
-    Y[130] = np.nan  # in the fourth batch
-    data = tf.data.Dataset.from_tensor_slices((script.X, Y))
-    options = {"batch_size": 40, "num_steps": 8, "steps_per_call": 4}
-    with pytest.raises(gg.distribute.FailedStepError, match="step 1 or one up to 4: .*finite"):
-        fit(script.svgp, data, **options)
-
-
 def bad(data: tuple[Any, ...]) -> tuple[Any, ...]:
     return data[0], {**data[1], "mean": data[1]["mean"][:-1]}
 
@@ -182,8 +157,6 @@ def bad(data: tuple[Any, ...]) -> tuple[Any, ...]:
 @pytest.mark.parametrize(
     ("changed", "error", "message"),
     [
-        ({"steps_per_call": 0}, ValueError, "steps_per_call must be at least 1; got 0"),
-        ({"steps_per_epoch": 0}, ValueError, "steps_per_epoch must be at least 1; got 0"),
         ({"validation_data": 3}, TypeError, "validation_data must be arrays.*got int"),
         (
             {"validation_data": bad(VALIDATION)},
@@ -197,10 +170,6 @@ def bad(data: tuple[Any, ...]) -> tuple[Any, ...]:
         ),
         ({"validation_data": rows().repeat()}, ValueError, "without an end"),
         ({"validation_data": rows().filter(lambda *_: False)}, ValueError, "holds no rows"),
-        ({"epochs": 3}, TypeError, "epochs is of Keras's fit.*num_steps"),
-        ({"sample_weight": 3}, TypeError, "third of data"),
-        ({"validation_split": 0.1}, TypeError, "give those rows as validation_data"),
-        ({"callbacks": []}, TypeError, "callback= is called"),
     ],
 )
 def test_errors(changed: dict[str, Any], error: type[Exception], message: str) -> None:
@@ -212,5 +181,3 @@ def test_validation_of_a_model_of_gpflow() -> None:
     options = {"batch_size": 40, "num_steps": 1, "validation_data": (script.X, script.Y)}
     with pytest.raises(ValueError, match="validation_data are of a keras.Model"):
         fit(script.svgp, (script.X, script.Y), **options)
-    with pytest.raises(ValueError, match="steps_per_call is of minibatch training"):
-        fit(gg.GAM("y ~ s(x)"), {"x": [1.0]}, steps_per_call=2)

@@ -1,7 +1,7 @@
 """Training on several devices and hosts, with checkpoints that a restarted run goes on from."""
 
-from .fit import fit
-from .result import DistributedFit, FailedStepError, StepProgress
+from .checkpoint import FailedStepError
+from .fit import DistributedFit, StepProgress, fit
 from .workers import LostWorkerError
 
 __all__ = ["DistributedFit", "FailedStepError", "LostWorkerError", "StepProgress", "fit"]

@@ -1,36 +1,76 @@
-"""The one function of the package: minibatch training, or a GAM's fit to shares of the rows."""
+"""Minibatch training, or a GAM's fit to shares of the rows, on the workers of a strategy."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, overload
 
+import numpy as np
 import tensorflow as tf
+from gpflow.base import AnyNDArray
 
 from ..gam import GAM
-from .batches import Data
+from .batches import Data, batches_of
+from .checkpoint import FitState
 from .gam import fit_gam
-from .minibatches import fit_minibatches
-from .result import Callback, DistributedFit, Model
-from .trainee import LearningRate
+from .training import LearningRate, Metrics, Model, TrainableModel, Validation
+from .workers import Workers, workers_of
 
-_OF_KERAS = {
-    "x": "data hold x and y",
-    "epochs": "num_steps counts steps, of batch_size rows each",
-    "initial_epoch": "checkpoint=folder goes on where a fit ended",
-    "sample_weight": "weights are the third of data, (x, y, sample_weight)",
-    "class_weight": "give each row the weight of its class, (x, y, sample_weight)",
-    "callbacks": "callback= is called after each step, and is told what an epoch came to",
-    "validation_split": "give those rows as validation_data",
-    "validation_batch_size": "validation data are read in batches of batch_size",
-    "validation_freq": "validation data are evaluated every steps_per_epoch steps",
-    "validation_steps": "validation data are read to their end; dataset.take(n) ends before",
-    "shuffle": "the order of arrays is drawn from seed; datasets shuffle their own rows",
-    "steps_per_execution": "steps_per_call is what it is called here",
-    "verbose": "callback= may print what it is told",
-}
-"""What to do in the place of arguments that Keras has."""
+
+@dataclass(frozen=True)
+class StepProgress:
+    """The state of a running fit, as callbacks see it."""
+
+    step: int
+    """Steps done, counted from 1 over all restarts."""
+
+    loss: float
+    """Of the step's batch, at the parameters before the step."""
+
+    seconds: float
+    """Time since this start of the fit."""
+
+    model: Model = field(repr=False)
+    """The model that is being fitted."""
+
+    epoch: Mapping[str, AnyNDArray] = field(default_factory=dict)
+    """
+    The compiled metrics and validation losses of a Keras model (`loss`, `val_loss`, ...) where an
+    epoch ended at this step; empty at other steps.
+    """
+
+
+Callback = Callable[[StepProgress], bool | None]
+"""Called once a step on every worker; a true return value on any of them ends the fit on all."""
+
+
+@dataclass(frozen=True)
+class DistributedFit:
+    """The result of a distributed fit. Equal on every worker, but for the time."""
+
+    model: Model
+    """The fitted model; its variables live on the replicas and are read as any others are."""
+
+    history: AnyNDArray = field(repr=False, default_factory=lambda: np.zeros(0))
+    """The loss of each step's batch, from the first step on, restarts or not [steps]."""
+
+    epochs: Mapping[str, AnyNDArray] = field(repr=False, default_factory=dict)
+    """
+    As the history of Keras's ``fit``: of each epoch that has ended the mean `loss` of its steps,
+    compiled metrics by their names, and the same of validation data as `val_loss` and so on
+    [epochs]. Empty where the data do not say how long an epoch is and ``steps_per_epoch`` does not,
+    either.
+    """
+
+    resumed_from: int = 0
+    """The step of the checkpoint that this start went on from; 0 without one."""
+
+    seconds: float = 0.0
+    """How long this start took."""
 
 
 @overload
@@ -49,7 +89,6 @@ def fit(
     timeout: float = 300.0,
     validation_data: Any = None,
     steps_per_epoch: int | None = None,
-    steps_per_call: int | None = None,
 ) -> DistributedFit: ...
 
 
@@ -67,15 +106,15 @@ def fit(
 
 def fit(build: Any, data: Any, **arguments: Any) -> Any:
     """
-    Fits on one device, several devices of a host, or several hosts.
+    Fit on one device, several devices of a host, or several hosts.
 
-    **Of a GAM**, to rows of which every worker has a share: workers sum over their own rows, one
+    **A GAM**, to rows of which every worker has a share: workers sum over their own rows, one
     reduction a pass adds the sums up, and hyperparameters are learnt on every worker from the same
     sums. All workers return the same fitted GAM: that of one process which reads the shares one
     after the other, up to rounding. ``gam.fitted.communication`` says what was sent. With a single
     worker this is :meth:`gpflow_gam.GAM.fit`.
 
-    **Of a model** that a function builds: minibatch training.
+    **A model** that a function builds: minibatch training.
 
     The updates are those of one device, whatever the number of replicas: batches follow from
     ``seed`` and the step, each replica takes an equal share, and gradients are summed so that the
@@ -109,14 +148,13 @@ def fit(build: Any, data: Any, **arguments: Any) -> Any:
         ``callback`` or Ctrl-C ends the fit on one worker, it ends on all, after the same iteration.
     :param batch_size: rows of a step, over all replicas.
     :param num_steps: steps in all, restarts included.
-    :param learning_rate: Adam's, or a function that returns a Keras optimiser; by default 0.01, or
-        the optimiser that the Keras model was compiled with. It is no part of a checkpoint.
+    :param learning_rate: Adam's, or a function that returns a Keras optimizer; by default 0.01, or
+        the optimizer that the Keras model was compiled with. It is no part of a checkpoint.
     :param seed: of the order of the rows of arrays.
     :param checkpoint: folder for the state of the fit; goes on from the one that is there. Only the
         chief's is read and written.
     :param save_every: steps from one to the next; the last step is saved too.
-    :param callback: called on every worker after each step, or each call of several steps; a true
-        return value ends the fit.
+    :param callback: called on every worker after each step; a true return value ends the fit.
     :param timeout: seconds that a worker waits for the others in a step.
     :param validation_data: of a Keras model, rows on which loss and metrics are evaluated once an
         epoch: arrays (X, Y) or (X, Y, sample_weight), or a ``tf.data.Dataset`` of those, the same
@@ -124,10 +162,7 @@ def fit(build: Any, data: Any, **arguments: Any) -> Any:
     :param steps_per_epoch: after how many steps the metrics of a Keras model are reported and begun
         anew, and validation data evaluated; by default the whole batches among the rows of
         ``data``, where their number can be known.
-    :param steps_per_call: steps that TensorFlow takes at once, without Python in between: the same
-        answer sooner where steps are short. Calls end where an epoch does, and where the state is
-        saved. By default the ``steps_per_execution`` that the Keras model was compiled with, or 1.
-    :return: the GAM, fitted; or what minibatch training came to.
+    :return: the GAM, fitted; or a :class:`DistributedFit`.
     :raises TypeError: arguments of the wrong kind.
     :raises ValueError: arguments that do not fit together, or a checkpoint of another fit.
     :raises FailedStepError: a step's loss or gradient is NaN or infinite, or cannot be computed;
@@ -138,7 +173,120 @@ def fit(build: Any, data: Any, **arguments: Any) -> Any:
         return fit_gam(build, data, **arguments)
     if "y" in arguments:
         raise TypeError("y is of a GAM; of other models data hold both X and Y.")
-    for name in arguments:
-        if name in _OF_KERAS:
-            raise TypeError(f"{name} is of Keras's fit, and not taken here: {_OF_KERAS[name]}.")
-    return fit_minibatches(build, data, **arguments)
+    return _fit_model(build, data, **arguments)
+
+
+def _fit_model(
+    build: Callable[[], Model],
+    data: Data,
+    *,
+    strategy: tf.distribute.Strategy | None = None,
+    batch_size: int,
+    num_steps: int,
+    learning_rate: LearningRate = None,
+    seed: int = 0,
+    checkpoint: str | os.PathLike[str] | None = None,
+    save_every: int = 100,
+    callback: Callback | None = None,
+    timeout: float = 300.0,
+    validation_data: Any = None,
+    steps_per_epoch: int | None = None,
+) -> DistributedFit:
+    start = time.perf_counter()
+    _check_options(build, batch_size, num_steps, learning_rate, save_every, steps_per_epoch)
+    workers = workers_of(strategy, timeout)
+    batches = batches_of(data, batch_size, workers.replicas, workers.local, seed)
+    validation = None
+    if validation_data is not None:
+        validation = Validation(validation_data, batch_size, workers)
+    with workers.scope():
+        with workers.watched("It was lost before the first step; start all workers again."):
+            trainable = TrainableModel(build(), batches, learning_rate, workers)
+            _check_model(trainable, workers, validation)
+            reports = trainable.has_metrics or validation is not None
+            state = FitState(
+                trainable,
+                workers,
+                batches,
+                None if checkpoint is None else Path(checkpoint),
+                seed,
+                steps_per_epoch or _whole_batches(batches.num_data, batch_size),
+                Metrics(trainable.model, workers) if reports else None,
+                validation,
+            )
+            state.check_workers()
+            resumed = state.resume(num_steps)
+        ended = False
+        while state.step < num_steps and not ended:
+            shares = batches.shares(state.step, workers.local)
+            with workers.watched(state.remedy):
+                try:
+                    loss, broken = trainable.step(shares)
+                except tf.errors.InvalidArgumentError as error:
+                    state.fail(state.step + 1, _essence(error), error)
+                state.record(loss, broken)
+                epoch = state.end_epoch()
+                if state.step % save_every == 0:
+                    state.save()
+                if callback is not None:
+                    seconds = time.perf_counter() - start
+                    progress = StepProgress(state.step, loss, seconds, trainable.model, epoch)
+                    ended = workers.count(bool(callback(progress))) > 0
+                if ended or state.step == num_steps:
+                    state.save()
+                    workers.count(True)  # the last checkpoint is there before anyone returns
+        trainable.finish()
+    seconds = time.perf_counter() - start
+    history = np.array(state.history)
+    return DistributedFit(trainable.model, history, state.epochs(), resumed, seconds)
+
+
+def _whole_batches(rows: int | None, batch_size: int) -> int | None:
+    return None if rows is None else rows // batch_size
+
+
+def _essence(error: tf.errors.OpError) -> str:
+    """TensorFlow's message without the stack that comes before it and the nodes after it."""
+    lines = [line for line in str(error.message).splitlines() if line and not line[0].isspace()]
+    return lines[-1] if lines else type(error).__name__
+
+
+def _check_model(
+    trainable: TrainableModel, workers: Workers, validation: Validation | None
+) -> None:
+    if validation is not None and not hasattr(trainable.model, "test_step"):
+        raise ValueError(
+            "validation_data are of a keras.Model; build returned an AdditiveSVGP, whose "
+            "predictive density at other rows is model.predict_log_density((X, Y))."
+        )
+    # of several types TensorFlow would send gradients as one vector
+    types = sorted({tf.as_dtype(v.dtype).name for v in trainable.trained})
+    if workers.several and len(types) > 1:
+        raise ValueError(
+            f"build returned a model that trains numbers of {' and '.join(types)}, and several "
+            "workers add up gradients of one type alone: give its layers one dtype, such as by "
+            "keras.config.set_floatx('float64') before they are made."
+        )
+
+
+def _check_options(
+    build: object,
+    batch_size: int,
+    num_steps: int,
+    learning_rate: LearningRate,
+    save_every: int,
+    steps_per_epoch: int | None,
+) -> None:
+    if not callable(build):
+        raise TypeError(f"build must be a function that makes a model; got {type(build).__name__}.")
+    counts = {"batch_size": batch_size, "num_steps": num_steps, "save_every": save_every}
+    for name, value in {
+        **counts,
+        "steps_per_epoch": 1 if steps_per_epoch is None else steps_per_epoch,
+    }.items():
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1; got {value}.")
+    if isinstance(learning_rate, (int, float)) and not (
+        np.isfinite(learning_rate) and learning_rate > 0.0
+    ):
+        raise ValueError(f"learning_rate must be positive; got {learning_rate}.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
@@ -28,14 +28,7 @@ _FEW, _MANY = 64, 4096
 
 
 def workers_of(strategy: object, timeout: float) -> Workers:
-    """
-    This process among those of a strategy.
-
-    :param strategy: synchronous; None for that of the scope, or one device.
-    :param timeout: seconds that a worker waits for the others in one reduction.
-    :raises TypeError: it is none, or not synchronous.
-    :raises ValueError: a timeout that is not positive.
-    """
+    """This process among those of a strategy; None for that of the scope, or one device."""
     if strategy is not None and not isinstance(strategy, tf.distribute.Strategy):
         raise TypeError(f"strategy must be of tf.distribute; got {type(strategy).__name__}.")
     if isinstance(strategy, tf.distribute.ParameterServerStrategy):
@@ -61,12 +54,7 @@ class LostWorkerError(RuntimeError):
 
 
 class Workers:
-    """
-    This process among those of a strategy.
-
-    :param strategy: synchronous.
-    :param timeout: seconds that a worker waits for the others in one reduction.
-    """
+    """This process among those of a strategy; ``timeout`` is seconds a reduction."""
 
     def __init__(self, strategy: tf.distribute.Strategy, timeout: float) -> None:
         self.strategy, self.timeout = strategy, timeout
@@ -93,8 +81,8 @@ class Workers:
         return self.replicas > len(self.local)
 
     @property
-    def place(self) -> int:
-        """The number of this process, from 0."""
+    def index(self) -> int:
+        """This process's number, from 0."""
         return self.local[0] // len(self.local)
 
     @property
@@ -104,14 +92,10 @@ class Workers:
 
     def context(self) -> tf.distribute.InputContext:
         """Says to functions of data which share is this process's."""
-        return tf.distribute.InputContext(self.number, self.place, self.replicas)
+        return tf.distribute.InputContext(self.number, self.index, self.replicas)
 
     def sum(self, vector: AnyNDArray) -> AnyNDArray:
-        """
-        The sum of vectors over processes, the same bits on each.
-
-        :param vector: doubles or integers of 64 bits, [n], n at least 1.
-        """
+        """The sum of vectors [n] of 64-bit numbers over processes, the same bits on each."""
         if not self.several:
             return vector
         size = len(vector)
@@ -126,11 +110,7 @@ class Workers:
         return int(self._sum(np.array([int(flag)]))[0]) if self.several else int(flag)
 
     def from_chief(self, payload: bytes) -> bytes:
-        """
-        The chief's ``payload``, on every worker.
-
-        :param payload: ignored on the others.
-        """
+        """The chief's ``payload``, on every worker."""
         if not self.several:
             return payload
         # whole numbers, because a sum with zeros leaves those as they are, bit for bit
@@ -140,37 +120,42 @@ class Workers:
         words = np.zeros(-(-size // 8) * 8, np.uint8)
         if self.chief:
             words[:size] = np.frombuffer(payload, np.uint8)
-        found: bytes = self._sum(words.view(np.int64)).tobytes()
-        return found[:size]
+        return bytes(self._sum(words.view(np.int64)).tobytes()[:size])
 
     def gather(self, payload: bytes) -> list[bytes]:
-        """
-        The ``payload`` of each worker, on every one.
-
-        :param payload: of this one.
-        """
+        """The ``payload`` of each worker, on every one."""
         if not self.several:
             return [payload]
         sizes = np.zeros(self.number, np.int64)
-        sizes[self.place] = len(payload)
+        sizes[self.index] = len(payload)
         sizes = self.sum(sizes)
         # to few different lengths, each of which is compiled anew
         width = 1 << (-(-int(sizes.max()) // 8)).bit_length()
         words = np.zeros((self.number, width), np.int64)
-        words[self.place].view(np.uint8)[: len(payload)] = np.frombuffer(payload, np.uint8)
-        found = self.sum(words.ravel()).reshape(words.shape)
-        return [row.tobytes()[:size] for row, size in zip(found, sizes)]
+        words[self.index].view(np.uint8)[: len(payload)] = np.frombuffer(payload, np.uint8)
+        rows = self.sum(words.ravel()).reshape(words.shape)
+        return [row.tobytes()[:size] for row, size in zip(rows, sizes)]
 
     def scope(self) -> AbstractContextManager[Any]:
         """
-        That of the strategy, in which empty variables, as components without inducing inputs have
-        them, are each worker's own: TensorFlow dies of sending the chief's to the others.
+        The strategy's scope, in which empty variables (components without inducing inputs have
+        them) are each worker's own: TensorFlow dies of sending the chief's to the others.
         """
         stack = ExitStack()
         stack.enter_context(self.strategy.scope())
         if self.several:
             stack.enter_context(tf.variable_creator_scope(_own_where_empty))
         return stack
+
+    def distributed(self, tensors: Mapping[int, Sequence[tf.Tensor]]) -> list[Any]:
+        """The local replicas' lists of tensors as one list of values per replica."""
+        number = len(next(iter(tensors.values())))
+        return [
+            self.strategy.experimental_distribute_values_from_function(
+                lambda context, i=i: tensors[int(context.replica_id_in_sync_group)][i]
+            )
+            for i in range(number)
+        ]
 
     def _sum(self, vector: AnyNDArray) -> AnyNDArray:
         """The sum over processes, to which the first replica of each contributes."""
@@ -182,8 +167,8 @@ class Workers:
         values = self.strategy.experimental_distribute_values_from_function(share)
         # one for each size: a trace is for arguments of the same shapes
         total = self._totals.setdefault((vector.size, vector.dtype), Traced(self._total))
-        found: AnyNDArray = self.strategy.experimental_local_results(total(values))[0].numpy()
-        return found
+        summed: AnyNDArray = self.strategy.experimental_local_results(total(values))[0].numpy()
+        return summed
 
     def _total(self, values: tf.Tensor) -> tf.Tensor:
         def reduce(value: tf.Tensor) -> tf.Tensor:
@@ -195,12 +180,7 @@ class Workers:
 
     @contextmanager
     def watched(self, remedy: str) -> Iterator[None]:
-        """
-        Says in words that a worker is gone.
-
-        :param remedy: what to do then.
-        :raises LostWorkerError: it is.
-        """
+        """Turns TensorFlow's errors of connections into a LostWorkerError."""
         try:
             yield
         except _LOST as error:

@@ -1,0 +1,447 @@
+"""Training steps, metrics and validation of a model on the replicas of a strategy."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+import keras
+import numpy as np
+import tensorflow as tf
+from gpflow.base import AnyNDArray
+from gpflow.utilities import parameter_dict
+
+from ..layers import AdditiveGP
+from ..likelihoods import checked_data
+from ..models import AdditiveSVGP
+from ..optimizers.minimizers import Traced
+from ..variational import OptimalPrecision
+from .batches import (
+    ArrayBatches,
+    Batches,
+    Share,
+    StreamBatches,
+    arrays_of,
+    checksum,
+    named,
+    number_of_rows,
+    rows_of,
+)
+from .workers import Workers
+
+Model: TypeAlias = "AdditiveSVGP | keras.Model"
+LearningRate = float | Callable[[], keras.optimizers.Optimizer] | None
+
+
+class TrainableModel:
+    """A model with its optimizer, and the step that moves both on all replicas; see :func:`fit`."""
+
+    def __init__(
+        self, model: Model, batches: Batches, learning_rate: LearningRate, workers: Workers
+    ) -> None:
+        self.model, self._workers, self._structure = model, workers, batches.structure
+        self.has_metrics = False
+        if isinstance(model, AdditiveSVGP):
+            _check_svgp(model, batches)
+            _mark_trainable_on_replicas(model)
+            self.variables = _by_path(model)
+            self.num_data: int | None = model.num_data
+        elif isinstance(model, keras.Model):
+            _check_keras(model, batches)
+            self.has_metrics = _build_metrics(model, batches)
+            self.variables = _by_layer(model)
+            self.num_data = batches.num_data
+        else:
+            raise TypeError(
+                "build must return an AdditiveSVGP or a compiled keras.Model; it returned "
+                f"{type(model).__name__}."
+            )
+        self.trained: list[Any] = list(model.trainable_variables)
+        if not self.trained:
+            raise ValueError("build returned a model in which nothing is trainable.")
+        self.optimizer = _optimizer(model, learning_rate)
+        self.optimizer.build(self.trained)
+        limits = ("clipnorm", "global_clipnorm", "clipvalue")
+        self._clips = any(getattr(self.optimizer, name) is not None for name in limits)
+        self._step = Traced(self._on_replicas)
+
+    @property
+    def trained_names(self) -> list[str]:
+        names = {id(v): name for name, v in self.variables.items()}
+        return [names[id(_plain(v))] for v in self.trained]
+
+    @property
+    def slots(self) -> dict[str, tf.Variable]:
+        """The optimizer's variables but for the learning rate, which each start may change."""
+        slots = [v for v in self.optimizer.variables if v.name != "learning_rate"]
+        return {f"optimizer {i}": _plain(v) for i, v in enumerate(slots)}
+
+    def step(self, shares: dict[int, Share]) -> tuple[float, float]:
+        """
+        Take a step on the shares of this worker's replicas.
+
+        :return: the loss of the whole batch, and how many numbers of its gradient are not finite.
+        """
+        flat = {replica: tf.nest.flatten(share) for replica, share in shares.items()}
+        report = self._step(*self._workers.distributed(flat))
+        loss, broken = self._workers.strategy.experimental_local_results(report)[0].numpy()
+        return float(loss), float(broken)
+
+    def finish(self) -> None:
+        """Take the parameters' averages, where the optimizer keeps them, as Keras's ``fit``."""
+        self.optimizer.finalize_variable_values(self.trained)
+
+    def _on_replicas(self, *tensors: tf.Tensor) -> tf.Tensor:
+        return self._workers.strategy.run(self._on_replica, args=tensors)
+
+    def _on_replica(self, *tensors: tf.Tensor) -> tf.Tensor:
+        options, total = self._workers.options, tf.distribute.ReduceOp.SUM
+        context = tf.distribute.get_replica_context()
+        share = tf.nest.pack_sequence_as(self._structure, tensors)
+        with tf.GradientTape() as tape:
+            loss, outputs = self._loss(*share)
+        sources = [_plain(v) for v in self.trained]
+        gradients = [
+            tf.convert_to_tensor(g)
+            for g in tape.gradient(loss, sources, unconnected_gradients="zero")
+        ]
+        broken = tf.add_n(
+            [tf.reduce_sum(tf.cast(~tf.math.is_finite(g), tf.float64)) for g in gradients]
+        )
+        report = tf.stack([tf.cast(loss, tf.float64), broken])
+        report = context.all_reduce(total, report, options)
+        if self._clips and self._workers.replicas > 1:
+            # Keras clips each replica's gradient and sums afterwards: so one of them hands in the
+            # whole gradient, the others zeros.
+            whole = context.all_reduce(total, gradients, options)
+            first = tf.equal(context.replica_id_in_sync_group, 0)
+            gradients = [tf.where(first, g, tf.zeros_like(g)) for g in whole]
+        self.optimizer.apply(gradients, self.trained)
+        if self.has_metrics:
+            X, Y, *weight = share
+            self.model.compute_metrics(X, Y, outputs, sample_weight=weight[0] if weight else None)
+        return report
+
+    def _loss(self, X: Any, Y: Any, sample_weight: Any = None) -> tuple[tf.Tensor, Any]:
+        """A replica's part of the loss, which add up to that of the whole batch; and outputs."""
+        if isinstance(self.model, AdditiveSVGP):
+            # Each share's bound is scaled to all the data, and holds KL and priors once: the mean
+            # over shares is the bound of their union.
+            return self.model.training_loss((X, Y)) / self._workers.replicas, None
+        # Keras divides its losses, and those of add_loss, by the number of replicas itself.
+        outputs = self.model(X, training=True)
+        loss = self.model.compute_loss(x=X, y=Y, y_pred=outputs, sample_weight=sample_weight)
+        return loss, outputs
+
+
+# --- what can be trained -----------------------------------------------------------------------
+
+
+def _check_svgp(model: AdditiveSVGP, batches: Batches) -> None:
+    if len(batches.structure) != 2 or any(tf.nest.is_nested(part) for part in batches.structure):
+        raise ValueError(
+            "data of an AdditiveSVGP are one X and one Y, without sample_weight; got "
+            f"{', '.join(named(batches.structure))}."
+        )
+    _check_rows(batches, [1])
+    if model.num_data is None:
+        raise ValueError(
+            "build returned an AdditiveSVGP without num_data, which scales the bound of a batch; "
+            "pass AdditiveSVGP(..., num_data=N)."
+        )
+    if batches.num_data is not None and batches.num_data != model.num_data:
+        raise ValueError(
+            f"num_data={model.num_data} of the model that build returned is not the "
+            f"{batches.num_data} rows of data; the bound would be of neither."
+        )
+    if isinstance(model.variational, OptimalPrecision):
+        raise ValueError(
+            "build returned an AdditiveSVGP with OptimalPrecision, whose q no gradient step moves; "
+            "use another family, such as gpflow_gam.variational.BlockPrecision()."
+        )
+    if isinstance(batches, ArrayBatches):  # the first bad row, while it can be named
+        X, Y = checked_data(batches.arrays, model.kernel, model.likelihood)
+        batches.arrays = X.numpy(), Y.numpy()
+
+
+def _check_rows(batches: Batches, ranks: list[int]) -> None:
+    """A stream's elements have to be rows; ``ranks`` are those of a row of each input."""
+    if not isinstance(batches, StreamBatches):
+        return
+    inputs = named(batches.structure[:1])
+    if len(inputs) == len(ranks) and all(
+        spec.shape.rank is not None and spec.shape.rank > rank
+        for spec, rank in zip(inputs.values(), ranks)
+    ):
+        name, spec = next(iter(inputs.items()))
+        raise ValueError(
+            f"data must be a dataset of rows; its {name} has shape {tuple(spec.shape)}, where the "
+            f"model's rows have rank {ranks[0]}: they are batches of a fixed size; end the dataset "
+            "in .unbatch()."
+        )
+
+
+def _check_keras(model: keras.Model, batches: Batches) -> None:
+    if not model.compiled:
+        raise ValueError(
+            "build returned a keras.Model that is not compiled; call model.compile(optimizer=..., "
+            "loss=...) in it."
+        )
+    if any(isinstance(m, AdditiveGP) and m.has_moving_sites for m in model._flatten_layers()):
+        raise ValueError(
+            "build returned a network whose head has variational='sites', whose q no gradient step "
+            "moves; use another family, such as variational='block'."
+        )
+    if type(model).train_step is not keras.Model.train_step:
+        raise ValueError(
+            f"build returned a {type(model).__name__} with a train_step of its own, which is not "
+            "taken here; change the loss by compute_loss, or fit it by its own fit."
+        )
+    if getattr(model, "inputs", None):
+        _check_rows(batches, [len(t.shape) - 1 for t in model.inputs])
+    if not model.built:  # no variable may be made inside a compiled step
+        X = next(iter(batches.shares(0, [0]).values()))[0]
+        model(tf.nest.map_structure(lambda x: x[:1], X), training=False)
+
+
+def _build_metrics(model: keras.Model, batches: Batches) -> bool:
+    """Make all variables of metrics and losses; True if there is more to report than the loss."""
+    several = len(keras.tree.flatten(batches.structure[1])) > 1
+    more = any(metric is not model._loss_tracker for metric in model.metrics)
+    if several or more:
+        model._symbolic_build(data_batch=batches.specs())
+        more = any(metric is not model._loss_tracker for metric in model.metrics)
+    return more
+
+
+def _optimizer(model: Model, learning_rate: LearningRate) -> keras.optimizers.Optimizer:
+    if learning_rate is None and isinstance(model, keras.Model):
+        optimizer = model.optimizer
+    elif callable(learning_rate):
+        optimizer = learning_rate()
+    else:
+        optimizer = keras.optimizers.Adam(0.01 if learning_rate is None else learning_rate)
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
+        raise TypeError(
+            "learning_rate must be a number or a function that returns a keras.optimizers."
+            f"Optimizer; it returned {type(optimizer).__name__}."
+        )
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        raise ValueError(
+            "the optimizer scales the loss for float16, which is not distributed here; train in "
+            "float32 or float64."
+        )
+    return optimizer
+
+
+# --- variables by names that hold from process to process ---------------------------------------
+
+
+def _plain(variable: Any) -> tf.Variable:
+    return variable.value if isinstance(variable, keras.Variable) else variable
+
+
+def _by_path(model: AdditiveSVGP) -> dict[str, tf.Variable]:
+    """Unconstrained values, which no transform rounds."""
+    return {
+        path: p.unconstrained_variable if hasattr(p, "unconstrained_variable") else p
+        for path, p in parameter_dict(model).items()
+    }
+
+
+def _mark_trainable_on_replicas(model: AdditiveSVGP) -> None:
+    """
+    Make ``gpflow.set_trainable`` hold on replicas.
+
+    It writes to the variable that stands for all of them, which asks the first replica's when it
+    is read: so under a strategy every parameter stays trainable.
+    """
+    for variable in _by_path(model).values():
+        flag = vars(variable).get("_trainable")
+        if flag is not None and isinstance(variable, tf.distribute.DistributedValues):
+            for component in tf.distribute.get_strategy().experimental_local_results(variable):
+                component._trainable = flag
+
+
+def _by_layer(model: keras.Model) -> dict[str, tf.Variable]:
+    """
+    Paths with their automatic numbers counted anew from 0, metrics left out.
+
+    What is ``dense`` in one process is ``dense_7`` in one that made seven others before.
+    """
+    metrics = {id(v) for v in model.metrics_variables}
+    variables = [v for v in model.variables if id(v) not in metrics]
+    parts = {part for v in variables for part in v.path.split("/")}
+    renamed: dict[str, str] = {}
+    used: Counter[str] = Counter()
+    for part in sorted(parts, key=_name_and_number):
+        name, _ = _name_and_number(part)
+        renamed[part] = f"{name}_{used[name]}"
+        used[name] += 1
+    named_variables: dict[str, tf.Variable] = {}
+    for v in variables:
+        path = "/".join(renamed[part] for part in v.path.split("/"))
+        used[path] += 1
+        named_variables[path if used[path] == 1 else f"{path} {used[path]}"] = _plain(v)
+    return named_variables
+
+
+def _name_and_number(part: str) -> tuple[str, int]:
+    match = re.fullmatch(r"(.*?)_(\d+)", part)
+    return (match[1], int(match[2])) if match else (part, 0)
+
+
+# --- metrics and validation ---------------------------------------------------------------------
+
+
+class Metrics:
+    """
+    A compiled model's metrics; each replica adds up those of its own rows.
+
+    Made in the strategy's scope. Reports are computed from the sums over replicas.
+    """
+
+    def __init__(self, model: keras.Model, workers: Workers) -> None:
+        self._model, self._workers = model, workers
+        self._variables: list[Any] = list({id(v): v for v in model.metrics_variables}.values())
+        for v in self._variables if workers.replicas > 1 else ():
+            if v.aggregation != "sum":
+                raise ValueError(
+                    f"the metric variable {v.path} is of aggregation {v.aggregation!r}, which "
+                    "several replicas cannot report; make it by add_variable(aggregation='sum')."
+                )
+        self._shapes = [tuple(v.shape) for v in self._variables]
+        self._sums, self._assign = Traced(self._summed), Traced(self._assigned)
+
+    def reset(self) -> None:
+        self._model.reset_metrics()
+
+    def totals(self) -> list[AnyNDArray]:
+        """The variables' sums over all replicas, in double precision, equal on all workers."""
+        if not self._variables:
+            return []
+        flat = self._workers.strategy.experimental_local_results(self._sums())[0].numpy()
+        ends = np.cumsum([int(np.prod(shape)) for shape in self._shapes])
+        return [part.reshape(s) for part, s in zip(np.split(flat, ends[:-1]), self._shapes)]
+
+    def assign(self, totals: Sequence[AnyNDArray]) -> None:
+        """Undo :meth:`totals`: the first replica gets them, the others zeros."""
+        if self._variables:
+            self._assign(*[tf.constant(t, tf.float64) for t in totals])
+
+    def result(self, totals: Sequence[AnyNDArray]) -> dict[str, AnyNDArray]:
+        """The metrics' values, by name."""
+        values = [tf.cast(t, v.dtype) for v, t in zip(self._variables, totals)]
+        with keras.StatelessScope(state_mapping=list(zip(self._variables, values))):
+            result = self._model.get_metrics_result()
+        return {name: np.asarray(value, np.float64) for name, value in result.items()}
+
+    def names(self) -> list[str]:
+        return list(self.result([np.zeros(shape) for shape in self._shapes]))
+
+    def _summed(self) -> tf.Tensor:
+        def on_replica() -> tf.Tensor:
+            values = [tf.cast(tf.convert_to_tensor(v), tf.float64) for v in self._variables]
+            flat = tf.concat([tf.reshape(value, [-1]) for value in values], axis=0)
+            context = tf.distribute.get_replica_context()
+            return context.all_reduce(tf.distribute.ReduceOp.SUM, flat, self._workers.options)
+
+        return self._workers.strategy.run(on_replica)
+
+    def _assigned(self, *totals: tf.Tensor) -> None:
+        def on_replica(*totals: tf.Tensor) -> None:
+            context = tf.distribute.get_replica_context()
+            first = tf.equal(context.replica_id_in_sync_group, 0)
+            for variable, total in zip(self._variables, totals):
+                value = tf.where(first, total, tf.zeros_like(total))
+                variable.assign(tf.cast(value, variable.dtype))
+
+        self._workers.strategy.run(on_replica, args=totals)
+
+
+class Validation:
+    """
+    Held-out rows, the same on all workers, evaluated as Keras's ``evaluate`` does.
+
+    Replicas take whole batches in turn, so that each batch's loss is what it is on one device.
+    """
+
+    def __init__(self, data: Any, batch_size: int, workers: Workers) -> None:
+        self._workers, self._batch_size = workers, batch_size
+        self._compiled: dict[int, Traced] = {}  # by the number of rows
+        self._source: Share | tf.data.Dataset
+        if isinstance(data, tf.data.Dataset):
+            rows = rows_of(data, "validation_data")
+            if int(data.cardinality()) == tf.data.INFINITE_CARDINALITY:
+                raise ValueError(
+                    "validation_data is a dataset without an end; leave its repeat() out."
+                )
+            self._source, self._structure = rows.batch(batch_size), rows.element_spec
+        elif isinstance(data, (tuple, list)):
+            self._source = self._structure = arrays_of(data, "validation_data")
+        else:
+            raise TypeError(
+                "validation_data must be arrays (X, Y) or (X, Y, sample_weight), or a "
+                f"tf.data.Dataset of those, the same on all workers; got {type(data).__name__}."
+            )
+
+    def digest(self) -> int:
+        """A checksum that tells other data from these."""
+        if not isinstance(self._source, tf.data.Dataset):
+            return checksum(self._source)
+        for batch in self._source.as_numpy_iterator():
+            return checksum(batch)
+        raise ValueError("validation_data holds no rows.")
+
+    def evaluate(self, model: keras.Model, metrics: Metrics) -> dict[str, AnyNDArray]:
+        """The loss and the metrics, by name; ``metrics`` begin anew."""
+        metrics.reset()
+        for batches in self._rounds():
+            rows = number_of_rows(batches[0])
+            if rows not in self._compiled:
+                self._compiled[rows] = Traced(self._test_step(model))
+            # whether there is a batch for the replica, and its tensors; the first's where not
+            flat = {i: [tf.constant(True), *tf.nest.flatten(b)] for i, b in enumerate(batches)}
+            idle = [tf.constant(False), *flat[0][1:]]
+            flat = {r: flat.get(r, idle) for r in self._workers.local}
+            try:
+                self._compiled[rows](*self._workers.distributed(flat))
+            except tf.errors.InvalidArgumentError as error:
+                raise ValueError(f"validation_data cannot be evaluated: {error.message}") from error
+        return metrics.result(metrics.totals())
+
+    def _test_step(self, model: keras.Model) -> Callable[..., tf.Tensor]:
+        def on_replica(has_batch: tf.Tensor, *tensors: tf.Tensor) -> tf.Tensor:
+            def test() -> tf.Tensor:
+                model.test_step(tf.nest.pack_sequence_as(self._structure, tensors))
+                return tf.constant(True)
+
+            if self._workers.replicas == 1:
+                return test()
+            return tf.cond(has_batch, test, lambda: tf.constant(False))
+
+        return lambda *tensors: self._workers.strategy.run(on_replica, args=tensors)
+
+    def _batches(self) -> Iterator[Share]:
+        if isinstance(self._source, tf.data.Dataset):
+            yield from self._source
+            return
+        for start in range(0, number_of_rows(self._source), self._batch_size):
+            part = slice(start, start + self._batch_size)
+            yield tf.nest.map_structure(lambda v, part=part: tf.constant(v[part]), self._source)
+
+    def _rounds(self) -> Iterator[list[Share]]:
+        """A batch for each replica, all of as many rows; fewer batches at the end."""
+        waiting: list[Share] = []
+        for batch in self._batches():
+            if waiting and number_of_rows(batch) != number_of_rows(waiting[0]):
+                yield waiting
+                waiting = []
+            waiting.append(batch)
+            if len(waiting) == self._workers.replicas:
+                yield waiting
+                waiting = []
+        if waiting:
+            yield waiting
