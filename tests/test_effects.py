@@ -22,7 +22,7 @@ from gpflow_gam.gam.effects import (
 )
 from gpflow_gam.gam.frames import Table
 from gpflow_gam.gam.summaries import effective_dof, variance_shares
-from gpflow_gam.gam.summaries.shares import _tail
+from gpflow_gam.gam.summaries.components import _tail
 
 QUICK = {"max_iterations": 15, "progress": False}
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import gpflow_gam as gg
 from gpflow_gam.layers import AdditiveGP, IterNCGP
-from gpflow_gam.layers.given import Given, given_back
+from gpflow_gam.layers.head import Given, given_back
 from gpflow_gam.serving.portable import portable_function
 from gpflow_gam.serving.rows import Rows
 from gpflow_gam.serving.servable import servable

@@ -185,7 +185,7 @@ def test_what_holds_to_no_shape_says_so(monkeypatch: pytest.MonkeyPatch) -> None
         IterNCGP(terms)
     assert not AdditiveGP(terms, num_data=10).supports_jit
     assert AdditiveGP(gg.s(0), num_data=10, num_inducing=4).supports_jit
-    monkeypatch.setattr("gpflow_gam.layers.shapes.MAX_SITES", 20)
+    monkeypatch.setattr("gpflow_gam.layers.additive_gp.MAX_SITES", 20)
     with pytest.raises(ValueError, match=r"s\(0\) has a shape.*25 inducing values.*than 20"):
         AdditiveGP(terms, num_data=10)
 

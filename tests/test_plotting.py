@@ -17,8 +17,7 @@ from scipy.stats import kstest, norm
 
 from gpflow_gam import GAM, plotting, s
 from gpflow_gam.gam.families import Binomial
-from gpflow_gam.gam.plotting.calibration import binned
-from gpflow_gam.gam.plotting.diagnostics import draw_qq, order_statistics
+from gpflow_gam.gam.plotting.appraise import binned, draw_qq, order_statistics
 from gpflow_gam.gam.plotting.figures import panels as new_panels
 
 

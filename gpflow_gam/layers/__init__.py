@@ -1,14 +1,11 @@
 """Keras 3 layers: an additive Gaussian process as the head of a network."""
 
 from .additive_gp import AdditiveGP
-from .callbacks import DrawComponents
-from .curves import component_curve
+from .curves import DrawComponents, component_curve
 from .head import GPHead
 from .iterncgp import IterNCGP
 from .losses import ExpectedLogLikelihood, NegativeLogPredictiveDensity, ResponseMetric
-from .natural_gradients import NaturalGradientModel
-from .refit import refit
-from .spectral_bound import SpectralBound
+from .training import NaturalGradientModel, SpectralBound, refit
 
 __all__ = [
     "AdditiveGP",

@@ -1,34 +1,189 @@
-"""What Keras layers with an additive Gaussian process have in common."""
+"""Base of the Keras layers with an additive Gaussian process."""
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterable, Mapping, Sequence
+import contextlib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Literal, get_args
+from contextvars import ContextVar
+from typing import Any, Literal, NoReturn, get_args
 
 import gpflow
 import keras
 import numpy as np
 import tensorflow as tf
+from gpflow.base import Parameter
 from gpflow.likelihoods import Likelihood
+from gpflow.utilities import parameter_dict, set_trainable
 
 from ..gam.components import Component
 from ..gam.families import Family
 from ..gam.terms import Term, Terms
 from ..kernels import AdditiveKernel
+from ..kernels.precision import float_type
 from ..posteriors import AdditivePosterior
-from .adaptation import adapt_measures, adapt_response, adapted_components
-from .adoption import Adopted
-from .binding import register, signed
-from .features import FeatureReader
-from .given import Given, is_asked
-from .losses import ExpectedLogLikelihood, metric_of
-from .moments import MomentReader
-from .precision import precision
-from .scaling import FeatureScaling, Normalization
-from .specification import HeadSpecification
-from .state import load_state
+from .features import FeatureReader, FeatureScaling, Normalization
+from .losses import ExpectedLogLikelihood, MomentReader, metric_of, register, signed
+from .structure import HeadSpecification, adapt_measures, adapt_response, adapted_components
+
+
+class Adopted:
+    """
+    Every variable of a GPflow module as a Keras variable, by the path of its parameter.
+
+    Without adoption Keras would neither train nor save them, and say nothing. The Keras variable
+    wraps the very ``tf.Variable`` (unconstrained) that GPflow reads, so that ``fit``, files and
+    GPflow's own optimisers share state. Which ones are in Keras's list of trainable weights is
+    settled by the structure alone, never by flags, so that flags cannot reorder saved state.
+
+    :param module: the GPflow module.
+    """
+
+    def __init__(self, module: tf.Module) -> None:
+        self.parameters: dict[str, Parameter] = {}
+        self.variables: dict[str, keras.Variable] = {}
+        for path, leaf in parameter_dict(module).items():
+            name = path.lstrip(".")
+            is_parameter = isinstance(leaf, Parameter)
+            variable = leaf.unconstrained_variable if is_parameter else leaf
+            # set_trainable() marks a mirrored variable itself, whose property asks its copies
+            flag = vars(variable).get("_trainable", variable.trainable)
+            free = bool(flag) and variable.shape.num_elements() > 0
+            if is_parameter:
+                self.parameters[name] = leaf
+            self.variables[name] = keras.Variable(
+                variable,
+                dtype=variable.dtype.name,
+                trainable=free,
+                autocast=False,
+                name=re.sub(r"[^A-Za-z0-9_.-]+", "_", name),  # optimisers name scopes after it
+            )
+        self._free = {name for name, v in self.variables.items() if v.trainable}
+
+    def freeze(self, frozen: Iterable[str], trainable: bool = True) -> None:
+        """
+        Set every flag, Keras's and GPflow's.
+
+        :param frozen: beginnings of paths that are held fixed.
+        :param trainable: False holds all of them fixed.
+        """
+        frozen = tuple(frozen)
+        for name in self._free:
+            flag = trainable and not is_below(name, frozen)
+            self.variables[name].trainable = flag
+            set_trainable(self.parameters[name], flag)
+
+    def require(self, prefixes: Iterable[str]) -> None:
+        """
+        :raises ValueError: a prefix that is the beginning of no path.
+        """
+        for prefix in prefixes:
+            if not any(is_below(name, [prefix]) for name in self.variables):
+                raise ValueError(
+                    f"frozen: no parameter's path begins with {prefix!r}; there are "
+                    f"{', '.join(dict.fromkeys(name.split('.')[0] for name in self.variables))}, "
+                    "and what is within them."
+                )
+
+
+def is_below(name: str, prefixes: Iterable[str]) -> bool:
+    """
+    Whether a path is one of the prefixes, or inside of one.
+
+    :param name: such as ``"kernel.components['s(0)'].kernels[1].base.variance"``.
+    :param prefixes: such as ``"kernel"``.
+    """
+    return any(
+        name == prefix or (name.startswith(prefix) and name[len(prefix)] in ".[")
+        for prefix in prefixes
+    )
+
+
+_IS_ASKED: ContextVar[bool] = ContextVar("is_asked", default=False)
+"""Of this thread alone: others may predict meanwhile."""
+
+
+class Given:
+    """
+    What a head returns within :func:`given_back`. No layer and no function can compute with it, so
+    that nothing which a network does with a head's output goes unnoticed.
+
+    :param head: that was called.
+    :param features: it was called with, [N, F].
+    """
+
+    def __init__(self, head: GPHead, features: tf.Tensor) -> None:
+        self.head = head
+        self.features = features
+
+    def __array__(self, *_: Any, **__: Any) -> NoReturn:
+        raise TypeError(f"something is computed from what {self.head.name} returns")
+
+    def __repr__(self) -> str:
+        return f"what {self.head.name} returns"
+
+
+@contextlib.contextmanager
+def given_back() -> Iterator[None]:
+    """Within it, heads return what they are given, as :class:`Given`, and compute nothing."""
+    token = _IS_ASKED.set(True)
+    try:
+        yield
+    finally:
+        _IS_ASKED.reset(token)
+
+
+def is_asked() -> bool:
+    """Whether this is within :func:`given_back`."""
+    return _IS_ASKED.get()
+
+
+_SINGLE_JITTER = 1e-4
+
+
+def precision(dtype: str) -> AbstractContextManager[None]:
+    """
+    GPflow's settings for computations in ``dtype``, one thread at a time.
+
+    Nothing within may wait for another thread, such as a reduction over replicas.
+
+    :param dtype: "float32" or "float64".
+    """
+    return float_type(dtype, _SINGLE_JITTER if dtype == "float32" else 0.0)
+
+
+def load_state(layer: str, state: Mapping[str, keras.Variable], store: Any) -> None:
+    """
+    Assign what a store holds; nothing is changed unless everything fits.
+
+    By name, not by place: Keras files trainable weights first, so that changed flags would swap
+    weights of one shape without a word.
+
+    :param layer: the layer's name, for messages.
+    :param state: its variables by path.
+    :param store: what Keras read, by path.
+    :raises ValueError: a path is missing or unknown, or a shape differs.
+    """
+    there = {str(key) for key in store.keys()}  # noqa: SIM118  no mapping in older Keras
+    missing, strange = sorted(set(state) - there), sorted(there - set(state))
+    if missing or strange:
+        first = f"it lacks {missing[0]}" if missing else f"it holds {strange[0]}"
+        raise ValueError(
+            f"the file does not fit {layer}: {first} ({len(missing)} missing, {len(strange)} "
+            "unknown); was it saved with other terms?"
+        )
+    values = {path: np.asarray(store[path]) for path in state}
+    for path, variable in state.items():
+        if values[path].shape != tuple(variable.shape):
+            raise ValueError(
+                f"the file does not fit {layer}: {path} is {values[path].shape} there, "
+                f"{tuple(variable.shape)} here; was it saved with other terms?"
+            )
+    for path, variable in state.items():
+        variable.assign(values[path])
+
 
 Output = Literal["moments", "components", "response", "interval"]
 """What a head's ``call`` returns."""

@@ -21,9 +21,8 @@ from ..kernels import AdditiveKernel
 from ..newton.operators import LatentKernels
 from ..optimizers import FitResult
 from ..posteriors import ActionPosterior
-from .head import GPHead, Output
-from .scaling import Normalization
-from .state import load_state
+from .features import Normalization
+from .head import GPHead, Output, load_state
 
 _SHARE = "posterior.share"
 _SIZES = ("num_rows", "num_actions", "num_prior_actions")

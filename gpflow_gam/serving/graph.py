@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from ..layers import GPHead
-from ..layers.given import Given, given_back
+from ..layers.head import Given, given_back
 
 
 class FeaturesOfHeads:

@@ -28,7 +28,7 @@ from ...threads import one_blas_thread
 from ..effects import inducing_moments
 from ..fits import FittedGAM, SharedFit
 from ..summaries import effective_dof
-from ..summaries.named import as_html, as_text
+from ..summaries.summary import as_html, as_text
 from .folds import described, folds_of
 from .response import Observed, observed_of
 from .shaped import ShapedCavities

@@ -1,10 +1,9 @@
 """Pictures of a fitted GAM; they need matplotlib (``pip install 'gpflow_gam[plot]'``)."""
 
 from .appraise import appraise
-from .dependence import draw_partial_dependence
 from .draw import draw
 from .residuals import partial_residuals, quantile_residuals, working_residuals
-from .sobol import draw_cumulative_sobol, draw_sobol
+from .tables import draw_cumulative_sobol, draw_partial_dependence, draw_sobol
 
 __all__ = [
     "appraise",

@@ -1,10 +1,15 @@
 """Which interactions a GAM of main effects lacks, without fitting them one by one."""
 
-from .expansion import Expansion, expand
-from .features import Features, margin_features, product
-from .gain import evidence_gain
 from .proposal import anova
-from .screen import screen_interactions
+from .screen import (
+    Expansion,
+    Features,
+    evidence_gain,
+    expand,
+    margin_features,
+    product,
+    screen_interactions,
+)
 
 __all__ = [
     "Expansion",

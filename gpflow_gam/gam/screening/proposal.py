@@ -16,8 +16,52 @@ from ..components.component import NUM_INDUCING
 from ..families import Family
 from ..frames import Table, is_levels
 from ..terms import Column, Surv, Term, Terms, as_column, as_columns, factor, linear, s, ti
-from .arguments import check_count, check_depth, check_gain, checked_columns, listed
-from .screen import screen_interactions
+from .screen import check_count, check_gain, screen_interactions
+
+
+def checked_columns(columns: Any) -> list[Column]:
+    """
+    The columns that an argument names.
+
+    :raises TypeError: no list of names or indices.
+    :raises ValueError: none, or one twice.
+    """
+    if columns is None:
+        raise ValueError("columns is missing: name them, or pass data= and y=.")
+    if as_column(columns) is not None:
+        raise TypeError(f"columns must be a list of names; got {columns!r}; write [{columns!r}].")
+    names = as_columns("columns", columns)
+    if not names:
+        raise ValueError("columns is empty; name at least one.")
+    twice = [n for n in names if names.count(n) > 1]
+    if twice:
+        raise ValueError(f"columns: {twice[0]!r} is there twice; leave one out.")
+    return names
+
+
+def check_depth(depth: int, names: Sequence[Column]) -> None:
+    """
+    Check the most columns of a term.
+
+    :raises ValueError: no whole number, or more than there are columns.
+    """
+    check_count("depth", depth, 1)
+    if depth > len(names):
+        raise ValueError(f"depth={depth} is more than there are columns, {len(names)}.")
+
+
+def listed(argument: str, some: Iterable[Column], names: Sequence[Column]) -> set[Column]:
+    """
+    The columns that an argument names among ``names``.
+
+    :raises ValueError: another one.
+    """
+    some = as_columns(argument, some)
+    for name in some:
+        if name not in names:
+            raise ValueError(f"{argument} names {name!r}, which is not among the columns.")
+    return set(some)
+
 
 MAX_TERMS = 500
 """Terms that are proposed without a look at data."""

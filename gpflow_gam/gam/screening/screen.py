@@ -3,22 +3,374 @@
 from __future__ import annotations
 
 import dataclasses
+import heapq
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import pandas as pd
+import tensorflow as tf
+from check_shapes import check_shapes
 from gpflow.base import AnyNDArray
+from scipy.linalg import LinAlgError, cholesky, solve_triangular
 
+from ...likelihoods import checked_observations, expectation_gradients
 from .. import GAM
-from ..components import Margin
+from ..components import Margin, interaction_margin
+from ..effects import inducing_moments
 from ..fits import FittedGAM
 from ..terms import Column, Interaction, ti
-from .arguments import check_count, check_gain
-from .expansion import expand
-from .features import margin_features, product
-from .gain import evidence_gain
-from .selection import Candidate, Columns, choose
+
+MAX_RANK = 64
+"""Features of an interaction: more than a product of smooth kernels has that are of any size."""
+_NEGLIGIBLE = 1e-5
+"""Prior variance, against the whole, of features that are left out."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Features:
+    """
+    Functions b_r whose products add up to a kernel: ``k(x, x') = sum_r b_r(x) b_r(x')``.
+
+    :param values: b_r(x_n), [N, R].
+    :param sizes: E[b_r(x)^2], [R], the largest first.
+    """
+
+    values: AnyNDArray
+    sizes: AnyNDArray
+
+    def leading(self, max_rank: int) -> Features:
+        """
+        Those of most prior variance, without the negligible ones.
+
+        :param max_rank: how many, at most.
+        """
+        order = np.argsort(-self.sizes, kind="stable")[:max_rank]
+        order = order[self.sizes[order] > _NEGLIGIBLE * self.sizes.sum()]
+        return Features(self.values[:, order], self.sizes[order])
+
+
+@check_shapes("x: [N]")
+def margin_features(margin: Margin, x: AnyNDArray) -> Features:
+    """
+    The leading eigenfunctions of a column's part in an interaction, at the prior's lengthscale.
+
+    Nystroem's method on the nodes that stand for the column's distribution (Rasmussen & Williams
+    2006, section 4.3.2), exact for levels.
+
+    :param margin: the column; its nodes are the quadrature.
+    :param x: its values, [N], in its own unit.
+    """
+    nodes = np.array(margin.nodes)[:, None]
+    root = np.sqrt(np.array(margin.weights))
+    kernel = interaction_margin(margin, column=0)
+    K = kernel(np.concatenate([nodes, x[:, None]]), nodes).numpy()
+    among, across = K[: len(nodes)], K[len(nodes) :]
+    sizes, vectors = np.linalg.eigh(root[:, None] * among * root)
+    sizes, vectors = sizes[::-1][:MAX_RANK], vectors[:, ::-1][:, :MAX_RANK]
+    kept = sizes > _NEGLIGIBLE * sizes.sum()
+    sizes, vectors = sizes[kept], vectors[:, kept]
+    return Features(across @ (root[:, None] * vectors / np.sqrt(sizes)), sizes)
+
+
+def product(parts: tuple[Features, ...], max_rank: int = MAX_RANK) -> Features:
+    """
+    The leading features of a product of kernels, on columns taken as independent.
+
+    :param parts: the kernels' features at the same points.
+    :param max_rank: how many to keep.
+    """
+    whole = parts[0]
+    for part in parts[1:]:
+        sizes = np.outer(whole.sizes, part.sizes).ravel()
+        values = whole.values[:, :, None] * part.values[:, None, :]
+        whole = Features(values.reshape(len(values), -1), sizes).leading(max_rank)
+    return whole
+
+
+_GRID = np.logspace(-3.0, 7.0, 41)
+"""Variances that are tried, against the one at which the prior is worth as much as the data."""
+_REFINEMENTS = 3
+
+
+@check_shapes("scores: [R]", "curvatures: [R]")
+def evidence_gain(scores: AnyNDArray, curvatures: AnyNDArray) -> tuple[float, float]:
+    r"""
+    How much the log evidence gains by a component whose variance is optimised.
+
+    Beside a Gaussian model of precision P = (K + W^{-1})^{-1}, a component of covariance v B B'
+    adds
+
+    .. math:: \frac12 \sum_r \left[ \frac{v c_r^2}{1 + v \lambda_r} - \log(1 + v \lambda_r) \right]
+
+    to the log evidence (Rasmussen & Williams 2006, eq. 2.30, and the matrix determinant lemma),
+    where B'P B = Q diag(lambda) Q' and c = Q'B'alpha, alpha = P (y - m): its slope at v = 0 is the
+    score test's statistic.
+
+    :param scores: c_r, [R], one over the unit of the features.
+    :param curvatures: lambda_r, [R], not negative, in the square of that unit.
+    :return: the gain in nats, at least 0, and the variance v at which it is reached, 0 where no
+        variance gains anything.
+    """
+    largest = float(np.max(curvatures, initial=0.0))
+    if largest <= 0.0:
+        return 0.0, 0.0
+    grid = _GRID / largest
+    for _ in range(1 + _REFINEMENTS):
+        gains = _gains(grid, scores**2, curvatures)
+        best = int(np.argmax(gains))
+        gain, variance = float(gains[best]), float(grid[best])
+        if gain <= 0.0:
+            return 0.0, 0.0
+        ends = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
+        grid = np.append(np.geomspace(*ends, 16), variance)
+        grid.sort()
+    return gain, variance
+
+
+def _gains(variances: AnyNDArray, squares: AnyNDArray, curvatures: AnyNDArray) -> AnyNDArray:
+    """The gain at each of several variances, [V]."""
+    shrinkage = 1.0 + variances[:, None] * curvatures
+    terms = variances[:, None] * squares / shrinkage - np.log(shrinkage)
+    gains: AnyNDArray = 0.5 * np.sum(terms, axis=1)
+    return gains
+
+
+_BLOCK = 5_000
+_UNNOTICED = 1e-12
+"""Share of an observation's precision that main effects may take up unnoticed."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Predictor:
+    """
+    One predictor's part of :class:`Expansion`: ``P = R (D - D E E' D) R``.
+
+    :param root: R, square roots of the observations' precisions W, signs left out, [N].
+    :param sign: D, their signs, 1 or -1, [N].
+    :param alpha: the gradient of the log-likelihood, [N].
+    :param basis: E, [N, R].
+    """
+
+    root: AnyNDArray
+    sign: AnyNDArray
+    alpha: AnyNDArray
+    basis: AnyNDArray
+
+    def residual(self, B: AnyNDArray) -> AnyNDArray:
+        """(I - E E' D) R B, [N, R]."""
+        C = self.root[:, None] * B
+        return C - self.basis @ (self.basis.T @ (self.sign[:, None] * C))
+
+    def precision(self, B: AnyNDArray) -> AnyNDArray:
+        """B'P B, [R, R], of which negative weights leave nothing negative."""
+        C = self.root[:, None] * B
+        signed = self.sign[:, None] * C
+        shared = self.basis.T @ signed
+        found: AnyNDArray = C.T @ signed - shared.T @ shared
+        if np.all(self.sign > 0.0):
+            return found
+        sizes, axes = np.linalg.eigh(found)
+        return (axes * np.maximum(sizes, 0.0)) @ axes.T
+
+    def extended(self, B: AnyNDArray, variance: float) -> Predictor:
+        """The same with a component of covariance ``variance B B'`` beside it."""
+        inner = self.precision(B)
+        inner[np.diag_indices_from(inner)] += 1.0 / variance
+        L = cholesky(inner, lower=True)
+        new = solve_triangular(L, self.residual(B).T, lower=True).T
+        shift = new @ solve_triangular(L, B.T @ self.alpha, lower=True)
+        alpha = self.alpha - self.root * self.sign * shift
+        return Predictor(self.root, self.sign, alpha, np.hstack([self.basis, new]))
+
+
+class Expansion:
+    """
+    A Gaussian model of some rows, given all others: what is left for further components to explain.
+
+    With pseudo-observations of precisions W, ``P = (K + W^-1)^-1`` is the precision of the rows
+    under the components so far, and alpha = P (pseudo-observations less their expectation).
+    Predictors are taken as independent a posteriori, as the fit's own sites are.
+
+    :param predictors: one a predictor.
+    """
+
+    def __init__(self, predictors: tuple[Predictor, ...]) -> None:
+        self.predictors = predictors
+
+    @check_shapes("B: [N, R]", "return[0]: [K]", "return[1]: [K]")
+    def project(self, B: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
+        """
+        What :func:`~gpflow_gam.gam.screening.evidence_gain` needs to know of a component.
+
+        :param B: its features at the rows, [N, R].
+        :return: scores and curvatures, R a predictor.
+        """
+        found = []
+        for predictor in self.predictors:
+            curvatures, Q = np.linalg.eigh(predictor.precision(B))
+            found.append((Q.T @ (B.T @ predictor.alpha), np.maximum(curvatures, 0.0)))
+        scores, sizes = zip(*found)
+        return np.concatenate(scores), np.concatenate(sizes)
+
+    @check_shapes("B: [N, R]")
+    def extended(self, B: AnyNDArray, variance: float) -> Expansion:
+        """
+        The model with one component more, the components before and W left as they are.
+
+        :param B: the component's features at the rows, [N, R].
+        :param variance: what B B' is multiplied by to be its covariance.
+        """
+        return Expansion(tuple(p.extended(B, variance) for p in self.predictors))
+
+
+@check_shapes("rows: [n]")
+def expand(fit: FittedGAM, rows: AnyNDArray) -> Expansion:
+    """
+    The Gaussian model at a fit's posterior, at its hyperparameters.
+
+    Observations count as pseudo-observations whose precision and location are those of the
+    expected log-likelihood's second and first derivatives (Opper & Archambeau 2009; Khan & Lin
+    2017); for Gaussian data they are the observations themselves, and nothing is approximated but
+    what inducing inputs approximate. Where log p is not concave precisions may be below 0.
+
+    The main effects are informed by all rows. What is returned is of ``rows`` given the others: a
+    gain in its evidence is the gain in log p(y[rows] | y[others]) by a component that acts on
+    ``rows`` alone.
+
+    :param fit: the fitted GAM.
+    :param rows: indices into its rows of X, [n].
+    """
+    moments = inducing_moments(fit)
+    gradient, weight = _sites(fit)
+    try:
+        factors = _factors(fit, weight)
+    except LinAlgError:  # negative weights of a fit that has not converged
+        weight = np.maximum(weight, 0.0)
+        factors = _factors(fit, weight)
+    phi = moments.all_features(fit.X[rows])[0]
+    predictors = []
+    for factor, g, w in zip(factors, gradient.T, weight.T):
+        root = np.sqrt(np.abs(w[rows]))
+        half = solve_triangular(factor, phi * root, lower=True).T
+        predictors.append(
+            Predictor(root, np.where(w[rows] < 0.0, -1.0, 1.0), g[rows], _leading(half))
+        )
+    return Expansion(tuple(predictors))
+
+
+def _factors(fit: FittedGAM, weight: AnyNDArray) -> list[AnyNDArray]:
+    """
+    Cholesky factors of the posterior's precision, one a predictor.
+
+    :param weight: the sites' precisions, [N, L].
+    :raises LinAlgError: that is no precision.
+    """
+    size = sum(len(c.inducing) for c in fit.spec.components)
+    precisions = np.tile(np.eye(size), (fit.num_predictors, 1, 1))
+    if fit.whole is not None and fit.solution is not None:
+        precisions += fit.solution.q.precision  # of rows that are not here, too
+    else:
+        moments = inducing_moments(fit)
+        for block in _blocks(np.arange(len(fit.X))):
+            phi = moments.all_features(fit.X[block])[0]
+            for precision, w in zip(precisions, weight.T):
+                precision += (phi * w[block]) @ phi.T
+    return [cholesky(precision, lower=True) for precision in precisions]
+
+
+def _sites(fit: FittedGAM) -> tuple[AnyNDArray, AnyNDArray]:
+    """Gradients and precisions of all rows, [N, L] each, weights included."""
+    gradients, precisions = [], []
+    for block in _blocks(np.arange(len(fit.X))):
+        X = fit.X[block]
+        mean, var = fit.predict_link(X)
+        Y = checked_observations(tf.constant(fit.Y[block]), fit.likelihood)
+        _, g, w = expectation_gradients(fit.likelihood, tf.constant(X), mean, var, Y)
+        gradients.append(np.asarray(g))
+        precisions.append(np.asarray(w))
+    counts = fit.weights[:, None]
+    return counts * np.concatenate(gradients), counts * np.concatenate(precisions)
+
+
+def _leading(A: AnyNDArray) -> AnyNDArray:
+    """E of fewer columns than A [N, P] has, with E E' = A A' but for what is negligible."""
+    N, P = A.shape
+    sizes, vectors = np.linalg.eigh(A @ A.T if N < P else A.T @ A)
+    kept = sizes > _UNNOTICED
+    if N < P:
+        return vectors[:, kept] * np.sqrt(sizes[kept])
+    basis: AnyNDArray = A @ vectors[:, kept]
+    return basis
+
+
+def _blocks(rows: AnyNDArray) -> Iterator[AnyNDArray]:
+    for start in range(0, len(rows), _BLOCK):
+        yield rows[start : start + _BLOCK]
+
+
+Columns = tuple[int, ...]
+
+
+@dataclasses.dataclass
+class Candidate:
+    """
+    An interaction and what it gains.
+
+    :param columns: its columns, in ascending order.
+    :param gain: log evidence beside what was there, in nats.
+    :param variance: of its kernel at that gain.
+    :param partial_gain: log evidence beside those chosen before as well; None where it was never
+        looked at again.
+    :param chosen: whether it was chosen.
+    """
+
+    columns: Columns
+    gain: float
+    variance: float
+    partial_gain: float | None = None
+    chosen: bool = False
+
+
+def choose(
+    expansion: Expansion,
+    candidates: Sequence[Candidate],
+    features: Callable[[Columns], AnyNDArray],
+    limit: int,
+    threshold: float,
+) -> Expansion:
+    """
+    Choose the candidate that gains most, then the one that gains most beside it, and so on.
+
+    What one gains shrinks as others that resemble it are chosen, so that a gain found earlier
+    serves as a bound, and only the candidate on top is looked at again (Minoux 1978). That is a
+    heuristic where candidates help each other.
+
+    :param expansion: the model without them.
+    :param candidates: scored; they are marked in place.
+    :param features: those of a candidate at the rows of ``expansion``, [N, R].
+    :param limit: how many to choose at most.
+    :param threshold: the gain that is too little, in nats.
+    :return: the model with those that were chosen.
+    """
+    queue = [(-c.gain, i) for i, c in enumerate(candidates) if c.gain > threshold]
+    heapq.heapify(queue)
+    number = 0
+    while queue and number < limit:
+        _, index = heapq.heappop(queue)
+        candidate = candidates[index]
+        B = features(candidate.columns)
+        candidate.partial_gain, variance = evidence_gain(*expansion.project(B))
+        if candidate.partial_gain <= threshold:
+            continue
+        if queue and candidate.partial_gain < -queue[0][0]:
+            heapq.heappush(queue, (-candidate.partial_gain, index))
+            continue
+        candidate.chosen = True
+        number += 1
+        expansion = expansion.extended(B, variance)
+    return expansion
+
 
 _FORMS = ("smooth", "own", "line", "levels", "means")
 """Components that are the main effect of a column."""
@@ -151,6 +503,27 @@ def screen_interactions(
             "chosen": np.array([c.chosen for c in found], dtype=bool),
         }
     )
+
+
+def check_count(argument: str, value: object, least: int) -> None:
+    """
+    Check an argument that counts something.
+
+    :raises ValueError: it is no whole number, or too small.
+    """
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not whole or int(value) < least:  # type: ignore[call-overload]
+        raise ValueError(f"{argument} must be a whole number of at least {least}; got {value!r}.")
+
+
+def check_gain(min_gain: float | None) -> None:
+    """
+    Check a least gain.
+
+    :raises ValueError: it is negative, or no number.
+    """
+    if min_gain is not None and not min_gain >= 0.0:
+        raise ValueError(f"min_gain must be a number of nats from 0 on; got {min_gain!r}.")
 
 
 def _partial_gain(candidate: Candidate) -> float:

@@ -1,19 +1,17 @@
 """What a fitted GAM says, in numbers."""
 
-from .calibration import calibrated
-from .concurvity import concurvity, pairwise_concurvity
-from .copies import (
+from .components import against_shapes, effective_dof, variance_components, variance_shares
+from .dispersion import Dispersion, calibrated, dispersion, sample_dispersion
+from .identifiability import (
+    concurvity,
     indistinguishable,
     interpolating,
     of_single_rows,
     overlapping,
+    pairwise_concurvity,
     undetermined,
 )
-from .dispersion import Dispersion, dispersion, sample_dispersion
-from .shapes import against_shapes
-from .shares import effective_dof, variance_shares
 from .summary import Summary, summarise
-from .variances import variance_components
 
 __all__ = [
     "Dispersion",

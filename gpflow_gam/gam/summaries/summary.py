@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import html
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,42 @@ from ...threads import one_blas_thread
 from ..components import Component
 from ..effects import coefficients
 from ..fits import FittedGAM
+from .components import (
+    SMOOTH,
+    UNLIKELY,
+    effective_dof,
+    leaves_of,
+    p_values,
+    parts_of,
+    variance_shares,
+)
 from .dispersion import Dispersion, dispersion
-from .named import as_html, as_text
-from .shapes import UNLIKELY
-from .shares import SMOOTH, effective_dof, p_values, variance_shares
-from .variances import leaves_of, parts_of
+
+Named = Iterable[tuple[str, str]]
+
+
+def as_text(rows: Named) -> str:
+    """
+    A line each, the values below each other.
+
+    :param rows: names and values.
+    """
+    return "\n".join(f"{name + ':':30s}{value}" for name, value in rows)
+
+
+def as_html(rows: Named) -> str:
+    """
+    A table with a row each.
+
+    :param rows: names and values, of any characters.
+    """
+    body = "".join(
+        f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
+        f"<td style='text-align:left'>{html.escape(value)}</td></tr>"
+        for name, value in rows
+    )
+    return f"<table>{body}</table>"
+
 
 _NOTE = "share: of the predictor's variance. p: p-value of the hypothesis that the effect is zero."
 
