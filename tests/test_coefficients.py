@@ -410,11 +410,11 @@ def test_too_few_inducing_values_are_flagged(data):
     few, enough = (
         gg.GAM(s("x", k=k) + factor("g")).fit(data, "wave", **QUIET).summary() for k in (8, 40)
     )
-    assert few.table.loc["s(x)", "near_M"]
+    assert few.table.loc["s(x)", "k_low"]
     assert "8 *" in str(few)
     assert "k may be too small" in str(few)
-    assert not enough.table["near_M"].any()
+    assert not enough.table["k_low"].any()
     assert "too small" not in str(enough)
     hours = data.assign(h=np.round(10.0 * data["x"]))
     every = gg.GAM(s("h")).fit(hours.assign(wave=np.cos(4.0 * hours["h"])), "wave", **QUIET)
-    assert not every.summary().table["near_M"].any()  # one for each value
+    assert not every.summary().table["k_low"].any()  # one for each value

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import gpflow_gam as gg
 from gpflow_gam.layers import AdditiveGP, IterNCGP
-from gpflow_gam.layers.head import Given, given_back
+from gpflow_gam.layers.head import HeadInput, trace_heads
 from gpflow_gam.serving.portable import portable_function
 from gpflow_gam.serving.rows import Rows
 from gpflow_gam.serving.servable import servable
@@ -246,7 +246,7 @@ def test_heads_behind_functions_of_tensorflow(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("way", "message"),
     [
-        ("twice", "each called once.*model.export.*Given"),
+        ("twice", "each called once.*model.export.*HeadInput"),
         ("loop", "outside of a tf.function, a loop or a condition.*model.export"),
         ("function", "outside of a tf.function, a loop or a condition.*model.export"),
         ("behind", "what comes behind.*model.export.*computed from what inner returns"),
@@ -373,8 +373,8 @@ def test_a_function_of_the_users_keeps_its_trace() -> None:
 def test_others_predict_while_features_are_asked_for() -> None:
     one = head()
     want, found = one(X).numpy(), []
-    with given_back():
-        assert isinstance(one(X), Given)
+    with trace_heads():
+        assert isinstance(one(X), HeadInput)
         thread = threading.Thread(target=lambda: found.append(one(X).numpy()))
         thread.start()
         thread.join()

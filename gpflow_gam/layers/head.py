@@ -101,13 +101,13 @@ def is_below(name: str, prefixes: Iterable[str]) -> bool:
     )
 
 
-_IS_ASKED: ContextVar[bool] = ContextVar("is_asked", default=False)
+_IS_TRACING: ContextVar[bool] = ContextVar("is_tracing", default=False)
 """Of this thread alone: others may predict meanwhile."""
 
 
-class Given:
+class HeadInput:
     """
-    What a head returns within :func:`given_back`. No layer and no function can compute with it, so
+    What a head returns within :func:`trace_heads`. No layer and no function can compute with it, so
     that nothing which a network does with a head's output goes unnoticed.
 
     :param head: that was called.
@@ -126,18 +126,18 @@ class Given:
 
 
 @contextlib.contextmanager
-def given_back() -> Iterator[None]:
-    """Within it, heads return what they are given, as :class:`Given`, and compute nothing."""
-    token = _IS_ASKED.set(True)
+def trace_heads() -> Iterator[None]:
+    """Within it, heads return what they are given, as :class:`HeadInput`, and compute nothing."""
+    token = _IS_TRACING.set(True)
     try:
         yield
     finally:
-        _IS_ASKED.reset(token)
+        _IS_TRACING.reset(token)
 
 
-def is_asked() -> bool:
-    """Whether this is within :func:`given_back`."""
-    return _IS_ASKED.get()
+def is_tracing() -> bool:
+    """Whether this is within :func:`trace_heads`."""
+    return _IS_TRACING.get()
 
 
 _SINGLE_JITTER = 1e-4
@@ -381,8 +381,8 @@ class GPHead(MomentReader, FeatureReader, keras.Layer):
         """
         kind = self.output_kind if output is None else output
         _check_output(kind)
-        if is_asked():
-            return Given(self, inputs)
+        if is_tracing():
+            return HeadInput(self, inputs)
         with self._precision():
             found = self._predicted(inputs, kind, bool(training))
         # outside: replicas meet in it

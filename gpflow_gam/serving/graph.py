@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from ..layers import GPHead
-from ..layers.head import Given, given_back
+from ..layers.head import HeadInput, trace_heads
 
 
 class FeaturesOfHeads:
@@ -45,14 +45,14 @@ class FeaturesOfHeads:
         """
         return [given.features for given in self._given(values)]
 
-    def _given(self, values: Sequence[tf.Tensor]) -> list[Given]:
+    def _given(self, values: Sequence[tf.Tensor]) -> list[HeadInput]:
         try:
-            with given_back():
+            with trace_heads():
                 outputs: list[Any] = keras.tree.flatten(self._model(list(values), training=False))
         except Exception as error:  # layers have their own ways of taking no such input
             raise ValueError(self._cannot(_said(error))) from error
         for output in outputs:
-            if not isinstance(output, Given):
+            if not isinstance(output, HeadInput):
                 raise ValueError(self._cannot("an output is not what a head returns"))
         for given in outputs:
             times = sum(other.head is given.head for other in outputs)

@@ -63,7 +63,7 @@ class Summary:
     What a fit says, in numbers.
 
     :param table: a row an effect (and predictor): ``edf``, ``M`` inducing inputs, whether edf is
-        ``near_M``, ``sd`` (prior standard deviation; NaN of what is not penalised),
+        ``k_low``, ``sd`` (prior standard deviation; NaN of what is not penalised),
         ``lengthscale``, ``share`` with 95 % limits, and ``p``, the p-value of the hypothesis that
         the effect is zero. With terms that have a shape also ``shape`` and ``shape_p``: how often
         noise alone is as far from the shape as the estimate without it is.
@@ -137,7 +137,7 @@ class Summary:
                 [
                     str(name) if not isinstance(name, tuple) else " | ".join(map(str, name)),
                     f"{row['edf']:.2f}",
-                    f"{row['M']}{' *' if row['near_M'] else ''}",
+                    f"{row['M']}{' *' if row['k_low'] else ''}",
                     f"{row['sd']:.3g}" if np.isfinite(row["sd"]) else "",
                     ", ".join(f"{v:.3g}" for v in lengths),
                     f"{row['share']:.3f} [{row['share_lower']:.3f}, {row['share_upper']:.3f}]",
@@ -165,7 +165,7 @@ class Summary:
         return f"{as_html(self._header())}{body}{notes[0]}{numbers}{''.join(notes[1:])}"
 
     def _note(self) -> str:
-        few = "\n" + _FEW if self.table["near_M"].any() else ""
+        few = "\n" + _FEW if self.table["k_low"].any() else ""
         wide = f"\nnot penalised: {', '.join(self.unpenalised)}." if self.unpenalised else ""
         return _NOTE + wide + few + self._shapes()
 
@@ -255,7 +255,7 @@ def _summarised(fit: FittedGAM, seed: int) -> Summary:
                 | {
                     "edf": dof[i],
                     "M": len(component.inducing),
-                    "near_M": _too_few(component, float(dof[i])),
+                    "k_low": _too_few(component, float(dof[i])),
                     "sd": sd * units[i],
                     "lengthscale": lengths,
                     "share": shares[:, c, i].mean(),
@@ -272,7 +272,7 @@ def _summarised(fit: FittedGAM, seed: int) -> Summary:
     columns = [
         "edf",
         "M",
-        "near_M",
+        "k_low",
         "sd",
         "lengthscale",
         "share",
