@@ -10,11 +10,10 @@ import pytest
 import scipy.stats
 import tensorflow as tf
 from gpflow.likelihoods import Poisson, Softmax
-from iterncgp_cases import N, additive, classes_by, data, fit, fitted, kernel
+from iterncgp_cases import N, additive, data, fit, fitted, kernel
 
 import gpflow_gam as gg
 from gpflow_gam.models import IterNCGP
-from gpflow_gam.models.probabilities import METHODS
 from gpflow_gam.newton.solvers import IterGP, ReducedNewton, Residual, UnitVectors
 
 # --- predictions ---------------------------------------------------------------------------------
@@ -176,38 +175,6 @@ def test_mean_function_is_exposure(rng):
     a, b = plain.predict_f(X), shifted.predict_f(X)
     np.testing.assert_allclose(b[0] - np.log(2.0), a[0], atol=1e-7)
     np.testing.assert_allclose(b[1], a[1], atol=1e-7)
-
-
-def test_other_approximations_of_class_probabilities(rng):
-    model = fitted("classes", rng)
-    Xnew = rng.uniform(-1, 1, (40, 2))
-    p = {m: classes_by(model, Xnew, m) for m in METHODS}
-    for values in p.values():
-        np.testing.assert_allclose(values.sum(axis=1), 1.0)
-    np.testing.assert_allclose(p["monte carlo"], drawn_classes(model, Xnew, 1.0, rng), atol=0.04)
-    assert p["mean"].max(1).mean() > p["projected"].max(1).mean() > p["probit"].max(1).mean()
-    binary = fitted("binary", rng)
-    exact, _ = binary.likelihood.predict_mean_and_var(Xnew, *binary.predict_f(Xnew))
-    for method in ("probit", "monte carlo"):
-        found = classes_by(binary, Xnew, method)[:, 1]
-        np.testing.assert_allclose(found, exact[:, 0], atol=0.02)
-
-
-def test_the_old_name_of_class_probabilities_warns(rng):
-    model, binary = fitted("classes", rng), fitted("binary", rng)
-    Xnew = rng.uniform(-1, 1, (9, 2))
-    with pytest.warns(DeprecationWarning, match=r"is now predict_y\(Xnew\)\[0\]"):
-        found = model.predict_probabilities(Xnew)
-    np.testing.assert_array_equal(found, model.predict_y(Xnew)[0])
-    both = binary.predict_probabilities(Xnew)
-    np.testing.assert_array_equal(both[:, 1:], binary.predict_y(Xnew)[0])
-    np.testing.assert_allclose(tf.reduce_sum(both, axis=1), 1.0)
-    found = model.predict_probabilities(Xnew, "probit")
-    np.testing.assert_array_equal(found, classes_by(model, Xnew, "probit"))
-    with pytest.raises(ValueError, match="method must be one of left out, mean, probit"):
-        model.predict_probabilities(Xnew, "exact")
-    with pytest.raises(ValueError, match="need a Bernoulli or softmax likelihood; got Poisson"):
-        fitted("counts", rng).predict_probabilities(Xnew)
 
 
 # --- the predictive of several latent functions --------------------------------------------------

@@ -24,6 +24,7 @@ from typing import Any
 import gpflow
 import numpy as np
 import tensorflow as tf
+from approximations import class_probabilities
 from problems import NUM_CLASSES, mixture
 from scipy.special import expit
 from scipy.stats import poisson
@@ -35,7 +36,6 @@ from recording import add_option, record
 
 import gpflow_gam as gg
 from gpflow_gam import metrics
-from gpflow_gam.models.probabilities import class_probabilities
 
 SOLVERS = ("variational", "newton")
 """The default of so few rows comes first."""

@@ -16,12 +16,12 @@ import itertools
 import gpflow
 import numpy as np
 import tensorflow as tf
+from approximations import class_probabilities
 from problems import NUM_CLASSES, DenseLaplace, mixture, probit, without_shift
 from tabulate import tabulate
 
 from gpflow_gam import metrics, optimizers
 from gpflow_gam.models import IterNCGP
-from gpflow_gam.models.probabilities import class_probabilities
 
 LENGTHSCALES, VARIANCES = (0.05, 0.1, 0.3, 1.0), (0.05, 0.5, 5.0, 20.0)
 

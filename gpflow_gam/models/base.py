@@ -44,8 +44,6 @@ def log_prior_density(parameters: Sequence[Parameter]) -> tf.Tensor:
 
     Log-normal priors of parameters that are kept in logarithms, which all of a GAM's are, are
     evaluated together: one by one they were half of all operations of a training step.
-
-    :param parameters: of which some have priors, all in one floating type.
     """
     together = [p for p in parameters if _is_log_normal(p)]
     known = {id(p) for p in together}
@@ -86,11 +84,7 @@ def _entries(value: Any, parameter: Parameter) -> AnyNDArray:
 
 
 def check_kernel(kernel: object) -> AdditiveKernel:
-    """
-    The kernel, that of separate outputs as one of ours.
-
-    :raises TypeError: ``kernel`` is not additive.
-    """
+    """The kernel, that of separate outputs as one of ours."""
     if isinstance(kernel, SeparateIndependent):
         if all(isinstance(k, AdditiveKernel) for k in kernel.kernels):
             return SeparateAdditive.of(kernel)
@@ -103,9 +97,7 @@ def check_kernel(kernel: object) -> AdditiveKernel:
 
 
 def check_outputs(kernel: AdditiveKernel, num_latent_gps: int) -> None:
-    """
-    :raises ValueError: the kernel is of another number of outputs.
-    """
+    """Raise ValueError if the kernel is of another number of outputs."""
     if kernel.members is not None and len(kernel.members) != num_latent_gps:
         raise ValueError(
             f"kernel has {len(kernel.members)} output(s), but there are {num_latent_gps} latent "
@@ -114,11 +106,7 @@ def check_outputs(kernel: AdditiveKernel, num_latent_gps: int) -> None:
 
 
 def check_inducing(inducing_variable: object, kernel: AdditiveKernel) -> AdditiveInducingVariables:
-    """
-    The inducing variables, those of separate outputs as one of ours.
-
-    :raises TypeError: ``inducing_variable`` is not additive.
-    """
+    """The inducing variables, those of separate outputs as one of ours."""
     if isinstance(inducing_variable, SeparateIndependentInducingVariables):
         parts = inducing_variable.inducing_variables
         if kernel.members is not None and all(
@@ -134,11 +122,7 @@ def check_inducing(inducing_variable: object, kernel: AdditiveKernel) -> Additiv
 
 
 def check_precision(X: tf.Tensor, **parts: tf.Module) -> None:
-    """
-    :param X: inputs, [N, D].
-    :param parts: what is evaluated in their precision, by name.
-    :raises ValueError: a part's parameters are of another precision.
-    """
+    """Shapes: X [N, D]."""
     for name, part in parts.items():
         others = {v.dtype.name for v in part.variables if v.dtype.is_floating} - {X.dtype.name}
         if others:
@@ -253,11 +237,7 @@ class AdditiveModel(GPModel, abc.ABC):
         )
 
     def _responses(self, Y: TensorType, X: tf.Tensor) -> tf.Tensor:
-        """
-        Y as the likelihood takes it.
-
-        :raises ValueError: it is of another shape than goes with X, or impossible.
-        """
+        """Y as the likelihood takes it."""
         base = unwrapped(self.likelihood)
         labels = isinstance(base, Bernoulli) or num_labels(base) is not None
         Y = tf.cast(as_numbers(Y, "Y", X, None if labels else X.dtype), X.dtype)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,9 +20,10 @@ from gpflow.posteriors import PrecomputeCacheType
 
 from ..autograph import as_written
 from ..kernels import AdditiveKernel
-from ..likelihoods import Bernoulli, checked_data, checked_inputs
+from ..likelihoods import Bernoulli, checked_data, checked_inputs, unwrapped
 from ..likelihoods.predictive import is_joint
-from ..newton import HeldActions, action_bound
+from ..newton.bound import action_bound
+from ..newton.left_out import LeftOutRows, has_classes, left_out_rows
 from ..newton.operators import KernelOperator, KernelPrograms, LatentKernels
 from ..newton.problem import Run
 from ..newton.solvers import (
@@ -34,19 +35,9 @@ from ..newton.solvers import (
     named_solver,
 )
 from ..newton.variational import observed
+from ..newton.weights import HeldActions
 from ..posteriors import ActionPosterior
 from .base import AdditiveModel, check_precision
-from .known import Compiled, Fit, Present
-from .probabilities import (
-    CHOSEN,
-    LeftOutRows,
-    check_classes,
-    check_method,
-    class_probabilities,
-    has_classes,
-    left_out_rows,
-)
-from .structure import Structure
 
 _FEW = 10_000
 """Rows up to which the nearest Gaussian is the default."""
@@ -62,11 +53,11 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
     sides as there are.
     :func:`~gpflow_gam.optimizers.fit` finds the mode, and learns hyperparameters.
 
-    What a fit has computed are actions and pseudo-observations. Predictions and :meth:`elbo` are of
-    these, held, under the present values of the parameters, in compiled functions too, and so are
-    their gradients. With another kernel, likelihood, mean function or other data in the place of
-    those of the fit there is nothing to predict from before the next one, and an error says so,
-    where compiled functions are called, too.
+    What a fit has computed are actions and pseudo-observations. Predictions, :meth:`elbo` and their
+    gradients are of these under the present values of the parameters, in compiled functions too.
+    A kernel, likelihood, mean function, parameter or data that take the place of those of the fit
+    need a new fit, and predictions raise before it; functions that were compiled before have to be
+    compiled anew. Settings within a part, such as a kernel's active dimensions, must not change.
 
     Any GPflow kernel will do. Under an :class:`~gpflow_gam.kernels.AdditiveKernel` the posterior
     has its components. A ``gpflow.likelihoods.Bernoulli`` is used without the squeeze of its probit
@@ -131,23 +122,19 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         )
         self.seed = int(seed)
         self._fit: Fit | None = None
-        self._compiled = Compiled()
+        self._cache = _Cache()
 
     def __getstate__(self) -> dict[str, Any]:
         """Of copies, shallow ones too, and files."""
-        return {**self.__dict__, "_compiled": Compiled()}
+        return {**self.__dict__, "_cache": _Cache()}
 
     def _trackable_children(self, save_type: str = "checkpoint", **options: Any) -> dict[str, Any]:
-        """Of SavedModels also what functions of the model that were compiled read, and no more."""
+        """Of SavedModels also what functions of the model that were compiled read."""
         found: dict[str, Any] = super()._trackable_children(save_type, **options)  # compiles them
-        held, share = self._compiled.held, self._compiled.share
-        if save_type == "savedmodel" and held is not None:
-            found |= held[1].captured() | ({} if share is None else {"share": share})
+        fixed, share = self._cache.actions, self._cache.share
+        if save_type == "savedmodel" and fixed is not None:
+            found |= fixed.captured() | ({} if share is None else {"share": share})
         return found
-
-    def _parts(self) -> Structure:
-        names = ("kernel", "likelihood", "mean_function", "data")
-        return Structure({name: getattr(self, name) for name in names})
 
     def _default_solver(self) -> str:
         """What averages a row takes for the nearest Gaussian is little where rows are few."""
@@ -190,11 +177,10 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
 
     def operator(self) -> KernelOperator:
         """The prior covariance at the data; what is compiled of it is so once a kernel."""
-        here, latents = Structure({"kernel": self.kernel}), self.latents
-        kept = self._compiled.programs
-        if kept is None or kept[0].difference(here) is not None:
-            kept = here, KernelPrograms.of(latents)
-            self._compiled.programs = kept
+        latents, parts = self.latents, [self.kernel, *self.kernel.variables]
+        kept = self._cache.programs
+        if kept is None or not _same(kept[0], parts):
+            kept = self._cache.programs = parts, KernelPrograms.of(latents)
         return KernelOperator(latents, self.data[0], kept[1])
 
     def _checked_inputs(self, Xnew: InputData) -> tf.Tensor:
@@ -218,28 +204,27 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
 
     def run(self, before: ActionPosteriorState | None = None) -> Run:
         """
-        The solver's run on the present parts and parameters: the one in hand, or a new one.
+        The solver's run at the present parts and parameters: the one in hand, or a new one.
 
-        :param before: what was found at other parameters, to start a new one from.
+        :param before: what was found at other parameters, to start a new run from.
         """
-        here, kept = self.present, self._compiled.run
-        if kept is None or not here.equals(kept[0]):
-            kept = here, self.solver.start(self.problem(), before)
-            self._compiled.run = kept
+        kept = self._cache.run
+        if kept is None or not kept[0].is_present(self):
+            kept = self._cache.run = Snapshot(self), self.solver.start(self.problem(), before)
         return kept[1]
 
     def accept(self, state: ActionPosteriorState, complete: bool = False) -> None:
         """
         Make ``state``, computed at the present parameters, the model's posterior.
 
-        :param state: of actions and what they found.
+        :param state: actions and what they found.
         :param complete: whether the solver has nothing more to do there.
         """
-        self.restore(Fit(state, self.present, complete))
+        self.restore(Fit(state, Snapshot(self), complete))
 
     @property
     def last_fit(self) -> Fit | None:
-        """What :meth:`restore` takes back to."""
+        """The fit that :meth:`restore` takes back to."""
         return self._fit
 
     def restore(self, fit: Fit | None) -> None:
@@ -248,75 +233,67 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
 
         :param fit: what :attr:`last_fit` was, at the parameters of then.
         """
-        self._fit = fit
-        kept = self._compiled.held
-        if kept is None:
+        before, self._fit = self._fit, fit
+        actions = self._cache.actions
+        if actions is None:
             return
-        if fit is not None and kept[0].difference(fit.at.structure) is None:
-            kept[1].hold(fit.state, fit.at.kernel)  # compiled functions read it
-            if self._compiled.share is not None:
-                self.predictive_share()
-        else:
-            kept[1].retire()
-            self._compiled.held = None
+        if fit is None or before is None or fit.at.replaced(before.at) is not None:
+            self._cache.actions = None
+            return
+        actions.hold(fit.state, fit.at.values["kernel"])  # compiled functions read it
+        if self._cache.share is not None:
+            self.predictive_share()
 
     def forget_run(self) -> None:
         """Have the next fit begin anew."""
-        self._compiled.run = self._compiled.unfinished = None
-
-    @property
-    def present(self) -> Present:
-        """Parts and parameters as they are now."""
-        return Present(self._parts())
+        self._cache.run = self._cache.unfinished = None
 
     @property
     def unfinished(self) -> Any:
         """What a fit that was ended early has left for the next one."""
-        return self._compiled.unfinished
+        return self._cache.unfinished
 
     @unfinished.setter
     def unfinished(self, left: Any) -> None:
-        self._compiled.unfinished = left
+        self._cache.unfinished = left
 
     @property
     def goes_on(self) -> bool:
         """Whether there is a posterior of the present parts, be it at other parameters."""
-        fit = self._fit
-        return fit is not None and fit.at.structure.difference(self._parts()) is None
+        return self._fit is not None and self._fit.at.replaced(Snapshot(self)) is None
 
     @property
     def is_complete(self) -> bool:
         """Whether the last fit's solver has nothing more to do at the present parameters."""
         fit = self._fit
-        return fit is not None and fit.complete and fit.at.equals(self.present)
+        return fit is not None and fit.complete and fit.at.is_present(self)
 
     def objective(self) -> float:
         """
         :meth:`elbo` in double precision, plus the log-densities of priors: what fits compare.
 
-        It takes a sweep, where parameters or posterior are others than when it was last asked.
+        It takes a sweep where parameters or posterior have moved since.
 
-        :return: minus infinity where it is not finite.
+        :return: minus infinity where the bound is not finite.
         :raises ValueError: as :attr:`state` does.
         """
-        fit, here, known = self._checked_fit(), self.present, self._compiled.objective
-        if known is None or known[0] is not fit or not known[1].equals(here):
+        fit, known = self._checked_fit(), self._cache.objective
+        if known is None or known[0] is not fit or not known[1].is_present(self):
             try:
-                bound = action_bound(self.problem(), *self._held_actions().noisy())
+                bound = action_bound(self.problem(), *self._actions().noisy())
                 found = float(bound) + float(self.log_prior_density())
             except tf.errors.InvalidArgumentError:  # beyond rounding: see action_bound
                 found = -np.inf
-            known = fit, here, found if np.isfinite(found) else -np.inf
-            self._compiled.objective = known
+            known = fit, Snapshot(self), found if np.isfinite(found) else -np.inf
+            self._cache.objective = known
         return known[2]
 
     @property
     def state(self) -> ActionPosteriorState:
         """
-        What the last fit computed.
+        The actions, pseudo-observations and weights that the last fit computed.
 
-        :raises ValueError: there was none; or it was with another kernel, likelihood or mean
-            function, or other data.
+        :raises ValueError: the model is not fitted, or a part of it was replaced since.
         """
         return self._checked_fit().state
 
@@ -325,12 +302,11 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
             raise ValueError(
                 "the model is not fitted; call fit(model), of gpflow_gam.optimizers, first."
             )
-        changed = self._fit.at.structure.difference(self._parts())
-        if changed is not None:
+        replaced = self._fit.at.replaced(Snapshot(self, values=False))
+        if replaced is not None:
             raise ValueError(
-                f"{changed}: not that of the last fit, of which the posterior is: it, or something "
-                "in it, was replaced. Call fit(model), of gpflow_gam.optimizers, again; or put "
-                f"back the {changed} that there was. (Values of parameters may be assigned.)"
+                f"{replaced}: not that of the last fit; it, or a parameter in it, was replaced. "
+                "Call fit(model), of gpflow_gam.optimizers, again. (Values may be assigned.)"
             )
         return self._fit
 
@@ -349,24 +325,19 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         :param rows: indices of a minibatch for the expected log-likelihood, [n]; all by default.
         :raises ValueError: the model is not fitted.
         """
-        bound = action_bound(self.problem(), *self._held_actions().noisy(), rows)
+        bound = action_bound(self.problem(), *self._actions().noisy(), rows)
         return tf.cast(bound, self.data[0].dtype)
 
     # --- prediction ----------------------------------------------------------------------------
 
-    def _held_actions(self) -> HeldActions:
-        fit, kept = self._checked_fit(), self._compiled.held
-        if kept is None:
-            structure = fit.at.structure
-            held = HeldActions(
-                self.operator(),
-                structure.values("kernel"),
-                fit.state,
-                fit.at.kernel,
-                self._checked_fit,
+    def _actions(self) -> HeldActions:
+        fit = self._checked_fit()
+        if self._cache.actions is None:
+            at = fit.at
+            self._cache.actions = HeldActions(
+                self.operator(), at.variables["kernel"], fit.state, at.values["kernel"]
             )
-            kept = self._compiled.held = structure, held
-        return kept[1]
+        return self._cache.actions
 
     def posterior(
         self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
@@ -380,21 +351,11 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
             functions; ``NOCACHE``: follows the model, and is differentiable in all parameters.
         :raises ValueError: as :attr:`state` does.
         """
-        parts = self._checked_fit().at.structure  # raises before a half-made posterior would
-
-        def weights() -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-            changed = parts.difference(self._checked_fit().at.structure)
-            if changed is not None:
-                raise ValueError(
-                    f"{changed}: not that of the fit of which this posterior is; another took its "
-                    "place, and the model was fitted again. Take model.posterior() anew."
-                )
-            return self._held_actions()()
-
+        actions = self._actions()  # raises before a half-made posterior would
         return ActionPosterior(
             self.latents,
             self.data[0],
-            weights,
+            actions,
             self.mean_function,
             precompute_cache=precompute_cache,
             snapshot=True,
@@ -415,16 +376,16 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         return self._left_out().means()
 
     def _left_out(self) -> LeftOutRows:
-        check_classes(self.likelihood)
-        fit, here, kept = self._checked_fit(), self.present, self._compiled.left_out
-        if kept is None or kept[0] is not fit or not kept[1].equals(here):
-            averaged = isinstance(self.solver, Variational)
-            state = self._held_actions().state()
-            kept = self._compiled.left_out = (
-                fit,
-                here,
-                left_out_rows(self.problem(), state, averaged),
+        if not has_classes(self.likelihood):
+            raise ValueError(
+                "class probabilities need a Bernoulli or softmax likelihood; got "
+                f"{type(unwrapped(self.likelihood)).__name__}. Use predict_y."
             )
+        fit, kept = self._checked_fit(), self._cache.left_out
+        if kept is None or kept[0] is not fit or not kept[1].is_present(self):
+            averaged = isinstance(self.solver, Variational)
+            rows = left_out_rows(self.problem(), self._actions().state(), averaged)
+            kept = self._cache.left_out = fit, Snapshot(self), rows
         return kept[2]
 
     def predictive_share(self) -> float:
@@ -439,8 +400,8 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         if not has_classes(self.likelihood):
             return 1.0
         share = self._left_out().share()
-        if self._compiled.share is not None:  # compiled functions read it
-            self._compiled.share.assign(share)
+        if self._cache.share is not None:  # compiled functions read it
+            self._cache.share.assign(share)
         return share
 
     def _predictive_moments(self, X: tf.Tensor) -> MeanAndVariance:
@@ -450,10 +411,10 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
             return mean, var
         eager = tf.executing_eagerly()
         with tf.init_scope():  # no tape follows
-            if not eager and self._compiled.share is None:
-                self._compiled.share = tf.Variable(1.0, trainable=False, dtype=X.dtype)
+            if not eager and self._cache.share is None:
+                self._cache.share = tf.Variable(1.0, trainable=False, dtype=X.dtype)
             now = self.predictive_share()
-        return mean, tf.cast(now if eager else self._compiled.share, X.dtype) * var
+        return mean, tf.cast(now if eager else self._cache.share, X.dtype) * var
 
     @as_written
     def predict_y(
@@ -503,7 +464,7 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         posterior = ActionPosterior(
             LatentKernels(whole, latents.num_latents, latents.mixing),
             self.data[0],
-            lambda: self._held_actions()(),
+            lambda: self._actions()(),
             self.mean_function,
         )
         if X.shape.rank == 2:
@@ -515,35 +476,65 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
             draws = tf.reshape(draws, shape)
         return draws if num_samples is not None else draws[..., 0, :, :]
 
-    @check_shapes("Xnew: [N, D]", "return: [N, C]")
-    def predict_probabilities(
-        self, Xnew: TensorType, method: str = CHOSEN, num_samples: int = 1000
-    ) -> tf.Tensor:
-        """
-        Class probabilities, [N, C]. Deprecated: they are what :meth:`predict_y` predicts.
 
-        :param Xnew: points [N, D].
-        :param method: "left out" (that of :meth:`predict_y`), or another approximation:
-            "projected", "probit", "mean" or "monte carlo".
-        :param num_samples: of Monte Carlo.
-        :return: [N, C]; C = 2 for Bernoulli.
-        :raises TypeError: points of another precision than the data.
-        :raises ValueError: points of another width, or not finite; another method or likelihood.
-        """
-        warnings.warn(
-            "IterNCGP.predict_probabilities is now predict_y(Xnew)[0], which for a Bernoulli "
-            "likelihood is the probability of 1.",
-            DeprecationWarning,
-            stacklevel=2,
+class Snapshot:
+    """Which parts and variables a model is made of, and their values, at one time."""
+
+    def __init__(self, model: IterNCGP, values: bool = True) -> None:
+        parts = {name: getattr(model, name) for name in ("kernel", "likelihood", "mean_function")}
+        self._parts: dict[str, Any] = {**parts, "data": model.data}
+        self.variables = {name: list(part.variables) for name, part in parts.items()}
+        self.values = {
+            name: [v.numpy() for v in found] if values else []
+            for name, found in self.variables.items()
+        }
+
+    def replaced(self, other: Snapshot) -> str | None:
+        """The first part, or part with a variable, that is another object in ``other``."""
+        for name, part in self._parts.items():
+            # variables of a model that gpflow.utilities.freeze has copied are constants
+            own = [v for v in self.variables.get(name, []) if isinstance(v, tf.Variable)]
+            theirs = other._parts[name]
+            same = _same(part, theirs) if name == "data" else part is theirs
+            if not (same and _same(own, other.variables.get(name, []))):
+                return name
+        return None
+
+    def is_present(self, model: IterNCGP) -> bool:
+        """Whether the model has these parts and values now."""
+        return self.replaced(Snapshot(model, values=False)) is None and all(
+            np.array_equal(v.numpy(), value)
+            for name, found in self.variables.items()
+            for v, value in zip(found, self.values[name])
         )
-        check_method(method)
-        likelihood, X = check_classes(self.likelihood), self._checked_inputs(Xnew)
-        if method != CHOSEN:
-            return class_probabilities(
-                likelihood, self.posterior(), X, method, num_samples, self.seed
-            )
-        p, _ = self.predict_y(X)
-        return tf.concat([1.0 - p, p], axis=1) if isinstance(likelihood, Bernoulli) else p
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What a fit has computed, and where it ended."""
+
+    state: ActionPosteriorState
+    at: Snapshot
+    complete: bool = False
+    """Whether the solver has nothing more to do there."""
+
+
+@dataclass
+class _Cache:
+    """Compiled functions and unfinished fits of a model, which no copy of it shares."""
+
+    programs: tuple[list[Any], KernelPrograms] | None = None
+    run: tuple[Snapshot, Run] | None = None
+    actions: HeldActions | None = None
+    left_out: tuple[Fit, Snapshot, LeftOutRows] | None = None
+    share: tf.Variable | None = None
+    objective: tuple[Fit, Snapshot, float] | None = None
+    unfinished: Any = None
+
+
+def _same(some: Sequence[Any], others: Sequence[Any]) -> bool:
+    """Whether these are the same objects."""
+    return len(some) == len(others) and all(a is b for a, b in zip(some, others))
 
 
 def _columns(data: RegressionData) -> int:

@@ -7,7 +7,7 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray, TensorType
 from gpflow.likelihoods import Likelihood, ScalarLikelihood
 
-from .solvers import ActionPosteriorState, LaplaceProblem
+from .problem import ActionPosteriorState, LaplaceProblem
 from .variational import normal_points, observed
 
 _SMALLEST = 1e-9
@@ -16,9 +16,8 @@ _SMALLEST = 1e-9
 
 def noisy_basis(noise: tf.Tensor) -> AnyNDArray:
     """
-    Combinations U [B, R] of actions with ``U'S'W^+S U = I``, well away from singular.
-
-    :param noise: S'W^+S [B, B].
+    Combinations U [B, R] of actions with ``U'S'W^+S U = I``, well away from singular. Shapes: noise
+    [B, B].
     """
     A = noise.numpy()
     scale = 1.0 / np.sqrt(np.maximum(np.diag(A), np.finfo(A.dtype).tiny))
@@ -29,21 +28,14 @@ def noisy_basis(noise: tf.Tensor) -> AnyNDArray:
 
 
 def held_actions(state: ActionPosteriorState) -> tuple[tf.Tensor, tf.Tensor]:
-    """
-    Actions S [R, Q, N] with S'W^+S = I, and S'(yhat - m) [R].
-
-    :param state: what a fit has computed.
-    """
+    """Actions S [R, Q, N] with S'W^+S = I, and S'(yhat - m) [R]."""
     return combined(tf.constant(noisy_basis(state.noise)), state.actions, state.targets)
 
 
 def combined(U: tf.Tensor, actions: tf.Tensor, targets: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """
-    Combinations of actions [R, Q, N], and of what they have seen [R].
-
-    :param U: [B, R].
-    :param actions: [B, Q, N].
-    :param targets: [B].
+    Combinations of actions [R, Q, N], and of what they have seen [R]. Shapes: U [B, R], actions [B,
+    Q, N], targets [B].
     """
     return tf.tensordot(U, actions, [[0], [0]]), tf.linalg.matvec(U, targets, transpose_a=True)
 
@@ -61,11 +53,7 @@ def action_bound(
     (Wenger et al. 2024; also for W^+ a pseudo-inverse of blocks, since q depends on it through
     S'W^+S only: its precision is K^-1 + S (S'W^+S)^-1 S'.)
 
-    :param problem: at the parameters whose bound is asked for.
-    :param S: actions [R, Q, N], and
-    :param targets: S'(yhat - m) [R], of :func:`held_actions`; rows of zeros change nothing.
-    :param rows: indices of a minibatch for the first sum, [n]; all by default.
-    :return: in double precision.
+    Shapes: S [R, Q, N], targets [R].
     """
     operator, X, Y = problem.operator, problem.X, problem.Y
     T = operator.product(tf.transpose(S, [1, 2, 0]))  # [Q, N, R]
@@ -127,13 +115,11 @@ def _joint_expectations(
     """
     ``E log p(y_n | F_n)`` [N], F_n ~ N(mean, cov), by fixed points.
 
-    GPflow's are of independent outputs, which those of q are not: a softmax would be told to
-    expect twice what the common shift of its outputs varies. And they are drawn anew at each
-    call: L-BFGS takes a difference of such draws for one of parameters.
+    GPflow's are of independent outputs, which those of q are not: a softmax would be told to expect
+    twice what the common shift of its outputs varies. And they are drawn anew at each call: L-BFGS
+    takes a difference of such draws for one of parameters.
 
-    :param mean: [N, L].
-    :param cov: [N, L, L].
-    :param size: the prior's variance, of which cov is what is left, [N].
+    Shapes: mean [N, L], cov [N, L, L], size [N].
     """
     # kernels are evaluated in X's precision, and cov is a difference of such numbers
     share = max(1e-9, 100.0 * float(np.finfo(X.dtype.as_numpy_dtype).eps))

@@ -71,16 +71,13 @@ class InnerLoop:
 
     Differs from the paper in five ways. (1) K v follows from T, so that an iteration costs one
     product with K, not two. (2) Directions are orthogonalised twice: residual actions lose
-    orthogonality in some thirty steps otherwise. (3) It stops where eta is rounding,
-    ``eta <= 1000 eps s'Khat s``, not only where it is not positive. (4) Actions have unit length:
-    the posterior does not depend on it, but what compression keeps does. (5) Its tolerance is
-    relative only: an absolute one would end the loop at once where the unit of Y is large.
+    orthogonality in some thirty steps otherwise. (3) It stops where eta is rounding, ``eta <= 1000
+    eps s'Khat s``, not only where it is not positive. (4) Actions have unit length: the posterior
+    does not depend on it, but what compression keeps does. (5) Its tolerance is relative only: an
+    absolute one would end the loop at once where the unit of Y is large.
 
     Runs whose operators share their programs share what is compiled, whatever room their buffers
     have: a round of hyperparameters does not compile it anew.
-
-    :param operator: K.
-    :param tolerance: of the residual, against the norm of the target.
     """
 
     def __init__(self, operator: KernelOperator, tolerance: float = 1e-5) -> None:
@@ -257,15 +254,6 @@ class IterGP(Solver):
 
     Where W^+ is large and the systems are solved roughly, its Newton steps can diverge:
     :class:`ReducedNewton` does not. One iteration costs one product with K.
-
-    :param policy: of the actions.
-    :param max_steps: Newton steps.
-    :param max_iterations: of the inner loop in one step.
-    :param compression: R, how many actions are kept between steps; None for all.
-    :param recycle: whether a step starts from the actions of those before.
-    :param tolerance: of the relative change of f - m between Newton steps.
-    :param inner_tolerance: of the inner loop's residual, relative to the norm of ``yhat - m``.
-    :raises ValueError: a limit below 1.
     """
 
     policy: Policy = field(default_factory=Residual)

@@ -42,27 +42,19 @@ _SMALL = 2**19
 
 def is_small(X1: tf.Tensor, X2: tf.Tensor) -> bool:
     """
-    Whether k(X1, X2) is made whole, and nothing compiled for it.
-
-    :param X1: [N, D].
-    :param X2: [M, D].
+    Whether k(X1, X2) is made whole, and nothing compiled for it. Shapes: X1 [N, D], X2 [M, D].
     """
     return int(X1.shape[0]) * int(X2.shape[0]) <= _SMALL
 
 
 class Compiled:
-    """
-    A function compiled by XLA, once for each combination of shapes.
-
-    :param function: of tensors.
-    """
+    """A function compiled by XLA, once for each combination of shapes."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
         self._concrete: dict[Hashable, Callable[..., Any]] = {}
 
     def __call__(self, *arguments: tf.Tensor, variant: Hashable = None) -> Any:
-        """:param variant: of the function, where it depends on more than its arguments."""
         key = variant, *((a.dtype, tuple(a.shape)) for a in arguments)
         if key not in self._concrete:
             traced = tf.function(self._function, autograph=False, jit_compile=True)
@@ -71,11 +63,7 @@ class Compiled:
 
 
 def as_additive(kernel: Kernel) -> AdditiveKernel:
-    """
-    ``kernel``, or an additive kernel of which it is the one component.
-
-    :param kernel: any.
-    """
+    """``kernel``, or an additive kernel of which it is the one component."""
     return kernel if isinstance(kernel, AdditiveKernel) else AdditiveKernel({"f": kernel})
 
 
@@ -100,12 +88,6 @@ class LatentKernels:
 
     @classmethod
     def of(cls, kernel: Kernel, num_outputs: int) -> LatentKernels:
-        """
-        :param kernel: of the outputs.
-        :param num_outputs: L, what the likelihood takes.
-        :raises TypeError: no kernel, or a multi-output kernel of an unknown kind.
-        :raises ValueError: its outputs are not ``num_outputs``.
-        """
         if not isinstance(kernel, Kernel):
             raise TypeError(f"kernel must be a gpflow kernel; got {type(kernel).__name__}.")
         if isinstance(kernel, SeparateAdditive):
@@ -156,12 +138,7 @@ class LatentKernels:
         return self.num_latents if self.mixing is None else int(self.mixing.shape[0])
 
     def mixed(self, g: tf.Tensor, axis: int = 0) -> tf.Tensor:
-        """
-        A g, where ``axis`` of g counts the latent functions.
-
-        :param g: latent functions, [..., Q, ...].
-        :param axis: of g.
-        """
+        """A g, where ``axis`` of g counts the latent functions."""
         if self.mixing is None:
             return g
         mixing = tf.cast(tf.convert_to_tensor(self.mixing), g.dtype)
@@ -195,8 +172,6 @@ class KernelProduct:
     The kernel is evaluated in the inputs' precision; entries are multiplied and summed in that of
     V. It may be frozen and set free again, but not taken apart: a kernel whose parameters were
     replaced by other objects needs a new product.
-
-    :param kernel: any GPflow kernel of one output.
     """
 
     def __init__(self, kernel: Kernel) -> None:
@@ -206,12 +181,7 @@ class KernelProduct:
         self._runs: dict[Hashable, Callable[..., Any]] = {}
 
     def __call__(self, X1: tf.Tensor, X2: tf.Tensor, V: tf.Tensor) -> tf.Tensor:
-        """
-        :param X1: [N, D].
-        :param X2: [M, D].
-        :param V: [M, R]; R may be unknown while a function is compiled.
-        :return: [N, R].
-        """
+        """[N, R]. Shapes: X1 [N, D], X2 [M, D], V [M, R]."""
         if tf.distribute.has_strategy() and tf.distribute.in_cross_replica_context():
             return self._distributed(tf.distribute.get_strategy(), X1, X2, V)
         return self._on_one_device(X1, X2, V)
@@ -251,12 +221,7 @@ class KernelProduct:
         return follow(V, *variables)
 
     def _placed(self, strategy: tf.distribute.Strategy, what: str) -> Callable[..., Any]:
-        """
-        What every replica does with its rows, in one compiled call.
-
-        :param what: "product", of X1, X2 and V, of whose X1 each has a share; or "slopes", of X1,
-            U, X2 and V, of whose X1 and U each has a share.
-        """
+        """What every replica does with its rows, in one compiled call."""
         devices = tuple(strategy.extended.worker_devices)
         copies = self._on_devices(devices)
         free = tuple(v.trainable for v in self.kernel.variables)
@@ -408,8 +373,6 @@ class Pivoting:
     row of those that have as much but for rounding. A small matrix is made whole, for a loop in
     numpy; any other is never held: a ``tf.while_loop`` in one XLA program evaluates a column a
     pivot. It is compiled once for each combination of shapes, whatever the kernel's parameters.
-
-    :param kernel: any GPflow kernel of one output.
     """
 
     def __init__(self, kernel: Kernel) -> None:
@@ -420,12 +383,7 @@ class Pivoting:
     def __call__(
         self, X: tf.Tensor, diag: tf.Tensor, number: int
     ) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
-        """
-        :param X: inputs.
-        :param diag: prior variances, white noise among them, in the precision of what is returned.
-        :param number: of pivots, M, at most N.
-        :return: P', zeros beyond the rank; the pivots in order, -1 beyond the rank; diag(R).
-        """
+        """P', zeros beyond the rank; the pivots in order, -1 beyond the rank; diag(R)."""
         if is_small(X, X):
             K = tf.cast(self.kernel(X, X), diag.dtype)
             return _pivoted(K.numpy(), diag.numpy(), number)
@@ -507,11 +465,7 @@ class KernelPrograms:
 
     @classmethod
     def of(cls, latents: LatentKernels) -> KernelPrograms:
-        """
-        Nothing is compiled yet.
-
-        :param latents: whose kernels they are of.
-        """
+        """Nothing is compiled yet."""
         kernels = latents.kernels
         return cls([KernelProduct(k) for k in kernels], [Pivoting(k) for k in kernels])
 
@@ -524,9 +478,7 @@ class KernelOperator:
     evaluated in the precision of X. All that is made of their entries is in double precision: the
     systems of Newton's method are beyond single precision where data are many or noise is little.
 
-    :param latents: the functions' kernels.
-    :param X: inputs [N, D].
-    :param programs: of the kernels, where there are some already.
+    Shapes: X [N, D].
     """
 
     def __init__(
@@ -553,10 +505,8 @@ class KernelOperator:
 
     def of_tensors(self, X: tf.Tensor, noise: tf.Tensor | None = None) -> KernelOperator:
         """
-        The same of other :attr:`tensors`, those of a function that is being compiled.
-
-        :param X: inputs, [N, D].
-        :param noise: white, added to the diagonal, where there is any, [Q, N] or [1, N].
+        The same of other :attr:`tensors`, those of a function that is being compiled. Shapes: X [N,
+        D], noise [Q, N].
         """
         other = copy.copy(self)
         other.X, other._noise, other.sweeps = X, noise, 0.0
@@ -582,11 +532,7 @@ class KernelOperator:
 
     @check_shapes("V: [Q, N, R]", "return: [Q, N, R]")
     def product(self, V: tf.Tensor) -> tf.Tensor:
-        """
-        K V: one sweep, however many right-hand sides.
-
-        :param V: [Q, N, R].
-        """
+        """K V: one sweep, however many right-hand sides. Shapes: V [Q, N, R]."""
         self.sweeps += 1.0
         out = self._apply(self.X, V)
         return out if self._noise is None else out + tf.cast(self._noise[..., None], V.dtype) * V
@@ -594,28 +540,20 @@ class KernelOperator:
     @check_shapes("V: [Q, N, R]", "return: [Q, N, R]")
     def rounded_product(self, V: tf.Tensor) -> tf.Tensor:
         """
-        K V, multiplied and summed in the precision of X: cheaper where that is single.
-
-        :param V: [Q, N, R].
+        K V, multiplied and summed in the precision of X: cheaper where that is single. Shapes: V
+        [Q, N, R].
         """
         return tf.cast(self.product(tf.cast(V, self.X.dtype)), self.dtype)
 
     @check_shapes("indices: [M]")
     def of_rows(self, indices: tf.Tensor) -> KernelOperator:
-        """
-        The same of some data alone.
-
-        :param indices: which data, [M].
-        """
+        """The same of some data alone. Shapes: indices [M]."""
         return KernelOperator(self.latents, tf.gather(self.X, indices), self._programs)
 
     @check_shapes("indices: [M]", "V: [Q, M, R]", "return: [Q, N, R]")
     def product_of_rows(self, indices: tf.Tensor, V: tf.Tensor) -> tf.Tensor:
         """
-        K V for V that is zero but at some data: M / N of a sweep.
-
-        :param indices: the data at which V is not zero, [M].
-        :param V: its values there, [Q, M, R].
+        K V for V that is zero but at some data: M / N of a sweep. Shapes: indices [M], V [Q, M, R].
         """
         self.sweeps += float(indices.shape[0]) / self.num_data
         out = self.of_rows(indices)._apply(self.X, V)
@@ -625,12 +563,7 @@ class KernelOperator:
 
     @check_shapes("indices: [M]", "V: [Q, N, R]", "return: [Q, M, R]")
     def product_at_rows(self, indices: tf.Tensor, V: tf.Tensor) -> tf.Tensor:
-        """
-        K V at some data: M / N of a sweep.
-
-        :param indices: the data at which it is asked for, [M].
-        :param V: [Q, N, R].
-        """
+        """K V at some data: M / N of a sweep. Shapes: indices [M], V [Q, N, R]."""
         self.sweeps += float(indices.shape[0]) / self.num_data
         out = self._apply(tf.gather(self.X, indices), V)
         if self._noise is None:
@@ -640,12 +573,7 @@ class KernelOperator:
 
     @check_shapes("indices: [M]", "V: [Q, M, R]", "return: [Q, N, R]")
     def spread(self, indices: tf.Tensor, V: tf.Tensor) -> tf.Tensor:
-        """
-        Values at some data, and zeros at the others.
-
-        :param indices: which data, [M].
-        :param V: values there, [Q, M, R].
-        """
+        """Values at some data, and zeros at the others. Shapes: indices [M], V [Q, M, R]."""
         shape = [self.num_data, V.shape[0], V.shape[2]]
         wide = tf.scatter_nd(indices[:, None], tf.transpose(V, [1, 0, 2]), shape)
         return tf.transpose(wide, [1, 0, 2])
@@ -682,9 +610,8 @@ class KernelOperator:
     @check_shapes("indices: [M]", "return: [K, N, M]")
     def columns(self, indices: tf.Tensor) -> tf.Tensor:
         """
-        Columns of every kernel's matrix, K = 1 where it is shared: M / N of a sweep.
-
-        :param indices: which data, [M].
+        Columns of every kernel's matrix, K = 1 where it is shared: M / N of a sweep. Shapes:
+        indices [M].
         """
         self.sweeps += float(indices.shape[0]) / self.num_data
         points = tf.gather(self.X, indices)
@@ -696,11 +623,7 @@ class KernelOperator:
         return found + self._noise[..., None] * hit
 
     def pivoted(self, number: int) -> list[tuple[AnyNDArray, AnyNDArray, AnyNDArray]]:
-        """
-        What :class:`Pivoting` finds of every kernel: at most M / N of a sweep.
-
-        :param number: of pivots, M, at most N.
-        """
+        """What :class:`Pivoting` finds of every kernel: at most M / N of a sweep."""
         pivotings = self._programs.pivotings
         found = [p(self.X, d, number) for p, d in zip(pivotings, tf.unstack(self.diag()))]
         self.sweeps += max(int(np.sum(pivots >= 0)) for _, pivots, _ in found) / self.num_data
@@ -737,13 +660,7 @@ def over_rows(
     dtype: tf.DType,
     axis: int,
 ) -> tf.Tensor:
-    """
-    ``block(rows of Xnew)`` put together along ``axis``, as many rows at a time as fit.
-
-    :param block: from rows [n, D] to a tensor whose ``axis`` counts them.
-    :param num_columns: what a row takes of the memory.
-    :param dtype: of what ``block`` returns.
-    """
+    """``block(rows of Xnew)`` put together along ``axis``, as many rows at a time as fit."""
     most = max(1, _CROSS_ENTRIES // max(num_columns, 1))
     rows = Xnew.shape[0]
     if _AT_ONCE.get() or (rows is not None and rows <= most):
@@ -784,10 +701,8 @@ class PivotedCholesky:
 
     def of_rows(self, indices: tf.Tensor, diag: tf.Tensor) -> PivotedCholesky:
         """
-        The factor at some data, of the pivots up to the first that is not among them.
-
-        :param indices: of the data [N'].
-        :param diag: prior variances [K, N].
+        The factor at some data, of the pivots up to the first that is not among them. Shapes:
+        indices [N'], diag [K, N].
         """
         place = {int(row): at for at, row in enumerate(indices.numpy())} | {-1: -1}
         there = np.all(np.isin(self.pivots, list(place)), axis=0)
@@ -799,12 +714,7 @@ class PivotedCholesky:
         return PivotedCholesky(factor, pivots.reshape(known.pivots.shape), left)
 
     def first(self, number: int, diag: tf.Tensor) -> PivotedCholesky:
-        """
-        The factor of fewer pivots: factors are nested.
-
-        :param number: of pivots.
-        :param diag: prior variances [K, N].
-        """
+        """The factor of fewer pivots: factors are nested. Shapes: diag [K, N]."""
         if number >= self.rank:
             return self
         factor = self.factor[:, :, :number]
@@ -817,9 +727,6 @@ def pivoted_cholesky(operator: KernelOperator, number: int) -> PivotedCholesky:
     Factors of every kernel's matrix, each with pivots of its own: see :class:`Pivoting`.
 
     Costs ``number`` columns of the matrices and O(N M^2).
-
-    :param operator: the covariance.
-    :param number: M, at most N.
     """
     number = min(number, operator.num_data)
     parts = operator.pivoted(number)

@@ -47,6 +47,8 @@ class Policy(abc.ABC):
     @abc.abstractmethod
     def plan(self, context: Context, number: int) -> Plan:
         """
+        The next actions.
+
         :param context: of the solve.
         :param number: of actions, J; fewer may come where there are no more.
         """
@@ -62,13 +64,7 @@ class Residual(Policy):
 
 
 class UnitVectors(Policy):
-    """
-    One datum (and one latent function) an action: a subset of the data, at O(N) an action.
-
-    :param order: of the data: "given", "pivoted" (where most prior variance is left: pivoted
-        Cholesky), or row numbers.
-    :raises ValueError: another order.
-    """
+    """One datum (and one latent function) an action: a subset of the data, at O(N) an action."""
 
     def __init__(self, order: str | Sequence[int] = "given") -> None:
         if isinstance(order, str) and order not in ("given", "pivoted"):
@@ -76,14 +72,7 @@ class UnitVectors(Policy):
         self.order = order if isinstance(order, str) else tuple(int(i) for i in order)
 
     def rows(self, problem: LaplaceProblem, number: int) -> AnyNDArray:
-        """
-        The first data of the order.
-
-        :param problem: to be solved.
-        :param number: how many, at most.
-        :return: their numbers, [J].
-        :raises ValueError: a row that is not there.
-        """
+        """The first data of the order: their numbers, [J]."""
         size = problem.operator.num_data
         if self.order == "given":
             return np.arange(min(number, size))
@@ -158,12 +147,7 @@ class Informative(Policy):
 
 
 class Schedule(Policy):
-    """
-    Policies one after the other, over and over.
-
-    :param parts: (policy, number of actions) pairs.
-    :raises ValueError: no parts, or a number below 1.
-    """
+    """Policies one after the other, over and over."""
 
     def __init__(self, parts: Sequence[tuple[Policy, int]]) -> None:
         if not parts or any(n < 1 for _, n in parts):

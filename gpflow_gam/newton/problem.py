@@ -25,10 +25,7 @@ class LaplaceProblem:
     Latent functions are [Q, N] here; outputs of the likelihood are [N, L]. The likelihood is
     evaluated in the precision of X; everything else is in double precision, as the operator is.
 
-    :param operator: K.
-    :param likelihood: log-concave in its outputs.
-    :param Y: observations [N, K].
-    :param mean_function: m(x).
+    Shapes: Y [N, K].
     """
 
     def __init__(
@@ -48,28 +45,15 @@ class LaplaceProblem:
         self._asked = 0
 
     def predictor(self, g: tf.Tensor) -> tf.Tensor:
-        """
-        Outputs m + A g, [N, L].
-
-        :param g: latent functions, [Q, N].
-        """
+        """Outputs m + A g, [N, L]. Shapes: g [Q, N]."""
         return self.mean + tf.transpose(self.operator.latents.mixed(g))
 
     def log_likelihood(self, g: tf.Tensor) -> tf.Tensor:
-        """
-        Summed over the data.
-
-        :param g: latent functions, [Q, N].
-        """
+        """Summed over the data. Shapes: g [Q, N]."""
         return tf.reduce_sum(self._log_prob(self.predictor(g)))
 
     def curvature(self, g: tf.Tensor) -> Curvature:
-        """
-        The log-likelihood to second order in the latent functions.
-
-        :param g: latent functions, [Q, N].
-        :raises ValueError: not finite or not log-concave there.
-        """
+        """The log-likelihood to second order in the latent functions. Shapes: g [Q, N]."""
         found = checked_curvature(self._expansion(self.predictor(g)), self.likelihood)
         mixing = self.operator.latents.mixing
         if mixing is None:
@@ -92,8 +76,7 @@ class LaplaceProblem:
     def of_rows(self, indices: tf.Tensor) -> LaplaceProblem:
         """
         The same of some data alone; of a partial Cholesky factor, what they know goes with them.
-
-        :param indices: of the data [M].
+        Shapes: indices [M].
         """
         found = copy.copy(self)
         found.operator = self.operator.of_rows(indices)
@@ -163,11 +146,7 @@ class ActionPosteriorState:
 
     @classmethod
     def nothing(cls, weights: tf.Tensor) -> ActionPosteriorState:
-        """
-        No action yet: the prior covariance.
-
-        :param weights: [Q, N].
-        """
+        """No action yet: the prior covariance. Shapes: weights [Q, N]."""
         Q, N = weights.shape
         empty = tf.zeros([0, 0], weights.dtype)
         S = tf.zeros([0, Q, N], weights.dtype)
@@ -181,7 +160,7 @@ def explained(gram: tf.Tensor) -> tf.Tensor:
 
     Directions that are rounding only are left out: F has zeros for them.
 
-    :param gram: [B, B], symmetric, positive semi-definite.
+    Shapes: gram [B, B].
     """
     gram = 0.5 * (gram + tf.transpose(gram))
     if gram.shape[0] == 0:
@@ -250,7 +229,7 @@ class Solver(abc.ABC):
     @abc.abstractmethod
     def start(self, problem: LaplaceProblem, before: ActionPosteriorState | None = None) -> Run:
         """
-        A run from nothing.
+        A new run.
 
         :param problem: what to solve.
         :param before: what the solver found for a similar problem, where there is one.
@@ -275,18 +254,10 @@ class Run(abc.ABC):
 
     @abc.abstractmethod
     def finish(self, cheap: bool = False) -> ActionPosteriorState:
-        """
-        The posterior from what has been computed.
-
-        :param cheap: without any further sweep.
-        """
+        """The posterior from what has been computed."""
 
     def ahead(self, last: float) -> float:
-        """
-        Sweeps that the next step will take, as far as can be known.
-
-        :param last: those of the last one.
-        """
+        """Sweeps that the next step will take, as far as can be known."""
         return last
 
     @property

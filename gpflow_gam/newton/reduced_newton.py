@@ -51,13 +51,7 @@ class Bought:
 class Mode:
     """
     Latent functions at a mode, or on the way to it, and the posterior that they are the centre of.
-
-    :param problem: to be solved.
-    :param v: weights, [Q, N].
-    :param g: latent functions without the mean function, K v, [Q, N].
-    :param policy: of the actions that the posterior rests on.
-    :param num_actions: how many of those.
-    :param num_pivots: of the partial Cholesky factor by which a look chooses its own.
+    Shapes: v and g [Q, N].
     """
 
     def __init__(
@@ -77,12 +71,7 @@ class Mode:
         return self._problem.curvature(self._g)
 
     def posterior(self, bought: Bought | None = None) -> tuple[ActionPosteriorState, tf.Tensor]:
-        """
-        From the policy's actions: their state, and the products K S [B, Q, N].
-
-        :param bought: on the way here. Actions whose pseudo-observations are one by one, with the
-            noise of here, spare the sweep; others, whose noise may be boundless, do not.
-        """
+        """From the policy's actions: their state, and the products K S [B, Q, N]."""
         if bought is not None and self.keeps:
             noise = pairs(bought.actions, noise_products(self._here.precision, bought.actions))
             bought = replace(bought, noise=noise)
@@ -131,7 +120,7 @@ class Mode:
         taken to be as far away as all data say of what P spans, and a datum alone of the rest. A
         move is taken to be towards the truth, and at right angles to what is left.
 
-        :param move: of the latent functions, [Q, N].
+        Shapes: move [Q, N].
         """
         W = tf.transpose(tf.linalg.diag_part(self._here.precision.blocks()))  # [Q, N]
         pivoted = self._problem.pivoted(max(1, self._num_pivots // W.shape[0]))
@@ -169,8 +158,6 @@ class Mode:
         From actions that ask some of the data only, as informative ones as there are of these.
 
         What they say of f is said without the other data, so that no more is claimed than is so.
-
-        :param bought: what there is instead, where its sweep was done on the way.
         """
         if bought is not None:
             return Look(self._joined(bought.actions, bought.prior, bought.noise), None)
@@ -194,11 +181,7 @@ class Mode:
         return Look(state, rows)
 
     def of_some(self, bought: Bought | None = None) -> ActionPosteriorState:
-        """
-        The posterior of a look, of all data in form, and with the mode's own weights.
-
-        :param bought: as for a look.
-        """
+        """The posterior of a look, of all data in form, and with the mode's own weights."""
         look = self.look(bought)
         if look.rows is None:
             return look.state
@@ -391,12 +374,7 @@ class ReducedNewtonRun(Run):
         return tf.linalg.matvec(self.S, self._reached.c)
 
     def resumed(self, problem: LaplaceProblem, options: ReducedNewton) -> ReducedNewtonRun:
-        """
-        A run for another log-likelihood under the same K, from the span that is known.
-
-        :param problem: with this run's operator.
-        :param options: of that run.
-        """
+        """A run for another log-likelihood under the same K, from the span that is known."""
         other, here = ReducedNewtonRun(options, problem), self._reached
         other._reached = _Reached(here.S, here.T, here.c, -np.inf)
         other._reach(here.S, here.T)
@@ -404,10 +382,8 @@ class ReducedNewtonRun(Run):
 
     def begin(self, weights: tf.Tensor, products: tf.Tensor) -> None:
         """
-        Begin, before any step, with weights whose product is known.
-
-        :param weights: v [Q, N].
-        :param products: K v [Q, N].
+        Begin, before any step, with weights whose product is known. Shapes: weights and products
+        [Q, N].
         """
         self._reach(*self._extended(weights[..., None], products[..., None]))
 
@@ -436,12 +412,7 @@ class ReducedNewtonRun(Run):
                 return
 
     def _covariance_is_due(self, slowing: float) -> bool:
-        """
-        Whether the covariance's sweep is worth more, for its time, than the search's next.
-
-        :param slowing: what the search's last sweep has gained, as a share of what the one before
-            has.
-        """
+        """Whether the covariance's sweep is worth more, for its time, than the search's next."""
         if self._move is None:
             return False
         Q = self.problem.operator.num_latents
@@ -506,11 +477,7 @@ class ReducedNewtonRun(Run):
         return inner
 
     def _start(self) -> int:
-        """
-        The optimum over the span of the pivots' columns of K, as one action a function.
-
-        :return: inner Newton steps.
-        """
+        """The optimum over the span of the pivots' columns of K, as one action a function."""
         self.problem.pivoted(self._pivots(_PRECONDITIONER_SIZE))  # at once: factors are nested
         pivoted = self.problem.pivoted(self._pivots(_START_SIZE))
         Q, N = self.S.shape[:2]
@@ -593,12 +560,7 @@ class ReducedNewtonRun(Run):
         self._reached = _Reached(S, T, c, here.value)
 
     def report(self, inner: int = 0, gain: float = np.inf) -> StepReport:
-        """
-        Of where the run is.
-
-        :param inner: inner steps of the last step.
-        :param gain: of the log posterior by it.
-        """
+        """Of where the run is."""
         gradient = self.problem.curvature(self.g).gradient
         away = tf.norm(gradient - self.v) / tf.maximum(tf.norm(gradient), 1e-300)
         return StepReport(
@@ -648,11 +610,8 @@ def _maximise(
     problem: LaplaceProblem, T: tf.Tensor, c: tf.Tensor, tolerance: float
 ) -> tuple[tf.Tensor, float, int]:
     """
-    Damped Newton on ``log p(y | T c) - |c|^2 / 2``, which is concave.
-
-    :param T: [Q, N, B].
-    :param c: where to start, [Q, B].
-    :return: c, the value there, and steps taken.
+    Damped Newton on ``log p(y | T c) - |c|^2 / 2``, which is concave. Shapes: T [Q, N, B], c [Q,
+    B].
     """
     here = problem.curvature(tf.linalg.matvec(T, c))
     value = float(tf.reduce_sum(here.log_prob)) - 0.5 * float(tf.reduce_sum(c * c))

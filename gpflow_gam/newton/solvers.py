@@ -12,7 +12,6 @@ from .problem import (
     LaplaceProblem,
     Solver,
     StepReport,
-    explained,
 )
 from .reduced_newton import ReducedNewton
 from .variational import Variational
@@ -31,8 +30,6 @@ __all__ = [
     "StepReport",
     "UnitVectors",
     "Variational",
-    "explained",
-    "named_solver",
 ]
 
 
@@ -44,18 +41,7 @@ def named_solver(
     compression: int | None = None,
     tolerance: float | None = None,
 ) -> Solver:
-    """
-    The solver that :class:`gpflow_gam.models.IterNCGP`'s arguments ask for.
-
-    :param solver: "newton", "variational", "itergp" or one with options of its own.
-    :param policy: as of the model; None for the solver's own.
-    :param max_newton_steps: as of the model; None for the solver's own.
-    :param max_solver_steps: as of the model; None for the solver's own.
-    :param compression: as of the model; None for the solver's own.
-    :param tolerance: as of the model; None for the solver's own.
-    :raises TypeError: ``policy`` is none.
-    :raises ValueError: another name; a limit below 1; options beside a solver that has its own.
-    """
+    """The solver that :class:`gpflow_gam.models.IterNCGP`'s arguments ask for."""
     limits = {
         "max_newton_steps": max_newton_steps,
         "max_solver_steps": max_solver_steps,

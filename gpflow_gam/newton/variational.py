@@ -47,9 +47,7 @@ class ExpectedProblem(LaplaceProblem):
     variances are all that counts; else a Sobol sequence and its mirror image, with the first two
     moments of a Gaussian, which is rotated by the symmetric root of C_n.
 
-    :param problem: without averages.
-    :param state: a posterior at its parameters, and
-    :param products: ``K S`` [B, Q, N] of its actions.
+    Shapes: products [B, Q, N].
     """
 
     def __init__(
@@ -130,11 +128,7 @@ def observed(likelihood: Likelihood) -> Likelihood:
 
 @functools.lru_cache(maxsize=16)
 def normal_points(dimension: int) -> AnyNDArray:
-    """
-    Equally weighted points [S, dimension] with mean zero and covariance I.
-
-    :param dimension: of the Gaussian that they stand for.
-    """
+    """Equally weighted points [S, dimension] with mean zero and covariance I."""
     power = int(np.ceil(np.log2(max(_NUM_POINTS, 8 * dimension) / 2)))
     uniform = qmc.Sobol(dimension, seed=0).random_base2(power)
     half = ndtri(np.clip(uniform, 1e-9, 1.0 - 1e-9))

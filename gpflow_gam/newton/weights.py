@@ -8,18 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from gpflow.base import AnyNDArray, Module, Parameter
+from gpflow.base import AnyNDArray, Module
 
 from .bound import combined, held_actions, noisy_basis
-from .call_time import at_each_call
 from .itergp import pairs
 from .operators import KernelOperator
-from .solvers import ActionPosteriorState, explained
-
-_RETIRED = (
-    "This function was compiled with a model's data, kernel, likelihood or mean function before "
-    "others took their place and the model was fitted again; compile it anew."
-)
+from .problem import ActionPosteriorState, explained
 
 
 class ActionWeights(NamedTuple):
@@ -53,14 +47,7 @@ class ActionWeights(NamedTuple):
     def under(
         cls, S: tf.Tensor, prior: tf.Tensor, noise: tf.Tensor, targets: tf.Tensor
     ) -> ActionWeights:
-        """
-        Under another kernel.
-
-        :param S: actions [B, Q, N].
-        :param prior: S'KS [B, B] of that kernel.
-        :param noise: S'W^+S [B, B].
-        :param targets: S'(yhat - m) [B].
-        """
+        """Under another kernel. Shapes: S [B, Q, N], prior and noise [B, B], targets [B]."""
         return cls._of(S, prior, explained(prior + noise), targets)
 
     @classmethod
@@ -73,55 +60,32 @@ class ActionWeights(NamedTuple):
 
 class HeldActions:
     """
-    The weights of a fit's actions and pseudo-observations, which are held, at present parameters.
+    The weights of a fit's actions and pseudo-observations, which stay, at present parameters.
 
     At the parameters of the fit they are the fit's own. At others one sweep makes them anew: the
-    posterior is then the q of :func:`~gpflow_gam.newton.action_bound` under the present kernel.
-    Compiled functions do the same each time they run. Gradients with respect to the kernel's
-    parameters are those of that q, everywhere; they take two sweeps.
-
-    :param operator: K.
-    :param parameters: of the kernel.
-    :param state: of a fit.
-    :param at: the values of the parameters where it ended.
-    :param check: called whenever a compiled function that uses them is; raises where it must not
-        be used any more.
+    posterior is then the q of :func:`~gpflow_gam.newton.bound.action_bound` under the present
+    kernel. Compiled functions do the same each time they run. Gradients with respect to the
+    kernel's parameters are those of that q, everywhere; they take two sweeps.
     """
 
     def __init__(
         self,
         operator: KernelOperator,
-        parameters: Sequence[Parameter | tf.Tensor],
+        variables: Sequence[tf.Variable | tf.Tensor],
         state: ActionPosteriorState,
         at: Sequence[AnyNDArray],
-        check: Callable[[], object] = lambda: None,
     ) -> None:
         self._operator = operator
-        self._parameters = list(parameters)
-        self._check = check
-        self._retired = False
+        self._kernel_variables = list(variables)
         self._variables: _Variables | None = None
         self.hold(state, at)
 
     def hold(self, state: ActionPosteriorState, at: Sequence[AnyNDArray]) -> None:
-        """
-        Take the state of another fit, and the values of the parameters where it ended.
-
-        :param state: of actions and what they found.
-        :param at: one value a parameter, in their order.
-        """
+        """Take the state of another fit, and the values of the parameters where it ended."""
         self._fit = state, at
         self._last: tuple[object, list[AnyNDArray], ActionWeights] | None = None
         if self._variables is not None:
             self._variables.assign(*self._present())
-
-    def retire(self) -> None:
-        """
-        Have functions that were compiled with it raise, since the model's data or parts are others.
-        """
-        self._retired = True
-        if self._variables is not None:
-            self._variables.retire()
 
     def __call__(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """v [Q, N], E [B, Q, N] and E0 [B, Q, N]."""
@@ -130,12 +94,11 @@ class HeldActions:
                 fit, present = self._present()
             return self._differentiable(fit.actions, present)
         variables = self._compiled()
-        with tf.control_dependencies([variables.in_use()]):
-            found = tf.cond(
-                variables.moved(),
-                lambda: self._under(variables.actions, variables.noise, variables.targets),
-                variables.weights,
-            )
+        found = tf.cond(
+            variables.moved(),
+            lambda: self._under(variables.actions, variables.noise, variables.targets),
+            variables.weights,
+        )
         return self._differentiable(tf.convert_to_tensor(variables.actions), found)
 
     def noisy(self) -> tuple[tf.Tensor, tf.Tensor]:
@@ -145,31 +108,19 @@ class HeldActions:
         variables = self._compiled()
         with tf.init_scope():
             basis = variables.basis_of(self._fit[0].noise)
-        with tf.control_dependencies([variables.in_use()]):
-            U, S, targets = (tf.identity(t) for t in (basis, variables.actions, variables.targets))
+        U, S, targets = (tf.identity(t) for t in (basis, variables.actions, variables.targets))
         return combined(U, S, targets)
-
-    def _asked(self) -> None:
-        """:raises ValueError: compiled functions must not be used any more."""
-        if self._retired:
-            raise ValueError(_RETIRED)
-        self._check()
 
     def _compiled(self) -> _Variables:
         """What functions that are being compiled read."""
         if self._variables is None:
             with tf.init_scope():
-                self._variables = _Variables(self._parameters, *self._present())
-        at_each_call(self._asked, self._variables.true)
+                self._variables = _Variables(self._kernel_variables, *self._present())
         return self._variables
 
     def captured(self) -> dict[str, Any]:
         """What compiled functions read, by name, for a SavedModel of them."""
-        return (
-            {}
-            if self._variables is None
-            else {"fit": self._variables, "true": self._variables.true}
-        )
+        return {} if self._variables is None else {"fit": self._variables}
 
     def state(self) -> ActionPosteriorState:
         """The fit's, with weights and factor (not S'KS) at the present parameters."""
@@ -178,7 +129,7 @@ class HeldActions:
 
     def _present(self) -> tuple[ActionPosteriorState, ActionWeights]:
         """The fit's, and the weights at the present parameters."""
-        here, fit, last = values_of(self._parameters), self._fit, self._last
+        here, fit, last = values_of(self._kernel_variables), self._fit, self._last
         # another thread may hold a new fit meanwhile: what is kept says of which fit it is
         if last is None or last[0] is not fit or not equal_values(last[1], here):
             state, at = fit
@@ -240,15 +191,11 @@ class HeldActions:
 
 
 class _Variables(Module):
-    """
-    What compiled functions read: variables, of shapes that the next fit may change.
-
-    :param parameters: at whose present values the weights are.
-    """
+    """What compiled functions read: variables, of shapes that the next fit may change."""
 
     def __init__(
         self,
-        parameters: Sequence[Parameter | tf.Tensor],
+        parameters: Sequence[tf.Variable | tf.Tensor],
         state: ActionPosteriorState,
         found: ActionWeights,
     ) -> None:
@@ -256,42 +203,22 @@ class _Variables(Module):
         Q, N = state.weights.shape
         B = None  # actions
         shapes = ([Q, N], [B, Q, N], [B, Q, N], [B, B], [B, B], [B])
-        # unconstrained: a transform compiled by XLA differs in the last digit
-        self._parameters = [
-            p.unconstrained_variable if isinstance(p, Parameter) else p for p in parameters
-        ]
+        self._parameters = list(parameters)
         self._at = [tf.Variable(tf.identity(p), trainable=False) for p in self._parameters]
         self._weights = [_variable(t, shape) for t, shape in zip(found, shapes)]
         self.actions = _variable(state.actions, [B, Q, N])
         self.noise = _variable(state.noise, [B, B])
         self.targets = _variable(state.targets, [B])
         self._basis: tf.Variable | None = None
-        self.true = tf.constant(True)
-        self._retired = tf.Variable(False, trainable=False)
 
     def basis_of(self, noise: tf.Tensor) -> tf.Variable:
         """
-        Which combinations of actions the bound is of; kept once it was asked for.
-
-        :param noise: S'W^+S [B, B] of the present actions.
+        Which combinations of actions the bound is of; kept once it was asked for. Shapes: noise [B,
+        B].
         """
         if self._basis is None:
             self._basis = _variable(tf.constant(noisy_basis(noise)), [None, None])
         return self._basis
-
-    def retire(self) -> None:
-        """See :meth:`HeldActions.retire`."""
-        self._retired.assign(True)
-        for variable in (*self._weights, self.actions, self.noise, self.targets):
-            variable.assign(tf.fill(tf.shape(variable), tf.constant(np.nan, variable.dtype)))
-
-    def in_use(self) -> tf.Operation:
-        """
-        Where Python is not asked, as in data sets that were mapped before.
-
-        :raises tf.errors.InvalidArgumentError: they are retired.
-        """
-        return tf.debugging.Assert(tf.logical_not(self._retired), [_RETIRED])
 
     def assign(self, state: ActionPosteriorState, found: ActionWeights) -> None:
         """Take other values, at the present parameters."""
@@ -316,7 +243,7 @@ def _variable(value: tf.Tensor, shape: Sequence[int | None]) -> tf.Variable:
     return tf.Variable(value, trainable=False, shape=shape)
 
 
-def values_of(parameters: Sequence[Parameter | tf.Tensor]) -> list[AnyNDArray]:
+def values_of(parameters: Sequence[tf.Variable | tf.Tensor]) -> list[AnyNDArray]:
     """The present values of parameters."""
     return [np.asarray(tf.convert_to_tensor(p)) for p in parameters]
 

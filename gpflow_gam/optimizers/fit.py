@@ -182,11 +182,7 @@ def _start_from_twin(
     max_iterations: int,
     tolerance: float,
 ) -> FitResult | None:
-    """
-    Go to the optimum over dense q first.
-
-    :return: how that ended, where time or the user has ended it; None otherwise.
-    """
+    """Go to the optimum over dense q first."""
     twin = dense_twin(model)
     start_from_null_model(twin, data)
     result = fit_sites(twin, data, tracker, max_iterations, tolerance)
@@ -201,7 +197,6 @@ def _fit_lbfgs(
     max_iterations: int,
     tolerance: float,
 ) -> FitResult:
-    """:param tracker: of the model's trainable variables."""
     arguments = () if data is None else (data,)
     closure = model.training_loss_closure(*arguments, compile=False)
     variables = tracker.variables

@@ -35,8 +35,6 @@ class Hyperparameters:
 
     Values are read off the parameters once and written back once: in between, functions are given
     values and set nothing.
-
-    :param parameters: trainable ones, each once.
     """
 
     def __init__(self, parameters: Sequence[Parameter]) -> None:
@@ -113,11 +111,7 @@ class Hyperparameters:
         return found
 
     def pullback(self, u: AnyNDArray, gradients: Mapping[int, AnyNDArray]) -> AnyNDArray:
-        """
-        Gradients [K] in the coordinates from those in constrained values.
-
-        :param gradients: by the parameters' ``id``; zero where there is none.
-        """
+        """Gradients [K] in the coordinates from those in constrained values."""
         found = np.zeros(len(u))
         for i, (p, simple, at) in enumerate(zip(self.parameters, self._simple, self._places)):
             own = gradients.get(id(p))
@@ -259,11 +253,7 @@ def places_of(learnt: Hyperparameters, module: tf.Module) -> list[int]:
 def differenced(
     gradient: Callable[[AnyNDArray], AnyNDArray], at: AnyNDArray, which: Sequence[int] | None = None
 ) -> AnyNDArray:
-    """
-    Second derivatives by one-sided differences of first ones: half of what central ones cost.
-
-    :param which: the coordinates in which they are wanted, [k, K]; all and symmetric by default.
-    """
+    """Second derivatives by one-sided differences of first ones: half of what central ones cost."""
     places = range(len(at)) if which is None else which
     if not len(places):
         return np.zeros((0, len(at)))
@@ -293,12 +283,7 @@ def profile_limits(
     They are where it has risen by ``z^2 / 2``, as minus a normal log density has at ``z`` standard
     deviations (Bates, Mächler, Bolker & Walker 2015); infinite where it never has.
 
-    :param loss: minus a log density at coordinates, and its gradient.
-    :param optimum: where it is least, [K].
-    :param place: of the coordinate.
-    :param z: how many standard deviations.
-    :param metric: about the loss's second derivatives, positive definite, [K, K]; None where that
-        is not known.
+    Shapes: optimum [K], metric [K, K].
     """
     profile = _Profile(loss, optimum, place, metric)
     return optimum[place] - profile.distance(-1.0, z), optimum[place] + profile.distance(1.0, z)

@@ -68,10 +68,7 @@ def centre_of_draws(
     density of their logarithms with a prior that is flat in standard deviations is highest where
     data begin to tell an effect from none.
 
-    :param loss: minus the log density at coordinates, and its gradient.
-    :param start: where it is least, but for variances that have vanished, [K].
-    :param slopes: of what the prior of the coordinates adds to that log density, [K]; nothing moves
-        where all are zero.
+    Shapes: start and slopes [K].
     """
     if not slopes.any():
         return start
@@ -90,14 +87,12 @@ class Steps:
     """
     Steps from an optimum as far as the objective lets hyperparameters go.
 
-    Where it is a parabola they are normal (Laplace). The variance of an effect that has vanished
-    is another matter: towards zero nothing changes, and upwards it is the data that say how large
-    the effect may be after all. There, the deviation on either side is that of the parabola through
+    Where it is a parabola they are normal (Laplace). The variance of an effect that has vanished is
+    another matter: towards zero nothing changes, and upwards it is the data that say how large the
+    effect may be after all. There, the deviation on either side is that of the parabola through
     what the objective comes to further on (as Rue, Martino & Chopin 2009, section 6.5, have it).
 
-    :param value: minus the objective at coordinates.
-    :param optimum: [K].
-    :param hessian: of ``value``, [K, K].
+    Shapes: optimum [K], hessian [K, K].
     """
 
     def __init__(
@@ -142,13 +137,7 @@ Whitened = Callable[[list[tf.Tensor]], WhitenedGaussian]
 
 
 class HyperparameterDraw:
-    """
-    A posterior at other hyperparameters than the fitted ones.
-
-    :param moments: of the inducing values.
-    :param likelihood: gives the likelihood with its parameters there: few ask for it.
-    :param shares_kernel: whether the moments are of the model's own kernel at other values.
-    """
+    """A posterior at other hyperparameters than the fitted ones."""
 
     def __init__(
         self,
@@ -181,11 +170,7 @@ def draw_hyperparameters(
     others it is that of the observations' sites, which are held. Empty for other models and
     families of q, which say nothing of other hyperparameters, and where nothing is trainable.
 
-    :param model: at its optimum.
-    :param data: X [N, D] and Y [N, K] of a model that holds none.
-    :return: 32 draws, in pairs of opposite ones; one at which kernel matrices do not factorise is
-        moved towards the optimum.
-    :raises ValueError: the model needs data.
+    Shapes: data [N, D].
     """
     whitened: Whitened | None = None
     if isinstance(model, AdditiveSVGP):
@@ -346,9 +331,6 @@ def draw_solutions(
 
     As :func:`gpflow_gam.optimizers.laplace.draw_hyperparameters` has them of a model. The
     likelihood's parameters are drawn by themselves, at held marginals of the predictor.
-
-    :param model: at its optimum; it stays as it is.
-    :param solution: what its fit came to.
     """
     with one_blas_thread(sum(model.inducing_variable.sizes) <= SMALL):
         target: _Collapsed | _Sites | _Shaped
@@ -455,12 +437,7 @@ class _Sites:
 
 
 class _Shaped:
-    """
-    Components with a shape: beside what inequalities add to the evidence.
-
-    :param free: without them.
-    :param criterion: with them.
-    """
+    """Components with a shape: beside what inequalities add to the evidence."""
 
     def __init__(self, free: _Collapsed | _Sites, criterion: ShapeCriterion) -> None:
         self._free, self._criterion = free, criterion

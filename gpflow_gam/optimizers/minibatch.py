@@ -43,8 +43,6 @@ def trend(values: Sequence[float], epochs: int) -> Trend | None:
 
     The noise of a value is taken from differences of successive ones, to which a steady rise adds
     little (von Neumann 1941); a spread around the mean would hide the rise in itself.
-
-    :return: None where there are fewer than twice as many values.
     """
     if len(values) < 2 * epochs:
         return None
@@ -73,23 +71,12 @@ def fit_minibatches(
     better where they are by more than the standard error of that comparison. Where they are not,
     the learning rate is lowered tenfold, and with it the noise; the second time the epochs end.
     Where sites have negative weights, these count from the first time on, unless the ELBO falls by
-    that, and the rate is lowered the next.
-    Up to :data:`POLISH_ROWS` rows the rest, which noise hid, is gained on all data. Beyond, such an
-    end counts as converged only where the noise was below one nat.
+    that, and the rate is lowered the next. Up to :data:`POLISH_ROWS` rows the rest, which noise
+    hid, is gained on all data. Beyond, such an end counts as converged only where the noise was
+    below one nat.
 
     A time budget that runs out, or an interruption, leaves the parameters at the end of the best
     epoch (those of now where there is none), or on all data at the best.
-
-    :param model: its ``num_data`` is the number of rows while this runs, and what it was after.
-    :param data: X and Y, checked.
-    :param tracker: of this fit.
-    :param max_epochs: limit.
-    :param batch_size: the most rows of a batch; those of an epoch are each row once.
-    :param learning_rate: Adam's, at first.
-    :param rho: natural-gradient step size, with ``OptimalPrecision``, at first.
-    :param tolerance: improvement, in nats, that no longer counts.
-    :param patience: how many epochs are compared with as many before.
-    :param seed: of the order of rows.
     """
     rows = int(data[0].shape[0])
     num_data, model.num_data = model.num_data, rows
@@ -142,10 +129,7 @@ def _epochs(
     patience: int,
     seed: int,
 ) -> Trend | None:
-    """
-    :return: the trend at the end, None at the limit of epochs.
-    :raises StopFit: from ``tracker``, or where the ELBO breaks down.
-    """
+    """The trend at the end, None at the limit of epochs."""
     steps = NaturalGradient(rho) if isinstance(model.variational, OptimalPrecision) else None
     variables = list(model.trainable_variables)
     adam = keras.optimizers.Adam(learning_rate)

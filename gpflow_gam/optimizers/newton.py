@@ -16,7 +16,8 @@ from gpflow.posteriors import PrecomputeCacheType
 
 from ..likelihoods import checked_data
 from ..models import IterNCGP
-from ..newton import action_bound, held_actions
+from ..models.iterncgp import Snapshot
+from ..newton.bound import action_bound, held_actions
 from ..newton.problem import Run
 from ..newton.solvers import ActionPosteriorState, Diverged, StepReport
 from ..newton.weights import ActionWeights
@@ -46,17 +47,6 @@ def fit_newton(
     Ended by a budget or a callback, it leaves the posterior of what was computed, or the one of
     before the call where that has the higher bound. A call that was ended before it got anywhere
     takes one step all the same. Where an error comes out, Ctrl-C too, the model is what it was.
-
-    :param tracker: of this fit, without variables: the mode is no value of any that could be put
-        back.
-    :param max_iterations: limit on Newton steps.
-    :param tolerance: a round of hyperparameters that gains less is the last.
-    :param hyperparameters: whether to learn them.
-    :param max_sweeps: budget.
-    :param max_rounds: how often hyperparameters and mode take turns.
-    :param validation_data: (X, Y), where their density is asked for.
-    :raises ValueError: validation data that do not fit; the likelihood is not log-concave at a
-        point reached.
     """
     if validation_data is not None:
         validation_data = checked_data(validation_data, model.latents.kernels[0], model.likelihood)
@@ -93,25 +83,18 @@ def _is_lower(model: IterNCGP, bound: float) -> bool:
 
 
 class _Place:
-    """
-    Where a model is: the values of its parameters, and its posterior.
-
-    :param model: whose they are.
-    """
+    """Where a model is: the values of its parameters, and its posterior."""
 
     def __init__(self, model: IterNCGP) -> None:
-        self._model, self._fit, self._at = model, model.last_fit, model.present
+        self._model, self._fit, self._at = model, model.last_fit, Snapshot(model)
         self._values = [(v, v.numpy()) for v in model.variables]
-
-    @property
-    def at_its_parameters(self) -> bool:
+        self.at_its_parameters = self._fit is not None and self._fit.at.is_present(model)
         """Whether the posterior was computed at these parameters."""
-        return self._fit is not None and self._fit.at.equals(self._at)
 
     @property
     def is_present(self) -> bool:
         """Whether the model is there."""
-        return self._model.last_fit is self._fit and self._model.present.equals(self._at)
+        return self._model.last_fit is self._fit and self._at.is_present(self._model)
 
     def put_back(self) -> None:
         """Have the model there."""
@@ -159,12 +142,7 @@ class _Newton:
         """Whether a budget, a callback or Ctrl-C has ended it."""
 
     def solve(self, before: ActionPosteriorState | None = None) -> tuple[bool, str]:
-        """
-        The mode at the present parameters and the posterior around it.
-
-        :param before: what was found at other parameters.
-        :return: whether it converged, and why it ended.
-        """
+        """The mode at the present parameters and the posterior around it."""
         run = self.model.run(before)
         operator, closing = run.problem.operator, run.ended
         spent = self.sweeps - operator.sweeps  # by earlier rounds, less what the run has behind it
@@ -200,10 +178,6 @@ class _Newton:
         return converged, message
 
     def check(self, ahead: float) -> None:
-        """
-        :param ahead: sweeps that the next step takes, and the posterior after it.
-        :raises StopFit: they would go over a budget.
-        """
         self.tracker.check()
         if len(self.steps) >= self.max_iterations:
             raise StopFit(f"iteration limit of {self.max_iterations} reached")
@@ -227,11 +201,7 @@ class _Newton:
             self.running = None
 
     def _look(self, step: int) -> ActionPosterior:
-        """
-        A posterior of what has been computed so far.
-
-        :raises RuntimeError: the callback of the step has returned.
-        """
+        """A posterior of what has been computed so far."""
         run = self.running
         if run is None or step != len(self.steps):
             raise RuntimeError(
@@ -271,11 +241,7 @@ _KEPT = "; the posterior of before this call is kept, as its bound is higher"
 
 
 class _HeldBound:
-    """
-    The objective of hyperparameters, at actions that are variables: it is compiled once.
-
-    :param model: whose state they are.
-    """
+    """The objective of hyperparameters, at actions that are variables: it is compiled once."""
 
     def __init__(self, model: IterNCGP) -> None:
         self.model = model
@@ -313,11 +279,7 @@ class _Round:
 
 
 class _Learning:
-    """
-    Hyperparameters that are being learnt, in one call or, where a budget ends it, in several.
-
-    :param model: whose they are.
-    """
+    """Hyperparameters that are being learnt, in one call or, where a budget ends it, in several."""
 
     reached: _Place
     """Where the last call ended, and"""
@@ -365,8 +327,6 @@ def _learn(newton: _Newton, max_rounds: int, tolerance: float) -> tuple[bool, st
     round learns from a quarter of them instead, whose products take a sixteenth. A round whose new
     bound is worse than the old is taken back. Ended early it leaves what the next call needs to
     take the steps that were to come.
-
-    :return: whether it converged, and why it ended.
     """
     model, number = newton.model, 0
     learning: _Learning = model.unfinished or _Learning(model)
@@ -416,11 +376,7 @@ def _learn(newton: _Newton, max_rounds: int, tolerance: float) -> tuple[bool, st
 
 
 def _maximise(newton: _Newton, learning: _Learning, begun: _Round) -> None:
-    """
-    The bound at held actions, by L-BFGS.
-
-    :raises StopFit: a budget has ended it; the parameters are the best so far.
-    """
+    """The bound at held actions, by L-BFGS."""
     optimiser = learning.optimiser(newton.model)
     tracker = _OneAtLeast(learning.variables, "L-BFGS", newton.tracker.budget, None, False)
     tracker.progressed, learning.round = newton.progressed, begun
@@ -457,8 +413,6 @@ def _learn_from_some(newton: _Newton, some: IterNCGP, max_rounds: int, tolerance
 
     Its steps are in the history of the whole fit, with their number of rows, and its sweeps are
     counted by what they take.
-
-    :return: why it ended.
     """
     share = (int(some.data[0].shape[0]) / int(newton.model.data[0].shape[0])) ** 2
     left = (newton.max_sweeps - newton.sweeps) / share

@@ -54,12 +54,7 @@ def sites_at(
 ) -> tuple[tf.Tensor, DataSites, tf.Tensor]:
     """
     The sites of observations whose predictor is N(mean, var), m(x) included (Khan & Lin 2017).
-
-    :param mean: [N, L].
-    :param var: [N, L].
-    :param signed: whether negative weights, which only likelihoods that are not log-concave have,
-        are kept; they count as 0 otherwise, so that every sum is a precision.
-    :return: E[log p(y_n | rho_n)] [N], the sites, and how many weights were negative.
+    Shapes: mean and var [N, L].
     """
     X, Y = data
     expected, g, w = expectation_gradients(model.likelihood, X, mean, var, Y)
@@ -139,11 +134,7 @@ def sweep(
     q: WhitenedGaussian,
     signed: bool | tf.Tensor = False,
 ) -> Sweep:
-    """
-    The sites of all rows at q and their sums, in memory of one block of rows.
-
-    :param signed: as :func:`sites_at`.
-    """
+    """The sites of all rows at q and their sums, in memory of one block of rows."""
     form, number = q.form(), len(cholesky)
 
     def part(inputs: Rows, X: tf.Tensor, Y: tf.Tensor) -> Rows:
@@ -164,11 +155,7 @@ def data_sites(
     q: WhitenedGaussian,
     signed: bool | tf.Tensor = False,
 ) -> DataSites:
-    """
-    The site of every row at q, [N, L] each; features are held for one block of rows only.
-
-    :param signed: as :func:`sites_at`.
-    """
+    """The site of every row at q, [N, L] each; features are held for one block of rows only."""
     X, Y = data
     size = int(X.shape[0])
     parts = []
@@ -258,9 +245,7 @@ class NaturalGradient:
 
 
 def check_sites(model: AdditiveSVGP) -> OptimalPrecision:
-    """
-    :raises TypeError: ``model`` holds no sites.
-    """
+    """The model's sites; raises TypeError if it has none."""
     family = getattr(model, "variational", None)
     if not isinstance(family, OptimalPrecision):
         raise TypeError(
@@ -288,13 +273,7 @@ def site_step(
     Where the KL counts ``kl_weight``, the optimum is that of the data counted ``1 / kl_weight``
     times: the sites take all of the data's term, and the prior's precision is added as it is.
 
-    :param model: with sites.
-    :param X: [N, D].
-    :param Y: [N, K].
-    :param rho: step size.
-    :param kl_weight: what the KL divergence of q is multiplied by in the ELBO, positive.
-    :param signed: as :class:`NaturalGradient`.
-    :return: the batch's ELBO before the step, and how many weights were negative.
+    Shapes: X [N, D], Y [N, K].
     """
     family = check_sites(model)
     cholesky = model.blocks.cholesky()
@@ -317,11 +296,8 @@ def site_step(
 
 def _kept(precision: tf.Tensor, shift: tf.Tensor, mean: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """
-    A site whose eigenvalues are at least :data:`_LEAST`, and the same slopes at a mean.
-
-    :param precision: Lambda, [L, P, P].
-    :param shift: eta, [P, L].
-    :param mean: of q(V), at which the sites were taken, [P, L].
+    A site whose eigenvalues are at least :data:`_LEAST`, and the same slopes at a mean. Shapes:
+    precision [L, P, P], shift and mean [P, L].
     """
 
     def raised() -> tuple[tf.Tensor, tf.Tensor]:
@@ -352,16 +328,7 @@ def fit_sites(
     tolerance: float,
     max_rounds: int = _MAX_ROUNDS,
 ) -> FitResult:
-    """
-    Fit q by its sites and hyperparameters by L-BFGS, on all data, in turn.
-
-    :param model: with ``OptimalPrecision``.
-    :param data: X and Y, checked.
-    :param tracker: of this fit.
-    :param max_iterations: limit on site and L-BFGS iterations together.
-    :param tolerance: a round that improves the bound by less ends the fit.
-    :param max_rounds: limit.
-    """
+    """Fit q by its sites and hyperparameters by L-BFGS, on all data, in turn."""
     sites = _Sites(model, data)
     converged, message = False, f"round limit of {max_rounds} reached"
     with tracker:

@@ -30,11 +30,8 @@ def start_from_null_model(model: AdditiveSVGP, data: RegressionData) -> None:
     """
     Set q to the posterior that the sites at the null model give.
 
-    A first step from the prior mean overflows under a log link as soon as counts are large.
-    Does nothing where q has P > 2000 values, whose dense precision would cost more than it saves.
-
-    :param model: whose q is still as built.
-    :param data: X and Y; beyond 20 000 rows an even selection of them.
+    A first step from the prior mean overflows under a log link as soon as counts are large. Does
+    nothing where q has P > 2000 values, whose dense precision would cost more than it saves.
     """
     family = model.variational
     if family.layout.total > _MAX_START_SIZE:
@@ -86,14 +83,7 @@ def match_twin(model: AdditiveSVGP, twin: AdditiveSVGP) -> None:
 
 
 def start_from_rows(model: AdditiveSVGP, rows: Rows, **options: Any) -> FitResult | None:
-    """
-    Fit the twin by sums over rows, which traces nothing, and begin where it ends.
-
-    :param model: as it was built.
-    :param rows: its data.
-    :param options: of :func:`~gpflow_gam.optimizers.fit`.
-    :return: how the twin's fit ended; None where q is too large for one.
-    """
+    """Fit the twin by sums over rows, which traces nothing, and begin where it ends."""
     if model.variational.layout.total > MAX_TWIN_SIZE:
         return None
     twin = dense_twin(model)

@@ -276,12 +276,7 @@ def _check_num_samples(num_samples: int | tf.Tensor) -> None:
 
 
 def seeds(seed: int | tf.Tensor | None, number: int) -> list[AnyNDArray | tf.Tensor | None]:
-    """
-    ``number`` independent stateless seeds made from one, or Nones.
-
-    :param seed: a whole number, or a scalar tensor of them, known when a graph runs only; the two
-        give different seeds.
-    """
+    """``number`` independent stateless seeds made from one, or Nones."""
     if seed is None:
         return [None] * number
     if tf.is_tensor(seed):
@@ -301,9 +296,7 @@ def standard_normal(
 
 
 def cache_type(value: PrecomputeCacheType | str | None) -> PrecomputeCacheType:
-    """
-    :raises ValueError: ``value`` names no kind of cache.
-    """
+    """The kind of cache of a name; None for no cache."""
     if value is None:
         return PrecomputeCacheType.NOCACHE
     return value if isinstance(value, PrecomputeCacheType) else PrecomputeCacheType(value.lower())

@@ -19,18 +19,13 @@ Weights = Callable[[], tuple[tf.Tensor, tf.Tensor]]
 
 class DataAdditivePosterior(AdditivePosterior):
     """
-    Components with mean ``k_c(., X) alpha`` and covariance
-    ``delta_cd k_c - k_c(., X) H'H k_d(X, .)`` (Adam et al. 2018, Appendix B).
+    Components with mean ``k_c(., X) alpha`` and covariance ``delta_cd k_c - k_c(., X) H'H k_d(X,
+    .)`` (Adam et al. 2018, Appendix B).
 
     Kernels are evaluated in the precision of the inputs, which is that of what is returned; sums
     over data and differences of variances are in double precision.
 
-    :param kernel: the additive kernel.
-    :param X_data: training inputs [N, D].
-    :param weights: gives alpha [N, L] and H [L, R, N] at the present parameters.
-    :param num_latent_gps: the number of latent outputs, L.
-    :param mean_function: m(x).
-    :param precompute_cache: whether and how to keep alpha and H.
+    Shapes: X_data [N, D], weights [N, L].
     """
 
     def __init__(
@@ -82,12 +77,7 @@ class DataAdditivePosterior(AdditivePosterior):
         return tf.cast(mean, X.dtype), tf.cast(_double(prior) - seen, X.dtype)
 
     def joint_components(self, points: Mapping[str, TensorType]) -> MeanAndVariance:
-        """
-        Joint moments of components, each at points of its own.
-
-        :param points: component name -> rows [M_c, D]; P rows in all.
-        :return: mean [P, L] and covariance [L, P, P], one component after the other.
-        """
+        """Joint moments of components, each at points of its own. Shapes: points [M_c, D]."""
         alpha, H = self._active_cache()
         seen, priors = [], []
         for name, rows in points.items():

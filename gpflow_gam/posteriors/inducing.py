@@ -36,10 +36,7 @@ class InducingFeatures:
 
     They hold for the parameters' values when they are made.
 
-    :param kernel: the additive kernel.
-    :param inducing_variable: the inducing inputs.
-    :param values: of the kernel's parameters; those that they have by default.
-    :param roots: Cholesky factors of k_c(Z_c, Z_c), [M_c, M_c] each, at these values.
+    Shapes: roots [M_c, M_c].
     """
 
     def __init__(
@@ -77,22 +74,14 @@ class InducingFeatures:
 
     @functools.cached_property
     def layout_offsets(self) -> AnyNDArray:
-        """
-        Where each component's values begin, and P at the end.
-
-        :return: [C + 1].
-        """
+        """Where each component's values begin, and P at the end: [C + 1]."""
         return np.concatenate([[0], np.cumsum(self.inducing_variable.sizes)])
 
     def _index(self, name: str) -> int:
         return self._source.names.index(name)
 
     def block(self, name: str) -> slice:
-        """
-        Where a component's inducing values stand.
-
-        :param name: of the component.
-        """
+        """Where a component's inducing values stand."""
         start, end = self.layout_offsets[self._index(name) :][:2]
         return slice(int(start), int(end))
 
@@ -104,33 +93,18 @@ class InducingFeatures:
         return self._rows[name, width]
 
     def tangents(self, name: str, X: AnyNDArray) -> KernelTangents:
-        """
-        A component's matrices between its inducing inputs and X [N, D].
-
-        :param name: of the component.
-        :param X: inputs, [N, D].
-        """
+        """A component's matrices between its inducing inputs and X [N, D]."""
         Z = self._inputs(name, X.shape[1])
         return kernel_tangents(self._source[name], Z, np.asarray(X, dtype=np.float64))
 
     def features(self, name: str, X: AnyNDArray) -> AnyNDArray:
-        """
-        ``phi_c = L_c^-1 k_c(Z_c, X)``, [M_c, N].
-
-        :param name: of the component.
-        :param X: inputs, [N, D].
-        """
+        """``phi_c = L_c^-1 k_c(Z_c, X)``, [M_c, N]. Shapes: X [N, D]."""
         return self.features_and_prior(name, self.tangents(name, X))[0]
 
     def features_and_prior(
         self, name: str, tangents: KernelTangents
     ) -> tuple[AnyNDArray, AnyNDArray]:
-        """
-        Features [M_c, N] of a component and its prior variances [N].
-
-        :param name: of the component.
-        :param tangents: what :meth:`tangents` made, of any moments of this kernel.
-        """
+        """Features [M_c, N] of a component and its prior variances [N]."""
         _, K, diagonal = tangents.matrices(self._values)
         return self._whitened(name, K), diagonal
 
@@ -139,8 +113,7 @@ class InducingFeatures:
     ) -> dict[str, tuple[AnyNDArray, AnyNDArray]]:
         """
         Features [M_c, N_c] and prior variances [N_c] of components, each at points of its own.
-
-        :param points: component name -> rows of X [N_c, D].
+        Shapes: points [N_c, D].
         """
         return {
             name: self.features_and_prior(name, self.tangents(name, X))
@@ -154,11 +127,7 @@ class InducingFeatures:
         return found
 
     def open_covariance(self, blocks: Sequence[Block]) -> AnyNDArray:
-        """
-        ``k_c(x, x') - phi_c(x)' phi_c(x')`` at points, components independent, [n, n].
-
-        :param blocks: components by name, each with its points [n_c, D]; n in all.
-        """
+        """``k_c(x, x') - phi_c(x)' phi_c(x')`` at points, components independent, [n, n]."""
         parts = []
         for name, X in blocks:
             Z = self._inputs(name, X.shape[1])
@@ -176,8 +145,7 @@ class InducingFeatures:
         Those of a partial Cholesky factor, which asks for a column of the kernel at a time: none
         where inducing inputs settle the function.
 
-        :param name: of the component.
-        :param X: [N, D].
+        Shapes: X [N, D].
         """
         phi, prior = self.features_and_prior(name, self.tangents(name, X))
         rest: AnyNDArray = np.maximum(prior - np.sum(np.square(phi), axis=0), 0.0)
@@ -198,15 +166,8 @@ class InducingFeatures:
         self, name: str, X: AnyNDArray, phi: AnyNDArray, prior: AnyNDArray, pivots: Sequence[int]
     ) -> tuple[AnyNDArray, AnyNDArray]:
         """
-        What inducing values leave open of a component at many points, for draws of it.
-
-        :param name: of the component.
-        :param X: [N, D].
-        :param phi: features there, [M_c, N].
-        :param prior: prior variances there, [N].
-        :param pivots: what :meth:`open_pivots` gave, of any moments of this kernel.
-        :return: a factor [N, R] of the covariance, and the variance [N] that it lacks, zero where
-            that is negligible everywhere.
+        What inducing values leave open of a component at many points, for draws of it. Shapes: X
+        [N, D], phi [M_c, N], prior [N].
         """
         rest: AnyNDArray = np.maximum(prior - np.sum(np.square(phi), axis=0), 0.0)
         least = NEGLIGIBLE * float(np.max(prior, initial=0.0))
@@ -230,11 +191,7 @@ class InducingFeatures:
         return found
 
     def all_tangents(self, X: AnyNDArray) -> list[KernelTangents]:
-        """
-        :meth:`tangents` of all components, in their order.
-
-        :param X: inputs, [N, D].
-        """
+        """:meth:`tangents` of all components, in their order. Shapes: X [N, D]."""
         return [self.tangents(name, X) for name in self._source.names]
 
     def all_features(
@@ -242,9 +199,7 @@ class InducingFeatures:
     ) -> tuple[AnyNDArray, AnyNDArray]:
         """
         Features of all components [P, N], in their order, and what these leave open, [C, N].
-
-        :param X: [N, D].
-        :param tangents: what :meth:`all_tangents` made of X, of any moments of this kernel.
+        Shapes: X [N, D].
         """
         tangents = self.all_tangents(X) if tangents is None else tangents
         found = [self.features_and_prior(n, t) for n, t in zip(self._source.names, tangents)]
@@ -295,14 +250,7 @@ class InducingMoments(InducingFeatures):
     these moments, and dear from draws of all components together. They hold for the parameters'
     values when they are made.
 
-    :param kernel: the additive kernel.
-    :param inducing_variable: the inducing inputs.
-    :param mean: of V, [P, L], in the components' order.
-    :param covariance: of V, [L, P, P].
-    :param values: of the kernel's parameters; those that they have by default.
-    :param roots: Cholesky factors of k_c(Z_c, Z_c), [M_c, M_c] each, at these values.
-    :param shared: B [L, P, R], where outputs are correlated: what was learnt takes B_l B_k' from
-        the prior covariance of outputs l and k.
+    Shapes: mean [P, L], covariance [L, P, P], roots [M_c, M_c], shared [L, P, R].
     """
 
     def __init__(
@@ -330,13 +278,7 @@ class InducingMoments(InducingFeatures):
         inducing_variable: AdditiveInducingVariables,
         q: WhitenedGaussian,
     ) -> InducingMoments:
-        """
-        From q(V).
-
-        :param kernel: of the model.
-        :param inducing_variable: of the model.
-        :param q: at the present parameters.
-        """
+        """From q(V)."""
         layout = q.layout
         covariance = layout.to_components(q.covariance(), axis=-1)
         return cls(
@@ -356,9 +298,6 @@ class InducingMoments(InducingFeatures):
         Of a posterior that has no inducing values: those of its components at given inputs.
 
         What is read off is the posterior itself as far as the inputs pin the components down.
-
-        :param posterior: of actions, or of the data.
-        :param inducing_variable: where.
         """
         kernel = posterior.kernel
         names = kernel.names
@@ -385,13 +324,7 @@ class InducingMoments(InducingFeatures):
         posterior: AdditivePosterior,
         inducing_variable: AdditiveInducingVariables | None = None,
     ) -> InducingMoments:
-        """
-        Of any posterior of ours.
-
-        :param posterior: of an additive model.
-        :param inducing_variable: where to read off posteriors that have no inducing values.
-        :raises ValueError: it is needed and missing.
-        """
+        """Of any posterior of ours."""
         if isinstance(posterior, SparseAdditivePosterior):
             return cls.of_gaussian(posterior.kernel, posterior.X_data, posterior.q())
         if inducing_variable is None:
@@ -401,11 +334,7 @@ class InducingMoments(InducingFeatures):
         return cls.of_values(posterior, inducing_variable)
 
     def entering(self, names: Sequence[str] | None = None) -> AnyNDArray:
-        """
-        Which components enter which outputs, as 1 and 0, [C, L].
-
-        :param names: of the components; all by default.
-        """
+        """Which components enter which outputs, as 1 and 0, [C, L]."""
         members = self._source.members
         L = self.mean.shape[1]
         whole = np.ones((L, self._source.num_components)) if members is None else members
@@ -413,12 +342,7 @@ class InducingMoments(InducingFeatures):
         return np.asarray(whole.T[where], dtype=np.float64)
 
     def sample(self, num_samples: int, seed: int) -> AnyNDArray:
-        """
-        Draws of V, [S, P, L].
-
-        :param num_samples: S.
-        :param seed: makes them reproducible.
-        """
+        """Draws of V, [S, P, L]."""
         P, L = self.mean.shape
         z = np.random.default_rng(seed).standard_normal((L, P, num_samples))
         if self.shared is not None:  # (I - B B')^(1/2) z, of all outputs together
@@ -438,8 +362,6 @@ class InducingMoments(InducingFeatures):
         Mean [n, L] and covariance [L, n, n] of components at points, one block after the other.
 
         Blocks of one component have to be given as one block of all its points.
-
-        :param blocks: components by name, each with its points [n_c, D]; n in all.
         """
         parts = self.joint_parts(blocks, [self.tangents(c, X) for c, X in blocks])
         return parts.mean, parts.inner + self.open_covariance(blocks)
@@ -447,12 +369,7 @@ class InducingMoments(InducingFeatures):
     def joint_parts(
         self, blocks: Sequence[Block], tangents: Sequence[KernelTangents]
     ) -> JointParts:
-        """
-        :meth:`joint` but for the covariance of what inducing values leave open.
-
-        :param blocks: components and rows of X, each component once.
-        :param tangents: what :meth:`tangents` made of each block, for any moments of this kernel.
-        """
+        """:meth:`joint` but for the covariance of what inducing values leave open."""
         found = [self.features_and_prior(c, t) for (c, _), t in zip(blocks, tangents)]
         phis = [phi for phi, _ in found]
         slices = [self.block(c) for c, _ in blocks]
@@ -468,12 +385,7 @@ class InducingMoments(InducingFeatures):
     def pointwise_parts(
         self, blocks: Sequence[Block], tangents: Sequence[KernelTangents]
     ) -> JointParts:
-        """
-        :meth:`joint_parts` of each point for itself: no more than n of anything is formed.
-
-        :param blocks: components by name, each with its points [n_c, D]; n in all.
-        :param tangents: of each block, as :meth:`tangents` makes them.
-        """
+        """:meth:`joint_parts` of each point for itself: no more than n of anything is formed."""
         found = [self.features_and_prior(c, t) for (c, _), t in zip(blocks, tangents)]
         slices = [self.block(c) for c, _ in blocks]
         mean = [phi.T @ self.mean[s] for (phi, _), s in zip(found, slices)]
@@ -484,11 +396,7 @@ class InducingMoments(InducingFeatures):
         return JointParts(np.concatenate(mean), np.concatenate(inner, axis=1), _left_open(found))
 
     def shared_parts(self, blocks: Sequence[Block]) -> AnyNDArray | None:
-        """
-        B of components at points, [L, n, R], one block after the other; None without it.
-
-        :param blocks: components by name, each with its points [n_c, D]; n in all.
-        """
+        """B of components at points, [L, n, R], one block after the other; None without it."""
         if self.shared is None:
             return None
         parts = [self.features(c, X).T @ self.shared[:, self.block(c)] for c, X in blocks]
@@ -498,10 +406,8 @@ class InducingMoments(InducingFeatures):
         self, X: AnyNDArray, tangents: Sequence[KernelTangents] | None = None
     ) -> tuple[AnyNDArray, AnyNDArray]:
         """
-        Mean [N, L] and variance [N, L] of the sum of all components, without m(x).
-
-        :param X: [N, D].
-        :param tangents: what :meth:`all_tangents` made of X, of any moments of this kernel.
+        Mean [N, L] and variance [N, L] of the sum of all components, without m(x). Shapes: X [N,
+        D].
         """
         phi, left = self.all_features(X, tangents)
         inner = np.sum(phi * (self.covariance @ phi), axis=1)
@@ -534,13 +440,11 @@ class SettledMoments(InducingMoments):
     The same posterior with more inducing inputs, where those that there are leave much open.
 
     What inducing values V_c leave open of a component has its prior, independent of them. With
-    further inputs S_c, whose whitened features given V_c are
-    :math:`C^{-1} (k_c(S_c, x) - \phi_c(S_c)' \phi_c(x))`, C C' being the covariance left open at
-    S_c, the component is a function of V_c and of as many standard normal variables.
+    further inputs S_c, whose whitened features given V_c are :math:`C^{-1} (k_c(S_c, x) -
+    \phi_c(S_c)' \phi_c(x))`, C C' being the covariance left open at S_c, the component is a
+    function of V_c and of as many standard normal variables.
 
-    :param moments: of the inducing values.
-    :param points: further inputs by component, rows of X [R_c, D], of which what is left open is
-        nowhere settled by the others.
+    Shapes: points [R_c, D].
     """
 
     def __init__(self, moments: InducingMoments, points: Mapping[str, AnyNDArray]) -> None:

@@ -30,13 +30,8 @@ _NULL_DRAWS = 1000
 @dataclasses.dataclass(frozen=True)
 class ProjectedDraws:
     """
-    Draws ``x = mean + root u`` of a Gaussian, the mean itself in front.
-
-    :param root: [P, P].
-    :param free: u, [S, P], of which the first is zero.
-    :param projected: the same of projected draws, [S, P].
-    :param touching: draws by number that touch the same walls, the mean's group first; and
-        an orthonormal basis of these walls' normals in the coordinates of u, [P, r].
+    Draws ``x = mean + root u`` of a Gaussian, the mean itself in front. Shapes: root [P, P], free
+    and projected [S, P], touching [P, r].
     """
 
     root: AnyNDArray
@@ -57,9 +52,7 @@ class Projection:
     farther the more inequalities there are (Zhou, Ray, Pati & Bhattacharya 2024, "A mass-shifting
     phenomenon of truncated multivariate normal priors").
 
-    :param mean: [P].
-    :param covariance: [P, P], positive definite.
-    :param rows: [n, P].
+    Shapes: mean [P], covariance [P, P].
     """
 
     def __init__(self, mean: AnyNDArray, covariance: AnyNDArray, rows: AnyNDArray) -> None:
@@ -116,9 +109,6 @@ class Projection:
     def covariance(self, number: int, seed: int = 0) -> AnyNDArray:
         """
         ``E[(x - m) (x - m)']`` of projected draws x around the projection m of the mean, [P, P].
-
-        :param number: of draws, at least, in pairs of opposite ones.
-        :param seed: of the draws.
         """
         r, P = self._W.shape
         half = np.random.default_rng(seed).standard_normal((max(-(-number // 2), 2 * r), P))
@@ -136,12 +126,7 @@ class Projection:
         return 0.5 * (found + found.T)
 
     def draws(self, number: int, seed: int = 0) -> ProjectedDraws:
-        """
-        The mean and draws, each beside its projection.
-
-        :param number: of draws, at least, in pairs of opposite ones, of covariance I exactly.
-        :param seed: of the draws.
-        """
+        """The mean and draws, each beside its projection."""
         P = len(self._mean)
         half = np.random.default_rng(seed).standard_normal((max(-(-number // 2), 2 * P), P))
         sizes, axes = np.linalg.eigh(half.T @ half / len(half))
@@ -172,8 +157,6 @@ class Projection:
 
         Noise around the cone's tip, where it is farthest out: the p-value of the likelihood-ratio
         test of the inequalities (Robertson, Wright & Dykstra 1988).
-
-        :param seed: of the noise.
         """
         distance = float(np.sum(np.square(self._step)))
         if distance <= 1e-12:
@@ -195,9 +178,7 @@ def held_evidence(mean: AnyNDArray, covariance: AnyNDArray, rows: AnyNDArray) ->
     What the mean loses on its way to the cone is in it, and what it no longer has to pay for
     freedom that inequalities leave it none of.
 
-    :param mean: [P].
-    :param covariance: [P, P], positive definite.
-    :param rows: what is not negative, [n, P].
+    Shapes: mean [P], covariance [P, P].
     """
     root = cholesky(covariance, lower=True)
     walls = rows @ root  # of u, where x = root u
@@ -229,9 +210,6 @@ class ShapedMoments(InducingMoments):
 
     The mean is the projected one, and covariances are those of projected draws around it. All
     components are projected together: what is correlated with one that has a shape goes along.
-
-    :param free: the moments without shapes.
-    :param number: of the draws behind covariances.
     """
 
     def __init__(self, free: InducingMoments, number: int = 2000) -> None:
@@ -255,12 +233,7 @@ class ShapedMoments(InducingMoments):
         return tuple(names.index(name) for name in self._shaped)
 
     def inequalities(self, output: int, names: Sequence[str] | None = None) -> AnyNDArray:
-        """
-        What is not negative of V, [n, P].
-
-        :param output: of the predictor.
-        :param names: of components with a shape; all by default.
-        """
+        """What is not negative of V, [n, P]."""
         free = self._free
         own = [
             name
@@ -280,8 +253,6 @@ class ShapedMoments(InducingMoments):
 
         The trace of how its estimate follows the data (Meyer & Woodroofe 2000): what inequalities
         hold fast follows none.
-
-        :param name: of the component.
         """
         block, free = self.block(name), self._free.covariance
         smoothers = [p.kept @ (np.eye(len(S)) - S) for p, S in zip(self._projections, free)]
@@ -308,13 +279,7 @@ class ShapedMoments(InducingMoments):
 
 
 def shape_tail(free: InducingMoments, name: str, output: int) -> float:
-    """
-    How often noise alone is as far from a component's shape as its estimate without is.
-
-    :param free: moments without shapes.
-    :param name: of the component.
-    :param output: of the predictor.
-    """
+    """How often noise alone is as far from a component's shape as its estimate without is."""
     if not free.entering([name])[0, output]:
         return 1.0
     rows = shaped_components(free)[name]
@@ -324,12 +289,7 @@ def shape_tail(free: InducingMoments, name: str, output: int) -> float:
 def shaped_components(
     moments: InducingMoments, tangents: Mapping[str, KernelTangents] | None = None
 ) -> dict[str, AnyNDArray]:
-    """
-    What is not negative of inducing values V, rows [n_c, P], of components with a shape.
-
-    :param moments: of V.
-    :param tangents: what any moments of this kernel made of :func:`acting_nodes`.
-    """
+    """What is not negative of inducing values V, rows [n_c, P], of components with a shape."""
     if tangents is None:
         tangents = {name: moments.tangents(name, X) for name, X in acting_nodes(moments).items()}
     found = {}
@@ -344,22 +304,15 @@ def shaped_components(
 
 
 def acting_nodes(moments: InducingMoments) -> dict[str, AnyNDArray]:
-    """
-    Rows of X [J, D] at the nodes of each component with a shape.
-
-    :param moments: whose components.
-    """
+    """Rows of X [J, D] at the nodes of each component with a shape."""
     parts = {name: shaped_part(kernel) for name, kernel in moments._source.components.items()}
     return {name: part.acting_nodes() for name, part in parts.items() if part is not None}
 
 
 class ShapedValues:
     """
-    Inducing values, all of whose components enter all outputs, projected on shapes.
-
-    :param mean: of V, [P, L], in the components' order.
-    :param covariance: of V, [L, P, P].
-    :param rows: what is not negative of V, [n_c, P], by the component's place.
+    Inducing values, all of whose components enter all outputs, projected on shapes. Shapes: mean
+    [P, L], covariance [L, P, P].
     """
 
     def __init__(
@@ -381,22 +334,12 @@ class ShapedValues:
         return tuple(self._rows)
 
     def sample(self, num_samples: int, seed: int) -> AnyNDArray:
-        """
-        Projected draws of V, [S, P, L].
-
-        :param num_samples: S.
-        :param seed: equal seeds give equal draws.
-        """
+        """Projected draws of V, [S, P, L]."""
         rng = np.random.default_rng(seed)
         return np.stack([p.sample(num_samples, rng) for p in self._projections], axis=-1)
 
     def tail(self, component: int, output: int) -> float:
-        """
-        As :func:`shape_tail`.
-
-        :param component: its place.
-        :param output: of the predictor.
-        """
+        """As :func:`shape_tail`."""
         mean, covariance = self._free
         return Projection(mean[:, output], covariance[output], self._rows[component]).tail()
 
@@ -407,9 +350,6 @@ class ShapedPosterior(SparseAdditivePosterior):
 
     q(V) is the Gaussian of the projected moments; draws are projected ones. They are made in numpy;
     a graph holds 2000 of them, and draws from these.
-
-    :param moments: of the components.
-    :param arguments: as its base's.
     """
 
     def __init__(

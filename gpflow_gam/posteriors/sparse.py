@@ -26,13 +26,6 @@ class SparseAdditivePosterior(AdditivePosterior):
     Components given a Gaussian over all whitened inducing values (Adam et al. 2018, section 3.2).
 
     Computed in double precision, returned in that of the inputs.
-
-    :param kernel: the additive kernel.
-    :param inducing_variable: the inducing inputs.
-    :param whitened: from the Cholesky factors of K_c(Z_c, Z_c) to q(V), at present parameters.
-    :param num_latent_gps: the number of latent outputs, L.
-    :param mean_function: m(x).
-    :param precompute_cache: whether and how to keep what does not depend on the new points.
     """
 
     def __init__(
@@ -102,10 +95,7 @@ class SparseAdditivePosterior(AdditivePosterior):
 
     def _entering(self, x: tf.Tensor, output: int) -> tf.Tensor:
         """
-        What components have, zero in outputs that they do not enter.
-
-        :param x: [L, C, N, ...] or, with output 2, [..., C, N, L].
-        :param output: where L is.
+        What components have, zero in outputs that they do not enter. Shapes: x [L, C, N, ...].
         """
         members = self.kernel.members
         if members is None:

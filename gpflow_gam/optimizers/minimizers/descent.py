@@ -48,19 +48,7 @@ def descend(
     the best one as the slope there promised to go below, so that the line search tries a ninth of
     the step (Moré & Thuente 1994, case 1).
 
-    :param loss: value and gradient.
-    :param start: [K].
-    :param steps: iterations at most.
-    :param tolerance: improvement that no longer counts.
-    :param tracker: says when time is up.
-    :param record: whether iterations are told to the tracker.
-    :param best_seen: told of every best point: for what is left when an exception ends the search.
-    :param metric: about the loss's second derivatives at a point, positive definite, [K, K]; None
-        where that is not known.
-    :param anew: told of the point from which the search begins anew; from there it is always the
-        same.
-    :return: the best point, whether the search had converged, and why it ended.
-    :raises StopFit: from ``tracker``.
+    Shapes: start [K], metric [K, K].
     """
     best: tuple[float, AnyNDArray, AnyNDArray] | None = None
 
@@ -154,13 +142,7 @@ def other_optimum(
     that is not much worse, another search begins there, and ends where it comes back; otherwise it
     costs one evaluation.
 
-    :param loss: value and gradient.
-    :param found: where a search has ended, [K].
-    :param trials: a coordinate, its value, and how much worse the loss may be there.
-    :param tolerance: improvement that no longer counts.
-    :param tracker: says when time is up.
-    :param metric: as of :func:`descend`.
-    :raises StopFit: from ``tracker``.
+    Shapes: found [K].
     """
     value, best = loss(found)[0], None
     for k, point, slack in trials:

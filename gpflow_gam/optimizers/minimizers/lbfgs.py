@@ -17,11 +17,7 @@ _ATTRIBUTE = "_gradient_op_type"
 
 
 def forget_traced(function: Any) -> None:
-    """
-    :func:`forget_gradients` of whatever has been traced of a function.
-
-    :param function: made by ``tf.function``.
-    """
+    """:func:`forget_gradients` of whatever has been traced of a function."""
     for concrete in getattr(function, "_list_all_concrete_functions", list)():
         forget_gradients(concrete.graph)
 
@@ -34,8 +30,6 @@ def forget_gradients(graph: tf.Graph) -> None:
     process, for ever, and with it all that the rule refers to: the graph, and what that was made
     from. TFP's softplus, through which GPflow reads positive parameters, is one. Rules are looked
     up while gradients are traced: of a graph that has them they are not needed any more.
-
-    :param graph: which nobody is going to differentiate. Functions that it calls stay as they are.
     """
     rules = getattr(ops.gradient_registry, "_registry", None)
     if rules is None:  # of another TensorFlow: memory is all that is lost
@@ -55,8 +49,6 @@ class Traced:
     ``tf.config.run_functions_eagerly(True)`` nothing is compiled, as nowhere in TensorFlow: for a
     look inside with a debugger, and quicker where a fit is so small that compiling is most of it.
     Nobody may differentiate it from outside: see :func:`forget_gradients`.
-
-    :param function: of tensors.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -145,9 +137,6 @@ class LBFGS:
     Minimises one loss over some variables, several times if need be.
 
     Around GPflow's SciPy optimiser, whose compiled function is used again from run to run.
-
-    :param loss: closure, not compiled: value and gradient are, in one function.
-    :param variables: what to move.
     """
 
     def __init__(self, loss: Closure, variables: Sequence[tf.Variable]) -> None:
@@ -186,12 +175,6 @@ class LBFGS:
         A run may also end because its line search finds nothing lower, which a bad memory may be
         guilty of, or the rounding of the loss. Another one tells, and it is the optimum where that
         gains less than ``tolerance`` and the slope promises no more to a step of length one.
-
-        :param tracker: that notes every iteration.
-        :param max_iterations: of all runs together.
-        :param tolerance: gain of the objective below which a run is the last.
-        :return: whether it converged, and why it ended.
-        :raises StopFit: from ``tracker``.
         """
         tracker.check()
         value, begun = self.value(), len(tracker.history)
@@ -209,14 +192,7 @@ class LBFGS:
                 return False, ended.message
 
     def run(self, tracker: Tracker, *, max_iterations: int, tolerance: float) -> Ended:
-        """
-        One run.
-
-        :param tracker: is told of each iteration.
-        :param max_iterations: limit.
-        :param tolerance: an iteration that improves the loss by less than this, in nats, ends it.
-        :raises StopFit: from ``tracker``.
-        """
+        """One run."""
         last: list[Any] = [v.numpy() for v in self.variables]
         scale = tracker.best if tracker.history else self.value()
 

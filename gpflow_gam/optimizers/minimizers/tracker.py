@@ -23,10 +23,6 @@ class TimeBudget:
     A time limit whose clock starts when it is made.
 
     Whatever takes ``max_seconds`` takes one of these, too: what shares it ends together.
-
-    :param max_seconds: the limit; None for none.
-    :param clock: tells seconds.
-    :raises ValueError: a limit that is no positive number.
     """
 
     def __init__(
@@ -44,12 +40,7 @@ class TimeBudget:
 
     @classmethod
     def of(cls, value: float | TimeBudget | None) -> TimeBudget:
-        """
-        A budget that runs already, or one that starts now.
-
-        :param value: seconds, None for no limit, or a budget.
-        :raises ValueError: a limit that is no positive number.
-        """
+        """A budget that runs already, or one that starts now."""
         return value if isinstance(value, TimeBudget) else cls(value)
 
     @property
@@ -74,15 +65,7 @@ class TimeBudget:
 def progress_bar(
     what: str, unit: str, progress: bool | None, total: int | None = None, **options: Any
 ) -> Any:
-    """
-    A bar of tqdm's.
-
-    :param what: stands before it.
-    :param unit: of what is counted.
-    :param progress: whether it is drawn; None for "on a terminal or in a notebook only".
-    :param total: how many there will be, where that is known.
-    :param options: of tqdm.
-    """
+    """A bar of tqdm's."""
     disable = None if progress is None else not progress
     if disable is None and _in_notebook():
         disable = False  # what a notebook writes to is no terminal, and tqdm would not draw
@@ -185,20 +168,13 @@ INTERRUPTED = "interrupted; what was best so far is kept"
 
 
 def check_on_interrupt(value: object) -> None:
-    """
-    :raises ValueError: none of the choices.
-    """
+    """Raise ValueError if it is none of the choices."""
     if value not in get_args(OnInterrupt):
         raise ValueError(f"on_interrupt must be 'raise' or 'keep'; got {value!r}.")
 
 
 class StopFit(Exception):
-    """
-    Ends a fit from inside an optimiser; carries why.
-
-    :param message: why.
-    :param converged: whether there was nothing more to gain.
-    """
+    """Ends a fit from inside an optimiser; carries why."""
 
     def __init__(self, message: str, converged: bool = False) -> None:
         super().__init__(message)
@@ -207,20 +183,7 @@ class StopFit(Exception):
 
 
 class Tracker:
-    """
-    Follows one fit and keeps its best parameters.
-
-    :param variables: what the fit changes; put back to the best seen where a fit breaks.
-    :param method: what to call it.
-    :param max_seconds: time budget, which may run already.
-    :param callback: called once an iteration.
-    :param progress: whether to draw a bar; None for "on a terminal or in a notebook only". It
-        tells the iterations, and of fits that pass over rows the pass, the rows it has seen, and
-        the last ELBO.
-    :param on_interrupt: what Ctrl-C does: see :meth:`interrupted`.
-    :param objective: what to call what is recorded.
-    :raises ValueError: ``on_interrupt`` is none of its values, or a time budget that is none.
-    """
+    """Follows one fit and keeps its best parameters."""
 
     def __init__(
         self,
@@ -274,12 +237,7 @@ class Tracker:
         return self._best[0]
 
     def record(self, elbo: float) -> None:
-        """
-        Note one iteration's objective.
-
-        :param elbo: the objective there.
-        :raises StopFit: time is up or the callback says so.
-        """
+        """Note one iteration's objective."""
         self.note(elbo, f"{self._objective} {elbo:.4f}")
         self.check()
 
@@ -289,13 +247,7 @@ class Tracker:
         shown: str,
         posterior: Callable[[], AdditivePosterior] | None = None,
     ) -> None:
-        """
-        Note one iteration's objective, whether or not the fit has to end.
-
-        :param objective: there.
-        :param shown: beside the bar.
-        :param posterior: for the callback, where there is one so far.
-        """
+        """Note one iteration's objective, whether or not the fit has to end."""
         self.history.append(objective)
         if objective > self._best[0]:
             self._best = (objective, [v.numpy() for v in self.variables])
@@ -307,13 +259,7 @@ class Tracker:
             self.stopped = self.callback(progress)
 
     def watch(self, rows: int) -> Callable[[int], None]:
-        """
-        A pass over rows begins.
-
-        :param rows: N.
-        :return: is told how many of them the pass has seen. Once there is an iteration to fall
-            back to, it raises :class:`StopFit` where time is up.
-        """
+        """A pass over rows begins."""
         self._passes += 1
 
         def passing(seen: int) -> None:
@@ -330,9 +276,6 @@ class Tracker:
         return passing
 
     def check(self) -> None:
-        """
-        :raises StopFit: time is up or the callback says so.
-        """
         self.ended = bool(self.stopped) or self.budget.spent
         if self.stopped:
             why = self.stopped if isinstance(self.stopped, str) else "stopped by the callback"
@@ -341,12 +284,7 @@ class Tracker:
             raise StopFit(f"time budget of {self.budget} used up")
 
     def interrupted(self) -> str:
-        """
-        Called where Ctrl-C has been caught, and the fit has something to keep.
-
-        :return: what is said of a fit that it ends with that.
-        :raises KeyboardInterrupt: the fit was not asked to keep anything.
-        """
+        """Called where Ctrl-C has been caught, and the fit has something to keep."""
         if self.on_interrupt != "keep":
             raise  # on, as it came
         self.ended = True
@@ -363,13 +301,7 @@ class Tracker:
             variable.assign(value)
 
     def result(self, converged: bool, message: str, elbo: float, **details: Any) -> FitResult:
-        """
-        The fit's report; ``details`` are the fields that only some fits have.
-
-        :param converged: whether it did.
-        :param message: why it ended.
-        :param elbo: at the end.
-        """
+        """The fit's report; ``details`` are the fields that only some fits have."""
         history = np.array(self.history)
         return FitResult(
             converged,
@@ -393,9 +325,7 @@ def check_options(
     tolerance: float,
     patience: int,
 ) -> None:
-    """
-    :raises ValueError: an option out of range, naming it.
-    """
+    """Raise ValueError if an option is out of range, naming it."""
     if max_iterations < 1:
         raise ValueError(f"max_iterations must be at least 1; got {max_iterations}.")
     if batch_size is not None and batch_size < 1:
