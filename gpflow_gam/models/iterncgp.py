@@ -9,7 +9,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
-from gpflow.base import InputData, MeanAndVariance, RegressionData, TensorType
+from gpflow.base import (
+    InputData,
+    MeanAndVariance,
+    Module,
+    Parameter,
+    RegressionData,
+    TensorType,
+)
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Bernoulli as GPflowBernoulli
 from gpflow.likelihoods import Gaussian, Likelihood
@@ -35,7 +42,7 @@ from ..newton.solvers import (
     named_solver,
 )
 from ..newton.variational import observed
-from ..newton.weights import HeldActions
+from ..newton.weights import HeldActions, equal_values, values_of
 from ..posteriors import ActionPosterior
 from .base import AdditiveModel, check_precision
 
@@ -335,7 +342,7 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         if self._cache.actions is None:
             at = fit.at
             self._cache.actions = HeldActions(
-                self.operator(), at.variables["kernel"], fit.state, at.values["kernel"]
+                self.operator(), at.parameters["kernel"], fit.state, at.values["kernel"]
             )
         return self._cache.actions
 
@@ -478,35 +485,41 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
 
 
 class Snapshot:
-    """Which parts and variables a model is made of, and their values, at one time."""
+    """Which parts and parameters a model is made of, and their values, at one time."""
 
     def __init__(self, model: IterNCGP, values: bool = True) -> None:
         parts = {name: getattr(model, name) for name in ("kernel", "likelihood", "mean_function")}
         self._parts: dict[str, Any] = {**parts, "data": model.data}
-        self.variables = {name: list(part.variables) for name, part in parts.items()}
+        self.parameters = {name: _parameters(part) for name, part in parts.items()}
         self.values = {
-            name: [v.numpy() for v in found] if values else []
-            for name, found in self.variables.items()
+            name: values_of(found) if values else [] for name, found in self.parameters.items()
         }
 
     def replaced(self, other: Snapshot) -> str | None:
-        """The first part, or part with a variable, that is another object in ``other``."""
+        """The first part, or part with a parameter, that is another object in ``other``."""
         for name, part in self._parts.items():
-            # variables of a model that gpflow.utilities.freeze has copied are constants
-            own = [v for v in self.variables.get(name, []) if isinstance(v, tf.Variable)]
-            theirs = other._parts[name]
-            same = _same(part, theirs) if name == "data" else part is theirs
-            if not (same and _same(own, other.variables.get(name, []))):
+            if name == "data":
+                same = _same(part, other._parts[name])
+            else:
+                # those of a model that gpflow.utilities.freeze has copied are constants
+                own = [p for p in self.parameters[name] if isinstance(p, (Parameter, tf.Variable))]
+                same = part is other._parts[name] and _same(own, other.parameters[name])
+            if not same:
                 return name
         return None
 
     def is_present(self, model: IterNCGP) -> bool:
         """Whether the model has these parts and values now."""
         return self.replaced(Snapshot(model, values=False)) is None and all(
-            np.array_equal(v.numpy(), value)
-            for name, found in self.variables.items()
-            for v, value in zip(found, self.values[name])
+            equal_values(values_of(self.parameters[name]), values)
+            for name, values in self.values.items()
         )
+
+
+def _parameters(part: Module) -> list[Any]:
+    """GPflow's parameters of a part, and its other variables."""
+    owned = {id(p.unconstrained_variable) for p in part.parameters}
+    return [*part.parameters, *(v for v in part.variables if id(v) not in owned)]
 
 
 @dataclass(frozen=True)

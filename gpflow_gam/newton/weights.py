@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from gpflow.base import AnyNDArray, Module
+from gpflow.base import AnyNDArray, Module, Parameter
 
 from .bound import combined, held_actions, noisy_basis
 from .itergp import pairs
@@ -71,12 +71,12 @@ class HeldActions:
     def __init__(
         self,
         operator: KernelOperator,
-        variables: Sequence[tf.Variable | tf.Tensor],
+        parameters: Sequence[Parameter | tf.Tensor],
         state: ActionPosteriorState,
         at: Sequence[AnyNDArray],
     ) -> None:
         self._operator = operator
-        self._kernel_variables = list(variables)
+        self._parameters = list(parameters)
         self._variables: _Variables | None = None
         self.hold(state, at)
 
@@ -115,7 +115,7 @@ class HeldActions:
         """What functions that are being compiled read."""
         if self._variables is None:
             with tf.init_scope():
-                self._variables = _Variables(self._kernel_variables, *self._present())
+                self._variables = _Variables(self._parameters, *self._present())
         return self._variables
 
     def captured(self) -> dict[str, Any]:
@@ -129,7 +129,7 @@ class HeldActions:
 
     def _present(self) -> tuple[ActionPosteriorState, ActionWeights]:
         """The fit's, and the weights at the present parameters."""
-        here, fit, last = values_of(self._kernel_variables), self._fit, self._last
+        here, fit, last = values_of(self._parameters), self._fit, self._last
         # another thread may hold a new fit meanwhile: what is kept says of which fit it is
         if last is None or last[0] is not fit or not equal_values(last[1], here):
             state, at = fit
@@ -195,7 +195,7 @@ class _Variables(Module):
 
     def __init__(
         self,
-        parameters: Sequence[tf.Variable | tf.Tensor],
+        parameters: Sequence[Parameter | tf.Tensor],
         state: ActionPosteriorState,
         found: ActionWeights,
     ) -> None:
@@ -203,7 +203,10 @@ class _Variables(Module):
         Q, N = state.weights.shape
         B = None  # actions
         shapes = ([Q, N], [B, Q, N], [B, Q, N], [B, B], [B, B], [B])
-        self._parameters = list(parameters)
+        # unconstrained: a transform compiled by XLA differs in the last digit
+        self._parameters = [
+            p.unconstrained_variable if isinstance(p, Parameter) else p for p in parameters
+        ]
         self._at = [tf.Variable(tf.identity(p), trainable=False) for p in self._parameters]
         self._weights = [_variable(t, shape) for t, shape in zip(found, shapes)]
         self.actions = _variable(state.actions, [B, Q, N])
@@ -243,7 +246,7 @@ def _variable(value: tf.Tensor, shape: Sequence[int | None]) -> tf.Variable:
     return tf.Variable(value, trainable=False, shape=shape)
 
 
-def values_of(parameters: Sequence[tf.Variable | tf.Tensor]) -> list[AnyNDArray]:
+def values_of(parameters: Sequence[Parameter | tf.Tensor]) -> list[AnyNDArray]:
     """The present values of parameters."""
     return [np.asarray(tf.convert_to_tensor(p)) for p in parameters]
 
