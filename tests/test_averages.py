@@ -151,14 +151,14 @@ def test_what_inducing_values_leave_open(poisson, data):
     X[::7, 0] += 1.5
     for name in ("s(x)", "s(z)", "intercept"):
         phi, prior = moments.features_and_prior(name, moments.tangents(name, X))
-        root, rest = moments.open_factor(name, X, phi, prior, moments.open_pivots(name, X))
-        dense = moments.open_covariance([(name, X)])
+        root, rest = moments.residual_factor(name, X, phi, prior, moments.residual_pivots(name, X))
+        dense = moments.residual_covariance([(name, X)])
         np.testing.assert_allclose(root @ root.T + np.diag(rest), dense, atol=2e-5 * prior.max())
     levels = gg.GAM(random_effect("g")).fit(data, y="y", **QUICK)
     moments, name = inducing_moments(levels.fitted), "random_effect(g)"
     X = np.arange(3.0, 303.0)[:, None]  # levels that were not there
     phi, prior = moments.features_and_prior(name, moments.tangents(name, X))
-    root, rest = moments.open_factor(name, X, phi, prior, moments.open_pivots(name, X))
+    root, rest = moments.residual_factor(name, X, phi, prior, moments.residual_pivots(name, X))
     assert root.shape == (300, 100)
     np.testing.assert_allclose(np.sum(root**2, axis=1) + rest, prior)
 

@@ -12,8 +12,7 @@ from scipy.stats import multivariate_normal
 
 import gpflow_gam as gg
 from gpflow_gam.optimizers.binned.shaped import ShapeCriterion
-from gpflow_gam.posteriors import held_evidence
-from gpflow_gam.posteriors.shaped import Projection
+from gpflow_gam.posteriors.shaped import Projection, constraint_evidence
 
 GRID = np.linspace(0.02, 0.98, 97)
 
@@ -23,7 +22,7 @@ def test_one_inequality_adds_the_ratio_of_densities_at_zero(m):
     """The posterior's N(m, s^2) against the prior's N(0, 1), whatever the row's length."""
     s = 0.3
     expected = -0.5 * (m / s) ** 2 - np.log(s) if m < 0.0 else 0.0
-    found = held_evidence(np.array([m]), np.array([[s**2]]), np.array([[5.0]]))
+    found = constraint_evidence(np.array([m]), np.array([[s**2]]), np.array([[5.0]]))
     assert found == pytest.approx(expected, rel=1e-12, abs=1e-12)
 
 
@@ -44,7 +43,7 @@ def test_it_is_the_evidence_of_the_model_in_which_walls_are_held(seed):
         return multivariate_normal.logpdf(y, np.zeros(N), cov)
 
     expected = density(free) - density(np.eye(P))
-    assert held_evidence(mean, S, A) == pytest.approx(expected, rel=1e-8, abs=1e-10)
+    assert constraint_evidence(mean, S, A) == pytest.approx(expected, rel=1e-8, abs=1e-10)
     assert free.shape[1] < P or expected == 0.0
 
 

@@ -128,7 +128,7 @@ def test_mean_and_draws_are_the_nearest_points_of_the_cone(seed):
         (Projection(mean + h * e, S, A).mean - Projection(mean - h * e, S, A).mean) / (2 * h)
         for e in np.eye(len(mean))
     ]
-    np.testing.assert_allclose(projection.kept, np.stack(moved, axis=1), atol=1e-6)
+    np.testing.assert_allclose(projection.derivative, np.stack(moved, axis=1), atol=1e-6)
 
 
 @pytest.mark.parametrize("m", [-1.5, 0.0, 0.7])
@@ -141,7 +141,7 @@ def test_moments_and_tail_of_one_inequality_are_those_in_closed_form(m):
     assert projection.mean[0] == pytest.approx(at, abs=1e-12)
     assert projection.covariance(40_000)[0, 0] == pytest.approx(expected, rel=0.03)
     tail = norm.cdf(m) if m < 0.0 else 1.0
-    assert projection.tail() == pytest.approx(tail, abs=0.02)
+    assert projection.p_value() == pytest.approx(tail, abs=0.02)
 
 
 def test_rounding_changes_no_draw():
@@ -159,7 +159,7 @@ def test_without_inequalities_nothing_is_projected():
     mean, covariance, _ = gaussian(0)
     free = Projection(mean, covariance, np.zeros((0, len(mean))))
     np.testing.assert_array_equal(free.mean, mean)
-    np.testing.assert_allclose(free.kept, np.eye(len(mean)), atol=1e-12)
+    np.testing.assert_allclose(free.derivative, np.eye(len(mean)), atol=1e-12)
     np.testing.assert_allclose(free.covariance(50), covariance, rtol=1e-9)
     draws = free.draws(50)
     np.testing.assert_array_equal(draws.projected, draws.free)
@@ -171,7 +171,7 @@ def test_inequalities_that_nothing_touches_change_nothing():
     projection = Projection(mean, S, A)
     np.testing.assert_allclose(projection.mean, mean)
     np.testing.assert_allclose(projection.covariance(50), S, atol=1e-12)
-    np.testing.assert_allclose(projection.kept, np.eye(len(mean)), atol=1e-12)
+    np.testing.assert_allclose(projection.derivative, np.eye(len(mean)), atol=1e-12)
 
 
 # --- GAMs -----------------------------------------------------------------------------------------
@@ -440,7 +440,7 @@ def held_out(gam, keep):
         shift = found.slope[keep, 0] + w * (phi.T @ mean)[keep]
         S = np.linalg.inv(np.eye(len(phi)) + (phi[:, keep] * w) @ phi[:, keep].T)
         mean = S @ phi[:, keep] @ shift
-    projection = Projection(mean, S, fit.shaped.inequalities(0))
+    projection = Projection(mean, S, fit.shaped.projected.inequalities(0))
     at = phi[:, out]
     var = np.sum(at * (projection.covariance(4000) @ at), axis=0) + left[out]
     F = (at.T @ projection.mean)[:, None] + known[out]
@@ -474,7 +474,7 @@ def test_a_shape_that_binds_nothing_leaves_rows_out_as_without(data):
     solution = fit.solution
     sites, q = sites_of(solution.rows, fit.model.likelihood, solution.values, solution.q)
     free = RowPosterior.of_rows(solution.rows, solution.values, q)
-    shaped = ShapedCavities(free, sites, [fit.shaped.inequalities(0)])
+    shaped = ShapedCavities(free, sites, [fit.shaped.projected.inequalities(0)])
     for (_, a), (_, b) in zip(shaped.one_by_one(), free.one_by_one(sites)):
         np.testing.assert_allclose(a.mean, b.mean, rtol=1e-7)
         np.testing.assert_allclose(a.var, b.var, rtol=1e-7)

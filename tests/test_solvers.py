@@ -13,6 +13,7 @@ from gpflow.likelihoods import Gaussian, Poisson, Softmax
 import gpflow_gam as gg
 from gpflow_gam.newton.operators import KernelOperator, LatentKernels
 from gpflow_gam.newton.policies import Context
+from gpflow_gam.newton.problem import explained
 from gpflow_gam.newton.solvers import (
     ActionPosteriorState,
     Informative,
@@ -22,7 +23,6 @@ from gpflow_gam.newton.solvers import (
     Residual,
     Schedule,
     UnitVectors,
-    explained,
 )
 
 N, C = 60, 3

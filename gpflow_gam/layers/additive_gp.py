@@ -122,7 +122,7 @@ class HeadShapes:
         blocks = self._model.blocks
         values, _ = self._found(*(np.asarray(x) for x in self._given(blocks, blocks.cholesky())))
         names, L = self._model.kernel.names, self._model.num_latent_gps
-        return {names[i]: [values.tail(i, k) for k in range(L)] for i in self._parts}
+        return {names[i]: [values.p_value(i, k) for k in range(L)] for i in self._parts}
 
     def _given(self, blocks: InducingBlocks, cholesky: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """What a projection depends on: moments of V, and what is not negative of it."""

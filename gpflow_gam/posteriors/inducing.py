@@ -26,207 +26,8 @@ Block = tuple[str, AnyNDArray]
 """A component's name and rows of X [N, D]."""
 NEGLIGIBLE = 1e-5
 """Of a component's prior variance: what inducing values leave open beside it counts as nothing."""
-_OPEN_COLUMNS = 100
+_RESIDUAL_COLUMNS = 100
 """Of a factor of what they leave open."""
-
-
-class InducingFeatures:
-    """
-    Components ``f_c(x) = phi_c(x)' V_c`` plus what inducing values leave open, of any V.
-
-    They hold for the parameters' values when they are made.
-
-    Shapes: roots [M_c, M_c].
-    """
-
-    def __init__(
-        self,
-        kernel: AdditiveKernel,
-        inducing_variable: AdditiveInducingVariables,
-        *,
-        values: Values | None = None,
-        roots: Sequence[AnyNDArray] | None = None,
-    ) -> None:
-        self.inducing_variable = inducing_variable
-        self._source = kernel
-        if values is None:
-            # now, and not when they are asked for: the parameters may have moved by then
-            present = {id(p): p.numpy() for p in parameters_of(kernel)}
-            values = lambda parameter: present[id(parameter)]  # noqa: E731
-        self._values = values
-        if roots is None:
-            roots = inducing_roots(kernel, inducing_variable)
-        self._roots = list(roots)
-        self._rows: dict[tuple[str, int], AnyNDArray] = {}
-
-    @functools.cached_property
-    def kernel(self) -> AdditiveKernel:
-        """The additive kernel at the parameters' values of these moments, which stay."""
-        values = [self._values(p) for p in parameters_of(self._source)]
-        kernel = with_values(self._source, values)
-        assert isinstance(kernel, AdditiveKernel)
-        return kernel
-
-    @property
-    def roots(self) -> Sequence[AnyNDArray]:
-        """Cholesky factors of k_c(Z_c, Z_c), [M_c, M_c] each, in the components' order."""
-        return self._roots
-
-    @functools.cached_property
-    def layout_offsets(self) -> AnyNDArray:
-        """Where each component's values begin, and P at the end: [C + 1]."""
-        return np.concatenate([[0], np.cumsum(self.inducing_variable.sizes)])
-
-    def _index(self, name: str) -> int:
-        return self._source.names.index(name)
-
-    def block(self, name: str) -> slice:
-        """Where a component's inducing values stand."""
-        start, end = self.layout_offsets[self._index(name) :][:2]
-        return slice(int(start), int(end))
-
-    def _inputs(self, name: str, width: int) -> AnyNDArray:
-        """Z_c as rows of X [M_c, width]."""
-        if (name, width) not in self._rows:
-            found = inducing_rows(self._source, self.inducing_variable, name, width)
-            self._rows[name, width] = found
-        return self._rows[name, width]
-
-    def tangents(self, name: str, X: AnyNDArray) -> KernelTangents:
-        """A component's matrices between its inducing inputs and X [N, D]."""
-        Z = self._inputs(name, X.shape[1])
-        return kernel_tangents(self._source[name], Z, np.asarray(X, dtype=np.float64))
-
-    def features(self, name: str, X: AnyNDArray) -> AnyNDArray:
-        """``phi_c = L_c^-1 k_c(Z_c, X)``, [M_c, N]. Shapes: X [N, D]."""
-        return self.features_and_prior(name, self.tangents(name, X))[0]
-
-    def features_and_prior(
-        self, name: str, tangents: KernelTangents
-    ) -> tuple[AnyNDArray, AnyNDArray]:
-        """Features [M_c, N] of a component and its prior variances [N]."""
-        _, K, diagonal = tangents.matrices(self._values)
-        return self._whitened(name, K), diagonal
-
-    def features_at(
-        self, points: Mapping[str, AnyNDArray]
-    ) -> dict[str, tuple[AnyNDArray, AnyNDArray]]:
-        """
-        Features [M_c, N_c] and prior variances [N_c] of components, each at points of its own.
-        Shapes: points [N_c, D].
-        """
-        return {
-            name: self.features_and_prior(name, self.tangents(name, X))
-            for name, X in points.items()
-        }
-
-    def _whitened(self, name: str, K: AnyNDArray) -> AnyNDArray:
-        root = self._roots[self._index(name)]
-        phi, _ = lapack.dtrtrs(root, np.asarray_chkfinite(K), lower=1)
-        found: AnyNDArray = phi
-        return found
-
-    def open_covariance(self, blocks: Sequence[Block]) -> AnyNDArray:
-        """``k_c(x, x') - phi_c(x)' phi_c(x')`` at points, components independent, [n, n]."""
-        parts = []
-        for name, X in blocks:
-            Z = self._inputs(name, X.shape[1])
-            X = np.asarray(X, dtype=np.float64)
-            K, Kxz, _ = kernel_tangents(self._source[name], X, Z).matrices(self._values)
-            phi = self._whitened(name, Kxz.T)
-            parts.append(K - phi.T @ phi)
-        whole: AnyNDArray = parts[0] if len(parts) == 1 else block_diag(*parts)
-        return whole
-
-    def open_pivots(self, name: str, X: AnyNDArray) -> list[int]:
-        """
-        Points that pin down what inducing values leave open of a component, at most 100 of them.
-
-        Those of a partial Cholesky factor, which asks for a column of the kernel at a time: none
-        where inducing inputs settle the function.
-
-        Shapes: X [N, D].
-        """
-        phi, prior = self.features_and_prior(name, self.tangents(name, X))
-        rest: AnyNDArray = np.maximum(prior - np.sum(np.square(phi), axis=0), 0.0)
-        least = NEGLIGIBLE * float(np.max(prior, initial=0.0))
-        pivots: list[int] = []
-        columns: list[AnyNDArray] = []
-        while len(pivots) < _OPEN_COLUMNS and float(np.max(rest, initial=0.0)) > least:
-            pivot = int(np.argmax(rest))
-            (k,) = self._open_rows(name, X, phi, [pivot])
-            k = k - sum((c[pivot] * c for c in columns), 0.0)
-            columns.append(k / np.sqrt(rest[pivot]))
-            rest = np.maximum(rest - np.square(columns[-1]), 0.0)
-            rest[pivot] = 0.0
-            pivots.append(pivot)
-        return pivots
-
-    def open_factor(
-        self, name: str, X: AnyNDArray, phi: AnyNDArray, prior: AnyNDArray, pivots: Sequence[int]
-    ) -> tuple[AnyNDArray, AnyNDArray]:
-        """
-        What inducing values leave open of a component at many points, for draws of it. Shapes: X
-        [N, D], phi [M_c, N], prior [N].
-        """
-        rest: AnyNDArray = np.maximum(prior - np.sum(np.square(phi), axis=0), 0.0)
-        least = NEGLIGIBLE * float(np.max(prior, initial=0.0))
-        root = np.zeros((len(rest), 0))
-        if len(pivots):
-            rows = self._open_rows(name, X, phi, pivots)
-            factor, order, rank, _ = lapack.dpstrf(rows[:, list(pivots)], tol=1e-3 * least, lower=1)
-            kept = rows[order[:rank] - 1]
-            root = solve_triangular(np.tril(factor)[:rank, :rank], kept, lower=True).T
-            rest = np.maximum(rest - np.sum(np.square(root), axis=1), 0.0)
-        settled = float(np.max(rest, initial=0.0)) <= least
-        return root, np.zeros_like(rest) if settled else rest
-
-    def _open_rows(
-        self, name: str, X: AnyNDArray, phi: AnyNDArray, which: Sequence[int]
-    ) -> AnyNDArray:
-        """Rows [R, N] of the covariance of what inducing values leave open."""
-        some = X[list(which)]
-        K = kernel_tangents(self._source[name], some, X).matrices(self._values)[1]
-        found: AnyNDArray = K - phi[:, list(which)].T @ phi
-        return found
-
-    def all_tangents(self, X: AnyNDArray) -> list[KernelTangents]:
-        """:meth:`tangents` of all components, in their order. Shapes: X [N, D]."""
-        return [self.tangents(name, X) for name in self._source.names]
-
-    def all_features(
-        self, X: AnyNDArray, tangents: Sequence[KernelTangents] | None = None
-    ) -> tuple[AnyNDArray, AnyNDArray]:
-        """
-        Features of all components [P, N], in their order, and what these leave open, [C, N].
-        Shapes: X [N, D].
-        """
-        tangents = self.all_tangents(X) if tangents is None else tangents
-        found = [self.features_and_prior(n, t) for n, t in zip(self._source.names, tangents)]
-        left = [prior - np.sum(np.square(phi), axis=0) for phi, prior in found]
-        return np.concatenate([phi for phi, _ in found]), np.stack(left)
-
-
-def inducing_rows(
-    kernel: AdditiveKernel, inducing_variable: AdditiveInducingVariables, name: str, width: int
-) -> AnyNDArray:
-    """Z_c as rows of X [M_c, width], zero in columns that the component does not read."""
-    index = kernel.names.index(name)
-    Z: AnyNDArray = np.zeros((inducing_variable.sizes[index], width))
-    columns = kernel.columns[index]
-    Z[:, slice(None) if columns is None else list(columns)] = inducing_variable.inputs[index]
-    return Z
-
-
-def inducing_roots(
-    kernel: AdditiveKernel, inducing_variable: AdditiveInducingVariables
-) -> list[AnyNDArray]:
-    """Cholesky factors of k_c(Z_c, Z_c), [M_c, M_c] each, at the parameters' present values."""
-    blocks = InducingBlocks(inducing_variable, kernel)
-    found: dict[int, AnyNDArray] = {}
-    for group, L in zip(blocks.groups, blocks.cholesky()):
-        found |= {index: L[i].numpy() for i, index in enumerate(group.indices)}
-    return [found[i] for i in range(len(found))]
 
 
 class JointParts(NamedTuple):
@@ -242,15 +43,18 @@ class JointParts(NamedTuple):
     """Variance of what inducing values leave open, [n]."""
 
 
-class InducingMoments(InducingFeatures):
+class InducingMoments:
     """
-    Components of normal inducing values V, whitened, and their moments at any points.
+    Components ``f_c(x) = phi_c(x)' V_c`` of normal whitened inducing values V, plus the rest.
 
-    A plot needs one component at hundreds of points, and its covariance there: that is cheap from
-    these moments, and dear from draws of all components together. They hold for the parameters'
-    values when they are made.
+    The rest has the prior's residual covariance given V. A plot needs one component at hundreds of
+    points, and its covariance there: that is cheap from these moments, and dear from draws of all
+    components together. They hold for the values that the kernel's parameters have when they are
+    made, or for ``values``.
 
-    Shapes: mean [P, L], covariance [L, P, P], roots [M_c, M_c], shared [L, P, R].
+    V has mean [P, L] and covariance [L, P, P], in the components' order; roots are the Cholesky
+    factors of k_c(Z_c, Z_c), [M_c, M_c] each. Where outputs are correlated, ``shared`` is
+    B [L, P, R]: what was learnt takes B_l B_k' from the prior covariance of outputs l and k.
     """
 
     def __init__(
@@ -264,7 +68,15 @@ class InducingMoments(InducingFeatures):
         roots: Sequence[AnyNDArray] | None = None,
         shared: AnyNDArray | None = None,
     ) -> None:
-        super().__init__(kernel, inducing_variable, values=values, roots=roots)
+        self.inducing_variable = inducing_variable
+        self._source = kernel
+        if values is None:
+            # now, and not when they are asked for: the parameters may have moved by then
+            present = {id(p): p.numpy() for p in parameters_of(kernel)}
+            values = lambda parameter: present[id(parameter)]  # noqa: E731
+        self._values = values
+        self.roots = inducing_roots(kernel, inducing_variable) if roots is None else list(roots)
+        self._rows: dict[tuple[str, int], AnyNDArray] = {}
         self.mean, self.covariance, self.shared = mean, covariance, shared
         if kernel.members is not None:  # zero, not as the prior has it, where they do not enter
             enters = np.repeat(kernel.members, inducing_variable.sizes, axis=1)
@@ -364,7 +176,7 @@ class InducingMoments(InducingFeatures):
         Blocks of one component have to be given as one block of all its points.
         """
         parts = self.joint_parts(blocks, [self.tangents(c, X) for c, X in blocks])
-        return parts.mean, parts.inner + self.open_covariance(blocks)
+        return parts.mean, parts.inner + self.residual_covariance(blocks)
 
     def joint_parts(
         self, blocks: Sequence[Block], tangents: Sequence[KernelTangents]
@@ -380,7 +192,7 @@ class InducingMoments(InducingFeatures):
             )
             for p, s in zip(phis, slices)
         ]
-        return JointParts(mean, np.concatenate(rows, axis=-2), _left_open(found))
+        return JointParts(mean, np.concatenate(rows, axis=-2), _residual_variances(found))
 
     def pointwise_parts(
         self, blocks: Sequence[Block], tangents: Sequence[KernelTangents]
@@ -393,7 +205,8 @@ class InducingMoments(InducingFeatures):
             np.sum(phi * (self.covariance[:, s, s] @ phi), axis=1)
             for (phi, _), s in zip(found, slices)
         ]
-        return JointParts(np.concatenate(mean), np.concatenate(inner, axis=1), _left_open(found))
+        residual = _residual_variances(found)
+        return JointParts(np.concatenate(mean), np.concatenate(inner, axis=1), residual)
 
     def shared_parts(self, blocks: Sequence[Block]) -> AnyNDArray | None:
         """B of components at points, [L, n, R], one block after the other; None without it."""
@@ -413,29 +226,152 @@ class InducingMoments(InducingFeatures):
         inner = np.sum(phi * (self.covariance @ phi), axis=1)
         return phi.T @ self.mean, inner.T + left.T @ self.entering()
 
+    # --- features -----------------------------------------------------------------------------
 
-def _left_open(found: Sequence[tuple[AnyNDArray, AnyNDArray]]) -> AnyNDArray:
-    """Variances beside what features [M_c, n_c] and prior variances [n_c] of blocks explain."""
-    left = [prior - np.sum(np.square(phi), axis=0) for phi, prior in found]
-    return np.maximum(np.concatenate(left), 0.0)
+    @functools.cached_property
+    def kernel(self) -> AdditiveKernel:
+        """The additive kernel at the parameters' values of these moments, which stay."""
+        values = [self._values(p) for p in parameters_of(self._source)]
+        kernel = with_values(self._source, values)
+        assert isinstance(kernel, AdditiveKernel)
+        return kernel
+
+    @functools.cached_property
+    def layout_offsets(self) -> AnyNDArray:
+        """Where each component's values begin, and P at the end: [C + 1]."""
+        return np.concatenate([[0], np.cumsum(self.inducing_variable.sizes)])
+
+    def _index(self, name: str) -> int:
+        return self._source.names.index(name)
+
+    def block(self, name: str) -> slice:
+        """Where a component's inducing values stand."""
+        start, end = self.layout_offsets[self._index(name) :][:2]
+        return slice(int(start), int(end))
+
+    def _inputs(self, name: str, width: int) -> AnyNDArray:
+        """Z_c as rows of X [M_c, width]."""
+        if (name, width) not in self._rows:
+            found = inducing_rows(self._source, self.inducing_variable, name, width)
+            self._rows[name, width] = found
+        return self._rows[name, width]
+
+    def tangents(self, name: str, X: AnyNDArray) -> KernelTangents:
+        """A component's matrices between its inducing inputs and X [N, D]."""
+        Z = self._inputs(name, X.shape[1])
+        return kernel_tangents(self._source[name], Z, np.asarray(X, dtype=np.float64))
+
+    def features(self, name: str, X: AnyNDArray) -> AnyNDArray:
+        """``phi_c = L_c^-1 k_c(Z_c, X)``, [M_c, N]. Shapes: X [N, D]."""
+        return self.features_and_prior(name, self.tangents(name, X))[0]
+
+    def features_and_prior(
+        self, name: str, tangents: KernelTangents
+    ) -> tuple[AnyNDArray, AnyNDArray]:
+        """Features [M_c, N] of a component and its prior variances [N]."""
+        _, K, diagonal = tangents.matrices(self._values)
+        return self._whitened(name, K), diagonal
+
+    def features_at(
+        self, points: Mapping[str, AnyNDArray]
+    ) -> dict[str, tuple[AnyNDArray, AnyNDArray]]:
+        """
+        Features [M_c, N_c] and prior variances [N_c] of components, each at points of its own.
+        Shapes: points [N_c, D].
+        """
+        return {
+            name: self.features_and_prior(name, self.tangents(name, X))
+            for name, X in points.items()
+        }
+
+    def _whitened(self, name: str, K: AnyNDArray) -> AnyNDArray:
+        root = self.roots[self._index(name)]
+        phi, _ = lapack.dtrtrs(root, np.asarray_chkfinite(K), lower=1)
+        found: AnyNDArray = phi
+        return found
+
+    def residual_covariance(self, blocks: Sequence[Block]) -> AnyNDArray:
+        """``k_c(x, x') - phi_c(x)' phi_c(x')`` at points, components independent, [n, n]."""
+        parts = []
+        for name, X in blocks:
+            Z = self._inputs(name, X.shape[1])
+            X = np.asarray(X, dtype=np.float64)
+            K, Kxz, _ = kernel_tangents(self._source[name], X, Z).matrices(self._values)
+            phi = self._whitened(name, Kxz.T)
+            parts.append(K - phi.T @ phi)
+        whole: AnyNDArray = parts[0] if len(parts) == 1 else block_diag(*parts)
+        return whole
+
+    def residual_pivots(self, name: str, X: AnyNDArray) -> list[int]:
+        """
+        Points that pin down what inducing values leave open of a component, at most 100 of them.
+
+        Those of a partial Cholesky factor, which asks for a column of the kernel at a time: none
+        where inducing inputs settle the function.
+
+        Shapes: X [N, D].
+        """
+        phi, prior = self.features_and_prior(name, self.tangents(name, X))
+        rest: AnyNDArray = np.maximum(prior - np.sum(np.square(phi), axis=0), 0.0)
+        least = NEGLIGIBLE * float(np.max(prior, initial=0.0))
+        pivots: list[int] = []
+        columns: list[AnyNDArray] = []
+        while len(pivots) < _RESIDUAL_COLUMNS and float(np.max(rest, initial=0.0)) > least:
+            pivot = int(np.argmax(rest))
+            (k,) = self._residual_rows(name, X, phi, [pivot])
+            k = k - sum((c[pivot] * c for c in columns), 0.0)
+            columns.append(k / np.sqrt(rest[pivot]))
+            rest = np.maximum(rest - np.square(columns[-1]), 0.0)
+            rest[pivot] = 0.0
+            pivots.append(pivot)
+        return pivots
+
+    def residual_factor(
+        self, name: str, X: AnyNDArray, phi: AnyNDArray, prior: AnyNDArray, pivots: Sequence[int]
+    ) -> tuple[AnyNDArray, AnyNDArray]:
+        """
+        What inducing values leave open of a component at many points, for draws of it. Shapes: X
+        [N, D], phi [M_c, N], prior [N].
+        """
+        rest: AnyNDArray = np.maximum(prior - np.sum(np.square(phi), axis=0), 0.0)
+        least = NEGLIGIBLE * float(np.max(prior, initial=0.0))
+        root = np.zeros((len(rest), 0))
+        if len(pivots):
+            rows = self._residual_rows(name, X, phi, pivots)
+            factor, order, rank, _ = lapack.dpstrf(rows[:, list(pivots)], tol=1e-3 * least, lower=1)
+            kept = rows[order[:rank] - 1]
+            root = solve_triangular(np.tril(factor)[:rank, :rank], kept, lower=True).T
+            rest = np.maximum(rest - np.sum(np.square(root), axis=1), 0.0)
+        settled = float(np.max(rest, initial=0.0)) <= least
+        return root, np.zeros_like(rest) if settled else rest
+
+    def _residual_rows(
+        self, name: str, X: AnyNDArray, phi: AnyNDArray, which: Sequence[int]
+    ) -> AnyNDArray:
+        """Rows [R, N] of the covariance of what inducing values leave open."""
+        some = X[list(which)]
+        K = kernel_tangents(self._source[name], some, X).matrices(self._values)[1]
+        found: AnyNDArray = K - phi[:, list(which)].T @ phi
+        return found
+
+    def all_tangents(self, X: AnyNDArray) -> list[KernelTangents]:
+        """:meth:`tangents` of all components, in their order. Shapes: X [N, D]."""
+        return [self.tangents(name, X) for name in self._source.names]
+
+    def all_features(
+        self, X: AnyNDArray, tangents: Sequence[KernelTangents] | None = None
+    ) -> tuple[AnyNDArray, AnyNDArray]:
+        """
+        Features of all components [P, N], in their order, and what these leave open, [C, N].
+        Shapes: X [N, D].
+        """
+        tangents = self.all_tangents(X) if tangents is None else tangents
+        found = [self.features_and_prior(n, t) for n, t in zip(self._source.names, tangents)]
+        left = [prior - np.sum(np.square(phi), axis=0) for phi, prior in found]
+        return np.concatenate([phi for phi, _ in found]), np.stack(left)
 
 
-def _root(covariance: AnyNDArray) -> AnyNDArray:
-    """A square root of a covariance beside which the prior's is I, up to rounding."""
-    try:
-        return np.linalg.cholesky(covariance + 1e-9 * np.eye(len(covariance)))
-    except np.linalg.LinAlgError:
-        # read off where inputs nearly coincide: whitening has blown rounding up
-        values, vectors = np.linalg.eigh(covariance)
-        root: AnyNDArray = vectors * np.sqrt(np.maximum(values, 0.0))
-        return root
-
-
-_JITTER = 1e-10
-"""Of what is left open at the points, as a share of it."""
-
-
-class SettledMoments(InducingMoments):
+class AugmentedMoments(InducingMoments):
     r"""
     The same posterior with more inducing inputs, where those that there are leave much open.
 
@@ -461,7 +397,7 @@ class SettledMoments(InducingMoments):
                 columns = kernel.columns[kernel.names.index(name)]
                 some = rows if columns is None else rows[:, list(columns)]
                 inputs[name] = np.concatenate([inputs[name], some])
-                left = moments.open_covariance([(name, rows)])
+                left = moments.residual_covariance([(name, rows)])
                 left = left + _JITTER * np.diag(np.diag(left))
                 whole = np.zeros((number, number))
                 whole[: len(root), : len(root)] = root
@@ -489,3 +425,46 @@ class SettledMoments(InducingMoments):
         whole = whole * np.repeat(self.entering(), self.inducing_variable.sizes, axis=0)
         whole[:, self._old] = V
         return whole
+
+
+def inducing_rows(
+    kernel: AdditiveKernel, inducing_variable: AdditiveInducingVariables, name: str, width: int
+) -> AnyNDArray:
+    """Z_c as rows of X [M_c, width], zero in columns that the component does not read."""
+    index = kernel.names.index(name)
+    Z: AnyNDArray = np.zeros((inducing_variable.sizes[index], width))
+    columns = kernel.columns[index]
+    Z[:, slice(None) if columns is None else list(columns)] = inducing_variable.inputs[index]
+    return Z
+
+
+def inducing_roots(
+    kernel: AdditiveKernel, inducing_variable: AdditiveInducingVariables
+) -> list[AnyNDArray]:
+    """Cholesky factors of k_c(Z_c, Z_c), [M_c, M_c] each, at the parameters' present values."""
+    blocks = InducingBlocks(inducing_variable, kernel)
+    found: dict[int, AnyNDArray] = {}
+    for group, L in zip(blocks.groups, blocks.cholesky()):
+        found |= {index: L[i].numpy() for i, index in enumerate(group.indices)}
+    return [found[i] for i in range(len(found))]
+
+
+def _residual_variances(found: Sequence[tuple[AnyNDArray, AnyNDArray]]) -> AnyNDArray:
+    """Variances beside what features [M_c, n_c] and prior variances [n_c] of blocks explain."""
+    left = [prior - np.sum(np.square(phi), axis=0) for phi, prior in found]
+    return np.maximum(np.concatenate(left), 0.0)
+
+
+def _root(covariance: AnyNDArray) -> AnyNDArray:
+    """A square root of a covariance beside which the prior's is I, up to rounding."""
+    try:
+        return np.linalg.cholesky(covariance + 1e-9 * np.eye(len(covariance)))
+    except np.linalg.LinAlgError:
+        # read off where inputs nearly coincide: whitening has blown rounding up
+        values, vectors = np.linalg.eigh(covariance)
+        root: AnyNDArray = vectors * np.sqrt(np.maximum(values, 0.0))
+        return root
+
+
+_JITTER = 1e-10
+"""Of what is left open at the points, as a share of it."""

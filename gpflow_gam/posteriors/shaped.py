@@ -98,7 +98,7 @@ class Projection:
         return found
 
     @property
-    def kept(self) -> AnyNDArray:
+    def derivative(self) -> AnyNDArray:
         """How the projected mean moves with the mean, [P, P]: along the walls that it touches."""
         touched = self._walls[self._pushes(self._centre) > 0.0] @ self._W
         along, sizes, _ = np.linalg.svd(touched.T, full_matrices=False)
@@ -151,7 +151,7 @@ class Projection:
         found: AnyNDArray = self._mean + u @ self._root.T
         return found
 
-    def tail(self, seed: int = 0) -> float:
+    def p_value(self, seed: int = 0) -> float:
         """
         How often noise alone is as far from the cone as the mean is.
 
@@ -166,7 +166,7 @@ class Projection:
         return float((1 + np.sum(null >= distance)) / (1 + _NULL_DRAWS))
 
 
-def held_evidence(mean: AnyNDArray, covariance: AnyNDArray, rows: AnyNDArray) -> float:
+def constraint_evidence(mean: AnyNDArray, covariance: AnyNDArray, rows: AnyNDArray) -> float:
     r"""
     How much more likely data are where the inequalities that hold a mean are equalities, in nats.
 
@@ -204,86 +204,123 @@ _BANK = 2000
 """Draws that a graph holds."""
 
 
-class ShapedMoments(InducingMoments):
+class ShapedValues:
     """
-    Moments of inducing values projected on the shapes of components.
+    Normal inducing values V, projected on what is not negative of them.
 
-    The mean is the projected one, and covariances are those of projected draws around it. All
-    components are projected together: what is correlated with one that has a shape goes along.
+    All components are projected together: what is correlated with one that has a shape goes along.
+
+    :param mean: of V, [P, L], in the components' order.
+    :param covariance: of V, [L, P, P].
+    :param rows: what is not negative of V, [n_c, P], by the component's place.
+    :param enters: whether values of V enter outputs, [P, L], where not all do.
+    :param number: of the draws behind covariances.
     """
 
-    def __init__(self, free: InducingMoments, number: int = 2000) -> None:
-        self._free = free
-        self._shaped = shaped_components(free)
-        found = [self._projection(i) for i in range(free.mean.shape[1])]
-        super().__init__(
-            free._source,
-            free.inducing_variable,
-            np.stack([p.mean for p in found], axis=1),
-            np.stack([p.covariance(number) for p in found]),
-            values=free._values,
-            roots=free.roots,
-        )
-        self._projections = found
+    def __init__(
+        self,
+        mean: AnyNDArray,
+        covariance: AnyNDArray,
+        rows: Mapping[int, AnyNDArray],
+        enters: AnyNDArray | None = None,
+        number: int = _BANK,
+    ) -> None:
+        self._free, self._rows = (mean, covariance), dict(rows)
+        self._enters, self._number = enters, number
+
+    @functools.cached_property
+    def _projections(self) -> list[Projection]:
+        moments = enumerate(zip(self._free[0].T, self._free[1]))
+        return [Projection(mean, S, self.inequalities(i)) for i, (mean, S) in moments]
+
+    @functools.cached_property
+    def mean(self) -> AnyNDArray:
+        """The projected mean of V, [P, L]."""
+        return np.stack([p.mean for p in self._projections], axis=1)
+
+    @functools.cached_property
+    def covariance(self) -> AnyNDArray:
+        """Of projected draws around the projected mean, [L, P, P]."""
+        return np.stack([p.covariance(self._number) for p in self._projections])
 
     @property
     def components(self) -> tuple[int, ...]:
         """Places of the components that have a shape."""
-        names = self._source.names
-        return tuple(names.index(name) for name in self._shaped)
+        return tuple(self._rows)
 
-    def inequalities(self, output: int, names: Sequence[str] | None = None) -> AnyNDArray:
-        """What is not negative of V, [n, P]."""
-        free = self._free
-        own = [
-            name
-            for name in (self._shaped if names is None else names)
-            if free.entering([name])[0, output]
-        ]
-        rows = [self._shaped[name] for name in own]
-        return np.concatenate(rows) if rows else np.zeros((0, len(free.mean)))
+    def inequalities(self, output: int) -> AnyNDArray:
+        """Rows of V, [n, P], that are not negative where they enter an output."""
+        own = [A for c, A in self._rows.items() if self._is_in(c, output)]
+        return np.concatenate(own) if own else np.zeros((0, len(self._free[0])))
 
-    def _projection(self, output: int, names: Sequence[str] | None = None) -> Projection:
-        free, A = self._free, self.inequalities(output, names)
-        return Projection(free.mean[:, output], free.covariance[output], A)
-
-    def settled(self, name: str) -> AnyNDArray:
-        """
-        Degrees of freedom of a component for each output, [L].
-
-        The trace of how its estimate follows the data (Meyer & Woodroofe 2000): what inequalities
-        hold fast follows none.
-        """
-        block, free = self.block(name), self._free.covariance
-        smoothers = [p.kept @ (np.eye(len(S)) - S) for p, S in zip(self._projections, free)]
-        return np.array([np.trace(F[block, block]) for F in smoothers])
+    def _is_in(self, component: int, output: int) -> bool:
+        enters = self._enters
+        return enters is None or bool(np.any(self._rows[component] * enters[:, output]))
 
     def sample(self, num_samples: int, seed: int) -> AnyNDArray:
+        """Projected draws of V, [S, P, L]."""
         rng = np.random.default_rng(seed)
         draws = np.stack([p.sample(num_samples, rng) for p in self._projections], axis=-1)
-        if self._source.members is None:
-            return draws
-        return draws * np.repeat(self.entering(), self.inducing_variable.sizes, axis=0)
+        return draws if self._enters is None else draws * self._enters
+
+    def degrees_of_freedom(self, block: slice) -> AnyNDArray:
+        """
+        Of some values V, for each output, [L].
+
+        The trace of how their estimate follows the data (Meyer & Woodroofe 2000): what inequalities
+        hold fast follows none.
+        """
+        free = self._free[1]
+        smoothers = [p.derivative @ (np.eye(len(S)) - S) for p, S in zip(self._projections, free)]
+        return np.array([np.trace(F[block, block]) for F in smoothers])
+
+    def p_value(self, component: int, output: int) -> float:
+        """How often noise alone is as far from a component's shape as its free estimate is."""
+        if not self._is_in(component, output):
+            return 1.0
+        mean, covariance = self._free
+        return Projection(mean[:, output], covariance[output], self._rows[component]).p_value()
+
+
+class ShapedMoments(InducingMoments):
+    """The moments of inducing values after they are projected on the shapes of components."""
+
+    def __init__(self, free: InducingMoments, number: int = _BANK) -> None:
+        self.projected = shaped_values(free, number)
+        super().__init__(
+            free._source,
+            free.inducing_variable,
+            self.projected.mean,
+            self.projected.covariance,
+            values=free._values,
+            roots=free.roots,
+        )
+        names = self._source.names
+        self._shaped = {names[i] for i in self.projected.components}
+
+    def sample(self, num_samples: int, seed: int) -> AnyNDArray:
+        return self.projected.sample(num_samples, seed)
 
     # what jitter leaves open has no shape, and is nothing
 
-    def open_pivots(self, name: str, X: AnyNDArray) -> list[int]:
-        return [] if name in self._shaped else super().open_pivots(name, X)
+    def residual_pivots(self, name: str, X: AnyNDArray) -> list[int]:
+        return [] if name in self._shaped else super().residual_pivots(name, X)
 
-    def open_factor(
+    def residual_factor(
         self, name: str, X: AnyNDArray, phi: AnyNDArray, prior: AnyNDArray, pivots: Sequence[int]
     ) -> tuple[AnyNDArray, AnyNDArray]:
         if name in self._shaped:
             return np.zeros((len(X), 0)), np.zeros(len(X))
-        return super().open_factor(name, X, phi, prior, pivots)
+        return super().residual_factor(name, X, phi, prior, pivots)
 
 
-def shape_tail(free: InducingMoments, name: str, output: int) -> float:
-    """How often noise alone is as far from a component's shape as its estimate without is."""
-    if not free.entering([name])[0, output]:
-        return 1.0
-    rows = shaped_components(free)[name]
-    return Projection(free.mean[:, output], free.covariance[output], rows).tail()
+def shaped_values(free: InducingMoments, number: int = _BANK) -> ShapedValues:
+    """The inducing values of free moments, projected on the shapes of their components."""
+    kernel, enters = free._source, None
+    if kernel.members is not None:
+        enters = np.repeat(free.entering(), free.inducing_variable.sizes, axis=0)
+    rows = {kernel.names.index(name): A for name, A in shaped_components(free).items()}
+    return ShapedValues(free.mean, free.covariance, rows, enters, number)
 
 
 def shaped_components(
@@ -309,41 +346,6 @@ def acting_nodes(moments: InducingMoments) -> dict[str, AnyNDArray]:
     return {name: part.acting_nodes() for name, part in parts.items() if part is not None}
 
 
-class ShapedValues:
-    """
-    Inducing values, all of whose components enter all outputs, projected on shapes. Shapes: mean
-    [P, L], covariance [L, P, P].
-    """
-
-    def __init__(
-        self, mean: AnyNDArray, covariance: AnyNDArray, rows: Mapping[int, AnyNDArray]
-    ) -> None:
-        self._free, self._rows = (mean, covariance), dict(rows)
-        whole = np.concatenate(list(self._rows.values()))
-        self._projections = [Projection(m, S, whole) for m, S in zip(mean.T, covariance)]
-        self.mean: AnyNDArray = np.stack([p.mean for p in self._projections], axis=1)
-
-    @functools.cached_property
-    def covariance(self) -> AnyNDArray:
-        """Of projected draws around the projected mean, [L, P, P]."""
-        return np.stack([p.covariance(_BANK) for p in self._projections])
-
-    @property
-    def components(self) -> tuple[int, ...]:
-        """Places of the components that have a shape."""
-        return tuple(self._rows)
-
-    def sample(self, num_samples: int, seed: int) -> AnyNDArray:
-        """Projected draws of V, [S, P, L]."""
-        rng = np.random.default_rng(seed)
-        return np.stack([p.sample(num_samples, rng) for p in self._projections], axis=-1)
-
-    def tail(self, component: int, output: int) -> float:
-        """As :func:`shape_tail`."""
-        mean, covariance = self._free
-        return Projection(mean[:, output], covariance[output], self._rows[component]).tail()
-
-
 class ShapedPosterior(SparseAdditivePosterior):
     """
     As :class:`~gpflow_gam.posteriors.SparseAdditivePosterior`, whose draws have the shapes.
@@ -352,9 +354,7 @@ class ShapedPosterior(SparseAdditivePosterior):
     a graph holds 2000 of them, and draws from these.
     """
 
-    def __init__(
-        self, *arguments: Any, moments: ShapedMoments | ShapedValues, **options: Any
-    ) -> None:
+    def __init__(self, *arguments: Any, moments: ShapedValues, **options: Any) -> None:
         self._moments = moments
         # what jitter leaves open of a constant is drawn for each row by itself
         self._negligible = max(NEGLIGIBLE, 2.0 * default_jitter())

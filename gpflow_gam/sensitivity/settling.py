@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from gpflow.base import AnyNDArray
 
-from ..posteriors import InducingMoments, SettledMoments
+from ..posteriors import AugmentedMoments, InducingMoments
 from .grid import ProductGrid, component_columns
 
 _OPEN = 1e-3
@@ -34,7 +34,7 @@ def settled(
     points = _open_points(moments, grid)
     if not points:
         return moments, list(others)
-    made = {id(m): SettledMoments(m, points) for m in (moments, *others)}
+    made = {id(m): AugmentedMoments(m, points) for m in (moments, *others)}
     return made[id(moments)], [made[id(m)] for m in others]
 
 
@@ -48,7 +48,7 @@ def _open_points(moments: InducingMoments, grid: ProductGrid) -> dict[str, AnyND
         phi, prior = moments.features_and_prior(name, moments.tangents(name, X))
         left = np.maximum(prior - np.sum(np.square(phi), axis=0), 0.0)
         if w @ left > _OPEN * (w @ prior):
-            pivots = moments.open_pivots(name, X)
+            pivots = moments.residual_pivots(name, X)
             if pivots:
                 found[name] = X[pivots]
     return found

@@ -260,7 +260,7 @@ def _cavities(fit: FittedGAM, folds: Neighbourhoods | None) -> Blocks:
     else:
         posterior, sites = _dense(fit)
     if fit.shaped is not None:
-        rules = [fit.shaped.inequalities(i) for i in range(fit.num_predictors)]
+        rules = [fit.shaped.projected.inequalities(i) for i in range(fit.num_predictors)]
         shaped = ShapedCavities(posterior, sites, rules)
         yield from shaped.one_by_one() if folds is None else shaped.by_neighbourhood(folds)
     elif folds is None:

@@ -91,7 +91,7 @@ def averages(
             ]
         )
         members = list(_members(fit, places, unconditional))
-        pivots = [inducing_moments(fit).open_pivots(p.name, p.X) for p in places]
+        pivots = [inducing_moments(fit).residual_pivots(p.name, p.X) for p in places]
         each = -(-num_samples // len(members))
         seeds = np.random.SeedSequence(seed).generate_state(len(members))
         draws = []
@@ -195,7 +195,7 @@ def _component_draws(
         phi, prior = moments.features_and_prior(place.name, at)
         own = V[:, moments.block(place.name)]
         values = np.einsum("mu,sml->sul", phi, own, optimize=True)
-        root, rest = moments.open_factor(place.name, place.X, phi, prior, few)
+        root, rest = moments.residual_factor(place.name, place.X, phi, prior, few)
         enters = moments.entering([place.name])[0]
         if root.shape[1]:
             z = enters * rng.standard_normal((number, root.shape[1], own.shape[2]))

@@ -62,7 +62,7 @@ def _moments(
         states = _states(fit, blocks, unconditional)
         fitted, tangents = next(states)
         own = fitted.joint_parts(blocks, tangents)
-        open_ = fitted.open_covariance(blocks) if left_open else np.zeros(own.inner.shape[1:])
+        open_ = fitted.residual_covariance(blocks) if left_open else np.zeros(own.inner.shape[1:])
         covariance, left, number = np.zeros_like(own.inner), np.zeros_like(own.open), 0
         for moments, at in states:
             parts = moments.joint_parts(blocks, at)

@@ -164,7 +164,7 @@ def _joint_draws(
     V = moments.sample(number, seed) - moments.mean
     parts = [(moments.features(c, X), V[:, moments.block(c)]) for c, X in blocks]
     values = np.concatenate([np.einsum("mn,sml->snl", phi, v) for phi, v in parts], axis=1)
-    left = moments.open_covariance(blocks)
+    left = moments.residual_covariance(blocks)
     return [
         (values[..., i] + normal_draws(left, number, seed + 1 + i)) @ A.T
         for i in range(values.shape[2])

@@ -26,8 +26,8 @@ from ...posteriors import (
     ShapedMoments,
     ShapedPosterior,
     SparseAdditivePosterior,
-    shape_tail,
 )
+from ...posteriors.shaped import shaped_values
 from ..components import Component, shaped_term
 from .build import Model
 from .rows import make_rows
@@ -173,7 +173,8 @@ class Outcome:
         :param output: of the predictor.
         """
         assert self._without_shapes is not None  # who asks for shapes has a solution
-        return shape_tail(self._without_shapes, name, output)
+        place = self.model.kernel.names.index(name)
+        return shaped_values(self._without_shapes).p_value(place, output)
 
     @property
     def own_moments(self) -> InducingMoments | None:
@@ -233,7 +234,7 @@ class Outcome:
         cached = PrecomputeCacheType.TENSOR
         if self.shaped is None:
             return SparseAdditivePosterior(*given, precompute_cache=cached)
-        return ShapedPosterior(*given, moments=self.shaped, precompute_cache=cached)
+        return ShapedPosterior(*given, moments=self.shaped.projected, precompute_cache=cached)
 
     def value(self, parameter: Parameter) -> AnyNDArray:
         """

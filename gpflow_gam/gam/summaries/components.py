@@ -33,7 +33,7 @@ def against_shapes(fit: FittedGAM) -> list[tuple[Component, float]]:
     """
     Components whose data speak against their shape, and how often noise alone would.
 
-    See :func:`gpflow_gam.posteriors.shape_tail`.
+    See :meth:`gpflow_gam.posteriors.ShapedValues.p_value`.
 
     :param fit: a fitted GAM.
     """
@@ -70,7 +70,7 @@ def effective_dof(fit: FittedGAM, component: Component) -> AnyNDArray:
     moments = inducing_moments(fit)
     block = moments.block(component.name)
     if isinstance(moments, ShapedMoments):
-        settled = moments.settled(component.name)
+        settled = moments.projected.degrees_of_freedom(moments.block(component.name))
     else:
         S = moments.covariance[:, block, block]
         settled = S.shape[-1] - np.trace(S, axis1=1, axis2=2)

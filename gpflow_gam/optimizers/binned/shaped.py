@@ -15,7 +15,8 @@ from ...kernels.shaped import shaped_part
 from ...kernels.shapes import Values
 from ...kernels.tangents import KernelTangents
 from ...models import AdditiveSGPR, AdditiveSVGP
-from ...posteriors import InducingMoments, acting_nodes, held_evidence, shaped_components
+from ...posteriors import InducingMoments
+from ...posteriors.shaped import acting_nodes, constraint_evidence, shaped_components
 from ..minimizers import FitResult, StopFit, Tracker
 from .evidence import Evaluation, inverse
 from .rounds import Rounds, StartError, settled_at
@@ -40,7 +41,7 @@ class ShapeCriterion:
     A function of any shape pays for freedom that one of this shape does not have: the evidence of
     the first prefers variances at which the second is too stiff. Hyperparameters under a shape are
     therefore those of the greatest evidence of what the inequalities leave free, with
-    :func:`~gpflow_gam.posteriors.projection.held_evidence` added (as the smoothing parameters of
+    :func:`~gpflow_gam.posteriors.shaped.constraint_evidence` added (as the smoothing parameters of
     Pya & Wood 2015 go by the degrees of freedom of the constrained fit).
 
     :param model: some of whose components have a shape.
@@ -110,7 +111,7 @@ class ShapeCriterion:
             own = [A for name, A in rows.items() if moments.entering([name])[0, i]]
             if own:
                 try:
-                    total += held_evidence(mean[:, i], covariance[i], np.concatenate(own))
+                    total += constraint_evidence(mean[:, i], covariance[i], np.concatenate(own))
                 except np.linalg.LinAlgError:
                     raise NotPositiveDefinite from None
         return total
