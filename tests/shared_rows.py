@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from gpflow_gam.optimizers.binned.shared import Exchange
+from gpflow_gam.communicator import Communicator
 
 
-def run(number: int, work: Callable[[Exchange], Any], seconds: float = 120.0) -> list[Any]:
+def run(number: int, work: Callable[[Communicator], Any], seconds: float = 120.0) -> list[Any]:
     """
     What ``work`` gives on each of so many threads; an exception instead, where it raises one.
 
@@ -31,7 +31,7 @@ def run(number: int, work: Callable[[Exchange], Any], seconds: float = 120.0) ->
             return total
 
         try:
-            found[place] = work(Exchange(reduce, place, number))
+            found[place] = work(Communicator(reduce, place, number))
         except BaseException as error:
             found[place] = error
             if not isinstance(error, (ValueError, TypeError, RuntimeError)):

@@ -170,7 +170,7 @@ def test_what_is_added_is_the_inverse_of_all_less_those_of_each(rng):
     for row, C in zip(phi.T, curvature):
         own = np.concatenate([np.eye(L)[[i]].T * (row * enters[:, i]) for i in range(L)], axis=1)
         H += own.T @ C @ own
-    found, inverse = means.beyond(), np.linalg.inv(H)
+    found, inverse = means.excess_covariance(), np.linalg.inv(H)
     for i in range(L):
         at = slice(i * P, (i + 1) * P)
         alone = np.linalg.inv(H[at, at])

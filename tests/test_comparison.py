@@ -348,7 +348,7 @@ def test_batches_of_folds_hold_every_fold_once(monkeypatch):
     labels = np.random.default_rng(0).integers(0, 9, N)
     expected = gam.loo(labels).pointwise
     monkeypatch.setattr("gpflow_gam.optimizers.binned.cavities._ENTRIES", 50)
-    monkeypatch.setattr("gpflow_gam.optimizers.binned.cavities._TOGETHER", 5)
+    monkeypatch.setattr("gpflow_gam.optimizers.binned.cavities._BLOCK", 5)
     np.testing.assert_allclose(gam.loo(labels).pointwise, expected, atol=1e-10)
     folds = Neighbourhoods.of_labels(labels)
     assert sum(len(batch.out) for batch in folds.batches(10)) == len(folds) == 9

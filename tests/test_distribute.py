@@ -24,7 +24,7 @@ import tensorflow as tf
 
 import gpflow_gam as gg
 from gpflow_gam.optimizers.binned import bins
-from gpflow_gam.optimizers.binned.shared import bytes_of_pass
+from gpflow_gam.optimizers.binned.passes import bytes_of_pass
 
 fit = gg.distribute.fit
 DATA, OPTIONS = (script.X, script.Y), script.OPTIONS

@@ -15,16 +15,11 @@ from gpflow.utilities import deepcopy
 
 import gpflow_gam as gg
 from gpflow_gam import s
+from gpflow_gam.communicator import Communicator
 from gpflow_gam.distribute.gam import StopSync
 from gpflow_gam.optimizers.binned import bins
 from gpflow_gam.optimizers.binned.bins import RowSample
-from gpflow_gam.optimizers.binned.shared import (
-    Exchange,
-    SharedRows,
-    bytes_of_pass,
-    packed,
-    unpacked,
-)
+from gpflow_gam.optimizers.binned.passes import Rows, bytes_of_pass, packed, unpacked
 from gpflow_gam.optimizers.minimizers import FitProgress
 
 
@@ -42,7 +37,7 @@ def shares(data: pd.DataFrame, number: int) -> list[pd.DataFrame]:
 def fits(gam: Any, parts: list[Any], y: Any, **options: Any) -> list[Any]:
     """Of one worker a part."""
 
-    def work(exchange: Exchange) -> gg.GAM:
+    def work(exchange: Communicator) -> gg.GAM:
         part = parts[exchange.place]
         return gam().fit_share(lambda: part, y, exchange=exchange, **options)
 
@@ -66,7 +61,7 @@ def assert_same(found: list[gg.GAM], one: gg.GAM, data: pd.DataFrame, tolerance:
 
 
 def test_exchange() -> None:
-    def work(exchange: Exchange) -> Any:
+    def work(exchange: Communicator) -> Any:
         sums = exchange.total([np.full((2, 3), exchange.place + 1.0), 0.5])
         agreed = exchange.agreed([exchange.place, -7.25, np.inf])
         texts = exchange.gathered("x" * 10 * exchange.place)
@@ -78,14 +73,14 @@ def test_exchange() -> None:
         np.testing.assert_array_equal(agreed, [0.0, -7.25, np.inf])
         assert texts == ["", "x" * 10, "x" * 20]
         assert reductions == 4
-    exchange = Exchange(lambda v: v, 0, 1)
+    exchange = Communicator(lambda v: v, 0, 1)
     exchange.close("over")
     with pytest.raises(RuntimeError, match="over"):
         exchange.total([1.0])
 
 
 def test_an_error_of_one_is_one_of_all() -> None:
-    def work(exchange: Exchange) -> Any:
+    def work(exchange: Communicator) -> Any:
         def compute() -> int:
             if exchange.place == 1:
                 raise TypeError("not so")
@@ -120,10 +115,10 @@ def test_sums_of_shares_are_those_of_all_rows(family: str, few: None) -> None:
     likelihoods = [deepcopy(likelihood) for _ in range(3)]  # a pass moves parameters to and fro
     for cuts in ([0, 1000, len(data)], [0, 1, 5, len(data)]):  # the last with no row of a subset
 
-        def work(exchange: Exchange, cuts: list[int] = cuts) -> Any:
+        def work(exchange: Communicator, cuts: list[int] = cuts) -> Any:
             at = slice(*cuts[exchange.place : exchange.place + 2])
             part = rows.subset(np.arange(at.start, at.stop))
-            own = SharedRows(
+            own = Rows(
                 *(part.components, part.X, part.Y, part.mean, rows.sample),
                 *(at.start, len(data), exchange),
             )
@@ -132,7 +127,6 @@ def test_sums_of_shares_are_those_of_all_rows(family: str, few: None) -> None:
             sent.append((exchange.reductions - count, exchange.sums))
             found.append(own.sweep_at(likelihood, np.zeros(1), 0.1))
             some = own.subset(np.arange(0, len(data), 3))
-            assert isinstance(some, SharedRows)
             assert some.number == -(-len(data) // 3)
             found.append(some.sweep(likelihoods[exchange.place], values, q))
             known = own.known(50)
@@ -210,7 +204,7 @@ def test_shares_are_fitted_as_one_table(family: str, y: str, few: None) -> None:
     with pytest.raises(ValueError, match="cannot be saved"):
         found[0].save("never.gam")
     with pytest.raises(RuntimeError, match="during the fit alone"):
-        found[0].fitted.solution.rows.total(1.0)
+        found[0].fitted.solution.rows.communicator.total([1.0])
 
 
 def test_missing_rows_levels_and_bins_are_of_all(few: None) -> None:
@@ -314,7 +308,7 @@ def test_kernels_of_the_same_kind_are_the_same_argument() -> None:
 def test_arguments_must_be_alike() -> None:
     data = script.table(200)
 
-    def work(exchange: Exchange) -> gg.GAM:
+    def work(exchange: Communicator) -> gg.GAM:
         gam = gg.GAM(s("x", k=5 + exchange.place), "poisson")
         return gam.fit_share(lambda: data, "count", exchange=exchange)
 
@@ -356,7 +350,7 @@ def ended(
     """Fits of two workers of which the second wants to end."""
     parts = shares(script.table(400), 2)
 
-    def work(exchange: Exchange) -> gg.GAM:
+    def work(exchange: Communicator) -> gg.GAM:
         own = exchange.place == 1
         stop = StopSync(exchange, ask if own else None, seconds if own else None, on_interrupt)
         if own and interrupt:
@@ -400,7 +394,7 @@ def test_a_callback_that_fails_is_an_error_on_all() -> None:
 
 
 def test_workers_that_went_apart_are_told() -> None:
-    def work(exchange: Exchange) -> Any:
+    def work(exchange: Communicator) -> Any:
         return StopSync(exchange, None, None)(FitProgress(1, float(exchange.place), 0.0))
 
     for error in shared_rows.run(2, work):

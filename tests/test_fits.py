@@ -73,15 +73,15 @@ def link(gam: gg.GAM, data: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
 
 def test_a_column_is_binned_once(monkeypatch):
     seen: list[int] = []
-    original = gg.optimizers.binned.bins.bin_column
+    original = gg.optimizers.binned.bins.bin_columns
 
-    def counted(values: np.ndarray, number: int | None) -> object:
+    def counted(values: np.ndarray, *others: object) -> object:
         seen.append(len(values))
-        return original(values, number)
+        return original(values, *others)
 
-    monkeypatch.setattr(gg.optimizers.binned.bins, "bin_column", counted)
+    monkeypatch.setattr(gg.optimizers.binned.bins, "bin_columns", counted)
     gg.GAM(TERMS + s("x", by="z", k=6), family="poisson").fit(table(300), y="y")
-    assert len(seen) == 3
+    assert len(seen) == 4  # three columns and a pair
 
 
 def scalars(gam: gg.GAM) -> np.ndarray:

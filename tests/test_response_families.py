@@ -18,9 +18,9 @@ from scipy.special import expit, log_ndtr, logit, softmax, xlogy
 import gpflow_gam as gg
 from gpflow_gam import families as fam
 from gpflow_gam import likelihoods as lk
+from gpflow_gam.communicator import Communicator
 from gpflow_gam.gam.families.binary import constant_of
 from gpflow_gam.optimizers.binned import bins
-from gpflow_gam.optimizers.binned.shared import Exchange
 
 # --- deviance ----------------------------------------------------------------------------------
 
@@ -410,7 +410,7 @@ def test_shares_keep_the_order_of_labels(graded, monkeypatch):
     monkeypatch.setattr(bins, "KEPT_ROWS", 100)
     parts = SOURCES["blocks"](graded, None)
 
-    def work(exchange: Exchange) -> gg.GAM:
+    def work(exchange: Communicator) -> gg.GAM:
         gam = gg.GAM("s(x, k=6)", "ordinal")
         return gam.fit_share(lambda: parts[exchange.place], "grade", exchange=exchange)
 
@@ -551,7 +551,7 @@ def test_shares_of_proportions(trials, monkeypatch):
     expected = gg.GAM("k ~ s(x, k=6)", "binomial", trials="n")
     expected.fit(pd.concat(parts, ignore_index=True), progress=False)
 
-    def work(exchange: Exchange) -> gg.GAM:
+    def work(exchange: Communicator) -> gg.GAM:
         gam = gg.GAM("p ~ s(x, k=6)", "binomial", weights="n")
         return gam.fit_share(lambda: parts[exchange.place], exchange=exchange)
 

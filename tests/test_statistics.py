@@ -23,7 +23,7 @@ from gpflow_gam.kernels.functional import parameters_of
 from gpflow_gam.kernels.tangents import kernel_tangents
 from gpflow_gam.optimizers.binned import bins, passes
 from gpflow_gam.optimizers.binned import passes as rows_module
-from gpflow_gam.optimizers.binned.bins import Bins, ColumnBins, bin_column, bin_columns
+from gpflow_gam.optimizers.binned.bins import Bins, ColumnBins, bin_columns
 from gpflow_gam.optimizers.binned.collapsed import CollapsedBound
 from gpflow_gam.optimizers.binned.components import row_component
 from gpflow_gam.optimizers.binned.evidence import Evidence, PseudoData
@@ -38,11 +38,11 @@ from gpflow_gam.threads import MIN_SECONDS, each
 
 def test_few_rows_or_values_are_their_own_bins(rng):
     values = rng.normal(size=500)
-    found = bin_column(values)
+    found = bin_columns(values[:, None])
     assert found.exact
     np.testing.assert_array_equal(found.points[found.codes, 0], values)
     hours = rng.integers(0, 24, 50_000).astype(float)
-    found = bin_column(hours)
+    found = bin_columns(hours[:, None])
     assert found.exact
     assert found.number == 24
     assert found.codes.dtype == np.uint8
@@ -53,10 +53,10 @@ def test_few_rows_or_values_are_their_own_bins(rng):
 @pytest.mark.parametrize("skew", [0.0, 1.5])
 def test_bins_stand_for_their_rows(shift, skew, rng):
     values = shift + (np.exp(skew * rng.normal(size=20_000)) if skew else rng.normal(size=20_000))
-    found = bin_column(values)
+    found = bin_columns(values[:, None])
     assert not found.exact
     assert 100 < found.number <= 256
-    assert 512 < bin_column(values[:8000]).number <= 1024
+    assert 512 < bin_columns(values[:8000, None]).number <= 1024
     for g in (0, found.number // 2, found.number - 1):
         inside = values[found.codes == g]
         np.testing.assert_allclose(found.points[g, 0] - shift, np.mean(inside - shift), atol=5e-7)
@@ -271,7 +271,7 @@ def exact_nodes(rows: Rows) -> Rows:
             dataclasses.replace(
                 c,
                 interpolation=identity(len(points)),
-                open_bins=np.arange(len(points)),
+                residual_bins=np.arange(len(points)),
                 places=places,
             )
         )
@@ -410,9 +410,9 @@ def test_what_is_open_in_a_smooth_of_one_level_is_that_of_its_bins(first):
     exact = float(mass @ (diagonal - np.sum(Kzx * np.linalg.solve(K, Kzx), axis=0)))
     evidence = Evidence([c.places], 1e-12)
     shape = 1, c.places.nodes, c.places.nodes
-    masses = (np.bincount(c.open_bins, mass)[None],)
+    masses = (np.bincount(c.residual_bins, mass)[None],)
     data = PseudoData(np.zeros(shape), np.zeros(shape[1:][::-1])[:, :1], masses)
-    assert c.num_open < 150
+    assert c.num_residual < 150
     assert -2.0 * evidence.value(data, values_of) == pytest.approx(exact, rel=0.01)
 
 
@@ -423,7 +423,7 @@ def test_nothing_is_open_in_levels_that_are_all_inducing():
     data = PseudoData(
         np.zeros((1, c.places.nodes, c.places.nodes)),
         np.zeros((c.places.nodes, 1)),
-        (np.bincount(c.open_bins)[None].astype(float),),
+        (np.bincount(c.residual_bins)[None].astype(float),),
     )
     value = Evidence([c.places], 1e-12).value(data, lambda p: p.numpy())
     assert value == pytest.approx(0.0, abs=1e-6)

@@ -10,8 +10,8 @@ from gpflow.utilities import parameter_dict
 
 import gpflow_gam as gg
 from gpflow_gam import linear, s
+from gpflow_gam.communicator import Communicator
 from gpflow_gam.optimizers.binned import bins
-from gpflow_gam.optimizers.binned.shared import Exchange
 
 ROWS = 160
 
@@ -166,7 +166,7 @@ def test_shares_leave_rows_of_weight_zero_out(monkeypatch):
     data, mixed = with_garbage()
 
     def fitted(parts: list[pd.DataFrame]) -> gg.GAM:
-        def work(exchange: Exchange) -> gg.GAM:
+        def work(exchange: Communicator) -> gg.GAM:
             gam = gg.GAM(s("x", k=8) + gg.factor("g"), weights="w")
             return gam.fit_share(lambda: parts[exchange.place], "y", exchange=exchange)
 

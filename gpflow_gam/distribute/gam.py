@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from ..communicator import Communicator
 from ..gam import GAM
 from ..gam.fits.options import check_names
 from ..optimizers import TimeBudget
-from ..optimizers.binned.shared import Exchange
 from ..optimizers.minimizers import FitProgress
 from ..optimizers.minimizers.tracker import INTERRUPTED, Callback, OnInterrupt, check_on_interrupt
 from .workers import workers_of
@@ -60,7 +60,7 @@ def fit_gam(
         }
         limits = {name: value for name, value in limits.items() if value is not None}
         return gam.fit(share(), y, **limits, **options)
-    exchange = Exchange(workers.sum, workers.index, workers.number)
+    exchange = Communicator(workers.sum, workers.index, workers.number)
     on_interrupt = options.get("on_interrupt", "raise")
     with workers.watched(_REMEDY), StopSync(exchange, callback, max_seconds, on_interrupt) as stop:
         shown = progress if exchange.first else False
@@ -91,7 +91,7 @@ class StopSync:
 
     def __init__(
         self,
-        exchange: Exchange,
+        exchange: Communicator,
         callback: Callback | None,
         max_seconds: float | None,
         on_interrupt: OnInterrupt = "raise",

@@ -9,8 +9,8 @@ from typing import Any, Literal
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 
+from ..communicator import Communicator
 from ..optimizers import TimeBudget
-from ..optimizers.binned.shared import Exchange
 from ..processes import check_process
 from . import saving
 from .checks import check_fit
@@ -315,7 +315,7 @@ class GAM(Inspector):
         return self._accept(fit_more(start, table, **self._options(), **options), options)
 
     def fit_share(
-        self, data: Callable[[], Any], y: Any = None, *, exchange: Exchange, **options: Any
+        self, data: Callable[[], Any], y: Any = None, *, exchange: Communicator, **options: Any
     ) -> GAM:
         """
         Fit to rows of which several processes hold a share each, all of which call this.

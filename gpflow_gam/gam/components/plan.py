@@ -204,7 +204,7 @@ def plan_columns(
         places = [encoder.index(*key) for key in keys]
         number = len(term.columns)
         for name, place in zip(term.columns, places):
-            _check_varies(term, name, columns.reach(place))
+            _check_varies(term, name, columns.value_range(place))
         own_keys, own = keys[:number], places[:number]
         if term.by is None:
             data = Seen.of(columns, own)
@@ -229,7 +229,7 @@ def plan_columns(
             if code not in there:
                 continue
             for name, place in zip(term.columns, places):
-                reach = columns.reach(place, (by_place, code))
+                reach = columns.value_range(place, (by_place, code))
                 _check_varies(term, name, reach, f" where {by_name!r} is {level!r}")
             data = Seen.of(columns, own, (by_place, code))
             by = By(by_place, code, str(level))

@@ -42,7 +42,7 @@ class Seen:
             reach = np.stack([weighted_quantiles(v, own, levels) for v in values], axis=1)
         mass = everywhere if level is None else columns.mass(tuple(places), level)
         acts = mass > 0.0
-        ends = np.array([columns.reach(place, level) for place in places])
+        ends = np.array([columns.value_range(place, level) for place in places])
         return cls(reach, ends, bins.points[acts], mass[acts], bins.exact)
 
     def column(self, i: int) -> tuple[AnyNDArray, AnyNDArray]:

@@ -110,7 +110,7 @@ def check_events(Y: RowArray, stated: Surv) -> None:
     for start in range(0, len(Y), _BLOCK):
         kinds = np.asarray(Y[start : start + _BLOCK])[:, 2].astype(np.int64)
         found += np.bincount(kinds, minlength=4)
-    found = Y.of_shares(found).sum(axis=0) if isinstance(Y, Stored) else found
+    found = Y.gathered(found).sum(axis=0) if isinstance(Y, Stored) else found
     alone = [kind for kind in (RIGHT, LEFT) if found[int(kind)] == found.sum()]
     if alone:
         where = "greater" if alone == [RIGHT] else "less"

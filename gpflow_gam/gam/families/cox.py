@@ -164,7 +164,7 @@ def _intervals(Y: RowArray, number: int, weights: RowArray | None = None) -> Int
     cells[-1] = longest
 
     def summed(part: AnyNDArray) -> AnyNDArray:
-        return Y.of_shares(part).sum(axis=0) if isinstance(Y, Stored) else part
+        return Y.gathered(part).sum(axis=0) if isinstance(Y, Stored) else part
 
     count = np.zeros(len(cells))
     for t, event, w in _blocks(Y, weights):

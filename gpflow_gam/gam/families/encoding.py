@@ -206,7 +206,7 @@ def moments(
         # around each block's own mean: values far from zero keep their digits
         squares = float(np.sum(w * (y - centre) ** 2))
         part = _added(part, np.array([own, centre, squares, np.max(np.abs(y))]))
-    shares = Y.of_shares(part) if isinstance(Y, Stored) else part[None]
+    shares = Y.gathered(part) if isinstance(Y, Stored) else part[None]
     total, mean, squares, largest = functools.reduce(_added, shares).tolist()
     return mean, squares / total, largest
 
@@ -235,7 +235,7 @@ def counts(Y: Observed, number: int, weights: RowArray | None = None) -> AnyNDAr
         at = slice(start, start + _BLOCK)
         own = np.asarray(Y[at])[:, 0].astype(np.int64)
         found = found + np.bincount(own, None if weights is None else weights[at], minlength=number)
-    return Y.of_shares(found).sum(axis=0) if isinstance(Y, Stored) else found
+    return Y.gathered(found).sum(axis=0) if isinstance(Y, Stored) else found
 
 
 def codes(y: AnyNDArray, levels: Sequence[Level], name: str, family: str) -> AnyNDArray:
@@ -328,6 +328,6 @@ def _near(
         w = 1.0 / (1.0 + np.square(e / scale))
         w = w if weights is None else w * np.asarray(weights[at], dtype=np.float64)
         found = found + np.array([np.sum(w), w @ e, w @ np.square(e)])
-    shares = Y.of_shares(found).sum(axis=0) if isinstance(Y, Stored) else found
+    shares = Y.gathered(found).sum(axis=0) if isinstance(Y, Stored) else found
     number, away, squares = shares.tolist()
     return number, away, squares

@@ -109,7 +109,7 @@ def discrepancies_of_rows(
         defined, scattered = found.deviance is not None, found.pearson is not None
         deviance += np.array(found.deviance or (0.0, 0.0))
         statistics += np.array(found.pearson or (0.0, 0.0, 0.0))
-    deviance, statistics = rows.total(deviance, statistics)
+    deviance, statistics = rows.communicator.total([deviance, statistics])
     return Discrepancies(
         (float(deviance[0]), float(deviance[1])) if defined else None,
         Pearson(*map(float, statistics)) if scattered else None,
@@ -169,7 +169,7 @@ def _summed(
     value, slope, curvature = np.zeros(()), np.zeros(len(shift)), np.zeros([len(shift)] * 2)
     for own, g, H in _derivatives(likelihood, rows, shift):
         value, slope, curvature = value + own, slope + g, curvature + H
-    value, slope, curvature = rows.total(value, slope, curvature)
+    value, slope, curvature = rows.communicator.total([value, slope, curvature])
     return value, slope, curvature
 
 

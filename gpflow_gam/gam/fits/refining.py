@@ -89,7 +89,7 @@ def _check_finite(found: Attempt) -> None:
     for at, mean, var in rows.marginals(solution.values, solution.q):
         f = shift[0] + factor[0] * (mean + rows.mean[at])[:, 0]
         over += int(np.sum(~(f + 0.5 * factor[0] ** 2 * var[:, 0] < _OVERFLOW)))
-    if rows.total(float(over))[0] > 0.0:
+    if rows.communicator.total([float(over)])[0] > 0.0:
         raise NotPositiveDefinite
 
 

@@ -70,7 +70,7 @@ def row_components(
     }
     number = [i for i in range(len(components)) if i not in found]
     acting = {i: _acting(components[i], held) for i in number}
-    totals = held.total([acting[i][0].mass() for i in number])
+    totals = held.communicator.total([acting[i][0].mass() for i in number])
     for i, total in zip(number, totals):
         component, (bins, multiplier) = components[i], acting[i]
         Z = np.array(component.inducing).reshape(len(component.inducing), -1)
@@ -106,7 +106,7 @@ def _acting(component: Component, data: Columns) -> tuple[Bins, RowArray | None]
         off = points[:1].copy()
         off[0, by.column] = _OFF
         codes = np.empty(len(own.codes), dtype=code_type(len(points) + 1))
-        for at, has in data.having((by.column, by.code)):
+        for at, has in data.rows_at_level((by.column, by.code)):
             codes[at] = np.where(has, own.codes[at], len(points))
         points = np.concatenate([points, off])
     return Bins(codes, points, own.exact), multiplier

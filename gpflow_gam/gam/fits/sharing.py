@@ -11,14 +11,11 @@ from typing import Any
 import numpy as np
 from gpflow.base import AnyNDArray
 
+from ...communicator import Communicator
 from ...kernels import AdditiveKernel
-from ...optimizers.binned.shared import (
-    Exchange,
-    SharedColumns,
-    SharedRows,
-    SharedStored,
-    bytes_of_pass,
-)
+from ...optimizers.binned.columns import CodedColumns
+from ...optimizers.binned.passes import Rows, bytes_of_pass
+from ...storage import Stored
 from ..families import Family, Levels
 from ..frames import Blocks, Holes
 from ..terms import Column, Stated, Terms
@@ -80,15 +77,15 @@ class SharedWhole(Whole):
 
     start: int
     total: int
-    exchange: Exchange
+    exchange: Communicator
 
     @property
     def number(self) -> int:
         return self.total
 
-    def rows(self, spec: Specification, kernel: AdditiveKernel, X: AnyNDArray) -> SharedRows:
+    def rows(self, spec: Specification, kernel: AdditiveKernel, X: AnyNDArray) -> Rows:
         parts = row_components(spec.components, kernel, self.columns)
-        shape = [(len(c.interpolation.nodes), c.bins.number, c.num_open) for c in parts]
+        shape = [(len(c.interpolation.nodes), c.bins.number, c.num_residual) for c in parts]
         if any(other != shape for other in self.exchange.gathered(shape)):
             raise ValueError(
                 "the workers came to different nodes for the same columns: their processors or "
@@ -96,7 +93,7 @@ class SharedWhole(Whole):
             )
         mean, sample = self.mean(spec), (self.indices, X)
         own = self.columns.X, self.Y, mean, sample
-        return SharedRows(parts, *own, self.start, self.total, self.exchange)
+        return Rows(parts, *own, self.start, self.total, self.exchange)
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, AnyNDArray]]:
         raise ValueError(
@@ -133,7 +130,7 @@ def fit_share(
     terms: Terms,
     family: Family,
     source: Callable[[], tuple[Any, Stated]],
-    exchange: Exchange,
+    exchange: Communicator,
     *,
     offset: tuple[Column, ...],
     weights: Column | None,
@@ -214,8 +211,9 @@ def fit_share(
         whole, (X, Y) = encodings[0].done(totals)
         kept = exchange.gathered((whole.indices + own.start, X, Y))
         indices, X, Y = (np.concatenate(parts) for parts in zip(*kept))
-        columns = SharedColumns(whole.columns, exchange)
-        stored = SharedStored(whole.Y, exchange)
+        parts = whole.columns
+        columns = CodedColumns(parts.X, parts.coded, parts.ranges, parts.weights, exchange)
+        stored = Stored(whole.Y.raw, exchange)
         shared = SharedWhole(columns, stored, whole.marginals, indices, own.start, total, exchange)
         return shared, (X, Y)
 
@@ -226,7 +224,7 @@ def fit_share(
     return _finished(fit, exchange)
 
 
-def _finished(fit: FittedGAM, exchange: Exchange) -> SharedFit:
+def _finished(fit: FittedGAM, exchange: Communicator) -> SharedFit:
     """With what would need all rows, while all workers are there."""
     solution, whole = fit.solution, fit.whole
     assert solution is not None
@@ -252,7 +250,7 @@ def _finished(fit: FittedGAM, exchange: Exchange) -> SharedFit:
 
 
 def _shares(
-    exchange: Exchange,
+    exchange: Communicator,
     terms: Terms,
     roles: Roles,
     blocks: Blocks,

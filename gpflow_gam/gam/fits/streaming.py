@@ -351,7 +351,7 @@ def _planned(
     given: dict[str, Any],
 ) -> Specification | None:
     own = [(Y.min(axis=0), Y.max(axis=0)) for Y in (whole.Y[at] for at, _ in whole.weights())]
-    ends = whole.Y.of_shares(np.array([np.min(own, axis=(0, 1)), np.max(own, axis=(0, 1))]))
+    ends = whole.Y.gathered(np.array([np.min(own, axis=(0, 1)), np.max(own, axis=(0, 1))]))
     if np.all(ends == ends[0, 0]):
         raise ValueError(
             f"the response {roles.response!r} is constant ({ends[0, 0, 0]:g}): there is nothing to "

@@ -78,7 +78,7 @@ class Whole:
             arrays[f"whole column {place}"] = stored.raw
             if columns.weights is stored:
                 header["weights"] = place
-        for i, (key, (least, greatest)) in enumerate(columns.reaches.items()):
+        for i, (key, (least, greatest)) in enumerate(columns.ranges.items()):
             header["reaches"].append(list(key))
             arrays[f"whole reach {i}"] = np.stack([least, greatest])
         header["marginals"] = list(self.marginals)

@@ -31,15 +31,10 @@ Sketch = Mapping[str, tuple[AnyNDArray, float]]
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """
-    Where a stage of a fit stands.
+    """Where a stage of a fit stands."""
 
-    :param numbers: as JSON can hold them.
-    :param arrays: by name.
-    """
-
-    numbers: Mapping[str, Any]
-    arrays: Mapping[str, AnyNDArray]
+    numbers: Mapping[str, Any]  # as JSON can hold them
+    arrays: Mapping[str, AnyNDArray]  # by name
 
 
 class Checkpoint:
@@ -230,9 +225,6 @@ def sketch_of(rows: Rows, start: AnyNDArray) -> Sketch:
 
     Each column is known by its sum, a sum with a weight that differs from row to row, and the sum
     of its absolute values, to which rounding is compared.
-
-    :param rows: of the fit.
-    :param start: coordinates of what is learnt.
     """
     columns = {"responses": rows.Y, "offsets": rows.mean, "inputs or weights": rows.X}
     found = {

@@ -23,12 +23,6 @@ class CollapsedBound:
 
     Its coordinates are those of the kernel's hyperparameters, then the noise variance's where that
     is trainable.
-
-    :param model: with a Gaussian likelihood.
-    :param rows: its data.
-    :param watch: told how far the pass is.
-    :param sums: what the pass would come to, where it is known: the sums of the data, and their
-        squares' sum and number.
     """
 
     def __init__(
@@ -53,7 +47,7 @@ class CollapsedBound:
         seen = np.zeros(2)
         for w, e in map(self._weighted, rows.blocks()):
             seen += np.sum(w * np.square(e)), np.sum(w) * e.shape[1]
-        square, number = rows.total(seen)[0].tolist()
+        square, number = rows.communicator.total([seen])[0].tolist()
         self.error = square, number
 
     def _weighted(self, at: slice) -> tuple[AnyNDArray, AnyNDArray]:

@@ -1,129 +1,90 @@
-"""Columns of data as planners of components and sums over rows see them."""
+"""Columns of X, for planning components and for sums over rows."""
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from gpflow.base import AnyNDArray
 
+from ...communicator import ALONE, Communicator
 from ...storage import Inputs, RowArray, Stored
 from .bins import Bins, ColumnBins
 
 Level = tuple[int, int]
-"""A column of codes and one of them: the rows that have it."""
+"""A column of codes, and a code in it: the rows at that level."""
 _BLOCK = 2**20
-"""Rows at a time."""
+"""Number of rows at a time."""
 
 
 class Columns(abc.ABC):
-    """
-    Columns of X, and how often each row counts.
+    """Columns of X by their place in it, and the weights of rows."""
 
-    :param X: [N, D]; of some classes only the columns that sums over rows read.
-    """
-
-    X: RowArray
-    weights: RowArray | None
-    """[N]; None where each row counts once."""
+    X: RowArray  # [N, D]
+    weights: RowArray | None  # [N]; None if all are one
+    communicator: Communicator = ALONE  # with processes that hold other rows
 
     @abc.abstractmethod
     def bins(self, columns: tuple[int, ...]) -> Bins:
-        """
-        The joint bins of some columns, in their order.
-
-        :param columns: their places in X.
-        """
+        """The joint bins of some columns, in their order."""
 
     @abc.abstractmethod
     def values(self, column: int) -> RowArray:
-        """
-        A column as it is, [N].
-
-        :param column: its place in X.
-        """
+        """The values of a column, [N]."""
 
     @abc.abstractmethod
-    def reach(self, column: int, level: Level | None = None) -> tuple[float, float]:
-        """
-        The least and the greatest value of a column over the rows that count.
-
-        :param column: its place in X.
-        :param level: only rows that have it, of which there are some.
-        """
+    def value_range(self, column: int, level: Level | None = None) -> tuple[float, float]:
+        """Least and greatest value of a column in rows of positive weight (at a level)."""
 
     @property
     def number(self) -> int:
-        """N."""
+        """The number of rows, N."""
         return len(self.X)
 
     @property
     def width(self) -> int:
-        """D."""
+        """The number of columns, D."""
         return int(self.X.shape[1])
 
     def mass(self, columns: tuple[int, ...], level: Level | None = None) -> AnyNDArray:
-        """
-        The weight of rows in each joint bin, [G].
-
-        :param columns: their places in X.
-        :param level: only rows that have it.
-        """
+        """The weight of all rows (at a level) in each joint bin, [G]."""
         bins = self.bins(columns)
         if level is None:
-            return bins.mass(self.weights)
-        mass = np.zeros(bins.number)
-        for at, has in self.having(level):
-            own = has if self.weights is None else np.where(has, self.weights[at], 0.0)
-            mass += np.bincount(bins.codes[at], own, minlength=bins.number)
-        return mass
+            mass = bins.mass(self.weights)
+        else:
+            mass = np.zeros(bins.number)
+            for at, has in self.rows_at_level(level):
+                weight = has if self.weights is None else np.where(has, self.weights[at], 0.0)
+                mass += np.bincount(bins.codes[at], weight, minlength=bins.number)
+        return self.communicator.total([mass])[0]
 
-    def having(self, level: Level) -> Iterator[tuple[slice, AnyNDArray]]:
-        """
-        Blocks of rows, and which of them have a level, [n] truth values.
-
-        :param level: a column's place in X, and a code in it.
-        """
+    def rows_at_level(self, level: Level) -> Iterator[tuple[slice, AnyNDArray]]:
+        """Blocks of rows, and which of them are at a level, [n] of bool."""
         column, code = level
         bins = self.bins((column,))
-        own = bins.points[:, 0] == code
-        for start in range(0, self.number, _BLOCK):
-            at = slice(start, min(start + _BLOCK, self.number))
-            yield at, own[bins.codes[at]]
-
-    def total(self, parts: Sequence[AnyNDArray]) -> list[AnyNDArray]:
-        """
-        Sums of arrays over all who hold rows: here, those that are given.
-
-        :param parts: arrays, each of any shape.
-        """
-        return list(parts)
+        there = bins.points[:, 0] == code
+        for at in self._blocks():
+            yield at, there[bins.codes[at]]
 
     def size(self, column: int) -> float:
-        """
-        The root mean square of a column over rows as they count.
-
-        :param column: its place in X.
-        """
+        """The (weighted) root mean square of a column over all rows."""
         values, squares, total = self.values(column), 0.0, 0.0
-        for start in range(0, self.number, _BLOCK):
-            at = slice(start, min(start + _BLOCK, self.number))
+        for at in self._blocks():
             v = values[at]
             w = np.ones(len(v)) if self.weights is None else self.weights[at]
             squares += float(np.sum(w * v**2))
             total += float(np.sum(w))
-        squares, total = (float(x) for x in self.total([np.array(squares), np.array(total)]))
+        squares, total = (float(x) for x in self.communicator.total([squares, total]))
         return float(np.sqrt(squares / total))
+
+    def _blocks(self) -> Iterator[slice]:
+        for start in range(0, self.number, _BLOCK):
+            yield slice(start, min(start + _BLOCK, self.number))
 
 
 class HeldColumns(Columns):
-    """
-    Of a matrix in memory.
-
-    :param bins: of X [N, D].
-    :param weights: [N].
-    """
+    """Columns of a matrix in memory."""
 
     def __init__(self, bins: ColumnBins, weights: AnyNDArray | None = None) -> None:
         self.X, self.weights, self._bins = bins.X, weights, bins
@@ -134,7 +95,7 @@ class HeldColumns(Columns):
     def values(self, column: int) -> AnyNDArray:
         return np.ascontiguousarray(self.X[:, column])
 
-    def reach(self, column: int, level: Level | None = None) -> tuple[float, float]:
+    def value_range(self, column: int, level: Level | None = None) -> tuple[float, float]:
         values = self.X[:, column]
         counts = np.ones(len(values), dtype=bool) if self.weights is None else self.weights > 0.0
         if level is not None:
@@ -145,27 +106,28 @@ class HeldColumns(Columns):
 
 class CodedColumns(Columns):
     """
-    Of rows of which memory holds codes alone.
+    Columns of which memory holds codes: of all rows, or of this process's share of them.
 
-    :param X: the columns that are read as they are.
+    :param X: columns that are read as they are.
     :param coded: joint bins, by their columns.
-    :param reaches: least and greatest values over the rows that count, [K] each, by column and
-        column of codes; of a column by itself, K = 1, with None.
+    :param ranges: least and greatest values over all rows, [K] each, by column and column of K
+        levels; of a column by itself, K = 1, with None.
     :param weights: [N].
     """
+
+    X: Inputs
+    weights: Stored | None
 
     def __init__(
         self,
         X: Inputs,
         coded: Mapping[tuple[int, ...], Bins],
-        reaches: Mapping[tuple[int, int | None], tuple[AnyNDArray, AnyNDArray]],
+        ranges: Mapping[tuple[int, int | None], tuple[AnyNDArray, AnyNDArray]],
         weights: Stored | None = None,
+        communicator: Communicator = ALONE,
     ) -> None:
-        self.X, self.weights = X, weights
-        self.coded, self.reaches = dict(coded), dict(reaches)
-
-    X: Inputs
-    weights: Stored | None
+        self.X, self.weights, self.communicator = X, weights, communicator
+        self.coded, self.ranges = dict(coded), dict(ranges)
 
     def bins(self, columns: tuple[int, ...]) -> Bins:
         return self.coded[columns]
@@ -173,7 +135,7 @@ class CodedColumns(Columns):
     def values(self, column: int) -> Stored:
         return self.X.columns[column]
 
-    def reach(self, column: int, level: Level | None = None) -> tuple[float, float]:
-        least, greatest = self.reaches[column, None if level is None else level[0]]
+    def value_range(self, column: int, level: Level | None = None) -> tuple[float, float]:
+        least, greatest = self.ranges[column, None if level is None else level[0]]
         place = 0 if level is None else level[1]
         return float(least[place]), float(greatest[place])

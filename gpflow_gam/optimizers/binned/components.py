@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from gpflow.base import AnyNDArray, Parameter
@@ -27,171 +28,127 @@ from ...kernels.tangents import KernelTangents, kernel_tangents
 from ...storage import RowArray
 from ...threads import each
 from .bins import Bins
-from .evidence import Places
+from .evidence import Places, lookup
 
 
 @dataclasses.dataclass(frozen=True)
 class Interpolation:
-    """
-    ``f(points) ~ matrix f(points[nodes])`` for every function that is at least as smooth.
+    """``f(points) ~ matrix f(points[nodes])`` for every function that is at least as smooth."""
 
-    :param nodes: which points, [J].
-    :param matrix: [G, J]; None where it is the identity.
-    """
-
-    nodes: AnyNDArray
-    matrix: AnyNDArray | None
+    nodes: AnyNDArray  # indices of points, [J]
+    matrix: AnyNDArray | None  # [G, J]; None for the identity
 
     def dense(self) -> AnyNDArray:
-        """The matrix [G, J], the identity too."""
+        """The matrix [G, J], also if it is the identity."""
         return np.eye(len(self.nodes)) if self.matrix is None else self.matrix
 
 
 def identity(number: int) -> Interpolation:
-    """Every point is a node."""
+    """An interpolation whose nodes are all points."""
     return Interpolation(np.arange(number), None)
 
 
-def choose_nodes(K: AnyNDArray, max_nodes: int, tolerance: float) -> AnyNDArray:
-    """
-    Points [J] between which functions of a covariance can be interpolated: pivots of its Cholesky
-    decomposition.
-
-    :param K: of G candidates, [G, G].
-    :param max_nodes: at most so many.
-    :param tolerance: variance that may be left open at a point.
-    """
-    return _pivoted(K, min(max_nodes, len(K)), tolerance)
-
-
-def interpolation(nodes: AnyNDArray, among: AnyNDArray, towards: AnyNDArray) -> Interpolation:
-    """
-    The interpolation of a covariance's functions from nodes.
-
-    :param nodes: which points they are, [J].
-    :param among: their covariance, [J, J].
-    :param towards: that with all points, [J, G].
-    """
+def _interpolation(nodes: AnyNDArray, among: AnyNDArray, towards: AnyNDArray) -> Interpolation:
+    """Interpolation between nodes with covariances ``among`` [J, J] and ``towards`` all [J, G]."""
     root = np.linalg.cholesky(among + 1e-12 * np.trace(among) * np.eye(len(among)))
     half = solve_triangular(root, towards, lower=True)
     return Interpolation(nodes, solve_triangular(root.T, half, lower=False).T)
 
 
-def _pivoted(K: AnyNDArray, limit: int, tolerance: float) -> AnyNDArray:
-    """Pivots [J] (Harbrecht, Peters & Schneider 2012)."""
-    left = np.diag(K).copy()
+def _pivots(K: AnyNDArray, limit: int, tolerance: float) -> AnyNDArray:
+    """Pivots [J] of the Cholesky decomposition of K (Harbrecht, Peters & Schneider 2012)."""
+    limit = min(limit, len(K))
+    residual = np.diag(K).copy()
     factor = np.zeros((limit, len(K)))
     pivots: list[int] = []
     for j in range(limit):
-        pivot = int(np.argmax(left))
-        if left[pivot] <= tolerance:
+        pivot = int(np.argmax(residual))
+        if residual[pivot] <= tolerance:
             break
         column = K[pivot] - factor[:j, pivot] @ factor[:j]
-        column /= np.sqrt(left[pivot])
+        column /= np.sqrt(residual[pivot])
         factor[j] = column
         pivots.append(pivot)
-        left -= np.square(column)
-        left[pivots] = 0.0
+        residual -= np.square(column)
+        residual[pivots] = 0.0
     return np.array(pivots, dtype=np.int64)
 
 
+# Constants in dicts are by the number of columns.
 _ROUGHEST = {1: 0.27, 2: 0.54}
-"""The shortest lengthscale that nodes are chosen for, against a prior's mode, by columns."""
+"""Shortest lengthscale for which nodes are chosen, relative to the prior's mode."""
 _USUAL_INDUCING = 24
-"""Inducing inputs beyond which a component of one column may come to be as much rougher."""
+"""Number of inducing inputs beyond which a curve may become rougher in proportion."""
 _SCALES = ((1.0, 1.0), (6.0, 30.0), (36.0, 1000.0))
-"""Lengthscales against the shortest, and variances: what varies slowly is interpolated best."""
+"""Lengthscales relative to the shortest, and variances: slow functions are interpolated best."""
 _MAX_NODES = {1: 256, 2: 192}
-_MAX_CANDIDATES = 192
-"""Points among which nodes are chosen, at least."""
+"""Largest number of nodes, unless there are many inducing inputs."""
 _NODES_EACH = 2
-"""Nodes for each inducing input, at most, where there are many of these."""
-_OPEN = 128
-"""Points at which the open variance of a component of one column is summed, about."""
-_OPEN_EACH = 3
-"""The same for each inducing input, where these are many."""
-_MOST_OPEN = 1024
-"""The same of several columns."""
+"""Largest number of nodes for each inducing input."""
+_MAX_CANDIDATES = 192
+"""Number of points among which nodes are chosen, unless there are many inducing inputs."""
+_RESIDUAL = 128
+"""Number of points at which the residual variance of a curve is summed, about."""
+_RESIDUAL_EACH = 3
+"""Number of these for each inducing input, if there are many inducing inputs."""
+_RESIDUAL_OF_MANY = 1024
+"""Number of these for several columns."""
 _BETWEEN = (Stationary, IntegratedOU, CentredLinear, Indicator, Constant)
-"""Kernels that go on between the points of data."""
+"""Kernels of functions that continue between the points of data."""
 _LEAST_OF_LEVEL = 4
-"""Candidates of each combination of levels, at least."""
+"""Least number of candidates of each combination of levels."""
 _TOLERANCE = 1e-6
 """
-Variance against the roughest functions' own that nodes may leave open. With it the covariance of
-functions three times as smooth is off by 1e-3 of their variance at most, on even and skew columns.
+Residual variance between nodes, relative to the variance of the roughest functions. The covariance
+of functions three times as smooth is then off by 1e-3 of their variance at most.
 """
-_FINE_TOLERANCE = 1e-8
-"""The same of fine nodes."""
-_FINE = {1: 0.5}
-"""The shortest lengthscale that fine nodes are chosen for, against the usual one's, by columns."""
-_FINE_OF_MANY = 0.25
-"""The same of several columns, each of which may be the one that is rough."""
+_REFINED_TOLERANCE = 1e-8
+"""The tolerance of refined nodes."""
+_REFINED = {1: 0.5}
+"""Shortest lengthscale for which refined nodes are chosen, relative to the usual one."""
+_REFINED_OF_MANY = 0.25
+"""The same of several columns, of which one may be rough."""
 _FEW_VALUES = 64
-"""Values of a column up to which all are nodes, and nothing is interpolated."""
+"""Number of values of a column up to which all are nodes."""
 _FEW_PAIRS = 32
-"""The same of several columns."""
+"""Number of joint values of several columns up to which all are nodes."""
 _ALL_VALUES = {1: 512}
-"""Points up to which all are fine nodes, by columns."""
+"""Number of points up to which all are refined nodes."""
 _MANY_NODES = 1024
-"""The same of several columns, and their fine nodes at most."""
+"""The same of several columns, and the largest number of their refined nodes."""
 
 
 @dataclasses.dataclass(frozen=True)
 class RowComponent:
-    """
-    One component at rows.
-
-    :param kernel: of the component.
-    :param inducing: its inducing inputs as rows of X, [M, D].
-    :param bins: the bin of each row; points are rows of X [G, D] at which the component is itself.
-    :param multiplier: what multiplies it in each row, [N], as doubles; None for one.
-    :param interpolation: nodes among the points; those of a component with a shape are its own.
-    :param open_bins: which of the points of open variance stands for each bin, [G].
-    :param places: where the evidence evaluates it: nodes, then points of open variance.
-    :param table: its matrices at all points.
-    :param outputs: the latent outputs that it enters; None for all.
-    """
+    """One component at the rows of data."""
 
     kernel: Kernel
-    inducing: AnyNDArray
-    bins: Bins
-    multiplier: RowArray | None
-    interpolation: Interpolation
-    open_bins: AnyNDArray
-    places: Places
-    table: KernelTangents
-    outputs: tuple[int, ...] | None = None
+    inducing: AnyNDArray  # inducing inputs as rows of X, [M, D]
+    bins: Bins  # points are rows of X, [G, D]
+    multiplier: RowArray | None  # [N]; None for one
+    interpolation: Interpolation  # from nodes to bins
+    residual_bins: AnyNDArray  # the point of residual variance of each bin, [G]
+    places: Places  # nodes, then points of residual variance
+    table: KernelTangents  # at all bins
+    outputs: tuple[int, ...] | None = None  # predictors that it enters; None for all
 
     def outputs_of(self, number: int) -> Sequence[int]:
-        """
-        The latent outputs that it enters, of so many.
-
-        :param number: L, how many there are.
-        """
+        """The predictors that the component enters, of ``number`` predictors."""
         return range(number) if self.outputs is None else self.outputs
 
     @property
-    def num_open(self) -> int:
-        """E, the points of open variance."""
-        return int(self.open_bins.max()) + 1
+    def num_residual(self) -> int:
+        """The number of points of residual variance, E."""
+        return int(self.residual_bins.max()) + 1
 
     def rows(self, which: AnyNDArray) -> RowComponent:
-        """
-        The component at some of the rows.
-
-        :param which: their numbers, [n].
-        """
+        """The component at some of the rows."""
         multiplier = None if self.multiplier is None else self.multiplier[which]
         bins = dataclasses.replace(self.bins, codes=self.bins.codes[which])
         return dataclasses.replace(self, bins=bins, multiplier=multiplier)
 
     def of_kernel(self, kernel: Kernel) -> RowComponent:
-        """
-        The same rows, nodes and inducing inputs under a kernel of other hyperparameters.
-
-        :param kernel: of the same structure and priors.
-        """
+        """The component with a kernel of the same structure and other hyperparameters."""
         nodes, others = np.split(self.places.points, [self.places.nodes])
         places = Places.of(kernel, self.inducing, nodes, others)
         table = kernel_tangents(kernel, self.inducing, self.bins.points)
@@ -206,63 +163,54 @@ def row_component(
     multiplier: RowArray | None = None,
     mass: AnyNDArray | None = None,
     outputs: tuple[int, ...] | None = None,
-    fine: bool = False,
+    refined: bool = False,
 ) -> RowComponent:
     """
-    Prepare a component for sums over rows.
+    A component at rows.
 
-    :param kernel: of the component.
-    :param Z: its inducing inputs as rows of X, [M, D].
-    :param bins: of the rows; points [G, D].
-    :param columns: of X that it is a function of, without those that say where it is zero.
-    :param multiplier: [N].
-    :param mass: how many rows there are in each bin, [G]; those of ``bins`` by default.
-    :param outputs: the latent outputs that it enters; None for all.
-    :param fine: whether nodes are for functions that are rougher than is usual.
-    :return: what sums over rows ask of it.
+    :param Z: inducing inputs as rows of X, [M, D].
+    :param columns: of X that it is a function of, without those of ``by``.
+    :param mass: number of rows in each bin, [G]; those of ``bins`` by default.
+    :param refined: whether nodes are for functions that are rougher than usual.
     """
     points = bins.points
     shaped = shaped_part(kernel)
     if shaped is None:
-        found = _nodes(kernel, points, len(columns), len(Z), fine)
-        nodes = points[found.nodes]
-    else:  # made of splines, which a few values settle
+        interpolation = _nodes(kernel, points, len(columns), len(Z), refined)
+        nodes = points[interpolation.nodes]
+    else:  # splines, which a few values determine
         nodes = shaped.nodes(Z[0])
-        found = Interpolation(np.arange(len(nodes)), shaped.weights(points))
+        interpolation = Interpolation(np.arange(len(nodes)), shaped.weights(points))
     between = all(isinstance(leaf, _BETWEEN) for leaf in _leaf_kernels(kernel))
     weight = bins.mass() if mass is None else mass
-    order, open_bins = _open_points(points, weight, columns, between, len(Z))
-    places = Places.of(kernel, Z, nodes, order)
+    others, residual_bins = _residual_points(points, weight, columns, between, len(Z))
+    places = Places.of(kernel, Z, nodes, others)
     table = kernel_tangents(kernel, Z, points)
-    return RowComponent(kernel, Z, bins, multiplier, found, open_bins, places, table, outputs)
+    return RowComponent(
+        kernel, Z, bins, multiplier, interpolation, residual_bins, places, table, outputs
+    )
 
 
-def _open_points(
+def _residual_points(
     points: AnyNDArray,
     mass: AnyNDArray,
     columns: tuple[int, ...],
     between: bool,
     num_inducing: int,
 ) -> tuple[AnyNDArray, AnyNDArray]:
-    """
-    Fewer points that stand for all, and which stands for each.
-
-    :param between: whether what lies between points is like them, as it is not with levels.
-    :param num_inducing: M. Where they are many, functions are rough: nothing is open at them, and
-        much half way.
-    """
-    number, limit = len(points), max(_OPEN, _OPEN_EACH * num_inducing)
+    """Some points [E, D] of residual variance, and the one of each point, [G]."""
+    number, limit = len(points), max(_RESIDUAL, _RESIDUAL_EACH * num_inducing)
     if len(columns) != 1:
-        if number <= _MOST_OPEN:
+        if number <= _RESIDUAL_OF_MANY:
             return points, np.arange(number)
-        # neighbours along the last column, of which the heaviest stands for the others
+        # neighbours along the last column, by the heaviest of them
         order = np.lexsort(points[:, list(columns)].T[::-1])
         groups = np.empty(number, dtype=int)
-        groups[order] = np.arange(number) * _MOST_OPEN // number
+        groups[order] = np.arange(number) * _RESIDUAL_OF_MANY // number
         return points[_heaviest(groups, mass)], groups
     if number <= 1.3 * limit:
         return points, np.arange(number)
-    # neighbours along the column, none far apart: what is open grows where inputs are sparse
+    # neighbours along the column, none far apart: the variance grows where inputs are sparse
     (column,) = columns
     values = points[:, column]
     half = limit // 2
@@ -274,7 +222,7 @@ def _open_points(
             ]
         )
     )
-    # where the component is off, as for other levels, nothing is open
+    # without rows where the component is zero, as for other levels
     _, off = np.unique(np.delete(points, column, axis=1), axis=0, return_inverse=True)
     places = off.ravel() * (len(edges) + 1) + np.searchsorted(edges, values, side="right")
     _, first, groups = np.unique(places, return_index=True, return_inverse=True)
@@ -282,94 +230,88 @@ def _open_points(
     if not between:
         return points[_heaviest(groups, mass)], groups
     weight = np.maximum(mass, 1e-300)
-    found = points[first]
-    origin = values[first]  # around which a column far from zero keeps its digits
-    found[:, column] = origin + np.bincount(
+    means = points[first]
+    origin = values[first]  # subtracted for the digits of a column far from zero
+    means[:, column] = origin + np.bincount(
         groups, weight * (values - origin[groups])
     ) / np.bincount(groups, weight)
-    return found, groups
+    return means, groups
 
 
 def _heaviest(groups: AnyNDArray, mass: AnyNDArray) -> AnyNDArray:
-    """The heaviest of each group."""
+    """The index of the heaviest member of each group."""
     order = np.lexsort((-mass, groups))
-    found: AnyNDArray = order[np.unique(groups[order], return_index=True)[1]]
-    return found
+    heaviest: AnyNDArray = order[np.unique(groups[order], return_index=True)[1]]
+    return heaviest
 
 
 def _nodes(
-    kernel: Kernel, points: AnyNDArray, columns: int, num_inducing: int, fine: bool
+    kernel: Kernel, points: AnyNDArray, columns: int, num_inducing: int, refined: bool
 ) -> Interpolation:
-    """Nodes for the roughest functions that the hyperparameters may come to."""
+    """Nodes for the roughest functions that hyperparameters may lead to."""
     number = len(points)
     levels = level_columns(kernel)
     few = _FEW_VALUES if columns == 1 else _FEW_PAIRS
-    if number <= few or len(levels) == columns:  # between levels there is nothing
+    if number <= few or len(levels) == columns:
         return identity(number)
-    if fine and number <= _ALL_VALUES.get(columns, _MANY_NODES):
+    if refined and number <= _ALL_VALUES.get(columns, _MANY_NODES):
         return identity(number)
-    many = fine and columns > 1
+    many = refined and columns > 1
     max_nodes = max(_MAX_NODES.get(columns, 192), _NODES_EACH * num_inducing)
     max_nodes = max(max_nodes, _MANY_NODES) if many else max_nodes
-    finer = min(1.0, _USUAL_INDUCING / num_inducing) if columns == 1 else 1.0
-    finer *= _FINE.get(columns, _FINE_OF_MANY) if fine else 1.0
-    shortest = _shortest(kernel, finer * _ROUGHEST.get(columns, 0.7))
+    factor = min(1.0, _USUAL_INDUCING / num_inducing) if columns == 1 else 1.0
+    factor *= _REFINED.get(columns, _REFINED_OF_MANY) if refined else 1.0
+    shortest = _shortest(kernel, factor * _ROUGHEST.get(columns, 0.7))
     if shortest is None:
         return identity(number)
-    own = {id(p): p.numpy() for p in parameters_of(kernel)}
-    # wherever a fit has taken the variances, the nodes are the same: on even points there are ties,
-    # which the rounding of another factor would break otherwise
-    own |= {id(v): size for v, size in _variances(kernel, points)}
+    present = {id(p): p.numpy() for p in parameters_of(kernel)}
+    # variances of one, so that nodes do not depend on them: on even points there are ties, which
+    # the rounding of other factors breaks in other ways
+    present |= {id(v): size for v, size in _unit_variances(kernel, points)}
     limit = 2 * max_nodes if many else max(_MAX_CANDIDATES, _NODES_EACH * num_inducing)
     candidates = _candidates(points, levels, limit)
     if levels:
-        max_nodes = len(candidates)  # no level may go without
+        max_nodes = len(candidates)  # so that every level has nodes
     among = kernel_tangents(kernel, points[candidates], points[:1])
-    rough, _, _ = among.matrices(_at({**own, **shortest}))
+    rough, _, _ = among.matrices(lookup({**present, **shortest}))
     unit = float(np.max(np.diag(rough)))
     if unit <= 0.0:
         return Interpolation(candidates[:1], np.zeros((number, 1)))
     scales = [
-        (weight / unit, {**own, **{key: factor * v for key, v in shortest.items()}})
+        (weight / unit, {**present, **{key: factor * v for key, v in shortest.items()}})
         for factor, weight in (_SCALES if shortest else _SCALES[:1])
     ]
-    K = sum(weight * among.matrices(_at(values))[0] for weight, values in scales)
-    pivots = choose_nodes(np.asarray(K), max_nodes, _FINE_TOLERANCE if fine else _TOLERANCE)
+    K = sum(weight * among.matrices(lookup(values))[0] for weight, values in scales)
+    tolerance = _REFINED_TOLERANCE if refined else _TOLERANCE
+    pivots = _pivots(np.asarray(K), max_nodes, tolerance)
     if len(pivots) > 0.8 * number or (len(pivots) == max_nodes and number <= 2 * max_nodes):
         return identity(number)
     nodes = candidates[pivots]
     towards = kernel_tangents(kernel, points[nodes], points)
-    parts = [(weight, towards.matrices(_at(values))) for weight, values in scales]
+    parts = [(weight, towards.matrices(lookup(values))) for weight, values in scales]
     inner = sum(weight * matrices[0] for weight, matrices in parts)
     outer = sum(weight * matrices[1] for weight, matrices in parts)
-    return interpolation(nodes, np.asarray(inner), np.asarray(outer))
+    return _interpolation(nodes, np.asarray(inner), np.asarray(outer))
 
 
 def _candidates(points: AnyNDArray, levels: Sequence[int], limit: int) -> AnyNDArray:
     """
-    Points among which nodes are chosen: in each combination of levels, half in even ranks, half far
-    from all others.
-
-    Without the latter a long tail of few points would be extrapolated into.
-
-    :param levels: columns that hold codes.
-    :param limit: how many, about, in all.
+    Points among which nodes are chosen: in each combination of levels, half of even ranks, half far
+    from all others, without which a long tail of few points would be extrapolated into.
     """
     if len(points) <= limit:
         return np.arange(len(points))
     if not levels:
         return _spread(points, limit)
     groups = np.unique(points[:, list(levels)], axis=0, return_inverse=True)[1].ravel()
-    each = max(limit // (int(groups.max()) + 1), _LEAST_OF_LEVEL)
-    chosen = []
-    for group in range(int(groups.max()) + 1):
-        own = np.flatnonzero(groups == group)
-        chosen.append(own[_spread(points[own], each)])
-    return np.sort(np.concatenate(chosen))
+    number = int(groups.max()) + 1
+    limit = max(limit // number, _LEAST_OF_LEVEL)
+    members = [np.flatnonzero(groups == group) for group in range(number)]
+    return np.sort(np.concatenate([own[_spread(points[own], limit)] for own in members]))
 
 
 def _spread(points: AnyNDArray, limit: int) -> AnyNDArray:
-    """So many of the points at most, as :func:`_candidates` describes."""
+    """Indices of at most ``limit`` points, as :func:`_candidates` describes."""
     number = len(points)
     if number <= limit:
         return np.arange(number)
@@ -387,21 +329,13 @@ def _spread(points: AnyNDArray, limit: int) -> AnyNDArray:
     return np.unique(chosen)
 
 
-def _at(values: Mapping[int, AnyNDArray]) -> Values:
-    return lambda parameter: values[id(parameter)]
-
-
 def _shortest(kernel: Kernel, factor: float) -> Mapping[int, AnyNDArray] | None:
-    """
-    Short lengthscales, by the ids of their parameters; empty where there are none.
-
-    :return: None for a kernel that is not known well enough.
-    """
-    found: dict[int, AnyNDArray] = {}
+    """Short lengthscales by the ids of parameters; None for a kernel that is not known well."""
+    shortest: dict[int, AnyNDArray] = {}
     for leaf in _leaf_kernels(kernel):
         if isinstance(leaf, (Stationary, IntegratedOU)):
             parameter = leaf.lengthscales
-            found[id(parameter)] = factor * _prior_mode(parameter)
+            shortest[id(parameter)] = factor * _prior_mode(parameter)
             continue
         if type(leaf).__name__ not in ("Factor", "CentredLinear", "Indicator", "Constant"):
             return None
@@ -409,7 +343,7 @@ def _shortest(kernel: Kernel, factor: float) -> Mapping[int, AnyNDArray] | None:
             p.trainable for p in parameters_of(leaf) if p is not getattr(leaf, "variance", None)
         ):
             return None
-    return found
+    return shortest
 
 
 def level_columns(kernel: Kernel) -> list[int]:
@@ -428,7 +362,7 @@ def level_columns(kernel: Kernel) -> list[int]:
 def _leaf_kernels(kernel: Kernel) -> list[Kernel]:
     if hasattr(kernel, "kernels"):
         return [leaf for part in kernel.kernels for leaf in _leaf_kernels(part)]
-    if isinstance(kernel, Warped):  # whose lengthscale is not what its base has
+    if isinstance(kernel, Warped):  # its lengthscale is not its base's
         return [kernel]
     for name in ("base", "base_kernel"):
         if isinstance(getattr(kernel, name, None), Kernel):
@@ -436,21 +370,21 @@ def _leaf_kernels(kernel: Kernel) -> list[Kernel]:
     return [kernel]
 
 
-def _variances(kernel: Kernel, points: AnyNDArray) -> list[tuple[Parameter, AnyNDArray]]:
-    """What multiplies the parts of a kernel, where it is learnt, and its value at size one."""
-    found = []
+def _unit_variances(kernel: Kernel, points: AnyNDArray) -> list[tuple[Parameter, AnyNDArray]]:
+    """Trainable variances of a kernel's parts, and values at which the parts have size one."""
+    variances = []
     for leaf in _leaf_kernels(kernel):
         variance = getattr(leaf, "variance", None)
         if isinstance(variance, Parameter) and variance.trainable:
             span = 1.0
             if isinstance(leaf, CentredLinear):
                 span = float(np.ptp(points[:, kernel_columns(leaf) or (0,)])) or 1.0
-            found.append((variance, np.full(variance.shape, 1.0 / span**2)))
-    return found
+            variances.append((variance, np.full(variance.shape, 1.0 / span**2)))
+    return variances
 
 
 def _prior_mode(parameter: Parameter) -> AnyNDArray:
-    """Where the prior of a positive parameter peaks in its logarithm; its value without one."""
+    """The prior's mode in the logarithm of a parameter; the parameter's value without a prior."""
     prior = parameter.prior
     if prior is None or not hasattr(prior, "loc") or not hasattr(prior, "scale"):
         return parameter.numpy()
@@ -458,23 +392,26 @@ def _prior_mode(parameter: Parameter) -> AnyNDArray:
 
 
 FEATURE = 2e-8
-"""Seconds that an entry of a component's features takes, between a bin and an inducing input."""
-Codes = list[AnyNDArray]
-Multipliers = list[AnyNDArray | None]
+"""Seconds for one entry of a component's features, between a bin and an inducing input."""
 
 
-def codes_of(components: Sequence[RowComponent], at: slice) -> Codes:
-    """The bins of some rows, one array a component."""
-    return [c.bins.codes[at].astype(np.int32) for c in components]
+class Encoded(NamedTuple):
+    """Some rows as codes of bins and multipliers, one array [n] a component."""
+
+    codes: list[AnyNDArray]
+    multipliers: list[AnyNDArray | None]
 
 
-def multipliers_of(components: Sequence[RowComponent], at: slice) -> Multipliers:
-    """What multiplies the components at some rows."""
-    return [None if c.multiplier is None else c.multiplier[at] for c in components]
+def encoded(components: Sequence[RowComponent], at: slice) -> Encoded:
+    """The rows in a slice."""
+    return Encoded(
+        [c.bins.codes[at].astype(np.int32) for c in components],
+        [None if c.multiplier is None else c.multiplier[at] for c in components],
+    )
 
 
 def times(x: AnyNDArray, *multipliers: AnyNDArray | None) -> AnyNDArray:
-    """The product of ``x`` with what there is of multipliers."""
+    """The product of ``x`` with those multipliers that are not None."""
     for m in multipliers:
         if m is not None:
             x = x * m
@@ -485,15 +422,15 @@ def features_at_bins(
     components: Sequence[RowComponent], values: Values, roots: Sequence[AnyNDArray]
 ) -> list[tuple[AnyNDArray, AnyNDArray]]:
     """Features [M, G] and prior variances [G] of each component at its bins."""
-    found: dict[int, tuple[AnyNDArray, AnyNDArray]] = {}
+    features: dict[int, tuple[AnyNDArray, AnyNDArray]] = {}
 
     def evaluate(c: int) -> None:
         _, K, diagonal = components[c].table.matrices(values)
         phi, _ = lapack.dtrtrs(roots[c], np.asarray_chkfinite(K), lower=1)
-        found[c] = phi, diagonal
+        features[c] = phi, diagonal
 
     entries = [c.bins.number * len(root) for c, root in zip(components, roots)]
-    # the largest runs beside all others at best
-    shared = (sum(entries) - max(entries)) / len(entries)
-    each(evaluate, range(len(components)), shared * FEATURE)
-    return [found[c] for c in range(len(components))]
+    # at best the largest runs beside all others
+    seconds = FEATURE * (sum(entries) - max(entries)) / len(entries)
+    each(evaluate, range(len(components)), seconds)
+    return [features[c] for c in range(len(components))]

@@ -37,11 +37,6 @@ class LeftOut:
     Coordinates are those of the kernels' hyperparameters, then of the likelihood's parameters.
     Priors are added. What is between the kernels' matrices and the density is differentiated by
     TensorFlow, eagerly; the kernels' own derivatives are :mod:`gpflow_gam.kernels.tangents`.
-
-    :param model: of Gaussian data it has the weights.
-    :param rounds: of the fit; its likelihood's parameters are set at each evaluation.
-    :param neighbourhoods: of the rows.
-    :param sites: of the rows, which stay; None for those of Gaussian data, which follow the noise.
     """
 
     def __init__(
@@ -83,11 +78,7 @@ class LeftOut:
         return x[:number], x[number:]
 
     def loss(self, x: AnyNDArray) -> tuple[float, AnyNDArray]:
-        """
-        Minus the density and the priors' log-densities, and its gradient.
-
-        :raises NotPositiveDefinite: at these coordinates.
-        """
+        """Minus the density and the priors' log-densities, and its gradient."""
         rounds = self.rounds
         u, phi = self.split(x)
         rounds.family.set(phi)
@@ -197,9 +188,9 @@ class LeftOut:
     def _density(self, parts: list[tf.Tensor], batch: Batch) -> tf.Tensor:
         """Of the rows that a batch of folds predicts."""
         z, mean, left, roots, shifts = parts
-        has = tf.constant(batch.left.astype(np.float64))
-        which = batch.predicted[batch.asked]
-        at = np.flatnonzero(batch.asked)
+        has = tf.constant(batch.is_out.astype(np.float64))
+        which = batch.predicted[batch.is_predicted]
+        at = np.flatnonzero(batch.is_predicted)
         means, variances = [], []
         for i in range(int(roots.shape[1])):
             r = tf.gather(roots[:, i], batch.out) * has
@@ -252,18 +243,6 @@ def fit_left_out(
     data the sites follow from the noise, and searches are all there is. Of others they are in turn
     with passes in which the sites settle at the new hyperparameters; a turn that predicts no better
     is shortened.
-
-    :param model: as the fit left it; its parameters are set to what was found.
-    :param solution: what the fit came to.
-    :param neighbourhoods: of the rows.
-    :param max_iterations: of L-BFGS.
-    :param tolerance: improvement of the log density, in nats, that no longer counts.
-    :param max_seconds: as for :func:`~gpflow_gam.optimizers.fit`.
-    :param callback: as of that function.
-    :param progress: as of that function.
-    :param on_interrupt: as of that function.
-    :return: how it ended, the ELBO (which is lower than where the fit began), and what it came to.
-    :raises KeyboardInterrupt: Ctrl-C, unless what is best so far is to be kept.
     """
     with (
         one_blas_thread(sum(model.inducing_variable.sizes) <= SMALL),
@@ -281,14 +260,7 @@ def fit_left_out(
 
 
 class _Search:
-    """
-    A search for the best hyperparameters.
-
-    :param neighbourhoods: of the rows.
-    :param tracker: of the fit.
-    :param max_iterations: of L-BFGS.
-    :param tolerance: in nats.
-    """
+    """A search for the best hyperparameters."""
 
     def __init__(
         self,
@@ -388,12 +360,7 @@ class _Search:
         metric: Callable[[AnyNDArray], AnyNDArray | None],
         stop: bool = False,
     ) -> tuple[AnyNDArray, bool, str]:
-        """
-        The best that L-BFGS finds from several starts.
-
-        :param starts: the first of which can be evaluated.
-        :param stop: whether time that is up is the caller's to see to.
-        """
+        """The best that L-BFGS finds from several starts."""
         if not len(starts[0]):
             return starts[0], True, "nothing is trainable"
         found: list[tuple[float, AnyNDArray, bool, str]] = []
@@ -425,11 +392,7 @@ class _Search:
         metric: Callable[[AnyNDArray], AnyNDArray | None],
         seen: list[AnyNDArray],
     ) -> tuple[float, AnyNDArray, bool, str]:
-        """
-        L-BFGS until a run of it gains nothing.
-
-        :param seen: holds the best so far.
-        """
+        """L-BFGS until a run of it gains nothing."""
 
         def noted(at: AnyNDArray) -> None:
             seen[0] = at

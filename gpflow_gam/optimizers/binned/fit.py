@@ -23,7 +23,7 @@ from ..minimizers import FitResult, StopFit, TimeBudget, Tracker, descend, other
 from ..minimizers.tracker import Callback, OnInterrupt, check_options
 from .checkpoint import Checkpoint, Record, sketch_of
 from .collapsed import CollapsedBound
-from .components import RowComponent, codes_of, features_at_bins, multipliers_of, times
+from .components import RowComponent, encoded, features_at_bins, times
 from .evidence import GaussianPosterior, PseudoData, slices
 from .passes import Rows
 from .rounds import MANY_ROWS, START_ROWS, Position, Rounds, Seen, StartError, State
@@ -39,17 +39,7 @@ def fit_gaussian(
     tolerance: float,
     checkpoint: Checkpoint | None = None,
 ) -> tuple[FitResult, Solution]:
-    """
-    Maximise the bound by L-BFGS, and give the model what was found.
-
-    :param model: with a Gaussian likelihood.
-    :param rows: its data.
-    :param tracker: of the fit.
-    :param max_iterations: of L-BFGS.
-    :param tolerance: improvement of the bound, in nats, that no longer counts.
-    :param checkpoint: where the search is kept, and goes on from.
-    :raises StartError: the bound cannot be computed where the fit starts.
-    """
+    """Maximise the bound by L-BFGS, and give the model what was found."""
     bound = CollapsedBound(model, rows, watch=tracker.watch(rows.number))
     u, name = bound.start(), ""
     known: Record | None = None
@@ -112,7 +102,7 @@ def fit_gaussian(
         u, converged, message = best[0], stop.converged, stop.message
     except KeyboardInterrupt:
         u, converged, message = best[0], False, tracker.interrupted()
-    u = rows.agreed(u)
+    u = rows.communicator.agreed(u)
     bound.set(u)
     solution = Solution.of_bound(bound, u)
     if isinstance(model, AdditiveSVGP):
@@ -146,35 +136,7 @@ def fit_rows(
     start: tuple[AnyNDArray, AnyNDArray] | PseudoData | None = None,
     **others: Any,
 ) -> tuple[FitResult, Solution]:
-    """
-    Fit q, hyperparameters and the likelihood's parameters by sums over rows.
-
-    :param model: with a Gaussian likelihood, or with sites; its parameters are where they start,
-        and are set to what was found.
-    :param rows: its data.
-    :param max_iterations: passes over the rows, or L-BFGS iterations where one pass is enough.
-    :param tolerance: improvement of the ELBO, in nats, that no longer counts.
-    :param max_seconds: time budget. One pass over the rows there has to be.
-    :param callback: called once an iteration; a true return value ends the fit.
-    :param progress: a progress bar; by default on a terminal only.
-    :param on_interrupt: as for :func:`~gpflow_gam.optimizers.fit`.
-    :param seed: of the rows on which a fit to many begins.
-    :param collapsed: whether q of Gaussian data is put into the bound, which takes one pass; by
-        default for :class:`~gpflow_gam.models.AdditiveSGPR`.
-    :param checkpoint: a folder, or a :class:`~gpflow_gam.optimizers.Checkpoint`: where the fit's
-        state is kept, and from which the same call goes on. Fits that follow each other in one call
-        take one ``Checkpoint``.
-    :param start: mean and variance of the predictor at the rows, [N, L] each, m(x) left out, by
-        which sites begin, or the sums of sites; by default at the null model's. Of no use where q
-        is in the bound.
-    :param others: options of :func:`~gpflow_gam.optimizers.fit` that are of no use here.
-    :return: how it ended, and what it came to.
-    :raises TypeError: an option that is none.
-    :raises ValueError: bad options; or nothing can be computed at the start; or the checkpoint is
-        damaged, or of another fit.
-    :raises OSError: the checkpoint's folder cannot be read or written.
-    :raises KeyboardInterrupt: Ctrl-C. As after any error the model is what it was before.
-    """
+    """Fit q, hyperparameters and the likelihood's parameters by sums over rows."""
     options: dict[str, Any] = {"batch_size": None, "learning_rate": 0.01, "rho": 0.1, "patience": 5}
     unknown = set(others) - set(options)
     if unknown:
@@ -220,10 +182,6 @@ def present_solution(
 ) -> Solution:
     """
     What a model that is fitted already came to: its hyperparameters and q are taken as they are.
-
-    :param model: fitted.
-    :param rows: its data.
-    :param collapsed: as :func:`fit_rows`.
     """
     with one_blas_thread(sum(model.inducing_variable.sizes) <= SMALL):
         if isinstance(model, AdditiveSGPR) or collapsed:
@@ -246,17 +204,7 @@ def solution_of_sums(
     error: tuple[float, float] | None = None,
     curvature: AnyNDArray | None = None,
 ) -> Solution:
-    """
-    A solution of which everything is known.
-
-    :param model: whose parameters are read.
-    :param rows: which need have no more than components.
-    :param data: the sites' sums.
-    :param q: over whitened inducing values.
-    :param found: hyperparameters in the coordinates in which they are optimised, [K].
-    :param error: of a collapsed bound: the sum of the data's squares, and their number.
-    :param curvature: of the criterion in them, [K, K].
-    """
+    """A solution of which everything is known."""
     if error is not None:
         bound = CollapsedBound(model, rows, sums=(data, error))
         values = bound.rounds.values(found[: len(bound.kernel)])
@@ -286,9 +234,9 @@ def discretisation(model: AdditiveSGPR | AdditiveSVGP, solution: Solution) -> fl
             tangents = kernel_tangents(component.kernel, component.inducing, some.X[at])
             _, K, _ = tangents.matrices(solution.values)
             exact += solve_triangular(root, K, lower=True).T @ q.mean[place]
-        w = np.maximum(some.weights(model.likelihood, at, mean, var), 0.0)
+        _, w, _ = some.sites(model.likelihood, at, mean, var)
         found += float(np.sum(w * np.square(exact - mean)))
-    return float(some.total(found)[0]) / some.number
+    return float(some.communicator.total([found])[0]) / some.number
 
 
 def interpolation_loss(
@@ -300,8 +248,6 @@ def interpolation_loss(
     With delta_n what the interpolation leaves of row n's features, sum_n w_n E_q[(delta_n' v)^2]:
     sums see functions that are off by so much from those that predict. Far below one it is next to
     nothing. Measured at :data:`_MEASURED` rows.
-
-    :return: of all components, and of each by itself.
     """
     rows, names = solution.rows, model.kernel.names
     between = _interpolated(rows)
@@ -316,9 +262,8 @@ def interpolation_loss(
     kept = np.concatenate([np.arange(everywhere[k].start, everywhere[k].stop) for k in between])
     places = [slice(None), *slices([len(d) for d in left])]
     for at, mean, var in some.marginals(solution.values, q):
-        w = np.maximum(some.weights(model.likelihood, at, mean, var), 0.0)
-        codes, factors = codes_of(components, at), multipliers_of(components, at)
-        delta = [times(d[:, c], m) for d, c, m in zip(left, codes, factors)]
+        _, w, _ = some.sites(model.likelihood, at, mean, var)
+        delta = [times(d[:, c], m) for d, c, m in zip(left, *encoded(components, at))]
         for i in range(w.shape[1]):
             entered = [i in c.outputs_of(w.shape[1]) for c in components]
             own = np.concatenate([d if e else 0.0 * d for d, e in zip(delta, entered)])
@@ -328,7 +273,7 @@ def interpolation_loss(
                 square = np.square(part.T @ mu[place])
                 square += np.einsum("pn,pn->n", part, cov[place, place] @ part)
                 found[j] += float(w[:, i] @ square)
-    found = some.total(found)[0] * rows.number / some.number
+    found = some.communicator.total([found])[0] * rows.number / some.number
     parts |= zip([names[k] for k in between], found[1:].tolist(), strict=True)
     return float(found[0]), parts
 
@@ -349,8 +294,8 @@ def interpolation_shift(model: AdditiveSGPR | AdditiveSVGP, solution: Solution) 
     places = slices([len(phi) for phi in features])
     slope = np.zeros_like(q.mean)
     for at, mean, var in some.marginals(solution.values, q):
-        w = np.maximum(some.weights(model.likelihood, at, mean, var), 0.0)
-        codes, factors = codes_of(some.components, at), multipliers_of(some.components, at)
+        _, w, _ = some.sites(model.likelihood, at, mean, var)
+        codes, factors = some.encoded(at)
         for i in range(w.shape[1]):
             off = np.zeros(len(w))
             for k in between:
@@ -359,7 +304,7 @@ def interpolation_shift(model: AdditiveSGPR | AdditiveSVGP, solution: Solution) 
             for k, place in enumerate(places):
                 if i in some.components[k].outputs_of(w.shape[1]):
                     slope[place, i] += times(features[k][:, codes[k]], factors[k]) @ (w[:, i] * off)
-    slope = some.total(slope)[0] * rows.number / some.number
+    slope = some.communicator.total([slope])[0] * rows.number / some.number
     found = 0.0
     for i, covariance in enumerate(q.covariance):
         moved = covariance @ slope[:, i]
@@ -475,8 +420,6 @@ def _short_of_constant(rounds: Rounds, seen: Seen, constant: AnyNDArray) -> floa
 
     A likelihood that has parameters of its own may take all there is for noise, and be stuck.
     Components that vanish cost little: a bound far below is no fit.
-
-    :param constant: the predictor, [L], beside the mean function.
     """
     there = rounds.rows.sweep_at(rounds.likelihood, constant, np.zeros_like(constant)).expected
     return there - _PRICE * (1 + len(rounds.rows.components)) - seen.elbo

@@ -58,12 +58,7 @@ class Pace:
     furthest: float = _BEYOND
 
     def note(self, gain: float, share: float) -> None:
-        """
-        What a round brought.
-
-        :param gain: in the ELBO, which goes with the square of what is left.
-        :param share: how far it went.
-        """
+        """What a round brought."""
         if share == 1.0 and self.last > 0.0 and gain > 0.0:
             self.rate = min(float(np.sqrt(gain / self.last)), 1.0)
         if self.asked > share:  # what is left does not all go the same way
@@ -80,17 +75,11 @@ class Pace:
 
 @dataclasses.dataclass
 class State:
-    """
-    Where a fit stands.
+    """Where a fit stands."""
 
-    :param data: the sites' sums.
-    :param u: coordinates of the kernels' hyperparameters.
-    :param phi: coordinates of the likelihood's parameters.
-    """
-
-    data: PseudoData
-    u: AnyNDArray
-    phi: AnyNDArray
+    data: PseudoData  # the sites' sums
+    u: AnyNDArray  # coordinates of the kernels' hyperparameters
+    phi: AnyNDArray  # coordinates of the likelihood's parameters
 
     def towards(self, other: State, share: float) -> State:
         """Part of the way."""
@@ -103,36 +92,22 @@ class State:
 
 @dataclasses.dataclass(frozen=True)
 class Position:
-    """
-    Between two rounds of a fit.
+    """Between two rounds of a fit."""
 
-    :param state: where it stands.
-    :param elbo: there, once there was a round.
-    :param rounds: how many there were.
-    :param gain: of the last one, in nats, as if it had gone all the way to its target.
-    :param settled: whether the sites are near their fixed point, so that it pays to learn
-        hyperparameters at once.
-    :param learnt: whether the last round learnt hyperparameters.
-    :param pace: of the rounds so far.
-    :param signed: whether sites have their negative weights, as they do once the fit without has
-        converged.
-    """
-
-    state: State
-    elbo: float = 0.0
-    rounds: int = 0
-    gain: float = 0.0
+    state: State  # where it stands
+    elbo: float = 0.0  # there, once there was a round
+    rounds: int = 0  # how many there were
+    gain: float = 0.0  # of the last one, in nats, as if it had gone all the way to its target
+    # whether the sites are near their fixed point, so that it pays to learn hyperparameters at
+    # once
     settled: bool = False
-    learnt: bool = False
-    pace: Pace = dataclasses.field(default_factory=Pace)
+    learnt: bool = False  # whether the last round learnt hyperparameters
+    pace: Pace = dataclasses.field(default_factory=Pace)  # of the rounds so far
+    # whether sites have their negative weights, as they do once the fit without has converged
     signed: bool = False
 
     def record(self, history: Sequence[float]) -> Record:
-        """
-        As a checkpoint holds it.
-
-        :param history: ELBOs so far.
-        """
+        """As a checkpoint holds it."""
         data = self.state.data
         arrays = {"precision": data.precision, "shift": data.shift}
         arrays |= {f"mass {i}": m for i, m in enumerate(data.masses)}
@@ -205,11 +180,6 @@ class Rounds:
     in all of them: at the sites of q the evidence of the pseudo-data and the ELBO have the same
     gradient (Adam, Chang, Khan & Solin 2021). The ELBO, which every pass gives, decides whether a
     round is kept or shortened.
-
-    :param kernel: of the model; its trainable parameters are learnt.
-    :param likelihood: its trainable parameters are learnt, too.
-    :param rows: the data.
-    :param tracker: of the fit.
     """
 
     def __init__(
@@ -240,12 +210,7 @@ class Rounds:
         return lambda parameter: found[id(parameter)]
 
     def see(self, state: State, signed: bool = False) -> Seen:
-        """
-        Pass over the rows at a state.
-
-        :param signed: whether negative weights count, as :meth:`Rows.sweep`.
-        :raises NotPositiveDefinite: nothing can be computed there.
-        """
+        """Pass over the rows at a state."""
         self.family.set(state.phi)
         values = self.values(state.u)
         q = self.evidence.posterior(state.data, values)
@@ -253,7 +218,7 @@ class Rounds:
         sweep = self.rows.sweep(self.likelihood, values, q, True, watch, signed)
         prior = self.hyperparameters.log_prior(state.u)[0] + self.family.log_prior(state.phi)[0]
         # the one number that decides; elsewhere linear algebra may round otherwise
-        elbo = float(self.rows.agreed(sweep.expected - q.kl() + prior))
+        elbo = float(self.rows.communicator.agreed(sweep.expected - q.kl() + prior))
         if not np.isfinite(elbo):
             raise NotPositiveDefinite
         return Seen(state, q, sweep, elbo)
@@ -264,8 +229,6 @@ class Rounds:
 
         Of likelihoods that say what predictors their responses have of their own, at the sites
         there.
-
-        :param constant: the predictor, [L], beside the mean function.
         """
         base = unwrapped(self.likelihood)
         base = base.base if isinstance(base, Quasi) else base
@@ -279,12 +242,7 @@ class Rounds:
         return self.start_at(constant, np.full(len(constant), spread))
 
     def start_at(self, mean: AnyNDArray, var: AnyNDArray) -> State:
-        """
-        The state at the sites of given marginals.
-
-        :param mean: of the predictor, m(x) left out, [N, L], or [L] of all rows.
-        :param var: the same.
-        """
+        """The state at the sites of given marginals."""
         data = self.rows.sweep_at(self.likelihood, mean, var).data
         return State(data, self.hyperparameters.get(), self.family.get())
 
@@ -298,19 +256,7 @@ class Rounds:
         rough: bool = False,
         note: Callable[[Position], None] = lambda _: None,
     ) -> tuple[Seen, bool, str]:
-        """
-        Rounds until one gains less than ``tolerance``.
-
-        :param begin: where; after the last round of an earlier run, what follows is what would have
-            followed there.
-        :param tolerance: in nats.
-        :param max_rounds: at most.
-        :param rough: whether to end with the first round that has learnt hyperparameters.
-        :param note: told after every round where the fit stands.
-        :return: what was seen last, whether that is convergence, and why it ended. Time that is up
-            ends a fit with what it has.
-        :raises KeyboardInterrupt: Ctrl-C, unless the tracker is to keep what there is.
-        """
+        """Rounds until one gains less than ``tolerance``."""
         seen: Seen | None = None
         at, limit = begin, min(max_rounds, _MAX_ROUNDS)
         pace = dataclasses.replace(begin.pace)
@@ -378,7 +324,7 @@ class Rounds:
         data, u = seen.sweep.data, seen.state.u
         trials, metric = self.hyperparameters.elsewhere(u), functools.partial(self.metric, data)
         other = other_optimum(self.loss(data), u, trials, tolerance, self.tracker, metric)
-        u = self.rows.agreed(u if other is None else other)
+        u = self.rows.communicator.agreed(u if other is None else other)
         if np.array_equal(u, seen.state.u):
             return None
         there = self.see(State(data, u, seen.state.phi), signed)
@@ -402,21 +348,17 @@ class Rounds:
     def _improved(
         self, seen: Seen, learns: bool, settled: bool, moves: bool, tolerance: float
     ) -> State:
-        """
-        The sites of the last pass, with better hyperparameters and likelihood parameters.
-
-        :param moves: whether sites still move, at which an effect that has vanished may come back.
-        """
+        """The sites of the last pass, with better hyperparameters and likelihood parameters."""
         data = seen.sweep.data
         u = seen.state.u
-        step = self.rows.agreed(self._newton(seen, settled))
+        step = self.rows.communicator.agreed(self._newton(seen, settled))
         if len(step):
             # the sites as the likelihood's parameters will have them
             data = data.shifted(np.tensordot(step, seen.sweep.across, axes=1))
         if learns and len(self.hyperparameters):
             try:
                 there = self.hyperparameters.off_zero(u) if moves else u
-                u = self.rows.agreed(self._search(data, there, tolerance))
+                u = self.rows.communicator.agreed(self._search(data, there, tolerance))
             except NotPositiveDefinite:
                 # with negative weights sites may have no posterior where a part of the way to them,
                 # which the step takes then, has one
@@ -457,15 +399,7 @@ class Rounds:
     def _step(
         self, seen: Seen, target: State, share: float, learns: bool, signed: bool
     ) -> tuple[Seen | None, float]:
-        """
-        The target, or the part of the way at which the ELBO does not fall, and which part.
-
-        :param share: of the way that is tried first.
-        :param learns: whether a target that loses next to nothing, where the first hundredth of the
-            way gains nothing either, says that there is nothing to be found: the share is then 1.
-            The target alone does not: sites of likelihoods that are not log-concave go too far.
-        :param signed: as :meth:`see`.
-        """
+        """The target, or the part of the way at which the ELBO does not fall, and which part."""
         slack = 1e-10 * abs(seen.elbo)
         for _ in range(_MAX_HALVINGS):
             try:
@@ -526,9 +460,6 @@ class Rounds:
     def metric(self, data: PseudoData, u: AnyNDArray, scale: float = 1.0) -> AnyNDArray | None:
         """
         About how the loss curves in the coordinates u, [K, K]; None where that cannot be said.
-
-        :param data: the pseudo-data.
-        :param scale: multiplies its weights and shifts.
         """
         if not len(self.hyperparameters):
             return None
@@ -540,12 +471,7 @@ class Rounds:
         return found + np.diag(self.hyperparameters.prior_precision() + _LEAST_PRECISION)
 
     def hessian(self, data: PseudoData, u: AnyNDArray, scale: float = 1.0) -> AnyNDArray:
-        """
-        Second derivatives of :meth:`loss` at the coordinates u, [K, K].
-
-        :param data: the pseudo-data.
-        :param scale: multiplies its weights and shifts.
-        """
+        """Second derivatives of :meth:`loss` at the coordinates u, [K, K]."""
         learnt = self.hyperparameters
         if not len(learnt):
             return np.zeros((0, 0))
@@ -580,17 +506,7 @@ _PASSES = 30
 def settled_at(
     model: AdditiveSVGP, rounds: Rounds, x: AnyNDArray, data: PseudoData, tolerance: float
 ) -> Seen:
-    """
-    The posterior at hyperparameters that stay, sites having settled there.
-
-    :param model: whose parameters are set to them.
-    :param rounds: of the fit.
-    :param x: coordinates of the kernels' hyperparameters, then of the likelihood's parameters, [K].
-    :param data: sums of the sites where they begin.
-    :param tolerance: of the fit, in nats.
-    :return: whose ELBO lacks the priors of what stays.
-    :raises NotPositiveDefinite: at these.
-    """
+    """The posterior at hyperparameters that stay, sites having settled there."""
     number = len(rounds.hyperparameters)
     rounds.hyperparameters.set(x[:number])
     rounds.family.set(x[number:])

@@ -35,7 +35,7 @@ _STEP = 0.4
 
 
 class ShapeCriterion:
-    r"""
+    """
     What the evidence gains where the inequalities that hold the estimate are equalities.
 
     A function of any shape pays for freedom that one of this shape does not have: the evidence of
@@ -43,9 +43,6 @@ class ShapeCriterion:
     therefore those of the greatest evidence of what the inequalities leave free, with
     :func:`~gpflow_gam.posteriors.shaped.constraint_evidence` added (as the smoothing parameters of
     Pya & Wood 2015 go by the degrees of freedom of the constrained fit).
-
-    :param model: some of whose components have a shape.
-    :param solution: of a fit; its sums stay.
     """
 
     def __init__(self, model: AdditiveSGPR | AdditiveSVGP, solution: Solution) -> None:
@@ -67,19 +64,13 @@ class ShapeCriterion:
         return [places for places in found if places]
 
     def gain(self, x: AnyNDArray) -> float:
-        """
-        What is added to the evidence at coordinates [K], in nats.
-
-        :raises NotPositiveDefinite: at these.
-        """
+        """What is added to the evidence at coordinates [K], in nats."""
         return self._gain(*self._evaluated(x))
 
     def value(self, x: AnyNDArray) -> float:
         """
         The evidence and the gain at coordinates [K], and what priors of kernels' hyperparameters
         add, but for what is the same wherever noise is.
-
-        :raises NotPositiveDefinite: at these.
         """
         evaluation, values = self._evaluated(x)
         prior, _ = self._rounds.hyperparameters.log_prior(x[: self._number])
@@ -137,11 +128,7 @@ class ShapeCriterion:
 
 
 def has_shapes(model: AdditiveSGPR | AdditiveSVGP) -> bool:
-    """
-    Whether a component has one.
-
-    :param model: that is fitted.
-    """
+    """Whether a component has one."""
     return any(shaped_part(kernel) is not None for kernel in model.kernel.components.values())
 
 
@@ -156,14 +143,6 @@ def learn_under_shapes(
     Go on from a fit of functions of any shape to hyperparameters that suit the shapes.
 
     Those of components without a shape, of noise and of the likelihood stay.
-
-    :param model: whose parameters are set to what is found.
-    :param result: how the fit ended.
-    :param solution: what it came to.
-    :param tracker: of the fit.
-    :param tolerance: of the fit, in nats.
-    :return: the same, with the ELBO where this ends, and the coordinates without shapes in
-        :attr:`Solution.unshaped`.
     """
     solution = dataclasses.replace(solution, unshaped=solution.found)
     if not ShapeCriterion(model, solution).places or result.ended:
@@ -173,7 +152,9 @@ def learn_under_shapes(
         for turn in range(_TURNS):
             criterion = ShapeCriterion(model, solution)
             size = _LATER if turn else _FIRST
-            x = solution.rows.agreed(_searched(criterion, solution, size, tracker, tolerance))
+            x = solution.rows.communicator.agreed(
+                _searched(criterion, solution, size, tracker, tolerance)
+            )
             moved = float(np.max(np.abs(x - solution.found)))
             if moved == 0.0:
                 break
@@ -281,7 +262,7 @@ def _gained(
         value + ShapeCriterion(model, solution).gain(solution.found)
         for solution, value in ((old, elbo), new)
     )
-    return float(old.rows.agreed(after - before))
+    return float(old.rows.communicator.agreed(after - before))
 
 
 def _put_back(model: AdditiveSGPR | AdditiveSVGP, solution: Solution) -> None:

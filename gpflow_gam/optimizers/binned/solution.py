@@ -27,53 +27,38 @@ class Solution:
 
     Everything that asks afterwards how the evidence changes with hyperparameters asks this, and
     touches no row.
-
-    :param rows: the data.
-    :param data: the sites' sums.
-    :param q: the posterior.
-    :param values: of the kernels' parameters.
-    :param found: coordinates of what was learnt, [K]: the kernels' hyperparameters, then the noise
-        variance of a collapsed bound or the likelihood's parameters.
-    :param rounds: gave the evidence of the sums, which hold the sites' own weights; or
-    :param bound: the collapsed bound of Gaussian data, whose sums are to be divided by the noise.
-    :param curvature: of sum_n E_q[log p(y_n)] in the likelihood's parameters, [K, K]; None where
-        nobody has asked for it.
-    :param hessian: of minus the criterion that chose ``found``, [K, K], where that was another than
-        the evidence.
-    :param unshaped: the coordinates without the shapes of terms, [K]; None where none has one.
-    :param between: what predictors add to each other's covariances, [L, P, P], as
-        :func:`~gpflow_gam.statistics.between_predictors` has it; None where nobody has asked.
     """
 
-    rows: Rows
-    data: PseudoData
-    q: GaussianPosterior
-    values: Callable[[Parameter], AnyNDArray]
+    rows: Rows  # the data
+    data: PseudoData  # the sites' sums
+    q: GaussianPosterior  # the posterior
+    values: Callable[[Parameter], AnyNDArray]  # of the kernels' parameters
+    # coordinates of what was learnt, [K]: the kernels' hyperparameters, then the noise variance
+    # of a collapsed bound or the likelihood's parameters
     found: AnyNDArray
-    rounds: Rounds
+    rounds: Rounds  # gave the evidence of the sums, which hold the sites' own weights; or
+    # the collapsed bound of Gaussian data, whose sums are to be divided by the noise
     bound: CollapsedBound | None = None
+    # of sum_n E_q[log p(y_n)] in the likelihood's parameters, [K, K]; None where nobody has asked
+    # for it
     curvature: AnyNDArray | None = None
+    # of minus the criterion that chose ``found``, [K, K], where that was another than the
+    # evidence
     hessian: AnyNDArray | None = None
+    # the coordinates without the shapes of terms, [K]; None where none has one
     unshaped: AnyNDArray | None = None
+    # what predictors add to each other's covariances, [L, P, P], as
     between: AnyNDArray | None = None
 
     @classmethod
     def of_bound(cls, bound: CollapsedBound, u: AnyNDArray) -> Solution:
-        """
-        What there is at coordinates of a collapsed bound, which the model has been set to.
-
-        :param bound: that was maximised.
-        :param u: coordinates of what was learnt, [K].
-        """
+        """What there is at coordinates of a collapsed bound, which the model has been set to."""
         values = bound.rounds.values(bound.split(u)[0])
         return cls(bound.rows, bound.data, bound.kept(u), values, u, bound.rounds, bound)
 
     def at(self, x: AnyNDArray) -> tuple[GaussianPosterior, Callable[[Parameter], AnyNDArray]]:
         """
         The posterior of the same sums at other coordinates, and the values of parameters there.
-
-        :param x: [K].
-        :raises NotPositiveDefinite: at these coordinates.
         """
         if self.bound is not None:
             return self.bound.posterior(x), self.rounds.values(self.bound.split(x)[0])
@@ -82,12 +67,7 @@ class Solution:
 
 
 def assign_posterior(model: AdditiveSVGP, q: GaussianPosterior) -> None:
-    """
-    Give the model the q of what was found, at the hyperparameters that it has.
-
-    :param model: whose q is set.
-    :param q: over whitened inducing values.
-    """
+    """Give the model the q of what was found, at the hyperparameters that it has."""
     family = model.variational
     assert isinstance(family, OptimalPrecision)
     blocks = model.blocks
@@ -130,12 +110,7 @@ def _numbers(*tensors: Any) -> tuple[AnyNDArray, ...]:
 
 
 def whitened_of(q: GaussianPosterior, blocks: InducingBlocks) -> Callable[[Any], DenseGaussian]:
-    """
-    q(V) as posteriors take it: the same whatever factors it is asked at.
-
-    :param q: over whitened inducing values, in component order.
-    :param blocks: the prior's.
-    """
+    """q(V) as posteriors take it: the same whatever factors it is asked at."""
     layout = blocks.layout
     order = layout.order
     covariance = q.covariance[:, order][:, :, order]
