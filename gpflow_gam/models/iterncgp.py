@@ -15,7 +15,6 @@ from gpflow.base import (
     Module,
     Parameter,
     RegressionData,
-    TensorType,
 )
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Bernoulli as GPflowBernoulli
@@ -321,7 +320,7 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
 
     @check_shapes("return: []")
     @as_written
-    def elbo(self, rows: TensorType | None = None) -> tf.Tensor:
+    def elbo(self) -> tf.Tensor:
         """
         A lower bound of the evidence, differentiable in all parameters (Wenger et al. 2024).
 
@@ -329,10 +328,9 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         present kernel: any such q gives a bound. One sweep, and one more for its gradient. Compiled
         functions follow parameters and fits, as predictions do.
 
-        :param rows: indices of a minibatch for the expected log-likelihood, [n]; all by default.
         :raises ValueError: the model is not fitted.
         """
-        bound = action_bound(self.problem(), *self._actions().noisy(), rows)
+        bound = action_bound(self.problem(), *self._actions().noisy())
         return tf.cast(bound, self.data[0].dtype)
 
     # --- prediction ----------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import tensorflow as tf
-from gpflow.base import AnyNDArray, TensorType
+from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood, ScalarLikelihood
 
 from .problem import ActionPosteriorState, LaplaceProblem
@@ -40,9 +40,7 @@ def combined(U: tf.Tensor, actions: tf.Tensor, targets: tf.Tensor) -> tuple[tf.T
     return tf.tensordot(U, actions, [[0], [0]]), tf.linalg.matvec(U, targets, transpose_a=True)
 
 
-def action_bound(
-    problem: LaplaceProblem, S: tf.Tensor, targets: tf.Tensor, rows: TensorType | None = None
-) -> tf.Tensor:
+def action_bound(problem: LaplaceProblem, S: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
     r"""
     ``sum_n E_q[log p(y_n | f_n)] - KL``, for q(g) = N(K S w, K - K S G^-1 S'K).
 
@@ -71,12 +69,7 @@ def action_bound(
     log_det = 2.0 * tf.reduce_sum(tf.math.log(tf.linalg.diag_part(root)))
     kl = 0.5 * (tf.tensordot(w, tf.linalg.matvec(H, w), 1) + log_det - tf.linalg.trace(inner))
 
-    mean, scale = problem.predictor(tf.linalg.matvec(T, w)), 1.0
-    if rows is not None:
-        rows = tf.convert_to_tensor(rows)
-        scale = X.shape[0] / tf.cast(tf.shape(rows)[0], operator.dtype)
-        X, Y, mean = tf.gather(X, rows), tf.gather(Y, rows), tf.gather(mean, rows)
-        T = tf.gather(T, rows, axis=1)
+    mean = problem.predictor(tf.linalg.matvec(T, w))
     latents = operator.latents
     h = tf.linalg.triangular_solve(root, tf.transpose(latents.mixed(T), [0, 2, 1]))  # [L, R, n]
     prior = tf.stack([k(X, full_cov=False) for k in latents.kernels])
@@ -101,7 +94,7 @@ def action_bound(
         cov = tf.einsum("lq,qn,kq->nlk", A, prior, A) - tf.einsum("lrn,krn->nlk", h, h)
         size = tf.reduce_mean(tf.matmul(tf.square(A), prior), axis=0)
         expected = _joint_expectations(problem.likelihood, X, mean, cov, size, Y)
-    return scale * tf.reduce_sum(tf.cast(expected, operator.dtype)) - kl
+    return tf.reduce_sum(tf.cast(expected, operator.dtype)) - kl
 
 
 def _joint_expectations(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,31 +63,27 @@ class Residual(Policy):
 
 
 class UnitVectors(Policy):
-    """One datum (and one latent function) an action: a subset of the data, at O(N) an action."""
+    """
+    One datum (and one latent function) an action: a subset of the data, at O(N) an action.
 
-    def __init__(self, order: str | Sequence[int] = "given") -> None:
-        if isinstance(order, str) and order not in ("given", "pivoted"):
-            raise ValueError(f"order must be 'given', 'pivoted' or row numbers; got {order!r}.")
-        self.order = order if isinstance(order, str) else tuple(int(i) for i in order)
+    Its order is that of the rows, or "pivoted": where most prior variance is left (pivoted
+    Cholesky).
+    """
+
+    def __init__(self, order: str = "given") -> None:
+        if order not in ("given", "pivoted"):
+            raise ValueError(f"order must be 'given' or 'pivoted'; got {order!r}.")
+        self.order = order
 
     def rows(self, problem: LaplaceProblem, number: int) -> AnyNDArray:
-        """The first data of the order: their numbers, [J]."""
+        """The first data of the order, at most [J]."""
         size = problem.operator.num_data
         if self.order == "given":
             return np.arange(min(number, size))
-        if self.order == "pivoted":
-            found = problem.pivoted(number).pivots
-            flat = found.T.reshape(-1)
-            unique = list(dict.fromkeys(int(i) for i in flat if i >= 0))
-            rest = [i for i in range(size) if i not in set(unique)] if len(unique) < number else []
-            return np.array([*unique, *rest])[:number]
-        rows = np.array(self.order[:number], dtype=int)
-        if rows.size and (rows.min() < 0 or rows.max() >= size):
-            raise ValueError(
-                f"order names row {rows.max() if rows.max() >= size else rows.min()}, but there "
-                f"are {size} data."
-            )
-        return rows
+        flat = problem.pivoted(number).pivots.T.reshape(-1)
+        unique = list(dict.fromkeys(int(i) for i in flat if i >= 0))
+        rest = [i for i in range(size) if i not in set(unique)] if len(unique) < number else []
+        return np.array([*unique, *rest])[:number]
 
     def plan(self, context: Context, number: int) -> Plan:
         Q, size = context.problem.operator.num_latents, context.problem.operator.num_data
@@ -144,37 +139,3 @@ class Informative(Policy):
         U = tf.matmul(tf.broadcast_to(P, [Q, *P.shape[1:]]), chosen)  # [Q, N, J]
         S = tf.transpose(context.precision.multiply(U), [2, 0, 1])
         return Plan(S, np.zeros(count, dtype=bool), noise=tf.linalg.diag(values))
-
-
-class Schedule(Policy):
-    """Policies one after the other, over and over."""
-
-    def __init__(self, parts: Sequence[tuple[Policy, int]]) -> None:
-        if not parts or any(n < 1 for _, n in parts):
-            raise ValueError(f"parts must be pairs (policy, number >= 1); got {parts!r}.")
-        self.parts = tuple(parts)
-
-    def plan(self, context: Context, number: int) -> Plan:
-        cycle = [p for p, (_, n) in enumerate(self.parts) for _ in range(n)]
-        taken = [0] * len(self.parts)
-        whole, spare = divmod(context.taken, len(cycle))
-        for p, (_, n) in enumerate(self.parts):
-            taken[p] = whole * n + cycle[:spare].count(p)
-        turn = [cycle[(context.taken + j) % len(cycle)] for j in range(number)]
-        plans = [
-            policy.plan(Context(context.problem, context.precision, taken[p]), turn.count(p))
-            for p, (policy, _) in enumerate(self.parts)
-        ]
-        Q, N = context.problem.operator.num_latents, context.problem.operator.num_data
-        used = [0] * len(self.parts)
-        rows, adaptive = [], []
-        nothing = tf.zeros([Q, N], dtype=context.problem.operator.dtype)
-        for p in turn:
-            k, plan = used[p], plans[p]
-            used[p] += 1
-            if k >= len(plan.adaptive):
-                continue  # that policy has no more
-            adaptive.append(bool(plan.adaptive[k]))
-            rows.append(nothing if plan.fixed is None else plan.fixed[k])
-        fixed = None if all(adaptive) or not rows else tf.stack(rows)
-        return Plan(fixed, np.array(adaptive, dtype=bool))

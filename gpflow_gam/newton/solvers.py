@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .itergp import IterGP
-from .policies import Informative, Policy, Residual, Schedule, UnitVectors
+from .policies import Informative, Policy, Residual, UnitVectors
 from .problem import (
     ActionPosteriorState,
     Diverged,
@@ -25,7 +25,6 @@ __all__ = [
     "Policy",
     "ReducedNewton",
     "Residual",
-    "Schedule",
     "Solver",
     "StepReport",
     "UnitVectors",

@@ -41,7 +41,6 @@ def fit(
     hyperparameters: bool = True,
     max_sweeps: float | None = None,
     max_rounds: int = 20,
-    validation_data: RegressionData | None = None,
 ) -> FitResult:
     """
     Fit ``model``: its q(U) and every trainable hyperparameter.
@@ -92,8 +91,6 @@ def fit(
         with the posterior that there was before is not. A search by L-BFGS that has begun is ended
         by time alone.
     :param max_rounds: of an ``IterNCGP``: how often hyperparameters and mode take turns.
-    :param validation_data: of an ``IterNCGP``: (X, Y); their mean negative log predictive density
-        goes into the result's ``steps``, at the cost of a posterior each step.
     :return: what happened. A fit that was ended early or that broke says so, and leaves the model
         at its best parameters; an ``IterNCGP`` with the posterior of what was computed, or the one
         of before the call where its bound is higher.
@@ -126,11 +123,10 @@ def fit(
             hyperparameters,
             max_sweeps,
             max_rounds,
-            validation_data,
         )
-    if not hyperparameters or max_sweeps is not None or validation_data is not None:
+    if not hyperparameters or max_sweeps is not None:
         raise ValueError(
-            "hyperparameters, max_sweeps and validation_data are options of IterNCGP; got a "
+            "hyperparameters and max_sweeps are options of IterNCGP; got a "
             f"{type(model).__name__}. gpflow.set_trainable holds its parameters."
         )
     if isinstance(model, InternalDataTrainingLossMixin):

@@ -11,10 +11,8 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from gpflow.base import RegressionData
 from gpflow.posteriors import PrecomputeCacheType
 
-from ..likelihoods import checked_data
 from ..models import IterNCGP
 from ..models.iterncgp import Snapshot
 from ..newton.bound import action_bound, held_actions
@@ -39,7 +37,6 @@ def fit_newton(
     hyperparameters: bool,
     max_sweeps: float | None,
     max_rounds: int,
-    validation_data: RegressionData | None,
 ) -> FitResult:
     """
     Find the mode and the posterior around it; a further call goes on where this one ended.
@@ -48,10 +45,8 @@ def fit_newton(
     before the call where that has the higher bound. A call that was ended before it got anywhere
     takes one step all the same. Where an error comes out, Ctrl-C too, the model is what it was.
     """
-    if validation_data is not None:
-        validation_data = checked_data(validation_data, model.latents.kernels[0], model.likelihood)
     with tracker, _restore_on_error(model):
-        newton = _Newton(model, tracker, max_iterations, max_sweeps, validation_data)
+        newton = _Newton(model, tracker, max_iterations, max_sweeps)
         before, bound = _Place(model), model.objective() if model.goes_on else -math.inf
         elbo = math.nan
         if model.unfinished is not None and not model.unfinished.shown.is_present:
@@ -124,13 +119,11 @@ class _Newton:
         tracker: Tracker,
         max_iterations: int,
         max_sweeps: float | None,
-        validation_data: RegressionData | None,
     ) -> None:
         self.model = model
         self.tracker = tracker
         self.max_iterations = max_iterations
         self.max_sweeps = math.inf if max_sweeps is None else max_sweeps
-        self.validation_data = validation_data
         self.sweeps = 0.0
         self.steps: list[dict[str, Any]] = []
         self.round = 0
@@ -189,9 +182,6 @@ class _Newton:
         row.update(sweeps=self.sweeps, seconds=self.tracker.seconds, round=self.round)
         row["rows"] = int(self.model.data[0].shape[0])
         shown = f"log posterior {report.log_posterior:.4f}, residual {report.residual:.2e}"
-        if self.validation_data is not None:
-            row["nlpd"] = self._validate(run)
-            shown += f", nlpd {row['nlpd']:.4f}"
         self.steps.append(row)
         self.running = run
         try:
@@ -223,14 +213,6 @@ class _Newton:
             snapshot=True,
             X_actions=None if look.rows is None else tf.gather(X, look.rows),
         )
-
-    def _validate(self, run: Run) -> float:
-        assert self.validation_data is not None
-        operator = run.problem.operator
-        counted = operator.sweeps
-        self.model.accept(run.finish())
-        operator.sweeps = counted  # looking is no part of the budget
-        return -float(tf.reduce_mean(self.model.predict_log_density(self.validation_data)))
 
     def result(self, converged: bool, message: str, elbo: float) -> FitResult:
         """The fit's report."""
@@ -416,7 +398,7 @@ def _learn_from_some(newton: _Newton, some: IterNCGP, max_rounds: int, tolerance
     """
     share = (int(some.data[0].shape[0]) / int(newton.model.data[0].shape[0])) ** 2
     left = (newton.max_sweeps - newton.sweeps) / share
-    inner = _Newton(some, newton.tracker, newton.max_iterations, left, None)
+    inner = _Newton(some, newton.tracker, newton.max_iterations, left)
     inner.steps, inner.progressed = newton.steps, newton.progressed
     _, message = _learn(inner, max_rounds, tolerance)
     newton.progressed, newton.stopped = inner.progressed, inner.stopped

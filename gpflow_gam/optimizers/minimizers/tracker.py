@@ -135,7 +135,7 @@ class FitResult:
 
     steps: list[dict[str, Any]] = field(repr=False, default_factory=list)
     """Of Newton steps, a dict each: the fields of :class:`~gpflow_gam.newton.solvers.StepReport`,
-    ``seconds``, ``nlpd`` of validation data, and ``round``; ``pandas.DataFrame(result.steps)`` is a
+    ``seconds`` and ``round``; ``pandas.DataFrame(result.steps)`` is a
     table."""
 
     discretisation: float | None = None
