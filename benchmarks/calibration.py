@@ -18,8 +18,7 @@ Quantities: effects on a grid, their derivatives, differences of levels, the pre
 new responses, the share of variance that is the curve's (Sobol index), and the leave-one-out
 density (its total, beside as many new rows'). ``--hidden`` is a truth of thirty waves, beyond what
 default smooths resolve. mgcv (REML, k as ours) is fitted to the same rows where ``Rscript`` is
-there, pyGAM and EBM, which have errors of the predictor, to the first ``--peer-replicates`` where
-``--peers-python`` has them. Other families of q(U) and IterNCGP: ``calibration_engines.py``.
+there.
 
 Run it with ``python benchmarks/calibration.py``; ``--figure`` redraws the docs' picture of places.
 """
@@ -38,14 +37,23 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from calibration_peers import MODULES, mgcv_is_there, mgcv_places, python_peers, python_places
 from calibration_truths import COUNTS, FAMILIES, INFLATED, Truth, replicate
+from harness import in_r, mgcv_is_there, pool
 from places import below, panels
-from processes import pool
 from recording import add_option, record
 from scipy.stats import norm
 from tabulate import tabulate
 
+SCRIPT = Path(__file__).parent / "mgcv" / "calibration.R"
+R_FAMILIES = {
+    "gaussian": "gaussian()",
+    "student_t": "scat()",
+    "gamma": "Gamma('log')",
+    "beta": "betar()",
+    "poisson": "poisson()",
+    "negative_binomial": "nb()",
+    "bernoulli": "binomial()",
+}
 FIGURES = Path(__file__).parent.parent / "docs" / "figures"
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 GRID = 15
@@ -205,7 +213,7 @@ def recorded(
     rows = []
     for name, own in results.items():
         data, _, method = name.rpartition(", ")
-        if method not in ("mgcv", *MODULES):
+        if method != "mgcv":
             data, method = name, "ours"
         for row in own:
             shares = {f"{level:g}": float(v) for level, v in zip(LEVELS, row["share"])}
@@ -222,6 +230,38 @@ def recorded(
                 }
             )
     return rows
+
+
+def mgcv_places(
+    family: str, data: list[tuple[Any, pd.DataFrame]], grid: int
+) -> list[dict[str, np.ndarray]]:
+    """
+    By replicate and quantity, places of true values; errors allow for smoothing parameters.
+
+    :param data: the truth and the rows of every replicate.
+    :param grid: how many points.
+    """
+    if family not in R_FAMILIES:
+        return []
+    bands = in_r(SCRIPT, [table for _, table in data], R_FAMILIES[family], grid)
+    at, found = np.linspace(0.03, 0.97, grid), []
+    for i, (truth, table) in enumerate(data):
+        own, parts = bands[bands["replicate"] == i], truth.parts(table)
+        true = {
+            "curve": truth.curve(at) - parts["s(curve)"].mean(),
+            "line": truth.slope * (at - table["line"].mean()),
+            "absent": 0.0 * at,
+            "predictor": truth.predictor(table),
+            "levels": np.array(
+                [truth.levels[1] - truth.levels[0], truth.levels[2] - truth.levels[0]]
+            ),
+        }
+        one: dict[str, np.ndarray] = {"seconds": own["seconds"].to_numpy()[:1]}
+        for quantity, value in true.items():
+            band = own[own["quantity"] == quantity]
+            one[quantity] = norm.cdf((value - band["estimate"]) / band["se"])
+        found.append({**one, "derivative": np.zeros(0), "response": np.zeros(0)})
+    return found
 
 
 def draw(kept: dict[str, list[dict[str, np.ndarray]]], path: Path) -> None:
@@ -243,8 +283,6 @@ def main() -> None:
     parser.add_argument("--hidden", action="store_true", help="a truth of thirty waves, gaussian")
     parser.add_argument("--no-mgcv", action="store_true")
     parser.add_argument("--mgcv-replicates", type=int, default=1000, help="the first of ours")
-    parser.add_argument("--peers-python", default=sys.executable, metavar="PATH")
-    parser.add_argument("--peer-replicates", type=int, default=50, help="of pyGAM and EBM")
     parser.add_argument("--seconds", type=float, default=1e5, help="of each case, at most")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--figure", action="store_true", help="draw the docs' picture anew")
@@ -258,7 +296,6 @@ def main() -> None:
     if arguments.hidden:
         cases.append(("gaussian, 30 waves", "gaussian", True))
     with_mgcv = not arguments.no_mgcv and mgcv_is_there()
-    others = python_peers(arguments.peers_python)
     kept: dict[str, list[dict[str, np.ndarray]]] = {}
     for name, family, hidden in cases:
         asked = [(family, {}, arguments.n, s, hidden) for s in range(arguments.replicates)]
@@ -273,11 +310,6 @@ def main() -> None:
             peers = mgcv_places(family, data, GRID)
             if peers:
                 kept[f"{name}, mgcv"] = peers
-        for method in others:
-            first = data[: arguments.peer_replicates]
-            peers = python_places(method, arguments.peers_python, family, first)
-            if peers:
-                kept[f"{name}, {method}"] = peers
     workers.shutdown()
     results = {name: coverage(found) for name, found in kept.items()}
     seconds = {k: float(np.median([f["seconds"][0] for f in v])) for k, v in kept.items()}
@@ -296,11 +328,8 @@ def main() -> None:
         "Shares of true values within central intervals, by family and quantity",
         recorded(results, numbers, seconds),
         arguments,
-        skipped=[
-            m for m in ("mgcv", *MODULES) if m not in others and not (m == "mgcv" and with_mgcv)
-        ],
+        skipped=[] if with_mgcv else ["mgcv"],
         peers=["R:mgcv"],
-        peer_versions={MODULES[m][1]: version for m, version in others.items()},
     )
     if arguments.figure:
         draw(kept, FIGURES / f"{arguments.name}.png")

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from bands import HALF, in_r
+from harness import HALF, in_r
 from recording import add_option, record
 from scipy.special import expit
 from tabulate import tabulate

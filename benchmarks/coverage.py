@@ -19,8 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from bands import HALF, in_r
-from of_r import mgcv_is_there
+from harness import HALF, in_r, mgcv_is_there
 from recording import add_option, record
 from scipy.special import expit
 from tabulate import tabulate

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from bands import recorded, scores
+from harness import recorded, scores
 from recording import add_option, record
 from tabulate import tabulate
 

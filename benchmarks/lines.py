@@ -26,8 +26,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from bands import HALF, in_r
-from of_r import data_and_answers
+from harness import HALF, data_and_answers, in_r
 from recording import add_option, record
 from tabulate import tabulate
 

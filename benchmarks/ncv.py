@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from bands import HALF, in_r, recorded, scores
+from harness import HALF, in_r, recorded, scores
 from recording import add_option, record
 from tabulate import tabulate
 

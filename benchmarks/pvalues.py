@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from bands import in_r
-from of_r import data_and_answers
+from harness import data_and_answers, in_r
 from recording import add_option, record
 from scipy.special import expit
 from scipy.stats import norm, spearmanr

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import scipy.stats
-from bands import in_r, recorded, scores
+from harness import in_r, recorded, scores
 from recording import add_option, record
 from scipy.special import expit
 from tabulate import tabulate

@@ -24,39 +24,23 @@ FIGURES = ROOT / "docs" / "figures" / "results"
 LEVEL = 0.02
 """Scores that differ by less than this share count as level."""
 
-BY_HAND = {
-    "mgcv_compare.py": "printed; on no page. Its data are of R's package gamair",
-    "responses_figure.py": "a picture and two sentences of [](gam.rst)",
-    "iterncgp/figures.py": "pictures of [](iterncgp.rst)",
-    "iterncgp/hyperparameters.py": "printed; on no page",
-    "iterncgp/mixture.py": "a picture; on no page",
-    "iterncgp/robustness.py": "a sentence of [](iterncgp.rst)",
-}
+BY_HAND = {"iterncgp/figures.py": "pictures of [](iterncgp.rst)"}
 """Benchmarks that record nothing yet, and where their numbers are."""
-DECIDED: tuple[str, ...] = ("steps_per_call.py",)
-"""Those of a decision that was made, of which the record is kept and the code is not."""
 NOT_RUN: tuple[str, ...] = ()
 """Benchmarks that record, of which no file is here yet."""
 TABLES = {
-    "gam.rst": "`lines.py`, `extrapolation.py` (100 data sets) and `smooths.py` (4); sentences of "
-    "`responses.py` (24)",
+    "gam.rst": "`lines.py` (100 data sets); sentences of `responses.py` (24)",
     "comparison.rst": "`ncv.py` (15), and leaving rows out one by one",
     "shapes.rst": "means of the table of `shapes.py` above",
-    "serving.rst": "`portable.py`",
     "layers.rst": "`flights.py` (3 seeds) and `heads.py` (5)",
 }
 """Pages with tables that were copied from what a run printed, and of which benchmark."""
 HELPERS = (
-    "bands.py",
-    "calibration_peers.py",
-    "calibration_python.py",
     "calibration_truths.py",
-    "of_r.py",
+    "harness.py",
     "places.py",
-    "processes.py",
     "recording.py",
     "results_page.py",
-    "uci_figure.py",
     "iterncgp/large.py",
     "iterncgp/problems.py",
     "iterncgp/small.py",
@@ -193,7 +177,10 @@ def circumstances(result: dict[str, Any]) -> str:
         for name, value in result["settings"].items()
         if value not in (None, False, [])
     )
-    lines = [f"`benchmarks/{result['benchmark']}`, {result['made']}; {where}; {by}."]
+    script = f"`benchmarks/{result['benchmark']}`"
+    if not (ROOT / "benchmarks" / result["benchmark"]).exists():
+        script += " (settled a decision; the script is in the history of the repository)"
+    lines = [f"{script}, {result['made']}; {where}; {by}."]
     if settings:
         lines.append(f"Settings: {settings}.")
     if result["skipped"]:

@@ -34,8 +34,8 @@ from typing import Any
 
 import numpy as np
 from calibration import LEVELS
+from harness import pool
 from places import POINTS, below, leaves, panels
-from processes import pool
 from recording import add_option, record
 from scipy.special import expit, ndtr
 from scipy.stats import norm

@@ -12,11 +12,7 @@ paper's .mat files (repository duvenaud/additive-gps).
 Interactions are all pairs (``--orders 2``), or those that ``gpflow_gam.anova`` chooses by looking
 at the training rows of each fold (``--orders screened``): all that the evidence is for
 (``--min-gain 0``), in two ``--rounds``, the second beside those of the first; the table says how
-many a fold has on average. With ``--figure FOLDER`` the screened models are drawn: the Sobol
-indices of a fold's effects added up, the greatest first, and below them the test error of the
-prediction that keeps only so many effects and the constant, each fold and their mean;
-``uci_effects.csv`` beside the figure has its numbers. Run it with
-``python benchmarks/uci.py --data FOLDER``.
+many a fold has on average. Run it with ``python benchmarks/uci.py --data FOLDER``.
 """
 
 from __future__ import annotations
@@ -26,7 +22,7 @@ import dataclasses
 import itertools
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -35,12 +31,13 @@ from recording import add_option, record
 from scipy.io import loadmat
 from sklearn.model_selection import KFold
 from tabulate import tabulate
-from uci_figure import TITLES, UNITS, draw
 
 import gpflow_gam as gg
 from gpflow_gam.gam.terms import Terms
 
 RESPONSE = "y"
+UNITS = {"autompg": "RMSE", "breast": "error, %", "concrete": "MSE"}
+TITLES = {"autompg": "autoMPG", "breast": "breast", "concrete": "concrete"}
 ORDERS = {"1": "order 1", "2": "order 2", "screened": "order 2, screened"}
 """What ``--orders`` takes, and the rows' names."""
 
@@ -94,14 +91,12 @@ class Fold:
     :param nll: the same.
     :param interactions: how many the model has.
     :param seconds: to choose, fit and predict.
-    :param effects: what the greatest effects carry; see :func:`greatest_effects`.
     """
 
     error: float
     nll: float
     interactions: int
     seconds: float
-    effects: pd.DataFrame | None
 
 
 # --- the model -----------------------------------------------------------------------------------
@@ -180,19 +175,14 @@ def regression(
     y: np.ndarray,
     y_test: np.ndarray,
     model: Model,
-    effects: bool,
 ) -> Fold:
     """RMSE in the units of y; NLL of y standardised."""
     mean, scale = y.mean(), y.std()
     start = time.perf_counter()
     gam = fit(train, (y - mean) / scale, model)
     standardised = (y_test - mean) / scale
-
-    def error(response: np.ndarray) -> float:
-        return float(scale * np.sqrt(np.mean((response - standardised) ** 2)))
-
-    found = error(np.asarray(gam.predict(test, type="response")))
-    return scored(gam, test, standardised, found, start, error if effects else None)
+    away = np.asarray(gam.predict(test, type="response")) - standardised
+    return scored(gam, test, standardised, float(scale * np.sqrt(np.mean(away**2))), start)
 
 
 def classification(
@@ -201,63 +191,24 @@ def classification(
     y: np.ndarray,
     y_test: np.ndarray,
     model: Model,
-    effects: bool,
 ) -> Fold:
     """Errors in per cent, and NLL."""
     start = time.perf_counter()
     gam = fit(train, (y > 0).astype(int), model)
     labels = (y_test > 0).astype(int)
-
-    def error(predictor: np.ndarray) -> float:
-        return 100.0 * float(np.mean((predictor > 0.0) != labels))
-
-    found = error(np.asarray(gam.predict(test, type="response")) - 0.5)
-    return scored(gam, test, labels, found, start, error if effects else None)
+    wrong = (np.asarray(gam.predict(test, type="response")) > 0.5) != labels
+    return scored(gam, test, labels, 100.0 * float(np.mean(wrong)), start)
 
 
-def scored(
-    gam: gg.GAM,
-    test: pd.DataFrame,
-    y_test: np.ndarray,
-    error: float,
-    start: float,
-    of_predictor: Callable[[np.ndarray], float] | None,
-) -> Fold:
-    """A fold with its NLL and, where an error of predictors is given, its greatest effects."""
+def scored(gam: gg.GAM, test: pd.DataFrame, y_test: np.ndarray, error: float, start: float) -> Fold:
+    """A fold with its NLL."""
     density = gam.log_density(test.assign(**{RESPONSE: y_test}), unconditional=True)
     seconds = time.perf_counter() - start
     interactions = sum(len(t.columns) > 1 for t in gam.terms)
-    effects = None if of_predictor is None else greatest_effects(gam, test, of_predictor)
-    return Fold(error, -float(np.mean(density)), interactions, seconds, effects)
+    return Fold(error, -float(np.mean(density)), interactions, seconds)
 
 
-def greatest_effects(
-    gam: gg.GAM, test: pd.DataFrame, error: Callable[[np.ndarray], float]
-) -> pd.DataFrame:
-    """
-    What the greatest effects carry: a row for each number of them, from none to all.
-
-    :param error: of a predictor at the rows of ``test``.
-    :return: the ``effect`` that was added last, its Sobol index as ``estimate`` and ``kind``, as
-        :meth:`gpflow_gam.GAM.sobol` has them, and the ``error``.
-    """
-    table = gam.sobol(unconditional=False)  # at the hyperparameters that predictions are made with
-    table = table[table["kind"].isin(["first", "interaction"])]
-    table = table.sort_values("estimate", ascending=False)
-    labels = {frozenset(map(str, t.columns)): t.label for t in gam.terms}
-    parts = gam.predict(test, type="terms")[list(gam.names)]
-    predictor = np.asarray(gam.predict(test, type="link")) - parts.sum(axis=1).to_numpy()
-    if not np.allclose(predictor, predictor[0]):
-        raise AssertionError("contributions do not add up to the predictor")
-    rows = [{"effect": "", "kind": "", "estimate": 0.0, "error": error(predictor)}]
-    for effect, kind, index in zip(table["effect"], table["kind"], table["estimate"]):
-        predictor = predictor + parts[labels[frozenset(effect.split(":"))]].to_numpy()
-        found = {"effect": effect, "kind": kind, "estimate": index}
-        rows.append({**found, "error": error(predictor)})
-    return pd.DataFrame(rows)
-
-
-def folds_of(folder: Path, name: str, model: Model, effects: bool) -> list[Fold]:
+def folds_of(folder: Path, name: str, model: Model) -> list[Fold]:
     """Every fold of a data set."""
     X, y = load(folder, name)
     if name == "concrete":
@@ -267,10 +218,8 @@ def folds_of(folder: Path, name: str, model: Model, effects: bool) -> list[Fold]
     found = []
     for number, (train, test, own, own_test) in enumerate(folds(X, y, name)):
         of_fold = classification if name == "breast" else regression
-        fold = of_fold(train, test, own, own_test, model, effects)
+        fold = of_fold(train, test, own, own_test, model)
         if name == "concrete":  # its response is standardised once, over all rows
-            if fold.effects is not None:
-                fold.effects["error"] **= 2
             nll = fold.nll + float(np.log(own.std()))
             fold = dataclasses.replace(fold, error=fold.error**2, nll=nll)
         found.append(fold)
@@ -293,13 +242,8 @@ def main() -> None:
     parser.add_argument("--max-interactions", type=int, help="that a screen chooses")
     parser.add_argument("--min-gain", type=float, default=0.0, help="of an interaction, in nats")
     parser.add_argument("--rounds", type=int, default=2, help="screens, each beside those before")
-    parser.add_argument("--figure", type=Path, metavar="FOLDER", help="draw the screened models")
     add_option(parser)
     arguments = parser.parse_args()
-    if arguments.figure is not None and "screened" not in arguments.orders:
-        parser.error("--figure draws the screened models; add screened to --orders")
-
-    effects: list[pd.DataFrame] = []
     recorded: list[dict[str, object]] = []
     for name in arguments.datasets:
         rows = [
@@ -316,13 +260,7 @@ def main() -> None:
                 arguments.rounds,
                 arguments.min_gain,
             )
-            drawn = order == "screened" and family == LIKELIHOODS[name][0]
-            found = folds_of(arguments.data, name, model, drawn and arguments.figure is not None)
-            effects += [
-                fold.effects.assign(dataset=name, fold=number)
-                for number, fold in enumerate(found)
-                if fold.effects is not None
-            ]
+            found = folds_of(arguments.data, name, model)
             both = np.array([(fold.error, fold.nll) for fold in found])
             scores = zip(both.mean(axis=0).tolist(), both.std(axis=0).tolist())
             rows.append(
@@ -335,11 +273,6 @@ def main() -> None:
         recorded += rows
         print(f"\n{name}; mean and standard deviation over folds")
         print(tabulate(rows, "keys", floatfmt=".3f"), flush=True)
-        if effects:
-            arguments.figure.mkdir(parents=True, exist_ok=True)
-            table = pd.concat(effects)
-            table.to_csv(arguments.figure / "uci_effects.csv", index=False)
-            draw(table, arguments.figure / "uci_effects.png")
     methods = [str(row["method"]) for row in recorded]
     record(
         "uci",

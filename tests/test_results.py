@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from PIL import Image
@@ -44,8 +42,6 @@ def test_machine_and_versions_are_stated(name):
     if name not in OLDER:
         assert result["machine"]["cores"] >= 1
         assert {"python", "gpflow_gam", "gpflow", "tensorflow", "numpy"} <= set(result["versions"])
-    script_there = (ROOT / "benchmarks" / result["benchmark"]).exists()
-    assert script_there != (result["benchmark"] in results_page.DECIDED)
     assert result["rows"]
     assert "/tmp" not in json.dumps(result)
 
@@ -57,8 +53,7 @@ def test_every_benchmark_records_or_is_listed():
     scripts -= set(results_page.HELPERS)
     recording_ones = {s for s in scripts if "    record(" in (folder / s).read_text("utf-8")}
     assert scripts - recording_ones == set(results_page.BY_HAND)
-    recorded = {r["benchmark"] for r in RESULTS.values()} - set(results_page.DECIDED)
-    assert recorded == recording_ones - set(results_page.NOT_RUN)
+    assert recording_ones - set(results_page.NOT_RUN) <= {r["benchmark"] for r in RESULTS.values()}
 
 
 # --- what the page makes of numbers -------------------------------------------------------------
@@ -139,29 +134,3 @@ def test_what_cannot_be_recorded_is_refused(tmp_path):
 )
 def test_cells(value, cell):
     assert results_page.shown(value) == cell
-
-
-def test_history_names_no_paths_even_where_a_benchmark_fails(tmp_path, monkeypatch):
-    machine = SimpleNamespace(Machine=None, MachineCollection=None)
-    monkeypatch.setitem(sys.modules, "asv", SimpleNamespace(machine=machine))
-    monkeypatch.setitem(sys.modules, "asv.machine", machine)
-    history = script("benchmarks/history/run.py")
-    place = "/home/somebody/bin/python"
-    found = {"commit_hash": "0123456789", "env_name": f"existing-py{place}", "python": place}
-
-    def failing(*arguments: str) -> None:
-        folder = tmp_path / "results" / arguments[arguments.index("--machine") + 1]
-        folder.mkdir(parents=True)
-        written = json.dumps({**found, "params": {"python": place}})
-        (folder / "01234567-existing-py_home_somebody.json").write_text(written, encoding="utf-8")
-        raise subprocess.CalledProcessError(2, "asv")
-
-    monkeypatch.setattr(history, "CONFIG", tmp_path / "asv.conf.json")
-    monkeypatch.setattr(history, "describe", lambda machine: None)
-    monkeypatch.setattr(history, "asv", failing)
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: SimpleNamespace(stdout="0123456789"))
-    monkeypatch.setattr(sys, "argv", ["run.py", "--machine", "mine"])
-    with pytest.raises(subprocess.CalledProcessError):
-        history.main()
-    (path,) = (tmp_path / "results" / "mine").iterdir()
-    assert "somebody" not in path.name + path.read_text(encoding="utf-8")

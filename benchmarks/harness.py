@@ -1,10 +1,14 @@
-"""Bands of effects beside R's: the same replicates in one R run, and how near to the truth."""
+"""What studies share: peers in R, scores of bands, replicates in processes side by side."""
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -54,3 +58,47 @@ def recorded(each: pd.DataFrame) -> dict[str, float]:
         "coverage of 95 % bands": mean["coverage"],
         "seconds": mean["seconds"],
     }
+
+
+def mgcv_is_there() -> bool:
+    """Whether R and its package are."""
+    if shutil.which("Rscript") is None:
+        return False
+    return subprocess.run(["Rscript", "-e", "library(mgcv)"], capture_output=True).returncode == 0
+
+
+def data_and_answers(script: Path, name: str) -> tuple[pd.DataFrame, pd.DataFrame] | None:
+    """
+    Data that are R's own, and what a script makes of them; None without R, which is said.
+
+    :param script: called with ``name`` and the two files that it writes.
+    :param name: of the data.
+    """
+    if not shutil.which("Rscript"):
+        print(f"\n{name}: skipped, there is no Rscript")
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder) / f"{kind}.csv" for kind in ("data", "answers")]
+        subprocess.run(["Rscript", str(script), name, *map(str, paths)], check=True)
+        data, answers = (pd.read_csv(path) for path in paths)
+    return data, answers
+
+
+THREADS = (
+    "TF_NUM_INTRAOP_THREADS",
+    "TF_NUM_INTEROP_THREADS",
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+)
+
+
+def pool(jobs: int) -> ProcessPoolExecutor:
+    """
+    Of ``jobs`` fresh processes with a thread each: small fits are not quicker with more.
+
+    Threads that wait for each other take half of the time where as many processes as cores fit
+    models of a few hundred rows. Variables of the environment that are set already are kept.
+    """
+    for name in THREADS:
+        os.environ.setdefault(name, "1")
+    return ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
