@@ -179,7 +179,7 @@ def circumstances(result: dict[str, Any]) -> str:
     )
     script = f"`benchmarks/{result['benchmark']}`"
     if not (ROOT / "benchmarks" / result["benchmark"]).exists():
-        script += " (settled a decision; the script is in the history of the repository)"
+        script = "A script that settled a decision and is no longer here"
     lines = [f"{script}, {result['made']}; {where}; {by}."]
     if settings:
         lines.append(f"Settings: {settings}.")
