@@ -37,7 +37,7 @@ from .summaries import calibrated
 from .terms import (
     Column,
     Formula,
-    Stated,
+    ResponseSpec,
     Surv,
     Term,
     Terms,
@@ -106,7 +106,7 @@ class GAM(Inspector):
         variational: str | None = None,
         seed: int = 0,
     ) -> None:
-        self._response: Stated | None = None
+        self._response: ResponseSpec | None = None
         offsets = () if offset is None else tuple(as_columns("offset", offset))
         response_family = as_family(family)
         if isinstance(terms, Mapping):

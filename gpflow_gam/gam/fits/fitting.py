@@ -28,7 +28,7 @@ from ..frames import (
     filled,
     learn_fills,
 )
-from ..terms import Column, Stated, Surv, Terms, columns_of, variables_of
+from ..terms import Column, ResponseSpec, Surv, Terms, columns_of, variables_of
 from .build import build_model, choose_variational
 from .criterion import needs_sites, neighbourhoods
 from .extremes import check_response, explained
@@ -73,7 +73,7 @@ class Roles:
     @classmethod
     def of(
         cls,
-        stated: Stated,
+        stated: ResponseSpec,
         offset: tuple[Column, ...] = (),
         weights: Column | None = None,
         trials: Column | None = None,

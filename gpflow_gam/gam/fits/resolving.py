@@ -10,8 +10,8 @@ import pandas as pd
 
 from ..frames import Design, Table, is_levels
 from ..terms import (
+    AllColumns,
     Column,
-    Everything,
     Linear,
     Term,
     Terms,
@@ -29,7 +29,7 @@ from .stating import response_columns
 
 def unresolved(terms: Terms) -> bool:
     """Whether there are any."""
-    return any(isinstance(t, (Transformed, Everything)) for t in terms)
+    return any(isinstance(t, (Transformed, AllColumns)) for t in terms)
 
 
 def with_variables(terms: Terms, table: Callable[[], Table]) -> Terms:
@@ -102,12 +102,12 @@ def as_written(terms: Terms, design: Design | None) -> Terms:
 
 def _everything(terms: Terms, roles: Roles, table: Table) -> Terms:
     """With ``.`` as the columns that it stands for."""
-    if not any(isinstance(t, Everything) for t in terms):
+    if not any(isinstance(t, AllColumns) for t in terms):
         return terms
     others: list[Column] = [*response_columns(roles), *(name for name, _ in roles.numeric())]
     found: list[Term] = []
     for term in terms:
-        if not isinstance(term, Everything):
+        if not isinstance(term, AllColumns):
             found.append(term)
             continue
         taken = [*others, *term.without]

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from ..frames import Table, in_blocks
-from ..terms import Column, Stated, Surv, as_column
+from ..terms import Column, ResponseSpec, Surv, as_column
 from .blockwise import in_memory
 
 
@@ -30,7 +30,7 @@ def with_response_as(data: Any, y: Any, name: Column) -> Table:
     return Table({**columns, name: table.raw(own)})
 
 
-def with_response(data: Any, y: Any, stated: Stated | None) -> tuple[Any, Stated]:
+def with_response(data: Any, y: Any, stated: ResponseSpec | None) -> tuple[Any, ResponseSpec]:
     """
     Data that hold the response, and what it is called there.
 

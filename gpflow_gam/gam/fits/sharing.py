@@ -18,7 +18,7 @@ from ...optimizers.binned.passes import Rows, bytes_of_pass
 from ...storage import Stored
 from ..families import Family, Levels
 from ..frames import Blocks, Holes
-from ..terms import Column, Stated, Terms
+from ..terms import Column, ResponseSpec, Terms
 from .deviance import Discrepancies, Pearson
 from .encoding import Encoding, Sample, Share, Totals, encode_share
 from .fitted import FittedGAM
@@ -129,7 +129,7 @@ class SharedFit(FittedGAM):
 def fit_share(
     terms: Terms,
     family: Family,
-    source: Callable[[], tuple[Any, Stated]],
+    source: Callable[[], tuple[Any, ResponseSpec]],
     exchange: Communicator,
     *,
     offset: tuple[Column, ...],

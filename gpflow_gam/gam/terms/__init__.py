@@ -9,12 +9,12 @@ from .parameters import parse_parameters
 from .parametric import Levels, Linear, RandomEffect, Variable, factor, linear, random_effect
 from .serial import terms_from_json
 from .smooth import Interaction, Smooth, Tensor, s, te, ti
-from .survival import Stated, Surv
-from .transformed import Everything, Transformed
+from .survival import ResponseSpec, Surv
+from .transformed import AllColumns, Transformed
 
 __all__ = [
+    "AllColumns",
     "Column",
-    "Everything",
     "Expression",
     "FactorSmooth",
     "Formula",
@@ -23,8 +23,8 @@ __all__ = [
     "Linear",
     "MarkovField",
     "RandomEffect",
+    "ResponseSpec",
     "Smooth",
-    "Stated",
     "Surv",
     "Tensor",
     "Term",

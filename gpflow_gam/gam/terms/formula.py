@@ -13,9 +13,9 @@ from .base import Column, Term, Terms
 from .expression import Expression, expression_of, hidden, name_of, shown
 from .parametric import Variable, random_effect
 from .serial import FUNCTIONS as TERMS
-from .survival import Stated, Surv
+from .survival import ResponseSpec, Surv
 from .transformed import FUNCTIONS as TRANSFORMS
-from .transformed import Everything, Transformed
+from .transformed import AllColumns, Transformed
 
 FUNCTIONS = {**TERMS, "C": TERMS["factor"], "t2": TERMS["te"]}
 """What a formula may call for a term: the last two are R's."""
@@ -32,7 +32,7 @@ class Formula:
     :param trials: of a binomial response, ``cbind(successes, failures)``.
     """
 
-    response: Stated | None
+    response: ResponseSpec | None
     terms: Terms
     offset: tuple[Column, ...] = ()
     trials: Column | None = None
@@ -73,7 +73,7 @@ def parse_formula(text: str) -> Formula:
         if piece == "1":
             continue  # the intercept
         if piece == ".":
-            terms.append(Everything())
+            terms.append(AllColumns())
             continue
         if piece.startswith("(") and piece.endswith(")") and "|" in piece:
             if sign == "-":
@@ -101,12 +101,12 @@ def parse_formula(text: str) -> Formula:
         signs = [sign for sign in signs if sign != "+0"]
     said = [sign for sign in signs if sign in ("+1", "-1", "+0")]  # the last one counts, as in R
     gone = bool(said) and said[-1] != "+1"
-    if without and Everything() not in terms:
+    if without and AllColumns() not in terms:
         raise ValueError(
             f"formula {text!r}: - {without[0]} takes nothing away; leave the term out."
         )
     if without:
-        terms[terms.index(Everything())] = Everything(tuple(without))
+        terms[terms.index(AllColumns())] = AllColumns(tuple(without))
     if transformed:
         whole = " ".join(transformed)
         if not whole.startswith("+"):
@@ -115,7 +115,7 @@ def parse_formula(text: str) -> Formula:
     return Formula(response, Terms(terms, [""] if gone else []), tuple(offset), trials)
 
 
-def _response(left: str, text: str) -> tuple[Stated, Column | None]:
+def _response(left: str, text: str) -> tuple[ResponseSpec, Column | None]:
     """The response, and its trials."""
     node = _expression(left, text)
     if _is_call(node, "Surv"):

@@ -8,7 +8,7 @@ from typing import Any
 
 from .base import Column, Term, Terms, as_terms
 from .formula import Formula, parse_formula
-from .survival import Stated
+from .survival import ResponseSpec
 
 
 def parse_parameters(terms: Mapping[str, Any], names: Sequence[str]) -> Formula:
@@ -23,7 +23,7 @@ def parse_parameters(terms: Mapping[str, Any], names: Sequence[str]) -> Formula:
     """
     found: list[Term] = []
     gone: list[str] = []
-    response: Stated | None = None
+    response: ResponseSpec | None = None
     offset: tuple[Column, ...] = ()
     trials: Column | None = None
     for i, (name, (key, value)) in enumerate(zip(names, terms.items())):

@@ -12,7 +12,7 @@ from . import expression
 from .base import NO_INTERCEPT, SELECT, Term, Terms
 from .parametric import factor, linear, random_effect
 from .smooth import s, te, ti
-from .transformed import Everything, Transformed
+from .transformed import AllColumns, Transformed
 
 FUNCTIONS: dict[str, Any] = {
     "s": s,
@@ -45,8 +45,8 @@ def terms_from_json(
 def _term(value: Any, kernels: Mapping[str, Kernel]) -> Term:
     if isinstance(value, dict) and value.get("term") == Transformed.function:
         return _of(value, Transformed(*value["columns"]))
-    if isinstance(value, dict) and value.get("term") == Everything.function:
-        return _of(value, Everything(tuple(value["columns"])))
+    if isinstance(value, dict) and value.get("term") == AllColumns.function:
+        return _of(value, AllColumns(tuple(value["columns"])))
     if not isinstance(value, dict) or value.get("term") not in FUNCTIONS:
         raise ValueError(f"no term can be read from {value!r}.")
     options = {

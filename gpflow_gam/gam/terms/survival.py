@@ -67,7 +67,7 @@ class Surv:
         return dataclasses.asdict(self)
 
 
-Stated = Column | Surv
+ResponseSpec = Column | Surv
 """What a response is called."""
 
 

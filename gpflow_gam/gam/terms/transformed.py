@@ -60,7 +60,7 @@ class Transformed(Term):
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Everything(Term):
+class AllColumns(Term):
     """
     ``.``: a line for each column of numbers, and a factor for each of levels, not named elsewhere.
 
