@@ -203,7 +203,7 @@ def test_a_pass_over_rows_is_not_finished_where_time_is_up() -> None:
     tracker = Tracker([], "", TimeBudget(10.0, clock), None, False)
     clock.now = 20.0
     tracker.watch(100)(50)  # nothing to fall back to yet
-    tracker.note(1.0, "")
+    tracker.append(1.0, "")
     with pytest.raises(StopFit, match="time budget of 10 s used up"):
         tracker.watch(100)(50)
 

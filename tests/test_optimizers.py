@@ -603,7 +603,7 @@ def test_lbfgs_asks_for_the_time_within_a_line_search():
 
         def record(self, elbo):
             self.kept = x.numpy()
-            super().note(elbo, "")
+            super().append(elbo, "")
 
         def check(self):
             if len(self.history) == 3:

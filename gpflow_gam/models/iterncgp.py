@@ -136,11 +136,11 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
 
     def _trackable_children(self, save_type: str = "checkpoint", **options: Any) -> dict[str, Any]:
         """Of SavedModels also what functions of the model that were compiled read."""
-        found: dict[str, Any] = super()._trackable_children(save_type, **options)  # compiles them
+        result: dict[str, Any] = super()._trackable_children(save_type, **options)  # compiles them
         fixed, share = self._cache.actions, self._cache.share
         if save_type == "savedmodel" and fixed is not None:
-            found |= fixed.captured() | ({} if share is None else {"share": share})
-        return found
+            result |= fixed.captured() | ({} if share is None else {"share": share})
+        return result
 
     def _default_solver(self) -> str:
         """What averages a row takes for the nearest Gaussian is little where rows are few."""
@@ -287,10 +287,10 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         if known is None or known[0] is not fit or not known[1].is_present(self):
             try:
                 bound = action_bound(self.problem(), *self._actions().noisy())
-                found = float(bound) + float(self.log_prior_density())
+                result = float(bound) + float(self.log_prior_density())
             except tf.errors.InvalidArgumentError:  # beyond rounding: see action_bound
-                found = -np.inf
-            known = fit, Snapshot(self), found if np.isfinite(found) else -np.inf
+                result = -np.inf
+            known = fit, Snapshot(self), result if np.isfinite(result) else -np.inf
             self._cache.objective = known
         return known[2]
 
@@ -490,7 +490,7 @@ class Snapshot:
         self._parts: dict[str, Any] = {**parts, "data": model.data}
         self.parameters = {name: _parameters(part) for name, part in parts.items()}
         self.values = {
-            name: values_of(found) if values else [] for name, found in self.parameters.items()
+            name: values_of(result) if values else [] for name, result in self.parameters.items()
         }
 
     def replaced(self, other: Snapshot) -> str | None:

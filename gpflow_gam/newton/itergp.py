@@ -387,14 +387,14 @@ class IterGPRun(Run):
         return Buffers(S, T, F, kept).with_room(old.S.shape[0]), v, Kv
 
     def _report(self, residuals: list[float]) -> StepReport:
-        found: Curvature = self.problem.curvature(self.Kv)
+        result: Curvature = self.problem.curvature(self.Kv)
         quadratic = 0.5 * float(tf.reduce_sum(self.v * self.Kv))
-        away = tf.norm(found.gradient - self.v) / tf.maximum(tf.norm(found.gradient), 1e-300)
+        away = tf.norm(result.gradient - self.v) / tf.maximum(tf.norm(result.gradient), 1e-300)
         return StepReport(
             step=self._step,
             sweeps=self.problem.operator.sweeps,
             num_actions=self.buffers.used,
-            log_posterior=float(tf.reduce_sum(found.log_prob)) - quadratic,
+            log_posterior=float(tf.reduce_sum(result.log_prob)) - quadratic,
             residual=float(away),
             converged=self._change <= self.options.tolerance,
             inner_steps=len(residuals),

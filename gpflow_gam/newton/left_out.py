@@ -72,8 +72,8 @@ def left_out_rows(
     X, Y = (tf.gather(t, rows) for t in (problem.X, problem.Y))
     cov = tf.linalg.set_diag(cov, tf.maximum(tf.linalg.diag_part(cov), tf.zeros([], cov.dtype)))
     logs = [predictive_log_density(likelihood, X, mean, share * cov, Y) for share in SHARES]
-    found = np.maximum(logs, np.log(np.finfo(float).tiny))
-    return LeftOutRows(found, weights[rows] / np.sum(weights[rows]))
+    result = np.maximum(logs, np.log(np.finfo(float).tiny))
+    return LeftOutRows(result, weights[rows] / np.sum(weights[rows]))
 
 
 @check_shapes("rows: [M]", "return[0]: [M, L]", "return[1]: [M, L, L]")
@@ -137,8 +137,8 @@ def _without(
     R = np.concatenate([-h - (1.0 - _KEPT) * loud, -own], axis=1)
     inner = np.eye(L.shape[1]) + R @ L.swapaxes(1, 2)
     right = np.concatenate([R @ h.swapaxes(1, 2), R @ target[..., None]], axis=2)
-    found = h @ L.swapaxes(1, 2) @ np.linalg.solve(inner, right)
-    cov = found[..., :-1] - h @ h.swapaxes(1, 2)
+    result = h @ L.swapaxes(1, 2) @ np.linalg.solve(inner, right)
+    cov = result[..., :-1] - h @ h.swapaxes(1, 2)
     cov += prior[:, :, None] * np.eye(prior.shape[1])
-    mean = (h @ target[..., None])[..., 0] - found[..., -1]
+    mean = (h @ target[..., None])[..., 0] - result[..., -1]
     return mean, 0.5 * (cov + cov.swapaxes(1, 2))

@@ -95,24 +95,24 @@ class LatentKernels:
         if not isinstance(kernel, MultioutputKernel):
             return cls((as_additive(kernel),), num_outputs)
         if isinstance(kernel, SharedIndependent):
-            found = cls((as_additive(kernel.kernel),), int(kernel.num_latent_gps))
+            result = cls((as_additive(kernel.kernel),), int(kernel.num_latent_gps))
         elif isinstance(kernel, LinearCoregionalization):
             kernels = tuple(as_additive(k) for k in kernel.kernels)
-            found = cls(kernels, len(kernels), kernel.W)
+            result = cls(kernels, len(kernels), kernel.W)
         elif isinstance(kernel, SeparateIndependent):
             kernels = tuple(as_additive(k) for k in kernel.kernels)
-            found = cls(kernels, len(kernels))
+            result = cls(kernels, len(kernels))
         else:
             raise TypeError(
                 "kernel must be a single-output kernel, SharedIndependent, SeparateIndependent or "
                 f"LinearCoregionalization; got {type(kernel).__name__}."
             )
-        if found.num_outputs != num_outputs:
+        if result.num_outputs != num_outputs:
             raise ValueError(
-                f"kernel has {found.num_outputs} output(s), but the likelihood takes "
+                f"kernel has {result.num_outputs} output(s), but the likelihood takes "
                 f"{num_outputs}; give it one kernel an output."
             )
-        return found
+        return result
 
     def copied(self) -> LatentKernels:
         """With kernels and mixing of its own, of the same values."""
@@ -124,8 +124,8 @@ class LatentKernels:
     @property
     def variables(self) -> list[tf.Variable]:
         """Of the kernels and the mixing."""
-        found = [v for kernel in self.kernels for v in kernel.variables]
-        return [*found, *(self.mixing.variables if isinstance(self.mixing, Parameter) else ())]
+        result = [v for kernel in self.kernels for v in kernel.variables]
+        return [*result, *(self.mixing.variables if isinstance(self.mixing, Parameter) else ())]
 
     @property
     def shared(self) -> bool:
@@ -199,24 +199,24 @@ class KernelProduct:
         variables = list(self.kernel.trainable_variables)
 
         def product(X1: tf.Tensor, X2: tf.Tensor, V: tf.Tensor) -> tf.Tensor:
-            found = self._placed(strategy, "product")(_divisible(strategy, X1), X2, V)
+            result = self._placed(strategy, "product")(_divisible(strategy, X1), X2, V)
             N = int(X1.shape[0])
-            return tf.ensure_shape(strategy.gather(found, axis=0)[:N], [N, V.shape[1]])
+            return tf.ensure_shape(strategy.gather(result, axis=0)[:N], [N, V.shape[1]])
 
         def slopes(U: tf.Tensor) -> list[tf.Tensor]:
             rows = _divisible(strategy, X1), _divisible(strategy, U, tf.zeros_like(U[:1]))
-            found = self._placed(strategy, "slopes")(*rows, X2, V)
-            return [strategy.reduce(tf.distribute.ReduceOp.SUM, part, axis=None) for part in found]
+            result = self._placed(strategy, "slopes")(*rows, X2, V)
+            return [strategy.reduce(tf.distribute.ReduceOp.SUM, part, axis=None) for part in result]
 
         def gradient(U: tf.Tensor) -> tuple[tf.Tensor, ...]:
             return (product(X2, X1, U), *(slopes(U) if variables else ()))
 
-        found = product(X1, X2, tf.stop_gradient(V))
+        result = product(X1, X2, tf.stop_gradient(V))
 
         # variables are inputs: a tape follows them and not the replicas' copies
         @tf.custom_gradient
         def follow(*_: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
-            return tf.identity(found), gradient
+            return tf.identity(result), gradient
 
         return follow(V, *variables)
 
@@ -279,8 +279,8 @@ class KernelProduct:
             tape.watch(variables)
             K = tf.cast(self.kernel(X1, X2), V.dtype)
             value = tf.reduce_sum(K * tf.matmul(U, V, transpose_b=True))
-        found = tape.gradient(value, variables, unconnected_gradients="zero")
-        return [tf.convert_to_tensor(slope) for slope in found]
+        result = tape.gradient(value, variables, unconnected_gradients="zero")
+        return [tf.convert_to_tensor(slope) for slope in result]
 
     def _product(self, X1: tf.Tensor, X2: tf.Tensor, V: tf.Tensor) -> tf.Tensor:
         # The gradient has to be inside the compiled function: TensorFlow differentiates whatever
@@ -319,8 +319,8 @@ class KernelProduct:
         _, done = tf.while_loop(
             lambda i, _: i < number, body, (tf.constant(0), done), parallel_iterations=1
         )
-        found = tf.reshape(done.stack(), [number * rows, tf.shape(V)[1]])[:N]
-        return tf.ensure_shape(found, [N, V.shape[1]])
+        result = tf.reshape(done.stack(), [number * rows, tf.shape(V)[1]])[:N]
+        return tf.ensure_shape(result, [N, V.shape[1]])
 
     def _run_gradient(
         self,
@@ -346,8 +346,8 @@ class KernelProduct:
             return (i + 1, *(t + tf.convert_to_tensor(p) for t, p in zip(totals, parts)))
 
         start = (tf.constant(0), *(tf.zeros(v.shape, dtype=v.dtype) for v in variables))
-        found = tf.while_loop(lambda i, *_: i < number, body, start, parallel_iterations=1)
-        return list(found[1:])
+        result = tf.while_loop(lambda i, *_: i < number, body, start, parallel_iterations=1)
+        return list(result[1:])
 
 
 def _divisible(
@@ -604,8 +604,8 @@ class KernelOperator:
 
     def diag(self) -> tf.Tensor:
         """Prior variances, [1, N] where the kernel is shared, [Q, N] otherwise."""
-        found = tf.stack([k(self.X, full_cov=False) for k in self.latents.kernels])
-        return tf.cast(found, self.dtype)
+        result = tf.stack([k(self.X, full_cov=False) for k in self.latents.kernels])
+        return tf.cast(result, self.dtype)
 
     @check_shapes("indices: [M]", "return: [K, N, M]")
     def columns(self, indices: tf.Tensor) -> tf.Tensor:
@@ -615,19 +615,19 @@ class KernelOperator:
         """
         self.sweeps += float(indices.shape[0]) / self.num_data
         points = tf.gather(self.X, indices)
-        found = tf.stack([k(self.X, points) for k in self.latents.kernels])
-        found = tf.cast(found, self.dtype)
+        result = tf.stack([k(self.X, points) for k in self.latents.kernels])
+        result = tf.cast(result, self.dtype)
         if self._noise is None:
-            return found
-        hit = tf.one_hot(indices, self.num_data, axis=0, dtype=found.dtype)
-        return found + self._noise[..., None] * hit
+            return result
+        hit = tf.one_hot(indices, self.num_data, axis=0, dtype=result.dtype)
+        return result + self._noise[..., None] * hit
 
     def pivoted(self, number: int) -> list[tuple[AnyNDArray, AnyNDArray, AnyNDArray]]:
         """What :class:`Pivoting` finds of every kernel: at most M / N of a sweep."""
         pivotings = self._programs.pivotings
-        found = [p(self.X, d, number) for p, d in zip(pivotings, tf.unstack(self.diag()))]
-        self.sweeps += max(int(np.sum(pivots >= 0)) for _, pivots, _ in found) / self.num_data
-        return found
+        result = [p(self.X, d, number) for p, d in zip(pivotings, tf.unstack(self.diag()))]
+        self.sweeps += max(int(np.sum(pivots >= 0)) for _, pivots, _ in result) / self.num_data
+        return result
 
 
 @check_shapes("Xnew: [M, D]", "X: [N, D]", "V: [Q, N, R]", "return: [Q, M, R]")
@@ -672,13 +672,13 @@ def over_rows(
     each = (size + number - 1) // number
     spare = tf.repeat(Xnew[:1], number * each - size, axis=0)
     blocks = tf.reshape(tf.concat([Xnew, spare], axis=0), [number, each, Xnew.shape[1]])
-    found = tf.map_fn(block, blocks, parallel_iterations=1, fn_output_signature=dtype)
-    rank = found.shape.rank
+    result = tf.map_fn(block, blocks, parallel_iterations=1, fn_output_signature=dtype)
+    rank = result.shape.rank
     order = [*range(1, axis + 1), 0, *range(axis + 1, rank)]
-    shape = tf.shape(found)
+    shape = tf.shape(result)
     merged = tf.concat([shape[1 : axis + 1], [number * each], shape[axis + 2 :]], axis=0)
-    found = tf.reshape(tf.transpose(found, order), merged)
-    return tf.gather(found, tf.range(size), axis=axis)
+    result = tf.reshape(tf.transpose(result, order), merged)
+    return tf.gather(result, tf.range(size), axis=axis)
 
 
 @dataclass(frozen=True)

@@ -54,40 +54,40 @@ class LaplaceProblem:
 
     def curvature(self, g: tf.Tensor) -> Curvature:
         """The log-likelihood to second order in the latent functions. Shapes: g [Q, N]."""
-        found = checked_curvature(self._expansion(self.predictor(g)), self.likelihood)
+        result = checked_curvature(self._expansion(self.predictor(g)), self.likelihood)
         mixing = self.operator.latents.mixing
         if mixing is None:
-            return found
+            return result
         A = tf.cast(tf.convert_to_tensor(mixing), g.dtype)
-        gradient = tf.matmul(A, found.gradient, transpose_a=True)
-        blocks = tf.einsum("lq,nlk,kp->nqp", A, found.precision.blocks(), A)
-        return Curvature(found.log_prob, gradient, DensePrecision(blocks))
+        gradient = tf.matmul(A, result.gradient, transpose_a=True)
+        blocks = tf.einsum("lq,nlk,kp->nqp", A, result.precision.blocks(), A)
+        return Curvature(result.log_prob, gradient, DensePrecision(blocks))
 
     def _log_prob(self, F: tf.Tensor) -> tf.Tensor:
         """At outputs [N, L], [N]."""
-        found = self.likelihood.log_prob(self.X, tf.cast(F, self.X.dtype), self.Y)
-        return tf.cast(found, F.dtype)
+        result = self.likelihood.log_prob(self.X, tf.cast(F, self.X.dtype), self.Y)
+        return tf.cast(result, F.dtype)
 
     def _expansion(self, F: tf.Tensor) -> Curvature:
         """In the outputs, at [N, L]."""
-        found: Curvature = curvature(self.likelihood, self.X, tf.cast(F, self.X.dtype), self.Y)
-        return found.cast(F.dtype)
+        result: Curvature = curvature(self.likelihood, self.X, tf.cast(F, self.X.dtype), self.Y)
+        return result.cast(F.dtype)
 
     def of_rows(self, indices: tf.Tensor) -> LaplaceProblem:
         """
         The same of some data alone; of a partial Cholesky factor, what they know goes with them.
         Shapes: indices [M].
         """
-        found = copy.copy(self)
-        found.operator = self.operator.of_rows(indices)
-        found.X, found.Y = found.operator.X, tf.gather(self.Y, indices)
-        found.mean = tf.gather(self.mean, indices)
-        found._pivoted, found._asked = None, 0
+        result = copy.copy(self)
+        result.operator = self.operator.of_rows(indices)
+        result.X, result.Y = result.operator.X, tf.gather(self.Y, indices)
+        result.mean = tf.gather(self.mean, indices)
+        result._pivoted, result._asked = None, 0
         if self._pivoted is not None:
-            found._pivoted = self._pivoted.of_rows(indices, self.operator.diag())
-            whole = found._pivoted.rank == self._pivoted.rank
-            found._asked = self._asked if whole else found._pivoted.rank
-        return found
+            result._pivoted = self._pivoted.of_rows(indices, self.operator.diag())
+            whole = result._pivoted.rank == self._pivoted.rank
+            result._asked = self._asked if whole else result._pivoted.rank
+        return result
 
     def order(self) -> AnyNDArray:
         """

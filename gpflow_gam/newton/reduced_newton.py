@@ -140,11 +140,11 @@ class Mode:
         # variances of an observation, as multiples of 1 / W
         after, before = (1.0 + W * (own + pivoted.left) for own in (by_all, by_some))
         truth = 1.0 + W * by_all + through * pivoted.left
-        found = (
+        result = (
             tf.math.log(before / after) + truth * (1.0 / before - 1.0 / after),
             W * tf.square(move) / before,
         )
-        covariance, mean = (0.5 * float(tf.reduce_sum(f)) / int(W.shape[1]) for f in found)
+        covariance, mean = (0.5 * float(tf.reduce_sum(f)) / int(W.shape[1]) for f in result)
         return covariance, mean
 
     def _some(self) -> AnyNDArray:
@@ -215,11 +215,11 @@ class Mode:
         zero = tf.zeros([Q, N], target.dtype)
         empty = Buffers.empty(len(adaptive), Q, N, target.dtype)
         loop = InnerLoop(self._problem.operator)
-        found, _, _, _ = loop(precision, target, empty, zero, zero, fixed, adaptive)
-        S, T = found.S[: found.used], found.T[: found.used]
+        result, _, _, _ = loop(precision, target, empty, zero, zero, fixed, adaptive)
+        S, T = result.S[: result.used], result.T[: result.used]
         noise = pairs(S, noise_products(precision, S))
         targets = tf.linalg.matvec(flat(S), tf.reshape(target, [-1]))
-        factor = found.F[: found.used, : found.used]
+        factor = result.F[: result.used, : result.used]
         return ActionPosteriorState(self._v, S, factor, pairs(S, T), noise, targets), T
 
 

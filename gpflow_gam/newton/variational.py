@@ -74,10 +74,10 @@ class ExpectedProblem(LaplaceProblem):
         self._weights = tf.constant(weights)
 
     def of_rows(self, indices: tf.Tensor) -> ExpectedProblem:
-        found = super().of_rows(indices)
-        assert isinstance(found, ExpectedProblem)
-        found._away = tf.gather(self._away, indices, axis=1)
-        return found
+        result = super().of_rows(indices)
+        assert isinstance(result, ExpectedProblem)
+        result._away = tf.gather(self._away, indices, axis=1)
+        return result
 
     def _parts(self) -> Iterator[tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]]:
         """Some nodes at a time: weights [s], deviations [s, N, L], and X and Y once a node."""
@@ -93,8 +93,8 @@ class ExpectedProblem(LaplaceProblem):
         total = tf.zeros_like(F[:, 0])
         for weights, away, X, Y in self._parts():
             at = tf.cast(tf.reshape(F + away, [-1, F.shape[1]]), X.dtype)
-            found = tf.cast(self.likelihood.log_prob(X, at, Y), F.dtype)
-            total += tf.linalg.matvec(tf.reshape(found, away.shape[:2]), weights, transpose_a=True)
+            result = tf.cast(self.likelihood.log_prob(X, at, Y), F.dtype)
+            total += tf.linalg.matvec(tf.reshape(result, away.shape[:2]), weights, transpose_a=True)
         return total
 
     def _expansion(self, F: tf.Tensor) -> Curvature:
@@ -134,8 +134,8 @@ def normal_points(dimension: int) -> AnyNDArray:
     half = ndtri(np.clip(uniform, 1e-9, 1.0 - 1e-9))
     points = np.concatenate([half, -half])
     root = np.linalg.cholesky(points.T @ points / len(points))
-    found: AnyNDArray = np.linalg.solve(root, points.T).T
-    return found
+    result: AnyNDArray = np.linalg.solve(root, points.T).T
+    return result
 
 
 def _covariances(

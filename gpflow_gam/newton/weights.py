@@ -94,12 +94,12 @@ class HeldActions:
                 fit, present = self._present()
             return self._differentiable(fit.actions, present)
         variables = self._compiled()
-        found = tf.cond(
+        result = tf.cond(
             variables.moved(),
             lambda: self._under(variables.actions, variables.noise, variables.targets),
             variables.weights,
         )
-        return self._differentiable(tf.convert_to_tensor(variables.actions), found)
+        return self._differentiable(tf.convert_to_tensor(variables.actions), result)
 
     def noisy(self) -> tuple[tf.Tensor, tf.Tensor]:
         """S [R, Q, N] with S'W^+S = I, and S'(yhat - m) [R], as the bound takes them."""
@@ -124,8 +124,8 @@ class HeldActions:
 
     def state(self) -> ActionPosteriorState:
         """The fit's, with weights and factor (not S'KS) at the present parameters."""
-        fit, found = self._present()
-        return replace(fit, weights=found.v, factor=found.F)
+        fit, result = self._present()
+        return replace(fit, weights=result.v, factor=result.F)
 
     def _present(self) -> tuple[ActionPosteriorState, ActionWeights]:
         """The fit's, and the weights at the present parameters."""
@@ -134,17 +134,17 @@ class HeldActions:
         if last is None or last[0] is not fit or not equal_values(last[1], here):
             state, at = fit
             if equal_values(at, here):
-                found = ActionWeights.of_fit(state)
+                result = ActionWeights.of_fit(state)
             else:
-                found = self._under(state.actions, state.noise, state.targets)
-            last = self._last = fit, here, found
+                result = self._under(state.actions, state.noise, state.targets)
+            last = self._last = fit, here, result
         return fit[0], last[2]
 
     def _under(self, S: tf.Tensor, noise: tf.Tensor, targets: tf.Tensor) -> ActionWeights:
         S = tf.convert_to_tensor(S)
         prior = pairs(S, self._product(S))
-        found = ActionWeights.under(S, prior, noise, targets)
-        return ActionWeights(*(tf.stop_gradient(t) for t in found))
+        result = ActionWeights.under(S, prior, noise, targets)
+        return ActionWeights(*(tf.stop_gradient(t) for t in result))
 
     def _product(self, S: tf.Tensor) -> tf.Tensor:
         """K S, [B, Q, N]."""
@@ -152,7 +152,7 @@ class HeldActions:
         return tf.transpose(T, [2, 0, 1])
 
     def _differentiable(
-        self, S: tf.Tensor, found: ActionWeights
+        self, S: tf.Tensor, result: ActionWeights
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """
         With gradients with respect to the kernel's parameters.
@@ -163,7 +163,7 @@ class HeldActions:
         # frozen ones, too, which a tape may have been told to watch
         kernels = self._operator.latents.kernels
         variables = [v for k in kernels for v in k.variables if v.dtype.is_floating]
-        _, E, E0, F, F0, w = found
+        _, E, E0, F, F0, w = result
 
         def upstream(dv: tf.Tensor, dE: tf.Tensor, dE0: tf.Tensor) -> tf.Tensor:
             """d / d(S'KS), [B, B]."""
@@ -185,9 +185,9 @@ class HeldActions:
                 moves = tape.gradient(value, variables, unconnected_gradients="zero")
                 return list(moves)
 
-            return tuple(tf.identity(t) for t in found[:3]), gradient
+            return tuple(tf.identity(t) for t in result[:3]), gradient
 
-        return follow(*variables) if variables else found[:3]
+        return follow(*variables) if variables else result[:3]
 
 
 class _Variables(Module):
@@ -197,7 +197,7 @@ class _Variables(Module):
         self,
         parameters: Sequence[Parameter | tf.Tensor],
         state: ActionPosteriorState,
-        found: ActionWeights,
+        result: ActionWeights,
     ) -> None:
         super().__init__()
         Q, N = state.weights.shape
@@ -208,7 +208,7 @@ class _Variables(Module):
             p.unconstrained_variable if isinstance(p, Parameter) else p for p in parameters
         ]
         self._at = [tf.Variable(tf.identity(p), trainable=False) for p in self._parameters]
-        self._weights = [_variable(t, shape) for t, shape in zip(found, shapes)]
+        self._weights = [_variable(t, shape) for t, shape in zip(result, shapes)]
         self.actions = _variable(state.actions, [B, Q, N])
         self.noise = _variable(state.noise, [B, B])
         self.targets = _variable(state.targets, [B])
@@ -223,10 +223,10 @@ class _Variables(Module):
             self._basis = _variable(tf.constant(noisy_basis(noise)), [None, None])
         return self._basis
 
-    def assign(self, state: ActionPosteriorState, found: ActionWeights) -> None:
+    def assign(self, state: ActionPosteriorState, result: ActionWeights) -> None:
         """Take other values, at the present parameters."""
         variables = [*self._at, *self._weights, self.actions, self.noise, self.targets]
-        values = [*self._parameters, *found, state.actions, state.noise, state.targets]
+        values = [*self._parameters, *result, state.actions, state.noise, state.targets]
         for variable, value in zip(variables, values):
             variable.assign(value)
         if self._basis is not None:

@@ -20,7 +20,7 @@ from .minimizers import LBFGS, FitResult, StopFit, TimeBudget, Tracker
 from .minimizers.tracker import Callback, OnInterrupt, check_options
 from .newton import fit_newton
 from .sites import fit_sites
-from .start import MAX_TWIN_SIZE, dense_twin, is_untouched, match_twin, start_from_null_model
+from .start import MAX_DENSE_SIZE, dense_model, is_untouched, match_dense, start_from_null_model
 
 
 def fit(
@@ -163,15 +163,15 @@ def fit(
             own = tracker(model.variables, "sites + L-BFGS")
             return fit_sites(model, data, own, max_iterations, tolerance)
         own = tracker(model.trainable_variables, "L-BFGS")
-        if untouched and model.variational.layout.total <= MAX_TWIN_SIZE:
+        if untouched and model.variational.layout.total <= MAX_DENSE_SIZE:
             start = Tracker([], "start", budget, None, False, on_interrupt)
-            ended = _start_from_twin(model, data, start, max_iterations, tolerance)
+            ended = _start_from_dense(model, data, start, max_iterations, tolerance)
             if ended is not None:
                 return own.result(False, ended.message, -float(model.training_loss(data)))
         return _fit_lbfgs(model, data, own, max_iterations, tolerance)
 
 
-def _start_from_twin(
+def _start_from_dense(
     model: AdditiveSVGP,
     data: RegressionData,
     tracker: Tracker,
@@ -179,10 +179,10 @@ def _start_from_twin(
     tolerance: float,
 ) -> FitResult | None:
     """Go to the optimum over dense q first."""
-    twin = dense_twin(model)
-    start_from_null_model(twin, data)
-    result = fit_sites(twin, data, tracker, max_iterations, tolerance)
-    match_twin(model, twin)
+    dense = dense_model(model)
+    start_from_null_model(dense, data)
+    result = fit_sites(dense, data, tracker, max_iterations, tolerance)
+    match_dense(model, dense)
     return result if tracker.ended else None
 
 

@@ -407,11 +407,11 @@ class _Sites:
         return self.rounds.value(self.solution.data, own) - float(self._slopes @ own)
 
     def hessian(self) -> AnyNDArray:
-        found = np.zeros((len(self.optimum), len(self.optimum)))
+        result = np.zeros((len(self.optimum), len(self.optimum)))
         n = self.number
         if n:
-            found[:n, :n] = self.rounds.hessian(self.solution.data, self.optimum[:n])
-        if n < len(found):
+            result[:n, :n] = self.rounds.hessian(self.solution.data, self.optimum[:n])
+        if n < len(result):
             known = self.solution.curvature
             if known is None:
                 known = self.solution.rows.sweep(
@@ -419,8 +419,8 @@ class _Sites:
                 ).curvature
             prior = self.rounds.family.log_prior
             curvature = differenced(lambda phi: prior(phi)[1], self.optimum[n:])
-            found[n:, n:] = -known - curvature
-        return found
+            result[n:, n:] = -known - curvature
+        return result
 
     def draw(self, step: AnyNDArray) -> HyperparameterDraw:
         n, rounds, data = self.number, self.rounds, self.solution.data

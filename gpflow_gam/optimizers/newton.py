@@ -186,7 +186,7 @@ class _Newton:
         self.running = run
         try:
             look = functools.partial(self._look, len(self.steps))
-            self.tracker.note(report.log_posterior, shown, look)
+            self.tracker.append(report.log_posterior, shown, look)
         finally:
             self.running = None
 

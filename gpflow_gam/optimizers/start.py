@@ -52,11 +52,11 @@ def start_from_null_model(model: AdditiveSVGP, data: RegressionData) -> None:
     family.match(cholesky, mean, posterior)
 
 
-MAX_TWIN_SIZE = 500
-"""Inducing values up to which a twin's dense q is worth its N P^2 and P^3."""
+MAX_DENSE_SIZE = 500
+"""Inducing values up to which a fit of dense q first is worth its N P^2 and P^3."""
 
 
-def dense_twin(model: AdditiveSVGP) -> AdditiveSVGP:
+def dense_model(model: AdditiveSVGP) -> AdditiveSVGP:
     """A model of the same hyperparameters with a q of its own, dense and kept by sites."""
     return AdditiveSVGP(
         model.kernel,
@@ -68,25 +68,25 @@ def dense_twin(model: AdditiveSVGP) -> AdditiveSVGP:
     )
 
 
-def match_twin(model: AdditiveSVGP, twin: AdditiveSVGP) -> None:
+def match_dense(model: AdditiveSVGP, dense: AdditiveSVGP) -> None:
     """
-    Bring the twin's q into the model's family.
+    Bring the q of a dense model into the model's family: a warm start.
 
     From the null model L-BFGS stops nats short: q, in coordinates that the prior whitens, holds
     the hyperparameters where they are.
     """
     cholesky = model.blocks.cholesky()
-    mean = twin.variational.whitened(cholesky).mean
-    Lambda, _ = twin.variational.sites(cholesky)  # type: ignore[operator]
+    mean = dense.variational.whitened(cholesky).mean
+    Lambda, _ = dense.variational.sites(cholesky)  # type: ignore[operator]
     precision = tf.linalg.set_diag(Lambda, tf.linalg.diag_part(Lambda) + 1.0)
     model.variational.match(cholesky, mean, precision)
 
 
 def start_from_rows(model: AdditiveSVGP, rows: Rows, **options: Any) -> FitResult | None:
-    """Fit the twin by sums over rows, which traces nothing, and begin where it ends."""
-    if model.variational.layout.total > MAX_TWIN_SIZE:
+    """Fit dense q by sums over rows, which traces nothing, and begin where it ends."""
+    if model.variational.layout.total > MAX_DENSE_SIZE:
         return None
-    twin = dense_twin(model)
-    result, _ = fit_rows(twin, rows, **{**options, "callback": None, "progress": False})
-    match_twin(model, twin)
+    dense = dense_model(model)
+    result, _ = fit_rows(dense, rows, **{**options, "callback": None, "progress": False})
+    match_dense(model, dense)
     return result

@@ -312,8 +312,8 @@ class ActionPosterior(AdditivePosterior):
         for name, rows in points.items():
             X = self._points(rows)
             kernels = [with_precise_distances(k[name]) for k in self.latents.kernels]
-            found = [tf.matmul(_double(tf.stack([k(X, x) for k in kernels])), V) for x, V in parts]
-            seen.append(tf.concat(found, axis=2))
+            result = [tf.matmul(_double(tf.stack([k(X, x) for k in kernels])), V) for x, V in parts]
+            seen.append(tf.concat(result, axis=2))
             priors.append(self._prior([k(X) for k in kernels]))
         h = self.latents.mixed(tf.concat(seen, axis=1))  # [L, P, 1 + R]
         blocks = [tf.linalg.LinearOperatorFullMatrix(prior) for prior in priors]

@@ -182,8 +182,8 @@ class InducingMoments:
         self, blocks: Sequence[Block], tangents: Sequence[KernelTangents]
     ) -> JointParts:
         """:meth:`joint` but for the covariance of what inducing values leave open."""
-        found = [self.features_and_prior(c, t) for (c, _), t in zip(blocks, tangents)]
-        phis = [phi for phi, _ in found]
+        result = [self.features_and_prior(c, t) for (c, _), t in zip(blocks, tangents)]
+        phis = [phi for phi, _ in result]
         slices = [self.block(c) for c, _ in blocks]
         mean = np.concatenate([phi.T @ self.mean[s] for phi, s in zip(phis, slices)])
         rows = [
@@ -192,20 +192,20 @@ class InducingMoments:
             )
             for p, s in zip(phis, slices)
         ]
-        return JointParts(mean, np.concatenate(rows, axis=-2), _residual_variances(found))
+        return JointParts(mean, np.concatenate(rows, axis=-2), _residual_variances(result))
 
     def pointwise_parts(
         self, blocks: Sequence[Block], tangents: Sequence[KernelTangents]
     ) -> JointParts:
         """:meth:`joint_parts` of each point for itself: no more than n of anything is formed."""
-        found = [self.features_and_prior(c, t) for (c, _), t in zip(blocks, tangents)]
+        result = [self.features_and_prior(c, t) for (c, _), t in zip(blocks, tangents)]
         slices = [self.block(c) for c, _ in blocks]
-        mean = [phi.T @ self.mean[s] for (phi, _), s in zip(found, slices)]
+        mean = [phi.T @ self.mean[s] for (phi, _), s in zip(result, slices)]
         inner = [
             np.sum(phi * (self.covariance[:, s, s] @ phi), axis=1)
-            for (phi, _), s in zip(found, slices)
+            for (phi, _), s in zip(result, slices)
         ]
-        residual = _residual_variances(found)
+        residual = _residual_variances(result)
         return JointParts(np.concatenate(mean), np.concatenate(inner, axis=1), residual)
 
     def shared_parts(self, blocks: Sequence[Block]) -> AnyNDArray | None:
@@ -252,8 +252,8 @@ class InducingMoments:
     def _inputs(self, name: str, width: int) -> AnyNDArray:
         """Z_c as rows of X [M_c, width]."""
         if (name, width) not in self._rows:
-            found = inducing_rows(self._source, self.inducing_variable, name, width)
-            self._rows[name, width] = found
+            result = inducing_rows(self._source, self.inducing_variable, name, width)
+            self._rows[name, width] = result
         return self._rows[name, width]
 
     def tangents(self, name: str, X: AnyNDArray) -> KernelTangents:
@@ -287,8 +287,8 @@ class InducingMoments:
     def _whitened(self, name: str, K: AnyNDArray) -> AnyNDArray:
         root = self.roots[self._index(name)]
         phi, _ = lapack.dtrtrs(root, np.asarray_chkfinite(K), lower=1)
-        found: AnyNDArray = phi
-        return found
+        result: AnyNDArray = phi
+        return result
 
     def residual_covariance(self, blocks: Sequence[Block]) -> AnyNDArray:
         """``k_c(x, x') - phi_c(x)' phi_c(x')`` at points, components independent, [n, n]."""
@@ -351,8 +351,8 @@ class InducingMoments:
         """Rows [R, N] of the covariance of what inducing values leave open."""
         some = X[list(which)]
         K = kernel_tangents(self._source[name], some, X).matrices(self._values)[1]
-        found: AnyNDArray = K - phi[:, list(which)].T @ phi
-        return found
+        result: AnyNDArray = K - phi[:, list(which)].T @ phi
+        return result
 
     def all_tangents(self, X: AnyNDArray) -> list[KernelTangents]:
         """:meth:`tangents` of all components, in their order. Shapes: X [N, D]."""
@@ -366,9 +366,9 @@ class InducingMoments:
         Shapes: X [N, D].
         """
         tangents = self.all_tangents(X) if tangents is None else tangents
-        found = [self.features_and_prior(n, t) for n, t in zip(self._source.names, tangents)]
-        left = [prior - np.sum(np.square(phi), axis=0) for phi, prior in found]
-        return np.concatenate([phi for phi, _ in found]), np.stack(left)
+        result = [self.features_and_prior(n, t) for n, t in zip(self._source.names, tangents)]
+        left = [prior - np.sum(np.square(phi), axis=0) for phi, prior in result]
+        return np.concatenate([phi for phi, _ in result]), np.stack(left)
 
 
 class AugmentedMoments(InducingMoments):
@@ -443,15 +443,15 @@ def inducing_roots(
 ) -> list[AnyNDArray]:
     """Cholesky factors of k_c(Z_c, Z_c), [M_c, M_c] each, at the parameters' present values."""
     blocks = InducingBlocks(inducing_variable, kernel)
-    found: dict[int, AnyNDArray] = {}
+    result: dict[int, AnyNDArray] = {}
     for group, L in zip(blocks.groups, blocks.cholesky()):
-        found |= {index: L[i].numpy() for i, index in enumerate(group.indices)}
-    return [found[i] for i in range(len(found))]
+        result |= {index: L[i].numpy() for i, index in enumerate(group.indices)}
+    return [result[i] for i in range(len(result))]
 
 
-def _residual_variances(found: Sequence[tuple[AnyNDArray, AnyNDArray]]) -> AnyNDArray:
+def _residual_variances(result: Sequence[tuple[AnyNDArray, AnyNDArray]]) -> AnyNDArray:
     """Variances beside what features [M_c, n_c] and prior variances [n_c] of blocks explain."""
-    left = [prior - np.sum(np.square(phi), axis=0) for phi, prior in found]
+    left = [prior - np.sum(np.square(phi), axis=0) for phi, prior in result]
     return np.maximum(np.concatenate(left), 0.0)
 
 

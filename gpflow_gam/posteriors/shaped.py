@@ -83,8 +83,8 @@ class Projection:
         """What each wall pushes, [n], to take z [r] to the nearest point of the cone."""
         if not len(self._walls):  # which ends the process in some versions of scipy
             return np.zeros(0)
-        found: AnyNDArray = nnls(self._walls.T, -z, maxiter=50 * len(self._walls))[0]
-        return found
+        result: AnyNDArray = nnls(self._walls.T, -z, maxiter=50 * len(self._walls))[0]
+        return result
 
     @functools.cached_property
     def _step(self) -> AnyNDArray:
@@ -94,8 +94,8 @@ class Projection:
     @property
     def mean(self) -> AnyNDArray:
         """The projection of the mean, [P]: where the density is greatest in the cone."""
-        found: AnyNDArray = self._mean + self._root @ (self._step @ self._W)
-        return found
+        result: AnyNDArray = self._mean + self._root @ (self._step @ self._W)
+        return result
 
     @property
     def derivative(self) -> AnyNDArray:
@@ -103,8 +103,10 @@ class Projection:
         touched = self._walls[self._pushes(self._centre) > 0.0] @ self._W
         along, sizes, _ = np.linalg.svd(touched.T, full_matrices=False)
         along = along[:, sizes > 1e-9]
-        found: AnyNDArray = np.eye(len(self._mean)) - self._root @ along @ (along.T @ self._inverse)
-        return found
+        result: AnyNDArray = np.eye(len(self._mean)) - self._root @ along @ (
+            along.T @ self._inverse
+        )
+        return result
 
     def covariance(self, number: int, seed: int = 0) -> AnyNDArray:
         """
@@ -122,8 +124,8 @@ class Projection:
         values, vectors = np.linalg.eigh(inner)
         inner = (vectors * np.maximum(values, _LEAST_SD**2)) @ vectors.T
         bound = self._root @ self._W.T
-        found: AnyNDArray = self._root @ self._root.T + bound @ (inner @ bound.T - bound.T)
-        return 0.5 * (found + found.T)
+        result: AnyNDArray = self._root @ self._root.T + bound @ (inner @ bound.T - bound.T)
+        return 0.5 * (result + result.T)
 
     def draws(self, number: int, seed: int = 0) -> ProjectedDraws:
         """The mean and draws, each beside its projection."""
@@ -148,8 +150,8 @@ class Projection:
         """Projected draws [S, P]."""
         u = rng.standard_normal((num_samples, len(self._mean)))
         u += self._moves(self._centre + u @ self._W.T) @ self._W
-        found: AnyNDArray = self._mean + u @ self._root.T
-        return found
+        result: AnyNDArray = self._mean + u @ self._root.T
+        return result
 
     def p_value(self, seed: int = 0) -> float:
         """
@@ -329,15 +331,15 @@ def shaped_components(
     """What is not negative of inducing values V, rows [n_c, P], of components with a shape."""
     if tangents is None:
         tangents = {name: moments.tangents(name, X) for name, X in acting_nodes(moments).items()}
-    found = {}
+    result = {}
     for name, own in tangents.items():
         part = shaped_part(moments._source[name])
         assert part is not None
         rows = np.zeros((len(part.kernel.cone), len(moments.mean)))
         phi, _ = moments.features_and_prior(name, own)
         rows[:, moments.block(name)] = part.kernel.cone @ phi.T
-        found[name] = rows
-    return found
+        result[name] = rows
+    return result
 
 
 def acting_nodes(moments: InducingMoments) -> dict[str, AnyNDArray]:

@@ -127,7 +127,7 @@ def descend(
 
 def other_optimum(
     loss: Loss,
-    found: AnyNDArray,
+    result: AnyNDArray,
     trials: Sequence[tuple[int, float, float]],
     tolerance: float,
     tracker: Tracker | None,
@@ -144,13 +144,13 @@ def other_optimum(
 
     Shapes: found [K].
     """
-    value, best = loss(found)[0], None
+    value, best = loss(result)[0], None
     for k, point, slack in trials:
-        start = (found if best is None else best).copy()
+        start = (result if best is None else best).copy()
         start[k] = point
 
         def seen(x: AnyNDArray, k: int = k, point: float = point) -> None:
-            if abs(x[k] - found[k]) < 0.5 * abs(point - found[k]):
+            if abs(x[k] - result[k]) < 0.5 * abs(point - result[k]):
                 raise _BackAgain
 
         try:

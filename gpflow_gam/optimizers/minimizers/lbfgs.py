@@ -154,9 +154,9 @@ class LBFGS:
         """The loss where the variables are: of the function that SciPy is given, compiled once."""
         evaluate = Scipy.eval_func(self._scipy, self._watch, self.variables, _AS_WRITTEN)
         here = np.asarray(self._scipy.initial_parameters(self.variables), dtype=np.float64)
-        found = float(evaluate(here)[0])
+        result = float(evaluate(here)[0])
         self._let_go()
-        return found
+        return result
 
     def _let_go(self) -> None:
         """Of rules that what is compiled needs no more."""

@@ -237,17 +237,17 @@ class Tracker:
         return self._best[0]
 
     def record(self, elbo: float) -> None:
-        """Note one iteration's objective."""
-        self.note(elbo, f"{self._objective} {elbo:.4f}")
+        """Record one iteration's objective; raises StopFit where the fit has to end."""
+        self.append(elbo, f"{self._objective} {elbo:.4f}")
         self.check()
 
-    def note(
+    def append(
         self,
         objective: float,
         shown: str,
         posterior: Callable[[], AdditivePosterior] | None = None,
     ) -> None:
-        """Note one iteration's objective, whether or not the fit has to end."""
+        """Record one iteration's objective, whether or not the fit has to end."""
         self.history.append(objective)
         if objective > self._best[0]:
             self._best = (objective, [v.numpy() for v in self.variables])
