@@ -71,10 +71,10 @@ class InnerLoop:
 
     Differs from the paper in five ways. (1) K v follows from T, so that an iteration costs one
     product with K, not two. (2) Directions are orthogonalised twice: residual actions lose
-    orthogonality in some thirty steps otherwise. (3) It stops where eta is rounding, ``eta <= 1000
-    eps s'Khat s``, not only where it is not positive. (4) Actions have unit length: the posterior
-    does not depend on it, but what compression keeps does. (5) Its tolerance is relative only: an
-    absolute one would end the loop at once where the unit of Y is large.
+    orthogonality in some thirty steps otherwise. (3) It stops where eta is rounding,
+    ``eta <= 1000 eps s'Khat s``, not only where it is not positive. (4) Actions have unit length:
+    the posterior does not depend on it, but what compression keeps does. (5) Its tolerance is
+    relative only: an absolute one would end the loop at once where the unit of Y is large.
 
     Runs whose operators share their programs share what is compiled, whatever room their buffers
     have: a round of hyperparameters does not compile it anew.

@@ -84,8 +84,8 @@ def left_out(
     Moments of the outputs at some of the data, each from all the others.
 
     Gaussian pseudo-observations of the others stay what they are (the cavity of expectation
-    propagation). With datum n gone, its rows s_n of the actions are zeros, and of ``G = S'(K +
-    W^+)S`` goes what they put in,
+    propagation). With datum n gone, its rows s_n of the actions are zeros, and of
+    ``G = S'(K + W^+)S`` goes what they put in,
 
         G_n = G - s_n'T_n - T_n's_n + s_n'k(x_n, x_n)s_n - s_n'W_n^+ s_n,  T = K S,
 

@@ -8,23 +8,20 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from gpflow.base import AnyNDArray, Parameter, RegressionData
+from gpflow.base import AnyNDArray, Parameter
 from gpflow.likelihoods import Likelihood
 from gpflow.models import GPModel
 from gpflow.posteriors import PrecomputeCacheType
 from gpflow.utilities import deepcopy
 from scipy.stats import norm, qmc
 
-from ..covariances import InducingBlocks
 from ..errors import NotPositiveDefinite
 from ..frozen import frozen_copy
 from ..kernels.tangents import KernelTangents
-from ..likelihoods import checked_observations
 from ..models import AdditiveSGPR, AdditiveSVGP
 from ..posteriors import InducingMoments
 from ..posteriors.inducing import Block
 from ..threads import SMALL, one_blas_thread
-from ..variational import OptimalPrecision, WhitenedGaussian
 from .binned.collapsed import CollapsedBound
 from .binned.evidence import GaussianPosterior
 from .binned.shaped import ShapeCriterion
@@ -32,7 +29,6 @@ from .binned.solution import Solution
 from .hyperparameters import Hyperparameters, differenced
 from .minimizers import Traced, descend
 from .minimizers.descent import Loss
-from .sites import collected, data_sites, elbo_at_sites, q_from
 
 _NUM_DRAWS = 32
 _MAX_SD = 1.0
@@ -132,17 +128,13 @@ def _factor(hessian: AnyNDArray) -> AnyNDArray:
     return factor
 
 
-Whitened = Callable[[list[tf.Tensor]], WhitenedGaussian]
-"""From the Cholesky factors of K_c(Z_c, Z_c) to q(V)."""
-
-
 class HyperparameterDraw:
     """A posterior at other hyperparameters than the fitted ones."""
 
     def __init__(
         self,
         moments: InducingMoments,
-        likelihood: Callable[[], Likelihood],
+        likelihood: Likelihood | Callable[[], Likelihood],
         shares_kernel: bool = True,
     ) -> None:
         self.moments = moments
@@ -156,42 +148,21 @@ class HyperparameterDraw:
     @functools.cached_property
     def likelihood(self) -> Likelihood:
         """The likelihood at the draw."""
-        return self._make()
+        return self._make if isinstance(self._make, Likelihood) else self._make()
 
 
-def draw_hyperparameters(
-    model: GPModel, data: RegressionData | None = None
-) -> list[HyperparameterDraw]:
+def draw_hyperparameters(model: GPModel) -> list[HyperparameterDraw]:
     """
-    The posterior of the inducing values at draws of the hyperparameters.
+    The posterior of the inducing values of an AdditiveSGPR at draws of its hyperparameters.
 
     Hyperparameters are normal in the coordinates in which they are optimised, with the objective's
-    curvature at its optimum (Laplace). At each draw q is the optimal one for Gaussian data; for
-    others it is that of the observations' sites, which are held. Empty for other models and
-    families of q, which say nothing of other hyperparameters, and where nothing is trainable.
-
-    Shapes: data [N, D].
+    curvature at its optimum (Laplace): 32 draws, in pairs of opposite ones. A draw at which kernel
+    matrices do not factorise is moved towards the optimum. Empty for other models, and where
+    nothing is trainable.
     """
-    whitened: Whitened | None = None
-    if isinstance(model, AdditiveSVGP):
-        if not isinstance(model.variational, OptimalPrecision):
-            return []
-        if data is None:
-            raise ValueError(
-                "data is missing: the model holds none, and how far its hyperparameters are known "
-                "depends on them; pass (X, Y)."
-            )
-        fixed = {v.ref() for v in model.variational.trainable_variables}
-        loss, whitened = _at_sites(model, *(tf.convert_to_tensor(d) for d in data))
-    elif isinstance(model, AdditiveSGPR):
-        fixed = set()
-        loss = model.training_loss_closure(compile=False)
-    else:
+    if not isinstance(model, AdditiveSGPR) or not model.trainable_variables:
         return []
-    variables = [v for v in model.trainable_variables if v.ref() not in fixed]
-    if not variables:
-        return []
-    coordinates = _Coordinates(variables)
+    coordinates = _Coordinates(model.trainable_variables)
     learnt = Hyperparameters(model.trainable_parameters)
     u = learnt.get()
     raised, slopes = (
@@ -205,27 +176,19 @@ def draw_hyperparameters(
     )
     fitted = coordinates.get()
     try:
+        loss = model.training_loss_closure(compile=False)
         optimum, steps = _steps_of(loss, coordinates, fitted + raised, slopes)
         draws = []
         for point in standard_normal(len(optimum)):
-            moments = _moments_towards(model, whitened, coordinates, optimum, steps(point))
-            likelihood = functools.partial(_same, deepcopy(model.likelihood))
-            draws.append(HyperparameterDraw(moments, likelihood, shares_kernel=False))
+            moments = _moments_towards(model, coordinates, optimum, steps(point))
+            draws.append(HyperparameterDraw(moments, deepcopy(model.likelihood), False))
     finally:
         coordinates.set(fitted)
     return draws
 
 
-def _same(likelihood: Likelihood) -> Likelihood:
-    return likelihood
-
-
 def _moments_towards(
-    model: AdditiveSVGP | AdditiveSGPR,
-    whitened: Whitened | None,
-    coordinates: _Coordinates,
-    optimum: AnyNDArray,
-    step: AnyNDArray,
+    model: AdditiveSGPR, coordinates: _Coordinates, optimum: AnyNDArray, step: AnyNDArray
 ) -> InducingMoments:
     """
     The moments a step from the optimum, or as far on as they can be computed.
@@ -235,39 +198,17 @@ def _moments_towards(
     for share in (1.0, 0.5, 0.25, 0.125):
         coordinates.set(optimum + share * step)
         try:
-            return _frozen_moments(model, whitened)
+            return _frozen_moments(model)
         except tf.errors.InvalidArgumentError:
             continue
     coordinates.set(optimum)
-    return _frozen_moments(model, whitened)
+    return _frozen_moments(model)
 
 
-def _frozen_moments(
-    model: AdditiveSVGP | AdditiveSGPR, whitened: Whitened | None
-) -> InducingMoments:
+def _frozen_moments(model: AdditiveSGPR) -> InducingMoments:
     """The moments at the hyperparameters that the model has now, which are about to change."""
-    kernel = deepcopy(model.kernel)
-    blocks = InducingBlocks(model.inducing_variable, kernel)
-    if whitened is None:
-        q = model.posterior(PrecomputeCacheType.NOCACHE).q()
-    else:
-        q = whitened(blocks.cholesky())
-    return InducingMoments.of_gaussian(kernel, model.inducing_variable, q)
-
-
-def _at_sites(
-    model: AdditiveSVGP, X: tf.Tensor, Y: tf.Tensor
-) -> tuple[Callable[[], tf.Tensor], Whitened]:
-    """The loss, and q, as hyperparameters move and the site of each observation stays."""
-    data = X, checked_observations(Y, model.likelihood)
-    cholesky = model.blocks.cholesky()
-    sites = data_sites(model, data, cholesky, model.variational.whitened(cholesky), True)
-
-    def loss() -> tf.Tensor:
-        bound = elbo_at_sites(model, data, sites)
-        return -(bound + tf.cast(model.log_prior_density(), bound.dtype))
-
-    return loss, lambda factors: q_from(model, collected(model, factors, X, sites))
+    q = model.posterior(PrecomputeCacheType.NOCACHE).q()
+    return InducingMoments.of_gaussian(deepcopy(model.kernel), model.inducing_variable, q)
 
 
 class _Coordinates:

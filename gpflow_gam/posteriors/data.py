@@ -19,8 +19,8 @@ Weights = Callable[[], tuple[tf.Tensor, tf.Tensor]]
 
 class DataAdditivePosterior(AdditivePosterior):
     """
-    Components with mean ``k_c(., X) alpha`` and covariance ``delta_cd k_c - k_c(., X) H'H k_d(X,
-    .)`` (Adam et al. 2018, Appendix B).
+    Components with mean ``k_c(., X) alpha`` and covariance
+    ``delta_cd k_c - k_c(., X) H'H k_d(X, .)`` (Adam et al. 2018, Appendix B).
 
     Kernels are evaluated in the precision of the inputs, which is that of what is returned; sums
     over data and differences of variances are in double precision.

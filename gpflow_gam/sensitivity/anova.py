@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 from check_shapes import check_shapes
-from gpflow.base import AnyNDArray, RegressionData
+from gpflow.base import AnyNDArray
 from gpflow.models import GPModel
 from scipy.stats import qmc
 
@@ -140,7 +140,6 @@ def functional_anova(
     names: Mapping[int, str] | Sequence[str] | None = None,
     inducing_variable: AdditiveInducingVariables | None = None,
     unconditional: bool = False,
-    data: RegressionData | None = None,
     bootstrap: bool = True,
     seed: int = 0,
 ) -> FunctionalANOVA:
@@ -156,10 +155,8 @@ def functional_anova(
         :class:`~gpflow_gam.models.IterNCGP`, :class:`~gpflow_gam.models.AdditiveVGP`); spread over
         the measures by default.
     :param unconditional: whether indices allow for uncertain hyperparameters: see
-        :func:`gpflow_gam.optimizers.laplace.draw_hyperparameters`. It needs the model, of
-        :class:`~gpflow_gam.models.AdditiveSGPR` or with
-        :class:`~gpflow_gam.variational.OptimalPrecision`.
-    :param data: X and Y, with ``unconditional`` and a model that holds none.
+        :func:`gpflow_gam.optimizers.laplace.draw_hyperparameters`. It needs the model, an
+        :class:`~gpflow_gam.models.AdditiveSGPR`.
     :param bootstrap: whether indices allow for ``measures`` that are data being a sample of the
         inputs' distribution (Bayesian bootstrap of the rows).
     :param seed: of the bootstrap.
@@ -170,11 +167,11 @@ def functional_anova(
     given = type(posterior).__name__
     members: list[InducingMoments] = []
     if unconditional:
-        members = [draw.moments for draw in draw_hyperparameters(posterior, data)]
+        members = [draw.moments for draw in draw_hyperparameters(posterior)]
         if not members:
             raise ValueError(
-                "unconditional=True needs an AdditiveSGPR, or an AdditiveSVGP with "
-                f"OptimalPrecision, that has trainable parameters; got {given}."
+                "unconditional=True needs an AdditiveSGPR that has trainable parameters; got "
+                f"{given}."
             )
     if isinstance(posterior, GPModel):
         posterior = posterior.posterior()

@@ -12,7 +12,7 @@ from scipy.special import logsumexp
 from ...kernels.tangents import KernelTangents
 from ...likelihoods import checked_observations, unwrapped
 from ...models import IterNCGP
-from ...optimizers.laplace import HyperparameterDraw, draw_hyperparameters, draw_solutions
+from ...optimizers.laplace import HyperparameterDraw, draw_solutions
 from ...posteriors import InducingMoments, ShapedMoments
 from ...posteriors.inducing import Block, JointParts
 from ...threads import SMALL, one_blas_thread
@@ -128,7 +128,7 @@ def hyperparameter_draws(fit: FittedGAM) -> list[HyperparameterDraw]:
     """
     The posterior of the inducing values at draws of the hyperparameters, kept as long as the fit.
 
-    See :func:`gpflow_gam.optimizers.laplace.draw_hyperparameters`; empty where it has none.
+    Empty for fits without sums over rows, whose q says nothing of other hyperparameters.
 
     :param fit: a fitted GAM.
     """
@@ -168,7 +168,7 @@ def averaged_log_density(fit: FittedGAM, X: AnyNDArray, Y: AnyNDArray) -> AnyNDA
 def _draw(fit: FittedGAM) -> list[HyperparameterDraw]:
     solution, model = fit.solution, fit.model
     if solution is None or isinstance(model, IterNCGP):
-        return draw_hyperparameters(model, (fit.X, fit.Y))
+        return []
     draws = draw_solutions(model, solution)
     if fit.shaped is None:
         return draws
