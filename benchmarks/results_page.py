@@ -41,6 +41,7 @@ HELPERS = (
     "places.py",
     "recording.py",
     "results_page.py",
+    "iterncgp/approximations.py",
     "iterncgp/large.py",
     "iterncgp/problems.py",
     "iterncgp/small.py",
