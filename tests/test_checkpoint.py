@@ -201,16 +201,16 @@ def test_a_state_is_written_as_it_is(written: Path) -> None:
     header, arrays = archive.read(written / "fit.state", checkpoint._KIND, 1)
     (name,) = header["stages"]
     own = {k.partition(": ")[2]: v for k, v in arrays.items()}
-    record = checkpoint.Record(json.loads(json.dumps(header["stages"][name])), own)
-    at = rounds.Position.of(record)
+    snapshot = checkpoint.Snapshot(json.loads(json.dumps(header["stages"][name])), own)
+    at = rounds.FitState.restored(snapshot)
     assert at.rounds == 2
-    again = at.record(own["history"])
-    assert again.numbers == record.numbers
+    again = at.snapshot(own["history"])
+    assert again.numbers == snapshot.numbers
     assert set(again.arrays) == set(own)
     for key, value in again.arrays.items():
         np.testing.assert_array_equal(value, own[key])
     # every field of the round that follows is kept
-    assert {f.name for f in dataclasses.fields(at)} == {"state", *again.numbers}
+    assert {f.name for f in dataclasses.fields(at)} == {"point", *again.numbers}
 
 
 def test_no_state_is_written_too_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

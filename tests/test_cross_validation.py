@@ -13,7 +13,7 @@ from gpflow_gam import factor, linear, s
 from gpflow_gam.gam.fits.criterion import neighbourhoods
 from gpflow_gam.gam.frames import Table
 from gpflow_gam.optimizers.binned.cavities import Neighbourhoods, sites_of
-from gpflow_gam.optimizers.binned.cross_validation import LeftOut
+from gpflow_gam.optimizers.binned.cross_validation import LeftOutDensity
 
 QUIET = {"progress": False}
 
@@ -70,7 +70,7 @@ def test_the_criterion_is_that_of_loo_and_its_gradient_is_its_own(family, y, gro
     if solution.bound is None:
         sites, _ = sites_of(solution.rows, fit.model.likelihood, solution.values, solution.q)
         assert family != "student_t" or np.any(sites.weight < 0.0)
-    target = LeftOut(fit.model, solution.rounds, folds, sites)
+    target = LeftOutDensity(fit.model, solution.rounds, folds, sites)
     if gam.fitted.num_predictors == 1:  # loo knows better how several go together
         assert target.density(solution.found) == pytest.approx(gam.loo(own).elpd, abs=1e-7)
     x = solution.found + 0.1
@@ -108,7 +108,7 @@ def test_noise_that_remembers_is_not_taken_for_a_function():
     assert rmse[1] < 0.8 * rmse[0]
     # where the criterion has its optimum, by its own gradient
     solution = ncv.fitted.solution
-    slope = LeftOut(ncv.fitted.model, solution.rounds, Neighbourhoods.of(near, 100)).loss(
+    slope = LeftOutDensity(ncv.fitted.model, solution.rounds, Neighbourhoods.of(near, 100)).loss(
         solution.found
     )[1]
     assert np.abs(slope).max() < 0.5

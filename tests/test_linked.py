@@ -17,7 +17,7 @@ from gpflow_gam import families as fam
 from gpflow_gam import likelihoods as lk
 from gpflow_gam import linear, s
 from gpflow_gam.likelihoods.mean_link import predictor_of
-from gpflow_gam.optimizers.binned.rounds import Rounds, Seen
+from gpflow_gam.optimizers.binned.rounds import Evaluation, Rounds
 
 MEAN = {
     "log": np.exp,
@@ -226,10 +226,10 @@ def test_a_fit_that_took_all_for_noise_is_told_by_a_constant(monkeypatch):
     gam = gg.GAM(s("x"), family=fam.Gaussian("inverse"))
     assert gam.fit(table, "y", progress=False).fitted.result.converged
 
-    def away(self, *_: object) -> tuple[Seen, bool, str]:
-        state = self.start_at(np.zeros(1), np.full(1, 1e-3))
-        state.phi += np.log(1e8)
-        return self.see(state), True, "the last round gained 0 nats"
+    def away(self, *_: object) -> tuple[Evaluation, bool, str]:
+        point = self.start_at(np.zeros(1), np.full(1, 1e-3))
+        point.phi += np.log(1e8)
+        return self.evaluate(point), True, "the last round gained 0 nats"
 
     monkeypatch.setattr(Rounds, "run", away)
     with pytest.warns(gg.ConvergenceWarning, match="stuck: a constant predictor is better"):

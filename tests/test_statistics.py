@@ -28,7 +28,7 @@ from gpflow_gam.optimizers.binned.collapsed import CollapsedBound
 from gpflow_gam.optimizers.binned.components import row_component
 from gpflow_gam.optimizers.binned.evidence import Evidence, PseudoData
 from gpflow_gam.optimizers.binned.passes import Rows
-from gpflow_gam.optimizers.binned.rounds import Position, Rounds
+from gpflow_gam.optimizers.binned.rounds import FitState, Rounds
 from gpflow_gam.optimizers.binned.solution import present_posterior
 from gpflow_gam.optimizers.sites import sweep
 from gpflow_gam.threads import MIN_SECONDS, each
@@ -281,7 +281,7 @@ def exact_nodes(rows: Rows) -> Rows:
 def test_the_bound_and_its_gradient_are_those_of_sgpr():
     model, rows = gaussian_problem()
     bound = CollapsedBound(model, exact_nodes(rows))
-    u = bound.start()
+    u = bound.coordinates()
     loss, gradient = bound.loss(u)
     with tf.GradientTape() as tape:
         expected = model.training_loss()
@@ -341,8 +341,8 @@ def test_steps_of_dispersion_know_how_the_mean_answers(rng):
         rounds._fixed = {id(p): p.numpy() for p in parameters_of(kernel)}
         if not known:
             rounds.evidence.response = lambda data, values, shifts: np.zeros((1, 1))
-        seen, _, _ = rounds.run(Position(rounds.start(np.zeros(1))), 1e-9, 40)
-        gains.append((seen.elbo, seen.state.phi[0]))
+        seen, _, _ = rounds.run(FitState(rounds.start(np.zeros(1))), 1e-9, 40)
+        gains.append((seen.elbo, seen.point.phi[0]))
     assert gains[0][0] == pytest.approx(gains[1][0], abs=1e-6)
     assert gains[0][1] == pytest.approx(gains[1][1], abs=1e-3)
 
@@ -359,12 +359,12 @@ def test_at_converged_sites_the_evidence_has_the_gradient_of_the_elbo(name):
     begin = rounds.start(np.zeros(1))
 
     def converged(state):
-        seen, before = rounds.see(state), -np.inf
+        seen, before = rounds.evaluate(state), -np.inf
         for _ in range(25):
             if abs(seen.elbo - before) < 1e-10:
                 break
             before = seen.elbo
-            seen = rounds.see(dataclasses.replace(state, data=seen.sweep.data))
+            seen = rounds.evaluate(dataclasses.replace(state, data=seen.sweep.data))
         return seen
 
     seen = converged(begin)

@@ -4,8 +4,14 @@ Fitting: natural gradients in site form, L-BFGS, Adam, Newton, and the one funct
 
 from .binned.checkpoint import Checkpoint
 from .binned.cross_validation import fit_left_out
-from .binned.fit import fit_rows, present_solution, solution_of_sums
-from .binned.solution import Solution, assign_posterior, whitened_of
+from .binned.fit import fit_rows
+from .binned.solution import (
+    Solution,
+    assign_posterior,
+    present_solution,
+    solution_of_sums,
+    whitened_of,
+)
 from .fit import fit
 from .minimizers import FitProgress, FitResult, TimeBudget
 from .sites import NaturalGradient, SiteStep

@@ -18,37 +18,37 @@ from ...version import __version__
 from .passes import Rows
 
 FILE = "fit.state"
-"""Its name in the folder."""
+"""Name of the file in the folder."""
 FORMAT = 1
-"""Raised when older code could no longer read the files."""
+"""Version of the file format; code reads no newer one."""
 _KIND = "gpflow_gam.optimizers.Checkpoint"
 _SHARE = 0.05
-"""Of the time of a fit that may go into writing."""
+"""Largest share of a fit's time for writing."""
 
-Sketch = Mapping[str, tuple[AnyNDArray, float]]
-"""Sums that tell data and models apart, by what they are of, and up to which share they agree."""
+Fingerprint = Mapping[str, tuple[AnyNDArray, float]]
+"""Sums of data and model by name, and their relative tolerances."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Record:
-    """Where a stage of a fit stands."""
+class Snapshot:
+    """The state of a stage of a fit."""
 
-    numbers: Mapping[str, Any]  # as JSON can hold them
-    arrays: Mapping[str, AnyNDArray]  # by name
+    numbers: Mapping[str, Any]  # and other JSON
+    arrays: dict[str, AnyNDArray]
 
 
 class Checkpoint:
     """
-    A file that a fit writes its state to, and from which the same call goes on.
+    A file with the state of a fit, from which the same call goes on.
 
-    It is replaced as a whole: a process that dies while it writes leaves the one from before. That
-    of a fit which has ended stays, and the same call again ends at once. Where it cannot be
-    written any more, a :class:`~gpflow_gam.errors.CheckpointWarning` says so, and the fit goes on.
+    The file is replaced as a whole, so that a process which dies while it writes leaves the one
+    before. It stays after the fit, and the same call again ends at once. If it cannot be written, a
+    :class:`~gpflow_gam.errors.CheckpointWarning` says so, and the fit goes on.
 
-    :param folder: of the file; made where there is none.
-    :param save_every: seconds between two states, at least; they are also further apart than
-        twenty times what writing takes. The last state is always written, also where Ctrl-C or a
-        time budget ends the fit.
+    :param folder: of the file; created if it does not exist.
+    :param save_every: least number of seconds between two states, which are also further apart than
+        twenty times what writing takes. The last state is always written, also if Ctrl-C or a time
+        budget ends the fit.
     :raises TypeError: ``folder`` is no path.
     :raises ValueError: ``save_every`` is negative.
     """
@@ -60,10 +60,10 @@ class Checkpoint:
             raise ValueError(f"save_every must be seconds, not negative; got {save_every!r}.")
         self.folder = Path(folder)
         self.save_every = save_every
-        self._stages: dict[str, Record] | None = None
-        self._sketches: dict[str, dict[str, Any]] = {}
+        self._stages: dict[str, Snapshot] | None = None
+        self._fingerprints: dict[str, dict[str, Any]] = {}
         self._fits = 0
-        self._now: tuple[str, Callable[[], Record]] | None = None
+        self._now: tuple[str, Callable[[], Snapshot]] | None = None
         self._next = 0.0
 
     @classmethod
@@ -71,7 +71,7 @@ class Checkpoint:
         """
         The checkpoint for one call of a fit.
 
-        :param value: the path of a folder, or a checkpoint whose settings are taken.
+        :param value: the path of a folder, or a checkpoint, whose settings are copied.
         """
         if value is None:
             return None
@@ -87,42 +87,42 @@ class Checkpoint:
 
     @property
     def path(self) -> Path:
-        """Of the file."""
+        """The path of the file."""
         return self.folder / FILE
 
     def begin(self) -> str:
-        """A name for the next of the fits that follow each other in one call."""
+        """A name for the next fit of one call."""
         self._fits += 1
         return f"fit {self._fits}"
 
-    def stage(self, name: str, sketch: Sketch) -> Record | None:
+    def stage(self, name: str, fingerprint: Fingerprint) -> Snapshot | None:
         """
-        What is known of a stage that begins.
+        Begin a stage.
 
-        :param name: the same in each start of the same fit.
-        :param sketch: of what the stage is computed from.
-        :return: where an earlier start left it; None where it has not been begun.
+        :param name: the same in each run of the same fit.
+        :param fingerprint: of the stage's data and model.
+        :return: the state that an earlier run left; None if it had not begun.
         :raises ValueError: the file is damaged, or is of another fit.
         :raises OSError: the file cannot be read or written.
         """
         if self._stages is None:
             self._stages = self._read()
-        found = self._stages.get(name)
-        if found is not None:
-            self._check(self._sketches[name], sketch)
-        self._sketches[name] = {
+        snapshot = self._stages.get(name)
+        if snapshot is not None:
+            self._check(self._fingerprints[name], fingerprint)
+        self._fingerprints[name] = {
             what: {"sums": sums.tolist(), "tolerance": tolerance}
-            for what, (sums, tolerance) in sketch.items()
+            for what, (sums, tolerance) in fingerprint.items()
         }
-        if found is None:
+        if snapshot is None:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._write()  # so that a folder that cannot be written to is told at once
+            self._write()  # fails at once in a folder that cannot be written to
         self._next = time.monotonic() + self.save_every
-        return found
+        return snapshot
 
     def knows(self, name: str) -> bool:
         """
-        Whether an earlier start came as far as to this stage.
+        Whether an earlier run had begun a stage.
 
         :param name: of the stage.
         """
@@ -130,23 +130,23 @@ class Checkpoint:
             self._stages = self._read()
         return name in self._stages
 
-    def note(self, name: str, record: Callable[[], Record]) -> None:
+    def record(self, name: str, make: Callable[[], Snapshot]) -> None:
         """
-        Where a stage stands now, which is written where it is time.
+        Take the present state of a stage, which is written when it is time.
 
         :param name: of the stage.
-        :param record: makes what is written; what it reads must not change.
+        :param make: makes the state, now or later.
         """
-        self._now = name, record
+        self._now = name, make
         if time.monotonic() >= self._next:
             self.flush()
 
     def flush(self) -> None:
-        """Write what was noted last."""
+        """Write the state that was recorded last."""
         if self._now is None or self._stages is None:
             return
-        (name, record), self._now = self._now, None
-        self._stages[name] = record()
+        (name, make), self._now = self._now, None
+        self._stages[name] = make()
         begun = time.monotonic()
         try:
             self._write()
@@ -165,27 +165,27 @@ class Checkpoint:
             "kind": _KIND,
             "format": FORMAT,
             "version": __version__,
-            "stages": {name: dict(r.numbers) for name, r in self._stages.items()},
-            "sketches": self._sketches,
+            "stages": {name: dict(s.numbers) for name, s in self._stages.items()},
+            "fingerprints": self._fingerprints,
         }
         arrays = {
             f"{name}: {what}": array
-            for name, r in self._stages.items()
-            for what, array in r.arrays.items()
+            for name, s in self._stages.items()
+            for what, array in s.arrays.items()
         }
         archive.write(self.path, header, arrays, overwrite=True, compressed=False)
 
-    def _read(self) -> dict[str, Record]:
+    def _read(self) -> dict[str, Snapshot]:
         if not self.path.exists():
             return {}
         try:
             header, arrays = archive.read(self.path, _KIND, FORMAT, "checkpoint")
-            self._sketches = header["sketches"]
-            found: dict[str, dict[str, AnyNDArray]] = {name: {} for name in header["stages"]}
+            self._fingerprints = header["fingerprints"]
+            stages = {name: Snapshot(numbers, {}) for name, numbers in header["stages"].items()}
             for key, array in arrays.items():
                 name, _, what = key.partition(": ")
-                found[name][what] = array
-            return {name: Record(header["stages"][name], found[name]) for name in found}
+                stages[name].arrays[what] = array
+            return stages
         except (KeyError, AttributeError, TypeError) as error:
             raise ValueError(
                 f"checkpoint: {self.path} is damaged ({error!r}); remove it to start anew."
@@ -193,10 +193,8 @@ class Checkpoint:
         except ValueError as error:
             raise ValueError(f"checkpoint: {error} Remove it to start anew.") from error
 
-    def _check(self, there: Mapping[str, Any], here: Sketch) -> None:
-        """
-        :raises ValueError: they are not of the same data and model.
-        """
+    def _check(self, there: Mapping[str, Any], here: Fingerprint) -> None:
+        """Raise ValueError if fingerprints differ."""
         for what in dict.fromkeys([*here, *there]):
             same = what in here and what in there
             if same:
@@ -213,42 +211,42 @@ class Checkpoint:
 
 
 _DATA = 1e-9
-"""Up to which share of a column's sizes sums over rows are equal on other machines."""
+"""Tolerance of sums over rows on other machines, relative to a column's absolute values."""
 _MODEL = 1e-6
-"""The same of what is learnt from data before the fit: where k-means ends, or a null model."""
+"""The same of what is learnt before the fit, by k-means or a null model."""
 _GOLDEN = 0.5 * (np.sqrt(5.0) - 1.0)
 
 
-def sketch_of(rows: Rows, start: AnyNDArray) -> Sketch:
+def fingerprint(rows: Rows, start: AnyNDArray) -> Fingerprint:
     """
-    Of the rows, the components and where a fit starts.
+    Sums that identify the rows, the components and the start of a fit.
 
-    Each column is known by its sum, a sum with a weight that differs from row to row, and the sum
-    of its absolute values, to which rounding is compared.
+    Of each column they are its sum, a sum with weights that differ from row to row, and the sum of
+    its absolute values, which bounds rounding.
     """
     columns = {"responses": rows.Y, "offsets": rows.mean, "inputs or weights": rows.X}
-    found = {
+    sums = {
         what: (_summed(values[at] for at in rows.blocks()), _DATA)
         for what, values in columns.items()
     }
     for i, c in enumerate(rows.components):
         codes = c.bins.codes
-        found[f"values of component {i}"] = _summed(codes[at] for at in rows.blocks()), _DATA
+        sums[f"values of component {i}"] = _summed(codes[at] for at in rows.blocks()), _DATA
         if c.multiplier is not None:
             by = c.multiplier
-            found[f"multipliers of component {i}"] = _summed(by[at] for at in rows.blocks()), _DATA
-        found[f"inducing inputs of component {i}"] = _summed([c.inducing]), _MODEL
-    found["parameters at the start"] = _summed([start]), _MODEL
-    return found
+            sums[f"multipliers of component {i}"] = _summed(by[at] for at in rows.blocks()), _DATA
+        sums[f"inducing inputs of component {i}"] = _summed([c.inducing]), _MODEL
+    sums["parameters at the start"] = _summed([start]), _MODEL
+    return sums
 
 
 def _summed(blocks: Iterable[AnyNDArray]) -> AnyNDArray:
     """Sums over rows [N, ...] in blocks, [columns, 3]."""
-    total, seen = np.zeros(()), 0
+    total, start = np.zeros(()), 0
     for block in blocks:
         values = np.nan_to_num(np.asarray(block, np.float64)).reshape(len(block), -1)
-        weights = np.modf(_GOLDEN * np.arange(seen, seen + len(values)))[0]
+        weights = np.modf(_GOLDEN * np.arange(start, start + len(values)))[0]
         sums = [values.sum(axis=0), weights @ values, np.abs(values).sum(axis=0)]
         total = total + np.stack(sums, axis=-1)
-        seen += len(values)
+        start += len(values)
     return total

@@ -14,15 +14,17 @@ from .passes import Rows, Watch
 from .rounds import Rounds
 
 _LEAST_NOISE = 1e-12
-"""Of the response's mean square, the mean function left out: what sums of squares round by."""
+"""Rounding of sums of squares, relative to the mean square of the response."""
 
 
 class CollapsedBound:
     """
     The collapsed bound of Gaussian data (Titsias 2009): one pass over rows, then none.
 
-    Its coordinates are those of the kernel's hyperparameters, then the noise variance's where that
-    is trainable.
+    Its coordinates are those of the kernel's hyperparameters, then of a trainable noise variance.
+
+    :param sums: of the pass, if they are known: of sites of unit noise, and the sum of the data's
+        squares with their number.
     """
 
     def __init__(
@@ -44,14 +46,14 @@ class CollapsedBound:
             self.data, self.error = sums
             return
         self.data = rows.gather(*self._sites(1.0), watch)
-        seen = np.zeros(2)
+        error = np.zeros(2)
         for w, e in map(self._weighted, rows.blocks()):
-            seen += np.sum(w * np.square(e)), np.sum(w) * e.shape[1]
-        square, number = rows.communicator.total([seen])[0].tolist()
+            error += np.sum(w * np.square(e)), np.sum(w) * e.shape[1]
+        square, number = rows.communicator.total([error])[0].tolist()
         self.error = square, number
 
     def _weighted(self, at: slice) -> tuple[AnyNDArray, AnyNDArray]:
-        """How often rows count, [n, 1], and what is left of Y without the mean function, [n, L]."""
+        """Weights of rows, [n, 1], and Y without the mean function, [n, L]."""
         e: AnyNDArray = self.rows.Y[at] - self.rows.mean[at]
         likelihood = self.model.likelihood
         if isinstance(self.model, AdditiveSGPR):
@@ -74,7 +76,7 @@ class CollapsedBound:
         shape = len(self.rows.Y), self.rows.num_outputs
         return ByBlock(shape, weight), ByBlock(shape, shift)
 
-    def start(self) -> AnyNDArray:
+    def coordinates(self) -> AnyNDArray:
         """Present coordinates."""
         return np.concatenate([self.kernel.get(), self.noise.get()])
 
@@ -83,12 +85,12 @@ class CollapsedBound:
         number = len(self.kernel)
         if not len(self.noise):
             return u[:number], self._known
-        found = float(self.noise.values(u[number:])[id(self.parameter)])
-        return u[:number], max(found, self.least)
+        noise = float(self.noise.values(u[number:])[id(self.parameter)])
+        return u[:number], max(noise, self.least)
 
     @property
     def least(self) -> float:
-        """Noise variance that is learnt of a response without any: less is lost in rounding."""
+        """The least noise variance, below which rounding decides."""
         square, number = self.error
         return _LEAST_NOISE * square / number if square > 0.0 else 0.0
 
@@ -115,7 +117,7 @@ class CollapsedBound:
         return -(value + prior + noise_prior), -gradient
 
     def value(self, u: AnyNDArray) -> float:
-        """What the loss comes to."""
+        """The value of :meth:`loss`."""
         inner, noise = self.split(u)
         value = self.rounds.evidence.value(self.data, self.rounds.values(inner), 1.0 / noise)
         square, number = self.error
@@ -124,14 +126,14 @@ class CollapsedBound:
         return -float(value + prior)
 
     def metric(self, u: AnyNDArray) -> AnyNDArray | None:
-        """About how the loss curves, [K, K]; None where that cannot be said."""
+        """Approximate second derivatives of the loss, [K, K]; None if they are not known."""
         inner, noise = self.split(u)
-        own = self.rounds.metric(self.data, inner, 1.0 / noise)
-        if own is None:
+        kernel = self.rounds.metric(self.data, inner, 1.0 / noise)
+        if kernel is None:
             return None
         whole = np.zeros((len(u), len(u)))
-        whole[: len(inner), : len(inner)] = own
-        # known noise's logarithm has information N / 2; how it goes with the rest is left out
+        whole[: len(inner), : len(inner)] = kernel
+        # the logarithm of known noise has information N / 2; it is not independent of the rest
         rest = np.arange(len(inner), len(u))
         whole[rest, rest] = 0.5 * self.error[1]
         return whole
@@ -139,24 +141,20 @@ class CollapsedBound:
     def hessian(self, u: AnyNDArray) -> AnyNDArray:
         """Second derivatives of the loss, [K, K]."""
         inner, noise = self.split(u)
-        found, number = np.zeros((len(u), len(u))), len(inner)
-        found[:number, :number] = self.rounds.hessian(self.data, inner, 1.0 / noise)
+        hessian, number = np.zeros((len(u), len(u))), len(inner)
+        hessian[:number, :number] = self.rounds.hessian(self.data, inner, 1.0 / noise)
         rest = range(number, len(u))
-        found[number:] = differenced(lambda x: self.loss(x)[1], u, rest)
-        found[:number, number:] = found[number:, :number].T
-        return found
+        hessian[number:] = differenced(lambda x: self.loss(x)[1], u, rest)
+        hessian[:number, number:] = hessian[number:, :number].T
+        return hessian
 
     def posterior(self, u: AnyNDArray) -> GaussianPosterior:
-        """q at coordinates."""
+        """q at coordinates, by the sums at nodes."""
         inner, noise = self.split(u)
         return self.rounds.evidence.posterior(self.data, self.rounds.values(inner), 1.0 / noise)
 
-    def kept(self, u: AnyNDArray) -> GaussianPosterior:
-        """
-        The posterior that is kept at coordinates.
-
-        Nodes have served the search; this one is that of the bins themselves.
-        """
+    def posterior_at_bins(self, u: AnyNDArray) -> GaussianPosterior:
+        """q at coordinates, with features at the bins themselves."""
         inner, noise = self.split(u)
         values = self.rounds.values(inner)
         return self.rows.posterior(values, self.posterior(u).roots, *self._sites(noise))

@@ -158,13 +158,13 @@ class Evidence:
 
     def value(self, data: PseudoData, values: Values, scale: float = 1.0) -> float:
         """The bound."""
-        return Evaluation(self, data, values, scale).value
+        return EvidenceEvaluation(self, data, values, scale).value
 
     def value_and_gradient(
         self, data: PseudoData, values: Values, scale: float = 1.0
     ) -> tuple[float, dict[int, AnyNDArray], float]:
         """The bound, its gradient by parameters' ``id``, and its slope in ``scale``'s logarithm."""
-        evaluation = Evaluation(self, data, values, scale)
+        evaluation = EvidenceEvaluation(self, data, values, scale)
         return evaluation.value, *evaluation.gradient()
 
     def posterior(self, data: PseudoData, values: Values, scale: float = 1.0) -> GaussianPosterior:
@@ -287,7 +287,7 @@ class Block:
         return self.pullback((K_bar, self.inverse.T @ upstream, diagonal_bar))
 
 
-class Evaluation:
+class EvidenceEvaluation:
     """The bound at one set of parameters."""
 
     def __init__(self, evidence: Evidence, data: PseudoData, values: Values, scale: float) -> None:
@@ -415,7 +415,7 @@ def evidence_hessian(
     :param pullback: at ``values``.
     :param moved: as :func:`average_information`, with the pullback there.
     """
-    here = Evaluation(evidence, data, lookup(values), scale)
+    here = EvidenceEvaluation(evidence, data, lookup(values), scale)
     bars, masses = here.feature_slopes(), here.masses
     own, nodes = here.projection.inducing, here.projection.nodes
     H = np.zeros((len(moved), len(moved)))

@@ -11,63 +11,105 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray, Parameter
 
 from ...covariances import InducingBlocks
-from ...models import AdditiveSVGP
+from ...errors import NotPositiveDefinite
+from ...models import AdditiveSGPR, AdditiveSVGP
+from ...threads import SMALL, one_blas_thread
 from ...variational import OptimalPrecision
 from ...variational.gaussian import DenseGaussian
 from .collapsed import CollapsedBound
 from .evidence import GaussianPosterior, PseudoData, posterior_of
 from .passes import Rows
-from .rounds import Rounds
+from .rounds import Rounds, StartError
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Solution:
     """
-    What a fit came to: sums over rows, the hyperparameters, and the posterior they give.
+    The outcome of a fit: sums over rows, hyperparameters, and their posterior.
 
-    Everything that asks afterwards how the evidence changes with hyperparameters asks this, and
-    touches no row.
+    How the evidence changes with hyperparameters follows from it without a pass over rows.
+
+    :param found: coordinates of what was learnt, [K]: the kernels' hyperparameters, then the noise
+        variance of a collapsed bound or the likelihood's parameters.
+    :param rounds: give the evidence of the sums.
+    :param bound: the collapsed bound of Gaussian data, whose sums are to be divided by the noise.
+    :param curvature: of sum_n E_q[log p(y_n)] in the likelihood's parameters, [K, K], once needed.
+    :param hessian: of minus the criterion, [K, K], if that was not the evidence.
+    :param unshaped: coordinates of the fit without shapes, [K], if a term has a shape.
+    :param between: covariances by :func:`between_predictors`, [L, P, P], once needed.
     """
 
-    rows: Rows  # the data
-    data: PseudoData  # the sites' sums
-    q: GaussianPosterior  # the posterior
+    rows: Rows
+    data: PseudoData
+    q: GaussianPosterior
     values: Callable[[Parameter], AnyNDArray]  # of the kernels' parameters
-    # coordinates of what was learnt, [K]: the kernels' hyperparameters, then the noise variance
-    # of a collapsed bound or the likelihood's parameters
     found: AnyNDArray
-    rounds: Rounds  # gave the evidence of the sums, which hold the sites' own weights; or
-    # the collapsed bound of Gaussian data, whose sums are to be divided by the noise
+    rounds: Rounds
     bound: CollapsedBound | None = None
-    # of sum_n E_q[log p(y_n)] in the likelihood's parameters, [K, K]; None where nobody has asked
-    # for it
     curvature: AnyNDArray | None = None
-    # of minus the criterion that chose ``found``, [K, K], where that was another than the
-    # evidence
     hessian: AnyNDArray | None = None
-    # the coordinates without the shapes of terms, [K]; None where none has one
     unshaped: AnyNDArray | None = None
-    # what predictors add to each other's covariances, [L, P, P], as
     between: AnyNDArray | None = None
 
     @classmethod
     def of_bound(cls, bound: CollapsedBound, u: AnyNDArray) -> Solution:
-        """What there is at coordinates of a collapsed bound, which the model has been set to."""
+        """The solution at coordinates of a collapsed bound, to which the model has been set."""
         values = bound.rounds.values(bound.split(u)[0])
-        return cls(bound.rows, bound.data, bound.kept(u), values, u, bound.rounds, bound)
+        return cls(
+            bound.rows, bound.data, bound.posterior_at_bins(u), values, u, bound.rounds, bound
+        )
 
     def at(self, x: AnyNDArray) -> tuple[GaussianPosterior, Callable[[Parameter], AnyNDArray]]:
+        """The posterior of the same sums at other coordinates, and the parameters' values there."""
+        values, scale = self.parameters(x)
+        return self.rounds.evidence.posterior(self.data, values, scale), values
+
+    def parameters(self, x: AnyNDArray) -> tuple[Callable[[Parameter], AnyNDArray], float]:
+        """Values of the kernels' parameters at coordinates, and the factor of the sums."""
+        if self.bound is None:
+            return self.rounds.values(self.rounds.split(x)[0]), 1.0
+        u, noise = self.bound.split(x)
+        return self.rounds.values(u), 1.0 / noise
+
+    def refitted(
+        self, model: AdditiveSGPR | AdditiveSVGP, x: AnyNDArray, tolerance: float
+    ) -> tuple[Solution, float] | None:
         """
-        The posterior of the same sums at other coordinates, and the values of parameters there.
+        The solution at other coordinates, to which the model is set, and its ELBO.
+
+        None if sites do not converge there.
         """
         if self.bound is not None:
-            return self.bound.posterior(x), self.rounds.values(self.bound.split(x)[0])
-        values = self.rounds.values(x[: len(self.rounds.hyperparameters)])
-        return self.rounds.evidence.posterior(self.data, values), values
+            self.bound.set(x)
+            new = dataclasses.replace(Solution.of_bound(self.bound, x), unshaped=self.unshaped)
+            elbo = -self.bound.value(x)
+        else:
+            rounds = self.rounds
+            try:
+                now = rounds.converged_at(x, self.data, tolerance)
+            except (NotPositiveDefinite, StartError):
+                return None
+            u, phi = rounds.split(x)
+            values, curvature = rounds.values(u), self.curvature
+            if len(phi):
+                curvature = rounds.rows.sweep(model.likelihood, values, now.q).curvature
+            new = dataclasses.replace(
+                self, data=now.point.data, q=now.q, values=values, found=x, curvature=curvature
+            )
+            elbo = now.elbo + rounds.log_prior(u, phi)
+        if isinstance(model, AdditiveSVGP):
+            assign_posterior(model, new.q)
+        return new, elbo
+
+    def assign(self, model: AdditiveSGPR | AdditiveSVGP) -> None:
+        """Set the model to the coordinates and q."""
+        (self.rounds if self.bound is None else self.bound).set(self.found)
+        if isinstance(model, AdditiveSVGP):
+            assign_posterior(model, self.q)
 
 
 def assign_posterior(model: AdditiveSVGP, q: GaussianPosterior) -> None:
-    """Give the model the q of what was found, at the hyperparameters that it has."""
+    """Set the model's q, at its present hyperparameters."""
     family = model.variational
     assert isinstance(family, OptimalPrecision)
     blocks = model.blocks
@@ -81,10 +123,10 @@ def assign_posterior(model: AdditiveSVGP, q: GaussianPosterior) -> None:
 
 
 def present_posterior(model: AdditiveSVGP) -> GaussianPosterior:
-    """The model's q at the parameters that it has, in the components' order."""
+    """The model's q at its present parameters, in the components' order."""
     family, blocks = model.variational, model.blocks
     assert isinstance(family, OptimalPrecision)
-    # as it was assigned, where nothing has changed since: to the last bit
+    # to the last bit as it was assigned, if nothing has changed since
     reference = [L0.numpy() for L0 in family.reference]
     cholesky = [L.numpy() for L in blocks.cholesky()]
     if all(_equal(L, L0) for L, L0 in zip(cholesky, reference)):
@@ -110,10 +152,50 @@ def _numbers(*tensors: Any) -> tuple[AnyNDArray, ...]:
 
 
 def whitened_of(q: GaussianPosterior, blocks: InducingBlocks) -> Callable[[Any], DenseGaussian]:
-    """q(V) as posteriors take it: the same whatever factors it is asked at."""
+    """q(V) as posteriors take it, the same for all Cholesky factors of the prior."""
     layout = blocks.layout
     order = layout.order
     covariance = q.covariance[:, order][:, :, order]
     factor = tf.constant(np.linalg.cholesky(covariance))
     mean, log_det = tf.constant(q.mean[order]), tf.constant(q.log_det)
     return lambda _: DenseGaussian(layout, mean, log_det, factor)
+
+
+def present_solution(
+    model: AdditiveSGPR | AdditiveSVGP, rows: Rows, collapsed: bool | None = None
+) -> Solution:
+    """The solution of a fitted model, from its present hyperparameters and q."""
+    with one_blas_thread(sum(model.inducing_variable.sizes) <= SMALL):
+        if isinstance(model, AdditiveSGPR) or collapsed:
+            bound = CollapsedBound(model, rows)
+            return Solution.of_bound(bound, bound.coordinates())
+        rounds = Rounds(model.kernel, model.likelihood, rows, None)
+        values = rounds.values(rounds.hyperparameters.get())
+        q = present_posterior(model)
+        data = rows.sweep(model.likelihood, values, q, tune=False, signed=True).data
+        return Solution(rows, data, q, values, rounds.coordinates(), rounds)
+
+
+def solution_of_sums(
+    model: AdditiveSGPR | AdditiveSVGP,
+    rows: Rows,
+    data: PseudoData,
+    q: GaussianPosterior,
+    found: AnyNDArray,
+    error: tuple[float, float] | None = None,
+    curvature: AnyNDArray | None = None,
+) -> Solution:
+    """
+    A solution from its parts, with rows that need have no more than components.
+
+    :param found: coordinates of what was learnt, [K].
+    :param error: of a collapsed bound, the sum of the data's squares and their number.
+    :param curvature: of sum_n E_q[log p(y_n)] in the likelihood's parameters, [K, K].
+    """
+    if error is not None:
+        bound = CollapsedBound(model, rows, sums=(data, error))
+        values = bound.rounds.values(found[: len(bound.kernel)])
+        return Solution(rows, data, q, values, found, bound.rounds, bound)
+    rounds = Rounds(model.kernel, model.likelihood, rows, None)
+    values = rounds.values(rounds.split(found)[0])
+    return Solution(rows, data, q, values, found, rounds, curvature=curvature)
