@@ -14,7 +14,6 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
 
-from ..covariances import InducingBlocks
 from ..gam.components import Component, build_inducing
 from ..gam.families import Family
 from ..gam.fits import VARIATIONAL
@@ -27,17 +26,12 @@ from ..posteriors import ShapedPosterior, ShapedValues, SparseAdditivePosterior
 from ..variational import DenseGaussian, WhitenedGaussian
 from .features import Normalization
 from .head import GPHead, Output, is_below
-from .structure import spread_rows
-
-Numbers = tuple[AnyNDArray, AnyNDArray, AnyNDArray]
 
 
 class _HereOnly(tf.lookup.StaticHashTable):
     """
-    What no SavedModel takes, as nothing tracks it.
-
-    A graph that numpy computes for means nothing to another process, or something else. The error
-    that TensorFlow raises shows this object.
+    An untracked resource, so that TensorFlow refuses to write a SavedModel of a graph that reads it
+    and calls numpy. The error that it raises shows this object.
     """
 
     def __init__(self) -> None:
@@ -48,27 +42,22 @@ class _HereOnly(tf.lookup.StaticHashTable):
         return "<shapes of a head, which gpflow_gam.serving.export writes and nothing else does>"
 
 
-class HeadShapes:
+class _HeadShapes:
     """
     Projects the q(V) of a head on the cone in which its components have their shapes.
 
-    A graph calls numpy for it, once for each q: what comes of the last one is kept beside what it
-    came from, so that batches of rows cost no more than they do without shapes, and no answer is
-    ever that of weights that have changed since.
-
-    :param model: the head's.
-    :param width: D, the columns of X.
-    :raises ValueError: too many inducing values.
+    A graph calls numpy for it. The last projection is cached with what it was computed from, so
+    that batches of rows cost no more than they do without shapes.
     """
 
     def __init__(self, model: AdditiveSVGP, width: int) -> None:
         self._model = model
-        found = {i: shaped_part(kernel) for i, kernel in enumerate(model.kernel.kernels)}
-        self._parts = {i: part for i, part in found.items() if part is not None}
+        parts = {i: shaped_part(kernel) for i, kernel in enumerate(model.kernel.kernels)}
+        self._parts = {i: part for i, part in parts.items() if part is not None}
         self._nodes = {i: part.acting_nodes(width) for i, part in self._parts.items()}
         with tf.init_scope():
             self._here = _HereOnly()
-        self._last: tuple[list[bytes], ShapedValues, Numbers] | None = None
+        self._last: tuple[list[bytes], ShapedValues, tuple[AnyNDArray, ...]] | None = None
         size = sum(model.inducing_variable.sizes)
         if self._parts and size > MAX_SITES:
             name = model.kernel.names[min(self._parts)]
@@ -81,17 +70,12 @@ class HeadShapes:
         return bool(self._parts)
 
     def projected(self, cholesky: Sequence[tf.Tensor]) -> WhitenedGaussian:
-        """
-        The projected q(V), in which gradients stop.
-
-        :param cholesky: of the prior at the present parameters.
-        """
+        """The projected q(V), in which gradients stop."""
         blocks = self._model.blocks
-        given = self._given(blocks, cholesky)
         P, L = blocks.layout.total, self._model.num_latent_gps
         mean, log_det, factor = tf.numpy_function(
-            lambda _, *values: self._found(*values)[1],
-            [self._here.size(), *given],
+            lambda _, *moments: self._project(*moments)[1],
+            [self._here.size(), *self._moments(cholesky)],
             [tf.float64] * 3,
         )
         shapes = ([P, L], [L], [L, P, P])
@@ -103,14 +87,12 @@ class HeadShapes:
     def posterior(self) -> ShapedPosterior:
         """The posterior at the present parameters."""
         model = self._model
-        blocks = model.blocks
-        given = [np.asarray(x) for x in self._given(blocks, blocks.cholesky())]
-        values, numbers = self._found(*given)
+        values, numbers = self._now()
         tensors = [tf.constant(x) for x in numbers]
         return ShapedPosterior(
             model.kernel,
             model.inducing_variable,
-            lambda _: DenseGaussian(blocks.layout, *tensors),
+            lambda _: DenseGaussian(model.blocks.layout, *tensors),
             model.num_latent_gps,
             model.mean_function,
             moments=values,
@@ -119,30 +101,34 @@ class HeadShapes:
 
     def tails(self) -> dict[str, list[float]]:
         """How often noise alone is as far from each component's shape, in each output."""
-        blocks = self._model.blocks
-        values, _ = self._found(*(np.asarray(x) for x in self._given(blocks, blocks.cholesky())))
+        values, _ = self._now()
         names, L = self._model.kernel.names, self._model.num_latent_gps
         return {names[i]: [values.p_value(i, k) for k in range(L)] for i in self._parts}
 
-    def _given(self, blocks: InducingBlocks, cholesky: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """What a projection depends on: moments of V, and what is not negative of it."""
+    def _now(self) -> tuple[ShapedValues, tuple[AnyNDArray, ...]]:
+        moments = self._moments(self._model.blocks.cholesky())
+        return self._project(*(np.asarray(x) for x in moments))
+
+    def _moments(self, cholesky: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Mean and covariance of V, and the functions of V that shapes keep from being negative."""
+        blocks = self._model.blocks
         layout = blocks.layout
         q = self._model.variational.whitened(cholesky)
         covariance = layout.to_components(layout.to_components(q.covariance(), axis=-1), axis=-2)
         rows = []
         for i, part in self._parts.items():
             phi = blocks.features(tf.constant(self._nodes[i], blocks.dtype), list(cholesky)).phi
-            own = [
+            of_component = [
                 f * tf.constant([[[float(c == i)]] for c in group.indices], f.dtype)
                 for f, group in zip(phi, blocks.groups)
             ]
-            whole = layout.to_components(layout.concat(own))  # [P, J]
+            whole = layout.to_components(layout.concat(of_component))  # [P, J]
             rows.append(tf.matmul(tf.constant(part.kernel.cone), whole, transpose_b=True))
         return [layout.to_components(q.mean), covariance, *rows]
 
-    def _found(
+    def _project(
         self, mean: AnyNDArray, covariance: AnyNDArray, *rows: AnyNDArray
-    ) -> tuple[ShapedValues, Numbers]:
+    ) -> tuple[ShapedValues, tuple[AnyNDArray, ...]]:
         key = [x.tobytes() for x in (mean, covariance, *rows)]
         last = self._last  # read once: replicas' threads may write it
         if last is None or last[0] != key:
@@ -155,7 +141,7 @@ class HeadShapes:
 
 
 class _Penalty(keras.regularizers.Regularizer):
-    """A head's part of the loss that no row contributes to."""
+    """A head's part of the loss that does not depend on rows."""
 
     def __init__(self, head: AdditiveGP) -> None:
         self._head = weakref.ref(head)
@@ -265,14 +251,14 @@ class AdditiveGP(GPHead):
             frozen=frozen,
             **options,
         )
-        self._shapes = HeadShapes(self._gp, self.structure.width)
+        self._shapes = _HeadShapes(self._gp, self.structure.width)
         # of what Keras compiles unasked; a projection is computed by numpy
         self.supports_jit = not self._shapes
 
     def _build_model(self) -> AdditiveSVGP:
         spec = self.specification
         kernel = spec.build_kernel(self.structure)
-        inducing = spec.build_inducing(self.structure, kernel)
+        inducing = build_inducing(self.structure.components, kernel, self.structure.width)
         for Z in inducing.inputs:  # free by structure; whether they move is a flag
             for variable in Z.variables:
                 variable._trainable = True
@@ -305,17 +291,17 @@ class AdditiveGP(GPHead):
 
     def shape_p(self) -> dict[str, list[float]]:
         """
-        What speaks against shapes, by the component's name, for each predictor.
+        P-values of the components' shapes by name, one for each predictor.
 
-        How often noise alone would take an effect as far from its shape as the one that was trained
-        is: small values say that the shape is wrong, or that the network made a feature for which
-        it is. See :ref:`shapes`.
+        How often noise alone would take an effect as far from its shape as the one that was
+        trained. Small values say that the shape is wrong, for this feature of the network at
+        least. See :ref:`shapes`.
         """
         with self._precision():
             return self._shapes.tails()
 
     def _is_free(self, training: bool) -> bool:
-        """Whether components are as training has them: of any shape."""
+        """Whether components may have any shape, as in training."""
         return (training and self.trainable) or not self._shapes
 
     def _component_marginals(self, X: tf.Tensor, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
@@ -324,18 +310,22 @@ class AdditiveGP(GPHead):
         posterior = SparseAdditivePosterior(
             gp.kernel, gp.inducing_variable, q, gp.num_latent_gps, gp.mean_function
         )
-        found: tuple[tf.Tensor, tf.Tensor] = posterior.predict_components(X)
-        return found
+        return posterior.predict_components(X)  # type: ignore[no-any-return]
 
     def _adapt_inducing(self, components: Sequence[Component]) -> None:
         fresh = build_inducing(components, self.kernel, self.structure.width)
         for Z, new in zip(self._gp.inducing_variable.inputs, fresh.inputs, strict=True):
             have: AnyNDArray = np.asarray(Z)
-            Z.assign(spread_rows(np.asarray(new), have) if have.size else have)
+            Z.assign(_filled_up(np.asarray(new), have) if have.size else have)
 
     def _marginals(self, X: tf.Tensor, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
-        if training:
-            self._check_moves()
+        if training and self.has_moving_sites and not self._is_stepping:
+            raise ValueError(
+                f"{self.name} has variational='sites', whose q natural gradients move and this "
+                "training leaves as it is: fit a NaturalGradientModel in place of keras.Model, or "
+                "take variational='block'. (In a loop of your own, call it within stepping(), and "
+                "natural_gradient_step on the same features.)"
+            )
         gp = self._gp
         blocks = gp.blocks
         cholesky = blocks.cholesky()
@@ -354,27 +344,15 @@ class AdditiveGP(GPHead):
 
     @property
     def has_moving_sites(self) -> bool:
-        """Whether q(U) is free, and moved by natural gradients alone: no optimiser trains it."""
+        """Whether natural gradients alone move q(U)."""
         held = is_below("variational.site_shift", self.frozen)
         return self.variational == "sites" and self.trainable and not held
-
-    def _check_moves(self) -> None:
-        """
-        :raises ValueError: this training step leaves q(U) where it is.
-        """
-        if self.has_moving_sites and not self._is_stepping:
-            raise ValueError(
-                f"{self.name} has variational='sites', whose q natural gradients move and this "
-                "training leaves as it is: fit a NaturalGradientModel in place of keras.Model, or "
-                "take variational='block'. (In a loop of your own, call it within stepping(), and "
-                "natural_gradient_step on the same features.)"
-            )
 
     @contextlib.contextmanager
     def stepping(self) -> Iterator[None]:
         """
-        Within it, training calls are followed by :meth:`natural_gradient_step`: with moving sites
-        others are an error.
+        A context for training calls that are followed by :meth:`natural_gradient_step`; with
+        ``variational="sites"`` other training calls are an error.
         """
         self._is_stepping = True
         try:
@@ -430,10 +408,20 @@ class AdditiveGP(GPHead):
         }
 
 
+def _filled_up(rows: AnyNDArray, spare: AnyNDArray) -> AnyNDArray:
+    """
+    As many rows as ``spare``: ``rows``, then those of ``spare`` that are farthest from them.
+
+    Inducing inputs must differ, so that padding by copies will not do.
+    """
+    filled, left = list(rows[: len(spare)]), list(spare)
+    while len(filled) < len(spare):
+        gaps = [min(np.sum((row - z) ** 2) for row in filled) for z in left]
+        filled.append(left.pop(int(np.argmax(gaps))))
+    return np.array(filled).reshape(spare.shape)
+
+
 def _weight(name: str, value: Any) -> float:
-    """
-    :raises ValueError: ``value`` is no positive number.
-    """
     real = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if not (real and np.isfinite(value) and value > 0.0):
         raise ValueError(f"{name} must be a positive number; got {value!r}.")

@@ -14,7 +14,7 @@ from scipy.stats import norm
 
 from .head import GPHead
 
-_REACH = 3.0
+_SPREADS = 3.0
 """How many spreads from its location a feature is shown."""
 
 
@@ -27,13 +27,13 @@ def component_curve(
     num_points: int = 100,
 ) -> pd.DataFrame:
     """
-    A component of one feature with pointwise credible limits, on the predictor's scale.
+    A component of one feature with pointwise credible intervals, on the predictor's scale.
 
     :param head: the layer.
     :param name: the component's name, such as ``"s(0)"``; see :attr:`GPHead.names`.
     :param grid: values of the feature [n]; by default three spreads about its location, or every
         level, or one period.
-    :param level: probability of the limits.
+    :param level: probability of the intervals.
     :param num_points: of the default grid.
     :return: columns ``<feature index>``, ``predictor`` (its name, empty where there is one),
         ``estimate``, ``se``, ``lower``, ``upper``.
@@ -78,7 +78,7 @@ def _default_grid(head: GPHead, place: int, period: float | None, num_points: in
     if period is not None:
         return np.linspace(0.0, period, num_points)
     scaled: AnyNDArray = np.zeros((num_points, head.structure.width))
-    scaled[:, place] = np.linspace(-_REACH, _REACH, num_points)
+    scaled[:, place] = np.linspace(-_SPREADS, _SPREADS, num_points)
     if head.normalization is None:
         return scaled[:, place]
     values: AnyNDArray = head.scaling.inverse(scaled)[:, place]
@@ -113,7 +113,7 @@ class DrawComponents(keras.callbacks.Callback):
         self.head, self.folder, self.every = head, Path(folder), every
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Draw, where it is time."""
+        """Draw if ``epoch + 1`` is a multiple of ``every``."""
         if (epoch + 1) % self.every:
             return
         self.folder.mkdir(parents=True, exist_ok=True)

@@ -21,12 +21,11 @@ _ROUNDINGS = 64.0
 
 class FeatureScaling(tf.Module):
     """
-    ``(x - location) / spread`` a feature, by constants that only :meth:`update` and :meth:`set`
-    change.
+    ``(x - location) / spread`` of each feature, by constants that only :meth:`update` and
+    :meth:`set` change.
 
-    Unlike batch normalisation a row's value never depends on the rows beside it: training and
-    prediction see the same function, and the ELBO stays one. What a spread is does not depend on
-    the feature's unit: a feature that varies by no more than its location's rounding has none, and
+    Unlike in batch normalisation a row's value never depends on the rows beside it: training and
+    prediction see the same function. A feature that varies by no more than its location's rounding
     is divided by 1.
 
     :param shifted: which of the D features have a location, [D].
@@ -54,11 +53,9 @@ class FeatureScaling(tf.Module):
         self.held = [v.value for v in self.variables_by_name().values()]
 
     def variables_by_name(self) -> dict[str, keras.Variable]:
-        """The weights by name."""
         return {"location": self.location, "variance": self.variance, "count": self.count}
 
     def __call__(self, x: tf.Tensor) -> tf.Tensor:
-        """Scaled features, [N, D]."""
         location = tf.convert_to_tensor(self.location)
         return (x - location) / self._spread(location)
 
@@ -75,11 +72,7 @@ class FeatureScaling(tf.Module):
         return values
 
     def set(self, x: AnyNDArray) -> None:
-        """
-        Take location and spread from data.
-
-        :param x: [N, D].
-        """
+        """Take location and spread from data [N, D]."""
         location = np.where(self.shifted, x.mean(axis=0), 0.0)
         variance = np.mean(np.square(x - location), axis=0)
         self.location.assign(location)
@@ -88,12 +81,10 @@ class FeatureScaling(tf.Module):
 
     def update(self, x: tf.Tensor) -> None:
         """
-        Let location and spread follow a training batch, by averages over all replicas.
+        Let location and spread follow a training batch [N, D], averaged over all replicas.
 
         Early batches count alike; later ones as an exponential average. Rows that are not finite
-        say nothing, nor does a batch without rows, as replicas get at the end of an epoch.
-
-        :param x: of the batch, [N, D].
+        are left out. A batch may have no rows, as replicas get at the end of an epoch.
         """
         x = tf.stop_gradient(x)
         holds = tf.reduce_all(tf.math.is_finite(x), axis=1, keepdims=True)
@@ -128,7 +119,7 @@ def _over_replicas(x: tf.Tensor) -> tf.Tensor:
 
 
 class FeatureReader(abc.ABC):
-    """Takes the features that terms name, looks at them, and scales them."""
+    """Takes the features that terms name, checks them, and scales them."""
 
     name: str
     compute_dtype: str
@@ -138,7 +129,7 @@ class FeatureReader(abc.ABC):
     scaling: FeatureScaling
 
     _first = "adapt(features)"
-    """How it gets to know its features."""
+    """The call by which it learns the scaling of its features."""
 
     def scaled(self, features: tf.Tensor) -> tf.Tensor:
         """
@@ -146,17 +137,12 @@ class FeatureReader(abc.ABC):
 
         :param features: [N, F].
         :raises ValueError: too few features, or another rank.
-        :raises tf.errors.InvalidArgumentError: a code that is no level, or features that are not
-            known yet; where XLA drops assertions :meth:`readable` tells such rows.
+        :raises tf.errors.InvalidArgumentError: a code that is no level, degrees out of range, or no
+            scaling yet; where XLA drops assertions :meth:`readable` tells such rows.
         """
         X = self._read(features)
-        for place, inside in self._inside(X).items():
-            count, feature = self.structure.num_levels[place], self.structure.features[place]
-            message = f"feature {feature} must hold codes 0 to {count - 1}; got"
-            X = _require(X, inside, [message, tf.boolean_mask(X[:, place], ~inside)])
-        for place, inside in self._within(X).items():
-            ends, feature = self.structure.limits[place], self.structure.features[place]
-            message = f"feature {feature} must be degrees from {ends[0]:g} to {ends[1]:g}; got"
+        for place, inside, domain in self._domains(X):
+            message = f"feature {self.structure.features[place]} must {domain}; got"
             X = _require(X, inside, [message, tf.boolean_mask(X[:, place], ~inside)])
         if self.normalization is None:
             return X
@@ -165,16 +151,16 @@ class FeatureReader(abc.ABC):
 
     def readable(self, features: tf.Tensor) -> tf.Tensor:
         """
-        Which rows of features [N, F] are finite and hold levels that there are, [N]; none before
-        features are known. For code in which no assertion can fail.
+        Rows of features [N, F] that are finite and within their domains, truth values [N]; none
+        before features are known. For code in which no assertion can fail.
 
         :param features: [N, F].
         """
         X = self._read(features)
-        holds = tf.reduce_all(tf.math.is_finite(X), axis=1)
-        for inside in [*self._inside(X).values(), *self._within(X).values()]:
-            holds &= inside
-        return holds & self._known()
+        valid = tf.reduce_all(tf.math.is_finite(X), axis=1)
+        for _, inside, _ in self._domains(X):
+            valid &= inside
+        return valid & self._known()
 
     def _read(self, features: tf.Tensor) -> tf.Tensor:
         features = tf.cast(features, self.compute_dtype)
@@ -185,25 +171,21 @@ class FeatureReader(abc.ABC):
             return features[:, first:last]
         return tf.gather(features, list(columns), axis=1)
 
-    def _inside(self, X: tf.Tensor) -> dict[int, tf.Tensor]:
-        """Of the columns of X that hold codes: which rows hold one, [N]."""
-        return {
-            place: tf.equal(X[:, place], tf.round(X[:, place]))
-            & (X[:, place] >= 0.0)
-            & (X[:, place] < count)
-            for place, count in self.structure.num_levels.items()
-        }
-
-    def _within(self, X: tf.Tensor) -> dict[int, tf.Tensor]:
-        """Of the columns of X that are degrees: which rows hold such, [N]."""
-        return {
-            place: (X[:, place] >= low) & (X[:, place] <= high)
-            for place, (low, high) in self.structure.limits.items()
-        }
+    def _domains(self, X: tf.Tensor) -> list[tuple[int, tf.Tensor, str]]:
+        """Columns of X that hold codes or degrees: place, rows within [N], and the domain."""
+        checks = []
+        for place, count in self.structure.num_levels.items():
+            x = X[:, place]
+            inside = tf.equal(x, tf.round(x)) & (x >= 0.0) & (x < count)
+            checks.append((place, inside, f"hold codes 0 to {count - 1}"))
+        for place, (low, high) in self.structure.degrees.items():
+            inside = (X[:, place] >= low) & (X[:, place] <= high)
+            checks.append((place, inside, f"be degrees from {low:g} to {high:g}"))
+        return checks
 
     @property
     def is_ready(self) -> bool:
-        """Whether it knows its features, as far as it has to be told."""
+        """Whether its scaling has been set, where that needs :meth:`GPHead.adapt`."""
         return bool(np.asarray(self._known()))
 
     def _known(self) -> tf.Tensor:

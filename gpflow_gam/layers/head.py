@@ -25,20 +25,20 @@ from ..kernels import AdditiveKernel
 from ..kernels.precision import float_type
 from ..posteriors import AdditivePosterior
 from .features import FeatureReader, FeatureScaling, Normalization
-from .losses import ExpectedLogLikelihood, MomentReader, metric_of, register, signed
-from .structure import HeadSpecification, adapt_measures, adapt_response, adapted_components
+from .losses import ExpectedLogLikelihood, MomentReader, mark, metric_of, register
+from .structure import HeadSpecification
+
+Output = Literal["moments", "components", "response", "interval"]
+_SINGLE_JITTER = 1e-4
 
 
 class Adopted:
     """
     Every variable of a GPflow module as a Keras variable, by the path of its parameter.
 
-    Without adoption Keras would neither train nor save them, and say nothing. The Keras variable
-    wraps the very ``tf.Variable`` (unconstrained) that GPflow reads, so that ``fit``, files and
-    GPflow's own optimisers share state. Which ones are in Keras's list of trainable weights is
-    settled by the structure alone, never by flags, so that flags cannot reorder saved state.
-
-    :param module: the GPflow module.
+    A Keras variable wraps the very ``tf.Variable`` (unconstrained) that GPflow reads, so that
+    ``fit``, files and GPflow's own optimisers share state. Which ones are in Keras's list of
+    trainable weights follows from the structure alone, so that flags cannot reorder saved state.
     """
 
     def __init__(self, module: tf.Module) -> None:
@@ -63,12 +63,7 @@ class Adopted:
         self._free = {name for name, v in self.variables.items() if v.trainable}
 
     def freeze(self, frozen: Iterable[str], trainable: bool = True) -> None:
-        """
-        Set every flag, Keras's and GPflow's.
-
-        :param frozen: beginnings of paths that are held fixed.
-        :param trainable: False holds all of them fixed.
-        """
+        """Set every flag, Keras's and GPflow's."""
         frozen = tuple(frozen)
         for name in self._free:
             flag = trainable and not is_below(name, frozen)
@@ -76,9 +71,7 @@ class Adopted:
             set_trainable(self.parameters[name], flag)
 
     def require(self, prefixes: Iterable[str]) -> None:
-        """
-        :raises ValueError: a prefix that is the beginning of no path.
-        """
+        """Raises ValueError for a prefix that begins no path."""
         for prefix in prefixes:
             if not any(is_below(name, [prefix]) for name in self.variables):
                 raise ValueError(
@@ -89,12 +82,7 @@ class Adopted:
 
 
 def is_below(name: str, prefixes: Iterable[str]) -> bool:
-    """
-    Whether a path is one of the prefixes, or inside of one.
-
-    :param name: such as ``"kernel.components['s(0)'].kernels[1].base.variance"``.
-    :param prefixes: such as ``"kernel"``.
-    """
+    """Whether a path is one of the prefixes, or inside of one."""
     return any(
         name == prefix or (name.startswith(prefix) and name[len(prefix)] in ".[")
         for prefix in prefixes
@@ -107,11 +95,10 @@ _IS_TRACING: ContextVar[bool] = ContextVar("is_tracing", default=False)
 
 class HeadInput:
     """
-    What a head returns within :func:`trace_heads`. No layer and no function can compute with it, so
-    that nothing which a network does with a head's output goes unnoticed.
+    The features [N, F] that a head was called with: its output within :func:`trace_heads`.
 
-    :param head: that was called.
-    :param features: it was called with, [N, F].
+    No layer and no function can compute with it, so that nothing which a network does with a head's
+    output goes unnoticed.
     """
 
     def __init__(self, head: GPHead, features: tf.Tensor) -> None:
@@ -127,7 +114,7 @@ class HeadInput:
 
 @contextlib.contextmanager
 def trace_heads() -> Iterator[None]:
-    """Within it, heads return what they are given, as :class:`HeadInput`, and compute nothing."""
+    """Within it, heads return their inputs as :class:`HeadInput`, and compute nothing."""
     token = _IS_TRACING.set(True)
     try:
         yield
@@ -135,66 +122,8 @@ def trace_heads() -> Iterator[None]:
         _IS_TRACING.reset(token)
 
 
-def is_tracing() -> bool:
-    """Whether this is within :func:`trace_heads`."""
-    return _IS_TRACING.get()
-
-
-_SINGLE_JITTER = 1e-4
-
-
-def precision(dtype: str) -> AbstractContextManager[None]:
-    """
-    GPflow's settings for computations in ``dtype``, one thread at a time.
-
-    Nothing within may wait for another thread, such as a reduction over replicas.
-
-    :param dtype: "float32" or "float64".
-    """
-    return float_type(dtype, _SINGLE_JITTER if dtype == "float32" else 0.0)
-
-
-def load_state(layer: str, state: Mapping[str, keras.Variable], store: Any) -> None:
-    """
-    Assign what a store holds; nothing is changed unless everything fits.
-
-    By name, not by place: Keras files trainable weights first, so that changed flags would swap
-    weights of one shape without a word.
-
-    :param layer: the layer's name, for messages.
-    :param state: its variables by path.
-    :param store: what Keras read, by path.
-    :raises ValueError: a path is missing or unknown, or a shape differs.
-    """
-    there = {str(key) for key in store.keys()}  # noqa: SIM118  no mapping in older Keras
-    missing, strange = sorted(set(state) - there), sorted(there - set(state))
-    if missing or strange:
-        first = f"it lacks {missing[0]}" if missing else f"it holds {strange[0]}"
-        raise ValueError(
-            f"the file does not fit {layer}: {first} ({len(missing)} missing, {len(strange)} "
-            "unknown); was it saved with other terms?"
-        )
-    values = {path: np.asarray(store[path]) for path in state}
-    for path, variable in state.items():
-        if values[path].shape != tuple(variable.shape):
-            raise ValueError(
-                f"the file does not fit {layer}: {path} is {values[path].shape} there, "
-                f"{tuple(variable.shape)} here; was it saved with other terms?"
-            )
-    for path, variable in state.items():
-        variable.assign(values[path])
-
-
-Output = Literal["moments", "components", "response", "interval"]
-"""What a head's ``call`` returns."""
-
-
 class GPHead(MomentReader, FeatureReader, keras.Layer):
-    """
-    An additive Gaussian process on the features that come in: terms, response, scaling and state.
-
-    See :class:`AdditiveGP` and :class:`IterNCGP`.
-    """
+    """Base of :class:`AdditiveGP` and :class:`IterNCGP`: terms, response, scaling and state."""
 
     def __init__(
         self,
@@ -248,8 +177,6 @@ class GPHead(MomentReader, FeatureReader, keras.Layer):
         self.built = True
         register(self)
 
-    # --- what a kind of head provides --------------------------------------------------------
-
     @abc.abstractmethod
     def _build_model(self) -> gpflow.models.GPModel:
         """The GPflow model, on scaled features."""
@@ -267,14 +194,12 @@ class GPHead(MomentReader, FeatureReader, keras.Layer):
         """Mean and variance [N, L] of the predictor at scaled features."""
 
     def _moments(self, X: tf.Tensor, training: bool) -> tf.Tensor:
-        """What is predicted of the predictor, [N, L, M]."""
+        """Moments of the predictor, [N, L, M]."""
         return tf.stack(self._marginals(X, training), axis=-1)
 
     def _component_marginals(self, X: tf.Tensor, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
         """Means and variances [N, C] or [N, C, L] of components at scaled features."""
         return self.posterior().predict_components(X)  # type: ignore[no-any-return]
-
-    # --- reading it --------------------------------------------------------------------------
 
     @property
     def kernel(self) -> AdditiveKernel:
@@ -301,8 +226,6 @@ class GPHead(MomentReader, FeatureReader, keras.Layer):
         """GPflow's parameters by path, such as ``"likelihood.variance"``."""
         return dict(self._adopted.parameters)
 
-    # --- trainable flags, in one place -------------------------------------------------------
-
     @property
     def frozen(self) -> tuple[str, ...]:
         """Beginnings of the paths of parameters that training leaves alone; can be set."""
@@ -328,8 +251,6 @@ class GPHead(MomentReader, FeatureReader, keras.Layer):
     def _set_flags(self) -> None:
         self._adopted.freeze(self._frozen, self._trainable)
 
-    # --- knowing its features ----------------------------------------------------------------
-
     def adapt(self, features: Any, y: Any = None) -> None:
         """
         Take scaling, inducing inputs and centring measures from features; start from ``y``.
@@ -352,18 +273,14 @@ class GPHead(MomentReader, FeatureReader, keras.Layer):
             self.scaling.set(features[:, list(self.structure.features)])
         X = self.scaled(features).numpy()
         with self._precision():
-            components = adapted_components(self.structure, X)
-            spec = self.specification
-            adapt_measures(self.kernel, components, spec.scale, spec.own_kernels)
+            components = self.structure.adapted(X)
+            self.specification.adapt_measures(self.kernel, components)
             self._adapt_inducing(components)
             if y is not None:
-                Y = np.asarray(self._observed(y)[0])
-                adapt_response(spec, self._gp, X, Y)
+                self.specification.adapt_response(self._gp, X, np.asarray(self._observed(y)[0]))
 
     def _adapt_inducing(self, components: Sequence[Component]) -> None:
         """Move inducing inputs, where there are any."""
-
-    # --- calling it --------------------------------------------------------------------------
 
     def call(
         self, inputs: tf.Tensor, training: bool | None = None, output: Output | None = None
@@ -377,32 +294,32 @@ class GPHead(MomentReader, FeatureReader, keras.Layer):
             their covariances behind); ``"components"``, the same of every component
             [N, C, L, 2], whose means add up to the predictor's; ``"response"``, the expected
             response [N], class probabilities [N, K]; ``"interval"``, that with its equal-tailed
-            limits [N, 3] or [N, K, 3].
+            credible interval [N, 3] or [N, K, 3].
         """
         kind = self.output_kind if output is None else output
         _check_output(kind)
-        if is_tracing():
+        if _IS_TRACING.get():
             return HeadInput(self, inputs)
         with self._precision():
-            found = self._predicted(inputs, kind, bool(training))
-        # outside: replicas meet in it
+            outputs = self._predicted(inputs, kind, bool(training))
+        # outside of it, since replicas wait for one another
         if training and self.trainable and self.normalization == "running":
             self.scaling.update(self._read(inputs))
-        return signed(found, self, inputs if training else None)
+        return mark(outputs, self, inputs if training else None)
 
     def _predicted(self, inputs: tf.Tensor, kind: Output, training: bool) -> tf.Tensor:
         X = self.scaled(inputs)
         if kind == "components":
-            return self._shown(inputs, self._component_moments(X, training))
-        moments = self._shown(inputs, self._moments(X, training))
+            return self._masked(inputs, self._component_moments(X, training))
+        moments = self._masked(inputs, self._moments(X, training))
         if kind == "moments":
             return moments
         if kind == "response":
             return self.response(moments)
         return tf.stack([self.response(moments), *self.interval(moments)], axis=-1)
 
-    def _shown(self, inputs: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-        """Values [N, ...], NaN in rows that cannot be read: XLA drops the assertions of them."""
+    def _masked(self, inputs: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+        """Values [N, ...], NaN in rows that cannot be read: XLA drops assertions."""
         holds = tf.reshape(self.readable(inputs), [-1] + [1] * (values.shape.rank - 1))
         return tf.where(holds, values, tf.constant(np.nan, values.dtype))
 
@@ -413,7 +330,7 @@ class GPHead(MomentReader, FeatureReader, keras.Layer):
         return tf.stack([mean + tf.cast(self.constants(), mean.dtype), var], axis=-1)
 
     def constants(self) -> tf.Tensor:
-        """What components have of the predictor's constant, [C, L]: the intercept all of it."""
+        """The predictor's constant, [C, L]: all of it in the intercept, 0 in other components."""
         constant = tf.convert_to_tensor(self._gp.mean_function.constant)
         return tf.pad(constant[None], [[0, len(self.names) - 1], [0, 0]])
 
@@ -440,8 +357,6 @@ class GPHead(MomentReader, FeatureReader, keras.Layer):
         spec = self.compute_output_spec(keras.KerasTensor(input_shape))
         return tuple(spec.shape)
 
-    # --- losses and metrics ------------------------------------------------------------------
-
     @property
     def loss(self) -> ExpectedLogLikelihood:
         """The loss to compile a model with whose output are this head's moments."""
@@ -456,8 +371,6 @@ class GPHead(MomentReader, FeatureReader, keras.Layer):
         """
         return metric_of(self, metric)
 
-    # --- state -------------------------------------------------------------------------------
-
     def _state(self) -> dict[str, keras.Variable]:
         """Every variable by its path."""
         scaling = {f"scaling.{k}": v for k, v in self.scaling.variables_by_name().items()}
@@ -468,7 +381,30 @@ class GPHead(MomentReader, FeatureReader, keras.Layer):
             store[path] = np.asarray(variable)
 
     def load_own_variables(self, store: Any) -> None:
-        load_state(self.name, self._state(), store)
+        """
+        Assign what a store holds; nothing is changed unless everything fits.
+
+        By name, not by place: Keras files trainable weights first, so that changed flags would swap
+        weights of one shape.
+        """
+        state = self._state()
+        stored = {str(key) for key in store.keys()}  # noqa: SIM118  no mapping in older Keras
+        missing, unknown = sorted(set(state) - stored), sorted(stored - set(state))
+        misfit = ""
+        if missing or unknown:
+            first = f"it lacks {missing[0]}" if missing else f"it holds {unknown[0]}"
+            misfit = f"{first} ({len(missing)} missing, {len(unknown)} unknown)"
+        values = {path: np.asarray(store[path]) for path in state if path in stored}
+        for path, value in values.items():
+            shape = tuple(state[path].shape)
+            if not misfit and value.shape != shape:
+                misfit = f"{path} is {value.shape} there, {shape} here"
+        if misfit:
+            raise ValueError(
+                f"the file does not fit {self.name}: {misfit}; was it saved with other terms?"
+            )
+        for path, value in values.items():
+            state[path].assign(value)
 
     def get_config(self) -> dict[str, Any]:
         return {
@@ -490,8 +426,10 @@ class GPHead(MomentReader, FeatureReader, keras.Layer):
         return cls(**config)
 
     def _precision(self) -> AbstractContextManager[None]:
-        """GPflow's float type and jitter for this layer."""
-        return precision(self.compute_dtype)
+        """GPflow's float type and jitter for this layer, one thread at a time."""
+        return float_type(
+            self.compute_dtype, _SINGLE_JITTER if self.compute_dtype == "float32" else 0.0
+        )
 
 
 def _check_output(output: object) -> None:

@@ -22,9 +22,8 @@ from ..newton.operators import LatentKernels
 from ..optimizers import FitResult
 from ..posteriors import ActionPosterior
 from .features import Normalization
-from .head import GPHead, Output, load_state
+from .head import GPHead, Output
 
-_SHARE = "posterior.share"
 _SIZES = ("num_rows", "num_actions", "num_prior_actions")
 
 
@@ -113,7 +112,6 @@ class IterNCGP(GPHead):
         return _Prior(spec.build_kernel(self.structure), spec.build_likelihood(), spec.build_mean())
 
     def _allocate(self, sizes: dict[str, int]) -> None:
-        """Weights of these sizes; a second fit with others needs a new layer."""
         if self._sizes == sizes:
             return
         if self._sizes is not None:
@@ -128,23 +126,18 @@ class IterNCGP(GPHead):
             "actions": (sizes["num_actions"], L, N),
             "prior_actions": (sizes["num_prior_actions"], L, N),
         }
-        self._data = {
-            name: self.add_weight(
+
+        def weight(name: str, shape: tuple[int, ...], initializer: str) -> keras.Variable:
+            return self.add_weight(
                 name=name,
                 shape=shape,
                 dtype=self.compute_dtype,
-                initializer="zeros",
+                initializer=initializer,
                 trainable=False,
             )
-            for name, shape in shapes.items()
-        }
-        self._share = self.add_weight(
-            name="share",
-            shape=(),
-            dtype=self.compute_dtype,
-            initializer="ones",
-            trainable=False,
-        )
+
+        self._data = {name: weight(name, shape, "zeros") for name, shape in shapes.items()}
+        self._share = weight("share", (), "ones")
         self._held = tf.Module()  # for tf.train.Checkpoint, which does not see Keras's lists
         self._held.values = [v.value for v in (*self._data.values(), self._share)]
         self._sizes = sizes
@@ -217,7 +210,7 @@ class IterNCGP(GPHead):
 
     @property
     def predictive_share(self) -> tf.Variable | float:  # type: ignore[override]
-        """Which share of the predictors' variance predictions of classes count."""
+        """Share of the predictors' variance that class probabilities are averaged over."""
         return 1.0 if self._share is None else self._share.value
 
     @property
@@ -226,8 +219,7 @@ class IterNCGP(GPHead):
         return 2 if L == 1 else 2 + L
 
     def _marginals(self, X: tf.Tensor, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
-        mean, var = self.posterior().predict_f(X)
-        return mean, var
+        return self.posterior().predict_f(X)  # type: ignore[no-any-return]
 
     def _moments(self, X: tf.Tensor, training: bool) -> tf.Tensor:
         if self.num_predictors == 1:
@@ -237,16 +229,8 @@ class IterNCGP(GPHead):
         return tf.concat([both, cov], axis=-1)
 
     def _state(self) -> dict[str, keras.Variable]:
-        own = {f"posterior.{k}": v for k, v in self._data.items()}
-        if self._share is not None:
-            own[_SHARE] = self._share
-        return {**super()._state(), **own}
-
-    def load_own_variables(self, store: Any) -> None:
-        state = self._state()
-        if _SHARE in state and _SHARE not in set(store.keys()):  # a file of an earlier version
-            state.pop(_SHARE).assign(1.0)
-        load_state(self.name, state, store)
+        state = {**super()._state(), **{f"posterior.{k}": v for k, v in self._data.items()}}
+        return state if self._share is None else {**state, "posterior.share": self._share}
 
     def get_config(self) -> dict[str, Any]:
         config = {**super().get_config(), "sizes": self._sizes}

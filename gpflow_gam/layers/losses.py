@@ -1,4 +1,4 @@
-"""What a head's moments say of responses: losses, metrics and the head that they read."""
+"""A head's moments compared with responses: losses, metrics, and how they find their head."""
 
 from __future__ import annotations
 
@@ -34,39 +34,141 @@ _OF_ONE_HOT = (
     keras.metrics.CategoricalCrossentropy,
     keras.metrics.TopKCategoricalAccuracy,
 )
+_HEADS: weakref.WeakSet[MomentReader] = weakref.WeakSet()
+_HEAD = "_gpflow_gam_head"
+"""Attribute of a head's output: a weak reference to the head."""
+_FEATURES = "_gpflow_gam_features"
+"""Attribute of a head's output in training: the features that it was called with."""
 
 
-def response_matrix(y: Any, dtype: str, likelihood: Likelihood, num_predictors: int) -> tf.Tensor:
+class MomentReader(abc.ABC):
     """
-    Responses [N] or [N, K] as Y [N, K] of the width that the likelihood observes.
+    Reads moments, mean and variance of each predictor, under a likelihood.
 
-    One-hot labels [N, K] of K classes become codes [N, 1]. Rows that are not one-hot fail in the
-    graph and become -1, which is no label, where assertions are dropped.
-
-    :param y: numbers; one-hot labels only where the likelihood has labels.
-    :param dtype: of the result.
-    :param likelihood: of the response.
-    :param num_predictors: L.
-    :raises ValueError: text; another rank or width; (eagerly) a row that is not one-hot.
+    A tensor is all that passes between Keras's layers, losses and metrics, so it is read here. It
+    is [N, L, 2], or [N, L, 2 + L] of a head whose predictors are correlated a posteriori, with
+    their covariances behind.
     """
-    y = tf.convert_to_tensor(y)
-    if y.dtype == tf.string:
-        raise ValueError(
-            "y must be numbers, labels as codes 0, 1, ...; got text. "
-            "levels, codes = np.unique(y, return_inverse=True) has both."
-        )
-    Y = tf.cast(y, dtype)
-    width = observation_width(likelihood, num_predictors)
-    if Y.shape.rank is None:  # of a function that was called with [N] and with [N, K]
-        Y = tf.reshape(Y, [tf.shape(Y)[0], width])
-    if Y.shape.rank not in (1, 2):
-        raise ValueError(f"y must be [N] or [N, K]; got shape {Y.shape}.")
-    if Y.shape.rank == 1:
-        Y = Y[:, None]
-    if width == 1 and Y.shape[1] is not None and Y.shape[1] == num_labels(likelihood):
-        return _codes(Y)
-    check_width(Y.shape[1], likelihood, num_predictors, "y")
-    return tf.ensure_shape(Y, [None, width])
+
+    name: str
+    compute_dtype: str
+    level: float
+    loss_weight: float = 1.0
+    """What its loss is multiplied by."""
+    predictive_share: float | tf.Variable = 1.0
+    """Share of the predictors' variance that class probabilities are averaged over."""
+
+    @property
+    @abc.abstractmethod
+    def likelihood(self) -> Likelihood:
+        """The response's likelihood."""
+
+    @property
+    @abc.abstractmethod
+    def num_predictors(self) -> int:
+        """L."""
+
+    @property
+    def num_moments(self) -> int:
+        """Moments of each predictor, M."""
+        return 2
+
+    def response(self, moments: tf.Tensor) -> tf.Tensor:
+        """
+        The expected response [N], or class probabilities [N, K], from moments.
+
+        :param moments: what the layer returns, [N, L, M].
+        """
+        mean, var, X = self._unpacked(moments)
+        return expected_response(self.likelihood, X, mean, self._shared(var))
+
+    def interval(
+        self, moments: tf.Tensor, level: float | None = None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """
+        Equal-tailed credible interval of the expected response, each end as :meth:`response`.
+
+        :param moments: what the layer returns, [N, L, M].
+        :param level: probability of the interval; the layer's by default.
+        """
+        mean, var, X = self._unpacked(moments)
+        level = self.level if level is None else level
+        return response_interval(self.likelihood, X, mean, var, level)
+
+    def negative_expected_log_likelihood(self, y: tf.Tensor, moments: tf.Tensor) -> tf.Tensor:
+        """
+        ``-E_q[log p(y | rho)]`` of each row, [N]; NaN for a y that is impossible.
+
+        :param y: responses, [N] or [N, K].
+        :param moments: what the layer returns, [N, L, M].
+        """
+        mean, var, X = self._unpacked(moments)
+        return -self._by_row(lambda Y: expected_log_density(self.likelihood, X, mean, var, Y), y)
+
+    def predict_log_density(self, y: tf.Tensor, moments: tf.Tensor) -> tf.Tensor:
+        """
+        ``log E_q[p(y | rho)]`` of each row, [N]; NaN for a y that is impossible.
+
+        :param y: responses, [N] or [N, K].
+        :param moments: what the layer returns, [N, L, M].
+        """
+        mean, var, X = self._unpacked(moments)
+        var = self._shared(var)
+        return self._by_row(lambda Y: predictive_log_density(self.likelihood, X, mean, var, Y), y)
+
+    def _by_row(self, density: Callable[[tf.Tensor], tf.Tensor], y: tf.Tensor) -> tf.Tensor:
+        Y, possible = self._observed(y)
+        missing = tf.constant(np.nan, self.compute_dtype)
+        return tf.where(possible, tf.cast(density(Y), self.compute_dtype), missing)
+
+    def _shared(self, var: tf.Tensor) -> tf.Tensor:
+        return tf.cast(self.predictive_share, var.dtype) * var
+
+    def _unpacked(self, moments: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        moments = tf.convert_to_tensor(moments)
+        shape = (self.num_predictors, self.num_moments)
+        if moments.shape.rank != 3 or tuple(moments.shape[1:]) != shape:
+            raise ValueError(
+                f"y_pred must be the moments [N, {shape[0]}, {shape[1]}] that {self.name} gives "
+                f"with output='moments'; got shape {tuple(moments.shape)}."
+            )
+        moments = tf.cast(moments, self.compute_dtype)
+        var = moments[..., 2:] if shape[1] > 2 else moments[..., 1]
+        return moments[..., 0], var, tf.zeros_like(moments[:, 0, :1])
+
+    def response_matrix(self, y: Any) -> tf.Tensor:
+        """
+        Responses as the likelihood takes them, Y [N, K]; one-hot labels become codes [N, 1].
+
+        Rows that are not one-hot fail in the graph, and become -1 where XLA drops assertions.
+
+        :param y: numbers, [N] or [N, K].
+        :raises ValueError: text; y of another rank or width; (eagerly) a row that is not one-hot.
+        """
+        y = tf.convert_to_tensor(y)
+        if y.dtype == tf.string:
+            raise ValueError(
+                "y must be numbers, labels as codes 0, 1, ...; got text. "
+                "levels, codes = np.unique(y, return_inverse=True) has both."
+            )
+        Y = tf.cast(y, self.compute_dtype)
+        width = observation_width(self.likelihood, self.num_predictors)
+        if Y.shape.rank is None:  # in a function that was called with [N] and with [N, K]
+            Y = tf.reshape(Y, [tf.shape(Y)[0], width])
+        if Y.shape.rank not in (1, 2):
+            raise ValueError(f"y must be [N] or [N, K]; got shape {Y.shape}.")
+        if Y.shape.rank == 1:
+            Y = Y[:, None]
+        if width == 1 and Y.shape[1] is not None and Y.shape[1] == num_labels(self.likelihood):
+            return _codes(Y)
+        check_width(Y.shape[1], self.likelihood, self.num_predictors, "y")
+        return Y
+
+    def _observed(self, y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Y [N, K] once it is known to be possible, and which rows are, [N]: XLA drops checks."""
+        Y = self.response_matrix(y)
+        possible = possible_observations(Y, self.likelihood)
+        return checked_observations(Y, self.likelihood, "y"), possible
 
 
 def _codes(Y: tf.Tensor) -> tf.Tensor:
@@ -91,184 +193,33 @@ def _codes(Y: tf.Tensor) -> tf.Tensor:
     return tf.where(holds, codes, -tf.ones_like(codes))[:, None]
 
 
-def as_metric_takes(
-    metric: keras.metrics.Metric, y: Any, Y: tf.Tensor, num_classes: int | None
-) -> Any:
-    """
-    Responses in the form that one of Keras's metrics compares with class probabilities.
-
-    :param metric: of codes, or of one-hot labels, or of neither.
-    :param y: as they were given.
-    :param Y: as :func:`response_matrix` has them.
-    :param num_classes: of the probabilities; None where there are none.
-    """
-    if num_classes is None:
-        return y
-    if isinstance(metric, _OF_CODES):
-        return Y
-    if isinstance(metric, _OF_ONE_HOT):
-        return tf.one_hot(tf.cast(Y[:, 0], tf.int32), num_classes)
-    return y
-
-
-class MomentReader(abc.ABC):
-    """
-    Reads moments, mean and variance of each predictor, under a likelihood.
-
-    A tensor is all that passes between Keras's layers, losses and metrics; so it is read here. It
-    is [N, L, 2], or [N, L, 2 + L] of a head whose predictors are correlated a posteriori: their
-    covariances are behind.
-    """
-
-    name: str
-    compute_dtype: str
-    level: float
-    loss_weight: float = 1.0
-    """What its loss is multiplied by."""
-    predictive_share: float | tf.Variable = 1.0
-    """Which share of the predictors' variance predictions of classes count."""
-
-    @property
-    @abc.abstractmethod
-    def likelihood(self) -> Likelihood:
-        """The response's likelihood."""
-
-    @property
-    @abc.abstractmethod
-    def num_predictors(self) -> int:
-        """L."""
-
-    @property
-    def num_moments(self) -> int:
-        """Of each predictor."""
-        return 2
-
-    def response(self, moments: tf.Tensor) -> tf.Tensor:
-        """
-        The expected response [N], or class probabilities [N, K], from moments.
-
-        :param moments: what the layer gives, [N, L, M].
-        :raises ValueError: moments of another shape.
-        """
-        mean, var, X = self._unpacked(moments)
-        return expected_response(self.likelihood, X, mean, self._counted(var))
-
-    def interval(
-        self, moments: tf.Tensor, level: float | None = None
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """
-        Equal-tailed limits of the expected response, shaped as :meth:`response`.
-
-        :param moments: what the layer gives, [N, L, M].
-        :param level: probability of the limits; the layer's by default.
-        :raises ValueError: moments of another shape.
-        """
-        mean, var, X = self._unpacked(moments)
-        level = self.level if level is None else level
-        return response_interval(self.likelihood, X, mean, var, level)
-
-    def negative_expected_log_likelihood(self, y: tf.Tensor, moments: tf.Tensor) -> tf.Tensor:
-        """
-        ``-E_q[log p(y | rho)]`` of each row, [N]; NaN for a y that is impossible.
-
-        :param y: labels, [N] or [N, K].
-        :param moments: what the layer gives, [N, L, M].
-        :raises ValueError: moments or labels of another shape.
-        """
-        mean, var, X = self._unpacked(moments)
-        return -self._of_rows(lambda Y: expected_log_density(self.likelihood, X, mean, var, Y), y)
-
-    def predict_log_density(self, y: tf.Tensor, moments: tf.Tensor) -> tf.Tensor:
-        """
-        ``log E_q[p(y | rho)]`` of each row, [N]; NaN for a y that is impossible.
-
-        :param y: labels, [N] or [N, K].
-        :param moments: what the layer gives, [N, L, M].
-        :raises ValueError: moments or labels of another shape.
-        """
-        mean, var, X = self._unpacked(moments)
-        var = self._counted(var)
-        return self._of_rows(lambda Y: predictive_log_density(self.likelihood, X, mean, var, Y), y)
-
-    def _of_rows(self, of: Callable[[tf.Tensor], tf.Tensor], y: tf.Tensor) -> tf.Tensor:
-        """What the likelihood says of each row, [N]; NaN for a y that is impossible."""
-        Y, holds = self._observed(y)
-        missing = tf.constant(np.nan, self.compute_dtype)
-        return tf.where(holds, tf.cast(of(Y), self.compute_dtype), missing)
-
-    def _counted(self, var: tf.Tensor) -> tf.Tensor:
-        return tf.cast(self.predictive_share, var.dtype) * var
-
-    def _unpacked(self, moments: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        moments = tf.convert_to_tensor(moments)
-        shape = (self.num_predictors, self.num_moments)
-        if moments.shape.rank != 3 or tuple(moments.shape[1:]) != shape:
-            raise ValueError(
-                f"y_pred must be the moments [N, {shape[0]}, {shape[1]}] that {self.name} gives "
-                f"with output='moments'; got shape {tuple(moments.shape)}."
-            )
-        moments = tf.cast(moments, self.compute_dtype)
-        var = moments[..., 2:] if shape[1] > 2 else moments[..., 1]
-        return moments[..., 0], var, tf.zeros_like(moments[:, 0, :1])
-
-    def response_matrix(self, y: tf.Tensor) -> tf.Tensor:
-        """
-        Responses as the likelihood takes them, Y [N, K]: one-hot labels become codes.
-
-        :param y: [N] or [N, K].
-        :raises ValueError: y of another rank or width.
-        """
-        return response_matrix(y, self.compute_dtype, self.likelihood, self.num_predictors)
-
-    def _observed(self, y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Y [N, K] once it is known to be possible, and which rows are, [N]."""
-        Y = self.response_matrix(y)
-        # XLA drops assertions: what should have failed must not pass for a number
-        holds = possible_observations(Y, self.likelihood)
-        return checked_observations(Y, self.likelihood, "y"), holds
-
-
-_HEADS: weakref.WeakSet[MomentReader] = weakref.WeakSet()
-_MAKER = "_gpflow_gam_head"
-"""The attribute of a head's output that says whose it is."""
-_FEATURES = "_gpflow_gam_features"
-"""That of an output in training which says of what it is."""
-
-
 def register(head: MomentReader) -> None:
     """Make a head known by its name."""
     _HEADS.add(head)
 
 
-def signed(output: tf.Tensor, head: MomentReader, features: tf.Tensor | None = None) -> tf.Tensor:
-    """
-    A head's output that says whose it is, as long as nothing is computed from it.
-
-    :param output: of a call.
-    :param head: that was called.
-    :param features: it was called with, where training asks for them: see :func:`features_of`.
-    """
-    setattr(output, _MAKER, weakref.ref(head))
+def mark(output: tf.Tensor, head: MomentReader, features: tf.Tensor | None) -> tf.Tensor:
+    """Note on a head's output, as long as nothing is computed from it, whose it is."""
+    setattr(output, _HEAD, weakref.ref(head))
     if features is not None:
         setattr(output, _FEATURES, features)
     return output
 
 
 def features_of(output: Any, head: MomentReader) -> tf.Tensor | None:
-    """
-    What ``head`` was called with, in training, to return ``output``.
-
-    :param output: of a model, or of anything.
-    :param head: a layer.
-    :return: [N, F]; None where ``output`` is not what the head returned.
-    """
-    made = getattr(output, _MAKER, None)
-    return None if made is None or made() is not head else getattr(output, _FEATURES, None)
+    """Features [N, F] that ``head`` returned ``output`` for in training, or None."""
+    maker = _maker(output)
+    return getattr(output, _FEATURES, None) if maker is head else None
 
 
-class OfHead:
+def _maker(output: Any) -> MomentReader | None:
+    reference = getattr(output, _HEAD, None)
+    return None if reference is None else reference()
+
+
+class _ReadsHead:
     """
-    Something that reads a head, which it does not own.
+    A loss or metric that reads a head, which it does not own.
 
     Keras saves what it finds by walking attributes: through a plain one the head's weights would
     be filed under the loss, and be lost to a model that is not compiled.
@@ -283,61 +234,46 @@ class OfHead:
         self._reference = None if head is None else weakref.ref(head)
         self._head_name = head_name if head is None else head.name
 
-    def _layer(self, y_pred: Any = None) -> MomentReader:
-        """
-        The head; where only its name is known, the one of that name that made ``y_pred``.
-
-        :raises ValueError: it is gone, there is none or there are several of its name, or another
-            one made ``y_pred``.
-        """
-        found = None if self._reference is None else self._reference()
-        if found is None and self._reference is not None:
+    def _head(self, y_pred: Any = None) -> MomentReader:
+        """The head; where only its name is known, the one of that name that made ``y_pred``."""
+        head = None if self._reference is None else self._reference()
+        if head is None and self._reference is not None:
             raise ValueError("the layer of this loss or metric is gone; compile the model again.")
-        made = getattr(y_pred, _MAKER, None)
-        maker: MomentReader | None = None if made is None else made()
-        if found is None and maker is not None and maker.name == self._head_name:
-            found = maker
-        if found is None:
+        maker = _maker(y_pred)
+        if head is None and maker is not None and maker.name == self._head_name:
+            head = maker
+        if head is None:
             return _head_named(str(self._head_name))
-        if maker is not None and maker is not found:
+        if maker is not None and maker is not head:
             raise ValueError(
-                f"the loss or metric of layer {found.name!r} is given the output of another one, "
+                f"the loss or metric of layer {head.name!r} is given the output of another one, "
                 f"{maker.name!r}; compile with the loss and the metrics of the head whose output "
                 "that is."
             )
-        self._reference = weakref.ref(found)
-        return found
+        self._reference = weakref.ref(head)
+        return head
 
 
 def _head_named(name: str) -> MomentReader:
-    found = [head for head in _HEADS if head.name == name]
-    if not found:
+    heads = [head for head in _HEADS if head.name == name]
+    if not heads:
         raise ValueError(
             f"there is no layer {name!r} for this loss or metric; build its model first."
         )
-    if len(found) > 1:
+    if len(heads) > 1:
         raise ValueError(
-            f"there are {len(found)} layers {name!r}, and this loss or metric says no more than "
+            f"there are {len(heads)} layers {name!r}, and this loss or metric says no more than "
             "that name: compile its model again with head.loss and head.metric(...), or give the "
             "layers names of their own."
         )
-    return found[0]
+    return heads[0]
 
 
 @keras.saving.register_keras_serializable(package="gpflow_gam")
-class ExpectedLogLikelihood(OfHead, keras.losses.Loss):
+class ExpectedLogLikelihood(_ReadsHead, keras.losses.Loss):
     """
-    ``-E_q[log p(y_n | rho(x_n))]``, a row at a time: with the head's KL divergence, which the
-    layer adds itself, the negative ELBO over the number of data; both times the head's
-    ``loss_weight``.
-
-    :param head: the layer whose output is ``y_pred``.
-    :param head_name: or its name.
-    :param reduction: as of :class:`keras.losses.Loss`, but for ``"sum"``, with which the KL
-        would not go.
-    :param name: of the loss.
-    :param dtype: as of :class:`keras.losses.Loss`.
-    :raises ValueError: no head, or a sum over rows.
+    ``-E_q[log p(y_n | rho(x_n))]`` of each row: with the head's KL divergence, which the layer
+    adds itself, the negative ELBO over the number of data; both times the head's ``loss_weight``.
     """
 
     def __init__(
@@ -361,11 +297,11 @@ class ExpectedLogLikelihood(OfHead, keras.losses.Loss):
         )
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> tf.Tensor:
-        self._layer(y_pred)  # before a cast to another precision hides whose output it is
+        self._head(y_pred)  # before a cast to another precision hides whose output it is
         return super().__call__(y_true, y_pred, sample_weight)
 
     def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
-        head = self._layer(y_pred)
+        head = self._head(y_pred)
         return head.loss_weight * head.negative_expected_log_likelihood(y_true, y_pred)
 
     def get_config(self) -> dict[str, Any]:
@@ -373,17 +309,11 @@ class ExpectedLogLikelihood(OfHead, keras.losses.Loss):
 
 
 @keras.saving.register_keras_serializable(package="gpflow_gam")
-class ResponseMetric(OfHead, keras.metrics.Metric):
+class ResponseMetric(_ReadsHead, keras.metrics.Metric):
     """
     A Keras metric of the expected response, for a model whose output is a head's moments.
 
     Labels may be codes or one-hot, whichever of them Keras's metric compares.
-
-    :param metric: such as ``keras.metrics.SparseCategoricalAccuracy()``.
-    :param head: the layer whose output is ``y_pred``.
-    :param head_name: or its name.
-    :param name: of the metric; by default the inner one's.
-    :param dtype: as of :class:`keras.metrics.Metric`.
     """
 
     def __init__(
@@ -404,10 +334,13 @@ class ResponseMetric(OfHead, keras.metrics.Metric):
     def update_state(
         self, y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: tf.Tensor | None = None
     ) -> Any:
-        layer = self._layer(y_pred)
-        response, Y = layer.response(y_pred), layer.response_matrix(y_true)
-        classes = response.shape[1] if response.shape.rank == 2 else None
-        y_true = as_metric_takes(self.metric, y_true, Y, classes)
+        head = self._head(y_pred)
+        response, Y = head.response(y_pred), head.response_matrix(y_true)
+        if response.shape.rank == 2:  # class probabilities
+            if isinstance(self.metric, _OF_CODES):
+                y_true = Y
+            elif isinstance(self.metric, _OF_ONE_HOT):
+                y_true = tf.one_hot(tf.cast(Y[:, 0], tf.int32), response.shape[1])
         response = tf.cast(response, self.metric.dtype)
         return self.metric.update_state(y_true, response, sample_weight=sample_weight)
 
@@ -426,15 +359,8 @@ class ResponseMetric(OfHead, keras.metrics.Metric):
 
 
 @keras.saving.register_keras_serializable(package="gpflow_gam")
-class NegativeLogPredictiveDensity(OfHead, keras.metrics.Mean):
-    """
-    ``-log E_q[p(y | rho(x))]``, averaged over rows: the score of the predictive distribution.
-
-    :param head: the layer whose output is ``y_pred``.
-    :param head_name: or its name.
-    :param name: of the metric.
-    :param dtype: as of :class:`keras.metrics.Metric`.
-    """
+class NegativeLogPredictiveDensity(_ReadsHead, keras.metrics.Mean):
+    """``-log E_q[p(y | rho(x))]``, averaged over rows: the score of the predictive distribution."""
 
     def __init__(
         self,
@@ -450,7 +376,7 @@ class NegativeLogPredictiveDensity(OfHead, keras.metrics.Mean):
     def update_state(
         self, y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: tf.Tensor | None = None
     ) -> Any:
-        density = self._layer(y_pred).predict_log_density(y_true, y_pred)
+        density = self._head(y_pred).predict_log_density(y_true, y_pred)
         return super().update_state(-tf.cast(density, self.dtype), sample_weight=sample_weight)
 
     def get_config(self) -> dict[str, Any]:
@@ -458,12 +384,7 @@ class NegativeLogPredictiveDensity(OfHead, keras.metrics.Mean):
 
 
 def metric_of(head: MomentReader, metric: str | keras.metrics.Metric) -> keras.metrics.Metric:
-    """
-    A metric of a head's response, by name or as Keras has it.
-
-    :param head: the layer whose output is ``y_pred``.
-    :param metric: ``"nlpd"``, ``"accuracy"``, or a Keras metric of (y, response) or its name.
-    """
+    """A metric of a head's response, by name or as Keras has it."""
     if metric == "nlpd":
         return NegativeLogPredictiveDensity(head)
     if metric in ("accuracy", "acc"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -17,7 +18,7 @@ from scipy.special import ndtri
 from scipy.stats import qmc
 
 from ..gam import families
-from ..gam.components import Component, build_inducing, build_kernel, learn_encoder, plan
+from ..gam.components import Component, build_kernel, learn_encoder, plan
 from ..gam.components.curves import inducing_each
 from ..gam.components.globe import LATITUDE, LONGITUDE
 from ..gam.families import Family
@@ -36,7 +37,6 @@ from ..gam.terms import (
     terms_from_json,
 )
 from ..gam.terms.base import column_of
-from ..inducing_variables import AdditiveInducingVariables
 from ..kernels import AdditiveKernel, ZeroMean
 from ..kernels.on_columns import OnColumns
 from ..likelihoods import constant_predictor
@@ -44,77 +44,84 @@ from ..measures import Discrete, Nodes
 
 Kind = Literal["number", "level", "cycle", "multiplier", "latitude", "longitude"]
 _NUM_ROWS = 2048
+_CLASSES = ("categorical", "ordinal")
+_IN_UNITS = ("gaussian", "student_t", "heteroskedastic")
+"""Families whose predictor has the response's unit."""
+_REFUSED = {
+    "rw": "goes from value to value of a column, which a layer does not see; bs='matern12' is as "
+    "rough",
+    "ou": "forgets within some steps from value to value, which a layer does not see; "
+    "bs='matern12' is as rough, and its memory is learnt from a spread on",
+    "iou": "is a curve less its line over the data, which move with the layers below; "
+    "bs='matern52' is as smooth",
+}
+"""Kinds of smooths that layers do not take, and why."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Structure:
     """
-    The shape of an additive head: which features it reads, how, and through which components.
+    The features that an additive head reads, how, and through which components.
 
     All sizes follow from the terms, so that a configuration alone rebuilds the layer and its
     weights then fit. Numbers (inducing inputs, centring nodes) start from standard normal features.
 
-    :param terms: the terms, every smooth with its number of inducing inputs.
-    :param features: the indices of the features read; they become columns 0, 1, ... of X.
-    :param kinds: how each is read.
-    :param encoder: names the columns.
-    :param components: the intercept first.
     """
 
     terms: Terms
+    """Every smooth with its number of inducing inputs."""
     features: tuple[int, ...]
+    """Indices of the features read; they become columns 0, 1, ... of X."""
     kinds: tuple[Kind, ...]
     encoder: Encoder
     components: tuple[Component, ...]
+    """The intercept first."""
 
     @property
     def width(self) -> int:
         """D, the columns of X."""
         return len(self.features)
 
-    @property
+    @functools.cached_property
     def num_levels(self) -> dict[int, int]:
-        """Levels of the columns of X that hold codes."""
+        """Numbers of levels of the columns of X that hold codes."""
         return {
             place: len(self.encoder.levels(feature))
             for place, (feature, kind) in enumerate(zip(self.features, self.kinds))
             if kind == "level"
         }
 
-    @property
-    def limits(self) -> dict[int, tuple[float, float]]:
-        """What the columns of X that are degrees are within."""
+    @functools.cached_property
+    def degrees(self) -> dict[int, tuple[float, float]]:
+        """Lowest and highest value of the columns of X that are latitudes or longitudes."""
         ends = {"latitude": LATITUDE, "longitude": LONGITUDE}
         return {i: ends[kind] for i, kind in enumerate(self.kinds) if kind in ends}
 
-    def plan(self, X: AnyNDArray, seed: int = 0) -> tuple[Component, ...]:
-        """
-        Components as data would settle them; their sizes may differ from :attr:`components`.
-
-        :param X: scaled features, [N, D].
-        """
-        reference = _reference(self.kinds, self.num_levels, self._periods(), len(X))
+    def adapted(self, X: AnyNDArray) -> list[Component]:
+        """The components with nodes and inducing inputs from scaled features [N, D]."""
+        periods = _periods(self.terms, self.features)
+        reference = _reference(self.kinds, self.num_levels, periods, len(X))
         constant = np.ptp(X, axis=0) == 0.0  # a unit that is dead so far has no distribution
         X = np.where(constant, reference, X)
         table = Table({f: X[:, i] for i, f in enumerate(self.features)})
-        return _planned(self.terms, table, self.encoder, X, seed)
-
-    def _periods(self) -> dict[int, float]:
-        return _periods(self.terms, self.features)
+        planned = {c.name: c for c in _planned(self.terms, table, self.encoder, X)}
+        adapted = []
+        for component in self.components:  # a level that does not occur keeps what it has
+            new = planned.get(component.name, component)
+            if component.shape:  # splines are the kernel's, and their places with them
+                margins = tuple(
+                    dataclasses.replace(margin, breaks=old.breaks)
+                    for margin, old in zip(new.margins, component.margins)
+                )
+                new = dataclasses.replace(new, margins=margins, inducing=component.inducing)
+            adapted.append(new if new.inducing else component)
+        return adapted
 
 
 def build_structure(
     terms: Terms, num_inducing: int | None, num_levels: Mapping[int, int]
 ) -> Structure:
-    """
-    The structure of a head.
-
-    :param terms: on features by index.
-    :param num_inducing: inducing inputs of each smooth that names no ``k``.
-    :param num_levels: how many levels features have that are read as codes 0, 1, ...
-    :raises TypeError: a term that names a column.
-    :raises ValueError: a feature that is read in two ways, or whose levels or period are missing.
-    """
+    """The structure of a head."""
     levels = dict(num_levels) | _areas(terms, num_levels)
     terms = Terms((_sized(term, num_inducing, levels) for term in terms), select=terms.select)
     kinds: dict[int, Kind] = {}
@@ -143,48 +150,26 @@ def build_structure(
     strange = sorted(set(levels) - {f for f, kind in kinds.items() if kind == "level"})
     if strange:
         raise ValueError(f"num_levels names feature {strange[0]}, which no term reads as levels.")
-    features, ways = tuple(kinds), tuple(kinds.values())
-    counts = {i: levels[f] for i, f in enumerate(features) if ways[i] == "level"}
-    X = _reference(ways, counts, _periods(terms, features), _NUM_ROWS)
+    features = tuple(kinds)
+    counts = {i: levels[f] for i, f in enumerate(features) if kinds[f] == "level"}
+    X = _reference(tuple(kinds.values()), counts, _periods(terms, features), _NUM_ROWS)
     table = Table({f: X[:, i] for i, f in enumerate(features)})
     encoder = learn_encoder(terms, (), table)
-    order = [f for f, _ in encoder.columns]
-    assert order == list(features)  # one reading a feature, in order of appearance
-    return Structure(terms, features, ways, encoder, _planned(terms, table, encoder, X, 0))
+    return Structure(
+        terms, features, tuple(kinds.values()), encoder, _planned(terms, table, encoder, X)
+    )
 
 
-def _planned(
-    terms: Terms, table: Table, encoder: Encoder, X: AnyNDArray, seed: int
-) -> tuple[Component, ...]:
-    """Components of which all are penalised: features move, and so do their natural sizes."""
-    found = plan(terms, table, encoder, X, None, seed)
-    return tuple(dataclasses.replace(c, shrink=True) for c in found)
-
-
-def spread_rows(have: AnyNDArray, spare: AnyNDArray) -> AnyNDArray:
-    """
-    As many rows as ``spare``: those of ``have``, then those of ``spare`` farthest from them.
-
-    Inducing inputs must differ, so that padding by copies will not do.
-
-    :param have: [n, d].
-    :param spare: [m, d].
-    """
-    rows = list(have[: len(spare)])
-    left = list(spare)
-    while len(rows) < len(spare):
-        gaps = [min(np.sum((row - z) ** 2) for row in rows) for z in left]
-        rows.append(left.pop(int(np.argmax(gaps))))
-    return np.array(rows).reshape(spare.shape)
+def _planned(terms: Terms, table: Table, encoder: Encoder, X: AnyNDArray) -> tuple[Component, ...]:
+    """Components, all of them penalised: features move, and so do their natural sizes."""
+    return tuple(
+        dataclasses.replace(c, shrink=True) for c in plan(terms, table, encoder, X, None, 0)
+    )
 
 
 def _areas(terms: Terms, num_levels: Mapping[int, int]) -> dict[int, int]:
-    """
-    How many areas features have that are codes of them.
-
-    :raises ValueError: areas that are no such codes, or another number of them.
-    """
-    found = {}
+    """Numbers of areas of the features that Markov random fields read as codes of them."""
+    areas = {}
     for term in terms:
         if not isinstance(term, MarkovField):
             continue
@@ -195,14 +180,14 @@ def _areas(terms: Terms, num_levels: Mapping[int, int]) -> dict[int, int]:
                 f"this order; got {', '.join(map(repr, term.areas[:5]))}."
             )
         if not isinstance(feature, int):
-            continue  # which is said of every term
+            continue  # an error of its own, below
         if num_levels.get(feature, number) != number:
             raise ValueError(
                 f"num_levels says that feature {feature} has {num_levels[feature]} levels; "
                 f"{term!r} has {number}."
             )
-        found[feature] = number
-    return found
+        areas[feature] = number
+    return areas
 
 
 def _sized(term: Term, num_inducing: int | None, num_levels: Mapping[int, int]) -> Term:
@@ -217,37 +202,27 @@ def _sized(term: Term, num_inducing: int | None, num_levels: Mapping[int, int]) 
 
 
 def _readings(term: Term) -> list[tuple[object, Kind]]:
-    if isinstance(term, Smooth) and term.kind == "rw":
-        raise ValueError(
-            f"{term!r}: bs='rw' goes from value to value of a column, which a layer does not see; "
-            "bs='matern12' is as rough."
-        )
-    if isinstance(term, Smooth) and term.kind == "ou":
-        raise ValueError(
-            f"{term!r}: bs='ou' forgets within some steps from value to value, which a layer does "
-            "not see; bs='matern12' is as rough, and its memory is learnt from a spread on."
-        )
-    if isinstance(term, Smooth) and term.kind == "iou":
-        raise ValueError(
-            f"{term!r}: bs='iou' is a curve less its line over the data, which move with the "
-            "layers below; bs='matern52' is as smooth."
-        )
-    kind: Kind = "level" if isinstance(term, (Levels, MarkovField)) else "number"
-    found: list[tuple[object, Kind]] = [(c, kind) for c in term.columns]
+    """Features that a term reads, and how."""
+    kinds: list[Kind]
     if isinstance(term, FactorSmooth):
-        found = [(term.columns[0], "number"), (term.columns[1], "level")]
-    if isinstance(term, Smooth) and term.kind == "sos":
-        found = [(term.columns[0], "latitude"), (term.columns[1], "longitude")]
-    if isinstance(term, Smooth) and term.kind == "cyclic":
-        found = [(c, "cycle") for c in term.columns]
-    if isinstance(term, Tensor):
-        found = [
-            (c, "cycle" if bs == "cyclic" else "number") for c, bs in zip(term.columns, term.kinds)
-        ]
+        kinds = ["number", "level"]
+    elif isinstance(term, (Levels, MarkovField)):
+        kinds = ["level"]
+    elif isinstance(term, Tensor):
+        kinds = ["cycle" if bs == "cyclic" else "number" for bs in term.kinds]
+    elif isinstance(term, Smooth) and term.kind in _REFUSED:
+        raise ValueError(f"{term!r}: bs={term.kind!r} {_REFUSED[term.kind]}.")
+    elif isinstance(term, Smooth) and term.kind == "sos":
+        kinds = ["latitude", "longitude"]
+    elif isinstance(term, Smooth) and term.kind == "cyclic":
+        kinds = ["cycle"] * len(term.columns)
+    else:
+        kinds = ["number"] * len(term.columns)
+    readings: list[tuple[object, Kind]] = list(zip(term.columns, kinds, strict=True))
     by = term.by
     if by is not None:
-        found.append((column_of(by), "level" if isinstance(by, Term) else "multiplier"))
-    return found
+        readings.append((column_of(by), "level" if isinstance(by, Term) else "multiplier"))
+    return readings
 
 
 def _periods(terms: Terms, features: tuple[int, ...]) -> dict[int, float]:
@@ -287,21 +262,9 @@ def _reference(
     return X
 
 
-_CLASSES = ("categorical", "ordinal")
-
-
 @dataclasses.dataclass(frozen=True)
 class HeadSpecification:
-    """
-    Terms and response of an additive head.
-
-    :param terms: on features by index.
-    :param family: the response's distribution.
-    :param num_classes: of a response of classes.
-    :param num_levels: levels of features that are codes.
-    :param num_inducing: inducing inputs a smooth.
-    :param scale: the predictor's natural size.
-    """
+    """Terms and response of an additive head: the arguments of layers, checked."""
 
     terms: Terms
     family: Family
@@ -320,11 +283,6 @@ class HeadSpecification:
         num_inducing: int | None,
         scale: float,
     ) -> HeadSpecification:
-        """
-        The specification that a layer's arguments ask for.
-
-        :raises TypeError, ValueError: naming the argument.
-        """
         if isinstance(terms, (list, tuple)) and terms and isinstance(terms[0], dict):
             terms = terms_from_json(list(terms))
         if isinstance(terms, str) or (isinstance(terms, Terms) and len(terms) == 0):
@@ -361,11 +319,6 @@ class HeadSpecification:
         return cls(terms, family, num_classes, levels, num_inducing, float(scale))
 
     def to_json(self) -> dict[str, Any]:
-        """
-        As JSON can hold it.
-
-        :raises ValueError: a likelihood or kernel object, which no file can hold.
-        """
         if self.own_kernels:
             raise ValueError(
                 f"{next(iter(self.own_kernels))} has a kernel of your own, which no configuration "
@@ -382,7 +335,7 @@ class HeadSpecification:
 
     @property
     def levels(self) -> tuple[Any, ...] | None:
-        """The response's labels, where it has any: codes."""
+        """Codes of the response's classes, where it has any."""
         if self.family.name in _CLASSES:
             assert self.num_classes is not None
             return tuple(range(self.num_classes))
@@ -399,39 +352,28 @@ class HeadSpecification:
         return self.family.predictor_names(self.levels)
 
     def structure(self) -> Structure:
-        """The components."""
         return build_structure(self.terms, self.num_inducing, dict(self.num_levels))
 
     @property
     def own_kernels(self) -> dict[str, Kernel]:
-        """The user's, by the labels of their terms."""
+        """Kernels of the user, by the labels of their terms."""
         smooths = [term for term in self.terms if isinstance(term, Smooth)]
         return {t.label: t.kernel for t in smooths if t.kernel is not None}
 
     def build_kernel(self, structure: Structure) -> AdditiveKernel:
         """The prior, its centring measures held in variables."""
         kernel = build_kernel(structure.components, self.scale, self.own_kernels)
-        for part in centred(kernel):
+        for part in _centred(kernel):
             assert isinstance(part.measure, Discrete)
             part.measure = Nodes(part.measure)
         return kernel
 
-    def build_inducing(
-        self, structure: Structure, kernel: AdditiveKernel
-    ) -> AdditiveInducingVariables:
-        """Inducing inputs at standard normal features."""
-        return build_inducing(structure.components, kernel, structure.width)
-
     def build_mean(self) -> OffsetMean:
-        """The constant part of the predictor, zero until it is told."""
+        """The constant part of the predictor, zero at first."""
         return OffsetMean(np.zeros(self.num_predictors), [])
 
     def build_likelihood(self, y: AnyNDArray | None = None) -> Likelihood:
-        """
-        The likelihood, its parameters where ``y`` suggests.
-
-        :param y: [N] or [N, K]; without it, responses of the size ``scale``.
-        """
+        """The likelihood, its parameters started from ``y`` or responses of the size ``scale``."""
         if y is not None:
             return self.family.likelihood(y, self.levels)
         if self.levels is not None:
@@ -450,8 +392,40 @@ class HeadSpecification:
             f"no response is known that likelihood {self.family.name!r} can produce: {refused}"
         )
 
+    def adapt_measures(self, kernel: AdditiveKernel, components: Sequence[Component]) -> None:
+        """Centre a kernel's components under the measures of others of the same structure."""
+        fresh = build_kernel(components, self.scale, self.own_kernels)
+        for part, new in zip(_centred(kernel), _centred(fresh), strict=True):
+            measure, nodes = new.measure, part.measure
+            assert isinstance(measure, Discrete)
+            assert isinstance(nodes, Nodes)
+            room = int(nodes.points.shape[0])
+            if len(measure.points) > room:
+                masses = measure.probabilities[:room]
+                measure = Discrete(measure.points[:room], masses / masses.sum())
+            nodes.assign(measure)
 
-def centred(kernel: AdditiveKernel) -> list[ZeroMean]:
+    def adapt_response(self, model: GPModel, X: AnyNDArray, Y: AnyNDArray) -> None:
+        """Start the predictor's constant and the likelihood's parameters from responses."""
+        if self.family.name in _IN_UNITS:
+            spread = float(np.std(Y))
+            if not 0.1 * self.scale < spread < 10.0 * self.scale:
+                raise ValueError(
+                    f"y has a standard deviation of {spread:.3g} where scale={self.scale:g} was "
+                    "given; pass scale of y's size to the layer, or standardise y."
+                )
+        likelihood = model.likelihood
+        start = gpflow.utilities.parameter_dict(self.build_likelihood(Y.astype(np.float64)))
+        for path, parameter in gpflow.utilities.parameter_dict(likelihood).items():
+            parameter.assign(start[path])
+        offset = np.zeros((len(X), self.num_predictors))
+        constant = constant_predictor(
+            likelihood, tf.constant(X), tf.constant(Y), offset, self.num_predictors
+        )
+        model.mean_function.constant.assign(np.asarray(constant)[0])
+
+
+def _centred(kernel: AdditiveKernel) -> list[ZeroMean]:
     """
     Every zero-mean part of a kernel, in an order that the structure settles.
 
@@ -462,78 +436,3 @@ def centred(kernel: AdditiveKernel) -> list[ZeroMean]:
     return [
         part for part in kernel.submodules if isinstance(part, ZeroMean) and id(part) not in theirs
     ]
-
-
-_IN_UNITS = ("gaussian", "student_t", "heteroskedastic")
-"""Families whose predictor has the response's unit."""
-
-
-def adapted_components(structure: Structure, X: AnyNDArray) -> list[Component]:
-    """
-    The structure's components with nodes and inducing inputs from data.
-
-    :param X: scaled features, [N, D].
-    """
-    planned = {c.name: c for c in structure.plan(X)}
-    found = []
-    for component in structure.components:  # a level that does not occur keeps what it has
-        new = planned.get(component.name, component)
-        if component.shape:  # splines are the kernel's, and their places with them
-            margins = tuple(
-                dataclasses.replace(m, breaks=own.breaks)
-                for m, own in zip(new.margins, component.margins)
-            )
-            new = dataclasses.replace(new, margins=margins, inducing=component.inducing)
-        found.append(new if new.inducing else component)
-    return found
-
-
-def adapt_measures(
-    kernel: AdditiveKernel, components: Sequence[Component], scale: float, own: Mapping[str, Kernel]
-) -> None:
-    """
-    Centre a kernel's components under the measures of others of the same structure.
-
-    :param kernel: as :meth:`HeadSpecification.build_kernel` makes it.
-    :param components: from :func:`adapted_components`.
-    :param scale: the predictor's natural size.
-    :param own: the user's kernels by the labels of their terms, which are left as they are.
-    """
-    fresh = build_kernel(components, scale, own)
-    for part, new in zip(centred(kernel), centred(fresh), strict=True):
-        measure, held = new.measure, part.measure
-        assert isinstance(measure, Discrete)
-        assert isinstance(held, Nodes)
-        room = int(held.points.shape[0])
-        if len(measure.points) > room:
-            masses = measure.probabilities[:room]
-            measure = Discrete(measure.points[:room], masses / masses.sum())
-        held.assign(measure)
-
-
-def adapt_response(spec: HeadSpecification, model: GPModel, X: AnyNDArray, Y: AnyNDArray) -> None:
-    """
-    Start the predictor's constant and the likelihood's parameters from responses.
-
-    :param spec: says what the response is.
-    :param model: whose parameters are set.
-    :param X: scaled features, [N, D].
-    :param Y: [N, K].
-    :raises ValueError: a response whose spread is far from ``scale``.
-    """
-    if spec.family.name in _IN_UNITS:
-        spread = float(np.std(Y))
-        if not 0.1 * spec.scale < spread < 10.0 * spec.scale:
-            raise ValueError(
-                f"y has a standard deviation of {spread:.3g} where scale={spec.scale:g} was said; "
-                "pass scale of y's size to the layer, or standardise y."
-            )
-    likelihood = model.likelihood
-    start = gpflow.utilities.parameter_dict(spec.build_likelihood(Y.astype(np.float64)))
-    for path, parameter in gpflow.utilities.parameter_dict(likelihood).items():
-        parameter.assign(start[path])
-    offset = np.zeros((len(X), spec.num_predictors))
-    constant = constant_predictor(
-        likelihood, tf.constant(X), tf.constant(Y), offset, spec.num_predictors
-    )
-    model.mean_function.constant.assign(np.asarray(constant)[0])

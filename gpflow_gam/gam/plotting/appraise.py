@@ -10,15 +10,18 @@ from scipy.special import ndtr, ndtri
 from scipy.stats import beta
 
 from ..fits import FittedGAM, prediction
-from .figures import Axes, Figure, clip_to, faintness, panels, put_title, short
+from .figures import Axes, Figure, clip_to, faintness, panels, put_labels, short
 from .residuals import LARGEST, observed, quantile_residuals
 
 _Z = 1.96
 _NAMED = 10
+"""With more classes than these, a legend hides the lines."""
+_TEXT = 8
+"""With more classes than these, a confusion matrix has no room for numbers."""
 
 
 class Bins(NamedTuple):
-    """Means over bins of equal counts, [B] each, with 95 % limits of the observed one."""
+    """Means over bins of equal counts, [B] each, with a 95 % interval of the observed one."""
 
     predicted: AnyNDArray
     observed: AnyNDArray
@@ -30,11 +33,7 @@ def binned(predicted: AnyNDArray, observed: AnyNDArray, shares: bool = False) ->
     """
     Mean response against mean prediction in up to ten bins of equal counts.
 
-    Limits are normal ones for the mean, and Wilson's (1927) where responses are zeros and ones.
-
-    :param predicted: [N].
-    :param observed: [N].
-    :param shares: whether the responses are zeros and ones.
+    Intervals are normal ones for the mean, and Wilson's (1927) for shares of zeros and ones.
     """
     order = np.argsort(predicted, kind="stable")
     number = int(np.clip(len(order) // 10, 1, 10))
@@ -51,7 +50,7 @@ def binned(predicted: AnyNDArray, observed: AnyNDArray, shares: bool = False) ->
 
 
 def draw_bins(ax: Axes, bins: Bins, color: str = "C0", label: str | None = None) -> None:
-    """Binned means with their limits, joined."""
+    """Binned means with their intervals, joined."""
     error = np.maximum([bins.observed - bins.lower, bins.upper - bins.observed], 0.0)
     ax.errorbar(
         bins.predicted, bins.observed, error, fmt="o-", color=color, markersize=4.0,
@@ -59,31 +58,21 @@ def draw_bins(ax: Axes, bins: Bins, color: str = "C0", label: str | None = None)
     )  # fmt: skip
 
 
-def identity(ax: Axes) -> None:
-    """Where observed equals predicted."""
+def _draw_identity(ax: Axes) -> None:
     ax.axline((0.0, 0.0), slope=1.0, color="0.6", linewidth=0.8, zorder=0)
 
 
-def draw_calibration(ax: Axes, predicted: AnyNDArray, observed: AnyNDArray) -> None:
-    """Binned means of a number."""
-    identity(ax)
+def _draw_calibration(ax: Axes, predicted: AnyNDArray, observed: AnyNDArray) -> None:
+    _draw_identity(ax)
     draw_bins(ax, binned(predicted, observed))
-    ax.set_xlabel("fitted, mean of bin")
-    ax.set_ylabel("observed, mean of bin")
-    put_title(ax, "calibration")
+    put_labels(ax, "fitted, mean of bin", "observed, mean of bin", "calibration")
 
 
 def draw_reliability(
     ax: Axes, probabilities: AnyNDArray, codes: AnyNDArray, names: tuple[str, ...]
 ) -> None:
-    """
-    Shares of classes against their probabilities, a line a class.
-
-    :param probabilities: [N, K].
-    :param codes: the classes observed, [N].
-    :param names: of the K classes.
-    """
-    identity(ax)
+    """Shares of classes against their probabilities, a line a class."""
+    _draw_identity(ax)
     for k, name in enumerate(names):
         bins = binned(probabilities[:, k], (codes == k).astype(float), shares=True)
         draw_bins(ax, bins, f"C{k}", short(name))
@@ -91,17 +80,10 @@ def draw_reliability(
         ax.legend(fontsize="small", framealpha=0.7)
     ax.set_xlim(-0.03, 1.03)
     ax.set_ylim(-0.03, 1.03)
-    ax.set_xlabel("predicted probability")
-    ax.set_ylabel("observed share")
-    put_title(ax, "calibration")
+    put_labels(ax, "predicted probability", "observed share", "calibration")
 
 
-_TEXT = 8
-"""With more classes than these, a confusion matrix has no room for numbers."""
-
-
-def scatter(ax: Axes, x: AnyNDArray, y: AnyNDArray, color: str = "C0") -> None:
-    """Many points."""
+def _scatter(ax: Axes, x: AnyNDArray, y: AnyNDArray, color: str = "C0") -> None:
     ax.plot(
         x, y, ".", color=color, markersize=5.0, markeredgewidth=0.0,
         alpha=faintness(len(x)), rasterized=len(x) > 2000, gid="data",
@@ -110,12 +92,9 @@ def scatter(ax: Axes, x: AnyNDArray, y: AnyNDArray, color: str = "C0") -> None:
 
 def order_statistics(number: int, level: float = 0.95) -> tuple[AnyNDArray, AnyNDArray]:
     """
-    Limits of each of N sorted standard normal values, [N] each.
+    Intervals of each of N sorted standard normal values, [N] each end.
 
-    Exact, with no need to simulate: the i-th of N sorted uniform values is Beta(i, N + 1 - i).
-
-    :param number: N.
-    :param level: probability of each pair of limits.
+    They are exact: the i-th of N sorted uniform values is Beta(i, N + 1 - i).
     """
     i = np.arange(1, number + 1)
     tail = 0.5 * (1.0 - level)
@@ -125,7 +104,7 @@ def order_statistics(number: int, level: float = 0.95) -> tuple[AnyNDArray, AnyN
 
 def draw_qq(ax: Axes, residuals: AnyNDArray) -> None:
     """
-    Sorted residuals against normal quantiles, with the 95 % limits of each.
+    Sorted residuals against normal quantiles, with a 95 % interval of each.
 
     Residuals too large to be told apart stand at the edge, as arrowheads.
     """
@@ -135,8 +114,8 @@ def draw_qq(ax: Axes, residuals: AnyNDArray) -> None:
     ax.fill_between(quantiles, lower, upper, color="0.85", linewidth=0.0, gid="reference")
     ax.axline((0.0, 0.0), slope=1.0, color="0.6", linewidth=0.8)
     values = np.sort(residuals)
-    told = np.abs(values) < LARGEST
-    ax.plot(quantiles[told], values[told], ".", color="C0", markersize=4.0, gid="data")
+    exact = np.abs(values) < LARGEST
+    ax.plot(quantiles[exact], values[exact], ".", color="C0", markersize=4.0, gid="data")
     for sign, marker in ((1.0, "^"), (-1.0, "v")):
         beyond = sign * values >= LARGEST
         if beyond.any():
@@ -144,11 +123,9 @@ def draw_qq(ax: Axes, residuals: AnyNDArray) -> None:
                 quantiles[beyond], values[beyond], marker, color="C3", markersize=5.0, gid="beyond",
                 label=f"{beyond.sum()} {'above' if sign > 0.0 else 'below'} {sign * LARGEST:.1f}",
             )  # fmt: skip
-    if not told.all():
+    if not exact.all():
         ax.legend(fontsize="small")
-    ax.set_xlabel("normal quantiles")
-    ax.set_ylabel("quantile residuals")
-    put_title(ax, "QQ plot")
+    put_labels(ax, "normal quantiles", "quantile residuals", "QQ plot")
 
 
 def running_mean(x: AnyNDArray, y: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
@@ -163,12 +140,10 @@ def running_mean(x: AnyNDArray, y: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
 def draw_residuals(ax: Axes, predictor: AnyNDArray, residuals: AnyNDArray, name: str) -> None:
     """Residuals against the predictor with their running mean."""
     ax.axhline(0.0, color="0.6", linewidth=0.8, zorder=0)
-    scatter(ax, predictor, residuals)
+    _scatter(ax, predictor, residuals)
     ax.plot(*running_mean(predictor, residuals), color="C3", label="running mean")
     ax.legend(fontsize="small", framealpha=0.7)
-    ax.set_xlabel("linear predictor")
-    ax.set_ylabel(name)
-    put_title(ax, "residuals against predictor")
+    put_labels(ax, "linear predictor", name, "residuals against predictor")
 
 
 def draw_class_residuals(
@@ -179,11 +154,10 @@ def draw_class_residuals(
     for k, name in enumerate(names):
         residuals = (codes == k) - probabilities[:, k]
         ax.plot(*running_mean(F[:, k], residuals), color=f"C{k}", label=short(name))
-    if len(names) <= 10:
+    if len(names) <= _NAMED:
         ax.legend(fontsize="small", framealpha=0.7)
-    ax.set_xlabel("linear predictor of the class")
-    ax.set_ylabel("observed minus probability")
-    put_title(ax, "running means of residuals")
+    title = "running means of residuals"
+    put_labels(ax, "linear predictor of the class", "observed minus probability", title)
 
 
 def draw_observed(ax: Axes, fitted: AnyNDArray, observed: AnyNDArray) -> None:
@@ -193,20 +167,15 @@ def draw_observed(ax: Axes, fitted: AnyNDArray, observed: AnyNDArray) -> None:
     if known.any():
         start = float(np.median(fitted))
         ax.axline((start, start), slope=1.0, color="0.6", linewidth=0.8)
-        scatter(ax, fitted, observed)
+        _scatter(ax, fitted, observed)
         ends = np.quantile(observed, [0.001, 0.999])
         clip_to(ax, float(min(ends[0], fitted.min())), float(max(ends[1], fitted.max())))
-    ax.set_xlabel("fitted")
-    ax.set_ylabel("observed")
-    put_title(ax, "observed against fitted" + ("" if known.all() else " (uncensored rows)"))
+    rows = "" if known.all() else " (uncensored rows)"
+    put_labels(ax, "fitted", "observed", f"observed against fitted{rows}")
 
 
 def draw_pit(ax: Axes, uniform: AnyNDArray) -> None:
-    """
-    A histogram of the residuals on the uniform scale (Dawid 1984), with 95 % limits of each bar.
-
-    :param uniform: P(y' <= y), [N].
-    """
+    """Histogram of residuals on the uniform scale (Dawid 1984), with 95 % intervals."""
     number = len(uniform)
     bars = int(np.clip(number // 15, 5, 20))
     ax.hist(
@@ -216,43 +185,29 @@ def draw_pit(ax: Axes, uniform: AnyNDArray) -> None:
     for height, style in ((1.0, "-"), (1.0 - half, "--"), (1.0 + half, "--")):
         ax.axhline(height, color="0.3", linewidth=0.8, linestyle=style)
     ax.set_xlim(0.0, 1.0)
-    ax.set_xlabel("probability integral transform")
-    ax.set_ylabel("density")
-    put_title(ax, "PIT histogram")
+    put_labels(ax, "probability integral transform", "density", "PIT histogram")
 
 
-def draw_histogram(ax: Axes, residuals: AnyNDArray) -> None:
-    """A histogram of response residuals."""
+def _draw_histogram(ax: Axes, residuals: AnyNDArray) -> None:
     ax.hist(residuals, bins=int(np.clip(len(residuals) // 10, 5, 40)), color="C0", alpha=0.6)
     ax.axvline(0.0, color="0.4", linewidth=0.8)
-    ax.set_xlabel("observed minus fitted")
-    ax.set_ylabel("rows")
-    put_title(ax, "residuals")
+    put_labels(ax, "observed minus fitted", "rows", "residuals")
 
 
 def draw_probabilities(
     ax: Axes, probabilities: AnyNDArray, codes: AnyNDArray, names: tuple[str, ...], what: str
 ) -> None:
-    """
-    Histograms of probabilities by the class observed.
-
-    :param probabilities: [N].
-    :param codes: [N].
-    :param names: of the classes.
-    :param what: whose probability it is.
-    """
+    """Histograms of probabilities by the class observed."""
     bins = np.linspace(0.0, 1.0, 21).tolist()
     for k, name in enumerate(names):
         ax.hist(
             probabilities[codes == k], bins=bins, histtype="stepfilled", color=f"C{k}", alpha=0.35,
             edgecolor=f"C{k}", label=short(name),
         )  # fmt: skip
-    if len(names) <= 10:
+    if len(names) <= _NAMED:
         ax.legend(title="observed", fontsize="small", framealpha=0.7)
     ax.set_xlim(0.0, 1.0)
-    ax.set_xlabel(what)
-    ax.set_ylabel("rows")
-    put_title(ax, "fitted probabilities")
+    put_labels(ax, what, "rows", "fitted probabilities")
 
 
 def draw_confusion(
@@ -272,16 +227,14 @@ def draw_confusion(
     labels = [short(name, 12) for name in names]
     ax.set_xticks(range(number), labels, rotation=0 if sum(map(len, labels)) < 36 else 90)
     ax.set_yticks(range(number), labels)
-    ax.set_xlabel("most probable class")
-    ax.set_ylabel("observed class")
-    put_title(ax, "confusion matrix")
+    put_labels(ax, "most probable class", "observed class", "confusion matrix")
 
 
 def appraise(fit: FittedGAM, seed: int = 0) -> Figure:
     """
     Four panels that show whether a fit suits its data.
 
-    - Randomised quantile residuals (see :func:`gpflow_gam.gam.plotting.quantile_residuals`) against
+    - Randomised quantile residuals (:func:`gpflow_gam.gam.plotting.quantile_residuals`) against
       normal quantiles, and against the (first) predictor.
     - A number: observed against fitted, and the histogram of the probability integral transform, or
       binned means where the response is discrete.
@@ -307,59 +260,37 @@ def appraise(fit: FittedGAM, seed: int = 0) -> Figure:
             "what they stand for is not known; take a named family."
         )
     figure, axes = panels([1] * 4)
-    places = [ax for (ax,) in axes]
-    if levels is None:
-        _numbers(places, fit, fitted, F, seed)
-    else:
-        _classes(places, fit, fitted, F, tuple(map(str, levels)), seed)
-    return figure
-
-
-def _numbers(
-    axes: list[Axes], fit: FittedGAM, fitted: AnyNDArray, F: AnyNDArray, seed: int
-) -> None:
-    y = observed(fit)
-    limits = fit.spec.family.cdf(fit.likelihood, fit.Y, F)
+    first, second, third, fourth = (ax for (ax,) in axes)
     factor, shift = fit.units
     predictor = (shift + factor * F)[:, 0]
-    draw_observed(axes[2], fitted, y)
-    if limits is None:
-        draw_histogram(axes[0], y - fitted)
-        draw_residuals(axes[1], predictor, y - fitted, "observed minus fitted")
-        draw_calibration(axes[3], fitted, y)
-        return
-    residuals = quantile_residuals(fit, seed)
-    draw_qq(axes[0], residuals)
-    draw_residuals(axes[1], predictor, residuals, "quantile residuals")
-    if not fit.spec.family.discrete:
-        draw_pit(axes[3], ndtr(residuals))
-    else:
-        draw_calibration(axes[3], fitted, y)
-
-
-def _classes(
-    axes: list[Axes],
-    fit: FittedGAM,
-    fitted: AnyNDArray,
-    F: AnyNDArray,
-    names: tuple[str, ...],
-    seed: int,
-) -> None:
-    codes = fit.Y[:, 0].astype(int)
+    residuals = None
+    if fit.spec.family.cdf(fit.likelihood, fit.Y, F) is not None:
+        residuals = quantile_residuals(fit, seed)
+        draw_qq(first, residuals)
+        draw_residuals(second, predictor, residuals, "quantile residuals")
+    if levels is None:
+        y = observed(fit)
+        draw_observed(third, fitted, y)
+        if residuals is None:
+            _draw_histogram(first, y - fitted)
+            draw_residuals(second, predictor, y - fitted, "observed minus fitted")
+        if residuals is None or fit.spec.family.discrete:
+            _draw_calibration(fourth, fitted, y)
+        else:
+            draw_pit(fourth, ndtr(residuals))
+        return figure
+    names, codes = tuple(map(str, levels)), fit.Y[:, 0].astype(int)
     two = fitted.ndim == 1
     probabilities = np.stack([1.0 - fitted, fitted], axis=1) if two else fitted
-    if fit.spec.family.cdf(fit.likelihood, fit.Y, F) is None:
+    if residuals is None:
         own = np.take_along_axis(probabilities, codes[:, None], axis=1)[:, 0]
-        draw_probabilities(axes[0], own, codes, names, "probability of the observed class")
-        draw_class_residuals(axes[1], probabilities, F, codes, names)
-    else:
-        residuals = quantile_residuals(fit, seed)
-        draw_qq(axes[0], residuals)
-        draw_residuals(axes[1], F[:, 0], residuals, "quantile residuals")
+        draw_probabilities(first, own, codes, names, "probability of the observed class")
+        draw_class_residuals(second, probabilities, F, codes, names)
     if two:
         # one line: that of the first class mirrors it
-        draw_reliability(axes[2], fitted[:, None], 1 - codes, names[1:])
-        draw_probabilities(axes[3], fitted, codes, names, f"probability of {names[1]}")
+        draw_reliability(third, fitted[:, None], 1 - codes, names[1:])
+        draw_probabilities(fourth, fitted, codes, names, f"probability of {names[1]}")
     else:
-        draw_reliability(axes[2], probabilities, codes, names)
-        draw_confusion(axes[3], probabilities, codes, names)
+        draw_reliability(third, probabilities, codes, names)
+        draw_confusion(fourth, probabilities, codes, names)
+    return figure

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 from gpflow.base import AnyNDArray
 from matplotlib.collections import PathCollection
+from matplotlib.colors import Normalize
 from matplotlib.path import Path
 from scipy.spatial import cKDTree
 
@@ -20,7 +22,6 @@ from ..terms import MarkovField
 from ..terms.markov import Polygons
 from .figures import (
     Axes,
-    Colormap,
     Figure,
     ListedColormap,
     clip_to,
@@ -43,14 +44,7 @@ _NAMED = 16
 
 
 def draw_curves(ax: Axes, axis: Axis, series: list[Series], legend_title: str) -> None:
-    """
-    A curve with its band for each series.
-
-    :param ax: draw into this.
-    :param axis: the horizontal axis.
-    :param series: the curves.
-    :param legend_title: what tells them apart.
-    """
+    """A curve with its band for each series."""
     ax.axhline(series[0].shown(np.zeros(1))[0], color="0.6", linewidth=0.8, zorder=0)
     alpha = 0.3 if len(series) == 1 else 0.18
     for one, color in zip(series, _colors(len(series))):
@@ -71,7 +65,7 @@ def band(
     ax: Axes, x: AnyNDArray, one: Series, width: float, alpha: float, color: object, gid: str
 ) -> None:
     """From the estimate minus to the estimate plus ``width`` standard errors."""
-    lower, upper = one.limits(width)
+    lower, upper = one.band(width)
     ax.fill_between(x, lower, upper, facecolor=color, alpha=alpha, linewidth=0.0, gid=gid)
 
 
@@ -93,10 +87,6 @@ def draw_rug(ax: Axes, axis: Axis, values: AnyNDArray) -> None:
 def draw_partial(ax: Axes, axis: Axis, x: AnyNDArray, partial: AnyNDArray, one: Series) -> None:
     """
     Partial residuals as faint points; a few wild ones fall outside, so that the curve stays seen.
-
-    :param x: [N].
-    :param partial: [N], NaN where there is none.
-    :param one: the curve.
     """
     keep = np.isfinite(partial)
     x, partial = axis.place(x[keep]), one.shown(partial[keep])
@@ -106,7 +96,7 @@ def draw_partial(ax: Axes, axis: Axis, x: AnyNDArray, partial: AnyNDArray, one: 
     )  # fmt: skip
     width = one.simultaneous or one.pointwise
     zero = one.shown(np.zeros(1))
-    everything = np.concatenate([*one.limits(width), _ends(partial), zero])
+    everything = np.concatenate([*one.band(width), _ends(partial), zero])
     clip_to(ax, float(everything.min()), float(everything.max()))
 
 
@@ -128,15 +118,7 @@ _LISTED = 12
 def draw_points(
     ax: Axes, axis: Axis, series: list[Series], legend_title: str, about_zero: bool = True
 ) -> None:
-    """
-    A point with its limits for each level and series.
-
-    :param ax: draw into this.
-    :param axis: the horizontal axis, of levels.
-    :param series: side by side.
-    :param legend_title: what tells them apart.
-    :param about_zero: whether there is a line at zero.
-    """
+    """A point with its credible interval for each level and series."""
     names = axis.levels or ()
     number = len(names)
     if about_zero:
@@ -155,7 +137,7 @@ def draw_points(
         ax.errorbar(
             x, estimate, _errors(one, one.pointwise, order), fmt="o", color=color, markersize=size,
             elinewidth=1.6 if number <= NAMED else 0.7, label=one.label or None, gid="pointwise",
-            capsize=size if number <= NAMED else 0.0,  # limits narrower than the point show, too
+            capsize=size if number <= NAMED else 0.0,  # intervals narrower than the point show, too
         )  # fmt: skip
     if number > NAMED:
         ax.set_xticks([])
@@ -170,8 +152,8 @@ def draw_points(
 
 
 def _errors(one: Series, width: float, order: AnyNDArray) -> AnyNDArray:
-    """How far the limits are below and above the estimate, [2, n]."""
-    estimate, (lower, upper) = one.shown(one.estimate), one.limits(width)
+    """Distances of a band's ends below and above the estimate, [2, n]."""
+    estimate, (lower, upper) = one.shown(one.estimate), one.band(width)
     return np.stack([estimate - lower, upper - estimate])[:, order]
 
 
@@ -205,86 +187,76 @@ TOO_FAR = 0.1
 """How far from the data a map is drawn, of the axes' lengths."""
 
 
-def draw_estimate(
-    ax: Axes, view: View, predictor: int, data: AnyNDArray, too_far: float | None = TOO_FAR
+def _draw_surface(
+    ax: Axes, fit: FittedGAM, view: View, predictor: int, error: bool, too_far: float | None
 ) -> None:
     """
-    The estimate in colours around zero, with contour lines and where the data are.
+    The estimate in colours around zero, or its standard error, over two numbers or areas.
 
-    Zero is where there is no effect: one of a ``fun`` that is the exponential.
-
-    :param ax: draw into this.
-    :param view: of two numeric axes.
-    :param predictor: which predictor.
-    :param data: values of the two columns, [N, 2].
-    :param too_far: as :func:`far_from`; what is so far is blank, and no colours are spent on it.
+    With a ``fun`` colours are around where it takes zero; standard errors are on the link scale.
     """
-    estimate, middle = view.surface(view.table.estimate[:, predictor]), 0.0
-    if view.fun is not None:
-        estimate, middle = applied(view.fun, estimate), float(applied(view.fun, np.zeros(1))[0])
-    far = far_from(view, data, too_far)
-    reach = float(np.abs(estimate - middle)[~far].max()) or 1.0
-    _mesh(ax, view, estimate, "RdBu_r", middle - reach, middle + reach, data, far)
-    edf = f"[edf {view.dof[predictor]:.1f}]"
-    put_title(ax, f"{view.title(predictor)} {edf}")
+    polygons = polygons_of(fit, view.component)
+    data = np.zeros((0, 2))
+    if fit.has_data and not polygons:
+        columns = [margin.column for margin in view.component.margins[:2]]
+        data = fit.X[acting(fit, view.component)][:, columns]
+    far = _far_from(view, data, too_far)
+    if error:
+        values = view.surface(view.table.se[:, predictor])
+        # the dark end of these colours would hide contours and data
+        cmap = ListedColormap(plt.get_cmap("YlOrBr")(np.linspace(0.0, 0.6, 256)))
+        low, high = 0.0, float(values[~far].max()) or 1.0
+        title = "standard error" if view.fun is None else "standard error on the link scale"
+    else:
+        values, middle = view.surface(view.table.estimate[:, predictor]), 0.0
+        if view.fun is not None:
+            values, middle = applied(view.fun, values), float(applied(view.fun, np.zeros(1))[0])
+        cmap = plt.get_cmap("RdBu_r")
+        size = float(np.abs(values - middle)[~far].max()) or 1.0
+        low, high = middle - size, middle + size
+        title = f"{view.title(predictor)} [edf {view.dof[predictor]:.1f}]"
+    colors = {"cmap": cmap, "norm": Normalize(low, high)}
+    if polygons:
+        _fill_areas(ax, view.axes[0], values, polygons, colors)
+    else:
+        _fill_map(ax, view.axes, values, data, far, colors)
+    put_title(ax, title)
 
 
-def draw_error(
-    ax: Axes, view: View, predictor: int, data: AnyNDArray, too_far: float | None = TOO_FAR
-) -> None:
-    """The standard error of the estimate on the predictor's scale, and where the data are."""
-    se, far = view.surface(view.table.se[:, predictor]), far_from(view, data, too_far)
-    _mesh(ax, view, se, error_colors(), 0.0, float(se[~far].max()) or 1.0, data, far)
-    put_title(ax, view.error_title)
-
-
-def far_from(view: View, data: AnyNDArray, too_far: float | None = TOO_FAR) -> AnyNDArray:
+def _far_from(view: View, data: AnyNDArray, too_far: float | None) -> AnyNDArray:
     """
-    Which points of a map are far from all data, [n_1, n_2] truth values.
+    Points of a map that are farther than ``too_far`` from all data [N, 2], truth values.
 
-    The estimate is least sure there, and so often largest (mgcv's ``too.far``).
-
-    :param view: of two numeric axes.
-    :param data: values of the two columns, [N, 2]; none where they are not known.
-    :param too_far: distance of a point from its nearest row, both axes of length one; None for no
-        limit.
+    The estimate is least sure there, and so often largest (mgcv's ``too.far``). Both axes have
+    length one. None are where no data are known, or all would be.
     """
+    far = np.zeros([len(axis.values) for axis in view.axes], bool)
+    if too_far is None or len(data) == 0:
+        return far
     first, second = view.axes
     x, y = first.values, second.values
-    if too_far is None or len(data) == 0:
-        return np.zeros((len(x), len(y)), bool)
     low, span = np.array([x[0], y[0]]), np.array([x[-1] - x[0], y[-1] - y[0]])
     rows = np.column_stack([first.place(data[:, 0]), second.place(data[:, 1])])
     grid = np.stack(np.meshgrid(x, y, indexing="ij"), axis=-1).reshape(-1, 2)
     distance, _ = cKDTree((rows - low) / span).query((grid - low) / span)
-    far: AnyNDArray = (distance > too_far).reshape(len(x), len(y))
-    return far if not far.all() else np.zeros_like(far)
+    beyond: AnyNDArray = (distance > too_far).reshape(far.shape)
+    return far if beyond.all() else beyond
 
 
-def error_colors() -> Colormap:
-    """The colours of standard errors."""
-    # its dark end would hide contours and data
-    return ListedColormap(plt.get_cmap("YlOrBr")(np.linspace(0.0, 0.6, 256)))
-
-
-def _mesh(
+def _fill_map(
     ax: Axes,
-    view: View,
+    axes: tuple[Axis, ...],
     Z: AnyNDArray,
-    cmap: str | Colormap,
-    low: float,
-    high: float,
     data: AnyNDArray,
     far: AnyNDArray,
+    colors: dict[str, Any],
 ) -> None:
-    first, second = view.axes
+    first, second = axes
     if first.margin.kind == "sos":  # longitude goes across
         first, second, Z, far, data = second, first, Z.T, far.T, data[:, ::-1]
     x, y = first.values, second.values
-    mesh = ax.pcolormesh(
-        x, y, Z.T, cmap=cmap, vmin=low, vmax=high, shading="gouraud", rasterized=True
-    )
-    if np.ptp(Z[~far]) > 1e-9 * (high - low):  # a flat surface has no contours
+    mesh = ax.pcolormesh(x, y, Z.T, shading="gouraud", rasterized=True, **colors)
+    if np.ptp(Z[~far]) > 1e-9 * (colors["norm"].vmax - colors["norm"].vmin):  # else no contours
         lines = ax.contour(x, y, np.where(far, np.nan, Z).T, levels=6, colors="0.2", linewidths=0.7)
         ax.clabel(lines, fontsize="x-small")
     if far.any():  # smooth shading has no holes: they are painted over
@@ -302,67 +274,35 @@ def _mesh(
 
 
 def polygons_of(fit: FittedGAM, component: Component) -> Polygons:
-    """The polygons of the areas whose effects a component is; none where there are none."""
+    """The polygons of the areas whose effects a component is; empty where there are none."""
     if component.form != "areas":
         return ()
     term = fit.spec.term(component.term)
     return (term.polygons or ()) if isinstance(term, MarkovField) else ()
 
 
-def draw_area_estimate(ax: Axes, view: View, predictor: int, polygons: Polygons) -> None:
-    """
-    The estimate in colours around zero.
-
-    :param ax: draw into this.
-    :param view: of one axis, of areas.
-    :param predictor: which predictor.
-    :param polygons: those of the areas.
-    """
-    estimate, middle = view.table.estimate[:, predictor], 0.0
-    if view.fun is not None:
-        estimate, middle = applied(view.fun, estimate), float(applied(view.fun, np.zeros(1))[0])
-    reach = float(np.abs(estimate - middle).max()) or 1.0
-    _fill(ax, view, estimate, polygons, "RdBu_r", middle - reach, middle + reach)
-    put_title(ax, f"{view.title(predictor)} [edf {view.dof[predictor]:.1f}]")
-
-
-def draw_area_error(ax: Axes, view: View, predictor: int, polygons: Polygons) -> None:
-    """The standard error of the estimate on the predictor's scale; areas without data hatched."""
-    se = view.table.se[:, predictor]
-    _fill(ax, view, se, polygons, error_colors(), 0.0, float(se.max()) or 1.0)
-    put_title(ax, view.error_title)
-
-
-def _fill(
-    ax: Axes,
-    view: View,
-    values: AnyNDArray,
-    polygons: Polygons,
-    cmap: str | Colormap,
-    low: float,
-    high: float,
+def _fill_areas(
+    ax: Axes, axis: Axis, values: AnyNDArray, polygons: Polygons, colors: dict[str, Any]
 ) -> None:
-    (axis,) = view.axes
+    """Areas without data are hatched."""
     place = {name: i for i, name in enumerate(axis.levels or ())}
     paths, shown, empty = [], [], []
     for area, rings in polygons:
-        if str(area) not in place:  # a polygon of which neighbours= knows nothing
+        if str(area) not in place:  # a polygon that is not among the neighbours
             continue
         i = place[str(area)]
         paths.append(Path.make_compound_path(*(Path(np.array(r), closed=False) for r in rings)))
         shown.append(values[i])
         empty.append(axis.margin.weights[i] == 0.0)
-    filled = PathCollection(
-        paths, array=np.array(shown), cmap=cmap, clim=(low, high), edgecolors="0.35",
-        linewidths=0.5, gid="areas",
-    )  # fmt: skip
+    edges = {"edgecolors": "0.35", "linewidths": 0.5}
+    filled = PathCollection(paths, array=np.array(shown), gid="areas", **colors, **edges)
     ax.add_collection(filled)
     if any(empty):
-        bare = [p for p, e in zip(paths, empty) if e]
-        hatched = PathCollection(bare, facecolors="none", edgecolors="0.35", linewidths=0.5)
-        hatched.set(hatch="///", gid="without data")
+        bare = [path for path, is_empty in zip(paths, empty) if is_empty]
+        hatched = PathCollection(bare, facecolors="none", gid="without data", **edges)
+        hatched.set(hatch="///")
         ax.add_collection(hatched)
-    corners = np.concatenate([p.vertices for p in paths])
+    corners = np.concatenate([path.vertices for path in paths])
     ax.set_xlim(corners[:, 0].min(), corners[:, 0].max())
     ax.set_ylim(corners[:, 1].min(), corners[:, 1].max())
     ax.set_aspect("equal", adjustable="box")
@@ -412,25 +352,25 @@ def draw(
 
     Functions of a number are curves with bands; of two numbers maps of the estimate and, beside
     it, of its standard error, as are effects of areas whose polygons are known; of levels points
-    with limits; of a number and levels a curve a level. Columns of a function after its second are
-    held at their median or commonest level, as its title says. Several predictors share a panel
-    where they can, and have one each where they cannot.
+    with credible intervals; of a number and levels a curve a level. Columns of a function after its
+    second are held at their median or commonest level, as its title says. Several predictors share
+    a panel where they can, and have one each where they cannot.
 
     :param fit: the fitted GAM.
     :param terms: names of effects, or labels of terms for all their effects (``"s(x):g"``); all
         effects by default.
     :param ax: draw one effect into this, a map without its standard error; a figure with
         ``layout="constrained"`` keeps labels apart.
-    :param level: probability of the limits.
+    :param level: probability of credible intervals and bands.
     :param residuals: adds partial residuals to functions of one number: see
         :func:`gpflow_gam.gam.plotting.partial_residuals`; the axis holds 98 % of them.
-    :param simultaneous: adds limits that hold for the whole of each function at once.
+    :param simultaneous: adds bands that hold for the whole of each function at once.
     :param num_points: on each axis of numbers; by default 100 of a curve, 30 of a map.
     :param rug: ticks where the data are; of a ``by=`` level, only its own rows.
-    :param seed: of the simulation behind simultaneous limits.
+    :param seed: of the simulation behind simultaneous bands.
     :param predictor: one of several predictors; all by default.
-    :param fun: a monotone function through which estimates, limits and residuals go, such as
-        ``numpy.exp``: see :meth:`gpflow_gam.GAM.effects`. Standard errors of maps do not.
+    :param fun: a monotone function applied to estimates, bands and residuals, such as
+        ``numpy.exp``: see :meth:`gpflow_gam.GAM.effects`. Standard errors of maps stay as they are.
     :param too_far: maps are blank farther from all data than this share of the axes' lengths; None
         draws them to their corners.
     :return: a new figure, or the one that ``ax`` stands on.
@@ -445,27 +385,27 @@ def draw(
         raise ValueError(f"num_points must be at least 2; got {num_points}.")
     if too_far is not None and not too_far > 0.0:
         raise ValueError(f"too_far must be positive, or None for no limit; got {too_far}.")
-    every = _panels(fit, _components(fit, terms), _predictors(fit, predictor))
+    plan = _panels(fit, _components(fit, terms), _predictors(fit, predictor))
     if residuals:
         working_residuals(fit)  # raises where there are none
     options = _Options(level, residuals, simultaneous, num_points, rug, seed, fun, too_far)
     if ax is not None:
-        if len(every) > 1:
-            names = ", ".join(dict.fromkeys(p.component.name for p in every))
+        if len(plan) > 1:
+            names = ", ".join(dict.fromkeys(p.component.name for p in plan))
             raise ValueError(
-                f"ax holds one panel; {names} would be {len(every)}: name one effect, and with "
+                f"ax holds one panel; {names} would be {len(plan)}: name one effect, and with "
                 "predictor= one predictor."
             )
-        _draw(fit, every[0], [ax], options)
+        _draw(fit, plan[0], [ax], options)
         return figure_of(ax)
-    figure, axes = panels([2 if _is_wide(fit, p.component) else 1 for p in every])
-    for panel, places in zip(every, axes):
+    figure, axes = panels([2 if _is_wide(fit, p.component) else 1 for p in plan])
+    for panel, places in zip(plan, axes):
         _draw(fit, panel, places, options)
     return figure
 
 
 def _components(fit: FittedGAM, terms: str | Iterable[str] | None) -> list[Component]:
-    """Those called, or of the term called, ``terms``."""
+    """Components by their names or by their terms' labels."""
     if terms is None:
         names = list(fit.spec.effect_names)
     elif isinstance(terms, str):
@@ -476,12 +416,12 @@ def _components(fit: FittedGAM, terms: str | Iterable[str] | None) -> list[Compo
         raise TypeError(f"terms must be names of effects; got {type(terms).__name__}.")
     if not names:
         raise ValueError("terms names no effect, or the GAM has none; there is nothing to draw.")
-    found: dict[str, Component] = {}
+    components: dict[str, Component] = {}
     for name in names:
         if name == fit.spec.intercept:
             raise ValueError("terms: the intercept is no effect of a column; see summary().")
-        found |= {c.name: c for c in fit.spec.called(name)}
-    return list(found.values())
+        components |= {c.name: c for c in fit.spec.called(name)}
+    return list(components.values())
 
 
 def _predictors(fit: FittedGAM, predictor: str | None) -> list[int]:
@@ -495,66 +435,55 @@ def _predictors(fit: FittedGAM, predictor: str | None) -> list[int]:
 
 
 def _panels(fit: FittedGAM, components: list[Component], predictors: list[int]) -> list[_Panel]:
-    """A panel for each predictor, or for all; those that a component does not enter have none."""
-    every = []
+    """A panel for each predictor that a component enters, or one for all of them."""
+    plan = []
     for component in components:
         margins = component.margins
         entered = component.predictors_of(fit.num_predictors)
-        own = [at for at, i in enumerate(entered) if i in predictors]
+        places = [place for place, i in enumerate(entered) if i in predictors]
         crowded = margins[0].kind == "levels" and len(margins[0].nodes) > NAMED
         crowded |= bool(polygons_of(fit, component))
         if len(margins) > 1 or crowded or fit.spec.family.axes(""):
-            every += [_Panel(component, [at]) for at in own]
-        elif own:
-            every.append(_Panel(component, own))
-    if not every:
+            plan += [_Panel(component, [place]) for place in places]
+        elif places:
+            plan.append(_Panel(component, places))
+    if not plan:
         names = ", ".join(component.name for component in components)
         raise ValueError(f"predictor: {names} has no part in it.")
-    return every
+    return plan
 
 
 def _is_wide(fit: FittedGAM, component: Component) -> bool:
-    """Whether it is a map of the estimate with one of its standard error beside it."""
+    """Whether the standard error is drawn beside the estimate."""
     return is_map(component) or bool(polygons_of(fit, component))
 
 
 def _draw(fit: FittedGAM, panel: _Panel, axes: list[Axes], options: _Options) -> None:
     component = panel.component
-    what = view(fit, component, options.level, options.num_points, options.seed, options.fun)
-    if is_map(component):
-        data = np.zeros((0, 2))
-        if fit.has_data:
-            data = fit.X[acting(fit, component)][:, [m.column for m in component.margins[:2]]]
+    shown = view(fit, component, options.level, options.num_points, options.seed, options.fun)
+    if _is_wide(fit, component):
         (i,) = panel.predictors
-        for ax, draw_map in zip(axes, (draw_estimate, draw_error)):
-            draw_map(ax, what, i, data, options.too_far)
-        return
-    polygons = polygons_of(fit, component)
-    if polygons:
-        (i,) = panel.predictors
-        for ax, draw_areas in zip(axes, (draw_area_estimate, draw_area_error)):
-            draw_areas(ax, what, i, polygons)
+        for ax, error in zip(axes, (False, True)):
+            _draw_surface(ax, fit, shown, i, error, options.too_far)
         return
     (ax,) = axes
-    _draw_series(fit, panel, what, ax, options)
-
-
-def _draw_series(fit: FittedGAM, panel: _Panel, what: View, ax: Axes, options: _Options) -> None:
-    axis, legend_title, series = what.series(panel.predictors, options.simultaneous)
+    axis, legend_title, series = shown.series(panel.predictors, options.simultaneous)
     if axis.levels is not None:
-        draw_points(ax, axis, series, legend_title, not what.component.carries_constant)
+        draw_points(ax, axis, series, legend_title, not component.carries_constant)
     else:
         draw_curves(ax, axis, series, legend_title)
         column = axis.margin.column
-        if options.residuals and len(what.component.margins) == 1:
-            partial = partial_residuals(fit, what.component.name)
+        if options.residuals and len(component.margins) == 1:
+            partial = partial_residuals(fit, component.name)
             draw_partial(ax, axis, fit.X[:, column], partial, series[0])
         if options.rug and fit.has_data:
-            draw_rug(ax, axis, np.asarray(fit.X[acting(fit, what.component), column]))
-    one = panel.predictors[0] if len(panel.predictors) == 1 else None
-    put_title(ax, what.title(one))
-    ax.set_ylabel(what.component.name if one is None else what.label(one))
-    measured = fit.spec.family.axes(str(fit.spec.response))
-    if one is not None and measured:
-        place = what.component.predictors_of(fit.num_predictors)[one]
-        ax.set_ylabel(f"{measured[place]} [edf {what.dof[one]:.1f}]")
+            draw_rug(ax, axis, np.asarray(fit.X[acting(fit, component), column]))
+    predictor = panel.predictors[0] if len(panel.predictors) == 1 else None
+    put_title(ax, shown.title(predictor))
+    ax.set_ylabel(component.name)
+    if predictor is not None:
+        name = component.name
+        measured = fit.spec.family.axes(str(fit.spec.response))
+        if measured:
+            name = measured[component.predictors_of(fit.num_predictors)[predictor]]
+        ax.set_ylabel(f"{name} [edf {shown.dof[predictor]:.1f}]")

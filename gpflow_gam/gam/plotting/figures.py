@@ -26,11 +26,7 @@ _HEIGHT = 3.5
 
 
 def panels(spans: Sequence[int]) -> tuple[Figure, list[list[Axes]]]:
-    """
-    A new figure with a list of axes for each panel.
-
-    :param spans: how many cells of the grid each panel takes, 1 or 2.
-    """
+    """A new figure with a list of axes for each panel."""
     columns = _columns(spans)
     places = _pack(spans, columns)
     rows = 1 + max(row for row, _ in places)
@@ -75,6 +71,12 @@ def figure_of(ax: Axes) -> Figure:
 def put_title(ax: Axes, text: str) -> None:
     """A title that keeps to its panel's width."""
     ax.set_title(textwrap.fill(text, 44), fontsize="medium")
+
+
+def put_labels(ax: Axes, x: str, y: str, title: str) -> None:
+    ax.set_xlabel(x)
+    ax.set_ylabel(y)
+    put_title(ax, title)
 
 
 def clip_to(ax: Axes, low: float, high: float) -> None:

@@ -34,13 +34,13 @@ def quantile_residuals(fit: FittedGAM, seed: int = 0) -> AnyNDArray:
     :raises ValueError: a family without a distribution function.
     """
     F, _ = fit.predict_link(fit.X)
-    limits = fit.spec.family.cdf(fit.likelihood, fit.Y, F)
-    if limits is None:
+    probabilities = fit.spec.family.cdf(fit.likelihood, fit.Y, F)
+    if probabilities is None:
         raise ValueError(
             f"family {fit.spec.family.name!r} has no distribution function, so there are no "
             "quantile residuals."
         )
-    lower, upper = limits
+    lower, upper = probabilities
     # not the stream of the seed alone: a column that was simulated with it would be the same draws
     rng = np.random.default_rng([seed, _STREAM])
     u = lower + (upper - lower) * rng.uniform(size=len(F))
@@ -53,11 +53,6 @@ def working_residuals(fit: FittedGAM) -> AnyNDArray:
     Residuals on the predictor's scale, ``(y - mu) / (d mu / d rho)`` (Wood 2017, section 3.1.2).
 
     At the posterior mean of the predictor; of a binomial y is the share of successes.
-
-    :param fit: the fitted GAM.
-    :return: [N]; NaN where the response is censored, or the mean is so close to its limit that it
-        no longer moves.
-    :raises ValueError: a family with several predictors, or of classes.
     """
     family, likelihood = fit.spec.family, fit.likelihood
     if fit.num_predictors > 1:

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from gpflow.base import AnyNDArray
 
-from .figures import Axes, Figure, plt
+from .figures import Axes, Figure, figure_of, plt
 
 _NUMBERS = (
     "estimate", "se", "lower", "upper", "lower_simultaneous", "upper_simultaneous"
@@ -18,7 +18,7 @@ def draw_partial_dependence(
     table: pd.DataFrame, *, ax: Axes | None = None, label: str = "expected response"
 ) -> Figure:
     """
-    A curve with its pointwise band, and the one for the whole curve behind it; levels with caps.
+    A curve with its pointwise band, and the simultaneous one behind it; levels with error bars.
 
     :param table: what :meth:`gpflow_gam.GAM.partial_dependence` returned of one column, or
         :meth:`gpflow_gam.GAM.effects` with ``scale="response"``; a curve for each class.
@@ -27,46 +27,40 @@ def draw_partial_dependence(
     :raises ValueError: a table of several columns, or none of averages.
     """
     missing = [name for name in _NUMBERS if name not in table]
-    axes = [name for name in table.columns if name not in (*_NUMBERS, *_NAMES)]
-    if missing or len(axes) != 1:
+    columns = [name for name in table.columns if name not in (*_NUMBERS, *_NAMES)]
+    if missing or len(columns) != 1:
         raise ValueError(
-            "table must be a partial dependence on one column, with its limits; got the columns "
+            "table must be a partial dependence on one column, with its bands; got the columns "
             f"{', '.join(map(repr, table.columns))}."
         )
-    (column,) = axes
+    (column,) = columns
     if ax is None:
         _, ax = plt.subplots(figsize=(5.4, 3.6), layout="constrained")
-    told = next((name for name in _NAMES if name in table), None)
-    groups = [("", table)] if told is None else list(table.groupby(told, sort=False))
-    numbers = table[column].dtype.kind in "iufM"
-    for i, (name, own) in enumerate(groups):
-        if numbers:
-            own = own.sort_values(column)
-            _curve(ax, own, own[column].to_numpy(), f"C{i}", str(name))
+    by = next((name for name in _NAMES if name in table), None)
+    groups = [("", table)] if by is None else list(table.groupby(by, sort=False))
+    for i, (name, part) in enumerate(groups):
+        color, legend = f"C{i}", str(name) or None
+        if table[column].dtype.kind in "iufM":
+            part = part.sort_values(column)
+            x = part[column].to_numpy()
+            ax.plot(x, part["estimate"], color=color, label=legend)
+            for kind, alpha in (("simultaneous", 0.12), ("pointwise", 0.25)):
+                suffix = "_simultaneous" if kind == "simultaneous" else ""
+                lower, upper = part[f"lower{suffix}"], part[f"upper{suffix}"]
+                ax.fill_between(x, lower, upper, color=color, alpha=alpha, linewidth=0.0, gid=kind)
+            ax.margins(x=0.02)
         else:
-            shift = 0.15 * (i - 0.5 * (len(groups) - 1))
-            _levels(ax, own, np.arange(len(own)) + shift, f"C{i}", str(name))
-            ax.set_xticks(range(len(own)), [str(v) for v in own[column]])
+            x = np.arange(len(part)) + 0.15 * (i - 0.5 * (len(groups) - 1))
+            estimate = part["estimate"].to_numpy()
+            ends = np.abs(part[["lower", "upper"]].to_numpy().T - estimate)
+            ax.errorbar(x, estimate, yerr=ends, fmt="o", color=color, capsize=4.0, label=legend)
+            ax.margins(x=0.1)
+            ax.set_xticks(range(len(part)), [str(v) for v in part[column]])
     ax.set_xlabel(str(column))
     ax.set_ylabel(label)
-    if told is not None:
-        ax.legend(title=told, fontsize="small", framealpha=0.7)
-    return ax.figure  # type: ignore[return-value]
-
-
-def _curve(ax: Axes, own: pd.DataFrame, x: AnyNDArray, colour: str, name: str) -> None:
-    ax.plot(x, own["estimate"], color=colour, label=name or None)
-    for suffix, alpha, gid in (("_simultaneous", 0.12, "simultaneous"), ("", 0.25, "pointwise")):
-        lower, upper = own[f"lower{suffix}"], own[f"upper{suffix}"]
-        ax.fill_between(x, lower, upper, color=colour, alpha=alpha, linewidth=0.0, gid=gid)
-    ax.margins(x=0.02)
-
-
-def _levels(ax: Axes, own: pd.DataFrame, x: AnyNDArray, colour: str, name: str) -> None:
-    estimate = own["estimate"].to_numpy()
-    ends = np.abs(own[["lower", "upper"]].to_numpy().T - estimate)
-    ax.errorbar(x, estimate, yerr=ends, fmt="o", color=colour, capsize=4.0, label=name or None)
-    ax.margins(x=0.1)
+    if by is not None:
+        ax.legend(title=by, fontsize="small", framealpha=0.7)
+    return figure_of(ax)
 
 
 _COLOURS = {
@@ -87,7 +81,7 @@ _KINDS = {
 
 def draw_sobol(table: pd.DataFrame, *, ax: Axes | None = None, limit: int = 20) -> Figure:
     """
-    Bars of Sobol indices with their intervals, the greatest first.
+    Bars of Sobol indices with their credible intervals, the greatest first.
 
     Inputs have two bars, one over the other: what they do alone within what they do in all;
     interactions stand below. Of dependent inputs it draws components' shares, and their own
@@ -110,8 +104,7 @@ def draw_sobol(table: pd.DataFrame, *, ax: Axes | None = None, limit: int = 20) 
         below = kinds.get_group("interaction").set_index("effect")
         below = below.sort_values("estimate", ascending=False).head(limit)
     rows = len(behind) + (0 if below is None else len(below))
-    figure = _figure(ax, (6.4, 1.2 + 0.3 * rows))
-    axes = figure.axes[0] if ax is None else ax
+    axes = _axes(ax, (6.4, 1.2 + 0.3 * rows))
     at = np.arange(len(behind), dtype=float)
     _bars(axes, at, behind, back, 0.8, 0.14)
     _bars(axes, at, fore, front, 0.4, -0.14)
@@ -126,9 +119,7 @@ def draw_sobol(table: pd.DataFrame, *, ax: Axes | None = None, limit: int = 20) 
     axes.axvline(0.0, color="0.4", linewidth=0.8)
     axes.set_xlabel("share of variance")
     axes.legend(frameon=False, fontsize=8, loc="lower right")
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    return figure
+    return figure_of(axes)
 
 
 def draw_cumulative_sobol(
@@ -147,23 +138,21 @@ def draw_cumulative_sobol(
     if not len(effects):
         raise ValueError("table has no first-order indices; give one with inputs='independent'.")
     estimates = np.sort(effects["estimate"].to_numpy())[::-1]
-    figure = _figure(ax, (5.6, 3.6))
-    axes = figure.axes[0] if ax is None else ax
+    axes = _axes(ax, (5.6, 3.6))
     axes.step(range(len(estimates) + 1), [0.0, *np.cumsum(estimates)], where="post", label=label)
     axes.set_xlabel("effects, the greatest first")
     axes.set_ylabel("cumulative Sobol index")
     axes.set_ylim(0.0, 1.03)
     axes.set_xlim(left=0.0)
+    return figure_of(axes)
+
+
+def _axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
+    if ax is None:
+        _, ax = plt.subplots(figsize=size, layout="constrained")
     for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    return figure
-
-
-def _figure(ax: Axes | None, size: tuple[float, float]) -> Figure:
-    if ax is not None:
-        return ax.figure  # type: ignore[return-value]
-    figure, _ = plt.subplots(figsize=size, layout="constrained")
-    return figure
+        ax.spines[side].set_visible(False)
+    return ax
 
 
 def _bars(

@@ -25,21 +25,16 @@ _MAP_POINTS = 30
 
 @dataclasses.dataclass(frozen=True)
 class Axis:
-    """
-    One axis of a view.
-
-    :param name: the column.
-    :param values: numbers, or the codes of levels.
-    :param levels: the levels' names; None for numbers.
-    :param margin: the component's margin behind it.
-    :param time: what the numbers are days of, as :class:`~gpflow_gam.gam.frames.NumericColumn`.
-    """
+    """A column on one axis."""
 
     name: str
     values: AnyNDArray
+    """Numbers, or the codes of levels."""
     levels: tuple[str, ...] | None
+    """The levels' names; None for numbers."""
     margin: Margin
     time: str = ""
+    """As :class:`~gpflow_gam.gam.frames.NumericColumn` has it: times or spans of time, in days."""
 
     def write(self, axis: Any) -> None:
         """The column's name, and dates where it holds times, on an axis of matplotlib's."""
@@ -61,29 +56,23 @@ class Axis:
 
 @dataclasses.dataclass(frozen=True)
 class Series:
-    """
-    Values over one axis.
-
-    :param label: for the legend.
-    :param estimate: [n].
-    :param se: [n].
-    :param pointwise: standard errors on each side of pointwise limits.
-    :param simultaneous: and of simultaneous ones; None where they are not wanted.
-    :param fun: through which all that is drawn goes.
-    """
+    """An estimate [n] over one axis, with its standard error [n]."""
 
     label: str
     estimate: AnyNDArray
     se: AnyNDArray
     pointwise: float
+    """Standard errors on each side of pointwise bands."""
     simultaneous: float | None
+    """Those of simultaneous bands, where they are wanted."""
     fun: Transform | None = None
+    """Applied to all that is drawn."""
 
     def shown(self, values: AnyNDArray) -> AnyNDArray:
-        """Values on the predictor's scale as they are drawn."""
+        """Values on the predictor's scale, as drawn."""
         return values if self.fun is None else applied(self.fun, values)
 
-    def limits(self, width: float) -> tuple[AnyNDArray, AnyNDArray]:
+    def band(self, width: float) -> tuple[AnyNDArray, AnyNDArray]:
         """The estimate minus and plus ``width`` standard errors, as drawn."""
         ends = [self.shown(self.estimate + sign * width * self.se) for sign in (-1.0, 1.0)]
         return np.minimum(*ends), np.maximum(*ends)
@@ -91,27 +80,17 @@ class Series:
 
 @dataclasses.dataclass(frozen=True)
 class View:
-    """
-    An effect over its first two columns.
-
-    :param component: the component.
-    :param table: the effect at all combinations of the axes' values.
-    :param axes: one or two.
-    :param fixed: what further columns are held at, such as ``"w = 0.5"``.
-    :param dof: effective degrees of freedom, of each predictor that the component enters.
-    :param fun: through which estimates and limits go.
-    """
+    """An effect over its first two columns."""
 
     component: Component
     table: EffectTable
+    """The effect at all combinations of the axes' values."""
     axes: tuple[Axis, ...]
     fixed: str
+    """Values that further columns are held at, such as ``"w = 0.5"``."""
     dof: AnyNDArray
+    """Effective degrees of freedom of each predictor that the component enters."""
     fun: Transform | None = None
-
-    def label(self, predictor: int) -> str:
-        """The effect with its effective degrees of freedom."""
-        return f"{self.component.name} [edf {self.dof[predictor]:.1f}]"
 
     def title(self, predictor: int | None = None) -> str:
         """The effect, the predictor where there are several, and the slice."""
@@ -120,13 +99,8 @@ class View:
             title += f", {self.table.predictors[predictor]}"
         return f"{title} at {self.fixed}" if self.fixed else title
 
-    @property
-    def error_title(self) -> str:
-        """Of a map of standard errors, which no ``fun`` goes through."""
-        return "standard error" if self.fun is None else "standard error on the link scale"
-
     def critical(self, predictor: int, simultaneous: bool) -> tuple[float, float | None]:
-        """Standard errors on each side of the limits; simultaneous ones are simulated."""
+        """Standard errors on each side of bands; simultaneous ones are simulated."""
         if simultaneous:
             return self.table.critical(predictor)
         return float(norm.ppf(0.5 + 0.5 * self.table.level)), None
@@ -137,15 +111,14 @@ class View:
 
     def series(self, predictors: list[int], simultaneous: bool) -> tuple[Axis, str, list[Series]]:
         """
-        The axis to draw over, what tells the series apart, and the series.
+        The axis to draw over, a title of the legend, and the series.
 
-        Over one axis there is one for each predictor; over two, of which at least one has levels,
-        one for each level.
+        Over one axis there is one for each predictor; over two, one for each level of one of them.
         """
         estimate, se = self.table.estimate, self.table.se
         if len(self.axes) == 1:
             several = len(self.table.predictors) > 1
-            one = [
+            series = [
                 Series(
                     f"{self.table.predictors[i]} [edf {self.dof[i]:.1f}]" if several else "",
                     estimate[:, i],
@@ -155,7 +128,7 @@ class View:
                 )
                 for i in predictors
             ]
-            return self.axes[0], "", one
+            return self.axes[0], "", series
         (i,) = predictors
         means, errors = self.surface(estimate[:, i]), self.surface(se[:, i])
         along, across = self.axes
@@ -163,10 +136,10 @@ class View:
             along, across, means, errors = across, along, means.T, errors.T
         critical = self.critical(i, simultaneous)
         names = across.levels or ()
-        each = [
+        series = [
             Series(n, means[:, k], errors[:, k], *critical, self.fun) for k, n in enumerate(names)
         ]
-        return along, across.name, each
+        return along, across.name, series
 
 
 def view(
@@ -177,11 +150,7 @@ def view(
     seed: int,
     fun: Transform | None = None,
 ) -> View:
-    """
-    What to draw of a component.
-
-    Columns after the second are held at their median, or their commonest level.
-    """
+    """A component to draw; columns after the second stay at their median or commonest level."""
     shown, held = component.margins[:2], component.margins[2:]
     if num_points is None and is_map(component):
         num_points = _MAP_POINTS

@@ -20,12 +20,7 @@ from .screen import check_count, check_gain, screen_interactions
 
 
 def checked_columns(columns: Any) -> list[Column]:
-    """
-    The columns that an argument names.
-
-    :raises TypeError: no list of names or indices.
-    :raises ValueError: none, or one twice.
-    """
+    """The columns that an argument names."""
     if columns is None:
         raise ValueError("columns is missing: name them, or pass data= and y=.")
     if as_column(columns) is not None:
@@ -40,22 +35,14 @@ def checked_columns(columns: Any) -> list[Column]:
 
 
 def check_depth(depth: int, names: Sequence[Column]) -> None:
-    """
-    Check the most columns of a term.
-
-    :raises ValueError: no whole number, or more than there are columns.
-    """
+    """Check the most columns of a term."""
     check_count("depth", depth, 1)
     if depth > len(names):
         raise ValueError(f"depth={depth} is more than there are columns, {len(names)}.")
 
 
 def listed(argument: str, some: Iterable[Column], names: Sequence[Column]) -> set[Column]:
-    """
-    The columns that an argument names among ``names``.
-
-    :raises ValueError: another one.
-    """
+    """The columns that an argument names among ``names``."""
     some = as_columns(argument, some)
     for name in some:
         if name not in names:

@@ -40,11 +40,7 @@ class Features:
     sizes: AnyNDArray
 
     def leading(self, max_rank: int) -> Features:
-        """
-        Those of most prior variance, without the negligible ones.
-
-        :param max_rank: how many, at most.
-        """
+        """Those of most prior variance, without the negligible ones."""
         order = np.argsort(-self.sizes, kind="stable")[:max_rank]
         order = order[self.sizes[order] > _NEGLIGIBLE * self.sizes.sum()]
         return Features(self.values[:, order], self.sizes[order])
@@ -57,9 +53,6 @@ def margin_features(margin: Margin, x: AnyNDArray) -> Features:
 
     Nystroem's method on the nodes that stand for the column's distribution (Rasmussen & Williams
     2006, section 4.3.2), exact for levels.
-
-    :param margin: the column; its nodes are the quadrature.
-    :param x: its values, [N], in its own unit.
     """
     nodes = np.array(margin.nodes)[:, None]
     root = np.sqrt(np.array(margin.weights))
@@ -74,12 +67,7 @@ def margin_features(margin: Margin, x: AnyNDArray) -> Features:
 
 
 def product(parts: tuple[Features, ...], max_rank: int = MAX_RANK) -> Features:
-    """
-    The leading features of a product of kernels, on columns taken as independent.
-
-    :param parts: the kernels' features at the same points.
-    :param max_rank: how many to keep.
-    """
+    """The leading features of a product of kernels, on columns taken as independent."""
     whole = parts[0]
     for part in parts[1:]:
         sizes = np.outer(whole.sizes, part.sizes).ravel()
@@ -106,11 +94,6 @@ def evidence_gain(scores: AnyNDArray, curvatures: AnyNDArray) -> tuple[float, fl
     to the log evidence (Rasmussen & Williams 2006, eq. 2.30, and the matrix determinant lemma),
     where B'P B = Q diag(lambda) Q' and c = Q'B'alpha, alpha = P (y - m): its slope at v = 0 is the
     score test's statistic.
-
-    :param scores: c_r, [R], one over the unit of the features.
-    :param curvatures: lambda_r, [R], not negative, in the square of that unit.
-    :return: the gain in nats, at least 0, and the variance v at which it is reached, 0 where no
-        variance gains anything.
     """
     largest = float(np.max(curvatures, initial=0.0))
     if largest <= 0.0:
@@ -200,12 +183,7 @@ class Expansion:
 
     @check_shapes("B: [N, R]", "return[0]: [K]", "return[1]: [K]")
     def project(self, B: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
-        """
-        What :func:`~gpflow_gam.gam.screening.evidence_gain` needs to know of a component.
-
-        :param B: its features at the rows, [N, R].
-        :return: scores and curvatures, R a predictor.
-        """
+        """What :func:`~gpflow_gam.gam.screening.evidence_gain` needs to know of a component."""
         found = []
         for predictor in self.predictors:
             curvatures, Q = np.linalg.eigh(predictor.precision(B))
@@ -215,12 +193,7 @@ class Expansion:
 
     @check_shapes("B: [N, R]")
     def extended(self, B: AnyNDArray, variance: float) -> Expansion:
-        """
-        The model with one component more, the components before and W left as they are.
-
-        :param B: the component's features at the rows, [N, R].
-        :param variance: what B B' is multiplied by to be its covariance.
-        """
+        """The model with one component more, the components before and W left as they are."""
         return Expansion(tuple(p.extended(B, variance) for p in self.predictors))
 
 
@@ -237,9 +210,6 @@ def expand(fit: FittedGAM, rows: AnyNDArray) -> Expansion:
     The main effects are informed by all rows. What is returned is of ``rows`` given the others: a
     gain in its evidence is the gain in log p(y[rows] | y[others]) by a component that acts on
     ``rows`` alone.
-
-    :param fit: the fitted GAM.
-    :param rows: indices into its rows of X, [n].
     """
     moments = inducing_moments(fit)
     gradient, weight = _sites(fit)
@@ -260,12 +230,7 @@ def expand(fit: FittedGAM, rows: AnyNDArray) -> Expansion:
 
 
 def _factors(fit: FittedGAM, weight: AnyNDArray) -> list[AnyNDArray]:
-    """
-    Cholesky factors of the posterior's precision, one a predictor.
-
-    :param weight: the sites' precisions, [N, L].
-    :raises LinAlgError: that is no precision.
-    """
+    """Cholesky factors of the posterior's precision, one a predictor."""
     size = sum(len(c.inducing) for c in fit.spec.components)
     precisions = np.tile(np.eye(size), (fit.num_predictors, 1, 1))
     if fit.whole is not None and fit.solution is not None:
@@ -345,13 +310,6 @@ def choose(
     What one gains shrinks as others that resemble it are chosen, so that a gain found earlier
     serves as a bound, and only the candidate on top is looked at again (Minoux 1978). That is a
     heuristic where candidates help each other.
-
-    :param expansion: the model without them.
-    :param candidates: scored; they are marked in place.
-    :param features: those of a candidate at the rows of ``expansion``, [N, R].
-    :param limit: how many to choose at most.
-    :param threshold: the gain that is too little, in nats.
-    :return: the model with those that were chosen.
     """
     queue = [(-c.gain, i) for i, c in enumerate(candidates) if c.gain > threshold]
     heapq.heapify(queue)
@@ -506,22 +464,14 @@ def screen_interactions(
 
 
 def check_count(argument: str, value: object, least: int) -> None:
-    """
-    Check an argument that counts something.
-
-    :raises ValueError: it is no whole number, or too small.
-    """
+    """Check an argument that counts something."""
     whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     if not whole or int(value) < least:  # type: ignore[call-overload]
         raise ValueError(f"{argument} must be a whole number of at least {least}; got {value!r}.")
 
 
 def check_gain(min_gain: float | None) -> None:
-    """
-    Check a least gain.
-
-    :raises ValueError: it is negative, or no number.
-    """
+    """Check a least gain."""
     if min_gain is not None and not min_gain >= 0.0:
         raise ValueError(f"min_gain must be a number of nats from 0 on; got {min_gain!r}.")
 

@@ -33,9 +33,7 @@ def against_shapes(fit: FittedGAM) -> list[tuple[Component, float]]:
     """
     Components whose data speak against their shape, and how often noise alone would.
 
-    See :meth:`gpflow_gam.posteriors.ShapedValues.p_value`.
-
-    :param fit: a fitted GAM.
+    See :func:`gpflow_gam.posteriors.shape_tail`.
     """
     if fit.shaped is None:
         return []
@@ -63,9 +61,6 @@ def effective_dof(fit: FittedGAM, component: Component) -> AnyNDArray:
     With whitened inducing values of prior N(0, I) and posterior covariance S, the smoother
     matrix is I - S; its trace over the component's block is what the data have settled (Wood 2017,
     section 6.1.2, where ``F = (X'WX + S)^-1 X'WX``).
-
-    :param fit: a fitted GAM.
-    :param component: one of the fit's.
     """
     moments = inducing_moments(fit)
     block = moments.block(component.name)
@@ -84,9 +79,6 @@ def variance_shares(fit: FittedGAM, seed: int = 0) -> AnyNDArray:
 
     Variances are over at most 500 rows; the draws carry the posterior's uncertainty at the fitted
     hyperparameters.
-
-    :param fit: a fitted GAM.
-    :param seed: of the draws.
     """
     if not fit.spec.effects:  # the intercept alone
         return np.zeros((_DRAWS, 0, fit.num_predictors))
@@ -129,9 +121,6 @@ def _component_p(
     their lengthscales from the same data, take ``1 - s_i^2``, whose sum are the degrees of freedom
     ``tr(2 F - F F)`` of Wood 2013, "On p-values for smooth components of an extended generalized
     additive model". Shapes are left out.
-
-    :param mode: mean [P, L] and covariance [L, P, P] of all inducing values.
-    :param left: residual degrees of freedom.
     """
     block = moments.block(component.name)
     mean = mode[0][block]
@@ -190,9 +179,6 @@ def _tail(mean: AnyNDArray, covariance: AnyNDArray, left: float, power: int) -> 
 
     The sum of chi-squares is taken for one that is shifted and has the same mean, variance and
     skewness (Liu, Tang & Zhang 2009), which is exact where the weights are equal.
-
-    :param left: residual degrees of freedom behind a noise variance that was learnt.
-    :param power: of the eigenvalues in the weights.
     """
     values, vectors = np.linalg.eigh(covariance)
     values = np.clip(values, 1e-12, 1.0)
@@ -223,13 +209,7 @@ class Part(NamedTuple):
 
 
 def parts_of(fit: FittedGAM, component: Component) -> list[Part]:
-    """
-    The parts of a component whose variances are learnt.
-
-    :param fit: a fitted GAM.
-    :param component: one of the fit's.
-    :return: none of what is not penalised, and of users' own kernels.
-    """
+    """The parts of a component whose variances are learnt."""
     if component.form == "own" or not component.shrink:
         return []
     kernel = fit.model.kernel[component.name]
@@ -266,11 +246,7 @@ def _named(fit: FittedGAM, component: Component, leaf: Kernel) -> tuple[str, flo
 
 
 def leaves_of(kernel: Kernel) -> list[Kernel]:
-    """
-    The kernels that a kernel is made of.
-
-    :param kernel: a sum, a product, or one with a base.
-    """
+    """The kernels that a kernel is made of."""
     if hasattr(kernel, "kernels"):
         return [leaf for part in kernel.kernels for leaf in leaves_of(part)]
     for name in ("base", "base_kernel"):
@@ -280,13 +256,7 @@ def leaves_of(kernel: Kernel) -> list[Kernel]:
 
 
 def variance_components(fit: FittedGAM, level: float = 0.95) -> pd.DataFrame:
-    """
-    The table of :meth:`gpflow_gam.GAM.variance_components`.
-
-    :param fit: a fitted GAM.
-    :param level: probability of the limits.
-    :raises ValueError: ``level`` is no probability.
-    """
+    """The table of :meth:`gpflow_gam.GAM.variance_components`."""
     if not 0.0 < level < 1.0:
         raise ValueError(f"level must be a probability between 0 and 1; got {level}.")
     # trial steps may end where numbers do

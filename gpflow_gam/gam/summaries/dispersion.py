@@ -48,19 +48,12 @@ def dispersion(fit: FittedGAM, found: Discrepancies | None = None) -> Dispersion
 
     None where the family has none to speak of: its variance is no function of its mean, one trial
     a row shows nothing, or it is a parameter that was found.
-
-    :param fit: a fitted GAM.
-    :param found: what a pass over them has found, where there was one.
     """
     return _judged(fit, (found or fit.discrepancies()).pearson, 1.0)
 
 
 def sample_dispersion(fit: FittedGAM) -> Dispersion | None:
-    """
-    The same over at most 10 000 rows, which takes a moment at most.
-
-    :param fit: a fitted GAM.
-    """
+    """The same over at most 10 000 rows, which takes a moment at most."""
     found = fit.sample_pearson(_ROWS)
     return _judged(fit, found, min(_ROWS, len(fit.X)) / fit.number)
 
@@ -92,11 +85,6 @@ def calibrated(fit: FittedGAM, seed: int, options: dict[str, Any]) -> FittedGAM:
     What residuals scatter by over what they would by at a dispersion of one, on residual degrees
     of freedom (McCullagh & Nelder 1989, section 4.5.2; Fletcher 2012). It moves smoothness, and
     that residuals, so fits take turns with it.
-
-    :param fit: a fitted GAM.
-    :param seed: of minibatches.
-    :param options: of the fit.
-    :raises ValueError: rows that other processes hold.
     """
     if not fit.spec.family.calibrated:
         return fit

@@ -36,9 +36,6 @@ def concurvity(fit: FittedGAM) -> pd.DataFrame:
       space of the other effects;
     - ``estimate``: of what the effect's prior makes likely, ``|P Phi|^2 / |Phi|^2`` in the norm of
       Frobenius, Phi the effect's features, whose squares add up to its prior variance.
-
-    :param fit: a fitted GAM.
-    :return: a row an effect; for several predictors ``observed`` is of the first.
     """
     found, root = _features(fit)
     rows = []
@@ -56,10 +53,6 @@ def pairwise_concurvity(fit: FittedGAM) -> pd.DataFrame:
 
     The measures are those of :func:`concurvity`, with one effect in the place of all others: which
     of them it is that an effect could be made of. They are not symmetric.
-
-    :param fit: a fitted GAM.
-    :return: a matrix for each measure: ``frame.loc["estimate"]`` has a row for the effect that is
-        to explain, and a column for the one that is explained; ones on the diagonal.
     """
     found, root = _features(fit)
     names = list(found)
@@ -142,8 +135,6 @@ def indistinguishable(fit: FittedGAM) -> list[tuple[str, str]]:
     Lines of which each explains the other, functions of columns that are functions of each other,
     levels that go with each other; at up to 10 000 rows of the data. Concurvity of an effect with
     several others is what :func:`concurvity` says.
-
-    :param fit: a fitted GAM.
     """
     order = np.random.default_rng(0).permutation(len(fit.X))
     components = [c for c in fit.spec.components if len(c.margins) == 1 and c.form != "own"]
@@ -166,8 +157,6 @@ def overlapping(fit: FittedGAM) -> list[tuple[str, str]]:
     Pairs of effects of one column, of which one can be all that the other is.
 
     A line beside a smooth that has a straight part of its own, and levels beside levels.
-
-    :param fit: a fitted GAM.
     """
     number, found = fit.num_predictors, []
     components = [c for c in fit.spec.components if len(c.margins) == 1 and not c.shape]
@@ -197,8 +186,6 @@ def of_single_rows(fit: FittedGAM) -> list[str]:
 
     What a level adds is then what the noise adds. Counts have no noise beyond what their mean says:
     of those such an effect is overdispersion, and can be told.
-
-    :param fit: a fitted GAM.
     """
     if fit.whole is not None or fit.spec.family.name in WITHOUT_NOISE:
         return []
@@ -209,11 +196,7 @@ def of_single_rows(fit: FittedGAM) -> list[str]:
 
 
 def interpolating(fit: FittedGAM) -> list[str]:
-    """
-    Effects of areas that come near to each area's one row, as if there were no noise.
-
-    :param fit: a fitted GAM.
-    """
+    """Effects of areas that come near to each area's one row, as if there were no noise."""
     if fit.whole is not None or fit.spec.family.name in WITHOUT_NOISE:
         return []
     return [
@@ -232,8 +215,6 @@ def undetermined(fit: FittedGAM) -> list[tuple[str, list[Any]]]:
     Where a column follows from others, an effect's variance is a large part of its wide prior's.
     Where responses are all alike in a level, or are split by a line, the likelihood has no bound:
     each of them is then predicted as good as surely.
-
-    :param fit: a fitted GAM.
     """
     found = []
     log_probabilities = functools.cache(lambda: _log_probabilities(fit))

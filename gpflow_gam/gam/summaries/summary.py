@@ -32,20 +32,12 @@ Named = Iterable[tuple[str, str]]
 
 
 def as_text(rows: Named) -> str:
-    """
-    A line each, the values below each other.
-
-    :param rows: names and values.
-    """
+    """A line each, the values below each other."""
     return "\n".join(f"{name + ':':30s}{value}" for name, value in rows)
 
 
 def as_html(rows: Named) -> str:
-    """
-    A table with a row each.
-
-    :param rows: names and values, of any characters.
-    """
+    """A table with a row each."""
     body = "".join(
         f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
         f"<td style='text-align:left'>{html.escape(value)}</td></tr>"
@@ -221,12 +213,7 @@ _HEADER = ["effect", "edf", "M", "prior sd", "lengthscale", "share [95 %]", "p"]
 
 
 def summarise(fit: FittedGAM, seed: int = 0) -> Summary:
-    """
-    The summary of a fit.
-
-    :param fit: a fitted GAM.
-    :param seed: of the posterior draws behind shares.
-    """
+    """The summary of a fit."""
     with one_blas_thread():
         return _summarised(fit, seed)
 
