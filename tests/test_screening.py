@@ -15,13 +15,13 @@ from scipy.stats import chi2
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, s, ti
 from gpflow_gam.gam.effects import inducing_moments
-from gpflow_gam.gam.screening import (
+from gpflow_gam.gam.screening import screen_interactions
+from gpflow_gam.gam.screening.screen import (
     Features,
     evidence_gain,
     expand,
     margin_features,
     product,
-    screen_interactions,
 )
 from gpflow_gam.gam.terms import Terms
 from gpflow_gam.optimizers import FitResult

@@ -18,13 +18,13 @@ from ..errors import (
 from ..likelihoods.quantile import SMOOTHING
 from .families import Quantile
 from .fits import FittedGAM
-from .summaries import (
-    against_shapes,
+from .summaries.components import against_shapes
+from .summaries.dispersion import sample_dispersion
+from .summaries.identifiability import (
     indistinguishable,
     interpolating,
     of_single_rows,
     overlapping,
-    sample_dispersion,
     undetermined,
 )
 from .terms import Column, Interaction, Levels, Smooth, Tensor

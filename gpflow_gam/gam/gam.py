@@ -33,7 +33,7 @@ from .fits.options import check_names
 from .fits.response import with_response, with_response_as
 from .fits.updating import check_same_criterion
 from .inspector import Inspector
-from .summaries import calibrated
+from .summaries.dispersion import calibrated
 from .terms import (
     Column,
     Formula,

@@ -15,13 +15,9 @@ from .comparison import LeaveOneOut, leave_one_out
 from .effects import EffectTable
 from .effects.transform import Transform
 from .families import Level
-from .summaries import (
-    Summary,
-    concurvity,
-    pairwise_concurvity,
-    summarise,
-    variance_components,
-)
+from .summaries.components import variance_components
+from .summaries.identifiability import concurvity, pairwise_concurvity
+from .summaries.summary import Summary, summarise
 from .terms import Column
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from ...statistics.expectations import expectations, mean_curvature
 from ...threads import one_blas_thread
 from ..effects import inducing_moments
 from ..fits import FittedGAM, SharedFit
-from ..summaries import effective_dof
+from ..summaries.components import effective_dof
 from ..summaries.summary import as_html, as_text
 from .folds import described, folds_of
 from .response import Observed, observed_of

@@ -14,7 +14,7 @@ from ..effects import EffectTable, applied, effect, make_grid
 from ..effects.transform import Transform
 from ..fits import FittedGAM
 from ..frames import LevelColumn, NumericColumn
-from ..summaries import effective_dof
+from ..summaries.components import effective_dof
 from ..terms import Column
 from .figures import ConciseDateFormatter
 from .residuals import acting

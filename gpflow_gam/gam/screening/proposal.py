@@ -18,40 +18,8 @@ from ..frames import Table, is_levels
 from ..terms import Column, Surv, Term, Terms, as_column, as_columns, factor, linear, s, ti
 from .screen import check_count, check_gain, screen_interactions
 
-
-def checked_columns(columns: Any) -> list[Column]:
-    """The columns that an argument names."""
-    if columns is None:
-        raise ValueError("columns is missing: name them, or pass data= and y=.")
-    if as_column(columns) is not None:
-        raise TypeError(f"columns must be a list of names; got {columns!r}; write [{columns!r}].")
-    names = as_columns("columns", columns)
-    if not names:
-        raise ValueError("columns is empty; name at least one.")
-    twice = [n for n in names if names.count(n) > 1]
-    if twice:
-        raise ValueError(f"columns: {twice[0]!r} is there twice; leave one out.")
-    return names
-
-
-def check_depth(depth: int, names: Sequence[Column]) -> None:
-    """Check the most columns of a term."""
-    check_count("depth", depth, 1)
-    if depth > len(names):
-        raise ValueError(f"depth={depth} is more than there are columns, {len(names)}.")
-
-
-def listed(argument: str, some: Iterable[Column], names: Sequence[Column]) -> set[Column]:
-    """The columns that an argument names among ``names``."""
-    some = as_columns(argument, some)
-    for name in some:
-        if name not in names:
-            raise ValueError(f"{argument} names {name!r}, which is not among the columns.")
-    return set(some)
-
-
 MAX_TERMS = 500
-"""Terms that are proposed without a look at data."""
+"""Most terms that are proposed without data."""
 MAX_INDUCING = 600
 """Inducing inputs that main effects have together, and interactions, where there are many."""
 _LEAST_INDUCING = 8
@@ -111,12 +79,12 @@ def anova(
     :param missing: ``"error"``, ``"drop"`` or ``"impute"``.
     :param max_interactions: how many a round proposes at most; twice the number of columns by
         default.
-    :param min_gain: the log evidence [nats] that is too little; by default what guards against
-        interactions that are not there. 0 takes all that the evidence is for, and leaves it to
-        their prior to hold back what is none: better predictions where interactions are many.
+    :param min_gain: the least log evidence [nats]; by default a guard against interactions that are
+        not there. 0 takes all that add evidence, and leaves shrinkage to their prior: better
+        predictions where interactions are many.
     :param rounds: screens at most: after the first, the GAM is fitted with what was chosen and the
-        others are scored beside it, until none stands out. Noise that was interactions is noise no
-        more then, and smaller ones are seen.
+        others are scored beside it, until none stands out. With large interactions in, the noise is
+        smaller and smaller ones are found.
     :param max_rows: rows that are scored, drawn at random beyond that.
     :param seed: of everything random.
     :param options: of :meth:`gpflow_gam.GAM.fit`, for the GAMs that are screened: ``progress``,
@@ -124,8 +92,8 @@ def anova(
     :return: main effects in the order of the columns, then interactions, round by round.
     :raises TypeError, ValueError: naming the argument or the column.
     """
-    given = [*columns] if isinstance(columns, (list, tuple)) else [columns]
-    if any(isinstance(value, GAM) for value in (*given, depth)):
+    first = [*columns] if isinstance(columns, (list, tuple)) else [columns]
+    if any(isinstance(value, GAM) for value in (*first, depth)):
         raise TypeError(
             "columns must be names of columns; got a GAM: anova proposes terms. To compare fitted "
             "GAMs call gpflow_gam.compare(m0, m1), which is by how well they predict rows that are "
@@ -155,7 +123,7 @@ def anova(
         for argument, value in unused.items():
             if value is not None:
                 raise ValueError(f"{argument} is of use with data only; pass data= as well.")
-        return _every_term(checked_columns(columns), depth, bs, levels, k, k_interaction)
+        return _every_term(_checked_columns(columns), depth, bs, levels, k, k_interaction)
     if y is None:
         raise ValueError("y is missing: with data, name the response's column or pass its values.")
     table = Table(data)
@@ -163,8 +131,8 @@ def anova(
     names = _that_vary(
         counted, columns, _roles(table, y, offset=offset, weights=weights, trials=trials)
     )
-    check_depth(depth, names)
-    terms = _main_effects(counted, names, bs, listed("levels", levels, names), depth, k)
+    _check_depth(depth, names)
+    terms = _main_effects(counted, names, bs, _listed("levels", levels, names), depth, k)
     if depth == 1:
         return terms
     chosen: list[Term] = []
@@ -194,6 +162,36 @@ def anova(
     return terms + Terms(chosen)
 
 
+def _checked_columns(columns: Any) -> list[Column]:
+    """The columns that an argument names."""
+    if columns is None:
+        raise ValueError("columns is missing: name them, or pass data= and y=.")
+    if as_column(columns) is not None:
+        raise TypeError(f"columns must be a list of names; got {columns!r}; write [{columns!r}].")
+    names = as_columns("columns", columns)
+    if not names:
+        raise ValueError("columns is empty; name at least one.")
+    twice = [n for n in names if names.count(n) > 1]
+    if twice:
+        raise ValueError(f"columns: {twice[0]!r} is there twice; leave one out.")
+    return names
+
+
+def _check_depth(depth: int, names: Sequence[Column]) -> None:
+    check_count("depth", depth, 1)
+    if depth > len(names):
+        raise ValueError(f"depth={depth} is more than there are columns, {len(names)}.")
+
+
+def _listed(argument: str, some: Iterable[Column], names: Sequence[Column]) -> set[Column]:
+    """The columns that an argument names among ``names``."""
+    some = as_columns(argument, some)
+    for name in some:
+        if name not in names:
+            raise ValueError(f"{argument} names {name!r}, which is not among the columns.")
+    return set(some)
+
+
 def _every_term(
     names: Sequence[Column],
     depth: int,
@@ -203,8 +201,8 @@ def _every_term(
     k_interaction: int | None,
 ) -> Terms:
     """All terms up to a depth, where they are not too many."""
-    kinds, own = _kinds(bs, names), listed("levels", levels, names)
-    check_depth(depth, names)
+    kinds, own = _kinds(bs, names), _listed("levels", levels, names)
+    _check_depth(depth, names)
     number = sum(math.comb(len(names), order) for order in range(1, depth + 1))
     if number > MAX_TERMS:
         raise ValueError(
@@ -250,7 +248,7 @@ def _kinds(bs: str | Mapping[Column, str], names: Sequence[Column]) -> dict[Colu
     """The kind of kernel of every column."""
     if not isinstance(bs, Mapping):
         return dict.fromkeys(names, bs)
-    listed("bs", bs, names)
+    _listed("bs", bs, names)
     return {name: bs.get(name, "se") for name in names}
 
 
@@ -282,7 +280,7 @@ def _that_vary(table: Table, columns: Any, roles: set[Any]) -> list[Column]:
     """The columns that are asked for, once each is there and varies, or all that do."""
     if columns is None:
         return [n for n in table.names if n not in roles and _distinct(table, n) > 1]
-    names = checked_columns(columns)
+    names = _checked_columns(columns)
     for name in names:
         if table.name(name) in roles:
             raise ValueError(f"columns: {name!r} is the response, an offset, weights or trials.")

@@ -25,19 +25,24 @@ MAX_RANK = 64
 """Features of an interaction: more than a product of smooth kernels has that are of any size."""
 _NEGLIGIBLE = 1e-5
 """Prior variance, against the whole, of features that are left out."""
+_GRID = np.logspace(-3.0, 7.0, 41)
+"""Variances that are tried, against the one at which the prior is worth as much as the data."""
+_REFINEMENTS = 3
+_BLOCK = 5_000
+_UNNOTICED = 1e-12
+"""Share of an observation's precision that main effects may take up unnoticed."""
+_FORMS = ("smooth", "own", "line", "levels", "means")
+"""Components that are the main effect of a column."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Features:
-    """
-    Functions b_r whose products add up to a kernel: ``k(x, x') = sum_r b_r(x) b_r(x')``.
-
-    :param values: b_r(x_n), [N, R].
-    :param sizes: E[b_r(x)^2], [R], the largest first.
-    """
+    """Functions b_r whose products add up to a kernel: ``k(x, x') = sum_r b_r(x) b_r(x')``."""
 
     values: AnyNDArray
+    """b_r(x_n), [N, R]."""
     sizes: AnyNDArray
+    """E[b_r(x)^2], [R], the largest first."""
 
     def leading(self, max_rank: int) -> Features:
         """Those of most prior variance, without the negligible ones."""
@@ -74,11 +79,6 @@ def product(parts: tuple[Features, ...], max_rank: int = MAX_RANK) -> Features:
         values = whole.values[:, :, None] * part.values[:, None, :]
         whole = Features(values.reshape(len(values), -1), sizes).leading(max_rank)
     return whole
-
-
-_GRID = np.logspace(-3.0, 7.0, 41)
-"""Variances that are tried, against the one at which the prior is worth as much as the data."""
-_REFINEMENTS = 3
 
 
 @check_shapes("scores: [R]", "curvatures: [R]")
@@ -119,26 +119,18 @@ def _gains(variances: AnyNDArray, squares: AnyNDArray, curvatures: AnyNDArray) -
     return gains
 
 
-_BLOCK = 5_000
-_UNNOTICED = 1e-12
-"""Share of an observation's precision that main effects may take up unnoticed."""
-
-
 @dataclasses.dataclass(frozen=True)
 class Predictor:
-    """
-    One predictor's part of :class:`Expansion`: ``P = R (D - D E E' D) R``.
-
-    :param root: R, square roots of the observations' precisions W, signs left out, [N].
-    :param sign: D, their signs, 1 or -1, [N].
-    :param alpha: the gradient of the log-likelihood, [N].
-    :param basis: E, [N, R].
-    """
+    """One predictor's part of :class:`Expansion`: ``P = R (D - D E E' D) R``."""
 
     root: AnyNDArray
+    """R, square roots of the observations' precisions W, signs left out, [N]."""
     sign: AnyNDArray
+    """D, their signs, 1 or -1, [N]."""
     alpha: AnyNDArray
+    """The gradient of the log-likelihood, [N]."""
     basis: AnyNDArray
+    """E, [N, R]."""
 
     def residual(self, B: AnyNDArray) -> AnyNDArray:
         """(I - E E' D) R B, [N, R]."""
@@ -146,7 +138,7 @@ class Predictor:
         return C - self.basis @ (self.basis.T @ (self.sign[:, None] * C))
 
     def precision(self, B: AnyNDArray) -> AnyNDArray:
-        """B'P B, [R, R], of which negative weights leave nothing negative."""
+        """B'P B, [R, R]; eigenvalues that negative weights make negative become 0."""
         C = self.root[:, None] * B
         signed = self.sign[:, None] * C
         shared = self.basis.T @ signed
@@ -169,13 +161,11 @@ class Predictor:
 
 class Expansion:
     """
-    A Gaussian model of some rows, given all others: what is left for further components to explain.
+    A Gaussian model of some rows given all others, beside which further components are scored.
 
     With pseudo-observations of precisions W, ``P = (K + W^-1)^-1`` is the precision of the rows
     under the components so far, and alpha = P (pseudo-observations less their expectation).
     Predictors are taken as independent a posteriori, as the fit's own sites are.
-
-    :param predictors: one a predictor.
     """
 
     def __init__(self, predictors: tuple[Predictor, ...]) -> None:
@@ -183,13 +173,13 @@ class Expansion:
 
     @check_shapes("B: [N, R]", "return[0]: [K]", "return[1]: [K]")
     def project(self, B: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
-        """What :func:`~gpflow_gam.gam.screening.evidence_gain` needs to know of a component."""
-        found = []
+        """Scores and curvatures of a component with features B, for :func:`evidence_gain`."""
+        scores, curvatures = [], []
         for predictor in self.predictors:
-            curvatures, Q = np.linalg.eigh(predictor.precision(B))
-            found.append((Q.T @ (B.T @ predictor.alpha), np.maximum(curvatures, 0.0)))
-        scores, sizes = zip(*found)
-        return np.concatenate(scores), np.concatenate(sizes)
+            sizes, Q = np.linalg.eigh(predictor.precision(B))
+            scores.append(Q.T @ (B.T @ predictor.alpha))
+            curvatures.append(np.maximum(sizes, 0.0))
+        return np.concatenate(scores), np.concatenate(curvatures)
 
     @check_shapes("B: [N, R]")
     def extended(self, B: AnyNDArray, variance: float) -> Expansion:
@@ -279,21 +269,15 @@ Columns = tuple[int, ...]
 
 @dataclasses.dataclass
 class Candidate:
-    """
-    An interaction and what it gains.
-
-    :param columns: its columns, in ascending order.
-    :param gain: log evidence beside what was there, in nats.
-    :param variance: of its kernel at that gain.
-    :param partial_gain: log evidence beside those chosen before as well; None where it was never
-        looked at again.
-    :param chosen: whether it was chosen.
-    """
+    """An interaction and the log evidence that it adds, in nats."""
 
     columns: Columns
+    """In ascending order."""
     gain: float
     variance: float
-    partial_gain: float | None = None
+    """Of its kernel at that gain."""
+    partial_gain: float = math.nan
+    """Beside those chosen before as well; NaN where it was not computed."""
     chosen: bool = False
 
 
@@ -307,9 +291,8 @@ def choose(
     """
     Choose the candidate that gains most, then the one that gains most beside it, and so on.
 
-    What one gains shrinks as others that resemble it are chosen, so that a gain found earlier
-    serves as a bound, and only the candidate on top is looked at again (Minoux 1978). That is a
-    heuristic where candidates help each other.
+    Gains shrink as similar candidates are chosen, so that an earlier gain is a bound and only the
+    candidate on top is scored again (Minoux 1978): a heuristic where candidates help each other.
     """
     queue = [(-c.gain, i) for i, c in enumerate(candidates) if c.gain > threshold]
     heapq.heapify(queue)
@@ -330,19 +313,9 @@ def choose(
     return expansion
 
 
-_FORMS = ("smooth", "own", "line", "levels", "means")
-"""Components that are the main effect of a column."""
-
-
 @dataclasses.dataclass(frozen=True)
 class _Column:
-    """
-    A column that has a main effect.
-
-    :param name: the column.
-    :param margin: what is known of it.
-    :param period: the period that the main effect was given.
-    """
+    """A column that has a main effect, and the period of that."""
 
     name: Column
     margin: Margin
@@ -371,18 +344,17 @@ def screen_interactions(
     Several predictors count as independent and share the variance, as they do in the model.
 
     The best are chosen one by one, each beside those chosen before, while they gain more than
-    ``1 + log(number of candidates)`` nats (or ``min_gain``). An additive truth lets a candidate of
-    fixed variance gain t with probability ``exp(-t)`` at most, as a likelihood ratio has mean 1;
-    with the variance optimised the chance is about half of a chi-squared variable's on one degree
-    of freedom to exceed 2t (Self & Liang 1987), so that in expectation less than one in ten screens
-    chooses an interaction for nothing.
+    ``1 + log(number of candidates)`` nats (or ``min_gain``). If the truth is additive, a candidate
+    of fixed variance gains t with probability ``exp(-t)`` at most, as a likelihood ratio has mean
+    1; with the variance optimised the probability is about half of a chi-squared variable's on one
+    degree of freedom to exceed 2t (Self & Liang 1987), so that less than one in ten screens chooses
+    an interaction that is not there.
 
-    That guard holds where the main effects' model is right but for what they leave out. A family
-    without a variance of its own (Poisson, say) takes very strong interactions, before they are
-    in, for noise that it does not know, and may choose one too many: fit the GAM of those chosen,
-    and screen it again. A family with one is held back instead: as interactions come in, the noise
-    goes down and those left would gain more. There too it helps to screen again, as
-    ``anova(rounds=2)`` does; where there are many, set ``min_gain=0`` as well.
+    That holds where the main effects' model is right otherwise. In a family without a variance of
+    its own (Poisson, say) very strong interactions look like noise before they are in, and one too
+    many may be chosen: fit the GAM of those chosen, and screen it again. In a family with one the
+    noise goes down as interactions come in, and those left gain more: screen again, as
+    ``anova(rounds=2)`` does, and with ``min_gain=0`` where there are many.
 
     Beyond pairs, candidates are the chosen interactions (and those in the GAM) with one column
     more: not all subsets are looked at, and an interaction none of whose parts stands out is
@@ -397,11 +369,11 @@ def screen_interactions(
     :param k: inducing inputs of the terms proposed; what :func:`~gpflow_gam.ti` has by default.
     :param max_interactions: how many to choose at most, in all; twice the number of columns by
         default.
-    :param min_gain: the log evidence [nats] that is too little; by default what guards against
-        interactions that are not there. 0 takes all that the evidence is for, and leaves it to
-        their prior to hold back what is none: better predictions where interactions are many.
-    :param max_rows: rows that are looked at, drawn at random beyond that: scores then are of those
-        rows given all others, and less than all rows would say.
+    :param min_gain: the least log evidence [nats]; by default a guard against interactions that are
+        not there. 0 takes all that add evidence, and leaves shrinkage to their prior: better
+        predictions where interactions are many.
+    :param max_rows: rows that are scored, drawn at random beyond that: scores then are of those
+        rows given all others, and smaller than those of all rows.
     :param seed: of those draws.
     :return: a row a candidate, the highest gain first: ``term``; ``gain`` [nats], beside what the
         GAM has and the interactions of fewer columns that are chosen; ``variance`` of its kernel at
@@ -446,7 +418,7 @@ def screen_interactions(
         parents = [c.columns for c in candidates if c.chosen]
         parents += [places for places in present if len(places) == order]
         found += candidates
-    best = sorted((c for c in found if c.chosen), key=_partial_gain, reverse=True)
+    best = sorted((c for c in found if c.chosen), key=lambda c: c.partial_gain, reverse=True)
     for candidate in best[limit:]:
         candidate.chosen = False
     found.sort(key=lambda c: c.gain, reverse=True)
@@ -457,27 +429,23 @@ def screen_interactions(
             ),
             "gain": [c.gain for c in found],
             "variance": [c.variance for c in found],
-            "partial_gain": [_partial_gain(c) for c in found],
+            "partial_gain": [c.partial_gain for c in found],
             "chosen": np.array([c.chosen for c in found], dtype=bool),
         }
     )
 
 
 def check_count(argument: str, value: object, least: int) -> None:
-    """Check an argument that counts something."""
+    """Raises ValueError unless ``value`` is a whole number of at least ``least``."""
     whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     if not whole or int(value) < least:  # type: ignore[call-overload]
         raise ValueError(f"{argument} must be a whole number of at least {least}; got {value!r}.")
 
 
 def check_gain(min_gain: float | None) -> None:
-    """Check a least gain."""
+    """Raises ValueError unless ``min_gain`` is None or at least 0."""
     if min_gain is not None and not min_gain >= 0.0:
         raise ValueError(f"min_gain must be a number of nats from 0 on; got {min_gain!r}.")
-
-
-def _partial_gain(candidate: Candidate) -> float:
-    return math.nan if candidate.partial_gain is None else candidate.partial_gain
 
 
 def _columns(fit: FittedGAM) -> list[_Column]:

@@ -27,31 +27,23 @@ from ..fits import FittedGAM
 
 UNLIKELY = 0.002
 """Probability below which an estimate is too far from its shape to be so by chance."""
-
-
-def against_shapes(fit: FittedGAM) -> list[tuple[Component, float]]:
-    """
-    Components whose data speak against their shape, and how often noise alone would.
-
-    See :func:`gpflow_gam.posteriors.shape_tail`.
-    """
-    if fit.shaped is None:
-        return []
-    found = []
-    for component in fit.spec.components:
-        if component.shape:
-            own = component.predictors_of(fit.num_predictors)
-            p = min(fit.shape_tail(component.name, i) for i in own)
-            if p < UNLIKELY:
-                found.append((component, p))
-    return found
-
-
 SMOOTH = ("smooth", "tensor", "interaction", "own", "curves", "deviations")
 """Forms of components that are functions of numbers."""
 _ROWS = 500
 _MODE_ROWS, _MODE_STEPS, _MODE_GAIN = 20_000, 50, 1e-8
 _DRAWS = 1000
+
+
+def against_shapes(fit: FittedGAM) -> list[tuple[Component, float]]:
+    """Components whose data speak against their shape, with the p-value of the shape."""
+    if fit.shaped is None:
+        return []
+    tails = [
+        (c, min(fit.shape_tail(c.name, i) for i in c.predictors_of(fit.num_predictors)))
+        for c in fit.spec.components
+        if c.shape
+    ]
+    return [(component, p) for component, p in tails if p < UNLIKELY]
 
 
 def effective_dof(fit: FittedGAM, component: Component) -> AnyNDArray:

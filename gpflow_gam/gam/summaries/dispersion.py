@@ -18,27 +18,28 @@ _LARGE = 1.2
 """Dispersion from which standard errors, too small by its root, are worth a word."""
 _DEVIATIONS = 4.0
 """How many standard deviations above one are no chance."""
+_ROUNDS = 8
+_SETTLED = 0.01
+"""Change of the logarithm of the dispersion below which calibration ends."""
+_ENDS = 1e-6, 1e6
 
 
 @dataclasses.dataclass(frozen=True)
 class Dispersion:
-    """
-    Pearson's dispersion: by how much responses vary more than their family says.
-
-    :param value: ``sum_n w_n (y_n - mu_n)^2 / V(mu_n)`` over the residual degrees of freedom
-        (McCullagh & Nelder 1989, section 4.5.2), about 1 where the family holds.
-    :param clear: whether it is above one by more than chance and by enough to matter, in a family
-        that does not learn it.
-    :param remedy: what to do then.
-    """
+    """Pearson's dispersion: by how much responses vary more than their family says."""
 
     value: float
+    """
+    ``sum_n w_n (y_n - mu_n)^2 / V(mu_n)`` over the residual degrees of freedom (McCullagh & Nelder
+    1989, section 4.5.2), about 1 where the family holds.
+    """
     clear: bool
+    """Whether it is clearly above one, in a family that does not learn it."""
     remedy: str
 
     @property
     def factor(self) -> float:
-        """By how much standard errors are too small."""
+        """How many times too small standard errors are."""
         return float(np.sqrt(self.value))
 
 
@@ -46,45 +47,37 @@ def dispersion(fit: FittedGAM, found: Discrepancies | None = None) -> Dispersion
     """
     The dispersion of a fit, over all rows.
 
-    None where the family has none to speak of: its variance is no function of its mean, one trial
-    a row shows nothing, or it is a parameter that was found.
+    None where the variance is no function of the mean, where each row is one trial, and where the
+    dispersion is a learnt parameter.
     """
     return _judged(fit, (found or fit.discrepancies()).pearson, 1.0)
 
 
 def sample_dispersion(fit: FittedGAM) -> Dispersion | None:
-    """The same over at most 10 000 rows, which takes a moment at most."""
-    found = fit.sample_pearson(_ROWS)
-    return _judged(fit, found, min(_ROWS, len(fit.X)) / fit.number)
+    """The same over at most 10 000 rows."""
+    return _judged(fit, fit.sample_pearson(_ROWS), min(_ROWS, len(fit.X)) / fit.number)
 
 
-def _judged(fit: FittedGAM, found: Pearson | None, share: float) -> Dispersion | None:
-    if found is None or found.number == 0.0 or fit.spec.family.calibrated:
+def _judged(fit: FittedGAM, pearson: Pearson | None, share: float) -> Dispersion | None:
+    if pearson is None or pearson.number == 0.0 or fit.spec.family.calibrated:
         return None
     edf = sum(float(effective_dof(fit, c).sum()) for c in fit.spec.components)
-    left = found.number - share * edf
-    if left <= 0.0:
+    dof = pearson.number - share * edf
+    if dof <= 0.0:
         return None
-    value = found.statistic / left
-    sd = np.sqrt(found.variance * left / found.number)
+    value = pearson.statistic / dof
+    sd = np.sqrt(pearson.variance * dof / pearson.number)
     remedy = fit.spec.family.overdispersed
-    chance = found.statistic - left <= _DEVIATIONS * sd
+    chance = pearson.statistic - dof <= _DEVIATIONS * sd
     return Dispersion(value, bool(remedy) and value > _LARGE and not chance, remedy)
-
-
-_ROUNDS = 8
-_SETTLED = 0.01
-"""Change of the logarithm of the dispersion after which it stays: of standard errors half of it."""
-_ENDS = 1e-6, 1e6
 
 
 def calibrated(fit: FittedGAM, seed: int, options: dict[str, Any]) -> FittedGAM:
     """
-    The fit at the dispersion that its residuals have; a fit of another family as it is.
+    A quasi-likelihood's fit at the dispersion of its residuals; other fits as they are.
 
-    What residuals scatter by over what they would by at a dispersion of one, on residual degrees
-    of freedom (McCullagh & Nelder 1989, section 4.5.2; Fletcher 2012). It moves smoothness, and
-    that residuals, so fits take turns with it.
+    Pearson's statistic over residual degrees of freedom (McCullagh & Nelder 1989, section 4.5.2;
+    Fletcher 2012). The dispersion changes smoothness, and that the residuals: fits alternate.
     """
     if not fit.spec.family.calibrated:
         return fit
@@ -94,27 +87,27 @@ def calibrated(fit: FittedGAM, seed: int, options: dict[str, Any]) -> FittedGAM:
             "of processes are; fit in one process, or take another family."
         )
     kept = ("max_iterations", "tolerance", "max_seconds", "callback", "progress", "on_interrupt")
-    own = {name: value for name, value in options.items() if name in kept}
-    time = own.pop("max_seconds", None)
+    settings = {name: value for name, value in options.items() if name in kept}
+    time = settings.pop("max_seconds", None)
     for _ in range(_ROUNDS):
         likelihood = unwrapped(fit.trained.likelihood)
         assert isinstance(likelihood, Quasi)
-        found = fit.discrepancies().pearson
-        assert found is not None
+        pearson = fit.discrepancies().pearson
+        assert pearson is not None
         edf = sum(float(effective_dof(fit, c)[:1].sum()) for c in fit.spec.components)
-        left = found.number - edf
+        dof = pearson.number - edf
         spent = fit.result.seconds
         late = time is not None and spent >= time
-        if left <= 0.0 or not found.variance > 0.0 or late or not fit.result.converged:
+        if dof <= 0.0 or not pearson.variance > 0.0 or late or not fit.result.converged:
             break
         dispersion = float(likelihood.dispersion.numpy())
-        ratio = found.statistic / found.variance * found.number / left
+        ratio = pearson.statistic / pearson.variance * pearson.number / dof
         if not np.isfinite(ratio) or ratio <= 0.0 or abs(np.log(ratio)) < _SETTLED:
             break
         likelihood.dispersion.assign(np.clip(dispersion * ratio, *_ENDS))
         if time is not None:
-            own["max_seconds"] = time - spent
-        fit = fit_again(dataclasses.replace(fit, model=fit.trained), seed, own)
+            settings["max_seconds"] = time - spent
+        fit = fit_again(dataclasses.replace(fit, model=fit.trained), seed, settings)
         result = dataclasses.replace(fit.result, seconds=spent + fit.result.seconds)
         fit = dataclasses.replace(fit, model=fit.trained, result=result)
     return fit

@@ -21,28 +21,42 @@ from ..fits.fitting import WITHOUT_NOISE, has_single_rows
 from .components import effective_dof
 
 _CONCURVITY_ROWS = 2000
+_ROWS = {"linear": 1000, "smooth": 1000, "cyclic": 1000, "levels": 10_000}
+"""Rows, drawn at random, at which columns are compared."""
+_REPEATED = 20
+"""Rows of repeated levels that say whether these go with others."""
+_MOST_LEVELS = 1000
+"""Levels whose joint covariance is looked at."""
+_LOOSE = 0.14
+"""The posterior's standard deviation over a wide prior's from which data say little."""
+_KNOWN = 0.5
+"""A posterior standard deviation, against the predictor's size, of effects that have a bound."""
+_SURE = -1.0
+"""The log-likelihood of responses from which they are predicted as good as surely."""
+_INTERPOLATED = 0.9
+"""Degrees of freedom a row from which an effect goes through the rows."""
+_NEARLY = 0.99
+"""The share of each column's variance that the other explains, from which they are one."""
 
 
 def concurvity(fit: FittedGAM) -> pd.DataFrame:
     """
     The concurvity of each effect with all others together (Wood's ``mgcv::concurvity``).
 
-    Each is between 0 (no problem) and 1 (the effect could be made of the others, so that it cannot
-    be told from them):
-
-    Others are those of the same predictor. Weights count rows.
+    It is between 0 (no problem) and 1 (the effect is a sum of functions like the others). Others
+    are those of the same predictor; weights count rows. A row for each effect:
 
     - ``observed``: of the effect as estimated, ``|P f|^2 / |f|^2`` with P the projection on the
-      space of the other effects;
+      space of the other effects; of several predictors, of the first;
     - ``estimate``: of what the effect's prior makes likely, ``|P Phi|^2 / |Phi|^2`` in the norm of
       Frobenius, Phi the effect's features, whose squares add up to its prior variance.
     """
-    found, root = _features(fit)
+    effects, root = _features(fit)
     rows = []
-    for name, (own, f) in found.items():
-        others = [spanned for other, (spanned, _) in found.items() if _beside(fit, name, other)]
+    for name, (phi, f) in effects.items():
+        others = [spanned for other, (spanned, _) in effects.items() if _beside(fit, name, other)]
         basis = _basis(np.concatenate([root[:, None], *others], axis=1))
-        rows.append((name, _explained(basis, f), _explained(basis, own)))
+        rows.append((name, _explained(basis, f), _explained(basis, phi)))
     frame = pd.DataFrame(rows, columns=["effect", "observed", "estimate"])
     return frame.set_index("effect")
 
@@ -51,47 +65,47 @@ def pairwise_concurvity(fit: FittedGAM) -> pd.DataFrame:
     """
     The concurvity of each effect with each other one (``mgcv::concurvity(full=FALSE)``).
 
-    The measures are those of :func:`concurvity`, with one effect in the place of all others: which
-    of them it is that an effect could be made of. They are not symmetric.
+    The measures are those of :func:`concurvity`, with one effect in the place of all others. They
+    are not symmetric: ``frame.loc["estimate"]`` has a row for the effect that explains, and a
+    column for the one that is explained; ones on the diagonal.
     """
-    found, root = _features(fit)
-    names = list(found)
+    effects, root = _features(fit)
+    names = list(effects)
     measures = {m: pd.DataFrame(1.0, index=names, columns=names) for m in ("observed", "estimate")}
-    for one, (spanned, _) in found.items():
+    for one, (spanned, _) in effects.items():
         basis = _basis(np.concatenate([root[:, None], spanned], axis=1))
-        for other, (own, f) in found.items():
+        for other, (phi, f) in effects.items():
             if other != one:
                 beside = _beside(fit, one, other)
                 measures["observed"].loc[one, other] = beside * _explained(basis, f)
-                measures["estimate"].loc[one, other] = beside * _explained(basis, own)
+                measures["estimate"].loc[one, other] = beside * _explained(basis, phi)
     return pd.concat(measures, names=["measure", "effect"])
 
 
 def _features(fit: FittedGAM) -> tuple[dict[str, tuple[AnyNDArray, AnyNDArray]], AnyNDArray]:
     """
-    Of each effect features [n, M], zero on average, and the estimate [n] made of them.
+    Features [n, M] of each effect, zero on average, the estimate [n], and roots of weights [n].
 
-    Rows are multiplied by the roots of their weights, which come with them, [n]: sums of squares
-    are then of rows as often as they count.
+    Rows are multiplied by the roots of their weights, so that sums of squares are weighted.
     """
     moments = inducing_moments(fit)
     rows = fit.even_rows(_CONCURVITY_ROWS)
     X, weights = fit.X[rows], fit.weights[rows]
     root = np.sqrt(weights)
-    found = {}
+    effects = {}
     for component in fit.spec.effects:
         features = moments.features(component.name, X).T
-        own = root[:, None] * (features - np.average(features, axis=0, weights=weights))
+        phi = root[:, None] * (features - np.average(features, axis=0, weights=weights))
         first = component.predictors_of(fit.num_predictors)[0]
-        estimate = own @ moments.mean[moments.block(component.name), first]
+        estimate = phi @ moments.mean[moments.block(component.name), first]
         # of the size of the constant: a wide prior is no reason to leave others out
-        size = np.linalg.norm(root) / max(float(np.linalg.norm(own)), 1e-300)
-        found[component.name] = size * own, estimate
-    return found, root
+        size = np.linalg.norm(root) / max(float(np.linalg.norm(phi)), 1e-300)
+        effects[component.name] = size * phi, estimate
+    return effects, root
 
 
 def _beside(fit: FittedGAM, one: str, other: str) -> bool:
-    """Whether another effect is in a predictor that one is in, too."""
+    """Whether two different effects share a predictor."""
     places = [fit.spec.component(n).predictors_of(fit.num_predictors) for n in (one, other)]
     return one != other and bool(set(places[0]) & set(places[1]))
 
@@ -106,26 +120,6 @@ def _basis(A: AnyNDArray) -> AnyNDArray:
 def _explained(basis: AnyNDArray, A: AnyNDArray) -> float:
     total = float(np.sum(A**2))
     return float(np.sum((basis.T @ A) ** 2)) / total if total > 0.0 else 0.0
-
-
-_ROWS = {"linear": 1000, "smooth": 1000, "cyclic": 1000, "levels": 10_000}
-"""At how many rows, drawn at random, is looked."""
-_REPEATED = 20
-"""Rows of repeated levels that say whether these go with others."""
-_WITHOUT_NOISE = ("poisson", "binomial", "zero_inflated_poisson", "hurdle_poisson")
-"""Families in which a row by itself tells its mean from its noise."""
-_MOST_LEVELS = 1000
-"""Levels whose joint covariance is looked at."""
-_LOOSE = 0.14
-"""The posterior's standard deviation over a wide prior's from which data say little."""
-_KNOWN = 0.5
-"""A posterior standard deviation, against the predictor's size, of effects that have a bound."""
-_SURE = -1.0
-"""The log-likelihood of responses from which they are predicted as good as surely."""
-_INTERPOLATED = 0.9
-"""Degrees of freedom a row from which an effect goes through the rows."""
-_NEARLY = 0.99
-"""The share of each column's variance that the other explains, from which they are one."""
 
 
 def indistinguishable(fit: FittedGAM) -> list[tuple[str, str]]:
@@ -172,7 +166,7 @@ def overlapping(fit: FittedGAM) -> list[tuple[str, str]]:
 
 
 def _within(component: Component) -> str | None:
-    """What there can be but one of, of a column: its line, and its levels' effects."""
+    """The function, at most one of a column, that a component contains: a line or levels."""
     if component.form == "line" or (
         component.form == "smooth" and component.margins[0].kind in STRAIGHT
     ):
@@ -196,7 +190,7 @@ def of_single_rows(fit: FittedGAM) -> list[str]:
 
 
 def interpolating(fit: FittedGAM) -> list[str]:
-    """Effects of areas that come near to each area's one row, as if there were no noise."""
+    """Effects of areas that go through each area's one row, as if there were no noise."""
     if fit.whole is not None or fit.spec.family.name in WITHOUT_NOISE:
         return []
     return [
@@ -245,7 +239,7 @@ def undetermined(fit: FittedGAM) -> list[tuple[str, list[Any]]]:
 
 
 def _log_probabilities(fit: FittedGAM) -> AnyNDArray | None:
-    """Of each row's response, [N], where it has a probability and all rows are held."""
+    """Log-probabilities of the responses, [N], of discrete families with all rows in memory."""
     family = fit.spec.family
     if not family.discrete or fit.whole is not None or not fit.has_data:
         return None
@@ -268,7 +262,7 @@ def _alike(components: list[Component]) -> Iterator[tuple[str, list[Component]]]
 
 
 def _correlated(A: AnyNDArray) -> AnyNDArray:
-    """Squared correlations [C, C]: what a line in one column explains of another."""
+    """Squared correlations [C, C] of columns."""
     A = A - A.mean(axis=0)
     norm = np.sqrt(np.sum(np.square(A), axis=0))
     A = np.divide(A, norm, out=np.zeros_like(A), where=norm > 0.0)
@@ -277,7 +271,7 @@ def _correlated(A: AnyNDArray) -> AnyNDArray:
 
 def _dependent(A: AnyNDArray) -> AnyNDArray:
     """
-    What functions of one column explain of the ranks of another, [C, C].
+    Shares of the ranks of one column that functions of another explain, [C, C].
 
     By the mean square difference of neighbours in the order of the first (von Neumann 1941), as
     Chatterjee's (2021) coefficient of dependence does; of monotone functions, which few rows show
@@ -294,9 +288,9 @@ def _dependent(A: AnyNDArray) -> AnyNDArray:
 
 def _paired(A: AnyNDArray) -> AnyNDArray:
     """
-    By how much levels of one column tell those of another, [C, C] (Goodman & Kruskal 1954).
+    How well levels of one column predict those of another, [C, C] (Goodman & Kruskal 1954).
 
-    Of rows whose level of the first is there more than once: a single one tells nothing.
+    Over rows whose level of the first occurs more than once.
     """
     codes = [np.unique(a, return_inverse=True)[1] for a in A.T]
     found = np.zeros((len(codes), len(codes)))

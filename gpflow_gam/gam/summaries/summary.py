@@ -47,53 +47,62 @@ def as_html(rows: Named) -> str:
 
 
 _NOTE = "share: of the predictor's variance. p: p-value of the hypothesis that the effect is zero."
+_SHAPES = (
+    "shapes: p is how often noise alone takes an estimate as far from the shape as the one without "
+    "it is."
+)
+_FEW = (
+    "* effective degrees of freedom are close to M, the number of inducing values: k may be too "
+    "small; fit again with twice the k, and see whether they grow."
+)
+_NUMBERS = ["coefficient", "estimate", "se", "[95 %]"]
+_SHOWN = 16
+"""Terms of more levels than about these are not printed level by level."""
+_OF_LEVELS = ("factor(", "random_effect(")
+_CLOSE = 0.8
+"""Share of M from which degrees of freedom are close to it."""
+_HEADER = ["effect", "edf", "M", "prior sd", "lengthscale", "share [95 %]", "p"]
+_COLUMNS = [
+    "edf", "M", "k_low", "sd", "lengthscale", "share", "share_lower", "share_upper", "p",
+]  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """
-    What a fit says, in numbers.
-
-    :param table: a row an effect (and predictor): ``edf``, ``M`` inducing inputs, whether edf is
-        ``k_low``, ``sd`` (prior standard deviation; NaN of what is not penalised),
-        ``lengthscale``, ``share`` with 95 % limits, and ``p``, the p-value of the hypothesis that
-        the effect is zero. With terms that have a shape also ``shape`` and ``shape_p``: how often
-        noise alone is as far from the shape as the estimate without it is.
-    :param terms: the formula.
-    :param family: the family's name.
-    :param parameters: the family's own parameters as learnt; cutpoints of ordered classes.
-    :param coefficients: the intercept, slopes and effects of levels, as
-        :meth:`gpflow_gam.GAM.coefficients` gives them, but for terms of more than 16 levels.
-    :param num_rows: N.
-    :param dropped: rows left out for missing values.
-    :param imputed: values that were missing and filled in.
-    :param edf: effective degrees of freedom in all, the intercept's included.
-    :param deviance_explained: against the null model; None where the family has no deviance.
-    :param dispersion: Pearson's, for families of counts; None for others.
-    :param elbo: the bound at the end, log-densities of priors included.
-    :param converged: whether the fit had stopped improving.
-    :param message: why it ended.
-    :param seconds: how long it took.
-    :param unpenalised: names of effects whose variance is large and fixed: ``linear`` and
-        ``factor`` without ``shrink``.
-    """
+    """The summary of a fit; prints as text, and as HTML in notebooks."""
 
     table: pd.DataFrame
+    """
+    A row for each effect (and predictor): ``edf``; ``M`` inducing values; ``k_low``, whether edf is
+    close to M; ``sd``, the prior standard deviation, NaN of what is not penalised; ``lengthscale``;
+    ``share`` of the predictor's variance, with a 95 % credible interval; ``p``, the p-value of the
+    hypothesis that the effect is zero. With terms that have a shape also ``shape`` and ``shape_p``:
+    how often noise alone is as far from the shape as the estimate without it is.
+    """
     terms: str
     family: str
     parameters: dict[str, float]
+    """The family's own parameters as learnt; cutpoints of ordered classes."""
     coefficients: pd.DataFrame
+    """As :meth:`gpflow_gam.GAM.coefficients`, without terms of more than 16 levels."""
     num_rows: int
     dropped: int
+    """Rows left out for missing values."""
     imputed: int
+    """Missing values that were filled in."""
     edf: float
+    """Effective degrees of freedom in all, the intercept's included."""
     deviance_explained: float | None
+    """Against the null model; None where the family has no deviance."""
     dispersion: Dispersion | None
+    """Pearson's, for families of counts."""
     elbo: float
+    """The bound at the end, log-densities of priors included."""
     converged: bool
     message: str
     seconds: float
     unpenalised: tuple[str, ...] = ()
+    """Effects whose variance is large and fixed: ``linear``, ``factor`` without ``shrink``."""
 
     def to_frame(self) -> pd.DataFrame:
         """The table of effects."""
@@ -106,9 +115,13 @@ class Summary:
         family = self.family
         if self.parameters:
             family += " (" + ", ".join(f"{k} {v:.4g}" for k, v in self.parameters.items()) + ")"
-        scatter = (
-            [] if self.dispersion is None else [("Pearson dispersion", _said(self.dispersion))]
-        )
+        scatter = []
+        if self.dispersion is not None:
+            value = f"{self.dispersion.value:.2f}"
+            if self.dispersion.clear:
+                times = f"{self.dispersion.factor:.1f} times too small"
+                value += f": standard errors are {times}; {self.dispersion.remedy}"
+            scatter = [("Pearson dispersion", value)]
         return [
             ("terms", self.terms),
             ("family", family),
@@ -133,7 +146,7 @@ class Summary:
                     f"{row['sd']:.3g}" if np.isfinite(row["sd"]) else "",
                     ", ".join(f"{v:.3g}" for v in lengths),
                     f"{row['share']:.3f} [{row['share_lower']:.3f}, {row['share_upper']:.3f}]",
-                    _said_p(row["p"]),
+                    f"{row['p']:.3f}" if row["p"] >= 1e-3 else "<.001",
                 ]
             )
         return rows
@@ -162,28 +175,23 @@ class Summary:
         return _NOTE + wide + few + self._shapes()
 
     def _shapes(self) -> str:
-        """What effects were asked to be, and how the data speak of that."""
+        """Lines on the effects that have a shape, with p-values of the shapes."""
         if "shape" not in self.table:
             return ""
-        found = []
+        lines = []
         for name, row in self.table[self.table["shape"] != ""].iterrows():
             label = " | ".join(map(str, name)) if isinstance(name, tuple) else str(name)
             against = " THE DATA SPEAK AGAINST IT." if row["shape_p"] < UNLIKELY else ""
-            found.append(f"{label} is {row['shape']}: p {row['shape_p']:.3f}.{against}")
-        return "\n" + _SHAPES + "\n" + "\n".join(found)
+            lines.append(f"{label} is {row['shape']}: p {row['shape_p']:.3f}.{against}")
+        return "\n".join(["", _SHAPES, *lines])
 
     def _coefficients(self) -> list[list[str]]:
         rows = []
         for row in self.coefficients.to_dict("records"):
             name = [row["term"], row.get("predictor", ""), row["level"]]
-            rows.append(
-                [
-                    " | ".join(str(part) for part in name if part not in (None, "")),
-                    f"{row['estimate']:.4g}",
-                    f"{row['se']:.3g}",
-                    f"[{row['lower']:.4g}, {row['upper']:.4g}]",
-                ]
-            )
+            interval = f"[{row['lower']:.4g}, {row['upper']:.4g}]"
+            label = " | ".join(str(part) for part in name if part not in (None, ""))
+            rows.append([label, f"{row['estimate']:.4g}", f"{row['se']:.3g}", interval])
         return rows
 
     def _more(self) -> list[str]:
@@ -195,30 +203,9 @@ class Summary:
         return [f"of the levels of {', '.join(left)} see coefficients()."] if left else []
 
 
-_SHAPES = (
-    "shapes: p is how often noise alone takes an estimate as far from the shape as the one without "
-    "it is."
-)
-_FEW = (
-    "* effective degrees of freedom are close to M, the number of inducing values: k may be too "
-    "small; fit again with twice the k, and see whether they grow."
-)
-_NUMBERS = ["coefficient", "estimate", "se", "[95 %]"]
-_SHOWN = 16
-"""Terms of more levels than about these are not printed level by level."""
-_OF_LEVELS = ("factor(", "random_effect(")
-_CLOSE = 0.8
-"""Share of M from which degrees of freedom are close to it."""
-_HEADER = ["effect", "edf", "M", "prior sd", "lengthscale", "share [95 %]", "p"]
-
-
+@one_blas_thread()
 def summarise(fit: FittedGAM, seed: int = 0) -> Summary:
     """The summary of a fit."""
-    with one_blas_thread():
-        return _summarised(fit, seed)
-
-
-def _summarised(fit: FittedGAM, seed: int) -> Summary:
     spec = fit.spec
     components = spec.effects
     names = spec.predictor_names
@@ -233,43 +220,29 @@ def _summarised(fit: FittedGAM, seed: int) -> Summary:
             name = names[i]
             lower, upper = np.quantile(shares[:, c, i], [0.025, 0.975])
             index.append(component.name if len(names) == 1 else (component.name, name))
-            shape = {}
+            row = {
+                "edf": dof[i],
+                "M": len(component.inducing),
+                "k_low": _k_low(component, float(dof[i])),
+                "sd": sd * units[i],
+                "lengthscale": lengths,
+                "share": shares[:, c, i].mean(),
+                "share_lower": lower,
+                "share_upper": upper,
+                "p": p[i],
+            }
             if fit.shaped is not None:
                 tail = fit.shape_tail(component.name, i) if component.shape else np.nan
-                shape = {"shape": component.shape, "shape_p": tail}
-            rows.append(
-                shape
-                | {
-                    "edf": dof[i],
-                    "M": len(component.inducing),
-                    "k_low": _too_few(component, float(dof[i])),
-                    "sd": sd * units[i],
-                    "lengthscale": lengths,
-                    "share": shares[:, c, i].mean(),
-                    "share_lower": lower,
-                    "share_upper": upper,
-                    "p": p[i],
-                }
-            )
+                row |= {"shape": component.shape, "shape_p": tail}
+            rows.append(row)
     labels = (
         pd.Index(index, name="effect")
         if len(names) == 1
         else pd.MultiIndex.from_tuples(index, names=["effect", "predictor"])
     )
-    columns = [
-        "edf",
-        "M",
-        "k_low",
-        "sd",
-        "lengthscale",
-        "share",
-        "share_lower",
-        "share_upper",
-        "p",
-        *([] if fit.shaped is None else ["shape", "shape_p"]),
-    ]
-    found = fit.discrepancies()
-    deviance = found.deviance
+    columns = [*_COLUMNS, *([] if fit.shaped is None else ["shape", "shape_p"])]
+    discrepancies = fit.discrepancies()
+    deviance = discrepancies.deviance
     total = sum(float(effective_dof(fit, c).sum()) for c in spec.components)
     result = fit.result
     return Summary(
@@ -283,7 +256,7 @@ def _summarised(fit: FittedGAM, seed: int) -> Summary:
         sum(fill.count for fill in spec.fills),
         total,
         None if deviance is None else 1.0 - deviance[0] / deviance[1],
-        dispersion(fit, found),
+        dispersion(fit, discrepancies),
         result.elbo,
         result.converged,
         result.message,
@@ -292,11 +265,11 @@ def _summarised(fit: FittedGAM, seed: int) -> Summary:
     )
 
 
-def _too_few(component: Component, dof: float) -> bool:
+def _k_low(component: Component, dof: float) -> bool:
     """
-    Whether a function may be held back by its number of inducing values (``k.check`` of R's mgcv).
+    Whether a function may need more inducing values (``k.check`` of R's mgcv).
 
-    Not where there is one for every value of its column: more would change nothing.
+    Not where there is one for each value of its column: more would change nothing.
     """
     M = len(component.inducing)
     if component.form not in SMOOTH:
@@ -305,20 +278,8 @@ def _too_few(component: Component, dof: float) -> bool:
     if len(component.margins) == 1:
         nodes = len(component.margins[0].nodes)
     # so many stand for more values than there are nodes
-    every = 0 < nodes <= M + 1 and nodes < NUM_NODES.get(len(component.margins), 150)
-    return not every and dof > _CLOSE * M
-
-
-def _said_p(p: float) -> str:
-    return f"{p:.3f}" if p >= 1e-3 else "<.001"
-
-
-def _said(found: Dispersion) -> str:
-    if not found.clear:
-        return f"{found.value:.2f}"
-    return (
-        f"{found.value:.2f}: standard errors are {found.factor:.1f} times too small; {found.remedy}"
-    )
+    complete = 0 < nodes <= M + 1 and nodes < NUM_NODES.get(len(component.margins), 150)
+    return not complete and dof > _CLOSE * M
 
 
 def _scales(fit: FittedGAM, component: Component) -> tuple[float, tuple[float, ...]]:
