@@ -26,6 +26,7 @@ from ..posteriors import ShapedPosterior, ShapedValues, SparseAdditivePosterior
 from ..variational import DenseGaussian, WhitenedGaussian
 from .features import Normalization
 from .head import GPHead, Output, is_below
+from .structure import HeadSpecification
 
 
 class _HereOnly(tf.lookup.StaticHashTable):
@@ -238,21 +239,12 @@ class AdditiveGP(GPHead):
         self._penalty = _Penalty(self)
         self.variational = variational
         self._is_stepping = False
-        super().__init__(
-            terms,
-            likelihood,
-            num_classes=num_classes,
-            num_levels=num_levels,
-            num_inducing=num_inducing,
-            scale=scale,
-            normalization=normalization,
-            output=output,
-            level=level,
-            frozen=frozen,
-            **options,
+        specification = HeadSpecification.of(
+            terms, likelihood, num_classes, num_levels, num_inducing, scale
         )
+        super().__init__(specification, normalization, output, level, frozen, **options)
         self._shapes = _HeadShapes(self._gp, self.structure.width)
-        # of what Keras compiles unasked; a projection is computed by numpy
+        # Keras compiles by XLA where it may; a projection is computed by numpy
         self.supports_jit = not self._shapes
 
     def _build_model(self) -> AdditiveSVGP:
@@ -274,7 +266,7 @@ class AdditiveGP(GPHead):
 
     @property
     def kl_weight(self) -> float:
-        """What the KL divergence of q(U) counts."""
+        """Factor of the KL divergence of q(U)."""
         return self._kl_weight
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any, Literal, NoReturn, get_args
@@ -19,8 +19,6 @@ from gpflow.likelihoods import Likelihood
 from gpflow.utilities import parameter_dict, set_trainable
 
 from ..gam.components import Component
-from ..gam.families import Family
-from ..gam.terms import Term, Terms
 from ..kernels import AdditiveKernel
 from ..kernels.precision import float_type
 from ..posteriors import AdditivePosterior
@@ -127,13 +125,7 @@ class GPHead(MomentReader, FeatureReader, keras.Layer):
 
     def __init__(
         self,
-        terms: Terms | Term | Iterable[Term | Terms],
-        likelihood: str | Family | Likelihood,
-        *,
-        num_classes: int | None,
-        num_levels: Mapping[int, int] | None,
-        num_inducing: int | None,
-        scale: float,
+        specification: HeadSpecification,
         normalization: Normalization,
         output: Output,
         level: float,
@@ -155,10 +147,8 @@ class GPHead(MomentReader, FeatureReader, keras.Layer):
         _check_output(output)
         if not 0.0 < level < 1.0:
             raise ValueError(f"level must be a probability between 0 and 1; got {level!r}.")
-        self.specification = HeadSpecification.of(
-            terms, likelihood, num_classes, num_levels, num_inducing, scale
-        )
-        self.structure = self.specification.structure()
+        self.specification = specification
+        self.structure = specification.structure()
         self.normalization = normalization
         self.output_kind = output
         self.level = level

@@ -23,6 +23,7 @@ from ..optimizers import FitResult
 from ..posteriors import ActionPosterior
 from .features import Normalization
 from .head import GPHead, Output
+from .structure import HeadSpecification
 
 _SIZES = ("num_rows", "num_actions", "num_prior_actions")
 
@@ -79,21 +80,10 @@ class IterNCGP(GPHead):
     ) -> None:
         if normalization not in ("adapt", None):
             raise ValueError(f"normalization must be 'adapt' or None; got {normalization!r}.")
-        options.pop("num_inducing", None)  # a configuration has them; there are none here
-        options.pop("frozen", None)
-        super().__init__(
-            terms,
-            likelihood,
-            num_classes=num_classes,
-            num_levels=num_levels,
-            num_inducing=None,
-            scale=scale,
-            normalization=normalization,
-            output=output,
-            level=level,
-            frozen=(),
-            **options,
+        specification = HeadSpecification.of(
+            terms, likelihood, num_classes, num_levels, None, scale
         )
+        super().__init__(specification, normalization, output, level, (), **options)
         self.trainable = False
         self._sizes: dict[str, int] | None = None
         self._data: dict[str, keras.Variable] = {}
