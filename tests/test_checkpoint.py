@@ -85,7 +85,7 @@ def test_a_fit_in_pieces_is_the_fit_to_the_last_bit(
         monkeypatch.setattr("gpflow_gam.optimizers.binned.fit.START_ROWS", 100)
         # read in blocks, and kept as codes
         monkeypatch.setattr("gpflow_gam.optimizers.binned.bins.KEPT_ROWS", 150)
-        monkeypatch.setattr("gpflow_gam.gam.fits.streaming.BLOCK", 64)
+        monkeypatch.setattr("gpflow_gam.gam.fits.reading.BLOCK", 64)
     whole = gam("negative_binomial").fit(df, "count")
     pieces, held = in_pieces("negative_binomial", df, tmp_path)
     assert len(held) >= 2

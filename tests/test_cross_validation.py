@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,7 @@ import pytest
 
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, s
-from gpflow_gam.gam.fits.criterion import neighbourhoods
+from gpflow_gam.gam.fits.fit import _neighbourhoods
 from gpflow_gam.gam.frames import Table
 from gpflow_gam.optimizers.binned.cavities import Neighbourhoods, sites_of
 from gpflow_gam.optimizers.binned.cross_validation import LeftOutDensity
@@ -175,8 +176,9 @@ def test_labels_and_neighbours_follow_rows_that_are_dropped():
     given = Table(data)
     complete = given.rows(~data["x"].isna().to_numpy())
     expected = Neighbourhoods.of_labels(kept["site"])
+    reading = SimpleNamespace(given=given, complete=complete)
     for groups in ("site", data["site"], data["site"].to_numpy(), list(data["site"])):
-        assert neighbourhoods(groups, given, complete).digest == expected.digest
+        assert _neighbourhoods(groups, reading).digest == expected.digest
 
 
 @pytest.mark.parametrize(

@@ -226,7 +226,7 @@ def test_missing_rows_levels_and_bins_are_of_all(few: None) -> None:
     one = gg.GAM(s("x", k=12)).fit(data, "sharp")
     found = fits(lambda: gg.GAM(s("x", k=12)), shares(data, 2), "sharp")
     assert_same(found, one, data, 1e-7)
-    assert found[0].fitted.whole.columns.bins((0,)).number > 300
+    assert found[0].fitted.data.columns.bins((0,)).number > 300
 
 
 @pytest.mark.slow

@@ -17,7 +17,6 @@ import tensorflow as tf
 
 import gpflow_gam as gg
 from gpflow_gam import factor, s
-from gpflow_gam.gam.fits import fitting, refining
 from gpflow_gam.optimizers.binned import components
 from gpflow_gam.optimizers.binned import fit as optimizers_rows
 from gpflow_gam.optimizers.binned.bins import ColumnBins
@@ -129,7 +128,7 @@ def test_bins_give_the_fit_of_the_rows(family, monkeypatch):
     # how large an effect is a priori, one of them says little of: searches have to come to an end
     binned = gg.GAM(TERMS, family=family).fit(data, y="y", tolerance=1e-7)
     assert not binned.fitted.solution.rows.components[1].bins.exact
-    monkeypatch.setattr(fitting, "ColumnBins", lambda X, **_: ColumnBins(X, None))
+    monkeypatch.setattr("gpflow_gam.gam.fits.data.ColumnBins", lambda X, *_: ColumnBins(X, None))
     exact = gg.GAM(TERMS, family=family).fit(data, y="y", tolerance=1e-7)
     assert all(c.bins.exact for c in exact.fitted.solution.rows.components)
     assert exact.fitted.result.discretisation == 0.0
@@ -177,12 +176,12 @@ def test_rough_curves_are_those_of_a_node_at_every_value(monkeypatch, family, te
     data = narrow(400, family)
     gam = gg.GAM(terms, family=family).fit(data, y="y")
     assert gam.fitted.result.converged
-    assert gam.fitted.spec.fine
+    assert gam.fitted.spec.refined
     assert gam.fitted.result.interpolation < 1e-3
     monkeypatch.setattr(components, "_nodes", lambda kernel, points, *_: identity(len(points)))
     every = gg.GAM(terms, family=family).fit(data, y="y")
     assert every.fitted.result.interpolation == 0.0
-    assert not every.fitted.spec.fine
+    assert not every.fitted.spec.refined
     assert gam.fitted.result.elbo == pytest.approx(every.fitted.result.elbo, abs=0.05)
     (mean, sd), (other, _) = link(gam, data), link(every, data)
     assert np.max(np.abs(mean - other) / sd) < 0.05
@@ -195,7 +194,7 @@ def test_fine_nodes_are_kept_in_files_and_where_a_fit_goes_on(tmp_path):
     for keep in (True, False):
         gam.save(tmp_path / str(keep), data=keep)
         loaded = gg.GAM.load(tmp_path / str(keep))
-        assert loaded.fitted.spec.fine == gam.fitted.spec.fine == ("s(x)",)
+        assert loaded.fitted.spec.refined == gam.fitted.spec.refined == ("s(x)",)
         assert loaded.fitted.result.interpolation == gam.fitted.result.interpolation
         assert loaded.fitted.result.interpolation_by == gam.fitted.result.interpolation_by
         assert loaded.fitted.result.interpolation_shift == gam.fitted.result.interpolation_shift
@@ -209,7 +208,7 @@ def test_fine_nodes_are_kept_in_files_and_where_a_fit_goes_on(tmp_path):
 def test_the_nats_of_components_are_those_of_all(monkeypatch):
     """Where one alone is interpolated the two measures meet."""
     data = narrow(400, "poisson")
-    monkeypatch.setattr(refining, "MAX_INTERPOLATED", np.inf)
+    monkeypatch.setattr("gpflow_gam.gam.fits.fit.MAX_INTERPOLATED", np.inf)
     with pytest.warns(gg.ConvergenceWarning, match="effects are rougher than the nodes"):
         result = gg.GAM("s(x) + linear(z)", family="poisson").fit(data, y="y").fitted.result
     assert result.interpolation_by["s(x)"] == pytest.approx(result.interpolation, rel=1e-10)
@@ -233,7 +232,7 @@ def test_many_rows_of_a_rough_curve_are_fitted_without_a_false_alarm(monkeypatch
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         gam = gg.GAM("s(distance)").fit(data, y="y")
-    assert gam.fitted.spec.fine == ("s(distance)",)
+    assert gam.fitted.spec.refined == ("s(distance)",)
     result = gam.fitted.result
     assert result.converged
     assert result.interpolation_shift < 1e-3
@@ -254,13 +253,13 @@ def test_few_values_of_a_column_are_all_nodes():
     data["y"] = np.random.default_rng(0).poisson(rate)
     gam = gg.GAM("s(x, k=60) + s(z)", family="poisson").fit(data, y="y")
     assert gam.fitted.result.interpolation_by["s(x)"] == 0.0
-    assert "s(x)" not in gam.fitted.spec.fine
+    assert "s(x)" not in gam.fitted.spec.refined
     assert np.max(np.abs(gam.predict(data) / rate - 1.0)) < 0.1
 
 
 def test_smooth_curves_need_no_fine_nodes():
     gam = gg.GAM(TERMS, family="poisson").fit(table(400), y="y")
-    assert not gam.fitted.spec.fine
+    assert not gam.fitted.spec.refined
     assert 0.0 < gam.fitted.result.interpolation < 1e-2
 
 
@@ -381,7 +380,7 @@ def test_what_is_open_in_a_sparse_tail_is_counted(monkeypatch):
     """Few points of a long tail, far from inducing inputs, once stood for by one near them."""
     data = table(5000, "gaussian")
     data["z"] = data["z"] ** (0.7 / 0.3)
-    monkeypatch.setattr(fitting, "ColumnBins", lambda X, **_: ColumnBins(X, None))
+    monkeypatch.setattr("gpflow_gam.gam.fits.data.ColumnBins", lambda X, *_: ColumnBins(X, None))
     gam = gg.GAM(TERMS).fit(data, y="y")
     objective = gam.model.maximum_log_likelihood_objective() + gam.model.log_prior_density()
     assert gam.fitted.result.elbo == pytest.approx(float(objective), abs=1.0)
@@ -443,7 +442,7 @@ def test_the_order_in_which_threads_come_to_their_end_changes_no_bit(monkeypatch
                 function(item)
 
     (mean, se), elbo = found()
-    for module in ("optimizers.binned.passes", "gam.fits.encoding"):
+    for module in ("optimizers.binned.passes", "gam.fits.reading"):
         monkeypatch.setattr(f"gpflow_gam.{module}.each", last_first)
     (again, se_again), elbo_again = found()
     np.testing.assert_array_equal(again, mean)

@@ -89,7 +89,7 @@ def test_what_is_explained_is_of_residuals_over_the_fitted_variance(gam, monkeyp
     monkeypatch.setattr(bins, "KEPT_ROWS", 300)
     monkeypatch.setattr(rows_module, "BLOCK", 150)
     blocks = fitted()
-    assert blocks.fitted.whole is not None
+    assert not blocks.fitted.data.complete
     assert blocks.summary().deviance_explained == pytest.approx(explained, abs=1e-3)
 
 

@@ -160,7 +160,7 @@ def test_lines_are_zero_at_zero(data, tmp_path):
     np.testing.assert_allclose(found["se"], errors, rtol=0.05)
     gam.save(tmp_path / "gam")
     loaded = gg.GAM.load(tmp_path / "gam")
-    assert loaded.fitted.spec.away == gam.fitted.spec.away > 0.0
+    assert loaded.fitted.spec.null_offset == gam.fitted.spec.null_offset > 0.0
     np.testing.assert_array_equal(loaded.predict(data), gam.predict(data))
     with pytest.warns(gg.ExtrapolationWarning):
         assert gam.predict({"x": [0.0], "z": [0.0]})[0] == pytest.approx(0.0, abs=1e-12)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpflow_gam.gam.fits.refining import Attempt, finer_bins, fit_refined
+from gpflow_gam.gam.fits.fit import Attempt, finer_bins, fit_refined
 from gpflow_gam.optimizers import FitResult, TimeBudget
 
 
@@ -32,7 +32,7 @@ class Fits:
             interpolation_by=parts, interpolation_shift=sum(parts.values()) ** 0.5,
             ended=self.ended,
         )  # fmt: skip
-        return Attempt(SimpleNamespace(fine=fine), f"model {len(self.asked)}", result, None)
+        return Attempt(SimpleNamespace(refined=fine), f"model {len(self.asked)}", result, None)
 
     def rebin(self, number: int | None) -> None:
         self.bins = number

@@ -397,7 +397,7 @@ def test_ordered_labels_keep_their_order(graded, source, many, tmp_path, monkeyp
     data = SOURCES[source](graded, tmp_path)
     gam = of_order(data)
     assert gam.fitted.spec.levels == tuple(GRADES)
-    assert gam.fitted.whole is None or many
+    assert gam.fitted.data.complete or many
     assert list(gam.predict({"x": [0.02, 0.5, 0.98]}, type="class")) == GRADES
     gam.save(tmp_path / "gam")
     for other in (gg.GAM.load(tmp_path / "gam"), pickle.loads(pickle.dumps(gam))):

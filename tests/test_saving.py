@@ -222,7 +222,7 @@ def test_no_parameter_is_missed(saved, tmp_path):
     moved = gg.GAM.load(saved[1])
     for variable in moved.model.variables:
         variable.assign(variable + 0.01)
-    moved._fit = dataclasses.replace(moved.fitted, model=moved.model)  # a fit of what it is now
+    moved._fit = dataclasses.replace(moved.fitted)  # a fit of what it is now
     moved.save(tmp_path / "moved.gam")
     again = gg.GAM.load(tmp_path / "moved.gam")
     for one, other, old in zip(

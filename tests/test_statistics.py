@@ -16,7 +16,7 @@ from gpflow.kernels import Matern52, Product
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, s, te
 from gpflow_gam.gam.components import build_kernel, learn_encoder, plan
-from gpflow_gam.gam.fits.rows import make_rows
+from gpflow_gam.gam.fits.data import make_rows
 from gpflow_gam.gam.frames import Table
 from gpflow_gam.kernels import Factor, Indicator
 from gpflow_gam.kernels.functional import parameters_of
@@ -25,6 +25,7 @@ from gpflow_gam.optimizers.binned import bins, passes
 from gpflow_gam.optimizers.binned import passes as rows_module
 from gpflow_gam.optimizers.binned.bins import Bins, ColumnBins, bin_columns
 from gpflow_gam.optimizers.binned.collapsed import CollapsedBound
+from gpflow_gam.optimizers.binned.columns import HeldColumns
 from gpflow_gam.optimizers.binned.components import row_component
 from gpflow_gam.optimizers.binned.evidence import Evidence, PseudoData
 from gpflow_gam.optimizers.binned.passes import Rows
@@ -155,7 +156,7 @@ def test_a_pass_sees_what_the_exact_route_sees(name, rng, monkeypatch):
     Y = observations(name, Y)
     model = a_model(components, kernel, X.shape[1], LIKELIHOODS[name](), rng)
     L = model.num_latent_gps
-    rows = make_rows(components, kernel, ColumnBins(X), Y, np.zeros((len(X), L)))
+    rows = make_rows(components, kernel, HeldColumns(ColumnBins(X)), Y, np.zeros((len(X), L)))
     cholesky = model.blocks.cholesky()
     q = model.variational.whitened(cholesky)
     labels = gg.likelihoods.checked_observations(tf.constant(Y), model.likelihood)
@@ -183,7 +184,7 @@ def test_a_pass_sees_what_the_exact_route_sees(name, rng, monkeypatch):
 
 def test_sums_of_given_sites_are_loops_over_rows(rng, monkeypatch):
     components, kernel, X, Y = prepared(80)
-    rows = make_rows(components, kernel, ColumnBins(X), Y, np.zeros((80, 2)))
+    rows = make_rows(components, kernel, HeldColumns(ColumnBins(X)), Y, np.zeros((80, 2)))
     weight, shift = rng.uniform(size=(80, 2)), rng.normal(size=(80, 2))
     inducing = gg.gam.components.build_inducing(components, kernel, X.shape[1])
     blocks = gg.covariances.InducingBlocks(inducing, kernel)
@@ -209,7 +210,7 @@ def test_sums_of_given_sites_are_loops_over_rows(rng, monkeypatch):
 
 def test_parts_of_the_rows_add_up(rng):
     components, kernel, X, Y = prepared(90)
-    rows = make_rows(components, kernel, ColumnBins(X), Y, np.zeros((90, 1)))
+    rows = make_rows(components, kernel, HeldColumns(ColumnBins(X)), Y, np.zeros((90, 1)))
     weight, shift = rng.uniform(size=(90, 1)), rng.normal(size=(90, 1))
     whole = rows.gather(weight, shift)
     first, last = np.arange(40), np.arange(40, 90)
@@ -225,7 +226,7 @@ def test_derivatives_in_a_likelihoods_parameter(rng):
     components, kernel, X, Y = prepared(100)
     likelihood = gg.likelihoods.NegativeBinomial(0.7)
     model = a_model(components, kernel, X.shape[1], likelihood, rng)
-    rows = make_rows(components, kernel, ColumnBins(X), Y, np.zeros((100, 1)))
+    rows = make_rows(components, kernel, HeldColumns(ColumnBins(X)), Y, np.zeros((100, 1)))
     q, values = present_posterior(model), values_of(kernel)
     seen = rows.sweep(likelihood, values, q)
     variable = likelihood.trainable_variables[0]
@@ -254,7 +255,7 @@ def gaussian_problem(number: int = 120):
     inducing = gg.gam.components.build_inducing(components, kernel, X.shape[1])
     weights = np.random.default_rng(1).uniform(0.5, 2.0, number)
     model = gg.models.AdditiveSGPR((X, Y), kernel, inducing, 0.7, weights=weights)
-    rows = make_rows(components, kernel, ColumnBins(X), Y, np.zeros((number, 1)))
+    rows = make_rows(components, kernel, HeldColumns(ColumnBins(X)), Y, np.zeros((number, 1)))
     return model, rows
 
 
@@ -335,7 +336,7 @@ def test_steps_of_dispersion_know_how_the_mean_answers(rng):
     gains = []
     for known in (True, False):
         likelihood = gg.likelihoods.NegativeBinomial(2.0)
-        rows = make_rows(components, kernel, ColumnBins(X), Y, np.full((150, 1), 1.0))
+        rows = make_rows(components, kernel, HeldColumns(ColumnBins(X)), Y, np.full((150, 1), 1.0))
         rounds = Rounds(kernel, likelihood, rows, None)
         rounds.hyperparameters = type(rounds.hyperparameters)([])  # these stay
         rounds._fixed = {id(p): p.numpy() for p in parameters_of(kernel)}
@@ -354,7 +355,8 @@ def test_at_converged_sites_the_evidence_has_the_gradient_of_the_elbo(name):
     Y = observations(name, Y)
     likelihood = LIKELIHOODS[name]()
     gpflow.set_trainable(likelihood, False)
-    rows = exact_nodes(make_rows(components, kernel, ColumnBins(X), Y, np.zeros((150, 1))))
+    columns = HeldColumns(ColumnBins(X))
+    rows = exact_nodes(make_rows(components, kernel, columns, Y, np.zeros((150, 1))))
     rounds = Rounds(kernel, likelihood, rows, None)
     begin = rounds.start(np.zeros(1))
 

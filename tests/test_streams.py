@@ -13,13 +13,19 @@ import pytest
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, random_effect, s, te
 from gpflow_gam.gam.families import Poisson
-from gpflow_gam.gam.fits import Roles, build, streaming
-from gpflow_gam.gam.fits.encoding import Encoding, Wanted, encode_rows
-from gpflow_gam.gam.fits.surveying import Findings, survey
+from gpflow_gam.gam.fits import CodedData, Roles
+from gpflow_gam.gam.fits.reading import (
+    Encoding,
+    PartialSummary,
+    Share,
+    Wanted,
+    encode_share,
+    summarise_columns,
+)
 from gpflow_gam.gam.frames import Table, blocks_of, concatenated, recut
 from gpflow_gam.optimizers.binned import bins
 from gpflow_gam.optimizers.binned import passes as rows_module
-from gpflow_gam.optimizers.binned.bins import Coder, ColumnBins, Grid, RowSample, summarise
+from gpflow_gam.optimizers.binned.bins import BinSums, Coder, ColumnBins, Grid, RowSample, summarise
 from gpflow_gam.optimizers.binned.columns import HeldColumns
 from gpflow_gam.optimizers.minimizers import tracker
 from gpflow_gam.storage import Store, Stored
@@ -173,7 +179,7 @@ def test_few_rows_are_one_table():
     assert source.times == 2  # a look at kinds, and one pass
     whole = gg.GAM(TERMS, "poisson", **ROLES).fit(data, "count", max_iterations=2)
     np.testing.assert_array_equal(stream.predict(data), whole.predict(data))
-    assert stream.fitted.whole is None
+    assert stream.fitted.data.complete
 
 
 def test_rows_that_are_dropped_make_no_table_of_blocks(monkeypatch):
@@ -187,7 +193,8 @@ def test_rows_that_are_dropped_make_no_table_of_blocks(monkeypatch):
         for source in (data, pieces(data))
     )
     for gam in (whole, stream):
-        assert gam.fitted.whole.number == len(gam.fitted.X) == 4000
+        assert gam.fitted.number == len(gam.fitted.X) == 4000
+        assert isinstance(gam.fitted.data, CodedData)
         assert gam.fitted.dropped == 1000
     np.testing.assert_allclose(whole.predict(data.dropna()), stream.predict(data.dropna()))
     imputed = gg.GAM(terms, "poisson", missing="impute").fit(data, "count")
@@ -220,7 +227,7 @@ def test_files_give_the_fit_of_pandas(streamed):
 
 def test_predictions_from_files_are_those_from_tables(streamed, monkeypatch):
     gam, _, data, path = streamed
-    blockwise = importlib.import_module("gpflow_gam.gam.fits.blockwise")
+    blockwise = importlib.import_module("gpflow_gam.gam.fits.prediction")
     monkeypatch.setattr(blockwise, "BLOCK", 2600)
     for options in (
         {"type": "response"},
@@ -253,8 +260,8 @@ def test_what_memory_holds(streamed):
     assert fit.number == np.sum(streamed[2]["w"] > 0)
     assert 700 < len(fit.X) <= 1500
     assert len(fit.X) == len(fit.Y) == len(fit.weights)
-    whole = fit.whole
-    assert whole.Y.raw.dtype == np.uint8
+    whole = fit.data
+    assert whole.responses.raw.dtype == np.uint8
     codes = [b.codes.dtype for b in whole.columns.coded.values()]
     assert set(codes) == {np.dtype(np.uint8), np.dtype(np.uint16)}  # of finer bins, of few rows
     names = [name for name, _ in fit.spec.encoder.columns]
@@ -382,7 +389,7 @@ def test_other_things_that_are_refused(few, monkeypatch):
     with pytest.raises(ValueError, match="batch_size=100 needs all rows"):
         gg.GAM(s("x"), "poisson").fit(pieces(data), "count", batch_size=100)
     many = data.assign(r=np.arange(N) % 1600)
-    monkeypatch.setattr(build, "MAX_SITES", 1500)
+    monkeypatch.setattr("gpflow_gam.gam.fits.model.MAX_SITES", 1500)
     with pytest.raises(ValueError, match="variational='block' needs all rows"):
         gg.GAM(random_effect("r"), "poisson").fit(pieces(many), "count")
     with pytest.raises(ValueError, match="'x' is also in a term"):
@@ -393,16 +400,17 @@ def test_other_things_that_are_refused(few, monkeypatch):
 
 def test_of_a_table_there_are_numbers_for_what_needs_them(few, monkeypatch):
     taken: list[object] = []
-    monkeypatch.setattr(streaming, "fit_gam", lambda *given, **_: taken.append(given[3]))
+    fits = sys.modules["gpflow_gam.gam.fits.fit"]
+    monkeypatch.setattr(fits, "fit_from_null_model", lambda rows, *_, **__: taken.append(rows.data))
     monkeypatch.setattr(sys.modules["gpflow_gam.gam.gam"], "check_fit", lambda fit: None)
     monkeypatch.setattr(sys.modules["gpflow_gam.gam.gam"], "calibrated", lambda fit, *_: fit)
-    monkeypatch.setattr(build, "MAX_SITES", 1500)
+    monkeypatch.setattr("gpflow_gam.gam.fits.model.MAX_SITES", 1500)
     data, many = table(), table().assign(r=np.arange(N) % 1600)
     gg.GAM(s("x"), "poisson", variational="block").fit(data, "count")
     gg.GAM(s("x"), "poisson").fit(data, "count", batch_size=100)
     gg.GAM(s("x"), "poisson", engine="iterncgp").fit(data, "count")
     gg.GAM(random_effect("r"), "poisson").fit(many, "count")  # more values than sites take
-    assert [t.num_rows for t in taken] == [N] * 4
+    assert [(t.number, t.complete) for t in taken] == [(N, True)] * 4
 
 
 # --- pieces --------------------------------------------------------------------------------------
@@ -440,9 +448,9 @@ def test_summaries_of_shares_are_those_of_the_whole(few, rng):
         assert sums.counts.sum() == 4000
         bins = [coder.bins(sums) for coder in parts]
         codes = np.concatenate([b.codes for b in bins])
-        cells = np.unique(grid.cells(X[:, list(columns)]))
-        np.testing.assert_array_equal(sums.cells, cells)
-        means = [X[codes == g][:, list(columns)].mean(axis=0) for g in range(len(cells))]
+        own = BinSums.of(grid, X[:, list(columns)])
+        np.testing.assert_array_equal(sums.cells, own.cells)
+        means = [X[codes == g][:, list(columns)].mean(axis=0) for g in range(len(own.cells))]
         np.testing.assert_allclose(bins[0].points, means, rtol=1e-10, atol=1e-12)
         np.testing.assert_array_equal(bins[0].points, bins[1].points)
         if 1 in columns:  # what is exact is so to the last bit
@@ -452,17 +460,18 @@ def test_summaries_of_shares_are_those_of_the_whole(few, rng):
 def test_shares_of_the_rows_have_the_codes_of_the_whole(few):
     """As workers have them: each reads its own rows twice, and totals are merged in between."""
     data, roles, family = table(), Roles("count", ("o",), "w"), Poisson()
-    whole_found = survey(TERMS, family, roles, blocks_of(data, None, 900), "error", False)
-    blocks = blocks_of(data, None, 700)
-    whole, sample = encode_rows(TERMS, family, roles, blocks, whole_found, None)
+    given = TERMS, family, roles
+    expected_summary = summarise_columns(*given, blocks_of(data, None, 900), "error", False)
+    blocks, everything = blocks_of(data, None, 700), Share(len(data))
+    whole = encode_share(*given, blocks, expected_summary, None, everything, 256).done()
     shares = [slice(0, 2100), slice(2100, N)]
     findings = []
     for share in shares:
         part = Table(data[share])
-        findings.append(Findings(TERMS, family, roles, part, share.start))
+        findings.append(PartialSummary(*given, part, share.start))
         findings[-1].add(part)
-    found = findings[1].merged(findings[0]).survey(TERMS, roles, 0)
-    assert found.encoder.to_json() == whole_found.encoder.to_json()
+    found = findings[1].merged(findings[0]).whole(TERMS, roles, 0)
+    assert found.encoder.to_json() == expected_summary.encoder.to_json()
     wanted = Wanted(TERMS, found, roles, family)
     encodings = []
     for share in shares:
@@ -473,16 +482,16 @@ def test_shares_of_the_rows_have_the_codes_of_the_whole(few):
     totals = encodings[1].totals().merged(encodings[0].totals())
     done = [encoding.done(totals) for encoding in encodings]
     for places, expected in whole.columns.coded.items():
-        bins = [own.columns.coded[places] for own, _ in done]
+        bins = [own.columns.coded[places] for own in done]
         np.testing.assert_array_equal(np.concatenate([b.codes for b in bins]), expected.codes)
         for own in bins:
             np.testing.assert_allclose(own.points, expected.points, rtol=1e-12, atol=1e-14)
     for key, reach in whole.columns.ranges.items():
-        np.testing.assert_array_equal(done[0][0].columns.ranges[key], reach)
+        np.testing.assert_array_equal(done[0].columns.ranges[key], reach)
     for place, marginal in whole.marginals.items():
-        np.testing.assert_allclose(done[1][0].marginals[place], marginal, rtol=1e-12)
-    for one, other in zip(sample, zip(*(own for _, own in done))):
-        np.testing.assert_array_equal(np.concatenate(other), one)
+        np.testing.assert_allclose(done[1].marginals[place], marginal, rtol=1e-12)
+    np.testing.assert_array_equal(np.concatenate([own.X for own in done]), whole.X)
+    np.testing.assert_array_equal(np.concatenate([own.Y for own in done]), whole.Y)
 
 
 def test_the_weight_of_rows_by_bins_and_levels(rng):
@@ -493,7 +502,7 @@ def test_the_weight_of_rows_by_bins_and_levels(rng):
         expected = [w[has & (X[:, 0] == value)].sum() for value in range(4)]
         np.testing.assert_array_equal(columns.mass((0,), (1, code)), expected)
         counts = X[has & (w > 0.0), 0]
-        assert columns.value_range(0, (1, code)) == (counts.min(), counts.max())
+        assert columns.reach(0, (1, code)) == (counts.min(), counts.max())
     np.testing.assert_array_equal(columns.mass((0,)), np.bincount(X[:, 0].astype(int), w))
     assert columns.size(0) == pytest.approx(np.sqrt(np.average(X[:, 0] ** 2, weights=w)))
 

@@ -14,7 +14,7 @@ import gpflow_gam as gg
 from gpflow_gam import Surv, factor, linear, s
 from gpflow_gam import families as fam
 from gpflow_gam import likelihoods as lk
-from gpflow_gam.gam.fits import fitted as rows_module
+from gpflow_gam.gam.fits import prediction as rows_module
 from gpflow_gam.gam.plotting.residuals import quantile_residuals
 from gpflow_gam.optimizers.binned import bins
 
@@ -357,7 +357,7 @@ def test_rows_in_blocks_are_the_rows(table, monkeypatch, weibull):
     monkeypatch.setattr(rows_module, "BLOCK", 170)
     gam = gg.GAM("Surv(time, event) ~ s(x) + factor(g)", family="weibull")
     gam.fit([table.iloc[:130], table.iloc[130:]], progress=False)
-    assert gam.fitted.whole is not None
+    assert not gam.fitted.data.complete
     np.testing.assert_allclose(
         gam.predict(table, "link"), weibull.predict(table, "link"), atol=0.02
     )
@@ -375,7 +375,7 @@ def test_the_null_model_is_the_best_constant(monkeypatch, blocks):
     if blocks:
         monkeypatch.setattr(bins, "KEPT_ROWS", 150)
     gam = gg.GAM(s("x", k=6), "weibull").fit(data, Surv("time", "event"), progress=False)
-    assert (gam.fitted.whole is not None) == blocks
+    assert (not gam.fitted.data.complete) == blocks
     scale, event = float(gam.fitted.likelihood.scale.numpy()), data["event"].to_numpy()
     z = np.log(data["time"].to_numpy()) / scale
     z = z - (np.logaddexp.reduce(z) - np.log(event.sum()))

@@ -12,7 +12,7 @@ import tensorflow_probability as tfp
 
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, random_effect, s, te
-from gpflow_gam.gam.fits import fitting, updating, warm
+from gpflow_gam.gam.fits import start
 from gpflow_gam.gam.predictor import NotFittedError
 from gpflow_gam.optimizers.binned import bins, components
 
@@ -98,9 +98,9 @@ def test_marginals_at_the_same_rows_are_those_at_any(data, monkeypatch):
     at = fit, fit.spec, fit.trained
     with monkeypatch.context() as patch:
         patch.setattr(type(fit), "predict_link", None)  # not called
-        same = warm.marginals_at(*at, fit.X.copy())
+        same = start.marginals_at(*at, fit.X.copy())
     order = np.random.default_rng(0).permutation(len(fit.X))
-    other = warm.marginals_at(*at, fit.X[order])
+    other = start.marginals_at(*at, fit.X[order])
     for one, two in zip(same, other):
         np.testing.assert_allclose(one[order], two, rtol=1e-9, atol=1e-9 * np.abs(two).max())
 
@@ -135,13 +135,13 @@ def test_the_same_rows_are_not_planned_anew(data, monkeypatch):
     other = data.assign(count=np.random.default_rng(1).binomial(data["count"], 0.7))
     alone = gg.GAM(terms, "poisson").fit(other, "count", **FINE)
     with monkeypatch.context() as patch:
-        patch.setattr(fitting, "plan", None)  # not called
+        patch.setattr("gpflow_gam.gam.fits.fit.plan_columns", None)  # not called
         patch.setattr(components, "_nodes", None)
         gam.refit(data, **FINE).refit(**FINE).refit(other, **FINE)
     assert gam.fitted.spec.components == alone.fitted.spec.components
     assert gam.fitted.result.elbo == pytest.approx(alone.fitted.result.elbo, abs=1e-3)
     assert_same(gam, alone, data.head(30))
-    monkeypatch.setattr(fitting, "plan", None)
+    monkeypatch.setattr("gpflow_gam.gam.fits.fit.plan_columns", None)
     with pytest.raises(TypeError, match="not callable"):
         gam.refit(data.iloc[::-1], **FINE)
     with pytest.raises(TypeError, match="not callable"):
@@ -293,10 +293,9 @@ def test_saved_gams_go_on(data, tmp_path):
 
 def test_many_rows(data, monkeypatch):
     """Of rows that are kept as codes: those that there are go on, others are all that is taken."""
-    for module in (bins, updating.bins):
-        monkeypatch.setattr(module, "KEPT_ROWS", 150)
+    monkeypatch.setattr(bins, "KEPT_ROWS", 150)
     gam = fresh("poisson").fit(data, y="count", max_iterations=3, progress=False)
-    assert gam.fitted.whole is not None
+    assert not gam.fitted.data.complete
     before = gam.fitted.result.elbo
     gam.refit(**FINE)
     assert gam.fitted.result.elbo > before
@@ -312,13 +311,12 @@ def test_many_rows(data, monkeypatch):
 @pytest.mark.parametrize("blocks", [False, True])
 def test_rows_that_are_too_many_once_they_are_added(blocks, data, monkeypatch):
     """All rows together become codes, those of the fit among them."""
-    for module in (bins, updating.bins):
-        monkeypatch.setattr(module, "KEPT_ROWS", 150)
+    monkeypatch.setattr(bins, "KEPT_ROWS", 150)
     gam = fresh("poisson").fit(data.head(60), y="count", progress=False)
-    assert gam.fitted.whole is None
+    assert gam.fitted.data.complete
     new = data.tail(180)
     gam.update([new.head(90), new.tail(90)] if blocks else new, **FINE)
-    assert gam.fitted.whole is not None
+    assert not gam.fitted.data.complete
     assert gam.fitted.number == 240
     whole = fresh("poisson").fit(data, y="count", **FINE)
     assert gam.fitted.result.elbo == pytest.approx(whole.fitted.result.elbo, abs=1e-2)

@@ -117,17 +117,17 @@ def stream(task: Task) -> Numbers:
     import pandas as pd
 
     import gpflow_gam as gg
-    from gpflow_gam.gam.fits import streaming
+    from gpflow_gam.gam.fits import fit as fits
 
     folder, numbers, ends = Path(task["folder"]), {"start_mb": peak()}, []
-    begin, original = time.perf_counter(), streaming.optimizers.fit_rows
+    begin, original = time.perf_counter(), fits.optimizers.fit_rows
 
     def watched(*arguments: Any, **options: Any) -> Any:
         numbers["state"] = time.perf_counter() - begin
         numbers["state_mb"], numbers["held_mb"] = peak(), resident()
         return original(*arguments, **options)
 
-    streaming.optimizers.fit_rows = watched
+    fits.optimizers.fit_rows = watched
     gam = gg.GAM(task["formula"], family=task["family"])
     gam.fit(str(folder / "files"), callback=lambda _: ends.append(time.perf_counter()))
     numbers["first"] = time.perf_counter() - begin

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..communicator import Communicator
 from ..gam import GAM
-from ..gam.fits.options import check_names
+from ..gam.fits.checks import check_names
 from ..optimizers import TimeBudget
 from ..optimizers.minimizers import FitProgress
 from ..optimizers.minimizers.tracker import INTERRUPTED, Callback, OnInterrupt, check_on_interrupt

@@ -10,7 +10,6 @@ from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 
 from ..communicator import Communicator
-from ..optimizers import TimeBudget
 from ..processes import check_process
 from . import saving
 from .checks import check_fit
@@ -21,17 +20,15 @@ from .fits import (
     VARIATIONAL,
     FittedGAM,
     Roles,
-    SharedFit,
     as_written,
-    fit_again,
-    fit_more,
+    fit_gam,
     fit_share,
-    fit_source,
-    with_trials,
+    refit,
+    update,
 )
-from .fits.options import check_names
-from .fits.response import with_response, with_response_as
-from .fits.updating import check_same_criterion
+from .fits.checks import check_names
+from .fits.formula import with_response, with_response_as
+from .fits.start import check_same_criterion
 from .inspector import Inspector
 from .summaries.dispersion import calibrated
 from .terms import (
@@ -235,24 +232,7 @@ class GAM(Inspector):
     def _fitted(self, source: Any, response: Any, **options: Any) -> FittedGAM:
         """A fit of these terms to rows; the one that there is stays."""
         roles = Roles.of(response, self.offset, self.weights, self.trials)
-        family, roles = with_trials(roles.suited(self.family), roles, source)
-        if family.begins is not None and options.get("start") is None:
-            options["max_seconds"] = TimeBudget.of(options.get("max_seconds"))
-            own = {name: options[name] for name in _OF_ALL if name in options}
-            options["start"] = self._fit_as(family.begins, roles, source, own)
-        return self._fit_as(family, roles, source, options)
-
-    def _fit_as(
-        self, family: Family, roles: Roles, source: Any, options: dict[str, Any]
-    ) -> FittedGAM:
-        return fit_source(
-            self.terms,
-            family,
-            roles,
-            source,
-            **self._options(),
-            **options,
-        )
+        return fit_gam(self.terms, self.family, roles, source, **self._options(), **options)
 
     def refit(self, data: Any = None, y: Any = None, **options: Any) -> GAM:
         """
@@ -281,9 +261,9 @@ class GAM(Inspector):
         if data is None:
             if y is not None:
                 raise ValueError("y is the response of data; pass data= as well.")
-            return self._accept(fit_again(start, self.seed, options), options)
+            return self._accept(refit(start, self.seed, options), options)
         check_same_criterion(start, options)
-        given = with_response(data, y, start.spec.censoring or start.spec.response)
+        given = with_response(data, y, start.spec.stated)
         return self._accept(self._fitted(*given, start=start, **options), options)
 
     def update(self, data: Any, y: Any = None, **options: Any) -> GAM:
@@ -312,7 +292,7 @@ class GAM(Inspector):
                 "all rows, which starts from what is known."
             )
         table = with_response_as(data, y, start.spec.response)
-        return self._accept(fit_more(start, table, **self._options(), **options), options)
+        return self._accept(update(start, table, **self._options(), **options), options)
 
     def fit_share(
         self, data: Callable[[], Any], y: Any = None, *, exchange: Communicator, **options: Any
@@ -403,7 +383,7 @@ class GAM(Inspector):
         fit = state.pop("_fit")
         if fit is not None:
             # workers' shares of the rows are not here
-            data = fit.has_data and not isinstance(fit, SharedFit)
+            data = fit.data.available and not fit.data.shared
             spec = fit.spec
             header, arrays = saving.parts(fit, data)
             state["_parts"] = header, arrays, spec.terms, spec.family
@@ -426,7 +406,3 @@ class GAM(Inspector):
             "variational": self.variational,
             "seed": self.seed,
         }
-
-
-_OF_ALL = ("max_seconds", "max_iterations", "progress", "on_interrupt")
-"""Options that a fit shares with one that it goes on from."""

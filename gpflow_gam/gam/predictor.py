@@ -11,8 +11,8 @@ from ..posteriors import SparseAdditivePosterior
 from ..processes import check_process
 from . import effects as _effects
 from .effects import averaged_log_density
-from .fits import Chosen, FittedGAM, blockwise, part_of, prediction
-from .fits.build import Model
+from .fits import FittedGAM, Model, Selection, prediction
+from .fits.prediction import part_of
 
 
 class NotFittedError(ValueError, AttributeError):
@@ -74,8 +74,8 @@ class Predictor:
         interval: float | None = None,
         se: bool = False,
         unconditional: bool = True,
-        terms: Chosen | None = None,
-        exclude: Chosen | None = None,
+        terms: Selection | None = None,
+        exclude: Selection | None = None,
         intercept: bool = True,
     ) -> Any:
         """
@@ -123,7 +123,7 @@ class Predictor:
         part = part_of(fit.spec, terms, exclude, intercept)
         if unconditional and (se or interval is not None):
             uncertain = _effects.averaged(fit)
-        return blockwise.predict_source(
+        return prediction.predict(
             fit,
             data,
             type,
@@ -142,8 +142,8 @@ class Predictor:
         type: Literal["response", "link", "observation"] = "response",
         *,
         seed: int | None = None,
-        terms: Chosen | None = None,
-        exclude: Chosen | None = None,
+        terms: Selection | None = None,
+        exclude: Selection | None = None,
         intercept: bool = True,
     ) -> AnyNDArray:
         """
@@ -163,7 +163,7 @@ class Predictor:
         seed = self.seed if seed is None else seed
         drop = self.missing == "drop"
         part = part_of(self.fitted.spec, terms, exclude, intercept)
-        return blockwise.sample(self.fitted, data, num_samples, type, seed, drop, part)
+        return prediction.sample(self.fitted, data, num_samples, type, seed, drop, part)
 
     def survival(
         self, data: Any, times: Any = None, *, level: float = 0.95, unconditional: bool = True
@@ -184,7 +184,7 @@ class Predictor:
         """
         fit = self.fitted
         draws = _effects.hyperparameter_draws(fit) if unconditional else []
-        return blockwise.survival(fit, data, times, level, draws)
+        return prediction.survival(fit, data, times, level, draws)
 
     def log_density(self, data: Any, *, unconditional: bool = False) -> AnyNDArray:
         """
@@ -199,4 +199,4 @@ class Predictor:
         :raises ValueError: as :meth:`predict`; a response outside the family's support.
         """
         averaged = averaged_log_density if unconditional else None
-        return blockwise.log_density(self.fitted, data, averaged, drop=self.missing == "drop")
+        return prediction.log_density(self.fitted, data, averaged, drop=self.missing == "drop")

@@ -15,17 +15,27 @@ from gpflow.likelihoods import Likelihood
 from gpflow.utilities import parameter_dict, set_trainable
 
 from .. import archive
+from ..kernels import AdditiveKernel
 from ..models import AdditiveSGPR, IterNCGP
 from ..newton.solvers import ActionPosteriorState
-from ..optimizers import FitResult
+from ..optimizers import FitResult, assign_posterior
+from ..optimizers.binned.evidence import Places
 from ..version import __version__
 from . import families
 from .components import Component
 from .components.priors import LogNormal, VariancePrior, VariancePriors
-from .families import Custom, Family
-from .fits import FittedGAM, Specification, bare, build_model, from_bare
-from .fits.sums import solution_to_parts
-from .fits.whole import Whole
+from .families import Custom, Described, Family
+from .fits import (
+    CodedData,
+    Data,
+    FittedGAM,
+    MissingData,
+    Roles,
+    Specification,
+    build_model,
+)
+from .fits.data import HeldData, MissingRows
+from .fits.fitted import Parts, solution_from_parts, solution_to_parts
 from .frames import Design, Encoder, Fill, labels, level_to_json
 from .terms import Surv, Terms, expression, terms_from_json
 
@@ -36,8 +46,6 @@ _RESULT = (
     "converged", "message", "elbo", "num_iterations", "seconds", "method", "sweeps",
     "discretisation", "interpolation", "interpolation_by", "interpolation_shift", "ended",
 )  # fmt: skip
-Parts = tuple[dict[str, Any], dict[str, Any]]
-"""What JSON can hold, and arrays."""
 
 
 def save(fit: FittedGAM, options: dict[str, Any], path: Path, overwrite: bool, data: bool) -> None:
@@ -124,7 +132,7 @@ def parts(fit: FittedGAM, data: bool) -> Parts:
     :raises ValueError: levels that no file can hold, or data that are needed or not there.
     """
     spec = fit.spec
-    if data and not fit.has_data:
+    if data and not fit.data.available:
         raise ValueError(
             "this GAM has no data: it was loaded from a file without; pass data=False."
         )
@@ -149,18 +157,18 @@ def parts(fit: FittedGAM, data: bool) -> Parts:
         "dropped": fit.dropped,
         "result": {name: getattr(fit.result, name) for name in _RESULT},
     }
-    if spec.away:
-        header["away"] = spec.away
-    if spec.fine:
-        header["fine"] = list(spec.fine)
+    if spec.null_offset:
+        header["away"] = spec.null_offset
+    if spec.refined:
+        header["fine"] = list(spec.refined)
     if spec.design is not None:
         header["design"] = spec.design.to_json()
     arrays: dict[str, Any] = {"history": fit.result.history}
     own: dict[str, Any]
     if not data:
-        header["bare"], own = bare(fit)
-    elif fit.whole is not None:
-        header["whole"], own = fit.whole.to_arrays()
+        header["bare"], own = _without_data(fit)
+    elif isinstance(fit.data, CodedData):
+        header["whole"], own = fit.data.to_arrays()
     else:
         own = {}
     arrays |= own
@@ -197,54 +205,41 @@ def from_parts(
     :raises ValueError: something is missing.
     """
     with _lacking(where):
-        levels, stated = header["levels"], header["response"]
-        if isinstance(stated, dict):
-            stated = Surv(**stated)
+        levels, response = header["levels"], header["response"]
+        roles = Roles.of(
+            Surv(**response) if isinstance(response, dict) else response,
+            tuple(map(expression.from_json, header["offset"])),
+            header["weights"],
+            expression.from_json(header["trials"]),
+        )
         spec = Specification(
+            **vars(roles),
             terms=terms,
             family=family,
-            response=stated.first if isinstance(stated, Surv) else stated,
             levels=None if levels is None else tuple(labels.from_json(v) for v in levels),
             encoder=Encoder.from_json(header["encoder"]),
             components=tuple(Component.from_json(c) for c in header["components"]),
             scale=header["scale"],
             constant=tuple(header["constant"]),
-            offset=tuple(map(expression.from_json, header["offset"])),
-            weights=header["weights"],
-            trials=expression.from_json(header["trials"]),
             variational=header["variational"],
-            censoring=stated if isinstance(stated, Surv) else None,
             priors=_priors(header, terms.select),
-            away=header.get("away", 0.0),
-            fine=tuple(header.get("fine", ())),
+            null_offset=header.get("away", 0.0),
+            refined=tuple(header.get("fine", ())),
             fills=tuple(
                 Fill(f["name"], labels.from_json(f["value"]), f["count"]) for f in header["fills"]
             ),
             design=Design.from_json(header["design"]) if "design" in header else None,
         )
         result = FitResult(**header["result"], history=arrays["history"])
-        dropped = header["dropped"]
-        whole = Whole.from_arrays(header["whole"], arrays) if "whole" in header else None
-        without = header.get("bare")
+        data = _data_from_parts(spec, header, arrays)
         stored = (header["solution"], arrays) if "solution" in header else None
-        X, Y = (None, None) if without is not None else (arrays["X"], arrays["Y"])
-
-    def assign(model: tf.Module) -> None:
-        # of Gaussian data q is no variable, but a function of sums
-        skipped = ".variational" if without is not None and spec.variational == "exact" else None
-        _assign(model, arrays, where, skipped)
-        for path, parameter in parameter_dict(model).items():
-            if path in header.get("held", ()):
-                set_trainable(parameter, False)
-
-    if without is not None:
-        with _lacking(where):
-            return from_bare(spec, without, arrays, stored, assign, result=result, dropped=dropped)
-    if whole is None:
-        model = build_model(spec, X, Y)
-    else:
-        model = build_model(spec, X, whole.Y, whole.number, whole.columns.weights)
-    assign(model)
+    model = build_model(spec, data)
+    gone = isinstance(data, MissingData)
+    # of Gaussian data q is no variable, but a function of sums
+    _assign(model, arrays, where, ".variational" if gone and spec.variational == "exact" else None)
+    for path, parameter in parameter_dict(model).items():
+        if path in header.get("held", ()):
+            set_trainable(parameter, False)
     if isinstance(model, IterNCGP):
         names = [f.name for f in dataclasses.fields(ActionPosteriorState)]
         missing = [name for name in names if f"state {name}" not in arrays]
@@ -252,7 +247,78 @@ def from_parts(
             raise ValueError(f"{where} is damaged: it lacks the posterior's {missing[0]}.")
         state = {name: tf.constant(arrays[f"state {name}"]) for name in names}
         model.accept(ActionPosteriorState(**state))
-    return FittedGAM(spec, model, X, Y, result, dropped, whole=whole, stored=stored)
+    solution = None
+    if gone and stored is not None:
+        with _lacking(where):
+            assert not isinstance(model, IterNCGP)
+            places = _places(spec, model.kernel, header["bare"]["nodes"], arrays)
+            solution = solution_from_parts(stored, model, MissingRows(places))
+            if spec.variational == "exact":
+                assign_posterior(model, solution.q)
+    dropped = header["dropped"]
+    return FittedGAM(spec, model, data, result, dropped, solution, None if gone else stored)
+
+
+def _data_from_parts(spec: Specification, header: dict[str, Any], arrays: dict[str, Any]) -> Data:
+    if "whole" in header:
+        return CodedData.from_arrays(header["whole"], arrays)
+    if "bare" not in header:
+        return HeldData.of(arrays["X"], arrays["Y"], spec.encoder, spec.weights)
+    bare = header["bare"]
+    response, deviances = bare["response"], bare["deviances"]
+    described = Described(
+        tuple(response["moments"]),
+        tuple(response["counts"]),
+        response.get("width"),
+        response.get("centre"),
+    )
+    return MissingData(
+        bare["count"],
+        None if deviances is None else tuple(deviances),
+        described,
+        np.array(bare["offset"]),
+    )
+
+
+def _without_data(fit: FittedGAM) -> Parts:
+    """
+    What predictions and effects need in place of the data.
+
+    :raises ValueError: the engine predicts by way of the data.
+    """
+    if isinstance(fit.model, IterNCGP):
+        raise ValueError(
+            "data=False: the posterior of engine='iterncgp' is a function of the training rows; "
+            "leave the argument out, or fit with engine='variational'."
+        )
+    if isinstance(fit.data, MissingData):
+        described = fit.data.response
+    else:
+        described = Described.of(fit.data.responses, fit.spec.levels)
+    header = {
+        "count": fit.number,
+        "offset": fit.mean_offset().tolist(),
+        "deviances": fit.deviance(),
+        "response": dataclasses.asdict(described),
+    }
+    if fit.solution is None:
+        return header, {}
+    places = [c.places for c in fit.solution.rows.components]
+    header["nodes"] = [p.nodes for p in places]
+    return header, {f"places {i}": p.points for i, p in enumerate(places)}
+
+
+def _places(
+    spec: Specification, kernel: AdditiveKernel, nodes: list[int], arrays: dict[str, Any]
+) -> list[tuple[Kernel, Places]]:
+    """Where the evidence evaluates components, as :func:`_without_data` gave it."""
+    places = []
+    for i, (component, number) in enumerate(zip(spec.components, nodes)):
+        points = arrays[f"places {i}"]
+        Z = np.array(component.inducing).reshape(len(component.inducing), -1)
+        full, k = component.full(Z, spec.encoder.width), kernel[component.name]
+        places.append((k, Places.of(k, full, points[:number], points[number:])))
+    return places
 
 
 def _priors(header: Mapping[str, Any], select: bool) -> VariancePriors:

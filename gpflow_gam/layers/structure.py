@@ -23,7 +23,7 @@ from ..gam.components.curves import inducing_each
 from ..gam.components.globe import LATITUDE, LONGITUDE
 from ..gam.families import Family
 from ..gam.families import family as as_family
-from ..gam.fits.mean import OffsetMean
+from ..gam.fits.model import OffsetMean
 from ..gam.frames import Encoder, Table
 from ..gam.terms import (
     FactorSmooth,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...optimizers.binned.cavities import Neighbourhoods
-from ..fits import FittedGAM
+from ..fits import CodedData, FittedGAM
 from ..terms import Column, as_column
 
 
@@ -37,9 +37,9 @@ def _labels(fit: FittedGAM, column: Column) -> Any:
     keys = list(fit.spec.encoder.columns)
     found = [i for i, (name, _) in enumerate(keys) if name == column]
     for place in found:
-        if fit.whole is None:
+        if not isinstance(fit.data, CodedData):
             return fit.X[:, place]
-        bins = fit.whole.columns.coded.get((place,))
+        bins = fit.data.columns.coded.get((place,))
         if bins is not None and bins.exact:
             return bins.codes
     if found:

@@ -26,7 +26,7 @@ from ...posteriors import SparseAdditivePosterior
 from ...statistics.expectations import expectations, mean_curvature
 from ...threads import one_blas_thread
 from ..effects import inducing_moments
-from ..fits import FittedGAM, SharedFit
+from ..fits import FittedGAM
 from ..summaries.components import effective_dof
 from ..summaries.summary import as_html, as_text
 from .folds import described, folds_of
@@ -156,7 +156,7 @@ def leave_one_out(fit: FittedGAM, groups: Any = None) -> LeaveOneOut:
         each row's neighbours.
     :raises ValueError: naming the argument; or a fit of which rows or sites are not held.
     """
-    if isinstance(fit, SharedFit):
+    if fit.data.shared:
         raise ValueError(
             "loo: each worker holds rows of its own, and passes over all of them are over with the "
             "fit; fit in one process."
@@ -234,9 +234,7 @@ def _density(
 
 def _weights(fit: FittedGAM) -> AnyNDArray:
     """How often each row counts, [N]."""
-    if fit.whole is None:
-        return fit.weights
-    return np.concatenate([w for _, w in fit.whole.weights()])
+    return np.concatenate([w for _, w in fit.data.weights()])
 
 
 def _cavities(fit: FittedGAM, folds: Neighbourhoods | None) -> Blocks:

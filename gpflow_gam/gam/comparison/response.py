@@ -7,7 +7,6 @@ import hashlib
 
 import numpy as np
 
-from ...storage import RowArray
 from ..fits import FittedGAM
 from ..terms import Column
 
@@ -43,14 +42,13 @@ def observed_of(fit: FittedGAM) -> Observed:
     :param fit: whose data are held.
     """
     spec = fit.spec
-    Y: RowArray = fit.Y if fit.whole is None else fit.whole.Y
+    Y = fit.data.responses
     values = hashlib.blake2b(repr(spec.levels).encode() if spec.levels else b"", digest_size=16)
     for start in range(0, len(Y), _BLOCK):
         block = np.asarray(Y[start : start + _BLOCK], dtype=np.float64)
         values.update(np.ascontiguousarray(block + 0.0).tobytes())  # of two zeros one
     weights = hashlib.blake2b(digest_size=16)
-    parts = [fit.weights] if fit.whole is None else [w for _, w in fit.whole.weights()]
-    for part in parts:
+    for _, part in fit.data.weights():
         weights.update(np.ascontiguousarray(part, dtype=np.float64).tobytes())
     return Observed(
         spec.response, fit.number, values.hexdigest(), weights.hexdigest(), spec.family.discrete

@@ -69,7 +69,7 @@ def build_kernel(
     own: Mapping[str, Kernel] | None = None,
     num_predictors: int = 1,
     priors: VariancePriors = PRIORS,
-    away: float = 0.0,
+    null_offset: float = 0.0,
 ) -> AdditiveKernel:
     """
     The additive kernel of components.
@@ -79,10 +79,12 @@ def build_kernel(
     :param own: users' own kernels by the label of their term.
     :param num_predictors: L.
     :param priors: of variances.
-    :param away: how far the predictor is from zero where there is no intercept: lines through zero
-        have to get there.
+    :param null_offset: how far the predictor is from zero where there is no intercept: lines
+        through zero have to get there.
     """
-    kernels = {c.name: _kernel(c, _size(c, scale, away), own or {}, priors) for c in components}
+    kernels = {
+        c.name: _kernel(c, _size(c, scale, null_offset), own or {}, priors) for c in components
+    }
     if not any(c.predictors for c in components):
         return AdditiveKernel(kernels)
     members = [
@@ -126,10 +128,10 @@ def interaction_margin(
     return _centred(kernel, margin)
 
 
-def _size(component: Component, scale: float, away: float) -> float:
+def _size(component: Component, scale: float, null_offset: float) -> float:
     """The natural size of a component: of a line through zero, what the whole predictor has."""
     through_zero = component.form == "line" and component.margins[0].centre == 0.0
-    return float(np.hypot(scale, away)) if through_zero else scale
+    return float(np.hypot(scale, null_offset)) if through_zero else scale
 
 
 def _kernel(

@@ -9,7 +9,7 @@ import numpy as np
 from ...models import IterNCGP
 from ...posteriors import InducingMoments
 from ..fits import FittedGAM
-from ..fits.sums import between_of
+from ..fits.fitted import between_of
 from .joint import inducing_moments
 
 _BETWEEN: weakref.WeakKeyDictionary[FittedGAM, InducingMoments | None] = weakref.WeakKeyDictionary()

@@ -11,8 +11,7 @@ import numpy as np
 import pandas as pd
 from gpflow.base import AnyNDArray
 
-from ..fits import FittedGAM, warn_if_far
-from ..fits.blockwise import in_memory
+from ..fits import FittedGAM, in_memory, warn_if_far
 from ..frames import Holes, LevelColumn, NumericColumn, Table, filled
 from ..terms import Column, as_columns, variables_of
 

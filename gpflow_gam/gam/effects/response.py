@@ -19,7 +19,7 @@ from ...posteriors import InducingMoments
 from ...posteriors.inducing import Block
 from ..components import Component
 from ..fits import FittedGAM
-from ..fits.tails import response_errors
+from ..fits.extrapolation import response_errors
 from ..terms import Column
 from .bands import critical_values, normal_draws, simultaneous_limits
 from .effect import effect_component

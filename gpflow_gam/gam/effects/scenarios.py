@@ -11,7 +11,7 @@ import pandas as pd
 from gpflow.base import AnyNDArray
 
 from ..fits import FittedGAM, warn_if_far
-from ..fits.tails import CENTRAL, meaningful
+from ..fits.extrapolation import CENTRAL, meaningful
 from ..frames import LevelColumn
 from ..terms import Column, as_columns
 from .averages import Averages, averages

@@ -1,40 +1,33 @@
 """Fitting GAMs to named columns, and predicting from them."""
 
-from .bare import BareGAM, bare, from_bare
-from .build import ENGINES, VARIATIONAL, build_model
+from .data import CodedData, Data, MissingData
+from .extrapolation import warn_if_far
+from .fit import fit_gam, refit, update
 from .fitted import FittedGAM
-from .fitting import Roles, checked_response, fit_gam
-from .part import Chosen, Part, known_part, part_of
-from .ranges import warn_if_far
-from .resolving import as_written
-from .sharing import Communication, SharedFit, fit_share
-from .specification import Specification
-from .streaming import fit_source, with_trials
-from .updating import fit_again, fit_more
+from .formula import as_written, in_memory
+from .model import ENGINES, VARIATIONAL, Model, build_model
+from .prediction import Part, Selection
+from .shared import fit_share
+from .specification import Roles, Specification
 
 __all__ = [
     "ENGINES",
     "VARIATIONAL",
-    "BareGAM",
-    "Chosen",
-    "Communication",
+    "CodedData",
+    "Data",
     "FittedGAM",
+    "MissingData",
+    "Model",
     "Part",
     "Roles",
-    "SharedFit",
+    "Selection",
     "Specification",
     "as_written",
-    "bare",
     "build_model",
-    "checked_response",
-    "fit_again",
     "fit_gam",
-    "fit_more",
     "fit_share",
-    "fit_source",
-    "from_bare",
-    "known_part",
-    "part_of",
+    "in_memory",
+    "refit",
+    "update",
     "warn_if_far",
-    "with_trials",
 ]

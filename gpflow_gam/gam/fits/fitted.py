@@ -1,7 +1,8 @@
-"""A fitted GAM: what it says of rows by their columns' names, and of its own rows."""
+"""A fitted GAM: the model, its posterior, and what it says of rows by their columns' names."""
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -9,14 +10,38 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from gpflow.base import AnyNDArray
+from gpflow.base import AnyNDArray, Parameter
+from gpflow.likelihoods import Likelihood
+from gpflow.posteriors import PrecomputeCacheType
 
-from ...likelihoods import checked_observations, constant_predictor
-from ...models import IterNCGP
-from ...posteriors import ActionPosterior
-from ...threads import each
+from ...frozen import frozen_copy
+from ...kernels import AdditiveKernel
+from ...kernels.functional import parameters_of, with_values
+from ...likelihoods import checked_observations, constant_predictor, unwrapped
+from ...models import AdditiveSGPR, AdditiveSVGP, IterNCGP
+from ...optimizers import (
+    FitResult,
+    Solution,
+    present_solution,
+    solution_of_sums,
+    whitened_of,
+)
+from ...optimizers.binned.cavities import between_predictors
+from ...optimizers.binned.evidence import GaussianPosterior, PseudoData
+from ...optimizers.binned.passes import Rows
+from ...posteriors import (
+    ActionPosterior,
+    InducingMoments,
+    ShapedMoments,
+    ShapedPosterior,
+    SparseAdditivePosterior,
+)
+from ...posteriors.shaped import shaped_values
+from ...threads import each, one_blas_thread
+from ..components import Component, shaped_term
 from ..frames import Key, Table, filled
 from ..terms import variables_of
+from .data import CodedData, Communication, Data, MissingData
 from .deviance import (
     Discrepancies,
     Pearson,
@@ -25,21 +50,285 @@ from .deviance import (
     null_constant,
     pearson,
 )
-from .outcome import Outcome
+from .model import Model
+from .specification import Specification
 
 BLOCK = 10_000
 """Rows predicted at a time."""
 _CACHED = 5000
 """Rows whose features a thread holds: they stay in its core's cache."""
+Parts = tuple[dict[str, Any], dict[str, AnyNDArray]]
+"""What JSON can hold, and arrays."""
+_Q = ("mean", "covariance", "log_det", "precision", "shift")
+
+
+def _snapshot(model: Model) -> Model:
+    """A model of the same kernel and q, with all other parts of its own."""
+    if isinstance(model, IterNCGP):  # whose posterior keeps what it is of
+        return model
+    own = copy.copy(model)
+    own.likelihood = frozen_copy(model.likelihood)
+    own.mean_function = frozen_copy(model.mean_function)
+    own.inducing_variable = frozen_copy(model.inducing_variable)
+    return own
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class FittedGAM(Outcome):
+class FittedGAM:
     """
     The outcome of a fit, for effects, summaries and plots to read.
 
-    Its arguments are those of :class:`Outcome`.
+    :param spec: what was fitted.
+    :param trained: the GPflow model, which is the user's to change. The fit keeps its kernel's
+        values (:attr:`solution`) and copies of its other parts, so that who changes or replaces
+        parts of it later changes no prediction.
+    :param data: the rows.
+    :param result: how the optimisation ended.
+    :param dropped: rows left out for missing values.
+    :param stored: the solution as a file holds it.
     """
+
+    spec: Specification
+    trained: Model
+    data: Data
+    result: FitResult
+    dropped: int = 0
+    _solution: Solution | None = None
+    stored: Parts | None = None
+
+    model: Model = dataclasses.field(init=False)
+    """The model as it was fitted."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "model", _snapshot(self.trained))
+
+    # --- the data -------------------------------------------------------------------------------
+
+    @property
+    def X(self) -> AnyNDArray:
+        """Rows as encoded, [N, D]; an even sample of them, [n, D], where there are many."""
+        return self.data.X
+
+    @property
+    def Y(self) -> AnyNDArray:
+        """The response of the rows of X as encoded, [N, K] or [n, K]."""
+        return self.data.Y
+
+    @property
+    def number(self) -> int:
+        """N, all rows of the fit."""
+        return self.data.number
+
+    @property
+    def communication(self) -> Communication | None:
+        """What the workers of the fit told each other; None of a fit in one process."""
+        return self.data.communication
+
+    # --- the posterior --------------------------------------------------------------------------
+
+    @functools.cached_property
+    def solution(self) -> Solution | None:
+        """
+        What the fit came to as sums over rows; None for engines and families of q that have none.
+
+        Made of what a file holds, or from the model's parameters where the fit did not leave it.
+        """
+        if self._solution is not None:
+            return self._solution
+        if self.spec.variational not in ("exact", "sites"):
+            return None
+        model = self.model
+        assert isinstance(model, (AdditiveSGPR, AdditiveSVGP))
+        rows = self.data.rows(self.spec, model)
+        if self.stored is not None:
+            return solution_from_parts(self.stored, model, rows)
+        return present_solution(model, rows, self.spec.variational == "exact")
+
+    @functools.cached_property
+    def free_moments(self) -> InducingMoments | None:
+        """
+        Moments of the inducing values before shapes; None without :attr:`solution`.
+
+        Without a term that has a shape they are those of the posterior.
+        """
+        solution = self.solution
+        if solution is None:
+            return None
+        q, model = solution.q, self.model
+        assert isinstance(model, (AdditiveSGPR, AdditiveSVGP))
+        return InducingMoments(
+            model.kernel,
+            model.inducing_variable,
+            q.mean,
+            q.covariance,
+            values=solution.values,
+            roots=q.roots,
+        )
+
+    @functools.cached_property
+    def shaped(self) -> ShapedMoments | None:
+        """Moments of the inducing values with the shapes of terms; None where none has one."""
+        if not shaped_term(self.spec.components):
+            return None
+        assert self.free_moments is not None  # who asks for shapes has a solution
+        return ShapedMoments(self.free_moments)
+
+    @functools.cached_property
+    def _without_shapes(self) -> InducingMoments | None:
+        """Moments before shapes, at the hyperparameters that are best without them."""
+        solution, model = self.solution, self.model
+        if solution is None or solution.unshaped is None:
+            return self.free_moments
+        assert isinstance(model, (AdditiveSGPR, AdditiveSVGP))
+        q, values = solution.at(solution.unshaped)
+        return InducingMoments(
+            model.kernel,
+            model.inducing_variable,
+            q.mean,
+            q.covariance,
+            values=values,
+            roots=q.roots,
+        )
+
+    def shape_tail(self, name: str, output: int) -> float:
+        """
+        How often noise alone is as far from a component's shape as its estimate without is.
+
+        :param name: of a component that has a shape.
+        :param output: of the predictor.
+        """
+        assert self._without_shapes is not None  # who asks for shapes has a solution
+        place = self.model.kernel.names.index(name)
+        return shaped_values(self._without_shapes).p_value(place, output)
+
+    @property
+    def own_moments(self) -> InducingMoments | None:
+        """Those of the components, where the fit knows them without being asked for q."""
+        return self.free_moments if self.shaped is None else self.shaped
+
+    @functools.cached_property
+    def q(self) -> GaussianPosterior:
+        """
+        The posterior over whitened inducing values, in which terms have their shapes.
+
+        The solution's own is that of functions of any shape.
+        """
+        assert self.solution is not None
+        if self.shaped is None:
+            return self.solution.q
+        mean, sizes = self.shaped.mean, self.shaped.inducing_variable.sizes
+        # the prior's, where a component does not enter
+        enters = np.repeat(self.shaped.entering(), sizes, axis=0)
+        covariance = self.shaped.covariance + np.stack([np.diag(1.0 - e) for e in enters.T])
+        inverse = np.linalg.inv(covariance)
+        return GaussianPosterior(
+            mean,
+            covariance,
+            np.linalg.slogdet(covariance)[1],
+            inverse - np.eye(len(mean)),
+            np.einsum("lpq,ql->pl", inverse, mean),
+            self.solution.q.roots,
+        )
+
+    @functools.cached_property
+    def posterior(self) -> SparseAdditivePosterior | ActionPosterior:
+        """
+        The posterior over the components, cached at the fitted parameters.
+
+        They are values of its own: who changes the model later, before or after the first
+        prediction, changes neither predictions nor effects.
+        """
+        with tf.init_scope():  # it is kept: no tensor of a function that first asks for it
+            return self._posterior()
+
+    def _posterior(self) -> SparseAdditivePosterior | ActionPosterior:
+        model, solution = self.model, self.solution
+        if solution is None:
+            return model.posterior()
+        own = model.kernel
+        values = [tf.constant(solution.values(p)) for p in parameters_of(own)]
+        kernel = with_values(own, values)
+        assert isinstance(kernel, AdditiveKernel)
+        given = (
+            kernel,
+            model.inducing_variable,
+            whitened_of(self.q, model.blocks),
+            model.num_latent_gps,
+            model.mean_function,
+        )
+        cached = PrecomputeCacheType.TENSOR
+        if self.shaped is None:
+            return SparseAdditivePosterior(*given, precompute_cache=cached)
+        return ShapedPosterior(*given, moments=self.shaped.projected, precompute_cache=cached)
+
+    def value(self, parameter: Parameter) -> AnyNDArray:
+        """
+        The fitted value of a parameter of the kernel.
+
+        :param parameter: of the model's kernel.
+        :return: of the parameter's shape.
+        """
+        if self.solution is not None:
+            return self.solution.values(parameter)
+        return np.asarray(parameter)
+
+    def marginal(self, column: int) -> tuple[AnyNDArray, AnyNDArray]:
+        """Values of a column of X, or what stands for them, and the weight of rows at each."""
+        return self.data.marginal(column)
+
+    def mean_offset(self) -> AnyNDArray:
+        """The known part of the predictor, [L], offsets at their mean."""
+        data = self.data
+        if data.offset is not None:
+            return data.offset
+        if not isinstance(data, CodedData):
+            mean = np.asarray(self.model.mean_function(self.X))
+            return np.asarray(np.average(mean, axis=0, weights=self.weights))
+        known = data.mean(self.spec)
+        total = np.sum([w @ known[at] for at, w in data.weights()], axis=0)
+        return np.asarray(total / sum(float(w.sum()) for _, w in data.weights()))
+
+    @property
+    def weights(self) -> AnyNDArray:
+        """
+        Prior weights of the rows of X; ones without.
+
+        :return: [N].
+        """
+        if self.spec.weights is None:
+            return np.ones(len(self.X))
+        weights: AnyNDArray = self.X[:, self.spec.place(self.spec.weights)]
+        return weights
+
+    @property
+    def likelihood(self) -> Likelihood:
+        """The fitted likelihood, without weights."""
+        return unwrapped(self.model.likelihood)
+
+    @functools.cached_property
+    def units(self) -> tuple[AnyNDArray, AnyNDArray]:
+        """Factors and shifts, [L] or [1]: the model's predictors in the response's unit."""
+        return self.spec.family.units(self.model.likelihood)
+
+    def constant_of(self, component: Component) -> AnyNDArray:
+        """
+        What is to be added to a component of the predictor's constant, in the response's unit, [L].
+
+        Zero but for the intercept, and for the means of levels that are there in its place.
+
+        :param component: of this fit.
+        """
+        factor, shift = self.units
+        constant = shift + factor * np.array(self.spec.constant)
+        own = self.spec.has_constant([component.name])
+        return np.asarray(np.where(own, constant, 0.0))
+
+    @property
+    def num_predictors(self) -> int:
+        """L."""
+        return len(self.spec.constant)
+
+    # --- rows by their columns' names ------------------------------------------------------------
 
     def encode(
         self, data: Any, names: Collection[str] | None = None, offset: bool = True
@@ -193,9 +482,11 @@ class FittedGAM(Outcome):
         No cached property, whose lock Python 3.11 shares among all fits: threads that sum over
         each other's rows in it would wait for each other for ever.
         """
-        if self.whole is not None and self.solution is not None:
-            return discrepancies_of_rows(self.spec, self.model.likelihood, self.solution, self.q)
+        if self.data.discrepancies is not None:
+            return self.data.discrepancies
         likelihood, solution = self.model.likelihood, self.solution
+        if isinstance(self.data, CodedData) and solution is not None:
+            return discrepancies_of_rows(self.spec, likelihood, solution, self.q)
         if solution is None:
             F = self.predict_link(self.X)[0]
         else:
@@ -217,6 +508,8 @@ class FittedGAM(Outcome):
         """
         The deviance at the posterior mean and the null model's; None where the family has none.
         """
+        if isinstance(self.data, MissingData):
+            return self.data.deviances
         return self.discrepancies().deviance
 
     def sample_pearson(self, number: int) -> Pearson | None:
@@ -225,6 +518,8 @@ class FittedGAM(Outcome):
 
         :param number: of rows, at most.
         """
+        if self.data.discrepancies is not None:
+            return self.data.discrepancies.pearson
         at_zero = np.zeros((1, self.num_predictors))
         if self.spec.family.pearson(self.likelihood, self.Y[:1], at_zero) is None:
             return None
@@ -252,5 +547,83 @@ class FittedGAM(Outcome):
         X, solution = self.X[which], self.solution
         if solution is None:
             return which, self.predict_link(X)[0]
-        own = which if self.whole is None else self.whole.indices[which]
-        return which, solution.rows.subset(own).means(solution.values, self.q)
+        rows = solution.rows.subset(self.data.indices[which])
+        return which, rows.means(solution.values, self.q)
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def solution_to_parts(solution: Solution, model: AdditiveSGPR | AdditiveSVGP) -> Parts:
+    """
+    The posterior and the sums over rows, but no row.
+
+    :param model: of the fit.
+    """
+    if solution.bound is None and solution.curvature is None:
+        sweep = solution.rows.sweep(model.likelihood, solution.values, solution.q)
+        solution = dataclasses.replace(solution, curvature=sweep.curvature)
+    q, sums = solution.q, solution.data
+    arrays = {f"q {name}": getattr(q, name) for name in _Q}
+    arrays |= {"sums precision": sums.precision, "sums shift": sums.shift, "found": solution.found}
+    arrays |= {f"q root {i}": root for i, root in enumerate(q.roots)}
+    arrays |= {f"sums mass {i}": mass for i, mass in enumerate(sums.masses)}
+    arrays |= {f"sums at {i}": c.places.points for i, c in enumerate(solution.rows.components)}
+    if solution.curvature is not None:
+        arrays["curvature"] = solution.curvature
+    if solution.hessian is not None:
+        arrays["hessian"] = solution.hessian
+    if solution.unshaped is not None:
+        arrays["unshaped"] = solution.unshaped
+    between = between_of(solution, model)
+    if between is not None:
+        arrays["between"] = between
+    error = None if solution.bound is None else list(solution.bound.error)
+    return {"components": len(q.roots), "error": error}, arrays
+
+
+def solution_from_parts(parts: Parts, model: AdditiveSGPR | AdditiveSVGP, rows: Rows) -> Solution:
+    """
+    What :func:`solution_to_parts` gave.
+
+    :param model: its parameters where they were.
+    :param rows: which need have no more than components.
+    """
+    header, arrays = parts
+    number = range(header["components"])
+    roots = tuple(arrays[f"q root {i}"] for i in number)
+    q = GaussianPosterior(**{name: arrays[f"q {name}"] for name in _Q}, roots=roots)
+    masses = tuple(arrays[f"sums mass {i}"] for i in number)
+    sums = PseudoData(arrays["sums precision"], arrays["sums shift"], masses)
+    error = None if header["error"] is None else tuple(header["error"])
+    rest: dict[str, Any] = {name: arrays.get(name) for name in ("hessian", "unshaped", "between")}
+    if not _same_places(arrays, rows):
+        found = present_solution(model, rows, header["error"] is not None)
+        return dataclasses.replace(found, q=q, **rest)
+    found = solution_of_sums(model, rows, sums, q, arrays["found"], error, arrays.get("curvature"))
+    return dataclasses.replace(found, **rest)
+
+
+def between_of(solution: Solution, model: AdditiveSGPR | AdditiveSVGP) -> AnyNDArray | None:
+    """
+    What predictors add to each other's covariances, [L, P, P]; None where they add nothing.
+
+    :param solution: of the fit.
+    :param model: of the fit.
+    """
+    if solution.between is not None or solution.bound is not None:
+        return solution.between
+    with one_blas_thread():  # the same bits, whoever asks
+        return between_predictors(solution.rows, model.likelihood, solution.values, solution.q)
+
+
+def _same_places(arrays: dict[str, AnyNDArray], rows: Rows) -> bool:
+    """
+    Whether components are summed where those of a file were.
+
+    On another machine ties between points may be broken otherwise; sums are then none of these
+    rows' components, and have to be made anew.
+    """
+    own = [component.places.points for component in rows.components]
+    stored = [arrays.get(f"sums at {i}") for i in range(len(own))]
+    return all(b is None or np.array_equal(a, b) for a, b in zip(own, stored))

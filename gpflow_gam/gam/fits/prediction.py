@@ -1,32 +1,151 @@
-"""Predictions with their uncertainty, on the scales that users ask for."""
+"""Predictions with their uncertainty, at rows of any number, on the scales that users ask for."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 import pandas as pd
 import tensorflow as tf
 from gpflow.base import AnyNDArray
+from gpflow.likelihoods import Likelihood
+from scipy.special import ndtr, ndtri
 from scipy.stats import norm
 
-from ...likelihoods import checked_observations, expected_response, summarised_response
+from ...likelihoods import (
+    checked_observations,
+    expected_response,
+    summarised_response,
+    unwrapped,
+)
 from ...likelihoods.predictive import predictive_log_density, roots
-from ..frames import NumericColumn, Table
-from .fitted import FittedGAM
-from .fitting import checked_response
-from .part import Part, known_part
-from .ranges import encoded
-from .tails import response_errors, warn_of_tails
+from ...optimizers.laplace import HyperparameterDraw
+from ..families import Cox, Survival, Weibull
+from ..frames import Holes, NumericColumn, Table, blocks_of, filled, in_blocks, recut
+from ..terms import Column, Term, variables_of
+from .extrapolation import encoded, response_errors, warn_of_tails
+from .fitted import BLOCK, FittedGAM
+from .formula import in_memory
+from .reading import located
+from .specification import Specification
 
 PredictionType = Literal["response", "link", "terms", "observation", "class"]
+Selection = str | Term | Iterable[str | Term]
+"""A term, its label or the name of one of its effects; or several."""
 
 OFFSET = "offset"
 """What the offsets' part of the predictor is called."""
+_INTERCEPT = ("intercept", "(Intercept)", "1")
 _DRAWS = 1000
 _TOGETHER = 2**20
 """Responses that are drawn in one call."""
+_MANY = 8 * BLOCK
+"""Rows at a time where nothing is drawn."""
+_TIMES = 101
+"""Of a default grid of survival curves."""
+_NODES = {1: 32, 2: 12}
+"""Of quadrature over each of so many predictors."""
+Averaged = Callable[[FittedGAM, AnyNDArray, AnyNDArray], AnyNDArray]
+
+
+# --- part of a predictor -------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """
+    What counts of a predictor; offsets always do.
+
+    :param names: the effects that stay, in the model's order.
+    :param intercept: whether the intercept does, with the constant about which it is.
+    """
+
+    names: tuple[str, ...]
+    intercept: bool = True
+
+    def components(self, spec: Specification) -> list[str]:
+        """
+        The components that count, in the model's order.
+
+        :param spec: of the fit.
+        """
+        first = [] if spec.intercept is None or not self.intercept else [spec.intercept]
+        return [*first, *self.names]
+
+
+def part_of(
+    spec: Specification,
+    terms: Selection | None = None,
+    exclude: Selection | None = None,
+    intercept: bool = True,
+) -> Part | None:
+    """
+    The part of a predictor that arguments ask for; None where that is all of it.
+
+    :param spec: what settles a fit but its numbers.
+    :param terms: what stays; None for all.
+    :param exclude: what does not, of that.
+    :param intercept: whether the intercept stays.
+    :raises TypeError: something that names no term.
+    :raises ValueError: there is no such term.
+    """
+    if not isinstance(intercept, (bool, np.bool_)):
+        raise TypeError(f"intercept must be True or False; got {intercept!r}.")
+    if terms is None and exclude is None and (intercept or spec.intercept is None):
+        return None
+    stay = set(spec.effect_names) if terms is None else _effects(spec, "terms", terms)
+    if exclude is not None:
+        stay -= _effects(spec, "exclude", exclude)
+    return Part(tuple(n for n in spec.effect_names if n in stay), bool(intercept))
+
+
+def _effects(spec: Specification, argument: str, value: Selection) -> set[str]:
+    """The names of effects, of which a term may have several."""
+    if isinstance(value, (str, Term)):
+        value = (value,)
+    if not isinstance(value, Iterable):
+        raise TypeError(f"{argument} must name terms, such as ['s(x)']; got {value!r}.")
+    found: set[str] = set()
+    for one in value:
+        if not isinstance(one, (str, Term)):
+            raise TypeError(f"{argument} must name terms, such as ['s(x)']; got {one!r} in it.")
+        label = one.label if isinstance(one, Term) else one
+        if label in _INTERCEPT:
+            raise ValueError(
+                f"{argument}: the intercept is no term; intercept=False leaves it out, and "
+                "otherwise it stays."
+            )
+        try:
+            found |= {c.name for c in spec.called(one)}
+        except ValueError as error:
+            raise ValueError(f"{argument}: {error}") from None
+    return found
+
+
+def known_part(fit: FittedGAM, X: AnyNDArray, part: Part | None) -> AnyNDArray:
+    """
+    What is known of the predictor at rows, [N, L]: a constant and offsets.
+
+    Without what carries the constant it is such that the predictor in the response's unit is the
+    sum of effects and offsets alone.
+
+    :param fit: a fitted GAM.
+    :param X: [N, D].
+    :param part: of the predictor; None for all of it.
+    """
+    known = np.asarray(fit.model.mean_function(X))
+    if part is None:
+        return known
+    factor, shift = fit.units
+    stays = fit.spec.has_constant(part.components(fit.spec))
+    return known - np.where(stays, 0.0, np.array(fit.spec.constant) + shift / factor)
+
+
+# --- predictions of a table ----------------------------------------------------------------------
 
 
 class Uncertain(Protocol):
@@ -82,7 +201,7 @@ class Summaries:
         return whole
 
 
-def predict(
+def predict_table(
     fit: FittedGAM,
     table: Table,
     type: PredictionType,
@@ -131,7 +250,7 @@ def predict(
     return (out.estimate, out.se) if se else out.estimate
 
 
-def sample(
+def sample_table(
     fit: FittedGAM,
     table: Table,
     num_samples: int,
@@ -395,13 +514,377 @@ def _limited(estimates: pd.DataFrame, errors: pd.DataFrame, level: float) -> pd.
     return pd.DataFrame(whole, columns=columns, index=estimates.index)
 
 
-def log_density(fit: FittedGAM, table: Table) -> AnyNDArray:
+def density_of_table(fit: FittedGAM, table: Table) -> AnyNDArray:
     """log E_q[p(y | rho(x))] of each row, [N]: held-out rows measure the whole prediction."""
     return density_of_rows(fit, encoded(fit, table), checked_response(fit, table))
 
 
 def density_of_rows(fit: FittedGAM, X: AnyNDArray, Y: AnyNDArray) -> AnyNDArray:
-    """:func:`log_density` of rows that are encoded."""
+    """:func:`density_of_table` of rows that are encoded."""
     mean, var = fit.predict_joint(X)
     given = mean, fit.predictive_share * var, checked_observations(Y, fit.likelihood)
     return np.asarray(predictive_log_density(fit.likelihood, X, *given))
+
+
+def checked_response(fit: FittedGAM, table: Table) -> AnyNDArray:
+    """
+    The response of new rows, [N, K].
+
+    :raises ValueError: a response that is not there or that the family cannot have produced.
+    """
+    spec = fit.spec
+    Y = spec.encoded(spec.family, table, spec.levels).Y
+    checked_observations(Y, fit.likelihood, str(spec.response))
+    return Y
+
+
+# --- survival curves -----------------------------------------------------------------------------
+
+
+def survival_of_table(
+    fit: FittedGAM,
+    table: Table,
+    times: Any,
+    level: float,
+    draws: Sequence[HyperparameterDraw] = (),
+) -> pd.DataFrame:
+    """
+    What :meth:`gpflow_gam.GAM.survival` returns.
+
+    :param table: the rows.
+    :param times: [T], or one; None for an even grid up to the largest response of the fit.
+    :param level: the limits' probability.
+    :param draws: of the hyperparameters, the family's own among them; none takes them as known.
+    :raises ValueError: a family without a survival function, bad times or no probability.
+    """
+    family = fit.spec.family
+    if not isinstance(family, (Survival, Cox)):
+        raise ValueError(
+            f"survival: family {family.name!r} has no survival curves; fit 'weibull', 'lognormal', "
+            "'cox', or 'gaussian' with y=Surv(...)."
+        )
+    if not 0.0 < level < 1.0:
+        raise ValueError(f"level must be a probability between 0 and 1; got {level}.")
+    positive = isinstance(family, Cox) or family.kind.logarithm
+    t = _default_times(fit, positive) if times is None else _checked_times(times, positive)
+    if isinstance(family, Cox) and np.max(t) > family.longest(fit.likelihood):
+        raise ValueError(
+            f"times must be at most {family.longest(fit.likelihood):g}, the longest time of the "
+            f"fit, beyond which family 'cox' knows nothing; got {np.max(t):g}."
+        )
+    X = encoded(fit, table)
+    mean, var = fit.predict_link(X)
+    estimate = _expected_survival(fit, family, t, mean, var)
+    z = norm.ppf(0.5 + 0.5 * level)
+    if len(draws) or mean.shape[1] > 1:
+        lower, upper = _survival_interval(fit, family, X, t, z, draws)
+    else:  # survival moves one way with the predictor, and limits go through
+        ends = [
+            family.survival(fit.likelihood, t, (mean + sign * z * np.sqrt(var))[:, None])
+            for sign in (-1.0, 1.0)
+        ]
+        lower, upper = np.minimum(*ends), np.maximum(*ends)
+    if positive:
+        estimate, lower, upper = (np.where(t > 0.0, S, 1.0) for S in (estimate, lower, upper))
+    frame = {
+        "row": np.repeat(np.arange(len(mean)), len(t)),
+        "time": np.tile(t, len(mean)),
+        "estimate": estimate.ravel(),
+        "lower": lower.ravel(),
+        "upper": upper.ravel(),
+    }
+    return pd.DataFrame(frame)
+
+
+def _expected_survival(
+    fit: FittedGAM, family: Survival | Cox, t: AnyNDArray, mean: AnyNDArray, var: AnyNDArray
+) -> AnyNDArray:
+    """The posterior mean of curves, [N, T], of predictors [N, L]."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(  # type: ignore[no-untyped-call]
+        _NODES[mean.shape[1]]
+    )
+    weights = weights / weights.sum()
+    found, sd = np.zeros((len(mean), len(t))), np.sqrt(var)
+    for at in itertools.product(range(len(nodes)), repeat=mean.shape[1]):
+        F = mean + nodes[list(at)] * sd
+        found += np.prod(weights[list(at)]) * family.survival(fit.likelihood, t, F[:, None])
+    return found
+
+
+def _survival_interval(
+    fit: FittedGAM,
+    family: Survival | Cox,
+    X: AnyNDArray,
+    t: AnyNDArray,
+    z: float,
+    draws: Sequence[HyperparameterDraw],
+) -> tuple[AnyNDArray, AnyNDArray]:
+    """
+    Limits [N, T] that allow for what is not known of the hyperparameters, the family's own too.
+
+    Normal on a scale on which curves are nearly linear in predictors and scale: of hazards that are
+    proportional that of their logarithm, and otherwise the normal quantile.
+    """
+    hazards = isinstance(family, (Cox, Weibull))
+
+    def scaled(likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
+        S = np.clip(family.survival(likelihood, t, F[:, None]), 1e-300, 1.0 - 1e-16)
+        return np.asarray(np.log(-np.log(S)) if hazards else ndtri(S))
+
+    def variance(likelihood: Likelihood, mean: AnyNDArray, var: AnyNDArray) -> AnyNDArray:
+        """Of what is known of the predictors, [N, T]."""
+        found, sd = np.zeros((len(mean), len(t))), np.sqrt(np.maximum(var, 0.0))
+        for own in np.eye(mean.shape[1]):
+            ends = [scaled(likelihood, mean + sign * own * sd) for sign in (-1.0, 1.0)]
+            found += np.square(0.5 * (ends[1] - ends[0]))
+        return found
+
+    shift = np.asarray(fit.model.mean_function(X))
+    mean, var = fit.predict_link(X)
+    at = scaled(fit.likelihood, mean)
+    total = np.zeros_like(at) if len(draws) else variance(fit.likelihood, mean, var)
+    for draw in draws:
+        mean, var = draw.moments.total(X)
+        likelihood, mean = unwrapped(draw.likelihood), mean + shift
+        total += variance(likelihood, mean, var) + np.square(scaled(likelihood, mean) - at)
+    half = z * np.sqrt(total / max(len(draws), 1))
+    ends = [np.exp(-np.exp(e)) if hazards else ndtr(e) for e in (at - half, at + half)]
+    return np.minimum(*ends), np.maximum(*ends)
+
+
+def _default_times(fit: FittedGAM, positive: bool) -> AnyNDArray:
+    """
+    Even times over the responses of the fit, from zero on where they are positive.
+
+    :raises ValueError: the fit's rows are not there.
+    """
+    family = fit.spec.family
+    if isinstance(family, Cox):
+        return np.linspace(0.0, family.longest(fit.likelihood), _TIMES)
+    if not fit.data.available:
+        raise ValueError(
+            "times: the GAM was saved without its data, whose largest response would be the last "
+            "time; give times, such as numpy.linspace(0, 10, 101)."
+        )
+    # of a censored response both ends, and of what kind it is
+    Y = np.asarray(fit.data.responses[: fit.number])[:, :2]
+    return np.linspace(0.0 if positive else float(np.min(Y)), float(np.max(Y)), _TIMES)
+
+
+def _checked_times(times: Any, positive: bool) -> AnyNDArray:
+    """
+    :raises ValueError: no such times.
+    """
+    t = np.atleast_1d(np.asarray(times, dtype=np.float64))
+    if t.ndim != 1 or len(t) == 0:
+        raise ValueError(f"times must be numbers [T]; got shape {t.shape}.")
+    good = np.isfinite(t) & ((t >= 0.0) | (not positive))
+    if not good.all():
+        what = "finite and not negative" if positive else "finite"
+        raise ValueError(f"times must be {what}; got {t[~good][0]:g}.")
+    return t
+
+
+# --- rows in whatever they come ------------------------------------------------------------------
+
+
+def predict(
+    fit: FittedGAM,
+    data: Any,
+    type: PredictionType,
+    *,
+    interval: float | None = None,
+    se: bool = False,
+    seed: int = 0,
+    drop: bool = False,
+    uncertain: Uncertain | None = None,
+    part: Part | None = None,
+) -> Any:
+    """
+    :func:`predict_table` of a table or of a source of blocks: the same rows give the same.
+
+    :param part: of the predictor; None for all of it.
+    :param drop: whether rows that lack a value are NaN rather than an error.
+    :raises ValueError: as that function, or a source without rows.
+    """
+    # draws of new responses go on from block to block
+    rng: Any = np.random.default_rng(seed) if type == "observation" else seed
+    columns = _columns(fit, type, part)
+    parts = []
+    # what few rows of a block need is dear, and so shared by many
+    step = _MANY if type in ("terms", "link") else BLOCK
+    for start, table in _blocks(data, columns, step):
+        with located(start, table.num_rows):
+            answer = partial(
+                predict_table,
+                fit,
+                type=type,
+                interval=interval,
+                se=se,
+                seed=rng,
+                uncertain=uncertain,
+                part=part,
+            )
+            parts.append(_answered(fit, table, columns, answer, drop))
+    return _labelled(_joined(parts), data)
+
+
+def sample(
+    fit: FittedGAM,
+    data: Any,
+    num_samples: int,
+    type: PredictionType,
+    seed: int,
+    drop: bool = False,
+    part: Part | None = None,
+) -> AnyNDArray:
+    """
+    :func:`sample_table` of rows in whatever they come in.
+
+    :param part: of the predictor; None for all of it.
+    :param drop: whether rows that lack a value are NaN rather than an error.
+    """
+    columns = _columns(fit, type, part)
+    draw = partial(sample_table, fit, num_samples=num_samples, type=type, seed=seed, part=part)
+    found: AnyNDArray = _answered(fit, in_memory(data), columns, draw, drop, axis=1)
+    return found
+
+
+def log_density(
+    fit: FittedGAM, data: Any, averaged: Averaged | None = None, drop: bool = False
+) -> AnyNDArray:
+    """
+    Log predictive density of each row's response, [N].
+
+    :param averaged: takes the fit, X and Y, where hyperparameters are not taken as known.
+    :param drop: whether rows that lack a value are NaN rather than an error.
+    :raises ValueError: as :func:`density_of_table`.
+    """
+    spec, parts = fit.spec, []
+    columns = variables_of([*spec.inputs, *spec.response_columns])
+    needed = variables_of([*spec.inputs, *spec.complete_columns])
+
+    def density(table: Table) -> AnyNDArray:
+        if averaged is None:
+            return density_of_table(fit, table)
+        return averaged(fit, fit.encode(table), checked_response(fit, table))
+
+    for start, table in _blocks(data, columns):
+        with located(start, table.num_rows):
+            parts.append(_answered(fit, table, needed, density, drop))
+    return np.concatenate(parts)
+
+
+def survival(
+    fit: FittedGAM,
+    data: Any,
+    times: Any,
+    level: float,
+    draws: Sequence[HyperparameterDraw] = (),
+) -> pd.DataFrame:
+    """
+    :func:`survival_of_table` of a table or of a source of blocks; rows are counted from the first.
+
+    """
+    parts = []
+    for start, table in _blocks(data, _columns(fit, "response", None)):
+        with located(start, table.num_rows):
+            found = survival_of_table(fit, table, times, level, draws)
+            found["row"] += start
+            parts.append(found)
+    whole: pd.DataFrame = _joined(parts)
+    return whole
+
+
+def _columns(fit: FittedGAM, type: str, part: Part | None) -> list[Column]:
+    """The columns that a prediction reads."""
+    spec = fit.spec
+    found = spec.inputs if part is None else spec.inputs_of(part.names)
+    trials = spec.trials if type == "observation" else None
+    return found if trials is None else variables_of([*found, trials])
+
+
+def _answered(
+    fit: FittedGAM,
+    table: Table,
+    columns: list[Column],
+    answer: Callable[[Table], Any],
+    drop: bool,
+    axis: int = 0,
+) -> Any:
+    if not drop:
+        return answer(table)
+    return at_complete_rows(fit.spec, table, columns, answer, axis)
+
+
+def _blocks(data: Any, columns: list[Column], step: int = BLOCK) -> Iterator[tuple[int, Table]]:
+    """Blocks of equal numbers of rows, each with the number of its first."""
+    if in_blocks(data):
+        start, names = 0, list(dict.fromkeys(columns))
+        # the place of a named column is known among all of them only
+        named = bool(names) and all(isinstance(name, str) for name in names)
+        for table in recut(iter(blocks_of(data, names if named else None, BLOCK)), step):
+            yield start, table
+            start += table.num_rows
+        if start == 0:
+            raise ValueError("data has no rows; there is nothing to predict.")
+        return
+    table = Table(data)
+    for start in range(0, max(table.num_rows, 1), step):
+        whole = table.num_rows <= step
+        yield start, table if whole else table.part(start, start + step)
+
+
+def _labelled(found: Any, data: Any) -> Any:
+    """Frames with the labels of the rows of pandas' data, by which pandas puts columns together."""
+    index = getattr(data, "index", None)
+    if not isinstance(index, pd.Index):
+        return found
+    if isinstance(found, tuple):
+        return tuple(_labelled(part, data) for part in found)
+    return found.set_axis(index) if isinstance(found, pd.DataFrame) else found
+
+
+def _joined(parts: list[Any]) -> Any:
+    """Arrays, frames or tuples of them, one after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    if isinstance(parts[0], tuple):
+        return tuple(_joined(list(part)) for part in zip(*parts))
+    if isinstance(parts[0], pd.DataFrame):
+        return pd.concat(parts, ignore_index=True)
+    return np.concatenate(parts)
+
+
+def at_complete_rows(
+    spec: Specification,
+    table: Table,
+    columns: Iterable[Column],
+    answer: Callable[[Table], Any],
+    axis: int = 0,
+) -> Any:
+    """
+    What ``answer`` says of the complete rows, and NaN (None among classes) of the others.
+
+    :param table: the rows.
+    :param columns: those that are needed.
+    :param answer: gives an array or a frame with the rows along ``axis``, or a tuple of them.
+    """
+    lacking = Holes().add(filled(table, spec.fills), columns)
+    if not lacking.any():
+        return answer(table)
+    return _spread(answer(table.rows(~lacking)), np.flatnonzero(~lacking), len(lacking), axis)
+
+
+def _spread(found: Any, places: AnyNDArray, number: int, axis: int) -> Any:
+    """Rows at their places among ``number``."""
+    if isinstance(found, tuple):
+        return tuple(_spread(part, places, number, axis) for part in found)
+    if isinstance(found, pd.DataFrame):
+        return found.set_axis(places).reindex(range(number))
+    shape = list(found.shape)
+    shape[axis] = number
+    numeric = np.issubdtype(found.dtype, np.floating)
+    whole: AnyNDArray = np.full(shape, np.nan if numeric else None, float if numeric else object)
+    whole[(slice(None),) * axis + (places,)] = found
+    return whole

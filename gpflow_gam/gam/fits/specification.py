@@ -6,7 +6,6 @@ import dataclasses
 import difflib
 import re
 from collections.abc import Collection
-from typing import Any
 
 import numpy as np
 from gpflow.base import AnyNDArray
@@ -14,13 +13,13 @@ from gpflow.kernels import Kernel
 
 from ..components import Component
 from ..components.priors import PRIORS, VariancePriors
-from ..families import Family
-from ..frames import Design, Encoder, Fill
+from ..families import Family, Levels, Response
+from ..frames import Design, Encoder, Fill, NumericColumn, Table
 from ..terms import (
     Column,
     Expression,
-    Levels,
     Linear,
+    ResponseSpec,
     Smooth,
     Surv,
     Term,
@@ -29,6 +28,7 @@ from ..terms import (
     parse_formula,
     variables_of,
 )
+from ..terms import Levels as LevelsTerm
 from ..terms.base import column_of
 
 _TYPED = re.compile(
@@ -38,49 +38,132 @@ _TYPED = re.compile(
 
 
 @dataclasses.dataclass(frozen=True)
-class Specification:
+class Roles:
     """
-    Everything that the model is built from, but the data and the parameters' values.
+    The columns that are no terms: response, offsets, weights and trials.
+
+    :param response: the response, or the first column of a censored one.
+    :param offset: columns added to the first predictor.
+    :param weights: how often each row counts.
+    :param trials: of a binomial response.
+    :param censoring: both columns of a censored response.
+    """
+
+    response: Column
+    offset: tuple[Column, ...] = ()
+    weights: Column | None = None
+    trials: Column | None = None
+    censoring: Surv | None = None
+
+    @classmethod
+    def of(
+        cls,
+        response: ResponseSpec,
+        offset: tuple[Column, ...] = (),
+        weights: Column | None = None,
+        trials: Column | None = None,
+    ) -> Roles:
+        """Of a response as users name it: a column, or both of a censored one."""
+        if isinstance(response, Surv):
+            return cls(response.first, offset, weights, trials, response)
+        return cls(response, offset, weights, trials)
+
+    def suited(self, family: Family) -> Family:
+        """The family itself, or that of a censored response."""
+        return family if self.censoring is None else family.censored()
+
+    @property
+    def stated(self) -> ResponseSpec:
+        """The response as users name it."""
+        return self.response if self.censoring is None else self.censoring
+
+    @property
+    def numeric(self) -> list[tuple[Column, str]]:
+        """The columns that become columns of X, and what they are for."""
+        weights = [] if self.weights is None else [(self.weights, "the weights")]
+        return [*((column, "the offset") for column in self.offset), *weights]
+
+    @property
+    def others(self) -> list[Column]:
+        """Offsets and weights."""
+        return [name for name, _ in self.numeric]
+
+    @property
+    def counting(self) -> list[Column]:
+        """Columns of which zero says that a row does not count: weights and trials."""
+        return [column for column in (self.weights, self.trials) if column is not None]
+
+    @property
+    def response_columns(self) -> list[Column]:
+        """All columns that hold the response, trials last."""
+        own = [self.response] if self.censoring is None else [*self.censoring.columns]
+        return own if self.trials is None else [*own, self.trials]
+
+    @property
+    def complete_columns(self) -> list[Column]:
+        """Those of them that no row may lack."""
+        own = [self.response] if self.censoring is None else [*self.censoring.complete]
+        return own if self.trials is None else [*own, self.trials]
+
+    def labels(self, family: Family, table: Table) -> Levels | None:
+        """The labels that a table states for the response, in order; None for those it holds."""
+        return family.labels_of(table.levels(self.response), table.ordered(self.response))
+
+    def encoded(self, family: Family, table: Table, levels: Levels | None) -> Response:
+        """
+        The response of a table's rows, as the likelihood takes it.
+
+        :param levels: its labels, where they are known.
+        :raises ValueError: values that the family cannot have produced, naming column and row.
+        """
+        values = table.values(self.response)
+        if self.censoring is not None:
+            if self.trials is not None:
+                raise ValueError("trials: a censored response (Surv) has none; leave trials out.")
+            second = table.values(self.censoring.second)
+            return family.encode_censored(values, second, self.censoring)
+        trials = None
+        if self.trials is not None:
+            trials = NumericColumn(self.trials, "trials").encode(table)
+        return family.encode(values, levels, trials=trials, name=str(self.response))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Specification(Roles):
+    """
+    All that a model is built from, but for the data and the values of its parameters.
 
     :param terms: the terms.
     :param family: the response's distribution.
-    :param response: the response's name, or the first column of a censored one.
-    :param levels: its levels, where it has any.
+    :param levels: the response's labels, where it has any.
     :param encoder: how columns become X.
     :param components: the components, the intercept first where there is one.
     :param scale: the predictor's natural size.
     :param constant: the null model's predictor, [L]; zero where nothing has a constant.
-    :param offset: offset columns.
-    :param weights: the column of weights.
-    :param trials: the column of binomial trials.
-    :param variational: the family of q(U), ``"exact"`` for the collapsed one.
+    :param null_offset: how far the null model's predictor is from zero where nothing has a
+        constant.
+    :param variational: the family of q(U), ``"exact"`` for the collapsed one; or
+        ``"iterncgp"``, the other engine.
+    :param priors: of variances.
+    :param refined: names of components whose sums over rows are at nodes for rougher functions
+        than usual ones.
     :param fills: what stands in for missing values, with ``missing="impute"``.
     :param design: the columns that a formula makes of others.
-    :param censoring: both columns of a censored response.
-    :param priors: of variances.
-    :param away: how far the null model's predictor is from zero where nothing has a constant.
-    :param fine: names of components whose sums over rows are at nodes for rougher functions than
-        usual ones.
     """
 
     terms: Terms
     family: Family
-    response: Column
-    levels: tuple[Any, ...] | None
+    levels: Levels | None
     encoder: Encoder
     components: tuple[Component, ...]
     scale: float
-    constant: tuple[float, ...]
-    offset: tuple[Column, ...] = ()
-    weights: Column | None = None
-    trials: Column | None = None
+    constant: tuple[float, ...] = ()
+    null_offset: float = 0.0
     variational: str = "exact"
+    priors: VariancePriors = PRIORS
+    refined: tuple[str, ...] = ()
     fills: tuple[Fill, ...] = ()
     design: Design | None = None
-    censoring: Surv | None = None
-    priors: VariancePriors = PRIORS
-    away: float = 0.0
-    fine: tuple[str, ...] = ()
 
     @property
     def own_kernels(self) -> dict[str, Kernel]:
@@ -218,7 +301,7 @@ class Specification:
         alike = [t for t in self.terms if _columns(t) == key]
         alike = [t for t in alike if parameter in ("", t.parameter)]
         if isinstance(asked, Variable):  # a column that stands alone is a line or a factor
-            alike = [t for t in alike if isinstance(t, (Linear, Levels))]
+            alike = [t for t in alike if isinstance(t, (Linear, LevelsTerm))]
         own = [t for t in alike if t.function == asked.function] or alike
         if len(own) != 1:
             return []

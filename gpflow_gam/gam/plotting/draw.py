@@ -197,7 +197,7 @@ def _draw_surface(
     """
     polygons = polygons_of(fit, view.component)
     data = np.zeros((0, 2))
-    if fit.has_data and not polygons:
+    if fit.data.available and not polygons:
         columns = [margin.column for margin in view.component.margins[:2]]
         data = fit.X[acting(fit, view.component)][:, columns]
     far = _far_from(view, data, too_far)
@@ -476,7 +476,7 @@ def _draw(fit: FittedGAM, panel: _Panel, axes: list[Axes], options: _Options) ->
         if options.residuals and len(component.margins) == 1:
             partial = partial_residuals(fit, component.name)
             draw_partial(ax, axis, fit.X[:, column], partial, series[0])
-        if options.rug and fit.has_data:
+        if options.rug and fit.data.available:
             draw_rug(ax, axis, np.asarray(fit.X[acting(fit, component), column]))
     predictor = panel.predictors[0] if len(panel.predictors) == 1 else None
     put_title(ax, shown.title(predictor))

@@ -223,7 +223,7 @@ def _factors(fit: FittedGAM, weight: AnyNDArray) -> list[AnyNDArray]:
     """Cholesky factors of the posterior's precision, one a predictor."""
     size = sum(len(c.inducing) for c in fit.spec.components)
     precisions = np.tile(np.eye(size), (fit.num_predictors, 1, 1))
-    if fit.whole is not None and fit.solution is not None:
+    if not fit.data.complete and fit.solution is not None:
         precisions += fit.solution.q.precision  # of rows that are not here, too
     else:
         moments = inducing_moments(fit)

@@ -136,7 +136,7 @@ def _mode(fit: FittedGAM, moments: InducingMoments) -> tuple[AnyNDArray, AnyNDAr
     would reject too often: for counts and classes Newton's method goes from the mean to the mode,
     at fixed hyperparameters. Elsewhere, and of many rows, the two are the same.
     """
-    moved, few = moments.mean[:, 0], fit.has_data and fit.whole is None and len(fit.X) <= _MODE_ROWS
+    moved, few = moments.mean[:, 0], fit.data.complete and len(fit.X) <= _MODE_ROWS
     sites = fit.spec.variational == "sites" and fit.free_moments is not None
     if not (few and sites and fit.spec.family.discrete and fit.num_predictors == 1):
         return moments.mean, moments.covariance

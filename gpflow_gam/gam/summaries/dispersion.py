@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...likelihoods import Quasi, unwrapped
-from ..fits import FittedGAM, SharedFit, fit_again
+from ..fits import FittedGAM, refit
 from ..fits.deviance import Discrepancies, Pearson
 from .components import effective_dof
 
@@ -81,7 +81,7 @@ def calibrated(fit: FittedGAM, seed: int, options: dict[str, Any]) -> FittedGAM:
     """
     if not fit.spec.family.calibrated:
         return fit
-    if isinstance(fit, SharedFit):
+    if fit.data.shared:
         raise ValueError(
             f"family {fit.spec.family.name!r} takes several fits to the same rows, which no shares "
             "of processes are; fit in one process, or take another family."
@@ -107,7 +107,7 @@ def calibrated(fit: FittedGAM, seed: int, options: dict[str, Any]) -> FittedGAM:
         likelihood.dispersion.assign(np.clip(dispersion * ratio, *_ENDS))
         if time is not None:
             settings["max_seconds"] = time - spent
-        fit = fit_again(dataclasses.replace(fit, model=fit.trained), seed, settings)
+        fit = refit(dataclasses.replace(fit), seed, settings)
         result = dataclasses.replace(fit.result, seconds=spent + fit.result.seconds)
-        fit = dataclasses.replace(fit, model=fit.trained, result=result)
+        fit = dataclasses.replace(fit, result=result)
     return fit

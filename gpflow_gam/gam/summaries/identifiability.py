@@ -17,7 +17,7 @@ from ..effects import inducing_moments
 from ..effects.grid import make_grid
 from ..effects.hyperparameters import joint_moments
 from ..fits import FittedGAM
-from ..fits.fitting import WITHOUT_NOISE, has_single_rows
+from ..fits.fit import WITHOUT_NOISE, has_single_rows
 from .components import effective_dof
 
 _CONCURVITY_ROWS = 2000
@@ -181,7 +181,7 @@ def of_single_rows(fit: FittedGAM) -> list[str]:
     What a level adds is then what the noise adds. Counts have no noise beyond what their mean says:
     of those such an effect is overdispersion, and can be told.
     """
-    if fit.whole is not None or fit.spec.family.name in WITHOUT_NOISE:
+    if not fit.data.complete or fit.spec.family.name in WITHOUT_NOISE:
         return []
     counted = fit.weights > 0.0
     X, weights = fit.X[counted], fit.weights[counted]
@@ -191,7 +191,7 @@ def of_single_rows(fit: FittedGAM) -> list[str]:
 
 def interpolating(fit: FittedGAM) -> list[str]:
     """Effects of areas that go through each area's one row, as if there were no noise."""
-    if fit.whole is not None or fit.spec.family.name in WITHOUT_NOISE:
+    if not fit.data.complete or fit.spec.family.name in WITHOUT_NOISE:
         return []
     return [
         c.name
@@ -241,7 +241,7 @@ def undetermined(fit: FittedGAM) -> list[tuple[str, list[Any]]]:
 def _log_probabilities(fit: FittedGAM) -> AnyNDArray | None:
     """Log-probabilities of the responses, [N], of discrete families with all rows in memory."""
     family = fit.spec.family
-    if not family.discrete or fit.whole is not None or not fit.has_data:
+    if not family.discrete or not fit.data.complete:
         return None
     F = fit.sample_means(len(fit.X))[1]
     return np.asarray(fit.weights * family.log_density(fit.likelihood, fit.Y, F))

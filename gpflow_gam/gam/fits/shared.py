@@ -9,121 +9,42 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from gpflow.base import AnyNDArray
 
 from ...communicator import Communicator
-from ...kernels import AdditiveKernel
 from ...optimizers.binned.columns import CodedColumns
-from ...optimizers.binned.passes import Rows, bytes_of_pass
+from ...optimizers.binned.passes import bytes_of_pass
 from ...storage import Stored
-from ..families import Family, Levels
+from ..families import Family
 from ..frames import Blocks, Holes
 from ..terms import Column, ResponseSpec, Terms
-from .deviance import Discrepancies, Pearson
-from .encoding import Encoding, Sample, Share, Totals, encode_share
+from .checks import needs_all_rows, too_many
+from .data import CodedData, Communication
+from .fit import BY_SUMS, fit_from_null_model, specify
 from .fitted import FittedGAM
-from .fitting import Roles
-from .resolving import unresolved, with_variables
-from .rows import row_components
-from .specification import Specification
-from .streaming import (
-    check_survey,
+from .formula import needs_table, with_variables
+from .reading import (
+    EncodedRows,
+    Encoding,
+    PartialSummary,
+    Reading,
+    Share,
+    Totals,
+    check_summary,
+    columns_needed,
+    encode_share,
     first_rows,
-    fit_encoded,
-    needs_all_rows,
+    located,
     read_in_blocks,
-    too_many,
+    reading,
     with_trials,
 )
-from .surveying import Findings, columns_needed, located, reading
-from .whole import Whole
+from .specification import Roles
 
 _APART = "needs all rows in one memory, which rows shared out among workers are not."
 _CLOSED = (
     "sums over the rows of all workers are there during the fit alone; what a fitted GAM tells "
     "needs none."
 )
-
-
-_NONE = Discrepancies(None, None)
-
-
-@dataclasses.dataclass(frozen=True)
-class Communication:
-    """
-    What a fit told the other workers.
-
-    :param workers: how many there were.
-    :param bytes_a_pass: what each contributes to the reduction of one pass over the rows.
-    :param reductions: of all kinds, over the fit.
-    :param bytes: what each contributed to them in all.
-    """
-
-    workers: int
-    bytes_a_pass: int
-    reductions: int
-    bytes: int
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class SharedWhole(Whole):
-    """
-    What this process holds of its share of the rows; bins and marginals are of all.
-
-    :param start: the number of the first row here.
-    :param total: N, over all processes.
-    :param exchange: with the others.
-    """
-
-    start: int
-    total: int
-    exchange: Communicator
-
-    @property
-    def number(self) -> int:
-        return self.total
-
-    def rows(self, spec: Specification, kernel: AdditiveKernel, X: AnyNDArray) -> Rows:
-        parts = row_components(spec.components, kernel, self.columns)
-        shape = [(len(c.interpolation.nodes), c.bins.number, c.num_residual) for c in parts]
-        if any(other != shape for other in self.exchange.gathered(shape)):
-            raise ValueError(
-                "the workers came to different nodes for the same columns: their processors or "
-                "libraries round differently; run the same versions on machines of one kind."
-            )
-        mean, sample = self.mean(spec), (self.indices, X)
-        own = self.columns.X, self.Y, mean, sample
-        return Rows(parts, *own, self.start, self.total, self.exchange)
-
-    def to_arrays(self) -> tuple[dict[str, Any], dict[str, AnyNDArray]]:
-        raise ValueError(
-            "a GAM that several workers have fitted cannot be saved to a file, which would hold "
-            "the rows of one of them only; pass data=False, or export it with gpflow_gam.serving."
-        )
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class SharedFit(FittedGAM):
-    """
-    The outcome of a fit to shares of the rows: what asks for all of them was asked at its end.
-
-    :param offset: the known part of the predictor, offsets at their mean, [L].
-    :param found: deviances and Pearson's statistic.
-    :param communication: what the fit told the other workers.
-    """
-
-    offset: AnyNDArray = dataclasses.field(default_factory=lambda: np.zeros(0))
-    found: Discrepancies = _NONE
-    communication: Communication | None = None
-
-    def mean_offset(self) -> AnyNDArray:
-        return self.offset
-
-    def discrepancies(self) -> Discrepancies:
-        return self.found
-
-    def sample_pearson(self, number: int) -> Pearson | None:
-        return self.found.pearson
 
 
 def fit_share(
@@ -140,34 +61,24 @@ def fit_share(
     engine: str,
     seed: int,
     **options: Any,
-) -> SharedFit:
+) -> FittedGAM:
     """
     Fit a GAM to rows of which this process has a share.
 
     Every process calls this with its own share; the outcome is the same on all, and that of one
     process which reads the shares one after the other.
 
-    :param terms: of the predictor.
-    :param family: of the response.
-    :param source: gives the share and the response's name, as :func:`fit_source` takes them.
+    :param source: gives the share and the response's name, as :func:`fit_gam` takes them.
     :param exchange: with the other processes.
-    :param offset: and the others as of a :class:`~gpflow_gam.GAM`.
-    :param weights: as of :class:`~gpflow_gam.GAM`.
-    :param trials: as of :class:`~gpflow_gam.GAM`.
-    :param missing: as of :class:`~gpflow_gam.GAM`.
-    :param variational: as of :class:`~gpflow_gam.GAM`.
-    :param engine: as of :class:`~gpflow_gam.GAM`.
-    :param seed: as of :class:`~gpflow_gam.GAM`.
-    :param options: of :func:`gpflow_gam.optimizers.fit_rows`; those that say when a fit ends must
-        say so on all processes at once.
-    :return: the fit, which holds this process's share of the rows.
+    :param options: as of :func:`fit_gam`; those that say when a fit ends must say so on all
+        processes at once.
     :raises ValueError: on all processes, where one was given data or arguments that no such model
         can be fitted to, or other arguments than the first; or what needs all rows in one memory.
     """
     needs = needs_all_rows(variational, engine, options)
     if missing == "impute":
         needs = "missing='impute'"
-    if unresolved(terms):
+    if needs_table(terms):
         needs = "a formula that transforms columns, or has '.',"
 
     opened: list[tuple[Terms, Blocks, Roles]] = []
@@ -183,67 +94,76 @@ def fit_share(
         return _arguments(own_terms, own, roles, missing, variational, seed, options)
 
     _check_alike(exchange.together(open_share))
+    options = {k: v for k, v in options.items() if k not in ("criterion", "groups")}
     ((terms, blocks, roles),) = opened
     family, roles = with_trials(roles.suited(family), roles, blocks, exchange.together)
     progress = options.get("progress")
     shares = _shares(exchange, terms, roles, blocks, missing, progress)
     own, total = shares[exchange.place], sum(s.number for s in shares)
+    dropped = sum(s.dropped for s in shares)
+    parts = exchange.together(
+        lambda: _summarised(terms, family, roles, blocks, own, missing, progress, total)
+    )
+    _check_kinds(parts)
+    summary = functools.reduce(PartialSummary.merged, parts).whole(terms, roles, dropped)
+    check_summary(terms, roles, summary)
+    levels = summary.labels(family, roles)
 
-    found = functools.reduce(
-        Findings.merged,
-        _alike(
-            exchange.together(
-                lambda: _findings(terms, family, roles, blocks, own, missing, progress, total)
-            )
-        ),
-    ).survey(terms, roles, sum(s.dropped for s in shares))
-    check_survey(terms, roles, found)
-
-    def encode(levels: Levels | None, number: int | None) -> tuple[Whole, Sample]:
+    def encode(number: int | None) -> CodedData:
         encodings: list[Encoding] = []
 
         def read() -> Totals:
-            part = encode_share(terms, family, roles, blocks, found, levels, own, number, progress)
+            part = encode_share(
+                terms, family, roles, blocks, summary, levels, own, number, progress
+            )
             encodings.append(part)
             return part.totals()
 
         totals = functools.reduce(Totals.merged, exchange.together(read))
-        whole, (X, Y) = encodings[0].done(totals)
-        kept = exchange.gathered((whole.indices + own.start, X, Y))
-        indices, X, Y = (np.concatenate(parts) for parts in zip(*kept))
-        parts = whole.columns
-        columns = CodedColumns(parts.X, parts.coded, parts.ranges, parts.weights, exchange)
-        stored = Stored(whole.Y.raw, exchange)
-        shared = SharedWhole(columns, stored, whole.marginals, indices, own.start, total, exchange)
-        return shared, (X, Y)
+        data = encodings[0].done(totals)
+        sample = exchange.gathered((data.indices + own.start, data.X, data.Y))
+        indices, X, Y = (np.concatenate(parts) for parts in zip(*sample))
+        columns = data.columns
+        return CodedData(
+            X,
+            Y,
+            CodedColumns(columns.X, columns.coded, columns.ranges, columns.weights, exchange),
+            Stored(data.responses.raw, exchange),
+            data.marginals,
+            indices,
+            own.start,
+            total,
+        )
 
-    given = {"variational": variational, "engine": engine, "seed": seed, **options}
-    fit = fit_encoded(terms, family, roles, found, encode, given)
-    if fit is None:
+    rows = EncodedRows(encode, dropped)
+    whole = Reading(rows, terms, summary.table, summary.encoder, levels)
+    spec = specify(whole, family, roles, variational, engine, seed)
+    if spec.variational not in BY_SUMS:
         raise ValueError(too_many(_APART))
-    return _finished(fit, exchange)
+    return _finished(fit_from_null_model(rows, spec, seed=seed, **options), exchange)
 
 
-def _finished(fit: FittedGAM, exchange: Communicator) -> SharedFit:
+def _finished(fit: FittedGAM, exchange: Communicator) -> FittedGAM:
     """With what would need all rows, while all workers are there."""
-    solution, whole = fit.solution, fit.whole
+    solution, data = fit.solution, fit.data
     assert solution is not None
-    assert isinstance(whole, SharedWhole)
-    known, L = whole.mean(fit.spec), fit.num_predictors
+    assert isinstance(data, CodedData)
+    known, L = data.mean(fit.spec), fit.num_predictors
     sums, mass = np.zeros(L), 0.0
-    for at, w in whole.weights():
+    for at, w in data.weights():
         sums, mass = sums + w @ known[at], mass + float(w.sum())
     sums, count = exchange.total([sums, mass])
-    found = fit.discrepancies()
+    discrepancies = fit.discrepancies()
     K = sum(int(np.size(p)) for p in fit.model.likelihood.trainable_parameters)
     R, L = solution.data.shift.shape
     E = sum(m.shape[1] for m in solution.data.masses)
-    pass_ = bytes_of_pass(R, L, E, None if solution.bound is not None else K)
-    told = Communication(exchange.number, pass_, exchange.reductions, exchange.bytes)
+    bytes_ = bytes_of_pass(R, L, E, None if solution.bound is not None else K)
+    told = Communication(exchange.number, bytes_, exchange.reductions, exchange.bytes)
     exchange.close(_CLOSED)
-    own = {f.name: getattr(fit, f.name) for f in dataclasses.fields(fit) if f.init}
-    own["model"] = fit.trained
-    return SharedFit(**own, offset=sums / count, found=found, communication=told)
+    data = dataclasses.replace(
+        data, offset=sums / count, discrepancies=discrepancies, communication=told
+    )
+    return dataclasses.replace(fit, data=data)
 
 
 # --- shares -----------------------------------------------------------------------------------
@@ -284,7 +204,7 @@ def _shares(
     return [Share(number, start, gone) for (number, gone), start in zip(counts, starts)]
 
 
-def _findings(
+def _summarised(
     terms: Terms,
     family: Family,
     roles: Roles,
@@ -293,10 +213,10 @@ def _findings(
     missing: str,
     progress: bool | None,
     total: int,
-) -> Findings:
+) -> PartialSummary:
     """What this process's rows have."""
     columns, holes = columns_needed(terms, roles), Holes()
-    found: Findings | None = None
+    found: PartialSummary | None = None
     for block in reading(blocks, "reading, pass 1 of 2", progress):
         with located(holes.num_rows, block.num_rows):
             bad = holes.add(block, columns)
@@ -304,7 +224,9 @@ def _findings(
                 block = block.rows(~bad)
             if block.num_rows == 0:
                 continue
-            found = Findings(terms, family, roles, block, share.start) if found is None else found
+            found = (
+                PartialSummary(terms, family, roles, block, share.start) if found is None else found
+            )
             found.add(block)
     holes.check(missing)
     if found is None or found.summary is None or found.summary.number != share.number:
@@ -314,20 +236,19 @@ def _findings(
     return found
 
 
-def _alike(findings: Sequence[Findings]) -> Sequence[Findings]:
+def _check_kinds(parts: Sequence[PartialSummary]) -> None:
     """
     :raises ValueError: a column is of numbers here and of levels there.
     """
-    first = dict(findings[0].kinds)
-    for place, found in enumerate(findings):
-        for name, kinds in found.kinds.items():
+    first = dict(parts[0].kinds)
+    for place, part in enumerate(parts):
+        for name, kinds in part.kinds.items():
             if first.get(name) != kinds:
                 raise ValueError(
                     f"column {name!r} is read as {' and '.join(kinds)} by worker {place} and as "
                     f"{' and '.join(first.get(name, ('nothing',)))} by worker 0; give the shares "
                     "the same columns, of the same types."
                 )
-    return findings
 
 
 # --- arguments --------------------------------------------------------------------------------

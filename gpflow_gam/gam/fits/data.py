@@ -1,0 +1,401 @@
+"""The rows of a fit: in memory, as codes of bins, shared out among processes, or gone."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+from gpflow.base import AnyNDArray
+from gpflow.kernels import Kernel
+
+from ...kernels import AdditiveKernel
+from ...models import AdditiveModel
+from ...optimizers.binned.bins import NUM_BINS, Bins, ColumnBins, code_type
+from ...optimizers.binned.columns import CodedColumns, Columns, HeldColumns
+from ...optimizers.binned.components import RowComponent, row_component
+from ...optimizers.binned.evidence import Places
+from ...optimizers.binned.passes import BLOCK, Rows
+from ...storage import Inputs, Offsets, RowArray, Stored
+from ...threads import one_blas_thread
+from ..components import Component
+from ..families import Described
+from ..frames import Encoder
+from ..terms import Column
+from .deviance import Discrepancies
+from .specification import Specification
+
+Marginal = tuple[AnyNDArray, AnyNDArray]
+"""Values [Q] that stand for a column, and the weight of rows at each, [Q]."""
+_OFF = -1.0
+"""The code of no level."""
+_GONE = (
+    "this GAM was loaded from a file without its data (save(data=False)), and what was asked for "
+    "needs them; load a file that holds them, or fit again."
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Communication:
+    """
+    What the workers of a fit told each other.
+
+    :param workers: how many there were.
+    :param bytes_a_pass: what each contributes to the reduction of one pass over the rows.
+    :param reductions: of all kinds, over the fit.
+    :param bytes: what each contributed to them in all.
+    """
+
+    workers: int
+    bytes_a_pass: int
+    reductions: int
+    bytes: int
+
+
+class Data:
+    """
+    The rows of a fit, as encoded.
+
+    X and Y are the rows that are held as numbers, [n, D] and [n, K]: all of them, or an even
+    sample, whose places among all rows are ``indices`` [n].
+    """
+
+    X: AnyNDArray
+    Y: AnyNDArray
+    indices: AnyNDArray
+    number: int
+    """N, all rows of the fit."""
+    columns: Columns
+    """X of all rows, as sums over rows read it."""
+    responses: RowArray
+    """Y of all rows (of this process), [N, K]."""
+    complete: bool = False
+    """Whether X and Y are all rows."""
+    available: bool = True
+    """Whether there are any rows."""
+    shared: bool = False
+    """Whether other processes have rows of it, too."""
+    offset: AnyNDArray | None = None
+    """The known part of the predictor, offsets at their mean, [L], where rows cannot be asked."""
+    discrepancies: Discrepancies | None = None
+    """Deviances and Pearson's statistic, where rows cannot be asked."""
+    communication: Communication | None = None
+    """What the workers of a fit told each other."""
+
+    def rows(
+        self, spec: Specification, model: AdditiveModel, known: Sequence[RowComponent] = ()
+    ) -> Rows:
+        """
+        The rows as a fit by sums reads them.
+
+        :param known: components that an earlier fit made of the same rows.
+        """
+        raise NotImplementedError
+
+    def marginal(self, column: int) -> Marginal:
+        """Values of a column of X, or what stands for them, and the weight of rows at each."""
+        raise NotImplementedError
+
+    def weights(self) -> Iterator[tuple[slice, AnyNDArray]]:
+        """Blocks of rows (of this process) and how often they count, [n]."""
+        number, weights = len(self.responses), self.columns.weights
+        for start in range(0, number, BLOCK):
+            at = slice(start, min(start + BLOCK, number))
+            yield at, np.ones(at.stop - at.start) if weights is None else weights[at]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class HeldData(Data):
+    """All rows in memory as numbers."""
+
+    X: AnyNDArray
+    Y: AnyNDArray
+    columns: Columns
+    complete = True
+
+    @classmethod
+    def of(
+        cls,
+        X: AnyNDArray,
+        Y: AnyNDArray,
+        encoder: Encoder,
+        weights: Column | None,
+        number: int | None = NUM_BINS,
+    ) -> HeldData:
+        """
+        Of encoded rows.
+
+        :param weights: the column of weights.
+        :param number: of bins of a column that has many values; None for one each.
+        """
+        w = None if weights is None else X[:, encoder.index(weights, "number")]
+        return cls(X, Y, HeldColumns(ColumnBins(X, number, encoder.places("level")), w))
+
+    @property
+    def number(self) -> int:  # type: ignore[override]
+        return len(self.X)
+
+    @property
+    def responses(self) -> AnyNDArray:  # type: ignore[override]
+        return self.Y
+
+    @property
+    def indices(self) -> AnyNDArray:  # type: ignore[override]
+        return np.arange(len(self.X))
+
+    def rows(
+        self, spec: Specification, model: AdditiveModel, known: Sequence[RowComponent] = ()
+    ) -> Rows:
+        mean = np.asarray(model.mean_function(self.X))
+        return make_rows(
+            spec.components, model.kernel, self.columns, self.Y, mean, spec.refined, known
+        )
+
+    def marginal(self, column: int) -> Marginal:
+        weights = self.columns.weights
+        return self.X[:, column], np.ones(len(self.X)) if weights is None else np.asarray(weights)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class CodedData(Data):
+    """
+    Rows of which memory holds codes of bins, the response, offsets and weights.
+
+    They may be this process's share of the rows: the sample, bins and marginals are of all.
+
+    :param X: an even sample of the rows, [n, D].
+    :param Y: theirs, [n, K].
+    :param marginals: of every column that a component reads, by its place in X.
+    :param start: the number of the first row here.
+    :param total: N, over all processes; None where this one has all rows.
+    :param offset: what needs all rows, once a fit to shares of them has ended; and so are the
+        others.
+    """
+
+    X: AnyNDArray
+    Y: AnyNDArray
+    columns: CodedColumns
+    responses: Stored
+    marginals: dict[int, Marginal]
+    indices: AnyNDArray
+    start: int = 0
+    total: int | None = None
+    offset: AnyNDArray | None = None
+    discrepancies: Discrepancies | None = None
+    communication: Communication | None = None
+
+    @property
+    def number(self) -> int:  # type: ignore[override]
+        return len(self.responses) if self.total is None else self.total
+
+    @property
+    def shared(self) -> bool:  # type: ignore[override]
+        return self.total is not None
+
+    def rows(
+        self, spec: Specification, model: AdditiveModel, known: Sequence[RowComponent] = ()
+    ) -> Rows:
+        communicator = self.columns.communicator
+        with one_blas_thread():
+            parts = row_components(spec.components, model.kernel, self.columns, spec.refined, known)
+        shape = [(len(c.interpolation.nodes), c.bins.number, c.num_residual) for c in parts]
+        if any(other != shape for other in communicator.gathered(shape)):
+            raise ValueError(
+                "the workers came to different nodes for the same columns: their processors or "
+                "libraries round differently; run the same versions on machines of one kind."
+            )
+        mean, sample = self.mean(spec), (self.indices, self.X)
+        own = self.columns.X, self.responses, mean, sample
+        return Rows(parts, *own, self.start, self.total, communicator)
+
+    def mean(self, spec: Specification) -> Offsets:
+        """The known part of the predictor, [N, L]."""
+        offsets = [self.columns.values(spec.place(c)) for c in spec.offset]
+        return Offsets(len(self.responses), spec.constant, offsets)
+
+    def marginal(self, column: int) -> Marginal:
+        return self.marginals[column]
+
+    # --- files ----------------------------------------------------------------------------------
+
+    def to_arrays(self) -> tuple[dict[str, Any], dict[str, AnyNDArray]]:
+        """
+        All but X and Y, as JSON can hold it, and arrays.
+
+        :raises ValueError: they are a share of the rows.
+        """
+        if self.shared:
+            raise ValueError(
+                "a GAM that several workers have fitted cannot be saved to a file, which would "
+                "hold the rows of one of them only; pass data=False, or export it with "
+                "gpflow_gam.serving."
+            )
+        arrays = {"whole Y": self.responses.raw, "whole indices": self.indices}
+        columns = self.columns
+        header: dict[str, Any] = {"bins": [], "held": list(columns.X.columns), "reaches": []}
+        for i, (places, bins) in enumerate(columns.coded.items()):
+            header["bins"].append({"columns": list(places), "exact": bins.exact})
+            arrays |= {f"whole codes {i}": bins.codes, f"whole points {i}": bins.points}
+        for place, stored in columns.X.columns.items():
+            arrays[f"whole column {place}"] = stored.raw
+            if columns.weights is stored:
+                header["weights"] = place
+        for i, (key, (least, greatest)) in enumerate(columns.ranges.items()):
+            header["reaches"].append(list(key))
+            arrays[f"whole reach {i}"] = np.stack([least, greatest])
+        header["marginals"] = list(self.marginals)
+        for place, marginal in self.marginals.items():
+            arrays[f"whole marginal {place}"] = np.stack(marginal)
+        header["width"] = columns.width
+        return header, arrays
+
+    @classmethod
+    def from_arrays(cls, header: dict[str, Any], arrays: dict[str, Any]) -> CodedData:
+        """What :meth:`to_arrays` wrote, with X and Y."""
+        coded = {
+            tuple(b["columns"]): Bins(
+                arrays[f"whole codes {i}"], arrays[f"whole points {i}"], b["exact"]
+            )
+            for i, b in enumerate(header["bins"])
+        }
+        held = {place: Stored(arrays[f"whole column {place}"]) for place in header["held"]}
+        reaches = {
+            (key[0], key[1]): tuple(arrays[f"whole reach {i}"])
+            for i, key in enumerate(header["reaches"])
+        }
+        responses = Stored(arrays["whole Y"])
+        inputs = Inputs(len(responses), header["width"], held)
+        columns = CodedColumns(inputs, coded, reaches, held.get(header.get("weights")))
+        marginals = {
+            place: tuple(arrays[f"whole marginal {place}"]) for place in header["marginals"]
+        }
+        indices = arrays["whole indices"]
+        return cls(arrays["X"], arrays["Y"], columns, responses, marginals, indices)
+
+
+def _refuse(*_: Any, **__: Any) -> NoReturn:
+    raise ValueError(_GONE)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class MissingData(Data):
+    """
+    Rows that a file left out: whatever asks for them raises an error that says so.
+
+    :param count: how many there were.
+    :param deviances: the deviance at the posterior mean and the null model's.
+    :param response: what families ask of a response.
+    :param offset: the known part of the predictor, offsets at their mean, [L].
+    """
+
+    count: int
+    deviances: tuple[float, float] | None
+    response: Described
+    offset: AnyNDArray | None = None
+    available = False
+    rows = marginal = weights = _refuse
+    X = Y = columns = responses = indices = discrepancies = property(_refuse)  # type: ignore
+
+    @property
+    def number(self) -> int:  # type: ignore[override]
+        return self.count
+
+
+class MissingRows(Rows):
+    """Rows of which nothing but sums, by components, is left."""
+
+    X = Y = mean = sample = property(_refuse)  # type: ignore[assignment]
+
+    def __init__(self, components: Sequence[tuple[Kernel, Places]]) -> None:
+        self.components = [SummedComponent(*c) for c in components]  # type: ignore[misc]
+
+
+class SummedComponent(NamedTuple):
+    """A component of rows that are gone, and where the evidence evaluates it."""
+
+    kernel: Kernel
+    places: Places
+
+
+# --- rows as sums over them read them ------------------------------------------------------------
+
+
+@one_blas_thread()
+def make_rows(
+    components: tuple[Component, ...],
+    kernel: AdditiveKernel,
+    columns: Columns,
+    Y: RowArray,
+    mean: RowArray,
+    refined: tuple[str, ...] = (),
+    known: Sequence[RowComponent] = (),
+) -> Rows:
+    """
+    The rows as bins of the components' columns; arguments are those of :func:`row_components`.
+
+    :param Y: [N, K].
+    :param mean: the mean function at the rows, [N, L].
+    """
+    parts = row_components(components, kernel, columns, refined, known)
+    return Rows(parts, columns.X, Y, mean)
+
+
+def row_components(
+    components: tuple[Component, ...],
+    kernel: AdditiveKernel,
+    columns: Columns,
+    refined: tuple[str, ...] = (),
+    known: Sequence[RowComponent] = (),
+) -> list[RowComponent]:
+    """
+    The components as rows see them, in the kernel's order.
+
+    :param kernel: of the model, where its parameters start.
+    :param refined: names of components whose nodes are for rougher functions than usual ones.
+    :param known: what an earlier call made of the same components and rows.
+    """
+    # users may have given a kernel of their own other priors since
+    parts = {
+        i: same.of_kernel(kernel[component.name])
+        for i, (component, same) in enumerate(zip(components, known))
+        if component.form != "own"
+    }
+    new = [i for i in range(len(components)) if i not in parts]
+    acting = {i: _acting(components[i], columns) for i in new}
+    totals = columns.communicator.total([acting[i][0].mass() for i in new])
+    for i, total in zip(new, totals):
+        component, (bins, multiplier) = components[i], acting[i]
+        Z = np.array(component.inducing).reshape(len(component.inducing), -1)
+        parts[i] = row_component(
+            kernel[component.name],
+            component.full(Z, columns.width),
+            bins,
+            tuple(m.column for m in component.margins),
+            multiplier,
+            total,
+            component.predictors or None,
+            component.name in refined,
+        )
+    return [parts[i] for i in range(len(components))]
+
+
+def _acting(component: Component, data: Columns) -> tuple[Bins, RowArray | None]:
+    """The bins in which a component acts, points as rows of X, and what multiplies it."""
+    bins = data.bins(tuple(m.column for m in component.margins))
+    points = component.full(bins.points, data.width)
+    codes, multiplier = bins.codes, None
+    by = component.by
+    if by is None:
+        pass
+    elif by.code is None:
+        multiplier = data.values(by.column)
+    else:
+        # rows of other levels share a bin in which the component is zero
+        off = points[:1].copy()
+        off[0, by.column] = _OFF
+        codes = np.empty(len(bins.codes), dtype=code_type(len(points) + 1))
+        for at, has in data.rows_at_level((by.column, by.code)):
+            codes[at] = np.where(has, bins.codes[at], len(points))
+        points = np.concatenate([points, off])
+    return Bins(codes, points, bins.exact), multiplier
