@@ -12,7 +12,7 @@ import gpflow_gam as gg
 from gpflow_gam import factor, random_effect, s
 from gpflow_gam.gam.terms import Terms, parse_formula, terms_from_json
 from gpflow_gam.kernels import MarkovField, structured_covariance
-from gpflow_gam.kernels.tangents import _Automatic, _Known, kernel_tangents
+from gpflow_gam.kernels.fixed_inputs import _Automatic, _Known, fixed_input_kernel
 
 SIDE, NOISE = 6, 0.4
 AREAS = [f"{i}{j}" for i, j in itertools.product(range(SIDE), range(SIDE))]
@@ -73,7 +73,7 @@ def test_covariances_by_loops_and_by_both_codes():
     np.testing.assert_allclose(kernel(X, X2), expected)
     np.testing.assert_allclose(np.diag(kernel(X)), kernel(X, full_cov=False))
     np.testing.assert_allclose(kernel(np.stack([X, X[::-1]]))[1], kernel(X[::-1]))
-    known, automatic = kernel_tangents(kernel, X2, X), _Automatic(kernel, X2, X)
+    known, automatic = fixed_input_kernel(kernel, X2, X), _Automatic(kernel, X2, X)
     assert isinstance(known, _Known)
     rng = np.random.default_rng(0)
     (one, pull), (other, pull_other) = (t.evaluate(lambda p: p.numpy()) for t in (known, automatic))

@@ -15,8 +15,9 @@ from gpflow_gam.measures import (
     Nodes,
     Product,
     Uniform,
+    bin_means,
+    cluster_means,
 )
-from gpflow_gam.measures.thinning import bin_means, cluster_means
 
 MIXTURE = Mixture([Gaussian(-2.0, 0.5), Uniform(0.0, 3.0)], [0.3, 0.7])
 MEASURES: dict[str, tuple[Measure, list[float]]] = {

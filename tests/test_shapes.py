@@ -16,10 +16,9 @@ import gpflow_gam as gg
 from gpflow_gam.gam.comparison.shaped import ShapedCavities
 from gpflow_gam.gam.terms.formula import parse_formula
 from gpflow_gam.kernels import Shaped, ZeroMean
+from gpflow_gam.kernels.fixed_inputs import _Automatic, _Known
 from gpflow_gam.kernels.functional import parameters_of
-from gpflow_gam.kernels.shaped import SHAPES
-from gpflow_gam.kernels.spline import SplineBasis, differences
-from gpflow_gam.kernels.tangents import _Automatic, _Known
+from gpflow_gam.kernels.shaped import SHAPES, SplineBasis, differences
 from gpflow_gam.measures import Discrete
 from gpflow_gam.optimizers.binned.cavities import RowPosterior, sites_of
 from gpflow_gam.posteriors.shaped import Projection

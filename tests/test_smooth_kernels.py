@@ -15,9 +15,8 @@ from gpflow_gam.kernels import (
     Warped,
     ZeroMean,
 )
-from gpflow_gam.kernels.sphere import unit_vectors
-from gpflow_gam.kernels.tangents import _Automatic, _Known, kernel_tangents
-from gpflow_gam.kernels.warped import integrated_hats
+from gpflow_gam.kernels.fixed_inputs import _Automatic, _Known, fixed_input_kernel
+from gpflow_gam.kernels.mapped import integrated_hats, unit_vectors
 from gpflow_gam.measures import Discrete
 
 KNOTS = (-1.0, 0.0, 0.5, 2.0)
@@ -83,7 +82,7 @@ def test_shapes_and_batches(kernel):
 
 def test_numpy_has_the_same_matrices_and_gradients(kernel):
     Z, X = inputs(4, 1), inputs(6)
-    known, automatic = kernel_tangents(kernel, Z, X), _Automatic(kernel, Z, X)
+    known, automatic = fixed_input_kernel(kernel, Z, X), _Automatic(kernel, Z, X)
     assert isinstance(known, _Known)
     (one, pull), (other, pull_other) = (t.evaluate(lambda p: p.numpy()) for t in (known, automatic))
     for a, b in zip(one, other):
@@ -230,10 +229,8 @@ def test_warp_is_the_integral_of_its_slope():
 
     expected = [integral(end) for end in x]
     np.testing.assert_allclose(integrated_hats(x, KNOTS) @ speeds, expected, atol=1e-7)
-    warp = np.asarray(warped()._warp(x[:, None]))[:, 0]
-    np.testing.assert_allclose(warp, expected, atol=1e-7)
     base = gpflow.kernels.SquaredExponential(1.3, 0.7)
-    np.testing.assert_allclose(warped()(x[:, None]), base(warp[:, None]), atol=1e-12)
+    np.testing.assert_allclose(warped()(x[:, None]), base(np.array(expected)[:, None]), atol=1e-6)
 
 
 def test_equal_slopes_are_no_warp():

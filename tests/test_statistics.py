@@ -19,8 +19,8 @@ from gpflow_gam.gam.components import build_kernel, learn_encoder, plan
 from gpflow_gam.gam.fits.data import make_rows
 from gpflow_gam.gam.frames import Table
 from gpflow_gam.kernels import Factor, Indicator
+from gpflow_gam.kernels.fixed_inputs import fixed_input_kernel
 from gpflow_gam.kernels.functional import parameters_of
-from gpflow_gam.kernels.tangents import kernel_tangents
 from gpflow_gam.optimizers.binned import bins, passes
 from gpflow_gam.optimizers.binned import passes as rows_module
 from gpflow_gam.optimizers.binned.bins import Bins, ColumnBins, bin_columns
@@ -408,7 +408,7 @@ def test_what_is_open_in_a_smooth_of_one_level_is_that_of_its_bins(first):
     c = row_component(kernel, Z, Bins(codes, points, True), (column,))
     mass = c.bins.mass()
     values_of = lambda p: p.numpy()
-    K, Kzx, diagonal = kernel_tangents(kernel, Z, points).matrices(values_of)
+    K, Kzx, diagonal = fixed_input_kernel(kernel, Z, points).matrices(values_of)
     exact = float(mass @ (diagonal - np.sum(Kzx * np.linalg.solve(K, Kzx), axis=0)))
     evidence = Evidence([c.places], 1e-12)
     shape = 1, c.places.nodes, c.places.nodes

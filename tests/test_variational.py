@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import gpflow_gam as gg
 from gpflow_gam.covariances import InducingBlocks
-from gpflow_gam.variational.factor_analysis import factor_analysis
+from gpflow_gam.variational import factor_analysis
 
 vi = gg.variational
 

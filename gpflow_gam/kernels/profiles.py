@@ -1,18 +1,11 @@
-"""
-Stationary correlations along a line, less one, and their integrals.
-
-With ``g(s)`` a correlation at scaled distance s, centring under a uniform measure needs
-
-    once(p) = int_0^p (g(s) - 1) ds,    twice(z) = int_0^z (z - s) (g(s) - 1) ds.
-
-Where lengthscales are long these are tiny, and a zero-mean kernel is made of their differences:
-what a formula loses to cancellation there is all there is. So near zero they are Taylor series.
-"""
+"""Stationary correlations, each written once: value, slope, and integrals along a line."""
 
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable
 from math import factorial
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -28,18 +21,22 @@ from gpflow.kernels import (
 from numpy.polynomial import Polynomial
 
 _NEAR = 0.5
-"""Where the series give way to closed forms; the terms below are exact to rounding up to here."""
+"""Where series give way to closed forms; the terms below are exact to rounding up to here."""
 _TERMS = 16
 
-_ROOT_2, _ROOT_HALF_PI = np.sqrt(2.0), np.sqrt(np.pi / 2.0)
+_HALF_ROOT_PI = 0.5 * np.sqrt(np.pi)
 
 
 class Profile(abc.ABC):
     """
-    A correlation ``g(s) = sum_j a_j s^j`` at ``s = scale |x - y| / lengthscale``.
+    A correlation g at scaled distances ``s = scale |x - y| / lengthscale``.
 
-    :param scale: what distances over lengthscales are multiplied by.
-    :param series: a_0 = 1, a_1, ...
+    Centring under a uniform measure needs ``once(p) = int_0^p (g(s) - 1) ds`` and ``twice(z) =
+    int_0^z (z - s) (g(s) - 1) ds``. Where lengthscales are long these are tiny, and a zero-mean
+    kernel is made of their differences. So near zero they are Taylor series.
+
+    :param scale: of distances.
+    :param series: Taylor coefficients of g, the first is one.
     """
 
     def __init__(self, scale: float, series: AnyNDArray) -> None:
@@ -51,19 +48,15 @@ class Profile(abc.ABC):
         self._once = np.concatenate([[0.0, 0.0], series[1:] / (powers + 1)])
         self._twice = np.concatenate([[0.0, 0.0, 0.0], series[1:] / ((powers + 1) * (powers + 2))])
 
-    def _once_of(self, p: tf.Tensor) -> tf.Tensor:
-        """int_0^p (g - 1), odd in p."""
-        return tf.sign(p) * self._joined(tf.abs(p), self._once, self._once_far)
+    @abc.abstractmethod
+    def tensor(self, square: tf.Tensor, deficit: bool = False) -> tf.Tensor:
+        """g, or g - 1, at squared scaled distances."""
 
-    def _twice_of(self, z: tf.Tensor) -> tf.Tensor:
-        """int_0^z (z - s)(g(s) - 1) ds, for z >= 0."""
-        return self._joined(z, self._twice, self._twice_far)
-
-    def _joined(self, s: tf.Tensor, series: AnyNDArray, far: object) -> tf.Tensor:
-        # each branch sees arguments of its own range only: gradients of the other stay finite
-        edge = tf.constant(_NEAR, s.dtype)
-        near = _horner(series, tf.minimum(s, edge))
-        return tf.where(s < edge, near, far(tf.maximum(s, edge)))  # type: ignore[operator]
+    @abc.abstractmethod
+    def array(
+        self, square: AnyNDArray, slopes: bool, deficit: bool
+    ) -> tuple[AnyNDArray, AnyNDArray | None]:
+        """g, or g - 1, and its derivative in ``square``, which may be overwritten."""
 
     @abc.abstractmethod
     def _once_far(self, s: tf.Tensor) -> tf.Tensor:
@@ -73,21 +66,40 @@ class Profile(abc.ABC):
     def _twice_far(self, s: tf.Tensor) -> tf.Tensor:
         """``twice`` there."""
 
+    def _once_of(self, p: tf.Tensor) -> tf.Tensor:
+        """Odd in p."""
+        return tf.sign(p) * _joined(tf.abs(p), self._once, self._once_far)
+
+    def _twice_of(self, z: tf.Tensor) -> tf.Tensor:
+        return _joined(z, self._twice, self._twice_far)
+
 
 class _Gauss(Profile):
-    """exp(-s^2 / 2)."""
+    """exp(-s^2)."""
 
     def __init__(self) -> None:
-        series = np.zeros(2 * _TERMS)
-        series[::2] = [(-0.5) ** j / factorial(j) for j in range(_TERMS)]
-        super().__init__(1.0, series[:-1])
+        series = np.zeros(2 * _TERMS - 1)
+        series[::2] = [(-1.0) ** j / factorial(j) for j in range(_TERMS)]
+        super().__init__(np.sqrt(0.5), series)
+
+    def tensor(self, square: tf.Tensor, deficit: bool = False) -> tf.Tensor:
+        return tf.math.expm1(-square) if deficit else tf.exp(-square)
+
+    def array(
+        self, square: AnyNDArray, slopes: bool, deficit: bool
+    ) -> tuple[AnyNDArray, AnyNDArray | None]:
+        np.negative(square, out=square)
+        value = np.expm1(square, out=square) if deficit else np.exp(square, out=square)
+        if not slopes:
+            return value, None
+        return value, -value - 1.0 if deficit else -value
 
     def _once_far(self, s: tf.Tensor) -> tf.Tensor:
-        return _ROOT_HALF_PI * tf.math.erf(s / _ROOT_2) - s
+        return _HALF_ROOT_PI * tf.math.erf(s) - s
 
     def _twice_far(self, s: tf.Tensor) -> tf.Tensor:
-        half = 0.5 * tf.square(s)
-        return s * _ROOT_HALF_PI * tf.math.erf(s / _ROOT_2) + tf.math.expm1(-half) - half
+        square = tf.square(s)
+        return _HALF_ROOT_PI * s * tf.math.erf(s) + 0.5 * (tf.math.expm1(-square) - square)
 
 
 class _PolynomialExponential(Profile):
@@ -97,15 +109,43 @@ class _PolynomialExponential(Profile):
         P = Polynomial(polynomial)
         exponential = np.array([(-1.0) ** j / factorial(j) for j in range(_TERMS)])
         super().__init__(scale, np.convolve(P.coef, exponential)[:_TERMS])
+        self._more = np.array([0.0, *polynomial[1:]])  # P - 1
+        # dg / ds^2 = (P' - P) exp(-s) / 2 s
+        slope = 0.5 * (P.deriv() - P).coef  # type: ignore[no-untyped-call]
+        self._rough = bool(slope[0])
+        self._slope = slope if self._rough else slope[1:]
         # int_0^s P exp(-t) dt = A(0) - A(s) exp(-s), with A the sum of P and its derivatives
         self._a = _with_derivatives(P)
         self._b = _with_derivatives(self._a)
 
+    def tensor(self, square: tf.Tensor, deficit: bool = False) -> tf.Tensor:
+        s = tf.sqrt(tf.maximum(square, 1e-36))  # GPflow's clip: a finite gradient at zero
+        return self._value(s, tf.exp(-s), tf.math.expm1(-s) if deficit else None)
+
+    def array(
+        self, square: AnyNDArray, slopes: bool, deficit: bool
+    ) -> tuple[AnyNDArray, AnyNDArray | None]:
+        s = np.sqrt(square, out=square)
+        e = np.exp(-s)
+        value = self._value(s, e, np.expm1(-s) if deficit else None)
+        if not slopes:
+            return value, None
+        slope = _polynomial(self._slope, s) * e
+        if self._rough:  # infinite where inputs meet; its product with their distance is zero
+            slope = np.divide(slope, s, out=np.zeros_like(s), where=s > 0.0)
+        return value, slope
+
+    def _value(self, s: Any, exponential: Any, less_one: Any) -> Any:
+        if not self._more.any():
+            return exponential if less_one is None else less_one
+        more = _polynomial(self._more, s)
+        return (1.0 + more) * exponential if less_one is None else less_one + more * exponential
+
     def _once_far(self, s: tf.Tensor) -> tf.Tensor:
-        return self._a.coef[0] - _horner(self._a.coef, s) * tf.exp(-s) - s
+        return self._a.coef[0] - _polynomial(self._a.coef, s) * tf.exp(-s) - s
 
     def _twice_far(self, s: tf.Tensor) -> tf.Tensor:
-        twice = self._b.coef[0] - _horner(self._b.coef, s) * tf.exp(-s)
+        twice = self._b.coef[0] - _polynomial(self._b.coef, s) * tf.exp(-s)
         return self._a.coef[0] * s - twice - 0.5 * tf.square(s)
 
 
@@ -116,15 +156,21 @@ def _with_derivatives(P: Polynomial) -> Polynomial:
     return total
 
 
-def _horner(coefficients: AnyNDArray, s: tf.Tensor) -> tf.Tensor:
-    argument = s
+def _joined(s: tf.Tensor, series: AnyNDArray, far: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
+    # each branch sees arguments of its own range only: gradients of the other stay finite
+    edge = tf.constant(_NEAR, s.dtype)
+    return tf.where(s < edge, _polynomial(series, tf.minimum(s, edge)), far(tf.maximum(s, edge)))
+
+
+def _polynomial(coefficients: AnyNDArray, s: Any) -> Any:
+    """By Horner's rule, at arrays or tensors; a number where the polynomial is constant."""
     first = int(np.flatnonzero(coefficients)[0])
-    step = coefficients[first:]
-    if len(step) > 2 and not step[1::2].any():  # only every second power
-        step, argument = step[::2], tf.square(s)
-    result = tf.zeros_like(s)
-    for a in step[::-1]:
-        result = result * argument + tf.constant(a, s.dtype)
+    step, argument = coefficients[first:].tolist(), s
+    if len(step) > 2 and not any(step[1::2]):  # only every second power
+        step, argument = step[::2], s * s
+    result = step[-1]
+    for a in step[-2::-1]:
+        result = result * argument + a
     for _ in range(first):
         result = result * s
     return result
@@ -137,4 +183,4 @@ PROFILES: dict[type[Kernel], Profile] = {
     Matern32: _PolynomialExponential(np.sqrt(3.0), [1.0, 1.0]),
     Matern52: _PolynomialExponential(np.sqrt(5.0), [1.0, 1.0, 1.0 / 3.0]),
 }
-"""The correlations of GPflow's kernels along one column (Rasmussen & Williams 2006, ch. 4)."""
+"""The correlations of GPflow's stationary kernels (Rasmussen & Williams 2006, chapter 4)."""

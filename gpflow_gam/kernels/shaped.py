@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -11,12 +12,103 @@ import tensorflow as tf
 from check_shapes import inherit_check_shapes
 from gpflow.base import AnyNDArray, TensorType
 from gpflow.kernels import Kernel, Product, Sum
+from scipy.interpolate import BSpline
 
 from .columns import Columns, kernel_columns
-from .factor import Indicator
-from .linear import CentredLinear
-from .spline import LevelBasis, SplineBasis, differences, grid
+from .correlation import Correlation, Dual, Values, correlation_of, register_correlation
+from .levels import Indicator
+from .lines import CentredLinear
 from .zero_mean import ZeroMean
+
+
+class SplineBasis:
+    """
+    Quadratic B-splines on an interval.
+
+    A spline goes up, or bends up, everywhere if and only if its coefficients do over
+    :attr:`places`: the slope of a quadratic spline is linear between breaks, and so is settled by
+    what it is at them (Schumaker 2007, "Spline functions: basic theory").
+
+    :param breaks: where polynomials meet, ends included, increasing [I + 1].
+    :param straight: whether splines go on beyond the ends as straight lines; else as constants.
+    """
+
+    def __init__(self, breaks: AnyNDArray, straight: bool = True) -> None:
+        self.breaks: AnyNDArray = np.asarray(breaks, dtype=np.float64)
+        t = np.concatenate([self.breaks[[0, 0]], self.breaks, self.breaks[[-1, -1]]])
+        self.number = len(t) - 3
+        """J, how many splines there are."""
+        self.places: AnyNDArray = 0.5 * (t[1:-2] + t[2:-1])
+        """Greville's abscissae [J], where coefficients are about the values of a spline."""
+        spline = BSpline(t, np.eye(self.number), 2)
+        value, slope = spline(self.breaks), spline.derivative(1)(self.breaks)
+        bend = 0.5 * spline.derivative(2)(self.breaks[:-1])
+        outside = slope[[0, -1]] * float(straight)
+        nothing = np.zeros((1, self.number))
+        # pieces: below, between breaks, above; powers of the distance from each piece's origin
+        self._origins: AnyNDArray = np.concatenate([self.breaks[:1], self.breaks])
+        self._pieces: AnyNDArray = np.stack(
+            [
+                np.concatenate([value[:1], value]),
+                np.concatenate([outside[:1], slope[:-1], outside[1:]]),
+                np.concatenate([nothing, bend, nothing]),
+            ],
+            axis=1,
+        )
+
+    def __call__(self, x: AnyNDArray) -> AnyNDArray:
+        """The splines at x [N], [N, J]."""
+        piece = np.searchsorted(self.breaks, x, side="right")
+        away = x - self._origins[piece]
+        a, b, c = np.moveaxis(self._pieces[piece], 1, 0)
+        found: AnyNDArray = a + away[:, None] * (b + away[:, None] * c)
+        return found
+
+    def tensor(self, x: tf.Tensor) -> tf.Tensor:
+        """The splines at x [...], [..., J]."""
+        piece = tf.searchsorted(tf.constant(self.breaks, x.dtype), x, side="right")
+        away = (x - tf.gather(tf.constant(self._origins, x.dtype), piece))[..., None]
+        parts = tf.gather(tf.constant(self._pieces, x.dtype), piece)
+        a, b, c = (parts[..., i, :] for i in range(3))
+        return a + away * (b + away * c)
+
+
+class LevelBasis:
+    """
+    One for each of some levels, zero elsewhere.
+
+    :param places: the codes of the levels, [J].
+    """
+
+    def __init__(self, places: AnyNDArray) -> None:
+        self.places: AnyNDArray = np.asarray(places, dtype=np.float64)
+        self.number = len(self.places)
+
+    def __call__(self, x: AnyNDArray) -> AnyNDArray:
+        """[N, J]."""
+        return np.asarray(x[:, None] == self.places, dtype=np.float64)
+
+    def tensor(self, x: tf.Tensor) -> tf.Tensor:
+        """[..., J]."""
+        return tf.cast(x[..., None] == tf.constant(self.places, x.dtype), x.dtype)
+
+
+def differences(places: AnyNDArray, shape: str) -> AnyNDArray:
+    """
+    What is not negative of coefficients that have a shape, [n, J].
+
+    :param places: of the coefficients, [J].
+    :param shape: ``"increasing"``, ``"decreasing"``, ``"convex"`` or ``"concave"``.
+    """
+    slopes = np.diff(np.eye(len(places)), axis=0) / np.diff(places)[:, None]
+    rows = slopes if shape in ("increasing", "decreasing") else np.diff(slopes, axis=0)
+    return rows if shape in ("increasing", "convex") else -rows
+
+
+def grid(axes: list[AnyNDArray]) -> AnyNDArray:
+    """All combinations of values, the last axis fastest, [n, d]."""
+    return np.array(list(itertools.product(*axes)), dtype=np.float64)
+
 
 SHAPES = ("increasing", "decreasing", "convex", "concave")
 """What a function may be asked to be."""
@@ -102,6 +194,33 @@ class Shaped(Kernel):
             both = found[..., :, None] * basis.tensor(X[..., i])[..., None, :]
             found = tf.reshape(both, tf.concat([tf.shape(both)[:-2], [-1]], axis=0))
         return found
+
+
+class _Splines(Correlation):
+    """Splines, left [n, J] and right [m, J], whose coefficients have a correlation [J, J]."""
+
+    def __init__(
+        self, inner: Correlation, left: AnyNDArray, right: AnyNDArray, elementwise: bool
+    ) -> None:
+        self._inner, self._left, self._right, self._rows = inner, left, right, elementwise
+        self.level = inner.level  # splines add up to one
+
+    def __call__(self, values: Values, slopes: bool, deficit: bool = False) -> Dual:
+        def between(K: AnyNDArray) -> AnyNDArray:
+            half = self._left @ K
+            if self._rows:
+                return np.asarray(np.sum(half * self._right, axis=1))
+            return np.asarray(half @ self._right.T)
+
+        return self._inner(values, slopes, deficit).map(between)
+
+
+@register_correlation(Shaped)
+def _shaped(kernel: Shaped, A: AnyNDArray, B: AnyNDArray, elementwise: bool) -> Correlation:
+    columns = list(kernel_columns(kernel) or ())
+    inner = correlation_of(kernel.base, kernel.nodes, kernel.nodes)
+    left, right = (kernel.splines(X[:, columns]) for X in (A, B))
+    return _Splines(inner, left, right, elementwise)
 
 
 def _not_negative(basis: Basis, shape: str) -> AnyNDArray:

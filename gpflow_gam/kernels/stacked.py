@@ -15,11 +15,12 @@ from collections.abc import Callable, Hashable, Sequence
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
-from gpflow.base import Parameter
+from check_shapes import inherit_check_shapes
+from gpflow.base import Parameter, TensorType
 from gpflow.kernels import Combination, Kernel
 
 from .columns import Columns, kernel_columns
-from .distances import with_precise_distances
+from .functional import with_precise_distances
 
 Kernels = Sequence[Kernel]
 Forward = Callable[[tf.Tensor], tf.Tensor]
@@ -47,29 +48,15 @@ class StackedKernel(abc.ABC):
     @classmethod
     @abc.abstractmethod
     def signature(cls, kernel: Kernel, columns: Columns) -> Hashable | None:
-        """
-        A value that is equal for kernels of this class that stack, None for one that never does.
-
-        :param kernel: one kernel.
-        :param columns: the columns that its inputs hold.
-        """
+        """A value that is equal for each ``kernel`` of these ``columns`` that stacks, or None."""
 
     @abc.abstractmethod
     def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
-        """
-        Covariances [G, N, N2] of each kernel at its own inputs.
-
-        :param X: [G, N, d], sliced.
-        :param X2: [G, N2, d], sliced.
-        """
+        """Covariances [G, N, N2] of kernels at their ``X`` [G, N, d] and ``X2`` [G, N2, d]."""
 
     @abc.abstractmethod
     def K_diag(self, X: tf.Tensor) -> tf.Tensor:
-        """
-        Variances [G, N] of each kernel at its own inputs.
-
-        :param X: [G, N, d], sliced.
-        """
+        """Variances [G, N] of each kernel at its own ``X`` [G, N, d]."""
 
     @property
     def level(self) -> tf.Tensor | None:
@@ -82,20 +69,11 @@ class StackedKernel(abc.ABC):
         return None
 
     def K_rest(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
-        """
-        ``K - level``, [G, N, N2], without cancellation.
-
-        :param X: [G, N, d], sliced.
-        :param X2: [G, N2, d], sliced.
-        """
+        """``K - level`` [G, N, N2] without cancellation, at ``X`` and ``X2`` as of :meth:`K`."""
         return self.K(X, X2)
 
     def K_diag_rest(self, X: tf.Tensor) -> tf.Tensor:
-        """
-        ``K_diag - level``, [G, N], without cancellation.
-
-        :param X: [G, N, d], sliced.
-        """
+        """``K_diag - level`` [G, N] without cancellation, at ``X`` [G, N, d]."""
         return self.K_diag(X)
 
 
@@ -146,24 +124,22 @@ class Alone(StackedKernel):
 
 
 class StackedMapped(StackedKernel):
-    """
-    Stationary kernels of mapped inputs, whose variances no map changes.
-
-    :param kernels: G of them, each with its ``base``.
-    :param columns: the columns of X that their inputs hold.
-    :param inner: the columns that mapped inputs have.
-    """
+    """Stationary kernels of mapped inputs, whose variances no map changes."""
 
     def __init__(self, kernels: Kernels, columns: Columns, inner: Columns) -> None:
         super().__init__(kernels, columns)
-        self._inner = stack([k.base for k in kernels], inner)
+        self._inner = stack_or_alone([k.base for k in kernels], inner)
 
     @abc.abstractmethod
     def _mapped(self, X: tf.Tensor) -> tf.Tensor:
         """What the base kernels read of X [G, N, d]."""
 
+    def _both(self, X: tf.Tensor, X2: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        mapped = self._mapped(X)
+        return mapped, mapped if X2 is X else self._mapped(X2)
+
     def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
-        return self._inner.K(self._mapped(X), self._mapped(X2))
+        return self._inner.K(*self._both(X, X2))
 
     def K_diag(self, X: tf.Tensor) -> tf.Tensor:
         return self._inner.K_diag(X)
@@ -173,7 +149,7 @@ class StackedMapped(StackedKernel):
         return self._inner.level
 
     def K_rest(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
-        return self._inner.K_rest(self._mapped(X), self._mapped(X2))
+        return self._inner.K_rest(*self._both(X, X2))
 
     def K_diag_rest(self, X: tf.Tensor) -> tf.Tensor:
         return self._inner.K_diag_rest(X)
@@ -182,33 +158,54 @@ class StackedMapped(StackedKernel):
 _CLASSES: dict[type, type[StackedKernel]] = {}
 
 
-def register_stacked(*kernel_types: type) -> _Register:
+def register_stacked(
+    *kernel_types: type,
+) -> Callable[[type[StackedKernel]], type[StackedKernel]]:
     """
     Class decorator: this :class:`StackedKernel` evaluates ``kernel_types``.
 
     It is used for exactly these classes: a subclass may change the formula.
 
     :param kernel_types: subclasses of :class:`gpflow.kernels.Kernel`.
+    :return: the decorator.
     """
-    return _Register(kernel_types)
 
-
-class _Register:
-    def __init__(self, kernel_types: Sequence[type]) -> None:
-        self.kernel_types = kernel_types
-
-    def __call__(self, stacked: type[StackedKernel]) -> type[StackedKernel]:
-        for kernel_type in self.kernel_types:
-            _CLASSES[kernel_type] = stacked
+    def register(stacked: type[StackedKernel]) -> type[StackedKernel]:
+        _CLASSES.update(dict.fromkeys(kernel_types, stacked))
         return stacked
+
+    return register
+
+
+class StackableKernel(Kernel):
+    """A GPflow kernel whose formula is that of its :class:`StackedKernel`."""
+
+    @inherit_check_shapes
+    def K(self, X: TensorType, X2: TensorType | None = None) -> tf.Tensor:
+        stacked = self._stacked()
+        if X2 is None:  # leading dimensions take the place of G
+            flat = tf.reshape(X, tf.concat([[-1], tf.shape(X)[-2:]], axis=0))
+            shape = tf.concat([tf.shape(X)[:-1], tf.shape(X)[-2:-1]], axis=0)
+            return tf.reshape(stacked.K(flat, flat), shape)
+        rows, columns = (tf.reshape(x, [1, -1, x.shape[-1]]) for x in (X, X2))
+        shape = tf.concat([tf.shape(X)[:-1], tf.shape(X2)[:-1]], axis=0)
+        return tf.reshape(stacked.K(rows, columns), shape)
+
+    @inherit_check_shapes
+    def K_diag(self, X: TensorType) -> tf.Tensor:
+        rows = tf.reshape(X, [1, -1, X.shape[-1]])
+        return tf.reshape(self._stacked().K_diag(rows), tf.shape(X)[:-1])
+
+    def _stacked(self) -> StackedKernel:
+        known = next(_CLASSES[cls] for cls in type(self).__mro__ if cls in _CLASSES)
+        return known([self], kernel_columns(self) or ())
 
 
 def signature(kernel: Kernel, columns: Columns | None) -> Hashable | None:
     """
     A value that is equal for kernels that can be evaluated together, None for one that cannot.
 
-    :param kernel: any GPflow kernel.
-    :param columns: the columns of X that its inputs hold, in order.
+    ``columns`` are those of X that its inputs hold, in order.
     """
     stacked = _CLASSES.get(type(kernel))
     if stacked is None or columns is None:
@@ -218,13 +215,14 @@ def signature(kernel: Kernel, columns: Columns | None) -> Hashable | None:
 
 
 def stack(kernels: Kernels, columns: Columns) -> StackedKernel:
-    """
-    The batched evaluation of kernels of equal :func:`signature`.
-
-    :param kernels: G of them.
-    :param columns: the columns of X that the first one's inputs hold.
-    """
+    """The batched evaluation of kernels of equal :func:`signature`."""
     return _CLASSES[type(kernels[0])](kernels, columns)
+
+
+def stack_or_alone(kernels: Kernels, columns: Columns) -> StackedKernel:
+    """:func:`stack`, or one kernel that has no batched form."""
+    known = signature(kernels[0], columns) is not None
+    return stack(kernels, columns) if known else Alone(kernels, columns)
 
 
 # --- for the classes ---------------------------------------------------------------------------
@@ -257,11 +255,16 @@ def _shared_transform(parameters: Sequence[Parameter]) -> Forward | None:
     return forward
 
 
+def stack_variances(kernels: Kernels) -> tf.Tensor:
+    """Variances [G, 1] (GPflow also lets a variance have shape [1])."""
+    return tf.reshape(stack_parameters([k.variance for k in kernels], rank=2), [-1, 1])
+
+
 def local_positions(kernel: Kernel, columns: Columns) -> list[int]:
     """Where the columns that ``kernel`` reads stand among ``columns``."""
-    own = kernel_columns(kernel)
-    assert own is not None  # only reached where every column is known
-    return [columns.index(c) for c in own]
+    reads = kernel_columns(kernel)
+    assert reads is not None  # only reached where every column is known
+    return [columns.index(c) for c in reads]
 
 
 def take(X: tf.Tensor, positions: Sequence[int]) -> tf.Tensor:

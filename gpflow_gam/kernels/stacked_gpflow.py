@@ -4,26 +4,15 @@ from __future__ import annotations
 
 import abc
 import functools
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable, Iterable
 
 import numpy as np
 import tensorflow as tf
-from gpflow.kernels import (
-    Constant,
-    Exponential,
-    Kernel,
-    Linear,
-    Matern12,
-    Matern32,
-    Matern52,
-    Periodic,
-    Product,
-    SquaredExponential,
-    Sum,
-)
+from gpflow.kernels import Constant, Kernel, Linear, Periodic, Product, SquaredExponential, Sum
 
 from .columns import Columns, kernel_columns
-from .linear import CentredLinear, StackedLines
+from .lines import CentredLinear, StackedLines
+from .profiles import PROFILES, Profile
 from .stacked import (
     Kernels,
     StackedKernel,
@@ -33,6 +22,7 @@ from .stacked import (
     signature,
     stack,
     stack_parameters,
+    stack_variances,
     take,
 )
 
@@ -42,56 +32,7 @@ def _reads(kernel: Kernel, columns: Columns) -> bool:
     return bool(columns) and kernel_columns(kernel) == columns
 
 
-def _variances(kernels: Kernels) -> tf.Tensor:
-    """[G, 1] (GPflow also lets a variance have shape [1])."""
-    return tf.reshape(stack_parameters([k.variance for k in kernels], rank=2), [-1, 1])
-
-
-# --- stationary: Rasmussen & Williams 2006, chapter 4 --------------------------------------------
-
-
-def _root(r2: tf.Tensor) -> tf.Tensor:
-    return tf.sqrt(tf.maximum(r2, 1e-36))  # GPflow's clip: keeps the gradient at r = 0 finite
-
-
-def _matern32(r2: tf.Tensor) -> tf.Tensor:
-    s = np.sqrt(3.0) * _root(r2)
-    return (1.0 + s) * tf.exp(-s)
-
-
-def _matern52(r2: tf.Tensor) -> tf.Tensor:
-    s = np.sqrt(5.0) * _root(r2)
-    return (1.0 + s + tf.square(s) / 3.0) * tf.exp(-s)
-
-
-_CORRELATIONS: dict[type, Callable[[tf.Tensor], tf.Tensor]] = {
-    SquaredExponential: lambda half_r2: tf.exp(-half_r2),
-    Exponential: lambda r2: tf.exp(-0.5 * _root(r2)),
-    Matern12: lambda r2: tf.exp(-_root(r2)),
-    Matern32: _matern32,
-    Matern52: _matern52,
-}
-"""Correlation as a function of the scaled squared distance, halved for the first."""
-
-
-def _deficit32(r2: tf.Tensor) -> tf.Tensor:
-    s = np.sqrt(3.0) * _root(r2)
-    return tf.math.expm1(-s) + s * tf.exp(-s)
-
-
-def _deficit52(r2: tf.Tensor) -> tf.Tensor:
-    s = np.sqrt(5.0) * _root(r2)
-    return tf.math.expm1(-s) + (s + tf.square(s) / 3.0) * tf.exp(-s)
-
-
-_DEFICITS: dict[type, Callable[[tf.Tensor], tf.Tensor]] = {
-    SquaredExponential: lambda half_r2: tf.math.expm1(-half_r2),
-    Exponential: lambda r2: tf.math.expm1(-0.5 * _root(r2)),
-    Matern12: lambda r2: tf.math.expm1(-_root(r2)),
-    Matern32: _deficit32,
-    Matern52: _deficit52,
-}
-"""The same less one."""
+# --- stationary ----------------------------------------------------------------------------------
 
 
 def _by_dimension(X: tf.Tensor, X2: tf.Tensor) -> list[tuple[tf.Tensor, tf.Tensor]]:
@@ -102,15 +43,23 @@ def _by_dimension(X: tf.Tensor, X2: tf.Tensor) -> list[tuple[tf.Tensor, tf.Tenso
     return list(zip(tf.split(X, number, axis=-1), tf.split(across, number, axis=-2)))
 
 
-class _Levelled(StackedKernel):
-    """Kernels that are their variance where two points meet, which is the level to take out."""
+class _OfDistances(StackedKernel):
+    """A variance, which is the level to take out, times a correlation of distances."""
 
     variances: tf.Tensor
     """[G, 1]."""
+    profile: Profile
 
-    def _sizes(self) -> tf.Tensor:
-        """The variances beside matrices, [G, 1, 1]."""
-        return tf.expand_dims(self.variances, -1)
+    @abc.abstractmethod
+    def _distances(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
+        """Squared distances [G, N, N2], in lengthscales and times the profile's scale."""
+
+    def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
+        return self.variances[:, :, None] * self.profile.tensor(self._distances(X, X2))
+
+    def K_rest(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
+        deficit = self.profile.tensor(self._distances(X, X2), deficit=True)
+        return self.variances[:, :, None] * deficit
 
     def K_diag(self, X: tf.Tensor) -> tf.Tensor:
         return fill(self.variances, X)
@@ -123,14 +72,15 @@ class _Levelled(StackedKernel):
         return tf.zeros(tf.shape(X)[:-1], X.dtype)
 
 
-@register_stacked(*_CORRELATIONS)
-class StackedStationary(_Levelled):
+@register_stacked(*PROFILES)
+class StackedStationary(_OfDistances):
     """Isotropic stationary kernels, with or without ARD."""
 
     def __init__(self, kernels: Kernels, columns: Columns) -> None:
         super().__init__(kernels, columns)
         self.lengthscales = stack_parameters([k.lengthscales for k in kernels], rank=2)
-        self.variances = _variances(kernels)
+        self.variances = stack_variances(kernels)
+        self.profile = PROFILES[type(kernels[0])]
 
     @classmethod
     def signature(cls, kernel: Kernel, columns: Columns) -> Hashable | None:
@@ -138,21 +88,9 @@ class StackedStationary(_Levelled):
             return None
         return tuple(kernel.lengthscales.shape), tuple(kernel.variance.shape)
 
-    def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
-        return self._sizes() * _CORRELATIONS[self._kind](self._distances(X, X2))
-
-    def K_rest(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
-        return self._sizes() * _DEFICITS[self._kind](self._distances(X, X2))
-
-    @property
-    def _kind(self) -> type[Kernel]:
-        return type(self.kernels[0])
-
     def _distances(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
-        """Scaled squared distances [G, N, N2], halved for the squared exponential."""
-        scale = tf.expand_dims(self.lengthscales, 1)
-        if self._kind is SquaredExponential:
-            scale *= np.sqrt(2.0)  # r^2 / 2 without one more pass over [G, N, N2]
+        # scaled before they are squared: one pass over [G, N, N2] less
+        scale = tf.expand_dims(self.lengthscales, 1) / self.profile.scale
         if X.dtype != tf.float64:  # far from the origin X / scale is rounded more than distances
             middle = tf.stop_gradient(tf.reduce_mean(X2, axis=1, keepdims=True))
             X, X2 = X - middle, X2 - middle
@@ -163,18 +101,20 @@ class StackedStationary(_Levelled):
 
 
 @register_stacked(Periodic)
-class StackedPeriodic(_Levelled):
+class StackedPeriodic(_OfDistances):
     """Periodic squared exponentials (MacKay 1998, eq. 47, in GPflow's parameterisation)."""
+
+    profile = PROFILES[SquaredExponential]
 
     def __init__(self, kernels: Kernels, columns: Columns) -> None:
         super().__init__(kernels, columns)
         bases = [k.base_kernel for k in kernels]
         shape = [len(bases), len(columns)]
         lengthscales = stack_parameters([k.lengthscales for k in bases], rank=2)
-        self.lengthscales = tf.broadcast_to(lengthscales, shape)
+        self.scales = tf.broadcast_to(lengthscales / self.profile.scale, shape)
         periods = stack_parameters([k.period for k in kernels], rank=2)
         self.periods = tf.broadcast_to(periods, shape)
-        self.variances = _variances(bases)
+        self.variances = stack_variances(bases)
 
     @classmethod
     def signature(cls, kernel: Kernel, columns: Columns) -> Hashable | None:
@@ -184,19 +124,11 @@ class StackedPeriodic(_Levelled):
             return None
         return tuple(base.lengthscales.shape), tuple(kernel.period.shape)
 
-    def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
-        return self._sizes() * tf.exp(-0.5 * self._distances(X, X2))
-
-    def K_rest(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
-        return self._sizes() * tf.math.expm1(-0.5 * self._distances(X, X2))
-
     def _distances(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
-        """Scaled squared sines [G, N, N2]."""
         terms = []
         for d, (a, b) in enumerate(_by_dimension(X, X2)):
-            period, scale = self.periods[:, d, None, None], self.lengthscales[:, d, None, None]
-            sine = tf.sin(np.pi * (a - b) / period)
-            terms.append(tf.square(sine / scale))
+            period, scale = self.periods[:, d, None, None], self.scales[:, d, None, None]
+            terms.append(tf.square(tf.sin(np.pi * (a - b) / period) / scale))
         return tf.add_n(terms)
 
 
@@ -228,7 +160,7 @@ class StackedConstant(StackedKernel):
 
     def __init__(self, kernels: Kernels, columns: Columns) -> None:
         super().__init__(kernels, columns)
-        self.variances = _variances(kernels)
+        self.variances = stack_variances(kernels)
 
     @classmethod
     def signature(cls, kernel: Kernel, columns: Columns) -> Hashable | None:

@@ -20,7 +20,7 @@ from gpflow.utilities import parameter_dict, set_trainable
 
 from ..gam.components import Component
 from ..kernels import AdditiveKernel
-from ..kernels.precision import float_type
+from ..kernels.functional import float_type
 from ..posteriors import AdditivePosterior
 from .features import FeatureReader, FeatureScaling, Normalization
 from .losses import ExpectedLogLikelihood, MomentReader, mark, metric_of, register

@@ -38,7 +38,7 @@ from ..gam.terms import (
 )
 from ..gam.terms.base import column_of
 from ..kernels import AdditiveKernel, ZeroMean
-from ..kernels.on_columns import OnColumns
+from ..kernels.mapped import OnColumns
 from ..likelihoods import constant_predictor
 from ..measures import Discrete, Nodes
 

@@ -13,7 +13,7 @@ from gpflow.utilities import positive
 from scipy.special import betaln, xlog1py, xlogy
 from scipy.stats import norm
 
-from ..measures.thinning import weighted_quantiles
+from ..measures import weighted_quantiles
 from .location_scale import LocationScale
 from .quadrature import GaussHermite
 from .unit import fixed_unit

@@ -11,7 +11,7 @@ from gpflow.base import AnyNDArray, TensorType
 from gpflow.likelihoods import Likelihood, StudentT
 from scipy.optimize import minimize
 
-from ..measures.thinning import weighted_quantiles
+from ..measures import weighted_quantiles
 from .linked import LinkedLocationScale
 from .location_scale import LocationScaleStudentT
 from .mean_link import MeanLink

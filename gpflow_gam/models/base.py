@@ -27,8 +27,7 @@ from gpflow.posteriors import PrecomputeCacheType
 from gpflow.utilities import assert_params_false
 
 from ..autograph import as_written
-from ..inducing_variables import AdditiveInducingVariables
-from ..inducing_variables.additive import joined
+from ..inducing_variables import AdditiveInducingVariables, joined
 from ..kernels import AdditiveKernel, SeparateAdditive
 from ..likelihoods import check_width, checked_observations, num_labels, unwrapped
 from ..likelihoods.predictive import predictive_log_density, predictive_moments

@@ -19,12 +19,12 @@ from gpflow.utilities import positive
 
 from ..autograph import as_written
 from ..covariances import InducingBlocks
-from ..inducing_variables.additive import AdditiveInducingVariables
+from ..inducing_variables import AdditiveInducingVariables
 from ..kernels import AdditiveKernel
 from ..likelihoods import checked_data
 from ..posteriors import SparseAdditivePosterior
 from ..rows import DEFAULT_BLOCK, sum_over_rows
-from ..variational.gaussian import DenseGaussian, from_precision
+from ..variational import DenseGaussian, from_precision
 from .base import AdditiveModel, check_inducing, check_kernel, check_outputs, check_precision
 
 

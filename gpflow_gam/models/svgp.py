@@ -14,13 +14,12 @@ from gpflow.posteriors import PrecomputeCacheType
 
 from ..autograph import as_written
 from ..covariances import Features, InducingBlocks
-from ..inducing_variables.additive import AdditiveInducingVariables
+from ..inducing_variables import AdditiveInducingVariables
 from ..kernels import AdditiveKernel
 from ..likelihoods.support import as_numbers, checked_data
 from ..posteriors import SparseAdditivePosterior
 from ..rows import sum_over_rows
-from ..variational import BlockPrecision, VariationalFamily, WhitenedGaussian
-from ..variational.base import PriorFactors
+from ..variational import BlockPrecision, PriorFactors, VariationalFamily, WhitenedGaussian
 from .base import AdditiveModel, check_inducing, check_kernel, check_outputs, check_precision
 
 

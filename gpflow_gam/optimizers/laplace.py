@@ -17,7 +17,7 @@ from scipy.stats import norm, qmc
 
 from ..errors import NotPositiveDefinite
 from ..frozen import frozen_copy
-from ..kernels.tangents import KernelTangents
+from ..kernels.fixed_inputs import FixedInputKernel
 from ..models import AdditiveSGPR, AdditiveSVGP
 from ..posteriors import InducingMoments
 from ..posteriors.inducing import Block
@@ -141,7 +141,7 @@ class HyperparameterDraw:
         self.shares_kernel = shares_kernel
         self._make = likelihood
 
-    def tangents(self, blocks: Sequence[Block]) -> list[KernelTangents]:
+    def tangents(self, blocks: Sequence[Block]) -> list[FixedInputKernel]:
         """The matrices of components at points, for moments that share no kernel with others."""
         return [self.moments.tangents(name, X) for name, X in blocks]
 

@@ -13,8 +13,7 @@ from ..covariances import Features
 from ..likelihoods import checked_data, expectation_gradients
 from ..models import AdditiveSVGP
 from ..rows import DEFAULT_BLOCK, sum_over_rows
-from ..variational import OptimalPrecision, WhitenedGaussian
-from ..variational.gaussian import DenseGaussian, from_precision
+from ..variational import DenseGaussian, OptimalPrecision, WhitenedGaussian, from_precision
 from .minimizers import LBFGS, FitResult, StopFit, Traced, Tracker
 
 Rows = tuple[tf.Tensor, ...]

@@ -11,8 +11,8 @@ from gpflow.mean_functions import MeanFunction
 from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue
 from gpflow.utilities import deepcopy
 
-from ..covariances.jitter import jittered, mean_variance, relative_jitter
-from ..kernels.distances import with_precise_distances
+from ..covariances import jittered, mean_variance, relative_jitter
+from ..kernels.functional import with_precise_distances
 from ..newton.operators import LatentKernels, cross_product, over_rows
 from .base import AdditivePosterior, Cache, cache_type, seeds, standard_normal
 

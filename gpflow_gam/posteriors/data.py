@@ -9,9 +9,9 @@ from gpflow.base import MeanAndVariance, TensorType
 from gpflow.mean_functions import MeanFunction
 from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue
 
-from ..covariances.jitter import mean_variance, sampling_root
+from ..covariances import mean_variance, sampling_root
 from ..kernels import AdditiveKernel
-from ..kernels.distances import with_precise_distances
+from ..kernels.functional import with_precise_distances
 from .base import AdditivePosterior, Cache, seeds, standard_normal
 
 Weights = Callable[[], tuple[tf.Tensor, tf.Tensor]]

@@ -19,7 +19,7 @@ from gpflow.posteriors import (
 )
 
 from ..covariances import InducingBlocks
-from ..inducing_variables.additive import AdditiveInducingVariables
+from ..inducing_variables import AdditiveInducingVariables
 from ..kernels import AdditiveKernel
 from ..variational import VariationalFamily
 

@@ -13,9 +13,9 @@ from scipy.linalg import block_diag, lapack, solve_triangular
 from ..covariances import InducingBlocks
 from ..inducing_variables import AdditiveInducingVariables
 from ..kernels import AdditiveKernel
+from ..kernels.correlation import Values
+from ..kernels.fixed_inputs import FixedInputKernel, fixed_input_kernel
 from ..kernels.functional import parameters_of, with_values
-from ..kernels.shapes import Values
-from ..kernels.tangents import KernelTangents, kernel_tangents
 from ..variational import WhitenedGaussian
 from .actions import ActionPosterior
 from .base import AdditivePosterior
@@ -179,7 +179,7 @@ class InducingMoments:
         return parts.mean, parts.inner + self.residual_covariance(blocks)
 
     def joint_parts(
-        self, blocks: Sequence[Block], tangents: Sequence[KernelTangents]
+        self, blocks: Sequence[Block], tangents: Sequence[FixedInputKernel]
     ) -> JointParts:
         """:meth:`joint` but for the covariance of what inducing values leave open."""
         result = [self.features_and_prior(c, t) for (c, _), t in zip(blocks, tangents)]
@@ -195,7 +195,7 @@ class InducingMoments:
         return JointParts(mean, np.concatenate(rows, axis=-2), _residual_variances(result))
 
     def pointwise_parts(
-        self, blocks: Sequence[Block], tangents: Sequence[KernelTangents]
+        self, blocks: Sequence[Block], tangents: Sequence[FixedInputKernel]
     ) -> JointParts:
         """:meth:`joint_parts` of each point for itself: no more than n of anything is formed."""
         result = [self.features_and_prior(c, t) for (c, _), t in zip(blocks, tangents)]
@@ -216,7 +216,7 @@ class InducingMoments:
         return np.concatenate(parts, axis=1)
 
     def total(
-        self, X: AnyNDArray, tangents: Sequence[KernelTangents] | None = None
+        self, X: AnyNDArray, tangents: Sequence[FixedInputKernel] | None = None
     ) -> tuple[AnyNDArray, AnyNDArray]:
         """
         Mean [N, L] and variance [N, L] of the sum of all components, without m(x). Shapes: X [N,
@@ -256,17 +256,17 @@ class InducingMoments:
             self._rows[name, width] = result
         return self._rows[name, width]
 
-    def tangents(self, name: str, X: AnyNDArray) -> KernelTangents:
+    def tangents(self, name: str, X: AnyNDArray) -> FixedInputKernel:
         """A component's matrices between its inducing inputs and X [N, D]."""
         Z = self._inputs(name, X.shape[1])
-        return kernel_tangents(self._source[name], Z, np.asarray(X, dtype=np.float64))
+        return fixed_input_kernel(self._source[name], Z, np.asarray(X, dtype=np.float64))
 
     def features(self, name: str, X: AnyNDArray) -> AnyNDArray:
         """``phi_c = L_c^-1 k_c(Z_c, X)``, [M_c, N]. Shapes: X [N, D]."""
         return self.features_and_prior(name, self.tangents(name, X))[0]
 
     def features_and_prior(
-        self, name: str, tangents: KernelTangents
+        self, name: str, tangents: FixedInputKernel
     ) -> tuple[AnyNDArray, AnyNDArray]:
         """Features [M_c, N] of a component and its prior variances [N]."""
         _, K, diagonal = tangents.matrices(self._values)
@@ -296,7 +296,7 @@ class InducingMoments:
         for name, X in blocks:
             Z = self._inputs(name, X.shape[1])
             X = np.asarray(X, dtype=np.float64)
-            K, Kxz, _ = kernel_tangents(self._source[name], X, Z).matrices(self._values)
+            K, Kxz, _ = fixed_input_kernel(self._source[name], X, Z).matrices(self._values)
             phi = self._whitened(name, Kxz.T)
             parts.append(K - phi.T @ phi)
         whole: AnyNDArray = parts[0] if len(parts) == 1 else block_diag(*parts)
@@ -350,16 +350,16 @@ class InducingMoments:
     ) -> AnyNDArray:
         """Rows [R, N] of the covariance of what inducing values leave open."""
         some = X[list(which)]
-        K = kernel_tangents(self._source[name], some, X).matrices(self._values)[1]
+        K = fixed_input_kernel(self._source[name], some, X).matrices(self._values)[1]
         result: AnyNDArray = K - phi[:, list(which)].T @ phi
         return result
 
-    def all_tangents(self, X: AnyNDArray) -> list[KernelTangents]:
+    def all_tangents(self, X: AnyNDArray) -> list[FixedInputKernel]:
         """:meth:`tangents` of all components, in their order. Shapes: X [N, D]."""
         return [self.tangents(name, X) for name in self._source.names]
 
     def all_features(
-        self, X: AnyNDArray, tangents: Sequence[KernelTangents] | None = None
+        self, X: AnyNDArray, tangents: Sequence[FixedInputKernel] | None = None
     ) -> tuple[AnyNDArray, AnyNDArray]:
         """
         Features of all components [P, N], in their order, and what these leave open, [C, N].

@@ -15,8 +15,8 @@ from scipy.linalg import cholesky, solve_triangular
 from scipy.optimize import nnls
 
 from ..covariances import Features
+from ..kernels.fixed_inputs import FixedInputKernel
 from ..kernels.shaped import shaped_part
-from ..kernels.tangents import KernelTangents
 from ..layout import BlockLayout
 from ..variational import WhitenedGaussian
 from .inducing import NEGLIGIBLE, InducingMoments
@@ -326,7 +326,7 @@ def shaped_values(free: InducingMoments, number: int = _BANK) -> ShapedValues:
 
 
 def shaped_components(
-    moments: InducingMoments, tangents: Mapping[str, KernelTangents] | None = None
+    moments: InducingMoments, tangents: Mapping[str, FixedInputKernel] | None = None
 ) -> dict[str, AnyNDArray]:
     """What is not negative of inducing values V, rows [n_c, P], of components with a shape."""
     if tangents is None:

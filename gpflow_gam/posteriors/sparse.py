@@ -9,13 +9,11 @@ from gpflow.base import MeanAndVariance
 from gpflow.mean_functions import MeanFunction
 from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue
 
-from ..covariances import Features, InducingBlocks
-from ..covariances.jitter import open_variances, sampling_root
-from ..inducing_variables.additive import AdditiveInducingVariables
+from ..covariances import Features, InducingBlocks, open_variances, sampling_root
+from ..inducing_variables import AdditiveInducingVariables
 from ..kernels import AdditiveKernel
 from ..layout import BlockLayout
-from ..variational import WhitenedGaussian
-from ..variational.gaussian import Form
+from ..variational import Form, WhitenedGaussian
 from .base import AdditivePosterior, Cache, seeds, standard_normal
 
 QOfCholesky = Callable[[Sequence[tf.Tensor]], WhitenedGaussian]

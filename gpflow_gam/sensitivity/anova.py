@@ -16,11 +16,16 @@ from ..kernels import AdditiveKernel
 from ..measures import Measure
 from ..optimizers.laplace import draw_hyperparameters
 from ..posteriors import AdditivePosterior, InducingMoments, SparseAdditivePosterior
-from .bootstrap import REPLICATES, bootstrapped_nodes
-from .decomposition import effect_features
-from .grid import Columns, ProductGrid, component_columns, measures_of, measures_of_data
+from .grid import (
+    Columns,
+    ProductGrid,
+    component_columns,
+    effect_features,
+    measures_of,
+    measures_of_data,
+)
 from .table import check_options, sobol_table
-from .variances import VarianceDraws, draw_variances
+from .variances import REPLICATES, VarianceDraws, bootstrapped_nodes, draw_variances
 
 
 class FunctionalANOVA:
@@ -36,7 +41,7 @@ class FunctionalANOVA:
     :param members: posteriors at draws of the hyperparameters, over which indices are averaged;
         the posterior itself by default.
     :param replicates: the grid's nodes weighted by draws of the inputs' distribution, where a
-        sample is all that is known of it (:mod:`~gpflow_gam.sensitivity.bootstrap`).
+        sample is all that is known of it (:mod:`~gpflow_gam.sensitivity.variances`).
     :param names: what columns are called, by their place.
     :param predictors: names of the outputs.
     """

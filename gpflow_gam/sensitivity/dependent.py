@@ -1,11 +1,9 @@
-"""
-Shares of variance where inputs depend on each other.
+"""Shares of variance where inputs depend on each other.
 
 Without independence an additive predictor's variance is no sum of its components' variances. It is
 the sum of their covariances with the predictor, each of which is the component's own variance
 (structural) and its covariance with the other components (correlative; Li et al. 2010, "Global
-sensitivity analysis for systems with independent and/or correlated inputs").
-"""
+sensitivity analysis for systems with independent and/or correlated inputs")."""
 
 from __future__ import annotations
 

@@ -1,12 +1,10 @@
-"""
-Sobol indices of functions of the predictor, by Monte Carlo.
+"""Sobol indices of functions of the predictor, by Monte Carlo.
 
 Past a link function the predictor is no sum any more and inputs interact. Its indices are
 estimated by evaluating it at rows A, at rows B, and at A with some columns taken from B ("pick and
 freeze"; Sobol' 1993), with the estimators of Saltelli et al. (2010) for first-order and of Jansen
 (1999) for total indices. Each component is evaluated anew only where a column it reads was
-exchanged, so that the cost is that of the components rather than of components times columns.
-"""
+exchanged, so that the cost is that of the components rather than of components times columns."""
 
 from __future__ import annotations
 
@@ -21,8 +19,7 @@ from scipy.stats import qmc
 from ..measures import Measure
 from ..posteriors import InducingMoments
 from .grid import Columns, ProductGrid, component_columns
-from .settling import settled
-from .variances import varying
+from .variances import settled, varying
 
 Response = Callable[[AnyNDArray], AnyNDArray]
 """From predictors' components [S, N, L] to what indices are asked of, [S, N, K]."""

@@ -3,16 +3,122 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from gpflow.base import AnyNDArray
 
-from ..posteriors import InducingMoments
+from ..posteriors import AugmentedMoments, InducingMoments
 from ..threads import SMALL, one_blas_thread
-from .decomposition import Part, decompose, grid_features
-from .grid import Columns, ProductGrid
-from .settling import settled
+from .grid import Columns, Part, ProductGrid, component_columns, decompose, grid_features
+
+_OPEN = 1e-3
+"""Share of a component's variance that may be left open."""
+_CANDIDATES = 1000
+"""Points of a grid at which more may be settled."""
+
+
+def settled(
+    moments: InducingMoments, grid: ProductGrid, others: Sequence[InducingMoments] = ()
+) -> tuple[InducingMoments, list[InducingMoments]]:
+    """
+    Moments with inducing inputs over the whole grid, where they leave much of it open.
+
+    Joint smooths have theirs where rows are. Where columns depend on each other most of the grid
+    of independent ones has none, and what is left open there is a function as any other: parts of
+    it are main effects, and past a link it cannot be added up afterwards.
+
+    :param moments: of a posterior.
+    :param grid: nodes of the inputs.
+    :param others: at other hyperparameters, which are given the same inputs.
+    :return: of the posterior and of the others; the same objects where nothing is left open.
+    """
+    points = _open_points(moments, grid)
+    if not points:
+        return moments, list(others)
+    made = {id(m): AugmentedMoments(m, points) for m in (moments, *others)}
+    return made[id(moments)], [made[id(m)] for m in others]
+
+
+def _open_points(moments: InducingMoments, grid: ProductGrid) -> dict[str, AnyNDArray]:
+    found, width = {}, moments.kernel.num_columns
+    for name, columns in component_columns(moments.kernel).items():
+        if not columns:
+            continue
+        coarse = grid.coarser(columns, _CANDIDATES)
+        X, w = coarse.points(columns, width), coarse.joint_weights(columns)
+        phi, prior = moments.features_and_prior(name, moments.tangents(name, X))
+        left = np.maximum(prior - np.sum(np.square(phi), axis=0), 0.0)
+        if w @ left > _OPEN * (w @ prior):
+            pivots = moments.residual_pivots(name, X)
+            if pivots:
+                found[name] = X[pivots]
+    return found
+
+
+REPLICATES = 256
+"""Draws of the inputs' distribution behind an interval."""
+
+
+def bootstrapped_weights(
+    weights: AnyNDArray, number: int, seed: int, size: int | None = None
+) -> AnyNDArray:
+    """
+    Draws [number, n] of how much rows count, in the mean ``weights``.
+
+    :param weights: how often each row counts, [n].
+    :param number: of draws.
+    :param seed: of the draws.
+    :param size: N, of the sample where the rows are an even part of it.
+    """
+    each = (size or len(weights)) / len(weights)
+    draws = np.random.default_rng(seed).gamma(each, size=(number, len(weights)))
+    found: AnyNDArray = weights * draws / each
+    return found
+
+
+def bootstrapped_nodes(
+    nodes: Mapping[int, tuple[AnyNDArray, AnyNDArray]],
+    X: AnyNDArray,
+    weights: AnyNDArray,
+    number: int,
+    seed: int,
+    size: int | None = None,
+) -> list[dict[int, AnyNDArray]]:
+    """
+    Draws of the weights of nodes that stand for the columns of a sample.
+
+    A row stands at the node that is nearest to it.
+
+    :param nodes: of columns: nodes [Q] and their weights [Q] in the sample itself.
+    :param X: the sample, or an even part of it, [n, D].
+    :param weights: how often each row counts, [n].
+    :param number: of draws.
+    :param seed: of the draws.
+    :param size: N, of the sample.
+    :return: a draw of all columns' weights, [Q] each.
+    """
+    nearest = {c: _nearest(points, X[:, c]) for c, (points, _) in nodes.items()}
+    own = {c: np.bincount(nearest[c], weights, len(w)) for c, (_, w) in nodes.items()}
+    found = []
+    for counts in bootstrapped_weights(weights, number, seed, size):
+        changed = {}
+        for c, (_, known) in nodes.items():
+            mass = np.bincount(nearest[c], counts, len(known))
+            # a ratio: nodes that are the means of bins keep their own weights in the mean
+            new = known * np.divide(mass, own[c], out=np.ones_like(mass), where=own[c] > 0.0)
+            changed[c] = new / new.sum()
+        found.append(changed)
+    return found
+
+
+def _nearest(nodes: AnyNDArray, values: AnyNDArray) -> AnyNDArray:
+    """The place [n] of the node nearest to each value."""
+    order = np.argsort(nodes)
+    edges = 0.5 * (nodes[order][1:] + nodes[order][:-1])
+    found: AnyNDArray = order[np.searchsorted(edges, values)]
+    return found
+
 
 _Turn = tuple[int, dict[Columns, tuple[AnyNDArray, AnyNDArray]]]
 """A number of draws, and variances and distances of every term in them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from gpflow.base import AnyNDArray
 
-from ...measures.thinning import bin_means
+from ...measures import bin_means
 from ..frames import Table, is_levels
 from ..terms import Column, FactorSmooth
 from .component import Margin

@@ -7,9 +7,8 @@ import dataclasses
 import numpy as np
 from gpflow.base import AnyNDArray
 
-from ...kernels.sphere import unit_vectors
-from ...measures.discrete import NUM_NODES
-from ...measures.thinning import cluster_means
+from ...kernels.mapped import unit_vectors
+from ...measures import NUM_NODES, cluster_means
 from .component import Margin
 
 NUM_INDUCING_GLOBE = 60

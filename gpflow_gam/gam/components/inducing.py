@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from gpflow.base import AnyNDArray
 
-from ...measures.discrete import NUM_NODES
-from ...measures.thinning import bin_means, cluster_means
+from ...measures import NUM_NODES, bin_means, cluster_means
 from .component import NUM_INDUCING, Form, Margin
 from .seen import Seen
 

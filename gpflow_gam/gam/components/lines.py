@@ -8,7 +8,7 @@ import numpy as np
 from gpflow.base import AnyNDArray
 
 from ...errors import ResolutionWarning, warn_caller
-from ...measures.discrete import NUM_NODES
+from ...measures import NUM_NODES
 from ..terms import Smooth
 from .component import Margin
 

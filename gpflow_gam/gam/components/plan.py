@@ -8,8 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from gpflow.base import AnyNDArray
 
-from ...measures import Empirical
-from ...measures.discrete import NUM_NODES
+from ...measures import NUM_NODES, Empirical
 from ...optimizers.binned.bins import ColumnBins
 from ...optimizers.binned.columns import Columns, HeldColumns
 from ...threads import one_blas_thread

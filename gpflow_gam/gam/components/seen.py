@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 from gpflow.base import AnyNDArray
 
-from ...measures.thinning import weighted_quantiles
+from ...measures import weighted_quantiles
 from ...optimizers.binned.columns import Columns, Level
 
 

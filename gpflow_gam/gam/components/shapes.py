@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from gpflow.base import AnyNDArray
 
-from ...kernels.shaped import Basis
-from ...kernels.spline import LevelBasis, SplineBasis, grid
+from ...kernels.shaped import Basis, LevelBasis, SplineBasis, grid
 from ..terms import Smooth, Tensor, Term
 from ..terms.smooth import LEAST_SPLINES
 from .component import Component, Margin

@@ -10,7 +10,7 @@ import scipy.sparse
 from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
 
-from ...kernels.tangents import KernelTangents
+from ...kernels.fixed_inputs import FixedInputKernel
 from ...likelihoods import expected_response
 from ...posteriors import InducingMoments
 from ...threads import one_blas_thread
@@ -165,7 +165,7 @@ def _places(fit: FittedGAM, name: str, settings: Sequence[AnyNDArray]) -> _Place
 
 def _members(
     fit: FittedGAM, places: Sequence[_Places], unconditional: bool
-) -> Iterator[tuple[InducingMoments, Likelihood, Sequence[KernelTangents]]]:
+) -> Iterator[tuple[InducingMoments, Likelihood, Sequence[FixedInputKernel]]]:
     """Posteriors over which draws are spread, with their kernels' matrices at the places."""
     fitted = inducing_moments(fit)
     tangents = [fitted.tangents(p.name, p.X) for p in places]
@@ -182,7 +182,7 @@ def _members(
 def _component_draws(
     moments: InducingMoments,
     places: Sequence[_Places],
-    tangents: Sequence[KernelTangents],
+    tangents: Sequence[FixedInputKernel],
     pivots: Sequence[Sequence[int]],
     number: int,
     seed: int,

@@ -9,7 +9,7 @@ import numpy as np
 from gpflow.base import AnyNDArray
 from scipy.special import logsumexp
 
-from ...kernels.tangents import KernelTangents
+from ...kernels.fixed_inputs import FixedInputKernel
 from ...likelihoods import checked_observations, unwrapped
 from ...models import IterNCGP
 from ...optimizers.laplace import HyperparameterDraw, draw_solutions
@@ -99,7 +99,7 @@ def pointwise_moments(
 def _between(
     fit: FittedGAM,
     blocks: Sequence[Block],
-    parts: Callable[[InducingMoments, Sequence[KernelTangents]], JointParts],
+    parts: Callable[[InducingMoments, Sequence[FixedInputKernel]], JointParts],
 ) -> AnyNDArray | float:
     """What predictors add to each other's covariances."""
     moments = between_moments(fit)
@@ -111,7 +111,7 @@ def _between(
 
 def _states(
     fit: FittedGAM, blocks: Sequence[Block], unconditional: bool
-) -> Iterator[tuple[InducingMoments, Sequence[KernelTangents]]]:
+) -> Iterator[tuple[InducingMoments, Sequence[FixedInputKernel]]]:
     """Moments at the fitted hyperparameters, then at draws, with their kernels' matrices."""
     fitted = inducing_moments(fit)
     tangents = [fitted.tangents(name, X) for name, X in blocks]

@@ -13,11 +13,11 @@ from ...likelihoods import unwrapped
 from ...measures import Discrete, Empirical, Measure
 from ...posteriors import InducingMoments
 from ...sensitivity import FunctionalANOVA
-from ...sensitivity.bootstrap import REPLICATES, bootstrapped_nodes, bootstrapped_weights
 from ...sensitivity.dependent import covariance_table, draw_covariances
 from ...sensitivity.grid import ProductGrid, component_columns
 from ...sensitivity.pick_freeze import Response, pick_freeze
 from ...sensitivity.table import check_options, response_table
+from ...sensitivity.variances import REPLICATES, bootstrapped_nodes, bootstrapped_weights
 from ..fits import FittedGAM
 from .hyperparameters import hyperparameter_draws
 from .joint import inducing_moments

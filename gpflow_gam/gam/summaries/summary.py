@@ -12,7 +12,7 @@ import pandas as pd
 from gpflow.base import Parameter
 from tabulate import tabulate
 
-from ...measures.discrete import NUM_NODES
+from ...measures import NUM_NODES
 from ...threads import one_blas_thread
 from ..components import Component
 from ..effects import coefficients

@@ -14,7 +14,7 @@ from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
 from scipy.linalg import cholesky, lapack, solve_triangular
 
-from ...kernels.shapes import Values
+from ...kernels.correlation import Values
 from ...statistics.expectations import mean_curvature
 from .components import features_at_bins, times
 from .evidence import GaussianPosterior, slices

@@ -21,10 +21,10 @@ from ...kernels import (
     Warped,
     kernel_columns,
 )
+from ...kernels.correlation import Values
+from ...kernels.fixed_inputs import FixedInputKernel, fixed_input_kernel
 from ...kernels.functional import parameters_of
 from ...kernels.shaped import shaped_part
-from ...kernels.shapes import Values
-from ...kernels.tangents import KernelTangents, kernel_tangents
 from ...storage import RowArray
 from ...threads import each
 from .bins import Bins
@@ -129,7 +129,7 @@ class RowComponent:
     interpolation: Interpolation  # from nodes to bins
     residual_bins: AnyNDArray  # the point of residual variance of each bin, [G]
     places: Places  # nodes, then points of residual variance
-    table: KernelTangents  # at all bins
+    table: FixedInputKernel  # at all bins
     outputs: tuple[int, ...] | None = None  # predictors that it enters; None for all
 
     def outputs_of(self, number: int) -> Sequence[int]:
@@ -151,7 +151,7 @@ class RowComponent:
         """The component with a kernel of the same structure and other hyperparameters."""
         nodes, others = np.split(self.places.points, [self.places.nodes])
         places = Places.of(kernel, self.inducing, nodes, others)
-        table = kernel_tangents(kernel, self.inducing, self.bins.points)
+        table = fixed_input_kernel(kernel, self.inducing, self.bins.points)
         return dataclasses.replace(self, kernel=kernel, places=places, table=table)
 
 
@@ -185,7 +185,7 @@ def row_component(
     weight = bins.mass() if mass is None else mass
     others, residual_bins = _residual_points(points, weight, columns, between, len(Z))
     places = Places.of(kernel, Z, nodes, others)
-    table = kernel_tangents(kernel, Z, points)
+    table = fixed_input_kernel(kernel, Z, points)
     return RowComponent(
         kernel, Z, bins, multiplier, interpolation, residual_bins, places, table, outputs
     )
@@ -272,7 +272,7 @@ def _nodes(
     candidates = _candidates(points, levels, limit)
     if levels:
         max_nodes = len(candidates)  # so that every level has nodes
-    among = kernel_tangents(kernel, points[candidates], points[:1])
+    among = fixed_input_kernel(kernel, points[candidates], points[:1])
     rough, _, _ = among.matrices(lookup({**present, **shortest}))
     unit = float(np.max(np.diag(rough)))
     if unit <= 0.0:
@@ -287,7 +287,7 @@ def _nodes(
     if len(pivots) > 0.8 * number or (len(pivots) == max_nodes and number <= 2 * max_nodes):
         return identity(number)
     nodes = candidates[pivots]
-    towards = kernel_tangents(kernel, points[nodes], points)
+    towards = fixed_input_kernel(kernel, points[nodes], points)
     parts = [(weight, towards.matrices(lookup(values))) for weight, values in scales]
     inner = sum(weight * matrices[0] for weight, matrices in parts)
     outer = sum(weight * matrices[1] for weight, matrices in parts)

@@ -10,10 +10,10 @@ import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
 
-from ...covariances.jitter import jittered, own_jitter, relative_jitter
+from ...covariances import jittered, own_jitter, relative_jitter
 from ...errors import NotPositiveDefinite
 from ...frozen import restore_on_error
-from ...kernels.tangents import Matrices
+from ...kernels.fixed_inputs import Matrices
 from ...likelihoods import Weighted, checked_observations, unwrapped
 from ...models import AdditiveSGPR, AdditiveSVGP
 from ...threads import SMALL, one_blas_thread

@@ -13,11 +13,11 @@ from gpflow.base import AnyNDArray, Parameter
 from gpflow.kernels import Kernel
 from scipy.linalg import lapack
 
-from ...covariances.jitter import own_jitter
+from ...covariances import own_jitter
 from ...errors import NotPositiveDefinite
+from ...kernels.correlation import Values
+from ...kernels.fixed_inputs import FixedInputKernel, Gradients, fixed_input_kernel
 from ...kernels.functional import parameters_of
-from ...kernels.shapes import Values
-from ...kernels.tangents import Gradients, KernelTangents, kernel_tangents
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,9 +112,9 @@ class PseudoData:
 class Places:
     """A component's kernel at its nodes and points of residual variance."""
 
-    tangents: KernelTangents  # between inducing inputs and [nodes, points of residual variance]
+    tangents: FixedInputKernel  # between inducing inputs and [nodes, points of residual variance]
     nodes: int  # the number of nodes, J
-    at_nodes: KernelTangents  # between inducing inputs and nodes
+    at_nodes: FixedInputKernel  # between inducing inputs and nodes
     parameters: tuple[Parameter, ...]  # of the kernel
     points: AnyNDArray  # nodes, then points of residual variance, [J + E, D]
     kernel: Kernel
@@ -123,7 +123,7 @@ class Places:
     def of(cls, kernel: Kernel, Z: AnyNDArray, nodes: AnyNDArray, others: AnyNDArray) -> Places:
         """Nodes [J, D] and others [E, D] of a component with inducing inputs Z [M, D]."""
         points = np.concatenate([nodes, others])
-        both, at_nodes = kernel_tangents(kernel, Z, points), kernel_tangents(kernel, Z, nodes)
+        both, at_nodes = fixed_input_kernel(kernel, Z, points), fixed_input_kernel(kernel, Z, nodes)
         return cls(both, len(nodes), at_nodes, tuple(parameters_of(kernel)), points, kernel)
 
 

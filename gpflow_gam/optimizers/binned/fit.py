@@ -15,8 +15,8 @@ from scipy.linalg import solve_triangular
 
 from ...errors import NotPositiveDefinite
 from ...frozen import restore_on_error
+from ...kernels.fixed_inputs import fixed_input_kernel
 from ...kernels.shaped import shaped_part
-from ...kernels.tangents import kernel_tangents
 from ...models import AdditiveSGPR, AdditiveSVGP
 from ...threads import SMALL, one_blas_thread
 from ..minimizers import FitResult, StopFit, TimeBudget, Tracker, descend, other_optimum
@@ -302,7 +302,7 @@ def _discretisation(model: AdditiveSGPR | AdditiveSVGP, solution: Solution) -> f
     for at, mean, var in some.marginals(solution.values, q):
         exact = np.zeros_like(mean)
         for component, root, place in zip(some.components, q.roots, places):
-            tangents = kernel_tangents(component.kernel, component.inducing, some.X[at])
+            tangents = fixed_input_kernel(component.kernel, component.inducing, some.X[at])
             _, K, _ = tangents.matrices(solution.values)
             exact += solve_triangular(root, K, lower=True).T @ q.mean[place]
         _, w, _ = some.sites(model.likelihood, at, mean, var)

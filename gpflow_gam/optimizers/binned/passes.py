@@ -14,7 +14,7 @@ from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
 
 from ...communicator import ALONE, Communicator
-from ...kernels.shapes import Values
+from ...kernels.correlation import Values
 from ...statistics.expectations import Expectations, expectations
 from ...storage import RowArray
 from ...threads import each

@@ -13,7 +13,7 @@ from gpflow.base import AnyNDArray, Parameter
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 
-from ...covariances.jitter import relative_jitter
+from ...covariances import relative_jitter
 from ...errors import NotPositiveDefinite
 from ...kernels.functional import parameters_of
 from ...likelihoods import MeanLink, Quasi, unwrapped

@@ -10,10 +10,10 @@ from gpflow.base import AnyNDArray
 from scipy.optimize import minimize
 
 from ...errors import NotPositiveDefinite
+from ...kernels.correlation import Values
+from ...kernels.fixed_inputs import FixedInputKernel
 from ...kernels.functional import parameters_of
 from ...kernels.shaped import shaped_part
-from ...kernels.shapes import Values
-from ...kernels.tangents import KernelTangents
 from ...models import AdditiveSGPR, AdditiveSVGP
 from ...posteriors import InducingMoments
 from ...posteriors.shaped import acting_nodes, constraint_evidence, shaped_components
@@ -48,7 +48,7 @@ class ShapeCriterion:
         self._model, self._solution = model, solution
         self._rounds = solution.rounds
         self._number = len(self._rounds.hyperparameters)
-        self._tangents: dict[str, KernelTangents] = {}
+        self._tangents: dict[str, FixedInputKernel] = {}
 
     @functools.cached_property
     def places(self) -> list[list[int]]:

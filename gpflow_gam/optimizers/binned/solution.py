@@ -14,8 +14,7 @@ from ...covariances import InducingBlocks
 from ...errors import NotPositiveDefinite
 from ...models import AdditiveSGPR, AdditiveSVGP
 from ...threads import SMALL, one_blas_thread
-from ...variational import OptimalPrecision
-from ...variational.gaussian import DenseGaussian
+from ...variational import DenseGaussian, OptimalPrecision
 from .collapsed import CollapsedBound
 from .evidence import GaussianPosterior, PseudoData, posterior_of
 from .passes import Rows

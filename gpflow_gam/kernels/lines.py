@@ -1,6 +1,8 @@
-"""Curves that go on along their slope: an Ornstein-Uhlenbeck process, integrated twice."""
+"""Kernels on one column that go on beyond the data: lines, random walks, integrated processes."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -11,8 +13,179 @@ from gpflow.kernels.base import ActiveDims
 from gpflow.utilities import positive
 
 from ..measures import Discrete
-from .columns import kernel_columns
-from .shapes import Dual, Shape, Values, register_shape
+from .columns import Columns
+from .correlation import (
+    Correlation,
+    Dual,
+    Fixed,
+    Values,
+    only_column,
+    products,
+    register_correlation,
+)
+from .stacked import (
+    Kernels,
+    StackableKernel,
+    StackedOnColumn,
+    register_stacked,
+    stack_parameters,
+    stack_variances,
+)
+
+
+class CentredLinear(StackableKernel):
+    """
+    ``k(x, x') = variance (x - centre)(x' - centre)``: a slope, normal a priori.
+
+    GPflow's ``Linear`` crosses zero at zero, which sets it apart from a constant only where the
+    column has mean zero.
+
+    :param centre: where the line is zero, the column's mean for instance.
+    :param variance: prior variance of the slope, a scalar.
+    :param active_dims: the one column.
+    :raises ValueError: ``centre`` is not finite.
+    """
+
+    def __init__(
+        self,
+        centre: float = 0.0,
+        variance: TensorType = 1.0,
+        active_dims: ActiveDims | None = None,
+    ) -> None:
+        super().__init__(active_dims)
+        if not np.isfinite(centre):
+            raise ValueError(f"centre must be finite; got {centre}.")
+        self.centre = float(centre)
+        self.variance = Parameter(variance, transform=positive())
+
+
+@register_stacked(CentredLinear)
+class StackedCentredLinear(StackedOnColumn):
+    """Several lines."""
+
+    def __init__(self, kernels: Kernels, columns: Columns) -> None:
+        super().__init__(kernels, columns)
+        self.variances = stack_variances(kernels)
+
+    def _away(self, X: tf.Tensor) -> tf.Tensor:
+        return X[..., 0] - tf.constant([[k.centre] for k in self.kernels], dtype=X.dtype)
+
+    def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
+        return self.variances[:, :, None] * self._away(X)[:, :, None] * self._away(X2)[:, None, :]
+
+    def K_diag(self, X: tf.Tensor) -> tf.Tensor:
+        return self.variances * tf.square(self._away(X))
+
+
+class StackedLines:
+    """
+    Sums of as many lines each, one a column, as one matrix product: a smooth of D columns has D.
+
+    :param kernels: G lists of D lines.
+    """
+
+    def __init__(self, kernels: Sequence[Sequence[CentredLinear]]) -> None:
+        shape = [len(kernels), 1, len(kernels[0])]
+        every = [k for lines in kernels for k in lines]
+        self.variances = tf.reshape(stack_parameters([k.variance for k in every], rank=1), shape)
+        self.centres = np.reshape([k.centre for k in every], shape)
+
+    def _away(self, X: tf.Tensor) -> tf.Tensor:
+        return X - tf.constant(self.centres, X.dtype)
+
+    def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
+        """[G, N, N2] at X [G, N, D] and X2 [G, N2, D]."""
+        return tf.matmul(self.variances * self._away(X), self._away(X2), transpose_b=True)
+
+    def K_diag(self, X: tf.Tensor) -> tf.Tensor:
+        """[G, N]."""
+        return tf.reduce_sum(self.variances * tf.square(self._away(X)), axis=-1)
+
+
+@register_correlation(CentredLinear)
+def _line(kernel: CentredLinear, A: AnyNDArray, B: AnyNDArray, elementwise: bool) -> Correlation:
+    column = only_column(kernel)
+    return Fixed(products(A[:, column] - kernel.centre, B[:, column] - kernel.centre, elementwise))
+
+
+def _pairs(x: tf.Tensor, y: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
+    """Points x [..., N] and y [...2, N2], or those of x themselves, so that they broadcast."""
+    if y is None:
+        return x[..., :, None], x[..., None, :]
+    return tf.reshape(x, tf.concat([tf.shape(x), tf.ones([tf.rank(y)], tf.int32)], axis=0)), y
+
+
+class RandomWalk(Kernel):
+    """
+    Brownian motion of unknown start less its mean under a measure.
+
+    ``k(x, y) = variance (m(x) + m(y) - |x - y| - e) / e`` with ``m(x) = E_t |x - t|`` and ``e =
+    E m(t)``: what a walk is that may start anywhere, conditioned on an average of zero (the
+    generalised covariance ``-|x - y|``: Matheron 1973). Increments are independent, and beyond the
+    measure's points the walk goes on from where it is.
+
+    :param measure: on one column.
+    :param variance: of a draw about its mean, on average over the measure; a scalar.
+    :param level: variance, against that, of a constant that is added.
+    :param active_dims: the one column.
+    :raises ValueError: a measure of several columns, or of one point.
+    """
+
+    def __init__(
+        self,
+        measure: Discrete,
+        variance: TensorType = 1.0,
+        level: float = 0.0,
+        active_dims: ActiveDims | None = None,
+    ) -> None:
+        super().__init__(active_dims)
+        if measure.dimension != 1 or len(measure.points) < 2:
+            raise ValueError(f"measure must be of two points or more of one column; got {measure}.")
+        order = np.argsort(measure.points[:, 0])
+        self.measure = measure
+        self.level = float(level)
+        self.variance = Parameter(variance, transform=positive())
+        self._nodes = measure.points[order, 0]
+        self._weights = measure.probabilities[order]
+        self._spread = float(self._weights @ self._distance(self._nodes))
+
+    def _distance(self, x: AnyNDArray) -> AnyNDArray:
+        """E_t |x - t|."""
+        found: AnyNDArray = np.abs(x[..., None] - self._nodes) @ self._weights
+        return found
+
+    def correlation(self, x: AnyNDArray, y: AnyNDArray) -> AnyNDArray:
+        """
+        The kernel over its variance, of arrays that broadcast.
+
+        :param x: [...].
+        :param y: [...].
+        :return: [...], of both broadcast.
+        """
+        found = self._distance(x) + self._distance(y) - np.abs(x - y) - self._spread
+        return np.asarray(found / self._spread + self.level)
+
+    def _mean(self, x: tf.Tensor) -> tf.Tensor:
+        away = tf.abs(x[..., None] - tf.constant(self._nodes, x.dtype))
+        return tf.linalg.matvec(away, tf.constant(self._weights, x.dtype))
+
+    @inherit_check_shapes
+    def K(self, X: TensorType, X2: TensorType | None = None) -> tf.Tensor:
+        x, y = _pairs(X[..., 0], None if X2 is None else X2[..., 0])
+        means = self._mean(x) + self._mean(y)
+        return self.variance * ((means - tf.abs(x - y)) / self._spread - 1.0 + self.level)
+
+    @inherit_check_shapes
+    def K_diag(self, X: TensorType) -> tf.Tensor:
+        return self.variance * (2.0 * self._mean(X[..., 0]) / self._spread - 1.0 + self.level)
+
+
+@register_correlation(RandomWalk)
+def _walk(kernel: RandomWalk, A: AnyNDArray, B: AnyNDArray, elementwise: bool) -> Correlation:
+    column = only_column(kernel)
+    a, b = A[:, column], B[:, column]
+    return Fixed(kernel.correlation(a, b) if elementwise else kernel.correlation(a[:, None], b))
+
 
 _NEAR, _SERIES = 0.5, 12
 """
@@ -93,14 +266,7 @@ class IntegratedOU(Kernel):
 
     @inherit_check_shapes
     def K(self, X: TensorType, X2: TensorType | None = None) -> tf.Tensor:
-        x = X[..., 0]
-        if X2 is None:
-            x, y = x[..., :, None], x[..., None, :]
-        else:
-            other = X2[..., 0]
-            shape = tf.concat([tf.shape(x), tf.ones([tf.rank(other)], tf.int32)], axis=0)
-            x, y = tf.reshape(x, shape), other
-        return self._covariance(x, y)
+        return self._covariance(*_pairs(X[..., 0], None if X2 is None else X2[..., 0]))
 
     @inherit_check_shapes
     def K_diag(self, X: TensorType) -> tf.Tensor:
@@ -166,7 +332,7 @@ def _profile(u: AnyNDArray, slopes: bool) -> tuple[AnyNDArray, AnyNDArray | None
     return value, u * (value - u * u * u / 6.0)  # h'(u) = u^3 / 6 - h(u)
 
 
-class _Curves(Shape):
+class _Curves(Correlation):
     """
     The kernel over its variance, between points or row by row.
 
@@ -216,7 +382,7 @@ class _Curves(Shape):
         return found, float(self._averages[:, 0] @ own)
 
 
-@register_shape(IntegratedOU)
-def _shape(kernel: IntegratedOU, A: AnyNDArray, B: AnyNDArray, elementwise: bool) -> Shape:
-    (column,) = kernel_columns(kernel) or (0,)
+@register_correlation(IntegratedOU)
+def _curve(kernel: IntegratedOU, A: AnyNDArray, B: AnyNDArray, elementwise: bool) -> Correlation:
+    column = only_column(kernel)
     return _Curves(kernel, A[:, column], B[:, column], elementwise)

@@ -1,12 +1,4 @@
-"""
-Kernel matrices at fixed inputs and their derivatives, in numpy.
-
-Learning hyperparameters evaluates small kernel matrices at the same inputs hundreds of times. As a
-graph of TensorFlow that costs a second to trace and a millisecond for every few operations; here
-distances are computed once, and a matrix and its derivatives share one exponential. The kernels of
-GAM terms are known in this form; any other kernel is evaluated by itself and differentiated
-automatically.
-"""
+"""Kernel matrices at fixed inputs and their derivatives, in numpy."""
 
 from __future__ import annotations
 
@@ -18,25 +10,27 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray, Parameter
-from gpflow.kernels import (
-    Kernel,
-    Periodic,
-    Product,
-    Sum,
-)
+from gpflow.kernels import Kernel, Periodic, Product, Sum
 
 from ..measures import Discrete
 from .columns import kernel_columns
-from .factor import Indicator
+from .correlation import (
+    Averages,
+    Correlations,
+    Dual,
+    SurfaceAverages,
+    UnknownKernel,
+    Values,
+    correlation_of,
+)
 from .functional import parameters_of, with_values
-from .shapes import Averages, Dual, Shapes, SurfaceAverages, UnknownKernel, Values, shape_of
 from .zero_mean import ZeroMean
 
 Matrices = tuple[AnyNDArray, AnyNDArray, AnyNDArray]
 """k(Z, Z) [M, M], k(Z, X) [M, T] and the diagonal of k(X, X) [T]."""
 
 
-class KernelTangents(abc.ABC):
+class FixedInputKernel(abc.ABC):
     """
     The matrices of one kernel at fixed inputs as a function of its parameters.
 
@@ -67,7 +61,7 @@ class KernelTangents(abc.ABC):
 Gradients = list[tuple[Parameter, AnyNDArray]]
 
 
-def kernel_tangents(kernel: Kernel, Z: AnyNDArray, X: AnyNDArray) -> KernelTangents:
+def fixed_input_kernel(kernel: Kernel, Z: AnyNDArray, X: AnyNDArray) -> FixedInputKernel:
     """
     The matrices of ``kernel`` at inputs, in closed form where it is known.
 
@@ -76,7 +70,7 @@ def kernel_tangents(kernel: Kernel, Z: AnyNDArray, X: AnyNDArray) -> KernelTange
     :param X: [T, D].
     """
     if type(kernel) is Sum:
-        return _Summed([kernel_tangents(part, Z, X) for part in kernel.kernels])
+        return _Summed([fixed_input_kernel(part, Z, X) for part in kernel.kernels])
     try:
         return _Known(kernel, Z, X)
     except UnknownKernel:
@@ -86,7 +80,7 @@ def kernel_tangents(kernel: Kernel, Z: AnyNDArray, X: AnyNDArray) -> KernelTange
 # --- any kernel --------------------------------------------------------------------------------
 
 
-class _Automatic(KernelTangents):
+class _Automatic(FixedInputKernel):
     """By the kernel's own code, eagerly, and automatic differentiation."""
 
     def __init__(self, kernel: Kernel, Z: AnyNDArray, X: AnyNDArray) -> None:
@@ -128,10 +122,10 @@ class _Matrices:
 
     def __init__(self, kernel: Kernel, Z: AnyNDArray, X: AnyNDArray) -> None:
         pairs = (Z, Z, False), (Z, X, False), (X, X, True)
-        self._shapes = Shapes([shape_of(kernel, *pair) for pair in pairs])
+        self._correlations = Correlations([correlation_of(kernel, *pair) for pair in pairs])
 
     def __call__(self, values: Values, slopes: bool) -> list[Dual]:
-        return self._shapes(values, slopes)
+        return self._correlations(values, slopes)
 
 
 class _ProductMatrices:
@@ -187,22 +181,22 @@ class _CentredMatrices:
         if SurfaceAverages.worth(kernel.base, both):
             del pairs[-1]
             self._averages = SurfaceAverages(kernel.base, both, T, self._weights)
-        elif Averages.worth(shape_of(kernel.base, T, T), len(both) * len(T)):
+        elif Averages.worth(correlation_of(kernel.base, T, T), len(both) * len(T)):
             del pairs[-1]
             self._averages = Averages(kernel.base, both, T, self._weights)
-        self._shapes = Shapes([shape_of(kernel.base, *pair) for pair in pairs])
-        self._level = self._shapes.level
+        self._correlations = Correlations([correlation_of(kernel.base, *pair) for pair in pairs])
+        self._level = self._correlations.level
         self._constant: list[Dual] | None = None
 
     def __call__(self, values: Values, slopes: bool) -> list[Dual]:
-        if self._shapes.fixed:
+        if self._correlations.fixed:
             self._constant = self._constant or self._evaluated(values, slopes)
             return self._constant
         return self._evaluated(values, slopes)
 
     def _evaluated(self, values: Values, slopes: bool) -> list[Dual]:
         p, M = self._weights, self._number
-        inner, diagonal, square, *means = self._shapes(values, slopes, self._level)
+        inner, diagonal, square, *means = self._correlations(values, slopes, self._level)
         if self._averages is None:
             mean = means[0].map(lambda a: a @ p)
         else:
@@ -284,10 +278,10 @@ def _variances(kernel: Kernel) -> list[Parameter]:
         return _variances(kernel.base)
     if kind is Periodic:
         return _variances(kernel.base_kernel)
-    return [] if kind is Indicator else [kernel.variance]
+    return [kernel.variance] if hasattr(kernel, "variance") else []
 
 
-class _Known(KernelTangents):
+class _Known(FixedInputKernel):
     """A product of variances times a shape."""
 
     def __init__(self, kernel: Kernel, Z: AnyNDArray, X: AnyNDArray) -> None:
@@ -328,10 +322,10 @@ class _Known(KernelTangents):
 # --- sums --------------------------------------------------------------------------------------
 
 
-class _Summed(KernelTangents):
+class _Summed(FixedInputKernel):
     """A sum, part by part."""
 
-    def __init__(self, parts: Sequence[KernelTangents]) -> None:
+    def __init__(self, parts: Sequence[FixedInputKernel]) -> None:
         self._parts = parts
 
     def evaluate(self, values: Values) -> tuple[Matrices, Callable[[Matrices], Gradients]]:

@@ -1,4 +1,4 @@
-"""Kernels along a line that runs faster in some places than in others."""
+"""Kernels of mapped inputs: other columns, the globe, a line that runs faster in places."""
 
 from __future__ import annotations
 
@@ -6,16 +6,25 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 import tensorflow as tf
-from check_shapes import inherit_check_shapes
+from check_shapes import check_shapes, inherit_check_shapes
 from gpflow.base import AnyNDArray, Parameter, TensorType
 from gpflow.kernels import IsotropicStationary, Kernel
 from gpflow.kernels.base import ActiveDims
 from gpflow.utilities import positive
 
 from .columns import Columns, kernel_columns
-from .shapes import Dual, Shape, Values, profile, register_shape
+from .correlation import (
+    Correlation,
+    Dual,
+    Values,
+    correlation_of,
+    only_column,
+    register_correlation,
+)
+from .profiles import PROFILES
 from .stacked import (
     Kernels,
+    StackableKernel,
     StackedMapped,
     register_stacked,
     signature,
@@ -23,7 +32,100 @@ from .stacked import (
 )
 
 
-class Warped(Kernel):
+class OnColumns(Kernel):
+    """
+    ``base`` on the given columns, which it sees numbered from 0.
+
+    So sums and products, whose parts have ``active_dims`` of their own, can be moved as one.
+
+    :param base: any GPflow kernel.
+    :param columns: the columns of X that become its columns 0, 1, ...
+    """
+
+    def __init__(self, base: Kernel, columns: Sequence[int]) -> None:
+        super().__init__(active_dims=list(columns))
+        self.base = base
+
+    @inherit_check_shapes
+    def K(self, X: TensorType, X2: TensorType | None = None) -> tf.Tensor:
+        return self.base(X, X2)
+
+    @inherit_check_shapes
+    def K_diag(self, X: TensorType) -> tf.Tensor:
+        return self.base(X, full_cov=False)
+
+
+@register_correlation(OnColumns)
+def _moved(kernel: OnColumns, A: AnyNDArray, B: AnyNDArray, elementwise: bool) -> Correlation:
+    columns = list(kernel_columns(kernel) or ())
+    return correlation_of(kernel.base, A[:, columns], B[:, columns], elementwise)
+
+
+_SPACE = (0, 1, 2)
+
+
+@check_shapes("degrees: [n, 2]", "return: [n, 3]")
+def unit_vectors(degrees: AnyNDArray) -> AnyNDArray:
+    """
+    Points of the unit sphere.
+
+    :param degrees: latitude and longitude.
+    """
+    latitude, longitude = np.deg2rad(degrees).T
+    level = np.cos(latitude)
+    found = [level * np.cos(longitude), level * np.sin(longitude), np.sin(latitude)]
+    return np.stack(found, axis=-1)
+
+
+class OnSphere(StackableKernel):
+    """
+    A stationary kernel of the straight distance through the globe, its radius one.
+
+    What is positive definite in space is so on any surface in it (Gneiting 2013, "Strictly and
+    non-strictly positive definite functions on spheres", section 3), for every lengthscale; that
+    does not hold of distances along great circles. There is neither a seam at 180 degrees nor
+    anything special about the poles.
+
+    :param base: isotropic, in units of the radius; its ``active_dims`` must be ``[0, 1, 2]``.
+    :param active_dims: the two columns, latitude and longitude in degrees.
+    """
+
+    def __init__(self, base: IsotropicStationary, active_dims: Sequence[int] = (0, 1)) -> None:
+        super().__init__(active_dims=list(active_dims))
+        self.base = base
+
+
+def _points(degrees: TensorType) -> tf.Tensor:
+    radians = degrees * tf.constant(np.pi / 180.0, degrees.dtype)
+    latitude, longitude = radians[..., 0], radians[..., 1]
+    level = tf.cos(latitude)
+    found = [level * tf.cos(longitude), level * tf.sin(longitude), tf.sin(latitude)]
+    return tf.stack(found, axis=-1)
+
+
+@register_correlation(OnSphere)
+def _globe(kernel: OnSphere, A: AnyNDArray, B: AnyNDArray, elementwise: bool) -> Correlation:
+    columns = list(kernel_columns(kernel) or ())
+    inner = (unit_vectors(X[:, columns]) for X in (A, B))
+    return correlation_of(kernel.base, *inner, elementwise)
+
+
+@register_stacked(OnSphere)
+class StackedOnSphere(StackedMapped):
+    """Several of them."""
+
+    def __init__(self, kernels: Kernels, columns: Columns) -> None:
+        super().__init__(kernels, columns, _SPACE)
+
+    @classmethod
+    def signature(cls, kernel: Kernel, columns: Columns) -> Hashable | None:
+        return signature(kernel.base, _SPACE) if len(columns) == 2 else None
+
+    def _mapped(self, X: tf.Tensor) -> tf.Tensor:
+        return _points(X)
+
+
+class Warped(StackableKernel):
     """
     ``base(w(x), w(y))``, w an increasing function whose slope is linear between knots.
 
@@ -53,17 +155,6 @@ class Warped(Kernel):
         start = np.ones(len(self.knots)) if speeds is None else speeds
         self.speeds = Parameter(start, transform=positive())
 
-    @inherit_check_shapes
-    def K(self, X: TensorType, X2: TensorType | None = None) -> tf.Tensor:
-        return self.base(self._warp(X), None if X2 is None else self._warp(X2))
-
-    @inherit_check_shapes
-    def K_diag(self, X: TensorType) -> tf.Tensor:
-        return self.base(self._warp(X), full_cov=False)
-
-    def _warp(self, X: TensorType) -> tf.Tensor:
-        return tf.linalg.matvec(_integrals(X, self.knots), self.speeds)[..., None]
-
 
 def integrated_hats(x: AnyNDArray, knots: Sequence[float]) -> AnyNDArray:
     """Integrals [n, J] from the first knot to x [n] of the hats that are one at each knot."""
@@ -92,7 +183,7 @@ def _integrals(X: tf.Tensor, knots: Sequence[float]) -> tf.Tensor:
     return found + tf.concat(ends, axis=-1)
 
 
-class _WarpedShape(Shape):
+class _WarpedCorrelation(Correlation):
     """A stationary correlation at distances that are linear in speeds."""
 
     level = True
@@ -105,24 +196,26 @@ class _WarpedShape(Shape):
         speeds = np.asarray(values(kernel.speeds))
         scale = kernel.base.lengthscales
         length = float(np.ravel(values(scale))[0])
-        distance = (self._apart @ speeds) / length
-        value, slope = profile(type(kernel.base), np.square(distance), slopes, deficit)
+        profile = PROFILES[type(kernel.base)]
+        unit = length / profile.scale
+        distance = (self._apart @ speeds) / unit
+        value, slope = profile.array(np.square(distance), slopes, deficit)
         if slope is None:
             return Dual(value)
-        # d k / d log speed_j = 2 d (d_j speed_j / length) dk/dr2, and of the length -2 d^2 dk/dr2
+        # dk / d log speed_j = 2 d (d_j speed_j / unit) dk/ds2, and of the length -2 d^2 dk/ds2
         along = 2.0 * distance * slope
         own = [
-            (kernel.speeds, j, along * (self._apart[..., j] * (speeds[j] / length)))
+            (kernel.speeds, j, along * (self._apart[..., j] * (speeds[j] / unit)))
             for j in range(len(speeds))
         ]
         return Dual(value, [(scale, None, -along * distance), *own])
 
 
-@register_shape(Warped)
-def _shape(kernel: Warped, A: AnyNDArray, B: AnyNDArray, elementwise: bool) -> Shape:
-    (column,) = kernel_columns(kernel) or (0,)
+@register_correlation(Warped)
+def _warp(kernel: Warped, A: AnyNDArray, B: AnyNDArray, elementwise: bool) -> Correlation:
+    column = only_column(kernel)
     a, b = (integrated_hats(X[:, column], kernel.knots) for X in (A, B))
-    return _WarpedShape(kernel, a - b if elementwise else a[:, None, :] - b[None, :, :])
+    return _WarpedCorrelation(kernel, a - b if elementwise else a[:, None, :] - b[None, :, :])
 
 
 @register_stacked(Warped)

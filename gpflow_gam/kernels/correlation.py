@@ -1,0 +1,325 @@
+"""Correlations of terms' kernels between fixed inputs, and their derivatives, in numpy."""
+
+from __future__ import annotations
+
+import abc
+import functools
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from gpflow.base import AnyNDArray, Parameter
+from gpflow.kernels import Constant, Kernel, Periodic, Product, SquaredExponential
+
+from .columns import kernel_columns
+from .profiles import PROFILES, Profile
+
+Values = Callable[[Parameter], AnyNDArray]
+"""The constrained value of a parameter."""
+
+Tangent = tuple[Parameter, int | None, AnyNDArray]
+"""A parameter, an index into it, and the derivative in the logarithm of that entry."""
+
+_BLOCK = 8192
+"""Pairs that are worked on at once where matrices are large: few enough for a core's own cache."""
+
+
+class UnknownKernel(Exception):
+    """A kernel that has no closed form here."""
+
+
+class Dual:
+    """A matrix and its derivatives in the logarithms of parameters."""
+
+    def __init__(self, value: AnyNDArray, tangents: Sequence[Tangent] = ()) -> None:
+        self.value = value
+        self.tangents = list(tangents)
+
+    def map(self, linear: Callable[[AnyNDArray], AnyNDArray]) -> Dual:
+        return Dual(linear(self.value), [(p, i, linear(t)) for p, i, t in self.tangents])
+
+    def __mul__(self, other: Dual) -> Dual:
+        return Dual(
+            self.value * other.value,
+            [(p, i, t * other.value) for p, i, t in self.tangents]
+            + [(p, i, self.value * t) for p, i, t in other.tangents],
+        )
+
+
+class Correlation(abc.ABC):
+    """A kernel over its variance, at pairs of fixed inputs."""
+
+    level: bool = False
+    """Whether it is one where inputs meet, so that a deficit keeps the digits of long scales."""
+
+    @abc.abstractmethod
+    def __call__(self, values: Values, slopes: bool, deficit: bool = False) -> Dual:
+        """The values at the pairs, less one where ``deficit``; derivatives where ``slopes``."""
+
+
+class Fixed(Correlation):
+    """A matrix without parameters."""
+
+    def __init__(self, value: AnyNDArray) -> None:
+        self._dual = Dual(value)
+
+    def __call__(self, values: Values, slopes: bool, deficit: bool = False) -> Dual:
+        return self._dual
+
+
+class _Stationary(Correlation):
+    """A function of distances; ``squares`` holds a squared distance [n, m] a lengthscale."""
+
+    level = True
+
+    def __init__(self, profile: Profile, scales: Parameter, squares: list[AnyNDArray]) -> None:
+        self._profile, self._scales, self._squares = profile, scales, squares
+
+    def __call__(self, values: Values, slopes: bool, deficit: bool = False) -> Dual:
+        places, inverse = self._inverse(values)
+        value, slope = self._profile.array(self._distance(inverse), slopes, deficit)
+        if slope is None:
+            return Dual(value)
+        # dk / d log length = -2 (d / length^2) dk/ds2
+        parts = zip(places, inverse, self._squares)
+        return Dual(value, [(self._scales, i, (-2.0 * s * d) * slope) for i, s, d in parts])
+
+    def _inverse(self, values: Values) -> tuple[Sequence[int | None], list[float]]:
+        """Where lengthscales stand in their parameter, and the inverses of their squares."""
+        scales = values(self._scales)
+        factor = self._profile.scale**2
+        if np.ndim(scales) == 0:
+            square = float(scales) * float(scales)
+            # what a search tries may be out of range, which Python's own division raises for
+            return (None,), [factor / square if square != 0.0 else math.inf]
+        with np.errstate(divide="ignore", over="ignore", under="ignore"):
+            return range(len(scales)), np.ravel(factor / np.square(scales)).tolist()
+
+    def _distance(self, inverse: Sequence[float]) -> AnyNDArray:
+        """Squared and scaled."""
+        total: AnyNDArray = self._squares[0] * inverse[0]
+        for d, s in zip(self._squares[1:], inverse[1:]):
+            total += d * s
+        return total
+
+    def joined(self, others: Sequence[_Stationary]) -> tuple[_Stationary, list[tuple[int, ...]]]:
+        """This and others of the same kernel as one row of pairs, and their shapes."""
+        parts = (self, *others)
+        squares = [
+            np.concatenate([np.ravel(d) for d in column])
+            for column in zip(*(s._squares for s in parts))
+        ]
+        shapes = [s._squares[0].shape for s in parts]
+        return _Stationary(self._profile, self._scales, squares), shapes
+
+
+class Averages:
+    """
+    Averages of a kernel's correlation over weighted points T [J, D], at many points A [n, D].
+
+    They come block by block: whole matrices would cost more in fresh memory than in arithmetic.
+    """
+
+    def __init__(self, kernel: Kernel, A: AnyNDArray, T: AnyNDArray, weights: AnyNDArray) -> None:
+        rows = max(1, _BLOCK // len(T))
+        self._blocks = [correlation_of(kernel, A[i : i + rows], T) for i in range(0, len(A), rows)]
+        self._weights = weights
+
+    @classmethod
+    def worth(cls, correlation: Correlation, pairs: int) -> bool:
+        """Whether a correlation at so many pairs had better come block by block."""
+        return isinstance(correlation, _Stationary) and pairs > 4 * _BLOCK
+
+    def __call__(self, values: Values, slopes: bool, deficit: bool = False) -> Dual:
+        blocks = [
+            block(values, slopes, deficit).map(lambda a: a @ self._weights)
+            for block in self._blocks
+        ]
+        slots = zip(*(block.tangents for block in blocks))
+        return Dual(
+            np.concatenate([block.value for block in blocks]),
+            [(slot[0][0], slot[0][1], np.concatenate([t for _, _, t in slot])) for slot in slots],
+        )
+
+
+class SurfaceAverages:
+    """
+    :class:`Averages` of a squared exponential of two columns, at points that make up a grid.
+
+    With ``1 + d(x, t)`` the kernel of a margin, ``E_t d = E_t d_1 + E_t d_2 + E_t d_1 d_2``, of
+    which the last is a product of matrices of the margins' distinct values.
+    """
+
+    def __init__(self, kernel: Kernel, A: AnyNDArray, T: AnyNDArray, weights: AnyNDArray) -> None:
+        self._scales, self._weights = kernel.lengthscales, weights
+        self._squares, self._at = [], []
+        for column in kernel_columns(kernel) or ():
+            distinct, at = np.unique(A[:, column], return_inverse=True)
+            self._squares.append(np.square(differences(distinct, T[:, column], False)))
+            self._at.append(at)
+
+    @classmethod
+    def worth(cls, kernel: Kernel, A: AnyNDArray) -> bool:
+        """Whether the kernel is such a one, and the points repeat values of its columns."""
+        columns = kernel_columns(kernel)
+        if type(kernel) is not SquaredExponential or columns is None or len(columns) != 2:
+            return False
+        if tuple(kernel.lengthscales.shape) != (2,):
+            return False
+        return 2 * sum(len(np.unique(A[:, c])) for c in columns) < len(A)
+
+    def __call__(self, values: Values, slopes: bool, deficit: bool = False) -> Dual:
+        profile = PROFILES[SquaredExponential]
+        with np.errstate(divide="ignore", over="ignore", under="ignore"):
+            inverse = profile.scale**2 / np.square(values(self._scales))
+        scaled = [s * d for s, d in zip(inverse, self._squares)]
+        first, second = (profile.array(s2.copy(), False, True)[0] for s2 in scaled)
+        level = 0.0 if deficit else float(np.sum(self._weights))
+        value = level + self._in_margin(first, 0) + self._in_margin(second, 1)
+        value = value + self._together(first, second)
+        if not slopes:
+            return Dual(value)
+        # dk / d log length = 2 s2 k
+        slope, other = (2.0 * s2 * (1.0 + d) for s2, d in zip(scaled, (first, second)))
+        moved = (
+            self._in_margin(slope, 0) + self._together(slope, second),
+            self._in_margin(other, 1) + self._together(first, other),
+        )
+        return Dual(value, [(self._scales, i, tangent) for i, tangent in enumerate(moved)])
+
+    def _in_margin(self, d: AnyNDArray, margin: int) -> AnyNDArray:
+        """E_t d, a function of one margin, [n]."""
+        return np.asarray((d @ self._weights)[self._at[margin]])
+
+    def _together(self, first: AnyNDArray, second: AnyNDArray) -> AnyNDArray:
+        """E_t d_1 d_2, [n]."""
+        products = (first * self._weights) @ second.T
+        return np.asarray(products[self._at[0], self._at[1]])
+
+
+class Correlations:
+    """
+    The correlations of one kernel at several sets of pairs, evaluated together.
+
+    Matrices are small, and what a call of numpy costs beside its work is paid once.
+    """
+
+    def __init__(self, parts: Sequence[Correlation]) -> None:
+        self._parts, self._joined = list(parts), None
+        self.level = self._parts[0].level
+        self.fixed = all(isinstance(part, Fixed) for part in self._parts)
+        stationary = [part for part in self._parts if isinstance(part, _Stationary)]
+        if len(stationary) == len(self._parts):
+            self._joined, self._shapes = stationary[0].joined(stationary[1:])
+            ends = np.cumsum([0, *(int(np.prod(shape)) for shape in self._shapes)]).tolist()
+            self._places = [slice(a, b) for a, b in itertools.pairwise(ends)]
+
+    def __call__(self, values: Values, slopes: bool, deficit: bool = False) -> list[Dual]:
+        if self._joined is None:
+            return [part(values, slopes, deficit) for part in self._parts]
+        whole = self._joined(values, slopes, deficit)
+        parts = self._split(whole.value)
+        tangents = [(p, i, self._split(t)) for p, i, t in whole.tangents]
+        return [Dual(v, [(p, i, t[at]) for p, i, t in tangents]) for at, v in enumerate(parts)]
+
+    def _split(self, flat: AnyNDArray) -> list[AnyNDArray]:
+        return [flat[at].reshape(shape) for at, shape in zip(self._places, self._shapes)]
+
+
+CorrelationOf = Callable[[Any, AnyNDArray, AnyNDArray, bool], Correlation]
+"""What :func:`correlation_of` does for one class of kernels."""
+_REGISTERED: dict[type, CorrelationOf] = {}
+
+
+def register_correlation(*kinds: type[Kernel]) -> Callable[[CorrelationOf], CorrelationOf]:
+    """Decorator of a function that makes the correlation of kernels of exactly these classes."""
+
+    def register(function: CorrelationOf) -> CorrelationOf:
+        _REGISTERED.update(dict.fromkeys(kinds, function))
+        return function
+
+    return register
+
+
+def correlation_of(
+    kernel: Kernel, A: AnyNDArray, B: AnyNDArray, elementwise: bool = False
+) -> Correlation:
+    """
+    The correlation of a kernel between rows of A and B, or row by row.
+
+    :raises UnknownKernel: it is not one of the kernels of terms.
+    """
+    if type(kernel) not in _REGISTERED:
+        raise UnknownKernel
+    return _REGISTERED[type(kernel)](kernel, A, B, elementwise)
+
+
+def only_column(kernel: Kernel) -> int:
+    """
+    The one column that a kernel reads.
+
+    :raises UnknownKernel: it reads several.
+    """
+    columns = kernel_columns(kernel)
+    if columns is None or len(columns) != 1:
+        raise UnknownKernel
+    return columns[0]
+
+
+def differences(a: AnyNDArray, b: AnyNDArray, elementwise: bool) -> AnyNDArray:
+    """Of all pairs [n, m], or row by row [n]."""
+    return np.asarray(a - b if elementwise else a[:, None] - b[None, :])
+
+
+def products(a: AnyNDArray, b: AnyNDArray, elementwise: bool) -> AnyNDArray:
+    """Of all pairs [n, m], or row by row [n]."""
+    return a * b if elementwise else a[:, None] * b[None, :]
+
+
+# --- GPflow's kernels ----------------------------------------------------------------------------
+
+
+@register_correlation(*PROFILES)
+def _stationary(kernel: Kernel, A: AnyNDArray, B: AnyNDArray, elementwise: bool) -> Correlation:
+    columns = kernel_columns(kernel)
+    if columns is None:
+        raise UnknownKernel
+    squares = [np.square(differences(A[:, c], B[:, c], elementwise)) for c in columns]
+    if kernel.lengthscales.shape.rank == 0 or kernel.lengthscales.shape == [1]:
+        squares = [functools.reduce(np.add, squares)]
+    return _Stationary(PROFILES[type(kernel)], kernel.lengthscales, squares)
+
+
+@register_correlation(Periodic)
+def _periodic(kernel: Periodic, A: AnyNDArray, B: AnyNDArray, elementwise: bool) -> Correlation:
+    base = kernel.base_kernel
+    if type(base) is not SquaredExponential or kernel.period.trainable:
+        raise UnknownKernel
+    if kernel.period.shape.rank or base.lengthscales.shape.rank:
+        raise UnknownKernel
+    column = only_column(base)
+    apart = differences(A[:, column], B[:, column], elementwise)
+    sine = np.sin(np.pi * apart / float(kernel.period.numpy()))
+    return _Stationary(PROFILES[SquaredExponential], base.lengthscales, [np.square(sine)])
+
+
+@register_correlation(Constant)
+def _constant(kernel: Constant, A: AnyNDArray, B: AnyNDArray, elementwise: bool) -> Correlation:
+    return Fixed(products(np.ones(len(A)), np.ones(len(B)), elementwise))
+
+
+class _Multiplied(Correlation):
+    """A product."""
+
+    def __init__(self, factors: Sequence[Correlation]) -> None:
+        self._factors = factors
+
+    def __call__(self, values: Values, slopes: bool, deficit: bool = False) -> Dual:
+        return functools.reduce(Dual.__mul__, (f(values, slopes) for f in self._factors))
+
+
+@register_correlation(Product)
+def _product(kernel: Product, A: AnyNDArray, B: AnyNDArray, elementwise: bool) -> Correlation:
+    return _Multiplied([correlation_of(k, A, B, elementwise) for k in kernel.kernels])

@@ -1,0 +1,635 @@
+"""Probability measures of inputs, against which functions are centred and variances taken."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+from gpflow.base import AnyNDArray
+from gpflow.config import default_float
+from scipy.special import ndtri, roots_hermitenorm, roots_legendre
+from threadpoolctl import threadpool_limits
+
+__all__ = ["Discrete", "Empirical", "Gaussian", "Measure", "Mixture", "Nodes", "Product", "Uniform"]
+
+
+class Measure(abc.ABC):
+    """A probability measure on the columns that one component reads."""
+
+    @property
+    @abc.abstractmethod
+    def dimension(self) -> int:
+        """How many columns the measure lives on."""
+
+    @abc.abstractmethod
+    def nodes(self) -> tuple[AnyNDArray | tf.Tensor, AnyNDArray | tf.Tensor]:
+        """
+        Quadrature nodes [Q, d] and weights [Q], which sum to one.
+
+        Exact for discrete measures; to the order of the rule for others.
+        """
+
+    def thinned(self, num_nodes: int) -> Measure:
+        """
+        The same measure, or one that stands for it, with at most about so many nodes.
+
+        :param num_nodes: Q.
+        """
+        return self
+
+    @property
+    def bounds(self) -> tuple[AnyNDArray, AnyNDArray] | None:
+        """Ends [d] outside of which functions are not meant to be used; None where there are none.
+
+        Discrete measures stand for a population, or are levels: they bound nothing.
+        """
+        return None
+
+    def transport(self, u: AnyNDArray) -> AnyNDArray:
+        """
+        Map independent uniform numbers to the measure.
+
+        :param u: [N, d] in [0, 1).
+        :return: [N, d]; by the nodes where the measure has no quantile function of its own.
+        """
+        points, weights = (np.asarray(a) for a in self.nodes())
+        return discrete_quantile(u[:, 0], points, weights)
+
+
+def discrete_quantile(u: AnyNDArray, points: AnyNDArray, weights: AnyNDArray) -> AnyNDArray:
+    """The points [N, d] of a discrete measure at levels u [N] of its distribution function."""
+    edges = np.cumsum(weights)
+    at = np.searchsorted(edges / edges[-1], u, side="right")
+    found: AnyNDArray = points[np.minimum(at, len(points) - 1)]
+    return found
+
+
+def checked_probabilities(
+    argument: str, values: AnyNDArray | Sequence[float] | None, number: int, each: str
+) -> AnyNDArray:
+    """
+    Probabilities [number]; equal ones for None.
+
+    :param argument: what to call them.
+    :param number: how many there have to be.
+    :param each: what there has to be one for.
+    :raises ValueError: another number of them, negative ones, or a sum that is not one.
+    """
+    if values is None:
+        return np.full(number, 1.0 / number)
+    found = np.asarray(values, dtype=np.float64)
+    if found.shape != (number,):
+        raise ValueError(f"{argument} must be one a {each}, [{number}]; got shape {found.shape}.")
+    if not np.all(found >= 0.0) or not np.isclose(found.sum(), 1.0):  # NaN fails the first
+        raise ValueError(
+            f"{argument} must be non-negative and sum to one; "
+            f"got a minimum of {found.min()} and a sum of {found.sum()}."
+        )
+    return found
+
+
+def checked_sample(
+    argument: str, values: object, weights: object | None
+) -> tuple[AnyNDArray, AnyNDArray]:
+    """
+    A sample [N, d] and its weights [N].
+
+    :param argument: what to call the values.
+    :raises ValueError: no value, values that are not finite, or weights that are none.
+    """
+    given = np.asarray(values, dtype=np.float64)
+    points = given[:, None] if given.ndim == 1 else given
+    if points.ndim != 2 or len(points) == 0:
+        raise ValueError(f"{argument} must be [N] or [N, d] with N >= 1; got shape {given.shape}.")
+    if not np.all(np.isfinite(points)):
+        raise ValueError(f"{argument} must be finite; fill in or leave out what is missing.")
+    w = np.ones(len(points)) if weights is None else np.asarray(weights, dtype=np.float64)
+    if w.shape != (len(points),):
+        raise ValueError(f"weights must be one a point, [{len(points)}]; got shape {w.shape}.")
+    if not np.all(np.isfinite(w)) or np.any(w < 0.0) or w.sum() == 0.0:
+        raise ValueError(
+            "weights must be finite, non-negative and not all zero; "
+            f"got a minimum of {w.min()} and a sum of {w.sum()}."
+        )
+    return points, w
+
+
+_MAX_ROWS = 20_000
+"""Points that k-means sees."""
+_SLIVER = 1e-12
+"""Of the weight: what rounding leaves between ends that are equal."""
+_SKEW = 1e-6
+"""Moments below which a column is taken to be as it is the other way round."""
+
+
+def weighted_quantiles(
+    values: AnyNDArray, weights: AnyNDArray | None, levels: AnyNDArray | Sequence[float]
+) -> AnyNDArray:
+    """
+    Quantiles of values, of which each counts by its weight; linear in between.
+
+    A value of weight two is the value twice.
+
+    :param values: [N].
+    :param weights: [N]; ones by default.
+    :param levels: of the distribution function, [Q].
+    """
+    distinct, inverse = np.unique(values, return_inverse=True)
+    mass = np.bincount(inverse.ravel(), weights)
+    middle = np.cumsum(mass) - 0.5 * mass
+    return np.asarray(np.interp(np.asarray(levels) * mass.sum(), middle, distinct))
+
+
+def bin_means(
+    values: AnyNDArray, weights: AnyNDArray, number: int
+) -> tuple[AnyNDArray, AnyNDArray]:
+    """
+    Means and weights of bins of equal weight.
+
+    A value where a bin ends is in part in both: else rounding, or the column's sign, would decide.
+
+    :param values: [N], ascending.
+    :param weights: [N].
+    :param number: of bins.
+    """
+    ends = np.cumsum(weights) / weights.sum()
+    cuts = np.unique(np.concatenate([[0.0], ends, np.linspace(0.0, 1.0, number + 1)]))
+    length = np.diff(cuts)
+    kept = length > _SLIVER
+    length, middle = length[kept], 0.5 * (cuts[1:] + cuts[:-1])[kept]
+    own = values[np.minimum(np.searchsorted(ends, middle), len(values) - 1)]
+    _, first, bins = np.unique(np.floor(number * middle), return_index=True, return_inverse=True)
+    mass, origin = np.bincount(bins, length), own[first]
+    # around a value of its own: a bin of a single one has it to the last digit
+    return origin + np.bincount(bins, length * (own - origin[bins])) / mass, mass / mass.sum()
+
+
+def cluster_means(
+    points: AnyNDArray, weights: AnyNDArray, number: int, seed: int
+) -> tuple[AnyNDArray, AnyNDArray]:
+    """
+    Means and weights of k-means' clusters, found in columns of equal deviation.
+
+    :param points: [N, d].
+    :param weights: [N].
+    :param number: of clusters.
+    :param seed: of k-means.
+    """
+    from sklearn.cluster import KMeans  # dear to import: only where it is used
+
+    location, scale = points.mean(axis=0), points.std(axis=0)
+    scale = np.where(scale > 0.0, scale, 1.0)  # clusters must not depend on a column's unit
+    standard = np.round((points - location) / scale, 6)  # nor ties between them on rounding
+    signs = _orientation(standard, weights)  # nor on its sign
+    standard = standard * signs
+    order = np.lexsort(standard.T[::-1])[:: -(-len(points) // _MAX_ROWS)]
+    standard, weights = standard[order], weights[order]
+    search = KMeans(number, n_init=1, random_state=seed)
+    with threadpool_limits(1):  # threads wait for each other far longer than they compute
+        fitted = search.fit(standard, sample_weight=weights)
+    mass = np.bincount(fitted.labels_, weights, minlength=number)
+    centres = location + fitted.cluster_centers_ * signs * scale
+    return centres[mass > 0.0], mass[mass > 0.0] / mass.sum()
+
+
+def _orientation(standard: AnyNDArray, weights: AnyNDArray) -> AnyNDArray:
+    """
+    Signs [d] that turn columns the same way, whichever way they come.
+
+    By the first of a column's odd moments that is not zero: its skewness, its covariances with
+    columns that are turned already, and those with the squares of others.
+    """
+    turned, share = standard.copy(), weights / weights.sum()
+    signs = np.ones(standard.shape[1])
+    for i, x in enumerate(standard.T):
+        others = np.delete(standard, i, axis=1)
+        odd = np.column_stack([x**2, turned[:, :i], others**2])
+        moments = (share * x) @ odd
+        clear = moments[np.abs(moments) > _SKEW]
+        if len(clear) and clear[0] < 0.0:
+            signs[i] = -1.0
+            turned[:, i] = -x
+    return signs
+
+
+class Uniform(Measure):
+    """
+    The uniform distribution on an interval.
+
+    :param lower: left end.
+    :param upper: right end.
+    :param num_nodes: Gauss-Legendre nodes, used with kernels that have no closed form.
+    :raises ValueError: unless ``lower < upper``, both finite.
+    """
+
+    def __init__(self, lower: float, upper: float, *, num_nodes: int = 64) -> None:
+        if np.ndim(lower) or np.ndim(upper):
+            raise ValueError(
+                f"lower and upper must be numbers; got {lower!r} and {upper!r}. For several "
+                "columns use a Product of measures, for a sample Uniform.from_data."
+            )
+        if not (np.isfinite(lower) and np.isfinite(upper) and lower < upper):
+            raise ValueError(f"lower < upper must be finite; got lower={lower}, upper={upper}.")
+        self.lower = float(lower)
+        self.upper = float(upper)
+        self.num_nodes = checked_number(num_nodes)
+
+    @classmethod
+    def from_data(cls, values: AnyNDArray, *, num_nodes: int = 64) -> Uniform:
+        """
+        On the range of a sample.
+
+        :param values: [N].
+        :param num_nodes: of the quadrature rule.
+        :raises ValueError: fewer than two distinct values, or values that are not finite.
+        """
+        points = _column(values)
+        low, high = float(points.min()), float(points.max())
+        if low == high:
+            raise ValueError(f"values are all {low}; an interval needs two distinct ones.")
+        return cls(low, high, num_nodes=num_nodes)
+
+    def thinned(self, num_nodes: int) -> Uniform:
+        number = min(checked_number(num_nodes), self.num_nodes)
+        return Uniform(self.lower, self.upper, num_nodes=number)
+
+    @property
+    def dimension(self) -> int:
+        return 1
+
+    @property
+    def bounds(self) -> tuple[AnyNDArray, AnyNDArray]:
+        return np.array([self.lower]), np.array([self.upper])
+
+    def nodes(self) -> tuple[AnyNDArray, AnyNDArray]:
+        x, w = roots_legendre(self.num_nodes)
+        half = 0.5 * (self.upper - self.lower)
+        return (self.lower + half * (x + 1.0))[:, None], 0.5 * w
+
+    def transport(self, u: AnyNDArray) -> AnyNDArray:
+        x: AnyNDArray = self.lower + (self.upper - self.lower) * u
+        return x
+
+    def __repr__(self) -> str:
+        return f"Uniform({self.lower}, {self.upper})"
+
+
+class Gaussian(Measure):
+    """
+    The normal distribution.
+
+    :param mean: its mean.
+    :param sd: its standard deviation.
+    :param num_nodes: Gauss-Hermite nodes, used with kernels that have no closed form.
+    :raises ValueError: a mean that is not finite, or a deviation that is not positive.
+    """
+
+    def __init__(self, mean: float = 0.0, sd: float = 1.0, *, num_nodes: int = 64) -> None:
+        if not np.isfinite(mean):
+            raise ValueError(f"mean must be finite; got {mean}.")
+        if not (np.isfinite(sd) and sd > 0.0):
+            raise ValueError(f"sd must be positive and finite; got {sd}.")
+        self.mean = float(mean)
+        self.sd = float(sd)
+        self.num_nodes = checked_number(num_nodes)
+
+    @classmethod
+    def from_data(
+        cls, values: AnyNDArray, weights: AnyNDArray | None = None, *, num_nodes: int = 64
+    ) -> Gaussian:
+        """
+        With the mean and the deviation of a sample.
+
+        :param values: [N].
+        :param weights: how often each counts, [N].
+        :param num_nodes: of the quadrature rule.
+        :raises ValueError: values that do not vary or are not finite, or bad weights.
+        """
+        points = _column(values)
+        _, w = checked_sample("values", points, weights)
+        mean = float(np.average(points, weights=w))
+        sd = float(np.sqrt(np.average((points - mean) ** 2, weights=w)))
+        if sd == 0.0:
+            raise ValueError(f"values are all {mean}; a normal distribution needs them to vary.")
+        return cls(mean, sd, num_nodes=num_nodes)
+
+    def thinned(self, num_nodes: int) -> Gaussian:
+        return Gaussian(
+            self.mean, self.sd, num_nodes=min(checked_number(num_nodes), self.num_nodes)
+        )
+
+    @property
+    def dimension(self) -> int:
+        return 1
+
+    def nodes(self) -> tuple[AnyNDArray, AnyNDArray]:
+        x, w = roots_hermitenorm(self.num_nodes)
+        return (self.mean + self.sd * x)[:, None], w / w.sum()
+
+    def transport(self, u: AnyNDArray) -> AnyNDArray:
+        tiny = np.finfo(np.float64).tiny  # u = 0 is minus infinity
+        x: AnyNDArray = self.mean + self.sd * ndtri(np.maximum(u, tiny))
+        return x
+
+    def __repr__(self) -> str:
+        return f"Gaussian({self.mean}, {self.sd})"
+
+
+def checked_number(num_nodes: int) -> int:
+    """
+    :raises ValueError: no whole number from 1 on.
+    """
+    if isinstance(num_nodes, bool) or int(num_nodes) != num_nodes or num_nodes < 1:
+        raise ValueError(f"num_nodes must be a whole number from 1 on; got {num_nodes!r}.")
+    return int(num_nodes)
+
+
+def _column(values: AnyNDArray) -> AnyNDArray:
+    points, _ = checked_sample("values", values, None)
+    if points.shape[1] != 1:
+        raise ValueError(f"values must be of one column; got shape {points.shape}.")
+    return points[:, 0]
+
+
+def frequencies(
+    points: AnyNDArray | Sequence[float], weights: AnyNDArray | Sequence[float] | None
+) -> tuple[AnyNDArray, AnyNDArray]:
+    """Distinct rows [Q, d] of a sample, and their shares [Q] of its weight."""
+    rows, w = checked_sample("points", points, weights)
+    distinct, inverse = np.unique(rows[w > 0.0], axis=0, return_inverse=True)
+    mass = np.bincount(inverse.ravel(), w[w > 0.0])
+    return distinct, mass / mass.sum()
+
+
+class Discrete(Measure):
+    """
+    Finitely many points with probabilities: levels of a factor, hours of a day, nodes.
+
+    Its points are never thinned: between two levels there is none.
+
+    :param points: [Q] or [Q, d].
+    :param probabilities: [Q], non-negative, summing to one; equal by default.
+    :raises ValueError: no point, a non-finite point, or weights that are no probabilities.
+    """
+
+    def __init__(
+        self,
+        points: AnyNDArray | Sequence[float],
+        probabilities: AnyNDArray | Sequence[float] | None = None,
+    ) -> None:
+        self.points, _ = checked_sample("points", points, None)
+        self.probabilities = checked_probabilities(
+            "probabilities", probabilities, len(self.points), "point"
+        )
+
+    @classmethod
+    def from_data(cls, values: AnyNDArray, weights: AnyNDArray | None = None) -> Discrete:
+        """
+        The distinct rows of a sample and how often they occur.
+
+        :param values: [N] or [N, d].
+        :param weights: how often each row counts, [N].
+        :raises ValueError: an empty sample, one that is not finite, or weights that are negative
+            or all zero.
+        """
+        return cls(*frequencies(values, weights))
+
+    @property
+    def dimension(self) -> int:
+        return int(self.points.shape[1])
+
+    def nodes(self) -> tuple[AnyNDArray, AnyNDArray]:
+        return self.points, self.probabilities
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self.points)} points)"
+
+
+class Empirical(Discrete):
+    """
+    A sample as a measure.
+
+    :param points: the sample, [N] or [N, d]; repeated rows add up.
+    :param weights: how often each point counts, [N], of any sum; once each by default.
+    :raises ValueError: an empty sample, one that is not finite, or weights that are negative or
+        all zero.
+    """
+
+    def __init__(
+        self,
+        points: AnyNDArray | Sequence[float],
+        weights: AnyNDArray | Sequence[float] | None = None,
+    ) -> None:
+        super().__init__(*frequencies(points, weights))
+
+    @classmethod
+    def from_data(
+        cls,
+        values: AnyNDArray,
+        weights: AnyNDArray | None = None,
+        *,
+        num_nodes: int | None = None,
+        seed: int = 0,
+    ) -> Empirical:
+        """
+        A sample, thinned to nodes that stand for it.
+
+        In one column the nodes are the means of bins of about equal weight: averages over them
+        equal averages over the data to second order in the bins' width, and exactly for straight
+        lines. In several they are the means of k-means' clusters.
+
+        :param values: [N] or [N, d].
+        :param weights: how often each row counts, [N].
+        :param num_nodes: at most so many; by default 48, 100 in two columns and 150 beyond.
+        :param seed: of k-means.
+        :raises ValueError: as the constructor.
+        """
+        whole = cls(values, weights)
+        number = (
+            NUM_NODES.get(whole.dimension, 150) if num_nodes is None else checked_number(num_nodes)
+        )
+        return whole.thinned(number, seed=seed)
+
+    def thinned(self, num_nodes: int, *, seed: int = 0) -> Empirical:
+        """
+        Fewer points that stand for all: means of bins, or of k-means' clusters.
+
+        :param num_nodes: at most so many.
+        :param seed: of k-means.
+        """
+        number = checked_number(num_nodes)
+        if len(self.points) <= number:
+            return self
+        if self.dimension == 1:
+            return Empirical(*bin_means(self.points[:, 0], self.probabilities, number))
+        return Empirical(*cluster_means(self.points, self.probabilities, number, seed))
+
+
+class Nodes(tf.Module, Measure):
+    """
+    A discrete measure whose points are variables: state that can be set and saved.
+
+    :param start: where it begins; its number of points is for good.
+    """
+
+    def __init__(self, start: Discrete) -> None:
+        super().__init__()
+        self.points = tf.Variable(start.points, trainable=False, dtype=default_float())
+        self.probabilities = tf.Variable(
+            start.probabilities, trainable=False, dtype=default_float()
+        )
+
+    @property
+    def dimension(self) -> int:
+        return int(self.points.shape[1])
+
+    def nodes(self) -> tuple[tf.Tensor, tf.Tensor]:
+        return tf.convert_to_tensor(self.points), tf.convert_to_tensor(self.probabilities)
+
+    def assign(self, measure: Discrete) -> None:
+        """
+        Take another measure's points, fewer ones with points of no weight beside them.
+
+        :param measure: with points in as many columns.
+        :raises ValueError: it has more points, or other columns.
+        """
+        have, want = measure.points.shape, tuple(self.points.shape)
+        if have[0] > want[0] or have[1] != want[1]:
+            raise ValueError(f"measure has points {have}; there is room for {want}.")
+        spare = want[0] - have[0]
+        self.points.assign(
+            np.concatenate([measure.points, np.repeat(measure.points[-1:], spare, 0)])
+        )
+        self.probabilities.assign(np.concatenate([measure.probabilities, np.zeros(spare)]))
+
+    def __repr__(self) -> str:
+        return f"Nodes({self.points.shape[0]} points)"
+
+
+NUM_NODES = {1: 48, 2: 100}
+"""Nodes that stand for a sample, by dimension; 150 beyond."""
+
+
+class Mixture(Measure):
+    """
+    One of several measures, drawn with given probabilities.
+
+    :param measures: on as many columns each.
+    :param probabilities: one a measure, summing to one; equal by default.
+    :raises ValueError: no measure, measures of several dimensions, or bad probabilities.
+    :raises TypeError: what is no measure.
+    """
+
+    def __init__(
+        self,
+        measures: Sequence[Measure],
+        probabilities: AnyNDArray | Sequence[float] | None = None,
+    ) -> None:
+        self.measures = _checked_parts(measures)
+        if len({m.dimension for m in self.measures}) > 1:
+            raise ValueError(
+                "measures must be on as many columns each; got "
+                f"{[m.dimension for m in self.measures]}."
+            )
+        self.probabilities = checked_probabilities(
+            "probabilities", probabilities, len(self.measures), "measure"
+        )
+
+    @property
+    def dimension(self) -> int:
+        return self.measures[0].dimension
+
+    @property
+    def bounds(self) -> tuple[AnyNDArray, AnyNDArray] | None:
+        ends = [m.bounds for m in self.measures]
+        known = [e for e in ends if e is not None]
+        if len(known) < len(ends):
+            return None
+        lower, upper = zip(*known)
+        return np.min(lower, axis=0), np.max(upper, axis=0)
+
+    def nodes(self) -> tuple[tf.Tensor | AnyNDArray, tf.Tensor | AnyNDArray]:
+        points, weights = zip(*(m.nodes() for m in self.measures))
+        shares = [np.asarray(w) * p for w, p in zip(weights, self.probabilities)]
+        return np.concatenate([np.asarray(x) for x in points]), np.concatenate(shares)
+
+    def thinned(self, num_nodes: int) -> Mixture:
+        each = max(num_nodes // len(self.measures), 1)
+        return Mixture([m.thinned(each) for m in self.measures], self.probabilities)
+
+    def transport(self, u: AnyNDArray) -> AnyNDArray:
+        # the first number also says which part: within its share it is uniform again
+        edges = np.concatenate([[0.0], np.cumsum(self.probabilities)])
+        part = np.clip(np.searchsorted(edges, u[:, 0], side="right") - 1, 0, len(edges) - 2)
+        inner = np.array(u)
+        share = np.maximum(self.probabilities[part], np.finfo(np.float64).tiny)
+        inner[:, 0] = np.clip((u[:, 0] - edges[part]) / share, 0.0, 1.0 - 1e-16)
+        result = np.empty_like(inner)
+        for i, measure in enumerate(self.measures):
+            result[part == i] = measure.transport(inner[part == i])
+        return result
+
+    def __repr__(self) -> str:
+        return f"Mixture({', '.join(map(repr, self.measures))})"
+
+
+class Product(Measure):
+    """
+    Independent measures, the columns of one after those of the other.
+
+    :param measures: the factors.
+    :raises ValueError: no measure.
+    :raises TypeError: what is no measure.
+    """
+
+    def __init__(self, measures: Sequence[Measure]) -> None:
+        self.measures = _checked_parts(measures)
+
+    @property
+    def dimension(self) -> int:
+        return sum(m.dimension for m in self.measures)
+
+    @property
+    def bounds(self) -> tuple[AnyNDArray, AnyNDArray] | None:
+        ends = [m.bounds for m in self.measures]
+        if all(e is None for e in ends):
+            return None
+        free = [np.full(m.dimension, np.inf) for m in self.measures]
+        lower = [-f if e is None else e[0] for e, f in zip(ends, free)]
+        upper = [f if e is None else e[1] for e, f in zip(ends, free)]
+        return np.concatenate(lower), np.concatenate(upper)
+
+    def nodes(self) -> tuple[AnyNDArray, AnyNDArray]:
+        """All combinations of the factors' nodes; their numbers multiply."""
+        points, weights = np.zeros((1, 0)), np.ones(1)
+        for measure in self.measures:
+            x, w = (np.asarray(a) for a in measure.nodes())
+            points = np.concatenate(
+                [np.repeat(points, len(x), axis=0), np.tile(x, (len(points), 1))], axis=1
+            )
+            weights = np.outer(weights, w).ravel()
+        return points, weights
+
+    def thinned(self, num_nodes: int) -> Product:
+        each = max(int(num_nodes ** (1.0 / len(self.measures)) + 1e-9), 1)
+        return Product([m.thinned(each) for m in self.measures])
+
+    def transport(self, u: AnyNDArray) -> AnyNDArray:
+        ends = np.cumsum([m.dimension for m in self.measures])[:-1]
+        parts = np.split(u, ends, axis=1)
+        return np.concatenate([m.transport(p) for m, p in zip(self.measures, parts)], axis=1)
+
+    def __repr__(self) -> str:
+        return f"Product({', '.join(map(repr, self.measures))})"
+
+
+def _checked_parts(measures: Sequence[Measure]) -> tuple[Measure, ...]:
+    parts = tuple(measures)
+    if not parts:
+        raise ValueError("measures is empty; give at least one.")
+    for part in parts:
+        if not isinstance(part, Measure):
+            raise TypeError(f"measures must be measures; got {part!r}.")
+    return parts

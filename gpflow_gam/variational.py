@@ -1,0 +1,1078 @@
+"""Families of the Gaussian q(U) over all components' inducing values."""
+
+from __future__ import annotations
+
+import abc
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from gpflow.base import AnyNDArray, Module, Parameter, TensorType
+from gpflow.config import default_float
+from gpflow.utilities import triangular
+from scipy.linalg import block_diag, cho_factor, cho_solve, solve_triangular
+
+from .bijectors import identity
+from .layout import BlockLayout
+
+__all__ = [
+    "BlockGaussian",
+    "BlockPrecision",
+    "CoupledCovariance",
+    "CoupledPrecision",
+    "DenseGaussian",
+    "MeanField",
+    "OptimalPrecision",
+    "VariationalFamily",
+    "WhitenedGaussian",
+]
+
+
+Form = Callable[[Sequence[tf.Tensor]], "WhitenedGaussian"]
+"""Makes a Gaussian out of the tensors that define one."""
+
+
+class WhitenedGaussian(abc.ABC):
+    """
+    q(V) = N(mean, S) for each of L independent latent outputs.
+
+    :param layout: the blocks.
+    :param mean: [P, L].
+    :param log_det: log|S|, [L].
+    """
+
+    def __init__(self, layout: BlockLayout, mean: tf.Tensor, log_det: tf.Tensor) -> None:
+        self.layout = layout
+        self.mean = mean
+        self.log_det = log_det
+
+    # --- what differs -----------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def trace(self) -> tf.Tensor:
+        """tr S, [L]."""
+
+    @abc.abstractmethod
+    def total_quadratic(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
+        """
+        ``phi' (S - I) phi`` with all components summed, [L, N], for features [G, M, N].
+
+        :param phi: features, [G, M, N] a group.
+        """
+
+    @abc.abstractmethod
+    def total_quadratic_full(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
+        """
+        ``phi_n' (S - I) phi_m`` with all components summed, [L, N, N].
+
+        :param phi: features, [G, M, N] a group.
+        """
+
+    @abc.abstractmethod
+    def component_quadratic(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
+        """
+        ``phi_c' (S_cc - I) phi_c``, [L, C, N] in component order.
+
+        :param phi: features, [G, M, N] a group.
+        """
+
+    @abc.abstractmethod
+    def component_quadratic_full(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
+        """
+        ``phi_cn' (S_cc - I) phi_cm``, [L, C, N, N] in component order.
+
+        :param phi: features, [G, M, N] a group.
+        """
+
+    @abc.abstractmethod
+    def cross_quadratic(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
+        """
+        ``phi_cn' (S - I)_cd phi_dn``, [L, N, C, C] in component order.
+
+        :param phi: features, [G, M, N] a group.
+        """
+
+    @abc.abstractmethod
+    def sample(self, num_samples: int, seed: AnyNDArray | None = None) -> tf.Tensor:
+        """
+        Draws of V, [num_samples, P, L].
+
+        :param num_samples: how many.
+        :param seed: two integers, [2], for draws that are the same each time; others without.
+        """
+
+    @abc.abstractmethod
+    def covariance(self) -> tf.Tensor:
+        """S, [L, P, P] in group order. Costs P^2 memory: for tests and small models."""
+
+    @abc.abstractmethod
+    def tensors(self) -> list[tf.Tensor]:
+        """The tensors that define q, for a cache."""
+
+    @abc.abstractmethod
+    def form(self) -> Form:
+        """What makes the same kind of q out of other :meth:`tensors`. Holds no tensor itself."""
+
+    # --- what does not ----------------------------------------------------------------------
+
+    def kl(self) -> tf.Tensor:
+        """``KL[q(V) || N(0, I)] = 1/2 (tr S + |mean|^2 - P - log|S|)``, summed over outputs."""
+        mahalanobis = tf.reduce_sum(tf.square(self.mean), axis=0)
+        P = tf.cast(self.layout.total, self.mean.dtype)
+        return 0.5 * tf.reduce_sum(self.trace() + mahalanobis - P - self.log_det)
+
+    def total_mean(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
+        """
+        ``phi' mean`` with all components summed, [N, L].
+
+        :param phi: features, [G, M, N] a group.
+        """
+        return tf.matmul(self.layout.concat(phi), self.mean, transpose_a=True)
+
+    def component_mean(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
+        """
+        ``phi_c' mean_c``, [C, N, L] in component order.
+
+        :param phi: features, [G, M, N] a group.
+        """
+        means = self.layout.split(self.mean)
+        parts = [tf.matmul(f, m, transpose_a=True) for f, m in zip(phi, means)]
+        return self.layout.restore_components(parts)
+
+    def _by_component(self, parts: Sequence[tf.Tensor]) -> tf.Tensor:
+        """Group parts [L, G, ...] -> [L, C, ...] in component order."""
+        return self.layout.restore_components(parts, axis=1)
+
+
+def _norms(x: tf.Tensor) -> tf.Tensor:
+    """Squared norms over the second to last axis."""
+    return tf.reduce_sum(tf.square(x), axis=-2)
+
+
+def _gram(x: tf.Tensor) -> tf.Tensor:
+    return tf.matmul(x, x, transpose_a=True)
+
+
+def _normal(
+    shape: Sequence[int | tf.Tensor], dtype: tf.DType, seed: AnyNDArray | None
+) -> tf.Tensor:
+    if seed is None:
+        return tf.random.normal(shape, dtype=dtype)
+    return tf.random.stateless_normal(shape, seed=seed, dtype=dtype)
+
+
+class BlockGaussian(WhitenedGaussian):
+    """
+    S = E (I - G'G) E', at a cost linear in the number of components.
+
+    The coupling enters the variance of a sum as ONE squared norm of a sum over components,
+    ``| sum_c H_c phi_c |^2`` with H = G E', so that the marginals cost N P (M + R); summing over
+    pairs of components would cost N P^2.
+
+    :param layout: the blocks.
+    :param mean: [P, L], in group order.
+    :param log_det: of the covariance, [L].
+    :param scale: E, one [L, G, M, M] a group; None for the identity.
+    :param coupling: G [L, R, P], whose rows' Gram matrix is below I; None for no coupling.
+    """
+
+    def __init__(
+        self,
+        layout: BlockLayout,
+        mean: tf.Tensor,
+        log_det: tf.Tensor,
+        scale: Sequence[tf.Tensor] | None,
+        coupling: tf.Tensor | None,
+    ) -> None:
+        super().__init__(layout, mean, log_det)
+        self.scale = None if scale is None else list(scale)
+        self.coupling = coupling
+
+    def _rows(self) -> list[tf.Tensor]:
+        """H_c' = E_c G_c' of each group, [L, G, M, R]."""
+        assert self.coupling is not None
+        blocks = self.layout.split(tf.linalg.matrix_transpose(self.coupling))
+        if self.scale is None:
+            return blocks
+        return [tf.matmul(E, G) for E, G in zip(self.scale, blocks)]
+
+    def trace(self) -> tf.Tensor:
+        if self.scale is None:
+            total = tf.cast(self.layout.total, self.mean.dtype)
+        else:
+            total = tf.add_n([tf.reduce_sum(tf.square(E), axis=[1, 2, 3]) for E in self.scale])
+        if self.coupling is not None:
+            lost = [tf.reduce_sum(tf.square(H), axis=[1, 2, 3]) for H in self._rows()]
+            total = total - tf.add_n(lost)
+        return total
+
+    def _scaled(self, phi: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """E_c' phi_c, [L, G, M, N]."""
+        assert self.scale is not None
+        return [tf.matmul(E, f[None], transpose_a=True) for E, f in zip(self.scale, phi)]
+
+    def _coupled(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
+        """sum_c H_c phi_c, [L, R, N]."""
+        rows = self.layout.concat(self._rows())  # [L, P, R]
+        return tf.matmul(rows, self.layout.concat(phi)[None], transpose_a=True)
+
+    def total_quadratic(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
+        parts: list[tf.Tensor] = []
+        if self.scale is not None:
+            # phi'(E E' - I) phi in one product of [M, M] and [M, N] and one pass over [G, M, N]:
+            # a fifth faster than the difference of two sums of squares
+            for E, f in zip(self.scale, phi):
+                change = tf.matmul(E, E, transpose_b=True)
+                change = tf.linalg.set_diag(change, tf.linalg.diag_part(change) - 1.0)
+                parts.append(tf.reduce_sum(f * tf.matmul(change, f[None]), axis=[1, 2]))
+        if self.coupling is not None:
+            parts.append(-_norms(self._coupled(phi)))
+        return tf.add_n(parts)
+
+    def total_quadratic_full(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
+        parts: list[tf.Tensor] = []
+        if self.scale is not None:
+            for own, f in zip(self._scaled(phi), phi):
+                parts.append(tf.reduce_sum(_gram(own), axis=1) - tf.reduce_sum(_gram(f), axis=0))
+        if self.coupling is not None:
+            parts.append(-_gram(self._coupled(phi)))
+        return tf.add_n(parts)
+
+    def _coupled_components(self, phi: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """H_c phi_c of each group, [L, G, R, N]."""
+        return [tf.matmul(H, f[None], transpose_a=True) for H, f in zip(self._rows(), phi)]
+
+    def _component_changes(
+        self, phi: Sequence[tf.Tensor], of: Callable[[tf.Tensor], tf.Tensor]
+    ) -> tf.Tensor:
+        """What squares ``of`` the features come to beside those under the prior, [L, C, ...]."""
+        parts: list[Any] = [0.0] * len(phi)  # scale or coupling or both are there
+        if self.scale is not None:
+            parts = [of(s) - of(f) for s, f in zip(self._scaled(phi), phi)]
+        if self.coupling is not None:
+            parts = [p - of(h) for p, h in zip(parts, self._coupled_components(phi))]
+        return self._by_component(parts)
+
+    def component_quadratic(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
+        return self._component_changes(phi, _norms)
+
+    def component_quadratic_full(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
+        return self._component_changes(phi, _gram)
+
+    def cross_quadratic(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
+        L, C = self.mean.shape[1], self.layout.num_components
+        N = tf.shape(phi[0])[-1]
+        total = tf.zeros([L, N, C, C], dtype=self.mean.dtype)
+        if self.scale is not None:
+            own = [_norms(s) - _norms(f) for s, f in zip(self._scaled(phi), phi)]
+            total += tf.linalg.diag(tf.transpose(self._by_component(own), [0, 2, 1]))
+        if self.coupling is not None:
+            h = self._by_component(self._coupled_components(phi))  # [L, C, R, N]
+            total -= tf.einsum("lcrn,ldrn->lncd", h, h)
+        return total
+
+    def sample(self, num_samples: int, seed: AnyNDArray | None = None) -> tf.Tensor:
+        # (I - G'G)^1/2 = I - G' U diag((1 - sqrt(1 - s)) / s) U' G with G G' = U diag(s) U':
+        # the square root costs R^3, not P^3.
+        L, P = self.mean.shape[1], self.layout.total
+        noise = _normal([L, P, num_samples], self.mean.dtype, seed)
+        if self.coupling is not None:
+            G = self.coupling
+            s, U = tf.linalg.eigh(tf.matmul(G, G, transpose_b=True))
+            s = tf.clip_by_value(s, 0.0, 1.0)
+            weight = 1.0 / (1.0 + tf.sqrt(1.0 - s))  # = (1 - sqrt(1 - s)) / s, also at s = 0
+            inner = tf.matmul(U, tf.matmul(G, noise), transpose_a=True)
+            correction = tf.matmul(U, weight[..., None] * inner)
+            noise = noise - tf.matmul(G, correction, transpose_a=True)
+        if self.scale is not None:
+            blocks = self.layout.split(noise)
+            noise = self.layout.concat([tf.matmul(E, b) for E, b in zip(self.scale, blocks)])
+        return self.mean[None] + tf.transpose(noise, [2, 1, 0])
+
+    def covariance(self) -> tf.Tensor:
+        L, P = self.mean.shape[1], self.layout.total
+        eye = tf.eye(P, batch_shape=[L], dtype=self.mean.dtype)
+        inner = eye
+        if self.coupling is not None:
+            inner = eye - _gram(self.coupling)
+        if self.scale is None:
+            return inner
+        left = self.layout.concat(
+            [tf.matmul(E, b) for E, b in zip(self.scale, self.layout.split(inner))]
+        )
+        left = tf.linalg.matrix_transpose(left)  # (E inner)'
+        return self.layout.concat(
+            [tf.matmul(E, b) for E, b in zip(self.scale, self.layout.split(left))]
+        )
+
+    def tensors(self) -> list[tf.Tensor]:
+        coupling = [] if self.coupling is None else [self.coupling]
+        return [self.mean, self.log_det, *coupling, *(self.scale or [])]
+
+    def form(self) -> Form:
+        layout, scaled, coupled = self.layout, self.scale is not None, self.coupling is not None
+
+        def make(tensors: Sequence[tf.Tensor]) -> BlockGaussian:
+            mean, log_det, *rest = tensors
+            coupling = rest.pop(0) if coupled else None
+            return BlockGaussian(layout, mean, log_det, rest if scaled else None, coupling)
+
+        return make
+
+
+class DenseGaussian(WhitenedGaussian):
+    """
+    S = F F' with F [L, P, P]; costs N P^2 for all marginals.
+
+    :param layout: the blocks.
+    :param mean: [P, L], in group order.
+    :param log_det: of the covariance, [L].
+    :param factor: F, any square root of S, [L, P, P].
+    """
+
+    def __init__(
+        self, layout: BlockLayout, mean: tf.Tensor, log_det: tf.Tensor, factor: tf.Tensor
+    ) -> None:
+        super().__init__(layout, mean, log_det)
+        self.factor = factor
+
+    def trace(self) -> tf.Tensor:
+        return tf.reduce_sum(tf.square(self.factor), axis=[1, 2])
+
+    def _scaled(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
+        """F' phi, [L, P, N]."""
+        return tf.matmul(self.factor, self.layout.concat(phi)[None], transpose_a=True)
+
+    def total_quadratic(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
+        return _norms(self._scaled(phi)) - _norms(self.layout.concat(phi))
+
+    def total_quadratic_full(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
+        # the components' priors are independent: their own features' Gram matrices add up
+        own = tf.add_n([tf.reduce_sum(_gram(f), axis=0) for f in phi])
+        return _gram(self._scaled(phi)) - own
+
+    def _blocks(self) -> list[tf.Tensor]:
+        """S_cc of each group, [L, G, M, M]."""
+        return [tf.matmul(F, F, transpose_b=True) for F in self.layout.split(self.factor)]
+
+    def component_quadratic(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
+        parts = [
+            tf.reduce_sum(f * tf.matmul(S, f[None]), axis=-2) - _norms(f)
+            for S, f in zip(self._blocks(), phi)
+        ]
+        return self._by_component(parts)
+
+    def component_quadratic_full(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
+        parts = [
+            tf.matmul(f[None], tf.matmul(S, f[None]), transpose_a=True) - _gram(f)
+            for S, f in zip(self._blocks(), phi)
+        ]
+        return self._by_component(parts)
+
+    def cross_quadratic(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
+        scaled = [
+            tf.matmul(F, f[None], transpose_a=True)
+            for F, f in zip(self.layout.split(self.factor), phi)
+        ]
+        h = self._by_component(scaled)  # [L, C, P, N]
+        own = tf.transpose(self.layout.restore_components([_norms(f) for f in phi]))
+        return tf.einsum("lcpn,ldpn->lncd", h, h) - tf.linalg.diag(own)
+
+    def sample(self, num_samples: int, seed: AnyNDArray | None = None) -> tf.Tensor:
+        L, P = self.mean.shape[1], self.layout.total
+        noise = _normal([L, P, num_samples], self.mean.dtype, seed)
+        return self.mean[None] + tf.transpose(tf.matmul(self.factor, noise), [2, 1, 0])
+
+    def covariance(self) -> tf.Tensor:
+        return tf.matmul(self.factor, self.factor, transpose_b=True)
+
+    def tensors(self) -> list[tf.Tensor]:
+        return [self.mean, self.log_det, self.factor]
+
+    def form(self) -> Form:
+        layout = self.layout
+
+        def make(tensors: Sequence[tf.Tensor]) -> DenseGaussian:
+            mean, log_det, factor = tensors
+            return DenseGaussian(layout, mean, log_det, factor)
+
+        return make
+
+
+def from_precision(
+    layout: BlockLayout, precision: tf.Tensor, shift: tf.Tensor
+) -> tuple[DenseGaussian, tf.Tensor]:
+    """
+    N(S shift, S) with ``S = precision^-1``.
+
+    :param layout: the blocks.
+    :param precision: [L, P, P], in group order, positive definite.
+    :param shift: S^-1 mean, [P, L], in group order.
+    :return: the Gaussian, and the Cholesky factor of its precision [L, P, P].
+    """
+    C = tf.debugging.check_numerics(
+        tf.linalg.cholesky(precision),
+        "posterior precision I + Lambda is not positive definite: the likelihood's weights "
+        "overflowed or are negative; standardise Y, use a smaller step, or raise gpflow's jitter",
+    )
+    eye = tf.eye(layout.total, batch_shape=[tf.shape(precision)[0]], dtype=precision.dtype)
+    inverse = tf.linalg.triangular_solve(C, eye, lower=True)
+    factor = tf.linalg.matrix_transpose(inverse)
+    half = tf.matmul(inverse, tf.transpose(shift)[..., None])
+    mean = tf.transpose(tf.matmul(factor, half)[..., 0])
+    log_det = -2.0 * tf.reduce_sum(tf.math.log(tf.linalg.diag_part(C)), axis=-1)
+    return DenseGaussian(layout, mean, log_det, factor), C
+
+
+Cholesky = Sequence[tf.Tensor]
+"""Lower Cholesky factors of K_c(Z_c, Z_c), one [G, M, M] a group."""
+Prior = Callable[[], Cholesky]
+"""Gives those factors, where they are needed."""
+
+
+class PriorFactors(Sequence[tf.Tensor]):
+    """
+    The prior's factors, computed when they are first looked at: whitened families may never.
+
+    :param prior: gives them.
+    """
+
+    def __init__(self, prior: Prior) -> None:
+        self._prior = prior
+
+    @functools.cached_property
+    def _factors(self) -> Cholesky:
+        return self._prior()
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._factors[index]
+
+    def __len__(self) -> int:
+        return len(self._factors)
+
+
+class VariationalFamily(Module, abc.ABC):
+    """
+    A family of Gaussians q(U) over the inducing values of all components.
+
+    Constructed without sizes; the model that it is given to calls :meth:`build`. Then it holds
+    parameters, and :meth:`whitened` turns them into a Gaussian over V, ``U_c = L_c V_c``.
+
+    :param whiten: whether the parameters describe V (the default) or U itself.
+    """
+
+    def __init__(self, *, whiten: bool = True) -> None:
+        super().__init__()
+        self.whiten = whiten
+        self._layout: BlockLayout | None = None
+        self._members: AnyNDArray | None = None
+        self.num_latent_gps = 0
+
+    @property
+    def built(self) -> bool:
+        """Whether a model has given this family its sizes."""
+        return self._layout is not None
+
+    @property
+    def layout(self) -> BlockLayout:
+        """
+        The blocks; raises before :meth:`build`.
+
+        :raises ValueError: before :meth:`build`.
+        """
+        if self._layout is None:
+            raise ValueError(
+                f"{type(self).__name__} has no sizes yet; pass it to a model as variational=..."
+            )
+        return self._layout
+
+    def build(
+        self,
+        layout: BlockLayout,
+        num_latent_gps: int,
+        prior: Prior,
+        members: AnyNDArray | None = None,
+    ) -> None:
+        """
+        Create the parameters, at the prior (or as near to it as the family can start from).
+
+        Where a component does not enter an output, q is the prior for good.
+
+        :param layout: the blocks.
+        :param num_latent_gps: the number of latent outputs, L.
+        :param prior: gives the prior's factors, asked where the parameters describe U.
+        :param members: which components enter which outputs, [L, C]; None: all of them all.
+        :raises ValueError: where this object belongs to another model already, or its rank does
+            not fit.
+        """
+        if self.built:
+            raise ValueError(
+                f"this {type(self).__name__} belongs to a model already; give each model its own."
+            )
+        self._validate(layout)
+        self._layout = layout
+        self._members = members
+        self.num_latent_gps = num_latent_gps
+        self._build(prior)
+
+    def _validate(self, layout: BlockLayout) -> None:
+        """Raise where the options do not fit the sizes."""
+
+    @abc.abstractmethod
+    def _build(self, prior: Prior) -> None:
+        """Create the parameters."""
+
+    @abc.abstractmethod
+    def whitened(self, cholesky: Cholesky) -> WhitenedGaussian:
+        """
+        q over the whitened values, in double precision, as the factors are.
+
+        :param cholesky: of the prior at the present hyperparameters.
+        """
+
+    def kl(self, cholesky: Cholesky) -> tf.Tensor:
+        """
+        KL[q(U) || p(U)], summed over the latent outputs.
+
+        :param cholesky: of the prior at the present hyperparameters.
+        """
+        return self.whitened(cholesky).kl()
+
+    @abc.abstractmethod
+    def match(self, cholesky: Cholesky, mean: tf.Tensor, precision: tf.Tensor) -> None:
+        """
+        Set the parameters close to N(mean, precision^-1) over the whitened values: a start.
+
+        :param cholesky: of the prior at the present hyperparameters.
+        :param mean: [P, L], in group order.
+        :param precision: [L, P, P], in group order.
+        """
+
+    # --- for the families -------------------------------------------------------------------
+
+    def _zero_mean(self) -> Parameter:
+        shape = (self.layout.total, self.num_latent_gps)
+        return Parameter(np.zeros(shape), dtype=default_float())
+
+    def _block_sqrt(self, prior: Prior) -> list[Parameter]:
+        """One lower-triangular [L, G, M, M] a group, at the prior."""
+        white = [np.broadcast_to(np.eye(M), (G, M, M)) for G, M in self.layout.group_shapes]
+        blocks = []
+        for factors in white if self.whiten else prior():
+            start = np.tile(np.asarray(factors)[None], (self.num_latent_gps, 1, 1, 1))
+            blocks.append(Parameter(start, transform=triangular(), dtype=default_float()))
+        return blocks
+
+    def _low_rank_start(self, rank: int, seed: int) -> Parameter:
+        """[L, P, R]: small and random, because the ELBO is stationary in B at B = 0."""
+        shape = (self.num_latent_gps, self.layout.total, rank)
+        noise = np.random.default_rng(seed).standard_normal(shape)
+        return Parameter(0.1 * noise / np.sqrt(max(rank, 1)), dtype=default_float())
+
+    def _whiten_columns(self, x: tf.Tensor, cholesky: Cholesky) -> tf.Tensor:
+        """blockdiag(L_c)^-1 x for x [..., P, K] in group order."""
+        return self.layout.concat(
+            [_solve(L, block) for L, block in zip(cholesky, self.layout.split(x))]
+        )
+
+    def _entering(self, x: tf.Tensor) -> tf.Tensor:
+        """``x`` [L, P, K] in group order, rows zero of components that do not enter an output."""
+        members = self.layout.spread(self._members)
+        return x if members is None else x * members[:, :, None]
+
+    def _whitened_mean(self, q_mu: tf.Tensor, cholesky: Cholesky) -> tf.Tensor:
+        mean = self.layout.to_groups(double(q_mu))
+        mean = mean if self.whiten else self._whiten_columns(mean, cholesky)
+        members = self.layout.spread(self._members)
+        return mean if members is None else mean * members.T
+
+    def _match_mean(self, q_mu: Parameter, cholesky: Cholesky, mean: tf.Tensor) -> None:
+        if not self.whiten:
+            mean = self._unwhiten_columns(mean, cholesky)
+        q_mu.assign(tf.cast(self.layout.to_components(mean), q_mu.dtype))
+
+    def _match_blocks(
+        self, q_sqrt: Sequence[Parameter], cholesky: Cholesky, precision: tf.Tensor
+    ) -> None:
+        """The best independent blocks: inverses of the precision's diagonal blocks."""
+        for W, L, block in zip(q_sqrt, cholesky, self._diagonal_blocks(precision)):
+            best = tf.linalg.cholesky(tf.linalg.inv(block))
+            W.assign(tf.cast(best if self.whiten else tf.matmul(L[None], best), W.dtype))
+
+    def _diagonal_blocks(self, x: tf.Tensor) -> list[tf.Tensor]:
+        """[L, P, P] -> one [L, G, M, M] a group."""
+        blocks, start = [], 0
+        for G, M in self.layout.group_shapes:
+            own = [x[:, at : at + M, at : at + M] for at in range(start, start + G * M, M)]
+            blocks.append(tf.stack(own, axis=1))
+            start += G * M
+        return blocks
+
+    def _unwhiten_columns(self, x: tf.Tensor, cholesky: Cholesky) -> tf.Tensor:
+        """blockdiag(L_c) x for x [..., P, K] in group order."""
+        return self.layout.concat(
+            [tf.matmul(L, block) for L, block in zip(cholesky, self.layout.split(x))]
+        )
+
+    def _whitened_blocks(self, q_sqrt: Sequence[Parameter], cholesky: Cholesky) -> list[tf.Tensor]:
+        blocks = [double(W) for W in q_sqrt]
+        if not self.whiten:
+            blocks = [_solve(L, W) for L, W in zip(cholesky, blocks)]
+        if self._members is None:
+            return blocks
+        enters = [self._members[:, list(g), None, None] for g in self.layout.groups]
+        return [tf.where(e, W, tf.eye(W.shape[-1], dtype=W.dtype)) for e, W in zip(enters, blocks)]
+
+
+class LowRankFamily(VariationalFamily):
+    """
+    A family with a coupling of some columns.
+
+    :param rank: the number of columns, R; None for the family's own.
+    :param whiten: as of :class:`VariationalFamily`.
+    :param seed: of the coupling's small random start.
+    :raises ValueError: a rank below 1, or, once sizes are known, above P.
+    """
+
+    def __init__(self, rank: int | None = None, *, whiten: bool = True, seed: int = 0) -> None:
+        super().__init__(whiten=whiten)
+        self.rank = None if rank is None else _valid_rank(rank)
+        self.seed = seed
+
+    def _validate(self, layout: BlockLayout) -> None:
+        if self.rank is not None:
+            _check_rank(self.rank, layout)
+
+
+def double(x: TensorType) -> tf.Tensor:
+    """In double precision."""
+    return tf.cast(tf.convert_to_tensor(x), tf.float64)
+
+
+def _solve(L: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
+    """L^-1 x for L [G, M, M] and x [..., G, M, K]."""
+    shape = tf.concat([tf.shape(x)[:-2], tf.shape(L)[-2:]], axis=0)
+    return tf.linalg.triangular_solve(tf.broadcast_to(L, shape), x, lower=True)
+
+
+def _valid_rank(rank: int) -> int:
+    """
+    :raises ValueError: ``rank`` is no whole number of at least 1.
+    """
+    if isinstance(rank, bool) or not isinstance(rank, (int, np.integer)) or rank < 1:
+        raise ValueError(f"rank must be a whole number of at least 1; got {rank!r}.")
+    return int(rank)
+
+
+def _check_rank(rank: int, layout: BlockLayout) -> None:
+    """
+    :raises ValueError: ``rank`` exceeds P.
+    """
+    if rank > layout.total:
+        raise ValueError(
+            f"rank={rank} exceeds the number of inducing values P={layout.total} (the sum of the "
+            "components' inducing inputs), beyond which it adds nothing; choose 1 <= rank <= P."
+        )
+
+
+def log_abs_det(blocks: Sequence[tf.Tensor]) -> tf.Tensor:
+    """log|W W'| summed over triangular blocks [L, G, M, M]: [L]."""
+    return tf.add_n(
+        [tf.reduce_sum(tf.math.log(tf.square(tf.linalg.diag_part(W))), axis=[1, 2]) for W in blocks]
+    )
+
+
+class MeanField(VariationalFamily):
+    """
+    q(U) = prod_c N(mu_c, W_c W_c'): no coupling between components.
+
+    Cheap, and overconfident about each component where inputs are correlated (Saul, Hensman,
+    Vehtari & Lawrence 2016, "Chained Gaussian processes").
+
+    Parameters: ``q_mu`` [P, L]; ``q_sqrt``, one lower-triangular [L, G, M, M] per group of like
+    components.
+
+    :param whiten: whether they describe V = L^-1 U (default) or U.
+    """
+
+    def __init__(self, *, whiten: bool = True) -> None:
+        super().__init__(whiten=whiten)
+
+    def _build(self, prior: Prior) -> None:
+        self.q_mu = self._zero_mean()
+        self.q_sqrt = self._block_sqrt(prior)
+
+    def whitened(self, cholesky: Cholesky) -> BlockGaussian:
+        blocks = self._whitened_blocks(self.q_sqrt, cholesky)
+        mean = self._whitened_mean(self.q_mu, cholesky)
+        return BlockGaussian(self.layout, mean, log_abs_det(blocks), blocks, None)
+
+    def match(self, cholesky: Cholesky, mean: tf.Tensor, precision: tf.Tensor) -> None:
+        self._match_mean(self.q_mu, cholesky, mean)
+        self._match_blocks(self.q_sqrt, cholesky, precision)
+
+
+def whitened_coupling(B: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """
+    (I + B B')^-1 = I - G'G, with G = L_A^-1 B' and A = I + B'B = L_A L_A'.
+
+    :param B: [L, P, R].
+    :return: G [L, R, P] and log|A| [L].
+    """
+    A = tf.matmul(B, B, transpose_a=True)
+    A = tf.linalg.set_diag(A, tf.linalg.diag_part(A) + 1.0)
+    L_A = tf.linalg.cholesky(A)
+    G = tf.linalg.triangular_solve(L_A, tf.linalg.matrix_transpose(B), lower=True)
+    return G, 2.0 * tf.reduce_sum(tf.math.log(tf.linalg.diag_part(L_A)), axis=-1)
+
+
+class CoupledPrecision(LowRankFamily):
+    """
+    q(V) = N(mu, (I + B B')^-1) with B [P, R]: the paper's family, whose own rank is R = M.
+
+    ``B B'`` has to carry every direction that the data pin down, about the effective degrees of
+    freedom of all components together. Where that exceeds the rank, q is hundreds of nats off;
+    :class:`~gpflow_gam.variational.BlockPrecision` is not.
+
+    Parameters, in component order: ``q_mu`` [P, L] and ``B`` [L, P, R]. Unwhitened they are the
+    paper's ``alpha`` (the mean of U is K alpha) and ``B_u`` (precision K^-1 + B_u B_u').
+
+    :param rank: the number of columns, R; by default the paper's, the most inducing inputs that a
+        component has.
+    :param whiten: whether the parameters describe V = L^-1 U (default) or U.
+    :param seed: of B's small random start.
+    :raises ValueError: a rank below 1, or, once sizes are known, above P.
+    """
+
+    def _build(self, prior: Prior) -> None:
+        self.q_mu = self._zero_mean()
+        rank = max(self.layout.sizes) if self.rank is None else self.rank
+        self.B = self._low_rank_start(rank, self.seed)
+
+    def whitened(self, cholesky: Cholesky) -> BlockGaussian:
+        mean = self.layout.to_groups(double(self.q_mu))
+        B = self.layout.to_groups(double(self.B))
+        if not self.whiten:
+            mean, B = self._transposed(cholesky, mean), self._transposed(cholesky, B)
+        members = self.layout.spread(self._members)
+        mean = mean if members is None else mean * members.T
+        B = self._entering(B)
+        coupling, log_det_A = whitened_coupling(B)
+        return BlockGaussian(self.layout, mean, -log_det_A, None, coupling)
+
+    def _transposed(self, cholesky: Sequence[tf.Tensor], x: tf.Tensor) -> tf.Tensor:
+        """blockdiag(L_c)' x."""
+        blocks = self.layout.split(x)
+        return self.layout.concat(
+            [tf.matmul(L, b, transpose_a=True) for L, b in zip(cholesky, blocks)]
+        )
+
+    def match(self, cholesky: Cholesky, mean: tf.Tensor, precision: tf.Tensor) -> None:
+        # B B' is the best approximation of rank R to precision - I (Eckart & Young 1936).
+        values, vectors = tf.linalg.eigh(precision)
+        rank = self.B.shape[-1]
+        scale = tf.sqrt(tf.maximum(values[:, -rank:] - 1.0, 1e-8))
+        B = vectors[:, :, -rank:] * scale[:, None, :]
+        if not self.whiten:
+            mean, B = self._transpose_solved(cholesky, mean), self._transpose_solved(cholesky, B)
+        self.q_mu.assign(tf.cast(self.layout.to_components(mean), self.q_mu.dtype))
+        self.B.assign(tf.cast(self.layout.to_components(B), self.B.dtype))
+
+    def _transpose_solved(self, cholesky: Sequence[tf.Tensor], x: tf.Tensor) -> tf.Tensor:
+        """blockdiag(L_c)^-T x."""
+        inverses = [
+            tf.linalg.triangular_solve(
+                L, tf.eye(L.shape[-1], batch_shape=[L.shape[0]], dtype=L.dtype)
+            )
+            for L in cholesky
+        ]
+        blocks = self.layout.split(x)
+        return self.layout.concat(
+            [tf.matmul(T, b, transpose_a=True) for T, b in zip(inverses, blocks)]
+        )
+
+
+Blocks = list[AnyNDArray]
+_TOLERANCE = 1e-5
+"""Nats that no longer count."""
+
+
+def factor_analysis(
+    A: AnyNDArray,
+    sizes: Sequence[int],
+    rank: int,
+    *,
+    max_sweeps: int = 100,
+) -> tuple[Blocks, AnyNDArray]:
+    """
+    The blocks D and the B [P, R] that minimise ``KL[N(0, (D + B B')^-1) || N(0, A^-1)]``.
+
+    ``2 KL = tr(A Q^-1) + log|Q| + const`` with ``Q = D + B B'`` is the likelihood of factor
+    analysis with A for the sample covariance and blocks for the specific variances. Given D, the
+    best B is an eigendecomposition (Tipping & Bishop 1999); given B, an EM step improves D (Rubin
+    & Thayer 1982). No sweep increases the KL. A sweep costs O(P^3).
+
+    :param A: [P, P], symmetric positive definite.
+    :param sizes: of the blocks, which follow each other.
+    :param rank: the number of columns, R.
+    :param max_sweeps: limit; one that lowers the KL by less than 1e-5 nats is the last.
+    :return: D, one [M_c, M_c] a block, and B.
+    """
+    stops = np.cumsum(sizes)
+    places = [slice(stop - size, stop) for stop, size in zip(stops, sizes)]
+    D, previous = [A[p, p] for p in places], np.inf
+    B = np.zeros((len(A), rank))
+    for _ in range(max_sweeps):
+        T = block_diag(*[np.linalg.cholesky(d) for d in D])
+        half = solve_triangular(T, A, lower=True)
+        whitened = solve_triangular(T, half.T, lower=True)
+        # all of them: asked for a part, LAPACK may find fewer where many are equal
+        values, vectors = np.linalg.eigh(0.5 * (whitened + whitened.T))
+        largest = slice(len(A) - rank, None)
+        B = (T @ vectors[:, largest]) * np.sqrt(np.maximum(values[largest] - 1.0, 0.0))
+        root = cho_factor(block_diag(*D) + B @ B.T, lower=True)
+        log_det = 2.0 * np.sum(np.log(np.diag(root[0])))
+        objective = 0.5 * (np.trace(cho_solve(root, A)) + log_det)
+        if previous - objective < _TOLERANCE:
+            break
+        previous = objective
+        gain = cho_solve(root, B)  # the factors' conditional mean given v is gain' v
+        second = np.eye(rank) - B.T @ gain + gain.T @ A @ gain
+        # E[(v - B z)(v - B z)'], of which the M step takes the blocks
+        cross = A @ gain
+        D = [
+            A[p, p] - cross[p] @ B[p].T - B[p] @ cross[p].T + B[p] @ second @ B[p].T for p in places
+        ]
+    return D, B
+
+
+_DEFAULT_RANK = 8
+
+
+class BlockPrecision(LowRankFamily):
+    """
+    q(V) = N(mu, (D + B B')^-1), D block-diagonal and B [P, R]: the default.
+
+    Contains mean field (B = 0) and :class:`CoupledPrecision` of the same rank (D = I), and a rank
+    of 8 is within a tenth of a nat of the exact posterior where those are tens and hundreds off.
+
+    Held as ``D = (W W')^-1`` with W lower-triangular blocks and ``B = W^-T C``, so that
+    ``S = W (I + C C')^-1 W'``: the same family, but no block needs inverting, and C measures
+    coupling relative to each component's own posterior scale.
+
+    Parameters: ``q_mu`` [P, L]; ``q_sqrt``, the W, one [L, G, M, M] per group of like components;
+    ``coupling``, the C, [L, P, R] in component order.
+
+    :param rank: the number of columns, R; by default 8, or P where that is less.
+    :param whiten: whether ``q_mu`` and ``q_sqrt`` describe V = L^-1 U (default) or U.
+    :param seed: of C's small random start.
+    :raises ValueError: a rank below 1, or, once sizes are known, above P.
+    """
+
+    def _build(self, prior: Prior) -> None:
+        self.q_mu = self._zero_mean()
+        self.q_sqrt = self._block_sqrt(prior)
+        rank = min(_DEFAULT_RANK, self.layout.total) if self.rank is None else self.rank
+        self.coupling = self._low_rank_start(rank, self.seed)
+
+    def whitened(self, cholesky: Cholesky) -> BlockGaussian:
+        blocks = self._whitened_blocks(self.q_sqrt, cholesky)
+        mean = self._whitened_mean(self.q_mu, cholesky)
+        C = self._entering(self.layout.to_groups(double(self.coupling)))
+        coupling, log_det_A = whitened_coupling(C)
+        log_det = log_abs_det(blocks) - log_det_A
+        return BlockGaussian(self.layout, mean, log_det, blocks, coupling)
+
+    def match(self, cholesky: Cholesky, mean: tf.Tensor, precision: tf.Tensor) -> None:
+        # Random couplings are a poor start: L-BFGS takes thousands of iterations from there.
+        self._match_mean(self.q_mu, cholesky, mean)
+        rank, layout = self.coupling.shape[-1], self.layout
+        sizes = [layout.sizes[i] for i in layout.component_order]
+        # a start is worth seconds, not minutes: a sweep costs P^3
+        sweeps = int(np.clip(2e9 / layout.total**3, 5, 100))
+        scales: list[list[AnyNDArray]] = []
+        couplings = []
+        for A in np.asarray(precision):
+            D, B = factor_analysis(A.astype(np.float64), sizes, rank, max_sweeps=sweeps)
+            W = [np.linalg.cholesky(np.linalg.inv(d)) for d in D]
+            scales.append(W)
+            couplings.append(block_diag(*W).T @ B)
+        first = 0
+        for (G, _), q_sqrt, L in zip(layout.group_shapes, self.q_sqrt, cholesky):
+            own = tf.constant(np.array([W[first : first + G] for W in scales]))
+            own = own if self.whiten else tf.matmul(L[None], own)
+            q_sqrt.assign(tf.cast(own, q_sqrt.dtype))
+            first += G
+        # zero columns would stay zero, since the ELBO is stationary there
+        start = np.asarray(layout.to_groups(tf.convert_to_tensor(self.coupling)))
+        C = np.stack(couplings)
+        idle = np.linalg.norm(C, axis=1, keepdims=True) < 1e-6
+        C = np.where(idle, 1e-2 * start, C)
+        self.coupling.assign(tf.cast(layout.to_components(tf.constant(C)), self.coupling.dtype))
+
+
+class CoupledCovariance(VariationalFamily):
+    """
+    q(U) = N(mu, W W') with W lower triangular [P, P]: every coupling, at a cost of P^2 a point.
+
+    What :class:`gpflow.models.SVGP` holds when it is built on our kernel and inducing variables
+    (Adam 2017, "Structured variational inference for coupled Gaussian processes").
+
+    Parameters, in component order: ``q_mu`` [P, L], ``q_sqrt`` [L, P, P].
+
+    :param whiten: whether they describe V = L^-1 U (default) or U.
+    """
+
+    def __init__(self, *, whiten: bool = True) -> None:
+        super().__init__(whiten=whiten)
+
+    def _build(self, prior: Prior) -> None:
+        self.q_mu = self._zero_mean()
+        P = self.layout.total
+        start = np.eye(P)
+        if not self.whiten:
+            for indices, L in zip(self.layout.groups, prior()):
+                for index, block in zip(indices, np.asarray(L)):
+                    at = slice(self.layout.offsets[index], self.layout.offsets[index + 1])
+                    start[at, at] = block
+        start = np.tile(start[None], (self.num_latent_gps, 1, 1))
+        self.q_sqrt = Parameter(start, transform=triangular(), dtype=default_float())
+
+    def whitened(self, cholesky: Cholesky) -> DenseGaussian:
+        W = double(self.q_sqrt)
+        factor = self.layout.to_groups(W)
+        log_det = tf.reduce_sum(tf.math.log(tf.square(tf.linalg.diag_part(W))), axis=-1)
+        if not self.whiten:
+            factor = self._whiten_columns(factor, cholesky)
+            half = [tf.reduce_sum(tf.math.log(tf.linalg.diag_part(L))) for L in cholesky]
+            log_det -= 2.0 * tf.add_n(half)
+        mean = self._whitened_mean(self.q_mu, cholesky)
+        if self._members is not None:
+            factor, log_det = self._separated(factor)
+        return DenseGaussian(self.layout, mean, log_det, factor)
+
+    def _separated(self, factor: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """
+        Of each output's own components, with the prior of the others, and its log-determinant.
+
+        :param factor: [L, P, P], rows in group order, columns in component order.
+        """
+        assert self._members is not None
+        enters = np.repeat(self._members, self.layout.sizes, axis=1).astype(np.float64)
+        own = self.layout.to_components(factor)  # lower triangular
+        own *= enters[:, :, None] * enters[:, None, :]
+        own = tf.linalg.set_diag(own, tf.linalg.diag_part(own) + (1.0 - enters))
+        log_det = tf.reduce_sum(tf.math.log(tf.square(tf.linalg.diag_part(own))), axis=-1)
+        return self.layout.to_groups(own), log_det
+
+    def match(self, cholesky: Cholesky, mean: tf.Tensor, precision: tf.Tensor) -> None:
+        self._match_mean(self.q_mu, cholesky, mean)
+        S = tf.linalg.inv(precision)
+        if not self.whiten:
+            half = tf.linalg.matrix_transpose(self._unwhiten_columns(S, cholesky))
+            S = self._unwhiten_columns(half, cholesky)
+        S = self.layout.to_components(self.layout.to_components(S), axis=-1)
+        root = tf.linalg.cholesky(0.5 * (S + tf.linalg.matrix_transpose(S)))
+        self.q_sqrt.assign(tf.cast(root, self.q_sqrt.dtype))
+
+
+class OptimalPrecision(VariationalFamily):
+    r"""
+    q(U) proportional to p(U) times a Gaussian site t(U): the optimum's own form (eq. 6).
+
+    .. math:: \Sigma_U^{-1} = K^{-1} + \Lambda_U,\qquad
+              \Lambda_U = K^{-1} \Big(\sum_n w_n k_n k_n'\Big) K^{-1}
+              \text{ at its optimum}
+
+    While hyperparameters move, the site t(U) stays fixed *as a function of U* and the prior moves
+    under it: the bound is tighter than at a fixed mean and covariance (in the spirit of Adam,
+    Chang, Khan & Solin 2021, "Dual parameterization of sparse variational Gaussian processes").
+    What is held matters: with the K-weighted sum ``sum_n w_n k_n k_n'`` held fixed instead, its
+    :math:`k_n` no longer match the new :math:`K`, and a lengthscale that moves by a tenth costs
+    tens to thousands of nats.
+
+    The site is stored whitened by the prior's Cholesky factor L_0 at the time when it was set,
+    ``Lambda_U = L_0^-T Lambda L_0^-1``: forming Lambda_U itself would lose its digits to K's
+    condition.
+
+    The parameters are not trainable, since a gradient step could leave the cone of positive
+    matrices; :class:`gpflow_gam.optimizers.NaturalGradient` moves them. Any GPflow optimiser then
+    trains hyperparameters at fixed sites.
+
+    Parameters, in component order: ``site_shift`` [P, L], ``site_precision`` [L, P, P],
+    ``reference``, the L_0, one [G, M, M] per group, identities until a site is set. They are in
+    double precision whatever GPflow's default: I + Lambda is beyond single precision where data
+    are many or tell much.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(whiten=False)
+
+    def _build(self, prior: Prior) -> None:
+        P, L = self.layout.total, self.num_latent_gps
+        self.site_shift = _held(np.zeros((P, L)))
+        self.site_precision = _held(np.zeros((L, P, P)))
+        # beside a precision of zero any factors are the prior
+        shapes = self.layout.group_shapes
+        self.reference = [_held(np.tile(np.eye(M), (G, 1, 1))) for G, M in shapes]
+
+    def sites(self, cholesky: Cholesky) -> tuple[tf.Tensor, tf.Tensor]:
+        """
+        The site in the whitened basis of the present prior.
+
+        :param cholesky: of the prior at the present hyperparameters.
+        :return: Lambda [L, P, P] and eta [P, L], in group order and double precision.
+        """
+        # t(U) with U = L V: Lambda_V = (L_0^-1 L)' Lambda (L_0^-1 L)
+        change = [_solve(tf.convert_to_tensor(L0), L) for L, L0 in zip(cholesky, self.reference)]
+        shift = self.layout.to_groups(tf.convert_to_tensor(self.site_shift))
+        precision = tf.convert_to_tensor(self.site_precision)
+        precision = self.layout.to_groups(self.layout.to_groups(precision), axis=-1)
+        half = tf.linalg.matrix_transpose(self._apply(change, precision))
+        return self._separated(self._apply(change, half), self._apply(change, shift))
+
+    def _separated(self, precision: tf.Tensor, shift: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """What a site says of each output's own components, [L, P, P] and [P, L] in group order."""
+        members = self.layout.spread(self._members)
+        if members is None:
+            return precision, shift
+        return precision * (members[:, :, None] * members[:, None, :]), shift * members.T
+
+    def _apply(self, change: list[tf.Tensor], x: tf.Tensor) -> tf.Tensor:
+        """blockdiag(T_c)' x."""
+        blocks = self.layout.split(x)
+        return self.layout.concat(
+            [tf.matmul(T, b, transpose_a=True) for T, b in zip(change, blocks)]
+        )
+
+    def assign_sites(self, cholesky: Cholesky, precision: tf.Tensor, shift: tf.Tensor) -> None:
+        """
+        Set the site, given in the whitened basis of the present prior.
+
+        :param cholesky: of the prior at the present hyperparameters.
+        :param precision: Lambda [L, P, P], positive semi-definite, in group order.
+        :param shift: eta [P, L], in group order.
+        """
+        for L0, L in zip(self.reference, cholesky):
+            L0.assign(L)
+        precision = self.layout.to_components(self.layout.to_components(precision), axis=-1)
+        precision = 0.5 * (precision + tf.linalg.matrix_transpose(precision))
+        self.site_precision.assign(precision)
+        self.site_shift.assign(self.layout.to_components(shift))
+
+    def whitened(self, cholesky: Cholesky) -> DenseGaussian:
+        Lambda, eta = self.sites(cholesky)
+        precision = tf.linalg.set_diag(Lambda, tf.linalg.diag_part(Lambda) + 1.0)
+        return from_precision(self.layout, precision, eta)[0]
+
+    def match(self, cholesky: Cholesky, mean: tf.Tensor, precision: tf.Tensor) -> None:
+        Lambda = tf.linalg.set_diag(precision, tf.linalg.diag_part(precision) - 1.0)
+        shift = tf.linalg.matvec(precision, tf.transpose(mean))
+        self.assign_sites(cholesky, Lambda, tf.transpose(shift))
+
+
+def _held(value: AnyNDArray) -> Parameter:
+    """A parameter in double precision that is not trainable."""
+    return Parameter(value, transform=identity(), trainable=False, dtype=tf.float64)
