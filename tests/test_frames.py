@@ -17,13 +17,12 @@ from gpflow_gam.gam.frames import (
     NumericColumn,
     Table,
     blocks_of,
-    distinct,
     filled,
     is_levels,
     learn_fills,
     learn_levels,
-    plain,
 )
+from gpflow_gam.gam.frames.table import distinct, plain
 
 N = 40
 

@@ -10,7 +10,7 @@ import pytest
 
 import gpflow_gam as gg
 from gpflow_gam import s, te
-from gpflow_gam.gam.terms.serial import terms_from_json
+from gpflow_gam.gam.terms import terms_from_json
 from gpflow_gam.layers import AdditiveGP
 
 QUIET = {"progress": False}

@@ -13,7 +13,7 @@ import pandas as pd
 from gpflow.base import AnyNDArray
 
 from ...storage import RowArray, Stored
-from ..frames.distinct import named_distinct
+from ..frames.table import named_distinct
 from ..terms.base import Level
 
 _BLOCK = 2**20

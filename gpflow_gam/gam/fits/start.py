@@ -17,7 +17,7 @@ from ...optimizers.binned import bins
 from ...optimizers.binned.solution import Solution
 from ..families import Binomial, Ordinal
 from ..frames import Encoder, Fill, LevelColumn, NumericColumn, Table, filled
-from ..frames.distinct import merged_categories
+from ..frames.table import merged_categories
 from ..terms import Column, Expression, Terms
 from .data import Data
 from .fitted import FittedGAM

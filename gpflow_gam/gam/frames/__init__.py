@@ -1,9 +1,8 @@
 """Tables of named columns, and how they become the matrix that kernels read."""
 
 from . import labels
-from .blocks import Blocks, Counted, blocks_of, in_blocks
+from .blocks import Blocks, Counted, Occurring, blocks_of, concatenated, in_blocks, recut
 from .design import Design
-from .distinct import Distinct, distinct, plain
 from .encoding import (
     Encoder,
     Key,
@@ -14,16 +13,13 @@ from .encoding import (
     level_to_json,
     numeric_column,
 )
-from .gathering import Occurring, concatenated, recut
-from .holes import Holes, complete_rows
-from .imputation import Fill, filled, learn_fills
+from .missing import Fill, Holes, complete_rows, filled, learn_fills
 from .table import Table
 
 __all__ = [
     "Blocks",
     "Counted",
     "Design",
-    "Distinct",
     "Encoder",
     "Fill",
     "Holes",
@@ -35,7 +31,6 @@ __all__ = [
     "blocks_of",
     "complete_rows",
     "concatenated",
-    "distinct",
     "filled",
     "in_blocks",
     "is_levels",
@@ -44,6 +39,5 @@ __all__ = [
     "learn_levels",
     "level_to_json",
     "numeric_column",
-    "plain",
     "recut",
 ]

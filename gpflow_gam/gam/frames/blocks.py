@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import abc
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from gpflow.base import AnyNDArray
 
 from ..terms import Column
-from .distinct import merged_categories
 from .encoding import is_levels
-from .foreign import foreign_columns
-from .table import Table, resolved
+from .table import Table, foreign_columns, merged_categories, resolved
 
 _READAHEAD = 4
 """Batches that pyarrow reads before they are asked for, beside the one that is in use."""
@@ -68,11 +67,7 @@ class Counted(Blocks):
 
 
 def in_blocks(source: Any) -> bool:
-    """
-    Whether a source is a path, a data set or tables one after the other, not one table.
-
-    :param source: what users passed as data.
-    """
+    """Whether a source is a path, a data set or tables one after the other, not one table."""
     if _is_table(source) or source is None:
         return False
     dataset = hasattr(source, "scanner") and hasattr(source, "schema")
@@ -137,15 +132,7 @@ class _Slices(Blocks):
 
 
 class _Joined(Blocks):
-    """
-    Of tables that come one after the other.
-
-    :param read: begins anew, and gives the tables.
-    :param names: the columns wanted; None for those of the first.
-    :param rows: the most of a block.
-    :param levels_read: as ``read``, of categorical columns only; None where one has to look.
-    :param count: how many rows there are, where that can be told without reading them.
-    """
+    """Of tables that come one after the other."""
 
     def __init__(
         self,
@@ -304,3 +291,79 @@ def _from_dataset(dataset: Any, columns: list[Column] | None, rows: int) -> Bloc
         lambda: read(categories) if categories else iter(()),
         getattr(dataset, "count_rows", None),
     )
+
+
+def concatenated(tables: Sequence[Table]) -> Table:
+    """Tables one after the other, as one."""
+    if len(tables) == 1:
+        return tables[0]
+    columns: dict[Any, Any] = {}
+    for name in tables[0].names:
+        parts = [t.raw(name) for t in tables]
+        if tables[0].levels(name) is not None:
+            codes = np.concatenate([np.asarray(pd.Categorical(p).codes) for p in parts])
+            columns[name] = pd.Categorical.from_codes(codes.tolist(), dtype=parts[0].dtype)
+        elif any(isinstance(getattr(p, "dtype", None), pd.StringDtype) for p in parts):
+            columns[name] = pd.concat([pd.Series(p, dtype=object) for p in parts])
+        else:
+            columns[name] = np.concatenate([t.values(name) for t in tables])
+    return Table(columns)
+
+
+def recut(blocks: Iterator[Table], rows: int) -> Iterator[Table]:
+    """Blocks of exactly so many rows, but for the last."""
+    waiting: list[Table] = []
+    number = 0
+    for block in blocks:
+        start = 0
+        while block.num_rows - start >= rows - number:
+            waiting.append(block.part(start, start + rows - number))
+            start += rows - number
+            yield concatenated(waiting)
+            waiting, number = [], 0
+        if start < block.num_rows:
+            waiting.append(block.part(start, block.num_rows))
+            number += block.num_rows - start
+    if waiting:
+        yield concatenated(waiting)
+
+
+class Occurring:
+    """The distinct values of a column, gathered over blocks."""
+
+    def __init__(self, name: Column) -> None:
+        self.name = name
+        self._seen: set[Any] = set()
+        self._values: list[AnyNDArray] = []
+        self._dtype: pd.CategoricalDtype | None = None
+
+    def add(self, table: Table) -> None:
+        """Those of a block, none of them missing."""
+        if table.levels(self.name) is not None:
+            self._dtype = table.raw(self.name).dtype
+        self._take(table.distinct(self.name).occurring())
+
+    def merged(self, other: Occurring) -> Occurring:
+        """Those of other blocks of the same table, too."""
+        both = Occurring(self.name)
+        dtypes = [p._dtype for p in (self, other) if p._dtype is not None]
+        both._dtype = merged_categories(dtypes, self.name) if dtypes else None
+        for part in (self, other):
+            for values in part._values:
+                both._take(values)
+        return both
+
+    def _take(self, values: AnyNDArray) -> None:
+        new = np.array([v not in self._seen for v in values.tolist()], dtype=bool)
+        if new.any():
+            self._values.append(values[new])
+            self._seen.update(values[new].tolist())
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def column(self, length: int) -> Any:
+        """A column that holds each of them at least once."""
+        values = np.concatenate(self._values)
+        values = np.concatenate([values, np.repeat(values[:1], length - len(values))])
+        return values if self._dtype is None else pd.Categorical(values, dtype=self._dtype)

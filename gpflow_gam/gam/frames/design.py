@@ -25,17 +25,7 @@ _FUNCTIONS = {
 
 @dataclasses.dataclass(frozen=True)
 class Design:
-    """
-    The columns of a parametric formula.
-
-    :param text: the formula's right-hand side.
-    :param columns: how the columns that it reads are read.
-    :param names: of the columns that it makes.
-    :param state: what its transforms learnt, by their text.
-    :param constant: whether the predictor has a constant beside them: the first factor is then told
-        by its differences from a level, as the others are, and has a column for each level where
-        there is none.
-    """
+    """The columns of a parametric formula."""
 
     text: str
     columns: tuple[NumericColumn | LevelColumn, ...]
@@ -45,14 +35,7 @@ class Design:
 
     @classmethod
     def learn(cls, text: str, table: Table, constant: bool = True) -> Design:
-        """
-        From the data of a fit.
-
-        :param text: the formula's part that transforms.
-        :param table: without missing values in what is read.
-        :param constant: as for the class.
-        :raises ValueError: columns that cannot be read so, or a formula that makes none.
-        """
+        """From the data of a fit."""
         stated = levels_of(text)
         readers = tuple(
             learn_levels(table, name)
@@ -77,12 +60,7 @@ class Design:
         return tuple(name for name in self.names if name not in self.variables)
 
     def extended(self, table: Table) -> Table:
-        """
-        A table with the columns that the formula makes.
-
-        :param table: with the columns that it reads.
-        :raises ValueError: values that a transform cannot take, or levels that were not there.
-        """
+        """A table with the columns that the formula makes."""
         holes = {name: int(table.missing(name).sum()) for name in self.variables}
         if any(holes.values()):
             raise ValueError(
@@ -117,11 +95,7 @@ class Design:
         return whole
 
     def to_json(self) -> dict[str, Any]:
-        """
-        As JSON can hold it.
-
-        :raises ValueError: a level or a state that no file can hold.
-        """
+        """As JSON can hold it."""
         readers = []
         for reader in self.columns:
             own: dict[str, Any] = {"name": reader.name}
@@ -138,12 +112,7 @@ class Design:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Design:
-        """
-        What :meth:`to_json` wrote.
-
-        :param value: that.
-        :raises ValueError: a formula that calls what it may not.
-        """
+        """What :meth:`to_json` wrote."""
         text = value["text"]
         variables_of(text)  # which lets no other code pass
         readers: list[NumericColumn | LevelColumn] = []

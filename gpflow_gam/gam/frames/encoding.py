@@ -14,8 +14,7 @@ from gpflow.base import AnyNDArray
 
 from ..terms import Column, Term, expression
 from . import labels
-from .distinct import Distinct, plain
-from .table import Table
+from .table import Distinct, Table, plain
 
 _TIMES, _ZONED, _SPANS = "times", "times with a time zone", "spans of time"
 _DAY = 86_400e6
@@ -26,16 +25,7 @@ _GREATEST = 1e100
 
 @dataclasses.dataclass(frozen=True)
 class NumericColumn:
-    """
-    A column of numbers, in its own unit.
-
-    :param name: the column.
-    :param use: what wants it, for messages.
-    :param limits: between which it must be; None for any.
-    :param time: ``"times"``, ``"times with a time zone"`` or ``"spans of time"`` where it holds
-        such, which become days, of times since the first of January 1970 (in UTC, of those with a
-        zone); empty of numbers.
-    """
+    """A column of numbers, in its own unit."""
 
     name: Column
     use: str
@@ -43,12 +33,7 @@ class NumericColumn:
     time: str = ""
 
     def encode(self, table: Table) -> AnyNDArray:
-        """
-        The column as floats [N].
-
-        :param table: with that column.
-        :raises ValueError: text, or infinite values.
-        """
+        """The column as floats [N]."""
         values = table.values(self.name)
         found = kind_of_time(table, self.name)
         if found != self.time:
@@ -119,24 +104,14 @@ class NumericColumn:
         return {"name": expression.to_json(self.name), "use": self.use, **own}
 
     def shown(self, values: AnyNDArray) -> AnyNDArray:
-        """
-        Values as users know them: times where they are days.
-
-        :param values: as :meth:`encode` gives them, [N].
-        :return: [N].
-        """
+        """Values as users know them: times where they are days."""
         if not self.time:
             return values
         spans = (values * _DAY).round().astype(np.int64).astype("timedelta64[us]")
         return spans if self.time == _SPANS else np.datetime64(0, "us") + spans
 
     def joined(self, values: AnyNDArray, table: Table) -> Any:
-        """
-        Rows that were encoded and, after them, those of a table.
-
-        :param values: as :meth:`encode` gives them, [N].
-        :param table: with that column.
-        """
+        """Rows that were encoded and, after them, those of a table."""
         known: Any = pd.Series(self.shown(values))
         known = known.dt.tz_localize("UTC") if self.time == _ZONED else known
         both = pd.concat([known, pd.Series(table.values(self.name))], ignore_index=True)
@@ -145,25 +120,14 @@ class NumericColumn:
 
 @dataclasses.dataclass(frozen=True)
 class LevelColumn:
-    """
-    A column of levels, as codes 0, 1, ...
-
-    :param name: the column.
-    :param levels: its levels, in order.
-    :param unseen: the policy for other levels, ``"error"`` or ``"prior"``.
-    """
+    """A column of levels, as codes 0, 1, ..."""
 
     name: Column
     levels: tuple[Any, ...]
     unseen: str = "error"
 
     def encode(self, table: Table) -> AnyNDArray:
-        """
-        The codes as floats [N]; levels that were not there get codes of their own.
-
-        :param table: with that column.
-        :raises ValueError: a level that was not there, where the policy says so.
-        """
+        """The codes as floats [N]; levels that were not there get codes of their own."""
         column = table.distinct(self.name)
         codes = {level: i for i, level in enumerate(self.levels)}
         own = [plain(v) for v in column.values]
@@ -191,10 +155,6 @@ class LevelColumn:
     def _check_kinds(self, values: list[Any], new: Any) -> None:
         """
         Numbers read back as text are other levels to the last one, and would all pass for new ones.
-
-        :param values: that occur.
-        :param new: the first of them that was not there.
-        :raises ValueError: none of them is of a kind that levels have: text, numbers or times.
         """
         own = dict.fromkeys(_kind(level) for level in self.levels)
         if own and not any(_kind(v) in own for v in values):
@@ -214,13 +174,7 @@ class LevelColumn:
 
 
 def level_to_json(level: Any, name: Column) -> Any:
-    """
-    A level as JSON can hold it.
-
-    :param level: text, a number, a truth value or a time.
-    :param name: of its column.
-    :raises ValueError: no file can hold it.
-    """
+    """A level as JSON can hold it."""
     try:
         return labels.to_json(level)
     except TypeError as error:
@@ -235,11 +189,7 @@ Key = tuple[Column, str]
 
 
 class Encoder:
-    """
-    How named columns become the columns of X.
-
-    :param columns: the columns of X in order.
-    """
+    """How named columns become the columns of X."""
 
     def __init__(self, columns: Mapping[Key, NumericColumn | LevelColumn]) -> None:
         self.columns = dict(columns)
@@ -250,40 +200,21 @@ class Encoder:
         return len(self.columns)
 
     def index(self, name: Column, kind: str) -> int:
-        """
-        Where in X a column stands, read as ``kind``.
-
-        :param name: of the column.
-        :param kind: ``"number"`` or ``"level"``.
-        """
+        """Where in X a column stands, read as ``kind``."""
         return list(self.columns).index((name, kind))
 
     def places(self, kind: str) -> list[int]:
-        """
-        Where in X the columns stand that are read as ``kind``.
-
-        :param kind: ``"number"`` or ``"level"``.
-        """
+        """Where in X the columns stand that are read as ``kind``."""
         return [i for i, (_, k) in enumerate(self.columns) if k == kind]
 
     def levels(self, name: Column) -> tuple[Any, ...]:
-        """
-        The levels of a column that is read as levels.
-
-        :param name: of the column.
-        """
+        """The levels of a column that is read as levels."""
         column = self.columns[name, "level"]
         assert isinstance(column, LevelColumn)
         return column.levels
 
     def encode(self, table: Table, only: set[Key] | None = None) -> AnyNDArray:
-        """
-        X [N, D].
-
-        :param table: with the columns wanted.
-        :param only: the columns wanted; others become zero and need not be in ``table``.
-        :raises ValueError: naming the column and what is wrong with it.
-        """
+        """X [N, D]."""
         X = np.zeros((table.num_rows, self.width))
         for i, (key, column) in enumerate(self.columns.items()):
             if only is None or key in only:
@@ -296,11 +227,7 @@ class Encoder:
 
     @classmethod
     def from_json(cls, values: list[dict[str, Any]]) -> Encoder:
-        """
-        What :meth:`to_json` wrote.
-
-        :param values: those.
-        """
+        """What :meth:`to_json` wrote."""
         columns: dict[Key, NumericColumn | LevelColumn] = {}
         for value in values:
             kind, name = value["kind"], expression.from_json(value["name"])
@@ -316,15 +243,7 @@ class Encoder:
 
 
 def learn_levels(table: Table, name: Column, unseen: str = "error") -> LevelColumn:
-    """
-    The levels that occur in a column: in a category's own order, else sorted.
-
-    :param table: the data.
-    :param name: of the column.
-    :param unseen: what becomes of other levels: ``"error"`` or ``"prior"``.
-    :raises ValueError: fewer than two of them, as many as rows for a column of fractions, or a
-        number that is there as text, too.
-    """
+    """The levels that occur in a column: in a category's own order, else sorted."""
     occurring = {plain(v) for v in table.distinct(name).occurring() if not pd.isna(v)}
     _check_written(occurring, name)
     own = table.levels(name)
@@ -348,12 +267,7 @@ def learn_levels(table: Table, name: Column, unseen: str = "error") -> LevelColu
 
 
 def is_levels(table: Table, name: Column) -> bool:
-    """
-    Whether a column is of levels by its type: text, categories or truth values.
-
-    :param table: the data.
-    :param name: of the column.
-    """
+    """Whether a column is of levels by its type: text, categories or truth values."""
     dtype = getattr(table.raw(name), "dtype", None)
     values = table.values(name)
     if isinstance(dtype, pd.BooleanDtype) or values.dtype.kind == "b":
@@ -376,9 +290,6 @@ def _holds(table: Table, name: Column, kinds: tuple[type, ...]) -> bool:
 def kind_of_time(table: Table, name: Column) -> str:
     """
     Whether a column holds times, those with a zone, or spans of time; empty for anything else.
-
-    :param table: the data.
-    :param name: of the column.
     """
     values = table.values(name)
     if values.dtype.kind in "mM":
@@ -395,14 +306,7 @@ def kind_of_time(table: Table, name: Column) -> str:
 def numeric_column(
     table: Table, name: Column, term: Term, limits: tuple[float, float] | None = None
 ) -> NumericColumn:
-    """
-    How a term reads a column as numbers, or as times.
-
-    :param table: the data.
-    :param name: of the column.
-    :param term: that reads it.
-    :param limits: between which numbers must be.
-    """
+    """How a term reads a column as numbers, or as times."""
     time = kind_of_time(table, name) if name in term.columns else ""
     return NumericColumn(name, term.label, limits, time)
 
@@ -417,11 +321,7 @@ def _days(values: AnyNDArray, time: str) -> AnyNDArray:
 
 
 def _check_written(levels: Iterable[Any], name: Column) -> None:
-    """
-    Files read in parts may have the same codes as numbers in one and as text in another.
-
-    :raises ValueError: one would become two levels.
-    """
+    """Files read in parts may have the same codes as numbers in one and as text in another."""
     written = {str(v): v for v in levels if _kind(v) == "numbers"}
     twice = [v for v in levels if isinstance(v, str) and v in written]
     if twice:

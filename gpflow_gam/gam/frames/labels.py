@@ -15,11 +15,7 @@ _PLAIN = (str, int, float, type(None))  # a bool is an int
 
 
 def to_json(value: Any) -> Any:
-    """
-    A level, or what stands in for a missing value, as JSON can hold it.
-
-    :raises TypeError: there is no way to write it.
-    """
+    """A level, or what stands in for a missing value, as JSON can hold it."""
     if isinstance(value, np.generic) and not isinstance(value, (np.datetime64, np.timedelta64)):
         value = value.item()
     if type(value) in (*_PLAIN, bool):
@@ -31,11 +27,7 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(value: Any) -> Any:
-    """
-    What :func:`to_json` wrote.
-
-    :raises ValueError: it wrote no such thing.
-    """
+    """What :func:`to_json` wrote."""
     if not isinstance(value, (dict, list)):
         return value
     if isinstance(value, dict) and len(value) == 1:

@@ -1,19 +1,266 @@
-"""Columns by name from whatever holds them."""
+"""Columns by name from whatever holds them: pandas, Arrow, polars, dicts, matrices."""
 
 from __future__ import annotations
 
 import difflib
 import functools
-from collections.abc import Iterable, Mapping
-from typing import Any
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from gpflow.base import AnyNDArray
 
 from ..terms import Column, Expression, as_column, variables_of
-from .distinct import Distinct, distinct_categories, distinct_text, named_distinct, plain
-from .foreign import Deferred, deferred, foreign_columns
+
+
+class Distinct(NamedTuple):
+    """A column as positions among few values: ``values[codes]``."""
+
+    codes: AnyNDArray
+    """Integers [N]; -1 is the last value, as in any index."""
+
+    values: AnyNDArray
+    """[K], not all of which need occur."""
+
+    def occurring(self) -> AnyNDArray:
+        """The values that occur, in order of their first rows; all missing ones are one."""
+        return np.asarray(self.values[pd.unique(self.codes)])
+
+    def counts(self) -> AnyNDArray:
+        """How often each value occurs, [K]."""
+        size = len(self.values)
+        return np.bincount(self.codes.astype(np.intp) % max(size, 1), minlength=size)
+
+
+def distinct(values: AnyNDArray) -> Distinct:
+    """
+    What a column holds, as Python compares it: of 1, 1.0 and True in one column the first stands
+    for all.
+    """
+    if values.dtype.kind in "mM":  # pandas would convert the unit, and so what values turn into
+        codes, whole = pd.factorize(values.view(np.int64))
+        return Distinct(codes, whole.view(values.dtype))
+    if values.dtype == np.float16:  # pandas has no table of these; the values stay as they are
+        values = values.astype(np.float64)
+    if values.dtype.kind not in "biuf":
+        values = values.astype(object)
+    try:
+        codes, found = pd.factorize(values, use_na_sentinel=False)
+    except TypeError as error:
+        kinds = {type(v).__name__ for v in values.tolist() if getattr(v, "__hash__", None) is None}
+        raise TypeError(", ".join(sorted(kinds)) or str(error)) from None
+    return Distinct(codes, np.asarray(found, dtype=values.dtype))
+
+
+def named_distinct(values: AnyNDArray, name: object) -> Distinct:
+    """:func:`distinct`, of a column that errors name."""
+    try:
+        return distinct(values)
+    except TypeError as error:
+        raise ValueError(
+            f"column {name!r} holds values that are no levels ({error}); make them text or numbers."
+        ) from None
+
+
+def distinct_categories(column: pd.Categorical) -> Distinct:
+    """The categories and, last, the missing value, which is the code -1 of pandas."""
+    values = np.empty(len(column.categories) + 1, dtype=object)
+    values[:-1] = np.asarray(column.categories, dtype=object)
+    values[-1] = np.nan
+    return Distinct(np.asarray(column.codes), values)
+
+
+def merged_categories(parts: Sequence[pd.CategoricalDtype], name: object) -> pd.CategoricalDtype:
+    """
+    The categories of all parts of a column. Where all parts are ordered, their common order;
+    otherwise the order in which parts state them.
+    """
+    stated = list(dict.fromkeys(tuple(part.categories) for part in parts))
+    found = list(dict.fromkeys(level for own in stated for level in own))
+    ordered = all(part.ordered for part in parts)
+    if ordered and len(stated) > 1:
+        found = _common_order(stated, name)
+    return pd.CategoricalDtype(pd.Index(found, dtype=object).infer_objects(), ordered)
+
+
+def _common_order(stated: list[tuple[Any, ...]], name: object) -> list[Any]:
+    lower: dict[Any, set[Any]] = {level: set() for own in stated for level in own}
+    for own in stated:
+        for one, next_one in itertools.pairwise(own):
+            lower[next_one].add(one)
+    found: list[Any] = []
+    while lower:
+        lowest = [level for level, below in lower.items() if not below.difference(found)]
+        if not lowest:
+            raise ValueError(
+                f"column {name!r} is ordered, and its parts state contradictory orders, of "
+                f"{', '.join(map(repr, lower))}; give all parts the same categories."
+            )
+        if len(lowest) > 1:
+            raise ValueError(
+                f"column {name!r} is ordered, and its parts state different categories, which do "
+                f"not say which of {lowest[0]!r} and {lowest[1]!r} is lower; give all parts all "
+                "categories, in order."
+            )
+        found += lowest
+        del lower[lowest[0]]
+    return found
+
+
+def distinct_text(column: Any) -> Distinct:
+    """Of a series or an array of pandas' type for text, without an object a row."""
+    codes, found = pd.factorize(column, use_na_sentinel=False)
+    return Distinct(codes, np.asarray(found, dtype=object))
+
+
+def plain(value: Any) -> Any:
+    """
+    A level as Python writes it, whatever array it comes from: whole floats equal integers, and
+    times of any unit are pandas'.
+    """
+    if isinstance(value, np.datetime64):
+        return pd.Timestamp(value)
+    if isinstance(value, np.timedelta64):
+        return pd.Timedelta(value)
+    value = value.item() if isinstance(value, np.generic) else value
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+class Deferred:
+    """A column that is converted when it is first read, not when its table is made."""
+
+    def __init__(
+        self,
+        length: int,
+        read: Callable[[], Any],
+        cut: Callable[[int, int], Deferred] | None = None,
+        categorical: bool | None = None,
+    ) -> None:
+        self._length = length
+        self.read = read
+        self.cut = cut
+        self.categorical = categorical
+
+    def __len__(self) -> int:
+        return self._length
+
+
+def foreign_columns(data: Any) -> list[tuple[Any, Any]] | None:
+    """The names and columns of an Arrow table or record batch, or of a polars frame."""
+    if hasattr(data, "collect_schema") and hasattr(data, "collect"):
+        raise TypeError(
+            f"data must hold its rows; got a {type(data).__name__}, a query: pass data.collect()."
+        )
+    if all(hasattr(data, name) for name in ("column_names", "schema", "num_rows", "column")):
+        names = list(data.column_names)
+        return [(name, data.column(i)) for i, name in enumerate(names)]
+    if hasattr(data, "get_columns") and hasattr(data, "to_dicts"):
+        return [(column.name, column) for column in data.get_columns()]
+    return None
+
+
+def deferred(values: Any, name: object) -> Deferred | None:
+    """A column of Arrow or polars, by its name; None where ``values`` is neither."""
+    if hasattr(values, "to_physical") and hasattr(values, "to_numpy"):
+        if type(values.dtype).__name__ in ("Categorical", "Enum"):
+            return Deferred(len(values), lambda: _polars_categories(values))
+        return _cuttable(values, _from_polars)
+    if hasattr(values, "null_count") and hasattr(values, "to_pandas") and hasattr(values, "type"):
+        if hasattr(values.type, "index_type"):  # a dictionary
+            return Deferred(len(values), lambda: _arrow_categories(values, name))
+        return _cuttable(values, _from_arrow)
+    return None
+
+
+def _cuttable(values: Any, read: Callable[[Any], Any]) -> Deferred:
+    """Both libraries cut without a copy. Categories are not cut: pieces would lose levels."""
+
+    def cut(start: int, stop: int) -> Deferred:
+        return _cuttable(values.slice(start, stop - start), read)
+
+    return Deferred(len(values), lambda: read(values), cut, categorical=False)
+
+
+def _from_arrow(values: Any) -> Any:
+    kind = str(values.type)
+    if kind.startswith("decimal"):
+        values = values.cast("float64")
+    elif kind in ("string", "large_string", "string_view"):
+        return _text(_to_numpy(values))
+    elif kind == "bool" and values.null_count:
+        return pd.Series(_to_numpy(values), dtype="boolean")
+    elif kind == "null":
+        return np.full(len(values), np.nan)
+    return values.to_pandas(date_as_object=False)
+
+
+def _to_numpy(values: Any) -> AnyNDArray:
+    """Of an array or of chunks, whose signatures differ."""
+    chunked = hasattr(values, "chunks")
+    return np.asarray(values.to_numpy() if chunked else values.to_numpy(zero_copy_only=False))
+
+
+def _text(values: AnyNDArray) -> Any:
+    """Strings and None, of a type that says so where there are none but missing ones."""
+    return pd.Series(values, dtype="string" if pd.isna(values).all() else object)
+
+
+def _arrow_categories(values: Any, name: object) -> pd.Categorical:
+    chunks = [values]
+    if hasattr(values, "chunks"):
+        chunks = values.chunks or [values.combine_chunks()]
+        values = values.unify_dictionaries()  # which may differ from chunk to chunk
+    try:
+        found = pd.Categorical(values.to_pandas())
+    except ValueError:  # a dictionary that holds a value twice, or a null
+        decoded = _from_arrow(values.cast(values.type.value_type))
+        return pd.Categorical(decoded, dtype=_arrow_dtype(chunks, name))
+    if not found.ordered or len(chunks) == 1:
+        return found
+    return found.set_categories(_arrow_dtype(chunks, name).categories)
+
+
+def _arrow_dtype(chunks: list[Any], name: object) -> pd.CategoricalDtype:
+    """The categories of chunks."""
+    known = [pd.Series(_from_arrow(chunk.dictionary), dtype=object).dropna() for chunk in chunks]
+    ordered = bool(chunks[0].type.ordered)
+    return merged_categories([pd.CategoricalDtype(list(k.unique()), ordered) for k in known], name)
+
+
+def _from_polars(values: Any) -> Any:
+    kind = type(values.dtype).__name__
+    if kind == "Decimal":
+        values = values.cast(float)
+    elif kind == "String":
+        return _text(values.to_numpy())
+    elif kind == "Boolean" and values.null_count():
+        return pd.Series(values.to_numpy(), dtype="boolean")
+    elif kind == "Null":
+        return np.full(len(values), np.nan)
+    return values.to_numpy()
+
+
+def _polars_categories(values: Any) -> pd.Categorical:
+    """
+    An Enum's categories in its order. A Categorical's in the order of its text, in which polars
+    compares them; those that occur in other columns of the program, which polars numbers along
+    with them, are none of its own.
+    """
+    found = values.unique().drop_nulls()
+    numbers, names = found.to_physical().to_numpy(), found.to_list()
+    if type(values.dtype).__name__ == "Enum":
+        levels = list(values.dtype.categories)
+    else:
+        levels = sorted(names)
+    where = {name: i for i, name in enumerate(levels)}
+    place = np.full(int(numbers.max()) + 2 if len(numbers) else 1, -1)
+    place[numbers] = [where[name] for name in names]  # the last place stays -1, for nulls
+    physical = values.to_physical().cast(int).fill_null(-1).to_numpy()
+    categories = pd.Index(levels, dtype=object)
+    ordered = type(values.dtype).__name__ == "Enum"
+    return pd.Categorical.from_codes(place[physical], categories=categories, ordered=ordered)
 
 
 class Table:
@@ -266,11 +513,7 @@ class Table:
 
 
 def resolved(name: Column, names: list[Any]) -> Any:
-    """
-    Which of the names a column is meant by, as :meth:`Table.name`.
-
-    :raises ValueError: none of them; names the nearest.
-    """
+    """Which of the names a column is meant by, as :meth:`Table.name`."""
     name = as_column(name, name)
     if name in names:
         return name

@@ -1,15 +1,21 @@
 """The terms of a GAM: values that add up, know no data, and can be written down."""
 
-from .base import Column, Term, Terms, as_column, as_columns, as_terms, columns_of
+from .base import (
+    Column,
+    ResponseSpec,
+    Surv,
+    Term,
+    Terms,
+    as_column,
+    as_columns,
+    as_terms,
+    columns_of,
+)
 from .expression import Expression, variables_of
-from .factor_smooth import FactorSmooth
-from .formula import Formula, parse_formula
+from .formula import Formula, parse_formula, parse_parameters, terms_from_json
 from .markov import MarkovField
-from .parameters import parse_parameters
 from .parametric import Levels, Linear, RandomEffect, Variable, factor, linear, random_effect
-from .serial import terms_from_json
-from .smooth import Interaction, Smooth, Tensor, s, te, ti
-from .survival import ResponseSpec, Surv
+from .smooth import FactorSmooth, Interaction, Smooth, Tensor, s, te, ti
 from .transformed import AllColumns, Transformed
 
 __all__ = [

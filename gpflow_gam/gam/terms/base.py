@@ -1,9 +1,10 @@
-"""Terms are values: they compare, hash, print and add up."""
+"""Terms are values that know no data: they compare, hash, print and add up."""
 
 from __future__ import annotations
 
 import abc
 import dataclasses
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
@@ -131,12 +132,7 @@ def _plain(value: Any) -> Any:
 
 
 def as_column(name: object, other: Any = None) -> Any:
-    """
-    A column's name as Python's own text or number, which numpy's names become.
-
-    :param name: anything.
-    :param other: what is returned for what is no name.
-    """
+    """A column's name as Python's own text or number, which numpy's names become."""
     if isinstance(name, str):
         return str(name) if isinstance(name, np.str_) else name
     if isinstance(name, (int, np.integer)) and not isinstance(name, bool):
@@ -145,13 +141,7 @@ def as_column(name: object, other: Any = None) -> Any:
 
 
 def as_columns(argument: str, names: Any) -> list[Column]:
-    """
-    The columns that an argument names, one or several.
-
-    :param argument: what to call it in the message.
-    :param names: a name or index, or several.
-    :raises TypeError: something that is no column's name.
-    """
+    """The columns that an argument names, one or several."""
     one = as_column(names)
     if one is not None:
         return [one]
@@ -164,12 +154,7 @@ def as_columns(argument: str, names: Any) -> list[Column]:
 
 
 def checked_columns(function: str, columns: Iterable[object], least: int = 1) -> tuple[Column, ...]:
-    """
-    The columns of a term.
-
-    :raises TypeError: something that is no column name or index.
-    :raises ValueError: too few columns, or one twice.
-    """
+    """The columns of a term."""
     names: tuple[Column, ...] = ()
     for given in columns:
         name = as_column(given)
@@ -312,25 +297,14 @@ class Terms:
 
 
 def columns_of(terms: Iterable[Term]) -> list[Column]:
-    """
-    The columns that terms read, as they name them.
-
-    :param terms: of a predictor.
-    """
+    """The columns that terms read, as they name them."""
     terms = list(terms)
     columns: list[Column] = [c for term in terms for c in term.columns]
     return columns + [column_of(term.by) for term in terms if term.by is not None]
 
 
 def as_terms(value: object) -> Terms:
-    """
-    The terms that are meant by what users write.
-
-    :param value: terms added up, one term, or a list (any iterable, once) of either.
-    :raises TypeError: none of these, or something in a list that is no term.
-    :raises ValueError: an empty list, as a generator is that has been used; a term that is there
-        twice.
-    """
+    """The terms that are meant by what users write."""
     if isinstance(value, Terms):
         return value
     if isinstance(value, Term):
@@ -353,3 +327,106 @@ def as_terms(value: object) -> Terms:
     whole = [part for part in parts if isinstance(part, Terms)]
     without = (name for part in whole for name in part.without)
     return Terms(found, without, any(part.select for part in whole))
+
+
+def checked_k(function: str, k: object, columns: int = 1) -> int | None:
+    """A number of inducing inputs, None for the default."""
+    if isinstance(k, (tuple, list)) and len(k) == columns > 1:
+        numbers = [checked_k(function, number) for number in k]
+        known = [number for number in numbers if number is not None]
+        return math.prod(known) if len(known) == len(numbers) else None
+    if k is None or (type(k) is int and k == -1):
+        return None
+    if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
+        each = f", or one for each of {columns} columns" if columns > 1 else ""
+        raise ValueError(
+            f"{function}(): k, the number of inducing inputs, must be a whole number of at least "
+            f"1{each}; got {k!r}."
+        )
+    return int(k)
+
+
+def checked_by(function: str, columns: tuple[Column, ...], by: object) -> Column | Term | None:
+    """Check what multiplies a term, or splits it by level."""
+    if by is None:
+        return None
+    name = as_column(by.columns[0] if isinstance(by, Term) else by)
+    if name is None:
+        raise TypeError(f"{function}(): by must name a column; got {by!r}.")
+    if isinstance(by, Term) and by.function != "factor":
+        raise TypeError(f"{function}(): by must be a column or factor(column); got {by!r}.")
+    if name in columns:
+        raise ValueError(f"{function}(): by={name!r} is also what it is a function of.")
+    return by if isinstance(by, Term) else name
+
+
+def refuse(bs: str, **options: Any) -> None:
+    """Check that options are not given which a kind of smooth has no use for."""
+    for name, value in options.items():
+        if value is not None:
+            raise ValueError(f"s(): bs={bs!r} takes no {name}; got {name}={value!r}.")
+
+
+TYPES = ("right", "left", "interval")
+
+
+@dataclasses.dataclass(frozen=True)
+class Surv:
+    """
+    A censored response in two columns, as R's ``survival::Surv`` names them.
+
+    - ``Surv("time", "event")``: where event is 0 the response is greater than time, and where it
+      is 1 it is time;
+    - ``Surv("time", "event", type="left")``: where event is 0 it is less;
+    - ``Surv("lower", "upper", type="interval")``: it is between the two. Where they are equal it is
+      known; where lower is missing, -inf or, of times, 0, it is below upper, and where upper is
+      missing or inf it is above lower.
+
+    Censoring must say nothing of the response beyond that (Klein & Moeschberger 2003, section 3.2).
+
+    :param first: the column of times, or of lower ends.
+    :param second: the column of events, 0 or 1 (or truth values), or of upper ends.
+    :param type: "right", "left" or "interval".
+    :raises TypeError: values in place of columns' names.
+    :raises ValueError: one column twice, or another type.
+    """
+
+    first: Column
+    second: Column
+    type: str = "right"
+
+    def __post_init__(self) -> None:
+        for place, name in (("first", self.first), ("second", self.second)):
+            column = as_column(name)
+            if column is None:
+                raise TypeError(
+                    f"Surv names columns of data; got a {type(name).__name__}: put the values into "
+                    "a "
+                    "column, and give its name."
+                )
+            object.__setattr__(self, place, column)
+        if self.type not in TYPES:
+            raise ValueError(f"type must be one of {', '.join(TYPES)}; got {self.type!r}.")
+        if self.first == self.second:
+            raise ValueError(f"Surv needs two columns; got {self.first!r} twice.")
+
+    @property
+    def columns(self) -> tuple[Column, Column]:
+        """Both."""
+        return self.first, self.second
+
+    @property
+    def complete(self) -> tuple[Column, ...]:
+        """Those that no row may lack."""
+        return () if self.type == "interval" else self.columns
+
+    def __str__(self) -> str:
+        return f"Surv({self.first}, {self.second})"
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON can hold it; the constructor takes it."""
+        return dataclasses.asdict(self)
+
+
+ResponseSpec = Column | Surv
+"""What a response is called."""

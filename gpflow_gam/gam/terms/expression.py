@@ -58,11 +58,7 @@ class Expression(str):
 
     @classmethod
     def crossed(cls, columns: Iterable[Column]) -> Expression:
-        """
-        Of the combinations of levels of several columns.
-
-        :param columns: their names.
-        """
+        """Of the combinations of levels of several columns."""
         return cls(":".join(quoted(str(c)) for c in columns))
 
     @property
@@ -85,21 +81,12 @@ class Expression(str):
         )
 
     def evaluate(self, column: Callable[[str], Any], function: Callable[[str], Any]) -> Any:
-        """
-        What arithmetic comes to.
-
-        :param column: gives values by a column's name.
-        :param function: gives the function of a name.
-        """
+        """What arithmetic comes to."""
         return _evaluated(_parsed(self)[1], column, function)
 
 
 def variables_of(columns: Iterable[Column]) -> list[Column]:
-    """
-    The columns that data must have for these to be read, each once.
-
-    :param columns: names, indices, and expressions, which read others.
-    """
+    """The columns that data must have for these to be read, each once."""
     found: dict[Column, None] = {}
     for column in columns:
         found |= dict.fromkeys(column.variables if isinstance(column, Expression) else [column])
@@ -148,11 +135,7 @@ def name_of(node: ast.expr) -> str | None:
 
 
 def expression_of(node: ast.expr) -> Expression:
-    """
-    The expression that a node of a formula is.
-
-    :raises ValueError: code that is none.
-    """
+    """The expression that a node of a formula is."""
     _check(node)
     found = Expression(shown(ast.unparse(node)))
     if not found.variables:
@@ -179,9 +162,6 @@ def _parsed(text: str) -> tuple[tuple[str, ...], ast.expr | None, tuple[str, ...
 
 
 def _check(node: ast.expr) -> None:
-    """
-    :raises ValueError: code that is no arithmetic of columns.
-    """
     text = shown(ast.unparse(node))
     if name_of(node) is not None or (
         isinstance(node, ast.Constant) and isinstance(node.value, (str, int, float))

@@ -1,4 +1,8 @@
-"""Formulas such as ``"bikers ~ s(hr, bs='cyclic') + te(hum, windspeed)"``, parsed, never run."""
+"""
+Terms from formulas, such as ``"bikers ~ s(hr, bs='cyclic') + te(hum, windspeed)"``, and from JSON.
+
+Formulas are parsed, never run.
+"""
 
 from __future__ import annotations
 
@@ -6,31 +10,35 @@ import ast
 import dataclasses
 import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from .base import Column, Term, Terms
+from gpflow.kernels import Kernel
+
+from . import expression
+from .base import NO_INTERCEPT, SELECT, Column, ResponseSpec, Surv, Term, Terms, as_terms
 from .expression import Expression, expression_of, hidden, name_of, shown
-from .parametric import Variable, random_effect
-from .serial import FUNCTIONS as TERMS
-from .survival import ResponseSpec, Surv
+from .parametric import Variable, factor, linear, random_effect
+from .smooth import s, te, ti
 from .transformed import FUNCTIONS as TRANSFORMS
 from .transformed import AllColumns, Transformed
 
-FUNCTIONS = {**TERMS, "C": TERMS["factor"], "t2": TERMS["te"]}
-"""What a formula may call for a term: the last two are R's."""
+FUNCTIONS: dict[str, Any] = {
+    "s": s,
+    "te": te,
+    "ti": ti,
+    "linear": linear,
+    "factor": factor,
+    "random_effect": random_effect,
+    "C": factor,
+    "t2": te,
+}
+"""What a term may be called in a formula or a file: the last two are R's."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Formula:
-    """
-    What a formula says.
-
-    :param response: the column left of ``~``, or a :class:`Surv`; None without one.
-    :param terms: the terms.
-    :param offset: the columns inside ``offset()``.
-    :param trials: of a binomial response, ``cbind(successes, failures)``.
-    """
+    """What a formula says."""
 
     response: ResponseSpec | None
     terms: Terms
@@ -57,10 +65,6 @@ def parse_formula(text: str) -> Formula:
     ``.`` is every column not named elsewhere. ``(1 | g)`` and ``(x | g)`` are random effects, and
     ``cbind(k, n - k)`` is a binomial response. ``- 1``, or ``0 +`` beside names, takes the
     intercept away.
-
-    :param text: ``response ~ terms``, or the terms alone, with or without the ``~``.
-    :return: the response, the terms and what else it says.
-    :raises ValueError: with the place at which it makes no sense.
     """
     left, _, right = _SPELLINGS.sub("", text).rpartition("~")
     response, trials = _response(left.strip(), text) if left.strip() else (None, None)
@@ -154,8 +158,6 @@ def _counted(call: ast.Call, text: str) -> tuple[Column, Column]:
 def _random_effects(inside: str, text: str) -> list[Term]:
     """
     Of ``(1 | g)``, ``(x | g)``, ``(1 | a/b)``, ``(1 | a:b)``: effects and slopes are independent.
-
-    :raises ValueError: it is not understood.
     """
     left, _, right = inside.replace("||", "|").partition("|")
     groups: list[list[Column]] = []
@@ -201,11 +203,7 @@ def _pieces(right: str, text: str) -> Iterator[tuple[str, str]]:
 
 
 def _transforms(piece: str, text: str) -> bool:
-    """
-    Whether a summand is for ``formulaic`` to read.
-
-    :raises ValueError: it is not understood.
-    """
+    """Whether a summand is for ``formulaic`` to read."""
     try:
         node = ast.parse(hidden(piece), mode="eval").body
     except SyntaxError:
@@ -323,3 +321,88 @@ def _literal(node: ast.expr) -> Any:
     if isinstance(node, ast.Name) and node.id in ("TRUE", "FALSE"):
         return node.id == "TRUE"
     return ast.literal_eval(node)
+
+
+def parse_parameters(terms: Mapping[str, Any], names: Sequence[str]) -> Formula:
+    """Terms by parameter, each knowing its own."""
+    found: list[Term] = []
+    gone: list[str] = []
+    response: ResponseSpec | None = None
+    offset: tuple[Column, ...] = ()
+    trials: Column | None = None
+    for i, (name, (key, value)) in enumerate(zip(names, terms.items())):
+        own = _formula_of(key, value)
+        if own.response is not None:
+            if response not in (None, own.response):
+                raise ValueError(
+                    f"terms: the formulas name two responses, {response!r} and {own.response!r}."
+                )
+            response = own.response
+        if own.offset and i > 0:
+            raise ValueError(
+                f"terms: offset() is of the first parameter, {names[0]!r}; {name!r} takes none."
+            )
+        offset += own.offset
+        trials = own.trials if trials is None else trials
+        found += [dataclasses.replace(term, parameter=name) for term in own.terms]
+        gone += [name] if own.terms.without else []
+    return Formula(response, Terms(found, gone), offset, trials)
+
+
+def _formula_of(parameter: str, value: Any) -> Formula:
+    if isinstance(value, str):
+        return parse_formula(value)
+    if value is None:
+        return Formula(None, Terms())
+    try:
+        return Formula(None, as_terms(value))
+    except TypeError as error:
+        raise TypeError(
+            f"terms[{parameter!r}] must be terms such as s('x') + factor('g'), a formula, or None "
+            f"for a constant: {error}"
+        ) from None
+
+
+def terms_from_json(
+    values: list[dict[str, Any]], kernels: Mapping[str, Kernel] | None = None
+) -> Terms:
+    """The terms that :meth:`Terms.to_json` wrote."""
+    gone = [v for v in values if isinstance(v, dict) and v.get("term") == NO_INTERCEPT]
+    chosen = {"term": SELECT} in values
+    of_all = [*gone, {"term": SELECT}]
+    terms = [_term_from_json(value, kernels or {}) for value in values if value not in of_all]
+    return Terms(terms, (value["parameter"] for value in gone), chosen)
+
+
+def _term_from_json(value: Any, kernels: Mapping[str, Kernel]) -> Term:
+    if isinstance(value, dict) and value.get("term") == Transformed.function:
+        return _with_parameter(value, Transformed(*value["columns"]))
+    if isinstance(value, dict) and value.get("term") == AllColumns.function:
+        return _with_parameter(value, AllColumns(tuple(value["columns"])))
+    if not isinstance(value, dict) or value.get("term") not in FUNCTIONS:
+        raise ValueError(f"no term can be read from {value!r}.")
+    options = {
+        name: tuple(option) if isinstance(option, list) else option
+        for name, option in value.items()
+        if name not in ("term", "columns", "parameter")
+    }
+    columns = [expression.from_json(column) for column in value["columns"]]
+    by = options.get("by")
+    if isinstance(by, dict):
+        options["by"] = _term_from_json(by, kernels) if "term" in by else expression.from_json(by)
+    if "kernel" in options:
+        kind = value["kernel"]["own"]
+        del options["kernel"]
+        label = _with_parameter(value, FUNCTIONS[value["term"]](*columns, **options)).label
+        if label not in kernels:
+            raise ValueError(
+                f"{label} has a kernel of your own ({kind}), which no file holds; pass "
+                f"kernels={{{label!r}: ...}}."
+            )
+        options["kernel"] = kernels[label]
+    return _with_parameter(value, FUNCTIONS[value["term"]](*columns, **options))
+
+
+def _with_parameter(value: Mapping[str, Any], term: Term) -> Term:
+    """The term, of the parameter that it was written for."""
+    return dataclasses.replace(term, parameter=value.get("parameter", ""))

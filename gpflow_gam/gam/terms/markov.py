@@ -11,8 +11,7 @@ import numpy as np
 import pandas as pd
 from gpflow.base import AnyNDArray
 
-from .base import Column, FunctionOf, Level, Term, checked_columns
-from .options import checked_by
+from .base import Column, FunctionOf, Level, Term, checked_by, checked_columns
 
 Neighbours = tuple[tuple[Level, tuple[Level, ...]], ...]
 """Areas, each with its neighbours."""
@@ -92,11 +91,7 @@ class MarkovField(FunctionOf):
 
 
 def sharing_corners(polygons: Polygons) -> Neighbours:
-    """
-    Areas that have a corner in common.
-
-    :raises ValueError: there are none.
-    """
+    """Areas that have a corner in common."""
     owners: dict[tuple[float, float], set[int]] = {}
     for i, (_, rings) in enumerate(polygons):
         for corner in itertools.chain.from_iterable(rings):

@@ -34,11 +34,7 @@ class Variable(_OneColumn):
         return f"{self.parameter}:{self.column}" if self.parameter else str(self.column)
 
     def resolved(self, is_levels: bool) -> Term:
-        """
-        The term that it is, once data have said what the column holds.
-
-        :param is_levels: whether that is levels, not numbers.
-        """
+        """The term that it is, once data have said what the column holds."""
         own = factor(self.column) if is_levels else linear(self.column)
         return dataclasses.replace(own, parameter=self.parameter)
 

@@ -9,20 +9,72 @@ import numpy as np
 from gpflow.kernels import Kernel
 
 from ...kernels.shaped import SHAPES
-from .base import Column, FunctionOf, Term, checked_columns
-from .factor_smooth import FACTOR_SMOOTHS, FactorSmooth
+from .base import Column, FunctionOf, Term, checked_by, checked_columns, checked_k, refuse
+from .kinds import KINDS
 from .markov import MarkovField
-from .options import checked_by, checked_k, refuse
+from .parametric import UNSEEN
 
-KINDS = ("se", "matern12", "matern32", "matern52", "cyclic", "linear", "ou")
-"""What ``bs`` may be."""
-OF_S = ("sos", "rw", "iou", "ad")
-"""What else it may be of :func:`s`."""
-_ONE_COLUMN = ("cyclic", "linear", "ou", "rw", "iou", "ad")
-_NAMED = ("ou", "rw")
-"""What stands beside a smooth function of the same column, and is told from it by its label."""
+FACTOR_SMOOTHS = ("fs", "sz")
 
-_SHAPEABLE = ("se", "matern12", "matern32", "matern52")
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class FactorSmooth(FunctionOf):
+    """
+    A function of a number for each level of a factor; all share one variance and one lengthscale.
+
+    ``bs="fs"``: curves drawn from one Gaussian process, levels included: there is no other term
+    for their means. They average to zero over all data together, so that a new level is as
+    uncertain as the levels differ. mgcv's ``fs`` has a variance of its own for their means; add
+    :func:`random_effect` for that.
+
+    ``bs="sz"``: what each level adds to the curve of all, ``s("x") + s("x", "g", bs="sz")``; at
+    every x the levels' deviations sum to zero. mgcv's ``sz``.
+
+    With ``by`` a column of numbers, they are coefficients of it: of ``"fs"`` not zero on average,
+    and of ``"sz"`` what each level adds to ``s("x", by="z")``. With ``by`` a column of levels each
+    of those has such curves of its own.
+
+    Levels times ``k`` inducing inputs are learnt together, in time that grows with the cube of
+    their number and memory with its square: ten levels cost about what ten smooths do, fifty with
+    the default ``k`` some seconds, and some hundred levels are better a random effect.
+
+    :param over: the number and the factor. A column of text, categories or truth values is the
+        factor; of two columns of numbers the second is.
+    :param bs: ``"fs"`` or ``"sz"``.
+    :param k: inducing inputs of each level; by default 10, fewer beyond 40 levels.
+    :param unseen: at prediction a level that was not there is an ``"error"``, as it is of ``"sz"``
+        by default, or has the ``"prior"``, as of ``"fs"``.
+    :param by_: a column of numbers that multiplies them, or of levels.
+    :raises TypeError, ValueError: options that make no sense, naming them.
+    """
+
+    function: ClassVar[str] = "s"
+    over: tuple[Column, ...]
+    bs: str = ""
+    k: int | None = None
+    unseen: str | None = None
+    by_: Column | Term | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "over", checked_columns("s", self.over))
+        if len(self.over) != 2:
+            raise ValueError(
+                f"s(): bs={self.bs!r} takes a number and a factor, as s('x', 'g', bs={self.bs!r}); "
+                f"got {len(self.over)} column(s)."
+            )
+        object.__setattr__(self, "k", checked_k("s", self.k))
+        object.__setattr__(self, "by_", checked_by("s", self.over, self.by_))
+        if self.unseen is not None and self.unseen not in UNSEEN:
+            raise ValueError(
+                f"s(): unseen must be one of {', '.join(UNSEEN)}; got {self.unseen!r}."
+            )
+
+    @property
+    def policy(self) -> str:
+        """What is done with levels that were not there."""
+        return self.unseen or ("prior" if self.bs == "fs" else "error")
+
+
 LEAST_SPLINES = 4
 """Along a column of numbers, of a function with a shape."""
 
@@ -33,16 +85,14 @@ SPLINES = ("tp", "cr", "ps", "ds", "bs", *_SHRINKING)
 
 
 def checked_kind(function: str, bs: object) -> str:
-    """
-    What ``bs`` asks for: a kind of kernel, or one of mgcv's bases.
-
-    :raises ValueError: none that there is.
-    """
+    """What ``bs`` asks for: a kind of kernel, or one of mgcv's bases."""
     kind = _ALIASES.get(str(bs), bs)
-    kinds = (*KINDS, *OF_S, *FACTOR_SMOOTHS, "mrf", "re") if function == "s" else KINDS
-    if kind not in (*KINDS, *SPLINES, *(OF_S if function == "s" else ())):
+    names = [name for name, known in KINDS.items() if known.tensor or function == "s"]
+    if kind not in (*names, *SPLINES):
+        if function == "s":
+            names += [*FACTOR_SMOOTHS, "mrf", "re"]
         raise ValueError(
-            f"{function}(): bs must be one of {', '.join(kinds)}; got {bs!r}. Spline bases of "
+            f"{function}(): bs must be one of {', '.join(names)}; got {bs!r}. Spline bases of "
             f"mgcv's ({', '.join(SPLINES)}) give the default."
         )
     return str(kind)
@@ -69,20 +119,17 @@ def _checked_shape(function: str, shape: object) -> str | None:
 
 
 def _check_kind_for_shape(function: str, kind: str) -> None:
-    if kind not in _SHAPEABLE:
+    if not KINDS[kind].shapeable:
+        shapeable = ", ".join(name for name, known in KINDS.items() if known.shapeable)
         raise ValueError(
-            f"{function}(): shape is not for bs={kind!r}, but for {', '.join(_SHAPEABLE)}; leave "
+            f"{function}(): shape is not for bs={kind!r}, but for {shapeable}; leave "
             "one of bs and shape out."
         )
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Smooth(FunctionOf):
-    """
-    A smooth function of one column, or an isotropic one of several: see :func:`s`.
-
-    :raises TypeError, ValueError: options that make no sense, naming them.
-    """
+    """A smooth function of one column, or an isotropic one of several: see :func:`s`."""
 
     function: ClassVar[str] = "s"
     over: tuple[Column, ...]
@@ -101,8 +148,8 @@ class Smooth(FunctionOf):
         object.__setattr__(self, "k", checked_k("s", self.k))
         _checked_period("s", kind, self.period)
         object.__setattr__(self, "by_", checked_by("s", self.over, self.by_))
-        if len(self.over) > 1 and kind in _ONE_COLUMN:
-            better = f"; use te() for {self.over}" if kind in KINDS else f"; got {self.over}"
+        if len(self.over) > 1 and KINDS[self.kind].one_column:
+            better = f"; {'use te() for' if KINDS[self.kind].tensor else 'got'} {self.over}"
             raise ValueError(f"s(): bs={kind!r} is for one column{better}.")
         if kind == "sos" and (len(self.over) != 2 or not self.isotropic):
             raise ValueError(
@@ -164,7 +211,7 @@ class Smooth(FunctionOf):
     @property
     def label(self) -> str:
         own = super().label
-        return own.replace(")", f",{self.bs})", 1) if self.bs in _NAMED else own
+        return own.replace(")", f",{self.bs})", 1) if KINDS[self.kind].rough else own
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -192,9 +239,6 @@ class Tensor(FunctionOf):
             self._check_shapes()
 
     def _check_shapes(self) -> None:
-        """
-        :raises ValueError: not one shape along one of the columns.
-        """
         if not isinstance(self.shape, (tuple, list)) or len(self.shape) != len(self.over):
             like = ("increasing", *[None] * (len(self.over) - 1))
             raise ValueError(

@@ -31,9 +31,6 @@ class Transformed(Term):
     Columns made of others: ``log(x)``, ``poly(x, 3)``, ``a*b``, ``a:b``.
 
     They become straight lines once data say what they are.
-
-    :param text: as ``formulaic`` reads it, without response and intercept.
-    :raises ValueError: text that cannot be read, or that calls what is no transform.
     """
 
     function: ClassVar[str] = "transformed"
@@ -63,8 +60,6 @@ class Transformed(Term):
 class AllColumns(Term):
     """
     ``.``: a line for each column of numbers, and a factor for each of levels, not named elsewhere.
-
-    :param without: columns that are left out.
     """
 
     function: ClassVar[str] = "."
@@ -87,13 +82,7 @@ class AllColumns(Term):
 
 @functools.lru_cache(256)
 def variables_of(text: str) -> tuple[str, ...]:
-    """
-    The columns that a formula's right-hand side reads.
-
-    :raises ValueError: it cannot be read, calls what it may not, or has columns of names that mean
-        something else there.
-    :raises ImportError: ``formulaic`` is not there.
-    """
+    """The columns that a formula's right-hand side reads."""
     found: dict[str, None] = {}
     called: set[str] = set()
     for term in parsed(text):
@@ -130,13 +119,7 @@ def levels_of(text: str) -> tuple[str, ...]:
 
 
 def parsed(text: str, constant: bool = False) -> Any:
-    """
-    A formula's right-hand side as ``formulaic`` has it.
-
-    :param constant: whether it has an intercept, which settles how factors become columns.
-    :raises ValueError: it cannot be read.
-    :raises ImportError: ``formulaic`` is not there.
-    """
+    """A formula's right-hand side as ``formulaic`` has it."""
     try:
         import formulaic
         from formulaic.errors import FormulaicError
@@ -157,11 +140,7 @@ def parsed(text: str, constant: bool = False) -> Any:
 
 
 def _names(expression: str, text: str) -> tuple[list[str], set[str]]:
-    """
-    The columns that Python code of a formula reads, and the functions that it calls.
-
-    :raises ValueError: code that is not arithmetic and calls of transforms.
-    """
+    """The columns that Python code of a formula reads, and the functions that it calls."""
     from formulaic.utils.code import sanitize_variable_names
 
     named: dict[str, str] = {}

@@ -1,15 +1,18 @@
-"""Missing values: where they are, and whether they may be there."""
+"""Missing values: where they are, whether they may be there, and what stands in for them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import dataclasses
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from gpflow.base import AnyNDArray
 
 from ..terms import Column
-from .table import Table
+from .encoding import is_levels
+from .table import Distinct, Table, plain
 
 
 class Holes:
@@ -22,13 +25,7 @@ class Holes:
         self._counts: dict[Any, int] = {}
 
     def add(self, table: Table, columns: Iterable[Column]) -> AnyNDArray:
-        """
-        Count a block's.
-
-        :param table: the block.
-        :param columns: in which nothing may be missing.
-        :return: which of its rows lack a value of ``columns``, [n].
-        """
+        """Count a block's."""
         bad = np.zeros(table.num_rows, dtype=bool)
         for name in dict.fromkeys(columns):
             holes = table.missing(name)
@@ -41,11 +38,7 @@ class Holes:
         return bad
 
     def merged(self, other: Holes) -> Holes:
-        """
-        The counts of both.
-
-        :param other: of other blocks of the same table.
-        """
+        """The counts of both."""
         both = Holes()
         both.num_rows = self.num_rows + other.num_rows
         both.incomplete = self.incomplete + other.incomplete
@@ -55,14 +48,7 @@ class Holes:
         return both
 
     def check(self, missing: str) -> None:
-        """
-        Check that what is missing may be.
-
-        :param missing: ``"error"``, ``"drop"`` or ``"impute"``, which must have filled terms'
-            columns.
-        :raises ValueError: there are missing values and ``missing="error"``; a column has no value
-            at all. Names the columns and counts.
-        """
+        """Check that what is missing may be."""
         counts = {name: count for name, count in self._counts.items() if count}
         empty = [n for n, count in counts.items() if count == self.num_rows]
         if empty:
@@ -90,16 +76,62 @@ class Holes:
 
 
 def complete_rows(table: Table, columns: Iterable[Column], missing: str) -> tuple[Table, int]:
-    """
-    The rows without missing values in ``columns``.
-
-    :param table: the data.
-    :param columns: that are read.
-    :param missing: as :meth:`Holes.check`.
-    :return: the table, and how many rows were dropped.
-    :raises ValueError: as :meth:`Holes.check`.
-    """
+    """The rows without missing values in ``columns``."""
     holes = Holes()
     bad = holes.add(table, columns)
     holes.check(missing)
     return (table.rows(~bad) if holes.incomplete else table), holes.incomplete
+
+
+@dataclasses.dataclass(frozen=True)
+class Fill:
+    """What a column's missing values are replaced by."""
+
+    name: Column
+    value: Any
+    count: int
+
+
+def learn_fills(
+    table: Table, columns: Iterable[Column], levels: Collection[Column] = ()
+) -> tuple[Fill, ...]:
+    """
+    The (lower) median of columns of numbers, the most frequent level of others.
+
+    Both occur in the data, so that no stand-in is a level that was never seen. Columns without any
+    value are left out.
+    """
+    fills = []
+    for name in dict.fromkeys(table.name(c) for c in columns):
+        holes = table.missing(name)
+        if holes.all():
+            continue
+        if name in levels or is_levels(table, name):
+            value = _most_frequent(table.distinct(name), table.levels(name) is None)
+        else:
+            values = pd.Series(table.values(name)[~holes])
+            value = values.sort_values().iloc[(len(values) - 1) // 2]
+        fills.append(Fill(name, plain(value), int(holes.sum())))
+    return tuple(fills)
+
+
+def _most_frequent(column: Distinct, sort: bool) -> Any:
+    """Of equally frequent levels the first in the categories' order, or once they are sorted."""
+    counts = np.where(pd.isna(column.values), 0, column.counts())
+    found = column.values[counts == counts.max()]
+    return pd.Series(found).mode().iloc[0] if sort else found[0]
+
+
+def filled(table: Table, fills: Iterable[Fill]) -> Table:
+    """
+    The table without missing values in the columns that have a fill, where it has them.
+
+    :param table: the data.
+    :param fills: a stand-in a column.
+    """
+    columns = table.columns()
+    for fill in fills:
+        if fill.name in table and (holes := table.missing(fill.name)).any():
+            values = pd.Series(table.raw(fill.name)).reset_index(drop=True)
+            columns[fill.name] = values.mask(np.asarray(holes), fill.value)
+    return Table(columns)
