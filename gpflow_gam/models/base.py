@@ -27,12 +27,14 @@ from gpflow.posteriors import PrecomputeCacheType
 from gpflow.utilities import assert_params_false
 
 from ..autograph import as_written
+from ..covariances import InducingBlocks
 from ..inducing_variables import AdditiveInducingVariables, joined
 from ..kernels import AdditiveKernel, SeparateAdditive
 from ..likelihoods import check_width, checked_observations, num_labels, unwrapped
 from ..likelihoods.predictive import predictive_log_density, predictive_moments
 from ..likelihoods.support import as_numbers, checked_inputs, in_dtype_of
-from ..posteriors import AdditivePosterior
+from ..posteriors import AdditivePosterior, SparseAdditivePosterior
+from ..variational import WhitenedGaussian
 
 _HALF_LOG_2_PI = 0.5 * float(np.log(2.0 * np.pi))
 
@@ -263,3 +265,34 @@ class AdditiveModel(GPModel, abc.ABC):
         """
         Xnew = self._checked_inputs(Xnew)
         return self.fused_posterior().predict_components(Xnew, full_cov=full_cov)
+
+
+class SparseAdditiveModel(AdditiveModel):
+    """An additive model with inducing variables."""
+
+    inducing_variable: AdditiveInducingVariables
+
+    @property
+    def blocks(self) -> InducingBlocks:
+        """The covariances between inducing values and functions."""
+        return InducingBlocks(self.inducing_variable, self.kernel)
+
+    @abc.abstractmethod
+    def whitened(self, cholesky: list[tf.Tensor]) -> WhitenedGaussian:
+        """
+        The posterior q(V) of the whitened inducing values.
+
+        :param cholesky: of the prior at the present parameters, [G, M, M] a group.
+        """
+
+    def posterior(
+        self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
+    ) -> SparseAdditivePosterior:
+        return SparseAdditivePosterior(
+            self.kernel,
+            self.inducing_variable,
+            self.whitened,
+            self.num_latent_gps,
+            self.mean_function,
+            precompute_cache=precompute_cache,
+        )

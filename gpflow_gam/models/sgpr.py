@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +13,6 @@ from gpflow.kernels import SeparateIndependent
 from gpflow.likelihoods import Gaussian
 from gpflow.mean_functions import MeanFunction
 from gpflow.models.training_mixins import InternalDataTrainingLossMixin
-from gpflow.posteriors import PrecomputeCacheType
 from gpflow.utilities import positive
 
 from ..autograph import as_written
@@ -22,10 +20,9 @@ from ..covariances import InducingBlocks
 from ..inducing_variables import AdditiveInducingVariables
 from ..kernels import AdditiveKernel
 from ..likelihoods import checked_data
-from ..posteriors import SparseAdditivePosterior
 from ..rows import DEFAULT_BLOCK, sum_over_rows
 from ..variational import DenseGaussian, from_precision
-from .base import AdditiveModel, check_inducing, check_kernel, check_outputs, check_precision
+from .base import SparseAdditiveModel, check_inducing, check_kernel, check_outputs, check_precision
 
 
 class SufficientStatistics(NamedTuple):
@@ -52,7 +49,7 @@ class SufficientStatistics(NamedTuple):
     """sum_n w_n, []."""
 
 
-class AdditiveSGPR(AdditiveModel, InternalDataTrainingLossMixin):
+class AdditiveSGPR(SparseAdditiveModel, InternalDataTrainingLossMixin):
     """
     Sparse additive GP regression: q(U) optimal in closed form, every coupling exact.
 
@@ -104,11 +101,6 @@ class AdditiveSGPR(AdditiveModel, InternalDataTrainingLossMixin):
     @property
     def precision(self) -> tf.DType:
         return self.data[0].dtype
-
-    @property
-    def blocks(self) -> InducingBlocks:
-        """The covariances between inducing values and functions."""
-        return InducingBlocks(self.inducing_variable, self.kernel)
 
     def statistics(self, cholesky: list[tf.Tensor]) -> SufficientStatistics:
         """
@@ -187,25 +179,8 @@ class AdditiveSGPR(AdditiveModel, InternalDataTrainingLossMixin):
         total = self.num_latent_gps * tf.reduce_mean(per_output) + fit
         return tf.cast(-0.5 * total, self.data[0].dtype)
 
-    def whitened(self, cholesky: Sequence[tf.Tensor]) -> DenseGaussian:
-        """
-        The optimal q(V).
-
-        :param cholesky: of the prior at the present parameters, [G, M, M] a group.
-        """
+    def whitened(self, cholesky: list[tf.Tensor]) -> DenseGaussian:
         return self._optimum(*self._sites(self.statistics(list(cholesky))))[0]
-
-    def posterior(
-        self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
-    ) -> SparseAdditivePosterior:
-        return SparseAdditivePosterior(
-            self.kernel,
-            self.inducing_variable,
-            self.whitened,
-            self.num_latent_gps,
-            self.mean_function,
-            precompute_cache=precompute_cache,
-        )
 
 
 def _double(x: TensorType) -> tf.Tensor:

@@ -10,20 +10,18 @@ from gpflow.kernels import SeparateIndependent
 from gpflow.likelihoods import Likelihood
 from gpflow.mean_functions import MeanFunction
 from gpflow.models.training_mixins import ExternalDataTrainingLossMixin
-from gpflow.posteriors import PrecomputeCacheType
 
 from ..autograph import as_written
-from ..covariances import Features, InducingBlocks
+from ..covariances import Features
 from ..inducing_variables import AdditiveInducingVariables
 from ..kernels import AdditiveKernel
 from ..likelihoods.support import as_numbers, checked_data
-from ..posteriors import SparseAdditivePosterior
 from ..rows import sum_over_rows
 from ..variational import BlockPrecision, PriorFactors, VariationalFamily, WhitenedGaussian
-from .base import AdditiveModel, check_inducing, check_kernel, check_outputs, check_precision
+from .base import SparseAdditiveModel, check_inducing, check_kernel, check_outputs, check_precision
 
 
-class AdditiveSVGP(AdditiveModel, ExternalDataTrainingLossMixin):
+class AdditiveSVGP(SparseAdditiveModel, ExternalDataTrainingLossMixin):
     """
     Additive sparse variational GP: minibatches, any likelihood (Adam, Durrande & John 2018).
 
@@ -83,17 +81,7 @@ class AdditiveSVGP(AdditiveModel, ExternalDataTrainingLossMixin):
     def precision(self) -> tf.DType:
         return self.inducing_variable.inputs[0].dtype
 
-    @property
-    def blocks(self) -> InducingBlocks:
-        """The covariances between inducing values and functions."""
-        return InducingBlocks(self.inducing_variable, self.kernel)
-
     def whitened(self, cholesky: list[tf.Tensor]) -> WhitenedGaussian:
-        """
-        q(V).
-
-        :param cholesky: of the prior at the present parameters.
-        """
         return self.variational.whitened(cholesky)
 
     @check_shapes("return: []")
@@ -165,15 +153,3 @@ class AdditiveSVGP(AdditiveModel, ExternalDataTrainingLossMixin):
         mean = tf.cast(q.total_mean(features.phi), X.dtype) + self.mean_function(X)
         var = features.total_prior() + q.total_quadratic(features.phi)
         return mean, tf.cast(tf.transpose(var), X.dtype)
-
-    def posterior(
-        self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
-    ) -> SparseAdditivePosterior:
-        return SparseAdditivePosterior(
-            self.kernel,
-            self.inducing_variable,
-            self.variational.whitened,
-            self.num_latent_gps,
-            self.mean_function,
-            precompute_cache=precompute_cache,
-        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import tensorflow as tf
 from gpflow.base import MeanAndVariance
@@ -16,7 +16,7 @@ from ..layout import BlockLayout
 from ..variational import Form, WhitenedGaussian
 from .base import AdditivePosterior, Cache, seeds, standard_normal
 
-QOfCholesky = Callable[[Sequence[tf.Tensor]], WhitenedGaussian]
+QOfCholesky = Callable[[list[tf.Tensor]], WhitenedGaussian]
 
 
 class SparseAdditivePosterior(AdditivePosterior):
