@@ -1,4 +1,4 @@
-"""What the additive models share."""
+"""Bases of the additive models, and checks of their arguments."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _is_log_normal(parameter: Parameter) -> bool:
 
 
 def _log_normal(parameters: Sequence[Parameter]) -> tf.Tensor:
-    """Of exponentials: normal densities of their logarithms, less these (the change of measure)."""
+    """Log-normal densities: normal ones of the logarithms, less these (the change of measure)."""
     log_values = tf.concat([tf.reshape(p.unconstrained_variable, [-1]) for p in parameters], axis=0)
     location, scale = (
         np.concatenate([_entries(getattr(p.prior, name), p) for p in parameters])
@@ -170,7 +170,7 @@ class AdditiveModel(GPModel, abc.ABC):
     @property
     @abc.abstractmethod
     def precision(self) -> tf.DType:
-        """That of the data it is fitted to, and of inputs to predict at."""
+        """The dtype of the data it is fitted to, and of inputs to predict at."""
 
     def _numbers(self, Xnew: InputData) -> tf.Tensor:
         return as_numbers(Xnew, "Xnew", self.kernel, self.precision)
@@ -191,7 +191,7 @@ class AdditiveModel(GPModel, abc.ABC):
         )
 
     def _predictive_moments(self, X: tf.Tensor) -> MeanAndVariance:
-        """Of the predictors at X, what responses are predicted from."""
+        """Moments of the predictors at X, from which responses are predicted."""
         return self.predict_f(X)
 
     @as_written

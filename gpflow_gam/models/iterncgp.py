@@ -131,11 +131,11 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         self._cache = _Cache()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Of copies, shallow ones too, and files."""
+        """State without the cache, for copies, shallow ones too, and files."""
         return {**self.__dict__, "_cache": _Cache()}
 
     def _trackable_children(self, save_type: str = "checkpoint", **options: Any) -> dict[str, Any]:
-        """Of SavedModels also what functions of the model that were compiled read."""
+        """Parts to save; in a SavedModel also the variables that compiled functions read."""
         result: dict[str, Any] = super()._trackable_children(save_type, **options)  # compiles them
         fixed, share = self._cache.actions, self._cache.share
         if save_type == "savedmodel" and fixed is not None:
@@ -143,7 +143,7 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         return result
 
     def _default_solver(self) -> str:
-        """What averages a row takes for the nearest Gaussian is little where rows are few."""
+        """ "variational" for few rows, where its averages take little time."""
         few = self.data[0].shape[0] <= _FEW
         normal = isinstance(observed(self.likelihood), Gaussian)
         return "variational" if few and not normal else "newton"
@@ -201,7 +201,7 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
 
     def problem(self) -> LaplaceProblem:
         """
-        What a solver works on, at the present parameters.
+        The problem that a solver works on, at the present parameters.
 
         :raises ValueError: parts of another precision than the data took the place of the model's.
         """
@@ -256,7 +256,7 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
 
     @property
     def unfinished(self) -> Any:
-        """What a fit that was ended early has left for the next one."""
+        """State that a fit that was ended early has left for the next one."""
         return self._cache.unfinished
 
     @unfinished.setter
@@ -265,12 +265,12 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
 
     @property
     def goes_on(self) -> bool:
-        """Whether there is a posterior of the present parts, be it at other parameters."""
+        """True if there is a posterior of the present parts, be it at other parameters."""
         return self._fit is not None and self._fit.at.replaced(Snapshot(self)) is None
 
     @property
     def is_complete(self) -> bool:
-        """Whether the last fit's solver has nothing more to do at the present parameters."""
+        """True if the last fit's solver has nothing more to do at the present parameters."""
         fit = self._fit
         return fit is not None and fit.complete and fit.at.is_present(self)
 
@@ -395,7 +395,7 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
 
     def predictive_share(self) -> float:
         """
-        Which share of the latent variance predictions of classes count.
+        The share of the latent variance that predictions of classes count.
 
         All of it, 1, or that share which :meth:`left_out_log_probabilities` prefers by more than
         the standard error of the difference. Of responses that are no classes it is 1.
@@ -483,7 +483,7 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
 
 
 class Snapshot:
-    """Which parts and parameters a model is made of, and their values, at one time."""
+    """The parts and parameters that a model is made of, and their values, at one time."""
 
     def __init__(self, model: IterNCGP, values: bool = True) -> None:
         parts = {name: getattr(model, name) for name in ("kernel", "likelihood", "mean_function")}
@@ -507,7 +507,7 @@ class Snapshot:
         return None
 
     def is_present(self, model: IterNCGP) -> bool:
-        """Whether the model has these parts and values now."""
+        """True if the model has these parts and values now."""
         return self.replaced(Snapshot(model, values=False)) is None and all(
             equal_values(values_of(self.parameters[name]), values)
             for name, values in self.values.items()
@@ -522,7 +522,7 @@ def _parameters(part: Module) -> list[Any]:
 
 @dataclass(frozen=True)
 class Fit:
-    """What a fit has computed, and where it ended."""
+    """The result of a fit, and the parameters where it ended."""
 
     state: ActionPosteriorState
     at: Snapshot
@@ -544,7 +544,7 @@ class _Cache:
 
 
 def _same(some: Sequence[Any], others: Sequence[Any]) -> bool:
-    """Whether these are the same objects."""
+    """True if these are the same objects."""
     return len(some) == len(others) and all(a is b for a, b in zip(some, others))
 
 

@@ -27,7 +27,7 @@ from .base import SparseAdditiveModel, check_inducing, check_kernel, check_outpu
 
 class SufficientStatistics(NamedTuple):
     """
-    What the collapsed bound needs of the data, in group order; w_n are the weights.
+    Sums over the data that the collapsed bound needs, in group order; w_n are the weights.
 
     In double precision, whatever the data's: the bound and q come from differences of such sums.
     """

@@ -148,7 +148,7 @@ class AdditiveVGP(AdditiveModel, InternalDataTrainingLossMixin):
 
 def _rounding(X: tf.Tensor) -> float:
     """
-    How far the eigenvalues of a covariance at X [N, D] are off, as a share of the variance.
+    Rounding error of the eigenvalues of a covariance at X [N, D], as a share of the variance.
 
     Entries that are near each other are rounded alike, so that it grows with N: measured, it is a
     third of this for smooth kernels.

@@ -41,7 +41,7 @@ class Buffers:
         )
 
     def with_room(self, capacity: int) -> Buffers:
-        """The same actions in buffers of another size, at least of ``used``."""
+        """These actions in buffers of another size, at least of ``used``."""
         spare = max(capacity, self.used) - self.used
         rows = [[0, spare], [0, 0], [0, 0]]
         S, T, F = self.S[: self.used], self.T[: self.used], self.F[: self.used, : self.used]
@@ -141,7 +141,7 @@ class InnerLoop:
 
 
 class _Arguments(NamedTuple):
-    """Of the loop, beside K and W."""
+    """Arguments of the loop, beside K and W."""
 
     target: tf.Tensor
     """yhat - m, [Q, N]."""
@@ -173,7 +173,7 @@ class _Arguments(NamedTuple):
     """Which actions are residuals, [J]."""
 
     def specs(self) -> list[tf.TensorSpec]:
-        """Of such arguments, whatever the numbers of actions."""
+        """Specs of such arguments, whatever the numbers of actions."""
         dtype, (Q, N) = self.target.dtype, self.target.shape
         function, number = tf.TensorSpec([Q, N], dtype), tf.TensorSpec([], tf.int32)
         actions, square = tf.TensorSpec([None, Q, N], dtype), tf.TensorSpec([None, None], dtype)
@@ -349,7 +349,7 @@ class IterGPRun(Run):
 
     def _creeps(self, v: tf.Tensor, Kv: tf.Tensor) -> bool:
         """
-        Whether a small step comes back from far beyond the mode.
+        True if a small step comes back from far beyond the mode.
 
         Where a log-likelihood falls exponentially Newton's steps lead back by one, a small part of
         f, and by a factor in what is missing. Of a subset of the data the log posterior of all rows

@@ -27,7 +27,7 @@ _MOST_ROWS = 1000
 
 @dataclass(frozen=True)
 class LeftOutRows:
-    """What rows that are left out say of each share of the variance."""
+    """Log-probabilities of left-out rows, by the share of the variance that counts."""
 
     log_probabilities: AnyNDArray
     """Of what was observed, by share in the order of :data:`SHARES`, [S, M]."""
@@ -41,7 +41,7 @@ class LeftOutRows:
 
     def share(self) -> float:
         """
-        That which predicts the rows best, where it does so by more than a standard error; else 1.
+        The share that predicts best, where it does so by more than a standard error; else 1.
 
         Differences are small where the data say little, and then often chance. Rows that the
         hyperparameters were chosen by favour too little variance.
@@ -54,7 +54,7 @@ class LeftOutRows:
 
 
 def has_classes(likelihood: Likelihood) -> bool:
-    """Whether the responses are classes that are not ordered."""
+    """True if the responses are classes that are not ordered."""
     return isinstance(unwrapped(likelihood), (Bernoulli, Softmax))
 
 

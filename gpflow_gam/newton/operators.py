@@ -42,7 +42,7 @@ _SMALL = 2**19
 
 def is_small(X1: tf.Tensor, X2: tf.Tensor) -> bool:
     """
-    Whether k(X1, X2) is made whole, and nothing compiled for it. Shapes: X1 [N, D], X2 [M, D].
+    True if k(X1, X2) is made whole, and nothing compiled for it. Shapes: X1 [N, D], X2 [M, D].
     """
     return int(X1.shape[0]) * int(X2.shape[0]) <= _SMALL
 
@@ -123,13 +123,13 @@ class LatentKernels:
 
     @property
     def variables(self) -> list[tf.Variable]:
-        """Of the kernels and the mixing."""
+        """Variables of the kernels and the mixing."""
         result = [v for kernel in self.kernels for v in kernel.variables]
         return [*result, *(self.mixing.variables if isinstance(self.mixing, Parameter) else ())]
 
     @property
     def shared(self) -> bool:
-        """Whether one kernel serves all latent functions."""
+        """True if one kernel serves all latent functions."""
         return len(self.kernels) == 1
 
     @property
@@ -221,7 +221,7 @@ class KernelProduct:
         return follow(V, *variables)
 
     def _placed(self, strategy: tf.distribute.Strategy, what: str) -> Callable[..., Any]:
-        """What every replica does with its rows, in one compiled call."""
+        """The computation of every replica on its rows, in one compiled call."""
         devices = tuple(strategy.extended.worker_devices)
         copies = self._on_devices(devices)
         free = tuple(v.trainable for v in self.kernel.variables)
@@ -246,7 +246,7 @@ class KernelProduct:
         return self._runs[key]
 
     def _on_devices(self, devices: tuple[str, ...]) -> list[KernelProduct]:
-        """The same product with the kernel's present parameters on each device: XLA reads no
+        """Copies of the product, with the kernel's present parameters, on each device: XLA reads no
         others."""
         if devices not in self._copies:
             copies = []
@@ -427,7 +427,7 @@ class Pivoting:
 def _pivoted(
     K: AnyNDArray, diag: AnyNDArray, number: int
 ) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
-    """The same of a matrix."""
+    """The pivoted factor of a dense matrix, in numpy."""
     factor = np.zeros((number, len(K)), dtype=K.dtype)
     pivots = np.full(number, -1)
     left, largest = diag.copy(), np.max(diag)
@@ -452,7 +452,7 @@ _AT_ONCE: ContextVar[bool] = ContextVar("at_once", default=False)
 
 @dataclass(frozen=True)
 class KernelPrograms:
-    """What is compiled of kernels, whatever the values of their parameters."""
+    """Compiled functions of kernels, for any values of their parameters."""
 
     products: Sequence[KernelProduct]
     """Of a kernel's matrix with vectors, one a kernel."""
@@ -495,19 +495,16 @@ class KernelOperator:
         self._noise = self._white()
 
     def renewed(self) -> KernelOperator:
-        """The same at the present values of parameters; white noise is taken when it is made."""
+        """An operator at the present parameters: white noise is taken when it is made."""
         return KernelOperator(self.latents, self.X, self._programs)
 
     @property
     def tensors(self) -> tuple[tf.Tensor, ...]:
-        """What it holds beside kernels: the inputs, and white noise where there is any."""
+        """Tensors that it holds: the inputs, and white noise where there is any."""
         return (self.X,) if self._noise is None else (self.X, self._noise)
 
     def of_tensors(self, X: tf.Tensor, noise: tf.Tensor | None = None) -> KernelOperator:
-        """
-        The same of other :attr:`tensors`, those of a function that is being compiled. Shapes: X [N,
-        D], noise [Q, N].
-        """
+        """An operator of other :attr:`tensors`, X [N, D] and noise [Q, N], while compiling."""
         other = copy.copy(self)
         other.X, other._noise, other.sweeps = X, noise, 0.0
         return other
@@ -547,7 +544,7 @@ class KernelOperator:
 
     @check_shapes("indices: [M]")
     def of_rows(self, indices: tf.Tensor) -> KernelOperator:
-        """The same of some data alone. Shapes: indices [M]."""
+        """The operator of some data alone. Shapes: indices [M]."""
         return KernelOperator(self.latents, tf.gather(self.X, indices), self._programs)
 
     @check_shapes("indices: [M]", "V: [Q, M, R]", "return: [Q, N, R]")
@@ -590,7 +587,7 @@ class KernelOperator:
         return tf.stack([p(X1, self.X, V[q]) for q, p in enumerate(self._programs.products)])
 
     def _white(self) -> tf.Tensor | None:
-        """What k(X) has on its diagonal beyond k(X, X2) at X2 = X, [1 or Q, N]: white noise."""
+        """White noise [1 or Q, N]: the diagonal of k(X) beyond that of k(X, X2) at X2 = X."""
         kernels = self.latents.kernels
         if not any(isinstance(m, gpflow.kernels.White) for k in kernels for m in k.submodules):
             return None
@@ -623,7 +620,7 @@ class KernelOperator:
         return result + self._noise[..., None] * hit
 
     def pivoted(self, number: int) -> list[tuple[AnyNDArray, AnyNDArray, AnyNDArray]]:
-        """What :class:`Pivoting` finds of every kernel: at most M / N of a sweep."""
+        """The result of :class:`Pivoting` for every kernel: at most M / N of a sweep."""
         pivotings = self._programs.pivotings
         result = [p(self.X, d, number) for p, d in zip(pivotings, tf.unstack(self.diag()))]
         self.sweeps += max(int(np.sum(pivots >= 0)) for _, pivots, _ in result) / self.num_data
@@ -645,7 +642,7 @@ def cross_product(latents: LatentKernels, Xnew: tf.Tensor, X: tf.Tensor, V: tf.T
 
 @contextmanager
 def rows_at_once() -> Iterator[None]:
-    """Where :func:`over_rows` makes no loop, which not every format of files has."""
+    """A context in which :func:`over_rows` makes no loop, which some file formats lack."""
     token = _AT_ONCE.set(True)
     try:
         yield

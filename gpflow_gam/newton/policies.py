@@ -1,4 +1,4 @@
-"""Which questions a solver asks the data: actions s, of which it learns s'(K + W^+)."""
+"""Policies, which choose a solver's actions s, of which it learns s'(K + W^+)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .problem import LaplaceProblem
 
 @dataclass(frozen=True)
 class Context:
-    """What a policy may look at when actions are planned."""
+    """The state that a policy may look at when it plans actions."""
 
     problem: LaplaceProblem
     precision: Precision

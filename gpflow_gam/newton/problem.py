@@ -1,4 +1,4 @@
-"""What Newton solvers work on, what they find, and how they are driven."""
+"""The problem of Newton solvers, their states, reports and runs."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class LaplaceProblem:
 
     def of_rows(self, indices: tf.Tensor) -> LaplaceProblem:
         """
-        The same of some data alone; of a partial Cholesky factor, what they know goes with them.
+        The problem of some data alone, with the part of the Cholesky factor that is theirs.
         Shapes: indices [M].
         """
         result = copy.copy(self)
@@ -208,7 +208,7 @@ class StepReport:
 
 @dataclass(frozen=True)
 class Look:
-    """What a run shows of itself on the way."""
+    """A posterior on the way of a run."""
 
     state: ActionPosteriorState
     """Weights are of all data; actions [B, Q, N'] of :attr:`rows`."""

@@ -33,7 +33,7 @@ one, where they are a share.
 
 @dataclass(frozen=True)
 class Bought:
-    """What a covariance rests on, once its sweep is done."""
+    """Actions of a covariance whose sweep is done."""
 
     actions: tf.Tensor
     """S, [B, Q, N]."""
@@ -87,7 +87,7 @@ class Mode:
 
     @property
     def keeps(self) -> bool:
-        """Whether what is bought on the way serves the posterior here."""
+        """True if actions that were bought on the way serve the posterior here."""
         return isinstance(self._here.precision, DiagonalPrecision)
 
     def bought(self) -> Bought | None:
@@ -110,8 +110,8 @@ class Mode:
 
     def falls(self, move: tf.Tensor) -> tuple[float, float]:
         """
-        By how much NLL is expected to fall, a datum: if :meth:`bought` took a look's place, and by
-        a move of the mean.
+        Expected fall of the NLL per datum: by :meth:`bought` in place of a look, and by a move of
+        the mean.
 
         New observations are taken for normal, with variance ``1 / W`` around f. K is taken for its
         partial Cholesky factor and a diagonal D, ``P P' + D``: actions of some or of all data tell
@@ -412,7 +412,7 @@ class ReducedNewtonRun(Run):
                 return
 
     def _covariance_is_due(self, slowing: float) -> bool:
-        """Whether the covariance's sweep is worth more, for its time, than the search's next."""
+        """True if the covariance's sweep is worth more, for its time, than the search's next."""
         if self._move is None:
             return False
         Q = self.problem.operator.num_latents
@@ -560,7 +560,7 @@ class ReducedNewtonRun(Run):
         self._reached = _Reached(S, T, c, here.value)
 
     def report(self, inner: int = 0, gain: float = np.inf) -> StepReport:
-        """Of where the run is."""
+        """A report of where the run is."""
         gradient = self.problem.curvature(self.g).gradient
         away = tf.norm(gradient - self.v) / tf.maximum(tf.norm(gradient), 1e-300)
         return StepReport(
@@ -599,7 +599,7 @@ class ReducedNewtonRun(Run):
 
 
 def _shares(N: int) -> list[int]:
-    """How many of N data a search looks at between the first and all of them, fewest first."""
+    """Numbers of data that a search takes between the first and all N of them, fewest first."""
     sizes: list[int] = []
     while (size := N // _COARSER ** (len(sizes) + 1)) >= (_SIXTEENTH if sizes else _QUARTER):
         sizes.insert(0, size)

@@ -122,7 +122,7 @@ class ExpectedProblem(LaplaceProblem):
 
 
 def observed(likelihood: Likelihood) -> Likelihood:
-    """What a weighted likelihood weighs."""
+    """The base of a weighted likelihood; any other as it is."""
     return likelihood.base if isinstance(likelihood, Weighted) else likelihood
 
 
@@ -141,7 +141,7 @@ def normal_points(dimension: int) -> AnyNDArray:
 def _covariances(
     problem: LaplaceProblem, state: ActionPosteriorState, products: tf.Tensor
 ) -> tf.Tensor:
-    """Of the outputs at every datum, [N, L, L]."""
+    """Covariances of the outputs at every datum, [N, L, L]."""
     operator = problem.operator
     latents, Q = operator.latents, operator.num_latents
     h = tf.tensordot(state.factor, products, [[0], [0]])  # [R, Q, N]

@@ -1,4 +1,4 @@
-"""What predictions take of a set of actions, at the parameters of the fit and at others."""
+"""Weights of predictions from a fit's actions, at its parameters and at others."""
 
 from __future__ import annotations
 
@@ -112,14 +112,14 @@ class HeldActions:
         return combined(U, S, targets)
 
     def _compiled(self) -> _Variables:
-        """What functions that are being compiled read."""
+        """The variables that functions read which are being compiled."""
         if self._variables is None:
             with tf.init_scope():
                 self._variables = _Variables(self._parameters, *self._present())
         return self._variables
 
     def captured(self) -> dict[str, Any]:
-        """What compiled functions read, by name, for a SavedModel of them."""
+        """The variables that compiled functions read, by name, for a SavedModel of them."""
         return {} if self._variables is None else {"fit": self._variables}
 
     def state(self) -> ActionPosteriorState:
@@ -191,7 +191,7 @@ class HeldActions:
 
 
 class _Variables(Module):
-    """What compiled functions read: variables, of shapes that the next fit may change."""
+    """Variables that compiled functions read, of shapes that the next fit may change."""
 
     def __init__(
         self,
@@ -215,10 +215,7 @@ class _Variables(Module):
         self._basis: tf.Variable | None = None
 
     def basis_of(self, noise: tf.Tensor) -> tf.Variable:
-        """
-        Which combinations of actions the bound is of; kept once it was asked for. Shapes: noise [B,
-        B].
-        """
+        """Combinations of actions that the bound is of, from their noise [B, B]; kept."""
         if self._basis is None:
             self._basis = _variable(tf.constant(noisy_basis(noise)), [None, None])
         return self._basis
@@ -233,7 +230,7 @@ class _Variables(Module):
             self._basis.assign(noisy_basis(state.noise))
 
     def moved(self) -> tf.Tensor:
-        """Whether the parameters are others than those of the weights."""
+        """True if the parameters are others than those of the weights."""
         pairs = zip(self._parameters, self._at)
         return tf.reduce_any([tf.reduce_any(tf.not_equal(p, at)) for p, at in pairs])
 
@@ -252,5 +249,5 @@ def values_of(parameters: Sequence[Parameter | tf.Tensor]) -> list[AnyNDArray]:
 
 
 def equal_values(some: Sequence[AnyNDArray], others: Sequence[AnyNDArray]) -> bool:
-    """Whether these are the same values."""
+    """True if these are the same values."""
     return len(some) == len(others) and all(map(np.array_equal, some, others))

@@ -28,7 +28,7 @@ _SEEN = 1.0
 
 
 class Trend(NamedTuple):
-    """What some epochs gained on as many before, beside the noise of the two means."""
+    """The gain of some epochs on as many before, beside the noise of the two means."""
 
     gain: float
     """Difference of the means, in nats."""

@@ -72,13 +72,13 @@ def fit_newton(
 
 
 def _is_lower(model: IterNCGP, bound: float) -> bool:
-    """Whether the model's bound is lower than before, beyond rounding."""
+    """True if the model's bound is lower than before, beyond rounding."""
     eps = float(np.finfo(model.precision.as_numpy_dtype).eps)
     return model.objective() < bound - 10.0 * eps * max(1.0, abs(bound))
 
 
 class _Place:
-    """Where a model is: the values of its parameters, and its posterior."""
+    """The values of a model's parameters, and its posterior, at one time."""
 
     def __init__(self, model: IterNCGP) -> None:
         self._model, self._fit, self._at = model, model.last_fit, Snapshot(model)
@@ -88,7 +88,7 @@ class _Place:
 
     @property
     def is_present(self) -> bool:
-        """Whether the model is there."""
+        """True if the model is there."""
         return self._model.last_fit is self._fit and self._at.is_present(self._model)
 
     def put_back(self) -> None:
@@ -276,12 +276,12 @@ class _Learning:
         self._optimiser: tuple[_HeldBound, LBFGS] | None = None
 
     def is_of(self, model: IterNCGP) -> bool:
-        """Whether the same parameters are trainable."""
+        """True if the same parameters are trainable."""
         here = model.trainable_variables
         return [id(v) for v in here] == [id(v) for v in self.variables]
 
     def optimiser(self, model: IterNCGP) -> LBFGS:
-        """Of the bound at the present actions; compiled once."""
+        """L-BFGS on the bound at the present actions; compiled once."""
         kept = self._optimiser
         if kept is None or model.state.actions.shape[0] > kept[0].S.shape[0]:
             held = _HeldBound(model)
@@ -291,7 +291,7 @@ class _Learning:
 
 
 class _OneAtLeast(Tracker):
-    """Of L-BFGS, which takes one iteration where a call has not got anywhere yet."""
+    """The tracker of L-BFGS, which takes one iteration where a call has not got anywhere yet."""
 
     progressed = False
 

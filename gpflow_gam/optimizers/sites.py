@@ -31,7 +31,7 @@ class DataSites(NamedTuple):
 
 class SiteSums(NamedTuple):
     """
-    What the sites of all observations add up to, in group order.
+    Sums of the sites of all observations, in group order.
 
     In double precision, whatever the data's: where data are many or tell much, I + Lambda is
     beyond single precision.
@@ -176,7 +176,7 @@ _LEAST = -0.5
 
 @dataclass(frozen=True)
 class SiteStep:
-    """What a natural-gradient step saw."""
+    """The ELBO and the negative weights before a natural-gradient step."""
 
     elbo: float
     """The ELBO of the (mini)batch before the step."""
@@ -399,7 +399,7 @@ class _Sites:
         return DataSites(tf.identity(self.weight), tf.identity(self.shift))
 
     def move_to(self, sums: SiteSums) -> None:
-        """Where to begin next, after the hyperparameters have moved."""
+        """Set the sums to begin with next, after the hyperparameters have moved."""
         self._present = sums
 
     def settle(self) -> float:

@@ -1,4 +1,4 @@
-"""Where a fit of q(U) begins: at the null model, or at the optimum over dense q."""
+"""Starts of fits of q(U): the null model, or the optimum over dense q."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MAX_START_SIZE = 2_000
 
 
 def is_untouched(model: AdditiveSVGP) -> bool:
-    """Whether q still has the zero mean that families are built with."""
+    """True if q still has the zero mean that families are built with."""
     family: VariationalFamily = model.variational
     mean = family.site_shift if isinstance(family, OptimalPrecision) else family.q_mu
     return not bool(tf.reduce_any(tf.not_equal(tf.convert_to_tensor(mean), 0.0)))

@@ -170,7 +170,7 @@ class ActionPosterior(AdditivePosterior):
         return tf.cast(self._covariance_of(h, self._priors(X, full_cov)), X.dtype)
 
     def _covariance_of(self, h: tf.Tensor, values: list[tf.Tensor]) -> tf.Tensor:
-        """The same where :meth:`_seen` has found h, of prior (co)variances of the kernels."""
+        """Covariances between outputs, from the h of :meth:`_seen` and prior (co)variances."""
         h = self.latents.mixed(h)
         stacked = _double(tf.stack(values))
         Q = self.latents.num_latents

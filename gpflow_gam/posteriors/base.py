@@ -117,7 +117,7 @@ class AdditivePosterior(AbstractPosterior, abc.ABC):
         return self._batched_total(cache, Xnew, full_cov)
 
     def _total_with_outputs(self, cache: Cache, X: tf.Tensor, full_cov: bool) -> MeanAndVariance:
-        """The same with the covariances between outputs."""
+        """Mean and covariance with the covariances between outputs."""
         moments = self._total if X.shape.rank == 2 else self._batched_total
         mean, cov = moments(cache, X, full_cov)
         return mean, self._with_outputs(cache, X, cov, full_cov)

@@ -107,7 +107,7 @@ class InducingMoments:
         inducing_variable: AdditiveInducingVariables,
     ) -> InducingMoments:
         """
-        Of a posterior that has no inducing values: those of its components at given inputs.
+        Moments of a posterior without inducing values: of its components at given inputs.
 
         What is read off is the posterior itself as far as the inputs pin the components down.
         """
@@ -136,7 +136,7 @@ class InducingMoments:
         posterior: AdditivePosterior,
         inducing_variable: AdditiveInducingVariables | None = None,
     ) -> InducingMoments:
-        """Of any posterior of ours."""
+        """Moments of any posterior of an additive model."""
         if isinstance(posterior, SparseAdditivePosterior):
             return cls.of_gaussian(posterior.kernel, posterior.X_data, posterior.q())
         if inducing_variable is None:
@@ -146,7 +146,7 @@ class InducingMoments:
         return cls.of_values(posterior, inducing_variable)
 
     def entering(self, names: Sequence[str] | None = None) -> AnyNDArray:
-        """Which components enter which outputs, as 1 and 0, [C, L]."""
+        """Membership of components in outputs, as 1 and 0, [C, L]."""
         members = self._source.members
         L = self.mean.shape[1]
         whole = np.ones((L, self._source.num_components)) if members is None else members
@@ -238,14 +238,14 @@ class InducingMoments:
 
     @functools.cached_property
     def layout_offsets(self) -> AnyNDArray:
-        """Where each component's values begin, and P at the end: [C + 1]."""
+        """The start of each component's values, and P at the end: [C + 1]."""
         return np.concatenate([[0], np.cumsum(self.inducing_variable.sizes)])
 
     def _index(self, name: str) -> int:
         return self._source.names.index(name)
 
     def block(self, name: str) -> slice:
-        """Where a component's inducing values stand."""
+        """The slice of a component's inducing values."""
         start, end = self.layout_offsets[self._index(name) :][:2]
         return slice(int(start), int(end))
 
@@ -330,7 +330,7 @@ class InducingMoments:
         self, name: str, X: AnyNDArray, phi: AnyNDArray, prior: AnyNDArray, pivots: Sequence[int]
     ) -> tuple[AnyNDArray, AnyNDArray]:
         """
-        What inducing values leave open of a component at many points, for draws of it. Shapes: X
+        Factor of a component's residual covariance at many points, for draws of it. Shapes: X
         [N, D], phi [M_c, N], prior [N].
         """
         rest: AnyNDArray = np.maximum(prior - np.sum(np.square(phi), axis=0), 0.0)
@@ -373,7 +373,7 @@ class InducingMoments:
 
 class AugmentedMoments(InducingMoments):
     r"""
-    The same posterior with more inducing inputs, where those that there are leave much open.
+    A posterior with more inducing inputs, where the present ones leave much variance.
 
     What inducing values V_c leave open of a component has its prior, independent of them. With
     further inputs S_c, whose whitened features given V_c are :math:`C^{-1} (k_c(S_c, x) -

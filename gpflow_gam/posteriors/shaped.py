@@ -71,7 +71,7 @@ class Projection:
         self._centre: AnyNDArray = self._W @ (self._inverse @ mean)
 
     def _moves(self, z: AnyNDArray) -> AnyNDArray:
-        """How far W u = z [S, r] are from the cone, as steps that lead there."""
+        """Steps that lead from W u = z [S, r] to the cone."""
         moves = np.zeros_like(z)
         outside = np.flatnonzero(np.any(z @ self._walls.T < 0.0, axis=1))
         for i in outside:
@@ -80,7 +80,7 @@ class Projection:
         return moves
 
     def _pushes(self, z: AnyNDArray) -> AnyNDArray:
-        """What each wall pushes, [n], to take z [r] to the nearest point of the cone."""
+        """Multipliers of the walls, [n], that take z [r] to the nearest point of the cone."""
         if not len(self._walls):  # which ends the process in some versions of scipy
             return np.zeros(0)
         result: AnyNDArray = nnls(self._walls.T, -z, maxiter=50 * len(self._walls))[0]
@@ -99,7 +99,7 @@ class Projection:
 
     @property
     def derivative(self) -> AnyNDArray:
-        """How the projected mean moves with the mean, [P, P]: along the walls that it touches."""
+        """Derivative of the projected mean in the mean, [P, P]: along the walls that it touches."""
         touched = self._walls[self._pushes(self._centre) > 0.0] @ self._W
         along, sizes, _ = np.linalg.svd(touched.T, full_matrices=False)
         along = along[:, sizes > 1e-9]
@@ -155,7 +155,7 @@ class Projection:
 
     def p_value(self, seed: int = 0) -> float:
         """
-        How often noise alone is as far from the cone as the mean is.
+        The probability that noise alone is as far from the cone as the mean is.
 
         Noise around the cone's tip, where it is farthest out: the p-value of the likelihood-ratio
         test of the inequalities (Robertson, Wright & Dykstra 1988).
@@ -170,7 +170,7 @@ class Projection:
 
 def constraint_evidence(mean: AnyNDArray, covariance: AnyNDArray, rows: AnyNDArray) -> float:
     r"""
-    How much more likely data are where the inequalities that hold a mean are equalities, in nats.
+    Log Bayes factor of equalities in place of the inequalities that hold a mean, in nats.
 
     With B the rows that hold the projected mean of N(mean, covariance), the posterior under a
     standard normal prior, it is the ratio of their densities at zero (Dickey 1971),
@@ -242,7 +242,7 @@ class ShapedValues:
 
     @functools.cached_property
     def covariance(self) -> AnyNDArray:
-        """Of projected draws around the projected mean, [L, P, P]."""
+        """Covariance of projected draws around the projected mean, [L, P, P]."""
         return np.stack([p.covariance(self._number) for p in self._projections])
 
     @property
@@ -267,7 +267,7 @@ class ShapedValues:
 
     def degrees_of_freedom(self, block: slice) -> AnyNDArray:
         """
-        Of some values V, for each output, [L].
+        Degrees of freedom of some values V, for each output, [L].
 
         The trace of how their estimate follows the data (Meyer & Woodroofe 2000): what inequalities
         hold fast follows none.
@@ -277,7 +277,7 @@ class ShapedValues:
         return np.array([np.trace(F[block, block]) for F in smoothers])
 
     def p_value(self, component: int, output: int) -> float:
-        """How often noise alone is as far from a component's shape as its free estimate is."""
+        """The probability that noise alone is as far from a shape as the free estimate is."""
         if not self._is_in(component, output):
             return 1.0
         mean, covariance = self._free
@@ -328,7 +328,7 @@ def shaped_values(free: InducingMoments, number: int = _BANK) -> ShapedValues:
 def shaped_components(
     moments: InducingMoments, tangents: Mapping[str, FixedInputKernel] | None = None
 ) -> dict[str, AnyNDArray]:
-    """What is not negative of inducing values V, rows [n_c, P], of components with a shape."""
+    """Rows [n_c, P] of which V has no negative multiple, of components with a shape."""
     if tangents is None:
         tangents = {name: moments.tangents(name, X) for name, X in acting_nodes(moments).items()}
     result = {}

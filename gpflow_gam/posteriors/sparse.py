@@ -93,7 +93,7 @@ class SparseAdditivePosterior(AdditivePosterior):
 
     def _entering(self, x: tf.Tensor, output: int) -> tf.Tensor:
         """
-        What components have, zero in outputs that they do not enter. Shapes: x [L, C, N, ...].
+        Values of components, zero in outputs that they do not enter. Shapes: x [L, C, N, ...].
         """
         members = self.kernel.members
         if members is None:

@@ -124,7 +124,7 @@ class _Guarded(Scipy):
 
 
 class Ended(NamedTuple):
-    """How a run of L-BFGS ended."""
+    """The end of a run of L-BFGS."""
 
     converged: bool
     message: str
@@ -159,7 +159,7 @@ class LBFGS:
         return result
 
     def _let_go(self) -> None:
-        """Of rules that what is compiled needs no more."""
+        """Forget gradient rules that compiled functions need no more."""
         for compiled in self._scipy.compile_cache.values():
             forget_traced(compiled)
 

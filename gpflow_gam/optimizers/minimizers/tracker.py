@@ -55,7 +55,7 @@ class TimeBudget:
 
     @property
     def spent(self) -> bool:
-        """Whether time is up."""
+        """True if time is up."""
         return self.max_seconds is not None and self.seconds > self.max_seconds
 
     def __str__(self) -> str:
@@ -73,7 +73,7 @@ def progress_bar(
 
 
 def _in_notebook() -> bool:
-    """Whether tqdm draws widgets here."""
+    """True if tqdm draws widgets here."""
     return any(kind.__module__ == "tqdm.notebook" for kind in tqdm.__mro__)
 
 
@@ -104,7 +104,7 @@ Callback = Callable[[FitProgress], bool | str | None]
 
 @dataclass(frozen=True)
 class FitResult:
-    """How a fit ended."""
+    """The result of a fit: how it ended, its objective and its history."""
 
     converged: bool
     """Whether the objective had stopped improving."""
