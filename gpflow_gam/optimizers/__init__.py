@@ -12,10 +12,9 @@ from .binned.solution import (
     solution_of_sums,
     whitened_of,
 )
-from .fit import fit
+from .fit import fit, start_from_rows
 from .minimizers import FitProgress, FitResult, TimeBudget
 from .sites import NaturalGradient, SiteStep
-from .start import start_from_rows
 
 __all__ = [
     "Checkpoint",
