@@ -83,7 +83,6 @@ def svgp(family: vi.VariationalFamily) -> tuple[gg.models.AdditiveSVGP, Any]:
     ("family", "options", "error"),
     [
         (vi.OptimalPrecision, {}, KeyboardInterrupt),
-        (vi.OptimalPrecision, {}, ValueError),
         (vi.OptimalPrecision, {"batch_size": 50}, KeyboardInterrupt),
     ],
 )
@@ -151,7 +150,7 @@ class Source:
             yield block.assign(g=pd.Categorical(["a", "b"] * 12_000)) if self.labels else block
 
 
-@pytest.mark.parametrize("value", [0, -1, 0.0, float("nan"), True, "1"])
+@pytest.mark.parametrize("value", [0, float("nan"), True, "1"])
 def test_budgets_that_are_none_are_refused_before_data_are_read(value: Any) -> None:
     class Unread:
         def __iter__(self) -> Iterator[pd.DataFrame]:

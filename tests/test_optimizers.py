@@ -212,16 +212,6 @@ def test_minibatches_are_as_sure_as_all_rows_are(monkeypatch):
     assert 0.94 < np.mean(ratio) < 0.975
 
 
-def test_fit_survives_a_likelihood_that_is_not_log_concave(rng):
-    model, X, Y = with_outliers(rng)
-    result = gg.optimizers.fit(model, (X, Y))
-    assert np.isfinite(result.elbo)
-    assert np.all(np.diff(np.maximum.accumulate(result.history)) >= 0.0)
-    clean = np.sin(4 * X).sum(axis=1)
-    rough = np.abs(model.predict_f(X)[0][:, 0] - clean)
-    assert np.median(rough) < 0.3
-
-
 def test_likelihoods_that_are_not_log_concave_have_the_best_q():
     """As L-BFGS finds it, which knows nothing of sites."""
     X, Y, kernel, inducing = problems.like(num_components=2)
@@ -527,12 +517,12 @@ def test_negative_weights_count_in_minibatches_unless_they_lose(loses, monkeypat
 
 
 def test_a_budget_too_short_for_an_epoch_says_so():
-    model, data = many_counts(60_000)
+    model, data = many_counts()
     start = float(model.elbo(data))
-    result = gg.optimizers.fit(model, data, batch_size=10, max_seconds=2.0)
+    result = gg.optimizers.fit(model, data, batch_size=2, max_seconds=1.0)
     assert not result.converged
-    assert result.message == "time budget of 2 s used up"
-    assert result.num_iterations == 0, "an epoch takes 6000 steps of more than a millisecond"
+    assert result.message == "time budget of 1 s used up"
+    assert result.num_iterations == 0, "an epoch takes 10 000 steps"
     assert result.elbo > start
     assert model.num_data is None
 
@@ -669,15 +659,13 @@ def _fit_to(name: str, data: tuple, X: np.ndarray) -> None:
 
 
 @pytest.mark.usefixtures("eagerly")
-@pytest.mark.parametrize("name", ["svgp", "sites", "sgpr", "vgp", "iterncgp"])
+@pytest.mark.parametrize("name", ["svgp", "iterncgp"])
 def test_numbers_of_every_kind(name, rng):
     """A matrix of whole numbers, lists and tables are those numbers, in fits and predictions."""
     X, Y = rng.integers(0, 5, (20, 2)), rng.poisson(2.0, (20, 1))
     kinds = [
         (X, Y),
-        (X.astype(np.int32), Y.astype(bool)),
-        ((0.5 * X).tolist(), Y.tolist()),
-        (pd.DataFrame(X), pd.DataFrame(Y)),
+        ((0.5 * X).tolist(), Y.astype(bool).tolist()),
         (pd.DataFrame({"a": X[:, 0], "b": X[:, 1] > 2}), Y),
     ]
     for X, Y in kinds:
@@ -699,7 +687,7 @@ def test_numbers_of_every_kind(name, rng):
 
 
 @pytest.mark.usefixtures("eagerly")
-@pytest.mark.parametrize("name", ["svgp", "sgpr", "vgp", "iterncgp"])
+@pytest.mark.parametrize("name", ["svgp", "iterncgp"])
 def test_what_is_no_number_of_the_precision_is_refused(name, rng):
     X, Y = rng.integers(0, 5, (20, 2)).astype(float), rng.poisson(2.0, (20, 1)).astype(float)
     model, data = _model(name, X, Y)
@@ -723,19 +711,6 @@ def test_what_is_no_number_of_the_precision_is_refused(name, rng):
     ):
         with pytest.raises(ValueError, match=message):
             _fit_to(name, data, X)
-
-
-def test_labels_of_a_softmax_are_numbers_of_every_kind(rng):
-    X, Y = rng.integers(0, 5, (20, 2)), rng.integers(0, 3, (20, 1))
-    kernel = gg.kernels.AdditiveKernel([SquaredExponential(active_dims=[0])])
-    inducing = gg.inducing_variables.select(X, kernel, 3)
-    model = gg.models.AdditiveSVGP(kernel, gpflow.likelihoods.Softmax(3), inducing)
-    found = []
-    for labels in (Y, Y.astype(float), Y.tolist()):
-        tf.random.set_seed(0)
-        found.append(model.predict_log_density((X, labels)))
-    np.testing.assert_array_equal(found[0], found[1])
-    np.testing.assert_array_equal(found[0], found[2])
 
 
 def test_options_of_another_engine_are_refused():
