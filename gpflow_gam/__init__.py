@@ -49,7 +49,6 @@ with _docstrings_as_written():
         posteriors,
         sensitivity,
         serving,
-        statistics,
         variational,
     )
     from .errors import (
@@ -127,7 +126,6 @@ __all__ = [
     "serving",
     "sklearn",
     "solvers",
-    "statistics",
     "summaries",
     "te",
     "terms",

@@ -154,7 +154,7 @@ def _cases() -> dict[str, Case]:
         ),
         "censored_gaussian_scale": scipy_case(
             fam.CensoredGaussian(varying=True),
-            lambda: lk.LocationScaleCensoredGaussian(0.8),
+            lambda: lk.CensoredGaussian(unit=0.8, varying=True),
             lambda F: st.norm(0.8 * F[..., 0], 0.8 * np.exp(F[..., 1])),
             line,
             L=2,

@@ -17,7 +17,7 @@ ORDER = [
     "metrics", "kernels",
     "inducing_variables", "likelihoods", "covariances", "variational",
     "newton.curvatures", "newton",
-    "posteriors", "statistics", "models", "optimizers.minimizers", "optimizers", "sensitivity",
+    "posteriors", "models", "optimizers.minimizers", "optimizers", "sensitivity",
     "gam.terms", "gam.frames", "gam.families", "gam.components", "gam.fits", "gam.effects",
     "gam.summaries", "gam.comparison", "gam.plotting", "gam", "gam.screening",
     "layers", "serving", "distribute", "datasets", "sklearn", "",

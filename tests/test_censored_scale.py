@@ -22,17 +22,17 @@ UNIT = 0.7
 CASES = {
     "gaussian": (
         fam.CensoredGaussian(varying=True),
-        lk.LocationScaleCensoredGaussian,
+        lk.CensoredGaussian,
         lambda f, g: st.norm(UNIT * f, UNIT * np.exp(g)),
     ),
     "lognormal": (
         fam.LogNormal(varying=True),
-        lk.LocationScaleLogNormal,
+        lk.LogNormal,
         lambda f, g: st.lognorm(UNIT * np.exp(g), scale=np.exp(UNIT * f)),
     ),
     "weibull": (
         fam.Weibull(varying=True),
-        lk.LocationScaleWeibull,
+        lk.Weibull,
         lambda f, g: st.weibull_min(np.exp(-g) / UNIT, scale=np.exp(UNIT * f)),
     ),
 }
@@ -43,7 +43,7 @@ each = pytest.mark.parametrize(("family", "kind", "reference"), CASES.values(), 
 def test_log_probabilities_are_scipys(family, kind, reference):
     Y = mixed()
     F = 0.7 * np.random.default_rng(0).standard_normal((len(Y), 2))
-    got = kind(UNIT).log_prob(np.zeros((len(Y), 1)), F, Y)
+    got = kind(unit=UNIT, varying=True).log_prob(np.zeros((len(Y), 1)), F, Y)
     np.testing.assert_allclose(got, expected(reference(*F.T), Y), rtol=1e-9)
 
 
@@ -60,12 +60,12 @@ def test_expectations_are_dense_quadratures(family, kind, reference):
             for i, a in enumerate(np.meshgrid(z, z, indexing="ij")))  # fmt: skip
     logp = expected(reference(f, g), Y)
     near = {"expectation": {"rtol": 2e-5}, "density": {"atol": 2e-4}}
-    same_expectations(kind(UNIT), Y, (mean, var), logp, w, **near)
+    same_expectations(kind(unit=UNIT, varying=True), Y, (mean, var), logp, w, **near)
 
 
 @each
 def test_the_saturated_model_is_the_best_location(family, kind, reference):
-    Y, likelihood = mixed(), kind(UNIT)
+    Y, likelihood = mixed(), kind(unit=UNIT, varying=True)
     g = np.linspace(-0.5, 0.5, len(Y))
     f = np.linspace(-60.0, 60.0, 24_001)[:, None] * np.ones(len(Y))
     F = np.stack([f, g + 0.0 * f], axis=-1)
@@ -79,7 +79,7 @@ def test_the_saturated_model_is_the_best_location(family, kind, reference):
 @each
 @pytest.mark.parametrize("far", [-20.0, 20.0])
 def test_far_tails_are_finite_and_so_are_gradients(family, kind, reference, far):
-    Y, likelihood = mixed(), kind(UNIT)
+    Y, likelihood = mixed(), kind(unit=UNIT, varying=True)
     F = tf.constant(np.tile([-far, 0.3], (len(Y), 1)))
     with tf.GradientTape() as tape:
         tape.watch(F)
@@ -90,7 +90,7 @@ def test_far_tails_are_finite_and_so_are_gradients(family, kind, reference, far)
 
 @each
 def test_what_families_say_is_scipys(family, kind, reference):
-    rng, likelihood = np.random.default_rng(3), kind(UNIT)
+    rng, likelihood = np.random.default_rng(3), kind(unit=UNIT, varying=True)
     F = 0.5 * rng.standard_normal((6, 2))
     known = reference(*F.T)
     y = known.rvs(random_state=rng)[:, None]
@@ -109,7 +109,7 @@ def test_where_all_is_known_it_is_the_normal_model_of_both():
     rng = np.random.default_rng(2)
     y, mean, var = rng.normal(size=(8, 1)), rng.normal(size=(8, 2)), rng.uniform(size=(8, 2)) / 4
     Y, X = np.concatenate([y, y, np.full_like(y, EXACT)], axis=1), np.zeros((8, 1))
-    censored, plain = lk.LocationScaleCensoredGaussian(UNIT), lk.Heteroskedastic(UNIT)
+    censored, plain = lk.CensoredGaussian(unit=UNIT, varying=True), lk.Heteroskedastic(UNIT)
     for ask in ("variational_expectations", "predict_log_density"):
         known = getattr(plain, ask)(X, mean, var, y)
         for given in (Y, y):

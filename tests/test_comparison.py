@@ -16,7 +16,9 @@ import gpflow_gam as gg
 from gpflow_gam import factor, linear, s
 from gpflow_gam.gam.comparison.leave_one_out import total
 from gpflow_gam.gam.effects import inducing_moments
-from gpflow_gam.likelihoods import checked_observations, unwrapped
+from gpflow_gam.likelihoods.base import unwrapped
+from gpflow_gam.likelihoods.expectations import expectations
+from gpflow_gam.likelihoods.support import checked_observations
 from gpflow_gam.optimizers.binned import bins
 from gpflow_gam.optimizers.binned.cavities import (
     CoupledMeans,
@@ -24,7 +26,6 @@ from gpflow_gam.optimizers.binned.cavities import (
     divided_out,
     sites_of,
 )
-from gpflow_gam.statistics.expectations import expectations
 
 QUIET = {"progress": False}
 N = 36

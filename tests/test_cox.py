@@ -13,12 +13,12 @@ import gpflow_gam as gg
 from gpflow_gam import Surv, linear, s
 from gpflow_gam import families as fam
 from gpflow_gam import likelihoods as lk
-from gpflow_gam.gam.families import cox as cox_module
-from gpflow_gam.gam.families.baseline import step_sd
-from gpflow_gam.likelihoods.cox import Intervals
+from gpflow_gam.gam.families import survival
+from gpflow_gam.gam.families.survival import step_sd
+from gpflow_gam.likelihoods.censored import Intervals
+from gpflow_gam.likelihoods.expectations import expectations
+from gpflow_gam.likelihoods.row_terms import Batch
 from gpflow_gam.optimizers.binned import bins
-from gpflow_gam.statistics.expectations import expectations
-from gpflow_gam.statistics.hazards import hazard_terms
 
 STATED = Surv("time", "event")
 
@@ -114,9 +114,9 @@ def test_derivatives_of_rows_and_baseline_are_those_of_tensorflow(weighted):
     across = outer.jacobian(own, at, experimental_use_pfor=False)
     np.testing.assert_allclose(np.stack(found.across), across, rtol=1e-9, atol=1e-12)
     # other parameters, and times that are none, are not for it
-    given = mean[:, 0], var[:, 0]
-    assert hazard_terms(base, *given, Y, None, [base.edges.unconstrained_variable]) is None
-    assert hazard_terms(base, *given, -Y, None, []) is None
+    rows = Batch(mean, var, Y, None, [base.edges.unconstrained_variable])
+    assert base.row_terms(rows) is None
+    assert base.row_terms(rows._replace(Y=-Y, variables=[])) is None
 
 
 def test_how_far_a_baseline_steps_is_what_its_events_say():
@@ -302,7 +302,7 @@ def test_weights_count_rows_in_the_baseline_too(table):
 
 def test_rows_in_blocks_are_the_rows(table, gam, monkeypatch):
     monkeypatch.setattr(bins, "KEPT_ROWS", 150)
-    monkeypatch.setattr(cox_module, "_BLOCK", 90)
+    monkeypatch.setattr(survival, "_BLOCK", 90)
     other = gg.GAM(s("x", k=10) + linear("z"), family=fam.Cox(16))
     other.fit([table.iloc[:130], table.iloc[130:]], STATED, progress=False)
     assert not other.fitted.data.complete

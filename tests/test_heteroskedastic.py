@@ -59,8 +59,8 @@ def test_the_mean_is_in_the_responses_unit_and_the_scale_its_logarithm(gam):
     np.testing.assert_allclose(errors["s(x)", "mean"][:5], by_predictor(effect)[0]["se"], rtol=1e-5)
 
 
-@pytest.mark.parametrize("unit", [1e-6, 1e6])
-def test_another_unit(gam, unit):
+def test_another_unit(gam):
+    unit = 1e6
     other = fitted(unit)
     for name in ("s(x)", "linear(z)"):
         ours, theirs = (by_predictor(g.effects(name, unconditional=False)) for g in (gam, other))

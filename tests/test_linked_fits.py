@@ -40,11 +40,9 @@ def drawn(family: fam.Family, x: np.ndarray, seed: int = 0) -> tuple[pd.DataFram
 @pytest.mark.parametrize(
     "family",
     [
-        fam.StudentT(link="log"),
         fam.StudentT(link="inverse"),
         pytest.param(fam.Tweedie("identity"), marks=pytest.mark.slow),
         fam.Tweedie("sqrt"),
-        fam.Tweedie("inverse"),
     ],
     ids=lambda f: f"{f.name}-{f.link}",
 )
@@ -67,8 +65,7 @@ def test_fits_find_the_curve_and_files_hold_it(family: fam.Family, tmp_path: Pat
     np.testing.assert_allclose(draws.mean(axis=0), mean[:5], rtol=0.05)
 
 
-@pytest.mark.parametrize("link", ["log", "inverse"])
-@pytest.mark.parametrize("out", [1e3, -1e5])
+@pytest.mark.parametrize(("link", "out"), [("log", 1e3), ("inverse", -1e5)])
 def test_rows_far_away_are_nothing_to_a_link_of_student_t(
     link: str, out: float, tmp_path: Path
 ) -> None:

@@ -14,7 +14,7 @@ import tensorflow as tf
 from gpflow.kernels import SquaredExponential
 
 import gpflow_gam as gg
-from gpflow_gam.likelihoods import constant_predictor, expectation_gradients
+from gpflow_gam.likelihoods.expectations import constant_predictor, expectation_gradients
 from gpflow_gam.optimizers import minibatch
 from gpflow_gam.optimizers.binned import fit, rounds
 from gpflow_gam.optimizers.minimizers import LBFGS, StopFit, Tracker, other_optimum

@@ -15,6 +15,7 @@ import gpflow_gam as gg
 from gpflow_gam import factor, likelihoods, s
 from gpflow_gam.gam.families import family as family_of
 from gpflow_gam.gam.terms import parse_parameters
+from gpflow_gam.likelihoods import predictive
 
 N = 1500
 UNIT = 100.0
@@ -153,11 +154,11 @@ def test_deviance_cdf_and_draws_are_of_scipy(
     np.testing.assert_allclose(deviance, expected, atol=2e-3)
 
 
-@pytest.mark.parametrize("name", ["Gamma", "NegativeBinomial", "Beta", "StudentT"])
+@pytest.mark.parametrize("name", ["MeanGamma", "NegativeBinomial", "LogitBeta", "StudentT"])
 def test_expectations_are_integrals(name: str) -> None:
-    likelihood = getattr(likelihoods, f"LocationScale{name}")()
+    likelihood = getattr(likelihoods, name)(varying=True)
     mean, var = np.array([[0.3, -0.7]]), np.array([[0.05, 0.1]])
-    X, y = np.zeros((1, 1)), np.array([[0.4 if name == "Beta" else 2.0]])
+    X, y = np.zeros((1, 1)), np.array([[0.4 if name == "LogitBeta" else 2.0]])
 
     # both predictors at a grid of Gauss-Legendre nodes
     nodes, weights = np.polynomial.legendre.leggauss(40)
@@ -172,18 +173,18 @@ def test_expectations_are_integrals(name: str) -> None:
     density = likelihood.predict_log_density(X, mean, var, y)
     np.testing.assert_allclose(density[0], np.log(mass @ np.exp(log_prob)), rtol=1e-4)
     first = mass @ np.asarray(likelihood.conditional_mean(X_all, F))[:, 0]
-    response = likelihoods.expected_response(likelihood, X, mean, var)
+    response = predictive.expected_response(likelihood, X, mean, var)
     np.testing.assert_allclose(response[0], first, rtol=1e-6)
 
 
 def test_response_is_exact_where_the_first_predictor_sets_the_mean() -> None:
     """No draws: E[exp(f)] in closed form."""
     mean, var = np.array([[0.3, -0.7]]), np.array([[0.2, 0.1]])
-    likelihood = likelihoods.LocationScaleGamma()
-    found = likelihoods.expected_response(likelihood, np.zeros((1, 1)), mean, var)
+    likelihood = likelihoods.MeanGamma(varying=True)
+    found = predictive.expected_response(likelihood, np.zeros((1, 1)), mean, var)
     np.testing.assert_allclose(found, np.exp(0.3 + 0.1), rtol=1e-12)
     same = likelihoods.Heteroskedastic(2.0)
-    found = likelihoods.expected_response(same, np.zeros((1, 1)), mean, var)
+    found = predictive.expected_response(same, np.zeros((1, 1)), mean, var)
     np.testing.assert_allclose(found, 0.6, rtol=1e-12)
 
 
@@ -305,7 +306,7 @@ def test_rows_left_out_are_those_of_one_model_a_predictor(monkeypatch) -> None:
     phi, left = moments.all_features(fit.X)
     mean, var = moments.total(fit.X)
     known = np.asarray(fit.model.mean_function(fit.X))
-    found = gg.statistics.expectations.expectations(
+    found = gg.likelihoods.expectations.expectations(
         fit.likelihood, fit.X, mean + known, var, fit.Y, ()
     )
     weight = np.maximum(found.precision, 0.0)

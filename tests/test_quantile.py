@@ -15,7 +15,7 @@ import gpflow_gam as gg
 from gpflow_gam import families as fam
 from gpflow_gam import likelihoods as lk
 from gpflow_gam import linear, s
-from gpflow_gam.likelihoods.quantile import Loss
+from gpflow_gam.likelihoods.continuous import Loss
 
 
 def learnt(gam: gg.GAM) -> float:
@@ -64,15 +64,14 @@ def test_expectations_are_dense_quadratures():
     logs = np.asarray(likelihood.log_prob(np.zeros(F.shape), F, Y + 0.0 * F))
     got = likelihood.variational_expectations(X, mean, var, Y)
     np.testing.assert_allclose(got, (w * logs).sum(axis=0), rtol=1e-4)
-    both = lk.LocationScaleQuantile(0.7, 2.0)
+    both = lk.Quantile(0.7, unit=2.0, varying=True)
     own = both.log_prob(X, np.stack([mean[:, 0] / 2.0, np.full(2, np.log(0.25))], axis=1), Y)
     np.testing.assert_allclose(own, likelihood.log_prob(X, mean, Y), rtol=1e-10)
 
 
-@pytest.mark.parametrize("tau", [0.5, 0.9])
-def test_errors_are_those_of_theory(tau):
+def test_errors_are_those_of_theory():
     """``tau (1 - tau) / (n f^2)`` is the variance of a quantile (Koenker 2005, section 4.2)."""
-    n, sd = 4000, 3.0
+    n, sd, tau = 4000, 3.0, 0.9
     rng = np.random.default_rng(1)
     table = pd.DataFrame({"x": rng.uniform(-1.0, 1.0, n)})
     table["y"] = 20.0 + table["x"] + sd * rng.standard_normal(n)
@@ -147,9 +146,9 @@ def test_what_no_quantile_is_for_is_said(table, varying):
         gg.GAM(s("x"), family="median").fit(table.assign(e=1), gg.Surv("y", "e"))
 
 
-@pytest.mark.parametrize("tau", [0.1, 0.9])
-def test_rows_far_away_bend_the_loss_which_is_said_with_what_to_do(tau):
+def test_outliers_bend_the_loss_and_a_warning_has_the_remedy():
     """Of Cauchy noise, whose average loss a few rows make; the truth is known."""
+    tau = 0.9
     rng = np.random.default_rng(3)
     x = rng.uniform(size=800)
     data = {"x": x, "y": np.sin(6.0 * x) + 0.2 * rng.standard_cauchy(800)}

@@ -13,6 +13,11 @@ from scipy.stats import norm
 
 import gpflow_gam as gg
 from gpflow_gam import likelihoods as lk
+from gpflow_gam.likelihoods.predictive import (
+    expected_response,
+    response_interval,
+    summarised_response,
+)
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(32)
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
@@ -56,12 +61,12 @@ def loop(case: Case, mean: np.ndarray, var: np.ndarray, level: float, seed: int)
 @pytest.mark.parametrize("level", [0.95, 0.123])
 def test_same_as_a_loop_over_rows(case: Case, level, rng):
     X, mean, var = predictors(rng, case.L)
-    got = lk.summarised_response(weighted(case.likelihood()), X, mean, var, level, seed=3)
+    got = summarised_response(weighted(case.likelihood()), X, mean, var, level, seed=3)
     for a, b in zip(got, loop(case, mean, var, level, 3)):
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
-    alone = lk.expected_response(case.likelihood(), X, mean, var, seed=3)
+    alone = expected_response(case.likelihood(), X, mean, var, seed=3)
     np.testing.assert_array_equal(alone, got.mean)
-    limits = lk.response_interval(case.likelihood(), X, mean, var, level, seed=3)
+    limits = response_interval(case.likelihood(), X, mean, var, level, seed=3)
     np.testing.assert_array_equal(limits, [got.lower, got.upper])
 
 
@@ -72,7 +77,7 @@ def test_dense_integral(name, rng):
     z = np.linspace(-12.0, 12.0, 20_001)
     values = case.family.mean(case.likelihood(), (mean + np.sqrt(var) * z)[..., None])
     expected = trapezoid(values * norm.pdf(z), z, axis=1)
-    got = lk.expected_response(case.likelihood(), X, mean, var)
+    got = expected_response(case.likelihood(), X, mean, var)
     np.testing.assert_allclose(got, expected, rtol=1e-7)
 
 
@@ -83,7 +88,7 @@ def test_ordered_classes_are_integrated(rng):
     X, mean, var = predictors(rng, 1)
     z = np.linspace(-12.0, 12.0, 20_001)
     values = case.family.mean(likelihood, (mean + np.sqrt(var) * z)[..., None])
-    got = lk.summarised_response(likelihood, X, mean, var, 0.9, seed=3)
+    got = summarised_response(likelihood, X, mean, var, 0.9, seed=3)
     expected = trapezoid(values * norm.pdf(z)[:, None], z, axis=1)
     np.testing.assert_allclose(got.mean, expected, atol=1e-7)
     squares = trapezoid(np.square(values) * norm.pdf(z)[:, None], z, axis=1)
@@ -102,15 +107,15 @@ def test_ordered_classes_are_integrated(rng):
 def test_closed_forms(rng):
     X, mean, var = predictors(rng, 1)
     m, v = mean[:, 0], var[:, 0]
-    got = lk.expected_response(lk.Bernoulli("probit"), X, mean, var)
+    got = expected_response(lk.Bernoulli("probit"), X, mean, var)
     np.testing.assert_allclose(got, ndtr(m / np.sqrt(1.0 + v)), rtol=1e-6)
-    got = lk.expected_response(gpflow.likelihoods.Poisson(), X, mean, var)
+    got = expected_response(gpflow.likelihoods.Poisson(), X, mean, var)
     np.testing.assert_allclose(got, np.exp(m + 0.5 * v), rtol=1e-10)
-    got = lk.summarised_response(gpflow.likelihoods.Gaussian(), X, mean, var, 0.9)
+    got = summarised_response(gpflow.likelihoods.Gaussian(), X, mean, var, 0.9)
     z = norm.ppf(0.95) * np.sqrt(v)
     for a, b in zip(got, (m, np.sqrt(v), m - z, m + z)):
         np.testing.assert_allclose(a, b, atol=1e-12)
-    lower, upper = lk.response_interval(lk.Bernoulli("logit"), X, mean, var)
+    lower, upper = response_interval(lk.Bernoulli("logit"), X, mean, var)
     np.testing.assert_allclose(lower, expit(m - norm.ppf(0.975) * np.sqrt(v)))
     np.testing.assert_allclose(upper, expit(m + norm.ppf(0.975) * np.sqrt(v)))
 
@@ -118,7 +123,7 @@ def test_closed_forms(rng):
 def test_decreasing_link_keeps_limits_in_order(rng):
     X, mean, var = predictors(rng, 1)
     falling = gpflow.likelihoods.Poisson(invlink=lambda f: tf.exp(-f))
-    lower, upper = lk.response_interval(falling, X, mean, var)
+    lower, upper = response_interval(falling, X, mean, var)
     np.testing.assert_allclose(upper, np.exp(-mean + norm.ppf(0.975) * np.sqrt(var))[:, 0])
     assert np.all(lower < upper)
 
@@ -127,7 +132,7 @@ def test_decreasing_link_keeps_limits_in_order(rng):
 def test_class_probabilities_are_near_their_integral(name, rng):
     case = CASES[name]
     X, mean, var = predictors(rng, case.L)
-    got = lk.expected_response(case.likelihood(), X, mean, var).numpy()
+    got = expected_response(case.likelihood(), X, mean, var).numpy()
     np.testing.assert_allclose(got.sum(axis=1), 1.0)
     normals = rng.standard_normal((100_000, case.L))
     for row in range(3):
@@ -138,19 +143,19 @@ def test_class_probabilities_are_near_their_integral(name, rng):
 def test_gpflow_ordinal_and_robust_max_give_probabilities(rng):
     edges = np.array([0.0, 0.4, 1.7])
     X, mean, var = predictors(rng, 1)
-    theirs = lk.expected_response(gpflow.likelihoods.Ordinal(edges), X, mean, var)
-    ours = lk.expected_response(lk.Ordered(4, np.diff(edges)), X, mean, var)
+    theirs = expected_response(gpflow.likelihoods.Ordinal(edges), X, mean, var)
+    ours = expected_response(lk.Ordered(4, np.diff(edges)), X, mean, var)
     np.testing.assert_allclose(theirs, ours, atol=1e-2)  # GPflow's probit is squeezed elsewhere
     X, mean, var = predictors(rng, 3)
     robust = gpflow.likelihoods.MultiClass(3)
-    got = lk.expected_response(robust, X, mean, 1e-12 * var).numpy()
+    got = expected_response(robust, X, mean, 1e-12 * var).numpy()
     np.testing.assert_allclose(got, robust.conditional_mean(X, mean), atol=1e-12)
     assert got.shape == (20, 3)
 
 
 def test_outputs_observed_one_by_one_are_integrated_not_drawn(rng):
     X, mean, var = predictors(rng, 2)
-    got = lk.expected_response(gpflow.likelihoods.Poisson(), X, mean, var)
+    got = expected_response(gpflow.likelihoods.Poisson(), X, mean, var)
     np.testing.assert_allclose(got, np.exp(mean + 0.5 * var), rtol=1e-10)
 
 
@@ -159,13 +164,15 @@ def test_any_batch_size_in_a_graph(name, rng, monkeypatch):
     """Blocks of rows, the last of them padded; rows do not depend on each other."""
     case = CASES[name]
     likelihood = case.likelihood()
-    monkeypatch.setattr("gpflow_gam.likelihoods.response._ENTRIES", 12_000)
+    monkeypatch.setattr("gpflow_gam.likelihoods.predictive._ENTRIES", 12_000)
     spec = [tf.TensorSpec([None, 1], tf.float64)] + [tf.TensorSpec([None, case.L], tf.float64)] * 2
     compiled = tf.function(
-        lambda X, m, v: lk.summarised_response(likelihood, X, m, v, 0.9), spec, autograph=False
+        lambda X, m, v: summarised_response(likelihood, X, m, v, 0.9),
+        spec,
+        autograph=False,
     )
     X, mean, var = predictors(rng, case.L, 31)
-    whole = lk.summarised_response(likelihood, X, mean, var, 0.9)
+    whole = summarised_response(likelihood, X, mean, var, 0.9)
     for number in (0, 1, 4, 31):
         got = compiled(X[:number], mean[:number], var[:number])
         for a, b in zip(got, whole):
@@ -177,11 +184,11 @@ def test_blocks_of_draws_are_as_long_for_any_number_of_rows(rows, monkeypatch, r
     """Of a response in one column, too, whose shape is that of the rows."""
     lengths = []
     monkeypatch.setattr(
-        "gpflow_gam.likelihoods.response._in_blocks",
+        "gpflow_gam.likelihoods.predictive._in_blocks",
         lambda block, arrays, length, outputs: lengths.append(length) or [arrays[1]] * outputs,
     )
     for likelihood in (lk.ZeroInflated(), lk.Hurdle(), lk.FixedSoftmax(2)):
-        lk.summarised_response(likelihood, *predictors(rng, 2, rows), 0.9)
+        summarised_response(likelihood, *predictors(rng, 2, rows), 0.9)
     assert lengths == 3 * [2**21 // 2_000]
 
 
@@ -190,28 +197,28 @@ def test_xla(name, rng):
     case = CASES[name]
     likelihood = case.likelihood()
     compiled = tf.function(
-        lambda X, m, v: lk.summarised_response(likelihood, X, m, v, 0.9),
+        lambda X, m, v: summarised_response(likelihood, X, m, v, 0.9),
         autograph=False,
         jit_compile=True,
     )
     X, mean, var = predictors(rng, case.L)
     got = compiled(X, mean, var)
-    for a, b in zip(got, lk.summarised_response(likelihood, X, mean, var, 0.9)):
+    for a, b in zip(got, summarised_response(likelihood, X, mean, var, 0.9)):
         np.testing.assert_allclose(a, b, rtol=1e-9)
 
 
 def test_wrong_level(rng):
     with pytest.raises(ValueError, match="level must be a probability"):
-        lk.response_interval(gpflow.likelihoods.Poisson(), *predictors(rng, 1), 95)
+        response_interval(gpflow.likelihoods.Poisson(), *predictors(rng, 1), 95)
 
 
 def test_users_own_conditional_response(rng):
     class Halved(gpflow.likelihoods.Gaussian):
-        pass
+        def conditional_response(self, X, F):
+            return 0.5 * F[..., 0]
 
-    lk.conditional_response.register(Halved, object, object)(lambda lik, X, F: 0.5 * F[..., 0])
     X, mean, var = predictors(rng, 1)
-    got = lk.expected_response(Halved(), X, mean, var)
+    got = expected_response(Halved(), X, mean, var)
     np.testing.assert_allclose(got, 0.5 * mean[:, 0], atol=1e-12)
 
 
@@ -223,7 +230,7 @@ def test_what_a_gam_predicts(family, rng):
     fit, new = gam.fitted, {"x": np.linspace(0.0, 1.0, 9)}
     X = fit.encode(new)
     mean, var = fit.predict_link(X)
-    got = lk.summarised_response(fit.likelihood, X, mean, var, 0.8, seed=5)
+    got = summarised_response(fit.likelihood, X, mean, var, 0.8, seed=5)
     np.testing.assert_array_equal(gam.predict(new), got.mean)
     np.testing.assert_array_equal(gam.predict(new, se=True, unconditional=False)[1], got.sd)
     frame = gam.predict(new, interval=0.8, unconditional=False)

@@ -24,8 +24,8 @@ from gpflow_gam.gam.screening.screen import (
     product,
 )
 from gpflow_gam.gam.terms import Terms
+from gpflow_gam.likelihoods.expectations import expectations
 from gpflow_gam.optimizers import FitResult
-from gpflow_gam.statistics.expectations import expectations
 
 NAMES = [f"x{i}" for i in range(12)]
 QUICK = {"max_iterations": 8, "progress": False}

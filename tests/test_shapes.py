@@ -19,10 +19,10 @@ from gpflow_gam.kernels import Shaped, ZeroMean
 from gpflow_gam.kernels.fixed_inputs import _Automatic, _Known
 from gpflow_gam.kernels.functional import parameters_of
 from gpflow_gam.kernels.shaped import SHAPES, SplineBasis, differences
+from gpflow_gam.likelihoods.expectations import expectations
 from gpflow_gam.measures import Discrete
 from gpflow_gam.optimizers.binned.cavities import RowPosterior, sites_of
 from gpflow_gam.posteriors.shaped import Projection
-from gpflow_gam.statistics.expectations import expectations
 
 DENSE = np.linspace(-0.2, 1.2, 701)
 """Beyond the data, too."""

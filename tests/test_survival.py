@@ -385,15 +385,13 @@ def test_the_null_model_is_the_best_constant(monkeypatch, blocks):
 
 def test_survival_begins_at_one(table, weibull, tmp_path):
     few = table.iloc[:3]
-    for family in ("weibull", "lognormal"):
-        for terms in ("s(x)", {"location": s("x", k=5), "scale": factor("g")}):
-            made = gg.GAM(f"Surv(time, event) ~ {terms}" if terms == "s(x)" else terms, family)
-            y = None if terms == "s(x)" else Surv("time", "event")
-            made.fit(table, y, max_iterations=20, progress=False)
-            for unconditional in (False, True):
-                start = made.survival(few, 0, unconditional=unconditional)
-                np.testing.assert_array_equal(start[["estimate", "lower", "upper"]], 1.0)
-                assert start["time"].tolist() == [0.0] * 3
+    both = gg.GAM({"location": s("x", k=5), "scale": factor("g")}, "lognormal")
+    both.fit(table, Surv("time", "event"), max_iterations=20, progress=False)
+    for made in (weibull, both):
+        for unconditional in (False, True):
+            start = made.survival(few, 0, unconditional=unconditional)
+            np.testing.assert_array_equal(start[["estimate", "lower", "upper"]], 1.0)
+            assert start["time"].tolist() == [0.0] * 3
     one = weibull.survival(few, 1.5)
     pd.testing.assert_frame_equal(one, weibull.survival(few, [1.5]))
     curve = weibull.survival(few)

@@ -17,7 +17,7 @@ from gpflow.utilities import positive, set_trainable
 import gpflow_gam as gg
 from gpflow_gam import linear, s
 from gpflow_gam.kernels import CentredLinear, ZeroMean
-from gpflow_gam.likelihoods import constant_predictor
+from gpflow_gam.likelihoods.expectations import constant_predictor
 from gpflow_gam.measures import Uniform
 
 TARGET = 1e-6

@@ -14,7 +14,7 @@ from gpflow.base import AnyNDArray
 from gpflow.utilities import parameter_dict
 
 from ..layers import AdditiveGP
-from ..likelihoods import checked_data
+from ..likelihoods.support import checked_data
 from ..models import AdditiveSVGP
 from ..optimizers.minimizers import Traced
 from ..variational import OptimalPrecision

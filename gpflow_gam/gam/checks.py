@@ -15,7 +15,7 @@ from ..errors import (
     UnitWarning,
     warn_caller,
 )
-from ..likelihoods.quantile import SMOOTHING
+from ..likelihoods.continuous import SMOOTHING
 from .families import Quantile
 from .fits import FittedGAM
 from .summaries.components import against_shapes

@@ -14,11 +14,11 @@ from .averager import Averager
 from .comparison import LeaveOneOut, leave_one_out
 from .effects import EffectTable
 from .effects.transform import Transform
-from .families import Level
 from .summaries.components import variance_components
 from .summaries.identifiability import concurvity, pairwise_concurvity
 from .summaries.summary import Summary, summarise
 from .terms import Column
+from .terms.base import Level
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

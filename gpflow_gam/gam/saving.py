@@ -24,7 +24,8 @@ from ..version import __version__
 from . import families
 from .components import Component
 from .components.priors import LogNormal, VariancePrior, VariancePriors
-from .families import Custom, Described, Family
+from .families import Custom, Family
+from .families.encoding import Described
 from .fits import (
     CodedData,
     Data,

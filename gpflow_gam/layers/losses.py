@@ -12,17 +12,20 @@ import numpy as np
 import tensorflow as tf
 from gpflow.likelihoods import Bernoulli, Likelihood
 
-from ..likelihoods import (
+from ..likelihoods.base import unwrapped
+from ..likelihoods.predictive import (
+    expected_log_density,
+    expected_response,
+    predictive_log_density,
+    response_interval,
+)
+from ..likelihoods.support import (
     check_width,
     checked_observations,
-    expected_response,
     num_labels,
     observation_width,
     possible_observations,
-    response_interval,
-    unwrapped,
 )
-from ..likelihoods.predictive import expected_log_density, predictive_log_density
 
 _OF_CODES = (
     keras.metrics.SparseCategoricalAccuracy,

@@ -39,7 +39,7 @@ from ..gam.terms import (
 from ..gam.terms.base import column_of
 from ..kernels import AdditiveKernel, ZeroMean
 from ..kernels.mapped import OnColumns
-from ..likelihoods import constant_predictor
+from ..likelihoods.expectations import constant_predictor
 from ..measures import Discrete, Nodes
 
 Kind = Literal["number", "level", "cycle", "multiplier", "latitude", "longitude"]

@@ -1,137 +1,197 @@
-"""Likelihoods that have one link of their own, with another."""
+"""Links from a predictor to a positive mean, which stays positive at every predictor."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import gpflow
 import numpy as np
 import tensorflow as tf
-from check_shapes import inherit_check_shapes
-from gpflow.base import AnyNDArray, TensorType
-from gpflow.likelihoods import QuadratureLikelihood, ScalarLikelihood
+from gpflow.base import AnyNDArray, Parameter, TensorType
+from gpflow.likelihoods import ScalarLikelihood
 from gpflow.quadrature import NDiagGHQuadrature
 
-from .heteroskedastic import Heteroskedastic
-from .location_scale import LocationScale
-from .mean_link import LEAST_FIRST, OF_MEAN, REACH, MeanLink
-from .quadrature import GaussHermite
-from .tweedie import Tweedie
-from .two_predictors import NODES
-from .unit import fixed_unit
+from .base import NODES, GaussHermite, fixed_unit
+from .continuous import Heteroskedastic, MeanGamma, StudentT, Tweedie
+from .links import checked_link
 
-_SURE = 1e-3
-"""The deviation of predictors where a fit starts, against that of the mean, under "inverse"."""
+MEAN_LINKS = ("log", "identity", "inverse", "sqrt")
+POWERS = {"identity": 1.0, "inverse": -1.0, "sqrt": 0.5}
+"""Of the mean, that predictors are."""
+_FACTOR = 100.0
+"""By which the mean of a row may differ from that of all before a link gives way."""
+_LEAST_FIRST = 0.3
+"""Of the mean of all, that a row's is taken to be where a fit starts."""
+_MOST_UNSURE = 0.5
+"""Of a predictor, its deviation there; of one that is a logarithm, by itself."""
+_SURE_INVERSE = 1e-3
+"""The same, against that of the mean, under "inverse" and a likelihood of a mean."""
+_SURE = 1e-2
+"""The variance of the logarithm of a scale there."""
+_FENCE = 3.0
+"""Ranges between quartiles beyond which a response is an outlier (Tukey 1977, section 2C)."""
+_OF_MEAN = (gpflow.likelihoods.Gaussian, Heteroskedastic, StudentT)
+"""Likelihoods whose own predictor is the mean, and not its logarithm."""
 
 
-class Linked(MeanLink, ScalarLikelihood):
+class MeanLink(ScalarLikelihood):
     """
-    ``base`` with the mean ``mu = g^-1(f)`` (McCullagh & Nelder 1989, section 2.2.4).
+    ``base`` with the mean ``mu = g^-1(s f)`` (McCullagh & Nelder 1989, section 2.2.4).
 
-    The mean is positive at every predictor, see :class:`~gpflow_gam.likelihoods.MeanLink`.
+    Of a base with two predictors the scale stays as it is. A normal predictor is negative with some
+    probability, where the mean would be, too. Below a hundredth of the mean of all rows the mean
+    therefore goes on so that it is positive at every predictor, by a tangent: of log mu, but of
+    1 / mu where the response is gamma, whose log-density is linear in that, of ``mu^(1 - p)`` where
+    it is Tweedie's, and of mu under "inverse", above a hundred times the mean of all rows, where
+    expectations stay finite.
 
-    :param base: a scalar likelihood whose predictor is its mean (GPflow's Gaussian and StudentT),
-        or the logarithm of that.
+    :param base: a likelihood of a mean (GPflow's Gaussian, :class:`Heteroskedastic` and
+        ``StudentT``) or of its logarithm, with or without a predictor of the scale.
     :param link: "log", "identity", "inverse" or "sqrt".
     :param mean: of all responses, positive.
-    :raises ValueError: another link, or a mean that no positive response has.
-    """
-
-    def __init__(self, base: ScalarLikelihood, link: str, mean: float = 1.0, **kwargs: Any) -> None:
-        kwargs.setdefault("quadrature", GaussHermite())
-        super().__init__(**kwargs)
-        self._put(base, link, mean)
-
-    def first_predictors(
-        self, Y: AnyNDArray, constant: AnyNDArray
-    ) -> tuple[AnyNDArray, AnyNDArray]:
-        found, var = super().first_predictors(Y, constant)
-        if self.link == "inverse" and isinstance(self.base, OF_MEAN):
-            # several optima: which one is found, noise decides where predictors are less sure
-            mean = 1.0 / (REACH * float(self.unit.numpy()))
-            found = 1.0 / np.maximum(Y, LEAST_FIRST * mean)
-            var = np.full_like(found, (_SURE / mean) ** 2)
-        return found, var
-
-    @inherit_check_shapes
-    def _scalar_log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> tf.Tensor:
-        return self.base._scalar_log_prob(X, self._own(F), Y)
-
-    @inherit_check_shapes
-    def _variational_expectations(
-        self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
-    ) -> tf.Tensor:
-        base = self.base
-        if not isinstance(base, Tweedie):
-            return super()._variational_expectations(X, Fmu, Fvar, Y)
-        # whose series, most of the work, does not depend on the mean
-        whole, exponent = base.parts(Y)
-        mean = self.quadrature(lambda F: exponent(self.log_mean(F)), Fmu, Fvar)
-        return tf.reduce_sum(whole + mean, axis=-1)
-
-    @inherit_check_shapes
-    def _conditional_mean(self, X: TensorType, F: TensorType) -> tf.Tensor:
-        return self.base.conditional_mean(X, self._own(F))
-
-    @inherit_check_shapes
-    def _conditional_variance(self, X: TensorType, F: TensorType) -> tf.Tensor:
-        return self.base.conditional_variance(X, self._own(F))
-
-
-class LinkedLocationScale(MeanLink, QuadratureLikelihood):
-    """
-    ``base``, of two predictors, with the mean ``mu = g^-1(s f)``; its scale stays as it is.
-
-    The mean is positive at every predictor, see :class:`~gpflow_gam.likelihoods.MeanLink`.
-    Expectations are by quadrature over both predictors.
-
-    :param base: a likelihood of a mean, or its logarithm, and the logarithm of a scale.
-    :param link: "log", "identity", "inverse" or "sqrt".
-    :param mean: of all responses, positive.
-    :param size: s, fixed: one prior serves both predictors, so f is measured in a unit in which it
-        is about as large as the logarithm of the scale.
+    :param size: s, fixed, a scalar: of a base with two predictors, which one prior serves, f is
+        measured in a unit in which it is about as large as the logarithm of the scale.
     :raises ValueError: another link, or a mean that no positive response has.
     """
 
     mean_of_first: ClassVar[bool] = True
-    """The mean of the response is a monotone function of the first predictor alone."""
 
     def __init__(
         self,
-        base: LocationScale | Heteroskedastic,
+        base: ScalarLikelihood,
         link: str,
         mean: float = 1.0,
         size: TensorType = 1.0,
         **kwargs: Any,
     ) -> None:
-        kwargs.setdefault("quadrature", NDiagGHQuadrature(2, NODES))
-        super().__init__(input_dim=None, latent_dim=2, observation_dim=1, **kwargs)
-        self._put(base, link, mean)
-        self.size = fixed_unit(size)
-
-    @property
-    def _quadrature_dim(self) -> int:
-        return 2
-
-    def log_mean(self, F: TensorType) -> tf.Tensor:
-        F = tf.convert_to_tensor(F)
-        return super().log_mean(tf.cast(self.size, F.dtype) * F)
+        checked_link(link, MEAN_LINKS)
+        if not 0.0 < mean < np.inf:
+            raise ValueError(f"mean must be positive and finite; got {mean:g}.")
+        varying = base.latent_dim is not None
+        kwargs.setdefault("quadrature", NDiagGHQuadrature(2, NODES) if varying else GaussHermite())
+        super().__init__(**kwargs)
+        self.base, self.link, self.varying = base, link, varying
+        if varying:
+            self.latent_dim, self.observation_dim = 2, 1
+            self.size = fixed_unit(size)
+        edge = mean * _FACTOR if link == "inverse" else mean / _FACTOR
+        self.unit = Parameter(predictor_of(link, edge) if link != "log" else 1.0, trainable=False)
 
     @property
     def measure(self) -> float:
-        return float(self.size.numpy())
+        """The unit in which the predictor of the mean is measured."""
+        return float(self.size.numpy()) if self.varying else 1.0
 
-    def _both(self, F: TensorType) -> tf.Tensor:
-        """What ``base`` calls its predictors."""
-        return tf.concat([self._own(F[..., :1]), F[..., 1:]], axis=-1)
+    def log_mean(self, F: TensorType) -> tf.Tensor:
+        """
+        The logarithm of the mean at predictors F [...].
 
-    @inherit_check_shapes
-    def _log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> tf.Tensor:
-        return self.base._log_prob(X, self._both(F), Y)
+        :param F: predictors, [...].
+        """
+        F = tf.convert_to_tensor(F)
+        if self.varying:
+            F = tf.cast(self.size, F.dtype) * F
+        if self.link == "log":
+            return F
+        unit = tf.cast(self.unit.unconstrained_variable, F.dtype)  # which it is, without detours
+        ratio = F / unit
+        inside = ratio >= 1.0
+        log = tf.math.log(tf.where(inside, ratio, tf.ones_like(ratio)))
+        turned = tf.math.log(tf.where(inside, tf.ones_like(ratio), 2.0 - ratio))
+        if self.link == "inverse":
+            return tf.where(inside, -log, turned) - tf.math.log(unit)
+        below = ratio - 1.0
+        if isinstance(self.base, MeanGamma):
+            below = -turned
+        elif isinstance(self.base, Tweedie):
+            k = tf.cast(self.base.power, F.dtype) - 1.0
+            below = -tf.math.log1p(k * tf.where(inside, tf.zeros_like(ratio), 1.0 - ratio)) / k
+        power = 2.0 if self.link == "sqrt" else 1.0
+        return power * (tf.where(inside, log, below) + tf.math.log(unit))
 
-    @inherit_check_shapes
+    def level(self, mean: float) -> float:
+        """
+        The predictor of a positive mean.
+
+        :param mean: in the response's unit.
+        """
+        return predictor_of(self.link, mean) / self.measure
+
+    def first_predictors(
+        self, Y: AnyNDArray, constant: AnyNDArray
+    ) -> tuple[AnyNDArray, AnyNDArray]:
+        """
+        Predictors at which each row's mean is its response, where GLMs start (McCullagh & Nelder
+        1989, section 2.5); that of a scale is the constant's.
+
+        From a constant rows of large responses, under whose mean a log-density is not concave, send
+        the predictor far off. Here residuals are nothing, and what the response scatters would be,
+        too: so the predictor is as uncertain as makes them half of what the constant says of it.
+
+        :param Y: [N, 1].
+        :param constant: the best one, [L].
+        :return: predictors [N, L] and their variances, [N, L].
+        """
+        if not self.varying and self.link == "inverse" and isinstance(self.base, _OF_MEAN):
+            # several optima: noise decides which one is found where predictors are less sure
+            average = 1.0 / (_FACTOR * float(self.unit.numpy()))
+            F = 1.0 / np.maximum(Y, _LEAST_FIRST * average)
+            return F, np.full_like(F, (_SURE_INVERSE / average) ** 2)
+        middle = float(np.median(Y))  # noise has brought some near zero
+        least = _LEAST_FIRST * (middle if middle > 0.0 else float(np.mean(np.abs(Y))))
+        mean = np.maximum(Y, least)
+        if isinstance(self.base, StudentT):  # of which an outlier says nothing
+            low, high = np.quantile(Y, [0.25, 0.75])
+            mean = np.minimum(mean, max(high + _FENCE * (high - low), least))
+        if self.link == "log":
+            f, slope, most = np.log(mean), 1.0 / mean, np.ones_like(mean)
+        else:
+            power = POWERS[self.link]
+            f = mean**power
+            slope, most = np.abs(power) * f / mean, f
+        rest = np.broadcast_to(constant[1:], (len(f), len(constant) - 1))
+        F = np.concatenate([f / self.measure, rest], axis=1)
+        if isinstance(self.base, StudentT) and not self.varying:  # whose variance may be infinite
+            variance = np.square(self.base.scale.numpy())
+        else:
+            variance = self.conditional_variance(np.zeros_like(f), F).numpy()
+        sd = np.minimum(slope * np.sqrt(0.5 * variance), _MOST_UNSURE * most) / self.measure
+        return F, np.concatenate([np.square(sd), np.full_like(rest, _SURE)], axis=1)
+
+    def split(self, F: TensorType) -> tuple[tf.Tensor, tf.Tensor]:
+        """The first predictor and the log dispersion of ``base``, at predictors ``F``."""
+        parts: tuple[tf.Tensor, tf.Tensor] = self.base.split(self._base_predictors(F))
+        return parts
+
+    def _base_predictors(self, F: TensorType) -> tf.Tensor:
+        """What ``base`` has for predictors, [..., L]."""
+        first = self.log_mean(F[..., :1] if self.varying else F)
+        if isinstance(self.base, _OF_MEAN):
+            first = tf.exp(first)
+            if self.varying:
+                first /= tf.cast(self.base.unit, first.dtype)
+        return tf.concat([first, F[..., 1:]], axis=-1) if self.varying else first
+
+    def _scalar_log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> tf.Tensor:
+        return self.base._scalar_log_prob(X, self._base_predictors(F), Y)
+
+    def _variational_expectations(
+        self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
+    ) -> tf.Tensor:
+        if not isinstance(self.base, Tweedie):
+            return super()._variational_expectations(X, Fmu, Fvar, Y)
+        # whose series, most of the work, does not depend on the mean
+        normaliser, exponent = self.base.parts(Y)
+        mean = self.quadrature(lambda F: exponent(self.log_mean(F)), Fmu, Fvar)
+        return tf.reduce_sum(normaliser + mean, axis=-1)
+
     def _conditional_mean(self, X: TensorType, F: TensorType) -> tf.Tensor:
-        return self.base._conditional_mean(X, self._both(F))
+        return self.base.conditional_mean(X, self._base_predictors(F))
 
-    @inherit_check_shapes
     def _conditional_variance(self, X: TensorType, F: TensorType) -> tf.Tensor:
-        return self.base._conditional_variance(X, self._both(F))
+        return self.base.conditional_variance(X, self._base_predictors(F))
+
+
+def predictor_of(link: str, mean: float) -> float:
+    """``g(mean)`` of a positive mean."""
+    return float(np.log(mean)) if link == "log" else float(mean ** POWERS[link])

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-import scipy.special
+import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
+from gpflow.base import AnyNDArray
 from gpflow.quadrature import GaussianQuadrature
+from scipy import special
 
 LINKS = ("logit", "probit", "cloglog", "cauchit", "log")
+"""Of probabilities."""
+SHARE_LINKS = ("logit", "probit", "cloglog", "cauchit")
+"""Of means that are proportions."""
+ORDERED_LINKS = ("probit", "logit", "cloglog", "cauchit")
+"""Of ordered classes."""
 SYMMETRIC = ("logit", "probit", "cauchit")
 """Links under which failure at a predictor is as probable as success at minus that."""
 LARGEST = 0.99
@@ -21,15 +29,11 @@ _EDGE = math.log(LARGEST)
 """Of the logarithm, as a predictor."""
 
 
-def checked_link(link: str) -> str:
-    """
-    The link, once it is known.
-
-    :raises ValueError: none that there is.
-    """
-    if link not in LINKS:
-        names = ", ".join(map(repr, LINKS[:-1]))
-        raise ValueError(f"link must be {names} or {LINKS[-1]!r}; got {link!r}.")
+def checked_link(link: str, links: Sequence[str] = LINKS, of: str = "") -> str:
+    """The link; raises ValueError if it is not one of ``links``."""
+    if link not in links:
+        names = ", ".join(map(repr, links[:-1]))
+        raise ValueError(f"link{of} must be {names} or {links[-1]!r}; got {link!r}.")
     return link
 
 
@@ -44,8 +48,8 @@ def log_ndtr(x: tf.Tensor) -> tf.Tensor:
 def _eager_log_ndtr(
     x: tf.Tensor,
 ) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
-    """The same by SciPy: outside of a graph TFP's hundreds of small operations take far longer."""
-    value = tf.constant(scipy.special.log_ndtr(x.numpy()), x.dtype)
+    """By SciPy: outside of a graph TFP's hundreds of small operations take far longer."""
+    value = tf.constant(special.log_ndtr(x.numpy()), x.dtype)
 
     def grad(upstream: tf.Tensor) -> tf.Tensor:
         # computed anew, for second derivatives
@@ -102,3 +106,80 @@ def expected_probability(
     if link == "probit":
         return probability("probit", mean / tf.sqrt(1.0 + var))
     return quadrature(lambda F: probability(link, F), mean, var)
+
+
+# --- in numpy ------------------------------------------------------------------------------------
+
+
+class Log(NamedTuple):
+    """Of a logarithm at predictors: value, first and second derivative, [...] each."""
+
+    value: AnyNDArray
+    first: AnyNDArray
+    second: AnyNDArray
+
+
+def log_probabilities(link: str, g: AnyNDArray) -> tuple[Log, Log]:
+    """Of success and of failure at predictors [...]."""
+    if link == "cloglog":
+        return _cloglog(g)
+    if link == "log":
+        return _log(g)
+    below = {"logit": _logit, "probit": _probit, "cauchit": _cauchit}[link]
+    value, first, second = below(-g)
+    return below(g), Log(value, -first, second)
+
+
+def predictor_of(link: str, p: AnyNDArray, q: AnyNDArray) -> AnyNDArray:
+    """The predictor at which success has probability p and failure q, for links but "log"."""
+    if link == "logit":
+        return np.asarray(np.log(p / q))
+    if link == "probit":
+        return np.where(p < 0.5, special.ndtri(p), -special.ndtri(q))
+    return np.asarray(np.log(-np.log(q)) if link == "cloglog" else np.tan(np.pi * (p - 0.5)))
+
+
+def _logit(g: AnyNDArray) -> Log:
+    left = special.expit(-g)
+    return Log(-np.logaddexp(0.0, -g), left, -left * (1.0 - left))
+
+
+def _probit(g: AnyNDArray) -> Log:
+    value = special.log_ndtr(g)
+    ratio = np.exp(-0.5 * np.square(g) - 0.5 * np.log(2.0 * np.pi) - value)
+    return Log(value, ratio, -ratio * (g + ratio))
+
+
+def _cauchit(g: AnyNDArray) -> Log:
+    p, inverse = np.arctan2(1.0, -g) / np.pi, 1.0 / (1.0 + np.square(g))
+    ratio = inverse / (np.pi * p)
+    return Log(np.log(p), ratio, -ratio * (2.0 * g * inverse + ratio))
+
+
+def _cloglog(g: AnyNDArray) -> tuple[Log, Log]:
+    rate = np.exp(np.maximum(g, _LEAST))
+    p = -np.expm1(-rate)
+    ratio = rate * np.exp(-rate) / p
+    hazard = np.exp(g)
+    success = Log(np.log(p), ratio, ratio * (1.0 - rate / p))
+    return success, Log(-hazard, -hazard, -hazard)
+
+
+def _log(g: AnyNDArray) -> tuple[Log, Log]:
+    """With a line for the logarithm of failure beyond the edge, where success nears one."""
+    near, turn = g < _EDGE, LARGEST / (1.0 - LARGEST)
+    inside = np.minimum(g, _EDGE)
+    odds = np.exp(inside) / -np.expm1(inside)
+    line = np.log(1.0 - LARGEST) - turn * np.maximum(g - _EDGE, 0.0)
+    left = np.exp(line) / -np.expm1(line)
+    success = Log(
+        np.where(near, g, np.log1p(-np.exp(line))),
+        np.where(near, 1.0, left * turn),
+        np.where(near, 0.0, -left * (1.0 + left) * turn**2),
+    )
+    failure = Log(
+        np.where(near, np.log(-np.expm1(inside)), line),
+        np.where(near, -odds, -turn),
+        np.where(near, -odds * (1.0 + odds), 0.0),
+    )
+    return success, failure

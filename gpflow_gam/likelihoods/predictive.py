@@ -1,26 +1,72 @@
-"""The predictive distribution of a response under normal predictors, correlated or not."""
+"""
+Predicted responses under normal predictors, correlated or not: distributions of new responses, and
+posterior means, deviations and credible intervals of expected responses.
+
+TensorFlow only, so that all of it can be compiled and exported with a model.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
+import gpflow
 import numpy as np
 import tensorflow as tf
-from gpflow.base import MeanAndVariance, TensorType
-from gpflow.likelihoods import Likelihood, MonteCarloLikelihood, ScalarLikelihood, Softmax
+import tensorflow_probability as tfp
+from check_shapes import check_shapes
+from gpflow.base import AnyNDArray, MeanAndVariance, TensorType
+from gpflow.likelihoods import Likelihood, MonteCarloLikelihood, MultiClass, Ordinal, Softmax
+from scipy.stats import norm
 
-from .fixed_softmax import FixedSoftmax, normal_nodes
-from .weighted import Weighted, unwrapped
+from ..autograph import as_written
+from .base import Quasi, Weighted, is_scalar, unwrapped
+from .classes import FixedSoftmax, normal_nodes
 
-_PAIRS, _APART = 256, 64
+_PAIRS, _INDEPENDENT_PAIRS = 256, 64
 """Pairs of nodes that an expectation over several predictors takes, at least; and over independent
 ones, where GPflow has a hundred draws."""
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(32)  # type: ignore[no-untyped-call]
+_WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
+_DRAWS = 1000
+_ENTRIES = 2**21
+"""Numbers of a kind that are held at a time where predictors are drawn."""
+
+Arrays = tuple[tf.Tensor, ...]
+Block = Callable[[Arrays], Arrays]
+
+
+# --- distributions of responses ------------------------------------------------------------------
+
+
+def conditional_distribution(likelihood: Likelihood, F: tf.Tensor) -> Any:
+    """
+    p(y | F) as a distribution of TensorFlow Probability's, of batch shape [..., 1].
+
+    A likelihood has it by a method ``conditional_distribution(F)``, as those of GPflow's
+    ``MultiLatentTFPConditional`` do.
+
+    :param likelihood: of the responses.
+    :param F: predictors, [..., L].
+    :return: None for a likelihood that has no such method.
+    """
+    method = getattr(likelihood, "conditional_distribution", None)
+    if callable(method):
+        return method(F)
+    tfd, kind = tfp.distributions, type(likelihood)
+    if kind is gpflow.likelihoods.Bernoulli:
+        return tfd.Bernoulli(probs=likelihood.invlink(F), dtype=F.dtype)
+    if kind is gpflow.likelihoods.Exponential:
+        return tfd.Exponential(1.0 / likelihood.invlink(F))
+    if kind is gpflow.likelihoods.Poisson:
+        return tfd.Poisson(likelihood.invlink(F) * tf.cast(likelihood.binsize, F.dtype))
+    return None
 
 
 def is_joint(likelihood: Likelihood, num_predictors: int) -> bool:
     """Whether a response depends on several predictors together, and so on their covariances."""
-    return num_predictors > 1 and not isinstance(unwrapped(likelihood), ScalarLikelihood)
+    return num_predictors > 1 and not is_scalar(likelihood)
 
 
 def needed(likelihood: Likelihood, mean: TensorType, var: TensorType) -> tf.Tensor:
@@ -36,17 +82,14 @@ def predictive_moments(
     """
     Mean and variance of a new response, [..., N, P]; of classes the probabilities and p (1 - p).
 
-    Classes behind a softmax with correlated predictors are those of :func:`softmax_mean`; other
-    likelihoods of correlated predictors are averaged over fixed nodes.
-
-    :param X: inputs [..., N, D].
-    :param mean: of the predictors, [..., N, L].
-    :param var: their variances, or covariances [..., N, L, L].
+    ``var`` are variances of the predictors [..., N, L] or covariances [..., N, L, L]. Classes
+    behind a softmax with correlated predictors are those of :func:`softmax_mean`; other likelihoods
+    of correlated predictors are averaged over fixed nodes.
     """
     base, var = unwrapped(likelihood), needed(likelihood, mean, var)
-    if _is_apart(base, mean, var):
-        found: MeanAndVariance = likelihood.predict_mean_and_var(X, mean, var)
-        return found
+    if _suits_gpflow(base, mean, var):
+        moments: MeanAndVariance = likelihood.predict_mean_and_var(X, mean, var)
+        return moments
     if isinstance(base, Softmax) and _is_covariance(mean, var):
         p = softmax_mean(mean, var)
         return p, p - tf.square(p)
@@ -58,16 +101,9 @@ def predictive_moments(
 def predictive_log_density(
     likelihood: Likelihood, X: TensorType, mean: TensorType, var: TensorType, Y: TensorType
 ) -> tf.Tensor:
-    """
-    Log-density of responses under the distribution that :func:`predictive_moments` is of, [..., N].
-
-    :param X: inputs [..., N, D].
-    :param mean: of the predictors, [..., N, L].
-    :param var: their variances, or covariances [..., N, L, L].
-    :param Y: as the likelihood takes it, [..., N, K].
-    """
+    """Log-density [..., N] of responses under the distribution of :func:`predictive_moments`."""
     base, var = unwrapped(likelihood), needed(likelihood, mean, var)
-    if _is_apart(base, mean, var):
+    if _suits_gpflow(base, mean, var):
         return likelihood.predict_log_density(X, mean, var, Y)
     if isinstance(base, Softmax) and _is_covariance(mean, var):
         density = base.log_prob(X, _without_shift(mean, var), Y)
@@ -81,14 +117,7 @@ def predictive_log_density(
 def expected_log_density(
     likelihood: Likelihood, X: TensorType, mean: TensorType, var: TensorType, Y: TensorType
 ) -> tf.Tensor:
-    """
-    The expectation of a response's log-density over its predictors, [..., N].
-
-    :param X: inputs [..., N, D].
-    :param mean: of the predictors, [..., N, L].
-    :param var: their variances, or covariances [..., N, L, L].
-    :param Y: as the likelihood takes it, [..., N, K].
-    """
+    """The expectation of a response's log-density over its predictors, [..., N]."""
     var = needed(likelihood, mean, var)
     if not _is_covariance(mean, var):
         return likelihood.variational_expectations(X, mean, var, Y)
@@ -98,18 +127,15 @@ def expected_log_density(
 
 def softmax_mean(mean: TensorType, cov: TensorType) -> tf.Tensor:
     """
-    Class probabilities [..., C] behind a softmax, about: MacKay (1992).
+    Class probabilities [..., C] behind a softmax, approximately: MacKay (1992).
 
     A softmax does not see a common shift of all predictors, and neither does this.
-
-    :param mean: of the predictors, [..., C].
-    :param cov: their covariances, [..., C, C].
     """
     return tf.nn.softmax(_without_shift(mean, cov))
 
 
 def shrunk(mean: tf.Tensor, var: tf.Tensor) -> tf.Tensor:
-    """MacKay (1992): the logit whose probability is the mean under N(mean, var), about."""
+    """The logit whose probability is about the mean under N(mean, var): MacKay (1992)."""
     return mean / tf.sqrt(1.0 + math.pi / 8.0 * var)
 
 
@@ -135,16 +161,16 @@ def _is_covariance(mean: TensorType, var: TensorType) -> bool:
     return bool(len(var.shape) > len(mean.shape))
 
 
-def _is_apart(base: Likelihood, mean: TensorType, var: TensorType) -> bool:
-    """Whether GPflow's interface will do: of fresh random draws no two calls are the same."""
+def _suits_gpflow(base: Likelihood, mean: TensorType, var: TensorType) -> bool:
+    """Whether GPflow's interface will do: of fresh random draws no two calls are equal."""
     drawn = isinstance(base, MonteCarloLikelihood) and not isinstance(base, FixedSoftmax)
     return not (_is_covariance(mean, var) or drawn)
 
 
 def _without_shift(mean: tf.Tensor, cov: tf.Tensor) -> tf.Tensor:
-    away = cov - tf.reduce_mean(cov, axis=-1, keepdims=True)
-    away -= tf.reduce_mean(away, axis=-2, keepdims=True)
-    var = tf.linalg.diag_part(away)
+    centred = cov - tf.reduce_mean(cov, axis=-1, keepdims=True)
+    centred -= tf.reduce_mean(centred, axis=-2, keepdims=True)
+    var = tf.linalg.diag_part(centred)
     return shrunk(mean, tf.maximum(var, tf.zeros([], var.dtype)))
 
 
@@ -158,23 +184,242 @@ def _at_nodes(
     """``function(X, F, *Y)`` at equally likely predictors, [S, ..., N, ...]."""
     mean, var = tf.convert_to_tensor(mean), tf.convert_to_tensor(var)
     L = int(mean.shape[-1])
-    least = _PAIRS if _is_covariance(mean, var) else _APART
+    least = _PAIRS if _is_covariance(mean, var) else _INDEPENDENT_PAIRS
     nodes = normal_nodes(L, 2 ** math.ceil(math.log2(max(least, L))))
     if _is_covariance(mean, var):
         away = tf.einsum("...lk,sk->s...l", roots(var), tf.constant(nodes, mean.dtype))
     else:
-        sd = tf.sqrt(tf.maximum(var, tf.zeros([], var.dtype)))
-        away = tf.einsum("...l,sl->s...l", sd, tf.constant(nodes, mean.dtype))
+        away = tf.einsum("...l,sl->s...l", _root(var), tf.constant(nodes, mean.dtype))
 
     def rows(t: TensorType) -> tf.Tensor:  # of which GPflow's likelihoods take matrices
         t = tf.convert_to_tensor(t)
         last = tf.shape(t)[-1] if t.shape[-1] is None else t.shape[-1]
         return tf.reshape(tf.repeat(t[None], len(nodes), axis=0), [-1, last])
 
-    found = function(rows(X), tf.reshape(mean + away, [-1, L]), *map(rows, Y))
-    return tf.reshape(found, tf.concat([tf.shape(away)[:-1], tf.shape(found)[1:]], axis=0))
+    values = function(rows(X), tf.reshape(mean + away, [-1, L]), *map(rows, Y))
+    return tf.reshape(values, tf.concat([tf.shape(away)[:-1], tf.shape(values)[1:]], axis=0))
+
+
+def _root(var: tf.Tensor) -> tf.Tensor:
+    return tf.sqrt(tf.maximum(var, tf.zeros([], var.dtype)))
 
 
 def _counted(likelihood: Likelihood, X: TensorType, density: tf.Tensor) -> tf.Tensor:
     """Times the weights, if there are any."""
     return likelihood.weights(X) * density if isinstance(likelihood, Weighted) else density
+
+
+# --- expected responses --------------------------------------------------------------------------
+
+
+def conditional_response(likelihood: Likelihood, X: TensorType, F: TensorType) -> tf.Tensor:
+    """
+    E[y | F] of predictors F [..., N, L].
+
+    [..., N] where the response is one column, class probabilities [..., N, K] where it is a class,
+    the probability [..., N] of a binomial. A likelihood whose response is not its conditional mean
+    has a method ``conditional_response(X, F)``.
+    """
+    base = unwrapped(likelihood)
+    base = base.base if isinstance(base, Quasi) else base
+    F = tf.convert_to_tensor(F)
+    if hasattr(base, "conditional_response"):
+        return base.conditional_response(X, F)
+    if isinstance(base, Ordinal):
+        f = F[..., :1]  # GPflow flattens what it is given
+        edges = tf.cast(base.bin_edges, f.dtype)
+        below = 0.5 * tf.math.erfc((f - edges) / (base.sigma * np.sqrt(2.0)))
+        whole = tf.concat([tf.zeros_like(f), below, tf.ones_like(f)], axis=-1)
+        return whole[..., 1:] - whole[..., :-1]
+    if isinstance(base, MultiClass):  # GPflow's takes matrices only
+        flat = base.invlink(tf.reshape(F, [-1, F.shape[-1]]))
+        return tf.reshape(flat, tf.shape(F))
+    mean = base.conditional_mean(X, F)
+    return mean[..., 0] if mean.shape[-1] == 1 else mean
+
+
+class ResponseSummary(NamedTuple):
+    """Moments and credible intervals of the expected response, [N] or [N, K] each."""
+
+    mean: tf.Tensor
+    """Posterior mean."""
+
+    sd: tf.Tensor
+    """Posterior standard deviation."""
+
+    lower: tf.Tensor | None
+    """Lower ends of equal-tailed credible intervals; None where none was asked for."""
+
+    upper: tf.Tensor | None
+    """Their upper ends."""
+
+
+def expected_response(
+    likelihood: Likelihood, X: TensorType, mean: TensorType, var: TensorType, *, seed: int = 0
+) -> tf.Tensor:
+    """E_q[E[y | rho(x)]], [N] or [N, K]: see :func:`summarised_response`."""
+    return summarised_response(likelihood, X, mean, var, seed=seed).mean
+
+
+def response_interval(
+    likelihood: Likelihood,
+    X: TensorType,
+    mean: TensorType,
+    var: TensorType,
+    level: float = 0.95,
+    *,
+    seed: int = 0,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Equal-tailed credible intervals of the expected response: :func:`summarised_response`."""
+    summary = summarised_response(likelihood, X, mean, var, level, seed=seed)
+    return summary.lower, summary.upper  # type: ignore[return-value]
+
+
+@check_shapes(
+    "X: [N, D]",
+    "mean: [N, L]",
+    "var: [N, L, any...]",
+    "return.mean: [N, K...]",
+    "return.sd: [N, K...]",
+)
+@as_written
+def summarised_response(
+    likelihood: Likelihood,
+    X: TensorType,
+    mean: TensorType,
+    var: TensorType,
+    level: float | None = None,
+    *,
+    seed: int = 0,
+    in_blocks: bool = True,
+) -> ResponseSummary:
+    """
+    The expected response under predictors rho(x_n) ~ N(mean_n, diag(var_n)), or N(mean_n, var_n).
+
+    One predictor is integrated by Gauss-Hermite quadrature, and the ends of its interval are
+    carried through the inverse link, which is monotone; so is each of several outputs that have
+    columns of their own, and the first predictor of likelihoods with ``mean_of_first``, on which
+    alone their mean depends. Ordered classes are integrated as well, but for intervals, which are
+    of a thousand even quantiles of the predictor. Several predictors of a response are drawn,
+    jointly where they are correlated, by the same ``seed`` for every row; the mean of classes
+    behind a softmax is then MacKay's approximation (1992), which ``predict_y`` of models has, too.
+
+    ``level`` is the intervals' probability, None for none. Draws are made for some rows at a time,
+    in a loop, or, not ``in_blocks``, at once, in memory for a thousand times the rows.
+    """
+    if level is not None and not 0.0 < level < 1.0:
+        raise ValueError(f"level must be a probability between 0 and 1; got {level}.")
+    likelihood = unwrapped(likelihood)
+    X, mean, var = (tf.convert_to_tensor(a) for a in (X, mean, var))
+    if mean.shape[-1] is None:
+        raise ValueError("mean must have a known number of columns; got an unknown one.")
+    var = needed(likelihood, mean, var)
+    correlated = var.shape.rank == 3
+    sd = _root(tf.linalg.diag_part(var) if correlated else var)
+    width = conditional_response(likelihood, X, mean).shape
+    one_by_one = is_scalar(likelihood) and width[1:] == mean.shape[1:]
+    if (mean.shape[-1] == 1 and width.rank == 1) or one_by_one:
+        return _integrated(likelihood, X, mean, sd, level)
+    if getattr(likelihood, "mean_of_first", False):
+        moves = tf.constant([1.0] + [0.0] * (mean.shape[-1] - 1), dtype=sd.dtype)
+        return _integrated(likelihood, X, mean, sd * moves, level)
+    columns = max(mean.shape[-1], width[-1] or 1) if width.rank > 1 else mean.shape[-1]
+    rows = max(1, _ENTRIES // (_DRAWS * columns)) if in_blocks else None
+    if mean.shape[-1] > 1:
+        # the same for every row: what is predicted of one does not depend on the others
+        normals = np.random.default_rng(seed).standard_normal((_DRAWS, mean.shape[-1]))
+        drawn = _drawn(likelihood, X, mean, var, level, normals, rows)
+        if correlated and isinstance(likelihood, Softmax):
+            return drawn._replace(mean=softmax_mean(mean, var))
+        return drawn
+    exact = _integrated(likelihood, X, mean, sd, None)
+    if level is None:
+        return exact
+    normals = norm.ppf((np.arange(_DRAWS) + 0.5) / _DRAWS)[:, None]
+    drawn = _drawn(likelihood, X, mean, var, level, normals, rows)
+    return ResponseSummary(exact.mean, exact.sd, drawn.lower, drawn.upper)
+
+
+def _integrated(
+    likelihood: Likelihood, X: tf.Tensor, mean: tf.Tensor, sd: tf.Tensor, level: float | None
+) -> ResponseSummary:
+    nodes = tf.constant(_NODES[:, None, None], dtype=mean.dtype)
+    values = conditional_response(likelihood, X, mean + sd * nodes)  # [Q, N, ...]
+    weights = tf.cast(_WEIGHTS.reshape([-1] + [1] * (values.shape.rank - 1)), mean.dtype)
+    expected = tf.reduce_sum(weights * values, axis=0)
+    variance = tf.reduce_sum(weights * tf.square(values - expected), axis=0)
+    spread = tf.sqrt(tf.maximum(variance, tf.zeros([], mean.dtype)))
+    spread = tf.where(tf.math.is_inf(expected), tf.abs(expected), spread)  # not infinity's own NaN
+    if level is None:
+        return ResponseSummary(expected, spread, None, None)
+    z = float(norm.ppf(0.5 + 0.5 * level))
+    ends = [conditional_response(likelihood, X, mean + sign * z * sd) for sign in (-1.0, 1.0)]
+    return ResponseSummary(expected, spread, tf.minimum(*ends), tf.maximum(*ends))
+
+
+def _drawn(
+    likelihood: Likelihood,
+    X: tf.Tensor,
+    mean: tf.Tensor,
+    var: tf.Tensor,
+    level: float | None,
+    normals: AnyNDArray,
+    rows: int | None,
+) -> ResponseSummary:
+    """At standard normals [S, L]."""
+    normals = tf.constant(normals, dtype=mean.dtype)
+
+    def block(arrays: Arrays) -> Arrays:
+        x, m, v = arrays
+        if v.shape.rank == 3:
+            away = tf.matmul(normals, roots(v), transpose_b=True)
+        else:
+            away = _root(v)[:, None] * normals
+        draws = conditional_response(likelihood, x[:, None], m[:, None] + away)  # [n, S, ...]
+        center, spread = tf.reduce_mean(draws, axis=1), tf.math.reduce_std(draws, axis=1)
+        # not infinity's own NaN
+        moments = center, tf.where(tf.math.is_inf(center), tf.abs(center), spread)
+        return moments if level is None else moments + _interval(draws, level)
+
+    outputs = 2 if level is None else 4
+    arrays = (X, mean, var)
+    parts = block(arrays) if rows is None else _in_blocks(block, arrays, rows, outputs)
+    return ResponseSummary(*parts, *[None] * (4 - outputs))
+
+
+def _in_blocks(block: Block, arrays: Arrays, rows: int, outputs: int) -> Arrays:
+    """``block`` of the arrays [N, ...], so many rows at a time; N need not be known."""
+    number = arrays[0].shape[0]
+    if number is not None and number <= rows:
+        return block(arrays)
+    if tf.executing_eagerly():
+        starts = range(0, number, rows)
+        done = [block(tuple(a[i : i + rows] for a in arrays)) for i in starts]
+        return tuple(tf.concat(parts, axis=0) for parts in zip(*done))
+    step = rows
+    if number is None:
+        number = tf.shape(arrays[0])[0]
+        step = tf.clip_by_value(number, 1, rows)
+    blocks = tf.maximum((number + step - 1) // step, 1)  # none would have no shape
+    more = [0, blocks * step - number]
+    padded = [tf.pad(a, [more, *[[0, 0]] * (a.shape.rank - 1)]) for a in arrays]
+    stacked = tuple(tf.reshape(a, [blocks, step, *a.shape[1:]]) for a in padded)
+    parts = tf.map_fn(as_written(block), stacked, fn_output_signature=(arrays[1].dtype,) * outputs)
+    return tuple(tf.reshape(p, [blocks * step, *p.shape[2:]])[:number] for p in parts)
+
+
+def _interval(draws: tf.Tensor, level: float) -> tuple[tf.Tensor, tf.Tensor]:
+    """Quantiles over the draws [n, S, ...], interpolated linearly as ``np.quantile`` does."""
+    rank = draws.shape.rank
+    last = tf.transpose(draws, [0, *range(2, rank), 1])  # [n, ..., S]
+    tail = 0.5 * (1.0 - level)
+    below = _DRAWS - 1 - (_DRAWS - 1) * (1.0 - tail)  # places from the top, as floats round
+    return -_from_top(-last, (_DRAWS - 1) * tail), _from_top(last, below)
+
+
+def _from_top(values: tf.Tensor, place: float) -> tf.Tensor:
+    """The value at a fractional place in descending order of the last axis."""
+    whole = int(np.floor(place))
+    highest = tf.math.top_k(values, k=min(whole + 2, _DRAWS)).values
+    first, second = highest[..., whole], highest[..., min(whole + 1, _DRAWS - 1)]
+    return first + (second - first) * (place - whole)

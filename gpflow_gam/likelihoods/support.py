@@ -1,85 +1,54 @@
-"""Which observations a likelihood can have produced."""
+"""Checks of data: numbers, shapes, and which observations a likelihood can have produced."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from gpflow import likelihoods as gpl
 from gpflow.base import RegressionData, TensorType
 from gpflow.config import default_float
-from gpflow.likelihoods import (
-    Bernoulli,
-    Beta,
-    Exponential,
-    Gamma,
-    Likelihood,
-    MultiClass,
-    Ordinal,
-    Poisson,
-    Softmax,
-)
+from gpflow.likelihoods import Likelihood, MultiClass, Ordinal, Softmax
 
 from ..kernels import AdditiveKernel
-from .binomial import Binomial
-from .censored import Censored
-from .censored_scale import LocationScaleCensored
-from .cox import Cox
-from .location_scale import (
-    LocationScaleBeta,
-    LocationScaleGamma,
-    LocationScaleNegativeBinomial,
-)
-from .mean_link import MeanLink
-from .negative_binomial import NegativeBinomial
-from .ordered import Ordered
-from .quasi import Quasi
-from .standardised import EXACT, INTERVAL, LEFT, RIGHT, Standardised
-from .tweedie import Tweedie
-from .weighted import Weighted, unwrapped
-from .width import check_width
-from .zero_altered import ZeroAltered
-
-Condition = Callable[[Likelihood, tf.Tensor], tuple[tf.Tensor, str]]
-"""(likelihood, Y) -> element-wise test, and what Y must be."""
-
-_SUPPORTS: dict[type, Condition] = {}
+from .base import Quasi, Weighted, is_scalar, unwrapped
+from .binary import Binomial
+from .classes import Ordered, possible_labels
+from .linked import MeanLink
 
 
-def register_support(likelihood_type: type, condition: Condition) -> None:
-    """
-    Say what observations a likelihood class accepts; subclasses inherit it.
-
-    :param likelihood_type: a subclass of :class:`gpflow.likelihoods.Likelihood`.
-    :param condition: ``(likelihood, Y)`` -> an element-wise test, and what Y must be, in words.
-    """
-    _SUPPORTS[likelihood_type] = condition
-
-
-def _whole(Y: tf.Tensor) -> tf.Tensor:
-    return tf.equal(Y, tf.round(Y))
-
-
-def _labels(number: int, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
-    inside = _whole(Y) & (Y >= 0.0) & (number > Y)
-    return inside, f"whole labels 0 to {number - 1}, one a class"
-
-
-def _between_edges(likelihood: Ordinal, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
-    """
-    Labels, under GPflow's likelihood, whose outermost edges are infinite.
-
-    :raises ValueError: TensorFlow does not know what a normal distribution has below them.
-    """
-    if _erf_ends_in_nan(Y.dtype):
+def _support(likelihood: Likelihood, Y: tf.Tensor) -> tuple[tf.Tensor, str] | None:
+    """Which Y are possible, element by element, and what they must be; None for all numbers."""
+    base, amounts = likelihood, isinstance(likelihood, Quasi)
+    while isinstance(base, (Quasi, MeanLink)):
+        base = base.base
+    if amounts and isinstance(base, Binomial):  # which has no use for whole numbers here
+        return (Y >= 0.0) & (Y[:, 1:] >= Y) & (Y[:, 1:] > 0.0), "0 to the trials"
+    if amounts and isinstance(base, gpl.Poisson):
+        return Y >= 0.0, "not negative"
+    if hasattr(base, "support"):
+        possible: tuple[tf.Tensor, str] = base.support(Y)
+        return possible
+    if isinstance(base, gpl.Poisson):
+        return tf.equal(Y, tf.round(Y)) & (Y >= 0.0), "whole counts, not negative"
+    if isinstance(base, gpl.Bernoulli):
+        return tf.equal(Y, 0.0) | tf.equal(Y, 1.0), "0 or 1"
+    if isinstance(base, gpl.Gamma):
+        return Y > 0.0, "positive"
+    if isinstance(base, gpl.Exponential):
+        return Y >= 0.0, "not negative"
+    if isinstance(base, gpl.Beta):
+        return (Y > 0.0) & (Y < 1.0), "strictly between 0 and 1"
+    if isinstance(base, Ordinal) and _erf_ends_in_nan(Y.dtype):
         raise ValueError(
             f"gpflow.likelihoods.Ordinal is NaN in {Y.dtype.name} under TensorFlow "
             f"{tf.__version__}, whose erf(inf) is NaN (tensorflow issue 108483); take "
-            f"gpflow_gam.likelihoods.Ordered({likelihood.num_bins}), whose first edge is 0."
+            f"gpflow_gam.likelihoods.Ordered({base.num_bins}), whose first edge is 0."
         )
-    return _labels(likelihood.num_bins, Y)
+    labels = num_labels(base)
+    return None if labels is None else possible_labels(labels, Y)
 
 
 @functools.cache
@@ -88,148 +57,104 @@ def _erf_ends_in_nan(dtype: tf.DType) -> bool:
         return bool(np.isnan(tf.math.erf(tf.constant([np.inf], dtype=dtype)).numpy()[0]))
 
 
-def _counts(likelihood: Likelihood, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
-    return _whole(Y) & (Y >= 0.0), "whole counts, not negative"
-
-
-def _successes(likelihood: Likelihood, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
-    if Y.shape[-1] != 2:
-        raise ValueError(f"Y must be [N, 2], successes and trials; got shape {Y.shape}.")
-    y, trials = Y[:, :1], Y[:, 1:]
-    hits = _whole(y) & (y >= 0.0) & (y <= trials)
-    inside = tf.concat([hits, _whole(trials) & (trials >= 1.0)], axis=1)
-    return inside, "whole successes from 0 to the trials, and whole trials from 1"
-
-
-def _amounts(base: Likelihood) -> Condition | None:
-    """Under a quasi-likelihood, which has no use for whole numbers."""
-    if isinstance(base, Binomial):
-        return lambda lik, Y: ((Y >= 0.0) & (Y[:, 1:] >= Y) & (Y[:, 1:] > 0.0), "0 to the trials")
-    if isinstance(base.base if isinstance(base, MeanLink) else base, Poisson):
-        return lambda lik, Y: (Y >= 0.0, "not negative")
-    return _condition(base)
-
-
-def _known(likelihood: Standardised, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
-    if Y.shape[-1] not in (1, 3):
-        raise ValueError(
-            f"Y must be [N, 1], or [N, 3] with what is known of each row; got shape {Y.shape}."
-        )
-    positive = tf.fill(tf.shape(Y[:, :1]), True) if not likelihood.logarithm else Y[:, :1] > 0.0
-    what = "positive" if likelihood.logarithm else "numbers"
-    if Y.shape[-1] == 1:
-        return positive, what
-    kind = Y[:, 2:]
-    between = tf.not_equal(kind, INTERVAL) | (Y[:, 1:2] > Y[:, :1])
-    kinds = tf.reduce_any([tf.equal(kind, k) for k in (RIGHT, EXACT, LEFT, INTERVAL)], axis=0)
-    inside = tf.concat([positive, between, kinds], axis=1)
-    return inside, f"{what}, ends of intervals beyond the first, and kinds 0 to 3"
-
-
-def _events(likelihood: Cox, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
-    if Y.shape[-1] != 3:
-        raise ValueError(f"Y must be [N, 3], time, again, and 1 or 0; got shape {Y.shape}.")
-    seen = tf.equal(Y[:, 2:], RIGHT) | tf.equal(Y[:, 2:], EXACT)
-    return tf.concat([Y[:, :2] > 0.0, seen], axis=1), "positive times, and 1 or 0"
-
-
-register_support(Censored, _known)
-register_support(LocationScaleCensored, _known)
-register_support(Cox, _events)
-register_support(Poisson, _counts)
-register_support(LocationScaleNegativeBinomial, _counts)
-register_support(NegativeBinomial, _counts)
-register_support(ZeroAltered, _counts)
-register_support(Tweedie, lambda lik, Y: (Y >= 0.0, "not negative"))
-register_support(Binomial, _successes)
-register_support(Bernoulli, lambda lik, Y: (tf.equal(Y, 0.0) | tf.equal(Y, 1.0), "0 or 1"))
-register_support(Gamma, lambda lik, Y: (Y > 0.0, "positive"))
-register_support(LocationScaleGamma, lambda lik, Y: (Y > 0.0, "positive"))
-register_support(
-    LocationScaleBeta, lambda lik, Y: ((Y > 0.0) & (Y < 1.0), "strictly between 0 and 1")
-)
-register_support(Exponential, lambda lik, Y: (Y >= 0.0, "not negative"))
-register_support(Beta, lambda lik, Y: ((Y > 0.0) & (Y < 1.0), "strictly between 0 and 1"))
-register_support(Softmax, lambda lik, Y: _labels(lik.num_classes, Y))
-register_support(MultiClass, lambda lik, Y: _labels(lik.num_classes, Y))
-register_support(Ordinal, _between_edges)
-register_support(Ordered, lambda lik, Y: _labels(lik.num_classes, Y))
-
-
-def _condition(likelihood: Likelihood) -> Condition | None:
-    if isinstance(likelihood, MeanLink):
-        return _condition(likelihood.base)
-    if isinstance(likelihood, Quasi):
-        return _amounts(likelihood.base)
-    for cls in type(likelihood).__mro__:
-        if cls in _SUPPORTS:
-            return _SUPPORTS[cls]
+def num_labels(likelihood: Likelihood) -> int | None:
+    """K, where observations are labels 0 to K - 1; else None."""
+    likelihood = unwrapped(likelihood)
+    if isinstance(likelihood, Ordinal):
+        return int(likelihood.num_bins)
+    if isinstance(likelihood, (Softmax, MultiClass, Ordered)):
+        assert likelihood.num_classes is not None
+        return int(likelihood.num_classes)
     return None
+
+
+def observation_width(likelihood: Likelihood, num_predictors: int) -> int | None:
+    """
+    The columns of Y that ``num_predictors`` predictors are observed through; None if unknown.
+
+    GPflow broadcasts Y against the predictors: one of another width passes for a response.
+    """
+    likelihood = unwrapped(likelihood)
+    if isinstance(likelihood, (Softmax, MultiClass)):
+        return 1
+    if is_scalar(likelihood):
+        return num_predictors
+    return None if likelihood.observation_dim is None else int(likelihood.observation_dim)
+
+
+def check_width(
+    width: int | None, likelihood: Likelihood, num_predictors: int, argument: str = "Y"
+) -> None:
+    """Raises ValueError if Y has a width that no observation has; None is an unknown width."""
+    want = observation_width(likelihood, num_predictors)
+    if width is None or want is None or width == want:
+        return
+    labels, name = num_labels(likelihood), type(unwrapped(likelihood)).__name__
+    hint, what = "", ""
+    if labels == width and want == 1:
+        hint = f"; of one-hot labels pass tf.argmax({argument}, axis=1)[:, None]"
+    elif name == "Bernoulli" and width == 2:
+        hint = f"; of one-hot labels pass {argument}[:, 1:]"
+    elif name == "Binomial":
+        what = ", successes and trials,"
+    raise ValueError(
+        f"{argument} must be [N, {want}]{what} under {name} of {num_predictors} "
+        f"predictor{'s' if num_predictors > 1 else ''}; got [N, {width}]{hint}."
+    )
 
 
 def as_numbers(
     values: Any, argument: str, like: tf.Tensor | tf.Module, only: tf.DType | None = None
 ) -> tf.Tensor:
     """
-    ``values`` as a floating tensor.
+    ``values`` as a floating tensor; ``argument`` is their name in messages.
 
-    Arrays, tables and tensors of floating numbers keep their precision; whole numbers, truth values
-    and lists take that of ``like``.
-
-    :param values: numbers of any kind.
-    :param argument: what to call them in messages.
-    :param like: a tensor, or a part of the model, whose parameters are meant.
-    :param only: the one precision that floating numbers may have; any by default.
-    :raises ValueError: text, or other things that are no numbers.
-    :raises TypeError: floating numbers of another precision than ``only``.
+    Arrays, tables and tensors of floating numbers keep their precision, which has to be ``only``
+    where that is given; whole numbers, truth values and lists take that of ``like``, a tensor or a
+    part of the model. Raises ValueError of what is no number, and TypeError of another precision.
     """
-    found = values
+    numbers = values
     if not tf.is_tensor(values):
         kinds = "biuOf" if isinstance(values, (list, tuple)) else "biuO"
         try:
-            found = np.asarray(values)
-            if found.dtype.kind in kinds:  # "O": a table of columns of several types
-                found = found.astype(_precision(like).as_numpy_dtype)
+            numbers = np.asarray(values)
+            if numbers.dtype.kind in kinds:  # "O": a table of columns of several types
+                numbers = numbers.astype(_precision(like).as_numpy_dtype)
         except NotImplementedError:  # a list of tensors, while a function is compiled
-            found = values
+            numbers = values
         except (TypeError, ValueError):
             raise ValueError(
                 f"{argument} must hold numbers, in rows of one length; it holds something else. "
                 "Give levels as numbers 0, 1, ..., and leave out rows with missing values."
             ) from None
-    found = tf.convert_to_tensor(found)
-    if found.dtype.is_integer or found.dtype.is_bool:
-        found = tf.cast(found, _precision(like))
-    if not found.dtype.is_floating:
+    numbers = tf.convert_to_tensor(numbers)
+    if numbers.dtype.is_integer or numbers.dtype.is_bool:
+        numbers = tf.cast(numbers, _precision(like))
+    if not numbers.dtype.is_floating:
         raise ValueError(
-            f"{argument} must hold numbers; got {found.dtype.name}. Give levels as numbers 0, 1, "
+            f"{argument} must hold numbers; got {numbers.dtype.name}. Give levels as numbers 0, 1, "
             "..."
         )
-    if only is not None and found.dtype != only:
+    if only is not None and numbers.dtype != only:
         raise TypeError(
-            f"{argument} must be {only.name}, as the data are; got {found.dtype.name}. Pass "
+            f"{argument} must be {only.name}, as the data are; got {numbers.dtype.name}. Pass "
             f"np.asarray({argument}, dtype={only.name!r})."
         )
-    return found
+    return numbers
 
 
 def _precision(like: tf.Tensor | tf.Module) -> tf.DType:
     if tf.is_tensor(like):
         return like.dtype
-    own = (v.dtype for v in like.variables if v.dtype.is_floating)
-    return next(own, tf.as_dtype(default_float()))
+    floating = (v.dtype for v in like.variables if v.dtype.is_floating)
+    return next(floating, tf.as_dtype(default_float()))
 
 
 def checked_inputs(X: TensorType, kernel: AdditiveKernel, argument: str = "X") -> tf.Tensor:
     """
-    X, once it is known to be finite and wide enough.
+    X [N, D], once it is known to be finite and to have the columns that the kernel reads.
 
-    :param X: inputs [N, D], as :func:`as_numbers` takes them.
-    :param kernel: says which columns are read.
-    :param argument: what to call X in messages.
-    :raises ValueError: not a matrix of numbers, a missing column, or (eagerly) NaN or infinite
-        values.
-    :raises tf.errors.InvalidArgumentError: NaN or infinite values, inside a ``tf.function``.
+    Raises ValueError, or inside a ``tf.function`` :class:`tf.errors.InvalidArgumentError`.
     """
     X = as_numbers(X, argument, kernel)
     if X.shape.rank != 2:
@@ -247,12 +172,8 @@ def checked_data(
     """
     (X, Y), once they are known to be finite, to fit together and to be possible observations.
 
-    :param data: X [N, D] and Y [N, K], as :func:`as_numbers` takes them.
-    :param kernel: says which columns of X are read.
-    :param likelihood: says which Y it can have produced (:func:`register_support`).
-    :param num_predictors: L, which settles Y's width; None where Y settles L.
-    :raises ValueError: naming the argument, the first bad row and its value; inside a
-        ``tf.function`` a :class:`tf.errors.InvalidArgumentError`.
+    ``num_predictors`` settles Y's width; None where Y settles that number. Errors, as of
+    :func:`checked_inputs`, name the argument, the first bad row and its value.
     """
     if not isinstance(data, (tuple, list)) or len(data) != 2:
         raise ValueError(f"data must be a pair (X, Y); got {type(data).__name__}.")
@@ -275,21 +196,13 @@ def checked_data(
 
 
 def checked_observations(Y: tf.Tensor, likelihood: Likelihood, argument: str = "Y") -> tf.Tensor:
-    """
-    Y, once it is known to be finite and possible, in the dtype that the likelihood takes.
-
-    :param Y: [N, K], floating.
-    :param likelihood: says which Y it can have produced (:func:`register_support`).
-    :param argument: what to call Y in messages.
-    :raises ValueError: naming the argument, the first bad row and its value; inside a
-        ``tf.function`` a :class:`tf.errors.InvalidArgumentError`.
-    """
+    """Y [N, K], once it is known to be finite and possible, in the dtype of the likelihood."""
     likelihood = unwrapped(likelihood)
     finite = tf.math.is_finite(Y)
     Y = _require(Y, finite, f"{argument} must be finite; drop the rows where it is missing")
-    condition = _condition(likelihood)
-    if condition is not None:
-        possible, what = condition(likelihood, Y)
+    support = _support(likelihood, Y)
+    if support is not None:
+        possible, what = support
         Y = _require(Y, possible, f"{argument} must be {what} under {type(likelihood).__name__}")
     return in_dtype_of(likelihood, Y)
 
@@ -300,18 +213,10 @@ def in_dtype_of(likelihood: Likelihood, Y: tf.Tensor) -> tf.Tensor:
 
 
 def possible_observations(Y: tf.Tensor, likelihood: Likelihood) -> tf.Tensor:
-    """
-    Which rows of Y [N, K] are finite and possible, [N]: for code in which no assertion can fail.
-
-    :param Y: [N, K], floating.
-    :param likelihood: says which Y it can have produced (:func:`register_support`).
-    """
-    likelihood = unwrapped(likelihood)
+    """Which rows of Y [N, K] are finite and possible, [N]: for code that cannot raise errors."""
     holds = tf.math.is_finite(Y)
-    condition = _condition(likelihood)
-    if condition is not None:
-        holds &= condition(likelihood, Y)[0]
-    return tf.reduce_all(holds, axis=-1)
+    support = _support(unwrapped(likelihood), Y)
+    return tf.reduce_all(holds if support is None else holds & support[0], axis=-1)
 
 
 def _require(x: tf.Tensor, holds: tf.Tensor, message: str) -> tf.Tensor:

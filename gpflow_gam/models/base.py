@@ -30,9 +30,16 @@ from ..autograph import as_written
 from ..covariances import InducingBlocks
 from ..inducing_variables import AdditiveInducingVariables, joined
 from ..kernels import AdditiveKernel, SeparateAdditive
-from ..likelihoods import check_width, checked_observations, num_labels, unwrapped
+from ..likelihoods.base import unwrapped
 from ..likelihoods.predictive import predictive_log_density, predictive_moments
-from ..likelihoods.support import as_numbers, checked_inputs, in_dtype_of
+from ..likelihoods.support import (
+    as_numbers,
+    check_width,
+    checked_inputs,
+    checked_observations,
+    in_dtype_of,
+    num_labels,
+)
 from ..posteriors import AdditivePosterior, SparseAdditivePosterior
 from ..variational import WhitenedGaussian
 

@@ -26,8 +26,10 @@ from gpflow.posteriors import PrecomputeCacheType
 
 from ..autograph import as_written
 from ..kernels import AdditiveKernel
-from ..likelihoods import Bernoulli, checked_data, checked_inputs, unwrapped
+from ..likelihoods import Bernoulli
+from ..likelihoods.base import unwrapped
 from ..likelihoods.predictive import is_joint
+from ..likelihoods.support import checked_data, checked_inputs
 from ..newton.bound import action_bound
 from ..newton.left_out import LeftOutRows, has_classes, left_out_rows
 from ..newton.operators import KernelOperator, KernelPrograms, LatentKernels
@@ -40,7 +42,6 @@ from ..newton.solvers import (
     Variational,
     named_solver,
 )
-from ..newton.variational import observed
 from ..newton.weights import HeldActions, equal_values, values_of
 from ..posteriors import ActionPosterior
 from .base import AdditiveModel, check_precision
@@ -145,7 +146,7 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
     def _default_solver(self) -> str:
         """ "variational" for few rows, where its averages take little time."""
         few = self.data[0].shape[0] <= _FEW
-        normal = isinstance(observed(self.likelihood), Gaussian)
+        normal = isinstance(unwrapped(self.likelihood), Gaussian)
         return "variational" if few and not normal else "newton"
 
     @property

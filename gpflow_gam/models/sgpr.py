@@ -19,7 +19,7 @@ from ..autograph import as_written
 from ..covariances import InducingBlocks
 from ..inducing_variables import AdditiveInducingVariables
 from ..kernels import AdditiveKernel
-from ..likelihoods import checked_data
+from ..likelihoods.support import checked_data
 from ..rows import DEFAULT_BLOCK, sum_over_rows
 from ..variational import DenseGaussian, from_precision
 from .base import SparseAdditiveModel, check_inducing, check_kernel, check_outputs, check_precision

@@ -16,7 +16,7 @@ from gpflow.utilities import positive
 
 from ..autograph import as_written
 from ..kernels import AdditiveKernel
-from ..likelihoods import checked_data
+from ..likelihoods.support import checked_data
 from ..posteriors import DataAdditivePosterior
 from .base import AdditiveModel, check_kernel, check_precision
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
-from gpflow.likelihoods import Likelihood, ScalarLikelihood
+from gpflow.likelihoods import Likelihood
 
+from ..likelihoods.base import is_scalar
 from .problem import ActionPosteriorState, LaplaceProblem
-from .variational import normal_points, observed
+from .variational import normal_points
 
 _SMALLEST = 1e-9
 """Of the noise of a combination of actions, against the largest: less is taken for none at all."""
@@ -79,7 +80,7 @@ def action_bound(problem: LaplaceProblem, S: tf.Tensor, targets: tf.Tensor) -> t
     mixing = None
     if latents.mixing is not None:
         mixing = tf.cast(tf.convert_to_tensor(latents.mixing), operator.dtype)
-    separate = isinstance(observed(problem.likelihood), ScalarLikelihood)
+    separate = is_scalar(problem.likelihood)
     if separate or latents.num_outputs == 1:
         if mixing is not None:
             prior = tf.matmul(tf.square(mixing), prior)

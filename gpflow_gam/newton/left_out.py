@@ -10,7 +10,8 @@ from check_shapes import check_shapes
 from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood, Softmax
 
-from ..likelihoods import Bernoulli, Weighted, unwrapped
+from ..likelihoods import Bernoulli, Weighted
+from ..likelihoods.base import unwrapped
 from ..likelihoods.predictive import predictive_log_density
 from .problem import ActionPosteriorState, LaplaceProblem, noise_products
 from .variational import ExpectedProblem

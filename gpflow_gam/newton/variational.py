@@ -9,11 +9,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
-from gpflow.likelihoods import Likelihood, ScalarLikelihood
 from scipy.special import ndtri, roots_hermitenorm
 from scipy.stats import qmc
 
-from ..likelihoods import Weighted
+from ..likelihoods.base import is_scalar
 from .curvatures import Curvature, DensePrecision, DiagonalPrecision, Precision, curvature
 from .itergp import pairs
 from .problem import (
@@ -56,7 +55,7 @@ class ExpectedProblem(LaplaceProblem):
         super().__init__(problem.operator, problem.likelihood, problem.Y, problem.mean_function)
         self._pivoted, self._asked = problem._pivoted, problem._asked
         cov = _covariances(problem, state, products)  # [N, L, L]
-        self._separate = isinstance(observed(problem.likelihood), ScalarLikelihood)
+        self._separate = is_scalar(problem.likelihood)
         nodes: AnyNDArray
         if self._separate or int(cov.shape[-1]) == 1:
             nodes, weights = roots_hermitenorm(_NUM_HERMITE)
@@ -119,11 +118,6 @@ class ExpectedProblem(LaplaceProblem):
         else:
             precision = DensePrecision(bend)
         return Curvature(log_prob, tf.transpose(gradient), precision)
-
-
-def observed(likelihood: Likelihood) -> Likelihood:
-    """The base of a weighted likelihood; any other as it is."""
-    return likelihood.base if isinstance(likelihood, Weighted) else likelihood
 
 
 @functools.lru_cache(maxsize=16)

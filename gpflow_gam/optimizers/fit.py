@@ -11,7 +11,8 @@ from gpflow.models import BayesianModel
 from gpflow.models.training_mixins import InternalDataTrainingLossMixin
 
 from ..frozen import restore_on_error, without_bijector_cache
-from ..likelihoods import checked_data, constant_predictor
+from ..likelihoods.expectations import constant_predictor
+from ..likelihoods.support import checked_data
 from ..models import AdditiveSVGP, IterNCGP
 from ..models.base import check_precision
 from ..processes import check_process

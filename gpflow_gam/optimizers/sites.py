@@ -10,7 +10,8 @@ import tensorflow as tf
 from gpflow.base import RegressionData
 
 from ..covariances import Features
-from ..likelihoods import checked_data, expectation_gradients
+from ..likelihoods.expectations import expectation_gradients
+from ..likelihoods.support import checked_data
 from ..models import AdditiveSVGP
 from ..rows import DEFAULT_BLOCK, sum_over_rows
 from ..variational import DenseGaussian, OptimalPrecision, WhitenedGaussian, from_precision

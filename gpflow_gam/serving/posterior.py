@@ -6,12 +6,8 @@ import tensorflow as tf
 from gpflow.likelihoods import Likelihood
 from scipy.stats import norm
 
-from ..likelihoods import (
-    conditional_response,
-    expected_response,
-    summarised_response,
-    unwrapped,
-)
+from ..likelihoods.base import unwrapped
+from ..likelihoods.predictive import conditional_response, expected_response, summarised_response
 from ..posteriors import AdditivePosterior
 from .servable import Servable
 

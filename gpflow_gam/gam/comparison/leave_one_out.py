@@ -12,7 +12,10 @@ from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
 
 from ...errors import CavityWarning, NotPositiveDefinite, warn_caller
-from ...likelihoods import Weighted, checked_observations, unwrapped
+from ...likelihoods import Weighted
+from ...likelihoods.base import unwrapped
+from ...likelihoods.expectations import expectations, mean_curvature
+from ...likelihoods.support import checked_observations
 from ...models import IterNCGP
 from ...optimizers.binned.cavities import (
     Cavity,
@@ -23,7 +26,6 @@ from ...optimizers.binned.cavities import (
     sites_of,
 )
 from ...posteriors import SparseAdditivePosterior
-from ...statistics.expectations import expectations, mean_curvature
 from ...threads import one_blas_thread
 from ..effects import inducing_moments
 from ..fits import FittedGAM

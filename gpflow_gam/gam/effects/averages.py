@@ -11,7 +11,7 @@ from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
 
 from ...kernels.fixed_inputs import FixedInputKernel
-from ...likelihoods import expected_response
+from ...likelihoods.predictive import expected_response
 from ...posteriors import InducingMoments
 from ...threads import one_blas_thread
 from ..fits import FittedGAM

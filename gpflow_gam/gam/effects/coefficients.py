@@ -12,9 +12,9 @@ from gpflow.base import AnyNDArray
 from scipy.stats import norm
 
 from ..components import Component
-from ..families import Level
 from ..fits import FittedGAM
 from ..terms import Column
+from ..terms.base import Level
 from .grid import make_grid
 from .hyperparameters import joint_moments
 

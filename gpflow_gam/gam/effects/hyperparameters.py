@@ -10,7 +10,8 @@ from gpflow.base import AnyNDArray
 from scipy.special import logsumexp
 
 from ...kernels.fixed_inputs import FixedInputKernel
-from ...likelihoods import checked_observations, unwrapped
+from ...likelihoods.base import unwrapped
+from ...likelihoods.support import checked_observations
 from ...models import IterNCGP
 from ...optimizers.laplace import HyperparameterDraw, draw_solutions
 from ...posteriors import InducingMoments, ShapedMoments

@@ -9,7 +9,7 @@ import pandas as pd
 from gpflow.base import AnyNDArray
 from scipy.stats import norm
 
-from ...likelihoods import (
+from ...likelihoods.predictive import (
     conditional_response,
     expected_response,
     response_interval,

@@ -9,7 +9,7 @@ import pandas as pd
 from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
 
-from ...likelihoods import unwrapped
+from ...likelihoods.base import unwrapped
 from ...measures import Discrete, Empirical, Measure
 from ...posteriors import InducingMoments
 from ...sensitivity import FunctionalANOVA

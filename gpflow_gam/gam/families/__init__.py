@@ -1,32 +1,29 @@
-"""Response families: the distribution of y given the predictor."""
+"""Families: distributions of a GAM's response, by name and from JSON."""
 
-from ..terms.base import Level
-from .base import Family, Levels, Response
-from .binary import Bernoulli
-from .binomial import Binomial
-from .categorical import Categorical
-from .censoring import check_events
-from .counts import NegativeBinomial, Poisson
-from .cox import Cox
-from .custom import Custom
-from .encoding import Described, moments
-from .gaussian import Gaussian
-from .heteroskedastic import Heteroskedastic
-from .ordinal import Ordinal
-from .positive import Gamma
-from .proportion import Beta
-from .quantile import Quantile
-from .quasi import QuasiBinomial, QuasiPoisson
-from .registry import FAMILIES, family, from_json
-from .student_t import StudentT
-from .survival import CensoredGaussian, LogNormal, Survival, Weibull
-from .tweedie import Tweedie
-from .zero_altered import (
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Mapping
+from typing import Any
+
+from gpflow.likelihoods import Likelihood
+
+from .base import Family, Levels
+from .binary import Bernoulli, Beta, Binomial, QuasiBinomial
+from .continuous import Gamma, Gaussian, Heteroskedastic, Quantile, StudentT, Tweedie
+from .counts import (
     HurdleNegativeBinomial,
     HurdlePoisson,
+    NegativeBinomial,
+    Poisson,
+    QuasiPoisson,
     ZeroInflatedNegativeBinomial,
     ZeroInflatedPoisson,
 )
+from .custom import Custom
+from .labels import Categorical, Ordinal
+from .survival import CensoredGaussian, Cox, LogNormal, Survival, Weibull
 
 __all__ = [
     "FAMILIES",
@@ -37,14 +34,12 @@ __all__ = [
     "CensoredGaussian",
     "Cox",
     "Custom",
-    "Described",
     "Family",
     "Gamma",
     "Gaussian",
     "Heteroskedastic",
     "HurdleNegativeBinomial",
     "HurdlePoisson",
-    "Level",
     "Levels",
     "LogNormal",
     "NegativeBinomial",
@@ -53,15 +48,121 @@ __all__ = [
     "Quantile",
     "QuasiBinomial",
     "QuasiPoisson",
-    "Response",
     "StudentT",
     "Survival",
     "Tweedie",
     "Weibull",
     "ZeroInflatedNegativeBinomial",
     "ZeroInflatedPoisson",
-    "check_events",
     "family",
     "from_json",
-    "moments",
 ]
+
+FAMILIES: dict[str, type[Family]] = {
+    cls.name: cls
+    for cls in (
+        Gaussian,
+        Bernoulli,
+        Binomial,
+        Poisson,
+        NegativeBinomial,
+        Gamma,
+        Beta,
+        StudentT,
+        Categorical,
+        Ordinal,
+        Heteroskedastic,
+        LogNormal,
+        Weibull,
+        CensoredGaussian,
+        Tweedie,
+        ZeroInflatedPoisson,
+        ZeroInflatedNegativeBinomial,
+        HurdlePoisson,
+        HurdleNegativeBinomial,
+        Cox,
+        Quantile,
+        QuasiPoisson,
+        QuasiBinomial,
+    )
+}
+"""Every family that has a name, in the order in which messages list them."""
+
+_ALIASES = {
+    "normal": "gaussian",
+    "binary": "bernoulli",
+    "logistic": "bernoulli",
+    "logit": "bernoulli",
+    "nb": "negative_binomial",
+    "negbin": "negative_binomial",
+    "softmax": "categorical",
+    "multinomial": "categorical",
+    "ordered": "ordinal",
+    "t": "student_t",
+    "student": "student_t",
+    "gaulss": "heteroskedastic",
+    "log_normal": "lognormal",
+    "tobit": "censored_gaussian",
+    "cox_ph": "cox",
+    "coxph": "cox",
+    "median": "quantile",
+    "qgam": "quantile",
+    "tw": "tweedie",
+    "zip": "zero_inflated_poisson",
+    "zinb": "zero_inflated_negative_binomial",
+    "hurdle": "hurdle_poisson",
+}
+
+
+def family(spec: Family | str | Likelihood) -> Family:
+    """
+    The family that ``spec`` means.
+
+    :param spec: a family, the name of one ("poisson") or of a link to probabilities ("cloglog"), or
+        any GPflow likelihood.
+    :raises ValueError: an unknown name, with the nearest one.
+    :raises TypeError: anything else.
+    """
+    if isinstance(spec, Family):
+        return spec
+    if isinstance(spec, Likelihood):
+        return Custom(spec)
+    if not isinstance(spec, str):
+        raise TypeError(
+            "family must be a name, a gpflow_gam family or a gpflow likelihood; got "
+            f"{type(spec).__name__}."
+        )
+    if spec in ("probit", "cloglog", "cauchit"):
+        return Bernoulli(spec)
+    return _class(spec)()
+
+
+def from_json(data: Mapping[str, Any]) -> Family:
+    """
+    What :meth:`Family.to_json` wrote.
+
+    :param data: such as ``{"name": "bernoulli", "link": "probit"}``.
+    :raises ValueError: no name, an unknown one, or options that the family does not have.
+    """
+    if not isinstance(data, Mapping) or not isinstance(data.get("name"), str):
+        raise ValueError(f"family must be a mapping with a 'name'; got {data!r}.")
+    cls = _class(data["name"])
+    options = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items() if k != "name"}
+    known = [f.name for f in dataclasses.fields(cls)]
+    for option in options:
+        if option not in known:
+            raise ValueError(
+                f"family {cls.name!r} has no option {option!r}; it has "
+                f"{', '.join(map(repr, known)) or 'none'}."
+            )
+    return cls(**options)
+
+
+def _class(name: str) -> type[Family]:
+    key = name.strip().lower().replace("-", "_").replace(" ", "_")
+    key = _ALIASES.get(key, key)
+    if key in FAMILIES:
+        return FAMILIES[key]
+    near = difflib.get_close_matches(key, [*FAMILIES, *_ALIASES], n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    raise ValueError(f"family {name!r} is unknown; there are {', '.join(FAMILIES)}.{hint}")

@@ -1,11 +1,11 @@
-"""What a GAM asks of the distribution of its response."""
+"""The interface between a GAM and the distribution of its response."""
 
 from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple, NoReturn
 
 import numpy as np
 import tensorflow as tf
@@ -13,17 +13,24 @@ from gpflow.base import AnyNDArray
 from gpflow.config import default_float
 from gpflow.likelihoods import Likelihood
 from gpflow.utilities import parameter_dict
+from numpy.random import Generator
 
-from ...likelihoods import MeanLink, Quasi, unwrapped
+from ...likelihoods import MeanLink, Quasi
+from ...likelihoods.base import unwrapped
+from ...likelihoods.linked import POWERS, predictor_of
+from ...likelihoods.links import checked_link
 from ...storage import RowArray
 from ..terms import Surv
 from ..terms.base import Level
-from .encoding import Observed
+from . import encoding
+from .encoding import Described, Observed
 
 Levels = tuple[Level, ...]
 """The labels of a response, in the order of their codes."""
-L = TypeVar("L")
-
+Pair = tuple[AnyNDArray, AnyNDArray]
+MaybeArray = AnyNDArray | None
+Reader = Callable[[AnyNDArray, str, str], AnyNDArray]
+"""From a column, its name and the family's to the numbers [N] of a response."""
 
 _SYNONYMS = ("mean", "location", "mu"), ("scale", "dispersion", "sd", "sigma")
 """Of the first and the second parameter of a family."""
@@ -45,8 +52,10 @@ class Family(abc.ABC):
     A response distribution: how to encode a column, fit it, and judge a fit.
 
     Families are values: equal options make equal families, and all state that is learned is in
-    the likelihood. Arrays are numpy's. A predictor F is [..., L] with L = ``num_predictors``;
-    ``likelihood`` is what :meth:`likelihood` built, with or without weights around it.
+    the likelihood. Arrays are numpy's: predictors F [..., L] with L = ``num_predictors``, responses
+    Y [N, K] as ``encode`` makes them, weights and offsets [N]. ``likelihood`` is what
+    :meth:`likelihood` built, with or without weights around it; ``levels`` are the labels of a
+    response, None where it has none.
     """
 
     name: ClassVar[str]
@@ -57,17 +66,18 @@ class Family(abc.ABC):
     log_link: ClassVar[bool] = False
     """Whether the mean of the response is the exponential of the first predictor, or a share."""
     own_constant: ClassVar[str] = ""
-    """What takes the intercept's place, where the family itself has it and needs one beside it."""
+    """What replaces the intercept, where the family has a constant of its own."""
     modelled: ClassVar[tuple[str, ...]] = ("mean",)
-    """What may have terms: a predictor each, but for those that may be constants."""
+    """Parameters that may have terms: a predictor each, but for those that may be constants."""
     of_first: ClassVar[bool] = False
     """Whether terms that are given for no parameter are of the first predictor alone."""
     calibrated: ClassVar[bool] = False
     """Whether its dispersion is no parameter of a likelihood, and is found by several fits."""
     needs_trials: ClassVar[bool] = False
-    """Whether there must be trials, or what stands for them."""
+    """Whether there must be trials, or a substitute for them."""
     takes_offset: ClassVar[bool] = True
     """Whether offsets are in the unit in which the model has its first predictor."""
+    _reads: ClassVar[Reader] = encoding.numbers
 
     @property
     def heavy_tailed(self) -> bool:
@@ -79,6 +89,8 @@ class Family(abc.ABC):
         options = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         lists = {k: list(v) if isinstance(v, tuple) else v for k, v in options.items()}
         return {"name": self.name, **lists}
+
+    # --- the response --------------------------------------------------------------------------
 
     def encode(
         self,
@@ -101,18 +113,12 @@ class Family(abc.ABC):
             raise ValueError(f"trials: family {self.name!r} takes none; leave the argument out.")
         return self._encode(y, levels, name)
 
-    def labels_of(self, categories: Levels | None, ordered: bool) -> Levels | None:
-        """
-        The labels that a column states, in the order of their codes; None for those that it holds.
-
-        :param categories: of the column; None where it is not categorical.
-        :param ordered: whether these are ordered.
-        """
-        return categories
-
-    @abc.abstractmethod
     def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
-        """As :meth:`encode`, for responses without trials."""
+        return Response(type(self)._reads(y, name, self.name)[:, None], None)
+
+    def labels_of(self, categories: Levels | None, ordered: bool) -> Levels | None:
+        """Labels of a column of ``categories``, ``ordered`` or not; None for those it holds."""
+        return categories
 
     def censored(self) -> Family:
         """
@@ -126,62 +132,39 @@ class Family(abc.ABC):
         )
 
     def encode_censored(self, first: AnyNDArray, second: AnyNDArray, stated: Surv) -> Response:
-        """
-        A censored response as the likelihood takes it, [N, 3].
-
-        :param first: the first column of a ``Surv``, [N].
-        :param second: the second one, [N].
-        :param stated: what they are.
-        :raises ValueError: values that the family cannot produce, naming column, value and row.
-        """
+        """Y [N, 3] from the columns ``first`` and ``second`` of the ``Surv`` ``stated``."""
         self.censored()
         raise AssertionError(f"family {self.name!r} is not that of censored responses")
 
-    @abc.abstractmethod
-    def likelihood(
-        self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
-    ) -> Likelihood:
-        """
-        A fresh likelihood whose parameters begin where Y suggests.
+    def observed(self, Y: AnyNDArray) -> AnyNDArray:
+        """``Y`` [N] in the unit of :meth:`mean`; NaN in rows in which it is not known."""
+        return first(Y)
 
-        :param Y: [N, K], as :meth:`encode` gives it, or stored so that slices of rows can be read;
-            or what families ask of it.
-        :param levels: of the response; None where it has none.
-        :param weights: how often each row counts, [N]. Lower ends of parameters, which no file
-            holds, are those of rows that count once.
-        """
+    # --- predictors ----------------------------------------------------------------------------
 
     def num_predictors(self, levels: Levels | None = None) -> int:
-        """
-        L, the number of latent outputs.
-
-        :param levels: of the response; None where it has none.
-        """
+        """The number L of latent outputs, given the ``levels``."""
         return 1
 
     def for_parameters(self, names: Sequence[str]) -> tuple[Family, tuple[str, ...]]:
         """
-        The family in which these parameters have terms of their own, and what it calls them.
+        The family in which parameters have terms of their own, and its names of them.
 
         :param names: as users call them; of the first alone it is the family itself.
         :raises ValueError: a parameter that it does not have.
         """
         if not names:
             raise ValueError("terms: the mapping is empty; give terms of at least one parameter.")
-        own = tuple(self._parameter(name) for name in names)
-        if len(set(own)) < len(own):
+        parameters = tuple(self._parameter(name) for name in names)
+        if len(set(parameters)) < len(parameters):
             raise ValueError(f"terms: {', '.join(map(repr, names))} name one parameter twice.")
-        return (self.of_all() if own != (self.modelled[0],) else self), own
+        return (self if parameters == self.modelled[:1] else self.of_all()), parameters
 
     def _parameter(self, name: str) -> str:
-        """
-        What the family calls a parameter.
-
-        :raises ValueError: it has no such parameter.
-        """
-        for own, others in zip(self.modelled, _SYNONYMS):
-            if name == own or name in others:
-                return own
+        """The family's name of a parameter."""
+        for parameter, others in zip(self.modelled, _SYNONYMS):
+            if name == parameter or name in others:
+                return parameter
         raise ValueError(
             f"terms: family {self.name!r} has no parameter {name!r} that could have terms; it has "
             f"{', '.join(map(repr, self.modelled))}."
@@ -192,123 +175,54 @@ class Family(abc.ABC):
         return self
 
     def parameter_names(self, levels: Levels | None = None) -> tuple[str, ...]:
-        """
-        What terms of each predictor are called after, L names.
-
-        :param levels: of the response; None where it has none.
-        """
+        """The parameters [L] after which terms are called, given the ``levels``."""
         return self.modelled[: self.num_predictors(levels)]
 
     def predictor_names(self, levels: Levels | None = None) -> tuple[str, ...]:
-        """
-        L names; the empty one where there is a single predictor.
-
-        :param levels: of the response; None where it has none.
-        """
+        """L names, given the ``levels``; an empty one where there is a single predictor."""
         return ("",) * self.num_predictors(levels)
 
-    def parameters(self, likelihood: Likelihood, levels: Levels | None) -> dict[str, float]:
-        """
-        What the likelihood has learnt, by name; numbers that summaries show.
-
-        :param likelihood: of the fit.
-        :param levels: of the response; None where it has none.
-        """
-        found = {}
-        for path, parameter in parameter_dict(unwrapped(likelihood)).items():
-            value = np.asarray(parameter)
-            name = path.removeprefix(".base").removeprefix(".base").lstrip(".")
-            if value.ndim == 0 and name != "unit":  # which is the data's
-                found[name] = float(value)
-        return found
-
     def axes(self, response: str) -> tuple[str, ...]:
-        """
-        What predictors that are no two of a kind measure, [L] labels; empty for others.
-
-        :param response: what the response is called.
-        """
+        """Labels [L] of predictors of a ``response`` that differ in kind; empty for others."""
         return ()
 
-    def units(self, likelihood: Likelihood) -> tuple[AnyNDArray, AnyNDArray]:
+    def units(self, likelihood: Likelihood) -> Pair:
         """
-        Factors and shifts that take the model's predictors to the response's unit.
+        Factors and shifts that take the predictors of a ``likelihood`` to the response's unit.
 
         Predictions, effects and draws of them are in the response's unit; ``gam.model`` is not.
         [L] each, or [1] where all predictors have the same.
-
-        :param likelihood: of the fit.
         """
         return np.ones(1), np.zeros(1)
 
     def scale(self, Y: RowArray, weights: RowArray | None = None) -> float:
-        """
-        The natural size of a predictor: 1 behind a link.
-
-        :param Y: [N, K], as for :meth:`likelihood`.
-        :param weights: how often each row counts, [N].
-        """
+        """The natural size of a predictor of ``Y`` with ``weights``: 1 behind a link."""
         return 1.0
 
-    def null(
-        self, Y: AnyNDArray, offset: AnyNDArray, weights: AnyNDArray | None
-    ) -> AnyNDArray | None:
-        """
-        The constant predictor [L] that explains the response best; None without a closed form.
-
-        :param Y: [N, K].
-        :param offset: added to the first predictor, [N].
-        :param weights: how often each row counts, [N].
-        """
-        return None
+    # --- the likelihood ------------------------------------------------------------------------
 
     @abc.abstractmethod
-    def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
+    def likelihood(
+        self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
+    ) -> Likelihood:
         """
-        E[y | F], [...]; class probabilities [..., C]; of a binomial the probability [...].
+        A fresh likelihood whose parameters begin where Y suggests.
 
-        :param likelihood: of the fit.
-        :param F: predictors, [..., L].
+        :param Y: [N, K], as :meth:`encode` gives it, or stored so that slices of rows can be read;
+            or a summary of it.
+        :param levels: of the response; None where it has none.
+        :param weights: how often each row counts, [N]. Lower ends of parameters, which no file
+            holds, are those of rows that count once.
         """
-
-    def observed(self, Y: AnyNDArray) -> AnyNDArray:
-        """
-        The response [N] in the unit of :meth:`mean`; NaN in rows of which it is not known.
-
-        :param Y: [N, K].
-        """
-        return first(Y)
-
-    @abc.abstractmethod
-    def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray | None:
-        """
-        ``2 (log p(y | saturated) - log p(y | F))``, [N], or None where there is no saturated model.
-
-        Dispersion parameters are those of ``likelihood`` in both terms: these are scaled deviances
-        (McCullagh & Nelder 1989, section 2.3). Weights are left out.
-
-        :param likelihood: of the fit.
-        :param Y: [N, K].
-        :param F: [N, L].
-        """
-
-    def null_predictor(self, null: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
-        """
-        The predictor [N, L] of the null model that a fit's deviance is compared with.
-
-        :param null: of the constant that explains the response best, [N, L].
-        :param F: of the fit, from which predictors of dispersion are taken, [N, L].
-        """
-        return null
 
     @property
     def reads_response(self) -> bool:
-        """Whether all responses settle what is not learnt of the likelihood later on."""
+        """Whether the likelihood has constants that all responses determine."""
         return self.calibrated
 
     @property
     def own_link(self) -> bool:
-        """Whether the likelihood is the family's own, with no other link around it."""
+        """Whether the likelihood has no other link around it than the family's first."""
         return True
 
     @property
@@ -321,92 +235,303 @@ class Family(abc.ABC):
         """Whether q is known in closed form: the response is normal around its predictor."""
         return False
 
+    def parameters(self, likelihood: Likelihood, levels: Levels | None) -> dict[str, float]:
+        """Trained numbers of a ``likelihood`` that summaries show, given the ``levels``."""
+        numbers = {}
+        for path, parameter in parameter_dict(unwrapped(likelihood)).items():
+            value = np.asarray(parameter)
+            name = path.removeprefix(".base").removeprefix(".base").lstrip(".")
+            if value.ndim == 0 and name != "unit":  # which is the data's
+                numbers[name] = float(value)
+        return numbers
+
+    def null(self, Y: AnyNDArray, offset: AnyNDArray, weights: MaybeArray) -> MaybeArray:
+        """
+        The constant [L] that explains ``Y`` best beside an ``offset``, given ``weights``.
+
+        None without a closed form.
+        """
+        return None
+
+    def null_predictor(self, null: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
+        """
+        The predictor [N, L] of the null model that the deviance at ``F`` is compared with.
+
+        That is ``null`` [N, L], but for predictors of dispersion, which are those of ``F``.
+        """
+        return null
+
+    # --- the distribution ----------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
+        """E[y | ``F``] under a ``likelihood``, [...]; class probabilities [..., C]."""
+
+    @abc.abstractmethod
+    def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray | None:
+        """
+        ``2 (log p(y | saturated) - log p(y | F))`` of ``Y`` at ``F``, [N]; None if unbounded.
+
+        Dispersion parameters are those of ``likelihood`` in both terms: these are scaled deviances
+        (McCullagh & Nelder 1989, section 2.3). Weights are left out.
+        """
+
     @property
     def overdispersed(self) -> str:
         """
-        What to do where responses scatter more than the family allows.
+        The advice where responses scatter more than the family allows.
 
         Empty where it learns how much they do, or where one response a row does not show it.
         """
         return ""
 
-    def pearson(
-        self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray
-    ) -> tuple[AnyNDArray, AnyNDArray] | None:
+    def pearson(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> Pair | None:
         """
-        Squared Pearson residuals ``(y - mu)^2 / V(mu)`` and their variances under the family.
+        Squared Pearson residuals of ``Y`` at ``F`` and their variances under a ``likelihood``.
 
-        The variance is ``2 + kurtosis``, of the family's excess kurtosis; the mean is one
-        (McCullagh & Nelder 1989, section 4.5.2). [N] each, NaN in rows that say nothing of
+        ``(y - mu)^2 / V(mu)`` has mean one and variance ``2 + kurtosis``, the family's excess
+        kurtosis (McCullagh & Nelder 1989, section 4.5.2). [N] each, NaN in rows that say nothing of
         dispersion; None for families whose variance is no function of the mean. Of a family that
-        is :attr:`calibrated` the second is what the first comes to on average.
-
-        :param likelihood: of the fit.
-        :param Y: [N, K].
-        :param F: [N, L].
+        is :attr:`calibrated` the second is the average of the first.
         """
         return None
 
     def log_density(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
-        """
-        Log p(y | F), [...], without weights.
-
-        :param likelihood: of the fit.
-        :param Y: [N, K].
-        :param F: [..., N, L].
-        """
+        """Log p(``Y`` | ``F``) under a ``likelihood``, [...], without weights."""
         X, F = tensors(F)
         Y = tf.constant(Y, dtype=default_float())
         return np.asarray(unwrapped(likelihood).log_prob(X, F, Y), dtype=np.float64)
 
-    @abc.abstractmethod
-    def cdf(
-        self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray
-    ) -> tuple[AnyNDArray, AnyNDArray] | None:
+    def distribution(self, likelihood: Likelihood, F: AnyNDArray) -> Any:
+        """The distribution of y, frozen at ``F`` and a ``likelihood`` as scipy's are."""
+        raise NotImplementedError
+
+    def cdf(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> Pair | None:
         """
-        P(y' < y | F) and P(y' <= y | F), each [N]; None for classes without an order.
+        P(y' < y) and P(y' <= y) of ``Y`` at ``F`` and a ``likelihood``, [N]; None without order.
 
         A uniform draw between the two is a randomised quantile residual on the uniform scale (Dunn
         & Smyth 1996).
-
-        :param likelihood: of the fit.
-        :param Y: [N, K].
-        :param F: [N, L].
         """
+        y, distribution = first(Y), self.distribution(likelihood, F)
+        at_most = np.asarray(distribution.cdf(y))
+        return np.asarray(distribution.cdf(y - 1.0)) if self.discrete else at_most, at_most
 
-    @abc.abstractmethod
     def sample(
-        self,
-        likelihood: Likelihood,
-        F: AnyNDArray,
-        rng: np.random.Generator,
-        trials: AnyNDArray | None = None,
+        self, likelihood: Likelihood, F: AnyNDArray, rng: Generator, trials: MaybeArray = None
     ) -> AnyNDArray:
         """
-        One response a row of F, [...]: codes where there are levels, counts of successes.
+        One response a row, [...]: codes where there are levels, counts of successes.
 
         :param likelihood: of the fit.
         :param F: predictors, [..., L].
-        :param rng: where draws come from.
+        :param rng: the source of randomness.
         :param trials: how many each row has, [N]: binomial responses need them, others do not.
         """
+        drawn = self.distribution(likelihood, F).rvs(random_state=rng)
+        return np.asarray(drawn, dtype=np.float64)
 
 
-def own(likelihood: Likelihood, kind: type[L]) -> L:
+class LinkedFamily(Family):
     """
-    The family's own likelihood, taken out of its weights and its link.
+    A family with a field ``link``, beside the link that its own likelihood has.
 
-    :raises TypeError: it is another family's.
+    Below a hundredth of the mean response links go over into others that keep the mean positive:
+    see :class:`gpflow_gam.likelihoods.MeanLink`.
     """
-    base = unwrapped(likelihood)
-    for around in (Quasi, MeanLink):
-        if isinstance(base, around) and kind is not around:
-            base = base.base
-    if not isinstance(base, kind):
-        raise TypeError(
-            f"likelihood must be the {kind.__name__} that the family builds; got "
-            f"{type(base).__name__}."
+
+    links: ClassVar[tuple[str, ...]]
+    """Its own likelihood's first."""
+    link: str
+
+    def __post_init__(self) -> None:
+        checked_link(self.link, self.links, f" of family {self.name!r}")
+
+    @property
+    def own_link(self) -> bool:
+        return self.link == self.links[0]
+
+    @property
+    def reads_response(self) -> bool:
+        """The mean of all, about which another link is kept positive."""
+        return self.calibrated or not self.own_link
+
+    @property
+    def log_link(self) -> bool:  # type: ignore[override]
+        return self.link == "log"
+
+    @property
+    def heavy_tailed(self) -> bool:
+        return self.link in ("log", "inverse")
+
+    def linked(self, base: Likelihood, Y: Observed, weights: RowArray | None) -> Likelihood:
+        """
+        A likelihood with the family's link.
+
+        :param base: with the family's first link; of a mean, or of that and a scale.
+        :param Y: [N, 1], or stored so that slices of rows can be read.
+        :param weights: how often each row counts, [N].
+        :raises ValueError: responses whose mean no such link has.
+        """
+        if self.own_link:
+            return base
+        mean, _ = self._moments(Y, weights)
+        if isinstance(Y, Described) and not mean > 0.0:
+            mean = 1.0  # weights made it positive; what it settles comes from a file
+        if not mean > 0.0:
+            raise ValueError(
+                f"y: link {self.link!r} is of positive means, and the mean response is {mean:g}; "
+                f"take link={self.links[0]!r}."
+            )
+        return MeanLink(base, self.link, mean, self._size(Y, weights))
+
+    def _moments(self, Y: Observed, weights: RowArray | None = None) -> tuple[float, float]:
+        """Mean and standard deviation of all responses."""
+        return encoding.moments(Y, weights)[0], encoding.spread(Y, weights)
+
+    def log_mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
+        """The logarithm [...] of the mean at ``F`` and a ``likelihood`` with that as own link."""
+        if self.own_link:
+            return first(F)
+        linked = own(likelihood, MeanLink)
+        return np.asarray(linked.log_mean(tf.constant(first(F), default_float())), np.float64)
+
+    def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
+        return np.exp(self.log_mean(likelihood, F))
+
+    def scale(self, Y: RowArray, weights: RowArray | None = None) -> float:
+        return self._size(Y, weights)
+
+    def _size(self, Y: Observed, weights: RowArray | None = None) -> float:
+        """Of a predictor that is no logarithm, to first order what the response's size makes it."""
+        mean, sd = self._moments(Y, weights)
+        if self.link == "log" or not mean > 0.0:
+            return 1.0
+        power = POWERS[self.link]
+        # what varies more than its mean does so by chance
+        return float(abs(power) * mean ** (power - 1.0) * min(sd, mean))
+
+    def linked_null(self, Y: AnyNDArray, offset: AnyNDArray, weights: MaybeArray) -> MaybeArray:
+        """The predictor [1] of the mean of ``Y`` with ``weights``; None beside an ``offset``."""
+        mean = float(np.average(Y[:, 0], weights=weights))
+        if np.any(offset) or not mean > 0.0:
+            return None
+        return np.array([predictor_of(self.link, mean)])
+
+
+class Dispersed(Family):
+    """A family of a mean and a dispersion, with or without a predictor of the latter."""
+
+    modelled: ClassVar[tuple[str, ...]] = ("mean", "scale")
+    dispersion: ClassVar[str] = "dispersion"
+    """The exponential of the second predictor."""
+    varying: bool
+    """Whether the log dispersion has a predictor, instead of being a number that is learnt."""
+
+    def of_all(self) -> Family:
+        return dataclasses.replace(self, varying=True)  # type: ignore[call-arg]
+
+    def num_predictors(self, levels: Levels | None = None) -> int:
+        return 2 if self.varying else 1
+
+    def predictor_names(self, levels: Levels | None = None) -> tuple[str, ...]:
+        return (self.modelled[0], f"log {self.dispersion}") if self.varying else ("",)
+
+    def axes(self, response: str) -> tuple[str, ...]:
+        if not self.varying:
+            return ()
+        mean = measured(getattr(self, "link", "identity"), self.modelled[0])
+        return f"{mean} of {response}", f"log {self.dispersion} of {response}"
+
+    @property
+    def takes_offset(self) -> bool:  # type: ignore[override]
+        return not self.varying or self.own_link
+
+    def scale(self, Y: RowArray, weights: RowArray | None = None) -> float:
+        return 1.0 if self.varying else super().scale(Y, weights)
+
+    def units(self, likelihood: Likelihood) -> Pair:
+        if not self.varying:
+            return np.ones(1), np.zeros(1)
+        return np.array([size_of(likelihood), 1.0]), np.zeros(2)
+
+    def null_predictor(self, null: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
+        """A constant mean, ``null``, with the dispersion that was fitted, of ``F``."""
+        return with_second_of(F, null) if self.varying else null
+
+    def _parts(self, likelihood: Likelihood, F: AnyNDArray) -> tuple[AnyNDArray, Any]:
+        """
+        The first predictor [...] as the own likelihood has it, and the log dispersion.
+
+        The latter is a number, or [...] where it varies. Of location-scale families the two are
+        location and scale, in the response's unit.
+        """
+        base = unwrapped(likelihood)
+        base = base.base if isinstance(base, Quasi) else base
+        f, g = base.split(tensors(F)[1])
+        return first(f), first(g) if self.varying else number(g)
+
+
+class LocationScale(Dispersed):
+    """
+    A family of a location and a scale.
+
+    Where the scale has a predictor of its own the model measures both in the likelihood's ``unit``.
+    """
+
+    modelled: ClassVar[tuple[str, ...]] = ("location", "scale")
+    dispersion: ClassVar[str] = "scale"
+
+    @property
+    def takes_offset(self) -> bool:  # type: ignore[override]
+        return not self.varying
+
+    def units(self, likelihood: Likelihood) -> Pair:
+        if not self.varying:
+            return np.ones(1), np.zeros(1)
+        unit = number(own(likelihood).unit)
+        size = unit if self.own_link else size_of(likelihood)
+        return np.array([size, 1.0]), np.array([0.0, np.log(unit)])
+
+    def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
+        """The location, at ``F`` and a ``likelihood``."""
+        return self._parts(likelihood, F)[0]
+
+
+class QuasiFamily(Family):
+    """
+    A family whose variance is multiplied by a dispersion, found by Pearson's statistic.
+
+    Standard errors grow by its root. It has no density, no distribution function and no sampler.
+    """
+
+    calibrated: ClassVar[bool] = True
+    _instead: ClassVar[str]
+
+    def _dispersion(self, likelihood: Likelihood) -> float:
+        return number(unwrapped(likelihood).dispersion)
+
+    @property
+    def overdispersed(self) -> str:
+        return ""
+
+    def cdf(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> None:
+        return None
+
+    def sample(
+        self, likelihood: Likelihood, F: AnyNDArray, rng: Generator, trials: MaybeArray = None
+    ) -> NoReturn:
+        raise ValueError(
+            f"family {self.name!r} is no distribution, and no responses can be drawn from it; take "
+            f"{self._instead}, or type='response'."
         )
+
+
+def own(likelihood: Likelihood, within: type[Likelihood] | None = None) -> Any:
+    """The family's own likelihood, out of its weights, dispersion and link, or a ``within``."""
+    base = unwrapped(likelihood)
+    while isinstance(base, (Quasi, MeanLink)) and not (within and isinstance(base, within)):
+        base = base.base
     return base
 
 
@@ -422,11 +547,28 @@ def number(parameter: Any) -> float:
     return float(tf.convert_to_tensor(parameter))
 
 
-def single(Y: AnyNDArray, F: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
-    """The one column of Y, and the one predictor: [N] and [..., N]."""
-    return first(Y), first(F)
-
-
 def first(F: AnyNDArray) -> AnyNDArray:
     """The first column, [...], in double precision."""
     return np.asarray(F, dtype=np.float64)[..., 0]
+
+
+def second(F: AnyNDArray) -> AnyNDArray:
+    """The second column, [...], in double precision."""
+    return np.asarray(F, dtype=np.float64)[..., 1]
+
+
+def with_second_of(F: AnyNDArray, null: AnyNDArray) -> AnyNDArray:
+    """The first column of ``null`` beside the second of predictors F [N, 2]."""
+    return np.stack([np.broadcast_to(null[..., 0], len(F)), F[..., 1]], axis=-1)
+
+
+def size_of(likelihood: Likelihood) -> float:
+    """The unit in which a model measures a predictor of the mean beside one of the scale."""
+    base = unwrapped(likelihood)
+    return base.measure if isinstance(base, MeanLink) else 1.0
+
+
+def measured(link: str, what: str) -> str:
+    """The predictor of a mean, in words."""
+    words = {"identity": "{}", "inverse": "1 / {}", "sqrt": "root of {}"}
+    return words.get(link, link + " {}").format(what)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -13,19 +13,17 @@ from gpflow.base import AnyNDArray
 from gpflow.config import default_float
 from gpflow.likelihoods import Exponential, Likelihood, MultiClass, Poisson, Softmax
 from gpflow.utilities import deepcopy
+from numpy.random import Generator
 
 from ... import likelihoods
-from ...likelihoods import (
-    checked_observations,
-    conditional_distribution,
-    conditional_response,
-    unwrapped,
-)
+from ...likelihoods import conditional_distribution
+from ...likelihoods.base import unwrapped
+from ...likelihoods.predictive import conditional_response
+from ...likelihoods.support import checked_observations
 from ...storage import RowArray
 from . import encoding
-from .base import Family, Levels, Response, first, tensors
+from .base import Family, Levels, MaybeArray, Pair, Response, first, tensors
 from .encoding import Observed
-from .saturation import greatest
 
 _DISCRETE = (
     gpflow.likelihoods.Bernoulli,
@@ -37,24 +35,24 @@ _DISCRETE = (
     likelihoods.NegativeBinomial,
     likelihoods.Ordered,
 )
-
 _DRAWS, _SEED = 999, (19, 96)
 """Of a distribution that has no distribution function."""
+_DOUBLINGS, _HALVINGS = 60, 60
+_GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
+_FLAT = 1e-9
+"""Nats that a last doubling may gain where the largest density is at infinity."""
 
 
 @dataclass(frozen=True)
 class Custom(Family):
     """
-    A likelihood of the user's, which is copied and so never changed.
+    A likelihood of the user's, of a response of one column, which is copied and so never changed.
 
     Deviances are against the predictor under which each response is most likely, where there is
     one predictor a row. Responses are drawn, and quantile residuals made, of likelihoods that have
     a method ``conditional_distribution(F)``, a distribution of TensorFlow Probability's, and of
     GPflow's Bernoulli, Exponential and Poisson. A file holds the likelihood's class by name and its
     parameters; ``GAM.load(path, likelihood=...)`` gives the likelihood.
-
-    :param base: any GPflow likelihood of a response of one column.
-    :raises TypeError: it is none.
     """
 
     name: ClassVar[str] = "custom"
@@ -101,14 +99,14 @@ class Custom(Family):
         return ("",) if number == 1 else tuple(str(i) for i in range(number))
 
     def for_parameters(self, names: Sequence[str]) -> tuple[Family, tuple[str, ...]]:
-        own = self.predictor_names()
-        if len(own) == 1:
+        predictors = self.predictor_names()
+        if len(predictors) == 1:
             return super().for_parameters(names)
         for name in map(str, names):
-            if name not in own:
+            if name not in predictors:
                 raise ValueError(
                     f"terms: {type(self.base).__name__} has no parameter {name!r}; call its "
-                    f"predictors {', '.join(map(repr, own))}."
+                    f"predictors {', '.join(map(repr, predictors))}."
                 )
         return self, tuple(map(str, names))
 
@@ -122,8 +120,7 @@ class Custom(Family):
         return () if alike else tuple(f"predictor {name}" for name in names)
 
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
-        mean = conditional_response(unwrapped(likelihood), *tensors(F))
-        return np.asarray(mean, dtype=np.float64)
+        return np.asarray(conditional_response(likelihood, *tensors(F)), dtype=np.float64)
 
     def log_density(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
         X, F = tensors(F)
@@ -147,9 +144,7 @@ class Custom(Family):
             return "take family='gamma'"
         return "take family='negative_binomial'" if isinstance(self.base, Poisson) else ""
 
-    def pearson(
-        self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray
-    ) -> tuple[AnyNDArray, AnyNDArray] | None:
+    def pearson(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> Pair | None:
         """Of the two of GPflow's likelihoods whose mean settles the variance."""
         if not isinstance(self.base, (Exponential, Poisson)):
             return None
@@ -160,9 +155,7 @@ class Custom(Family):
         square = np.square(first(Y) - mean) / np.maximum(variance, 1e-300)
         return square, np.broadcast_to(2.0 + kurtosis, square.shape)
 
-    def cdf(
-        self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray
-    ) -> tuple[AnyNDArray, AnyNDArray] | None:
+    def cdf(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> Pair | None:
         """By the likelihood's distribution, or from draws of that where it has no such function."""
         known = conditional_distribution(unwrapped(likelihood), tensors(F)[1])
         if known is None or isinstance(self.base, (MultiClass, Softmax)):
@@ -180,11 +173,7 @@ class Custom(Family):
         return first(less / (_DRAWS + 1.0)), first((less + same + 1.0) / (_DRAWS + 1.0))
 
     def sample(
-        self,
-        likelihood: Likelihood,
-        F: AnyNDArray,
-        rng: np.random.Generator,
-        trials: AnyNDArray | None = None,
+        self, likelihood: Likelihood, F: AnyNDArray, rng: Generator, trials: MaybeArray = None
     ) -> AnyNDArray:
         known = conditional_distribution(unwrapped(likelihood), tensors(F)[1])
         if known is None:
@@ -195,3 +184,46 @@ class Custom(Family):
             )
         seed = rng.integers(2**31, size=2)
         return first(np.asarray(known.sample(seed=tf.constant(seed, tf.int32))))
+
+
+def greatest(
+    log_density: Callable[[AnyNDArray], AnyNDArray], start: AnyNDArray
+) -> AnyNDArray | None:
+    """
+    The greatest log-density of each row over its predictor, [N]; None where one has no limit.
+
+    Uphill from ``start`` [N] in steps that double, then by golden sections: log-densities that rise
+    and then fall, or approach a limit.
+    """
+
+    def at(f: AnyNDArray) -> AnyNDArray:
+        with np.errstate(all="ignore"):
+            return np.nan_to_num(log_density(f), nan=-np.inf, posinf=-np.inf)
+
+    middle, value = start.astype(np.float64), at(start)
+    step = np.full(len(start), 1e-3) * np.maximum(1.0, np.abs(start))
+    up, down = at(middle + step), at(middle - step)
+    step = np.where(up >= down, step, -step)
+    behind, gained = middle - step, np.full(len(start), np.inf)
+    ahead = middle + step
+    for _ in range(_DOUBLINGS):
+        new = at(ahead)
+        climbs = new > value
+        if not climbs.any():
+            break
+        gained = np.where(climbs, new - value, 0.0)
+        behind = np.where(climbs, middle, behind)
+        middle, value = np.where(climbs, ahead, middle), np.where(climbs, new, value)
+        step = np.where(climbs, 2.0 * step, step)
+        ahead = np.where(climbs, middle + step, ahead)
+    else:
+        if np.any(gained > _FLAT):
+            return None
+    low, high = np.minimum(behind, ahead), np.maximum(behind, ahead)
+    for _ in range(_HALVINGS):
+        width = _GOLDEN * (high - low)
+        a, b = high - width, low + width
+        left, right = at(a), at(b)
+        value = np.maximum(value, np.maximum(left, right))
+        low, high = np.where(left < right, a, low), np.where(left < right, high, b)
+    return value if np.all(np.isfinite(value)) else None

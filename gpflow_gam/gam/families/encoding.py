@@ -12,8 +12,10 @@ import numpy as np
 import pandas as pd
 from gpflow.base import AnyNDArray
 
+from ...likelihoods.censored import EXACT, INTERVAL, LEFT, RIGHT
 from ...storage import RowArray, Stored
 from ..frames.table import named_distinct
+from ..terms import Surv
 from ..terms.base import Level
 
 _BLOCK = 2**20
@@ -25,11 +27,7 @@ _SPANS = (datetime.timedelta, np.timedelta64)
 
 
 def values(y: AnyNDArray, name: str, family: str) -> AnyNDArray:
-    """
-    The column as an array [N] without missing values.
-
-    :raises ValueError: not a column, empty, or with missing values.
-    """
+    """The column as an array [N]; ValueError if it is empty or has missing values."""
     y = np.asarray(y)
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
@@ -51,11 +49,7 @@ def values(y: AnyNDArray, name: str, family: str) -> AnyNDArray:
 
 
 def numbers(y: AnyNDArray, name: str, family: str) -> AnyNDArray:
-    """
-    The column in double precision, [N].
-
-    :raises ValueError: values that are no numbers, NaN or infinite.
-    """
+    """The column in double precision, [N]; ValueError if a value is not a finite number."""
     y = values(y, name, family)
     check_no_times(y, name, family)
     if y.dtype.kind not in "biuf":
@@ -68,23 +62,14 @@ def numbers(y: AnyNDArray, name: str, family: str) -> AnyNDArray:
 
 
 def amounts(y: AnyNDArray, name: str, family: str) -> AnyNDArray:
-    """
-    Numbers that are not negative, [N].
-
-    :raises ValueError: as :func:`numbers`, or a negative one.
-    """
+    """Numbers that are not negative, [N]."""
     x = numbers(y, name, family)
     require(x, x >= 0.0, "not negative", name, family)
     return x
 
 
 def whole_counts(y: AnyNDArray, name: str, family: str, of: str = "") -> AnyNDArray:
-    """
-    Whole numbers that are not negative, [N].
-
-    :param of: what is counted, in messages.
-    :raises ValueError: as :func:`numbers`, or one that is no such number.
-    """
+    """Whole numbers that are not negative, [N]; ``of`` names what is counted in messages."""
     x = numbers(y, name, family)
     whole = (x == np.round(x)) & (x >= 0.0)
     require(x, whole, f"whole counts{of and ' of ' + of}, not negative", name, family)
@@ -93,12 +78,9 @@ def whole_counts(y: AnyNDArray, name: str, family: str, of: str = "") -> AnyNDAr
 
 def check_no_times(y: AnyNDArray, name: str, family: str) -> None:
     """
-    A span of time is a number of whatever unit an array has, which no answer would tell.
+    Raises ValueError if a column holds times or spans of time.
 
-    :param y: a column.
-    :param name: its name.
-    :param family: for messages.
-    :raises ValueError: it holds times or spans of time.
+    A span of time is a number of whatever unit an array has, which no answer would show.
     """
     kinds = set(map(type, y)) if y.dtype.kind == "O" else set()
     if y.dtype.kind == "m" or any(issubclass(t, _SPANS) for t in kinds):
@@ -116,9 +98,7 @@ def check_no_times(y: AnyNDArray, name: str, family: str) -> None:
 def require(
     y: AnyNDArray, holds: AnyNDArray, what: str, name: str, family: str, remedy: str = ""
 ) -> None:
-    """
-    :raises ValueError: naming the column, the first value that is bad and its row.
-    """
+    """Raises ValueError naming the column, the first value that is bad and its row."""
     if np.all(holds):
         return
     row = int(np.flatnonzero(~holds)[0])
@@ -131,11 +111,7 @@ def require(
 
 
 def learned_levels(y: AnyNDArray, name: str, family: str) -> tuple[Level, ...]:
-    """
-    The distinct labels of a column, sorted.
-
-    :raises ValueError: labels that cannot be sorted, or that JSON cannot hold.
-    """
+    """The distinct labels of a column, sorted; ValueError if JSON cannot hold them."""
     labels = {_plain(v) for v in named_distinct(y, name).occurring()}
     for label in labels:
         if not isinstance(label, (str, int, float, bool)):
@@ -152,31 +128,23 @@ def learned_levels(y: AnyNDArray, name: str, family: str) -> tuple[Level, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class Described:
-    """
-    What families ask of a response to build their likelihood, in its place.
-
-    :param moments: mean, variance and largest size of the first column.
-    :param counts: how often each code occurs in it, where it holds codes.
-    :param width: its :func:`robust_spread`; None in files that have none.
-    :param centre: about where :func:`robust_moments` have it; None as for ``width``.
-    """
+    """A summary of a response, from which families build their likelihood in its place."""
 
     moments: tuple[float, float, float]
+    """Mean, variance and largest size of the first column."""
     counts: tuple[int, ...] = ()
+    """How often each code occurs in it, where it holds codes."""
     width: float | None = None
+    """Its :func:`robust_spread`; None in files that have none."""
     centre: float | None = None
+    """That of :func:`robust_moments`; None as for ``width``."""
 
     @classmethod
     def of(cls, Y: RowArray, levels: Sequence[Level] | None) -> Described:
-        """
-        Of a response.
-
-        :param Y: [N, K].
-        :param levels: whose codes it holds.
-        """
-        own = () if levels is None else tuple(counts(Y, len(levels)).tolist())
+        """Of a response Y [N, K], which may hold codes of ``levels``."""
+        occurring = () if levels is None else tuple(counts(Y, len(levels)).tolist())
         centre, width = robust_moments(Y)
-        return cls(moments(Y), own, width, centre)
+        return cls(moments(Y), occurring, width, centre)
 
 
 Observed = RowArray | Described
@@ -189,9 +157,7 @@ def moments(
     """
     Mean, variance and largest size of the first column, read a block of rows at a time.
 
-    :param Y: [N, K].
-    :param weights: how often each row counts, [N].
-    :param logarithm: of its logarithm, where Y is no description of it.
+    Or of its logarithm, where Y is no description of it.
     """
     if isinstance(Y, Described):
         return Y.moments
@@ -201,11 +167,11 @@ def moments(
         y = np.asarray(Y[at], dtype=np.float64)[:, 0]
         y = np.log(y) if logarithm else y
         w = np.ones(len(y)) if weights is None else np.asarray(weights[at], dtype=np.float64)
-        own = float(np.sum(w))
-        centre = float(np.average(y, weights=w)) if own > 0.0 else 0.0
+        total = float(np.sum(w))
+        centre = float(np.average(y, weights=w)) if total > 0.0 else 0.0
         # around each block's own mean: values far from zero keep their digits
         squares = float(np.sum(w * (y - centre) ** 2))
-        part = _added(part, np.array([own, centre, squares, np.max(np.abs(y))]))
+        part = _added(part, np.array([total, centre, squares, np.max(np.abs(y))]))
     shares = Y.gathered(part) if isinstance(Y, Stored) else part[None]
     total, mean, squares, largest = functools.reduce(_added, shares).tolist()
     return mean, squares / total, largest
@@ -222,32 +188,25 @@ def _added(a: AnyNDArray, b: AnyNDArray) -> AnyNDArray:
 
 
 def counts(Y: Observed, number: int, weights: RowArray | None = None) -> AnyNDArray:
-    """
-    How often each code occurs in the first column, [number].
-
-    :param Y: [N, K].
-    :param weights: how often each row counts, [N].
-    """
+    """How often each code occurs in the first column, [number]."""
     if isinstance(Y, Described):
         return np.array(Y.counts)
-    found: AnyNDArray = np.zeros(number, dtype=np.int64 if weights is None else np.float64)
+    total: AnyNDArray = np.zeros(number, dtype=np.int64 if weights is None else np.float64)
     for start in range(0, len(Y), _BLOCK):
         at = slice(start, start + _BLOCK)
-        own = np.asarray(Y[at])[:, 0].astype(np.int64)
-        found = found + np.bincount(own, None if weights is None else weights[at], minlength=number)
-    return Y.gathered(found).sum(axis=0) if isinstance(Y, Stored) else found
+        code = np.asarray(Y[at])[:, 0].astype(np.int64)
+        total = total + np.bincount(
+            code, None if weights is None else weights[at], minlength=number
+        )
+    return Y.gathered(total).sum(axis=0) if isinstance(Y, Stored) else total
 
 
 def codes(y: AnyNDArray, levels: Sequence[Level], name: str, family: str) -> AnyNDArray:
-    """
-    Positions [N] in ``levels``, in double precision.
-
-    :raises ValueError: a label that is not among them.
-    """
+    """Positions [N] in ``levels``, in double precision; ValueError of another label."""
     place = {level: float(i) for i, level in enumerate(levels)}
     column = named_distinct(y, name)
-    found = np.array([place.get(_plain(v), -1.0) for v in column.values])
-    positions: AnyNDArray = found[column.codes]
+    places = np.array([place.get(_plain(v), -1.0) for v in column.values])
+    positions: AnyNDArray = places[column.codes]
     require(y, positions >= 0.0, f"one of {shown(levels)}", name, family)
     return positions
 
@@ -263,19 +222,14 @@ def _plain(v: Any) -> Any:
 
 
 def spread(Y: Observed, weights: RowArray | None = None, *, logarithm: bool = False) -> float:
-    """The (weighted) standard deviation that :func:`moments` are of, or 1 where it is constant."""
+    """The (weighted) standard deviation of :func:`moments`, or 1 where the column is constant."""
     _, variance, largest = moments(Y, weights, logarithm=logarithm)
     sd = float(np.sqrt(variance))
     return sd if sd > 1e-10 * (1e-300 + largest) else 1.0
 
 
 def robust_spread(Y: Observed, weights: RowArray | None = None) -> float:
-    """
-    The standard deviation that :func:`robust_moments` have.
-
-    :param Y: [N, K].
-    :param weights: how often each row counts, [N].
-    """
+    """The standard deviation of :func:`robust_moments`."""
     return robust_moments(Y, weights)[1]
 
 
@@ -288,9 +242,6 @@ def robust_moments(Y: Observed, weights: RowArray | None = None) -> tuple[float,
     Tyler & Vardi 1994; sums over rows, as workers and blocks can add them up), its scale in units
     of what it is for normal data. Where half of the rows are equal there is none: it is the mean,
     and :func:`spread`.
-
-    :param Y: [N, K].
-    :param weights: how often each row counts, [N].
     """
     whole, mean = spread(Y, weights), moments(Y, weights)[0]
     if isinstance(Y, Described):
@@ -321,13 +272,107 @@ def _near(
     Y: RowArray, weights: RowArray | None, centre: float, scale: float
 ) -> tuple[float, float, float]:
     """Sums of 1, of e and of e^2 over rows, e from the centre, each counting 1 / (1 + (e/s)^2)."""
-    found: AnyNDArray = np.zeros(3)
+    sums: AnyNDArray = np.zeros(3)
     for start in range(0, len(Y), _BLOCK):
         at = slice(start, min(start + _BLOCK, len(Y)))
         e = np.asarray(Y[at], dtype=np.float64)[:, 0] - centre
         w = 1.0 / (1.0 + np.square(e / scale))
         w = w if weights is None else w * np.asarray(weights[at], dtype=np.float64)
-        found = found + np.array([np.sum(w), w @ e, w @ np.square(e)])
-    shares = Y.gathered(found).sum(axis=0) if isinstance(Y, Stored) else found
+        sums = sums + np.array([np.sum(w), w @ e, w @ np.square(e)])
+    shares = Y.gathered(sums).sum(axis=0) if isinstance(Y, Stored) else sums
     number, away, squares = shares.tolist()
     return number, away, squares
+
+
+# --- censored responses -------------------------------------------------------------------------
+
+
+def censored(
+    first: AnyNDArray, second: AnyNDArray, stated: Surv, family: str, positive: bool
+) -> AnyNDArray:
+    """Y [N, 3] of censored likelihoods, from the two columns of a ``Surv``."""
+    names = str(stated.first), str(stated.second)
+    if stated.type == "interval":
+        return _intervals(first, second, names, family, positive)
+    time = numbers(first, names[0], family)
+    if positive:
+        require(time, time > 0.0, "positive", names[0], family)
+    _require_numbers(second, names[1])
+    event = numbers(second, names[1], family)
+    known = (event == 0.0) | (event == 1.0)
+    what = "1 (or True) where the event was seen and 0 where it is censored"
+    require(event, known, what, names[1], family)
+    kind = np.where(event == 1.0, EXACT, RIGHT if stated.type == "right" else LEFT)
+    return np.stack([time, time, kind], axis=1)
+
+
+def _require_numbers(event: AnyNDArray, name: str) -> None:
+    """Raises ValueError of words in a column of events."""
+    event = np.asarray(event)
+    words = [v for v in event.tolist() if isinstance(v, str)] if event.dtype.kind in "OUS" else []
+    if words:
+        examples = ", ".join(map(repr, sorted(set(words))[:3]))
+        raise ValueError(
+            f"{name} must be 1 (or True) where the event was seen and 0 where it is censored; got "
+            f"words ({examples}): make it a truth value, as data[{name!r}] = data[{name!r}] == "
+            f"{sorted(set(words))[0]!r}."
+        )
+
+
+def _intervals(
+    first: AnyNDArray, second: AnyNDArray, names: tuple[str, str], family: str, positive: bool
+) -> AnyNDArray:
+    lower = _ends(first, names[0], family, -np.inf)
+    upper = _ends(second, names[1], family, np.inf)
+    require(lower, lower < np.inf, "less than inf", names[0], family)
+    require(upper, upper > -np.inf, "greater than -inf", names[1], family)
+    if positive:
+        negative = np.isfinite(lower) & (lower < 0.0)
+        require(lower, ~negative, "not negative", names[0], family)
+        lower = np.where(lower == 0.0, -np.inf, lower)
+        require(upper, upper > 0.0, "positive", names[1], family)
+    ordered = lower <= upper
+    require(lower, ordered, f"at most {names[1]!r} of its row", names[0], family)
+    left, right = np.isinf(lower), np.isinf(upper)
+    require(
+        lower, ~(left & right), f"given in a row that lacks {names[1]!r}", names[0], family,
+        "drop the rows, of which nothing is known",
+    )  # fmt: skip
+    kind = np.select([left, right, lower == upper], [LEFT, RIGHT, EXACT], INTERVAL)
+    one = np.where(left, upper, lower)  # of a row with one end
+    return np.stack([one, np.where(right, one, upper), kind], axis=1)
+
+
+def _ends(y: AnyNDArray, name: str, family: str, missing: float) -> AnyNDArray:
+    """Ends of intervals [N], which may be infinite, and are so where they are missing."""
+    y = np.asarray(y)
+    check_no_times(y, name, family)
+    if y.dtype.kind == "O":  # None, or missing values of pandas'
+        y = np.where(np.asarray(pd.isna(y)), missing, y)
+    if y.dtype.kind in "Oc" or y.dtype.kind not in "biuf":
+        try:
+            y = y.astype(np.float64)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"{name} must hold numbers, for family {family!r}; got {y.dtype} values such as "
+                f"{y.tolist()[0]!r}."
+            ) from None
+    x = y.astype(np.float64)
+    return np.where(np.isnan(x), missing, x)
+
+
+def check_events(Y: RowArray, stated: Surv) -> None:
+    """Raises ValueError of responses Y [N, 3] that are all beyond the values that are known."""
+    numbers = np.zeros(4)
+    for start in range(0, len(Y), _BLOCK):
+        kinds = np.asarray(Y[start : start + _BLOCK])[:, 2].astype(np.int64)
+        numbers += np.bincount(kinds, minlength=4)
+    numbers = Y.gathered(numbers).sum(axis=0) if isinstance(Y, Stored) else numbers
+    alone = [kind for kind in (RIGHT, LEFT) if numbers[int(kind)] == numbers.sum()]
+    if alone:
+        where = "greater" if alone == [RIGHT] else "less"
+        raise ValueError(
+            f"{stated}: every row is censored, and all that is known is that responses are "
+            f"{where} than the values given, from which no distribution can be learnt"
+            + ("; is 1 what marks an event?" if stated.type != "interval" else ".")
+        )

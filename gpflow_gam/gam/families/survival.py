@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import abc
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,15 +12,29 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray
 from gpflow.config import default_float
 from gpflow.likelihoods import Likelihood
+from numpy.random import Generator
 
 from ... import likelihoods
-from ...likelihoods.standardised import EXACT, INTERVAL, LEFT, RIGHT
-from ...storage import RowArray
+from ...likelihoods.censored import EXACT, INTERVAL, LEFT, RIGHT, Intervals
+from ...storage import RowArray, Stored
 from ..terms import Surv
-from . import censoring, encoding
-from .base import Family, Levels, Response, first, tensors
-from .encoding import Observed, spread
-from .location_scale import LocationScale
+from . import encoding
+from .base import Family, Levels, LocationScale, MaybeArray, Pair, Response, first, own, tensors
+from .encoding import Described, Observed, spread
+
+_BLOCK = 2**20
+"""Rows at a time."""
+_CELLS = 4096
+"""Of the logarithm of time, at whose ends intervals of a baseline may begin."""
+_SHORT = 1e-6
+"""The shortest time that they tell from zero, against the longest."""
+_SDS = np.geomspace(5e-3, 3.0, 60)
+"""Of steps of a log baseline, that are tried."""
+_LOST = 1.0
+"""Nats by which the evidence may be below the best: too smooth a baseline takes from slopes what
+too rough a one does not, so that of all that the events allow the roughest is taken."""
+_MAX_STEPS, _TOLERANCE = 100, 1e-8
+"""Of Newton's method."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +47,11 @@ class Survival(LocationScale, abc.ABC):
     """
 
     kind: ClassVar[type[likelihoods.Censored]]
-    varying_kind: ClassVar[type[likelihoods.LocationScaleCensored]]
+    """Its likelihood."""
     start: ClassVar[float]
     """The scale at first, against the standard deviation of the response (or its logarithm)."""
+    varying: bool = field(default=False, kw_only=True)
+    """Whether the logarithm of the scale has a predictor, the second."""
 
     def axes(self, response: str) -> tuple[str, ...]:
         if not self.varying:
@@ -53,14 +70,14 @@ class Survival(LocationScale, abc.ABC):
 
     def encode_censored(self, first: AnyNDArray, second: AnyNDArray, stated: Surv) -> Response:
         positive = self.kind.logarithm
-        return Response(censoring.encoded(first, second, stated, self.name, positive), None)
+        return Response(encoding.censored(first, second, stated, self.name, positive), None)
 
     def likelihood(
         self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
     ) -> Likelihood:
         sd = spread(Y, weights, logarithm=self.kind.logarithm)
         if self.varying:
-            return self.varying_kind(sd)
+            return self.kind(unit=sd, varying=True)
         # logarithms have no unit; and a floor must be the same where Y is only described
         return self.kind(self.start * sd, 1e-6 if self.kind.logarithm else 1e-3 * spread(Y))
 
@@ -69,43 +86,33 @@ class Survival(LocationScale, abc.ABC):
 
     def _located(self, likelihood: Likelihood, F: AnyNDArray) -> tuple[AnyNDArray, Any]:
         """Location [..., 1], and scale, a number or [..., 1]."""
-        scale = np.asarray(self._scale(likelihood, F))
-        location = self._unit(likelihood) * np.asarray(F, dtype=np.float64)[..., :1]
-        return location, scale[..., None] if self.varying else scale
+        location, scale = self._parts(likelihood, F)
+        return location[..., None], scale[..., None] if self.varying else scale
 
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
-        """Of the response that nothing censors."""
-        return first(np.asarray(self._own(likelihood).conditional_mean(*tensors(F))))
+        """Of the response at ``F`` that nothing censors, under a ``likelihood``."""
+        return first(np.asarray(own(likelihood).conditional_mean(*tensors(F))))
 
     def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
         """Of a censored row the saturated model is the location at which it is most probable."""
         y = tf.constant(Y, dtype=default_float())
-        best = self._own(likelihood).saturated(y, self._located(likelihood, F)[1])
+        best = own(likelihood).saturated(y, self._located(likelihood, F)[1])
         gap = np.asarray(best, dtype=np.float64) - self.log_density(likelihood, Y, F)
         return np.maximum(2.0 * gap, 0.0)
 
-    def _standardised(self, likelihood: Likelihood, y: AnyNDArray, F: AnyNDArray) -> tf.Tensor:
-        """(t(y) - location) / scale, [..., 1]."""
-        f, scale = self._located(likelihood, F)
-        y = tf.constant(y, default_float())
-        found: tf.Tensor = self._own(likelihood).standardised(y, f, scale)
-        return found
-
     def _below(self, likelihood: Likelihood, y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
-        """P(y' < y | F), [..., 1] as both."""
-        z = self._standardised(likelihood, y, F)
-        return np.exp(np.asarray(self._own(likelihood).log_below(z), dtype=np.float64))
+        """P(y' < y | F) of y [N, 1], [N]."""
+        y = tf.constant(y, default_float())
+        return first(np.exp(np.asarray(own(likelihood).log_cdf(y, *self._located(likelihood, F)))))
 
-    def cdf(
-        self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray
-    ) -> tuple[AnyNDArray, AnyNDArray]:
+    def cdf(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> Pair:
         """Of a censored row, the probabilities between which that of its response is."""
         Y = np.asarray(Y, dtype=np.float64)
-        low = self._below(likelihood, Y[:, :1], F)[:, 0]
+        low = self._below(likelihood, Y[:, :1], F)
         if Y.shape[1] == 1:
             return low, low
         kind = Y[:, 2]
-        high = self._below(likelihood, Y[:, 1:2], F)[:, 0]
+        high = self._below(likelihood, Y[:, 1:2], F)
         at_most = np.select([kind == RIGHT, kind == INTERVAL], [1.0, high], low)
         return np.where(kind == LEFT, 0.0, low), at_most
 
@@ -122,20 +129,17 @@ class Survival(LocationScale, abc.ABC):
         :param F: [..., L].
         :return: [...], of both broadcast.
         """
-        z = self._standardised(likelihood, np.asarray(times)[..., None], F)
-        return first(np.exp(np.asarray(self._own(likelihood).log_above(z), dtype=np.float64)))
+        y = tf.constant(np.asarray(times)[..., None], default_float())
+        logs = own(likelihood).log_survival(y, *self._located(likelihood, F))
+        return first(np.exp(np.asarray(logs, dtype=np.float64)))
 
     def sample(
-        self,
-        likelihood: Likelihood,
-        F: AnyNDArray,
-        rng: np.random.Generator,
-        trials: AnyNDArray | None = None,
+        self, likelihood: Likelihood, F: AnyNDArray, rng: Generator, trials: MaybeArray = None
     ) -> AnyNDArray:
         """Responses that nothing censors."""
-        f, scale = self._located(likelihood, F)
-        found = first(f + scale * self._standard(rng, f.shape))
-        return np.exp(found) if self.kind.logarithm else found
+        location, scale = self._parts(likelihood, F)
+        drawn = location + scale * self._standard(rng, location.shape)
+        return np.exp(drawn) if self.kind.logarithm else drawn
 
     def _standard(self, rng: np.random.Generator, shape: tuple[int, ...]) -> AnyNDArray:
         """Draws from the standard distribution."""
@@ -144,12 +148,11 @@ class Survival(LocationScale, abc.ABC):
 
 @dataclass(frozen=True)
 class CensoredGaussian(Survival):
-    """Normal and censored: what "gaussian" is with a ``Surv`` response."""
+    """Normal and censored: the family of "gaussian" with a ``Surv`` response."""
 
     name: ClassVar[str] = "censored_gaussian"
     modelled: ClassVar[tuple[str, ...]] = ("mean", "scale")
-    kind: ClassVar[Any] = likelihoods.CensoredGaussian
-    varying_kind: ClassVar[Any] = likelihoods.LocationScaleCensoredGaussian
+    kind: ClassVar[type[likelihoods.Censored]] = likelihoods.CensoredGaussian
     start: ClassVar[float] = 0.7
 
 
@@ -159,8 +162,7 @@ class LogNormal(Survival):
 
     name: ClassVar[str] = "lognormal"
     log_link: ClassVar[bool] = True
-    kind: ClassVar[Any] = likelihoods.LogNormal
-    varying_kind: ClassVar[Any] = likelihoods.LocationScaleLogNormal
+    kind: ClassVar[type[likelihoods.Censored]] = likelihoods.LogNormal
     start: ClassVar[float] = 0.7
 
 
@@ -175,9 +177,196 @@ class Weibull(Survival):
 
     name: ClassVar[str] = "weibull"
     log_link: ClassVar[bool] = True
-    kind: ClassVar[Any] = likelihoods.Weibull
-    varying_kind: ClassVar[Any] = likelihoods.LocationScaleWeibull
+    kind: ClassVar[type[likelihoods.Censored]] = likelihoods.Weibull
     start: ClassVar[float] = 0.55  # the standard distribution's own is 1.28
 
     def _standard(self, rng: np.random.Generator, shape: tuple[int, ...]) -> AnyNDArray:
         return np.log(rng.standard_exponential(shape))
+
+
+@dataclass(frozen=True)
+class Cox(Family):
+    """
+    Cox's proportional hazards, for a response ``Surv("time", "event")``.
+
+    The baseline hazard is constant in each of so many intervals of time, between quantiles of the
+    times of events, and a random walk from one to the next; how far its steps go is learnt from
+    the events, too, so that more intervals tell much the same. The predictor is the logarithm of
+    the hazard relative to that of all rows. Under
+    ``"response"`` are relative hazards, under ``survival`` the curves.
+
+    :param intervals: how many.
+    :raises ValueError: fewer than two.
+    """
+
+    name: ClassVar[str] = "cox"
+    log_link: ClassVar[bool] = True
+    own_constant: ClassVar[str] = "baseline hazard"
+    intervals: int = 32
+
+    def __post_init__(self) -> None:
+        if isinstance(self.intervals, bool) or int(self.intervals) != self.intervals:
+            raise ValueError(f"intervals must be a whole number; got {self.intervals!r}.")
+        if self.intervals < 2:
+            raise ValueError(f"intervals must be at least 2; got {self.intervals}.")
+
+    @property
+    def reads_response(self) -> bool:
+        return True
+
+    def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
+        raise ValueError(
+            f"y: family 'cox' needs times and whether the event was seen: y=Surv({name!r}, event), "
+            "event the column that says 1 where it was and 0 where it was not."
+        )
+
+    def censored(self) -> Family:
+        return self
+
+    def encode_censored(self, first: AnyNDArray, second: AnyNDArray, stated: Surv) -> Response:
+        if stated.type != "right":
+            raise ValueError(
+                f"y: family 'cox' takes Surv(time, event), and no {stated.type} censoring; take "
+                "'weibull' or 'lognormal' for that."
+            )
+        return Response(encoding.censored(first, second, stated, self.name, True), None)
+
+    def likelihood(
+        self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
+    ) -> Likelihood:
+        if isinstance(Y, Described):  # what is learnt comes from a file
+            edges = np.linspace(0.0, Y.moments[2], self.intervals + 1)
+            return likelihoods.Cox(Intervals(edges, np.diff(edges) / edges[-1], 1.0))
+        return likelihoods.Cox(_intervals(Y, self.intervals, weights))
+
+    def null(self, Y: AnyNDArray, offset: AnyNDArray, weights: MaybeArray) -> MaybeArray:
+        return None if np.any(offset) else np.zeros(1)
+
+    def parameters(self, likelihood: Likelihood, levels: Levels | None) -> dict[str, float]:
+        """None: a baseline is many numbers, and how far it steps a detail of its intervals."""
+        return {}
+
+    def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
+        """The hazard relative to that of all rows."""
+        return np.exp(first(F))
+
+    def observed(self, Y: AnyNDArray) -> AnyNDArray:
+        """No row shows its hazard."""
+        return np.full(len(Y), np.nan)
+
+    def _cumulative(self, likelihood: Likelihood, t: AnyNDArray) -> AnyNDArray:
+        """H0 at times, [...]."""
+        hazards = own(likelihood).hazards(tf.constant(t, default_float()))
+        return np.asarray(hazards[1], dtype=np.float64)
+
+    def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
+        """As of Poisson counts of events (Therneau & Grambsch 2000, section 4.3)."""
+        event, f = Y[..., 2], first(F)
+        risk = self._cumulative(likelihood, Y[..., 0])
+        expected = risk * np.exp(f)
+        return np.maximum(2.0 * (expected - event - event * (np.log(risk) + f)), 0.0)
+
+    def cdf(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> Pair:
+        below = -np.expm1(-self._cumulative(likelihood, Y[..., 0]) * np.exp(first(F)))
+        return below, np.where(Y[..., 2] == 1.0, below, 1.0)
+
+    def longest(self, likelihood: Likelihood) -> float:
+        """The longest time of the fit of a ``likelihood``, beyond which nothing is known."""
+        return float(own(likelihood).edges.numpy()[-1])
+
+    def survival(self, likelihood: Likelihood, times: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
+        """
+        P(y > t | F).
+
+        :param likelihood: of the fit.
+        :param times: t, [...].
+        :param F: [..., 1].
+        :return: [...], of both broadcast.
+        """
+        return np.exp(-self._cumulative(likelihood, np.asarray(times)) * np.exp(first(F)))
+
+    def sample(
+        self, likelihood: Likelihood, F: AnyNDArray, rng: Generator, trials: MaybeArray = None
+    ) -> AnyNDArray:
+        raise ValueError(
+            "family 'cox' draws no responses: what happens after the longest time of the data is "
+            "not known; take survival(data, times), or 'weibull'."
+        )
+
+
+def _intervals(Y: RowArray, number: int, weights: RowArray | None = None) -> Intervals:
+    """Intervals with about as many events each."""
+    _, _, longest = encoding.moments(Y)
+    cells = longest * np.concatenate([[0.0], np.geomspace(_SHORT, 1.0, _CELLS)])
+    cells[-1] = longest
+
+    def summed(part: AnyNDArray) -> AnyNDArray:
+        return Y.gathered(part).sum(axis=0) if isinstance(Y, Stored) else part
+
+    count = np.zeros(len(cells))
+    for t, event, w in _blocks(Y, weights):
+        at = np.searchsorted(cells, t[event])
+        count += np.bincount(at, w[event], minlength=len(cells))
+    reached = np.cumsum(summed(count))
+    wanted = reached[-1] * np.arange(1, number) / number
+    inner = cells[np.searchsorted(reached, wanted)]
+    edges = np.concatenate([[0.0], inner, [longest]])
+    risk = np.zeros(number)
+    for t, _, w in _blocks(Y, weights):
+        risk += w @ np.clip(t[:, None] - edges[:-1], 0.0, np.diff(edges))
+    risk = summed(risk)
+    events = np.diff(np.concatenate([[0.0], np.interp(inner, cells, reached), reached[-1:]]))
+    sd = step_sd(events, risk)
+    return Intervals(edges, risk / risk.sum(), reached[-1] / risk.sum(), sd)
+
+
+def _blocks(
+    Y: RowArray, weights: RowArray | None
+) -> Iterator[tuple[AnyNDArray, AnyNDArray, AnyNDArray]]:
+    """Times, which are of events, and how often they count."""
+    for start in range(0, len(Y), _BLOCK):
+        at = slice(start, start + _BLOCK)
+        rows = np.asarray(Y[at], dtype=np.float64)
+        w = np.ones(len(rows)) if weights is None else np.asarray(weights[at], dtype=np.float64)
+        yield rows[:, 0], rows[:, 2] == 1.0, w
+
+
+def step_sd(events: AnyNDArray, risk: AnyNDArray) -> float:
+    """
+    The standard deviation of steps of a log hazard between neighbouring intervals.
+
+    Events are Poisson counts with the time at risk as exposure, and their log hazard is a random
+    walk, its level flat a priori; the rows' predictors are left out. That of the greatest standard
+    deviation whose evidence, by Laplace's approximation (Rue & Held 2005, section 4.4), is within
+    a nat of the best. ``events`` and time at ``risk``, in any unit, are of each interval.
+    """
+    events, risk = (np.asarray(a, dtype=np.float64) for a in (events, risk))
+    if not np.any(events):  # which say nothing
+        return float(_SDS[-1])
+    risk = risk / risk.sum()
+    level = np.full(len(events), np.log(events.sum()))
+    logs = np.zeros(len(_SDS))
+    for i, sd in enumerate(_SDS):
+        logs[i], level = _evidence(events, risk, sd, level)
+    return float(_SDS[np.flatnonzero(logs >= np.max(logs) - _LOST)[-1]])
+
+
+def _evidence(
+    events: AnyNDArray, risk: AnyNDArray, sd: float, level: AnyNDArray
+) -> tuple[float, AnyNDArray]:
+    """Its logarithm, up to a constant, and the log hazard [J] that is most probable."""
+    number = len(events)
+    steps = np.diff(np.eye(number), axis=0) / sd
+    prior = steps.T @ steps
+    for _ in range(_MAX_STEPS):
+        expected = risk * np.exp(level)
+        precision = prior + np.diag(expected)
+        move = np.linalg.solve(precision, events - expected - prior @ level)
+        move /= max(1.0, float(np.max(np.abs(move))))
+        level = level + move
+        if np.max(np.abs(move)) < _TOLERANCE:
+            break
+    expected = risk * np.exp(level)
+    fit = events @ level - expected.sum() - 0.5 * np.sum(np.square(steps @ level))
+    spread = np.linalg.slogdet(prior + np.diag(expected))[1]
+    return float(fit - (number - 1) * np.log(sd) - 0.5 * spread), level

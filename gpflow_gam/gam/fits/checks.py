@@ -14,15 +14,8 @@ from gpflow.base import AnyNDArray
 from ...errors import NotPositiveDefinite
 from ...optimizers.binned.rounds import StartError
 from ...storage import RowArray
-from ..families import (
-    CensoredGaussian,
-    Family,
-    Gaussian,
-    Heteroskedastic,
-    StudentT,
-    check_events,
-    moments,
-)
+from ..families import CensoredGaussian, Family, Gaussian, Heteroskedastic, StudentT
+from ..families.encoding import check_events, moments
 from .model import MAX_SITES, VARIATIONAL
 from .specification import Roles, Specification
 

@@ -20,7 +20,7 @@ from ...optimizers.binned.passes import BLOCK, Rows
 from ...storage import Inputs, Offsets, RowArray, Stored
 from ...threads import one_blas_thread
 from ..components import Component
-from ..families import Described
+from ..families.encoding import Described
 from ..frames import Encoder
 from ..terms import Column
 from .deviance import Discrepancies

@@ -10,7 +10,8 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
 
-from ...likelihoods import Weighted, checked_observations
+from ...likelihoods import Weighted
+from ...likelihoods.support import checked_observations
 from ...optimizers import Solution
 from ...optimizers.binned.evidence import GaussianPosterior
 from ...optimizers.binned.passes import Rows

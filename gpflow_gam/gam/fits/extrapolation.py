@@ -10,7 +10,7 @@ from gpflow.base import AnyNDArray
 from scipy.special import ndtr
 
 from ...errors import ExtrapolationWarning, TailWarning, warn_caller
-from ...likelihoods import response_interval
+from ...likelihoods.predictive import response_interval
 from ..components import STRAIGHT, Component
 from ..frames import NumericColumn, Table
 from .fitted import FittedGAM

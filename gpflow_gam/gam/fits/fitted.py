@@ -17,7 +17,9 @@ from gpflow.posteriors import PrecomputeCacheType
 from ...frozen import frozen_copy
 from ...kernels import AdditiveKernel
 from ...kernels.functional import parameters_of, with_values
-from ...likelihoods import checked_observations, constant_predictor, unwrapped
+from ...likelihoods.base import unwrapped
+from ...likelihoods.expectations import constant_predictor
+from ...likelihoods.support import checked_observations
 from ...models import AdditiveSGPR, AdditiveSVGP, IterNCGP
 from ...optimizers import (
     FitResult,

@@ -13,7 +13,9 @@ from gpflow.functions import MeanFunction
 from gpflow.utilities import deepcopy
 
 from ...bijectors import exponential, identity
-from ...likelihoods import Weighted, checked_observations, constant_predictor
+from ...likelihoods import Weighted
+from ...likelihoods.expectations import constant_predictor
+from ...likelihoods.support import checked_observations
 from ...models import AdditiveSGPR, AdditiveSVGP, IterNCGP
 from ...variational import (
     BlockPrecision,

@@ -16,13 +16,14 @@ from gpflow.likelihoods import Likelihood
 from scipy.special import ndtr, ndtri
 from scipy.stats import norm
 
-from ...likelihoods import (
-    checked_observations,
+from ...likelihoods.base import unwrapped
+from ...likelihoods.predictive import (
     expected_response,
+    predictive_log_density,
+    roots,
     summarised_response,
-    unwrapped,
 )
-from ...likelihoods.predictive import predictive_log_density, roots
+from ...likelihoods.support import checked_observations
 from ...optimizers.laplace import HyperparameterDraw
 from ..families import Cox, Survival, Weibull
 from ..frames import Holes, NumericColumn, Table, blocks_of, filled, in_blocks, recut

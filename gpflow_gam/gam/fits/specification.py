@@ -13,7 +13,8 @@ from gpflow.kernels import Kernel
 
 from ..components import Component
 from ..components.priors import PRIORS, VariancePriors
-from ..families import Family, Levels, Response
+from ..families import Family, Levels
+from ..families.base import Response
 from ..frames import Design, Encoder, Fill, NumericColumn, Table
 from ..terms import (
     Column,

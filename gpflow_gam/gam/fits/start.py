@@ -12,7 +12,8 @@ from gpflow.base import AnyNDArray
 from gpflow.utilities import parameter_dict, set_trainable
 
 from ...kernels import AdditiveKernel
-from ...likelihoods import Quasi, unwrapped
+from ...likelihoods import Quasi
+from ...likelihoods.base import unwrapped
 from ...optimizers.binned import bins
 from ...optimizers.binned.solution import Solution
 from ..families import Binomial, Ordinal

@@ -14,7 +14,8 @@ from check_shapes import check_shapes
 from gpflow.base import AnyNDArray
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
 
-from ...likelihoods import checked_observations, expectation_gradients
+from ...likelihoods.expectations import expectation_gradients
+from ...likelihoods.support import checked_observations
 from .. import GAM
 from ..components import Margin, interaction_margin
 from ..effects import inducing_moments

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ...likelihoods import Quasi, unwrapped
+from ...likelihoods import Quasi
+from ...likelihoods.base import unwrapped
 from ..fits import FittedGAM, refit
 from ..fits.deviance import Discrepancies, Pearson
 from .components import effective_dof

@@ -15,7 +15,7 @@ from gpflow.likelihoods import Likelihood
 from scipy.linalg import cholesky, lapack, solve_triangular
 
 from ...kernels.correlation import Values
-from ...statistics.expectations import mean_curvature
+from ...likelihoods.expectations import mean_curvature
 from .components import features_at_bins, times
 from .evidence import GaussianPosterior, slices
 from .passes import Rows

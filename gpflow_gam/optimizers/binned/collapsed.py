@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from gpflow.base import AnyNDArray, Parameter
 
-from ...likelihoods import Weighted, unwrapped
+from ...likelihoods import Weighted
+from ...likelihoods.base import unwrapped
 from ...models import AdditiveSGPR, AdditiveSVGP
 from ...storage import ByBlock
 from ..hyperparameters import Hyperparameters, differenced, places_of

@@ -14,7 +14,9 @@ from ...covariances import jittered, own_jitter, relative_jitter
 from ...errors import NotPositiveDefinite
 from ...frozen import restore_on_error
 from ...kernels.fixed_inputs import Matrices
-from ...likelihoods import Weighted, checked_observations, unwrapped
+from ...likelihoods import Weighted
+from ...likelihoods.base import unwrapped
+from ...likelihoods.support import checked_observations
 from ...models import AdditiveSGPR, AdditiveSVGP
 from ...threads import SMALL, one_blas_thread
 from ..hyperparameters import differenced

@@ -15,7 +15,7 @@ from gpflow.likelihoods import Likelihood
 
 from ...communicator import ALONE, Communicator
 from ...kernels.correlation import Values
-from ...statistics.expectations import Expectations, expectations
+from ...likelihoods.expectations import Expectations, expectations
 from ...storage import RowArray
 from ...threads import each
 from .components import Encoded, RowComponent, encoded, features_at_bins, times

@@ -16,7 +16,8 @@ from gpflow.likelihoods import Likelihood
 from ...covariances import relative_jitter
 from ...errors import NotPositiveDefinite
 from ...kernels.functional import parameters_of
-from ...likelihoods import MeanLink, Quasi, unwrapped
+from ...likelihoods import MeanLink, Quasi
+from ...likelihoods.base import unwrapped
 from ..hyperparameters import Hyperparameters, differenced, places_of
 from ..minimizers import StopFit, Tracker, descend, other_optimum
 from ..minimizers.descent import Loss

@@ -1,0 +1,470 @@
+"""
+Second-order expansions of log-likelihoods: gradients and block-diagonal precisions W >= 0.
+
+W has one symmetric Q x Q block a data point. Vectors over Q latent functions at N points are
+[Q, N], several of them [Q, N, R]; products cost O(N Q R) where the blocks have structure.
+"""
+
+from __future__ import annotations
+
+import abc
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import tensorflow as tf
+from check_shapes import check_shapes, inherit_check_shapes
+from gpflow.base import TensorType
+from gpflow.likelihoods import Gaussian, Likelihood, Poisson, Softmax
+from gpflow.utilities import Dispatcher
+
+from ..likelihoods import Bernoulli, Binomial, NegativeBinomial, Weighted
+from ..likelihoods.base import is_scalar
+from ..likelihoods.links import log_ndtr
+
+__all__ = [
+    "Curvature",
+    "DensePrecision",
+    "DiagonalPrecision",
+    "Precision",
+    "SoftmaxPrecision",
+    "automatic_curvature",
+    "checked_curvature",
+    "curvature",
+]
+
+_ENTRIES = 2**23
+"""Of products with blocks that are held at a time."""
+_TOLERANCE = 1e-6
+"""
+How negative a curvature may be, against the largest and the squared gradients, which are in the
+same unit, and still be rounding.
+"""
+
+
+class Precision(abc.ABC):
+    """W, the precision of a pseudo-observation of the latent functions at every point."""
+
+    num_latents: int
+
+    tensor: tf.Tensor
+    """All of the state: compiled functions take tensors, and build the precision from them."""
+
+    @abc.abstractmethod
+    def __init__(self, tensor: tf.Tensor) -> None: ...
+
+    @property
+    def tensors(self) -> tuple[tf.Tensor, ...]:
+        """``tensor``, and what is computed from it once for all solves."""
+        return (self.tensor,)
+
+    @abc.abstractmethod
+    @check_shapes("V: [Q, N, R]", "return: [Q, N, R]")
+    def multiply(self, V: tf.Tensor) -> tf.Tensor:
+        """W V."""
+
+    @abc.abstractmethod
+    @check_shapes("V: [Q, N, R]", "return: [Q, N, R]")
+    def solve(self, V: tf.Tensor) -> tf.Tensor:
+        """W^+ V, with the pseudo-inverse of each block."""
+
+    @abc.abstractmethod
+    @check_shapes("noise: [broadcast Q, N]")
+    def shrunk(self, noise: tf.Tensor) -> Precision:
+        """
+        ``(I + W D)^-1 W``, D = diag(noise): the precision once noise is added to the observation.
+
+        The limit of ``(W_e^-1 + D)^-1`` as W_e > 0 goes to W: null directions of W stay null.
+        """
+
+    @abc.abstractmethod
+    @check_shapes("T: [broadcast Q, N, B]", "return: [P, P]")
+    def gram(self, T: tf.Tensor) -> tf.Tensor:
+        """``T'W T`` [QB, QB] for T = blockdiag(T_q); one T [1, N, B] serves all functions."""
+
+    @abc.abstractmethod
+    @check_shapes("return: [N]")
+    def smallest(self) -> tf.Tensor:
+        """The smallest eigenvalue of every block, or a bound of its sign."""
+
+    @abc.abstractmethod
+    @check_shapes("weights: [N]")
+    def weighted(self, weights: tf.Tensor) -> Precision:
+        """Every block times a number."""
+
+    @abc.abstractmethod
+    @check_shapes("return: [N, Q, Q]")
+    def blocks(self) -> tf.Tensor: ...
+
+    @check_shapes("weights: [S]", "return: [n, Q, Q]")
+    def summed(self, weights: tf.Tensor) -> tf.Tensor:
+        """Weighted sums of blocks over S nodes, of points that are n data S times over."""
+        Q = self.num_latents
+        parts = tf.reshape(self.blocks(), [tf.shape(weights)[0], -1, Q, Q])
+        return tf.tensordot(weights, parts, 1)
+
+
+def block_diagonal(parts: tf.Tensor) -> tf.Tensor:
+    """[Q, B, B] -> [QB, QB]."""
+    Q, B = tf.shape(parts)[0], tf.shape(parts)[1]
+    spread = parts[:, :, None, :] * tf.eye(Q, dtype=parts.dtype)[:, None, :, None]
+    return tf.reshape(spread, [Q * B, Q * B])
+
+
+def _positive(x: tf.Tensor) -> tf.Tensor:
+    """Away from 0, where a reciprocal would overflow once it is squared."""
+    return tf.maximum(
+        x, tf.constant(float(np.sqrt(np.finfo(x.dtype.as_numpy_dtype).tiny)), x.dtype)
+    )
+
+
+class DiagonalPrecision(Precision):
+    """Blocks diag(w_n), w [Q, N]: latent functions that the likelihood does not couple."""
+
+    def __init__(self, w: tf.Tensor) -> None:
+        self.w = self.tensor = w
+        self.num_latents = int(w.shape[0])
+
+    @inherit_check_shapes
+    def multiply(self, V: tf.Tensor) -> tf.Tensor:
+        return self.w[..., None] * V
+
+    @inherit_check_shapes
+    def solve(self, V: tf.Tensor) -> tf.Tensor:
+        return V / _positive(self.w)[..., None]
+
+    @inherit_check_shapes
+    def shrunk(self, noise: tf.Tensor) -> DiagonalPrecision:
+        return DiagonalPrecision(self.w / (1.0 + noise * self.w))
+
+    @inherit_check_shapes
+    def gram(self, T: tf.Tensor) -> tf.Tensor:
+        return block_diagonal(tf.matmul(T, self.w[..., None] * T, transpose_a=True))
+
+    @inherit_check_shapes
+    def smallest(self) -> tf.Tensor:
+        return tf.reduce_min(self.w, axis=0)
+
+    @inherit_check_shapes
+    def weighted(self, weights: tf.Tensor) -> DiagonalPrecision:
+        return DiagonalPrecision(self.w * weights)
+
+    @inherit_check_shapes
+    def blocks(self) -> tf.Tensor:
+        return tf.linalg.diag(tf.transpose(self.w))
+
+
+class SoftmaxPrecision(Precision):
+    """
+    Blocks ``diag(a) - a a' / sum(a)``, a [Q, N]: a common shift of the functions is free.
+
+    The softmax has a = pi, its class probabilities.
+    """
+
+    def __init__(self, a: tf.Tensor) -> None:
+        self.a = self.tensor = a
+        self.num_latents = int(a.shape[0])
+
+    @inherit_check_shapes
+    def multiply(self, V: tf.Tensor) -> tf.Tensor:
+        shift = tf.reduce_sum(self.a[..., None] * V, axis=0) / self._sum()[:, None]
+        return self.a[..., None] * (V - shift)
+
+    @inherit_check_shapes
+    def solve(self, V: tf.Tensor) -> tf.Tensor:
+        # W^+ = P diag(1/a) P, P = I - 11'/Q: diag(1/a) inverts W on differences of functions
+        inner = _without_shift(V) / _positive(self.a)[..., None]
+        return _without_shift(inner)
+
+    def _sum(self) -> tf.Tensor:
+        return _positive(tf.reduce_sum(self.a, axis=0))
+
+    @inherit_check_shapes
+    def shrunk(self, noise: tf.Tensor) -> SoftmaxPrecision:
+        return SoftmaxPrecision(self.a / (1.0 + noise * self.a))
+
+    @inherit_check_shapes
+    def gram(self, T: tf.Tensor) -> tf.Tensor:
+        aT = self.a[..., None] * T  # [Q, N, B]
+        whole = block_diagonal(tf.matmul(T, aT, transpose_a=True))
+        wide = tf.reshape(tf.transpose(aT, [1, 0, 2]), [tf.shape(aT)[1], -1])
+        wide = wide / tf.sqrt(self._sum())[:, None]
+        return whole - tf.matmul(wide, wide, transpose_a=True)
+
+    @inherit_check_shapes
+    def smallest(self) -> tf.Tensor:
+        return tf.reduce_min(self.a, axis=0)
+
+    @inherit_check_shapes
+    def weighted(self, weights: tf.Tensor) -> SoftmaxPrecision:
+        return SoftmaxPrecision(self.a * weights)
+
+    @inherit_check_shapes
+    def blocks(self) -> tf.Tensor:
+        a = tf.transpose(self.a)
+        return tf.linalg.diag(a) - a[:, :, None] * a[:, None, :] / self._sum()[:, None, None]
+
+    @inherit_check_shapes
+    def summed(self, weights: tf.Tensor) -> tf.Tensor:
+        # no block is made of a single point: the sums are those of a matrix product a datum
+        a = tf.reshape(tf.transpose(self.a), [tf.shape(weights)[0], -1, self.num_latents])
+        share = weights[:, None] / tf.reshape(self._sum(), tf.shape(a)[:2])
+        return tf.linalg.diag(tf.tensordot(weights, a, 1)) - tf.einsum(
+            "snp,snq->npq", share[..., None] * a, a
+        )
+
+
+class DensePrecision(Precision):
+    """Blocks M [N, Q, Q] without structure, and their pseudo-inverses, where these are known."""
+
+    def __init__(self, M: tf.Tensor, inverse: tf.Tensor | None = None) -> None:
+        if M.shape.rank != 3:  # a matrix would be added to its transpose all the same
+            raise ValueError(f"M must be [N, Q, Q]; got shape {M.shape}.")
+        self.M = self.tensor = 0.5 * (M + tf.linalg.matrix_transpose(M))
+        self.num_latents = int(M.shape[-1])
+        self._inverse = inverse
+
+    @property
+    def tensors(self) -> tuple[tf.Tensor, ...]:
+        inverse = self._inverse
+        if inverse is None:
+            inverse = tf.linalg.pinv(self.M)
+            if tf.executing_eagerly():  # what a graph has made is of no use outside of it
+                self._inverse = inverse
+        return self.M, inverse
+
+    @inherit_check_shapes
+    def multiply(self, V: tf.Tensor) -> tf.Tensor:
+        return tf.einsum("npq,qnr->pnr", self.M, V)
+
+    @inherit_check_shapes
+    def solve(self, V: tf.Tensor) -> tf.Tensor:
+        return tf.einsum("npq,qnr->pnr", self.tensors[1], V)
+
+    @inherit_check_shapes
+    def shrunk(self, noise: tf.Tensor) -> DensePrecision:
+        noise = tf.transpose(tf.broadcast_to(noise, [self.num_latents, tf.shape(self.M)[0]]))
+        inner = tf.eye(self.num_latents, dtype=self.M.dtype) + self.M * noise[:, None, :]
+        return DensePrecision(tf.linalg.solve(inner, self.M))
+
+    @inherit_check_shapes
+    def gram(self, T: tf.Tensor) -> tf.Tensor:
+        T = tf.convert_to_tensor(T)
+        N, B = int(T.shape[1]), int(T.shape[2])
+        some = max(1, _ENTRIES // max(1, self.num_latents * B))
+        parts = [
+            self._lower(T[:, i : i + some], self.M[i : i + some]) for i in range(0, max(N, 1), some)
+        ]
+        lower = parts[0] if len(parts) == 1 else tf.add_n(parts)
+        blocks = range(0, self.num_latents * B, B) if B else ()
+        diag = [lower[i : i + B, i : i + B] for i in blocks]
+        return lower + tf.transpose(lower) - (block_diagonal(tf.stack(diag)) if diag else 0.0)
+
+    def _lower(self, T: tf.Tensor, M: tf.Tensor) -> tf.Tensor:
+        """The lower blocks of the sum over some data, zeros above: one product a row of blocks."""
+        B, rows = T.shape[2], []
+        for p in range(self.num_latents):
+            wide = tf.transpose(M[:, p, : p + 1])[..., None] * T[: p + 1]  # [p + 1, N, B]
+            wide = tf.reshape(tf.transpose(wide, [1, 0, 2]), [T.shape[1], (p + 1) * B])
+            row = tf.matmul(T[min(p, T.shape[0] - 1)], wide, transpose_a=True)
+            rows.append(tf.pad(row, [[0, 0], [0, (self.num_latents - 1 - p) * B]]))
+        return tf.concat(rows, axis=0)
+
+    @inherit_check_shapes
+    def smallest(self) -> tf.Tensor:
+        return tf.reduce_min(tf.linalg.eigvalsh(self.M), axis=-1)
+
+    @inherit_check_shapes
+    def weighted(self, weights: tf.Tensor) -> DensePrecision:
+        return DensePrecision(self.M * weights[:, None, None])
+
+    @inherit_check_shapes
+    def blocks(self) -> tf.Tensor:
+        return self.M
+
+
+def _without_shift(V: tf.Tensor) -> tf.Tensor:
+    return V - tf.reduce_mean(V, axis=0, keepdims=True)
+
+
+@dataclass(frozen=True)
+class Curvature:
+    """``log p(y_n | f_n)``, its gradient and its negative Hessian."""
+
+    log_prob: tf.Tensor
+    """[N]."""
+
+    gradient: tf.Tensor
+    """g = d log p / d f, [Q, N]."""
+
+    precision: Precision
+    """W = - d^2 log p / d f^2."""
+
+    def cast(self, dtype: tf.DType) -> Curvature:
+        if self.gradient.dtype == dtype:
+            return self
+        log_prob, gradient, W = (
+            tf.cast(t, dtype) for t in (self.log_prob, self.gradient, self.precision.tensor)
+        )
+        return Curvature(log_prob, gradient, type(self.precision)(W))
+
+
+def checked_curvature(expansion: Curvature, likelihood: Likelihood) -> Curvature:
+    """Raises ValueError at a value that is not finite, or where log p is not concave in f."""
+    name = type(likelihood).__name__
+    smallest = expansion.precision.smallest().numpy()
+    finite = np.isfinite(expansion.log_prob.numpy()) & np.isfinite(smallest)
+    finite &= np.all(np.isfinite(expansion.gradient.numpy()), axis=0)
+    if not np.all(finite):
+        row = int(np.argmin(finite))
+        raise ValueError(
+            f"likelihood {name} has no finite value, gradient and curvature at row {row} of the "
+            "data, where the fit has come; check Y there, and the scale of the mean function."
+        )
+    sizes = expansion.precision.tensor, tf.square(expansion.gradient)
+    scale = max(float(np.max(np.abs(size), initial=0.0)) for size in sizes)
+    if np.min(smallest, initial=0.0) < -_TOLERANCE * scale:
+        row = int(np.argmin(smallest))
+        raise ValueError(
+            f"likelihood {name} is not log-concave where the fit has come: at row {row} the second "
+            f"derivative of log p(y | f) is {-smallest[row]:.3g}. Newton's method needs one that "
+            "is log-concave; use a variational model (AdditiveSVGP) for this one."
+        )
+    return expansion
+
+
+@check_shapes("X: [N, D]", "F: [N, Q]", "Y: [N, K]")
+def automatic_curvature(
+    likelihood: Likelihood, X: TensorType, F: TensorType, Y: TensorType
+) -> Curvature:
+    """The curvature of a likelihood that can be differentiated twice; ValueError of others."""
+    F = tf.convert_to_tensor(F)
+    columns = tf.unstack(F, axis=1)
+    with tf.GradientTape(persistent=True) as outer:
+        outer.watch(columns)
+        with tf.GradientTape() as inner:
+            inner.watch(columns)
+            log_prob = likelihood.log_prob(X, tf.stack(columns, axis=1), Y)
+        gradient = inner.gradient(log_prob, columns)
+        if any(g is None for g in gradient):
+            raise ValueError(
+                f"likelihood {type(likelihood).__name__} has no gradient in f, so Newton's method "
+                "cannot use it; use a variational model (AdditiveSVGP)."
+            )
+    separate = is_scalar(likelihood)
+    rows = []
+    for q, g in enumerate(gradient):
+        sources = [columns[q]] if separate else columns
+        rows.append(outer.gradient(g, sources, unconnected_gradients="zero"))
+    del outer
+    if separate:
+        return Curvature(
+            log_prob, tf.stack(gradient), DiagonalPrecision(-tf.stack([r[0] for r in rows]))
+        )
+    hessian = tf.stack([tf.stack(r, axis=-1) for r in rows], axis=-2)
+    return Curvature(log_prob, tf.stack(gradient), DensePrecision(-hessian))
+
+
+curvature = Dispatcher("curvature")
+"""
+``curvature(likelihood, X, F, Y)``: the :class:`Curvature` at predictors F [N, Q] of responses
+Y [N, K] at inputs X [N, D].
+
+It dispatches on the likelihood's class; register a closed form for one of your own with
+``@curvature.register(MyLikelihood, object, object, object)``. Any other likelihood is
+differentiated automatically.
+"""
+
+
+@curvature.register(Likelihood, object, object, object)
+def _any(likelihood: Likelihood, X: TensorType, F: TensorType, Y: TensorType) -> Curvature:
+    return automatic_curvature(likelihood, X, F, Y)
+
+
+def _separate(
+    likelihood: Likelihood, X: TensorType, F: tf.Tensor, Y: TensorType, g: tf.Tensor, w: tf.Tensor
+) -> Curvature:
+    """Gradients and curvatures [N, L] of latent functions that are observed singly."""
+    log_prob = likelihood.log_prob(X, F, Y)
+    return Curvature(log_prob, tf.transpose(g), DiagonalPrecision(tf.transpose(w)))
+
+
+@curvature.register(Gaussian, object, object, object)
+def _gaussian(likelihood: Gaussian, X: TensorType, F: TensorType, Y: TensorType) -> Curvature:
+    w = tf.broadcast_to(1.0 / likelihood.variance_at(X), tf.shape(F))
+    return _separate(likelihood, X, F, Y, w * (Y - F), w)
+
+
+def _probit(z: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """First derivative of log Phi(z), and minus the second (Rasmussen & Williams 2006, 3.16)."""
+    # phi(z) / Phi(z), also far in the lower tail
+    ratio = tf.exp(-0.5 * tf.square(z) - 0.5 * math.log(2.0 * math.pi) - log_ndtr(z))
+    return ratio, ratio * tf.maximum(ratio + z, 0.0)
+
+
+@curvature.register(Bernoulli, object, object, object)
+def _bernoulli(likelihood: Bernoulli, X: TensorType, F: TensorType, Y: TensorType) -> Curvature:
+    sign = 2.0 * Y - 1.0
+    if likelihood.link == "logit":
+        miss = tf.sigmoid(-sign * F)
+        return _separate(likelihood, X, F, Y, sign * miss, miss * tf.sigmoid(sign * F))
+    if likelihood.link != "probit":
+        return automatic_curvature(likelihood, X, F, Y)
+    slope, bend = _probit(sign * F)
+    return _separate(likelihood, X, F, Y, sign * slope, bend)
+
+
+@curvature.register(Binomial, object, object, object)
+def _binomial(likelihood: Binomial, X: TensorType, F: TensorType, Y: TensorType) -> Curvature:
+    hits, trials = Y[:, :1], Y[:, 1:]
+    if likelihood.link == "logit":
+        p, q = tf.sigmoid(F), tf.sigmoid(-F)
+        return _separate(likelihood, X, F, Y, hits * q - (trials - hits) * p, trials * p * q)
+    if likelihood.link != "probit":
+        return automatic_curvature(likelihood, X, F, Y)
+    up, bend_up = _probit(F)
+    down, bend_down = _probit(-F)
+    misses = trials - hits
+    return _separate(
+        likelihood, X, F, Y, hits * up - misses * down, hits * bend_up + misses * bend_down
+    )
+
+
+@curvature.register(Poisson, object, object, object)
+def _poisson(likelihood: Poisson, X: TensorType, F: TensorType, Y: TensorType) -> Curvature:
+    if likelihood.invlink not in (tf.exp, tf.math.exp):
+        return automatic_curvature(likelihood, X, F, Y)
+    rate = tf.exp(F) * tf.cast(likelihood.binsize, F.dtype)
+    return _separate(likelihood, X, F, Y, Y - rate, rate)
+
+
+@curvature.register(NegativeBinomial, object, object, object)
+def _negative_binomial(
+    likelihood: NegativeBinomial, X: TensorType, F: TensorType, Y: TensorType
+) -> Curvature:
+    if likelihood.varying:
+        return automatic_curvature(likelihood, X, F, Y)
+    alpha = tf.convert_to_tensor(likelihood.alpha)
+    odds = F + tf.math.log(alpha)
+    p, q = tf.sigmoid(odds), tf.sigmoid(-odds)  # alpha mu / (1 + alpha mu), and the rest
+    size = Y + 1.0 / alpha
+    return _separate(likelihood, X, F, Y, Y - size * p, size * p * q)
+
+
+@curvature.register(Softmax, object, object, object)
+def _softmax(likelihood: Softmax, X: TensorType, F: TensorType, Y: TensorType) -> Curvature:
+    log_pi = tf.nn.log_softmax(F)
+    pi = tf.exp(log_pi)
+    hit = tf.one_hot(tf.cast(Y[:, 0], tf.int32), F.shape[1], dtype=F.dtype)
+    log_prob = tf.reduce_sum(hit * log_pi, axis=1)
+    return Curvature(log_prob, tf.transpose(hit - pi), SoftmaxPrecision(tf.transpose(pi)))
+
+
+@curvature.register(Weighted, object, object, object)
+def _weighted(likelihood: Weighted, X: TensorType, F: TensorType, Y: TensorType) -> Curvature:
+    weights = likelihood.weights(X)
+    F = tf.where(tf.not_equal(weights, 0.0)[:, None], F, tf.zeros_like(F))  # 0 times an overflow
+    base = curvature(likelihood.base, X, F, Y)
+    return Curvature(
+        weights * base.log_prob, weights * base.gradient, base.precision.weighted(weights)
+    )

@@ -1,1 +1,0 @@
-"""Expectations of log-densities under normal predictors, in numpy."""
