@@ -13,7 +13,7 @@ import pytest
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, random_effect, s, te
 from gpflow_gam.gam.families import Poisson
-from gpflow_gam.gam.fits import CodedData, Roles
+from gpflow_gam.gam.fits.data import CodedData
 from gpflow_gam.gam.fits.reading import (
     Encoding,
     PartialSummary,
@@ -22,6 +22,7 @@ from gpflow_gam.gam.fits.reading import (
     encode_share,
     summarise_columns,
 )
+from gpflow_gam.gam.fits.specification import Roles
 from gpflow_gam.gam.frames import Table, blocks_of, concatenated, recut
 from gpflow_gam.optimizers.binned import bins
 from gpflow_gam.optimizers.binned import passes as rows_module

@@ -15,19 +15,13 @@ from . import saving
 from .checks import check_fit
 from .families import Family
 from .families import family as as_family
-from .fits import (
-    ENGINES,
-    VARIATIONAL,
-    FittedGAM,
-    Roles,
-    as_written,
-    fit_gam,
-    fit_share,
-    refit,
-    update,
-)
+from .fits import FittedGAM
 from .fits.checks import check_names
-from .fits.formula import with_response, with_response_as
+from .fits.fit import fit_gam, refit, update
+from .fits.formula import as_written, with_response, with_response_as
+from .fits.model import ENGINES, VARIATIONAL
+from .fits.shared import fit_share
+from .fits.specification import Roles
 from .fits.start import check_same_criterion
 from .inspector import Inspector
 from .summaries.dispersion import calibrated

@@ -11,8 +11,9 @@ from ..posteriors import SparseAdditivePosterior
 from ..processes import check_process
 from . import effects as _effects
 from .effects import averaged_log_density
-from .fits import FittedGAM, Model, Selection, prediction
-from .fits.prediction import part_of
+from .fits import FittedGAM, prediction
+from .fits.model import Model
+from .fits.prediction import Selection, part_of
 
 
 class NotFittedError(ValueError, AttributeError):

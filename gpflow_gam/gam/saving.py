@@ -26,17 +26,11 @@ from .components import Component
 from .components.priors import LogNormal, VariancePrior, VariancePriors
 from .families import Custom, Family
 from .families.encoding import Described
-from .fits import (
-    CodedData,
-    Data,
-    FittedGAM,
-    MissingData,
-    Roles,
-    Specification,
-    build_model,
-)
-from .fits.data import HeldData, MissingRows
+from .fits import FittedGAM, Specification
+from .fits.data import CodedData, Data, HeldData, MissingData, MissingRows
 from .fits.fitted import Parts, solution_from_parts, solution_to_parts
+from .fits.model import build_model
+from .fits.specification import Roles
 from .frames import Design, Encoder, Fill, labels, level_to_json
 from .terms import Surv, Terms, expression, terms_from_json
 
@@ -50,15 +44,7 @@ _RESULT = (
 
 
 def save(fit: FittedGAM, options: dict[str, Any], path: Path, overwrite: bool, data: bool) -> None:
-    """
-    Write ``fit``.
-
-    :param options: of the GAM, as JSON.
-    :param data: whether its data are written, too.
-    :raises FileExistsError: ``path`` is there and may not be replaced.
-    :raises ValueError: a family or levels that no file can hold, or data that are needed or not
-        there.
-    """
+    """Write ``fit``."""
     header, arrays = parts(fit, data)
     header |= {
         "kind": _KIND,
@@ -79,10 +65,7 @@ def _family_to_json(family: Family) -> dict[str, Any]:
 
 
 def _family_from_json(data: Any, likelihood: Likelihood | None) -> Family:
-    """
-    :param likelihood: of the user's, where the file is of one.
-    :raises ValueError: it is missing, of another class, or of no use.
-    """
+    """The family of a file; a likelihood of the user's has to be passed, made as it was."""
     stated = data.get("likelihood") if isinstance(data, Mapping) else None
     if stated is None:
         if likelihood is not None:
@@ -109,14 +92,7 @@ def _family_from_json(data: Any, likelihood: Likelihood | None) -> Family:
 def load(
     path: Path, kernels: Mapping[str, Kernel], likelihood: Likelihood | None = None
 ) -> tuple[FittedGAM, dict[str, Any]]:
-    """
-    Read what :func:`save` wrote.
-
-    :param likelihood: of the user's, which no file holds.
-    :return: the fit, and the options of the GAM.
-    :raises FileNotFoundError: nothing there.
-    :raises ValueError: a damaged or newer file, or another kind of file.
-    """
+    """Read what :func:`save` wrote."""
     header, arrays = archive.read(path, _KIND, FORMAT)
     with _lacking(path):
         options = dict(header["options"])
@@ -126,12 +102,7 @@ def load(
 
 
 def parts(fit: FittedGAM, data: bool) -> Parts:
-    """
-    A fit but for its terms and family.
-
-    :param data: whether its data are among it.
-    :raises ValueError: levels that no file can hold, or data that are needed or not there.
-    """
+    """A fit but for its terms and family."""
     spec = fit.spec
     if data and not fit.data.available:
         raise ValueError(
@@ -199,12 +170,7 @@ def parts(fit: FittedGAM, data: bool) -> Parts:
 def from_parts(
     header: dict[str, Any], arrays: dict[str, Any], terms: Terms, family: Family, where: str
 ) -> FittedGAM:
-    """
-    What :func:`parts` gave.
-
-    :param where: what it was read from, for messages.
-    :raises ValueError: something is missing.
-    """
+    """What :func:`parts` gave."""
     with _lacking(where):
         levels, response = header["levels"], header["response"]
         roles = Roles.of(
@@ -282,11 +248,7 @@ def _data_from_parts(spec: Specification, header: dict[str, Any], arrays: dict[s
 
 
 def _without_data(fit: FittedGAM) -> Parts:
-    """
-    What predictions and effects need in place of the data.
-
-    :raises ValueError: the engine predicts by way of the data.
-    """
+    """What predictions and effects need in place of the data."""
     if isinstance(fit.model, IterNCGP):
         raise ValueError(
             "data=False: the posterior of engine='iterncgp' is a function of the training rows; "

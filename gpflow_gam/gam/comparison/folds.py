@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from ...optimizers.binned.cavities import Neighbourhoods
-from ..fits import CodedData, FittedGAM
+from ..fits import FittedGAM
+from ..fits.data import CodedData
 from ..terms import Column, as_column
 
 

@@ -1,10 +1,10 @@
 """Components: terms made concrete by data, and the kernels and inducing variables they become."""
 
 from .component import By, Component, Margin
+from .inducing import shaped_term
 from .kernels import STRAIGHT, build_inducing, build_kernel, interaction_margin
-from .parameters import positive_parameter
 from .plan import INTERCEPT, entering, keys_of, learn_encoder, plan, plan_columns
-from .shapes import shaped_term
+from .priors import positive_parameter
 
 __all__ = [
     "INTERCEPT",

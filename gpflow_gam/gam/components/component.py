@@ -124,11 +124,7 @@ class Component:
         return next((m.shape for m in self.margins if m.shape), "")
 
     def predictors_of(self, number: int) -> list[int]:
-        """
-        Places of the predictors that it enters, of so many.
-
-        :param number: L, how many predictors there are.
-        """
+        """Places of the predictors that it enters, of so many."""
         return list(self.predictors) or list(range(number))
 
     @property
@@ -138,13 +134,7 @@ class Component:
         return own if self.by is None else (*own, self.by.column)
 
     def full(self, points: AnyNDArray, width: int) -> AnyNDArray:
-        """
-        Rows of X at which the component is the function itself.
-
-        :param points: values of its margins, [N, d].
-        :param width: D.
-        :return: [N, D]; ``by`` is one or its level, columns it does not read are zero.
-        """
+        """Rows of X at which the component is the function itself."""
         X = np.zeros((len(points), width))
         for i, margin in enumerate(self.margins):
             X[:, margin.column] = points[:, i]
@@ -158,11 +148,7 @@ class Component:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Component:
-        """
-        What :meth:`to_json` wrote.
-
-        :param value: that.
-        """
+        """What :meth:`to_json` wrote."""
 
         def frozen(v: Any) -> Any:
             return tuple(frozen(x) for x in v) if isinstance(v, list) else v

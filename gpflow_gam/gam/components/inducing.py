@@ -1,13 +1,94 @@
-"""Where components have their inducing inputs."""
+"""Values that stand for a component's columns: inducing inputs, nodes, knots and splines."""
 
 from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 from gpflow.base import AnyNDArray
 
-from ...measures import NUM_NODES, bin_means, cluster_means
-from .component import NUM_INDUCING, Form, Margin
-from .seen import Seen
+from ...errors import ResolutionWarning, warn_caller
+from ...kernels.shaped import Basis
+from ...kernels.sphere import unit_vectors
+from ...kernels.spline import LevelBasis, SplineBasis, grid
+from ...measures.discrete import NUM_NODES
+from ...measures.thinning import bin_means, cluster_means, weighted_quantiles
+from ...optimizers.binned.columns import Columns, Level
+from ..terms import FactorSmooth, Smooth, Tensor, Term
+from ..terms.smooth import LEAST_SPLINES
+from .component import NUM_INDUCING, Component, Form, Margin
+
+NUM_INDUCING_EACH = 10
+"""Inducing inputs of each level's curve."""
+_ALL_INDUCING = 400
+"""Of all levels together, unless there are so many that each would have fewer than the least."""
+_LEAST_EACH = 4
+_NODES = 200
+"""Nodes on which all curves together average to zero, about."""
+NUM_INDUCING_GLOBE = 60
+LATITUDE = (-90.0, 90.0)
+"""Degrees that a latitude may have."""
+LONGITUDE = (-360.0, 360.0)
+"""Degrees that a longitude may have: both from -180 to 180 and from 0 to 360 are usual."""
+_TURN = 360.0
+NUM_INDUCING_ROUGH = 300
+"""Inducing inputs of what has no slope: one for each value, up to so many."""
+NUM_INDUCING_ADAPTIVE = 60
+NUM_KNOTS = 6
+"""Where the speed of an adaptive smooth is learnt."""
+_MEMORY = 10.0
+"""Spacings of values that count as the span of what forgets quickly."""
+ROUGH = ("ou", "rw")
+NUM_SPLINES = {1: 24, 2: 9, 3: 6}
+"""How many splines a column has unless told, by the number of columns of numbers; 4 beyond."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Seen:
+    """
+    What a component sees.
+
+    :param reach: least, 2.5 % point, 97.5 % point and greatest of each column over all rows: the
+        levels of a factor share their prior.
+    :param ends: least and greatest of each column over the rows on which it acts, [d, 2].
+    :param points: distinct rows on which it acts, or what stands for them, [n, d].
+    :param weights: their total weights.
+    :param exact: whether they are the distinct rows.
+    """
+
+    reach: AnyNDArray
+    ends: AnyNDArray
+    points: AnyNDArray
+    weights: AnyNDArray
+    exact: bool
+
+    @classmethod
+    def of(cls, columns: Columns, places: list[int], level: Level | None = None) -> Seen:
+        bins, everywhere = columns.bins(tuple(places)), columns.mass(tuple(places))
+        seen = everywhere > 0.0
+        levels = [0.0, 0.025, 0.975, 1.0]
+        if bins.exact:
+            reach = np.quantile(bins.points[seen], levels, axis=0)
+        else:
+            values, own = bins.points[seen].T, everywhere[seen]
+            reach = np.stack([weighted_quantiles(v, own, levels) for v in values], axis=1)
+        mass = everywhere if level is None else columns.mass(tuple(places), level)
+        acts = mass > 0.0
+        ends = np.array([columns.value_range(place, level) for place in places])
+        return cls(reach, ends, bins.points[acts], mass[acts], bins.exact)
+
+    def column(self, i: int) -> tuple[AnyNDArray, AnyNDArray]:
+        """The distinct values of a column and their total weights."""
+        values, inverse = np.unique(self.points[:, i], return_inverse=True)
+        return values, np.bincount(inverse, self.weights)
+
+    def quantiles(self, number: int) -> AnyNDArray:
+        """Even quantiles of the one column's values, [number]: of distinct ones where known."""
+        levels = np.linspace(0.0, 1.0, number)
+        if self.exact:
+            return np.asarray(np.quantile(self.points[:, 0], levels))
+        return weighted_quantiles(self.points[:, 0], self.weights, levels)
 
 
 def inducing_inputs(
@@ -18,11 +99,7 @@ def inducing_inputs(
     seed: int,
     varying: bool = False,
 ) -> AnyNDArray:
-    """
-    Inducing inputs [M, d]: quantiles, a cycle, levels, or centres of k-means.
-
-    :param varying: whether it is a coefficient, whose mean is not the intercept's.
-    """
+    """Inducing inputs [M, d]: quantiles, a cycle, levels, or centres of k-means."""
     points = data.points
     d = points.shape[1]
     number = NUM_INDUCING.get(d, 50) if k is None else int(k)
@@ -62,9 +139,6 @@ def fewer_points(
     Between levels there are no points: those of each combination stand for themselves, as many of
     all, whatever levels are called. Where there are too many combinations for that it is points
     chosen at random.
-
-    :param levels: columns of codes.
-    :param number: M, at most.
     """
     if not levels:
         return cluster_means(points, weights, number, seed)
@@ -111,3 +185,193 @@ def _without_commonest(data: Seen) -> AnyNDArray:
     inner = np.max(away / np.maximum(np.ptp(data.points, axis=0), 1e-300), axis=1)
     first = np.lexsort((np.round(inner, 9), -data.weights))[0]
     return np.delete(data.points, first, axis=0)
+
+
+# --- rough functions, and those that vary quicker in places --------------------------------------
+
+
+def rough_inducing(term: Smooth, points: AnyNDArray) -> AnyNDArray:
+    """
+    Every value, or even ranks of them where there are too many, [M, 1].
+
+    Warns of the latter, unless the user has said how many there shall be.
+    """
+    values = np.unique(points[:, 0])
+    number = term.k or NUM_INDUCING_ROUGH
+    if len(values) <= number:
+        # the last follows from the others where it is on these that they average to zero
+        return values[: -1 if len(values) <= NUM_NODES[1] else None, None]
+    if term.k is None:
+        warn_caller(
+            f"{term.label} has {number} inducing inputs for {len(values)} values or more: what "
+            "changes faster than from one to the next is taken for noise. Set k=, up to the "
+            "number of values (time grows with its cube), or bin the column.",
+            ResolutionWarning,
+        )
+    # values themselves: half way between two of them a rough function says little of either
+    places = np.linspace(0.0, len(values) - 1.0, number).round().astype(int)
+    return np.asarray(values[np.unique(places), None])
+
+
+def short_memory(margin: Margin, points: AnyNDArray) -> Margin:
+    """A margin whose span is of some steps from value to value."""
+    spacing = float(np.median(np.diff(np.unique(points[:, 0]))))
+    return dataclasses.replace(margin, span=min(margin.span, _MEMORY * spacing))
+
+
+def speed_knots(points: AnyNDArray) -> tuple[float, ...]:
+    """Quantiles of distinct values, [n, 1]: where there are none, nothing tells a speed."""
+    values = np.unique(points[:, 0])
+    knots = np.quantile(values, np.linspace(0.0, 1.0, min(NUM_KNOTS, len(values))))
+    return tuple(np.unique(knots).tolist())
+
+
+# --- a curve a level -----------------------------------------------------------------------------
+
+
+def inducing_each(number: int) -> int:
+    """How many inducing inputs each of so many levels has, unless told."""
+    return max(min(NUM_INDUCING_EACH, _ALL_INDUCING // number), _LEAST_EACH)
+
+
+def curve_inducing(
+    term: FactorSmooth, margins: tuple[Margin, ...], points: AnyNDArray
+) -> AnyNDArray:
+    """Inducing inputs [M, 2]: quantiles of each level's own values, or, of deviations, of all."""
+    place = int(margins[0].kind == "levels")  # of the number
+    x, codes = points[:, place], points[:, 1 - place]
+    levels = np.unique(codes)
+    each = term.k or inducing_each(len(levels))
+    if term.bs == "sz":  # they sum to zero: the last level follows from the others
+        shared = _quantiles(np.unique(x), each)
+        parts = [(shared, level) for level in levels[:-1]]
+    else:
+        parts = [(_quantiles(np.unique(x[codes == level]), each), level) for level in levels]
+    Z = np.concatenate([np.column_stack([own, np.full(len(own), c)]) for own, c in parts])
+    return Z[:, ::-1] if place else Z
+
+
+def curve_nodes(
+    margins: tuple[Margin, ...], points: AnyNDArray, weights: AnyNDArray
+) -> tuple[AnyNDArray, AnyNDArray]:
+    """Nodes [Q, 2] that stand for rows of a number and a factor, and their probabilities."""
+    place = int(margins[0].kind == "levels")
+    codes = points[:, 1 - place]
+    levels = np.unique(codes)
+    number = max(_NODES // len(levels), 2)
+    nodes, masses = [], []
+    for level in levels:
+        own = codes == level
+        order = np.argsort(points[own, place])
+        x, w = points[own, place][order], weights[own][order]
+        if len(x) > number:
+            total = w.sum()
+            x, w = bin_means(x, w, number)
+            w = w * total
+        node = np.full((len(x), 2), level)
+        node[:, place] = x
+        nodes.append(node)
+        masses.append(w)
+    mass = np.concatenate(masses)
+    return np.concatenate(nodes), mass / mass.sum()
+
+
+def _quantiles(values: AnyNDArray, number: int) -> AnyNDArray:
+    """Even quantiles of distinct values, all of them where they are few."""
+    if len(values) <= number:
+        return values
+    return np.asarray(np.quantile(values, np.linspace(0.0, 1.0, number)))
+
+
+# --- the globe -----------------------------------------------------------------------------------
+
+
+def globe_margins(margins: tuple[Margin, ...], points: AnyNDArray) -> tuple[Margin, ...]:
+    """
+    The margins of latitude and longitude, whose span is of points in space: radii of the globe.
+    """
+    span = float(np.max(np.ptp(unit_vectors(points), axis=0)))
+    latitude, longitude = (dataclasses.replace(m, span=span) for m in margins)
+    return latitude, dataclasses.replace(longitude, period=_TURN)
+
+
+def globe_points(
+    points: AnyNDArray, weights: AnyNDArray, number: int, seed: int
+) -> tuple[AnyNDArray, AnyNDArray]:
+    """Points of the globe that stand for data, [n, 2], and their weights: of clusters in space."""
+    if len(points) <= number:
+        return points, weights / weights.sum()
+    centres, mass = cluster_means(unit_vectors(points), weights, number, seed)
+    x, y, z = centres.T
+    degrees = np.rad2deg([np.arctan2(z, np.hypot(x, y)), np.arctan2(y, x)])
+    return degrees.T, mass
+
+
+def globe_nodes(
+    points: AnyNDArray, weights: AnyNDArray, seed: int
+) -> tuple[AnyNDArray, AnyNDArray]:
+    """Nodes on which a function averages to zero, [Q, 2], and their probabilities."""
+    return globe_points(points, weights, NUM_NODES[2], seed)
+
+
+def globe_inducing(points: AnyNDArray, weights: AnyNDArray, k: int | None, seed: int) -> AnyNDArray:
+    """Inducing inputs [M, 2]."""
+    number = k or NUM_INDUCING_GLOBE
+    if len(points) <= number:
+        return points[:-1] if len(points) <= NUM_NODES[2] else points
+    return globe_points(points, weights, number, seed)[0]
+
+
+# --- shapes --------------------------------------------------------------------------------------
+
+
+def with_breaks(
+    term: Term, margins: tuple[Margin, ...], values: Sequence[AnyNDArray]
+) -> tuple[Margin, ...]:
+    """The margins of a term, with breaks and shapes where it asks for a shape."""
+    if not isinstance(term, (Smooth, Tensor)) or not term.shapes:
+        return margins
+    for name, margin, shape in zip(term.columns, margins, term.shapes):
+        if shape and margin.kind == "levels":
+            raise ValueError(
+                f"{term.label}: shape={shape!r} is along {name!r}, which has levels; shapes are "
+                "of numbers."
+            )
+    numbers = sum(m.kind != "levels" for m in margins)
+    each = NUM_SPLINES.get(numbers, LEAST_SPLINES)
+    if term.k is not None:
+        each = max(LEAST_SPLINES, round(float(term.k) ** (1.0 / numbers)))
+    return tuple(
+        dataclasses.replace(m, breaks=_breaks(m, v, each), shape=shape or "")
+        for m, v, shape in zip(margins, values, term.shapes)
+    )
+
+
+def _breaks(margin: Margin, values: AnyNDArray, number: int) -> tuple[float, ...]:
+    """Codes of levels; or breaks half way between even quantiles of values and even steps."""
+    if margin.kind == "levels":
+        return tuple(values.tolist())
+    number = max(LEAST_SPLINES, min(number, len(values))) - 1
+    share = np.linspace(0.0, 1.0, number)
+    even = values[0] + share * (values[-1] - values[0])
+    return tuple((0.5 * even + 0.5 * np.quantile(values, share)).tolist())
+
+
+def bases_of(margins: Sequence[Margin]) -> list[Basis]:
+    """The splines on each margin; straight beyond the ends where that keeps the shape."""
+    return [
+        LevelBasis(np.array(m.breaks))
+        if m.kind == "levels"
+        else SplineBasis(np.array(m.breaks), straight=bool(m.shape))
+        for m in margins
+    ]
+
+
+def shaped_inducing(margins: Sequence[Margin]) -> AnyNDArray:
+    """Inducing inputs [M, d]: where coefficients are."""
+    return grid([basis.places for basis in bases_of(margins)])
+
+
+def shaped_term(components: Sequence[Component]) -> str:
+    """The label of the first term that has a shape; empty where none has."""
+    return next((c.term for c in components if c.shape), "")

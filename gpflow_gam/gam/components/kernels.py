@@ -31,7 +31,7 @@ from ...kernels import (
 )
 from ...measures import Discrete
 from .component import By, Component, Margin
-from .parameters import log_logistic_parameter, positive_parameter
+from .inducing import bases_of
 from .priors import (
     CYCLIC_LENGTHSCALE,
     INDEPENDENT,
@@ -47,8 +47,9 @@ from .priors import (
     LogNormal,
     VariancePrior,
     VariancePriors,
+    log_logistic_parameter,
+    positive_parameter,
 )
-from .shapes import bases_of
 
 _STATIONARY = {
     "se": gpflow.kernels.SquaredExponential,
@@ -71,17 +72,7 @@ def build_kernel(
     priors: VariancePriors = PRIORS,
     null_offset: float = 0.0,
 ) -> AdditiveKernel:
-    """
-    The additive kernel of components.
-
-    :param components: what to build.
-    :param scale: the predictor's natural size: the priors of variances are relative to it.
-    :param own: users' own kernels by the label of their term.
-    :param num_predictors: L.
-    :param priors: of variances.
-    :param null_offset: how far the predictor is from zero where there is no intercept: lines
-        through zero have to get there.
-    """
+    """The additive kernel of components."""
     kernels = {
         c.name: _kernel(c, _size(c, scale, null_offset), own or {}, priors) for c in components
     }
@@ -96,13 +87,7 @@ def build_kernel(
 def build_inducing(
     components: Sequence[Component], kernel: AdditiveKernel, width: int
 ) -> AdditiveInducingVariables:
-    """
-    The inducing variables of components.
-
-    :param components: what to build.
-    :param kernel: theirs, which says which columns are read.
-    :param width: D, the number of columns of X.
-    """
+    """The inducing variables of components."""
     inputs = {}
     for component in components:
         points: AnyNDArray = np.array(component.inducing, dtype=default_float())
@@ -117,11 +102,6 @@ def interaction_margin(
 ) -> Kernel:
     """
     What one column contributes to the product that is an interaction's kernel, zero on average.
-
-    :param margin: the column.
-    :param variance: against which the interaction's variance has its prior, or which it has.
-    :param free: whether the variance is learnt; the lengthscale always is.
-    :param column: where the kernel finds the column; its place in X by default.
     """
     kernel = _margin_kernel(margin, column, INTERACTION_LENGTHSCALE, INTERACTION_LENGTHSCALE[0])
     _set_variance(kernel, _unit(margin) * variance, INTERACTION_VARIANCE if free else None)

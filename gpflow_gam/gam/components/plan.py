@@ -36,14 +36,26 @@ from ..terms import (
     Terms,
 )
 from ..terms.base import column_of
-from .areas import area_margin, check_other_readers, learn_areas
 from .component import By, Component, Form, Margin
-from .curves import curve_inducing, curve_nodes, factor_of
-from .globe import LATITUDE, LONGITUDE, globe_inducing, globe_margins, globe_nodes
-from .inducing import fewer_points, inducing_inputs
-from .lines import NUM_INDUCING_ADAPTIVE, ROUGH, rough_inducing, short_memory, speed_knots
-from .seen import Seen
-from .shapes import shaped_inducing, with_breaks
+from .inducing import (
+    LATITUDE,
+    LONGITUDE,
+    NUM_INDUCING_ADAPTIVE,
+    ROUGH,
+    Seen,
+    curve_inducing,
+    curve_nodes,
+    fewer_points,
+    globe_inducing,
+    globe_margins,
+    globe_nodes,
+    inducing_inputs,
+    rough_inducing,
+    shaped_inducing,
+    short_memory,
+    speed_knots,
+    with_breaks,
+)
 
 INTERCEPT = "intercept"
 """What the constant is called, among components and in tables."""
@@ -52,16 +64,11 @@ _LEAST = 1e-100
 
 
 def keys_of(term: Term, table: Table) -> list[Key]:
-    """
-    How a term reads the columns of ``table``, ``by`` last.
-
-    :param term: of the predictor.
-    :param table: the data.
-    """
+    """How a term reads the columns of ``table``, ``by`` last."""
     if isinstance(term, (Levels, MarkovField)):
         keys: list[Key] = [(term.columns[0], "level")]
     elif isinstance(term, FactorSmooth):
-        factor = factor_of(term, table)
+        factor = _factor_of(term, table)
         keys = [(c, "level" if c == factor else "number") for c in term.columns]
     elif isinstance(term, Tensor):
         keys = [(c, "level" if is_levels(table, c) else "number") for c in term.columns]
@@ -77,6 +84,18 @@ def keys_of(term: Term, table: Table) -> list[Key]:
     return keys
 
 
+def _factor_of(term: FactorSmooth, table: Table) -> Column:
+    """Which of a term's two columns is the factor."""
+    own = [c for c in term.columns if is_levels(table, c)]
+    if len(own) == 2:
+        raise ValueError(
+            f"{term.label}: bs={term.bs!r} takes a number and a factor; {own[0]!r} and {own[1]!r} "
+            "are both of levels. For what two factors do together write te(), or one "
+            "random_effect() of a column that has their combinations."
+        )
+    return own[0] if own else term.columns[-1]
+
+
 def entering(
     components: Iterable[Component],
     terms: Terms,
@@ -87,12 +106,6 @@ def entering(
     The components, each in the predictor of its term's parameter.
 
     Without the intercept, where terms say that no predictor has one.
-
-    :param components: as planned.
-    :param terms: that they come from.
-    :param parameters: the predictors, as terms name them.
-    :param of_first: whether terms without a parameter are of the first alone.
-    :raises ValueError: a term of another parameter, or one without any term and intercept.
     """
     places = {name: i for i, name in enumerate(parameters)}
     for term in terms:
@@ -124,18 +137,11 @@ def entering(
 
 
 def learn_encoder(terms: Terms, extra: Iterable[tuple[Column, str]], table: Table) -> Encoder:
-    """
-    The columns of X that the terms need.
-
-    :param terms: of the predictor.
-    :param extra: further numeric columns and what uses them, such as an offset; they come last.
-    :param table: the data of the fit.
-    :raises ValueError: a column that is not there or not of its kind.
-    """
+    """The columns of X that the terms need."""
     columns: dict[Key, NumericColumn | LevelColumn] = {}
     globes = [t.columns for t in terms if isinstance(t, Smooth) and t.kind == "sos"]
     limits = {lon: LONGITUDE for _, lon in globes} | {lat: LATITUDE for lat, _ in globes}
-    policies = {factor_of(t, table): t.policy for t in terms if isinstance(t, FactorSmooth)}
+    policies = {_factor_of(t, table): t.policy for t in terms if isinstance(t, FactorSmooth)}
     areas = {t.columns[0]: t for t in terms if isinstance(t, MarkovField)}
     policies |= {t.columns[0]: t.unseen for t in terms if isinstance(t, Levels)}
     for term in terms:
@@ -145,8 +151,8 @@ def learn_encoder(terms: Terms, extra: Iterable[tuple[Column, str]], table: Tabl
             if kind == "number":
                 columns[name, kind] = numeric_column(table, name, term, limits.get(name))
             elif name in areas:
-                check_other_readers(terms, table, areas[name], keys_of)
-                columns[name, kind] = learn_areas(table, areas[name])
+                _check_other_readers(terms, table, areas[name])
+                columns[name, kind] = _learn_areas(table, areas[name])
             else:
                 columns[name, kind] = learn_levels(table, name, policies.get(name, "error"))
     for name, use in extra:
@@ -168,15 +174,6 @@ def plan(
 
     Everything is settled by the distinct values (or the bins that stand for them) and their total
     weights, so that a row of weight two is the same as the row twice.
-
-    :param terms: the terms.
-    :param table: the data, for the kinds of their columns.
-    :param encoder: says where in X columns stand.
-    :param X: the data as encoded, [N, D].
-    :param weights: how often each row counts, [N].
-    :param seed: of k-means.
-    :param bins: of X.
-    :raises ValueError: a column with a single value, which gives no effect.
     """
     columns = HeldColumns(ColumnBins(X) if bins is None else bins, weights)
     return plan_columns(terms, table, encoder, columns, seed)
@@ -186,16 +183,7 @@ def plan(
 def plan_columns(
     terms: Terms, table: Table, encoder: Encoder, columns: Columns, seed: int = 0
 ) -> list[Component]:
-    """
-    As :func:`plan`, of columns that memory need not hold.
-
-    :param terms: of the predictor.
-    :param table: a sample of rows, or columns' names and types.
-    :param encoder: of the columns of X.
-    :param columns: those of X, and how often each row counts.
-    :param seed: of k-means.
-    :raises ValueError: a column that does not vary, or by too little to be squared, naming it.
-    """
+    """As :func:`plan`, of columns that memory need not hold."""
     components = [Component(INTERCEPT, "", "constant", inducing=((),))]
     for term in terms:
         manner = seed, _is_free(term, terms), _selects(term, terms)
@@ -298,7 +286,7 @@ def _component(
     k = getattr(term, "k", None)
     kind = term.kind if isinstance(term, Smooth) and term.kernel is None else ""
     if isinstance(term, MarkovField):
-        margins, edges = (area_margin(margins[0], len(term.areas)),), term.edges
+        margins, edges = (_area_margin(margins[0], len(term.areas)),), term.edges
     if any(m.shape for m in margins):
         Z = shaped_inducing(margins)
     elif kind == "sos":
@@ -411,3 +399,50 @@ def _joint_nodes(data: Seen, kinds: list[str], seed: int) -> tuple[AnyNDArray, A
         return fewer_points(data.points, data.weights, levels, number, seed)
     measure = Empirical.from_data(data.points, data.weights, seed=seed)
     return measure.points, measure.probabilities
+
+
+# --- areas ---------------------------------------------------------------------------------------
+
+
+def _learn_areas(table: Table, term: MarkovField) -> LevelColumn:
+    """The areas as a column's levels, those without data too."""
+    (name,) = term.columns
+    occurring, areas = learn_levels(table, name).levels, term.areas
+    strange = [level for level in occurring if level not in areas]
+    if strange:
+        kinds = [{type(v).__name__ for v in values} for values in (occurring, areas)]
+        hint = "" if kinds[0] & kinds[1] else f" (areas are {kinds[1]}, the column has {kinds[0]})"
+        shown = ", ".join(repr(a) for a in areas[:12]) + (", ..." if len(areas) > 12 else "")
+        raise ValueError(
+            f"column {name!r} has the level {strange[0]!r}, which is none of the areas of "
+            f"bs='mrf'{hint}; they are {shown}."
+        )
+    return LevelColumn(name, areas)
+
+
+def _check_other_readers(terms: Terms, table: Table, areas: MarkovField) -> None:
+    """Check that no other term reads areas which it cannot know."""
+    (name,) = areas.columns
+    missing = set(areas.areas) - set(learn_levels(table, name).levels)
+    if not missing:
+        return
+    for term in terms:
+        takes = isinstance(term, FactorSmooth) and term.policy == "prior"
+        if takes or isinstance(term, (MarkovField, RandomEffect)):
+            continue
+        if (name, "level") in keys_of(term, table):
+            raise ValueError(
+                f"{areas.label} is to know areas of {name!r} without data, such as "
+                f"{min(missing, key=str)!r}, of which {term.label} knows nothing: leave one of the "
+                "two out, or take random_effect()."
+            )
+
+
+def _area_margin(margin: Margin, number: int) -> Margin:
+    """A margin of all areas, those without data of no weight."""
+    weights = [0.0] * number
+    for code, weight in zip(margin.nodes, margin.weights):
+        weights[int(code)] = weight
+    return dataclasses.replace(
+        margin, nodes=tuple(float(i) for i in range(number)), weights=tuple(weights)
+    )

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Union
+
+import numpy as np
+import tensorflow_probability as tfp
+from gpflow.base import AnyNDArray, Parameter
+from gpflow.config import default_float
+
+from ...bijectors import exponential
 
 LENGTHSCALE = 0.45, 0.9
 """Where a lengthscale's prior peaks against its column's span; its deviation in logarithms."""
@@ -113,3 +121,41 @@ INTERACTION_LENGTHSCALE = 0.7, 0.8
 """A lengthscale's prior in an interaction: few data tell its shape."""
 INTERACTION_VARIANCE = LogNormal(0.005, 2.0, 0.005)
 """Of an interaction: most of what happens is in main effects."""
+
+
+# --- parameters with priors ----------------------------------------------------------------------
+
+
+@functools.lru_cache(256)
+def _log_normal(location: float, spread: float, dtype: np.dtype[Any]) -> Any:
+    """One for all parameters of the same prior: making one takes longer than all else of them."""
+    return tfp.distributions.LogNormal(np.array(location, dtype), np.array(spread, dtype))
+
+
+def positive_parameter(
+    value: float | AnyNDArray, mode: float | AnyNDArray, spread: float
+) -> Parameter:
+    """
+    A positive parameter that is optimised in logarithms, where its prior is N(log mode, spread^2).
+
+    GPflow adds the density of the parameter itself, whose mode is not its logarithm's and runs to
+    zero as ``spread`` grows: a log-normal density peaks at ``exp(location - spread^2)``.
+    """
+    location = np.log(mode) + spread**2
+    dtype: Any = np.dtype(default_float())
+    if np.ndim(location) == 0:
+        prior = _log_normal(float(location), spread, dtype)
+    else:
+        prior = tfp.distributions.LogNormal(location.astype(dtype), np.array(spread, dtype))
+    return Parameter(value, transform=exponential(), prior=prior)
+
+
+@functools.lru_cache(256)
+def _log_logistic(location: float, scale: float, dtype: np.dtype[Any]) -> Any:
+    return tfp.distributions.LogLogistic(np.array(location, dtype), np.array(scale, dtype))
+
+
+def log_logistic_parameter(value: float, scale: float, shape: float) -> Parameter:
+    """A positive parameter that is optimised in logarithms, with a log-logistic prior."""
+    prior = _log_logistic(float(np.log(scale)), 1.0 / shape, np.dtype(default_float()))
+    return Parameter(value, transform=exponential(), prior=prior)

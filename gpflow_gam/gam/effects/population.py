@@ -11,7 +11,9 @@ import numpy as np
 import pandas as pd
 from gpflow.base import AnyNDArray
 
-from ..fits import FittedGAM, in_memory, warn_if_far
+from ..fits import FittedGAM
+from ..fits.extrapolation import warn_if_far
+from ..fits.formula import in_memory
 from ..frames import Holes, LevelColumn, NumericColumn, Table, filled
 from ..terms import Column, as_columns, variables_of
 

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 from gpflow.base import AnyNDArray
 
-from ..fits import FittedGAM, warn_if_far
-from ..fits.extrapolation import CENTRAL, meaningful
+from ..fits import FittedGAM
+from ..fits.extrapolation import CENTRAL, meaningful, warn_if_far
 from ..frames import LevelColumn
 from ..terms import Column, as_columns
 from .averages import Averages, averages

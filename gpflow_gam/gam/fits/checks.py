@@ -61,11 +61,7 @@ _ELSEWHERE = {
 
 
 def check_names(options: Iterable[str]) -> None:
-    """
-    Refuse options of ``GAM.fit`` that there are not, before any data are read.
-
-    :raises TypeError: one that is an argument of the GAM, or none at all.
-    """
+    """Refuse options of ``GAM.fit`` that there are not, before any data are read."""
     for name in options:
         if name in OPTIONS:
             continue
@@ -85,9 +81,7 @@ CRITERIA = ("elbo", "ncv")
 
 
 def check_criterion(variational: str | None, engine: str, options: dict[str, Any]) -> None:
-    """
-    :raises ValueError: an unknown criterion, or one that does not go with the other options.
-    """
+    """Raise ValueError if a criterion is unknown, or does not go with the other options."""
     criterion = options.get("criterion", "elbo")
     if criterion not in CRITERIA:
         raise ValueError(f"criterion must be one of {', '.join(CRITERIA)}; got {criterion!r}.")
@@ -163,12 +157,7 @@ _BROKEN = (
 
 
 def check_response(family: Family, Y: RowArray, roles: Roles) -> None:
-    """
-    Check that there is something in a response that double precision can tell.
-
-    :param Y: as encoded, [N, K].
-    :raises ValueError: there is not.
-    """
+    """Check that there is something in a response that double precision can tell."""
     if family.labelled:
         return
     name = roles.response
@@ -198,11 +187,7 @@ def check_response(family: Family, Y: RowArray, roles: Roles) -> None:
 
 @contextlib.contextmanager
 def explained(spec: Specification, X: AnyNDArray, Y: AnyNDArray) -> Iterator[None]:
-    """
-    Says of numbers on which linear algebra breaks down which column they are in.
-
-    :raises ValueError: it broke down.
-    """
+    """Says of numbers on which linear algebra breaks down which column they are in."""
     try:
         yield
     except _BROKEN as error:

@@ -86,11 +86,7 @@ class Data:
     def rows(
         self, spec: Specification, model: AdditiveModel, known: Sequence[RowComponent] = ()
     ) -> Rows:
-        """
-        The rows as a fit by sums reads them.
-
-        :param known: components that an earlier fit made of the same rows.
-        """
+        """The rows as a fit by sums reads them."""
         raise NotImplementedError
 
     def marginal(self, column: int) -> Marginal:
@@ -123,12 +119,7 @@ class HeldData(Data):
         weights: Column | None,
         number: int | None = NUM_BINS,
     ) -> HeldData:
-        """
-        Of encoded rows.
-
-        :param weights: the column of weights.
-        :param number: of bins of a column that has many values; None for one each.
-        """
+        """Of encoded rows."""
         w = None if weights is None else X[:, encoder.index(weights, "number")]
         return cls(X, Y, HeldColumns(ColumnBins(X, number, encoder.places("level")), w))
 
@@ -220,11 +211,7 @@ class CodedData(Data):
     # --- files ----------------------------------------------------------------------------------
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, AnyNDArray]]:
-        """
-        All but X and Y, as JSON can hold it, and arrays.
-
-        :raises ValueError: they are a share of the rows.
-        """
+        """All but X and Y, as JSON can hold it, and arrays."""
         if self.shared:
             raise ValueError(
                 "a GAM that several workers have fitted cannot be saved to a file, which would "
@@ -333,9 +320,6 @@ def make_rows(
 ) -> Rows:
     """
     The rows as bins of the components' columns; arguments are those of :func:`row_components`.
-
-    :param Y: [N, K].
-    :param mean: the mean function at the rows, [N, L].
     """
     parts = row_components(components, kernel, columns, refined, known)
     return Rows(parts, columns.X, Y, mean)
@@ -348,13 +332,7 @@ def row_components(
     refined: tuple[str, ...] = (),
     known: Sequence[RowComponent] = (),
 ) -> list[RowComponent]:
-    """
-    The components as rows see them, in the kernel's order.
-
-    :param kernel: of the model, where its parameters start.
-    :param refined: names of components whose nodes are for rougher functions than usual ones.
-    :param known: what an earlier call made of the same components and rows.
-    """
+    """The components as rows see them, in the kernel's order."""
     # users may have given a kernel of their own other priors since
     parts = {
         i: same.of_kernel(kernel[component.name])

@@ -56,15 +56,7 @@ def discrepancies(
     null: AnyNDArray,
     weights: AnyNDArray,
 ) -> Discrepancies:
-    """
-    Of rows in memory.
-
-    :param likelihood: at its fitted parameters.
-    :param Y: [N, K].
-    :param F: the posterior mean of the predictor, [N, L].
-    :param null: the null model's predictor, [N, L].
-    :param weights: how often each row counts, [N].
-    """
+    """Of rows in memory."""
     deviance = None
     own = family.deviance(likelihood, Y, F)
     least = family.deviance(likelihood, Y, family.null_predictor(null, F))
@@ -88,14 +80,7 @@ def pearson(
 def discrepancies_of_rows(
     spec: Specification, likelihood: Likelihood, solution: Solution, q: GaussianPosterior
 ) -> Discrepancies:
-    """
-    Of rows that are read in blocks.
-
-    :param spec: what was fitted.
-    :param likelihood: at its fitted parameters, with weights.
-    :param solution: what the fit came to.
-    :param q: the posterior.
-    """
+    """Of rows that are read in blocks."""
     rows, constant = solution.rows, np.array(spec.constant)
     null = null_constant(likelihood, rows, constant)
     deviance, statistics = np.zeros(2), np.zeros(3)
@@ -125,11 +110,6 @@ def null_constant(
 
     By Newton's method with steps that are halved until they gain: where the noise is small beside
     the response whole ones go where nothing is finite, or nowhere.
-
-    :param likelihood: at its fitted parameters, with weights.
-    :param rows: of the fit.
-    :param constant: of the fit's mean function, [L].
-    :param begin: another place where a search begins, [L]: the better end counts.
     """
     ends = [_climbed(likelihood, rows, constant, c) for c in (constant, begin) if c is not None]
     return max(ends, key=lambda end: end[0])[1]

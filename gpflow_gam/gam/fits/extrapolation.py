@@ -26,9 +26,6 @@ def encoded(fit: FittedGAM, table: Table, names: Collection[str] | None = None) 
     New rows as X [N, D].
 
     Warns, once a fit and column, where numbers are far outside the data.
-
-    :param names: the components wanted; all by default. Columns of others need not be there.
-    :raises ValueError: as :meth:`FittedGAM.encode`.
     """
     X = fit.encode(table, names)
     warn_if_far(fit, X, names)
@@ -36,12 +33,7 @@ def encoded(fit: FittedGAM, table: Table, names: Collection[str] | None = None) 
 
 
 def warn_if_far(fit: FittedGAM, X: AnyNDArray, names: Collection[str] | None = None) -> None:
-    """
-    Warn, once a fit and column, where numbers are far outside the data.
-
-    :param X: [N, D].
-    :param names: the components that are asked; all by default.
-    """
+    """Warn, once a fit and column, where numbers are far outside the data."""
     said = _COLUMNS_SAID.setdefault(fit, set())
     for component in fit.spec.components:
         if names is not None and component.name not in names:
@@ -122,10 +114,6 @@ def warn_of_tails(fit: FittedGAM, mean: AnyNDArray, var: AnyNDArray, estimate: A
     Warn, once a fit, where next to nothing is known of a predictor behind a log link.
 
     The mean of ``exp(f)``, ``exp(m + v / 2)``, then is a number that no data would look like.
-
-    :param mean: of the predictor, [N, L].
-    :param var: the same.
-    :param estimate: of the response, [N].
     """
     if not fit.spec.family.log_link or fit in _TAILS_SAID:
         return
@@ -151,15 +139,7 @@ def warn_of_tails(fit: FittedGAM, mean: AnyNDArray, var: AnyNDArray, estimate: A
 def response_errors(
     fit: FittedGAM, X: AnyNDArray, mean: AnyNDArray, var: AnyNDArray, se: AnyNDArray, seed: int
 ) -> AnyNDArray:
-    """
-    Standard errors of expected responses, as :func:`meaningful` leaves them.
-
-    :param X: rows, [N, D].
-    :param mean: of the predictor, [N, L].
-    :param var: the same.
-    :param se: of the expected response, [N] or [N, K].
-    :param seed: of draws of several predictors.
-    """
+    """Standard errors of expected responses, as :func:`meaningful` leaves them."""
     if not fit.spec.family.heavy_tailed:
         return se
     return meaningful(se, *response_interval(fit.likelihood, X, mean, var, CENTRAL, seed=seed))
@@ -172,11 +152,6 @@ def meaningful(se: AnyNDArray, lower: object, upper: object, positive: bool = Tr
     That is where the posterior is as skewed as that of ``exp(f)`` is where f has a standard
     deviation of 1: by the standard error beside half of the central 68 % interval, which it is of a
     normal quantity, or by the ratio of the interval's ends, of what is positive.
-
-    :param se: posterior standard deviations.
-    :param lower: ends of the central intervals of probability :data:`CENTRAL`, of the same shape.
-    :param upper: the same.
-    :param positive: whether they are of positive quantities, and not of differences.
     """
     low, high = np.asarray(lower), np.asarray(upper)
     rounding = 1e-9 * np.maximum(np.abs(low), np.abs(high))

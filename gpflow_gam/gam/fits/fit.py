@@ -86,16 +86,7 @@ def fit_gam(
     start: FittedGAM | None = None,
     **options: Any,
 ) -> FittedGAM:
-    """
-    Fit a GAM to data in memory or in blocks.
-
-    :param source: a :class:`Table`, or what :func:`~gpflow_gam.gam.frames.blocks_of` takes.
-    :param missing: ``"error"``, ``"drop"`` or ``"impute"``.
-    :param start: an earlier fit, from which this one goes on.
-    :param options: of :func:`gpflow_gam.optimizers.fit`, ``criterion`` and ``groups``.
-    :raises ValueError: data that no such model can be fitted to: one sentence that says why.
-    :raises TimeoutError: ``max_seconds`` were used up before there was anything to keep.
-    """
+    """Fit a GAM to data in memory or in blocks."""
     check_on_interrupt(options.get("on_interrupt", "raise"))
     check_criterion(variational, engine, options)
     budget = options["max_seconds"] = TimeBudget.of(options.get("max_seconds"))
@@ -138,13 +129,7 @@ def fit_from_null_model(
 
 
 def _neighbourhoods(groups: Any, reading: Reading) -> Neighbourhoods:
-    """
-    The rows that are left out together.
-
-    :param groups: a column's name, labels, or a neighbourhood for each row; None leaves every row
-        out by itself.
-    :raises ValueError: naming the argument.
-    """
+    """The rows that are left out together."""
     table, complete = reading.given, reading.complete
     assert table is not None
     assert complete is not None
@@ -164,12 +149,7 @@ def specify(
     seed: int,
     start: FittedGAM | None = None,
 ) -> Specification:
-    """
-    All of a model but its parameters' values, and the null model's predictor.
-
-    :param start: an earlier fit, whose components these are where its rows are the same.
-    :raises ValueError: data that no such model can be fitted to: one sentence that says why.
-    """
+    """All of a model but its parameters' values, and the null model's predictor."""
     terms, data, encoder = reading.terms, reading.rows.data, reading.encoder
     _check_varies(data, roles)
     check_response(family, data.responses, roles)
@@ -221,9 +201,7 @@ def has_single_rows(component: Component, X: AnyNDArray, weights: AnyNDArray | N
 
 
 def _check_varies(data: Data, roles: Roles) -> None:
-    """
-    :raises ValueError: the response is constant.
-    """
+    """Raise ValueError if the response is constant."""
     Y = data.responses
     parts = [(y.min(axis=0), y.max(axis=0)) for y in (Y[at] for at, _ in data.weights())]
     ends = np.array([np.min(parts, axis=(0, 1)), np.max(parts, axis=(0, 1))])
@@ -236,12 +214,7 @@ def _check_varies(data: Data, roles: Roles) -> None:
 
 
 def refit(last: FittedGAM, seed: int, options: dict[str, Any]) -> FittedGAM:
-    """
-    Go on with a fit to its own rows, from where it ended.
-
-    :param options: of :func:`gpflow_gam.optimizers.fit`.
-    :raises ValueError: the rows are not there.
-    """
+    """Go on with a fit to its own rows, from where it ended."""
     check_rows(last, "refit")
     check_same_criterion(last, options, "refit()")
     spec = last.spec
@@ -261,11 +234,6 @@ def update(last: FittedGAM, data: Table, *, missing: str, **options: Any) -> Fit
 
     Inducing inputs, levels and what effects are centred by are those of all rows, as of a first
     fit to them.
-
-    :param data: further rows, the response among them.
-    :param missing: what becomes of rows that lack a value; what stands in for one is what stood in
-        before.
-    :param options: as of :func:`fit_gam`.
     """
     spec, (table, fills) = last.spec, joined(last, data)
     check_same_criterion(last, options, "update()")
@@ -285,14 +253,7 @@ def fit(
     folds: Neighbourhoods | None = None,
     **options: Any,
 ) -> FittedGAM:
-    """
-    Fit what is specified.
-
-    :param start: an earlier fit, from which this one goes on.
-    :param seed: of minibatches.
-    :param folds: without which rows each is to be predicted best; None leaves that to the ELBO.
-    :param options: of :func:`gpflow_gam.optimizers.fit`.
-    """
+    """Fit what is specified."""
     data, exact = rows.data, spec.variational == "exact"
     minibatches = options.get("batch_size") is not None and options["batch_size"] < data.number
     by_sums = exact or (spec.variational == "sites" and not minibatches)
@@ -341,11 +302,7 @@ def _built(spec: Specification, data: Data, start: FittedGAM | None) -> Any:
 
 
 def _fit_newton(model: IterNCGP, options: dict[str, Any]) -> FitResult:
-    """
-    Fit by the second engine; a model that was fitted before goes on from there.
-
-    :raises ValueError: an option that it does not have.
-    """
+    """Fit by the second engine; a model that was fitted before goes on from there."""
     known = (
         "hyperparameters", "max_sweeps", "max_seconds", "max_iterations", "tolerance", "callback",
         "progress", "on_interrupt",
@@ -426,14 +383,6 @@ def fit_refined(
     is little noise beside it, what bins round off counts, and a fit to finer bins goes on from the
     one before. A fit that was ended early stays as it is, and so does one whose time would not do
     for as much again.
-
-    :param fit: to the present bins: given the names of components with fine nodes, and going on
-        from a model or, with None, from the start.
-    :param rebin: makes the bins of a column so many; one for each value with None.
-    :param refined: components that have fine nodes from the first.
-    :param numbers: of bins, to be tried in turn; from :func:`finer_bins`.
-    :return: the last attempt, whose result says so where effects are too rough for it all the same.
-    :raises NotPositiveDefinite: it found no optimum, and expected responses overflow where it is.
     """
     begun, ahead = budget.seconds, list(numbers)
     found = fit(refined, None)
@@ -454,11 +403,7 @@ def fit_refined(
 
 
 def _check_finite(found: Attempt) -> None:
-    """
-    Check, of a fit that found no optimum, that the rows' expected responses are numbers.
-
-    :raises NotPositiveDefinite: exponentials of some predictors overflow.
-    """
+    """Check, of a fit that found no optimum, that the rows' expected responses are numbers."""
     if not found.spec.family.log_link:
         return
     factor, shift = found.spec.family.units(found.model.likelihood)

@@ -193,12 +193,7 @@ class FittedGAM:
         )
 
     def shape_tail(self, name: str, output: int) -> float:
-        """
-        How often noise alone is as far from a component's shape as its estimate without is.
-
-        :param name: of a component that has a shape.
-        :param output: of the predictor.
-        """
+        """How often noise alone is as far from a component's shape as its estimate without is."""
         assert self._without_shapes is not None  # who asks for shapes has a solution
         place = self.model.kernel.names.index(name)
         return shaped_values(self._without_shapes).p_value(place, output)
@@ -264,12 +259,7 @@ class FittedGAM:
         return ShapedPosterior(*given, moments=self.shaped.projected, precompute_cache=cached)
 
     def value(self, parameter: Parameter) -> AnyNDArray:
-        """
-        The fitted value of a parameter of the kernel.
-
-        :param parameter: of the model's kernel.
-        :return: of the parameter's shape.
-        """
+        """The fitted value of a parameter of the kernel."""
         if self.solution is not None:
             return self.solution.values(parameter)
         return np.asarray(parameter)
@@ -292,11 +282,7 @@ class FittedGAM:
 
     @property
     def weights(self) -> AnyNDArray:
-        """
-        Prior weights of the rows of X; ones without.
-
-        :return: [N].
-        """
+        """Prior weights of the rows of X; ones without."""
         if self.spec.weights is None:
             return np.ones(len(self.X))
         weights: AnyNDArray = self.X[:, self.spec.place(self.spec.weights)]
@@ -317,8 +303,6 @@ class FittedGAM:
         What is to be added to a component of the predictor's constant, in the response's unit, [L].
 
         Zero but for the intercept, and for the means of levels that are there in its place.
-
-        :param component: of this fit.
         """
         factor, shift = self.units
         constant = shift + factor * np.array(self.spec.constant)
@@ -335,14 +319,7 @@ class FittedGAM:
     def encode(
         self, data: Any, names: Collection[str] | None = None, offset: bool = True
     ) -> AnyNDArray:
-        """
-        New rows as X [N, D].
-
-        :param data: a table of any kind that fits take.
-        :param names: the components wanted; all by default. Columns of others need not be there.
-        :param offset: whether offsets are needed.
-        :raises ValueError: naming the column and what is wrong with it.
-        """
+        """New rows as X [N, D]."""
         spec = self.spec
         wanted = spec.names if names is None else tuple(names)
         keys: set[Key] = set()
@@ -365,28 +342,18 @@ class FittedGAM:
         return spec.encoder.encode(table, keys)
 
     def blocks(self, X: AnyNDArray) -> Iterator[AnyNDArray]:
-        """
-        X in blocks of rows; one empty block where there are none.
-
-        :param X: [N, D].
-        """
+        """X in blocks of rows; one empty block where there are none."""
         for start in range(0, max(len(X), 1), BLOCK):
             yield X[start : start + BLOCK]
 
     def predict_link(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
-        """
-        Mean and variance of the predictors, [N, L] each.
-
-        :param X: encoded rows, [N, D].
-        """
+        """Mean and variance of the predictors, [N, L] each."""
         return self._in_blocks(X, self.posterior.predict_f)
 
     def predict_joint(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
         """
         Mean [N, L] and variance [N, L] of the predictors, of which a response is predicted; where
         they are correlated a posteriori their covariances [N, L, L].
-
-        :param X: encoded rows, [N, D].
         """
         posterior = self.posterior
         joint = posterior.couples_outputs
@@ -399,23 +366,14 @@ class FittedGAM:
         return model.predictive_share() if isinstance(model, IterNCGP) else 1.0
 
     def predict_components(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
-        """
-        Mean and variance of the components, [N, C, L] each.
-
-        :param X: encoded rows, [N, D].
-        """
+        """Mean and variance of the components, [N, C, L] each."""
         mean, var = self._in_blocks(X, self.posterior.predict_components)
         if self.num_predictors == 1:
             return mean[..., None], var[..., None]
         return mean, var
 
     def component_means(self, X: AnyNDArray, names: Sequence[str]) -> AnyNDArray:
-        """
-        Means of some components alone, [N, C, L], for far less than with their variances.
-
-        :param X: encoded rows, [N, D].
-        :param names: the C components wanted, in that order.
-        """
+        """Means of some components alone, [N, C, L], for far less than with their variances."""
         moments = self.own_moments
         if moments is None:
             chosen = [self.spec.names.index(name) for name in names]
@@ -432,12 +390,7 @@ class FittedGAM:
         return found
 
     def sum_means(self, X: AnyNDArray, names: Sequence[str]) -> AnyNDArray:
-        """
-        Means of the sum of some components alone, [N, L]; m(x) is left out.
-
-        :param X: encoded rows, [N, D].
-        :param names: of the components.
-        """
+        """Means of the sum of some components alone, [N, L]; m(x) is left out."""
         parts = [
             self.component_means(X[start : start + BLOCK], names).sum(axis=1)
             for start in range(0, max(len(X), 1), BLOCK)
@@ -448,9 +401,6 @@ class FittedGAM:
         """
         Mean and variance of the sum of some components, as of :meth:`predict_joint`; m(x) is left
         out.
-
-        :param X: encoded rows, [N, D].
-        :param names: of the components.
         """
         chosen = np.flatnonzero([name in names for name in self.spec.names])
         posterior, parts = self.posterior, []
@@ -515,11 +465,7 @@ class FittedGAM:
         return self.discrepancies().deviance
 
     def sample_pearson(self, number: int) -> Pearson | None:
-        """
-        Pearson's statistic of at most so many rows, evenly spread over those of X.
-
-        :param number: of rows, at most.
-        """
+        """Pearson's statistic of at most so many rows, evenly spread over those of X."""
         if self.data.discrepancies is not None:
             return self.data.discrepancies.pearson
         at_zero = np.zeros((1, self.num_predictors))
@@ -532,19 +478,13 @@ class FittedGAM:
     def even_rows(self, limit: int) -> AnyNDArray:
         """
         Indices [n] of rows of X, evenly spread over those that count: all of them, or so many.
-
-        :param limit: how many, at most.
         """
         counted = np.flatnonzero(self.weights > 0.0)
         which = np.linspace(0, len(counted) - 1, min(len(counted), limit))
         return np.asarray(counted[np.unique(which.astype(int))])
 
     def sample_means(self, number: int) -> tuple[AnyNDArray, AnyNDArray]:
-        """
-        Some rows of X, [n], and the posterior means of their predictors, [n, L].
-
-        :param number: of rows, at most; they are evenly spread.
-        """
+        """Some rows of X, [n], and the posterior means of their predictors, [n, L]."""
         which = np.unique(np.linspace(0, len(self.X) - 1, min(number, len(self.X))).astype(int))
         X, solution = self.X[which], self.solution
         if solution is None:
@@ -557,11 +497,7 @@ class FittedGAM:
 
 
 def solution_to_parts(solution: Solution, model: AdditiveSGPR | AdditiveSVGP) -> Parts:
-    """
-    The posterior and the sums over rows, but no row.
-
-    :param model: of the fit.
-    """
+    """The posterior and the sums over rows, but no row."""
     if solution.bound is None and solution.curvature is None:
         sweep = solution.rows.sweep(model.likelihood, solution.values, solution.q)
         solution = dataclasses.replace(solution, curvature=sweep.curvature)
@@ -585,12 +521,7 @@ def solution_to_parts(solution: Solution, model: AdditiveSGPR | AdditiveSVGP) ->
 
 
 def solution_from_parts(parts: Parts, model: AdditiveSGPR | AdditiveSVGP, rows: Rows) -> Solution:
-    """
-    What :func:`solution_to_parts` gave.
-
-    :param model: its parameters where they were.
-    :param rows: which need have no more than components.
-    """
+    """What :func:`solution_to_parts` gave."""
     header, arrays = parts
     number = range(header["components"])
     roots = tuple(arrays[f"q root {i}"] for i in number)
@@ -607,12 +538,7 @@ def solution_from_parts(parts: Parts, model: AdditiveSGPR | AdditiveSVGP, rows: 
 
 
 def between_of(solution: Solution, model: AdditiveSGPR | AdditiveSVGP) -> AnyNDArray | None:
-    """
-    What predictors add to each other's covariances, [L, P, P]; None where they add nothing.
-
-    :param solution: of the fit.
-    :param model: of the fit.
-    """
+    """What predictors add to each other's covariances, [L, P, P]; None where they add nothing."""
     if solution.between is not None or solution.bound is not None:
         return solution.between
     with one_blas_thread():  # the same bits, whoever asks

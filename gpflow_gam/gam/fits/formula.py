@@ -33,11 +33,7 @@ _BLOCK = 2**17
 
 
 def in_memory(data: Any) -> Table:
-    """
-    Data as one table, whatever they come in.
-
-    :raises ValueError: there are none.
-    """
+    """Data as one table, whatever they come in."""
     if not in_blocks(data):
         return Table(data)
     tables = list(blocks_of(data, None, _BLOCK))
@@ -50,13 +46,7 @@ def in_memory(data: Any) -> Table:
 
 
 def with_response_as(data: Any, y: Any, name: Column) -> Table:
-    """
-    Data in memory that hold the response under a name.
-
-    :param data: a table, or a source of blocks.
-    :param y: as for :func:`with_response`.
-    :raises ValueError: as that function.
-    """
+    """Data in memory that hold the response under a name."""
     found, own = with_response(in_memory(data), y, name)
     assert not isinstance(own, Surv)  # of which callers say that it is of no use to them
     table = Table(found)
@@ -67,15 +57,7 @@ def with_response_as(data: Any, y: Any, name: Column) -> Table:
 
 
 def with_response(data: Any, y: Any, stated: ResponseSpec | None) -> tuple[Any, ResponseSpec]:
-    """
-    Data that hold the response, and what it is called there.
-
-    :param data: a table, or a source of blocks, which comes back as it is.
-    :param y: the response's name, or its values; None for the one that is stated.
-    :param stated: what the formula calls it.
-    :raises ValueError: there is none, there is no such column, there are too few or too many
-        values, or values of pandas whose labels are those of data in another order.
-    """
+    """Data that hold the response, and what it is called there."""
     y = stated if y is None else y
     if y is None:
         raise ValueError("y is missing: name the response's column, or pass its values.")
@@ -112,8 +94,8 @@ def with_response(data: Any, y: Any, stated: ResponseSpec | None) -> tuple[Any, 
 
 def _check_order(data: Any, y: Any) -> None:
     """
-    :raises ValueError: y has the labels of data's rows in another order, and would be taken as it
-        stands.
+    Raise ValueError if y has the labels of data's rows in another order, and would be taken as it
+    stands.
     """
     columns = list(data.values()) if isinstance(data, Mapping) else [data]
     given = [c.index for c in [*columns, y] if isinstance(getattr(c, "index", None), pd.Index)]
@@ -142,12 +124,7 @@ def needs_table(terms: Terms) -> bool:
 
 
 def with_variables(terms: Terms, table: Callable[[], Table]) -> Terms:
-    """
-    With columns that stand alone as lines or factors, by their types.
-
-    :param table: gives rows of the data.
-    :raises ValueError: no such column.
-    """
+    """With columns that stand alone as lines or factors, by their types."""
     if not any(isinstance(t, Variable) for t in terms):
         return terms
     rows = table()
@@ -178,12 +155,7 @@ def expand_formula(terms: Terms, roles: Roles, table: Table) -> Terms:
 
 
 def design_columns(terms: Terms, table: Table) -> tuple[Terms, Table, Design | None]:
-    """
-    A formula that transforms columns as lines of new columns, and the table with these.
-
-    :param table: of complete rows.
-    :raises ValueError: columns that the terms cannot be made of.
-    """
+    """A formula that transforms columns as lines of new columns, and the table with these."""
     own = next((t for t in terms if isinstance(t, Transformed)), None)
     if own is None:
         return terms, table, None
@@ -200,12 +172,7 @@ def design_columns(terms: Terms, table: Table) -> tuple[Terms, Table, Design | N
 
 
 def as_written(terms: Terms, design: Design | None) -> Terms:
-    """
-    The terms of a fit with their formula in the place of the columns that it made.
-
-    :param terms: of the fit.
-    :param design: of its formula; None where it had none.
-    """
+    """The terms of a fit with their formula in the place of the columns that it made."""
     if design is None:
         return terms
     plain: list[Term] = [
@@ -215,9 +182,7 @@ def as_written(terms: Terms, design: Design | None) -> Terms:
 
 
 def _check_not_the_response(names: list[Column], roles: Roles, table: Table) -> None:
-    """
-    :raises ValueError: a column that would explain the response by itself.
-    """
+    """Raise ValueError if a column is the response itself."""
     response = pd.Series(table.values(roles.response))
     for name in names:
         if pd.Series(table.values(name)).equals(response):

@@ -91,10 +91,6 @@ def choose_variational(
     The family of q(U): collapsed for Gaussian data, sites up to 5000 values, block precision.
 
     The other engine has none, and its name stands here.
-
-    :param size: P, the inducing values in all.
-    :param shaped: a term that has a shape; empty where none has.
-    :raises ValueError: an unknown choice, or one that does not hold to shapes.
     """
     if shaped:
         _check_shapes(asked, engine, shaped)
@@ -139,8 +135,6 @@ def build_model(spec: Specification, data: Data) -> Model:
 
     Of rows that are not all held as numbers it holds none: that of Gaussian data is an
     :class:`~gpflow_gam.models.AdditiveSVGP`, too, whose q is the optimal one.
-
-    :raises ValueError: a response that the family cannot have produced.
     """
     predictors = spec.family.num_predictors(spec.levels)
     # copies: a term is a value, and fitting one GAM must not change another
@@ -190,23 +184,14 @@ def build_model(spec: Specification, data: Data) -> Model:
 
 
 def beside_null_model(spec: Specification, X: AnyNDArray, Y: AnyNDArray) -> Specification:
-    """
-    What is specified, with the constant predictor that explains the response best.
-
-    :param X: some rows, [n, D].
-    :param Y: theirs, [n, K].
-    """
+    """What is specified, with the constant predictor that explains the response best."""
     stride = max(len(X) // _NULL_ROWS, 1)
     spec = dataclasses.replace(spec, constant=_constant(spec, X, Y, stride))
     return _without_constant(spec, Y[::stride])
 
 
 def _without_constant(spec: Specification, Y: AnyNDArray) -> Specification:
-    """
-    With a constant of zero, in the response's unit, where no component has it.
-
-    :raises ValueError: zero depends on the response's unit.
-    """
+    """With a constant of zero, in the response's unit, where no component has it."""
     constant = np.array(spec.constant)
     has = spec.has_constant(spec.names)
     if has.all():

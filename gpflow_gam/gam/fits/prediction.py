@@ -69,11 +69,7 @@ class Part:
     intercept: bool = True
 
     def components(self, spec: Specification) -> list[str]:
-        """
-        The components that count, in the model's order.
-
-        :param spec: of the fit.
-        """
+        """The components that count, in the model's order."""
         first = [] if spec.intercept is None or not self.intercept else [spec.intercept]
         return [*first, *self.names]
 
@@ -84,16 +80,7 @@ def part_of(
     exclude: Selection | None = None,
     intercept: bool = True,
 ) -> Part | None:
-    """
-    The part of a predictor that arguments ask for; None where that is all of it.
-
-    :param spec: what settles a fit but its numbers.
-    :param terms: what stays; None for all.
-    :param exclude: what does not, of that.
-    :param intercept: whether the intercept stays.
-    :raises TypeError: something that names no term.
-    :raises ValueError: there is no such term.
-    """
+    """The part of a predictor that arguments ask for; None where that is all of it."""
     if not isinstance(intercept, (bool, np.bool_)):
         raise TypeError(f"intercept must be True or False; got {intercept!r}.")
     if terms is None and exclude is None and (intercept or spec.intercept is None):
@@ -133,10 +120,6 @@ def known_part(fit: FittedGAM, X: AnyNDArray, part: Part | None) -> AnyNDArray:
 
     Without what carries the constant it is such that the predictor in the response's unit is the
     sum of effects and offsets alone.
-
-    :param fit: a fitted GAM.
-    :param X: [N, D].
-    :param part: of the predictor; None for all of it.
     """
     known = np.asarray(fit.model.mean_function(X))
     if part is None:
@@ -157,8 +140,6 @@ class Uncertain(Protocol):
     ) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
         """
         Mean of the sum of components, variance at the fitted hyperparameters and in all, [N, L].
-
-        :param between: whether the second variance allows for the other predictors, too.
         """
 
     def components(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
@@ -213,14 +194,7 @@ def predict_table(
     uncertain: Uncertain | None = None,
     part: Part | None = None,
 ) -> Any:
-    """
-    What :meth:`gpflow_gam.GAM.predict` returns.
-
-    :param part: of the predictor; None for all of it.
-    :param uncertain: where standard errors and limits come from; None takes hyperparameters as
-        known.
-    :raises ValueError: an unknown type, a bad interval, columns that are not there.
-    """
+    """What :meth:`gpflow_gam.GAM.predict` returns."""
     if interval is not None and not 0.0 < interval < 1.0:
         raise ValueError(f"interval must be a probability between 0 and 1; got {interval}.")
     if type not in get_args(PredictionType):
@@ -259,12 +233,7 @@ def sample_table(
     seed: int,
     part: Part | None = None,
 ) -> AnyNDArray:
-    """
-    What :meth:`gpflow_gam.GAM.sample` returns.
-
-    :param part: of the predictor; None for all of it.
-    :raises ValueError: an unknown type.
-    """
+    """What :meth:`gpflow_gam.GAM.sample` returns."""
     family = fit.spec.family
     F: AnyNDArray
     if part is None:
@@ -314,8 +283,6 @@ def moments(
     """
     Of the predictor, the mean, the variance that estimates take, and that of errors, [N, L];
     covariances [N, L, L] where predictors are correlated a posteriori.
-
-    :param between: whether that of errors allows for the other predictors.
     """
     names = None if part is None else part.components(fit.spec)
     if uncertain is None or names == []:
@@ -380,8 +347,6 @@ def response(
 
     The mean is at the fitted hyperparameters, whatever is known of them, and that of the model's
     ``predict_y``. See :func:`gpflow_gam.likelihoods.summarised_response`.
-
-    :param errors: whether standard errors are asked for, which not every prediction has.
     """
     mean, known, var = moments(fit, X, uncertain, part)
     summary = summarised_response(fit.likelihood, X, mean, var, level, seed=seed)
@@ -409,12 +374,7 @@ def observation(
     part: Part | None = None,
     errors: bool = False,
 ) -> Summaries:
-    """
-    A new response at x: mean, deviation and limits of draws from the predictive distribution.
-
-    :param rng: of the draws, independent between points given their predictors.
-    :param errors: as of :func:`response`.
-    """
+    """A new response at x: mean, deviation and limits of draws from the predictive distribution."""
     mean, _, var = moments(fit, X, uncertain, part)
     var = fit.predictive_share * var
     family, likelihood = fit.spec.family, fit.likelihood
@@ -528,11 +488,7 @@ def density_of_rows(fit: FittedGAM, X: AnyNDArray, Y: AnyNDArray) -> AnyNDArray:
 
 
 def checked_response(fit: FittedGAM, table: Table) -> AnyNDArray:
-    """
-    The response of new rows, [N, K].
-
-    :raises ValueError: a response that is not there or that the family cannot have produced.
-    """
+    """The response of new rows, [N, K]."""
     spec = fit.spec
     Y = spec.encoded(spec.family, table, spec.levels).Y
     checked_observations(Y, fit.likelihood, str(spec.response))
@@ -549,15 +505,7 @@ def survival_of_table(
     level: float,
     draws: Sequence[HyperparameterDraw] = (),
 ) -> pd.DataFrame:
-    """
-    What :meth:`gpflow_gam.GAM.survival` returns.
-
-    :param table: the rows.
-    :param times: [T], or one; None for an even grid up to the largest response of the fit.
-    :param level: the limits' probability.
-    :param draws: of the hyperparameters, the family's own among them; none takes them as known.
-    :raises ValueError: a family without a survival function, bad times or no probability.
-    """
+    """What :meth:`gpflow_gam.GAM.survival` returns."""
     family = fit.spec.family
     if not isinstance(family, (Survival, Cox)):
         raise ValueError(
@@ -654,11 +602,7 @@ def _survival_interval(
 
 
 def _default_times(fit: FittedGAM, positive: bool) -> AnyNDArray:
-    """
-    Even times over the responses of the fit, from zero on where they are positive.
-
-    :raises ValueError: the fit's rows are not there.
-    """
+    """Even times over the responses of the fit, from zero on where they are positive."""
     family = fit.spec.family
     if isinstance(family, Cox):
         return np.linspace(0.0, family.longest(fit.likelihood), _TIMES)
@@ -673,9 +617,7 @@ def _default_times(fit: FittedGAM, positive: bool) -> AnyNDArray:
 
 
 def _checked_times(times: Any, positive: bool) -> AnyNDArray:
-    """
-    :raises ValueError: no such times.
-    """
+    """Times as users give them as numbers [T], finite and, if wanted, not negative."""
     t = np.atleast_1d(np.asarray(times, dtype=np.float64))
     if t.ndim != 1 or len(t) == 0:
         raise ValueError(f"times must be numbers [T]; got shape {t.shape}.")
@@ -701,13 +643,7 @@ def predict(
     uncertain: Uncertain | None = None,
     part: Part | None = None,
 ) -> Any:
-    """
-    :func:`predict_table` of a table or of a source of blocks: the same rows give the same.
-
-    :param part: of the predictor; None for all of it.
-    :param drop: whether rows that lack a value are NaN rather than an error.
-    :raises ValueError: as that function, or a source without rows.
-    """
+    """:func:`predict_table` of a table or of a source of blocks: the same rows give the same."""
     # draws of new responses go on from block to block
     rng: Any = np.random.default_rng(seed) if type == "observation" else seed
     columns = _columns(fit, type, part)
@@ -739,12 +675,7 @@ def sample(
     drop: bool = False,
     part: Part | None = None,
 ) -> AnyNDArray:
-    """
-    :func:`sample_table` of rows in whatever they come in.
-
-    :param part: of the predictor; None for all of it.
-    :param drop: whether rows that lack a value are NaN rather than an error.
-    """
+    """:func:`sample_table` of rows in whatever they come in."""
     columns = _columns(fit, type, part)
     draw = partial(sample_table, fit, num_samples=num_samples, type=type, seed=seed, part=part)
     found: AnyNDArray = _answered(fit, in_memory(data), columns, draw, drop, axis=1)
@@ -754,13 +685,7 @@ def sample(
 def log_density(
     fit: FittedGAM, data: Any, averaged: Averaged | None = None, drop: bool = False
 ) -> AnyNDArray:
-    """
-    Log predictive density of each row's response, [N].
-
-    :param averaged: takes the fit, X and Y, where hyperparameters are not taken as known.
-    :param drop: whether rows that lack a value are NaN rather than an error.
-    :raises ValueError: as :func:`density_of_table`.
-    """
+    """Log predictive density of each row's response, [N]."""
     spec, parts = fit.spec, []
     columns = variables_of([*spec.inputs, *spec.response_columns])
     needed = variables_of([*spec.inputs, *spec.complete_columns])
@@ -864,13 +789,7 @@ def at_complete_rows(
     answer: Callable[[Table], Any],
     axis: int = 0,
 ) -> Any:
-    """
-    What ``answer`` says of the complete rows, and NaN (None among classes) of the others.
-
-    :param table: the rows.
-    :param columns: those that are needed.
-    :param answer: gives an array or a frame with the rows along ``axis``, or a tuple of them.
-    """
+    """What ``answer`` says of the complete rows, and NaN (None among classes) of the others."""
     lacking = Holes().add(filled(table, spec.fills), columns)
     if not lacking.any():
         return answer(table)

@@ -129,15 +129,7 @@ def read(
     progress: bool | None,
     budget: TimeBudget,
 ) -> Reading:
-    """
-    Up to 65 536 rows as numbers in memory; of more of them codes and a sample, by two passes.
-
-    :param source: a :class:`Table`, or what :func:`~gpflow_gam.gam.frames.blocks_of` takes.
-    :param missing: ``"error"``, ``"drop"`` or ``"impute"``.
-    :param needs: the argument that needs all rows as numbers; empty where there is none.
-    :raises ValueError: data that no such model can be fitted to, naming column and rows.
-    :raises TimeoutError: ``max_seconds`` were used up.
-    """
+    """Up to 65 536 rows as numbers in memory; of more of them codes and a sample, by two passes."""
     if not isinstance(source, Table):
         if needs_table(terms):
             raise ValueError(
@@ -164,11 +156,7 @@ def read_table(
     progress: bool | None,
     budget: TimeBudget,
 ) -> Reading:
-    """
-    As :func:`read`, of a table in memory.
-
-    :param as_numbers: whether all rows are wanted as numbers, however many there are.
-    """
+    """As :func:`read`, of a table in memory."""
     given, named = table, expand_formula(terms, roles, table)
     complete, dropped, fills = complete_table(table, named, roles, missing)
     terms, table, design = design_columns(named, complete)
@@ -227,17 +215,13 @@ IN_MEMORY = (
 
 
 def _check_weights(roles: Roles, least: float, where: str = "") -> None:
-    """
-    :raises ValueError: a weight is negative.
-    """
+    """Raise ValueError if a weight is negative."""
     if least < 0.0:
         raise ValueError(f"weights {roles.weights!r} must not be negative; got {least:g}{where}.")
 
 
 def check_enough_rows(number: int, roles: Roles) -> None:
-    """
-    :raises ValueError: fewer than two rows count.
-    """
+    """Raise ValueError if fewer than two rows count."""
     if number < 2:
         own = " and ".join(map(repr, roles.counting))
         counted = f" in which {own} is not zero" if own else ""
@@ -251,9 +235,7 @@ def _check_response_is_no_term(roles: Roles, read: list[Column], table: Table | 
 
 
 def check_summary(terms: Terms, roles: Roles, summary: ColumnSummary) -> None:
-    """
-    :raises ValueError: no such model can be fitted to these data.
-    """
+    """Raise ValueError if the first pass shows that no such model can be fitted."""
     _check_response_is_no_term(roles, variables_of(columns_of(terms)), None)
     check_enough_rows(summary.summary.number, roles)
     if roles.weights is not None:
@@ -287,11 +269,7 @@ def complete_table(
 
 
 def first_rows(source: Any, terms: Terms, roles: Roles, budget: TimeBudget | None = None) -> Table:
-    """
-    The first rows of a source, whose columns have the types of all.
-
-    :raises ValueError: there are none.
-    """
+    """The first rows of a source, whose columns have the types of all."""
     if isinstance(source, Table):
         return source
     for block in read_in_blocks(source, terms, roles, budget):
@@ -310,11 +288,6 @@ def with_trials(
     The family and the columns of a binomial response without trials.
 
     Weights are the trials of proportions; zeros and ones, truth values and labels are Bernoulli's.
-
-    :param source: a :class:`Table`, or blocks.
-    :param gathered: what all processes that share the rows have seen, given what this one has.
-    :return: both, as the fit takes them.
-    :raises ValueError: proportions of unknown trials.
     """
     if not isinstance(family, Binomial) or roles.trials is not None or roles.censoring is not None:
         return family, roles
@@ -414,18 +387,7 @@ def summarise_columns(
     gather: bool = True,
     budget: TimeBudget | None = None,
 ) -> ColumnSummary | Table:
-    """
-    Read a table once.
-
-    :param blocks: the table.
-    :param missing: ``"error"``, ``"drop"`` or ``"impute"``.
-    :param progress: whether a bar is drawn.
-    :param gather: whether at most 65 536 rows come back as a table.
-    :param budget: time that the fit may take.
-    :return: what was found, or the table.
-    :raises ValueError: data that no such model can be fitted to, naming column and rows.
-    :raises TimeoutError: time is up.
-    """
+    """Read a table once."""
     columns = columns_needed(terms, roles)
     holes = Holes()
     few: list[Table] | None = [] if gather else None
@@ -468,13 +430,7 @@ def reading(
     total: int | None = None,
     budget: TimeBudget | None = None,
 ) -> Iterator[Table]:
-    """
-    The blocks, with a bar that counts their rows.
-
-    :param total: how many rows there are; by default what the blocks say.
-    :param budget: time that the fit may take.
-    :raises TimeoutError: time is up.
-    """
+    """The blocks, with a bar that counts their rows."""
     total = blocks.num_rows if total is None else total
     seen = 0
     with progress_bar(what, " rows", progress, total, unit_scale=True) as bar:
@@ -487,10 +443,7 @@ def reading(
 
 
 def check_time(budget: TimeBudget | None, what: str) -> None:
-    """
-    :param what: is being done.
-    :raises TimeoutError: time is up.
-    """
+    """Raise TimeoutError if time is up."""
     if budget is not None and budget.spent:
         raise TimeoutError(
             f"max_seconds={budget.max_seconds:g} was used up {what}; nothing was fitted. Give the "
@@ -572,11 +525,7 @@ class PartialSummary:
         return both
 
     def whole(self, terms: Terms, roles: Roles, dropped: int) -> ColumnSummary:
-        """
-        What follows from them.
-
-        :param dropped: rows left out for missing values.
-        """
+        """What follows from them."""
         assert self.summary is not None
         table = self._table()
         encoder = learn_encoder(terms, roles.numeric, table)
@@ -658,20 +607,7 @@ def encode_share(
     progress: bool | None = None,
     budget: TimeBudget | None = None,
 ) -> Encoding:
-    """
-    Read a share of the rows a second time.
-
-    :param blocks: the share.
-    :param found: what the first pass over all rows found.
-    :param levels: the response's labels, where it has any.
-    :param share: which rows they are.
-    :param number: of bins of a column that has many values.
-    :param progress: whether a bar is drawn.
-    :param budget: time that the fit may take.
-    :raises ValueError: a response that the family cannot have produced, naming its rows; or data
-        that changed between the passes.
-    :raises TimeoutError: time is up.
-    """
+    """Read a share of the rows a second time."""
     wanted = Wanted(terms, found, roles, family)
     assert number is not None  # rows in codes have no bin a value
     encoding = Encoding(found, wanted, number, share.number, share.start)
@@ -815,11 +751,7 @@ class Encoding:
         return Totals(sums, self._masses, self._ranges)
 
     def done(self, totals: Totals | None = None) -> CodedData:
-        """
-        These rows in codes, and those of them that are in the sample.
-
-        :param totals: of all rows, where there are others; of these rows by default.
-        """
+        """These rows in codes, and those of them that are in the sample."""
         assert self._Y is not None
         totals = self.totals() if totals is None else totals
         held = {place: store.done() for place, store in self._held.items()}

@@ -67,13 +67,6 @@ def fit_share(
 
     Every process calls this with its own share; the outcome is the same on all, and that of one
     process which reads the shares one after the other.
-
-    :param source: gives the share and the response's name, as :func:`fit_gam` takes them.
-    :param exchange: with the other processes.
-    :param options: as of :func:`fit_gam`; those that say when a fit ends must say so on all
-        processes at once.
-    :raises ValueError: on all processes, where one was given data or arguments that no such model
-        can be fitted to, or other arguments than the first; or what needs all rows in one memory.
     """
     needs = needs_all_rows(variational, engine, options)
     if missing == "impute":
@@ -237,9 +230,7 @@ def _summarised(
 
 
 def _check_kinds(parts: Sequence[PartialSummary]) -> None:
-    """
-    :raises ValueError: a column is of numbers here and of levels there.
-    """
+    """Raise ValueError if a column holds numbers on one worker and levels on another."""
     first = dict(parts[0].kinds)
     for place, part in enumerate(parts):
         for name, kinds in part.kinds.items():

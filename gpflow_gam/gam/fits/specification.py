@@ -111,12 +111,7 @@ class Roles:
         return family.labels_of(table.levels(self.response), table.ordered(self.response))
 
     def encoded(self, family: Family, table: Table, levels: Levels | None) -> Response:
-        """
-        The response of a table's rows, as the likelihood takes it.
-
-        :param levels: its labels, where they are known.
-        :raises ValueError: values that the family cannot have produced, naming column and row.
-        """
+        """The response of a table's rows, as the likelihood takes it."""
         values = table.values(self.response)
         if self.censoring is not None:
             if self.trials is not None:
@@ -194,11 +189,7 @@ class Specification(Roles):
         return next((c.name for c in self.components if c.form == "constant"), None)
 
     def has_constant(self, names: Collection[str]) -> AnyNDArray:
-        """
-        Whether one of some components carries the constant of each predictor, [L].
-
-        :param names: of components.
-        """
+        """Whether one of some components carries the constant of each predictor, [L]."""
         found = np.zeros(len(self.constant), dtype=bool)
         for c in self.components:
             if c.carries_constant and c.name in names:
@@ -216,11 +207,7 @@ class Specification(Roles):
         return self.inputs_of(self.names)
 
     def inputs_of(self, names: Collection[str]) -> list[Column]:
-        """
-        The columns that some of the components read, and those of offsets.
-
-        :param names: of components.
-        """
+        """The columns that some of the components read, and those of offsets."""
         keys = list(self.encoder.columns)
         own = [keys[i][0] for c in self.components if c.name in names for i in c.columns]
         design = self.design
@@ -240,21 +227,11 @@ class Specification(Roles):
         return found
 
     def place(self, column: Column) -> int:
-        """
-        Where in X a numeric column stands.
-
-        :param column: by name.
-        """
+        """Where in X a numeric column stands."""
         return self.encoder.index(column, "number")
 
     def component(self, name: str) -> Component:
-        """
-        The one component that is asked for by ``name``.
-
-        :param name: as of :meth:`called`.
-        :raises ValueError: there is none, or there are several, one a level.
-        :raises TypeError: that is no name.
-        """
+        """The one component that is asked for by ``name``."""
         if not isinstance(name, str):
             raise TypeError(
                 f"an effect is asked for by its name, a string; got {name!r}; there are "
@@ -272,9 +249,6 @@ class Specification(Roles):
 
         A name that none has exactly is read as a formula has it: ``s(g, bs="re")`` and ``s(g)`` are
         ``random_effect(g)``, where no other term is of the same columns.
-
-        :param name: of an effect, the label of a term, either as it was typed, or a term.
-        :raises ValueError: there is none.
         """
         label = name.label if isinstance(name, Term) else name
         found = [c for c in self.components if c.name == label]
@@ -323,11 +297,7 @@ class Specification(Roles):
         return f" Did you mean {found[0]!r}?" if found else ""
 
     def term(self, label: str) -> Term:
-        """
-        The term with a label.
-
-        :param label: of a term of this fit.
-        """
+        """The term with a label."""
         return next(t for t in self.terms if t.label == label)
 
 

@@ -57,13 +57,7 @@ def same_components(
     names: Sequence[str],
     of_first: bool,
 ) -> Specification | None:
-    """
-    What an earlier fit was of, where another one is of the same components at the same rows.
-
-    :param names: the predictors of the other, as terms name them.
-    :param of_first: whether its terms without a parameter are of the first alone.
-    :return: None where anything differs, or where rows are not all held as numbers.
-    """
+    """What an earlier fit was of, where another one is of the same components at the same rows."""
     if start is None or not (start.data.complete and data.complete):
         return None
     spec = start.spec
@@ -90,13 +84,7 @@ def has_same_sites(start: FittedGAM, spec: Specification, data: Data) -> bool:
 def marginals_at(
     start: FittedGAM, spec: Specification, model: Model, X: AnyNDArray
 ) -> Marginals | None:
-    """
-    What an earlier fit says of the predictor at rows, in the unit of another model.
-
-    :param X: rows as that one has them, [N, D].
-    :return: None where it cannot tell: rows have levels that it has not seen, or there are other
-        predictors.
-    """
+    """What an earlier fit says of the predictor at rows, in the unit of another model."""
     if start.num_predictors != len(spec.constant):
         return None
     own = _recoded(X, spec.encoder, start.spec.encoder)
@@ -120,13 +108,7 @@ def marginals_of_rows(solution: Solution) -> Marginals:
 
 
 def _carry(known: dict[str, AnyNDArray], trained: tf.Module | None, new: tf.Module) -> None:
-    """
-    Parameters of a part of a model.
-
-    :param known: as the earlier fit has them, by their paths.
-    :param trained: the same part of the model that the user has; None without one.
-    :param new: the part of the new model.
-    """
+    """Parameters of a part of a model."""
     users = {} if trained is None else parameter_dict(trained)
     for path, parameter in parameter_dict(new).items():
         if not parameter.trainable or path not in known:
@@ -161,12 +143,7 @@ def _recoded(X: AnyNDArray, encoder: Encoder, other: Encoder) -> AnyNDArray | No
 
 
 def check_same_criterion(fit: FittedGAM, options: dict[str, Any], asked: str = "") -> None:
-    """
-    Check that a fit does not go on by another criterion without a word.
-
-    :param asked: what cannot go on by any other than the ELBO.
-    :raises ValueError: it would, or it cannot.
-    """
+    """Check that a fit does not go on by another criterion without a word."""
     criterion = options.get("criterion")
     last = "elbo" if fit.solution is None or fit.solution.hessian is None else "ncv"
     if asked and criterion == "ncv":
@@ -182,9 +159,7 @@ _ALL = "refit(data, criterion='ncv', groups=...) all rows and their groups."
 
 
 def check_rows(fit: FittedGAM, asked: str) -> None:
-    """
-    :raises ValueError: the rows of a fit are not in this process.
-    """
+    """Raise ValueError if the rows of a fit are not in this process."""
     if not fit.data.available:
         raise ValueError(
             f"{asked}: this GAM was loaded from a file without its data (save(data=False)); call "
@@ -199,9 +174,6 @@ def check_rows(fit: FittedGAM, asked: str) -> None:
 def joined(last: FittedGAM, data: Table) -> tuple[Table, tuple[Fill, ...]]:
     """
     The rows of a fit and further ones as one table, and what stands in for missing values in it.
-
-    :param data: further rows, the response among them.
-    :raises ValueError: the rows of the fit are not there, or cannot be made a table again.
     """
     spec, data = last.spec, data.counted(last.spec.counting)
     check_rows(last, "update")
