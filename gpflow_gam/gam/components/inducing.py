@@ -9,11 +9,9 @@ import numpy as np
 from gpflow.base import AnyNDArray
 
 from ...errors import ResolutionWarning, warn_caller
-from ...kernels.shaped import Basis
-from ...kernels.sphere import unit_vectors
-from ...kernels.spline import LevelBasis, SplineBasis, grid
-from ...measures.discrete import NUM_NODES
-from ...measures.thinning import bin_means, cluster_means, weighted_quantiles
+from ...kernels.mapped import unit_vectors
+from ...kernels.shaped import Basis, LevelBasis, SplineBasis, grid
+from ...measures import NUM_NODES, bin_means, cluster_means, weighted_quantiles
 from ...optimizers.binned.columns import Columns, Level
 from ..terms import FactorSmooth, Smooth, Tensor, Term
 from ..terms.smooth import LEAST_SPLINES
