@@ -2,9 +2,10 @@
 
 import importlib
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import ModuleType
+from typing import Any
 
 from .backend import require_tensorflow
 
@@ -53,13 +54,13 @@ with _docstrings_as_written():
     )
     from .errors import (
         BasisWarning,
-        CavityWarning,
         CheckpointWarning,
         ConvergenceWarning,
         DispersionWarning,
         ExtrapolationWarning,
         ForkedProcessError,
         IdentifiabilityWarning,
+        LeaveOneOutWarning,
         MissingTermWarning,
         ResolutionWarning,
         ShapeWarning,
@@ -78,13 +79,13 @@ with _docstrings_as_written():
 __all__ = [
     "GAM",
     "BasisWarning",
-    "CavityWarning",
     "CheckpointWarning",
     "ConvergenceWarning",
     "DispersionWarning",
     "ExtrapolationWarning",
     "ForkedProcessError",
     "IdentifiabilityWarning",
+    "LeaveOneOutWarning",
     "MissingTermWarning",
     "ResolutionWarning",
     "ShapeWarning",
@@ -137,9 +138,17 @@ _LAZY = {"plotting": ".gam.plotting", "sklearn": ".sklearn"}
 """Modules whose imports are dear, or not everybody's: matplotlib and scikit-learn's machinery."""
 
 
-def __getattr__(name: str) -> ModuleType:
+_RENAMED = {"CavityWarning": "LeaveOneOutWarning"}
+"""Old names of this version."""
+
+
+def __getattr__(name: str) -> Any:
     if name in _LAZY:
         return importlib.import_module(_LAZY[name], __name__)
+    if name in _RENAMED:
+        new = _RENAMED[name]
+        warnings.warn(f"{name} is now {new}.", DeprecationWarning, stacklevel=2)
+        return globals()[new]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

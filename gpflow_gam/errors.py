@@ -18,10 +18,6 @@ class BasisWarning(UserWarning):
     """A term asked for a spline basis of mgcv's, and is a Gaussian process."""
 
 
-class CavityWarning(UserWarning):
-    """Rows could not be left out of a fit, and were predicted from the prior."""
-
-
 class CheckpointWarning(UserWarning):
     """The state of a fit could not be written to its file."""
 
@@ -40,6 +36,10 @@ class ExtrapolationWarning(UserWarning):
 
 class IdentifiabilityWarning(UserWarning):
     """Two terms, or a term and the noise, are the same thing: the data cannot tell them apart."""
+
+
+class LeaveOneOutWarning(UserWarning):
+    """Rows could not be left out of a fit, and were predicted from the prior."""
 
 
 class MissingTermWarning(UserWarning):

@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax
 
 import gpflow_gam as gg
-from gpflow_gam import linear, s
+from gpflow_gam import linear
 from gpflow_gam.gam.effects.between import between_moments
 from gpflow_gam.optimizers.binned import cavities
 from gpflow_gam.optimizers.binned.cavities import CoupledMeans, between_predictors
@@ -85,7 +85,7 @@ def exact(fit, data, points):
     return np.array(sds)
 
 
-def test_limits_of_logits_are_those_of_all_of_them_together(gam, data, monkeypatch):
+def test_credible_intervals_of_logits_account_for_each_other(gam, data, monkeypatch):
     without_draws(monkeypatch)
     grid = pd.DataFrame({"x": [-0.9, 0.7]})
     points = gam.fitted.encode(pd.concat([grid.assign(z=0.5, y="a")]))
@@ -97,7 +97,7 @@ def test_limits_of_logits_are_those_of_all_of_them_together(gam, data, monkeypat
 
 
 @pytest.mark.parametrize("which", ["gam", "fixed"])
-def test_effects_terms_and_predictors_say_the_same(which, request, data):
+def test_effects_terms_and_predictors_agree(which, request, data):
     gam = request.getfixturevalue(which)
     some = data.head(20)
     _, terms = gam.predict(some, "terms", se=True)
@@ -122,7 +122,7 @@ def test_probabilities_are_of_predictors_that_add_nothing(gam, data, monkeypatch
     np.testing.assert_array_equal(gam.predict(data, "response", se=True)[1], found)
 
 
-def test_files_hold_it(gam, data, tmp_path):
+def test_files_keep_covariances_between_predictors(gam, data, tmp_path):
     want = gam.effects(NAMES["b"], data[["x"]].head(5))["se"]
     assert np.any(between_moments(gam.fitted).covariance > 0.0)
     for with_data in (True, False):
@@ -131,7 +131,7 @@ def test_files_hold_it(gam, data, tmp_path):
         np.testing.assert_array_equal(found, want)
 
 
-def test_a_part_of_the_rows_stands_for_all(gam, monkeypatch):
+def test_a_sample_of_rows_stands_for_all(gam, monkeypatch):
     fit = gam.fitted
     solution, likelihood = fit.solution, fit.model.likelihood
     given = solution.rows, likelihood, solution.values, solution.q
@@ -144,20 +144,13 @@ def test_a_part_of_the_rows_stands_for_all(gam, monkeypatch):
     assert between_predictors(*given) is None
 
 
-def test_what_classes_have_in_common_is_no_part_of_their_effects(data):
+def test_effects_of_classes_leave_out_what_classes_have_in_common(data):
     """The same terms in all of them: effects are told against the other classes'."""
     gam = gg.GAM(linear("x"), "categorical").fit(data, "y", **QUIET)
     assert between_moments(gam.fitted) is None
 
 
-def test_a_predictor_by_itself_asks_for_no_pass(data, monkeypatch):
-    monkeypatch.setattr(cavities, "mean_curvature", lambda *_: pytest.fail("a pass over the rows"))
-    gam = gg.GAM(s("z", k=5)).fit(data.head(60), "x", **QUIET)
-    assert between_moments(gam.fitted) is None
-    gam.effects("s(z)")
-
-
-def test_what_is_added_is_the_inverse_of_all_less_those_of_each(rng):
+def test_excess_covariance_by_dense_inverses(rng):
     L, P, n = 3, 4, 50
     phi, root = rng.normal(size=(P, n)), rng.normal(size=(n, L, L))
     enters = np.ones((P, L))

