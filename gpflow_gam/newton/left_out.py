@@ -93,8 +93,6 @@ def left_out(
     which Woodbury's identity inverts. Where actions ask less than everything this takes away no
     more than they had asked of the datum. Of K it takes the rows: M / N of a sweep. Returns means
     [M, L] and covariances [M, L, L].
-
-    Shapes: rows [M].
     """
     operator, latents = problem.operator, problem.operator.latents
     S, v = state.actions, state.weights

@@ -529,29 +529,24 @@ class KernelOperator:
 
     @check_shapes("V: [Q, N, R]", "return: [Q, N, R]")
     def product(self, V: tf.Tensor) -> tf.Tensor:
-        """K V: one sweep, however many right-hand sides. Shapes: V [Q, N, R]."""
+        """K V: one sweep, however many right-hand sides."""
         self.sweeps += 1.0
         out = self._apply(self.X, V)
         return out if self._noise is None else out + tf.cast(self._noise[..., None], V.dtype) * V
 
     @check_shapes("V: [Q, N, R]", "return: [Q, N, R]")
     def rounded_product(self, V: tf.Tensor) -> tf.Tensor:
-        """
-        K V, multiplied and summed in the precision of X: cheaper where that is single. Shapes: V
-        [Q, N, R].
-        """
+        """K V, multiplied and summed in the precision of X: cheaper where that is single."""
         return tf.cast(self.product(tf.cast(V, self.X.dtype)), self.dtype)
 
     @check_shapes("indices: [M]")
     def of_rows(self, indices: tf.Tensor) -> KernelOperator:
-        """The operator of some data alone. Shapes: indices [M]."""
+        """The operator of some data alone."""
         return KernelOperator(self.latents, tf.gather(self.X, indices), self._programs)
 
     @check_shapes("indices: [M]", "V: [Q, M, R]", "return: [Q, N, R]")
     def product_of_rows(self, indices: tf.Tensor, V: tf.Tensor) -> tf.Tensor:
-        """
-        K V for V that is zero but at some data: M / N of a sweep. Shapes: indices [M], V [Q, M, R].
-        """
+        """K V for V that is zero but at some data: M / N of a sweep."""
         self.sweeps += float(indices.shape[0]) / self.num_data
         out = self.of_rows(indices)._apply(self.X, V)
         if self._noise is None:
@@ -560,7 +555,7 @@ class KernelOperator:
 
     @check_shapes("indices: [M]", "V: [Q, N, R]", "return: [Q, M, R]")
     def product_at_rows(self, indices: tf.Tensor, V: tf.Tensor) -> tf.Tensor:
-        """K V at some data: M / N of a sweep. Shapes: indices [M], V [Q, N, R]."""
+        """K V at some data: M / N of a sweep."""
         self.sweeps += float(indices.shape[0]) / self.num_data
         out = self._apply(tf.gather(self.X, indices), V)
         if self._noise is None:
@@ -570,7 +565,7 @@ class KernelOperator:
 
     @check_shapes("indices: [M]", "V: [Q, M, R]", "return: [Q, N, R]")
     def spread(self, indices: tf.Tensor, V: tf.Tensor) -> tf.Tensor:
-        """Values at some data, and zeros at the others. Shapes: indices [M], V [Q, M, R]."""
+        """Values at some data, and zeros at the others."""
         shape = [self.num_data, V.shape[0], V.shape[2]]
         wide = tf.scatter_nd(indices[:, None], tf.transpose(V, [1, 0, 2]), shape)
         return tf.transpose(wide, [1, 0, 2])

@@ -159,8 +159,6 @@ def explained(gram: tf.Tensor) -> tf.Tensor:
     F with ``F F' = gram^-1``, where gram = S'(K + W^+)S.
 
     Directions that are rounding only are left out: F has zeros for them.
-
-    Shapes: gram [B, B].
     """
     gram = 0.5 * (gram + tf.transpose(gram))
     if gram.shape[0] == 0:

@@ -381,9 +381,9 @@ class ShapedPosterior(SparseAdditivePosterior):
             return tf.random.uniform([num_samples], 0, _BANK, tf.int32)
         return tf.random.stateless_uniform([num_samples], seed, 0, _BANK, tf.int32)
 
-    def _open_root(self, layout: BlockLayout, features: Features, X: tf.Tensor) -> tf.Tensor:
+    def _residual_root(self, layout: BlockLayout, features: Features, X: tf.Tensor) -> tf.Tensor:
         # what jitter leaves open has no shape, nor would the sum have one with it
-        root = super()._open_root(layout, features, X)
+        root = super()._residual_root(layout, features, X)
         prior = tf.linalg.diag_part(self.blocks.prior_components(X))
         left = tf.reduce_max(tf.reduce_sum(tf.square(root), axis=-1), axis=-1)
         open_ = left > self._negligible * tf.reduce_max(prior, axis=-1)

@@ -127,7 +127,7 @@ class SparseAdditivePosterior(AdditivePosterior):
         V = self._sample_inducing(q, num_samples, seed_v)  # [S, P, L]
         parts = [tf.einsum("gmn,sgml->sgnl", f, v) for f, v in zip(features.phi, q.layout.split(V))]
         explained = tf.cast(q.layout.restore_components(parts, axis=1), X.dtype)  # [S, C, N, L]
-        root = self._open_root(q.layout, features, X)
+        root = self._residual_root(q.layout, features, X)
         C, N = self.kernel.num_components, tf.shape(X)[0]
         shape = [num_samples, C, N, self.num_latent_gps]
         away = tf.matmul(root, tf.cast(standard_normal(shape, X.dtype, seed_f), root.dtype))
@@ -139,7 +139,7 @@ class SparseAdditivePosterior(AdditivePosterior):
         """Draws of V, [S, P, L], in group order."""
         return q.sample(num_samples, seed)
 
-    def _open_root(self, layout: BlockLayout, features: Features, X: tf.Tensor) -> tf.Tensor:
+    def _residual_root(self, layout: BlockLayout, features: Features, X: tf.Tensor) -> tf.Tensor:
         """Square roots [C, N, N] of the covariances of what inducing values leave open."""
         gram = layout.restore_components([tf.matmul(f, f, transpose_a=True) for f in features.phi])
         prior = self.blocks.prior_components(X)  # [C, N, N]
