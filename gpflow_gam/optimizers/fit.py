@@ -20,7 +20,7 @@ from ..variational import OptimalPrecision, VariationalFamily
 from .binned.fit import fit_rows
 from .binned.passes import Rows
 from .minibatch import fit_minibatches
-from .minimizers import LBFGS, FitResult, StopFit, TimeBudget, Tracker
+from .minimizers import FitResult, TimeBudget, Tracker, fit_lbfgs
 from .minimizers.tracker import Callback, OnInterrupt, check_options
 from .newton import fit_newton
 from .sites import SiteSums, collected, fit_sites, q_from, sites_at
@@ -211,7 +211,7 @@ def fit(
     if isinstance(model, InternalDataTrainingLossMixin):
         with restore_on_error(model), without_bijector_cache(model):
             own = tracker(model.trainable_variables, "L-BFGS")
-            return _fit_lbfgs(model, None, own, max_iterations, tolerance)
+            return fit_lbfgs(model, None, own, max_iterations, tolerance)
     if data is None:
         raise ValueError(f"data: {type(model).__name__} holds none; pass (X, Y).")
     if not isinstance(model, AdditiveSVGP):
@@ -247,7 +247,7 @@ def fit(
             ended = _start_from_dense(model, data, start, max_iterations, tolerance)
             if ended is not None:
                 return own.result(False, ended.message, -float(model.training_loss(data)))
-        return _fit_lbfgs(model, data, own, max_iterations, tolerance)
+        return fit_lbfgs(model, data, own, max_iterations, tolerance)
 
 
 def _start_from_dense(
@@ -263,28 +263,3 @@ def _start_from_dense(
     result = fit_sites(dense, data, tracker, max_iterations, tolerance)
     match_dense(model, dense)
     return result if tracker.ended else None
-
-
-def _fit_lbfgs(
-    model: BayesianModel,
-    data: RegressionData | None,
-    tracker: Tracker,
-    max_iterations: int,
-    tolerance: float,
-) -> FitResult:
-    arguments = () if data is None else (data,)
-    closure = model.training_loss_closure(*arguments, compile=False)
-    variables = tracker.variables
-    with tracker:
-        if not variables:
-            return tracker.result(True, "nothing is trainable", -float(closure()))
-        try:
-            converged, message = LBFGS(closure, variables).converge(
-                tracker, max_iterations=max_iterations, tolerance=tolerance
-            )
-        except StopFit as stop:
-            converged, message = stop.converged, stop.message
-        except KeyboardInterrupt:
-            converged, message = False, tracker.interrupted()
-            tracker.restore_best()
-        return tracker.result(converged, message, -float(model.training_loss(*arguments)))

@@ -13,7 +13,7 @@ from gpflow.base import AnyNDArray, RegressionData
 
 from ..models import AdditiveSVGP
 from ..variational import OptimalPrecision
-from .minimizers import LBFGS, FitResult, StopFit, Traced, Tracker
+from .minimizers import FitResult, StopFit, Traced, Tracker, fit_lbfgs
 from .minimizers.lbfgs import forget_traced
 from .sites import NaturalGradient, fit_sites
 
@@ -183,16 +183,7 @@ def _polish(
     limit = len(tracker.history) + _POLISH_STEPS
     if isinstance(model.variational, OptimalPrecision):
         return fit_sites(model, data, tracker, limit, tolerance, _POLISH_ROUNDS)
-    closure = model.training_loss_closure(data, compile=False)
-    try:
-        converged, message = LBFGS(closure, model.trainable_variables).converge(
-            tracker, max_iterations=_POLISH_STEPS, tolerance=tolerance
-        )
-    except StopFit as stop:
-        converged, message = stop.converged, stop.message
-    except KeyboardInterrupt:
-        converged, message = False, "interrupted"
-    return tracker.result(converged, message, -float(closure()))
+    return fit_lbfgs(model, data, tracker, _POLISH_STEPS, tolerance)
 
 
 def _gradient_step(

@@ -28,7 +28,7 @@ class ShapedCavities:
     The predictor of rows without sites, under inequalities.
 
     What a fit says under a shape is the Gaussian of functions of any shape, projected on the cone
-    of those that have it (:class:`~gpflow_gam.posteriors.projection.Projection`): the estimate is
+    of those that have it (:class:`~gpflow_gam.posteriors.shaped.Projection`): the estimate is
     the projected mean, variances are those of projected draws around it. Without a row it is the
     same of the Gaussian without the row's site.
 

@@ -1,7 +1,7 @@
 """Minimising one function of some variables: L-BFGS, followed by a tracker that keeps the best."""
 
 from .descent import descend, other_optimum
-from .lbfgs import LBFGS, Traced
+from .lbfgs import LBFGS, Traced, fit_lbfgs
 from .tracker import FitProgress, FitResult, StopFit, TimeBudget, Tracker
 
 __all__ = [
@@ -13,5 +13,6 @@ __all__ = [
     "Traced",
     "Tracker",
     "descend",
+    "fit_lbfgs",
     "other_optimum",
 ]

@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from gpflow.base import AnyNDArray
+from gpflow.base import AnyNDArray, RegressionData
+from gpflow.models import BayesianModel
 from gpflow.optimizers import Scipy
 from tensorflow.python.framework import ops
 
-from .tracker import Tracker
+from .tracker import FitResult, StopFit, Tracker
 
 _ATTRIBUTE = "_gradient_op_type"
 
@@ -237,3 +238,27 @@ class LBFGS:
     def _assign(self, values: Sequence[Any]) -> None:
         for variable, value in zip(self.variables, values):
             variable.assign(value)
+
+
+def fit_lbfgs(
+    model: BayesianModel,
+    data: RegressionData | None,
+    tracker: Tracker,
+    max_iterations: int,
+    tolerance: float,
+) -> FitResult:
+    """Minimise the training loss of a model; ended early, it stays at the last iterate."""
+    arguments = () if data is None else (data,)
+    closure = model.training_loss_closure(*arguments, compile=False)
+    with tracker:
+        if not model.trainable_variables:
+            return tracker.result(True, "nothing is trainable", -float(closure()))
+        try:
+            converged, message = LBFGS(closure, model.trainable_variables).converge(
+                tracker, max_iterations=max_iterations, tolerance=tolerance
+            )
+        except StopFit as stop:
+            converged, message = stop.converged, stop.message
+        except KeyboardInterrupt:
+            converged, message = False, tracker.interrupted()
+        return tracker.result(converged, message, -float(model.training_loss(*arguments)))
