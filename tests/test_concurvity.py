@@ -81,15 +81,6 @@ def test_weights_count_rows(full):
     np.testing.assert_allclose(counted, expected, atol=2e-3)
 
 
-def test_two_effects_are_one_pair(data):
-    gam = gg.GAM(s("x", k=6) + s("bent", k=6)).fit(data, y="y", **QUICK)
-    whole, pairs = gam.concurvity(), gam.concurvity(full=False)
-    for measure in ("observed", "estimate"):
-        own = pairs.loc[measure]
-        assert own.loc["s(bent)", "s(x)"] == pytest.approx(whole.loc["s(x)", measure])
-        assert own.loc["s(x)", "s(bent)"] == pytest.approx(whole.loc["s(bent)", measure])
-
-
 @rscript.needed
 def test_observed_concurvity_is_mgcvs(tmp_path):
     """What of an estimate the other space explains depends on the estimates, which agree."""

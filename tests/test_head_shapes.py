@@ -188,29 +188,3 @@ def test_what_holds_to_no_shape_says_so(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("gpflow_gam.layers.additive_gp.MAX_SITES", 20)
     with pytest.raises(ValueError, match=r"s\(0\) has a shape.*25 inducing values.*than 20"):
         AdditiveGP(terms, num_data=10)
-
-
-KINDS = [
-    gg.s(0),
-    gg.s(0, 1),
-    gg.s(0, by=1),
-    gg.s(0, by=gg.factor(2)),
-    *(gg.s(0, bs=bs) for bs in ("matern12", "matern32", "matern52", "linear")),
-    gg.s(0, bs="cyclic", period=2.0),
-    gg.te(0, 1),
-    gg.ti(0, 1),
-    gg.linear(0),
-    gg.factor(2),
-    gg.random_effect(2),
-]
-
-
-@pytest.mark.parametrize("term", KINDS, ids=str)
-def test_terms_that_a_layer_takes(term: Any) -> None:
-    levels = {2: 3} if "(2)" in str(term) else None
-    head = AdditiveGP(term, num_data=N, num_inducing=6, num_levels=levels)
-    features = np.column_stack([X, np.arange(N) % 3])
-    head.adapt(features)
-    found = head(features).numpy()
-    assert np.all(np.isfinite(found))
-    assert np.all(found[..., 1] > 0.0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 from typing import Any
 
 import gpflow
@@ -217,25 +216,6 @@ def test_tempered_natural_gradients_climb_the_tempered_bound() -> None:
     assert abs(slopes[0.3]) < 1e-4 * abs(slopes[1.0])
 
 
-def test_a_kl_weight_is_kept(tmp_path: Path) -> None:
-    model, head = build(kl_weight=np.float32(0.25), name="tempered")
-    assert AdditiveGP.from_config(head.get_config()).kl_weight == 0.25
-    model.save(tmp_path / "m.keras")
-    loaded = keras.models.load_model(tmp_path / "m.keras")
-    assert loaded.get_layer("tempered").kl_weight == 0.25
-    old = head.get_config()
-    del old["kl_weight"]  # a file from before
-    assert AdditiveGP.from_config(old).kl_weight == 1.0
-    with pytest.raises(AttributeError):
-        head.kl_weight = 1.0
-
-
-@pytest.mark.parametrize("weight", [0.0, -1.0, np.nan, np.inf, "0.5", None, True, [0.5]])
-def test_bad_kl_weights(weight: Any) -> None:
-    with pytest.raises(ValueError, match="kl_weight must be a positive number; got"):
-        build(kl_weight=weight)
-
-
 # --- beside other losses, under other optimisers, in other threads --------------------------------
 
 
@@ -342,11 +322,3 @@ def test_a_loss_finds_the_head_whose_output_it_is_given() -> None:
     fresh = keras.losses.deserialize(keras.losses.serialize(one.loss))
     with pytest.raises(ValueError, match="there are 2 layers 'gp'"):
         fresh(Y, np.array(one(X)))
-
-
-def test_a_model_is_not_compiled_with_the_loss_of_another() -> None:
-    model, _ = build()
-    _, other = build()
-    model.compile(loss=other.loss)
-    with pytest.raises(ValueError, match="of another one"):
-        model.evaluate(X, Y, verbose=0)

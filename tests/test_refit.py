@@ -115,12 +115,3 @@ def test_a_kernel_of_ones_own_keeps_its_measure(features: np.ndarray) -> None:
     head.adapt(features, features[:, 1])
     assert own.measure is measure
     assert np.all(np.isfinite(head(features)))
-
-
-def test_what_cannot_be_refitted_says_so(features: np.ndarray) -> None:
-    head = joint()
-    with pytest.raises(ValueError, match="has 59 rows where .* num_data=60"):
-        refit(head, features[1:], np.zeros(N - 1))
-    head.trainable = False
-    with pytest.raises(ValueError, match="held fixed; set head.trainable = True"):
-        refit(head, features, np.zeros(N))

@@ -154,8 +154,3 @@ def test_what_is_not_penalised_has_none(data):
     assert table["upper"].dtype == float
     ridge = gg.GAM([factor("h", shrink=True)], intercept=False).fit(data, "y", **QUIET)
     assert list(ridge.variance_components()["part"]) == ["", ""]
-
-
-def test_a_bad_level_is_named(gam):
-    with pytest.raises(ValueError, match="level must be a probability between 0 and 1; got 95"):
-        gam.variance_components(95)
