@@ -118,11 +118,14 @@ def test_terms_that_a_layer_does_not_take(term: Any, levels: Any, message: str) 
 
 
 def test_a_head_takes_all_other_kinds_at_once() -> None:
-    kernels = [s(0, bs=bs) for bs in ("se", "matern12", "matern32", "matern52", "linear")]
-    others = [s(0, by=factor(1)), s(0, bs="cyclic", period=2.0), te(0, 4), ti(0, 4), linear(0)]
-    terms = [*kernels, *others, factor(1), random_effect(1)]
-    head = AdditiveGP(terms, num_data=N, num_inducing=6, num_levels={1: LEVELS})
-    head.adapt(X)
-    found = head(X).numpy()
+    bs = ("se", "matern12", "matern32", "matern52", "linear")
+    kernels = [s(5 + i, bs=name) for i, name in enumerate(bs)]
+    others = [s(0, by=factor(1)), s(10, bs="cyclic", period=2.0), te(0, 4), ti(5, 4), linear(0)]
+    terms = [*kernels, *others, factor(1), random_effect(11)]
+    levels = {1: LEVELS, 11: LEVELS}
+    head = AdditiveGP(terms, num_data=N, num_inducing=6, num_levels=levels)
+    data = np.column_stack([X, *[X[:, 0]] * 6, X[:, 1]])
+    head.adapt(data)
+    found = head(data).numpy()
     assert np.all(np.isfinite(found))
     assert np.all(found[..., 1] > 0.0)

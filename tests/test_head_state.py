@@ -114,11 +114,11 @@ def test_configuration_and_clones(trained: tuple[keras.Model, AdditiveGP]) -> No
     np.testing.assert_array_equal(clone(X), model(X))
     own = clone.get_layer("trained")
     assert own is not head
-    assert own.loss._layer() is own
+    assert own.loss._head() is own
     for one in (own, head):  # both of one name
         by_name = keras.losses.deserialize(keras.losses.serialize(one.loss))
         by_name(Y, one(X))
-        assert by_name._layer() is one
+        assert by_name._head() is one
 
 
 def test_one_place_for_flags() -> None:

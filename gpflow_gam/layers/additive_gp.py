@@ -100,7 +100,7 @@ class _HeadShapes:
         )
 
     def tails(self) -> dict[str, list[float]]:
-        """How often noise alone is as far from each component's shape, in each output."""
+        """P-values of the components' shapes, one for each output."""
         values, _ = self._now()
         names, L = self._model.kernel.names, self._model.num_latent_gps
         return {names[i]: [values.p_value(i, k) for k in range(L)] for i in self._parts}
@@ -122,8 +122,8 @@ class _HeadShapes:
                 f * tf.constant([[[float(c == i)]] for c in group.indices], f.dtype)
                 for f, group in zip(phi, blocks.groups)
             ]
-            whole = layout.to_components(layout.concat(of_component))  # [P, J]
-            rows.append(tf.matmul(tf.constant(part.kernel.cone), whole, transpose_b=True))
+            features = layout.to_components(layout.concat(of_component))  # [P, J]
+            rows.append(tf.matmul(tf.constant(part.kernel.cone), features, transpose_b=True))
         return [layout.to_components(q.mean), covariance, *rows]
 
     def _project(
@@ -292,7 +292,7 @@ class AdditiveGP(GPHead):
             return self._shapes.tails()
 
     def _is_free(self, training: bool) -> bool:
-        """Whether components may have any shape, as in training."""
+        """True if components may have any shape, as in training."""
         return (training and self.trainable) or not self._shapes
 
     def _component_marginals(self, X: tf.Tensor, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
@@ -335,9 +335,9 @@ class AdditiveGP(GPHead):
 
     @property
     def has_moving_sites(self) -> bool:
-        """Whether natural gradients alone move q(U)."""
-        held = is_below("variational.site_shift", self.frozen)
-        return self.variational == "sites" and self.trainable and not held
+        """True if natural gradients alone move q(U)."""
+        fixed = is_below("variational.site_shift", self.frozen)
+        return self.variational == "sites" and self.trainable and not fixed
 
     @contextlib.contextmanager
     def stepping(self) -> Iterator[None]:
@@ -405,10 +405,10 @@ def _filled_up(rows: AnyNDArray, spare: AnyNDArray) -> AnyNDArray:
 
     Inducing inputs must differ, so that padding by copies will not do.
     """
-    filled, left = list(rows[: len(spare)]), list(spare)
+    filled, remaining = list(rows[: len(spare)]), list(spare)
     while len(filled) < len(spare):
-        gaps = [min(np.sum((row - z) ** 2) for row in filled) for z in left]
-        filled.append(left.pop(int(np.argmax(gaps))))
+        gaps = [min(np.sum((row - z) ** 2) for row in filled) for z in remaining]
+        filled.append(remaining.pop(int(np.argmax(gaps))))
     return np.array(filled).reshape(spare.shape)
 
 

@@ -15,7 +15,7 @@ from scipy.stats import norm
 from .head import GPHead
 
 _SPREADS = 3.0
-"""How many spreads from its location a feature is shown."""
+"""Spreads on each side of a feature's location that curves are drawn over."""
 
 
 def component_curve(

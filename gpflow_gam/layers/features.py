@@ -16,7 +16,7 @@ from .structure import HeadSpecification, Structure
 Normalization = Literal["running", "adapt", None]
 MOMENTUM = 0.99
 _ROUNDINGS = 64.0
-"""How many roundings of a feature's location its spread has to exceed to be one."""
+"""A spread is larger than so many roundings of the feature's location."""
 
 
 class FeatureScaling(tf.Module):
@@ -34,7 +34,7 @@ class FeatureScaling(tf.Module):
     """
 
     held: list[tf.Variable]
-    """The same weights as ``tf.train.Checkpoint`` finds them: it does not see Keras's lists."""
+    """All weights, for ``tf.train.Checkpoint``, which does not see Keras's lists."""
 
     def __init__(self, shifted: AnyNDArray, scaled: AnyNDArray, owner: keras.Layer) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class FeatureScaling(tf.Module):
         return tf.sqrt(tf.where(variance > least, variance, tf.ones_like(variance)))
 
     def inverse(self, x: AnyNDArray) -> AnyNDArray:
-        """What scaled features [N, D] were."""
+        """Features [N, D] before they were scaled."""
         location = tf.convert_to_tensor(self.location)
         values: AnyNDArray = x * self._spread(location).numpy() + location.numpy()
         return values
@@ -91,8 +91,8 @@ class FeatureScaling(tf.Module):
         rows = _over_replicas(tf.reduce_sum(tf.cast(holds, x.dtype)))
 
         def averaged(values: tf.Tensor) -> tf.Tensor:
-            known = tf.where(holds, values, tf.zeros_like(values))
-            return tf.math.divide_no_nan(_over_replicas(tf.reduce_sum(known, axis=0)), rows)
+            finite = tf.where(holds, values, tf.zeros_like(values))
+            return tf.math.divide_no_nan(_over_replicas(tf.reduce_sum(finite, axis=0)), rows)
 
         mean = averaged(x)
         variance = averaged(tf.square(x - mean))
@@ -100,10 +100,10 @@ class FeatureScaling(tf.Module):
         count = tf.convert_to_tensor(self.count)
         rate = some * tf.maximum(1.0 / (count + 1.0), 1.0 - MOMENTUM)
         location = tf.convert_to_tensor(self.location)
-        away = mean - location if self.shifted.any() else mean
-        moved = tf.where(self.shifted, location + rate * away, location)
+        distance = mean - location if self.shifted.any() else mean
+        moved = tf.where(self.shifted, location + rate * distance, location)
         # around what the location was: for a feature without one, the mean square
-        gap = tf.where(self.shifted, (1.0 - rate) * tf.square(away), tf.square(mean))
+        gap = tf.where(self.shifted, (1.0 - rate) * tf.square(distance), tf.square(mean))
         old = tf.convert_to_tensor(self.variance)
         new = (1.0 - rate) * old + rate * (variance + gap)  # exact where old is far larger
         self.location.assign(moved)
@@ -185,7 +185,7 @@ class FeatureReader(abc.ABC):
 
     @property
     def is_ready(self) -> bool:
-        """Whether its scaling has been set, where that needs :meth:`GPHead.adapt`."""
+        """False until scaling is set, where that takes :meth:`GPHead.adapt`."""
         return bool(np.asarray(self._known()))
 
     def _known(self) -> tf.Tensor:

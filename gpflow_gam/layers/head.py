@@ -80,7 +80,7 @@ class Adopted:
 
 
 def is_below(name: str, prefixes: Iterable[str]) -> bool:
-    """Whether a path is one of the prefixes, or inside of one."""
+    """True if a path is one of the prefixes, or inside of one."""
     return any(
         name == prefix or (name.startswith(prefix) and name[len(prefix)] in ".[")
         for prefix in prefixes
@@ -88,7 +88,7 @@ def is_below(name: str, prefixes: Iterable[str]) -> bool:
 
 
 _IS_TRACING: ContextVar[bool] = ContextVar("is_tracing", default=False)
-"""Of this thread alone: others may predict meanwhile."""
+"""A context variable: other threads may predict meanwhile."""
 
 
 class HeadInput:

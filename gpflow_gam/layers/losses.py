@@ -57,7 +57,7 @@ class MomentReader(abc.ABC):
     compute_dtype: str
     level: float
     loss_weight: float = 1.0
-    """What its loss is multiplied by."""
+    """Factor of its loss, the KL divergence included."""
     predictive_share: float | tf.Variable = 1.0
     """Share of the predictors' variance that class probabilities are averaged over."""
 
@@ -177,23 +177,23 @@ class MomentReader(abc.ABC):
 def _codes(Y: tf.Tensor) -> tf.Tensor:
     ones = tf.reduce_sum(tf.cast(tf.equal(Y, 1.0), tf.int32), axis=1)
     zeros = tf.reduce_sum(tf.cast(tf.equal(Y, 0.0), tf.int32), axis=1)
-    holds = tf.equal(ones, 1) & tf.equal(zeros, Y.shape[1] - 1)
+    one_hot = tf.equal(ones, 1) & tf.equal(zeros, Y.shape[1] - 1)
     message = (
         f"y of {Y.shape[1]} columns must be one-hot, a 1 and otherwise 0 in each row (a likelihood "
         "has no soft labels); got"
     )
-    strange = tf.boolean_mask(Y, ~holds)[:1]
+    others = tf.boolean_mask(Y, ~one_hot)[:1]
     if tf.executing_eagerly():
-        if len(strange):
+        if len(others):
             raise ValueError(
-                f"{message} {strange[0].numpy()} in row {int(tf.where(~holds)[0, 0])}."
+                f"{message} {others[0].numpy()} in row {int(tf.where(~one_hot)[0, 0])}."
             )
     else:
-        check = tf.debugging.Assert(tf.reduce_all(holds), [message, strange])
+        check = tf.debugging.Assert(tf.reduce_all(one_hot), [message, others])
         with tf.control_dependencies([check]):
             Y = tf.identity(Y)
     codes = tf.cast(tf.argmax(Y, axis=1), Y.dtype)
-    return tf.where(holds, codes, -tf.ones_like(codes))[:, None]
+    return tf.where(one_hot, codes, -tf.ones_like(codes))[:, None]
 
 
 def register(head: MomentReader) -> None:

@@ -1,4 +1,4 @@
-"""What a head is apart from its weights: terms on features, components of fixed sizes, response."""
+"""Specification of a head: terms on features, components of fixed sizes, response."""
 
 from __future__ import annotations
 
@@ -131,13 +131,13 @@ def build_structure(
                     f"terms of a layer name features by index, such as s(0); got {feature!r} in "
                     f"{term.label}."
                 )
-            known = kinds.get(feature)
-            pair = {known, kind}
-            if known is None or pair == {"multiplier", "number"}:
-                kinds[feature] = kind if known is None else "number"
-            elif known != kind:
+            before = kinds.get(feature)
+            pair = {before, kind}
+            if before is None or pair == {"multiplier", "number"}:
+                kinds[feature] = kind if before is None else "number"
+            elif before != kind:
                 raise ValueError(
-                    f"feature {feature} is read as a {known} and as a {kind} ({term.label}); "
+                    f"feature {feature} is read as a {before} and as a {kind} ({term.label}); "
                     "pass the layer that column twice, and name one copy in each term."
                 )
     for feature, kind in kinds.items():
@@ -146,9 +146,9 @@ def build_structure(
                 f"feature {feature} is read as levels; pass num_levels={{{feature}: K}} with "
                 "K >= 2 for the codes 0 to K - 1."
             )
-    strange = sorted(set(levels) - {f for f, kind in kinds.items() if kind == "level"})
-    if strange:
-        raise ValueError(f"num_levels names feature {strange[0]}, which no term reads as levels.")
+    unused = sorted(set(levels) - {f for f, kind in kinds.items() if kind == "level"})
+    if unused:
+        raise ValueError(f"num_levels names feature {unused[0]}, which no term reads as levels.")
     features = tuple(kinds)
     counts = {i: levels[f] for i, f in enumerate(features) if kinds[f] == "level"}
     X = _reference(tuple(kinds.values()), counts, _periods(terms, features), _NUM_ROWS)
@@ -430,8 +430,10 @@ def _centred(kernel: AdditiveKernel) -> list[ZeroMean]:
 
     A user's own kernels keep the measures they have.
     """
-    own = [part.base for part in kernel.submodules if isinstance(part, OnColumns)]
-    theirs = {id(part) for base in own for part in (base, *base.submodules)}
+    users = [part.base for part in kernel.submodules if isinstance(part, OnColumns)]
+    excluded = {id(part) for base in users for part in (base, *base.submodules)}
     return [
-        part for part in kernel.submodules if isinstance(part, ZeroMean) and id(part) not in theirs
+        part
+        for part in kernel.submodules
+        if isinstance(part, ZeroMean) and id(part) not in excluded
     ]

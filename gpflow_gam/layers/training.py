@@ -99,12 +99,12 @@ class NaturalGradientModel(keras.Model):
             y_pred = self(x, training=True)
             loss = self.compute_loss(x=x, y=y, y_pred=y_pred, training=True)
             scaled = self.optimizer.scale_loss(loss)
-        found = [features_of(output, head) for output in keras.tree.flatten(y_pred)]
-        features = [f for f in found if f is not None]
+        outputs = [features_of(output, head) for output in keras.tree.flatten(y_pred)]
+        features = [f for f in outputs if f is not None]
         if len(features) != 1:
             raise ValueError(
                 f"{self.name} must return what {head.name} returns, once, for natural gradients to "
-                f"know what it is called with; {len(features)} of its {len(found)} outputs are."
+                f"know what it is called with; {len(features)} of its {len(outputs)} outputs are."
             )
         weights = self.trainable_weights
         gradients = tape.gradient(scaled, weights)
@@ -179,7 +179,7 @@ def refit(
 
 def _batches(dtype: str, batch_size: int, *columns: Any) -> tf.data.Dataset:
     """Shuffled rows as the head computes: of arrays Keras would keep single precision."""
-    held = [tf.constant(np.asarray(c), dtype) for c in columns if c is not None]
-    number = len(held[0])
+    tensors = [tf.constant(np.asarray(c), dtype) for c in columns if c is not None]
+    number = len(tensors[0])
     shuffled = tf.data.Dataset.range(number).shuffle(number).batch(batch_size)
-    return shuffled.map(lambda at: tuple(tf.gather(c, at) for c in held))
+    return shuffled.map(lambda at: tuple(tf.gather(c, at) for c in tensors))

@@ -213,7 +213,7 @@ def draw_probabilities(
 def draw_confusion(
     ax: Axes, probabilities: AnyNDArray, codes: AnyNDArray, names: tuple[str, ...]
 ) -> None:
-    """How often each class was the most probable one, as shares of the class observed."""
+    """Confusion matrix of the most probable class, as shares of the class observed."""
     number = len(names)
     counts = np.zeros((number, number), dtype=int)
     np.add.at(counts, (codes, probabilities.argmax(axis=1)), 1)
@@ -283,8 +283,8 @@ def appraise(fit: FittedGAM, seed: int = 0) -> Figure:
     two = fitted.ndim == 1
     probabilities = np.stack([1.0 - fitted, fitted], axis=1) if two else fitted
     if residuals is None:
-        own = np.take_along_axis(probabilities, codes[:, None], axis=1)[:, 0]
-        draw_probabilities(first, own, codes, names, "probability of the observed class")
+        observed_class = np.take_along_axis(probabilities, codes[:, None], axis=1)[:, 0]
+        draw_probabilities(first, observed_class, codes, names, "probability of the observed class")
         draw_class_residuals(second, probabilities, F, codes, names)
     if two:
         # one line: that of the first class mirrors it

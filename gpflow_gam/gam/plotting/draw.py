@@ -47,13 +47,13 @@ def draw_curves(ax: Axes, axis: Axis, series: list[Series], legend_title: str) -
     """A curve with its band for each series."""
     ax.axhline(series[0].shown(np.zeros(1))[0], color="0.6", linewidth=0.8, zorder=0)
     alpha = 0.3 if len(series) == 1 else 0.18
-    for one, color in zip(series, _colors(len(series))):
-        ax.plot(axis.values, one.shown(one.estimate), color=color, label=one.label or None)
+    for curve, color in zip(series, _colors(len(series))):
+        ax.plot(axis.values, curve.shown(curve.estimate), color=color, label=curve.label or None)
         if len(series) > _BANDED:
             continue
-        if one.simultaneous is not None:
-            band(ax, axis.values, one, one.simultaneous, 0.5 * alpha, color, "simultaneous")
-        band(ax, axis.values, one, one.pointwise, alpha, color, "pointwise")
+        if curve.simultaneous is not None:
+            band(ax, axis.values, curve, curve.simultaneous, 0.5 * alpha, color, "simultaneous")
+        band(ax, axis.values, curve, curve.pointwise, alpha, color, "pointwise")
     axis.write(ax.xaxis)
     ax.margins(x=0.02)
     if 1 < len(series) <= _NAMED:
@@ -62,10 +62,10 @@ def draw_curves(ax: Axes, axis: Axis, series: list[Series], legend_title: str) -
 
 
 def band(
-    ax: Axes, x: AnyNDArray, one: Series, width: float, alpha: float, color: object, gid: str
+    ax: Axes, x: AnyNDArray, curve: Series, width: float, alpha: float, color: object, gid: str
 ) -> None:
     """From the estimate minus to the estimate plus ``width`` standard errors."""
-    lower, upper = one.band(width)
+    lower, upper = curve.band(width)
     ax.fill_between(x, lower, upper, facecolor=color, alpha=alpha, linewidth=0.0, gid=gid)
 
 
@@ -84,24 +84,24 @@ def draw_rug(ax: Axes, axis: Axis, values: AnyNDArray) -> None:
     )  # fmt: skip
 
 
-def draw_partial(ax: Axes, axis: Axis, x: AnyNDArray, partial: AnyNDArray, one: Series) -> None:
+def draw_partial(ax: Axes, axis: Axis, x: AnyNDArray, partial: AnyNDArray, curve: Series) -> None:
     """
     Partial residuals as faint points; a few wild ones fall outside, so that the curve stays seen.
     """
     keep = np.isfinite(partial)
-    x, partial = axis.place(x[keep]), one.shown(partial[keep])
+    x, partial = axis.place(x[keep]), curve.shown(partial[keep])
     ax.plot(
         x, partial, ".", color="0.25", markersize=4.0, markeredgewidth=0.0,
         alpha=faintness(len(x)), zorder=1, gid="residuals", rasterized=len(x) > 2000,
     )  # fmt: skip
-    width = one.simultaneous or one.pointwise
-    zero = one.shown(np.zeros(1))
-    everything = np.concatenate([*one.band(width), _ends(partial), zero])
-    clip_to(ax, float(everything.min()), float(everything.max()))
+    width = curve.simultaneous or curve.pointwise
+    zero = curve.shown(np.zeros(1))
+    values = np.concatenate([*curve.band(width), _ends(partial), zero])
+    clip_to(ax, float(values.min()), float(values.max()))
 
 
 def _ends(values: AnyNDArray) -> AnyNDArray:
-    """Where nearly all values are: their 1 % and 99 % quantiles, unless even those are far out."""
+    """Range of nearly all values: 1 % to 99 % quantiles, unless even those are far out."""
     if len(values) == 0:
         return values
     low, first, third, high = np.quantile(values, [0.01, 0.25, 0.75, 0.99])
@@ -126,17 +126,18 @@ def draw_points(
     order = np.argsort(series[0].estimate) if number > NAMED else np.arange(number)
     shifts = np.linspace(-0.25, 0.25, len(series)) if len(series) > 1 else np.zeros(1)
     size = 5.0 if number <= NAMED else 2.5
-    for i, (one, shift) in enumerate(zip(series, shifts)):
+    for i, (curve, shift) in enumerate(zip(series, shifts)):
         color, x = f"C{i}", np.arange(number) + shift
-        estimate = one.shown(one.estimate)[order]
-        if one.simultaneous is not None:
+        estimate = curve.shown(curve.estimate)[order]
+        if curve.simultaneous is not None:
             ax.errorbar(
-                x, estimate, _errors(one, one.simultaneous, order), fmt="none", ecolor=color,
+                x, estimate, _errors(curve, curve.simultaneous, order), fmt="none", ecolor=color,
                 alpha=0.35, elinewidth=1.0, gid="simultaneous",
             )  # fmt: skip
         ax.errorbar(
-            x, estimate, _errors(one, one.pointwise, order), fmt="o", color=color, markersize=size,
-            elinewidth=1.6 if number <= NAMED else 0.7, label=one.label or None, gid="pointwise",
+            x, estimate, _errors(curve, curve.pointwise, order), fmt="o", color=color,
+            markersize=size, elinewidth=1.6 if number <= NAMED else 0.7, label=curve.label or None,
+            gid="pointwise",
             capsize=size if number <= NAMED else 0.0,  # intervals narrower than the point show, too
         )  # fmt: skip
     if number > NAMED:
@@ -151,14 +152,14 @@ def draw_points(
         _legend(ax, series, legend_title)
 
 
-def _errors(one: Series, width: float, order: AnyNDArray) -> AnyNDArray:
+def _errors(curve: Series, width: float, order: AnyNDArray) -> AnyNDArray:
     """Distances of a band's ends below and above the estimate, [2, n]."""
-    estimate, (lower, upper) = one.shown(one.estimate), one.band(width)
+    estimate, (lower, upper) = curve.shown(curve.estimate), curve.band(width)
     return np.stack([estimate - lower, upper - estimate])[:, order]
 
 
 def _legend(ax: Axes, series: list[Series], title: str) -> None:
-    widest = max(len(one.label) for one in series) + 4
+    widest = max(len(curve.label) for curve in series) + 4
     columns = max(1, min(len(series), 36 // widest))
     lines = -(-len(series) // columns) + bool(title)
     low, high = ax.get_ylim()
@@ -184,7 +185,7 @@ def _name_levels(ax: Axes, names: tuple[str, ...]) -> None:
 
 _DOTS = 1000
 TOO_FAR = 0.1
-"""How far from the data a map is drawn, of the axes' lengths."""
+"""Distance from the data up to which maps are drawn, as a share of the axes' lengths."""
 
 
 def _draw_surface(
@@ -454,7 +455,7 @@ def _panels(fit: FittedGAM, components: list[Component], predictors: list[int]) 
 
 
 def _is_wide(fit: FittedGAM, component: Component) -> bool:
-    """Whether the standard error is drawn beside the estimate."""
+    """True if the standard error is drawn beside the estimate."""
     return is_map(component) or bool(polygons_of(fit, component))
 
 

@@ -19,7 +19,7 @@ except ModuleNotFoundError as error:
     raise ImportError("plots need matplotlib: pip install 'gpflow_gam[plot]'.") from error
 
 __all__ = ["Axes", "Colormap", "ConciseDateFormatter", "Figure", "ListedColormap", "plt"]
-"""What the other modules here take of matplotlib: one place looks for it."""
+"""Names of matplotlib for the other modules: it is optional, and looked for here alone."""
 
 _WIDTHS = {1: 5.6, 2: 9.0, 3: 13.0}
 _HEIGHT = 3.5
@@ -86,7 +86,7 @@ def clip_to(ax: Axes, low: float, high: float) -> None:
 
 
 def faintness(number: int) -> float:
-    """How opaque each of many points is."""
+    """Opacity of each of many points."""
     return float(np.clip(8.0 / np.sqrt(max(number, 1)), 0.08, 0.6))
 
 

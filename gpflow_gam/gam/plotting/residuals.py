@@ -1,4 +1,4 @@
-"""What the data say beyond the fit."""
+"""Residuals of a fitted GAM."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _STEP = 1e-5
 """Half the width of a central difference against the predictor's natural size."""
 
 _STREAM = 1996
-"""Of the uniform draws."""
+"""Seeds the uniform draws, beside the user's seed."""
 _TAIL = 1e-16
 """Probabilities are kept this far from 0 and 1, so that residuals are finite."""
 LARGEST = float(-ndtri(_TAIL))
-"""What larger quantile residuals are given as: a distribution function says no more of them."""
+"""Quantile residuals are cut off here, where distribution functions have no more digits."""
 
 
 def quantile_residuals(fit: FittedGAM, seed: int = 0) -> AnyNDArray:

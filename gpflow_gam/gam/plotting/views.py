@@ -1,4 +1,4 @@
-"""What is drawn of an effect: one or two axes and the values over them."""
+"""Effects over one or two axes, ready to be drawn."""
 
 from __future__ import annotations
 
@@ -151,17 +151,17 @@ def view(
     fun: Transform | None = None,
 ) -> View:
     """A component to draw; columns after the second stay at their median or commonest level."""
-    shown, held = component.margins[:2], component.margins[2:]
+    shown, fixed_margins = component.margins[:2], component.margins[2:]
     if num_points is None and is_map(component):
         num_points = _MAP_POINTS
     where = make_grid(fit, dataclasses.replace(component, margins=shown), None, num_points)
     grid, fixed = dict(where.columns), []
-    for margin in held:
+    for margin in fixed_margins:
         name, value = _middle(fit, component, margin)
         grid[name] = np.repeat(value, len(where.X))
         fixed.append(f"{name} = {value:.3g}" if isinstance(value, float) else f"{name} = {value}")
     # without further columns the default grid is the same one
-    table = effect(fit, component.name, grid if held else None, level, num_points, seed)
+    table = effect(fit, component.name, grid if fixed_margins else None, level, num_points, seed)
     axes = []
     for margin, values in zip(shown, where.axes or ()):
         reader = _reader(fit, margin)
@@ -175,7 +175,7 @@ def view(
 
 
 def is_map(component: Component) -> bool:
-    """Whether a component is drawn over two numbers."""
+    """True if a component is drawn over two numbers."""
     margins = component.margins
     return len(margins) > 1 and all(m.kind != "levels" for m in margins[:2])
 

@@ -201,7 +201,7 @@ def _every_term(
     k_interaction: int | None,
 ) -> Terms:
     """All terms up to a depth, where they are not too many."""
-    kinds, own = _kinds(bs, names), _listed("levels", levels, names)
+    kinds, of_levels = _kinds(bs, names), _listed("levels", levels, names)
     _check_depth(depth, names)
     number = sum(math.comb(len(names), order) for order in range(1, depth + 1))
     if number > MAX_TERMS:
@@ -210,34 +210,34 @@ def _every_term(
             "those that stand out, or a smaller depth."
         )
     size = _shared(k, len(names), NUM_INDUCING[1])
-    main = [factor(c) if c in own else s(c, bs=kinds[c], k=size) for c in names]
+    main = [factor(c) if c in of_levels else s(c, bs=kinds[c], k=size) for c in names]
     size = _shared(k_interaction, number - len(names), NUM_INDUCING[2])
     sets = [c for d in range(2, depth + 1) for c in itertools.combinations(names, d)]
-    return Terms([*main, *(_interaction(c, kinds, own, size) for c in sets)])
+    return Terms([*main, *(_interaction(c, kinds, of_levels, size) for c in sets)])
 
 
 def _main_effects(
     table: Table,
     names: Sequence[Column],
     bs: str | Mapping[Column, str],
-    own: set[Column],
+    of_levels: set[Column],
     depth: int,
     k: int | None,
 ) -> Terms:
     """A main effect of every column, as its values ask for."""
-    kinds, given = _kinds(bs, names), bs if isinstance(bs, Mapping) else {}
+    kinds, chosen = _kinds(bs, names), bs if isinstance(bs, Mapping) else {}
     size = _shared(k, len(names), NUM_INDUCING[1])
     terms: list[Term] = []
     for name in names:
         by_type = is_levels(table, name)
-        if name in own and not by_type and depth > 1:
+        if name in of_levels and not by_type and depth > 1:
             raise ValueError(
                 f"levels: column {name!r} holds numbers, which interactions read as such; make it "
                 f"a category first: data.astype({{{name!r}: 'category'}})."
             )
-        if by_type or name in own:
+        if by_type or name in of_levels:
             terms.append(factor(name))
-        elif _distinct(table, name) == 2 and name not in given:
+        elif _distinct(table, name) == 2 and name not in chosen:
             terms.append(linear(name))  # of two values nothing else can be learnt
         else:
             terms.append(s(name, bs=kinds[name], k=size))
@@ -260,10 +260,10 @@ def _shared(asked: int | None, number: int, usual: int) -> int | None:
 
 
 def _interaction(
-    columns: tuple[Column, ...], kinds: Mapping[Column, str], own: set[Column], k: int | None
+    columns: tuple[Column, ...], kinds: Mapping[Column, str], of_levels: set[Column], k: int | None
 ) -> Term:
-    each = tuple("se" if c in own else kinds[c] for c in columns)
-    return ti(*columns, bs=each[0] if len(set(each)) == 1 else each, k=k)
+    kinds_of = tuple("se" if c in of_levels else kinds[c] for c in columns)
+    return ti(*columns, bs=kinds_of[0] if len(set(kinds_of)) == 1 else kinds_of, k=k)
 
 
 def _roles(table: Table, y: Any, **others: Any) -> set[Any]:

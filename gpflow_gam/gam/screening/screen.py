@@ -74,18 +74,18 @@ def margin_features(margin: Margin, x: AnyNDArray) -> Features:
 
 def product(parts: tuple[Features, ...], max_rank: int = MAX_RANK) -> Features:
     """The leading features of a product of kernels, on columns taken as independent."""
-    whole = parts[0]
+    features = parts[0]
     for part in parts[1:]:
-        sizes = np.outer(whole.sizes, part.sizes).ravel()
-        values = whole.values[:, :, None] * part.values[:, None, :]
-        whole = Features(values.reshape(len(values), -1), sizes).leading(max_rank)
-    return whole
+        sizes = np.outer(features.sizes, part.sizes).ravel()
+        values = features.values[:, :, None] * part.values[:, None, :]
+        features = Features(values.reshape(len(values), -1), sizes).leading(max_rank)
+    return features
 
 
 @check_shapes("scores: [R]", "curvatures: [R]")
 def evidence_gain(scores: AnyNDArray, curvatures: AnyNDArray) -> tuple[float, float]:
     r"""
-    How much the log evidence gains by a component whose variance is optimised.
+    Gain in log evidence by a component whose variance is optimised, and that variance.
 
     Beside a Gaussian model of precision P = (K + W^{-1})^{-1}, a component of covariance v B B'
     adds
@@ -143,14 +143,14 @@ class Predictor:
         C = self.root[:, None] * B
         signed = self.sign[:, None] * C
         shared = self.basis.T @ signed
-        found: AnyNDArray = C.T @ signed - shared.T @ shared
+        inner: AnyNDArray = C.T @ signed - shared.T @ shared
         if np.all(self.sign > 0.0):
-            return found
-        sizes, axes = np.linalg.eigh(found)
+            return inner
+        sizes, axes = np.linalg.eigh(inner)
         return (axes * np.maximum(sizes, 0.0)) @ axes.T
 
     def extended(self, B: AnyNDArray, variance: float) -> Predictor:
-        """The same with a component of covariance ``variance B B'`` beside it."""
+        """A copy with a component of covariance ``variance B B'`` beside it."""
         inner = self.precision(B)
         inner[np.diag_indices_from(inner)] += 1.0 / variance
         L = cholesky(inner, lower=True)
@@ -276,7 +276,7 @@ class Candidate:
     """In ascending order."""
     gain: float
     variance: float
-    """Of its kernel at that gain."""
+    """The kernel's, at that gain."""
     partial_gain: float = math.nan
     """Beside those chosen before as well; NaN where it was not computed."""
     chosen: bool = False
@@ -406,7 +406,7 @@ def screen_interactions(
     expansion = expand(fit, rows)
     present = _present(fit, known)
     parents: list[Columns] = [(i,) for i in range(len(known))]
-    found: list[Candidate] = []
+    scored: list[Candidate] = []
     for order in range(2, depth + 1):
         candidates = [
             Candidate(places, *evidence_gain(*expansion.project(features(places))))
@@ -418,20 +418,20 @@ def screen_interactions(
         expansion = choose(expansion, candidates, features, limit, threshold)
         parents = [c.columns for c in candidates if c.chosen]
         parents += [places for places in present if len(places) == order]
-        found += candidates
-    best = sorted((c for c in found if c.chosen), key=lambda c: c.partial_gain, reverse=True)
+        scored += candidates
+    best = sorted((c for c in scored if c.chosen), key=lambda c: c.partial_gain, reverse=True)
     for candidate in best[limit:]:
         candidate.chosen = False
-    found.sort(key=lambda c: c.gain, reverse=True)
+    scored.sort(key=lambda c: c.gain, reverse=True)
     return pd.DataFrame(
         {
             "term": pd.Series(
-                [_term([known[i] for i in c.columns], k) for c in found], dtype=object
+                [_term([known[i] for i in c.columns], k) for c in scored], dtype=object
             ),
-            "gain": [c.gain for c in found],
-            "variance": [c.variance for c in found],
-            "partial_gain": [c.partial_gain for c in found],
-            "chosen": np.array([c.chosen for c in found], dtype=bool),
+            "gain": [c.gain for c in scored],
+            "variance": [c.variance for c in scored],
+            "partial_gain": [c.partial_gain for c in scored],
+            "chosen": np.array([c.chosen for c in scored], dtype=bool),
         }
     )
 
@@ -452,14 +452,14 @@ def check_gain(min_gain: float | None) -> None:
 def _columns(fit: FittedGAM) -> list[_Column]:
     """The columns that have a main effect, in the order of the terms."""
     keys = list(fit.spec.encoder.columns)
-    found: dict[Column, _Column] = {}
+    columns: dict[Column, _Column] = {}
     for component in fit.spec.effects:
         if component.form in _FORMS and component.by is None and len(component.margins) == 1:
             margin = component.margins[0]
             name = keys[margin.column][0]
             period = getattr(fit.spec.term(component.term), "period", None)
-            found.setdefault(name, _Column(name, margin, period))
-    return list(found.values())
+            columns.setdefault(name, _Column(name, margin, period))
+    return list(columns.values())
 
 
 def _selected(known: Sequence[_Column], names: Iterable[Column]) -> list[_Column]:

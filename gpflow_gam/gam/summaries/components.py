@@ -89,11 +89,11 @@ def p_values(fit: FittedGAM) -> dict[str, AnyNDArray]:
     """P-values of the hypothesis that an effect is zero: component -> [L], one a predictor."""
     moments = fit.free_moments or inducing_moments(fit)
     mode = _mode(fit, moments)
-    left, bound = np.inf, None if fit.solution is None else fit.solution.bound
+    residual_dof, bound = np.inf, None if fit.solution is None else fit.solution.bound
     if bound is not None and len(bound.noise):
         dof = sum(float(effective_dof(fit, c).sum()) for c in fit.spec.components)
-        left = max(bound.error[1] - dof, 1.0)
-    return {c.name: _component_p(fit, c, moments, mode, left) for c in fit.spec.effects}
+        residual_dof = max(bound.error[1] - dof, 1.0)
+    return {c.name: _component_p(fit, c, moments, mode, residual_dof) for c in fit.spec.effects}
 
 
 def _component_p(
@@ -101,7 +101,7 @@ def _component_p(
     component: Component,
     moments: InducingMoments,
     mode: tuple[AnyNDArray, AnyNDArray],
-    left: float,
+    residual_dof: float,
 ) -> AnyNDArray:
     """
     P-values of one component.
@@ -124,8 +124,12 @@ def _component_p(
     power = 2 if component.form in SMOOTH else 1
     enters = moments.entering([component.name])[0]
     covariances = mode[1][:, block, block]
-    each = zip(mean.T, covariances, enters)
-    return np.array([_tail(m, S, left, power) if there else 1.0 for m, S, there in each])
+    return np.array(
+        [
+            _tail(m, S, residual_dof, power) if enters_it else 1.0
+            for m, S, enters_it in zip(mean.T, covariances, enters)
+        ]
+    )
 
 
 def _mode(fit: FittedGAM, moments: InducingMoments) -> tuple[AnyNDArray, AnyNDArray]:
@@ -165,9 +169,9 @@ def _mode(fit: FittedGAM, moments: InducingMoments) -> tuple[AnyNDArray, AnyNDAr
         return moments.mean, moments.covariance
 
 
-def _tail(mean: AnyNDArray, covariance: AnyNDArray, left: float, power: int) -> float:
+def _tail(mean: AnyNDArray, covariance: AnyNDArray, residual_dof: float, power: int) -> float:
     """
-    How often ``m' S^-1 m`` is larger where the component is zero.
+    Probability of a larger ``m' S^-1 m`` where the component is zero.
 
     The sum of chi-squares is taken for one that is shifted and has the same mean, variance and
     skewness (Liu, Tang & Zhang 2009), which is exact where the weights are equal.
@@ -181,23 +185,19 @@ def _tail(mean: AnyNDArray, covariance: AnyNDArray, left: float, power: int) -> 
     first, second, third = (float(np.sum(weights**k)) for k in (1, 2, 3))
     dof = second**3 / third**2
     at = dof + (statistic - first) * second / third
-    if np.isinf(left):
+    if np.isinf(residual_dof):
         return float(scipy.stats.chi2.sf(at, dof))
-    return float(scipy.stats.f.sf(at / dof, dof, left))
+    return float(scipy.stats.f.sf(at / dof, dof, residual_dof))
 
 
 class Part(NamedTuple):
-    """
-    A part of a component that has a variance of its own.
-
-    :param name: which it is of several; empty of the only one.
-    :param variance: the parameter that is learnt.
-    :param unit: what it is multiplied by to be the prior variance of what the part contributes.
-    """
+    """A part of a component that has a variance of its own."""
 
     name: str
+    """Empty where there is one part."""
     variance: Parameter
     unit: float
+    """Prior variance of the part's contribution, over ``variance``."""
 
 
 def parts_of(fit: FittedGAM, component: Component) -> list[Part]:
@@ -206,9 +206,9 @@ def parts_of(fit: FittedGAM, component: Component) -> list[Part]:
         return []
     kernel = fit.model.kernel[component.name]
     several = isinstance(kernel, Sum)
-    found = []
-    for own in kernel.kernels if several else [kernel]:
-        leaves = leaves_of(own)
+    parts = []
+    for summand in kernel.kernels if several else [kernel]:
+        leaves = leaves_of(summand)
         learnt = [
             leaf.variance
             for leaf in leaves
@@ -217,12 +217,12 @@ def parts_of(fit: FittedGAM, component: Component) -> list[Part]:
         if learnt:  # not the intercept's, in means of levels
             (variance,) = learnt
             name, unit = _named(fit, component, leaves[0]) if several else ("", 1.0)
-            found.append(Part(name, variance, unit))
-    return found if len(found) > 1 else [part._replace(name="") for part in found]
+            parts.append(Part(name, variance, unit))
+    return parts if len(parts) > 1 else [part._replace(name="") for part in parts]
 
 
 def _named(fit: FittedGAM, component: Component, leaf: Kernel) -> tuple[str, float]:
-    """What a part of several is called, and its unit."""
+    """Name and unit of one of several parts."""
     if isinstance(leaf, Constant):
         return "level", 1.0
     if not isinstance(leaf, CentredLinear):
@@ -230,10 +230,10 @@ def _named(fit: FittedGAM, component: Component, leaf: Kernel) -> tuple[str, flo
     for margin in component.margins:
         if (margin.column,) == (kernel_columns(leaf) or ()):
             # the variance of the column turns a slope's into its own
-            away = np.array(margin.nodes) - margin.centre
+            distance = np.array(margin.nodes) - margin.centre
             column = list(fit.spec.encoder.columns)[margin.column][0]
             name = "straight" if len(component.margins) == 1 else f"straight in {column}"
-            return name, float(np.dot(margin.weights, np.square(away)))
+            return name, float(np.dot(margin.weights, np.square(distance)))
     return "straight", 1.0
 
 
@@ -260,26 +260,26 @@ def variance_components(fit: FittedGAM, level: float = 0.95) -> pd.DataFrame:
 
 
 def _rows(fit: FittedGAM, z: float) -> Iterator[tuple[object, ...]]:
-    spec, limits = fit.spec, _limits(fit, z)
+    spec, interval = fit.spec, _intervals(fit, z)
     names = spec.predictor_names
     units = np.broadcast_to(fit.units[0], len(names))
     for component in spec.effects:
         for name, parameter, unit in parts_of(fit, component):
-            found = np.array([fit.value(parameter), np.nan, np.nan])
-            if not component.shape:  # data say more of those than the criterion knows
-                found[1:] = limits(parameter)
+            variance = np.array([fit.value(parameter), np.nan, np.nan])
+            if not component.shape:  # whose data say more than the criterion knows
+                variance[1:] = interval(parameter)
             for i in component.predictors_of(len(names)):
-                sd = np.abs(units[i]) * np.sqrt(unit * found)
+                sd = np.abs(units[i]) * np.sqrt(unit * variance)
                 yield component.name, names[i], name, sd[0] ** 2, *sd
     noise = spec.family.parameters(fit.likelihood, spec.levels).get("variance")
     if noise is not None:
         bound = None if fit.solution is None else fit.solution.bound
-        within = (np.nan, np.nan) if bound is None else limits(bound.parameter)
+        within = (np.nan, np.nan) if bound is None else interval(bound.parameter)
         yield "residual", "", "", noise, *np.sqrt([noise, *within])
 
 
-def _limits(fit: FittedGAM, z: float) -> Callable[[Parameter], tuple[float, float]]:
-    """Limits of a variance; NaN where the fit has no criterion that speaks of others."""
+def _intervals(fit: FittedGAM, z: float) -> Callable[[Parameter], tuple[float, float]]:
+    """Profile intervals of variances; NaN where the fit has no marginal likelihood."""
     solution = fit.solution
     if solution is None or solution.hessian is not None:
         return lambda _: (np.nan, np.nan)
@@ -299,11 +299,11 @@ def _limits(fit: FittedGAM, z: float) -> Callable[[Parameter], tuple[float, floa
 
     starts = np.cumsum([0, *(int(np.prod(p.shape.as_list())) for p in learnt)])
 
-    def limits(parameter: Parameter) -> tuple[float, float]:
+    def interval(parameter: Parameter) -> tuple[float, float]:
         at = [p is parameter for p in learnt].index(True)
         ends = profile_limits(loss, optimum, int(starts[at]), z, metric)
         assert parameter.transform is not None  # a variance is positive
         lower, upper = np.asarray(parameter.transform.forward(np.array(ends)))
         return float(lower), float(upper)
 
-    return limits
+    return interval

@@ -1,4 +1,4 @@
-"""Whether responses scatter as their family says, and quasi-likelihoods that follow them."""
+"""Pearson's dispersion, and quasi-likelihoods fitted at it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ROWS = 10_000
 _LARGE = 1.2
 """Dispersion from which standard errors, too small by its root, are worth a word."""
 _DEVIATIONS = 4.0
-"""How many standard deviations above one are no chance."""
+"""Standard deviations above one that are more than chance."""
 _ROUNDS = 8
 _SETTLED = 0.01
 """Change of the logarithm of the dispersion below which calibration ends."""
@@ -36,12 +36,12 @@ class Dispersion:
     1989, section 4.5.2), about 1 where the family holds.
     """
     clear: bool
-    """Whether it is clearly above one, in a family that does not learn it."""
+    """True if it is clearly above one, in a family that does not learn it."""
     remedy: str
 
     @property
     def factor(self) -> float:
-        """How many times too small standard errors are."""
+        """Factor by which standard errors are too small."""
         return float(np.sqrt(self.value))
 
 
@@ -56,7 +56,7 @@ def dispersion(fit: FittedGAM, found: Discrepancies | None = None) -> Dispersion
 
 
 def sample_dispersion(fit: FittedGAM) -> Dispersion | None:
-    """The same over at most 10 000 rows."""
+    """The dispersion over at most 10 000 rows."""
     return _judged(fit, fit.sample_pearson(_ROWS), min(_ROWS, len(fit.X)) / fit.number)
 
 

@@ -54,7 +54,7 @@ def concurvity(fit: FittedGAM) -> pd.DataFrame:
     effects, root = _features(fit)
     rows = []
     for name, (phi, f) in effects.items():
-        others = [spanned for other, (spanned, _) in effects.items() if _beside(fit, name, other)]
+        others = [spanned for second, (spanned, _) in effects.items() if _beside(fit, name, second)]
         basis = _basis(np.concatenate([root[:, None], *others], axis=1))
         rows.append((name, _explained(basis, f), _explained(basis, phi)))
     frame = pd.DataFrame(rows, columns=["effect", "observed", "estimate"])
@@ -72,13 +72,13 @@ def pairwise_concurvity(fit: FittedGAM) -> pd.DataFrame:
     effects, root = _features(fit)
     names = list(effects)
     measures = {m: pd.DataFrame(1.0, index=names, columns=names) for m in ("observed", "estimate")}
-    for one, (spanned, _) in effects.items():
+    for first, (spanned, _) in effects.items():
         basis = _basis(np.concatenate([root[:, None], spanned], axis=1))
-        for other, (phi, f) in effects.items():
-            if other != one:
-                beside = _beside(fit, one, other)
-                measures["observed"].loc[one, other] = beside * _explained(basis, f)
-                measures["estimate"].loc[one, other] = beside * _explained(basis, phi)
+        for second, (phi, f) in effects.items():
+            if second != first:
+                beside = _beside(fit, first, second)
+                measures["observed"].loc[first, second] = beside * _explained(basis, f)
+                measures["estimate"].loc[first, second] = beside * _explained(basis, phi)
     return pd.concat(measures, names=["measure", "effect"])
 
 
@@ -104,16 +104,16 @@ def _features(fit: FittedGAM) -> tuple[dict[str, tuple[AnyNDArray, AnyNDArray]],
     return effects, root
 
 
-def _beside(fit: FittedGAM, one: str, other: str) -> bool:
+def _beside(fit: FittedGAM, first: str, second: str) -> bool:
     """Whether two different effects share a predictor."""
-    places = [fit.spec.component(n).predictors_of(fit.num_predictors) for n in (one, other)]
-    return one != other and bool(set(places[0]) & set(places[1]))
+    places = [fit.spec.component(n).predictors_of(fit.num_predictors) for n in (first, second)]
+    return first != second and bool(set(places[0]) & set(places[1]))
 
 
 def _basis(A: AnyNDArray) -> AnyNDArray:
     """Orthonormal columns that span those of A, but for directions of negligible size."""
-    left, size, _ = np.linalg.svd(A, full_matrices=False)
-    basis: AnyNDArray = left[:, size > 1e-3 * size[0]]
+    vectors, size, _ = np.linalg.svd(A, full_matrices=False)
+    basis: AnyNDArray = vectors[:, size > 1e-3 * size[0]]
     return basis
 
 
@@ -132,7 +132,7 @@ def indistinguishable(fit: FittedGAM) -> list[tuple[str, str]]:
     """
     order = np.random.default_rng(0).permutation(len(fit.X))
     components = [c for c in fit.spec.components if len(c.margins) == 1 and c.form != "own"]
-    found = []
+    pairs = []
     for kind, group in _alike(components):
         X, by = fit.X[order[: _ROWS[kind]]], group[0].by
         rows = X if by is None or by.code is None else X[X[:, by.column] == by.code]
@@ -142,8 +142,8 @@ def indistinguishable(fit: FittedGAM) -> list[tuple[str, str]]:
         shared = _MEASURES[kind](rows[:, columns])
         for i, j in itertools.combinations(range(len(group)), 2):
             if columns[i] != columns[j] and min(shared[i, j], shared[j, i]) >= _NEARLY:
-                found.append((group[i].name, group[j].name))
-    return found
+                pairs.append((group[i].name, group[j].name))
+    return pairs
 
 
 def overlapping(fit: FittedGAM) -> list[tuple[str, str]]:
@@ -152,17 +152,17 @@ def overlapping(fit: FittedGAM) -> list[tuple[str, str]]:
 
     A line beside a smooth that has a straight part of its own, and levels beside levels.
     """
-    number, found = fit.num_predictors, []
+    number, pairs = fit.num_predictors, []
     components = [c for c in fit.spec.components if len(c.margins) == 1 and not c.shape]
-    for one, other in itertools.combinations(components, 2):
-        kind = _within(one)
-        if kind is None or kind != _within(other) or one.term == other.term:
+    for first, second in itertools.combinations(components, 2):
+        kind = _within(first)
+        if kind is None or kind != _within(second) or first.term == second.term:
             continue
-        together = set(one.predictors_of(number)) & set(other.predictors_of(number))
-        same = one.margins[0].column == other.margins[0].column and one.by == other.by
+        together = set(first.predictors_of(number)) & set(second.predictors_of(number))
+        same = first.margins[0].column == second.margins[0].column and first.by == second.by
         if together and same:
-            found.append((one.name, other.name))
-    return found
+            pairs.append((first.name, second.name))
+    return pairs
 
 
 def _within(component: Component) -> str | None:
@@ -185,8 +185,10 @@ def of_single_rows(fit: FittedGAM) -> list[str]:
         return []
     counted = fit.weights > 0.0
     X, weights = fit.X[counted], fit.weights[counted]
-    own = ("random", "levels", "means", "curves", "deviations")
-    return [c.name for c in fit.spec.components if c.form in own and has_single_rows(c, X, weights)]
+    forms = ("random", "levels", "means", "curves", "deviations")
+    return [
+        c.name for c in fit.spec.components if c.form in forms and has_single_rows(c, X, weights)
+    ]
 
 
 def interpolating(fit: FittedGAM) -> list[str]:
@@ -210,32 +212,34 @@ def undetermined(fit: FittedGAM) -> list[tuple[str, list[Any]]]:
     Where responses are all alike in a level, or are split by a line, the likelihood has no bound:
     each of them is then predicted as good as surely.
     """
-    found = []
+    effects = []
     log_probabilities = functools.cache(lambda: _log_probabilities(fit))
     for component in fit.spec.components:
         if component.shrink or len(component.inducing) > _MOST_LEVELS:
             continue
-        where = make_grid(fit, component, num_points=2)
-        _, covariance = joint_moments(fit, [(component.name, where.X)], False, left_open=False)
-        prior = np.asarray(fit.model.kernel[component.name](where.X, full_cov=False))
+        grid = make_grid(fit, component, num_points=2)
+        _, covariance = joint_moments(fit, [(component.name, grid.X)], False, left_open=False)
+        prior = np.asarray(fit.model.kernel[component.name](grid.X, full_cov=False))
         prior = prior * np.square(fit.units[0]).reshape(-1, 1)
-        left = np.diagonal(covariance, axis1=1, axis2=2)[component.predictors_of(len(covariance))]
-        loose = np.any(left > _LOOSE**2 * np.maximum(prior, 1e-300), axis=0)
+        variances = np.diagonal(covariance, axis1=1, axis2=2)[
+            component.predictors_of(len(covariance))
+        ]
+        loose = np.any(variances > _LOOSE**2 * np.maximum(prior, 1e-300), axis=0)
         # effects that are known well are not unbounded
-        uncertain = np.any(left > np.square(_KNOWN * fit.spec.scale))
+        uncertain = np.any(variances > np.square(_KNOWN * fit.spec.scale))
         logs = log_probabilities() if uncertain else None
         if logs is not None and component.form == "line":
             loose |= logs.sum() > _SURE
         elif logs is not None:
             codes = fit.X[:, component.margins[0].column].astype(np.intp)
             sums = np.bincount(codes, logs, minlength=len(loose))
-            there = np.bincount(codes, minlength=len(loose)) > 0
-            own = where.X[:, component.margins[0].column].astype(np.intp)
-            loose |= (sums > _SURE)[own] & there[own]
+            occurs = np.bincount(codes, minlength=len(loose)) > 0
+            places = grid.X[:, component.margins[0].column].astype(np.intp)
+            loose |= (sums > _SURE)[places] & occurs[places]
         if loose.any():
-            levels = np.array(next(iter(where.columns.values())), dtype=object)[loose]
-            found.append((component.name, [] if component.form == "line" else levels.tolist()))
-    return found
+            levels = np.array(next(iter(grid.columns.values())), dtype=object)[loose]
+            effects.append((component.name, [] if component.form == "line" else levels.tolist()))
+    return effects
 
 
 def _log_probabilities(fit: FittedGAM) -> AnyNDArray | None:
@@ -279,11 +283,11 @@ def _dependent(A: AnyNDArray) -> AnyNDArray:
     """
     ranks = np.column_stack([rankdata(a) for a in A.T])
     total = 2.0 * np.sum(np.square(ranks - ranks.mean(axis=0)), axis=0)
-    found = np.zeros((A.shape[1], A.shape[1]))
+    shares = np.zeros((A.shape[1], A.shape[1]))
     for i, a in enumerate(A.T):
         steps = np.sum(np.square(np.diff(ranks[np.argsort(a, kind="stable")], axis=0)), axis=0)
-        np.divide(total - steps, total, out=found[i], where=total > 0.0)
-    return np.maximum(found, _correlated(ranks))
+        np.divide(total - steps, total, out=shares[i], where=total > 0.0)
+    return np.maximum(shares, _correlated(ranks))
 
 
 def _paired(A: AnyNDArray) -> AnyNDArray:
@@ -293,20 +297,20 @@ def _paired(A: AnyNDArray) -> AnyNDArray:
     Over rows whose level of the first occurs more than once.
     """
     codes = [np.unique(a, return_inverse=True)[1] for a in A.T]
-    found = np.zeros((len(codes), len(codes)))
+    shares = np.zeros((len(codes), len(codes)))
     for i, j in itertools.permutations(range(len(codes)), 2):
         repeated = np.bincount(codes[i])[codes[i]] > 1
-        one, other = codes[i][repeated], codes[j][repeated]
-        if len(one) < _REPEATED:
+        first, second = codes[i][repeated], codes[j][repeated]
+        if len(first) < _REPEATED:
             continue
-        levels = int(other.max()) + 1
-        pairs, counts = np.unique(one * levels + other, return_counts=True)
-        most = np.zeros(one.max() + 1)
+        levels = int(second.max()) + 1
+        pairs, counts = np.unique(first * levels + second, return_counts=True)
+        most = np.zeros(first.max() + 1)
         np.maximum.at(most, pairs // levels, counts)
-        left = len(one) - np.bincount(other).max()
-        if left > 0:
-            found[i, j] = 1.0 - (len(one) - most.sum()) / left
-    return found
+        wrong = len(first) - np.bincount(second).max()
+        if wrong > 0:
+            shares[i, j] = 1.0 - (len(first) - most.sum()) / wrong
+    return shares
 
 
 _MEASURES = {

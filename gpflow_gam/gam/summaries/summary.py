@@ -197,10 +197,10 @@ class Summary:
     def _more(self) -> list[str]:
         index = self.table.index
         names = dict.fromkeys(index.get_level_values(0) if index.nlevels > 1 else index)
-        left = [
+        omitted = [
             n for n in names if n.startswith(_OF_LEVELS) and n not in set(self.coefficients["term"])
         ]
-        return [f"of the levels of {', '.join(left)} see coefficients()."] if left else []
+        return [f"of the levels of {', '.join(omitted)} see coefficients()."] if omitted else []
 
 
 @one_blas_thread()
@@ -267,7 +267,7 @@ def summarise(fit: FittedGAM, seed: int = 0) -> Summary:
 
 def _k_low(component: Component, dof: float) -> bool:
     """
-    Whether a function may need more inducing values (``k.check`` of R's mgcv).
+    True if a function may need more inducing values (``k.check`` of R's mgcv).
 
     Not where there is one for each value of its column: more would change nothing.
     """
