@@ -53,6 +53,10 @@ def categorical() -> GAM:
     return GAM(formula, family="categorical").fit(DATA)
 
 
+def with_response(fit, Y):
+    return dataclasses.replace(fit, data=dataclasses.replace(fit.data, Y=Y))
+
+
 @pytest.fixture(autouse=True)
 def _closed():
     yield
@@ -214,7 +218,7 @@ def test_partial_residuals_of_a_level_are_on_its_rows(gaussian):
 def test_a_wild_residual_does_not_set_the_axis(poisson):
     Y = poisson.fitted.Y.copy()
     Y[0] = 1e6
-    figure = plotting.draw(dataclasses.replace(poisson.fitted, Y=Y), "s(x)", residuals=True)
+    figure = plotting.draw(with_response(poisson.fitted, Y), "s(x)", residuals=True)
     assert figure.axes[0].get_ylim()[1] < 100.0
 
 
@@ -331,9 +335,9 @@ def test_quantile_residuals_of_the_model_s_own_data_are_standard_normal(name, re
     family = fit.spec.family
     residuals, wrong = [], []
     for seed in range(100, 110):
-        own = dataclasses.replace(fit, Y=family.sample(fit.likelihood, F, rng)[:, None])
+        own = with_response(fit, family.sample(fit.likelihood, F, rng)[:, None])
         residuals.append(plotting.quantile_residuals(own, seed))
-        off = dataclasses.replace(fit, Y=family.sample(fit.likelihood, F + 0.8, rng)[:, None])
+        off = with_response(fit, family.sample(fit.likelihood, F + 0.8, rng)[:, None])
         wrong.append(plotting.quantile_residuals(off, seed))
     assert kstest(np.concatenate(residuals), "norm").pvalue > 0.01
     assert kstest(np.concatenate(wrong), "norm").pvalue < 1e-4
@@ -342,7 +346,7 @@ def test_quantile_residuals_of_the_model_s_own_data_are_standard_normal(name, re
 def test_quantile_residuals_are_finite_and_reproducible(poisson):
     Y = poisson.fitted.Y.copy()
     Y[0] = 1e6
-    fit = dataclasses.replace(poisson.fitted, Y=Y)
+    fit = with_response(poisson.fitted, Y)
     first = plotting.quantile_residuals(fit, 3)
     assert np.all(np.isfinite(first))
     np.testing.assert_array_equal(first, plotting.quantile_residuals(fit, 3))
@@ -359,7 +363,7 @@ def test_working_residuals_of_binomial_are_of_shares(bernoulli):
     trials = np.arange(N) % 5 + 1.0
     hits = np.minimum(np.arange(N) % 3, trials)
     spec = dataclasses.replace(fit.spec, family=Binomial(), trials="n")
-    fit = dataclasses.replace(fit, spec=spec, Y=np.stack([hits, trials], axis=1))
+    fit = dataclasses.replace(with_response(fit, np.stack([hits, trials], axis=1)), spec=spec)
     p = 1.0 / (1.0 + np.exp(-fit.predict_link(fit.X)[0][:, 0]))
     want = (hits / trials - p) / (p * (1.0 - p))
     np.testing.assert_allclose(plotting.working_residuals(fit), want, rtol=1e-6, atol=1e-8)

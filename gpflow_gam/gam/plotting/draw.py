@@ -22,6 +22,7 @@ from ..terms import MarkovField
 from ..terms.markov import Polygons
 from .figures import (
     Axes,
+    Colormap,
     Figure,
     ListedColormap,
     clip_to,
@@ -205,7 +206,7 @@ def _draw_surface(
     if error:
         values = view.surface(view.table.se[:, predictor])
         # the dark end of these colours would hide contours and data
-        cmap = ListedColormap(plt.get_cmap("YlOrBr")(np.linspace(0.0, 0.6, 256)))
+        cmap: Colormap = ListedColormap(plt.get_cmap("YlOrBr")(np.linspace(0.0, 0.6, 256)))
         low, high = 0.0, float(values[~far].max()) or 1.0
         title = "standard error" if view.fun is None else "standard error on the link scale"
     else:
@@ -295,7 +296,7 @@ def _fill_areas(
         paths.append(Path.make_compound_path(*(Path(np.array(r), closed=False) for r in rings)))
         shown.append(values[i])
         empty.append(axis.margin.weights[i] == 0.0)
-    edges = {"edgecolors": "0.35", "linewidths": 0.5}
+    edges: dict[str, Any] = {"edgecolors": "0.35", "linewidths": 0.5}
     filled = PathCollection(paths, array=np.array(shown), gid="areas", **colors, **edges)
     ax.add_collection(filled)
     if any(empty):
