@@ -108,3 +108,12 @@ def run(jobs: list[Any]) -> None:
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     argument = json.dumps([[str(p) for p in job] for job in jobs])
     subprocess.run([RUNTIME, "-c", RUN, argument], check=True, env=environment)
+
+
+def prior_variance(gam: gg.GAM) -> float:
+    """The largest of a predictor, in its unit."""
+    fit = gam.fitted
+    kernel = fit.model.kernel
+    kernels = getattr(kernel, "latent_kernels", None) or [kernel]
+    variances = np.array([np.max(np.asarray(k(fit.X, full_cov=False))) for k in kernels])
+    return float(np.max(variances * np.square(fit.units[0])))

@@ -15,8 +15,7 @@ import gpflow_gam as gg
 from gpflow_gam.layers import AdditiveGP, IterNCGP
 from gpflow_gam.layers.head import HeadInput, trace_heads
 from gpflow_gam.serving.portable import portable_function
-from gpflow_gam.serving.rows import Rows
-from gpflow_gam.serving.servable import servable
+from gpflow_gam.serving.servable import Rows, servable
 
 N = 30
 RNG = np.random.default_rng(5)

@@ -20,8 +20,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import gpflow_gam as gg
-from gpflow_gam.sklearn import GAMClassifier, GAMRegressor, weights
-from gpflow_gam.sklearn.automatic import automatic_terms
+from gpflow_gam.sklearn import GAMClassifier, GAMRegressor, automatic_terms
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -216,7 +215,7 @@ def test_weights_are_frequencies(monkeypatch):
     whole = model.fit(X, y, sample_weight=w).predict(X, return_std=True)
     np.testing.assert_array_equal(whole, repeated)
     # as a column of the model, which centres its effects over rows and not over weights
-    monkeypatch.setattr(weights, "MAX_REPEATED_ROWS", 0)
+    monkeypatch.setattr(gg.sklearn, "MAX_REPEATED_ROWS", 0)
     column = model.fit(X, y, sample_weight=w)
     assert column.gam_.weights == "sample_weight"
     assert len(column.gam_.fitted.X) == np.sum(w > 0)

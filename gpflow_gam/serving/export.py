@@ -14,23 +14,15 @@ import tensorflow as tf
 
 from ..archive import replacing
 from ..version import __version__
-from .arguments import arguments
 from .litert_file import check_litert, litert_bytes
+from .loaded import arguments
 from .portable import PORTABLE_MEANINGS, plain_function, portable_function, portable_graph
-from .rows import Invalid
-from .servable import Servable, argument_names, servable
-from .signatures import DEFAULT, MEANINGS, SINGLE, Options, signatures
-from .warmup import messages, write_warmup
+from .servable import DESCRIPTION, FORMAT, Invalid, Servable, argument_names, servable
+from .signatures import DEFAULT, MEANINGS, SINGLE, Options, messages, signatures, write_warmup
 
 Format = Literal["saved_model", "onnx", "litert"]
-"""What a model can be written as."""
-FORMAT = 1
-"""Raised when older code could no longer read the description."""
 SUFFIXES: dict[str, Format] = {".onnx": "onnx", ".tflite": "litert"}
-"""What the end of a path says."""
 _NAMES = {"saved_model": "SavedModel", "onnx": "ONNX file", "litert": "LiteRT file"}
-DESCRIPTION = Path("assets.extra") / "gpflow_gam.json"
-"""Where in a SavedModel the description is."""
 
 
 def export(
@@ -60,9 +52,8 @@ def export(
     operations only, computes in double precision, and holds the same description as metadata
     ``gpflow_gam``. It is written with the package ``onnx`` (``pip install gpflow_gam[onnx]``).
 
-    A LiteRT file (TensorFlow Lite) takes and returns single precision, which it has alone, and
-    computes by operators that are built in, with pairs of such numbers where digits would be lost.
-    Text is taken as the places of levels, 0, 1, ...
+    A LiteRT file (TensorFlow Lite) takes, computes and returns single precision, which it has
+    alone, by operators that are built in. Text is taken as the places of levels, 0, 1, ...
 
     The folder or file appears whole or not at all.
 
@@ -70,13 +61,14 @@ def export(
         or a functional or sequential ``keras.Model`` whose outputs are those of heads of
         :mod:`gpflow_gam.layers`, one each. Names of several heads, and ``_``, stand before those
         of their outputs.
-    :param path: what to write.
+    :param path: of the folder or file to write.
     :param format: ``"saved_model"``, ``"onnx"`` or ``"litert"``; by default what the suffix of
         ``path`` says, ``.onnx`` or ``.tflite``, and a SavedModel otherwise.
-    :param level: probability of ``lower`` and ``upper``, the limits of the expected response.
-    :param invalid: what becomes of a request with rows that the model cannot take, such as levels
-        it has never seen: ``"error"``, a SavedModel's default, fails all of it, ``"nan"`` answers
-        NaN for those rows. The other formats know no errors: there it is always ``"nan"``.
+    :param level: probability of ``lower`` and ``upper``, the credible interval of the expected
+        response.
+    :param invalid: for requests with rows that the model cannot take, such as levels it has never
+        seen: ``"error"``, a SavedModel's default, fails all of it, ``"nan"`` answers NaN for those
+        rows. The other formats know no errors: there it is always ``"nan"``.
     :param max_rows: of a request for joint draws, whose cost grows with the cube of its rows; None
         for no limit.
     :param single: whether an ONNX file takes and returns single precision.
@@ -86,9 +78,10 @@ def export(
         it takes requests; data as for ``predict``. Written with ``tensorflow-serving-api``.
     :param overwrite: whether what is there may be replaced by its like.
     :raises FileExistsError: there is something that may not be replaced.
-    :raises ImportError: the package that writes the format is not there.
+    :raises ImportError: the package that writes the format is not installed.
     :raises ValueError: a bad option, a model that is not fitted, a network whose outputs
-        are not those of heads, one each, or a model that predicts by what the format does not have.
+        are not those of heads, one each, or a model with operations that the format lacks, or whose
+        predictions LiteRT's single precision changes by a hundredth of their size.
     :raises TypeError: a model of another kind.
     """
     path = Path(path)
@@ -122,23 +115,24 @@ def _format(path: Path, format: Format | None) -> Format:
         return SUFFIXES.get(path.suffix.lower(), "saved_model")
     if format not in get_args(Format):
         *others, last = map(repr, get_args(Format))
-        known = f"{', '.join(others)} or {last}"
-        raise ValueError(f"format must be {known}; got {format!r}.")
+        raise ValueError(f"format must be {', '.join(others)} or {last}; got {format!r}.")
     return format
+
+
+# --- ONNX and LiteRT -----------------------------------------------------------------------------
 
 
 def _export_file(
     model: Any, path: Path, kind: Format, options: Options, single: bool, overwrite: bool
 ) -> None:
-    write = _onnx if kind == "onnx" else _litert
     if kind == "onnx":
         _require_onnx(path)
-    found = servable(model)
+    source = servable(model)
     if path.is_dir():
         raise FileExistsError(f"{path} is a folder, and will not be replaced by a file.")
     if path.exists() and not overwrite:
         raise FileExistsError(f"{path} is there already; pass overwrite=True to replace it.")
-    content = write(found, options, single)
+    content = _onnx(source, options, single) if kind == "onnx" else _litert(source, options)
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as file:
         file.write(content)
@@ -155,37 +149,39 @@ def _require_onnx(path: Path) -> None:
         ) from None
 
 
-def _onnx(found: Servable, options: Options, single: bool) -> bytes:
+def _onnx(source: Servable, options: Options, single: bool) -> bytes:
     from .onnx_file import onnx_bytes
 
-    function = portable_function(found.inputs, found, options.level, single)
+    function = portable_function(source.inputs, source, options.level, single)
     graph = portable_graph(plain_function(portable_graph(function)))
     # inputs and outputs of a graph are of one name space
     names = argument_names(graph.inputs, graph.outputs)
     graph = dataclasses.replace(graph, inputs={names[k]: t for k, t in graph.inputs.items()})
-    inputs = [dataclasses.replace(i, name=names[i.name]).to_json() for i in found.inputs]
-    description = {**_portable_description(found, options, function), "inputs": inputs}
-    own = description["signatures"][DEFAULT]
-    own["inputs"] = {names[name]: type_ for name, type_ in own["inputs"].items()}
+    inputs = [dataclasses.replace(i, name=names[i.name]).to_json() for i in source.inputs]
+    description = {**_portable_description(source, options, function), "inputs": inputs}
+    signature = description["signatures"][DEFAULT]
+    signature["inputs"] = {names[name]: type_ for name, type_ in signature["inputs"].items()}
     return onnx_bytes(graph, description)
 
 
-def _litert(found: Servable, options: Options, single: bool) -> bytes:
-    inputs = [i.coded() for i in found.inputs]
-    function = portable_function(inputs, found, options.level, single=True)
+def _litert(source: Servable, options: Options) -> bytes:
+    inputs = [i.coded() for i in source.inputs]
+    function = portable_function(inputs, source, options.level, single=True)
     plain = plain_function(portable_graph(function), single=True)
-    description = _portable_description(found, options, function)
+    description = _portable_description(source, options, function)
     content = litert_bytes(plain, {**description, "inputs": [i.to_json() for i in inputs]})
     check_litert(content, function, inputs)
     return content
 
 
-def _portable_description(found: Servable, options: Options, function: Any) -> dict[str, Any]:
-    about = {"level": options.level, "invalid": options.invalid}
+def _portable_description(source: Servable, options: Options, function: Any) -> dict[str, Any]:
     return {
-        **_about(found, about),
-        "signatures": {DEFAULT: _arguments(found, function, PORTABLE_MEANINGS)},
+        **_about(source, {"level": options.level, "invalid": options.invalid}),
+        "signatures": {DEFAULT: _arguments(source, function, PORTABLE_MEANINGS)},
     }
+
+
+# --- SavedModel ----------------------------------------------------------------------------------
 
 
 def _export_folder(
@@ -193,7 +189,7 @@ def _export_folder(
 ) -> None:
     if warmup is not None:
         messages()
-    found = servable(model)
+    source = servable(model)
     if path.exists():
         if not overwrite:
             raise FileExistsError(f"{path} is there already; pass overwrite=True to replace it.")
@@ -204,7 +200,7 @@ def _export_folder(
     folder = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
     try:
         new, old = folder / "new", folder / "old"
-        _write(found, new, options)
+        _write(source, new, options)
         if warmup is not None:
             name, data = warmup
             description = json.loads((new / DESCRIPTION).read_text(encoding="utf-8"))
@@ -221,19 +217,19 @@ def _export_folder(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _write(found: Servable, path: Path, options: Options) -> None:
-    functions = signatures(found, options)
+def _write(source: Servable, path: Path, options: Options) -> None:
+    functions = signatures(source, options)
     module = tf.Module()
-    module.state = _own_state(list(functions.values()))
-    module.tables = found.resources()
+    module.state = _state_copies(list(functions.values()))
+    module.tables = source.resources()
     tf.saved_model.save(module, str(path), signatures=functions)
     target = path / DESCRIPTION
     target.parent.mkdir()
-    text = json.dumps(_description(found, functions, options), indent=1)
+    text = json.dumps(_description(source, functions, options), indent=1)
     target.write_text(text + "\n", encoding="utf-8")
 
 
-def _own_state(functions: list[Any]) -> list[tf.Variable]:
+def _state_copies(functions: list[Any]) -> list[tf.Variable]:
     """
     Copies of the variables that the graphs read, which read these from now on.
 
@@ -253,33 +249,33 @@ def _own_state(functions: list[Any]) -> list[tf.Variable]:
     return list(copies.values())
 
 
-def _description(found: Servable, functions: dict[str, Any], options: Options) -> dict[str, Any]:
+def _description(source: Servable, functions: dict[str, Any], options: Options) -> dict[str, Any]:
     kinds = {
         name: "predict" if name == DEFAULT else name.removesuffix(SINGLE) for name in functions
     }
-    parts = {name: _arguments(found, f, MEANINGS[kinds[name]]) for name, f in functions.items()}
+    parts = {name: _arguments(source, f, MEANINGS[kinds[name]]) for name, f in functions.items()}
     about = {"tensorflow": tf.__version__, **dataclasses.asdict(options)}
-    return {**_about(found, about), "signatures": parts}
+    return {**_about(source, about), "signatures": parts}
 
 
-def _about(found: Servable, more: dict[str, Any]) -> dict[str, Any]:
-    """What is said of a model in every format."""
+def _about(source: Servable, more: dict[str, Any]) -> dict[str, Any]:
+    """The description of a model in every format."""
     return {
-        "kind": found.kind,
+        "kind": source.kind,
         "format": FORMAT,
         "gpflow_gam": __version__,
         **more,
-        "inputs": [i.to_json() for i in found.inputs],
-        "components": list(found.names),
-        **found.description(),
+        "inputs": [i.to_json() for i in source.inputs],
+        "components": list(source.names),
+        **source.description(),
     }
 
 
-def _arguments(found: Servable, function: Any, meanings: dict[str, str]) -> dict[str, Any]:
+def _arguments(source: Servable, function: Any, meanings: dict[str, str]) -> dict[str, Any]:
     """The types of what a function takes and returns, by name."""
 
     def meaning(key: str) -> str:
-        head, name = found.meaning(key, meanings)
+        head, name = source.split_head(key, meanings)
         return f"{meanings[name]}, by {head[:-1]}" if head else meanings[name]
 
     arguments = function.structured_input_signature[1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,12 +12,128 @@ from gpflow.base import AnyNDArray
 from ..gam import GAM
 from ..gam.fits import FittedGAM
 from ..gam.fits.prediction import OFFSET
-from ..gam.frames import Key, LevelColumn
+from ..gam.frames import Key, LevelColumn, NumericColumn
 from ..gam.terms import Column, Expression, variables_of
-from .columns import Codes, input_dtype, within_limits, without_missing
 from .posterior import LINES, PosteriorServable
-from .rows import Rows
-from .servable import Input, argument_names, servable
+from .servable import Input, Rows, argument_names, servable
+
+# --- the encoding of columns inside a graph ------------------------------------------------------
+
+
+def input_dtype(column: Column, levels: Sequence[Any] | None) -> tf.DType:
+    """A column's type: double precision, or that of its levels, which are None for numbers."""
+    if levels is None or any(isinstance(v, float) for v in levels):
+        kinds: set[type] = {float} | {type(v) for v in levels or () if isinstance(v, str)}
+    else:
+        kinds = {type(v) for v in levels}
+    dtype = {
+        frozenset([str]): tf.string,
+        frozenset([bool]): tf.bool,
+        frozenset([int]): tf.int64,
+        frozenset([bool, int]): tf.int64,
+        frozenset([float]): tf.float64,
+    }.get(frozenset(kinds))
+    if dtype is None:
+        raise ValueError(
+            f"column {column!r} has levels of several types "
+            f"({', '.join(sorted(k.__name__ for k in kinds))}), which no input can take; convert "
+            "it to text before the fit."
+        )
+    return dtype
+
+
+def without_missing(
+    values: tf.Tensor, column: Column, fill: Any, rows: Rows, levels: Sequence[Any] = ()
+) -> tf.Tensor:
+    """
+    A column [N] with ``fill`` for its missing values: NaN, or empty text that is no level.
+
+    Without ``fill`` rows with missing values are bad ones, as are infinite numbers.
+    """
+    if values.dtype in (tf.int64, tf.bool):
+        return values
+    if values.dtype == tf.string:
+        missing = tf.equal(values, "") & ("" not in levels)
+        message = f"column {column!r} has missing values (empty text); leave those rows out"
+    else:
+        missing = tf.math.is_nan(values)
+        message = f"column {column!r} must be finite; got NaN or infinite values in row"
+    if fill is not None:
+        values = tf.where(missing, tf.constant(fill, values.dtype), values)
+        missing = tf.zeros_like(missing)
+    bad = missing
+    if values.dtype.is_floating:
+        bad |= ~tf.math.is_finite(values)
+    other = "" if values.dtype == tf.string else 0.0
+    return rows.require(values, bad, [message, tf.where(bad)[:1, 0]], other)
+
+
+def within_limits(values: tf.Tensor, column: NumericColumn, rows: Rows) -> tf.Tensor:
+    """A column of numbers [N]; rows outside of its limits are bad ones."""
+    if column.limits is None:
+        return values
+    low, high = (tf.constant(v, values.dtype) for v in column.limits)
+    bad = (values < low) | (values > high)
+    message = [column.outside, tf.boolean_mask(values, bad)[:1], "in row", tf.where(bad)[:1, 0]]
+    return rows.require(values, bad, message, 0.0)
+
+
+class Codes:
+    """
+    Levels to codes 0, 1, ..., as :class:`gpflow_gam.gam.frames.LevelColumn` does it.
+
+    Levels never seen get codes of their own, in the order in which they come, where the policy
+    takes them; rows with one are bad ones where it does not.
+    """
+
+    def __init__(self, column: LevelColumn, dtype: tf.DType) -> None:
+        self.column = column
+        self._is_text = dtype == tf.string
+        self.table: tf.lookup.StaticHashTable | None = None
+        if not dtype.is_floating:
+            kind = tf.string if dtype == tf.string else tf.int64
+            levels = [v if kind == tf.string else int(v) for v in column.levels]
+            codes = tf.range(len(levels), dtype=tf.int64)
+            pairs = tf.lookup.KeyValueTensorInitializer(tf.constant(levels, kind), codes)
+            self.table = tf.lookup.StaticHashTable(pairs, default_value=-1)
+
+    def __call__(self, values: tf.Tensor, rows: Rows) -> tf.Tensor:
+        """Codes [N] in double precision of values [N], or of codes of levels that are text."""
+        if values.dtype == tf.bool:
+            values = tf.cast(values, tf.int64)
+        codes = self._known(values, rows.plain)
+        unknown = codes < 0
+        number = len(self.column.levels)
+        if self.column.unseen == "error":
+            shown = ", ".join(repr(level) for level in self.column.levels[:12])
+            message = f"column {self.column.name!r} has a level never seen in the fit, first"
+            first = tf.boolean_mask(values, unknown)[:1]
+            rest = f"in row; the levels are {shown}{', ...' if number > 12 else ''}"
+            row = tf.where(unknown)[:1, 0]
+            codes = rows.require(codes, unknown, [message, first, row, rest], 0)
+        elif rows.plain:
+            codes = tf.where(unknown, tf.constant(number, codes.dtype), codes)
+        else:
+            _, new = tf.unique(tf.boolean_mask(values, unknown), tf.int64)
+            codes = tf.tensor_scatter_nd_update(codes, tf.where(unknown), number + new)
+        return tf.cast(codes, tf.float64)
+
+    def _known(self, values: tf.Tensor, plain: bool) -> tf.Tensor:
+        """Codes [N] of the levels that were there, and -1."""
+        if self._is_text and values.dtype == tf.int64:  # they came as codes
+            there = (values >= 0) & (values < len(self.column.levels))
+            return tf.where(there, values, -tf.ones_like(values))
+        if self.table is not None and not plain:
+            return self.table.lookup(values)
+        # in the values' own precision: 0.1 is another number in another one
+        kind = str if values.dtype == tf.string else values.dtype.as_numpy_dtype
+        levels = tf.constant([kind(v) for v in self.column.levels], values.dtype)
+        same = tf.equal(values[:, None], levels)
+        code = tf.argmax(tf.cast(same, tf.int8), axis=1)
+        return tf.where(tf.reduce_any(same, axis=1), code, -tf.ones_like(code))
+
+
+# --- the model -----------------------------------------------------------------------------------
 
 
 class GAMServable(PosteriorServable):
@@ -25,11 +141,6 @@ class GAMServable(PosteriorServable):
     A GAM, with an argument for each column that its terms and offsets read.
 
     Where the columns have numbers for names, as those of a matrix, one argument takes the matrix.
-
-    :param gam: fitted.
-    :raises NotFittedError: it is not.
-    :raises ValueError: a formula that transforms columns, levels of several types in one column, or
-        text in a matrix.
     """
 
     kind: ClassVar[str] = "GAM"
@@ -87,8 +198,8 @@ class GAMServable(PosteriorServable):
         }
 
     def _levels(self, column: Column) -> LevelColumn | None:
-        found = self._keys.get((column, "level"))
-        return found if isinstance(found, LevelColumn) else None
+        encoded = self._keys.get((column, "level"))
+        return encoded if isinstance(encoded, LevelColumn) else None
 
     def _dtype(self, column: Column) -> tf.DType:
         levels = self._levels(column)
@@ -108,8 +219,8 @@ class GAMServable(PosteriorServable):
         else:
             others = "no others" if levels.unseen == "error" else "new ones have the prior's effect"
             meaning = f"column {column!r}, levels {list(levels.levels)}; {others}"
-        own = () if levels is None else tuple(levels.levels)
-        return Input(name, dtype, (None,), meaning, column, self._fills.get(column), own)
+        known = () if levels is None else tuple(levels.levels)
+        return Input(name, dtype, (None,), meaning, column, self._fills.get(column), known)
 
     def features(self, inputs: Mapping[str, tf.Tensor], rows: Rows) -> tf.Tensor:
         raw: dict[Column, tf.Tensor]
@@ -123,8 +234,8 @@ class GAMServable(PosteriorServable):
         whole = {}
         for column, values in raw.items():
             levels = self._levels(column)
-            own = () if levels is None else levels.levels
-            whole[column] = without_missing(values, column, self._fills.get(column), rows, own)
+            known = () if levels is None else levels.levels
+            whole[column] = without_missing(values, column, self._fills.get(column), rows, known)
         for name in self._computed:
             values = name.evaluate(lambda v: tf.cast(whole[v], tf.float64), _function)
             whole[name] = without_missing(values, name, None, rows)
@@ -142,30 +253,30 @@ class GAMServable(PosteriorServable):
                 )
         return tf.stack(parts, axis=1)
 
-    # what is said of predictors is in the response's unit, as what the GAM itself says
+    # predictors are in the response's unit, as in the GAM's own answers
 
     def predict(self, X: tf.Tensor, level: float, plain: bool = False) -> dict[str, tf.Tensor]:
-        found = super().predict(X, level, plain)
+        outputs = super().predict(X, level, plain)
         factor, shift = self._units
-        moved = {name: _scaled(found[name], factor, shift) for name in LINES if name in found}
-        return found | moved | {"variance": _scaled(found["variance"], factor**2)}
+        moved = {k: _scaled(outputs[k], factor, shift) for k in LINES if k in outputs}
+        return outputs | moved | {"variance": _scaled(outputs["variance"], factor**2)}
 
     def components(self, X: tf.Tensor) -> dict[str, tf.Tensor]:
-        found = super().components(X)
+        outputs = super().components(X)
         factor, _ = self._units
-        mean = _scaled(found["mean"], factor, self._single(self._constants))
-        variance = _scaled(found["variance"], factor**2)
-        if self._offset:  # of which nothing is uncertain, and which the first predictor has
-            own = tf.reduce_sum(tf.gather(X, self._offset, axis=1), axis=1)
+        mean = _scaled(outputs["mean"], factor, self._single(self._constants))
+        variance = _scaled(outputs["variance"], factor**2)
+        if self._offset:  # which is known, and part of the first predictor
+            offset = tf.reduce_sum(tf.gather(X, self._offset, axis=1), axis=1)
             first = tf.constant(factor[0] * np.eye(1, self.num_predictors), mean.dtype)
-            added = self._single(own[:, None, None] * first)
+            added = self._single(offset[:, None, None] * first)
             mean = tf.concat([mean, added], axis=1)
             variance = tf.concat([variance, tf.zeros_like(added)], axis=1)
         return {"mean": mean, "variance": variance}
 
     def sample(self, X: tf.Tensor, num_samples: tf.Tensor, seed: tf.Tensor) -> dict[str, tf.Tensor]:
-        found = super().sample(X, num_samples, seed)
-        return found | {"predictor": _scaled(found["predictor"], *self._units)}
+        draws = super().sample(X, num_samples, seed)
+        return draws | {"predictor": _scaled(draws["predictor"], *self._units)}
 
     def resources(self) -> list[Any]:
         return [c.table for c in self._codes.values() if c.table is not None]
@@ -182,7 +293,7 @@ class GAMServable(PosteriorServable):
 
 
 def _function(name: str) -> Any:
-    """What expressions call."""
+    """TensorFlow's function for a name in an expression."""
     base = {"log2": 2.0, "log10": 10.0}.get(name)
     if base is not None:
         return lambda x: tf.math.log(x) / tf.constant(np.log(base), x.dtype)
@@ -199,8 +310,8 @@ def _scaled(values: tf.Tensor, factor: AnyNDArray, shift: AnyNDArray | float = 0
 def _keys(fit: FittedGAM) -> dict[Key, Any]:
     """The columns that terms and offsets read, and how, in the encoder's order."""
     spec = fit.spec
-    every = list(spec.encoder.columns)
-    wanted = {every[i] for component in spec.components for i in component.columns}
+    keys = list(spec.encoder.columns)
+    wanted = {keys[i] for component in spec.components for i in component.columns}
     wanted |= {(column, "number") for column in spec.offset}
     return {key: column for key, column in spec.encoder.columns.items() if key in wanted}
 

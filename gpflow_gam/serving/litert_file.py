@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import flatbuffers
@@ -20,25 +20,14 @@ from .servable import Input
 METADATA = "gpflow_gam"
 """The name of the description among the file's metadata."""
 IDENTIFIER = b"TFL3"
-"""What such files begin with, behind their root's place."""
-
-
 SIGNATURE = "serving_default"
+LARGEST = 1e-2
+"""Difference from double precision, beside an output's largest entry, that is refused."""
 _OTHERS = "export it as ONNX (.onnx), or as a SavedModel (to a folder)."
-LARGEST = 1e-3
-"""Difference from double precision, beside an output's largest entry, that is too large."""
-NEGLIGIBLE = 1e-3
-"""The share of the predictor, within which a component's own size does not count."""
 
 
 def litert_bytes(function: Any, description: dict[str, Any]) -> bytes:
-    """
-    A function as a LiteRT file with one signature, ``serving_default``.
-
-    :param function: concrete, of plain operations in single precision.
-    :param description: for the metadata.
-    :raises ValueError: an operation that is none of LiteRT's own.
-    """
+    """A concrete function of plain operations in single precision as a LiteRT file."""
     converter = tf.lite.TFLiteConverter.from_concrete_functions([function], tf.Module())
     converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
     try:
@@ -56,12 +45,9 @@ def litert_bytes(function: Any, description: dict[str, Any]) -> bytes:
 
 def check_litert(content: bytes, function: Any, inputs: Sequence[Input]) -> None:
     """
-    Run a file and compare it with what it was made of: converters have errors of their own.
+    Run a file, and raise ValueError if it differs from the function, computed in double precision.
 
-    :param content: the file.
-    :param function: the model's, of the same arguments, computed in double precision.
-    :param inputs: what it takes.
-    :raises ValueError: the file does not run, or says something else.
+    Converters have errors of their own, and single precision loses digits.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the interpreter has another home, which may not be there
@@ -72,17 +58,16 @@ def check_litert(content: bytes, function: Any, inputs: Sequence[Input]) -> None
         arguments = {i.name: _probe(i, rows, rng) for i in inputs}
         wanted = function(**{name: tf.constant(value) for name, value in arguments.items()})
         try:
-            answers.append((run(**arguments), {k: v.numpy() for k, v in wanted.items()}))
+            answers.append((_comparable(run(**arguments)), _comparable(wanted)))
         except (RuntimeError, ValueError) as error:
             raise ValueError(
                 f"model: LiteRT does not run what its converter makes of it ({error}); {_OTHERS}"
             ) from None
     for name in function.structured_outputs:
-        size = max(_size(wanted[name]) for _, wanted in answers)
-        whole = name.replace(COMPONENT, "")
-        if whole in function.structured_outputs:  # beside which a component may be nothing
-            size = max(size, *(NEGLIGIBLE * _size(wanted[whole]) for _, wanted in answers))
-        away = max(_difference(found[name], wanted[name]) for found, wanted in answers) / size
+        # components and standard deviations may be nothing beside the predictor
+        mean = re.sub(rf"({COMPONENT})?(mean|variance)$", "mean", name)
+        size = max(_size(w[k]) for _, w in answers for k in (name, mean) if k in w)
+        away = max(_difference(answer[name], wanted[name]) for answer, wanted in answers) / size
         if not away <= LARGEST:
             raise ValueError(
                 f"model: in LiteRT's single precision its {name} is {away:.1g} of its size "
@@ -90,26 +75,34 @@ def check_litert(content: bytes, function: Any, inputs: Sequence[Input]) -> None
             )
 
 
+def _comparable(outputs: Mapping[str, Any]) -> dict[str, AnyNDArray]:
+    """With standard deviations in place of variances."""
+    return {
+        name: np.sqrt(values) if name.endswith("variance") else np.asarray(values)
+        for name, values in outputs.items()
+    }
+
+
 def _probe(argument: Input, rows: int, rng: np.random.Generator) -> AnyNDArray:
     spec = argument.spec(single=True)
     shape = [rows, *(size or 1 for size in spec.shape[1:])]
     if argument.levels:
         known = range(len(argument.levels)) if argument.is_coded else argument.levels
-        found: AnyNDArray = rng.choice(np.asarray(known), shape)
+        values: AnyNDArray = rng.choice(np.asarray(known), shape)
     else:
-        found = rng.uniform(0.0, 1.0, shape)
-    return found.astype(spec.dtype.as_numpy_dtype)
+        values = rng.uniform(0.0, 1.0, shape)
+    return values.astype(spec.dtype.as_numpy_dtype)
 
 
 def _size(wanted: AnyNDArray) -> float:
     return float(np.max(np.abs(wanted), where=np.isfinite(wanted), initial=1e-6))
 
 
-def _difference(found: AnyNDArray, wanted: AnyNDArray) -> float:
-    if found.shape != wanted.shape or not np.array_equal(np.isnan(found), np.isnan(wanted)):
+def _difference(answer: AnyNDArray, wanted: AnyNDArray) -> float:
+    if answer.shape != wanted.shape or not np.array_equal(np.isnan(answer), np.isnan(wanted)):
         return np.inf
-    holds = np.isfinite(wanted)
-    return float(np.max(np.abs(found - wanted), where=holds, initial=0.0))
+    finite = np.isfinite(wanted)
+    return float(np.max(np.abs(answer - wanted), where=finite, initial=0.0))
 
 
 def _described(content: bytes, description: dict[str, Any]) -> bytes:
@@ -134,7 +127,7 @@ def _described(content: bytes, description: dict[str, Any]) -> bytes:
 
 
 def _shorten(graph: Any, buffers: Sequence[Any]) -> None:
-    """Leave out what no interpreter reads of tensors in between, which makes half of a file."""
+    """Leave out names and sizes of tensors in between, which no interpreter reads."""
     shown = {*graph.inputs, *graph.outputs}
     for i, tensor in enumerate(graph.tensors):
         tensor.quantization = None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import keras
@@ -10,10 +11,9 @@ import numpy as np
 import tensorflow as tf
 
 from ..layers import GPHead
-from .graph import FeaturesOfHeads
+from ..layers.head import HeadInput, trace_heads
 from .posterior import PosteriorAnswers
-from .rows import Rows
-from .servable import Input, Servable, argument_names, servable
+from .servable import Input, Rows, Servable, argument_names, servable
 
 _BETWEEN = 1_000_003
 """Between the seeds of heads, whose draws have nothing to do with each other."""
@@ -31,9 +31,9 @@ class _Head(PosteriorAnswers):
         self.head, self._constants = head, np.asarray(head.constants())
 
     def components(self, X: tf.Tensor) -> dict[str, tf.Tensor]:
-        found = super().components(X)
-        constants = self._single(tf.constant(self._constants, found["mean"].dtype))
-        return found | {"mean": found["mean"] + constants}
+        outputs = super().components(X)
+        constants = self._single(tf.constant(self._constants, outputs["mean"].dtype))
+        return outputs | {"mean": outputs["mean"] + constants}
 
     def read(self, features: tf.Tensor, rows: Rows) -> tf.Tensor:
         if rows.invalid == "nan":  # the head itself would fail
@@ -49,11 +49,9 @@ class NetworkServable(Servable):
     """
     A network up to its heads' features, and the heads' posteriors behind it.
 
-    X is what each head reads, in a tuple. Outputs of several heads have their names in front.
-
-    :param model: functional or sequential, its outputs those of one head each, which it calls once,
-        itself or in models and layers inside of it that return what the head does.
-    :raises ValueError: a model without such heads, or without declared inputs.
+    X is the features of each head, in a tuple. Outputs of several heads have their names in front.
+    The model's outputs are those of one head each, which it calls once, itself or in models and
+    layers inside of it that return what the head does.
     """
 
     kind: ClassVar[str] = "keras"
@@ -118,8 +116,8 @@ class NetworkServable(Servable):
     def _named(self, answers: Iterable[dict[str, tf.Tensor]]) -> dict[str, tf.Tensor]:
         """In double precision, by the heads' names where there are several; each name once."""
         named: dict[str, tf.Tensor] = {}
-        for name, found in zip(self.heads or ("",), answers):
-            for key, value in found.items():
+        for name, outputs in zip(self.heads or ("",), answers):
+            for key, value in outputs.items():
                 key = f"{name}_{key}" if name else key
                 if key in named:
                     raise ValueError(f"model: two outputs would be called {key!r}; rename a head.")
@@ -162,3 +160,59 @@ def _keys(inputs: Mapping[str, Any]) -> list[str]:
 @servable.register(keras.Model)
 def _network(model: keras.Model) -> NetworkServable:
     return NetworkServable(model)
+
+
+class FeaturesOfHeads:
+    """
+    From a model's inputs to what its heads are given, without training.
+
+    The model is called, and its heads give back their inputs in place of predictions. That is
+    ``head.input`` of Keras where a head is called once, outside of other layers; here it is that of
+    the call whose output the model returns, wherever that is.
+    """
+
+    def __init__(self, model: keras.Model) -> None:
+        self._name = model.name
+        self._model = keras.Model(model.inputs, model.outputs)  # both of them flat
+        specs = [tf.TensorSpec(t.shape, t.dtype) for t in model.inputs]
+        self.heads: list[GPHead] = []
+        """In the order of the outputs."""
+
+        def call(*values: tf.Tensor) -> None:
+            self.heads = [traced.head for traced in self._traced(values)]
+
+        tf.function(call, autograph=False).get_concrete_function(*specs)
+
+    def __call__(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Features [N, F] for each of :attr:`heads`; ``values`` of the inputs in a flat list."""
+        return [traced.features for traced in self._traced(values)]
+
+    def _traced(self, values: Sequence[tf.Tensor]) -> list[HeadInput]:
+        try:
+            with trace_heads():
+                outputs: list[Any] = keras.tree.flatten(self._model(list(values), training=False))
+        except Exception as error:  # layers have their own ways of taking no such input
+            raise ValueError(self._cannot(_said(error))) from error
+        for output in outputs:
+            if not isinstance(output, HeadInput):
+                raise ValueError(self._cannot("an output is not what a head returns"))
+        for traced in outputs:
+            times = sum(other.head is traced.head for other in outputs)
+            if times > 1:
+                raise ValueError(self._cannot(f"{traced.head.name} is called {times} times"))
+        return outputs
+
+    def _cannot(self, why: str) -> str:
+        return (
+            f"{self._name} has to return what its heads return and nothing else, each called once, "
+            "on what Keras layers or functions of TensorFlow compute outside of a tf.function, a "
+            "loop or a condition; what comes behind or beside heads would not be served. Export "
+            "keras.Model(inputs, head(features)), which may have several heads for outputs, or all "
+            f"of the network, without draws and components, by model.export(path). ({why})"
+        )
+
+
+def _said(error: Exception) -> str:
+    """What an error says, without what Keras adds: colours, and the arguments."""
+    text = re.sub("\x1b\\[[0-9;]*m", "", str(error)).split("Arguments received by")[0]
+    return " ".join(text.split()) or type(error).__name__

@@ -18,12 +18,10 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray
 from numpy.polynomial import Chebyshev, Polynomial
 
-from .pairs import Pair, matmul, total
-
 Formula = Callable[..., Any]
 
 FORMULAS: dict[str, Formula] = {}
-"""What stands in for an operation, by its type: of the operation and its inputs."""
+"""By the type of the operation that a formula stands in for."""
 
 
 def _stands_for(*types: str) -> Callable[[Formula], Formula]:
@@ -144,10 +142,10 @@ def _scaled_erfc() -> Polynomial:
 
 
 def _polynomial(coefficients: Sequence[float], x: tf.Tensor) -> tf.Tensor:
-    found = _number(coefficients[-1], x)
+    value = _number(coefficients[-1], x)
     for a in coefficients[-2::-1]:
-        found = found * x + _number(a, x)
-    return found
+        value = value * x + _number(a, x)
+    return value
 
 
 # --- the gamma function ------------------------------------------------------------------------
@@ -242,11 +240,14 @@ def _matmul(op: tf.Operation, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
 
 
 def product(x: Any, y: Any) -> Any:
-    """Of matrices [..., N, M] and [..., M, P], tensors or pairs."""
-    if isinstance(x, Pair):
-        return matmul(x, y)
+    """Of matrices [..., N, M] and [..., M, P]."""
     # LiteRT gets a product wrong that sums over one and repeats one factor along the others' batch
-    return x * y if x.shape[-1] == 1 else tf.matmul(x, y)
+    if x.shape[-1] == 1:
+        return x * y
+    # and its converter cannot reshape what has two unknown sizes
+    if y.shape[-1] == 1 and list(x.shape).count(None) > 1:
+        return tf.reduce_sum(x * tf.transpose(y, _swapped(y.shape.rank)), axis=-1, keepdims=True)
+    return tf.matmul(x, y)
 
 
 @_stands_for("StridedSlice")
@@ -327,32 +328,25 @@ def _einsum(op: tf.Operation, *factors: Any) -> Any:
     x, y = (
         _arranged(f, term, [*batch, *free, *inner]) for f, term, free in zip(factors, terms, alone)
     )
-    x = x if alone[0] else _moved(x, tf.expand_dims, len(batch))
-    y = y if alone[1] else _moved(y, tf.expand_dims, len(batch))
-    x, y = (v if inner else _moved(v, tf.expand_dims, -1) for v in (x, y))
-    found = product(x, _moved(y, tf.transpose, _swapped(y.shape.rank)))
+    x = x if alone[0] else tf.expand_dims(x, len(batch))
+    y = y if alone[1] else tf.expand_dims(y, len(batch))
+    x, y = (v if inner else tf.expand_dims(v, -1) for v in (x, y))
+    found = product(x, tf.transpose(y, _swapped(y.shape.rank)))
     if not alone[1]:
-        found = _moved(found, lambda t: t[..., 0])
+        found = found[..., 0]
     if not alone[0]:
-        found = _moved(found, _without, [len(batch)])
+        found = _without(found, [len(batch)])
     return _arranged(found, "".join([*batch, *alone[0], *alone[1]]), list(out))
 
 
-def _moved(x: Any, function: Formula, *arguments: Any) -> Any:
-    """What a function that only arranges numbers makes of a tensor or a pair."""
-    if isinstance(x, Pair):
-        return x.moved(lambda t: function(t, *arguments))
-    return function(x, *arguments)
-
-
-def _arranged(x: Any, indices: str, wanted: list[str]) -> Any:
-    """A tensor or a pair with its axes in another order, summed over what is not wanted."""
-    gone = [k for k, i in enumerate(indices) if i not in wanted]
-    if gone:
-        x = total(x, gone) if isinstance(x, Pair) else tf.reduce_sum(x, axis=gone)
+def _arranged(x: tf.Tensor, indices: str, wanted: list[str]) -> tf.Tensor:
+    """A tensor with its axes in another order, summed over those that are not wanted."""
+    summed = [k for k, i in enumerate(indices) if i not in wanted]
+    if summed:
+        x = tf.reduce_sum(x, axis=summed)
         indices = "".join(i for i in indices if i in wanted)
     order = [indices.index(i) for i in wanted]
-    return x if order == sorted(order) else _moved(x, tf.transpose, order)
+    return x if order == sorted(order) else tf.transpose(x, order)
 
 
 def _swapped(rank: int) -> list[int]:

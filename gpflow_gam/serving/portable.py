@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,53 +13,47 @@ from tensorflow.python.framework.convert_to_constants import convert_variables_t
 from tensorflow.python.framework.op_def_library import apply_op
 
 from ..newton.operators import rows_at_once
-from . import pair_curves  # noqa: F401  which teaches OPERATIONS
-from .pair_functions import ARRANGING, OPERATIONS, arranged
-from .pairs import Pair
 from .plain import FORMULAS, inverse_of, product
-from .rows import Rows
-from .servable import Input, Servable
+from .servable import Input, Rows, Servable
 from .signatures import MEANINGS
 
 COMPONENT = "component_"
-"""What outputs of components begin with."""
+"""Begins the names of components' outputs."""
 
 PORTABLE_MEANINGS = {
     **MEANINGS["predict"],
     **{COMPONENT + name: text for name, text in MEANINGS["predict_components"].items()},
 }
-"""What the graph returns."""
+"""The graph's outputs."""
 
 
 @dataclasses.dataclass(frozen=True)
 class PortableGraph:
     """
-    What remains of a model: operations on its inputs, and numbers.
+    A model as operations on its inputs, and numbers.
 
     :param inputs: the arguments, by name.
     :param outputs: by the names of :data:`PORTABLE_MEANINGS`.
-    :param operations: what outputs are computed by, each after those that it reads.
+    :param operations: in an order in which they can be computed.
     :param constants: tensors that these read and that depend on no input, by name.
+    :param shapes: to which ``Reshape`` operations lead, by their names, -1 for the number of rows.
     """
 
     inputs: dict[str, tf.Tensor]
     outputs: dict[str, tf.Tensor]
     operations: list[tf.Operation]
     constants: dict[str, AnyNDArray]
+    shapes: dict[str, AnyNDArray]
 
 
 def portable_function(
     inputs: Sequence[Input], servable: Servable, level: float, single: bool
 ) -> Any:
     """
-    The concrete function of a servable's moments, response, limits and components.
+    The concrete function of a servable's predictions and components.
 
-    Rows that the model cannot take are NaN: other formats cannot fail with a message.
-
-    :param inputs: the servable's, or the same with codes for text.
-    :param servable: the model.
-    :param level: probability of the limits.
-    :param single: whether numbers are taken and returned in single precision.
+    Rows that the model cannot take are NaN: other formats cannot fail with a message. ``single``
+    is whether numbers are taken and returned in single precision.
     """
 
     def call(**arguments: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -68,13 +62,13 @@ def portable_function(
             X = servable.features(arguments, rows)
             parts = {}
             for name, value in servable.components(X).items():
-                head, kind = servable.meaning(name, MEANINGS["predict_components"])
+                head, kind = servable.split_head(name, MEANINGS["predict_components"])
                 parts[head + COMPONENT + kind] = value
-            found = servable.predict(X, level, plain=True)
-        twice = sorted(set(found) & set(parts))
+            predictions = servable.predict(X, level, plain=True)
+        twice = sorted(set(predictions) & set(parts))
         if twice:
             raise ValueError(f"model: two outputs would be called {twice[0]!r}; rename a head.")
-        outputs = rows.shown({**found, **parts}, axis=0)
+        outputs = rows.shown({**predictions, **parts}, axis=0)
         dtype = tf.float32 if single else tf.float64
         return {name: tf.cast(value, dtype) for name, value in outputs.items()}
 
@@ -86,10 +80,8 @@ def portable_graph(function: Any) -> PortableGraph:
     """
     A function with its variables as numbers, its calls inlined, and constants computed.
 
-    Whatever the posterior had to factorise is among the constants.
-
-    :param function: of :func:`portable_function`.
-    :raises ValueError: it checks its inputs, or computes in half precision.
+    Factorisations of the posterior are among the constants. Raises ValueError if the function
+    checks its inputs, or computes in half precision.
     """
     # tables of the process, which are none of its and which TensorFlow warns of
     function.graph.clear_collection(tf.compat.v1.GraphKeys.TABLE_INITIALIZERS)
@@ -97,15 +89,15 @@ def portable_graph(function: Any) -> PortableGraph:
     names = sorted(function.structured_outputs)  # as TensorFlow flattens a dict
     outputs = dict(zip(names, frozen.outputs))
     inputs = {t.op.name: t for t in frozen.inputs}
-    live = _following(list(inputs.values()))
-    for op in _behind(list(outputs.values()), waits=True):
-        if op in live and op.type in ("Assert", "CheckNumerics"):
+    dependent = _dependent(list(inputs.values()))
+    for op in _sources(list(outputs.values()), waits=True):
+        if op in dependent and op.type in ("Assert", "CheckNumerics"):
             raise ValueError(
                 f"model: it checks its inputs while it predicts ({op.name}), which only a "
                 "SavedModel can do; give ZeroMean kernels extrapolate=True, or export to a folder."
             )
     operations = [
-        op for op in _behind(list(outputs.values()), waits=False) if op in live and op.inputs
+        op for op in _sources(list(outputs.values()), waits=False) if op in dependent and op.inputs
     ]
     for op in operations:
         halves = [t.dtype.name for t in op.outputs if t.dtype in (tf.float16, tf.bfloat16)]
@@ -115,119 +107,104 @@ def portable_graph(function: Any) -> PortableGraph:
                 "give its layers dtype='float32', or export to a folder."
             )
     read = [*outputs.values(), *(t for op in operations for t in op.inputs)]
-    constants = {t.name: t for t in read if t.op not in live}
-    # some wait for the inputs, which calls that were inlined leave behind, and read none
-    fed = {
+    constants = {t.name: t for t in read if t.op not in dependent}
+    reshapes = [op for op in operations if op.type == "Reshape" and op.inputs[1].op in dependent]
+    reshaped = {op.name: op.outputs[0] for op in reshapes}
+    with tf.compat.v1.Session(graph=frozen.graph) as session:
+        # some constants wait for the inputs, which calls that were inlined leave behind
+        values, two = session.run((constants, reshaped), _blank(inputs, 2))
+        three = session.run(reshaped, _blank(inputs, 3))
+    shapes = {}
+    for name, value in two.items():
+        shape = np.where(np.equal(value.shape, three[name].shape), value.shape, -1)
+        if np.count_nonzero(shape == -1) <= 1:
+            shapes[name] = shape
+    arrays = {name: np.asarray(v) for name, v in values.items()}
+    return PortableGraph(inputs, outputs, operations, arrays, shapes)
+
+
+def _blank(inputs: Mapping[str, tf.Tensor], rows: int) -> dict[str, AnyNDArray]:
+    """Zeros and empty text for all inputs."""
+    return {
         t.name: np.full(
-            [size or 1 for size in t.shape],
+            [size or rows for size in t.shape],
             "" if t.dtype == tf.string else 0,
             t.dtype.as_numpy_dtype,
         )
         for t in inputs.values()
     }
-    with tf.compat.v1.Session(graph=frozen.graph) as session:
-        values = session.run(constants, fed)
-    return PortableGraph(
-        inputs, outputs, operations, {name: np.asarray(v) for name, v in values.items()}
-    )
 
 
 def plain_function(graph: PortableGraph, single: bool = False) -> Any:
     """
-    The concrete function of the same graph without what other formats lack.
+    The concrete function of the same graph, by operations that other formats have.
 
-    :param graph: the model.
-    :param single: whether there is no double precision either: two numbers in single precision
-        stand for one in double then, see :mod:`.pairs`.
-    :raises ValueError: it solves a system of equations that depends on inputs.
+    With ``single``, everything is computed in single precision.
+
+    :raises ValueError: a system of equations that depends on inputs, which no format solves.
     """
+    dtype = tf.float32 if single else tf.float64
 
     def call(**inputs: tf.Tensor) -> dict[str, tf.Tensor]:
-        again = _Again(graph, single)
-        again.made.update((graph.inputs[name].name, value) for name, value in inputs.items())
+        rebuilt = _Rebuilt(graph, dtype)
+        rebuilt.tensors.update((graph.inputs[name].name, value) for name, value in inputs.items())
         for op in graph.operations:
-            again(op)
-        return {name: tf.identity(again.shown(t)) for name, t in graph.outputs.items()}
+            rebuilt.add(op)
+        return {name: tf.identity(rebuilt.tensor(t)) for name, t in graph.outputs.items()}
 
     specs = {
-        name: tf.TensorSpec(t.shape, tf.float32 if single and t.dtype == tf.float64 else t.dtype)
+        name: tf.TensorSpec(t.shape, _in_precision(t.dtype, dtype), name=name)
         for name, t in graph.inputs.items()
     }
-    named = {name: tf.TensorSpec(s.shape, s.dtype, name=name) for name, s in specs.items()}
-    return tf.function(call, autograph=False).get_concrete_function(**named)
+    return tf.function(call, autograph=False).get_concrete_function(**specs)
 
 
-class _Again:
-    """
-    Operations of a graph, once more and equal ones once.
+def _in_precision(value: Any, dtype: tf.DType) -> Any:
+    return dtype if value == tf.float64 else value
 
-    :param graph: the model.
-    :param single: see :func:`plain_function`.
-    """
 
-    def __init__(self, graph: PortableGraph, single: bool) -> None:
-        self._graph = graph
-        self._single = single
-        self.made: dict[str, Any] = {}
-        """What stands for a tensor, by its name: a tensor or a pair."""
-        self._equal: dict[Any, list[Any]] = {}
+class _Rebuilt:
+    """A graph's operations in the function being traced, equal ones once."""
 
-    def __call__(self, op: tf.Operation) -> None:
+    def __init__(self, graph: PortableGraph, dtype: tf.DType) -> None:
+        self._graph, self._dtype = graph, dtype
+        self.tensors: dict[str, tf.Tensor] = {}
+        self._equal: dict[Any, list[tf.Tensor]] = {}
+
+    def add(self, op: tf.Operation) -> None:
         inputs = [self.tensor(t) for t in op.inputs]
         attributes = {k: v.SerializeToString() for k, v in op.node_def.attr.items()}
         key = (op.type, *map(id, inputs), *sorted(attributes.items()))
         if key not in self._equal:
-            found = self._computed(op, inputs)
-            several = isinstance(found, (list, tuple))
-            self._equal[key] = list(found) if several else [found]
+            outputs = self._computed(op, inputs)
+            self._equal[key] = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
             for t, made in zip(op.outputs, self._equal[key]):
-                for part in (made.hi, made.lo) if isinstance(made, Pair) else (made,):
-                    if part is not None:
-                        part.set_shape(t.shape)  # which is not always found again
-        self.made.update(zip((t.name for t in op.outputs), self._equal[key]))
+                made.set_shape(t.shape)  # which is not always inferred again
+        self.tensors.update(zip((t.name for t in op.outputs), self._equal[key]))
 
-    def tensor(self, t: tf.Tensor) -> Any:
-        if t.name not in self.made:
+    def tensor(self, t: tf.Tensor) -> tf.Tensor:
+        if t.name not in self.tensors:
             value = self._graph.constants[t.name]
             key = (str(value.dtype), value.shape, _content(value))
             if key not in self._equal:
-                pair = self._single and value.dtype == np.float64
-                self._equal[key] = [Pair.of(value) if pair else tf.constant(value)]
-            (self.made[t.name],) = self._equal[key]
-        return self.made[t.name]
+                with np.errstate(over="ignore"):
+                    dtype = _in_precision(tf.as_dtype(value.dtype), self._dtype)
+                    self._equal[key] = [tf.constant(value, dtype)]
+            (self.tensors[t.name],) = self._equal[key]
+        return self.tensors[t.name]
 
-    def shown(self, t: tf.Tensor) -> tf.Tensor:
-        found = self.tensor(t)
-        return found.hi if isinstance(found, Pair) else found
-
-    def _computed(self, op: tf.Operation, inputs: list[Any]) -> Any:
+    def _computed(self, op: tf.Operation, inputs: list[tf.Tensor]) -> Any:
         if op.type == "MatrixTriangularSolve":
-            inverse = _inverse(self._graph, op)
-            return product(Pair.of(inverse) if self._single else tf.constant(inverse), inputs[1])
-        if any(isinstance(x, Pair) for x in inputs):
-            if op.type in OPERATIONS:
-                return OPERATIONS[op.type](op, *inputs)
-            if op.type in ARRANGING:
-                return arranged(lambda *x: self._plain(op, list(x)), inputs)
-            # any other function is one of inputs or of what is shown, and well conditioned
-            inputs = [x.hi if isinstance(x, Pair) else x for x in inputs]
-        found = self._plain(op, inputs)
-        if self._single and op.outputs[0].dtype == tf.float64:
-            return [Pair(t) for t in found] if isinstance(found, (list, tuple)) else Pair(found)
-        return found
-
-    def _plain(self, op: tf.Operation, inputs: list[tf.Tensor]) -> Any:
+            return product(tf.constant(_inverse(self._graph, op), self._dtype), inputs[1])
+        if op.name in self._graph.shapes:
+            return tf.reshape(inputs[0], self._graph.shapes[op.name])
         if op.type in FORMULAS:
             return FORMULAS[op.type](op, *inputs)
-        return _again(op, inputs, tf.float32 if self._single else tf.float64)
+        return _same_operation(op, inputs, self._dtype)
 
 
 def _content(value: AnyNDArray) -> Any:
     return tuple(np.ravel(value)) if value.dtype == object else value.tobytes()
-
-
-def _kept(found: Any, dtype: tf.DType) -> Any:
-    return dtype if found == tf.float64 else found
 
 
 def _inverse(graph: PortableGraph, op: tf.Operation) -> AnyNDArray:
@@ -241,7 +218,7 @@ def _inverse(graph: PortableGraph, op: tf.Operation) -> AnyNDArray:
     return inverse_of(op, graph.constants[name])
 
 
-def _again(op: tf.Operation, inputs: list[tf.Tensor], dtype: tf.DType) -> Any:
+def _same_operation(op: tf.Operation, inputs: list[tf.Tensor], dtype: tf.DType) -> Any:
     """The same operation of other tensors."""
     rest = iter(inputs)
     arguments: dict[str, Any] = {}
@@ -257,34 +234,34 @@ def _again(op: tf.Operation, inputs: list[tf.Tensor], dtype: tf.DType) -> Any:
     for attr in op.op_def.attr:
         if attr.name not in inferred:
             value = op.get_attr(attr.name)
-            arguments[attr.name] = _kept(value, dtype) if attr.type == "type" else value
+            arguments[attr.name] = _in_precision(value, dtype) if attr.type == "type" else value
     if op.type == "Cast" and arguments["x"].dtype == arguments["DstT"]:
         return arguments["x"]
     return apply_op(op.type, **arguments)
 
 
-def _following(inputs: list[tf.Tensor]) -> set[tf.Operation]:
+def _dependent(inputs: list[tf.Tensor]) -> set[tf.Operation]:
     """The operations that depend on inputs, and these."""
-    found = {t.op for t in inputs}
-    todo = list(found)
+    dependent = {t.op for t in inputs}
+    todo = list(dependent)
     while todo:
-        users = {user for t in todo.pop().outputs for user in t.consumers()} - found
-        found |= users
+        users = {user for t in todo.pop().outputs for user in t.consumers()} - dependent
+        dependent |= users
         todo += users
-    return found
+    return dependent
 
 
-def _behind(outputs: list[tf.Tensor], waits: bool) -> list[tf.Operation]:
+def _sources(outputs: list[tf.Tensor], waits: bool) -> list[tf.Operation]:
     """The operations that outputs read, and those that they wait for, each after what it reads."""
-    found: dict[tf.Operation, None] = {}
+    ordered: dict[tf.Operation, None] = {}
     entered: set[tf.Operation] = set()
     todo = [t.op for t in outputs]
     while todo:
         op = todo[-1]
         if op in entered:
-            found.setdefault(todo.pop())
+            ordered.setdefault(todo.pop())
             continue
         entered.add(op)
         before = [*(t.op for t in op.inputs), *(op.control_inputs if waits else ())]
         todo += [other for other in before if other not in entered]
-    return list(found)
+    return list(ordered)

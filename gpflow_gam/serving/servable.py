@@ -8,15 +8,22 @@ import functools
 import keyword
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar, Literal
 
+import numpy as np
 import tensorflow as tf
 
 from ..gam.terms import Column
-from .rows import Rows
 
+FORMAT = 1
+"""Raised when older code could no longer read the description."""
+DESCRIPTION = Path("assets.extra") / "gpflow_gam.json"
+"""The description's place in a SavedModel."""
 RESERVED = ("seed", "num_samples")
 """Arguments of the ``sample`` signature besides the inputs."""
+Invalid = Literal["error", "nan"]
+"""A request with rows that the model cannot take fails, or is answered by NaN in those rows."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,13 +31,12 @@ class Input:
     """
     An argument of the signatures.
 
-    :param name: what TensorFlow calls it.
+    :param name: in the signature.
     :param dtype: float64 for numbers, of which single precision is accepted too.
     :param shape: [None], or [None, D] of a matrix.
     :param meaning: in words.
-    :param column: the column of the data that it takes, or the key of a network's input; None for
-        a matrix of all columns.
-    :param fill: what stands in for a missing value; None where none may be missing.
+    :param column: of the data, or the key of a network's input; None for a matrix of all columns.
+    :param fill: stands in for a missing value; None where none may be missing.
     :param levels: of a column of levels.
     :param is_coded: whether it takes the places of levels in their stead.
     """
@@ -57,11 +63,7 @@ class Input:
         )
 
     def spec(self, single: bool = False) -> tf.TensorSpec:
-        """
-        Its signature, with numbers in single precision on demand.
-
-        :param single: numbers in single precision, whole ones and text as they are.
-        """
+        """Its type in a signature, numbers in single precision on demand."""
         dtype = tf.float32 if single and self.dtype == tf.float64 else self.dtype
         return tf.TensorSpec(self.shape, dtype, name=self.name)
 
@@ -78,6 +80,49 @@ class Input:
         }
 
 
+class Rows:
+    """
+    The rows of one request, while its graph is made.
+
+    :param plain: rows are answered one by one, by operations that every format has: levels are
+        compared rather than looked up, and all new ones of a column have one code.
+    """
+
+    def __init__(self, invalid: Invalid, plain: bool = False) -> None:
+        self.invalid = invalid
+        self.plain = plain
+        self._bad: list[tf.Tensor] = []
+
+    def require(self, values: tf.Tensor, bad: tf.Tensor, message: list[Any], other: Any) -> Any:
+        """
+        Values [N, ...] that the model can take: in bad rows [N] the request fails, or ``other``
+        stands in, of which nothing is shown.
+        """
+        if self.invalid == "error":
+            check = tf.debugging.Assert(~tf.reduce_any(bad), message)
+            with tf.control_dependencies([check]):
+                return tf.identity(values)
+        self._bad.append(bad)
+        return tf.where(_along(bad, values, 0), tf.constant(other, values.dtype), values)
+
+    def shown(self, outputs: dict[str, tf.Tensor], axis: int) -> dict[str, tf.Tensor]:
+        """The answer, NaN in bad rows, which are along ``axis``."""
+        if not self._bad:
+            return outputs
+        bad = tf.reduce_any(tf.stack(self._bad), axis=0)
+        return {
+            name: tf.where(_along(bad, value, axis), tf.constant(np.nan, value.dtype), value)
+            for name, value in outputs.items()
+        }
+
+
+def _along(bad: tf.Tensor, values: tf.Tensor, axis: int) -> tf.Tensor:
+    """[N] so that it broadcasts against values whose rows are along an axis."""
+    shape = [1] * values.shape.rank
+    shape[axis] = -1
+    return tf.reshape(bad, shape)
+
+
 class Servable(abc.ABC):
     """
     A fitted model as functions of tensors.
@@ -88,7 +133,7 @@ class Servable(abc.ABC):
     """
 
     kind: ClassVar[str]
-    """What was exported, for the description."""
+    """For the description."""
 
     inputs: tuple[Input, ...]
     """The arguments, in order."""
@@ -97,54 +142,32 @@ class Servable(abc.ABC):
     """The components."""
 
     heads: tuple[str, ...] = ()
-    """What outputs are called by, with ``_`` behind, where there are several of each."""
+    """Names that outputs begin with, before ``_``, where there are several of each."""
 
     @abc.abstractmethod
     def features(self, inputs: Mapping[str, tf.Tensor], rows: Rows) -> Any:
-        """
-        X [N, D], finite; several of them in a tuple where other methods take such.
-
-        :param inputs: the arguments, by name.
-        :param rows: are told which rows hold what the model cannot take.
-        """
+        """X [N, D], finite; several of them in a tuple where other methods take such."""
 
     @abc.abstractmethod
     def predict(self, X: Any, level: float, plain: bool = False) -> dict[str, tf.Tensor]:
         """
         ``mean`` and ``variance`` of the predictor, [N] or [N, L]; ``response``, ``lower`` and
-        ``upper``, the expected response and its credible limits, [N] or [N, K]; of several
-        predictors ``mean_lower`` and ``mean_upper``, limits of each, [N, L].
+        ``upper``, the expected response and its credible interval, [N] or [N, K]; of several
+        predictors ``mean_lower`` and ``mean_upper``, intervals of each, [N, L].
 
-        :param X: as :meth:`features` gives it, [N, D].
-        :param level: probability of the limits.
-        :param plain: without loops, which not every format has.
+        ``plain`` is without loops, which not every format has.
         """
 
     @abc.abstractmethod
     def components(self, X: Any) -> dict[str, tf.Tensor]:
-        """
-        ``mean`` and ``variance`` of the components, [N, C] or [N, C, L].
-
-        :param X: as :meth:`features` gives it, [N, D].
-        """
+        """``mean`` and ``variance`` of the components, [N, C] or [N, C, L]."""
 
     @abc.abstractmethod
     def sample(self, X: Any, num_samples: tf.Tensor, seed: tf.Tensor) -> dict[str, tf.Tensor]:
-        """
-        Joint draws: ``predictor`` [S, N] or [S, N, L], ``response`` [S, N] or [S, N, K].
+        """Joint draws: ``predictor`` [S, N] or [S, N, L], ``response`` [S, N] or [S, N, K]."""
 
-        :param X: as :meth:`features` gives it, [N, D].
-        :param num_samples: S, a scalar.
-        :param seed: a scalar; equal ones give equal draws.
-        """
-
-    def meaning(self, output: str, meanings: Mapping[str, str]) -> tuple[str, str]:
-        """
-        The head of an output, empty where there is one of all, and what the output is.
-
-        :param output: its name.
-        :param meanings: what outputs are called without their heads.
-        """
+    def split_head(self, output: str, meanings: Mapping[str, str]) -> tuple[str, str]:
+        """The head in an output's name, with ``_`` or empty, and the rest."""
         for head in sorted(self.heads, key=len, reverse=True):  # a name may begin with another
             name = output.removeprefix(f"{head}_")
             if name != output and name in meanings:
@@ -156,18 +179,13 @@ class Servable(abc.ABC):
         return []
 
     def description(self) -> dict[str, Any]:
-        """What else readers should know, as JSON can hold it."""
+        """Facts for readers, as JSON can hold them."""
         return {}
 
 
 @functools.singledispatch
 def servable(model: Any) -> Servable:
-    """
-    The model as something that can be exported; ``servable.register`` teaches it another kind.
-
-    :param model: fitted: a GAM, a GPflow model, a posterior or a Keras model.
-    :raises TypeError: nothing is known about such models.
-    """
+    """The model as something that can be exported."""
     if isinstance(model, Servable):
         return model
     raise TypeError(
@@ -179,13 +197,11 @@ def servable(model: Any) -> Servable:
 
 def argument_names(columns: Iterable[Column], taken: Iterable[str] = RESERVED) -> dict[Column, str]:
     """
-    Names that TensorFlow, C and Python accept: other characters become ``_``.
+    Names that TensorFlow, C and Python accept, none of them ``taken``: other characters become
+    ``_``.
 
     Names that begin otherwise than with a letter, Python's keywords and ``self`` get ``x_`` in
     front; names that differ in capitals alone, which TensorFlow confuses, get a number behind.
-
-    :param columns: or names of another kind.
-    :param taken: names that mean something else.
     """
     plain: dict[Column, str] = {}
     for column in columns:

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 import tensorflow as tf
 
-from .rows import Invalid, Rows
-from .servable import Servable
+from .servable import Invalid, Rows, Servable
 
 DEFAULT = "serving_default"
 SINGLE = "_float32"
-"""What ends the names of signatures in single precision."""
+"""Ends the names of signatures in single precision."""
 
 MEANINGS = {
     "predict": {
         "mean": "of the predictor, offsets included",
         "variance": "of the predictor",
         "response": "expected response, or class probabilities",
-        "lower": "credible limit of the expected response",
-        "upper": "credible limit of the expected response",
-        "mean_lower": "credible limit of each of several predictors",
-        "mean_upper": "credible limit of each of several predictors",
+        "lower": "bound of the credible interval of the expected response",
+        "upper": "bound of the credible interval of the expected response",
+        "mean_lower": "bound of the credible interval of each of several predictors",
+        "mean_upper": "bound of the credible interval of each of several predictors",
     },
     "predict_components": {
         "mean": "of each component's contribution to the predictor",
@@ -35,19 +35,12 @@ MEANINGS = {
         "response": "the expected response of the same draws",
     },
 }
-"""What the signatures return."""
+"""Outputs of the signatures."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """
-    What is settled when a model is exported.
-
-    :param level: probability of ``lower`` and ``upper``.
-    :param invalid: what becomes of rows that the model cannot take.
-    :param max_rows: of a request for joint draws; None for no limit.
-    :raises ValueError: naming the option.
-    """
+    """Options of :func:`~gpflow_gam.serving.export`."""
 
     level: float = 0.95
     invalid: Invalid = "error"
@@ -65,13 +58,8 @@ class Options:
 
 
 def signatures(servable: Servable, options: Options) -> dict[str, Any]:
-    """
-    Concrete functions by name, in double and in single precision.
-
-    :param servable: the model.
-    :param options: of the export.
-    """
-    # traced once for all: what signatures differ in is how they come to X
+    """Concrete functions by name, in double and in single precision."""
+    # traced once for all: signatures differ in how they come to X
     predict = tf.function(lambda X: servable.predict(X, options.level), autograph=False)
     components = tf.function(servable.components, autograph=False)
     sample = tf.function(servable.sample, autograph=False)
@@ -94,14 +82,14 @@ def signatures(servable: Servable, options: Options) -> dict[str, Any]:
         ]
         with tf.control_dependencies(checks):
             X = tf.nest.map_structure(tf.identity, X)
-            found: dict[str, tf.Tensor] = sample(X, tf.identity(num_samples), seed)
-        return found
+            outputs: dict[str, tf.Tensor] = sample(X, tf.identity(num_samples), seed)
+        return outputs
 
     draws = [
         tf.TensorSpec([], tf.int32, name="num_samples"),
         tf.TensorSpec([], tf.int64, name="seed"),
     ]
-    found = {}
+    functions = {}
     for single in (False, True):
         suffix = SINGLE if single else ""
         for name, function, more in (
@@ -109,9 +97,9 @@ def signatures(servable: Servable, options: Options) -> dict[str, Any]:
             ("predict_components", components, []),
             ("sample", drawn, draws),
         ):
-            found[name + suffix] = _traced(servable, function, more, single, options.invalid)
-    found[DEFAULT] = found["predict"]
-    return found
+            functions[name + suffix] = _traced(servable, function, more, single, options.invalid)
+    functions[DEFAULT] = functions["predict"]
+    return functions
 
 
 def _traced(
@@ -137,3 +125,40 @@ def _traced(
 
 def _cast(outputs: dict[str, tf.Tensor], dtype: tf.DType) -> dict[str, tf.Tensor]:
     return {name: tf.cast(value, dtype) for name, value in outputs.items()}
+
+
+# --- warm-up -------------------------------------------------------------------------------------
+
+WARMUP = Path("assets.extra") / "tf_serving_warmup_requests"
+"""Where in a SavedModel TensorFlow Serving looks for requests."""
+
+
+def write_warmup(
+    path: Path, name: str, signatures: Sequence[str], arguments: Mapping[str, tf.Tensor]
+) -> None:
+    """
+    Write requests that TensorFlow Serving answers before it takes others: one a signature, as
+    TFRecords of ``PredictionLog``.
+    """
+    predict_pb2, prediction_log_pb2 = messages()
+    with tf.io.TFRecordWriter(str(path / WARMUP)) as file:
+        for signature in signatures:
+            request = predict_pb2.PredictRequest()
+            request.model_spec.name = name
+            request.model_spec.signature_name = signature
+            for key, value in arguments.items():
+                request.inputs[key].CopyFrom(tf.make_tensor_proto(value.numpy(), value.dtype))
+            log = prediction_log_pb2.PredictLog(request=request)
+            file.write(prediction_log_pb2.PredictionLog(predict_log=log).SerializeToString())
+
+
+def messages() -> tuple[Any, Any]:
+    """The modules of TensorFlow Serving's messages."""
+    try:
+        from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
+    except ModuleNotFoundError:
+        raise ImportError(
+            "warmup requests are written with the package tensorflow-serving-api: "
+            "pip install tensorflow-serving-api."
+        ) from None
+    return predict_pb2, prediction_log_pb2

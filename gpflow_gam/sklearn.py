@@ -1,0 +1,399 @@
+"""GAMs as scikit-learn's estimators: for pipelines, cross-validation and grids."""
+
+from __future__ import annotations
+
+import numbers
+import tempfile
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from gpflow.base import AnyNDArray
+from gpflow.likelihoods import Likelihood
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_array, check_consistent_length, check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from . import errors
+from .gam import GAM
+from .gam.families import Bernoulli, Binomial, Categorical, Family, Ordinal
+from .gam.families import family as as_family
+from .gam.frames import Table, is_levels
+from .gam.terms import Column, Smooth, Surv, Term, Terms, as_columns, as_terms, factor, linear, s
+from .gam.terms.base import column_of
+
+__all__ = ["GAMClassifier", "GAMRegressor"]
+
+OF_CLASSES = (Bernoulli, Categorical, Ordinal)
+"""The families whose responses are labels."""
+MAX_REPEATED_ROWS = 50_000
+"""Rows up to which whole weights repeat rows; beyond, weights are a column of the model."""
+
+
+class _GAMEstimator(BaseEstimator):  # type: ignore[misc]
+    """The common part of regressor and classifier."""
+
+    gam_: GAM
+
+    def __init__(
+        self,
+        terms: Terms | Term | Iterable[Term | Terms] | str | None = None,
+        family: str | Family | Likelihood | None = None,
+        *,
+        select: bool = False,
+        offset: Column | Iterable[Column] | None = None,
+        missing: str = "error",
+        variational: str | None = None,
+        max_iterations: int = 1000,
+        tolerance: float = 1e-2,
+        random_state: int | np.random.RandomState | None = 0,
+    ) -> None:
+        self.terms = terms
+        self.family = family
+        self.select = select
+        self.offset = offset
+        self.missing = missing
+        self.variational = variational
+        self.max_iterations = max_iterations
+        self.tolerance = tolerance
+        self.random_state = random_state
+
+    def _family(self, y: AnyNDArray, order: tuple[Any, ...] | None) -> Family:
+        raise AssertionError("each estimator has its own")
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, numeric: bool) -> None:
+        if isinstance(y, Surv):
+            raise TypeError(
+                f"y: {type(self).__name__} takes numbers, not Surv, as scikit-learn splits and "
+                "scores one column; fit a gpflow_gam.GAM."
+            )
+        if isinstance(y, pd.DataFrame) and y.shape[1] == 1:
+            y = y.iloc[:, 0]  # whose type has its order
+        name, response = getattr(y, "name", None), y
+        y = validate_data(self, y=y, y_numeric=numeric)
+        if not numeric:
+            check_classification_targets(y)
+        frame = self._frame(X, reset=True)
+        check_consistent_length(frame, y)
+        weights = checked_weights(sample_weight, len(y))
+        trials = self.family is not None and as_family(self.family).needs_trials
+        frame, y, weights = counted(frame, y, weights, repeat=not trials)
+        table = Table({"y": response})
+        order = table.levels("y") if table.ordered("y") else None
+        family = self._family(y, order)
+        gam = GAM(
+            automatic_terms(frame, self.offset) if self.terms is None else self.terms,
+            family,
+            select=self.select,
+            offset=self.offset,
+            missing=self.missing,
+            variational=self.variational,
+            seed=self._seed(),
+        )
+        _check_places(gam, list(frame.columns))
+        if weights is not None:
+            gam.weights = _free_name("sample_weight", frame, gam)
+            frame = frame.assign(**{gam.weights: weights})
+        dtype = None
+        if order is not None and isinstance(family, Ordinal):
+            dtype = pd.CategoricalDtype(list(order), ordered=True)
+        response = pd.Series(y, name=name if isinstance(name, str) else "y", dtype=dtype)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", errors.ConvergenceWarning)  # scikit-learn's follows
+            gam.fit(frame, response, max_iterations=self.max_iterations, tolerance=self.tolerance)
+        self.gam_ = gam
+        result = gam.fitted.result
+        self.n_iter_ = result.num_iterations
+        if not result.converged:
+            warnings.warn(
+                f"the fit did not converge: {result.message}; raise max_iterations.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+    def _frame(self, X: Any, reset: bool) -> pd.DataFrame:
+        """
+        X by the names of its columns, or by their places 0, 1, ... where they have none.
+
+        scikit-learn's validation makes one matrix of floats, which text does not survive: a frame
+        with columns of levels has its names checked here, and its values by the GAM.
+        """
+        table = Table(X) if hasattr(X, "columns") and hasattr(X, "__getitem__") else None
+        if table is not None and any(is_levels(table, name) for name in table.names):
+            validate_data(self, X, reset=reset, skip_check_array=True)
+            columns = [pd.Series(table.raw(n)).reset_index(drop=True) for n in table.names]
+        else:
+            holes = self.missing == "impute" or (reset and self.missing == "drop")
+            matrix = validate_data(
+                self,
+                X,
+                reset=reset,
+                dtype=np.float64,
+                ensure_all_finite="allow-nan" if holes else True,
+                ensure_min_samples=2 if reset else 1,
+            )
+            columns = [pd.Series(column) for column in matrix.T]
+        if reset:  # names that are numbers are none of scikit-learn's
+            self._numbers = list(range(len(columns))) if table is None else table.names
+        numbers = getattr(self, "_numbers", list(range(len(columns))))
+        if table is not None and table.names != numbers and set(table.names) == set(numbers):
+            raise ValueError(
+                f"X must have its columns as in the fit, {numbers}; got {table.names}."
+            )
+        names = getattr(self, "feature_names_in_", numbers)
+        return pd.DataFrame(dict(zip(names, columns)))
+
+    def _seed(self) -> int:
+        if isinstance(self.random_state, numbers.Integral):
+            return int(self.random_state)
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+    def _rows(self, X: Any) -> pd.DataFrame:
+        check_is_fitted(self)
+        return self._frame(X, reset=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(super().__getstate__())
+        gam = state.pop("gam_", None)
+        if gam is not None:  # variables of TensorFlow do not pickle; GAM's file holds every bit
+            with tempfile.TemporaryDirectory() as folder:
+                gam.save(Path(folder) / "gam")
+                state["_gam_file"] = (Path(folder) / "gam").read_bytes()
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        state = dict(state)
+        file = state.pop("_gam_file", None)
+        super().__setstate__(state)
+        if file is not None:
+            terms = () if isinstance(self.terms, (str, type(None))) else as_terms(self.terms)
+            kernels = {
+                t.label: t.kernel for t in terms if isinstance(t, Smooth) and t.kernel is not None
+            }
+            with tempfile.TemporaryDirectory() as folder:
+                (Path(folder) / "gam").write_bytes(file)
+                self.gam_ = GAM.load(Path(folder) / "gam", kernels=kernels)
+
+
+def _check_places(gam: GAM, names: list[Column]) -> None:
+    """Columns by place are columns of X: the response and the weights stand after them."""
+    columns: list[Column] = [*gam.offset]
+    number = len(names)
+    for term in gam.terms:
+        columns += [*term.columns, *(() if term.by is None else (column_of(term.by),))]
+    for column in columns:
+        if column in names:
+            continue
+        if isinstance(column, int) and column >= number:
+            raise ValueError(f"terms name column {column}; X has {number}, 0 to {number - 1}.")
+        if not isinstance(column, int) and all(isinstance(name, int) for name in names):
+            raise ValueError(
+                f"terms name column {column!r}, and the columns of X have no names. A step of a "
+                "pipeline before this one drops them: keep them by "
+                "pipeline.set_output(transform='pandas'), or name columns by place, 0, 1, ..."
+            )
+
+
+def _free_name(name: str, frame: pd.DataFrame, gam: GAM) -> str:
+    taken = {*frame.columns, *(c for term in gam.terms for c in term.columns)}
+    while name in taken:
+        name += "_"
+    return name
+
+
+class GAMRegressor(RegressorMixin, _GAMEstimator):  # type: ignore[misc]
+    """
+    :class:`gpflow_gam.GAM` for numbers, as scikit-learn's regressor.
+
+    X is a matrix, whose columns terms call 0, 1, ..., or a DataFrame, whose columns go by name and
+    may hold text or categories. After the fit ``gam_`` is the GAM: summary, effects, plots.
+
+    :param terms: terms or a formula, whose response is but a name; None for a smooth of each
+        column, a line where it has two values, a factor where it holds text or categories. With
+        as many columns as rows, one smooth of all numeric columns together.
+    :param family: as of :class:`gpflow_gam.GAM`, for numbers; None for ``"gaussian"``.
+    :param select: whether smooths that are not there shall vanish: see :class:`gpflow_gam.GAM`.
+    :param offset: column(s) of X added to the predictor.
+    :param missing: what to do with rows that lack a value: ``"error"``, ``"drop"`` (of the fit
+        alone) or ``"impute"``: see :class:`gpflow_gam.GAM`.
+    :param variational: the family of q(U); None for the one that suits.
+    :param max_iterations: of L-BFGS; the fit warns where they do not suffice.
+    :param tolerance: improvement of the ELBO, in nats, that no longer counts.
+    :param random_state: of everything random.
+    """
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> GAMRegressor:
+        """
+        Fit to data.
+
+        :param X: [N, D].
+        :param y: [N].
+        :param sample_weight: how often each row counts, [N]: weight 2 is the row twice, weight 0
+            no row.
+        :return: itself.
+        :raises ValueError: data that the model cannot be fitted to: one sentence that says why.
+        """
+        self._fit(X, y, sample_weight, numeric=True)
+        return self
+
+    def _family(self, y: AnyNDArray, order: tuple[Any, ...] | None) -> Family:
+        family = as_family("gaussian" if self.family is None else self.family)
+        if isinstance(family, OF_CLASSES):
+            raise ValueError(f"family {family.name!r} is of classes; take GAMClassifier.")
+        return family
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """
+        The expected response.
+
+        :param X: [N, D].
+        :param return_std: adds its posterior standard deviation, noise left out; for that of new
+            responses see ``gam_.predict(X, "observation", se=True)``.
+        :return: [N], or a pair of them.
+        :raises ValueError: other columns than those of the fit, or missing values that are not
+            imputed.
+        """
+        frame = self._rows(X)
+        return self.gam_.predict(frame, se=return_std)
+
+
+class GAMClassifier(ClassifierMixin, _GAMEstimator):  # type: ignore[misc]
+    """
+    :class:`gpflow_gam.GAM` for classes, as scikit-learn's classifier.
+
+    X and the parameters are those of :class:`GAMRegressor`, but for the family.
+
+    :param terms: see :class:`GAMRegressor`.
+    :param family: ``"bernoulli"``, ``"categorical"`` or ``"ordinal"`` (text needs an order, as of
+        an ordered ``pandas.Categorical``: see :class:`~gpflow_gam.gam.families.Ordinal`); None
+        takes the first for two classes and the second for more.
+    :param select: see :class:`GAMRegressor`.
+    :param offset: see :class:`GAMRegressor`.
+    :param missing: see :class:`GAMRegressor`.
+    :param variational: see :class:`GAMRegressor`.
+    :param max_iterations: see :class:`GAMRegressor`.
+    :param tolerance: see :class:`GAMRegressor`.
+    :param random_state: see :class:`GAMRegressor`.
+    """
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> GAMClassifier:
+        """
+        Fit to data.
+
+        :param X: [N, D].
+        :param y: labels, [N].
+        :param sample_weight: how often each row counts, as in :meth:`GAMRegressor.fit`.
+        :return: itself.
+        :raises ValueError: data that the model cannot be fitted to: one sentence that says why.
+        """
+        self._fit(X, y, sample_weight, numeric=False)
+        return self
+
+    def _family(self, y: AnyNDArray, order: tuple[Any, ...] | None) -> Family:
+        classes = np.unique(y)
+        if len(classes) < 2:
+            raise ValueError(
+                f"y must hold at least two classes among rows that count; got only {classes[0]!r}."
+            )
+        default = Bernoulli() if len(classes) == 2 else Categorical()
+        family = default if self.family is None else as_family(self.family)
+        if isinstance(family, Binomial):  # of one trial a row
+            family = Bernoulli(family.link)
+        if not isinstance(family, OF_CLASSES):
+            raise ValueError(f"family {family.name!r} is not of classes; take GAMRegressor.")
+        if isinstance(family, Ordinal):
+            stated = family.labels_of(order, order is not None)
+            kind = object if classes.dtype == object else None
+            classes = classes if stated is None else np.array(stated, dtype=kind)
+        self.classes_ = classes
+        return family
+
+    def predict_proba(self, X: Any) -> AnyNDArray:
+        """
+        The posterior mean of the classes' probabilities.
+
+        :param X: [N, D].
+        :return: [N, K], in the order of ``classes_``: sorted, but for ``"ordinal"`` in its order.
+        :raises ValueError: other columns than those of the fit, or missing values that are not
+            imputed.
+        """
+        frame = self._rows(X)
+        p: AnyNDArray = self.gam_.predict(frame)
+        return np.column_stack([1.0 - p, p]) if p.ndim == 1 else p
+
+    def predict(self, X: Any) -> AnyNDArray:
+        """
+        The most probable class.
+
+        :param X: [N, D].
+        :return: labels, [N].
+        :raises ValueError: other columns than those of the fit, or missing values that are not
+            imputed.
+        """
+        best = self.predict_proba(X).argmax(axis=1)
+        labels: AnyNDArray = self.classes_[best]
+        return labels
+
+
+def automatic_terms(frame: pd.DataFrame, offset: Column | Iterable[Column] | None) -> Terms:
+    """A smooth, a line or a factor for every column that varies and is no offset."""
+    names = list(frame.columns)
+    offsets = () if offset is None else as_columns("offset", offset)
+    known = {names[c] if c not in names and isinstance(c, int) else c for c in offsets}
+    complete = frame.dropna()
+    table = Table(frame)
+    terms: list[Term] = []
+    for name in names:
+        distinct = complete[name].nunique()
+        if name in known or distinct < 2:
+            continue
+        if is_levels(table, name):
+            # a fold of a cross-validation need not hold every level
+            terms.append(factor(name, unseen="prior"))
+        else:
+            terms.append(linear(name) if distinct == 2 else s(name))
+    curves = [t for t in terms if isinstance(t, Smooth)]
+    if len(terms) >= len(complete) and len(curves) > 1:
+        # too many to tell apart: one function of them together
+        terms = [s(*(t.columns[0] for t in curves)), *(t for t in terms if t not in curves)]
+    return Terms(terms)
+
+
+def checked_weights(weights: Any, number: int) -> AnyNDArray | None:
+    """Sample weights [N], checked; None without weights."""
+    if weights is None:
+        return None
+    w: AnyNDArray = check_array(
+        weights, ensure_2d=False, dtype=np.float64, input_name="sample_weight"
+    )
+    if w.shape != (number,):
+        raise ValueError(f"sample_weight must be [N], one a row, {number}; got shape {w.shape}.")
+    if np.any(w < 0.0) or not np.any(w > 0.0):
+        raise ValueError(
+            f"sample_weight must not be negative, and not all zero; got {w.min():g} in row "
+            f"{int(w.argmin())}."
+        )
+    return w
+
+
+def counted(
+    frame: pd.DataFrame, y: AnyNDArray, weights: AnyNDArray | None, repeat: bool = True
+) -> tuple[pd.DataFrame, AnyNDArray, AnyNDArray | None]:
+    """
+    Rows of positive weight, and the weights; rows are repeated instead where weights are whole.
+
+    Spans, inducing inputs and centring are then exactly those of repeated rows. Proportions of so
+    many trials may not be repeated.
+    """
+    if weights is None:
+        return frame, y, None
+    if repeat and np.all(weights == np.round(weights)) and weights.sum() <= MAX_REPEATED_ROWS:
+        rows = np.repeat(np.arange(len(y)), weights.astype(int))
+        return frame.iloc[rows].reset_index(drop=True), y[rows], None
+    rows = np.flatnonzero(weights)
+    return frame.iloc[rows].reset_index(drop=True), y[rows], weights[rows]
