@@ -59,14 +59,14 @@ with _docstrings_as_written():
         DispersionWarning,
         ExtrapolationWarning,
         ForkedProcessError,
+        HeavyTailWarning,
         IdentifiabilityWarning,
         LeaveOneOutWarning,
         MissingTermWarning,
         ResolutionWarning,
+        ScaleMismatchWarning,
         ShapeWarning,
         SmoothingWarning,
-        TailWarning,
-        UnitWarning,
     )
     from .gam import GAM, comparison, effects, families, screening, summaries, terms
     from .gam.comparison import compare
@@ -84,15 +84,15 @@ __all__ = [
     "DispersionWarning",
     "ExtrapolationWarning",
     "ForkedProcessError",
+    "HeavyTailWarning",
     "IdentifiabilityWarning",
     "LeaveOneOutWarning",
     "MissingTermWarning",
     "ResolutionWarning",
+    "ScaleMismatchWarning",
     "ShapeWarning",
     "SmoothingWarning",
     "Surv",
-    "TailWarning",
-    "UnitWarning",
     "__version__",
     "anova",
     "compare",
@@ -138,7 +138,11 @@ _LAZY = {"plotting": ".gam.plotting", "sklearn": ".sklearn"}
 """Modules whose imports are dear, or not everybody's: matplotlib and scikit-learn's machinery."""
 
 
-_RENAMED = {"CavityWarning": "LeaveOneOutWarning"}
+_RENAMED = {
+    "CavityWarning": "LeaveOneOutWarning",
+    "TailWarning": "HeavyTailWarning",
+    "UnitWarning": "ScaleMismatchWarning",
+}
 """Old names of this version."""
 
 

@@ -12,7 +12,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "gpflow_gam"
 
 ORDER = [
-    "version", "backend", "bijectors", "autograph", "errors", "archive", "processes",
+    "version", "backend", "bijectors", "autograph", "errors", "archive",
     "threads", "communicator", "storage", "frozen", "layout", "rows", "measures",
     "metrics", "kernels",
     "inducing_variables", "likelihoods", "covariances", "variational",

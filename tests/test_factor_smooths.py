@@ -256,7 +256,7 @@ def test_several_columns_with_a_scale_each():
     data = pd.DataFrame({"a": rng.uniform(size=300), "b": 1000.0 * rng.uniform(size=300)})
     f = np.sin(6.0 * data["a"]) * np.cos(data["b"] / 500.0)
     data["y"] = f + 0.2 * rng.normal(size=300)
-    with pytest.warns(gg.UnitWarning, match="'a', which spans 0.9.*isotropic=False"):
+    with pytest.warns(gg.ScaleMismatchWarning, match="'a', which spans 0.9.*isotropic=False"):
         one = gg.GAM(s("a", "b")).fit(data, "y", progress=False)
     each = gg.GAM(s("a", "b", isotropic=False)).fit(data, "y", progress=False)
     both = gg.GAM(te("a", "b")).fit(data, "y", progress=False)

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import gpflow_gam as gg
-from gpflow_gam.layers import AdditiveGP, IterNCGP
+from gpflow_gam.layers import AdditiveGP
 from gpflow_gam.layers.head import HeadInput, trace_heads
 from gpflow_gam.serving.portable import portable_function
 from gpflow_gam.serving.servable import Rows, servable
@@ -34,46 +34,19 @@ def head(terms: Any = None, **options: Any) -> AdditiveGP:
 # --- as Keras and TensorFlow write them ----------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "way",
-    [
-        "export",
-        pytest.param("archive", marks=pytest.mark.slow),
-        pytest.param("saved_model", marks=pytest.mark.slow),
-    ],
-)
-def test_keras_and_tensorflow_write_heads(way: str, tmp_path: Path) -> None:
+def test_keras_and_tensorflow_write_heads(tmp_path: Path) -> None:
     """Names such as ``te(0,1)`` are none that a SavedModel takes for a variable."""
     inputs = keras.Input((3,))
-    if way == "export":
-        one = head(gg.s(0, by=1) + gg.te(0, 1) + gg.factor(2), num_levels={2: 3})
-    else:
-        one = head(gg.te(0, 1))
+    one = head(gg.s(0, by=1) + gg.te(0, 1) + gg.factor(2), num_levels={2: 3})
     two = [one, head(likelihood="poisson")]
     model = keras.Model(inputs, [h(inputs) for h in two])
-    where = str(tmp_path / "m")
-    if way == "export":
-        model.export(where, verbose=False)
-        loaded = tf.saved_model.load(where)
-        found = loaded.serve(X)
-    elif way == "archive":
-        archive = keras.export.ExportArchive()
-        archive.track(model)
-        archive.add_endpoint("run", model.call, [tf.TensorSpec((None, 3), tf.float32)])
-        archive.write_out(where, verbose=False)
-        loaded = tf.saved_model.load(where)
-        found = loaded.run(X)
-    else:
-        tf.saved_model.save(model, where)
-        loaded = tf.saved_model.load(where)
-        outputs = loaded.signatures["serving_default"](tf.constant(X))
-        found = [outputs[name] for name in sorted(outputs)]
-    for a, b in zip(found, model(X), strict=True):
+    model.export(str(tmp_path / "m"), verbose=False)
+    loaded = tf.saved_model.load(str(tmp_path / "m"))
+    for a, b in zip(loaded.serve(X), model(X), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("way", ["export", pytest.param("archive", marks=pytest.mark.slow)])
-def test_keras_writes_what_is_around_heads(way: str, tmp_path: Path) -> None:
+def test_keras_writes_what_is_around_heads(tmp_path: Path) -> None:
     """Tables before them, layers behind and beside them, several inputs."""
     x, g = keras.Input((2,), name="x"), keras.Input((1,), dtype="string", name="g")
     codes = keras.layers.StringLookup(vocabulary=["a", "b"], num_oov_indices=1)(g)
@@ -82,33 +55,12 @@ def test_keras_writes_what_is_around_heads(way: str, tmp_path: Path) -> None:
     after = keras.layers.Dense(1)(keras.layers.Flatten()(one(features)))
     model = keras.Model([x, g], [after, keras.layers.Dense(2)(features)])
     data = X[:4, :2], np.array([["a"], ["b"], ["b"], ["a"]])
-    where = str(tmp_path / "m")
-    if way == "export":
-        model.export(where, verbose=False)
-        loaded = tf.saved_model.load(where)
-        found = loaded.serve([tf.constant(v) for v in data])
-    else:
-        archive = keras.export.ExportArchive()
-        archive.track(model)
-        specs = [tf.TensorSpec((None, 2), tf.float32), tf.TensorSpec((None, 1), tf.string)]
-        archive.add_endpoint("run", model.call, [specs])
-        archive.write_out(where, verbose=False)
-        loaded = tf.saved_model.load(where)
-        found = loaded.run([tf.constant(v) for v in data])
+    model.export(str(tmp_path / "m"), verbose=False)
+    loaded = tf.saved_model.load(str(tmp_path / "m"))
+    found = loaded.serve([tf.constant(v) for v in data])
     want = model([tf.constant(v) for v in data])
     for a, b in zip(found, want, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6)
-
-
-@pytest.mark.slow
-def test_keras_writes_iterncgp(tmp_path: Path) -> None:
-    newton = IterNCGP(gg.s(0), "bernoulli")
-    newton.fit(X, X[:, 1] > 0.0, hyperparameters=False, progress=False)
-    inputs = keras.Input((3,))
-    model = keras.Model(inputs, newton(inputs, output="response"))
-    model.export(str(tmp_path / "m"), verbose=False)
-    loaded = tf.saved_model.load(str(tmp_path / "m"))
-    np.testing.assert_allclose(loaded.serve(X), model(X), rtol=1e-10)
 
 
 # --- as we write them ----------------------------------------------------------------------------
@@ -344,31 +296,6 @@ def moments_are_predictions(one: AdditiveGP) -> bool:
     return isinstance(one(X), tf.Tensor) and isinstance(tf.function(one)(X), tf.Tensor)
 
 
-def test_a_function_of_the_users_keeps_its_trace() -> None:
-    """A layer that is a tf.function answers as ever once it was asked for features in vain."""
-
-    class Compiled(keras.layers.Layer):
-        def __init__(self, inner: AdditiveGP) -> None:
-            super().__init__()
-            self.inner = inner
-
-        @tf.function(autograph=False)
-        def call(self, inputs: Any) -> Any:
-            return self.inner(inputs)
-
-        def compute_output_spec(self, inputs: Any) -> Any:
-            return self.inner.compute_output_spec(inputs)
-
-    inputs = keras.Input((3,))
-    one = head()
-    model = keras.Model(inputs, Compiled(one)(inputs))
-    with pytest.raises(ValueError, match="outside of a tf.function"):
-        servable(model)
-    np.testing.assert_array_equal(model(X), one(X))
-    with pytest.raises(ValueError, match="outside of a tf.function"):  # now that it is traced
-        servable(model)
-
-
 def test_others_predict_while_features_are_asked_for() -> None:
     one = head()
     want, found = one(X).numpy(), []
@@ -379,14 +306,6 @@ def test_others_predict_while_features_are_asked_for() -> None:
         thread.join()
     np.testing.assert_array_equal(found[0], want)
     np.testing.assert_array_equal(one(X), want)
-
-
-def test_a_head_that_was_never_adapted(tmp_path: Path) -> None:
-    inputs = keras.Input((3,))
-    raw = head(normalization="adapt")
-    model = keras.Model(inputs, raw(inputs))
-    with pytest.raises(ValueError, match=r"does not know its features yet: call adapt"):
-        gg.serving.export(model, tmp_path / "m")
 
 
 @pytest.mark.slow

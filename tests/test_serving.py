@@ -18,7 +18,6 @@ import tensorflow as tf
 import gpflow_gam as gg
 from gpflow_gam import likelihoods as lk
 from gpflow_gam.likelihoods import predictive
-from gpflow_gam.serving.servable import argument_names
 
 HERE = Path(__file__).parent
 N = 150
@@ -277,22 +276,6 @@ def test_models(name, folder):
         served.predict(np.full((1, 2), np.nan))
 
 
-def test_seeds_of_tensors_draw_as_many(rng):
-    model = model_of("svgp")
-    posterior, X = model.posterior(), rng.uniform(size=(4, 2))
-
-    @tf.function(autograph=False)
-    def draw(number: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        return posterior.sample_f(X, number, seed=seed)
-
-    found = draw(tf.constant(3), tf.constant(1, tf.int64))
-    np.testing.assert_allclose(
-        found, posterior.sample_f(X, tf.constant(3), seed=tf.constant(1, tf.int64))
-    )
-    with pytest.raises(ValueError, match="num_samples must be at least 1"):
-        posterior.sample_f(X, tf.constant(0), seed=1)
-
-
 # --- files -------------------------------------------------------------------------------------
 
 
@@ -314,15 +297,6 @@ def test_description_and_names(counts):
     assert set(loaded.signatures) == set(text["signatures"])
     default = loaded.signatures["serving_default"](**served.arguments(new(2)))
     np.testing.assert_array_equal(default["mean"], served.predict(new(2))["mean"])
-
-
-def test_argument_names():
-    names = argument_names(["a b", "a-b", "1", "seed", "größe", "_x", 3, ""])
-    assert len(set(names.values())) == 8
-    for name in names.values():
-        assert name.isascii()
-        assert name.isidentifier()
-        assert name != "seed"
 
 
 def test_export_errors(counts, tmp_path):

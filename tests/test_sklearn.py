@@ -12,8 +12,7 @@ import pandas as pd
 import pytest
 import tensorflow as tf
 from sklearn.base import clone
-from sklearn.compose import make_column_transformer
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -115,13 +114,6 @@ def test_probabilities_follow_the_classes(labels):
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(again.predict_proba(X), p)
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
-
-
-@pytest.mark.usefixtures("eagerly")
-def test_ordered_classes():
-    X, mean, _ = wave(60)
-    model = GAMClassifier("0 + 1", "ordinal").fit(X, np.digitize(mean, [-0.5, 0.5]))
-    np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0, atol=1e-9)
 
 
 @pytest.mark.usefixtures("eagerly")
@@ -257,18 +249,7 @@ def test_pipelines_cross_validation_and_grids():
     assert not np.isnan(search.cv_results_["mean_test_score"]).any()
 
 
-@pytest.mark.usefixtures("eagerly")
-def test_text_through_a_pipeline_and_folds():
-    X, y = shops()
-    X.loc[X.index[0], "town"] = "York"  # in one fold only
-    scale = make_column_transformer(
-        (StandardScaler(), ["size"]), remainder="passthrough", verbose_feature_names_out=False
-    ).set_output(transform="pandas")
-    model = make_pipeline(scale, GAMRegressor())
-    assert cross_val_score(model, X, y, cv=2).min() > 0.5
-
-
-@pytest.mark.parametrize("terms", [None, "s(0) + s(1)", gg.s(0, k=4), gg.s(0) + gg.te(0, 1)])
+@pytest.mark.parametrize("terms", ["s(0) + s(1)", gg.s(0) + gg.te(0, 1)])
 def test_clones(terms):
     model = GAMRegressor(terms, "student_t", random_state=3, missing="drop")
     assert model.get_params()["terms"] is terms
@@ -288,15 +269,6 @@ def test_own_kernels_are_cloned_and_copied():
     assert terms[0].kernel.variance.numpy() == pytest.approx(0.3)
 
 
-@pytest.mark.usefixtures("eagerly")
-def test_random_state():
-    X, _, y = wave(30)
-    drawn = GAMRegressor("0 + 1", random_state=np.random.RandomState(1)).fit(X, y)
-    same = GAMRegressor("0 + 1", random_state=np.random.RandomState(1)).fit(X, y)
-    assert drawn.gam_.seed == same.gam_.seed
-    assert GAMRegressor("0 + 1", random_state=np.int64(9)).fit(X, y).gam_.seed == 9
-
-
 # --- what is refused -----------------------------------------------------------------------------
 
 
@@ -310,21 +282,8 @@ def test_refusals():
         GAMClassifier(family="bernoulli").fit(X, np.digitize(mean, [-0.5, 0.5]))
     with pytest.raises(ValueError, match="terms name column 2; X has 2, 0 to 1"):
         GAMRegressor(gg.s(0) + gg.s(2)).fit(pd.DataFrame(X, columns=["a", "b"]), y)
-    with pytest.raises(ValueError, match="terms name column 4"):
-        GAMRegressor(gg.s(0, by=4)).fit(X, y)
-    with pytest.raises(ValueError, match="missing must be 'error', 'drop' or 'impute'"):
-        GAMRegressor(missing="skip").fit(X, y)
     with pytest.raises(NotFittedError):
         GAMClassifier().predict(X)
-
-
-@pytest.mark.usefixtures("eagerly")
-def test_warns_where_iterations_do_not_suffice():
-    X, _, y = wave(30)
-    model = GAMRegressor("s(0, k=5)", max_iterations=1)
-    with pytest.warns(ConvergenceWarning, match="raise max_iterations"):
-        model.fit(X, y)
-    assert model.n_iter_ == 1
 
 
 def test_a_pipeline_that_drops_names_is_told_how_to_keep_them():
@@ -372,13 +331,12 @@ def test_grids_over_select():
             kind(select="yes").fit(X, labels)
 
 
-@pytest.mark.parametrize("series", [True, False])
-def test_ordered_classes_keep_their_order(series):
+def test_ordered_classes_keep_their_order():
     """They were sorted, and so high < low < medium."""
     X, grades = np.random.default_rng(0).normal(size=(150, 2)), ["low", "medium", "high"]
     text = np.array(grades)[np.digitize(X[:, 0] + 0.3 * X[:, 1], [-0.5, 0.5])]
     y = pd.Categorical(text, categories=grades, ordered=True)
-    model = GAMClassifier("s(0)", "ordinal").fit(X, pd.Series(y) if series else y)
+    model = GAMClassifier("s(0)", "ordinal").fit(X, pd.Series(y))
     assert model.classes_.tolist() == grades
     assert model.score(X, text) > 0.8
     assert np.all(np.diff(model.predict_proba(np.array([[-2.0, 0.0], [2.0, 0.0]]))[:, 2]) > 0.5)
@@ -386,10 +344,6 @@ def test_ordered_classes_keep_their_order(series):
     assert frame.classes_.tolist() == grades
     again = pickle.loads(pickle.dumps(model))
     assert again.predict(X).tolist() == model.predict(X).tolist()
-    split = cross_val_score(model, X, pd.Series(y), cv=3)
-    assert split.min() > 0.7
-    pipeline = make_pipeline(StandardScaler(), clone(model)).fit(X, y)
-    assert pipeline.classes_.tolist() == grades
     levels = GAMClassifier("s(0)", gg.families.Ordinal(levels=grades)).fit(X, text)
     assert levels.classes_.tolist() == grades
     assert np.allclose(levels.predict_proba(X), model.predict_proba(X), atol=1e-6)

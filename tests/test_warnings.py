@@ -207,7 +207,7 @@ def test_means_that_are_made_by_a_tail():
     median, sd = (np.asarray(a) for a in gam.predict(data, "link", se=True, unconditional=False))
     assert np.max(sd) > 3.0
     worst = int(np.argmax(sd))
-    (text,) = said(lambda: gam.predict(data), gg.TailWarning)
+    (text,) = said(lambda: gam.predict(data), gg.HeavyTailWarning)
     expected = gam.predict(data)[worst]
     assert f"expected response, {expected:.3g} where the median is" in text
     assert expected > 50.0 * np.exp(median[worst])
@@ -252,7 +252,7 @@ def test_tails_of_other_families(counts, family):
     data = counts.assign(size=1.0 + counts["count"])
     positive = family == "lognormal" or isinstance(family, gg.families.Gamma)
     gam = gg.GAM(s("x", k=6), family).fit(data, "size" if positive else "count", **QUIET)
-    with pytest.warns(gg.TailWarning, match="se is NaN"):
+    with pytest.warns(gg.HeavyTailWarning, match="se is NaN"):
         se = gam.predict(pd.DataFrame({"x": [0.5, 12.0]}), interval=0.9)["se"]
     assert np.isnan(se).tolist() == [False, True]
 
@@ -265,7 +265,7 @@ def test_standard_errors_that_a_tail_would_make(counts):
     """One rule wherever responses have standard errors: a log link, and 1 for the predictor's."""
     gam, *others = fits(counts)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", gg.TailWarning)  # of the mean, once a fit
+        warnings.simplefilter("ignore", gg.HeavyTailWarning)  # of the mean, once a fit
         gam.predict(FAR)
     sd = gam.predict(FAR, "link", se=True)[1]
     assert sd[0] < 1.0 < sd[1]
@@ -279,21 +279,21 @@ def test_standard_errors_that_a_tail_would_make(counts):
         "comparisons": lambda m: m.avg_comparisons({"x": (0.4, 0.5, 9.0)})["se"],
     }
     for name, call in calls.items():
-        texts = said(lambda call=call: call(gam), gg.TailWarning)
+        texts = said(lambda call=call: call(gam), gg.HeavyTailWarning)
         assert len(texts) == 1, name
         assert "se is NaN where the expected response has no standard error" in texts[0]
         assert "Read the interval" in texts[0]
-        with pytest.warns(gg.TailWarning):
+        with pytest.warns(gg.HeavyTailWarning):
             se = np.asarray(call(gam))
         assert np.isfinite(se[0]), name
         assert np.isnan(se[1]), name
         for other in others:  # without such a tail
             assert np.all(np.isfinite(call(other))), (name, other.family)
     # no interval is lost
-    with pytest.warns(gg.TailWarning):
+    with pytest.warns(gg.HeavyTailWarning):
         frame = gam.predict(FAR, interval=0.9)
     assert np.all(np.isfinite(frame[["estimate", "lower", "upper"]]))
-    with pytest.warns(gg.TailWarning):  # of normal averages about zero, by any link
+    with pytest.warns(gg.HeavyTailWarning):  # of normal averages about zero, by any link
         ratio = others[2].avg_comparisons({"x": (9.0, 0.5)}, comparison="ratio", scale="link")
     assert np.isnan(ratio["se"].item())
     # what is asked of the mean or the predictor alone says nothing

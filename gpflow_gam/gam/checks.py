@@ -10,9 +10,9 @@ from ..errors import (
     DispersionWarning,
     IdentifiabilityWarning,
     MissingTermWarning,
+    ScaleMismatchWarning,
     ShapeWarning,
     SmoothingWarning,
-    UnitWarning,
     warn_caller,
 )
 from ..likelihoods.continuous import SMOOTHING
@@ -236,5 +236,5 @@ def _check_units(fit: FittedGAM) -> None:
                 f"{component.name} has one lengthscale for {names[short.column]!r}, which spans "
                 f"{short.span:.3g}, and {names[long.column]!r}, which spans {long.span:.3g}: if "
                 f"their units differ, write s({columns}, isotropic=False), which learns one each.",
-                UnitWarning,
+                ScaleMismatchWarning,
             )

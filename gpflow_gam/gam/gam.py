@@ -10,7 +10,7 @@ from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 
 from ..communicator import Communicator
-from ..processes import check_process
+from ..errors import check_process
 from . import saving
 from .checks import check_fit
 from .families import Family

@@ -187,7 +187,7 @@ class Inspector(Averager):
             ``lower_simultaneous``, ``upper_simultaneous``; ``predictor`` where there are several,
             or ``class`` of a response with classes. Of all effects ``term`` is first, and columns
             that an effect is not of are missing in its rows. On the response's scale ``se`` is NaN,
-            with a :class:`TailWarning`, where it would say nothing: see :meth:`predict`.
+            with a :class:`HeavyTailWarning`, where it would say nothing: see :meth:`predict`.
         :raises ValueError: naming the argument.
         """
         if term is None:

@@ -7,8 +7,8 @@ from typing import Any, Literal
 import pandas as pd
 from gpflow.base import AnyNDArray
 
+from ..errors import check_process
 from ..posteriors import SparseAdditivePosterior
-from ..processes import check_process
 from . import effects as _effects
 from .effects import averaged_log_density
 from .fits import FittedGAM, prediction
@@ -98,8 +98,8 @@ class Predictor:
         :param interval: a probability; adds equal-tailed credible limits. With ``type="terms"``
             the frame has ``estimate``, ``se``, ``lower`` and ``upper`` under each term.
         :param se: adds posterior standard deviations. One that the far tail alone would make is
-            NaN, with a :class:`TailWarning`: that of an expected response that has no other bound
-            than a log link or the like gives it, where the predictor's own is above 1 or so.
+            NaN, with a :class:`HeavyTailWarning`: that of an expected response that has no other
+            bound than a log link or the like gives it, where the predictor's own is above 1 or so.
         :param unconditional: whether standard errors and limits allow for uncertain
             hyperparameters, as those of :meth:`effects`, which takes some seconds the first time;
             those of one predictor of several (``"link"``, ``"terms"``) then allow for the others

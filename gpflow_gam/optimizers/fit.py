@@ -10,12 +10,12 @@ from gpflow.base import RegressionData
 from gpflow.models import BayesianModel
 from gpflow.models.training_mixins import InternalDataTrainingLossMixin
 
+from ..errors import check_process
 from ..frozen import restore_on_error, without_bijector_cache
 from ..likelihoods.expectations import constant_predictor
 from ..likelihoods.support import checked_data
 from ..models import AdditiveSVGP, IterNCGP
 from ..models.base import check_precision
-from ..processes import check_process
 from ..variational import OptimalPrecision, VariationalFamily
 from .binned.fit import fit_rows
 from .binned.passes import Rows

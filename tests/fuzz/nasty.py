@@ -283,11 +283,11 @@ def judged(case: Case) -> Outcome:
         warnings.simplefilter("ignore")
         try:
             with warnings.catch_warnings(record=True) as said:
-                warnings.simplefilter("always", gg.TailWarning)
+                warnings.simplefilter("always", gg.HeavyTailWarning)
                 gam, mean, se = _fitted(case, table, data)
         except Exception as error:
             return _error(error, table)
-        if any(issubclass(w.category, gg.TailWarning) for w in said):
+        if any(issubclass(w.category, gg.HeavyTailWarning) for w in said):
             good = not (np.any(np.isnan(mean)) or np.any(np.isnan(se)))
             return Outcome("fitted, tails" if good else "not finite", f"{gam}")
         if not (np.all(np.isfinite(mean)) and np.all(np.isfinite(se))):

@@ -9,7 +9,7 @@ import numpy as np
 from gpflow.base import AnyNDArray
 from scipy.special import ndtr
 
-from ...errors import ExtrapolationWarning, TailWarning, warn_caller
+from ...errors import ExtrapolationWarning, HeavyTailWarning, warn_caller
 from ...likelihoods.predictive import response_interval
 from ..components import STRAIGHT, Component
 from ..frames import NumericColumn, Table
@@ -132,7 +132,7 @@ def warn_of_tails(fit: FittedGAM, mean: AnyNDArray, var: AnyNDArray, estimate: A
         f"expected response, {estimate[worst]:.3g} where the median is {median:.3g}, is made by "
         "the far tail. Take interval= or type='link', look for extreme values in the columns and "
         "the response, or give the terms less freedom.",
-        TailWarning,
+        HeavyTailWarning,
     )
 
 
@@ -166,6 +166,6 @@ def meaningful(se: AnyNDArray, lower: object, upper: object, positive: bool = Tr
         "so uncertain (behind a log link, with a standard deviation above 1) that the far tail "
         "alone would make it. Read the interval (interval=, or lower and upper), or se on the "
         "scale of the link.",
-        TailWarning,
+        HeavyTailWarning,
     )
     return np.where(settled, se, np.nan)
