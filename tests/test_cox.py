@@ -13,7 +13,7 @@ import gpflow_gam as gg
 from gpflow_gam import Surv, linear, s
 from gpflow_gam import families as fam
 from gpflow_gam import likelihoods as lk
-from gpflow_gam.gam.families import survival
+from gpflow_gam.gam.families import encoding
 from gpflow_gam.gam.families.survival import step_sd
 from gpflow_gam.likelihoods.censored import Intervals
 from gpflow_gam.likelihoods.expectations import expectations
@@ -302,7 +302,7 @@ def test_weights_count_rows_in_the_baseline_too(table):
 
 def test_rows_in_blocks_are_the_rows(table, gam, monkeypatch):
     monkeypatch.setattr(bins, "KEPT_ROWS", 150)
-    monkeypatch.setattr(survival, "_BLOCK", 90)
+    monkeypatch.setattr(encoding, "_BLOCK", 90)
     other = gg.GAM(s("x", k=10) + linear("z"), family=fam.Cox(16))
     other.fit([table.iloc[:130], table.iloc[130:]], STATED, progress=False)
     assert not other.fitted.data.complete

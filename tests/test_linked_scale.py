@@ -12,7 +12,6 @@ import scipy.stats as st
 
 import gpflow_gam as gg
 from gpflow_gam import families as fam
-from gpflow_gam import likelihoods as lk
 from gpflow_gam import s
 
 QUIET = {"progress": False}
@@ -90,17 +89,6 @@ def test_what_families_say_is_scipys(family: fam.Family) -> None:
     expected = np.outer(weights, weights).ravel() @ at.numpy()
     found = likelihood.variational_expectations(X[:1], F[:1], var, Y[:1])
     np.testing.assert_allclose(found, [expected], rtol=1e-6)
-
-
-@pytest.mark.parametrize("link", ["log", "identity", "inverse", "sqrt"])
-def test_the_mean_is_positive_wherever_the_predictor_is(link: str) -> None:
-    likelihood = lk.MeanLink(lk.MeanGamma(varying=True), link, 3.0, 2.0)
-    F = np.stack([np.linspace(-30.0, 30.0, 301), np.zeros(301)], axis=1)
-    mean = likelihood.conditional_mean(np.zeros((301, 1)), F).numpy()[:, 0]
-    assert np.all(mean > 0.0)
-    assert np.all(np.diff(mean) < 0.0 if link == "inverse" else np.diff(mean) > 0.0)
-    level = np.array([likelihood.level(3.0)])
-    np.testing.assert_allclose(likelihood.log_mean(level), np.log([3.0]), rtol=1e-12)
 
 
 @pytest.mark.parametrize(

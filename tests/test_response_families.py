@@ -13,7 +13,7 @@ import pytest
 import scipy.stats as st
 import shared_rows
 from response_cases import CASES, Case, Labels, each, svgp, weighted
-from scipy.special import expit, log_ndtr, logit, softmax, xlogy
+from scipy.special import expit, logit, softmax
 
 import gpflow_gam as gg
 from gpflow_gam import families as fam
@@ -24,35 +24,6 @@ from gpflow_gam.likelihoods.expectations import constant_predictor
 from gpflow_gam.optimizers.binned import bins
 
 # --- deviance ----------------------------------------------------------------------------------
-
-
-def test_deviances_are_the_textbooks(rng):
-    """McCullagh & Nelder (1989), table 2.1, over the dispersion; Hilbe (2011) for NB2."""
-
-    def deviance(name: str, y: np.ndarray, F: np.ndarray) -> np.ndarray:
-        case = CASES[name]
-        return case.family.deviance(weighted(case.likelihood()), case.Y(y), F)
-
-    f = rng.standard_normal((6, 1))
-    mu, p = np.exp(f[:, 0]), expit(f[:, 0])
-    y = np.array([0.0, 1.0, 2.0, 3.0, 5.0, 7.0])
-    expected = {
-        "gaussian": (y - f[:, 0]) ** 2 / 0.7,
-        "poisson": 2 * (xlogy(y, y / mu) - (y - mu)),
-        "negative_binomial": 2
-        * (xlogy(y, y / mu) - (y + 1 / 0.6) * np.log((1 + 0.6 * y) / (1 + 0.6 * mu))),
-        "binomial_logit": 2 * (xlogy(y, y / (7 * p)) + xlogy(7 - y, (7 - y) / (7 * (1 - p)))),
-        "student_t": 6.0 * np.log(1 + ((y - f[:, 0]) / 0.6) ** 2 / 5.0),
-    }
-    for name, value in expected.items():
-        np.testing.assert_allclose(deviance(name, y, f), value, rtol=1e-9, err_msg=name)
-    np.testing.assert_allclose(
-        deviance("gamma", y + 1, f), 2 * 2.3 * ((y + 1 - mu) / mu - np.log((y + 1) / mu)), rtol=1e-9
-    )
-    np.testing.assert_allclose(
-        deviance("bernoulli_probit", np.array([0.0, 1.0]), f[:2]),
-        [-2 * log_ndtr(-f[0, 0]), -2 * log_ndtr(f[1, 0])],
-    )
 
 
 SATURATED = {
@@ -75,15 +46,6 @@ def test_deviance_is_zero_at_the_saturated_model_only(name: str):
     worse = case.family.deviance(likelihood, Y, F - 0.4)
     gap = case.logp(y, F) - case.logp(y, F - 0.4)
     np.testing.assert_allclose(worse, 2 * gap, rtol=1e-9, atol=1e-12)
-
-
-def test_beta_deviance_saturates_where_each_observation_is_most_likely():
-    case, y = CASES["beta"], np.array([0.003, 0.3, 0.98])
-    line = np.linspace(-12.0, 12.0, 40_001)
-    best = np.array([np.max(case.logp(v, line[:, None])) for v in y])
-    F = np.array([[0.2], [-1.0], [3.0]])
-    got = case.family.deviance(case.likelihood(), y[:, None], F)
-    np.testing.assert_allclose(got, 2 * (best - case.logp(y, F)), rtol=1e-5)
 
 
 def test_deviance_of_classes_and_of_varying_noise(rng):
@@ -499,9 +461,8 @@ def assert_same_answers(one: gg.GAM, other: gg.GAM, data: pd.DataFrame) -> None:
 
 
 @pytest.mark.parametrize(
-    "labels", [lambda y: y, lambda y: y == 1, lambda y: y * 1.0, lambda y: np.array(list("ab"))[y]]
+    ("labels", "kept"), [(lambda y: y * 1.0, 100), (lambda y: np.array(list("ab"))[y], 10_000)]
 )
-@pytest.mark.parametrize("kept", [10_000, 100])
 def test_binomial_responses_of_one_trial_are_bernoullis(trials, labels, kept, monkeypatch):
     monkeypatch.setattr(bins, "KEPT_ROWS", kept)
     data = trials.assign(yes=labels(trials["yes"].to_numpy()))
@@ -513,10 +474,8 @@ def test_binomial_responses_of_one_trial_are_bernoullis(trials, labels, kept, mo
     assert blocks.fitted.spec.family == fam.Bernoulli()
 
 
-@pytest.mark.parametrize("kept", [10_000, 100])
-def test_weights_are_the_trials_of_proportions(trials, kept, monkeypatch, tmp_path):
+def test_weights_are_the_trials_of_proportions(trials, tmp_path):
     """As of R's glm and mgcv."""
-    monkeypatch.setattr(bins, "KEPT_ROWS", kept)
     none = trials[:5].assign(n=0, p=np.nan)  # which glm takes as well: no trials, no row
     data = pd.concat([none, trials], ignore_index=True)
     expected = gg.GAM("k ~ s(x, k=6)", "binomial", trials="n").fit(trials, progress=False)
@@ -534,10 +493,9 @@ def test_weights_are_the_trials_of_proportions(trials, kept, monkeypatch, tmp_pa
         np.testing.assert_allclose(drawn, expected.sample(few, 50, "observation") / few["n"].values)
         again = other.refit(data, progress=False)
         np.testing.assert_allclose(again.predict(few), expected.predict(few), atol=1e-4)
-    if kept > len(data):
-        half = gg.GAM("p ~ s(x, k=6)", "binomial", weights="n").fit(data[:99], progress=False)
-        half.update(data[99:], progress=False, tolerance=1e-4)
-        np.testing.assert_allclose(half.predict(few), expected.predict(few), atol=2e-3)
+    half = gg.GAM("p ~ s(x, k=6)", "binomial", weights="n").fit(data[:99], progress=False)
+    half.update(data[99:], progress=False, tolerance=1e-4)
+    np.testing.assert_allclose(half.predict(few), expected.predict(few), atol=2e-3)
 
 
 def test_shares_of_proportions(trials, monkeypatch):

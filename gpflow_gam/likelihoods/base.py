@@ -175,19 +175,13 @@ class _Wrapper(Likelihood):
 
 class Weighted(_Wrapper):
     """
-    ``base``, its log-densities multiplied by weights in a column of X that no component reads.
+    ``base``, itself without weights, whose log-densities are multiplied by a column of X.
 
     Weights are frequencies: a row of weight 2 counts as the row twice, and one of weight 0 as no
-    row, whatever its predictor.
+    row, whatever its predictor. No component reads their column.
     """
 
     def __init__(self, base: Likelihood, column: int) -> None:
-        if not isinstance(base, Likelihood):
-            raise TypeError(f"base must be a gpflow likelihood; got {type(base).__name__}.")
-        if isinstance(base, Weighted):
-            raise ValueError("base is weighted already; multiply the two weights into one column.")
-        if column < 0:
-            raise ValueError(f"column must be at least 0; got {column}.")
         super().__init__(base)
         self.column = column
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from ..terms import Surv
 from ..terms.base import Level
 
 _BLOCK = 2**20
-"""Rows that are summed at a time."""
+"""Rows at a time."""
 _SHOWN = 6
 _NUMBERS = (bool, int, float, np.number, np.bool_)
 _SPANS = (datetime.timedelta, np.timedelta64)
@@ -162,11 +162,8 @@ def moments(
     if isinstance(Y, Described):
         return Y.moments
     part = np.zeros(4)
-    for start in range(0, len(Y), _BLOCK):
-        at = slice(start, min(start + _BLOCK, len(Y)))
-        y = np.asarray(Y[at], dtype=np.float64)[:, 0]
-        y = np.log(y) if logarithm else y
-        w = np.ones(len(y)) if weights is None else np.asarray(weights[at], dtype=np.float64)
+    for block, w in blocks(Y, weights):
+        y = np.log(block[:, 0]) if logarithm else block[:, 0]
         total = float(np.sum(w))
         centre = float(np.average(y, weights=w)) if total > 0.0 else 0.0
         # around each block's own mean: values far from zero keep their digits
@@ -175,6 +172,19 @@ def moments(
     shares = Y.gathered(part) if isinstance(Y, Stored) else part[None]
     total, mean, squares, largest = functools.reduce(_added, shares).tolist()
     return mean, squares / total, largest
+
+
+def blocks(Y: RowArray, weights: RowArray | None = None) -> Iterator[tuple[AnyNDArray, AnyNDArray]]:
+    """Rows of Y and how often each counts, some at a time."""
+    for start in range(0, len(Y), _BLOCK):
+        at = slice(start, min(start + _BLOCK, len(Y)))
+        y = np.asarray(Y[at], dtype=np.float64)
+        yield y, np.ones(len(y)) if weights is None else np.asarray(weights[at], np.float64)
+
+
+def summed(Y: RowArray, sums: AnyNDArray) -> AnyNDArray:
+    """Sums over the rows of Y that are here, over the rows of all who hold some."""
+    return Y.gathered(sums).sum(axis=0) if isinstance(Y, Stored) else sums
 
 
 def _added(a: AnyNDArray, b: AnyNDArray) -> AnyNDArray:
@@ -191,14 +201,11 @@ def counts(Y: Observed, number: int, weights: RowArray | None = None) -> AnyNDAr
     """How often each code occurs in the first column, [number]."""
     if isinstance(Y, Described):
         return np.array(Y.counts)
-    total: AnyNDArray = np.zeros(number, dtype=np.int64 if weights is None else np.float64)
-    for start in range(0, len(Y), _BLOCK):
-        at = slice(start, start + _BLOCK)
-        code = np.asarray(Y[at])[:, 0].astype(np.int64)
-        total = total + np.bincount(
-            code, None if weights is None else weights[at], minlength=number
-        )
-    return Y.gathered(total).sum(axis=0) if isinstance(Y, Stored) else total
+    total: AnyNDArray = np.zeros(number)
+    for block, w in blocks(Y, weights):
+        total = total + np.bincount(block[:, 0].astype(np.int64), w, minlength=number)
+    total = summed(Y, total)
+    return total.astype(np.int64) if weights is None else total
 
 
 def codes(y: AnyNDArray, levels: Sequence[Level], name: str, family: str) -> AnyNDArray:
@@ -273,14 +280,11 @@ def _near(
 ) -> tuple[float, float, float]:
     """Sums of 1, of e and of e^2 over rows, e from the centre, each counting 1 / (1 + (e/s)^2)."""
     sums: AnyNDArray = np.zeros(3)
-    for start in range(0, len(Y), _BLOCK):
-        at = slice(start, min(start + _BLOCK, len(Y)))
-        e = np.asarray(Y[at], dtype=np.float64)[:, 0] - centre
-        w = 1.0 / (1.0 + np.square(e / scale))
-        w = w if weights is None else w * np.asarray(weights[at], dtype=np.float64)
+    for block, counts in blocks(Y, weights):
+        e = block[:, 0] - centre
+        w = counts / (1.0 + np.square(e / scale))
         sums = sums + np.array([np.sum(w), w @ e, w @ np.square(e)])
-    shares = Y.gathered(sums).sum(axis=0) if isinstance(Y, Stored) else sums
-    number, away, squares = shares.tolist()
+    number, away, squares = summed(Y, sums).tolist()
     return number, away, squares
 
 
@@ -364,10 +368,9 @@ def _ends(y: AnyNDArray, name: str, family: str, missing: float) -> AnyNDArray:
 def check_events(Y: RowArray, stated: Surv) -> None:
     """Raises ValueError of responses Y [N, 3] that are all beyond the values that are known."""
     numbers = np.zeros(4)
-    for start in range(0, len(Y), _BLOCK):
-        kinds = np.asarray(Y[start : start + _BLOCK])[:, 2].astype(np.int64)
-        numbers += np.bincount(kinds, minlength=4)
-    numbers = Y.gathered(numbers).sum(axis=0) if isinstance(Y, Stored) else numbers
+    for block, _ in blocks(Y):
+        numbers += np.bincount(block[:, 2].astype(np.int64), minlength=4)
+    numbers = summed(Y, numbers)
     alone = [kind for kind in (RIGHT, LEFT) if numbers[int(kind)] == numbers.sum()]
     if alone:
         where = "greater" if alone == [RIGHT] else "less"

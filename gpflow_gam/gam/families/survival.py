@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -16,14 +15,12 @@ from numpy.random import Generator
 
 from ... import likelihoods
 from ...likelihoods.censored import EXACT, INTERVAL, LEFT, RIGHT, Intervals
-from ...storage import RowArray, Stored
+from ...storage import RowArray
 from ..terms import Surv
 from . import encoding
 from .base import Family, Levels, LocationScale, MaybeArray, Pair, Response, first, own, tensors
 from .encoding import Described, Observed, spread
 
-_BLOCK = 2**20
-"""Rows at a time."""
 _CELLS = 4096
 """Of the logarithm of time, at whose ends intervals of a baseline may begin."""
 _SHORT = 1e-6
@@ -300,35 +297,22 @@ def _intervals(Y: RowArray, number: int, weights: RowArray | None = None) -> Int
     cells = longest * np.concatenate([[0.0], np.geomspace(_SHORT, 1.0, _CELLS)])
     cells[-1] = longest
 
-    def summed(part: AnyNDArray) -> AnyNDArray:
-        return Y.gathered(part).sum(axis=0) if isinstance(Y, Stored) else part
-
     count = np.zeros(len(cells))
-    for t, event, w in _blocks(Y, weights):
-        at = np.searchsorted(cells, t[event])
+    for rows, w in encoding.blocks(Y, weights):
+        event = rows[:, 2] == 1.0
+        at = np.searchsorted(cells, rows[event, 0])
         count += np.bincount(at, w[event], minlength=len(cells))
-    reached = np.cumsum(summed(count))
+    reached = np.cumsum(encoding.summed(Y, count))
     wanted = reached[-1] * np.arange(1, number) / number
     inner = cells[np.searchsorted(reached, wanted)]
     edges = np.concatenate([[0.0], inner, [longest]])
     risk = np.zeros(number)
-    for t, _, w in _blocks(Y, weights):
-        risk += w @ np.clip(t[:, None] - edges[:-1], 0.0, np.diff(edges))
-    risk = summed(risk)
+    for rows, w in encoding.blocks(Y, weights):
+        risk += w @ np.clip(rows[:, :1] - edges[:-1], 0.0, np.diff(edges))
+    risk = encoding.summed(Y, risk)
     events = np.diff(np.concatenate([[0.0], np.interp(inner, cells, reached), reached[-1:]]))
     sd = step_sd(events, risk)
     return Intervals(edges, risk / risk.sum(), reached[-1] / risk.sum(), sd)
-
-
-def _blocks(
-    Y: RowArray, weights: RowArray | None
-) -> Iterator[tuple[AnyNDArray, AnyNDArray, AnyNDArray]]:
-    """Times, which are of events, and how often they count."""
-    for start in range(0, len(Y), _BLOCK):
-        at = slice(start, start + _BLOCK)
-        rows = np.asarray(Y[at], dtype=np.float64)
-        w = np.ones(len(rows)) if weights is None else np.asarray(weights[at], dtype=np.float64)
-        yield rows[:, 0], rows[:, 2] == 1.0, w
 
 
 def step_sd(events: AnyNDArray, risk: AnyNDArray) -> float:
