@@ -274,9 +274,9 @@ class CensoredGaussian(Censored):
         width = b - a
         narrow = width < _NARROW
         high = log_ndtr(b)
-        away = tf.where(narrow, -tf.ones_like(a), log_ndtr(a) - high)
+        ratio = tf.where(narrow, -tf.ones_like(a), log_ndtr(a) - high)
         thin = self._standard_log_density(0.5 * (a + b)) + tf.math.log(width)
-        return tf.where(narrow, thin, high + tf.math.log(-tf.math.expm1(away)))
+        return tf.where(narrow, thin, high + tf.math.log(-tf.math.expm1(ratio)))
 
     def _mode(self, width: tf.Tensor) -> tf.Tensor:
         return -0.5 * width

@@ -228,17 +228,17 @@ class ZeroInflated(ZeroAltered):
         value = np.logaddexp(zero.value, some.value + empty.value)
         p = np.exp(some.value + empty.value - value)  # that a zero is a count
         q = np.exp(zero.value - value)
-        away = some.first - zero.first
+        gap = some.first - zero.first
         below = Slopes(
             value,
             p * empty.f,
-            zero.first + p * away,
+            zero.first + p * gap,
             p * empty.a,
             p * empty.ff + p * q * empty.f**2,
-            q * zero.second + p * some.second + p * q * away**2,
+            q * zero.second + p * some.second + p * q * gap**2,
             p * empty.aa + p * q * empty.a**2,
             p * empty.fa + p * q * empty.a * empty.f,
-            p * q * empty.a * away,
+            p * q * empty.a * gap,
         )
         return Slopes(*(np.where(y > 0.0, one, other) for one, other in zip(above, below)))
 

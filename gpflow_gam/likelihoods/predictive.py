@@ -187,17 +187,17 @@ def _at_nodes(
     least = _PAIRS if _is_covariance(mean, var) else _INDEPENDENT_PAIRS
     nodes = normal_nodes(L, 2 ** math.ceil(math.log2(max(least, L))))
     if _is_covariance(mean, var):
-        away = tf.einsum("...lk,sk->s...l", roots(var), tf.constant(nodes, mean.dtype))
+        deviations = tf.einsum("...lk,sk->s...l", roots(var), tf.constant(nodes, mean.dtype))
     else:
-        away = tf.einsum("...l,sl->s...l", _root(var), tf.constant(nodes, mean.dtype))
+        deviations = tf.einsum("...l,sl->s...l", _root(var), tf.constant(nodes, mean.dtype))
 
     def rows(t: TensorType) -> tf.Tensor:  # of which GPflow's likelihoods take matrices
         t = tf.convert_to_tensor(t)
         last = tf.shape(t)[-1] if t.shape[-1] is None else t.shape[-1]
         return tf.reshape(tf.repeat(t[None], len(nodes), axis=0), [-1, last])
 
-    values = function(rows(X), tf.reshape(mean + away, [-1, L]), *map(rows, Y))
-    return tf.reshape(values, tf.concat([tf.shape(away)[:-1], tf.shape(values)[1:]], axis=0))
+    values = function(rows(X), tf.reshape(mean + deviations, [-1, L]), *map(rows, Y))
+    return tf.reshape(values, tf.concat([tf.shape(deviations)[:-1], tf.shape(values)[1:]], axis=0))
 
 
 def _root(var: tf.Tensor) -> tf.Tensor:
@@ -372,10 +372,10 @@ def _drawn(
     def block(arrays: Arrays) -> Arrays:
         x, m, v = arrays
         if v.shape.rank == 3:
-            away = tf.matmul(normals, roots(v), transpose_b=True)
+            deviations = tf.matmul(normals, roots(v), transpose_b=True)
         else:
-            away = _root(v)[:, None] * normals
-        draws = conditional_response(likelihood, x[:, None], m[:, None] + away)  # [n, S, ...]
+            deviations = _root(v)[:, None] * normals
+        draws = conditional_response(likelihood, x[:, None], m[:, None] + deviations)  # [n, S, ...]
         center, spread = tf.reduce_mean(draws, axis=1), tf.math.reduce_std(draws, axis=1)
         # not infinity's own NaN
         moments = center, tf.where(tf.math.is_inf(center), tf.abs(center), spread)

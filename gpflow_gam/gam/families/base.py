@@ -131,8 +131,8 @@ class Family(abc.ABC):
             "'lognormal' or 'gaussian'."
         )
 
-    def encode_censored(self, first: AnyNDArray, second: AnyNDArray, stated: Surv) -> Response:
-        """Y [N, 3] from the columns ``first`` and ``second`` of the ``Surv`` ``stated``."""
+    def encode_censored(self, first: AnyNDArray, second: AnyNDArray, surv: Surv) -> Response:
+        """Y [N, 3] from the columns ``first`` and ``second`` of the ``Surv`` ``surv``."""
         self.censored()
         raise AssertionError(f"family {self.name!r} is not that of censored responses")
 
@@ -221,12 +221,12 @@ class Family(abc.ABC):
         return self.calibrated
 
     @property
-    def own_link(self) -> bool:
+    def default_link(self) -> bool:
         """Whether the likelihood has no other link around it than the family's first."""
         return True
 
     @property
-    def begins(self) -> Family | None:
+    def initial_family(self) -> Family | None:
         """The family of a first fit, from which this one's goes on; None for none."""
         return None
 
@@ -334,27 +334,27 @@ class Family(abc.ABC):
 
 class LinkedFamily(Family):
     """
-    A family with a field ``link``, beside the link that its own likelihood has.
+    A family with a field ``link``, which may differ from its likelihood's.
 
     Below a hundredth of the mean response links go over into others that keep the mean positive:
     see :class:`gpflow_gam.likelihoods.MeanLink`.
     """
 
     links: ClassVar[tuple[str, ...]]
-    """Its own likelihood's first."""
+    """The first is that of the likelihood without another one around it."""
     link: str
 
     def __post_init__(self) -> None:
         checked_link(self.link, self.links, f" of family {self.name!r}")
 
     @property
-    def own_link(self) -> bool:
+    def default_link(self) -> bool:
         return self.link == self.links[0]
 
     @property
     def reads_response(self) -> bool:
         """The mean of all, about which another link is kept positive."""
-        return self.calibrated or not self.own_link
+        return self.calibrated or not self.default_link
 
     @property
     def log_link(self) -> bool:  # type: ignore[override]
@@ -373,7 +373,7 @@ class LinkedFamily(Family):
         :param weights: how often each row counts, [N].
         :raises ValueError: responses whose mean no such link has.
         """
-        if self.own_link:
+        if self.default_link:
             return base
         mean, _ = self._moments(Y, weights)
         if isinstance(Y, Described) and not mean > 0.0:
@@ -390,10 +390,10 @@ class LinkedFamily(Family):
         return encoding.moments(Y, weights)[0], encoding.spread(Y, weights)
 
     def log_mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
-        """The logarithm [...] of the mean at ``F`` and a ``likelihood`` with that as own link."""
-        if self.own_link:
+        """The logarithm [...] of the mean, at ``F`` and a ``likelihood`` of counts or amounts."""
+        if self.default_link:
             return first(F)
-        linked = own(likelihood, MeanLink)
+        linked = base_of(likelihood, MeanLink)
         return np.asarray(linked.log_mean(tf.constant(first(F), default_float())), np.float64)
 
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
@@ -445,7 +445,7 @@ class Dispersed(Family):
 
     @property
     def takes_offset(self) -> bool:  # type: ignore[override]
-        return not self.varying or self.own_link
+        return not self.varying or self.default_link
 
     def scale(self, Y: RowArray, weights: RowArray | None = None) -> float:
         return 1.0 if self.varying else super().scale(Y, weights)
@@ -461,7 +461,7 @@ class Dispersed(Family):
 
     def _parts(self, likelihood: Likelihood, F: AnyNDArray) -> tuple[AnyNDArray, Any]:
         """
-        The first predictor [...] as the own likelihood has it, and the log dispersion.
+        The first predictor [...] as the innermost likelihood has it, and the log dispersion.
 
         The latter is a number, or [...] where it varies. Of location-scale families the two are
         location and scale, in the response's unit.
@@ -489,8 +489,8 @@ class LocationScale(Dispersed):
     def units(self, likelihood: Likelihood) -> Pair:
         if not self.varying:
             return np.ones(1), np.zeros(1)
-        unit = number(own(likelihood).unit)
-        size = unit if self.own_link else size_of(likelihood)
+        unit = number(base_of(likelihood).unit)
+        size = unit if self.default_link else size_of(likelihood)
         return np.array([size, 1.0]), np.array([0.0, np.log(unit)])
 
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
@@ -527,8 +527,8 @@ class QuasiFamily(Family):
         )
 
 
-def own(likelihood: Likelihood, within: type[Likelihood] | None = None) -> Any:
-    """The family's own likelihood, out of its weights, dispersion and link, or a ``within``."""
+def base_of(likelihood: Likelihood, within: type[Likelihood] | None = None) -> Any:
+    """The likelihood inside weights, dispersion and link, or the ``within`` around it."""
     base = unwrapped(likelihood)
     while isinstance(base, (Quasi, MeanLink)) and not (within and isinstance(base, within)):
         base = base.base

@@ -300,9 +300,9 @@ class QuasiBinomial(QuasiFamily, Binomial):  # type: ignore[misc]
         y, n, f = Y[..., 0], Y[..., 1], first(F)
         p, q = probability(self.link, f), np.exp(log_failure(self.link, f))
         variance = np.maximum(p * q, _LEAST)
-        away = y / n - p
-        square = n * np.square(away) / variance / self._dispersion(likelihood)
-        return square, 1.0 + (q - p) * away / variance
+        gap = y / n - p
+        square = n * np.square(gap) / variance / self._dispersion(likelihood)
+        return square, 1.0 + (q - p) * gap / variance
 
 
 @dataclass(frozen=True)

@@ -30,9 +30,9 @@ from .base import (
     QuasiFamily,
     Reader,
     Response,
+    base_of,
     first,
     number,
-    own,
 )
 from .encoding import Observed, robust_moments, robust_spread, spread
 from .survival import CensoredGaussian
@@ -54,7 +54,7 @@ class _Normal(LocationScale, LinkedFamily):
     links: ClassVar[tuple[str, ...]] = ("identity", "log", "inverse")
 
     def censored(self) -> Family:
-        if not self.own_link:
+        if not self.default_link:
             raise ValueError(
                 "link: family 'gaussian' has the identity link with a censored response (Surv); "
                 f"got {self.link!r}. Leave link out"
@@ -100,19 +100,19 @@ class Gaussian(_Normal):
 
     @property
     def conjugate(self) -> bool:
-        return self.own_link
+        return self.default_link
 
     def scale(self, Y: RowArray, weights: RowArray | None = None) -> float:
-        return spread(Y, weights) if self.own_link else super().scale(Y, weights)
+        return spread(Y, weights) if self.default_link else super().scale(Y, weights)
 
     def null(self, Y: AnyNDArray, offset: AnyNDArray, weights: MaybeArray) -> MaybeArray:
-        if not self.own_link:
+        if not self.default_link:
             return self.linked_null(Y, offset, weights)
         return np.array([np.average(Y[:, 0] - offset, weights=weights)])
 
     def _parts(self, likelihood: Likelihood, F: AnyNDArray) -> tuple[AnyNDArray, Any]:
-        mean = first(F) if self.own_link else np.exp(self.log_mean(likelihood, F))
-        return mean, float(np.sqrt(number(own(likelihood).variance)))
+        mean = first(F) if self.default_link else np.exp(self.log_mean(likelihood, F))
+        return mean, float(np.sqrt(number(base_of(likelihood).variance)))
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ class StudentT(LocationScale, LinkedFamily):
         return robust_moments(Y, weights)
 
     def scale(self, Y: RowArray, weights: RowArray | None = None) -> float:
-        if self.own_link and not self.varying:
+        if self.default_link and not self.varying:
             return robust_spread(Y, weights)
         return super().scale(Y, weights)
 
@@ -237,7 +237,7 @@ class Gamma(Dispersed, LinkedFamily):
     def null(self, Y: AnyNDArray, offset: AnyNDArray, weights: MaybeArray) -> MaybeArray:
         if self.varying:
             return None
-        if not self.own_link:
+        if not self.default_link:
             return self.linked_null(Y, offset, weights)
         return np.log([np.average(Y[:, 0] * np.exp(-offset), weights=weights)])
 
@@ -288,7 +288,7 @@ class Tweedie(LinkedFamily):
         return self.linked_null(Y, offset, weights)
 
     def _parameters(self, likelihood: Likelihood) -> tuple[float, float]:
-        base = own(likelihood)
+        base = base_of(likelihood)
         return number(base.scaled()), number(base.power)
 
     def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
@@ -311,8 +311,8 @@ class Tweedie(LinkedFamily):
         y = first(Y)
         rate, shape, scale = self._amounts(likelihood, F)
         none = np.exp(-rate)
-        reach = _FAR * np.sqrt(rate) + 10.0
-        low, high = np.maximum(np.floor(rate - reach), 1.0), np.ceil(rate + reach)
+        margin = _FAR * np.sqrt(rate) + 10.0
+        low, high = np.maximum(np.floor(rate - margin), 1.0), np.ceil(rate + margin)
         total = none.copy()
         for k in range(int(np.max(high - low, initial=0.0)) + 1):
             count = low + k
@@ -364,7 +364,7 @@ class Quantile(QuasiFamily, LocationScale):
         return Loss(self.tau, self.smoothing)
 
     @property
-    def begins(self) -> Family | None:
+    def initial_family(self) -> Family | None:
         """The loss is a line far from the quantile, where steps of Newton's go astray."""
         return _Beginning() if self.varying else Gaussian()
 
@@ -399,13 +399,13 @@ class Quantile(QuasiFamily, LocationScale):
         location, scale = self._parts(likelihood, F)
         scale = np.broadcast_to(scale, len(Y))
         phi = self._dispersion(likelihood)
-        reach = _NEAR * min(self.tau, 1.0 - self.tau)
-        low, high = norm.ppf([self.tau - reach, self.tau + reach])
+        margin = _NEAR * min(self.tau, 1.0 - self.tau)
+        low, high = norm.ppf([self.tau - margin, self.tau + margin])
         z, density = norm.ppf(self.tau), self._loss.density
         # the loss's scale is a standard deviation times the density
         e = density * (first(Y) - location) / scale
         near = (e > low - z) & (e < high - z)
-        at_zero = near / (2.0 * reach) * density * density / scale
+        at_zero = near / (2.0 * margin) * density * density / scale
         slope = self.tau * (1.0 - self.tau) / np.square(scale)
         return slope / phi**2, at_zero / scale / phi
 

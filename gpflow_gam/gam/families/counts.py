@@ -69,7 +69,7 @@ class Poisson(LinkedFamily):
         return self.linked(base, Y, weights)
 
     def null(self, Y: AnyNDArray, offset: AnyNDArray, weights: MaybeArray) -> MaybeArray:
-        if not self.own_link:
+        if not self.default_link:
             return self.linked_null(Y, offset, weights)
         total = np.average(Y[:, 0], weights=weights)
         share = total / np.average(np.exp(offset), weights=weights)
@@ -175,8 +175,8 @@ class QuasiPoisson(QuasiFamily, Poisson):  # type: ignore[misc]
     def pearson(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> Pair:
         """The second is one on average, and makes the first less variable (Fletcher 2012)."""
         y, mean = first(Y), np.maximum(self.mean(likelihood, F), _LEAST)
-        away = (y - mean) / mean
-        return away * (y - mean) / self._dispersion(likelihood), 1.0 + away
+        gap = (y - mean) / mean
+        return gap * (y - mean) / self._dispersion(likelihood), 1.0 + gap
 
 
 @dataclass(frozen=True)

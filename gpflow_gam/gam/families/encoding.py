@@ -292,11 +292,11 @@ def _near(
 
 
 def censored(
-    first: AnyNDArray, second: AnyNDArray, stated: Surv, family: str, positive: bool
+    first: AnyNDArray, second: AnyNDArray, surv: Surv, family: str, positive: bool
 ) -> AnyNDArray:
     """Y [N, 3] of censored likelihoods, from the two columns of a ``Surv``."""
-    names = str(stated.first), str(stated.second)
-    if stated.type == "interval":
+    names = str(surv.first), str(surv.second)
+    if surv.type == "interval":
         return _intervals(first, second, names, family, positive)
     time = numbers(first, names[0], family)
     if positive:
@@ -306,7 +306,7 @@ def censored(
     known = (event == 0.0) | (event == 1.0)
     what = "1 (or True) where the event was seen and 0 where it is censored"
     require(event, known, what, names[1], family)
-    kind = np.where(event == 1.0, EXACT, RIGHT if stated.type == "right" else LEFT)
+    kind = np.where(event == 1.0, EXACT, RIGHT if surv.type == "right" else LEFT)
     return np.stack([time, time, kind], axis=1)
 
 
@@ -365,7 +365,7 @@ def _ends(y: AnyNDArray, name: str, family: str, missing: float) -> AnyNDArray:
     return np.where(np.isnan(x), missing, x)
 
 
-def check_events(Y: RowArray, stated: Surv) -> None:
+def check_events(Y: RowArray, surv: Surv) -> None:
     """Raises ValueError of responses Y [N, 3] that are all beyond the values that are known."""
     numbers = np.zeros(4)
     for block, _ in blocks(Y):
@@ -375,7 +375,7 @@ def check_events(Y: RowArray, stated: Surv) -> None:
     if alone:
         where = "greater" if alone == [RIGHT] else "less"
         raise ValueError(
-            f"{stated}: every row is censored, and all that is known is that responses are "
+            f"{surv}: every row is censored, and all that is known is that responses are "
             f"{where} than the values given, from which no distribution can be learnt"
-            + ("; is 1 what marks an event?" if stated.type != "interval" else ".")
+            + ("; is 1 what marks an event?" if surv.type != "interval" else ".")
         )

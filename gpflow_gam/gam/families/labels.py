@@ -17,7 +17,7 @@ from ... import likelihoods
 from ...likelihoods.links import ORDERED_LINKS, checked_link, predictor_of
 from ...storage import RowArray
 from . import encoding
-from .base import Family, Levels, MaybeArray, Pair, Response, first, own
+from .base import Family, Levels, MaybeArray, Pair, Response, base_of, first
 from .binary import probability
 from .encoding import Observed
 
@@ -156,12 +156,12 @@ class Ordinal(LabelledFamily):
 
     def parameters(self, likelihood: Likelihood, levels: Levels | None) -> dict[str, float]:
         """Cutpoints of a ``likelihood``, each by the ``levels`` between which it is."""
-        cutpoints = np.asarray(own(likelihood).cutpoints, dtype=np.float64)
+        cutpoints = np.asarray(base_of(likelihood).cutpoints, dtype=np.float64)
         pairs = itertools.pairwise(self._known(levels or self.levels))
         return {f"{low} | {high}": float(c) for (low, high), c in zip(pairs, cutpoints)}
 
     def _cumulative(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
-        cutpoints = np.asarray(own(likelihood).cutpoints, dtype=np.float64)
+        cutpoints = np.asarray(base_of(likelihood).cutpoints, dtype=np.float64)
         f = first(F)[..., None]
         below = probability(self.link, cutpoints - f)
         return np.concatenate([np.zeros_like(f), below, np.ones_like(f)], axis=-1)

@@ -18,7 +18,7 @@ from ...likelihoods.censored import EXACT, INTERVAL, LEFT, RIGHT, Intervals
 from ...storage import RowArray
 from ..terms import Surv
 from . import encoding
-from .base import Family, Levels, LocationScale, MaybeArray, Pair, Response, first, own, tensors
+from .base import Family, Levels, LocationScale, MaybeArray, Pair, Response, base_of, first, tensors
 from .encoding import Described, Observed, spread
 
 _CELLS = 4096
@@ -65,9 +65,9 @@ class Survival(LocationScale, abc.ABC):
     def censored(self) -> Family:
         return self
 
-    def encode_censored(self, first: AnyNDArray, second: AnyNDArray, stated: Surv) -> Response:
+    def encode_censored(self, first: AnyNDArray, second: AnyNDArray, surv: Surv) -> Response:
         positive = self.kind.logarithm
-        return Response(encoding.censored(first, second, stated, self.name, positive), None)
+        return Response(encoding.censored(first, second, surv, self.name, positive), None)
 
     def likelihood(
         self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
@@ -84,23 +84,26 @@ class Survival(LocationScale, abc.ABC):
     def _located(self, likelihood: Likelihood, F: AnyNDArray) -> tuple[AnyNDArray, Any]:
         """Location [..., 1], and scale, a number or [..., 1]."""
         location, scale = self._parts(likelihood, F)
+        scale = np.asarray(scale)  # TensorFlow rounds Python's numbers to single precision
         return location[..., None], scale[..., None] if self.varying else scale
 
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
         """Of the response at ``F`` that nothing censors, under a ``likelihood``."""
-        return first(np.asarray(own(likelihood).conditional_mean(*tensors(F))))
+        return first(np.asarray(base_of(likelihood).conditional_mean(*tensors(F))))
 
     def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
         """Of a censored row the saturated model is the location at which it is most probable."""
         y = tf.constant(Y, dtype=default_float())
-        best = own(likelihood).saturated(y, self._located(likelihood, F)[1])
+        best = base_of(likelihood).saturated(y, self._located(likelihood, F)[1])
         gap = np.asarray(best, dtype=np.float64) - self.log_density(likelihood, Y, F)
         return np.maximum(2.0 * gap, 0.0)
 
     def _below(self, likelihood: Likelihood, y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
         """P(y' < y | F) of y [N, 1], [N]."""
         y = tf.constant(y, default_float())
-        return first(np.exp(np.asarray(own(likelihood).log_cdf(y, *self._located(likelihood, F)))))
+        return first(
+            np.exp(np.asarray(base_of(likelihood).log_cdf(y, *self._located(likelihood, F))))
+        )
 
     def cdf(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> Pair:
         """Of a censored row, the probabilities between which that of its response is."""
@@ -127,7 +130,7 @@ class Survival(LocationScale, abc.ABC):
         :return: [...], of both broadcast.
         """
         y = tf.constant(np.asarray(times)[..., None], default_float())
-        logs = own(likelihood).log_survival(y, *self._located(likelihood, F))
+        logs = base_of(likelihood).log_survival(y, *self._located(likelihood, F))
         return first(np.exp(np.asarray(logs, dtype=np.float64)))
 
     def sample(
@@ -220,13 +223,13 @@ class Cox(Family):
     def censored(self) -> Family:
         return self
 
-    def encode_censored(self, first: AnyNDArray, second: AnyNDArray, stated: Surv) -> Response:
-        if stated.type != "right":
+    def encode_censored(self, first: AnyNDArray, second: AnyNDArray, surv: Surv) -> Response:
+        if surv.type != "right":
             raise ValueError(
-                f"y: family 'cox' takes Surv(time, event), and no {stated.type} censoring; take "
+                f"y: family 'cox' takes Surv(time, event), and no {surv.type} censoring; take "
                 "'weibull' or 'lognormal' for that."
             )
-        return Response(encoding.censored(first, second, stated, self.name, True), None)
+        return Response(encoding.censored(first, second, surv, self.name, True), None)
 
     def likelihood(
         self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
@@ -253,7 +256,7 @@ class Cox(Family):
 
     def _cumulative(self, likelihood: Likelihood, t: AnyNDArray) -> AnyNDArray:
         """H0 at times, [...]."""
-        hazards = own(likelihood).hazards(tf.constant(t, default_float()))
+        hazards = base_of(likelihood).hazards(tf.constant(t, default_float()))
         return np.asarray(hazards[1], dtype=np.float64)
 
     def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
@@ -269,7 +272,7 @@ class Cox(Family):
 
     def longest(self, likelihood: Likelihood) -> float:
         """The longest time of the fit of a ``likelihood``, beyond which nothing is known."""
-        return float(own(likelihood).edges.numpy()[-1])
+        return float(base_of(likelihood).edges.numpy()[-1])
 
     def survival(self, likelihood: Likelihood, times: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
         """

@@ -97,9 +97,9 @@ def fit_gam(
         "engine": engine,
         "seed": seed,
     }
-    if family.begins is not None and start is None:
+    if family.initial_family is not None and start is None:
         own = {name: options[name] for name in _OF_ALL if name in options}
-        start = fit_gam(terms, family.begins, roles, source, **how, **own)
+        start = fit_gam(terms, family.initial_family, roles, source, **how, **own)
     terms = with_variables(terms, lambda: first_rows(source, terms, roles, budget))
     needs = needs_all_rows(variational, engine, options)
     if options.get("checkpoint") is not None:
