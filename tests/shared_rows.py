@@ -15,7 +15,7 @@ def run(number: int, work: Callable[[Communicator], Any], seconds: float = 120.0
     """
     What ``work`` gives on each of so many threads; an exception instead, where it raises one.
 
-    :param work: is given the thread's exchange with the others.
+    :param work: is given the thread's communicator with the others.
     """
     barrier = threading.Barrier(number, timeout=seconds)
     sent: list[Any] = [None] * number

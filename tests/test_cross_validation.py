@@ -73,8 +73,8 @@ def test_the_criterion_is_loos_density_and_its_gradient_agrees_with_differences(
         assert family != "student_t" or np.any(sites.weight < 0.0)
     target = LeftOutDensity(fit.model, solution.rounds, folds, sites)
     if gam.fitted.num_predictors == 1:  # loo knows better how several go together
-        assert target.density(solution.found) == pytest.approx(gam.loo(own).elpd, abs=1e-7)
-    x = solution.found + 0.1
+        assert target.density(solution.optimum) == pytest.approx(gam.loo(own).elpd, abs=1e-7)
+    x = solution.optimum + 0.1
     slope = target.loss(x)[1]
     for way in np.random.default_rng(1).normal(size=(2, len(x))):
         step = 1e-5 * way
@@ -110,7 +110,7 @@ def test_autocorrelated_noise_is_not_taken_for_a_function():
     # the criterion's gradient is zero
     solution = ncv.fitted.solution
     slope = LeftOutDensity(ncv.fitted.model, solution.rounds, Neighbourhoods.of(near, 100)).loss(
-        solution.found
+        solution.optimum
     )[1]
     assert np.abs(slope).max() < 0.5
 
@@ -170,7 +170,7 @@ def test_labels_and_neighbours_follow_rows_that_are_dropped():
     def fit(rows, groups):
         gam = gg.GAM(s("x", k=5), missing="drop")
         gam.fit(rows, "y", criterion="ncv", groups=groups, max_iterations=3, **QUIET)
-        return gam.fitted.solution.found
+        return gam.fitted.solution.optimum
 
     np.testing.assert_allclose(fit(data, near), fit(kept, left), atol=1e-10)
     given = Table(data)

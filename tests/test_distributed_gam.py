@@ -37,9 +37,9 @@ def shares(data: pd.DataFrame, number: int) -> list[pd.DataFrame]:
 def fits(gam: Any, parts: list[Any], y: Any, **options: Any) -> list[Any]:
     """Of one worker a part."""
 
-    def work(exchange: Communicator) -> gg.GAM:
-        part = parts[exchange.place]
-        return gam().fit_share(lambda: part, y, exchange=exchange, **options)
+    def work(communicator: Communicator) -> gg.GAM:
+        part = parts[communicator.place]
+        return gam().fit_share(lambda: part, y, communicator=communicator, **options)
 
     return shared_rows.run(len(parts), work)
 
@@ -61,11 +61,11 @@ def assert_same(found: list[gg.GAM], one: gg.GAM, data: pd.DataFrame, tolerance:
 
 
 def test_sums_and_values_of_all_processes() -> None:
-    def work(exchange: Communicator) -> Any:
-        sums = exchange.total([np.full((2, 3), exchange.place + 1.0), 0.5])
-        agreed = exchange.agreed([exchange.place, -7.25, np.inf])
-        texts = exchange.gathered("x" * 10 * exchange.place)
-        return sums, agreed, texts, exchange.reductions
+    def work(communicator: Communicator) -> Any:
+        sums = communicator.total([np.full((2, 3), communicator.place + 1.0), 0.5])
+        agreed = communicator.agreed([communicator.place, -7.25, np.inf])
+        texts = communicator.gathered("x" * 10 * communicator.place)
+        return sums, agreed, texts, communicator.reductions
 
     for sums, agreed, texts, reductions in shared_rows.run(3, work):
         np.testing.assert_array_equal(sums[0], np.full((2, 3), 6.0))
@@ -73,20 +73,20 @@ def test_sums_and_values_of_all_processes() -> None:
         np.testing.assert_array_equal(agreed, [0.0, -7.25, np.inf])
         assert texts == ["", "x" * 10, "x" * 20]
         assert reductions == 4
-    exchange = Communicator(lambda v: v, 0, 1)
-    exchange.close("over")
+    communicator = Communicator(lambda v: v, 0, 1)
+    communicator.close("over")
     with pytest.raises(RuntimeError, match="over"):
-        exchange.total([1.0])
+        communicator.total([1.0])
 
 
 def test_an_error_of_one_process_is_raised_on_all() -> None:
-    def work(exchange: Communicator) -> Any:
+    def work(communicator: Communicator) -> Any:
         def compute() -> int:
-            if exchange.place == 1:
+            if communicator.place == 1:
                 raise TypeError("not so")
             return 1
 
-        return exchange.together(compute)
+        return communicator.together(compute)
 
     first, second, third = shared_rows.run(3, work)
     assert isinstance(second, TypeError)
@@ -115,20 +115,20 @@ def test_sums_of_shares_are_those_of_all_rows(family: str, few: None) -> None:
     likelihoods = [deepcopy(likelihood) for _ in range(3)]  # a pass moves parameters to and fro
     for cuts in ([0, 1000, len(data)], [0, 1, 5, len(data)]):  # the last with no row of a subset
 
-        def work(exchange: Communicator, cuts: list[int] = cuts) -> Any:
-            at = slice(*cuts[exchange.place : exchange.place + 2])
+        def work(communicator: Communicator, cuts: list[int] = cuts) -> Any:
+            at = slice(*cuts[communicator.place : communicator.place + 2])
             part = rows.subset(np.arange(at.start, at.stop))
             own = Rows(
                 *(part.components, part.X, part.Y, part.mean, rows.sample),
-                *(at.start, len(data), exchange),
+                *(at.start, len(data), communicator),
             )
-            count, sent = exchange.reductions, []
-            found = [own.sweep(likelihoods[exchange.place], values, q)]
-            sent.append((exchange.reductions - count, exchange.sums))
+            count, sent = communicator.reductions, []
+            found = [own.sweep(likelihoods[communicator.place], values, q)]
+            sent.append((communicator.reductions - count, communicator.sums))
             found.append(own.sweep_at(likelihood, np.zeros(1), 0.1))
             some = own.subset(np.arange(0, len(data), 3))
             assert some.number == -(-len(data) // 3)
-            found.append(some.sweep(likelihoods[exchange.place], values, q))
+            found.append(some.sweep(likelihoods[communicator.place], values, q))
             known = own.known(50)
             here = np.concatenate([known.X, known.Y], axis=1)
             return (
@@ -300,9 +300,9 @@ def test_kernels_of_the_same_kind_are_the_same_argument() -> None:
 def test_arguments_must_be_alike() -> None:
     data = script.table(200)
 
-    def work(exchange: Communicator) -> gg.GAM:
-        gam = gg.GAM(s("x", k=5 + exchange.place), "poisson")
-        return gam.fit_share(lambda: data, "count", exchange=exchange)
+    def work(communicator: Communicator) -> gg.GAM:
+        gam = gg.GAM(s("x", k=5 + communicator.place), "poisson")
+        return gam.fit_share(lambda: data, "count", communicator=communicator)
 
     for error in shared_rows.run(2, work):
         assert isinstance(error, ValueError)
@@ -340,14 +340,14 @@ def ended(
     """Fits of two workers of which the second wants to end."""
     parts = shares(script.table(400), 2)
 
-    def work(exchange: Communicator) -> gg.GAM:
-        own = exchange.place == 1
-        stop = StopSync(exchange, ask if own else None, seconds if own else None, on_interrupt)
+    def work(communicator: Communicator) -> gg.GAM:
+        own = communicator.place == 1
+        stop = StopSync(communicator, ask if own else None, seconds if own else None, on_interrupt)
         if own and interrupt:
             stop._interrupt(2, None)
         gam = gg.GAM(s("x", k=5), "poisson")
         return gam.fit_share(
-            lambda: parts[exchange.place], "count", exchange=exchange, callback=stop
+            lambda: parts[communicator.place], "count", communicator=communicator, callback=stop
         )
 
     return shared_rows.run(2, work)
@@ -384,8 +384,8 @@ def test_a_callback_that_fails_is_an_error_on_all() -> None:
 
 
 def test_workers_with_different_elbos_are_an_error() -> None:
-    def work(exchange: Communicator) -> Any:
-        return StopSync(exchange, None, None)(FitProgress(1, float(exchange.place), 0.0))
+    def work(communicator: Communicator) -> Any:
+        return StopSync(communicator, None, None)(FitProgress(1, float(communicator.place), 0.0))
 
     for error in shared_rows.run(2, work):
         assert isinstance(error, RuntimeError)

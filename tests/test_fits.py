@@ -19,7 +19,7 @@ import gpflow_gam as gg
 from gpflow_gam import factor, s
 from gpflow_gam.optimizers.binned import components
 from gpflow_gam.optimizers.binned import fit as optimizers_rows
-from gpflow_gam.optimizers.binned.bins import ColumnBins
+from gpflow_gam.optimizers.binned.columns import HeldColumns
 from gpflow_gam.optimizers.binned.components import identity
 from gpflow_gam.optimizers.binned.rounds import Rounds
 from gpflow_gam.threads import one_blas_thread
@@ -72,14 +72,14 @@ def link(gam: gg.GAM, data: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
 
 def test_a_column_is_binned_once(monkeypatch):
     seen: list[int] = []
-    original = gg.optimizers.binned.bins.bin_columns
+    original = gg.optimizers.binned.columns.bin_columns
 
     def counted(values: np.ndarray, *others: object) -> object:
         if values.shape[1]:
             seen.append(len(values))
         return original(values, *others)
 
-    monkeypatch.setattr(gg.optimizers.binned.bins, "bin_columns", counted)
+    monkeypatch.setattr(gg.optimizers.binned.columns, "bin_columns", counted)
     gg.GAM(TERMS + s("x", by="z", k=6), family="poisson").fit(table(300), y="y")
     assert len(seen) == 3
 
@@ -128,7 +128,9 @@ def test_bins_give_the_fit_of_the_rows(family, monkeypatch):
     # how large an effect is a priori, one of them says little of: searches have to come to an end
     binned = gg.GAM(TERMS, family=family).fit(data, y="y", tolerance=1e-7)
     assert not binned.fitted.solution.rows.components[1].bins.exact
-    monkeypatch.setattr("gpflow_gam.gam.fits.data.ColumnBins", lambda X, *_: ColumnBins(X, None))
+    monkeypatch.setattr(
+        "gpflow_gam.gam.fits.data.HeldColumns", lambda X, *_: HeldColumns(X, number=None)
+    )
     exact = gg.GAM(TERMS, family=family).fit(data, y="y", tolerance=1e-7)
     assert all(c.bins.exact for c in exact.fitted.solution.rows.components)
     assert exact.fitted.result.discretisation == 0.0
@@ -380,7 +382,9 @@ def test_what_is_open_in_a_sparse_tail_is_counted(monkeypatch):
     """Few points of a long tail, far from inducing inputs, once stood for by one near them."""
     data = table(5000, "gaussian")
     data["z"] = data["z"] ** (0.7 / 0.3)
-    monkeypatch.setattr("gpflow_gam.gam.fits.data.ColumnBins", lambda X, *_: ColumnBins(X, None))
+    monkeypatch.setattr(
+        "gpflow_gam.gam.fits.data.HeldColumns", lambda X, *_: HeldColumns(X, number=None)
+    )
     gam = gg.GAM(TERMS).fit(data, y="y")
     objective = gam.model.maximum_log_likelihood_objective() + gam.model.log_prior_density()
     assert gam.fitted.result.elbo == pytest.approx(float(objective), abs=1.0)

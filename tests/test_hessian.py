@@ -41,11 +41,11 @@ def test_second_derivatives_are_the_differences_of_first_ones(case, data):
     solution = gam.fitted.solution
     # away from the optimum, where no first derivative vanishes
     if solution.bound is not None:
-        at = solution.found + 0.1
+        at = solution.optimum + 0.1
         gradient, found = lambda u: solution.bound.loss(u)[1], solution.bound.hessian(at)
     else:
         rounds = solution.rounds
-        at = solution.found[: len(rounds.hyperparameters)] + 0.1
+        at = solution.optimum[: len(rounds.hyperparameters)] + 0.1
         loss = rounds.loss(solution.data)
         gradient, found = lambda u: loss(u)[1], rounds.hessian(solution.data, at)
     wanted = np.stack(

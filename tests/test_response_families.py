@@ -369,9 +369,9 @@ def test_shares_keep_the_order_of_labels(graded, monkeypatch):
     monkeypatch.setattr(bins, "KEPT_ROWS", 100)
     parts = SOURCES["blocks"](graded, None)
 
-    def work(exchange: Communicator) -> gg.GAM:
+    def work(communicator: Communicator) -> gg.GAM:
         gam = gg.GAM("s(x, k=6)", "ordinal")
-        return gam.fit_share(lambda: parts[exchange.place], "grade", exchange=exchange)
+        return gam.fit_share(lambda: parts[communicator.place], "grade", communicator=communicator)
 
     assert [gam.fitted.spec.levels for gam in shared_rows.run(2, work)] == [tuple(GRADES)] * 2
 
@@ -506,9 +506,9 @@ def test_shares_of_proportions(trials, monkeypatch):
     expected = gg.GAM("k ~ s(x, k=6)", "binomial", trials="n")
     expected.fit(pd.concat(parts, ignore_index=True), progress=False)
 
-    def work(exchange: Communicator) -> gg.GAM:
+    def work(communicator: Communicator) -> gg.GAM:
         gam = gg.GAM("p ~ s(x, k=6)", "binomial", weights="n")
-        return gam.fit_share(lambda: parts[exchange.place], exchange=exchange)
+        return gam.fit_share(lambda: parts[communicator.place], communicator=communicator)
 
     for gam in shared_rows.run(2, work):
         np.testing.assert_allclose(gam.predict(trials), expected.predict(trials), rtol=1e-5)

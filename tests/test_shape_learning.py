@@ -87,7 +87,7 @@ def test_what_is_learnt_is_better_under_the_shape_and_worse_without(parabolas):
     for gam, _, _ in parabolas[:2]:
         fit = gam.fitted
         solution, criterion = fit.solution, ShapeCriterion(fit.model, fit.solution)
-        learnt, free = solution.found, solution.unshaped
+        learnt, free = solution.optimum, solution.unshaped
         assert criterion.value(learnt) > criterion.value(free) + 0.01
         rounds, number = solution.rounds, len(solution.rounds.hyperparameters)
         losses = [rounds.value(solution.data, x[:number]) for x in (learnt, free)]
@@ -106,7 +106,7 @@ def test_whether_the_shape_is_right_is_asked_without_it(parabolas):
     gam = parabolas[1][0]
     p = gam.summary().to_frame().loc["s(x)", "shape_p"]
     free = gam.fitted.solution.unshaped
-    assert np.abs(free - gam.fitted.solution.found).max() > 0.1
+    assert np.abs(free - gam.fitted.solution.optimum).max() > 0.1
     q, _ = gam.fitted.solution.at(free)
     moved = gam.fitted._without_shapes
     np.testing.assert_array_equal(moved.mean, q.mean)
@@ -134,7 +134,7 @@ def test_where_no_inequality_holds_anything_nothing_moves():
         for shape in ("increasing", None)
     ]
     shaped, free = (fit.solution for fit in fits)
-    np.testing.assert_array_equal(shaped.found, shaped.unshaped)
+    np.testing.assert_array_equal(shaped.optimum, shaped.unshaped)
     assert free.unshaped is None
     assert fits[0].result.converged
 
@@ -154,5 +154,5 @@ def test_a_fit_that_is_ended_is_not_searched_on(parabolas):
         warnings.simplefilter("ignore")
         fit = gam.fit(data, "y", progress=False, max_seconds=1e-3).fitted
     assert not fit.result.converged
-    np.testing.assert_array_equal(fit.solution.found, fit.solution.unshaped)
+    np.testing.assert_array_equal(fit.solution.optimum, fit.solution.unshaped)
     assert np.all(np.isfinite(gam.predict(data)))

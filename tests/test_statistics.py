@@ -22,7 +22,7 @@ from gpflow_gam.kernels.fixed_inputs import fixed_input_kernel
 from gpflow_gam.kernels.functional import parameters_of
 from gpflow_gam.optimizers.binned import bins, passes
 from gpflow_gam.optimizers.binned import passes as rows_module
-from gpflow_gam.optimizers.binned.bins import Bins, ColumnBins, bin_columns
+from gpflow_gam.optimizers.binned.bins import Bins, bin_columns
 from gpflow_gam.optimizers.binned.collapsed import CollapsedBound
 from gpflow_gam.optimizers.binned.columns import HeldColumns
 from gpflow_gam.optimizers.binned.components import row_component
@@ -154,7 +154,7 @@ def test_a_pass_agrees_with_the_dense_computation(name, rng, monkeypatch):
     Y = observations(name, Y)
     model = a_model(components, kernel, X.shape[1], LIKELIHOODS[name](), rng)
     L = model.num_latent_gps
-    rows = make_rows(components, kernel, HeldColumns(ColumnBins(X)), Y, np.zeros((len(X), L)))
+    rows = make_rows(components, kernel, HeldColumns(X), Y, np.zeros((len(X), L)))
     cholesky = model.blocks.cholesky()
     q = model.variational.whitened(cholesky)
     labels = gg.likelihoods.checked_observations(tf.constant(Y), model.likelihood)
@@ -182,7 +182,7 @@ def test_a_pass_agrees_with_the_dense_computation(name, rng, monkeypatch):
 
 def test_sums_of_given_sites_are_loops_over_rows(rng, monkeypatch):
     components, kernel, X, Y = prepared(80)
-    rows = make_rows(components, kernel, HeldColumns(ColumnBins(X)), Y, np.zeros((80, 2)))
+    rows = make_rows(components, kernel, HeldColumns(X), Y, np.zeros((80, 2)))
     weight, shift = rng.uniform(size=(80, 2)), rng.normal(size=(80, 2))
     inducing = gg.gam.components.build_inducing(components, kernel, X.shape[1])
     blocks = gg.covariances.InducingBlocks(inducing, kernel)
@@ -210,7 +210,7 @@ def test_derivatives_in_a_likelihoods_parameter(rng):
     components, kernel, X, Y = prepared(100)
     likelihood = gg.likelihoods.NegativeBinomial(0.7)
     model = a_model(components, kernel, X.shape[1], likelihood, rng)
-    rows = make_rows(components, kernel, HeldColumns(ColumnBins(X)), Y, np.zeros((100, 1)))
+    rows = make_rows(components, kernel, HeldColumns(X), Y, np.zeros((100, 1)))
     q, values = present_posterior(model), values_of(kernel)
     seen = rows.sweep(likelihood, values, q)
     variable = likelihood.trainable_variables[0]
@@ -239,7 +239,7 @@ def gaussian_problem(number: int = 120):
     inducing = gg.gam.components.build_inducing(components, kernel, X.shape[1])
     weights = np.random.default_rng(1).uniform(0.5, 2.0, number)
     model = gg.models.AdditiveSGPR((X, Y), kernel, inducing, 0.7, weights=weights)
-    rows = make_rows(components, kernel, HeldColumns(ColumnBins(X)), Y, np.zeros((number, 1)))
+    rows = make_rows(components, kernel, HeldColumns(X), Y, np.zeros((number, 1)))
     return model, rows
 
 
@@ -320,7 +320,7 @@ def test_newton_steps_of_dispersion_account_for_the_mean(rng):
     gains = []
     for known in (True, False):
         likelihood = gg.likelihoods.NegativeBinomial(2.0)
-        rows = make_rows(components, kernel, HeldColumns(ColumnBins(X)), Y, np.full((150, 1), 1.0))
+        rows = make_rows(components, kernel, HeldColumns(X), Y, np.full((150, 1), 1.0))
         rounds = Rounds(kernel, likelihood, rows, None)
         rounds.hyperparameters = type(rounds.hyperparameters)([])  # these stay
         rounds._fixed = {id(p): p.numpy() for p in parameters_of(kernel)}
@@ -339,7 +339,7 @@ def test_at_converged_sites_the_evidence_has_the_gradient_of_the_elbo(name):
     Y = observations(name, Y)
     likelihood = LIKELIHOODS[name]()
     gpflow.set_trainable(likelihood, False)
-    columns = HeldColumns(ColumnBins(X))
+    columns = HeldColumns(X)
     rows = exact_nodes(make_rows(components, kernel, columns, Y, np.zeros((150, 1))))
     rounds = Rounds(kernel, likelihood, rows, None)
     begin = rounds.start(np.zeros(1))

@@ -26,7 +26,7 @@ from gpflow_gam.gam.fits.specification import Roles
 from gpflow_gam.gam.frames import Table, blocks_of, concatenated, recut
 from gpflow_gam.optimizers.binned import bins
 from gpflow_gam.optimizers.binned import passes as rows_module
-from gpflow_gam.optimizers.binned.bins import BinSums, Coder, ColumnBins, Grid, RowSample, summarise
+from gpflow_gam.optimizers.binned.bins import BinSums, Coder, Grid, RowSample, summarise
 from gpflow_gam.optimizers.binned.columns import HeldColumns
 from gpflow_gam.optimizers.minimizers import tracker
 from gpflow_gam.storage import Store, Stored
@@ -497,7 +497,7 @@ def test_shares_of_the_rows_have_the_codes_of_the_whole(few):
 
 def test_the_weight_of_rows_by_bins_and_levels(rng):
     X, w = rng.integers(0, 4, (300, 2)).astype(float), rng.integers(0, 3, 300).astype(float)
-    columns = HeldColumns(ColumnBins(X), w)
+    columns = HeldColumns(X, w)
     for code in range(4):
         has = X[:, 1] == code
         expected = [w[has & (X[:, 0] == value)].sum() for value in range(4)]

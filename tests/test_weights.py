@@ -173,9 +173,9 @@ def test_shares_leave_rows_of_weight_zero_out(monkeypatch):
     data, mixed = with_garbage()
 
     def fitted(parts: list[pd.DataFrame]) -> gg.GAM:
-        def work(exchange: Communicator) -> gg.GAM:
+        def work(communicator: Communicator) -> gg.GAM:
             gam = gg.GAM(s("x", k=8) + gg.factor("g"), weights="w")
-            return gam.fit_share(lambda: parts[exchange.place], "y", exchange=exchange)
+            return gam.fit_share(lambda: parts[communicator.place], "y", communicator=communicator)
 
         return shared_rows.run(2, work)[0]
 

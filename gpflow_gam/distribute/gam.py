@@ -60,11 +60,16 @@ def fit_gam(
         }
         limits = {name: value for name, value in limits.items() if value is not None}
         return gam.fit(share(), y, **limits, **options)
-    exchange = Communicator(workers.sum, workers.index, workers.number)
+    communicator = Communicator(workers.sum, workers.index, workers.number)
     on_interrupt = options.get("on_interrupt", "raise")
-    with workers.watched(_REMEDY), StopSync(exchange, callback, max_seconds, on_interrupt) as stop:
-        shown = progress if exchange.first else False
-        return gam.fit_share(share, y, exchange=exchange, callback=stop, progress=shown, **options)
+    with (
+        workers.watched(_REMEDY),
+        StopSync(communicator, callback, max_seconds, on_interrupt) as stop,
+    ):
+        shown = progress if communicator.first else False
+        return gam.fit_share(
+            share, y, communicator=communicator, callback=stop, progress=shown, **options
+        )
 
 
 def _check(gam: GAM, max_seconds: float | None, options: Mapping[str, Any]) -> None:
@@ -91,13 +96,13 @@ class StopSync:
 
     def __init__(
         self,
-        exchange: Communicator,
+        communicator: Communicator,
         callback: Callback | None,
         max_seconds: float | None,
         on_interrupt: OnInterrupt = "raise",
     ) -> None:
         self._keep = on_interrupt == "keep"
-        self._exchange, self._callback, self._max_seconds = exchange, callback, max_seconds
+        self._communicator, self._callback, self._max_seconds = communicator, callback, max_seconds
         self._start = time.perf_counter()
         self._interrupted = False
         self._handler: Any = None
@@ -118,10 +123,10 @@ class StopSync:
             failed = error
         elapsed = time.perf_counter() - self._start
         late = self._max_seconds is not None and elapsed > self._max_seconds
-        elbos = np.zeros(self._exchange.number)
-        elbos[self._exchange.place] = progress.elbo
+        elbos = np.zeros(self._communicator.number)
+        elbos[self._communicator.place] = progress.elbo
         flags = np.array([failed is not None, asked, late, self._interrupted], dtype=np.float64)
-        counts, elbos = self._exchange.total([flags, elbos])
+        counts, elbos = self._communicator.total([flags, elbos])
         if failed is not None:
             raise failed
         if counts[0]:

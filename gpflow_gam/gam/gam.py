@@ -289,16 +289,16 @@ class GAM(Inspector):
         return self._accept(update(start, table, **self._options(), **options), options)
 
     def fit_share(
-        self, data: Callable[[], Any], y: Any = None, *, exchange: Communicator, **options: Any
+        self, data: Callable[[], Any], y: Any = None, *, communicator: Communicator, **options: Any
     ) -> GAM:
         """
         Fit to rows of which several processes hold a share each, all of which call this.
 
-        :func:`gpflow_gam.distribute.fit` makes ``exchange`` from a strategy.
+        :func:`gpflow_gam.distribute.fit` makes ``communicator`` from a strategy.
 
         :param data: gives this process's share, as :meth:`fit` takes it.
         :param y: the response, as for :meth:`fit`.
-        :param exchange: with the other processes.
+        :param communicator: with the other processes.
         :param options: as for :meth:`fit`.
         :return: itself.
         :raises ValueError, TypeError: as :meth:`fit`, on all processes where it is of one.
@@ -307,7 +307,7 @@ class GAM(Inspector):
             self.terms,
             self.family,
             lambda: with_response(data(), y, self._response),
-            exchange,
+            communicator,
             offset=self.offset,
             weights=self.weights,
             trials=self.trials,

@@ -276,7 +276,7 @@ def draw_solutions(
     with one_blas_thread(sum(model.inducing_variable.sizes) <= SMALL):
         target: _Collapsed | _Sites | _Shaped
         if solution.bound is not None:
-            target = _Collapsed(model, solution.bound, solution.found)
+            target = _Collapsed(model, solution.bound, solution.optimum)
         else:
             assert isinstance(model, AdditiveSVGP)
             target = _Sites(model, solution)
@@ -328,7 +328,7 @@ class _Sites:
 
     def __init__(self, model: AdditiveSVGP, solution: Solution) -> None:
         self.model, self.solution = model, solution
-        self.rounds, self.optimum = solution.rounds, solution.found
+        self.rounds, self.optimum = solution.rounds, solution.optimum
         self.number = len(self.rounds.hyperparameters)
         self._slopes = np.zeros(self.number)
 

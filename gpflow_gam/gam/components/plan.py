@@ -9,7 +9,6 @@ import numpy as np
 from gpflow.base import AnyNDArray
 
 from ...measures import NUM_NODES, Empirical
-from ...optimizers.binned.bins import ColumnBins
 from ...optimizers.binned.columns import Columns, HeldColumns
 from ...threads import one_blas_thread
 from ..frames import (
@@ -167,7 +166,6 @@ def plan(
     X: AnyNDArray,
     weights: AnyNDArray | None = None,
     seed: int = 0,
-    bins: ColumnBins | None = None,
 ) -> list[Component]:
     """
     The components of the predictor, the intercept first.
@@ -175,8 +173,7 @@ def plan(
     Everything is settled by the distinct values (or the bins that stand for them) and their total
     weights, so that a row of weight two is the same as the row twice.
     """
-    columns = HeldColumns(ColumnBins(X) if bins is None else bins, weights)
-    return plan_columns(terms, table, encoder, columns, seed)
+    return plan_columns(terms, table, encoder, HeldColumns(X, weights), seed)
 
 
 @one_blas_thread()  # for clusters

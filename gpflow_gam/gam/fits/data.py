@@ -12,7 +12,7 @@ from gpflow.kernels import Kernel
 
 from ...kernels import AdditiveKernel
 from ...models import AdditiveModel
-from ...optimizers.binned.bins import NUM_BINS, Bins, ColumnBins, code_type
+from ...optimizers.binned.bins import NUM_BINS, Bins, code_type
 from ...optimizers.binned.columns import CodedColumns, Columns, HeldColumns
 from ...optimizers.binned.components import RowComponent, row_component
 from ...optimizers.binned.evidence import Places
@@ -121,7 +121,7 @@ class HeldData(Data):
     ) -> HeldData:
         """Of encoded rows."""
         w = None if weights is None else X[:, encoder.index(weights, "number")]
-        return cls(X, Y, HeldColumns(ColumnBins(X, number, encoder.places("level")), w))
+        return cls(X, Y, HeldColumns(X, w, number, encoder.places("level")))
 
     @property
     def number(self) -> int:  # type: ignore[override]

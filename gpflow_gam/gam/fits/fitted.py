@@ -503,7 +503,11 @@ def solution_to_parts(solution: Solution, model: AdditiveSGPR | AdditiveSVGP) ->
         solution = dataclasses.replace(solution, curvature=sweep.curvature)
     q, sums = solution.q, solution.data
     arrays = {f"q {name}": getattr(q, name) for name in _Q}
-    arrays |= {"sums precision": sums.precision, "sums shift": sums.shift, "found": solution.found}
+    arrays |= {
+        "sums precision": sums.precision,
+        "sums shift": sums.shift,
+        "found": solution.optimum,
+    }
     arrays |= {f"q root {i}": root for i, root in enumerate(q.roots)}
     arrays |= {f"sums mass {i}": mass for i, mass in enumerate(sums.masses)}
     arrays |= {f"sums at {i}": c.places.points for i, c in enumerate(solution.rows.components)}

@@ -51,7 +51,7 @@ def fit_share(
     terms: Terms,
     family: Family,
     source: Callable[[], tuple[Any, ResponseSpec]],
-    exchange: Communicator,
+    communicator: Communicator,
     *,
     offset: tuple[Column, ...],
     weights: Column | None,
@@ -86,15 +86,15 @@ def fit_share(
         own = roles.suited(family)
         return _arguments(own_terms, own, roles, missing, variational, seed, options)
 
-    _check_alike(exchange.together(open_share))
+    _check_alike(communicator.together(open_share))
     options = {k: v for k, v in options.items() if k not in ("criterion", "groups")}
     ((terms, blocks, roles),) = opened
-    family, roles = with_trials(roles.suited(family), roles, blocks, exchange.together)
+    family, roles = with_trials(roles.suited(family), roles, blocks, communicator.together)
     progress = options.get("progress")
-    shares = _shares(exchange, terms, roles, blocks, missing, progress)
-    own, total = shares[exchange.place], sum(s.number for s in shares)
+    shares = _shares(communicator, terms, roles, blocks, missing, progress)
+    own, total = shares[communicator.place], sum(s.number for s in shares)
     dropped = sum(s.dropped for s in shares)
-    parts = exchange.together(
+    parts = communicator.together(
         lambda: _summarised(terms, family, roles, blocks, own, missing, progress, total)
     )
     _check_kinds(parts)
@@ -112,16 +112,16 @@ def fit_share(
             encodings.append(part)
             return part.totals()
 
-        totals = functools.reduce(Totals.merged, exchange.together(read))
+        totals = functools.reduce(Totals.merged, communicator.together(read))
         data = encodings[0].done(totals)
-        sample = exchange.gathered((data.indices + own.start, data.X, data.Y))
+        sample = communicator.gathered((data.indices + own.start, data.X, data.Y))
         indices, X, Y = (np.concatenate(parts) for parts in zip(*sample))
         columns = data.columns
         return CodedData(
             X,
             Y,
-            CodedColumns(columns.X, columns.coded, columns.ranges, columns.weights, exchange),
-            Stored(data.responses.raw, exchange),
+            CodedColumns(columns.X, columns.coded, columns.ranges, columns.weights, communicator),
+            Stored(data.responses.raw, communicator),
             data.marginals,
             indices,
             own.start,
@@ -133,10 +133,10 @@ def fit_share(
     spec = specify(whole, family, roles, variational, engine, seed)
     if spec.variational not in BY_SUMS:
         raise ValueError(too_many(_APART))
-    return _finished(fit_from_null_model(rows, spec, seed=seed, **options), exchange)
+    return _finished(fit_from_null_model(rows, spec, seed=seed, **options), communicator)
 
 
-def _finished(fit: FittedGAM, exchange: Communicator) -> FittedGAM:
+def _finished(fit: FittedGAM, communicator: Communicator) -> FittedGAM:
     """With what would need all rows, while all workers are there."""
     solution, data = fit.solution, fit.data
     assert solution is not None
@@ -145,14 +145,14 @@ def _finished(fit: FittedGAM, exchange: Communicator) -> FittedGAM:
     sums, mass = np.zeros(L), 0.0
     for at, w in data.weights():
         sums, mass = sums + w @ known[at], mass + float(w.sum())
-    sums, count = exchange.total([sums, mass])
+    sums, count = communicator.total([sums, mass])
     discrepancies = fit.discrepancies()
     K = sum(int(np.size(p)) for p in fit.model.likelihood.trainable_parameters)
     R, L = solution.data.shift.shape
     E = sum(m.shape[1] for m in solution.data.masses)
     bytes_ = bytes_of_pass(R, L, E, None if solution.bound is not None else K)
-    told = Communication(exchange.number, bytes_, exchange.reductions, exchange.bytes)
-    exchange.close(_CLOSED)
+    told = Communication(communicator.number, bytes_, communicator.reductions, communicator.bytes)
+    communicator.close(_CLOSED)
     data = dataclasses.replace(
         data, offset=sums / count, discrepancies=discrepancies, communication=told
     )
@@ -163,7 +163,7 @@ def _finished(fit: FittedGAM, exchange: Communicator) -> FittedGAM:
 
 
 def _shares(
-    exchange: Communicator,
+    communicator: Communicator,
     terms: Terms,
     roles: Roles,
     blocks: Blocks,
@@ -186,7 +186,7 @@ def _shares(
             holes.add(block, columns)
         return holes.num_rows - holes.incomplete, holes.incomplete
 
-    counts = exchange.together(count)
+    counts = communicator.together(count)
     empty = [i for i, (number, _) in enumerate(counts) if number == 0]
     if empty:
         raise ValueError(

@@ -284,7 +284,7 @@ def _intervals(fit: FittedGAM, z: float) -> Callable[[Parameter], tuple[float, f
     if solution is None or solution.hessian is not None:
         return lambda _: (np.nan, np.nan)
     bound, rounds, data = solution.bound, solution.rounds, solution.data
-    optimum = solution.found if solution.unshaped is None else solution.unshaped
+    optimum = solution.optimum if solution.unshaped is None else solution.unshaped
     learnt = list(rounds.hyperparameters.parameters)
     loss: Loss
     metric: Callable[[AnyNDArray], AnyNDArray | None]

@@ -32,8 +32,8 @@ def kept(start: int, stop: int, halvings: int) -> AnyNDArray:
         return np.arange(start, stop)
     index = np.arange(start, stop, dtype=np.uint64)
     index *= _GOLDEN  # modulo 2^64
-    found: AnyNDArray = np.flatnonzero(index < np.uint64(1 << (64 - halvings))) + start
-    return found
+    numbers: AnyNDArray = np.flatnonzero(index < np.uint64(1 << (64 - halvings))) + start
+    return numbers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -457,25 +457,6 @@ class Coder:
 
 EXACT_ROWS = 4096
 """Number of rows up to which every distinct value has a bin."""
-
-
-class ColumnBins:
-    """Bins of any columns of a matrix X [N, D], computed once; ``levels`` are columns of codes."""
-
-    def __init__(
-        self, X: AnyNDArray, number: int | None = NUM_BINS, levels: Collection[int] = ()
-    ) -> None:
-        self.X = X
-        self.number = number
-        self.levels = frozenset(levels)
-        self._cache: dict[tuple[int, ...], Bins] = {}
-
-    def __call__(self, columns: tuple[int, ...]) -> Bins:
-        """Joint bins of some columns, in their order."""
-        if columns not in self._cache:
-            levels = [i for i, c in enumerate(columns) if c in self.levels]
-            self._cache[columns] = bin_columns(self.X[:, list(columns)], self.number, levels)
-        return self._cache[columns]
 
 
 def bin_columns(

@@ -144,11 +144,11 @@ class Neighbourhoods:
     @property
     def digest(self) -> str:
         """A digest of the folds."""
-        found = hashlib.blake2b(digest_size=16)
+        digest = hashlib.blake2b(digest_size=16)
         for part in (*self.out, *self.predicted):
-            found.update(np.int64(len(part)).tobytes())
-            found.update(np.ascontiguousarray(part, dtype=np.int64).tobytes())
-        return found.hexdigest()
+            digest.update(np.int64(len(part)).tobytes())
+            digest.update(np.ascontiguousarray(part, dtype=np.int64).tobytes())
+        return digest.hexdigest()
 
 
 def _padded(parts: Sequence[AnyNDArray]) -> tuple[AnyNDArray, AnyNDArray]:
@@ -558,10 +558,10 @@ def marginal_cavities(mean: AnyNDArray, var: AnyNDArray, sites: Sites, prior: An
     """Cavities of rows without their own sites, from marginals and prior variances [N, L] alone."""
     rest = 1.0 - sites.weight * var
     with np.errstate(divide="ignore", invalid="ignore"):
-        found, spread = (mean - var * sites.shift) / rest, var / rest
-    bad = ~np.all((spread >= 0.0) & np.isfinite(spread) & np.isfinite(found), axis=1)
-    found[bad], spread[bad] = 0.0, prior[bad]
-    return Cavity(found, spread, mean, bad)
+        center, spread = (mean - var * sites.shift) / rest, var / rest
+    bad = ~np.all((spread >= 0.0) & np.isfinite(spread) & np.isfinite(center), axis=1)
+    center[bad], spread[bad] = 0.0, prior[bad]
+    return Cavity(center, spread, mean, bad)
 
 
 def _root(covariance: AnyNDArray) -> AnyNDArray:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 from gpflow.base import AnyNDArray
 
 from ...communicator import ALONE, Communicator
 from ...storage import Inputs, RowArray, Stored
-from .bins import Bins, ColumnBins
+from .bins import NUM_BINS, Bins, bin_columns
 
 Level = tuple[int, int]
 """A column of codes, and a code in it: the rows at that level."""
@@ -84,13 +84,31 @@ class Columns(abc.ABC):
 
 
 class HeldColumns(Columns):
-    """Columns of a matrix in memory."""
+    """
+    Columns of a matrix X [N, D] in memory, whose bins are computed once.
 
-    def __init__(self, bins: ColumnBins, weights: AnyNDArray | None = None) -> None:
-        self.X, self.weights, self._bins = bins.X, weights, bins
+    :param weights: [N].
+    :param number: of bins of a column with many values; None for a bin a value.
+    :param levels: columns that are codes of levels, with a bin each.
+    """
+
+    def __init__(
+        self,
+        X: AnyNDArray,
+        weights: AnyNDArray | None = None,
+        number: int | None = NUM_BINS,
+        levels: Collection[int] = (),
+    ) -> None:
+        self.X, self.weights = X, weights
+        self._number, self._levels = number, frozenset(levels)
+        self._bins: dict[tuple[int, ...], Bins] = {}
 
     def bins(self, columns: tuple[int, ...]) -> Bins:
-        return self._bins(columns)
+        if columns not in self._bins:
+            levels = [i for i, c in enumerate(columns) if c in self._levels]
+            values = self.X[:, list(columns)]
+            self._bins[columns] = bin_columns(values, self._number, levels)
+        return self._bins[columns]
 
     def values(self, column: int) -> AnyNDArray:
         return np.ascontiguousarray(self.X[:, column])

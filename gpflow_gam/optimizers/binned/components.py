@@ -307,7 +307,7 @@ def _candidates(points: AnyNDArray, levels: Sequence[int], limit: int) -> AnyNDA
     number = int(groups.max()) + 1
     limit = max(limit // number, _LEAST_OF_LEVEL)
     members = [np.flatnonzero(groups == group) for group in range(number)]
-    return np.sort(np.concatenate([own[_spread(points[own], limit)] for own in members]))
+    return np.sort(np.concatenate([rows[_spread(points[rows], limit)] for rows in members]))
 
 
 def _spread(points: AnyNDArray, limit: int) -> AnyNDArray:
@@ -349,8 +349,8 @@ def _shortest(kernel: Kernel, factor: float) -> Mapping[int, AnyNDArray] | None:
 def level_columns(kernel: Kernel) -> list[int]:
     """The columns of X that a kernel reads as codes of levels."""
     if isinstance(kernel, OnColumns):
-        own = list(kernel_columns(kernel) or ())
-        return [own[i] for i in level_columns(kernel.base)]
+        columns = list(kernel_columns(kernel) or ())
+        return [columns[i] for i in level_columns(kernel.base)]
     if hasattr(kernel, "kernels"):
         return sorted({c for part in kernel.kernels for c in level_columns(part)})
     if isinstance(getattr(kernel, "base", None), Kernel):

@@ -266,7 +266,7 @@ class _Search:
     ) -> tuple[FitResult, Solution]:
         """The best hyperparameters for Gaussian data."""
         target = LeftOutDensity(model, bound.rounds, self.neighbourhoods)
-        starts = [solution.found, _smooth(bound.rounds, solution.found)]
+        starts = [solution.optimum, _smooth(bound.rounds, solution.optimum)]
         if len(bound.noise):
             # noise that leaves half of the response's variance to explain
             square, number = bound.error
@@ -290,7 +290,7 @@ class _Search:
             sites, _ = sites_of(rows, model.likelihood, rounds.values(u), now.q, signed)
             return LeftOutDensity(model, rounds, self.neighbourhoods, sites)
 
-        x, signed = solution.found, True
+        x, signed = solution.optimum, True
         now = rounds.converged_at(x, solution.data, self.tolerance)
         try:
             target = target_at(now, x, signed)

@@ -246,13 +246,13 @@ class Projection:
         """Phi A, [L, P, R]."""
         self.Lambda = np.zeros((L, P, P))
         """Phi A Phi', [L, P, P]."""
-        for phi, own, at in zip(features, self.inducing, self.nodes):
-            self.eta[own] = scale * (phi @ data.shift[at])
+        for phi, rows, at in zip(features, self.inducing, self.nodes):
+            self.eta[rows] = scale * (phi @ data.shift[at])
         for A, half, Lambda in zip(data.precision, self.half, self.Lambda):
-            for phi, own, at in zip(features, self.inducing, self.nodes):
-                half[own] = scale * (phi @ A[at])
-            for phi, own, at in zip(features, self.inducing, self.nodes):
-                Lambda[:, own] = half[:, at] @ phi.T
+            for phi, rows, at in zip(features, self.inducing, self.nodes):
+                half[rows] = scale * (phi @ A[at])
+            for phi, rows, at in zip(features, self.inducing, self.nodes):
+                Lambda[:, rows] = half[:, at] @ phi.T
 
 
 class Block:
@@ -313,9 +313,9 @@ class EvidenceEvaluation:
         bars = [np.zeros_like(b.phi) for b in self.blocks]
         for i, slope in enumerate(self.slopes):
             mu = self.mean[:, i]
-            for bar, own, at in zip(bars, at_data.inducing, at_data.nodes):
-                bar += 2.0 * (slope[own] @ at_data.half[i][:, at])
-                bar += self.scale * np.outer(mu[own], self.data.shift[at, i])
+            for bar, rows, at in zip(bars, at_data.inducing, at_data.nodes):
+                bar += 2.0 * (slope[rows] @ at_data.half[i][:, at])
+                bar += self.scale * np.outer(mu[rows], self.data.shift[at, i])
         return bars
 
     def gradient(self) -> tuple[dict[int, AnyNDArray], float]:
@@ -417,7 +417,7 @@ def evidence_hessian(
     """
     here = EvidenceEvaluation(evidence, data, lookup(values), scale)
     bars, masses = here.feature_slopes(), here.masses
-    own, nodes = here.projection.inducing, here.projection.nodes
+    rows, nodes = here.projection.inducing, here.projection.nodes
     H = np.zeros((len(moved), len(moved)))
     # of every coordinate, changes of the features [M_c, J_c] of the components that it moves
     changes: list[dict[int, AnyNDArray]] = []
@@ -435,26 +435,26 @@ def evidence_hessian(
         # per coordinate and component: its change times A Phi' and A, and Lambda's slope times it
         towards = [{c: D @ half[:, nodes[c]].T for c, D in change.items()} for change in changes]
         weighted = [{c: scale * (D @ A[nodes[c]]) for c, D in change.items()} for change in changes]
-        sloped = [{c: slope[:, own[c]] @ D for c, D in change.items()} for change in changes]
+        sloped = [{c: slope[:, rows[c]] @ D for c, D in change.items()} for change in changes]
         shifts = np.zeros((len(moved), len(mu)))
         for shift, change in zip(shifts, changes):
             for c, D in change.items():
-                shift[own[c]] += scale * (D @ s[nodes[c]])
+                shift[rows[c]] += scale * (D @ s[nodes[c]])
         for j, shift in enumerate(shifts):
             # changes of mu and of Lambda's slope; changes of Lambda have few rows and columns
             driven = shift.copy()
             slope_change = np.zeros_like(S)
             for c, W in towards[j].items():
-                driven[own[c]] -= W @ mu
-                driven -= W.T @ mu[own[c]]
-                slope_change += S[:, own[c]] @ (0.5 * (W @ S))
+                driven[rows[c]] -= W @ mu
+                driven -= W.T @ mu[rows[c]]
+                slope_change += S[:, rows[c]] @ (0.5 * (W @ S))
             mu_change = S @ driven
             slope_change -= np.outer(0.5 * mu_change, mu)
             slope_change += slope_change.T.copy()
             H[j] += shifts @ mu_change
             for k, other in enumerate(towards):
                 for a, W in other.items():
-                    H[j, k] += 2.0 * np.vdot(slope_change[own[a]], W)
+                    H[j, k] += 2.0 * np.vdot(slope_change[rows[a]], W)
                     for c, X in weighted[j].items():
-                        H[j, k] += 2.0 * np.vdot(X[:, nodes[a]], sloped[k][a][own[c]])
+                        H[j, k] += 2.0 * np.vdot(X[:, nodes[a]], sloped[k][a][rows[c]])
     return 0.5 * (H + H.T)

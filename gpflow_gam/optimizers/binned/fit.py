@@ -251,8 +251,8 @@ def _fit_sites(
     else:
         now, converged = rounds.evaluate(begun.point), False
     point = now.point
-    found = np.concatenate([point.u, point.phi])
-    rounds.set(found)
+    optimum = np.concatenate([point.u, point.phi])
+    rounds.set(optimum)
     if converged and len(rounds.family) and rows.number <= MANY_ROWS:
         short = _short_of_constant(rounds, now, constant)
         if short > 0.0:
@@ -268,7 +268,7 @@ def _fit_sites(
         point.data,
         now.q,
         rounds.values(point.u),
-        found,
+        optimum,
         rounds,
         curvature=now.sweep.curvature,
     )

@@ -375,9 +375,9 @@ class Rows:
     def subset(self, which: AnyNDArray) -> Rows:
         """Some of the rows, by number."""
         here, before = self._here(which), int(np.count_nonzero(which < self.start))
-        own = which if np.all(here) and self.start == 0 else which[here] - self.start
-        parts = [c.rows(own) for c in self.components]
-        share = self.X[own], self.Y[own], self.mean[own]
+        local = which if np.all(here) and self.start == 0 else which[here] - self.start
+        parts = [c.rows(local) for c in self.components]
+        share = self.X[local], self.Y[local], self.mean[local]
         return Rows(parts, *share, None, before, len(which), self.communicator)
 
     def known(self, number: int, seed: int = 0) -> Rows:
@@ -445,11 +445,11 @@ class Rows:
         Only with these is q optimal (without, its variance is too small), but far from the optimum
         they lead astray: they are taken as 0 unless ``signed``, and count last.
         """
-        found = expectations(
+        terms = expectations(
             likelihood, self.X[at], mean + self.mean[at], var, self.Y[at], variables
         )
-        weight = found.precision if signed else np.maximum(found.precision, 0.0)
-        return found, weight, found.slope + weight * mean
+        weight = terms.precision if signed else np.maximum(terms.precision, 0.0)
+        return terms, weight, terms.slope + weight * mean
 
     def sweep(
         self,
@@ -490,14 +490,14 @@ class Rows:
         slope, curvature = np.zeros(K), np.zeros((K, K))
         across: Any = 0.0
         for at, mean, var in marginals:
-            found, weight, shift = self.sites(likelihood, at, mean, var, signed, variables)
-            expected += found.total
-            negative += int(np.sum(found.precision < 0.0))
+            terms, weight, shift = self.sites(likelihood, at, mean, var, signed, variables)
+            expected += terms.total
+            negative += int(np.sum(terms.precision < 0.0))
             rows = self.encoded(at)
             part = sums.of(rows, weight, shift)
             data = part if data is None else data + part
-            slope, curvature = slope + found.own_slope, curvature + found.own_curvature
-            shifts = [sums.shifts(rows, s) for s in found.across]
+            slope, curvature = slope + terms.own_slope, curvature + terms.own_curvature
+            shifts = [sums.shifts(rows, s) for s in terms.across]
             across = across + (np.stack(shifts) if shifts else np.zeros(0))
             if watch is not None:
                 watch(at.stop)

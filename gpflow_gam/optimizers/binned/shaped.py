@@ -140,7 +140,7 @@ def learn_under_shapes(
 
     Those of other components, of noise and of the likelihood stay.
     """
-    solution = dataclasses.replace(solution, unshaped=solution.found)
+    solution = dataclasses.replace(solution, unshaped=solution.optimum)
     if not ShapeCriterion(model, solution).places or result.ended:
         return result, solution
     elbo = result.elbo
@@ -151,7 +151,7 @@ def learn_under_shapes(
             x = solution.rows.communicator.agreed(
                 _searched(criterion, solution, size, tracker, tolerance)
             )
-            moved = float(np.max(np.abs(x - solution.found)))
+            moved = float(np.max(np.abs(x - solution.optimum)))
             if moved == 0.0:
                 break
             new = solution.refitted(model, x, tolerance)
@@ -182,7 +182,7 @@ def _searched(
 
     By Nelder & Mead's simplices, as the criterion jumps where other inequalities become active.
     """
-    best = np.array(solution.found)
+    best = np.array(solution.optimum)
     for place in criterion.places:
 
         def value(part: AnyNDArray, place: list[int] = place) -> float:
@@ -217,7 +217,7 @@ def _gained(
 ) -> float:
     """The gain of a solution under its shapes over an old one, each with its ELBO."""
     before, after = (
-        value + ShapeCriterion(model, solution).gain(solution.found)
+        value + ShapeCriterion(model, solution).gain(solution.optimum)
         for solution, value in ((old, elbo), new)
     )
     return float(old.rows.communicator.agreed(after - before))

@@ -28,8 +28,8 @@ class Solution:
 
     How the evidence changes with hyperparameters follows from it without a pass over rows.
 
-    :param found: coordinates of what was learnt, [K]: the kernels' hyperparameters, then the noise
-        variance of a collapsed bound or the likelihood's parameters.
+    :param optimum: coordinates of what was learnt, [K]: the kernels' hyperparameters, then the
+        noise variance of a collapsed bound or the likelihood's parameters.
     :param rounds: give the evidence of the sums.
     :param bound: the collapsed bound of Gaussian data, whose sums are to be divided by the noise.
     :param curvature: of sum_n E_q[log p(y_n)] in the likelihood's parameters, [K, K], once needed.
@@ -42,7 +42,7 @@ class Solution:
     data: PseudoData
     q: GaussianPosterior
     values: Callable[[Parameter], AnyNDArray]  # of the kernels' parameters
-    found: AnyNDArray
+    optimum: AnyNDArray
     rounds: Rounds
     bound: CollapsedBound | None = None
     curvature: AnyNDArray | None = None
@@ -93,7 +93,7 @@ class Solution:
             if len(phi):
                 curvature = rounds.rows.sweep(model.likelihood, values, now.q).curvature
             new = dataclasses.replace(
-                self, data=now.point.data, q=now.q, values=values, found=x, curvature=curvature
+                self, data=now.point.data, q=now.q, values=values, optimum=x, curvature=curvature
             )
             elbo = now.elbo + rounds.log_prior(u, phi)
         if isinstance(model, AdditiveSVGP):
@@ -102,7 +102,7 @@ class Solution:
 
     def assign(self, model: AdditiveSGPR | AdditiveSVGP) -> None:
         """Set the model to the coordinates and q."""
-        (self.rounds if self.bound is None else self.bound).set(self.found)
+        (self.rounds if self.bound is None else self.bound).set(self.optimum)
         if isinstance(model, AdditiveSVGP):
             assign_posterior(model, self.q)
 
@@ -180,21 +180,21 @@ def solution_of_sums(
     rows: Rows,
     data: PseudoData,
     q: GaussianPosterior,
-    found: AnyNDArray,
+    optimum: AnyNDArray,
     error: tuple[float, float] | None = None,
     curvature: AnyNDArray | None = None,
 ) -> Solution:
     """
     A solution from its parts, with rows that need have no more than components.
 
-    :param found: coordinates of what was learnt, [K].
+    :param optimum: coordinates of what was learnt, [K].
     :param error: of a collapsed bound, the sum of the data's squares and their number.
     :param curvature: of sum_n E_q[log p(y_n)] in the likelihood's parameters, [K, K].
     """
     if error is not None:
         bound = CollapsedBound(model, rows, sums=(data, error))
-        values = bound.rounds.values(found[: len(bound.kernel)])
-        return Solution(rows, data, q, values, found, bound.rounds, bound)
+        values = bound.rounds.values(optimum[: len(bound.kernel)])
+        return Solution(rows, data, q, values, optimum, bound.rounds, bound)
     rounds = Rounds(model.kernel, model.likelihood, rows, None)
-    values = rounds.values(rounds.split(found)[0])
-    return Solution(rows, data, q, values, found, rounds, curvature=curvature)
+    values = rounds.values(rounds.split(optimum)[0])
+    return Solution(rows, data, q, values, optimum, rounds, curvature=curvature)
