@@ -23,7 +23,7 @@ LATE = replace(EARLY, early_covariance=False)
 
 @pytest.fixture
 def many(monkeypatch):
-    """160 rows are many, of which a look asks 20, and entries of K take no time."""
+    """160 rows are many, of which a preview asks 20, and entries of K take no time."""
     monkeypatch.setattr(reduced_newton, "_FIRST", 20)
     monkeypatch.setattr(reduced_newton, "_MANY", 160)
     monkeypatch.setattr(reduced_newton, "_CHEAP_SIZE", 20)
@@ -33,7 +33,7 @@ def many(monkeypatch):
 @pytest.fixture
 def at_once(many, monkeypatch):
     """The sweep is worth more than anything, after the first of the search."""
-    monkeypatch.setattr(Mode, "falls", lambda self, move: (np.inf, 1.0))
+    monkeypatch.setattr(Mode, "expected_gains", lambda self, move: (np.inf, 1.0))
 
 
 def large(name):
@@ -47,9 +47,9 @@ def followed(solver, of):
     reports, bought, looks = [], [], []
     for report in run.steps():
         reports.append(report)
-        bought.append(run._bought)
-        look = run.look()
-        looks.append(run.finish(cheap=True) if look.rows is not None else look.state)
+        bought.append(run._early)
+        preview = run.preview()
+        looks.append(run.finish(cheap=True) if preview.rows is not None else preview.state)
     return run, reports, bought, looks
 
 
@@ -62,7 +62,7 @@ def test_expected_falls_by_loops(name, pivots, rng, monkeypatch):
     Q = of.operator.num_latents
     g, move = tf.constant(rng.normal(size=(2, Q, N)))
     mode = Mode(of, tf.zeros_like(g), g, Informative(), 20, pivots * Q)
-    found = mode.falls(move)
+    found = mode.expected_gains(move)
     P = of.pivoted(pivots).factor.numpy()[0]
     D = np.diag(K - P @ P.T)
     if pivots == N:
@@ -95,7 +95,7 @@ def test_expected_falls_by_loops(name, pivots, rng, monkeypatch):
 
 
 @pytest.mark.parametrize("fall", [1e-12, 8.0])
-def test_it_is_bought_when_it_gains_more_for_its_time(fall, many, monkeypatch):
+def test_it_is_done_early_when_it_gains_more_for_its_time(fall, many, monkeypatch):
     """Here the mean's moves are worth their share of the log posterior."""
     options = ReducedNewton(num_actions=40, num_pivots=8)
     of, _ = large("poisson")
@@ -103,7 +103,7 @@ def test_it_is_bought_when_it_gains_more_for_its_time(fall, many, monkeypatch):
     values = [r.log_posterior for r in followed(replace(options, early_covariance=False), plain)[1]]
     gains = np.diff(values, prepend=np.nan)
     seen = iter(gains[2:])  # a start from some of the rows, one from the pivots' columns, sweeps
-    monkeypatch.setattr(Mode, "falls", lambda self, move: (fall, next(seen)))
+    monkeypatch.setattr(Mode, "expected_gains", lambda self, move: (fall, next(seen)))
     _, reports, bought, _ = followed(options, of)
     expected = None
     for step in range(2, len(values) - 1):
@@ -149,7 +149,7 @@ def test_looks_have_it_and_so_has_the_end(name, at_once):
     _, _, late = run_to_the_end(LATE, other)
     wanted = np.trace(covariance(late, K))
     before, after = (np.trace(covariance(looks[i], K)) for i in (first - 1, first))
-    assert before > 1.1 * after  # a look at an eighth of the rows
+    assert before > 1.1 * after  # a preview from an eighth of the rows
     assert after == pytest.approx(wanted, rel=0.1)
     np.testing.assert_array_equal(looks[first].weights, looks[first - 1].weights)
     found = covariance(state, K)
@@ -176,7 +176,7 @@ def test_actions_that_are_residuals_are_not_known_before(at_once):
     np.testing.assert_allclose(run.g, plain.g, atol=1e-8)
 
 
-def test_fits_that_are_ended_have_what_was_bought(at_once, rng):
+def test_fits_that_are_ended_have_the_early_covariance(at_once, rng):
     X = rng.uniform(-1, 1, (160, 2))
     Y = rng.poisson(np.exp(np.sin(5.0 * X[:, :1]))).astype(float)
 
@@ -185,11 +185,11 @@ def test_fits_that_are_ended_have_what_was_bought(at_once, rng):
         model = IterNCGP(data, kernel, gpflow.likelihoods.Poisson(), solver=solver)
         seen = []
 
-        def look(progress):
+        def preview(progress):
             seen.append(progress.posterior().predict_f(X)[1].numpy().mean())
             return progress.iteration == stop
 
-        result = gg.optimizers.fit(model, hyperparameters=False, callback=look)
+        result = gg.optimizers.fit(model, hyperparameters=False, callback=preview)
         return seen, model.predict_f(X)[1].numpy().mean(), result
 
     seen, var, result = fitted(EARLY, 4)
@@ -216,7 +216,7 @@ def test_a_budget_of_sweeps_pays_for_it_once(at_once, rng):
         assert result.sweeps - result.steps[-1]["sweeps"] == (1.0 if budget == 3.0 else 0.0)
 
 
-def test_ctrl_c_while_it_is_bought_keeps_what_there_was(at_once, rng, monkeypatch):
+def test_ctrl_c_in_the_early_sweep_keeps_the_state_before(at_once, rng, monkeypatch):
     X = rng.uniform(-1, 1, (160, 2))
     Y = rng.poisson(np.exp(np.sin(5.0 * X[:, :1]))).astype(float)
     kernel = gpflow.kernels.Matern32(1.0, 0.4)
@@ -226,7 +226,7 @@ def test_ctrl_c_while_it_is_bought_keeps_what_there_was(at_once, rng, monkeypatc
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Mode, "bought", interrupted)
+        patch.setattr(Mode, "covariance_actions", interrupted)
         result = gg.optimizers.fit(model, hyperparameters=False, on_interrupt="keep")
     assert "interrupted" in result.message
     assert result.num_iterations == 3

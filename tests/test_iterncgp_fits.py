@@ -264,7 +264,7 @@ INTERRUPTED = {
     "product": (gg.operators.KernelOperator, "product", KeyboardInterrupt, False),
     "search": (reduced_newton, "_maximise", KeyboardInterrupt, False),
     "posterior": (reduced_newton.ReducedNewtonRun, "finish", MemoryError, False),
-    "hyperparameters": (gg.optimizers.newton, "held_actions", KeyboardInterrupt, True),
+    "hyperparameters": (gg.optimizers.newton, "noisy_actions", KeyboardInterrupt, True),
 }
 
 
@@ -538,9 +538,9 @@ def test_cheap_posteriors_claim_no_more_than_all_data_do(name, rng, monkeypatch)
         sweeps = of.operator.sweeps
         cov = covariance(run.finish(cheap=True), K)
         assert of.operator.sweeps - sweeps == pytest.approx((rows / 60) ** 2)
-        look = run.look()
-        assert look.state.actions.shape[2] == rows
-        np.testing.assert_array_equal(look.state.weights, run.v)
+        preview = run.preview()
+        assert preview.state.actions.shape[2] == rows
+        np.testing.assert_array_equal(preview.state.weights, run.v)
         assert np.linalg.eigvalsh(cov - dense).min() > -1e-6
         assert -np.trace(cov) > last
         last = -np.trace(cov)
@@ -553,12 +553,12 @@ def test_every_posterior_on_the_way_can_be_had(solver, rng):
     X, n = rng.uniform(-1, 1, (40, 2)), 160
     seen, moments = [], []
 
-    def look(progress: gg.optimizers.FitProgress) -> None:
+    def preview(progress: gg.optimizers.FitProgress) -> None:
         seen.append(progress.posterior())
         moments.append([t.numpy() for t in seen[-1].predict_f(X)])
 
     watched = of_classes(np.random.default_rng(1), n, solver=solver)
-    result = gg.optimizers.fit(watched, hyperparameters=False, callback=look)
+    result = gg.optimizers.fit(watched, hyperparameters=False, callback=preview)
     assert len(seen) == result.num_iterations > 1
     for posterior, (mean, var) in zip(seen, moments):  # each is a snapshot
         now = posterior.predict_f(X)
@@ -580,14 +580,14 @@ def test_posteriors_on_the_way_of_searches_on_some_rows(rng, coarse):
     X, errors = rng.uniform(-1, 1, (40, 2)), []
     watched = of_classes(rng)
 
-    def look(progress: gg.optimizers.FitProgress) -> bool:
+    def preview(progress: gg.optimizers.FitProgress) -> bool:
         mean, var = progress.posterior().predict_f(X)
         assert np.all(var > 0.0)
         assert np.all(var <= 3.0)
         errors.append(mean.numpy())
         return progress.iteration == 3  # before the first sweep of all rows
 
-    result = gg.optimizers.fit(watched, hyperparameters=False, callback=look)
+    result = gg.optimizers.fit(watched, hyperparameters=False, callback=preview)
     assert result.message == "stopped by the callback"
     early = watched.predict_f(X)[0].numpy()
     np.testing.assert_allclose(early, errors[-1], atol=1e-10)
@@ -608,11 +608,11 @@ def test_actions_of_some_rows_predict_as_those_of_all_in_form(dtype, rng):
     labels = np.floor(1.5 * (X[:, :1] + 1)) % 3
     one = IterNCGP((X, labels), kernel, Softmax(3), solver="newton")
     gg.optimizers.fit(one, hyperparameters=False)
-    look = one.run().look()
-    v, E, E0, *_ = ActionWeights.of_fit(look.state)
+    preview = one.run().preview()
+    v, E, E0, *_ = ActionWeights.of_fit(preview.state)
     wide = np.zeros((2, *E.shape[:2], 60))
-    wide[..., look.rows.numpy()] = np.stack([E, E0])
-    points = tf.gather(X, look.rows)
+    wide[..., preview.rows.numpy()] = np.stack([E, E0])
+    points = tf.gather(X, preview.rows)
     few, all_ = (
         ActionPosterior(one.latents, one.data[0], lambda w=w: w, precompute_cache="tensor", **some)
         for w, some in (((v, E, E0), {"X_actions": points}), ((v, *wide), {}))
@@ -646,13 +646,13 @@ def test_ctrl_c_while_a_posterior_is_made_leaves_the_model_as_it_was(rng, monkey
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    def look(progress: gg.optimizers.FitProgress) -> None:
-        monkeypatch.setattr(reduced_newton.ReducedNewtonRun, "look", interrupted)
+    def preview(progress: gg.optimizers.FitProgress) -> None:
+        monkeypatch.setattr(reduced_newton.ReducedNewtonRun, "preview", interrupted)
         progress.posterior()
 
     one.kernel.variance.assign(2.0)
     with pytest.raises(KeyboardInterrupt):
-        gg.optimizers.fit(one, hyperparameters=False, callback=look)
+        gg.optimizers.fit(one, hyperparameters=False, callback=preview)
     one.kernel.variance.assign(3.0)
     for a, b in zip(one.predict_f(one.data[0]), before):
         np.testing.assert_array_equal(a, b)

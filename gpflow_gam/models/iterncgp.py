@@ -42,7 +42,7 @@ from ..newton.solvers import (
     Variational,
     named_solver,
 )
-from ..newton.weights import HeldActions, equal_values, values_of
+from ..newton.weights import FixedActions, equal_values, values_of
 from ..posteriors import ActionPosterior
 from .base import AdditiveModel, check_precision
 
@@ -336,11 +336,11 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
 
     # --- prediction ----------------------------------------------------------------------------
 
-    def _actions(self) -> HeldActions:
+    def _actions(self) -> FixedActions:
         fit = self._checked_fit()
         if self._cache.actions is None:
             at = fit.at
-            self._cache.actions = HeldActions(
+            self._cache.actions = FixedActions(
                 self.operator(), at.parameters["kernel"], fit.state, at.values["kernel"]
             )
         return self._cache.actions
@@ -537,7 +537,7 @@ class _Cache:
 
     programs: tuple[list[Any], KernelPrograms] | None = None
     run: tuple[Snapshot, Run] | None = None
-    actions: HeldActions | None = None
+    actions: FixedActions | None = None
     left_out: tuple[Fit, Snapshot, LeftOutRows] | None = None
     share: tf.Variable | None = None
     objective: tuple[Fit, Snapshot, float] | None = None

@@ -28,7 +28,7 @@ def noisy_basis(noise: tf.Tensor) -> AnyNDArray:
     return basis
 
 
-def held_actions(state: ActionPosteriorState) -> tuple[tf.Tensor, tf.Tensor]:
+def noisy_actions(state: ActionPosteriorState) -> tuple[tf.Tensor, tf.Tensor]:
     """Actions S [R, Q, N] with S'W^+S = I, and S'(yhat - m) [R]."""
     return combined(tf.constant(noisy_basis(state.noise)), state.actions, state.targets)
 

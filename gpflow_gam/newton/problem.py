@@ -205,7 +205,7 @@ class StepReport:
 
 
 @dataclass(frozen=True)
-class Look:
+class Preview:
     """A posterior on the way of a run."""
 
     state: ActionPosteriorState
@@ -263,6 +263,6 @@ class Run(abc.ABC):
         """Sweeps that :meth:`finish` will take, unless it is to be cheap."""
         return 1.0
 
-    def look(self) -> Look:
+    def preview(self) -> Preview:
         """A posterior on the way, without any further sweep."""
-        return Look(self.finish(cheap=True), None)
+        return Preview(self.finish(cheap=True), None)

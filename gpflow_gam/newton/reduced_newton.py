@@ -16,7 +16,7 @@ from .policies import Context, Informative, Plan, Policy
 from .problem import (
     ActionPosteriorState,
     LaplaceProblem,
-    Look,
+    Preview,
     Run,
     Solver,
     StepReport,
@@ -32,7 +32,7 @@ one, where they are a share.
 
 
 @dataclass(frozen=True)
-class Bought:
+class CovarianceActions:
     """Actions of a covariance whose sweep is done."""
 
     actions: tf.Tensor
@@ -70,48 +70,49 @@ class Mode:
     def _here(self) -> Curvature:
         return self._problem.curvature(self._g)
 
-    def posterior(self, bought: Bought | None = None) -> tuple[ActionPosteriorState, tf.Tensor]:
+    def posterior(
+        self, early: CovarianceActions | None = None
+    ) -> tuple[ActionPosteriorState, tf.Tensor]:
         """From the policy's actions: their state, and the products K S [B, Q, N]."""
-        if bought is not None and self.keeps:
-            noise = pairs(bought.actions, noise_products(self._here.precision, bought.actions))
-            bought = replace(bought, noise=noise)
+        if early is not None and self.serves_early:
+            noise = pairs(early.actions, noise_products(self._here.precision, early.actions))
+            early = replace(early, noise=noise)
         else:
             plan = self._plan()
             if plan.adaptive.any():
                 return self._iterated(plan.fixed, plan.adaptive)
-            bought = self._bought(plan)
-        state, T = self._joined(bought.actions, bought.prior, bought.noise), bought.products
+            early = self._covariance_actions(plan)
+        state, T = self._joined(early.actions, early.prior, early.noise), early.products
         if state.actions.shape[0] > T.shape[0]:  # the mode's own
             T = tf.concat([T, self._g[None]], axis=0)
         return state, T
 
     @property
-    def keeps(self) -> bool:
-        """True if actions that were bought on the way serve the posterior here."""
+    def serves_early(self) -> bool:
+        """True if actions whose sweep was early serve the posterior here."""
         return isinstance(self._here.precision, DiagonalPrecision)
 
-    def bought(self) -> Bought | None:
+    def covariance_actions(self) -> CovarianceActions | None:
         """The sweep of the policy's actions; None where they are not known before it."""
         plan = self._plan()
-        return None if plan.adaptive.any() else self._bought(plan)
+        return None if plan.adaptive.any() else self._covariance_actions(plan)
 
     def _plan(self) -> Plan:
         context = Context(self._problem, self._here.precision, 0)
         return self._policy.plan(context, self._num_actions)
 
-    def _bought(self, plan: Plan) -> Bought:
+    def _covariance_actions(self, plan: Plan) -> CovarianceActions:
         S = plan.fixed
         assert S is not None
         T = _products(self._problem, S)
         noise = plan.noise
         if noise is None:
             noise = pairs(S, noise_products(self._here.precision, S))
-        return Bought(S, T, pairs(S, T), noise)
+        return CovarianceActions(S, T, pairs(S, T), noise)
 
-    def falls(self, move: tf.Tensor) -> tuple[float, float]:
+    def expected_gains(self, move: tf.Tensor) -> tuple[float, float]:
         """
-        Expected fall of the NLL per datum: by :meth:`bought` in place of a look, and by a move of
-        the mean.
+        Expected gain of the log density per datum: by :meth:`covariance_actions`, by a move of g.
 
         New observations are taken for normal, with variance ``1 / W`` around f. K is taken for its
         partial Cholesky factor and a diagonal D, ``P P' + D``: actions of some or of all data tell
@@ -148,19 +149,19 @@ class Mode:
         return covariance, mean
 
     def _some(self) -> AnyNDArray:
-        """The data that a look asks."""
+        """The data that a preview asks."""
         Q, N = self._v.shape
         number = max(min(N, -(-_CHEAP_SIZE // Q)), min(N // _CHEAP_SHARE, _CHEAP_ROWS))
         return self._problem.order()[:number]
 
-    def look(self, bought: Bought | None = None) -> Look:
+    def preview(self, early: CovarianceActions | None = None) -> Preview:
         """
         From actions that ask some of the data only, as informative ones as there are of these.
 
         What they say of f is said without the other data, so that no more is claimed than is so.
         """
-        if bought is not None:
-            return Look(self._joined(bought.actions, bought.prior, bought.noise), None)
+        if early is not None:
+            return Preview(self._joined(early.actions, early.prior, early.noise), None)
         problem, operator = self._problem, self._problem.operator
         N = operator.num_data
         rows = tf.constant(self._some())
@@ -178,16 +179,16 @@ class Mode:
         targets = tf.linalg.matvec(flat(plan.fixed), tf.reshape(target, [-1]))
         factor = explained(prior + plan.noise)
         state = ActionPosteriorState(self._v, plan.fixed, factor, prior, plan.noise, targets)
-        return Look(state, rows)
+        return Preview(state, rows)
 
-    def of_some(self, bought: Bought | None = None) -> ActionPosteriorState:
-        """The posterior of a look, of all data in form, and with the mode's own weights."""
-        look = self.look(bought)
-        if look.rows is None:
-            return look.state
-        wide = tf.transpose(look.state.actions, [1, 2, 0])
-        wide = tf.transpose(self._problem.operator.spread(look.rows, wide), [2, 0, 1])
-        return self._joined(wide, look.state.prior, look.state.noise)
+    def of_some(self, early: CovarianceActions | None = None) -> ActionPosteriorState:
+        """The posterior of a preview, of all data in form, and with the mode's own weights."""
+        preview = self.preview(early)
+        if preview.rows is None:
+            return preview.state
+        wide = tf.transpose(preview.state.actions, [1, 2, 0])
+        wide = tf.transpose(self._problem.operator.spread(preview.rows, wide), [2, 0, 1])
+        return self._joined(wide, preview.state.prior, preview.state.noise)
 
     def _target(self) -> tf.Tensor:
         """The pseudo-observations without the mean function, [Q, N]."""
@@ -278,7 +279,7 @@ class ReducedNewton(Solver):
 
     The posterior's covariance comes from actions that ``policy`` plans at the mode, all served by
     one more sweep, unless they depend on residuals. A cheap one, for whoever asks on the way, comes
-    from actions that ask some thousand of the data only. Of many data that sweep is bought on the
+    from actions that ask some thousand of the data only. Of many data that sweep is done on the
     way, as a step of its own, when the log density of new data is expected to gain more by it, for
     the time it takes, than by the search's next one. Times are counted, not measured, so that the
     same fit does the same twice.
@@ -288,7 +289,7 @@ class ReducedNewton(Solver):
     :param max_steps: sweeps of the search.
     :param tolerance: in nats: a sweep that gains less ends the search.
     :param num_pivots: of the partial Cholesky factor; fewer where there are many latent functions.
-    :param early_covariance: whether the covariance's sweep may be bought before the search ends.
+    :param early_covariance: whether the covariance's sweep may be done before the search ends.
     :raises ValueError: a limit below 1.
     """
 
@@ -350,8 +351,8 @@ class ReducedNewtonRun(Run):
         """What the last of the searches of some of the data has found."""
         self._last, self._gain = np.inf, np.inf
         self._move: tf.Tensor | None = None
-        self._buys = options.early_covariance and problem.operator.num_data >= _MANY
-        self._bought: Bought | None = None
+        self._may_be_early = options.early_covariance and problem.operator.num_data >= _MANY
+        self._early: CovarianceActions | None = None
 
     @property
     def S(self) -> tf.Tensor:
@@ -399,8 +400,8 @@ class ReducedNewtonRun(Run):
         while self._step < limit:
             inner, last, gain = 0, self._last, self._gain
             slowing = min(1.0, gain / last) if 0.0 < last < np.inf else 1.0
-            if self._buys and self._covariance_is_due(slowing):
-                self._buys, self._bought = False, self._mode().bought()
+            if self._may_be_early and self._covariance_is_due(slowing):
+                self._may_be_early, self._early = False, self._mode().covariance_actions()
             else:
                 before, g = self._reached.value, self.g
                 inner = self._sweep(self.problem.curvature(g))
@@ -416,7 +417,7 @@ class ReducedNewtonRun(Run):
         if self._move is None:
             return False
         Q = self.problem.operator.num_latents
-        covariance, mean = self._mode().falls(self._move)
+        covariance, mean = self._mode().expected_gains(self._move)
         cost = (_ENTRIES + Q * self.options.num_actions) / (_ENTRIES + 2 * Q)
         return covariance > mean * slowing * cost
 
@@ -583,19 +584,19 @@ class ReducedNewtonRun(Run):
 
     def finish(self, cheap: bool = False) -> ActionPosteriorState:
         if cheap and self.closing > 0.0:
-            return self._mode().of_some(self._bought)
+            return self._mode().of_some(self._early)
         return self.finish_with_products()[0]
 
     @property
     def closing(self) -> float:
-        return 0.0 if self._bought is not None and self._mode().keeps else 1.0
+        return 0.0 if self._early is not None and self._mode().serves_early else 1.0
 
     def finish_with_products(self) -> tuple[ActionPosteriorState, tf.Tensor]:
         """The posterior, and the products K S [B, Q, N] of its actions."""
-        return self._mode().posterior(self._bought)
+        return self._mode().posterior(self._early)
 
-    def look(self) -> Look:
-        return self._mode().look(self._bought)
+    def preview(self) -> Preview:
+        return self._mode().preview(self._early)
 
 
 def _shares(N: int) -> list[int]:

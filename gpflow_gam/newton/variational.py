@@ -19,7 +19,7 @@ from .problem import (
     ActionPosteriorState,
     Diverged,
     LaplaceProblem,
-    Look,
+    Preview,
     Run,
     Solver,
     StepReport,
@@ -274,8 +274,8 @@ class VariationalRun(Run):
     def closing(self) -> float:
         return self._inner.closing
 
-    def look(self) -> Look:
-        return self._inner.look()
+    def preview(self) -> Preview:
+        return self._inner.preview()
 
 
 def _is_finite(problem: LaplaceProblem, g: tf.Tensor) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray, Module, Parameter
 
-from .bound import combined, held_actions, noisy_basis
+from .bound import combined, noisy_actions, noisy_basis
 from .itergp import pairs
 from .operators import KernelOperator
 from .problem import ActionPosteriorState, explained
@@ -58,7 +58,7 @@ class ActionWeights(NamedTuple):
         return cls(tf.tensordot(w, S, 1), E, E0, F, F0, w)
 
 
-class HeldActions:
+class FixedActions:
     """
     The weights of a fit's actions and pseudo-observations, which stay, at present parameters.
 
@@ -104,7 +104,7 @@ class HeldActions:
     def noisy(self) -> tuple[tf.Tensor, tf.Tensor]:
         """S [R, Q, N] with S'W^+S = I, and S'(yhat - m) [R], as the bound takes them."""
         if tf.executing_eagerly():
-            return held_actions(self._fit[0])
+            return noisy_actions(self._fit[0])
         variables = self._compiled()
         with tf.init_scope():
             basis = variables.basis_of(self._fit[0].noise)

@@ -15,7 +15,7 @@ from gpflow.posteriors import PrecomputeCacheType
 
 from ..models import IterNCGP
 from ..models.iterncgp import Snapshot
-from ..newton.bound import action_bound, held_actions
+from ..newton.bound import action_bound, noisy_actions
 from ..newton.problem import Run
 from ..newton.solvers import ActionPosteriorState, Diverged, StepReport
 from ..newton.weights import ActionWeights
@@ -200,9 +200,9 @@ class _Newton:
             )
         operator = run.problem.operator
         counted = operator.sweeps
-        look = run.look()
+        preview = run.preview()
         operator.sweeps = counted  # looking is no part of the budget
-        found = ActionWeights.of_fit(look.state)
+        found = ActionWeights.of_fit(preview.state)
         X = self.model.data[0]
         return ActionPosterior(
             self.model.latents,
@@ -211,7 +211,7 @@ class _Newton:
             self.model.mean_function,
             precompute_cache=PrecomputeCacheType.TENSOR,
             snapshot=True,
-            X_actions=None if look.rows is None else tf.gather(X, look.rows),
+            X_actions=None if preview.rows is None else tf.gather(X, preview.rows),
         )
 
     def result(self, converged: bool, message: str, elbo: float) -> FitResult:
@@ -222,12 +222,12 @@ class _Newton:
 _KEPT = "; the posterior of before this call is kept, as its bound is higher"
 
 
-class _HeldBound:
+class _FixedActionsBound:
     """The objective of hyperparameters, at actions that are variables: it is compiled once."""
 
     def __init__(self, model: IterNCGP) -> None:
         self.model = model
-        S, targets = held_actions(model.state)
+        S, targets = noisy_actions(model.state)
         room = model.state.actions.shape[0]
         self.S = tf.Variable(tf.zeros([room, *S.shape[1:]], S.dtype), trainable=False)
         self.targets = tf.Variable(tf.zeros([room], S.dtype), trainable=False)
@@ -273,7 +273,7 @@ class _Learning:
         self.variables = list(model.trainable_variables)
         self.coarse = model.last_fit is None and model.data[0].shape[0] >= _MANY
         self.round: _Round | None = None
-        self._optimiser: tuple[_HeldBound, LBFGS] | None = None
+        self._optimiser: tuple[_FixedActionsBound, LBFGS] | None = None
 
     def is_of(self, model: IterNCGP) -> bool:
         """True if the same parameters are trainable."""
@@ -284,9 +284,9 @@ class _Learning:
         """L-BFGS on the bound at the present actions; compiled once."""
         kept = self._optimiser
         if kept is None or model.state.actions.shape[0] > kept[0].S.shape[0]:
-            held = _HeldBound(model)
+            held = _FixedActionsBound(model)
             kept = self._optimiser = held, LBFGS(held.loss, self.variables)
-        kept[0].hold(*held_actions(model.state))
+        kept[0].hold(*noisy_actions(model.state))
         return kept[1]
 
 
