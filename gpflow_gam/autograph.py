@@ -16,8 +16,6 @@ def as_written(function: C) -> C:
 
     AutoGraph rewrites the source of every function that is called, down to GPflow's and
     check_shapes', in search of Python control flow over tensors. Here there is none, and the
-    search takes several times as long as the tracing.
-
-    :param function: public entry points; below ``inherit_check_shapes``, which must stand on top.
+    search takes several times as long as the tracing. ``inherit_check_shapes`` must stand on top.
     """
     return cast(C, tf.autograph.experimental.do_not_convert(function))

@@ -15,12 +15,10 @@ _OTHERS = ("jax", "jaxlib", "torch", "openvino")
 
 def require_tensorflow() -> None:
     """
-    Look at Keras's backend while there is something to be said about it.
+    Raise ImportError if Keras's backend is not TensorFlow.
 
-    With another one layers and optimisers are made of variables that GPflow's graphs do not know,
+    With another one layers and optimizers are made of variables that GPflow's graphs do not know,
     and fail far from here, or not at all.
-
-    :raises ImportError: it is not TensorFlow.
     """
     try:
         with _without_notes():

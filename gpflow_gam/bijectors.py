@@ -27,7 +27,7 @@ class Exponential(tfp.bijectors.Exp):  # type: ignore[misc]
 
 
 class Softplus(tfp.bijectors.Softplus):  # type: ignore[misc]
-    """log(1 + exp(x)), which is GPflow's transform where none is asked for."""
+    """log(1 + exp(x)), GPflow's default transform."""
 
     def forward(self, x: TensorType, name: str = "forward", **kwargs: Any) -> tf.Tensor:
         """log(1 + exp(x))."""
@@ -52,17 +52,17 @@ class Identity(tfp.bijectors.Identity):  # type: ignore[misc]
 
 @functools.cache
 def exponential() -> Exponential:
-    """One for all parameters: making one is a good part of making a parameter."""
+    """The shared instance: making one is a good part of making a parameter."""
     return Exponential()
 
 
 @functools.cache
 def softplus() -> Softplus:
-    """The same of softplus."""
+    """The shared instance of :class:`Softplus`."""
     return Softplus()
 
 
 @functools.cache
 def identity() -> Identity:
-    """The same of the identity."""
+    """The shared instance of :class:`Identity`."""
     return Identity()

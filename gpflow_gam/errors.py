@@ -1,5 +1,5 @@
 """
-What fits and predictions warn of, a class each, so that each can be silenced or made an error.
+Warnings of fits and predictions, a class each, so that each can be silenced or made an error.
 
 ``warnings.simplefilter("error", gpflow_gam.ConvergenceWarning)`` does the latter. All are
 ``UserWarning``; what is said of a fit is said once. And the error of processes that cannot compute.
@@ -76,12 +76,7 @@ class NotPositiveDefinite(Exception):
 
 
 def warn_caller(text: str, kind: type[UserWarning]) -> None:
-    """
-    Warn at the line outside of this package that asked for what is warned of.
-
-    :param text: of the warning.
-    :param kind: its class.
-    """
+    """Warn at the line outside of this package that called it."""
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_HERE):
         frame, level = frame.f_back, level + 1

@@ -36,8 +36,6 @@ def without_bijector_cache(module: tf.Module) -> Iterator[None]:
 
     The dictionary holds what it remembers for as long as what that was made from is there. In a
     graph each is there because of the other, and none is ever let go.
-
-    :param module: whose parameters have their own transforms again afterwards.
     """
     own = [(p, p._bijector, p._transform_fn) for p in module.parameters]
     for parameter, *_ in own:

@@ -1,4 +1,4 @@
-"""Where each component's block stands in a stacked vector of inducing values."""
+"""The places of components' blocks in a stacked vector of inducing values."""
 
 from __future__ import annotations
 
@@ -66,67 +66,38 @@ class BlockLayout:
         return np.concatenate(blocks).astype(np.int32)
 
     def to_groups(self, x: tf.Tensor, axis: int = -2) -> tf.Tensor:
-        """
-        Component order to group order along ``axis``.
-
-        :param x: [..., P, ...], P along ``axis``.
-        :param axis: negative where it counts from the end.
-        """
+        """[..., P, ...] from component order to group order along ``axis``."""
         return _permuted(x, self.order, axis)
 
     def to_components(self, x: tf.Tensor, axis: int = -2) -> tf.Tensor:
-        """
-        Group order to component order along ``axis``.
-
-        :param x: [..., P, ...], P along ``axis``.
-        :param axis: negative where it counts from the end.
-        """
+        """[..., P, ...] from group order to component order along ``axis``."""
         return _permuted(x, np.argsort(self.order), axis)
 
     def spread(self, members: AnyNDArray | None) -> AnyNDArray | None:
-        """
-        Whether each entry's component enters each output, [L, C] -> 1 or 0 [L, P], groups.
-
-        :param members: which components enter which outputs, [L, C]; None where all enter all.
-        """
+        """Which components enter which outputs, [L, C], for each entry in group order, [L, P]."""
         if members is None:
             return None
         whole = np.repeat(members, self.sizes, axis=1)
         return np.asarray(whole[:, self.order], dtype=np.float64)
 
     def split(self, x: tf.Tensor) -> list[tf.Tensor]:
-        """
-        [..., P, K] in group order -> a list of [..., G, M, K].
-
-        :param x: [..., P, K].
-        """
+        """[..., P, K] in group order -> a list of [..., G, M, K]."""
         parts = tf.split(x, [g * m for g, m in self.group_shapes], axis=-2)
         return [_with_rows(p, 1, [g, m]) for p, (g, m) in zip(parts, self.group_shapes)]
 
     def concat(self, parts: Sequence[tf.Tensor]) -> tf.Tensor:
-        """
-        The inverse of :meth:`split`.
-
-        :param parts: [..., G, M, K] a group.
-        :return: [..., P, K], in group order.
-        """
+        """The inverse of :meth:`split`."""
         flat = [_with_rows(p, 2, [g * m]) for p, (g, m) in zip(parts, self.group_shapes)]
         return flat[0] if len(flat) == 1 else tf.concat(flat, axis=-2)
 
     def restore_components(self, parts: Sequence[tf.Tensor], axis: int = 0) -> tf.Tensor:
-        """
-        One slice a component, given group by group along ``axis`` -> component order.
-
-        :param parts: [..., G, ...] a group, G along ``axis``.
-        :param axis: that counts components.
-        :return: [..., C, ...].
-        """
+        """[..., G, ...] of each group, one slice a component along ``axis``, -> [..., C, ...]."""
         x = parts[0] if len(parts) == 1 else tf.concat(list(parts), axis=axis)
         return _permuted(x, np.argsort(self.component_order), axis)
 
 
 def _permuted(x: tf.Tensor, places: AnyNDArray, axis: int) -> tf.Tensor:
-    """What is at these places along an axis, free where they are all in order."""
+    """Entries at these places along an axis; free where they are all in order."""
     if np.array_equal(places, np.arange(len(places))):
         return x
     return tf.gather(x, places, axis=axis)

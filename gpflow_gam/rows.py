@@ -22,12 +22,7 @@ def sum_over_rows(
 
     The gradient evaluates each block again instead of keeping its intermediate values, so that
     memory is that of one block in both directions. Gradients reach ``inputs`` and the variables
-    that ``fn`` reads, not ``rows``.
-
-    :param fn: ``fn(inputs, *row_blocks)`` -> tensors that are sums over the rows.
-    :param rows: tensors [N, ...] of equal N.
-    :param inputs: further tensors that ``fn`` depends on.
-    :param block: rows a block.
+    that ``fn`` reads, not ``rows`` [N, ...].
     """
     number = rows[0].shape[0]
     if number is not None and number <= block:
