@@ -170,9 +170,6 @@ def test_a_response_that_nothing_censors_is_that_of_the_plain_family(table):
     stated = gg.GAM(terms).fit(few.assign(all=1), Surv("y", "all"), progress=False)
     assert stated.fitted.spec.family == fam.CensoredGaussian(varying=True)
     np.testing.assert_allclose(stated.predict(few, "link"), plain.predict(few, "link"), atol=2e-3)
-    logs = gg.GAM(terms, "lognormal").fit(few, "full", progress=False)
-    other = gg.GAM(terms).fit(few.assign(log=np.log(few["full"])), "log", progress=False)
-    np.testing.assert_allclose(logs.predict(few, "link"), other.predict(few, "link"), atol=2e-3)
 
 
 def test_intervals_of_a_varying_scale(table):
@@ -185,15 +182,14 @@ def test_intervals_of_a_varying_scale(table):
     assert np.sqrt(np.mean((log_scale - truth) ** 2)) < 0.15
 
 
-@pytest.mark.parametrize("family", ["weibull", "lognormal"])
-def test_few_rows_of_many_orders_of_magnitude_are_fitted(table, family):
+def test_few_rows_of_many_orders_of_magnitude_are_fitted(table):
     few = table.iloc[:60].assign(time=1e3 * table["time"] ** 6)
-    gam = gg.GAM({"location": s("x"), "scale": s("z")}, family)
+    gam = gg.GAM({"location": s("x"), "scale": s("z")}, "weibull")
     gam.fit(few, Surv("time", "event"), progress=False)
     link, se = gam.predict(few, "link", se=True)
     truth = np.stack([np.log(1e3) + 6.0 * few["f"], few["g"] + np.log(6.0)], axis=1)
     away = np.abs(np.asarray(link) - truth) < 3.0 * np.asarray(se)
-    assert np.all(away.mean(axis=0)[: 2 if family == "weibull" else 1] > 0.7)
+    assert np.all(away.mean(axis=0) > 0.7)
     assert np.all(np.isfinite(gam.loo().pointwise))
 
 

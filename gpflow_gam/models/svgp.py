@@ -102,7 +102,7 @@ class AdditiveSVGP(SparseAdditiveModel, ExternalDataTrainingLossMixin):
 
         :param data: X [N, D] and Y [N, K], all of it or a minibatch; the sum is scaled by
             ``num_data / N``.
-        :raises ValueError: bad data (see :func:`gpflow_gam.likelihoods.checked_data`), or data of
+        :raises ValueError: bad data (NaN, or impossible under the likelihood), or data of
             another precision than the parameters.
         """
         data = as_numbers(data[0], "X", self.kernel), data[1]

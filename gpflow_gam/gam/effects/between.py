@@ -22,7 +22,7 @@ def between_moments(fit: FittedGAM) -> InducingMoments | None:
     Kept as long as the fit. None where they add nothing or nothing is known of it: of one
     predictor, of terms with a shape, and of fits that keep no sums over rows, of which IterNCGP's
     posterior has its predictors together already. See
-    :func:`gpflow_gam.statistics.between_predictors`.
+    :func:`gpflow_gam.optimizers.binned.cavities.between_predictors`.
 
     :param fit: a fitted GAM.
     """

@@ -346,7 +346,7 @@ def response(
     The expected response mu(rho(x)): its posterior mean, deviation and equal-tailed limits.
 
     The mean is at the fitted hyperparameters, whatever is known of them, and that of the model's
-    ``predict_y``. See :func:`gpflow_gam.likelihoods.summarised_response`.
+    ``predict_y``. See :func:`gpflow_gam.likelihoods.predictive.summarised_response`.
     """
     mean, known, var = moments(fit, X, uncertain, part)
     summary = summarised_response(fit.likelihood, X, mean, var, level, seed=seed)
