@@ -24,7 +24,7 @@ from .kernels.stacked import StackedKernel, stack
 from .kernels.zero_mean import ZeroMean
 from .layout import BlockLayout
 
-__all__ = ["Features", "InducingBlocks", "kuf_additive", "kuu_additive"]
+__all__ = ["Features", "InducingBlocks"]
 
 
 _SINGLE = 1e-5
@@ -38,12 +38,7 @@ _LEAST = 1e-6
 
 
 def relative_jitter(jitter: float | None, dtype: tf.DType) -> float:
-    """
-    The share of its variances that is added to a covariance matrix.
-
-    :param jitter: None for GPflow's default, and at least 1e-5 in single precision.
-    :param dtype: of the matrix.
-    """
+    """The share of its variances that is added to a covariance matrix."""
     if jitter is not None:
         return jitter
     return max(default_jitter(), _SINGLE) if dtype == tf.float32 else default_jitter()
@@ -56,10 +51,6 @@ def own_jitter(jitter: float, kernel: Kernel, dtype: tf.DType) -> float:
     What is added is variance that no data can take away. A millionth of a prior variance is little
     beside what inducing inputs of a smooth leave open, but not beside what is known of a factor's
     levels after a million rows.
-
-    :param jitter: of components in general.
-    :param kernel: of the component.
-    :param dtype: of the matrix.
     """
     return min(jitter, _LEVELS) if dtype == tf.float64 and only_levels(kernel) else jitter
 
@@ -82,12 +73,6 @@ def jittered(K: tf.Tensor, jitter: float, size: tf.Tensor | None = None) -> tf.T
     A response in other units is the same problem with another variance, so what is added has to
     follow the variance. Where that is zero, I is added: the matrix is zero, and has a factor all
     the same.
-
-    :param K: covariance matrices.
-    :param jitter: as a share of ``size``.
-    :param size: [..., 1] or [..., M]; by default ``trace(K) / M``, and nothing is added to a
-        matrix that is diagonal. It factorises as it is, and jitter is variance that no data can
-        take away: 1e-6 of an intercept's prior is more than what 1e6 rows leave of it.
     """
     diag = tf.linalg.diag_part(K)
     if size is None:
@@ -105,9 +90,6 @@ def open_variances(variances: tf.Tensor, left: tf.Tensor) -> tf.Tensor:
     more than all that is known of the rest. Exactly zero where nothing is left, as of lines and
     levels, whose draws at equal rows are equal. In single precision rounding is as large as the
     largest.
-
-    :param variances: a priori, [..., N].
-    :param left: of these, [..., N].
     """
     mean = mean_variance(variances)
     if variances.dtype == tf.float32:
@@ -123,11 +105,6 @@ def sampling_root(covariance: tf.Tensor, size: tf.Tensor, message: str) -> tf.Te
     Differences of covariances have errors of the size of what was subtracted. Where those exceed
     the jitter, as in single precision, the symmetric root without the negative eigenvalues takes
     the place of the Cholesky factor.
-
-    :param covariance: [..., N, N].
-    :param size: the variance a priori, [..., 1] or [..., N]. Where it is zero, so are draws.
-    :param message: of the error.
-    :raises tf.errors.InvalidArgumentError: negative by more than rounding, or not finite.
     """
     jitter = relative_jitter(None, covariance.dtype)
     size = tf.broadcast_to(size, tf.shape(covariance)[:-1])
@@ -414,11 +391,6 @@ def kuu_additive(
 
     As :meth:`InducingBlocks.cholesky` has it, nothing added where K_c is diagonal and less for
     levels: GPflow's models on our pair are then the same models.
-
-    :param inducing_variable: Z.
-    :param kernel: of as many components.
-    :param jitter: as a share of each component's own variance.
-    :return: [P, P].
     """
     blocks = InducingBlocks(inducing_variable, kernel, double=False)
     singles: list[tf.Tensor] = [None] * kernel.num_components
@@ -440,13 +412,7 @@ def kuu_additive(
 def kuf_additive(
     inducing_variable: AdditiveInducingVariables, kernel: AdditiveKernel, Xnew: TensorType
 ) -> tf.Tensor:
-    """
-    Cov(U, rho(x)) = [k_1(Z_1, x), ..., k_C(Z_C, x)], in component order.
-
-    :param inducing_variable: Z.
-    :param kernel: of as many components.
-    :param Xnew: [N, D].
-    """
+    """Cov(U, rho(x)) = [k_1(Z_1, x), ..., k_C(Z_C, x)], in component order."""
     blocks = InducingBlocks(inducing_variable, kernel, double=False)
     shape = tf.shape(Xnew)
     flat = tf.reshape(Xnew, [-1, Xnew.shape[-1]])
@@ -480,8 +446,6 @@ def only_levels(kernel: Kernel) -> bool:
     Whether ``kernel`` is one of finitely many levels: of a factor, of regions, of a constant.
 
     Inducing inputs at all its levels then say all there is to know of it.
-
-    :param kernel: any.
     """
     if type(kernel) in (Sum, Product):
         return all(only_levels(part) for part in kernel.kernels)

@@ -90,14 +90,7 @@ class AdditiveInducingVariables(InducingVariables):
 def joined(
     parts: Sequence[AdditiveInducingVariables], names: Sequence[str], members: AnyNDArray
 ) -> AdditiveInducingVariables:
-    """
-    The inducing inputs of outputs with components of their own, a component of several once.
-
-    :param parts: of each output, in the order of its components.
-    :param names: of all components.
-    :param members: which of them enter which output, [L, C].
-    :raises ValueError: an output has other numbers of components.
-    """
+    """The inducing inputs of outputs with components of their own, a component of several once."""
     if [len(part.inputs) for part in parts] != members.sum(axis=1).tolist():
         raise ValueError(
             f"inducing_variable has {[len(part.inputs) for part in parts]} components an output, "
@@ -114,10 +107,6 @@ def joined(
 
 
 def check_compatible(inducing_variable: AdditiveInducingVariables, kernel: AdditiveKernel) -> None:
-    """
-    :raises TypeError: not ours.
-    :raises ValueError: other numbers or names of components, or a Z_c of the wrong width.
-    """
     if not isinstance(inducing_variable, AdditiveInducingVariables):
         raise TypeError(
             "inducing_variable must be AdditiveInducingVariables; "

@@ -69,14 +69,7 @@ def discrete_quantile(u: AnyNDArray, points: AnyNDArray, weights: AnyNDArray) ->
 def checked_probabilities(
     argument: str, values: AnyNDArray | Sequence[float] | None, number: int, each: str
 ) -> AnyNDArray:
-    """
-    Probabilities [number]; equal ones for None.
-
-    :param argument: what to call them.
-    :param number: how many there have to be.
-    :param each: what there has to be one for.
-    :raises ValueError: another number of them, negative ones, or a sum that is not one.
-    """
+    """Probabilities [number]; equal ones for None."""
     if values is None:
         return np.full(number, 1.0 / number)
     found = np.asarray(values, dtype=np.float64)
@@ -93,12 +86,7 @@ def checked_probabilities(
 def checked_sample(
     argument: str, values: object, weights: object | None
 ) -> tuple[AnyNDArray, AnyNDArray]:
-    """
-    A sample [N, d] and its weights [N].
-
-    :param argument: what to call the values.
-    :raises ValueError: no value, values that are not finite, or weights that are none.
-    """
+    """A sample [N, d] and its weights [N]."""
     given = np.asarray(values, dtype=np.float64)
     points = given[:, None] if given.ndim == 1 else given
     if points.ndim != 2 or len(points) == 0:
@@ -131,10 +119,6 @@ def weighted_quantiles(
     Quantiles of values, of which each counts by its weight; linear in between.
 
     A value of weight two is the value twice.
-
-    :param values: [N].
-    :param weights: [N]; ones by default.
-    :param levels: of the distribution function, [Q].
     """
     distinct, inverse = np.unique(values, return_inverse=True)
     mass = np.bincount(inverse.ravel(), weights)
@@ -149,10 +133,6 @@ def bin_means(
     Means and weights of bins of equal weight.
 
     A value where a bin ends is in part in both: else rounding, or the column's sign, would decide.
-
-    :param values: [N], ascending.
-    :param weights: [N].
-    :param number: of bins.
     """
     ends = np.cumsum(weights) / weights.sum()
     cuts = np.unique(np.concatenate([[0.0], ends, np.linspace(0.0, 1.0, number + 1)]))
@@ -169,14 +149,7 @@ def bin_means(
 def cluster_means(
     points: AnyNDArray, weights: AnyNDArray, number: int, seed: int
 ) -> tuple[AnyNDArray, AnyNDArray]:
-    """
-    Means and weights of k-means' clusters, found in columns of equal deviation.
-
-    :param points: [N, d].
-    :param weights: [N].
-    :param number: of clusters.
-    :param seed: of k-means.
-    """
+    """Means and weights of k-means' clusters, found in columns of equal deviation."""
     from sklearn.cluster import KMeans  # dear to import: only where it is used
 
     location, scale = points.mean(axis=0), points.std(axis=0)
@@ -338,9 +311,6 @@ class Gaussian(Measure):
 
 
 def checked_number(num_nodes: int) -> int:
-    """
-    :raises ValueError: no whole number from 1 on.
-    """
     if isinstance(num_nodes, bool) or int(num_nodes) != num_nodes or num_nodes < 1:
         raise ValueError(f"num_nodes must be a whole number from 1 on; got {num_nodes!r}.")
     return int(num_nodes)
@@ -468,11 +438,7 @@ class Empirical(Discrete):
 
 
 class Nodes(tf.Module, Measure):
-    """
-    A discrete measure whose points are variables: state that can be set and saved.
-
-    :param start: where it begins; its number of points is for good.
-    """
+    """A discrete measure whose points are variables: state that can be set and saved."""
 
     def __init__(self, start: Discrete) -> None:
         super().__init__()
@@ -489,12 +455,7 @@ class Nodes(tf.Module, Measure):
         return tf.convert_to_tensor(self.points), tf.convert_to_tensor(self.probabilities)
 
     def assign(self, measure: Discrete) -> None:
-        """
-        Take another measure's points, fewer ones with points of no weight beside them.
-
-        :param measure: with points in as many columns.
-        :raises ValueError: it has more points, or other columns.
-        """
+        """Take another measure's points, fewer ones with points of no weight beside them."""
         have, want = measure.points.shape, tuple(self.points.shape)
         if have[0] > want[0] or have[1] != want[1]:
             raise ValueError(f"measure has points {have}; there is room for {want}.")

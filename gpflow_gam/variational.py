@@ -18,15 +18,12 @@ from .bijectors import identity
 from .layout import BlockLayout
 
 __all__ = [
-    "BlockGaussian",
     "BlockPrecision",
     "CoupledCovariance",
     "CoupledPrecision",
-    "DenseGaussian",
     "MeanField",
     "OptimalPrecision",
     "VariationalFamily",
-    "WhitenedGaussian",
 ]
 
 
@@ -35,13 +32,7 @@ Form = Callable[[Sequence[tf.Tensor]], "WhitenedGaussian"]
 
 
 class WhitenedGaussian(abc.ABC):
-    """
-    q(V) = N(mean, S) for each of L independent latent outputs.
-
-    :param layout: the blocks.
-    :param mean: [P, L].
-    :param log_det: log|S|, [L].
-    """
+    """q(V) = N(mean, S) for each of L independent latent outputs."""
 
     def __init__(self, layout: BlockLayout, mean: tf.Tensor, log_det: tf.Tensor) -> None:
         self.layout = layout
@@ -56,52 +47,27 @@ class WhitenedGaussian(abc.ABC):
 
     @abc.abstractmethod
     def total_quadratic(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
-        """
-        ``phi' (S - I) phi`` with all components summed, [L, N], for features [G, M, N].
-
-        :param phi: features, [G, M, N] a group.
-        """
+        """``phi' (S - I) phi`` with all components summed, [L, N], for features [G, M, N]."""
 
     @abc.abstractmethod
     def total_quadratic_full(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
-        """
-        ``phi_n' (S - I) phi_m`` with all components summed, [L, N, N].
-
-        :param phi: features, [G, M, N] a group.
-        """
+        """``phi_n' (S - I) phi_m`` with all components summed, [L, N, N]."""
 
     @abc.abstractmethod
     def component_quadratic(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
-        """
-        ``phi_c' (S_cc - I) phi_c``, [L, C, N] in component order.
-
-        :param phi: features, [G, M, N] a group.
-        """
+        """``phi_c' (S_cc - I) phi_c``, [L, C, N] in component order."""
 
     @abc.abstractmethod
     def component_quadratic_full(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
-        """
-        ``phi_cn' (S_cc - I) phi_cm``, [L, C, N, N] in component order.
-
-        :param phi: features, [G, M, N] a group.
-        """
+        """``phi_cn' (S_cc - I) phi_cm``, [L, C, N, N] in component order."""
 
     @abc.abstractmethod
     def cross_quadratic(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
-        """
-        ``phi_cn' (S - I)_cd phi_dn``, [L, N, C, C] in component order.
-
-        :param phi: features, [G, M, N] a group.
-        """
+        """``phi_cn' (S - I)_cd phi_dn``, [L, N, C, C] in component order."""
 
     @abc.abstractmethod
     def sample(self, num_samples: int, seed: AnyNDArray | None = None) -> tf.Tensor:
-        """
-        Draws of V, [num_samples, P, L].
-
-        :param num_samples: how many.
-        :param seed: two integers, [2], for draws that are the same each time; others without.
-        """
+        """Draws of V, [num_samples, P, L]."""
 
     @abc.abstractmethod
     def covariance(self) -> tf.Tensor:
@@ -124,19 +90,11 @@ class WhitenedGaussian(abc.ABC):
         return 0.5 * tf.reduce_sum(self.trace() + mahalanobis - P - self.log_det)
 
     def total_mean(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
-        """
-        ``phi' mean`` with all components summed, [N, L].
-
-        :param phi: features, [G, M, N] a group.
-        """
+        """``phi' mean`` with all components summed, [N, L]."""
         return tf.matmul(self.layout.concat(phi), self.mean, transpose_a=True)
 
     def component_mean(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
-        """
-        ``phi_c' mean_c``, [C, N, L] in component order.
-
-        :param phi: features, [G, M, N] a group.
-        """
+        """``phi_c' mean_c``, [C, N, L] in component order."""
         means = self.layout.split(self.mean)
         parts = [tf.matmul(f, m, transpose_a=True) for f, m in zip(phi, means)]
         return self.layout.restore_components(parts)
@@ -170,12 +128,6 @@ class BlockGaussian(WhitenedGaussian):
     The coupling enters the variance of a sum as ONE squared norm of a sum over components,
     ``| sum_c H_c phi_c |^2`` with H = G E', so that the marginals cost N P (M + R); summing over
     pairs of components would cost N P^2.
-
-    :param layout: the blocks.
-    :param mean: [P, L], in group order.
-    :param log_det: of the covariance, [L].
-    :param scale: E, one [L, G, M, M] a group; None for the identity.
-    :param coupling: G [L, R, P], whose rows' Gram matrix is below I; None for no coupling.
     """
 
     def __init__(
@@ -323,14 +275,7 @@ class BlockGaussian(WhitenedGaussian):
 
 
 class DenseGaussian(WhitenedGaussian):
-    """
-    S = F F' with F [L, P, P]; costs N P^2 for all marginals.
-
-    :param layout: the blocks.
-    :param mean: [P, L], in group order.
-    :param log_det: of the covariance, [L].
-    :param factor: F, any square root of S, [L, P, P].
-    """
+    """S = F F' with F [L, P, P]; costs N P^2 for all marginals."""
 
     def __init__(
         self, layout: BlockLayout, mean: tf.Tensor, log_det: tf.Tensor, factor: tf.Tensor
@@ -404,14 +349,7 @@ class DenseGaussian(WhitenedGaussian):
 def from_precision(
     layout: BlockLayout, precision: tf.Tensor, shift: tf.Tensor
 ) -> tuple[DenseGaussian, tf.Tensor]:
-    """
-    N(S shift, S) with ``S = precision^-1``.
-
-    :param layout: the blocks.
-    :param precision: [L, P, P], in group order, positive definite.
-    :param shift: S^-1 mean, [P, L], in group order.
-    :return: the Gaussian, and the Cholesky factor of its precision [L, P, P].
-    """
+    """N(S shift, S) with ``S = precision^-1``."""
     C = tf.debugging.check_numerics(
         tf.linalg.cholesky(precision),
         "posterior precision I + Lambda is not positive definite: the likelihood's weights "
@@ -433,11 +371,7 @@ Prior = Callable[[], Cholesky]
 
 
 class PriorFactors(Sequence[tf.Tensor]):
-    """
-    The prior's factors, computed when they are first looked at: whitened families may never.
-
-    :param prior: gives them.
-    """
+    """The prior's factors, computed when they are first looked at: whitened families may never."""
 
     def __init__(self, prior: Prior) -> None:
         self._prior = prior
@@ -459,8 +393,6 @@ class VariationalFamily(Module, abc.ABC):
 
     Constructed without sizes; the model that it is given to calls :meth:`build`. Then it holds
     parameters, and :meth:`whitened` turns them into a Gaussian over V, ``U_c = L_c V_c``.
-
-    :param whiten: whether the parameters describe V (the default) or U itself.
     """
 
     def __init__(self, *, whiten: bool = True) -> None:
@@ -627,14 +559,7 @@ class VariationalFamily(Module, abc.ABC):
 
 
 class LowRankFamily(VariationalFamily):
-    """
-    A family with a coupling of some columns.
-
-    :param rank: the number of columns, R; None for the family's own.
-    :param whiten: as of :class:`VariationalFamily`.
-    :param seed: of the coupling's small random start.
-    :raises ValueError: a rank below 1, or, once sizes are known, above P.
-    """
+    """A family with a coupling of some columns."""
 
     def __init__(self, rank: int | None = None, *, whiten: bool = True, seed: int = 0) -> None:
         super().__init__(whiten=whiten)
@@ -658,18 +583,12 @@ def _solve(L: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
 
 
 def _valid_rank(rank: int) -> int:
-    """
-    :raises ValueError: ``rank`` is no whole number of at least 1.
-    """
     if isinstance(rank, bool) or not isinstance(rank, (int, np.integer)) or rank < 1:
         raise ValueError(f"rank must be a whole number of at least 1; got {rank!r}.")
     return int(rank)
 
 
 def _check_rank(rank: int, layout: BlockLayout) -> None:
-    """
-    :raises ValueError: ``rank`` exceeds P.
-    """
     if rank > layout.total:
         raise ValueError(
             f"rank={rank} exceeds the number of inducing values P={layout.total} (the sum of the "
@@ -715,12 +634,7 @@ class MeanField(VariationalFamily):
 
 
 def whitened_coupling(B: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """
-    (I + B B')^-1 = I - G'G, with G = L_A^-1 B' and A = I + B'B = L_A L_A'.
-
-    :param B: [L, P, R].
-    :return: G [L, R, P] and log|A| [L].
-    """
+    """(I + B B')^-1 = I - G'G, with G = L_A^-1 B' and A = I + B'B = L_A L_A'."""
     A = tf.matmul(B, B, transpose_a=True)
     A = tf.linalg.set_diag(A, tf.linalg.diag_part(A) + 1.0)
     L_A = tf.linalg.cholesky(A)
@@ -813,12 +727,6 @@ def factor_analysis(
     analysis with A for the sample covariance and blocks for the specific variances. Given D, the
     best B is an eigendecomposition (Tipping & Bishop 1999); given B, an EM step improves D (Rubin
     & Thayer 1982). No sweep increases the KL. A sweep costs O(P^3).
-
-    :param A: [P, P], symmetric positive definite.
-    :param sizes: of the blocks, which follow each other.
-    :param rank: the number of columns, R.
-    :param max_sweeps: limit; one that lowers the KL by less than 1e-5 nats is the last.
-    :return: D, one [M_c, M_c] a block, and B.
     """
     stops = np.cumsum(sizes)
     places = [slice(stop - size, stop) for stop, size in zip(stops, sizes)]
@@ -956,8 +864,6 @@ class CoupledCovariance(VariationalFamily):
     def _separated(self, factor: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """
         Of each output's own components, with the prior of the others, and its log-determinant.
-
-        :param factor: [L, P, P], rows in group order, columns in component order.
         """
         assert self._members is not None
         enters = np.repeat(self._members, self.layout.sizes, axis=1).astype(np.float64)

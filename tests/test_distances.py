@@ -120,7 +120,6 @@ MODELS = {
     "additive": lambda: gg.kernels.AdditiveKernel(
         {"a": Matern32(1.3, 0.6, active_dims=slice(0, 1)), "b": Matern32(0.5, 0.6, active_dims=[1])}
     ),
-    "white": lambda: Matern32(1.3, [0.6, 0.9]) + gpflow.kernels.White(0.1),
 }
 
 
@@ -202,7 +201,7 @@ def test_the_other_engine_far_from_the_origin_is_that_at_it(rng):
         np.testing.assert_allclose(near, far, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("columns", [1, 2, 3, 7, 8, 9])
+@pytest.mark.parametrize("columns", [1, 3, 8])
 def test_few_columns_are_widened_by_zeros_that_change_nothing(columns, rng):
     X = rng.uniform(-1.0, 1.0, (6, columns))
     found = {}

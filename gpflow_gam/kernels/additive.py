@@ -311,11 +311,6 @@ class SeparateAdditive(AdditiveKernel):
     The additive counterpart of :class:`gpflow.kernels.SeparateIndependent`: outputs are independent
     a priori, and a component that enters several of them is a function of its own in each, with
     one kernel, and so the same hyperparameters.
-
-    :param components: as :class:`AdditiveKernel` takes them.
-    :param members: which components enter which outputs, [L, C] of bool.
-    :raises TypeError: a component is no single-output GPflow kernel.
-    :raises ValueError: an output without components, a component in no output, or another shape.
     """
 
     def __init__(
@@ -348,10 +343,6 @@ class SeparateAdditive(AdditiveKernel):
 
         A component of all outputs (the same object) keeps its name; others are called after their
         output and themselves, ``"scale:f0"`` or, where outputs have no names, ``"1:f0"``.
-
-        :param kernels: by the outputs' names or in their order; a kernel that is not additive is
-            an output's one component.
-        :raises TypeError: no kernels of single outputs.
         """
         if isinstance(kernels, SeparateIndependent):
             kernels = list(kernels.kernels)

@@ -14,8 +14,6 @@ def kernel_columns(kernel: Kernel) -> Columns | None:
 
     A constant kernel reads no column whatever its ``active_dims``; a combination reads the
     union of what its parts read.
-
-    :param kernel: any GPflow kernel.
     """
     if isinstance(kernel, Constant):
         return ()

@@ -246,22 +246,14 @@ def register_correlation(*kinds: type[Kernel]) -> Callable[[CorrelationOf], Corr
 def correlation_of(
     kernel: Kernel, A: AnyNDArray, B: AnyNDArray, elementwise: bool = False
 ) -> Correlation:
-    """
-    The correlation of a kernel between rows of A and B, or row by row.
-
-    :raises UnknownKernel: it is not one of the kernels of terms.
-    """
+    """The correlation of a kernel between rows of A and B, or row by row."""
     if type(kernel) not in _REGISTERED:
         raise UnknownKernel
     return _REGISTERED[type(kernel)](kernel, A, B, elementwise)
 
 
 def only_column(kernel: Kernel) -> int:
-    """
-    The one column that a kernel reads.
-
-    :raises UnknownKernel: it reads several.
-    """
+    """The one column that a kernel reads."""
     columns = kernel_columns(kernel)
     if columns is None or len(columns) != 1:
         raise UnknownKernel

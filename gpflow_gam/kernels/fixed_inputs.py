@@ -31,44 +31,22 @@ Matrices = tuple[AnyNDArray, AnyNDArray, AnyNDArray]
 
 
 class FixedInputKernel(abc.ABC):
-    """
-    The matrices of one kernel at fixed inputs as a function of its parameters.
-
-    :param kernel: the kernel.
-    :param Z: rows of inputs [M, D].
-    :param X: rows of inputs [T, D].
-    """
+    """The matrices of one kernel at fixed inputs as a function of its parameters."""
 
     @abc.abstractmethod
     def evaluate(self, values: Values) -> tuple[Matrices, Callable[[Matrices], Gradients]]:
-        """
-        The matrices, and what pulls gradients back.
-
-        :param values: of the parameters.
-        :return: the matrices; a function from gradients with respect to each of them to gradients
-            with respect to the parameters' constrained values.
-        """
+        """The matrices, and what pulls gradients back."""
 
     @abc.abstractmethod
     def matrices(self, values: Values) -> Matrices:
-        """
-        The matrices alone, in about half the time.
-
-        :param values: of the parameters.
-        """
+        """The matrices alone, in about half the time."""
 
 
 Gradients = list[tuple[Parameter, AnyNDArray]]
 
 
 def fixed_input_kernel(kernel: Kernel, Z: AnyNDArray, X: AnyNDArray) -> FixedInputKernel:
-    """
-    The matrices of ``kernel`` at inputs, in closed form where it is known.
-
-    :param kernel: any GPflow kernel, with its ``active_dims``.
-    :param Z: [M, D].
-    :param X: [T, D].
-    """
+    """The matrices of ``kernel`` at inputs, in closed form where it is known."""
     if type(kernel) is Sum:
         return _Summed([fixed_input_kernel(part, Z, X) for part in kernel.kernels])
     try:
@@ -142,10 +120,6 @@ class _ProductMatrices:
 class _RepeatedMatrices:
     """
     Those of a factor at points that repeat what it looks at, as those of a surface do in a margin.
-
-    :param distinct: its matrices at the points that differ for it.
-    :param Z: which of them each inducing input is, [M].
-    :param X: and each other point, [n].
     """
 
     def __init__(self, distinct: _Factor, Z: AnyNDArray, X: AnyNDArray) -> None:

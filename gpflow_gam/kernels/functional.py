@@ -28,9 +28,6 @@ def with_values(kernel: Kernel, values: Sequence[TensorType]) -> Kernel:
 
     Gradients reach the values. Nothing is assigned, so that threads do not see each other's values,
     and a hundred draws of hyperparameters cost no hundred copies.
-
-    :param kernel: any GPflow kernel.
-    :param values: constrained values in the order of :func:`parameters_of`.
     """
     shell: Kernel = _rebuilt(kernel, iter(values))
     return shell
@@ -41,8 +38,6 @@ def in_double(kernel: Kernel) -> Kernel:
     The kernel with its parameters' present values in double precision; gradients reach them.
 
     Evaluate it where GPflow's default float is double, too: some kernels ask for that.
-
-    :param kernel: any GPflow kernel.
     """
     values = [tf.convert_to_tensor(p) for p in parameters_of(kernel)]
     return with_values(kernel, [tf.cast(v, tf.float64) for v in values])
@@ -94,9 +89,6 @@ def float_type(dtype: str, least_jitter: float = 0.0) -> Iterator[None]:
     GPflow's settings for computations in ``dtype``, one thread at a time.
 
     Nothing within may wait for another thread, such as a reduction over replicas.
-
-    :param dtype: "float32" or "float64".
-    :param least_jitter: what default jitter is at least.
     """
     with _LOCK:
         config = dataclasses.replace(
@@ -124,8 +116,6 @@ def with_precise_distances(kernel: Kernel) -> Kernel:
     kernel itself or those that it is made of, take distances of inputs measured from their mean,
     which are the same; in double precision distances are GPflow's own. What else a kernel does with
     inputs, it does with them as they are.
-
-    :param kernel: any GPflow kernel, which stays as it is; gradients reach its parameters.
     """
     shell: Kernel = _precise(kernel)
     return shell

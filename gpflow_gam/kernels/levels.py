@@ -122,9 +122,6 @@ def structured_covariance(number: int, edges: Sequence[tuple[int, int]]) -> AnyN
     field priors in spatial modelling"; Freni-Sterrantino et al. 2018 for disconnected graphs).
     Where there are several parts, each has a level of its own as well, of half of the variance; an
     area without neighbours has nothing else.
-
-    :param number: n, of areas.
-    :param edges: pairs of neighbours, by their places.
     """
     if not edges:
         return np.eye(number)
@@ -157,13 +154,6 @@ class MarkovField(Kernel):
     the ratio of what is independent to what is structured: ``BYM2`` of Riebler et al. (2016), "An
     intuitive Bayesian spatial model for disease mapping that accounts for scaling", whose mixing
     parameter is ``1 / (1 + r)``.
-
-    :param number: of areas.
-    :param edges: pairs of neighbours, by their codes.
-    :param variance: of both parts together, a scalar.
-    :param independent: r, a scalar.
-    :param active_dims: the one column, of codes 0, 1, ...
-    :raises ValueError: codes that there are not.
     """
 
     def __init__(

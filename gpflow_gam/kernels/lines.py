@@ -80,8 +80,6 @@ class StackedCentredLinear(StackedOnColumn):
 class StackedLines:
     """
     Sums of as many lines each, one a column, as one matrix product: a smooth of D columns has D.
-
-    :param kernels: G lists of D lines.
     """
 
     def __init__(self, kernels: Sequence[Sequence[CentredLinear]]) -> None:
@@ -123,12 +121,6 @@ class RandomWalk(Kernel):
     E m(t)``: what a walk is that may start anywhere, conditioned on an average of zero (the
     generalised covariance ``-|x - y|``: Matheron 1973). Increments are independent, and beyond the
     measure's points the walk goes on from where it is.
-
-    :param measure: on one column.
-    :param variance: of a draw about its mean, on average over the measure; a scalar.
-    :param level: variance, against that, of a constant that is added.
-    :param active_dims: the one column.
-    :raises ValueError: a measure of several columns, or of one point.
     """
 
     def __init__(
@@ -155,13 +147,7 @@ class RandomWalk(Kernel):
         return found
 
     def correlation(self, x: AnyNDArray, y: AnyNDArray) -> AnyNDArray:
-        """
-        The kernel over its variance, of arrays that broadcast.
-
-        :param x: [...].
-        :param y: [...].
-        :return: [...], of both broadcast.
-        """
+        """The kernel over its variance, of arrays that broadcast."""
         found = self._distance(x) + self._distance(y) - np.abs(x - y) - self._spread
         return np.asarray(found / self._spread + self.level)
 

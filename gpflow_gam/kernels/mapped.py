@@ -37,9 +37,6 @@ class OnColumns(Kernel):
     ``base`` on the given columns, which it sees numbered from 0.
 
     So sums and products, whose parts have ``active_dims`` of their own, can be moved as one.
-
-    :param base: any GPflow kernel.
-    :param columns: the columns of X that become its columns 0, 1, ...
     """
 
     def __init__(self, base: Kernel, columns: Sequence[int]) -> None:
@@ -66,11 +63,7 @@ _SPACE = (0, 1, 2)
 
 @check_shapes("degrees: [n, 2]", "return: [n, 3]")
 def unit_vectors(degrees: AnyNDArray) -> AnyNDArray:
-    """
-    Points of the unit sphere.
-
-    :param degrees: latitude and longitude.
-    """
+    """Points of the unit sphere."""
     latitude, longitude = np.deg2rad(degrees).T
     level = np.cos(latitude)
     found = [level * np.cos(longitude), level * np.sin(longitude), np.sin(latitude)]
@@ -85,9 +78,6 @@ class OnSphere(StackableKernel):
     non-strictly positive definite functions on spheres", section 3), for every lengthscale; that
     does not hold of distances along great circles. There is neither a seam at 180 degrees nor
     anything special about the poles.
-
-    :param base: isotropic, in units of the radius; its ``active_dims`` must be ``[0, 1, 2]``.
-    :param active_dims: the two columns, latitude and longitude in degrees.
     """
 
     def __init__(self, base: IsotropicStationary, active_dims: Sequence[int] = (0, 1)) -> None:
@@ -132,12 +122,6 @@ class Warped(StackableKernel):
     Where the slope is steep, functions vary quickly: a lengthscale that depends on x, by way of a
     warp of the line (Sampson & Guttorp 1992), so that every slope gives a valid kernel. w is
     linear in its slopes at the knots, beyond which they stay as they are.
-
-    :param base: stationary, on one column; its ``active_dims`` must be ``[0]``.
-    :param knots: ascending, at least two.
-    :param speeds: slopes of w at the knots, positive, [J]; ones by default.
-    :param active_dims: the one column.
-    :raises ValueError: knots that do not ascend, or are fewer than two.
     """
 
     def __init__(

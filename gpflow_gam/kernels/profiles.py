@@ -34,9 +34,6 @@ class Profile(abc.ABC):
     Centring under a uniform measure needs ``once(p) = int_0^p (g(s) - 1) ds`` and ``twice(z) =
     int_0^z (z - s) (g(s) - 1) ds``. Where lengthscales are long these are tiny, and a zero-mean
     kernel is made of their differences. So near zero they are Taylor series.
-
-    :param scale: of distances.
-    :param series: Taylor coefficients of g, the first is one.
     """
 
     def __init__(self, scale: float, series: AnyNDArray) -> None:

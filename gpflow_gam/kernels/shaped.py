@@ -28,9 +28,6 @@ class SplineBasis:
     A spline goes up, or bends up, everywhere if and only if its coefficients do over
     :attr:`places`: the slope of a quadratic spline is linear between breaks, and so is settled by
     what it is at them (Schumaker 2007, "Spline functions: basic theory").
-
-    :param breaks: where polynomials meet, ends included, increasing [I + 1].
-    :param straight: whether splines go on beyond the ends as straight lines; else as constants.
     """
 
     def __init__(self, breaks: AnyNDArray, straight: bool = True) -> None:
@@ -74,11 +71,7 @@ class SplineBasis:
 
 
 class LevelBasis:
-    """
-    One for each of some levels, zero elsewhere.
-
-    :param places: the codes of the levels, [J].
-    """
+    """One for each of some levels, zero elsewhere."""
 
     def __init__(self, places: AnyNDArray) -> None:
         self.places: AnyNDArray = np.asarray(places, dtype=np.float64)
@@ -94,12 +87,7 @@ class LevelBasis:
 
 
 def differences(places: AnyNDArray, shape: str) -> AnyNDArray:
-    """
-    What is not negative of coefficients that have a shape, [n, J].
-
-    :param places: of the coefficients, [J].
-    :param shape: ``"increasing"``, ``"decreasing"``, ``"convex"`` or ``"concave"``.
-    """
+    """What is not negative of coefficients that have a shape, [n, J]."""
     slopes = np.diff(np.eye(len(places)), axis=0) / np.diff(places)[:, None]
     rows = slopes if shape in ("increasing", "decreasing") else np.diff(slopes, axis=0)
     return rows if shape in ("increasing", "convex") else -rows
@@ -128,11 +116,6 @@ class Shaped(Kernel):
     (Maatouk & Bay 2017 do the same with hat functions; B-spline coefficients as in Pya & Wood
     2015). It is a kernel like any other: draws of it have the shape once they are conditioned on
     the inequalities :attr:`cone`.
-
-    :param base: reads columns numbered from 0, in the order of the bases.
-    :param bases: one a column.
-    :param columns: the columns of X.
-    :param shapes: one of :data:`SHAPES` a column, empty for none; of one column only.
     """
 
     def __init__(
@@ -152,11 +135,7 @@ class Shaped(Kernel):
         """What is not negative of the values at the nodes, each of about their size, [n, J]."""
 
     def weights(self, x: AnyNDArray) -> AnyNDArray:
-        """
-        What gives a function at points of its values at the nodes, [N, J].
-
-        :param x: [N, d].
-        """
+        """What gives a function at points of its values at the nodes, [N, J]."""
         parts = [
             np.linalg.solve(basis(basis.places).T, basis(x[:, i]).T).T
             for i, basis in enumerate(self.bases)
@@ -164,11 +143,7 @@ class Shaped(Kernel):
         return functools.reduce(_products, parts)
 
     def splines(self, x: AnyNDArray) -> AnyNDArray:
-        """
-        The products of splines at points [N, d], [N, J].
-
-        :param x: [N, d].
-        """
+        """The products of splines at points [N, d], [N, J]."""
         return functools.reduce(_products, [b(x[:, i]) for i, b in enumerate(self.bases)])
 
     @inherit_check_shapes
@@ -244,11 +219,6 @@ class ShapedPart:
 
     What is added to it, straight lines and constants, are splines themselves: the component as a
     whole is settled by its values at the nodes.
-
-    :param kernel: the kernel.
-    :param columns: of X, in the order of its bases.
-    :param levels: (column, level): where another level is, the component is zero.
-    :param multipliers: columns of numbers that multiply it.
     """
 
     kernel: Shaped
@@ -257,11 +227,7 @@ class ShapedPart:
     multipliers: tuple[int, ...] = ()
 
     def acting_nodes(self, width: int = 0) -> AnyNDArray:
-        """
-        Rows of X [J, D] at the nodes, of the levels at which the component acts.
-
-        :param width: D, at least; as many as the component reads by default.
-        """
+        """Rows of X [J, D] at the nodes, of the levels at which the component acts."""
         columns = [*self.columns, *(column for column, _ in self.levels), *self.multipliers]
         like = np.zeros(max(width, max(columns) + 1))
         for column, level in self.levels:
@@ -270,11 +236,7 @@ class ShapedPart:
         return self.nodes(like)
 
     def nodes(self, like: AnyNDArray) -> AnyNDArray:
-        """
-        Rows of X [J, D] at the nodes.
-
-        :param like: a row at which the component acts, [D].
-        """
+        """Rows of X [J, D] at the nodes."""
         own = self.kernel.nodes
         found: AnyNDArray = np.repeat(like[None, :], len(own), axis=0)
         found[:, list(self.columns)] = own
@@ -289,11 +251,7 @@ class ShapedPart:
 
 
 def shaped_part(kernel: Kernel) -> ShapedPart | None:
-    """
-    The shaped kernel in a component's; None where there is none.
-
-    :param kernel: of one component.
-    """
+    """The shaped kernel in a component's; None where there is none."""
     parts = list(_parts(kernel))
     shaped = [part for part in parts if isinstance(part, Shaped)]
     if not shaped:

@@ -105,13 +105,7 @@ def closed_form(kernel: Kernel, measure: Measure) -> type[Embedding] | None:
 
 
 def embed(base: StackedKernel, measures: Sequence[Measure], dtype: tf.DType) -> Embedding:
-    """
-    The embeddings of stacked kernels.
-
-    :param base: G kernels.
-    :param measures: G measures, of one kind as :func:`closed_form` tells them apart.
-    :param dtype: of the result.
-    """
+    """The embeddings of stacked kernels."""
     form = closed_form(base.kernels[0], measures[0]) or _Nodes
     return form(base, measures, dtype)  # type: ignore[call-arg]
 

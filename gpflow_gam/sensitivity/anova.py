@@ -35,15 +35,6 @@ class FunctionalANOVA:
     Components need not be centred, nor be ANOVA components at all: a function of two columns is
     split into its mean, two main effects and the interaction, and what several components say of
     the same columns is added up.
-
-    :param moments: the posterior.
-    :param grid: nodes of the inputs.
-    :param members: posteriors at draws of the hyperparameters, over which indices are averaged;
-        the posterior itself by default.
-    :param replicates: the grid's nodes weighted by draws of the inputs' distribution, where a
-        sample is all that is known of it (:mod:`~gpflow_gam.sensitivity.variances`).
-    :param names: what columns are called, by their place.
-    :param predictors: names of the outputs.
     """
 
     def __init__(
@@ -64,20 +55,11 @@ class FunctionalANOVA:
         self.predictors = tuple(predictors)
 
     def name(self, column: int) -> str:
-        """
-        What a column is called.
-
-        :param column: its place in X.
-        """
+        """What a column is called."""
         return self.names.get(column, f"x{column}")
 
     def variances(self, num_samples: int = 4000, seed: int = 0) -> VarianceDraws:
-        """
-        Posterior draws of the variance of every effect.
-
-        :param num_samples: how many.
-        :param seed: of the draws.
-        """
+        """Posterior draws of the variance of every effect."""
         return draw_variances(
             self.moments, self.members, self.grid, num_samples, seed, self.replicates
         )
@@ -94,14 +76,6 @@ class FunctionalANOVA:
         zero where the effect that vanishes lies in the credible ball of that level: within its
         distance, in mean square, of the posterior mean lies that share of the draws. An index
         cannot be negative, and an equal-tailed interval would never contain zero.
-
-        :param level: probability of the limits.
-        :param num_samples: posterior draws. Of 4000, the width of a 95 % interval varies by 1.5 %.
-        :param seed: of the draws.
-        :return: a row an index: ``kind``, ``effect``, ``order`` (how many inputs), ``estimate``,
-            ``lower``, ``upper`` and ``variance`` (in the predictor's unit, squared); ``predictor``
-            first where there are several.
-        :raises ValueError: the predictor's variance is zero.
         """
         check_options(level, num_samples)
         draws = self.variances(num_samples, seed)
@@ -109,14 +83,7 @@ class FunctionalANOVA:
 
     @check_shapes("X: [N, D]", "return[0]: [N, L]", "return[1]: [N, L]")
     def effect(self, columns: Columns | int, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
-        """
-        The effect of a set of columns, at the fitted hyperparameters.
-
-        :param columns: the set; ``(0,)`` is a main effect.
-        :param X: points [N, D], of which those columns matter.
-        :return: posterior mean and variance, [N, L] each.
-        :raises ValueError: no component reads all of these columns.
-        """
+        """The effect of a set of columns, at the fitted hyperparameters."""
         subset = (columns,) if isinstance(columns, int) else tuple(sorted(columns))
         found = effect_features(self.moments, self.grid, subset, np.asarray(X))
         if not subset or not found:
@@ -231,12 +198,7 @@ _SPREAD = {1: 32, 2: 100}
 def spread_inputs(
     kernel: AdditiveKernel, measures: Mapping[int, Measure]
 ) -> AdditiveInducingVariables:
-    """
-    Inputs that pin components down where the measures have their mass.
-
-    :param kernel: says which columns components read.
-    :param measures: of each column.
-    """
+    """Inputs that pin components down where the measures have their mass."""
     inputs = {}
     for name, columns in component_columns(kernel).items():
         d = len(columns)

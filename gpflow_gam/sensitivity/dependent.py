@@ -21,13 +21,7 @@ from .variances import varying
 
 @dataclasses.dataclass(frozen=True)
 class CovarianceDraws:
-    """
-    Variances and covariances of components over data, for S posterior draws.
-
-    :param names: the components, [C].
-    :param variances: Var[f_c], [S, C, L].
-    :param covariances: Cov[f_c, rho], [S, C, L], which add up to Var[rho].
-    """
+    """Variances and covariances of components over data, for S posterior draws."""
 
     names: tuple[str, ...]
     variances: AnyNDArray
@@ -47,15 +41,6 @@ def draw_covariances(
     Draws of components' covariances: quadratic forms in V.
 
     What inducing values leave open adds its expected variance.
-
-    :param members: posteriors that share the draws evenly.
-    :param X: rows [N, D] that stand for the inputs' joint distribution.
-    :param weights: how often each counts, [N].
-    :param names: the components meant; the others are taken for constants.
-    :param num_samples: S, at least one a member.
-    :param seed: of the draws.
-    :param replicates: draws of the weights, [N] each, where the rows are a sample; members share
-        them evenly, too.
     """
     each = -(-num_samples // len(members))
     variances, covariances = [], []
@@ -95,10 +80,6 @@ def covariance_table(
     Kinds: ``"share"``, Cov[f_c, rho] / Var[rho], which add up to one; ``"structural"``,
     Var[f_c] / Var[rho]; ``"correlative"``, what is left of the share, negative where a component
     works against others.
-
-    :param level: probability of the equal-tailed limits.
-    :param predictors: names of the outputs, of which those that vary have rows.
-    :raises ValueError: none varies.
     """
     total = draws.covariances.sum(axis=1)
     shown = [(i, predictors[i]) for i in varying(total)]

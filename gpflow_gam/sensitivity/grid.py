@@ -23,13 +23,7 @@ _LEAST_NODES = 4
 
 
 class ProductGrid:
-    """
-    Nodes of independent inputs, combined as components need them.
-
-    :param measures: the measure of each column, on one column each.
-    :param subsets: the columns that components read together: many columns get fewer nodes each.
-    :raises ValueError: a column without a measure, or a component of too many columns.
-    """
+    """Nodes of independent inputs, combined as components need them."""
 
     def __init__(self, measures: Mapping[int, Measure], subsets: Sequence[Columns]) -> None:
         self._nodes: dict[int, tuple[AnyNDArray, AnyNDArray]] = {}
@@ -60,23 +54,14 @@ class ProductGrid:
         return dict(self._nodes)
 
     def reweighted(self, weights: Mapping[int, AnyNDArray]) -> ProductGrid:
-        """
-        The same nodes with other weights.
-
-        :param weights: of some of the columns, [Q] each.
-        """
+        """The same nodes with other weights."""
         other = copy.copy(self)
         changed = {c: (self.nodes(c), w) for c, w in weights.items()}
         other._nodes = {**self._nodes, **changed}
         return other
 
     def coarser(self, columns: Columns, number: int) -> ProductGrid:
-        """
-        A grid of some of the nodes, at even quantiles of each column.
-
-        :param columns: whose combinations are at most ``number`` then.
-        :param number: of points.
-        """
+        """A grid of some of the nodes, at even quantiles of each column."""
         most = max(2, int(number ** (1.0 / max(len(columns), 1)) + 1e-9))
         other = copy.copy(self)
         other._nodes = dict(self._nodes)
@@ -119,11 +104,7 @@ class ProductGrid:
 
 
 def component_columns(kernel: AdditiveKernel) -> dict[str, Columns]:
-    """
-    The columns that each component reads.
-
-    :raises ValueError: one that does not say.
-    """
+    """The columns that each component reads."""
     found = {}
     for name, columns in zip(kernel.names, kernel.columns):
         if columns is None:
@@ -135,11 +116,7 @@ def component_columns(kernel: AdditiveKernel) -> dict[str, Columns]:
 
 
 def measures_of(kernel: AdditiveKernel) -> dict[int, Measure]:
-    """
-    The measures that a kernel's zero-mean components are centred under, by column.
-
-    :raises ValueError: two different ones on one column.
-    """
+    """The measures that a kernel's zero-mean components are centred under, by column."""
     found: dict[int, Measure] = {}
     for part in _zero_mean_parts(kernel.kernels):
         columns = kernel_columns(part)
@@ -176,14 +153,7 @@ def _equal(a: Measure, b: Measure) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """
-    What components contribute to the effect of one set of columns.
-
-    :param places: of their inducing values, [P_v].
-    :param features: their decomposed features on the set's grid, [P_v, Q].
-    :param weights: of the grid, [Q].
-    :param residual: the variance that inducing values leave open, expected a posteriori, [L].
-    """
+    """What components contribute to the effect of one set of columns."""
 
     places: AnyNDArray
     features: AnyNDArray
@@ -219,10 +189,6 @@ def decompose(
 
     What inducing values leave open is counted with all columns of its component; where it is much,
     :func:`~gpflow_gam.sensitivity.variances.settled` moments leave less.
-
-    :param moments: the posterior.
-    :param grid: nodes of the inputs.
-    :param every: what :func:`grid_features` gives for these nodes, of any weights.
     """
     found: dict[Columns, list[tuple[slice, AnyNDArray, AnyNDArray]]] = {}
     reads = component_columns(moments.kernel)
@@ -256,13 +222,7 @@ def decompose(
 
 
 def split(values: AnyNDArray, weights: list[AnyNDArray]) -> dict[tuple[int, ...], AnyNDArray]:
-    """
-    The ANOVA terms of functions on a tensor grid, by the axes that they vary along.
-
-    :param values: [M, Q_1, ..., Q_d].
-    :param weights: of the nodes of each axis.
-    :return: for each set of axes [M, Q_i for i in it].
-    """
+    """The ANOVA terms of functions on a tensor grid, by the axes that they vary along."""
     terms: dict[tuple[int, ...], AnyNDArray] = {(): values}
     for axis, w in enumerate(weights):
         later: dict[tuple[int, ...], AnyNDArray] = {}
@@ -278,12 +238,7 @@ def split(values: AnyNDArray, weights: list[AnyNDArray]) -> dict[tuple[int, ...]
 def effect_features(
     moments: InducingMoments, grid: ProductGrid, subset: Columns, X: AnyNDArray
 ) -> dict[str, AnyNDArray]:
-    """
-    Features of the effect of a set of columns at points, [M_c, N], by component.
-
-    :param subset: the set v.
-    :param X: rows [N, D], of which the columns of the set matter.
-    """
+    """Features of the effect of a set of columns at points, [M_c, N], by component."""
     found = {}
     for name, columns in component_columns(moments.kernel).items():
         if set(subset) <= set(columns):

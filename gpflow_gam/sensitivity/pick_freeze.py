@@ -27,16 +27,7 @@ Response = Callable[[AnyNDArray], AnyNDArray]
 
 @dataclasses.dataclass(frozen=True)
 class PickFreezeDraws:
-    """
-    Variances due to inputs, for S posterior draws; noisy, and so sometimes negative.
-
-    :param inputs: the columns, [D].
-    :param pairs: pairs of columns, [V].
-    :param total: the variance of the response, [S, K].
-    :param first: due to each input alone, [S, D, K].
-    :param any: due to each input in any way, [S, D, K].
-    :param both: due to pairs beyond their inputs alone, [S, V, K].
-    """
+    """Variances due to inputs, for S posterior draws; noisy, and so sometimes negative."""
 
     inputs: Columns
     pairs: tuple[Columns, ...]
@@ -53,16 +44,7 @@ def pick_freeze(
     num_samples: int,
     seed: int,
 ) -> PickFreezeDraws:
-    """
-    Draws of variances of a response.
-
-    :param members: posteriors that share the draws evenly, each with its response.
-    :param measures: of each column that some component reads: one for all members; or draws of
-        what is not known, which they take in turn.
-    :param num_points: rows A, a power of two; the points are a scrambled Sobol' sequence.
-    :param num_samples: S, at least one a member.
-    :param seed: of points and draws.
-    """
+    """Draws of variances of a response."""
     kernel = members[0][0].kernel
     reads = {name: columns for name, columns in component_columns(kernel).items() if columns}
     inputs = tuple(sorted({c for columns in reads.values() for c in columns}))

@@ -23,14 +23,7 @@ def sobol_table(
     level: float,
     predictors: Sequence[str] = ("",),
 ) -> pd.DataFrame:
-    """
-    Indices of all kinds: see :meth:`FunctionalANOVA.sobol`.
-
-    :param names: what columns are called.
-    :param level: probability of the intervals.
-    :param predictors: names of the outputs, of which those that vary have rows.
-    :raises ValueError: none varies.
-    """
+    """Indices of all kinds: see :meth:`FunctionalANOVA.sobol`."""
     total = draws.total()
     shown = [(i, predictors[i]) for i in varying(total)]
     rows = []
@@ -61,15 +54,7 @@ def response_table(
     level: float,
     classes: Sequence[str] = ("",),
 ) -> pd.DataFrame:
-    """
-    Indices of a response: as :func:`sobol_table`, interactions of pairs only.
-
-    :param draws: of the response.
-    :param predictor: of the predictor: an input that has no effect there has none here.
-    :param names: what columns are called.
-    :param level: probability of the intervals.
-    :param classes: names of the outputs, of which those that vary have rows.
-    """
+    """Indices of a response: as :func:`sobol_table`, interactions of pairs only."""
     shown = [(k, classes[k]) for k in varying(draws.total)]
     tables = {"first": draws.first, "interaction": draws.both, "total": draws.any}
     singles = [(c,) for c in draws.inputs]
@@ -98,11 +83,7 @@ def response_table(
 
 
 def may_vanish(draws: VarianceDraws, shares: AnyNDArray, level: float) -> AnyNDArray:
-    """
-    Whether effects that vanish are in the credible ball of L2 round the posterior mean, [L].
-
-    :param shares: which effects are meant: weights of the sets, [V].
-    """
+    """Whether effects that vanish are in the credible ball of L2 round the posterior mean, [L]."""
     distances = np.einsum("svl,v->sl", draws.distances, shares)
     sizes = np.einsum("vl,v->l", draws.sizes, shares)
     inside: AnyNDArray = sizes <= np.quantile(distances, level, axis=0)
@@ -117,9 +98,7 @@ def interval(draws: AnyNDArray, level: float) -> tuple[float, float]:
 
 
 def check_options(level: float, num_samples: int) -> None:
-    """
-    :raises ValueError: ``level`` is no probability within (0, 1), or too few draws.
-    """
+    """Raise ValueError for a level outside (0, 1) or too few draws."""
     if isinstance(num_samples, bool) or int(num_samples) != num_samples or num_samples < 2:
         raise ValueError(f"num_samples must be a whole number from 2 on; got {num_samples!r}.")
     if not 0.0 < level < 1.0:

@@ -27,11 +27,6 @@ def settled(
     Joint smooths have theirs where rows are. Where columns depend on each other most of the grid
     of independent ones has none, and what is left open there is a function as any other: parts of
     it are main effects, and past a link it cannot be added up afterwards.
-
-    :param moments: of a posterior.
-    :param grid: nodes of the inputs.
-    :param others: at other hyperparameters, which are given the same inputs.
-    :return: of the posterior and of the others; the same objects where nothing is left open.
     """
     points = _open_points(moments, grid)
     if not points:
@@ -63,14 +58,7 @@ REPLICATES = 256
 def bootstrapped_weights(
     weights: AnyNDArray, number: int, seed: int, size: int | None = None
 ) -> AnyNDArray:
-    """
-    Draws [number, n] of how much rows count, in the mean ``weights``.
-
-    :param weights: how often each row counts, [n].
-    :param number: of draws.
-    :param seed: of the draws.
-    :param size: N, of the sample where the rows are an even part of it.
-    """
+    """Draws [number, n] of how much rows count, in the mean ``weights``."""
     each = (size or len(weights)) / len(weights)
     draws = np.random.default_rng(seed).gamma(each, size=(number, len(weights)))
     found: AnyNDArray = weights * draws / each
@@ -89,14 +77,6 @@ def bootstrapped_nodes(
     Draws of the weights of nodes that stand for the columns of a sample.
 
     A row stands at the node that is nearest to it.
-
-    :param nodes: of columns: nodes [Q] and their weights [Q] in the sample itself.
-    :param X: the sample, or an even part of it, [n, D].
-    :param weights: how often each row counts, [n].
-    :param number: of draws.
-    :param seed: of the draws.
-    :param size: N, of the sample.
-    :return: a draw of all columns' weights, [Q] each.
     """
     nearest = {c: _nearest(points, X[:, c]) for c, (points, _) in nodes.items()}
     own = {c: np.bincount(nearest[c], weights, len(w)) for c, (_, w) in nodes.items()}
@@ -126,14 +106,7 @@ _Turn = tuple[int, dict[Columns, tuple[AnyNDArray, AnyNDArray]]]
 
 @dataclasses.dataclass(frozen=True)
 class VarianceDraws:
-    """
-    Variances of ANOVA terms under independent inputs, for S posterior draws.
-
-    :param subsets: the sets of columns, [V].
-    :param variances: [S, V, L].
-    :param distances: E[(f_v - E f_v)^2] of each draw from the posterior mean's term, [S, V, L].
-    :param sizes: E[(E f_v)^2], the same from zero to the posterior mean's term, [V, L].
-    """
+    """Variances of ANOVA terms under independent inputs, for S posterior draws."""
 
     subsets: tuple[Columns, ...]
     variances: AnyNDArray
@@ -147,12 +120,7 @@ class VarianceDraws:
 
 
 def varying(total: AnyNDArray) -> list[int]:
-    """
-    Which outputs have a variance of which there may be shares; the others are constant.
-
-    :param total: variances of the predictor, [S, L].
-    :raises ValueError: none has; or one is zero in some draws: no index is defined.
-    """
+    """Which outputs have a variance of which there may be shares; the others are constant."""
     found = [i for i, own in enumerate(total.T) if np.any(own > 0.0)]
     if not found or not np.all(total[:, found] > 0.0):
         raise ValueError(
@@ -174,15 +142,6 @@ def draw_variances(
     Draws of ``Var[f_v] = V' E[phi_v phi_v'] V``, in closed form given V.
 
     What inducing values leave open adds its expected variance.
-
-    :param reference: whose mean is the estimate.
-    :param members: posteriors that share the draws evenly, at draws of hyperparameters for
-        instance.
-    :param grid: nodes of the inputs.
-    :param num_samples: S, at least one a member.
-    :param seed: of the draws.
-    :param replicates: the same nodes weighted by draws of the inputs' distribution, where that is
-        not known; members share them evenly, too.
     """
     reference, members = settled(reference, grid, members)
     with one_blas_thread(len(reference.mean) <= SMALL):
