@@ -16,11 +16,11 @@ from gpflow.kernels import Constant, Kernel, Product, Sum
 
 from .inducing_variables import AdditiveInducingVariables, check_compatible
 from .kernels import AdditiveKernel
-from .kernels.additive import ComponentGroup, gather_columns
-from .kernels.functional import float_type, in_double, with_precise_distances
+from .kernels.additive import ComponentGroup
+from .kernels.functional import float_type, in_double
 from .kernels.levels import Factor, Indicator, MarkovField
 from .kernels.mapped import OnColumns
-from .kernels.stacked import StackedKernel, stack
+from .kernels.stacked import StackedKernel
 from .kernels.zero_mean import ZeroMean
 from .layout import BlockLayout
 
@@ -34,7 +34,7 @@ _LEVELS = 1e-12
 _KNOWN = 1e-10
 """Share of a variance that is nothing: what rounding and the jitter of levels leave."""
 _LEAST = 1e-6
-"""Of a component's mean variance: what may be rounding where functions are centred."""
+"""Share of a component's mean variance that may be rounding where functions are centred."""
 
 
 def relative_jitter(jitter: float | None, dtype: tf.DType) -> float:
@@ -133,7 +133,7 @@ def sampling_root(covariance: tf.Tensor, size: tf.Tensor, message: str) -> tf.Te
 @dataclass(frozen=True)
 class Features:
     """
-    What the data tell each component's inducing values, in group order.
+    Whitened features of points and their prior variances, in group order.
 
     For points x_1..x_N: ``phi[g]`` [G, M, N] holds ``L_c^-1 k_c(Z_c, x_n)`` and ``prior[g]``
     [G, N] holds ``k_c(x_n, x_n)``. In double precision, as the factors are. ``members[g]`` [L, G]
@@ -150,9 +150,7 @@ class Features:
 
     def summed(self, parts: Sequence[tf.Tensor]) -> tf.Tensor:
         """
-        What components have, [G, N] a group, summed: [N]; over each output's own, [L, N].
-
-        :param parts: of all components, [G, N] a group, in the order of groups.
+        Sums over components of ``parts``, [G, N] a group: [N]; over each output's own, [L, N].
         """
         if self.members is None:
             return tf.add_n([tf.reduce_sum(p, axis=0) for p in parts])
@@ -204,7 +202,7 @@ class InducingBlocks:
             None if members is None else [members[:, list(g.indices)] for g in self.groups]
         )
         self._stacks: dict[ComponentGroup, StackedKernel] = {}
-        self._inputs: dict[ComponentGroup, tf.Tensor] = {}
+        self._inputs: dict[tuple[ComponentGroup, int], tf.Tensor] = {}
 
     def _precision(self) -> AbstractContextManager[None]:
         """In which kernels are evaluated."""
@@ -212,78 +210,47 @@ class InducingBlocks:
 
     def _stacked(self, group: ComponentGroup) -> StackedKernel:
         if group not in self._stacks:
-            assert group.columns is not None
-            self._stacks[group] = stack(self._evaluated.group_kernels(group), group.columns)
+            self._stacks[group] = self._evaluated.stacked(group)
         return self._stacks[group]
 
-    def _stacked_inputs(self, group: ComponentGroup) -> tf.Tensor:
-        """[G, M, d] of a batched group."""
-        if group not in self._inputs:
+    def _inducing(self, group: ComponentGroup, width: int) -> tf.Tensor:
+        """Inducing inputs [G, M, d] as the group's kernels read them, of ``width`` columns of X."""
+        key = group, width if group.gather is None else 0
+        if key not in self._inputs:
             inputs = [self.inducing_variable.inputs[i] for i in group.indices]
-            stacked = tf.stack([tf.convert_to_tensor(Z) for Z in inputs])
-            self._inputs[group] = tf.cast(stacked, self.dtype)
-        return self._inputs[group]
-
-    def _embedded(self, index: int, width: int) -> tf.Tensor:
-        """Z_c in ``width`` columns, zero where the component does not read."""
-        Z = tf.cast(tf.convert_to_tensor(self.inducing_variable.inputs[index]), self.dtype)
-        columns = self.kernel.columns[index]
-        if columns is None:
-            return Z
-        where = np.zeros((len(columns), width))
-        where[np.arange(len(columns)), list(columns)] = 1.0
-        return tf.matmul(Z, tf.constant(where, dtype=Z.dtype))
+            Z = tf.cast(tf.stack([tf.convert_to_tensor(Z) for Z in inputs]), self.dtype)
+            columns = self.kernel.columns[group.indices[0]]
+            if group.gather is None and columns is not None:  # zero where it does not read
+                where = np.zeros((len(columns), width))
+                where[np.arange(len(columns)), list(columns)] = 1.0
+                Z = tf.matmul(Z, tf.constant(where, dtype=Z.dtype))
+            self._inputs[key] = Z
+        return self._inputs[key]
 
     def kuu(self) -> list[tf.Tensor]:
         """``k_c(Z_c, Z_c)`` of each group, [G, M, M], without jitter."""
         blocks = []
         with self._precision():
             for group in self.groups:
-                if group.gather is None:
-                    width = max(self.kernel.num_columns, 1)
-                    (index,) = group.indices
-                    own = with_precise_distances(self._evaluated.kernels[index])
-                    blocks.append(own(self._embedded(index, width))[None])
-                else:
-                    Z = self._stacked_inputs(group)
-                    blocks.append(self._stacked(group).K(Z, Z))
+                Z = self._inducing(group, max(self.kernel.num_columns, 1))
+                blocks.append(self._stacked(group).K(Z, Z))
         return blocks
 
     def kuf(self, X: TensorType) -> list[tf.Tensor]:
-        """
-        ``k_c(Z_c, X)`` of each group, [G, M, N], for X [N, D].
-
-        :param X: inputs, [N, D].
-        """
+        """``k_c(Z_c, X)`` of each group, [G, M, N], for ``X`` [N, D]."""
         self.kernel.check_inputs(X)
-        X = tf.cast(X, self.dtype)
-        blocks = []
-        with self._precision():
-            for group in self.groups:
-                if group.gather is None:
-                    (index,) = group.indices
-                    Z = self._embedded(index, X.shape[-1])
-                    kernel = with_precise_distances(self._evaluated.kernels[index])
-                    blocks.append(kernel(Z, X)[None])
-                else:
-                    Z, own = self._stacked_inputs(group), gather_columns(X, group.gather)
-                    blocks.append(self._stacked(group).K(Z, own))
-        return blocks
-
-    def prior_variance(self, X: TensorType) -> list[tf.Tensor]:
-        """
-        ``k_c(x_n, x_n)`` of each group, [G, N], for X [N, D].
-
-        :param X: inputs, [N, D].
-        """
         X = tf.cast(X, self.dtype)
         with self._precision():
             return [
-                self._evaluated.group_K_diag(group, X)
-                if group.gather is None
-                else self._stacked(group).K_diag(gather_columns(X, group.gather))
+                self._stacked(group).K(self._inducing(group, X.shape[-1]), group.inputs(X))
                 for group in self.groups
             ]
+
+    def prior_variance(self, X: TensorType) -> list[tf.Tensor]:
+        """``k_c(x_n, x_n)`` of each group, [G, N], for ``X`` [N, D]."""
+        X = tf.cast(X, self.dtype)
+        with self._precision():
+            return [self._stacked(group).K_diag(group.inputs(X)) for group in self.groups]
 
     def prior(self, X: TensorType) -> tf.Tensor:
         """
@@ -299,11 +266,7 @@ class InducingBlocks:
             return self._evaluated(tf.cast(X, self.dtype))
 
     def prior_components(self, X: TensorType) -> tf.Tensor:
-        """
-        ``k_c(x_n, x_m)``, [C, N, N], for X [N, D].
-
-        :param X: inputs, [N, D].
-        """
+        """``k_c(x_n, x_m)``, [C, N, N], for ``X`` [N, D]."""
         with self._precision():
             return self._evaluated.K_components(tf.cast(X, self.dtype))
 
@@ -443,7 +406,7 @@ def _kuf_other(
 
 def only_levels(kernel: Kernel) -> bool:
     """
-    Whether ``kernel`` is one of finitely many levels: of a factor, of regions, of a constant.
+    True for a kernel on finitely many levels: of a factor, of regions, of a constant.
 
     Inducing inputs at all its levels then say all there is to know of it.
     """

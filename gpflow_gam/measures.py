@@ -33,7 +33,7 @@ class Measure(abc.ABC):
 
     def thinned(self, num_nodes: int) -> Measure:
         """
-        The same measure, or one that stands for it, with at most about so many nodes.
+        This measure, or one that stands for it with at most about so many nodes.
 
         :param num_nodes: Q.
         """
@@ -107,7 +107,7 @@ def checked_sample(
 _MAX_ROWS = 20_000
 """Points that k-means sees."""
 _SLIVER = 1e-12
-"""Of the weight: what rounding leaves between ends that are equal."""
+"""Share of the weight that rounding leaves between ends that are equal."""
 _SKEW = 1e-6
 """Moments below which a column is taken to be as it is the other way round."""
 

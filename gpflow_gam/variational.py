@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import functools
 from collections.abc import Callable, Sequence
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -79,7 +80,7 @@ class WhitenedGaussian(abc.ABC):
 
     @abc.abstractmethod
     def form(self) -> Form:
-        """What makes the same kind of q out of other :meth:`tensors`. Holds no tensor itself."""
+        """A function that makes this kind of q from other :meth:`tensors`; it holds none itself."""
 
     # --- what does not ----------------------------------------------------------------------
 
@@ -102,6 +103,15 @@ class WhitenedGaussian(abc.ABC):
     def _by_component(self, parts: Sequence[tf.Tensor]) -> tf.Tensor:
         """Group parts [L, G, ...] -> [L, C, ...] in component order."""
         return self.layout.restore_components(parts, axis=1)
+
+
+def block_product(
+    layout: BlockLayout, blocks: Sequence[tf.Tensor], x: tf.Tensor, transpose: bool = False
+) -> tf.Tensor:
+    """blockdiag(T_c) x, or blockdiag(T_c)' x, for x [..., P, K] in group order."""
+    return layout.concat(
+        [tf.matmul(T, b, transpose_a=transpose) for T, b in zip(blocks, layout.split(x))]
+    )
 
 
 def _norms(x: tf.Tensor) -> tf.Tensor:
@@ -199,7 +209,7 @@ class BlockGaussian(WhitenedGaussian):
     def _component_changes(
         self, phi: Sequence[tf.Tensor], of: Callable[[tf.Tensor], tf.Tensor]
     ) -> tf.Tensor:
-        """What squares ``of`` the features come to beside those under the prior, [L, C, ...]."""
+        """Squares ``of`` the features under q less those under the prior, [L, C, ...]."""
         parts: list[Any] = [0.0] * len(phi)  # scale or coupling or both are there
         if self.scale is not None:
             parts = [of(s) - of(f) for s, f in zip(self._scaled(phi), phi)]
@@ -239,8 +249,7 @@ class BlockGaussian(WhitenedGaussian):
             correction = tf.matmul(U, weight[..., None] * inner)
             noise = noise - tf.matmul(G, correction, transpose_a=True)
         if self.scale is not None:
-            blocks = self.layout.split(noise)
-            noise = self.layout.concat([tf.matmul(E, b) for E, b in zip(self.scale, blocks)])
+            noise = block_product(self.layout, self.scale, noise)
         return self.mean[None] + tf.transpose(noise, [2, 1, 0])
 
     def covariance(self) -> tf.Tensor:
@@ -251,13 +260,8 @@ class BlockGaussian(WhitenedGaussian):
             inner = eye - _gram(self.coupling)
         if self.scale is None:
             return inner
-        left = self.layout.concat(
-            [tf.matmul(E, b) for E, b in zip(self.scale, self.layout.split(inner))]
-        )
-        left = tf.linalg.matrix_transpose(left)  # (E inner)'
-        return self.layout.concat(
-            [tf.matmul(E, b) for E, b in zip(self.scale, self.layout.split(left))]
-        )
+        left = tf.linalg.matrix_transpose(block_product(self.layout, self.scale, inner))
+        return block_product(self.layout, self.scale, left)
 
     def tensors(self) -> list[tf.Tensor]:
         coupling = [] if self.coupling is None else [self.coupling]
@@ -404,7 +408,7 @@ class VariationalFamily(Module, abc.ABC):
 
     @property
     def built(self) -> bool:
-        """Whether a model has given this family its sizes."""
+        """True once a model has given this family its sizes."""
         return self._layout is not None
 
     @property
@@ -522,31 +526,8 @@ class VariationalFamily(Module, abc.ABC):
 
     def _match_mean(self, q_mu: Parameter, cholesky: Cholesky, mean: tf.Tensor) -> None:
         if not self.whiten:
-            mean = self._unwhiten_columns(mean, cholesky)
+            mean = block_product(self.layout, cholesky, mean)
         q_mu.assign(tf.cast(self.layout.to_components(mean), q_mu.dtype))
-
-    def _match_blocks(
-        self, q_sqrt: Sequence[Parameter], cholesky: Cholesky, precision: tf.Tensor
-    ) -> None:
-        """The best independent blocks: inverses of the precision's diagonal blocks."""
-        for W, L, block in zip(q_sqrt, cholesky, self._diagonal_blocks(precision)):
-            best = tf.linalg.cholesky(tf.linalg.inv(block))
-            W.assign(tf.cast(best if self.whiten else tf.matmul(L[None], best), W.dtype))
-
-    def _diagonal_blocks(self, x: tf.Tensor) -> list[tf.Tensor]:
-        """[L, P, P] -> one [L, G, M, M] a group."""
-        blocks, start = [], 0
-        for G, M in self.layout.group_shapes:
-            own = [x[:, at : at + M, at : at + M] for at in range(start, start + G * M, M)]
-            blocks.append(tf.stack(own, axis=1))
-            start += G * M
-        return blocks
-
-    def _unwhiten_columns(self, x: tf.Tensor, cholesky: Cholesky) -> tf.Tensor:
-        """blockdiag(L_c) x for x [..., P, K] in group order."""
-        return self.layout.concat(
-            [tf.matmul(L, block) for L, block in zip(cholesky, self.layout.split(x))]
-        )
 
     def _whitened_blocks(self, q_sqrt: Sequence[Parameter], cholesky: Cholesky) -> list[tf.Tensor]:
         blocks = [double(W) for W in q_sqrt]
@@ -563,12 +544,20 @@ class LowRankFamily(VariationalFamily):
 
     def __init__(self, rank: int | None = None, *, whiten: bool = True, seed: int = 0) -> None:
         super().__init__(whiten=whiten)
-        self.rank = None if rank is None else _valid_rank(rank)
+        if isinstance(rank, bool) or not (
+            rank is None or (isinstance(rank, Integral) and rank > 0)
+        ):
+            raise ValueError(f"rank must be a whole number of at least 1; got {rank!r}.")
+        self.rank = rank
         self.seed = seed
 
     def _validate(self, layout: BlockLayout) -> None:
-        if self.rank is not None:
-            _check_rank(self.rank, layout)
+        if self.rank is not None and self.rank > layout.total:
+            raise ValueError(
+                f"rank={self.rank} exceeds the number of inducing values P={layout.total} (the sum "
+                "of the components' inducing inputs), beyond which it adds nothing; choose "
+                "1 <= rank <= P."
+            )
 
 
 def double(x: TensorType) -> tf.Tensor:
@@ -580,20 +569,6 @@ def _solve(L: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
     """L^-1 x for L [G, M, M] and x [..., G, M, K]."""
     shape = tf.concat([tf.shape(x)[:-2], tf.shape(L)[-2:]], axis=0)
     return tf.linalg.triangular_solve(tf.broadcast_to(L, shape), x, lower=True)
-
-
-def _valid_rank(rank: int) -> int:
-    if isinstance(rank, bool) or not isinstance(rank, (int, np.integer)) or rank < 1:
-        raise ValueError(f"rank must be a whole number of at least 1; got {rank!r}.")
-    return int(rank)
-
-
-def _check_rank(rank: int, layout: BlockLayout) -> None:
-    if rank > layout.total:
-        raise ValueError(
-            f"rank={rank} exceeds the number of inducing values P={layout.total} (the sum of the "
-            "components' inducing inputs), beyond which it adds nothing; choose 1 <= rank <= P."
-        )
 
 
 def log_abs_det(blocks: Sequence[tf.Tensor]) -> tf.Tensor:
@@ -616,9 +591,6 @@ class MeanField(VariationalFamily):
     :param whiten: whether they describe V = L^-1 U (default) or U.
     """
 
-    def __init__(self, *, whiten: bool = True) -> None:
-        super().__init__(whiten=whiten)
-
     def _build(self, prior: Prior) -> None:
         self.q_mu = self._zero_mean()
         self.q_sqrt = self._block_sqrt(prior)
@@ -630,7 +602,14 @@ class MeanField(VariationalFamily):
 
     def match(self, cholesky: Cholesky, mean: tf.Tensor, precision: tf.Tensor) -> None:
         self._match_mean(self.q_mu, cholesky, mean)
-        self._match_blocks(self.q_sqrt, cholesky, precision)
+        # the best independent blocks: inverses of the precision's diagonal blocks
+        start = 0
+        for (G, M), W, L in zip(self.layout.group_shapes, self.q_sqrt, cholesky):
+            places = range(start, start + G * M, M)
+            blocks = tf.stack([precision[:, i : i + M, i : i + M] for i in places], axis=1)
+            best = tf.linalg.cholesky(tf.linalg.inv(blocks))
+            W.assign(tf.cast(best if self.whiten else tf.matmul(L[None], best), W.dtype))
+            start += G * M
 
 
 def whitened_coupling(B: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -669,19 +648,12 @@ class CoupledPrecision(LowRankFamily):
         mean = self.layout.to_groups(double(self.q_mu))
         B = self.layout.to_groups(double(self.B))
         if not self.whiten:
-            mean, B = self._transposed(cholesky, mean), self._transposed(cholesky, B)
+            mean, B = (block_product(self.layout, cholesky, x, transpose=True) for x in (mean, B))
         members = self.layout.spread(self._members)
         mean = mean if members is None else mean * members.T
         B = self._entering(B)
         coupling, log_det_A = whitened_coupling(B)
         return BlockGaussian(self.layout, mean, -log_det_A, None, coupling)
-
-    def _transposed(self, cholesky: Sequence[tf.Tensor], x: tf.Tensor) -> tf.Tensor:
-        """blockdiag(L_c)' x."""
-        blocks = self.layout.split(x)
-        return self.layout.concat(
-            [tf.matmul(L, b, transpose_a=True) for L, b in zip(cholesky, blocks)]
-        )
 
     def match(self, cholesky: Cholesky, mean: tf.Tensor, precision: tf.Tensor) -> None:
         # B B' is the best approximation of rank R to precision - I (Eckart & Young 1936).
@@ -690,22 +662,15 @@ class CoupledPrecision(LowRankFamily):
         scale = tf.sqrt(tf.maximum(values[:, -rank:] - 1.0, 1e-8))
         B = vectors[:, :, -rank:] * scale[:, None, :]
         if not self.whiten:
-            mean, B = self._transpose_solved(cholesky, mean), self._transpose_solved(cholesky, B)
+            inverses = [
+                tf.linalg.triangular_solve(
+                    L, tf.eye(L.shape[-1], batch_shape=[L.shape[0]], dtype=L.dtype)
+                )
+                for L in cholesky
+            ]
+            mean, B = (block_product(self.layout, inverses, x, transpose=True) for x in (mean, B))
         self.q_mu.assign(tf.cast(self.layout.to_components(mean), self.q_mu.dtype))
         self.B.assign(tf.cast(self.layout.to_components(B), self.B.dtype))
-
-    def _transpose_solved(self, cholesky: Sequence[tf.Tensor], x: tf.Tensor) -> tf.Tensor:
-        """blockdiag(L_c)^-T x."""
-        inverses = [
-            tf.linalg.triangular_solve(
-                L, tf.eye(L.shape[-1], batch_shape=[L.shape[0]], dtype=L.dtype)
-            )
-            for L in cholesky
-        ]
-        blocks = self.layout.split(x)
-        return self.layout.concat(
-            [tf.matmul(T, b, transpose_a=True) for T, b in zip(inverses, blocks)]
-        )
 
 
 Blocks = list[AnyNDArray]
@@ -833,9 +798,6 @@ class CoupledCovariance(VariationalFamily):
     :param whiten: whether they describe V = L^-1 U (default) or U.
     """
 
-    def __init__(self, *, whiten: bool = True) -> None:
-        super().__init__(whiten=whiten)
-
     def _build(self, prior: Prior) -> None:
         self.q_mu = self._zero_mean()
         P = self.layout.total
@@ -863,7 +825,7 @@ class CoupledCovariance(VariationalFamily):
 
     def _separated(self, factor: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """
-        Of each output's own components, with the prior of the others, and its log-determinant.
+        The factor with the prior of components that do not enter, and its log-determinant.
         """
         assert self._members is not None
         enters = np.repeat(self._members, self.layout.sizes, axis=1).astype(np.float64)
@@ -877,8 +839,8 @@ class CoupledCovariance(VariationalFamily):
         self._match_mean(self.q_mu, cholesky, mean)
         S = tf.linalg.inv(precision)
         if not self.whiten:
-            half = tf.linalg.matrix_transpose(self._unwhiten_columns(S, cholesky))
-            S = self._unwhiten_columns(half, cholesky)
+            half = tf.linalg.matrix_transpose(block_product(self.layout, cholesky, S))
+            S = block_product(self.layout, cholesky, half)
         S = self.layout.to_components(self.layout.to_components(S), axis=-1)
         root = tf.linalg.cholesky(0.5 * (S + tf.linalg.matrix_transpose(S)))
         self.q_sqrt.assign(tf.cast(root, self.q_sqrt.dtype))
@@ -936,22 +898,18 @@ class OptimalPrecision(VariationalFamily):
         shift = self.layout.to_groups(tf.convert_to_tensor(self.site_shift))
         precision = tf.convert_to_tensor(self.site_precision)
         precision = self.layout.to_groups(self.layout.to_groups(precision), axis=-1)
-        half = tf.linalg.matrix_transpose(self._apply(change, precision))
-        return self._separated(self._apply(change, half), self._apply(change, shift))
+        half = tf.linalg.matrix_transpose(
+            block_product(self.layout, change, precision, transpose=True)
+        )
+        whitened = (block_product(self.layout, change, x, transpose=True) for x in (half, shift))
+        return self._separated(*whitened)
 
     def _separated(self, precision: tf.Tensor, shift: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """What a site says of each output's own components, [L, P, P] and [P, L] in group order."""
+        """A site without what it says of components that do not enter an output."""
         members = self.layout.spread(self._members)
         if members is None:
             return precision, shift
         return precision * (members[:, :, None] * members[:, None, :]), shift * members.T
-
-    def _apply(self, change: list[tf.Tensor], x: tf.Tensor) -> tf.Tensor:
-        """blockdiag(T_c)' x."""
-        blocks = self.layout.split(x)
-        return self.layout.concat(
-            [tf.matmul(T, b, transpose_a=True) for T, b in zip(change, blocks)]
-        )
 
     def assign_sites(self, cholesky: Cholesky, precision: tf.Tensor, shift: tf.Tensor) -> None:
         """

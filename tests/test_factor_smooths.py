@@ -216,13 +216,8 @@ def test_terms_that_print_and_are_written(bs):
     [
         (lambda: s("x", bs="fs"), "takes a number and a factor"),
         (lambda: s("x", "z", "g", bs="sz"), "got 3 column"),
-        (lambda: s("x", "g", bs="fs", by="x"), "by='x' is also what it is a function of"),
-        (lambda: s("x", "g", bs="fs", period=2), "takes no period"),
-        (lambda: s("x", "g", bs="sz", k=0), "k, the number"),
         (lambda: s("x", "g", bs="sz", unseen="no"), "unseen must be one of error, prior"),
         (lambda: s("x", unseen="prior"), "is for bs='fs' and bs='sz'"),
-        (lambda: s("x", isotropic=False), "there is one column"),
-        (lambda: te("x", "g", bs="fs"), "bs must be one of"),
     ],
 )
 def test_errors(make, message):

@@ -227,26 +227,8 @@ PAIR = {"a": ["b"], "b": ["a"]}
     ("make", "error", "message"),
     [
         (lambda: s("x", bs="mrf"), ValueError, "needs neighbours="),
-        (lambda: s("x", "z", bs="mrf", neighbours=PAIR), ValueError, "takes one column"),
-        (lambda: s("x", bs="mrf", neighbours=PAIR, by="x"), ValueError, "by='x' is also what"),
-        (lambda: s("x", bs="mrf", neighbours=PAIR, k=3), ValueError, "takes no k"),
         (lambda: s("x", neighbours=PAIR), ValueError, "neighbours is for bs='mrf'"),
         (lambda: s("x", bs="mrf", neighbours={"a": ["b"], "b": []}), ValueError, "be mutual; 'a'"),
-        (lambda: s("x", bs="mrf", neighbours={"a": ["c"], "b": []}), ValueError, "'c', which is"),
-        (lambda: s("x", bs="mrf", neighbours={"a": ["a"], "b": []}), ValueError, "own neighbour"),
-        (lambda: s("x", bs="mrf", neighbours={"a": "b", "b": "a"}), TypeError, "a list of areas"),
-        (lambda: s("x", bs="mrf", neighbours=np.eye(2)), TypeError, "must be a mapping of areas"),
-        (lambda: s("x", bs="mrf", neighbours={"a": []}), ValueError, "at least two areas"),
-        (
-            lambda: s("x", bs="mrf", neighbours=pd.DataFrame(np.eye(2), ["a", "b"], ["a", "c"])),
-            ValueError,
-            "areas as its index",
-        ),
-        (
-            lambda: s("x", bs="mrf", neighbours=pd.DataFrame([[0, 1], [0, 0]], [*"ab"], [*"ab"])),
-            ValueError,
-            "be mutual",
-        ),
         (
             lambda: s("x", bs="mrf", polygons={"a": SQUARE, "b": SQUARE + 7.0}),
             ValueError,
@@ -286,7 +268,7 @@ def lattice(seed: int, side: int = 7) -> tuple[pd.DataFrame, dict[str, list[str]
     return data, {names[a]: [names[b] for b in np.flatnonzero(near[a])] for a in range(side**2)}
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_areas_of_one_row_each_are_smoothed_and_not_interpolated(seed):
     """Independent effects of areas are noise there, and had taken all of it."""
     data, neighbours = lattice(seed, side=12)

@@ -115,12 +115,6 @@ def test_bins_and_clusters_are_the_same_the_other_way_round(rows, rng):
     np.testing.assert_allclose(found, again, rtol=1e-9)
 
 
-def test_a_bin_of_one_value_has_it_to_the_last_digit():
-    nodes, mass = bin_means(np.array([-1.0, 0.1, 1e6]), np.array([1.0, 97.0, 2.0]), 48)
-    assert np.isin(nodes[1:46], 0.1).all()
-    assert mass.sum() == pytest.approx(1.0)
-
-
 def test_mixture_transport_is_its_distribution(rng):
     drawn = MIXTURE.transport(rng.uniform(size=(5000, 1)))[:, 0]
 

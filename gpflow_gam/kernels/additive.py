@@ -14,7 +14,7 @@ from gpflow.kernels import Kernel, MultioutputKernel, SeparateIndependent
 
 from .columns import Columns, kernel_columns
 from .functional import with_precise_distances
-from .stacked import signature, stack
+from .stacked import StackedKernel, signature, stack
 
 _MAX_STACKED = 2**24
 """Entries of a stacked [C, N, N2] array above which a sum is accumulated one by one instead."""
@@ -32,6 +32,25 @@ class ComponentGroup:
 
     gather: AnyNDArray | None
     """[G, d] columns to gather for each; None: evaluated alone."""
+
+    def inputs(self, X: tf.Tensor) -> tf.Tensor:
+        """X [N, D] as the group's kernels read it, [G, N, d]."""
+        return X[None] if self.gather is None else gather_columns(X, self.gather)
+
+
+class _OnAllColumns(StackedKernel):
+    """One kernel at whole rows of X, whose columns it chooses itself."""
+
+    @classmethod
+    def signature(cls, kernel: Kernel, columns: Columns) -> Hashable | None:
+        return None
+
+    def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
+        kernel = with_precise_distances(self.kernels[0])
+        return kernel(X[0], None if X2 is X else X2[0])[None]
+
+    def K_diag(self, X: tf.Tensor) -> tf.Tensor:
+        return self.kernels[0](X[0], full_cov=False)[None]
 
 
 class AdditiveKernel(Kernel):
@@ -117,11 +136,7 @@ class AdditiveKernel(Kernel):
                 )
 
     def groups(self, sizes: Sequence[Hashable] | None = None) -> tuple[ComponentGroup, ...]:
-        """
-        The components in batches of equal formula (and equal ``sizes``), first come first.
-
-        :param sizes: one value a component; components whose values differ never share a batch.
-        """
+        """The components in batches of equal formula (and equal ``sizes``), first come first."""
         found: dict[Hashable, list[int]] = {}
         for i, (kernel, columns) in enumerate(zip(self.kernels, self.columns)):
             own = signature(kernel, columns)
@@ -137,13 +152,12 @@ class AdditiveKernel(Kernel):
             groups.append(ComponentGroup(tuple(indices), None if alone else columns, gather))
         return tuple(groups)
 
-    def group_kernels(self, group: ComponentGroup) -> list[Kernel]:
-        """
-        The kernels of a group, in its order.
-
-        :param group: of this kernel.
-        """
-        return [self.kernels[i] for i in group.indices]
+    def stacked(self, group: ComponentGroup) -> StackedKernel:
+        """The batched evaluation of a ``group``, at its :meth:`~ComponentGroup.inputs`."""
+        kernels = [self.kernels[i] for i in group.indices]
+        if group.columns is None:
+            return _OnAllColumns(kernels, ())
+        return stack(kernels, group.columns)
 
     # --- per component ----------------------------------------------------------------------
 
@@ -163,18 +177,12 @@ class AdditiveKernel(Kernel):
         :raises ValueError: a component reads a column that ``X`` lacks.
         """
         self.check_inputs(X)
-        blocks: list[tf.Tensor] = []
-        order: list[int] = []
-        for group in self.groups():
-            kernels = self.group_kernels(group)
-            if group.columns is None or group.gather is None:
-                blocks.append(with_precise_distances(kernels[0])(X, X2)[None])
-            else:
-                own = gather_columns(X, group.gather)
-                other = own if X2 is None else gather_columns(X2, group.gather)
-                blocks.append(stack(kernels, group.columns).K(own, other))
-            order.extend(group.indices)
-        return in_order(tf.concat(blocks, axis=0), order)
+        groups, blocks = self.groups(), []
+        for group in groups:
+            rows = group.inputs(X)
+            others = rows if X2 is None else group.inputs(X2)
+            blocks.append(self.stacked(group).K(rows, others))
+        return _in_order(blocks, groups)
 
     @check_shapes(
         "X: [N, D]",
@@ -189,24 +197,9 @@ class AdditiveKernel(Kernel):
         :raises ValueError: a component reads a column that ``X`` lacks.
         """
         self.check_inputs(X)
-        blocks: list[tf.Tensor] = []
-        order: list[int] = []
-        for group in self.groups():
-            blocks.append(self.group_K_diag(group, X))
-            order.extend(group.indices)
-        return in_order(tf.concat(blocks, axis=0), order)
-
-    def group_K_diag(self, group: ComponentGroup, X: TensorType) -> tf.Tensor:
-        """
-        Prior variances [G, N] of one group at X [N, D].
-
-        :param group: of this kernel.
-        :param X: inputs, [N, D].
-        """
-        kernels = self.group_kernels(group)
-        if group.columns is None or group.gather is None:
-            return kernels[0](X, full_cov=False)[None]
-        return stack(kernels, group.columns).K_diag(gather_columns(X, group.gather))
+        groups = self.groups()
+        blocks = [self.stacked(group).K_diag(group.inputs(X)) for group in groups]
+        return _in_order(blocks, groups)
 
     # --- as any kernel ----------------------------------------------------------------------
 
@@ -247,11 +240,11 @@ def gather_columns(X: TensorType, gather: AnyNDArray) -> tf.Tensor:
     return tf.transpose(tf.gather(X, gather, axis=-1), [1, 0, 2])
 
 
-def in_order(x: tf.Tensor, order: Sequence[int]) -> tf.Tensor:
-    """Rows that stand in ``order`` put back into 0, 1, 2, ..."""
-    if list(order) == list(range(len(order))):
-        return x
-    return tf.gather(x, np.argsort(order), axis=0)
+def _in_order(blocks: Sequence[tf.Tensor], groups: Sequence[ComponentGroup]) -> tf.Tensor:
+    """Blocks [G, ...] of all groups as one tensor [C, ...] in the order of components."""
+    order = [i for group in groups for i in group.indices]
+    x = tf.concat(blocks, axis=0)
+    return x if order == list(range(len(order))) else tf.gather(x, np.argsort(order), axis=0)
 
 
 def _named(components: Mapping[str, Kernel] | Sequence[Kernel]) -> dict[str, Kernel]:

@@ -52,7 +52,7 @@ class Correlation(abc.ABC):
     """A kernel over its variance, at pairs of fixed inputs."""
 
     level: bool = False
-    """Whether it is one where inputs meet, so that a deficit keeps the digits of long scales."""
+    """True if it is one where inputs meet, so that a deficit keeps the digits of long scales."""
 
     @abc.abstractmethod
     def __call__(self, values: Values, slopes: bool, deficit: bool = False) -> Dual:
@@ -87,7 +87,7 @@ class _Stationary(Correlation):
         return Dual(value, [(self._scales, i, (-2.0 * s * d) * slope) for i, s, d in parts])
 
     def _inverse(self, values: Values) -> tuple[Sequence[int | None], list[float]]:
-        """Where lengthscales stand in their parameter, and the inverses of their squares."""
+        """Indices of lengthscales in their parameter, and the inverses of their squares."""
         scales = values(self._scales)
         factor = self._profile.scale**2
         if np.ndim(scales) == 0:
@@ -129,7 +129,7 @@ class Averages:
 
     @classmethod
     def worth(cls, correlation: Correlation, pairs: int) -> bool:
-        """Whether a correlation at so many pairs had better come block by block."""
+        """True if a correlation at so many pairs had better come block by block."""
         return isinstance(correlation, _Stationary) and pairs > 4 * _BLOCK
 
     def __call__(self, values: Values, slopes: bool, deficit: bool = False) -> Dual:
@@ -162,7 +162,7 @@ class SurfaceAverages:
 
     @classmethod
     def worth(cls, kernel: Kernel, A: AnyNDArray) -> bool:
-        """Whether the kernel is such a one, and the points repeat values of its columns."""
+        """True if the kernel is such a one, and the points repeat values of its columns."""
         columns = kernel_columns(kernel)
         if type(kernel) is not SquaredExponential or columns is None or len(columns) != 2:
             return False
@@ -229,7 +229,7 @@ class Correlations:
 
 
 CorrelationOf = Callable[[Any, AnyNDArray, AnyNDArray, bool], Correlation]
-"""What :func:`correlation_of` does for one class of kernels."""
+"""A function that does what :func:`correlation_of` does, for one class of kernels."""
 _REGISTERED: dict[type, CorrelationOf] = {}
 
 
@@ -261,12 +261,12 @@ def only_column(kernel: Kernel) -> int:
 
 
 def differences(a: AnyNDArray, b: AnyNDArray, elementwise: bool) -> AnyNDArray:
-    """Of all pairs [n, m], or row by row [n]."""
+    """Differences of all pairs [n, m], or row by row [n]."""
     return np.asarray(a - b if elementwise else a[:, None] - b[None, :])
 
 
 def products(a: AnyNDArray, b: AnyNDArray, elementwise: bool) -> AnyNDArray:
-    """Of all pairs [n, m], or row by row [n]."""
+    """Products of all pairs [n, m], or row by row [n]."""
     return a * b if elementwise else a[:, None] * b[None, :]
 
 

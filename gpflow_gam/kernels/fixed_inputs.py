@@ -96,7 +96,7 @@ class _Automatic(FixedInputKernel):
 
 
 class _Matrices:
-    """The shapes that make up the three matrices of a kernel."""
+    """The correlations that make up the three matrices of a kernel."""
 
     def __init__(self, kernel: Kernel, Z: AnyNDArray, X: AnyNDArray) -> None:
         pairs = (Z, Z, False), (Z, X, False), (X, X, True)
@@ -214,7 +214,7 @@ class _CentredMatrices:
 
 
 _Factor = _Matrices | _ProductMatrices | _CentredMatrices
-"""What :func:`_matrices` makes."""
+"""The results of :func:`_matrices`."""
 
 
 def _factor_matrices(kernel: Kernel, Z: AnyNDArray, X: AnyNDArray) -> _Factor | _RepeatedMatrices:

@@ -100,8 +100,8 @@ def float_type(dtype: str, least_jitter: float = 0.0) -> Iterator[None]:
             yield
 
 
-_SETTLING = ("scaled_squared_euclid_dist", "scale")
-"""What distances are: a subclass that has its own may have them depend on anything."""
+_DISTANCE_METHODS = ("scaled_squared_euclid_dist", "scale")
+"""The methods that define distances: a subclass may have them depend on anything."""
 
 _WIDTH = 8
 """Columns, at least, of inputs in single precision: their products take XLA least time."""
@@ -126,8 +126,8 @@ def _precise(node: Any) -> Any:
     if isinstance(node, Kernel):
         own = {n: v for n, v in vars(node).items() if not n.startswith("_self_")}
         found = {n: new for n, v in own.items() if (new := _precise(v)) is not v}
-        if isinstance(node, IsotropicStationary) and _settled(type(node)):
-            found[_SETTLING[0]] = functools.partial(_distances, node)
+        if isinstance(node, IsotropicStationary) and _has_plain_distances(type(node)):
+            found[_DISTANCE_METHODS[0]] = functools.partial(_distances, node)
         if not found:
             return node
         # by way of the dictionary: setting attributes would have TensorFlow track them
@@ -143,8 +143,10 @@ def _precise(node: Any) -> Any:
     return node
 
 
-def _settled(own: type[Kernel]) -> bool:
-    return all(getattr(own, name) is getattr(IsotropicStationary, name) for name in _SETTLING)
+def _has_plain_distances(own: type[Kernel]) -> bool:
+    return all(
+        getattr(own, name) is getattr(IsotropicStationary, name) for name in _DISTANCE_METHODS
+    )
 
 
 def _distances(

@@ -259,7 +259,7 @@ class IntegratedOU(Kernel):
         return self._covariance(X[..., 0], X[..., 0])
 
     def _covariance(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-        """Of points that broadcast."""
+        """Covariances of points that broadcast."""
         nodes = tf.constant(self._nodes, x.dtype)
         averages = tf.constant(self._averages, x.dtype)
         inverse = 1.0 / self.lengthscales

@@ -96,8 +96,8 @@ def _points(degrees: TensorType) -> tf.Tensor:
 @register_correlation(OnSphere)
 def _globe(kernel: OnSphere, A: AnyNDArray, B: AnyNDArray, elementwise: bool) -> Correlation:
     columns = list(kernel_columns(kernel) or ())
-    inner = (unit_vectors(X[:, columns]) for X in (A, B))
-    return correlation_of(kernel.base, *inner, elementwise)
+    a, b = (unit_vectors(X[:, columns]) for X in (A, B))
+    return correlation_of(kernel.base, a, b, elementwise)
 
 
 @register_stacked(OnSphere)
@@ -155,7 +155,7 @@ def integrated_hats(x: AnyNDArray, knots: Sequence[float]) -> AnyNDArray:
 
 
 def _integrals(X: tf.Tensor, knots: Sequence[float]) -> tf.Tensor:
-    """The same [..., n, J] of X [..., n, 1]."""
+    """:func:`integrated_hats` [..., n, J] of X [..., n, 1], in TensorFlow."""
     t = tf.constant(knots, X.dtype)
     h = t[1:] - t[:-1]
     u = tf.clip_by_value(X - t[:-1], tf.zeros_like(h), h)

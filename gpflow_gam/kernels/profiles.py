@@ -21,7 +21,7 @@ from gpflow.kernels import (
 from numpy.polynomial import Polynomial
 
 _NEAR = 0.5
-"""Where series give way to closed forms; the terms below are exact to rounding up to here."""
+"""Distance at which series of so many terms, exact to rounding here, give way to closed forms."""
 _TERMS = 16
 
 _HALF_ROOT_PI = 0.5 * np.sqrt(np.pi)

@@ -1,4 +1,4 @@
-"""Functions whose shape is settled by finitely many numbers."""
+"""Splines with a shape: B-spline coefficients with a kernel's covariance."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class LevelBasis:
 
 
 def differences(places: AnyNDArray, shape: str) -> AnyNDArray:
-    """What is not negative of coefficients that have a shape, [n, J]."""
+    """Differences of coefficients that are not negative under a shape, [n, J]."""
     slopes = np.diff(np.eye(len(places)), axis=0) / np.diff(places)[:, None]
     rows = slopes if shape in ("increasing", "decreasing") else np.diff(slopes, axis=0)
     return rows if shape in ("increasing", "convex") else -rows
@@ -99,7 +99,7 @@ def grid(axes: list[AnyNDArray]) -> AnyNDArray:
 
 
 SHAPES = ("increasing", "decreasing", "convex", "concave")
-"""What a function may be asked to be."""
+"""The shapes that a function may be asked to have."""
 
 Basis = SplineBasis | LevelBasis
 
@@ -130,12 +130,12 @@ class Shaped(Kernel):
         self.bases = tuple(bases)
         self.shapes = tuple(shapes)
         self.nodes: AnyNDArray = grid([basis.places for basis in self.bases])
-        """Where coefficients are, [J, d]: a function's values here settle all of it."""
+        """The places of coefficients, [J, d]: a function's values here determine all of it."""
         self.cone: AnyNDArray = functools.reduce(np.kron, map(_not_negative, bases, shapes))
-        """What is not negative of the values at the nodes, each of about their size, [n, J]."""
+        """Combinations of the values at the nodes that are not negative, [n, J]."""
 
     def weights(self, x: AnyNDArray) -> AnyNDArray:
-        """What gives a function at points of its values at the nodes, [N, J]."""
+        """The matrix that gives a function at points from its values at the nodes, [N, J]."""
         parts = [
             np.linalg.solve(basis(basis.places).T, basis(x[:, i]).T).T
             for i, basis in enumerate(self.bases)
@@ -199,7 +199,7 @@ def _shaped(kernel: Shaped, A: AnyNDArray, B: AnyNDArray, elementwise: bool) -> 
 
 
 def _not_negative(basis: Basis, shape: str) -> AnyNDArray:
-    """Of values at the places of a basis: what has to rise or bend, or all coefficients."""
+    """Combinations of values at the places of a basis that are not negative."""
     back = np.linalg.inv(basis(basis.places))
     rows = differences(basis.places, shape) @ back if shape else back
     found: AnyNDArray = rows / np.max(np.abs(rows), axis=1, keepdims=True)
@@ -243,7 +243,7 @@ class ShapedPart:
         return found
 
     def weights(self, points: AnyNDArray) -> AnyNDArray:
-        """What gives the component at rows of X of its values at the nodes, [G, J]."""
+        """The matrix that gives the component at rows of X from its values at the nodes, [G, J]."""
         found = self.kernel.weights(points[:, list(self.columns)])
         for column, level in self.levels:
             found *= (points[:, column] == level)[:, None]
@@ -264,7 +264,7 @@ def shaped_part(kernel: Kernel) -> ShapedPart | None:
 
 
 def _parts(kernel: Kernel) -> Iterator[Kernel]:
-    """What products, sums and centred kernels are made of."""
+    """The parts of products, sums and centred kernels."""
     if isinstance(kernel, (Product, Sum)):
         for part in kernel.kernels:
             yield from _parts(part)

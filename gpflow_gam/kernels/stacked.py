@@ -27,7 +27,7 @@ Forward = Callable[[tf.Tensor], tf.Tensor]
 
 _SOFTPLUS = tfp.bijectors.Softplus()
 _ENTRYWISE = (tfp.bijectors.Exp, tfp.bijectors.Shift, tfp.bijectors.Softplus)
-"""What the transforms of GPflow's positive parameters are made of."""
+"""The parts of the transforms of GPflow's positive parameters."""
 
 
 class StackedKernel(abc.ABC):
@@ -132,7 +132,7 @@ class StackedMapped(StackedKernel):
 
     @abc.abstractmethod
     def _mapped(self, X: tf.Tensor) -> tf.Tensor:
-        """What the base kernels read of X [G, N, d]."""
+        """The inputs of the base kernels at X [G, N, d]."""
 
     def _both(self, X: tf.Tensor, X2: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         mapped = self._mapped(X)
@@ -242,7 +242,7 @@ def stack_parameters(parameters: Sequence[Parameter], rank: int) -> tf.Tensor:
 
 
 def _shared_transform(parameters: Sequence[Parameter]) -> Forward | None:
-    """What constrains all of them, if it is one function that works entry by entry."""
+    """The function that constrains all of them, if it is one that works entry by entry."""
     if not all(isinstance(p, Parameter) for p in parameters):
         return None
     first: tfp.bijectors.Bijector = parameters[0].transform
@@ -261,7 +261,7 @@ def stack_variances(kernels: Kernels) -> tf.Tensor:
 
 
 def local_positions(kernel: Kernel, columns: Columns) -> list[int]:
-    """Where the columns that ``kernel`` reads stand among ``columns``."""
+    """Positions among ``columns`` of those that ``kernel`` reads."""
     reads = kernel_columns(kernel)
     assert reads is not None  # only reached where every column is known
     return [columns.index(c) for c in reads]

@@ -28,7 +28,7 @@ from .stacked import (
 
 
 def _reads(kernel: Kernel, columns: Columns) -> bool:
-    """Whether the inputs hold just what the kernel reads, in its order (scales are by place)."""
+    """True if the inputs hold just what the kernel reads, in its order (scales are by place)."""
     return bool(columns) and kernel_columns(kernel) == columns
 
 
@@ -211,7 +211,7 @@ class _Combined(StackedKernel):
     @staticmethod
     @abc.abstractmethod
     def _combine(first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
-        """What two parts come to."""
+        """The sum or product of two parts."""
 
     def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
         found = []

@@ -55,7 +55,7 @@ class FunctionalANOVA:
         self.predictors = tuple(predictors)
 
     def name(self, column: int) -> str:
-        """What a column is called."""
+        """The name of a column."""
         return self.names.get(column, f"x{column}")
 
     def variances(self, num_samples: int = 4000, seed: int = 0) -> VarianceDraws:
@@ -72,10 +72,18 @@ class FunctionalANOVA:
         beyond their parts; ``"total"``, all effects that an input has a hand in (Sobol' 1993; Homma
         & Saltelli 1996); ``"shapley"``, the same with interactions divided equally, which adds up
         to one (Owen 2014). Indices are functions of the function, so that each has a posterior
-        distribution: ``estimate`` is its mean. The limits are equal-tailed, but the lower one is
+        distribution: ``estimate`` is its mean. Credible intervals are equal-tailed, but begin at
         zero where the effect that vanishes lies in the credible ball of that level: within its
         distance, in mean square, of the posterior mean lies that share of the draws. An index
         cannot be negative, and an equal-tailed interval would never contain zero.
+
+        :param level: probability of the credible intervals.
+        :param num_samples: posterior draws. Of 4000, the width of a 95 % interval varies by 1.5 %.
+        :param seed: of the draws.
+        :return: a row an index: ``kind``, ``effect``, ``order`` (how many inputs), ``estimate``,
+            ``lower``, ``upper`` and ``variance`` (in the predictor's unit, squared); ``predictor``
+            first where there are several.
+        :raises ValueError: the predictor's variance is zero.
         """
         check_options(level, num_samples)
         draws = self.variances(num_samples, seed)
@@ -83,7 +91,13 @@ class FunctionalANOVA:
 
     @check_shapes("X: [N, D]", "return[0]: [N, L]", "return[1]: [N, L]")
     def effect(self, columns: Columns | int, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
-        """The effect of a set of columns, at the fitted hyperparameters."""
+        """
+        Posterior mean and variance of the effect of a set of columns at points, [N, L] each.
+
+        :param columns: the set; ``(0,)`` is a main effect.
+        :param X: points [N, D], of which those columns matter.
+        :raises ValueError: no component reads all of these columns.
+        """
         subset = (columns,) if isinstance(columns, int) else tuple(sorted(columns))
         found = effect_features(self.moments, self.grid, subset, np.asarray(X))
         if not subset or not found:

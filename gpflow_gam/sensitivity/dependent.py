@@ -1,9 +1,10 @@
-"""Shares of variance where inputs depend on each other.
+"""
+Shares of variance where inputs depend on each other.
 
-Without independence an additive predictor's variance is no sum of its components' variances. It is
-the sum of their covariances with the predictor, each of which is the component's own variance
-(structural) and its covariance with the other components (correlative; Li et al. 2010, "Global
-sensitivity analysis for systems with independent and/or correlated inputs")."""
+An additive predictor's variance is the sum of its components' covariances with it, each of which is
+the component's own variance (structural) and its covariance with the others (correlative; Li et al.
+2010, "Global sensitivity analysis for systems with independent and/or correlated inputs").
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ import pandas as pd
 from gpflow.base import AnyNDArray
 
 from ..posteriors import InducingMoments
-from .table import interval
+from .table import shares_row
 from .variances import varying
 
 
@@ -59,9 +60,9 @@ def draw_covariances(
             together = np.concatenate(parts, axis=1)
             own = [_products(v, (f * w) @ f.T, v) for v, f in zip(parts, features)]
             across = [_products(v, t, together) for v, t in zip(parts, towards)]
-            open_ = np.array(left)[:, None] * member.entering(names)
-            variances.append(np.stack(own, axis=1) + open_)
-            covariances.append(np.stack(across, axis=1) + open_)
+            residual = np.array(left)[:, None] * member.entering(names)
+            variances.append(np.stack(own, axis=1) + residual)
+            covariances.append(np.stack(across, axis=1) + residual)
     return CovarianceDraws(tuple(names), np.concatenate(variances), np.concatenate(covariances))
 
 
@@ -82,25 +83,16 @@ def covariance_table(
     works against others.
     """
     total = draws.covariances.sum(axis=1)
-    shown = [(i, predictors[i]) for i in varying(total)]
     kinds = {
         "share": draws.covariances,
         "structural": draws.variances,
         "correlative": draws.covariances - draws.variances,
     }
-    rows = []
+    outputs, rows = varying(total), []
     for kind, values in kinds.items():
         for c, name in enumerate(draws.names):
-            for i, predictor in shown:
-                shares = values[:, c, i] / total[:, i]
-                lower, upper = interval(shares, level)
-                row = {
-                    "kind": kind,
-                    "effect": name,
-                    "estimate": float(shares.mean()),
-                    "lower": lower,
-                    "upper": upper,
-                    "variance": float(values[:, c, i].mean()),
-                }
-                rows.append(({"predictor": predictor} if len(predictors) > 1 else {}) | row)
+            for i in outputs:
+                label = {"predictor": predictors[i]} if len(predictors) > 1 else {}
+                shown = shares_row(values[:, c, i], total[:, i], level)
+                rows.append(label | {"kind": kind, "effect": name} | shown)
     return pd.DataFrame(rows)

@@ -54,7 +54,7 @@ class ProductGrid:
         return dict(self._nodes)
 
     def reweighted(self, weights: Mapping[int, AnyNDArray]) -> ProductGrid:
-        """The same nodes with other weights."""
+        """These nodes with other weights."""
         other = copy.copy(self)
         changed = {c: (self.nodes(c), w) for c, w in weights.items()}
         other._nodes = {**self._nodes, **changed}
@@ -153,7 +153,7 @@ def _equal(a: Measure, b: Measure) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """What components contribute to the effect of one set of columns."""
+    """The contribution of components to the effect of one set of columns."""
 
     places: AnyNDArray
     features: AnyNDArray
@@ -167,7 +167,7 @@ class Part:
 
 
 _NEGLIGIBLE = 1e-10
-"""Where features count as zero: what rounding leaves of the lower terms of a centred component."""
+"""Features below this are zero: rounding, of the lower terms of a centred component."""
 
 
 def grid_features(
@@ -188,13 +188,13 @@ def decompose(
     Every set of columns that some component has an effect of, single columns first.
 
     What inducing values leave open is counted with all columns of its component; where it is much,
-    :func:`~gpflow_gam.sensitivity.variances.settled` moments leave less.
+    :func:`~gpflow_gam.sensitivity.variances.augmented` moments leave less.
     """
     found: dict[Columns, list[tuple[slice, AnyNDArray, AnyNDArray]]] = {}
     reads = component_columns(moments.kernel)
     for name, (features, prior) in (every or grid_features(moments, grid)).items():
         columns = reads[name]
-        open_ = float(
+        residual = float(
             np.maximum(prior - np.sum(features**2, axis=0), 0.0) @ grid.joint_weights(columns)
         )
         parts = split(
@@ -206,7 +206,7 @@ def decompose(
             whole = len(axes) == len(columns)
             if whole or (axes and np.abs(values).max(initial=0.0) > least):
                 subset = tuple(columns[i] for i in axes)
-                left = (open_ if subset == columns else 0.0) * moments.entering([name])[0]
+                left = (residual if subset == columns else 0.0) * moments.entering([name])[0]
                 found.setdefault(subset, []).append(
                     (moments.block(name), values.reshape(len(features), -1), left)
                 )

@@ -19,7 +19,7 @@ from scipy.stats import qmc
 from ..measures import Measure
 from ..posteriors import InducingMoments
 from .grid import Columns, ProductGrid, component_columns
-from .variances import settled, varying
+from .variances import augmented, varying
 
 Response = Callable[[AnyNDArray], AnyNDArray]
 """From predictors' components [S, N, L] to what indices are asked of, [S, N, K]."""
@@ -52,7 +52,7 @@ def pick_freeze(
         sorted({p for columns in reads.values() for p in itertools.combinations(columns, 2)})
     )
     grid = ProductGrid(measures[0], list(reads.values()))
-    _, every = settled(members[0][0], grid, [moments for moments, _ in members])
+    _, every = augmented(members[0][0], grid, [moments for moments, _ in members])
     members = [(moments, response) for moments, (_, response) in zip(every, members)]
     rows = [_rows(inputs, m, kernel.num_columns, num_points, seed) for m in measures]
     each = -(-num_samples // len(members))

@@ -13,9 +13,6 @@ from .grid import Columns
 from .pick_freeze import PickFreezeDraws
 from .variances import VarianceDraws, varying
 
-KINDS = ("first", "interaction", "total", "shapley")
-"""What indices there are of independent inputs."""
-
 
 def sobol_table(
     draws: VarianceDraws,
@@ -25,25 +22,15 @@ def sobol_table(
 ) -> pd.DataFrame:
     """Indices of all kinds: see :meth:`FunctionalANOVA.sobol`."""
     total = draws.total()
-    shown = [(i, predictors[i]) for i in varying(total)]
-    rows = []
+    outputs, rows = varying(total), []
     for kind, effect, columns, shares in _sums(draws.subsets, names):
         variances = np.einsum("svl,v->sl", draws.variances, shares)
         vanishing = may_vanish(draws, shares, level)
-        variance = variances.mean(axis=0)
-        for i, predictor in shown:
-            index = variances[:, i] / total[:, i]
-            lower, upper = interval(index, level)
-            row = {
-                "kind": kind,
-                "effect": effect,
-                "order": len(columns),
-                "estimate": float(index.mean()),
-                "lower": 0.0 if vanishing[i] else lower,
-                "upper": upper,
-                "variance": float(variance[i]),
-            }
-            rows.append(({"predictor": predictor} if len(predictors) > 1 else {}) | row)
+        index = {"kind": kind, "effect": effect, "order": len(columns)}
+        for i in outputs:
+            label = {"predictor": predictors[i]} if len(predictors) > 1 else {}
+            shown = shares_row(variances[:, i], total[:, i], level, vanishing[i])
+            rows.append(label | index | shown)
     return pd.DataFrame(rows)
 
 
@@ -55,10 +42,9 @@ def response_table(
     classes: Sequence[str] = ("",),
 ) -> pd.DataFrame:
     """Indices of a response: as :func:`sobol_table`, interactions of pairs only."""
-    shown = [(k, classes[k]) for k in varying(draws.total)]
     tables = {"first": draws.first, "interaction": draws.both, "total": draws.any}
     singles = [(c,) for c in draws.inputs]
-    rows = []
+    outputs, rows = varying(draws.total), []
     for kind, values in tables.items():
         for v, columns in enumerate(draws.pairs if kind == "interaction" else singles):
             inside = [
@@ -66,35 +52,40 @@ def response_table(
                 for s in predictor.subsets
             ]
             vanishing = may_vanish(predictor, np.array(inside, dtype=float), level).all()
-            for k, label in shown:
-                index = values[:, v, k] / draws.total[:, k]
-                lower, upper = interval(index, level)
-                row = {
-                    "kind": kind,
-                    "effect": ":".join(map(names, columns)),
-                    "order": len(columns),
-                    "estimate": float(index.mean()),
-                    "lower": 0.0 if vanishing and kind != "interaction" else lower,
-                    "upper": upper,
-                    "variance": float(values[:, v, k].mean()),
-                }
-                rows.append(({"class": label} if len(classes) > 1 else {}) | row)
+            zero = bool(vanishing) and kind != "interaction"
+            effect = ":".join(map(names, columns))
+            index = {"kind": kind, "effect": effect, "order": len(columns)}
+            for k in outputs:
+                label = {"class": classes[k]} if len(classes) > 1 else {}
+                shown = shares_row(values[:, v, k], draws.total[:, k], level, zero)
+                rows.append(label | index | shown)
     return pd.DataFrame(rows)
 
 
+def shares_row(
+    values: AnyNDArray, total: AnyNDArray, level: float, zero: bool = False
+) -> dict[str, float]:
+    """
+    A share of variance: its posterior mean and credible interval, and the variance itself.
+
+    The interval is equal-tailed; where ``zero``, it begins at zero.
+    """
+    shares, tail = values / total, 0.5 * (1.0 - level)
+    lower, upper = np.quantile(shares, [tail, 1.0 - tail])
+    return {
+        "estimate": float(shares.mean()),
+        "lower": 0.0 if zero else float(lower),
+        "upper": float(upper),
+        "variance": float(values.mean()),
+    }
+
+
 def may_vanish(draws: VarianceDraws, shares: AnyNDArray, level: float) -> AnyNDArray:
-    """Whether effects that vanish are in the credible ball of L2 round the posterior mean, [L]."""
+    """True if effects that vanish are in the credible ball of L2 round the posterior mean, [L]."""
     distances = np.einsum("svl,v->sl", draws.distances, shares)
     sizes = np.einsum("vl,v->l", draws.sizes, shares)
     inside: AnyNDArray = sizes <= np.quantile(distances, level, axis=0)
     return inside
-
-
-def interval(draws: AnyNDArray, level: float) -> tuple[float, float]:
-    """Equal-tailed limits."""
-    tail = 0.5 * (1.0 - level)
-    lower, upper = np.quantile(draws, [tail, 1.0 - tail])
-    return float(lower), float(upper)
 
 
 def check_options(level: float, num_samples: int) -> None:

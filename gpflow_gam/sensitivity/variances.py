@@ -12,13 +12,13 @@ from ..posteriors import AugmentedMoments, InducingMoments
 from ..threads import SMALL, one_blas_thread
 from .grid import Columns, Part, ProductGrid, component_columns, decompose, grid_features
 
-_OPEN = 1e-3
+_RESIDUAL = 1e-3
 """Share of a component's variance that may be left open."""
 _CANDIDATES = 1000
-"""Points of a grid at which more may be settled."""
+"""Points of a grid that may become inducing inputs."""
 
 
-def settled(
+def augmented(
     moments: InducingMoments, grid: ProductGrid, others: Sequence[InducingMoments] = ()
 ) -> tuple[InducingMoments, list[InducingMoments]]:
     """
@@ -28,14 +28,14 @@ def settled(
     of independent ones has none, and what is left open there is a function as any other: parts of
     it are main effects, and past a link it cannot be added up afterwards.
     """
-    points = _open_points(moments, grid)
+    points = _residual_points(moments, grid)
     if not points:
         return moments, list(others)
     made = {id(m): AugmentedMoments(m, points) for m in (moments, *others)}
     return made[id(moments)], [made[id(m)] for m in others]
 
 
-def _open_points(moments: InducingMoments, grid: ProductGrid) -> dict[str, AnyNDArray]:
+def _residual_points(moments: InducingMoments, grid: ProductGrid) -> dict[str, AnyNDArray]:
     found, width = {}, moments.kernel.num_columns
     for name, columns in component_columns(moments.kernel).items():
         if not columns:
@@ -44,7 +44,7 @@ def _open_points(moments: InducingMoments, grid: ProductGrid) -> dict[str, AnyND
         X, w = coarse.points(columns, width), coarse.joint_weights(columns)
         phi, prior = moments.features_and_prior(name, moments.tangents(name, X))
         left = np.maximum(prior - np.sum(np.square(phi), axis=0), 0.0)
-        if w @ left > _OPEN * (w @ prior):
+        if w @ left > _RESIDUAL * (w @ prior):
             pivots = moments.residual_pivots(name, X)
             if pivots:
                 found[name] = X[pivots]
@@ -143,7 +143,7 @@ def draw_variances(
 
     What inducing values leave open adds its expected variance.
     """
-    reference, members = settled(reference, grid, members)
+    reference, members = augmented(reference, grid, members)
     with one_blas_thread(len(reference.mean) <= SMALL):
         own, turns = _turns(reference, members, grid, num_samples, seed, replicates)
     # other weights bring effects about that vanish under the first

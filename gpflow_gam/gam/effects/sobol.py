@@ -44,21 +44,7 @@ def sobol(
     num_points: int = 2048,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """
-    What :meth:`gpflow_gam.GAM.sobol` returns.
-
-    :param fit: a fitted GAM.
-    :param scale: as of that method.
-    :param inputs: as of that method.
-    :param measures: as of that method.
-    :param bootstrap: as of that method.
-    :param level: probability of the limits.
-    :param unconditional: whether uncertainty allows for uncertain hyperparameters.
-    :param num_samples: as of that method.
-    :param num_points: as of that method.
-    :param seed: of what is drawn.
-    :raises ValueError: naming the argument.
-    """
+    """A table of Sobol indices: see :meth:`gpflow_gam.GAM.sobol`."""
     check_options(level, num_samples)
     for argument, value, allowed in (
         ("scale", scale, ("link", "response")),
@@ -102,7 +88,7 @@ def sobol(
     if scale == "link":
         return _in_units(fit, anova.sobol(level=level, num_samples=num_samples, seed=seed))
     known = input_measures(fit) | given
-    shift = mean_offset(fit)
+    shift = fit.mean_offset()
     response = [(m, _response(fit, likelihood, shift)) for m, likelihood in members]
     each = [known]
     if bootstrap:
@@ -128,11 +114,6 @@ def functional_anova(
 ) -> FunctionalANOVA:
     """
     The functional ANOVA of a fit's predictor, each column with its own distribution in the data.
-
-    :param members: posteriors over which indices are averaged; the fitted one by default.
-    :param given: distributions of columns that are known, by their place.
-    :param bootstrap: whether indices are averaged over what the data leave open of the others.
-    :param seed: of the bootstrap.
     """
     moments, given = inducing_moments(fit), dict(given or {})
     subsets = [s for s in component_columns(moments.kernel).values() if s]
@@ -162,12 +143,7 @@ def _bootstrapped(
 
 
 def given_measures(fit: FittedGAM, measures: Mapping[str, Measure] | None) -> dict[int, Measure]:
-    """
-    Distributions that are given for columns of the data, by the columns' places.
-
-    :param measures: by the columns' names.
-    :raises ValueError: a name that no term reads, a column of levels, or no measure of one column.
-    """
+    """Distributions that are given for columns of the data, by the columns' places."""
     keys = list(fit.spec.encoder.columns)
     used = {c for component in fit.spec.components for c in component.columns}
     names = sorted({str(keys[c][0]) for c in used})
@@ -201,12 +177,7 @@ def posterior_members(fit: FittedGAM, unconditional: bool) -> list[Member]:
 
 
 def input_measures(fit: FittedGAM) -> dict[int, Measure]:
-    """
-    Each column's distribution in the data: levels as they are, numbers thinned to nodes.
-
-    :raises ValueError: a column that is read as numbers and as levels: its two readings are not
-        independent.
-    """
+    """Each column's distribution in the data: levels as they are, numbers thinned to nodes."""
     used = sorted({c for component in fit.spec.components for c in component.columns})
     keys = list(fit.spec.encoder.columns)
     names = [keys[c][0] for c in used]
@@ -224,11 +195,6 @@ def input_measures(fit: FittedGAM) -> dict[int, Measure]:
         else:
             found[c] = Empirical.from_data(*fit.marginal(c))
     return found
-
-
-def mean_offset(fit: FittedGAM) -> AnyNDArray:
-    """The known part of the predictor, [L], offsets at their mean."""
-    return fit.mean_offset()
 
 
 def _response(fit: FittedGAM, likelihood: Likelihood, shift: AnyNDArray) -> Response:
