@@ -44,7 +44,21 @@ def sobol(
     num_points: int = 2048,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """A table of Sobol indices: see :meth:`gpflow_gam.GAM.sobol`."""
+    """
+    Sobol indices as :meth:`gpflow_gam.GAM.sobol` returns them.
+
+    :param fit: a fitted GAM.
+    :param scale: as of that method, as are all that follow.
+    :param inputs: ``"independent"`` or ``"data"``.
+    :param measures: by column.
+    :param bootstrap: of the rows.
+    :param level: of the credible intervals.
+    :param unconditional: whether uncertainty allows for uncertain hyperparameters.
+    :param num_samples: posterior draws.
+    :param num_points: past a link.
+    :param seed: of what is drawn.
+    :raises ValueError: naming the argument.
+    """
     check_options(level, num_samples)
     for argument, value, allowed in (
         ("scale", scale, ("link", "response")),
