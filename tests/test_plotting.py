@@ -353,11 +353,6 @@ def test_quantile_residuals_are_finite_and_reproducible(poisson):
     assert not np.array_equal(first, plotting.quantile_residuals(fit, 4))
 
 
-def test_working_residuals_of_gaussian_are_plain(gaussian):
-    want = DATA["num"] - gaussian.predict(DATA, type="link")
-    np.testing.assert_allclose(plotting.working_residuals(gaussian.fitted), want, atol=1e-8)
-
-
 def test_working_residuals_of_binomial_are_of_shares(bernoulli):
     fit = bernoulli.fitted
     trials = np.arange(N) % 5 + 1.0

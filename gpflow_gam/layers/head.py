@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import re
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
@@ -23,7 +24,7 @@ from ..kernels import AdditiveKernel
 from ..kernels.functional import float_type
 from ..posteriors import AdditivePosterior
 from .features import FeatureReader, FeatureScaling, Normalization
-from .losses import ExpectedLogLikelihood, MomentReader, mark, metric_of, register
+from .losses import FEATURES, HEAD, ExpectedLogLikelihood, MomentReader, metric_of, register
 from .structure import HeadSpecification
 
 Output = Literal["moments", "components", "response", "interval"]
@@ -295,7 +296,10 @@ class GPHead(MomentReader, FeatureReader, keras.Layer):
         # outside of it, since replicas wait for one another
         if training and self.trainable and self.normalization == "running":
             self.scaling.update(self._read(inputs))
-        return mark(outputs, self, inputs if training else None)
+        setattr(outputs, HEAD, weakref.ref(self))
+        if training:
+            setattr(outputs, FEATURES, inputs)
+        return outputs
 
     def _predicted(self, inputs: tf.Tensor, kind: Output, training: bool) -> tf.Tensor:
         X = self.scaled(inputs)

@@ -38,9 +38,9 @@ _OF_ONE_HOT = (
     keras.metrics.TopKCategoricalAccuracy,
 )
 _HEADS: weakref.WeakSet[MomentReader] = weakref.WeakSet()
-_HEAD = "_gpflow_gam_head"
-"""Attribute of a head's output: a weak reference to the head."""
-_FEATURES = "_gpflow_gam_features"
+HEAD = "_gpflow_gam_head"
+"""Attribute of a head's output: a weak reference to the head. It is lost in any computation."""
+FEATURES = "_gpflow_gam_features"
 """Attribute of a head's output in training: the features that it was called with."""
 
 
@@ -201,22 +201,14 @@ def register(head: MomentReader) -> None:
     _HEADS.add(head)
 
 
-def mark(output: tf.Tensor, head: MomentReader, features: tf.Tensor | None) -> tf.Tensor:
-    """Note on a head's output, as long as nothing is computed from it, whose it is."""
-    setattr(output, _HEAD, weakref.ref(head))
-    if features is not None:
-        setattr(output, _FEATURES, features)
-    return output
-
-
 def features_of(output: Any, head: MomentReader) -> tf.Tensor | None:
     """Features [N, F] that ``head`` returned ``output`` for in training, or None."""
     maker = _maker(output)
-    return getattr(output, _FEATURES, None) if maker is head else None
+    return getattr(output, FEATURES, None) if maker is head else None
 
 
 def _maker(output: Any) -> MomentReader | None:
-    reference = getattr(output, _HEAD, None)
+    reference = getattr(output, HEAD, None)
     return None if reference is None else reference()
 
 
