@@ -329,6 +329,7 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         present kernel: any such q gives a bound. One sweep, and one more for its gradient. Compiled
         functions follow parameters and fits, as predictions do.
 
+        :return: a scalar, [].
         :raises ValueError: the model is not fitted.
         """
         bound = action_bound(self.problem(), *self._actions().noisy())
