@@ -12,8 +12,8 @@ import tensorflow_probability as tfp
 
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, random_effect, s, te
+from gpflow_gam.gam import NotFittedError
 from gpflow_gam.gam.fits import start
-from gpflow_gam.gam.predictor import NotFittedError
 from gpflow_gam.optimizers.binned import bins, components
 
 FINE = {"tolerance": 1e-5, "progress": False}

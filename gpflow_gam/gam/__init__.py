@@ -1,6 +1,6 @@
 """Generalized additive models as their users know them, and what they are made of."""
 
 from .gam import GAM
-from .predictor import NotFittedError
+from .inspector import NotFittedError
 
 __all__ = ["GAM", "NotFittedError"]

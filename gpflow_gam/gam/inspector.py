@@ -1,19 +1,23 @@
-"""What a fitted GAM says of itself."""
+"""Predictions, averages, effects, summaries and pictures of a fitted GAM."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import pandas as pd
 from gpflow.base import AnyNDArray
 
+from ..errors import check_process
 from ..measures import Measure
+from ..posteriors import SparseAdditivePosterior
 from . import effects as _effects
-from .averager import Averager
 from .comparison import LeaveOneOut, leave_one_out
 from .effects import EffectTable
 from .effects.transform import Transform
+from .fits import FittedGAM, prediction
+from .fits.model import Model
+from .fits.prediction import Selection, part_of
 from .summaries.components import variance_components
 from .summaries.identifiability import concurvity, pairwise_concurvity
 from .summaries.summary import Summary, summarise
@@ -28,8 +32,339 @@ _NUMBERS = ("estimate", "se", "lower", "upper", "lower_simultaneous", "upper_sim
 """Columns of a table of effects beside those of the data."""
 
 
-class Inspector(Averager):
-    """Summaries, effects and pictures of a GAM that is fitted."""
+Scale = Literal["response", "link"]
+
+
+class NotFittedError(ValueError, AttributeError):
+    """The GAM has not seen data yet."""
+
+
+class Inspector:
+    """
+    All that a GAM that is fitted can be asked.
+
+    :param missing: what becomes of rows that lack a value.
+    :param seed: of what is random.
+    """
+
+    _fit: FittedGAM | None = None
+    missing: str
+    seed: int
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether :meth:`fit` has been called."""
+        return self._fit is not None
+
+    @property
+    def fitted(self) -> FittedGAM:
+        """
+        The outcome of the fit.
+
+        :raises NotFittedError: there is none.
+        :raises ForkedProcessError: nothing can be computed in this process.
+        """
+        check_process()
+        if self._fit is None:
+            raise NotFittedError("the GAM is not fitted yet; call fit(data, y) first.")
+        return self._fit
+
+    @property
+    def model(self) -> Model:
+        """The GPflow model inside."""
+        return self.fitted.trained
+
+    @property
+    def posterior(self) -> SparseAdditivePosterior:
+        """Its posterior: ``predict_f``, ``predict_components``, joint draws."""
+        return self.fitted.posterior
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the effects."""
+        return self.fitted.spec.effect_names
+
+    def _seed(self, seed: int | None) -> int:
+        return self.seed if seed is None else seed
+
+    # --- predictions -------------------------------------------------------------------------
+
+    def predict(
+        self,
+        data: Any,
+        type: prediction.PredictionType = "response",
+        *,
+        interval: float | None = None,
+        se: bool = False,
+        unconditional: bool = True,
+        terms: Selection | None = None,
+        exclude: Selection | None = None,
+        intercept: bool = True,
+    ) -> Any:
+        """
+        Predict at new rows.
+
+        - ``"response"``: the expected response (class probabilities [N, K] for classes), its
+          posterior mean;
+        - ``"link"``: the predictor, offsets included;
+        - ``"terms"``: a DataFrame with what each component adds to the predictor, and a column
+          ``offset`` where there are offsets; the sum of the columns is the predictor. The model's
+          constant is in ``intercept``, which is that of :meth:`summary`, or in the factor whose
+          levels have their own means in its place;
+        - ``"observation"``: a new response, with the family's noise;
+        - ``"class"``: the most probable class.
+
+        :param data: as in :meth:`fit`; the response is not needed. Files, and tables one after
+            the other, are read in blocks: memory holds the result, and a block.
+        :param type: what to predict.
+        :param interval: a probability; adds an equal-tailed credible interval. With
+            ``type="terms"`` the frame has ``estimate``, ``se``, ``lower`` and ``upper`` under each
+            term.
+        :param se: adds posterior standard deviations. One that the far tail alone would make is
+            NaN, with a :class:`HeavyTailWarning`: that of an expected response that has no other
+            bound than a log link or the like gives it, where the predictor's own is above 1 or so.
+        :param unconditional: whether standard errors and intervals allow for uncertain
+            hyperparameters, as those of :meth:`effects`, which takes some seconds the first time;
+            those of one predictor of several (``"link"``, ``"terms"``) then allow for the others
+            being uncertain as well;
+            of other families of q(U) than ``"exact"`` and ``"sites"`` nothing is known of them.
+            Estimates are at the fitted ones either way.
+        :param terms: the terms that count (their labels, names of effects as ``"s(x):g=north"``,
+            or terms), where not all of them do: what others add to the predictor is taken as zero,
+            their average over the data. With ``type="terms"`` the columns that are wanted.
+            Standard errors are those of what is left, of which covariances between terms are part.
+            Columns of the data that no term of these reads need not be there.
+        :param exclude: terms that do not count, of those.
+        :param intercept: whether the intercept does. Offsets always do.
+        :return: an array; with ``se`` a pair (estimate, se); with ``interval`` a DataFrame with
+            columns ``estimate``, ``se``, ``lower`` and ``upper``. A DataFrame has the index of
+            data of pandas. With ``missing="drop"`` rows that
+            lack a value are NaN (None among classes), as in :meth:`sample` and
+            :meth:`log_density`.
+        :raises ValueError: naming the argument or column.
+        """
+        fit, uncertain = self.fitted, None
+        part = part_of(fit.spec, terms, exclude, intercept)
+        if unconditional and (se or interval is not None):
+            uncertain = _effects.averaged(fit)
+        return prediction.predict(
+            fit,
+            data,
+            type,
+            interval=interval,
+            se=se,
+            seed=self.seed,
+            drop=self.missing == "drop",
+            uncertain=uncertain,
+            part=part,
+        )
+
+    def sample(
+        self,
+        data: Any,
+        num_samples: int = 100,
+        type: Literal["response", "link", "observation"] = "response",
+        *,
+        seed: int | None = None,
+        terms: Selection | None = None,
+        exclude: Selection | None = None,
+        intercept: bool = True,
+    ) -> AnyNDArray:
+        """
+        Draws from the posterior: whole functions at all rows, not row by row.
+
+        :param data: new rows.
+        :param num_samples: S.
+        :param type: the expected response, the predictor, or new responses.
+        :param seed: makes draws reproducible; the GAM's own by default.
+        :param terms: the terms that count, as in :meth:`predict`.
+        :param exclude: terms that do not.
+        :param intercept: whether the intercept does.
+        :return: [S, N], [S, N, L] for L predictors, [S, N, K] for class probabilities.
+        :raises ValueError: a column that is not there or cannot be read, or a bad argument, naming
+            it.
+        """
+        drop = self.missing == "drop"
+        part = part_of(self.fitted.spec, terms, exclude, intercept)
+        return prediction.sample(self.fitted, data, num_samples, type, self._seed(seed), drop, part)
+
+    def survival(
+        self, data: Any, times: Any = None, *, level: float = 0.95, unconditional: bool = True
+    ) -> pd.DataFrame:
+        """
+        Probabilities that responses exceed given times: survival curves of new rows.
+
+        :param data: as in :meth:`predict`.
+        :param times: [T], in the response's unit, or one time; by default 101 even ones from 0 to
+            the largest response of the fit (of responses that may be negative, from the least).
+        :param level: probability of the credible interval at each time.
+        :param unconditional: whether intervals allow for uncertain hyperparameters, as those of
+            :meth:`predict`, and for the family's own: scale, or baseline hazard.
+        :return: ``row``, ``time``, ``estimate`` (the posterior mean), ``lower`` and ``upper``,
+            T lines for each row.
+        :raises ValueError: naming the argument, also where a GAM that was saved without its data
+            is given no times; or a family without survival curves.
+        """
+        fit = self.fitted
+        draws = _effects.hyperparameter_draws(fit) if unconditional else []
+        return prediction.survival(fit, data, times, level, draws)
+
+    def log_density(self, data: Any, *, unconditional: bool = False) -> AnyNDArray:
+        """
+        Log predictive density of each row's response, [N]: the score of held-out data.
+
+        :param data: rows with the response's column.
+        :param unconditional: whether to average the density over uncertain hyperparameters, as
+            :meth:`effects` does, rather than to take the fitted ones as known. Only with
+            ``variational`` ``"exact"`` or ``"sites"`` (the defaults up to 5000 inducing values):
+            the other families of q(U) say nothing of other hyperparameters.
+        :return: [N].
+        :raises ValueError: as :meth:`predict`; a response outside the family's support.
+        """
+        averaged = _effects.averaged_log_density if unconditional else None
+        return prediction.log_density(self.fitted, data, averaged, drop=self.missing == "drop")
+
+    # --- averages ----------------------------------------------------------------------------
+
+    def partial_dependence(
+        self,
+        columns: Column | Sequence[Column],
+        grid: Any = None,
+        *,
+        data: Any = None,
+        scale: Scale = "response",
+        level: float = 0.95,
+        num_points: int | None = None,
+        unconditional: bool = True,
+        num_samples: int = 1000,
+        seed: int | None = None,
+    ) -> pd.DataFrame:
+        """
+        The mean over rows of the expected response, with columns set to each value of a grid.
+
+        (Friedman 2001.) Past a link this is another curve than ``effects(scale="response")``, which
+        has the other effects at their average; and it has what a column does in all of the terms
+        that read it.
+
+        :param columns: a column, or several.
+        :param grid: values of the column, a dict of columns or a DataFrame; by default all levels,
+            or an even grid over the data of the fit.
+        :param data: rows to average over; the columns need not be in them. By default those of
+            the fit that count, or 2000 of them, evenly spread.
+        :param scale: ``"response"``, or ``"link"`` for the predictor.
+        :param level: probability of the credible interval.
+        :param num_points: of the default grid on each axis.
+        :param unconditional: whether intervals allow for uncertain hyperparameters, as those of
+            :meth:`effects`.
+        :param num_samples: posterior draws.
+        :param seed: the GAM's own by default.
+        :return: the grid's columns, ``estimate``, ``se``, ``lower``, ``upper`` and, for the whole
+            curve at once, ``lower_simultaneous`` and ``upper_simultaneous``; ``class`` (or
+            ``predictor``) where there are several, with a curve each.
+        :raises ValueError: naming the argument or column.
+        """
+        return _effects.partial_dependence(
+            self.fitted,
+            columns,
+            grid,
+            data,
+            drop=self.missing == "drop",
+            scale=scale,
+            level=level,
+            num_points=num_points,
+            unconditional=unconditional,
+            num_samples=num_samples,
+            seed=self._seed(seed),
+        )
+
+    def avg_predictions(
+        self,
+        data: Any = None,
+        *,
+        by: Column | Sequence[Column] | None = None,
+        at: Mapping[Column, Any] | None = None,
+        scale: Scale = "response",
+        level: float = 0.95,
+        unconditional: bool = True,
+        num_samples: int = 1000,
+        seed: int | None = None,
+    ) -> pd.DataFrame:
+        """
+        Expected responses, averaged over rows (``avg_predictions`` of R's marginaleffects).
+
+        :param data: rows to average over, as of :meth:`partial_dependence`.
+        :param by: columns of the data: an average for each combination of their values.
+        :param at: columns that are set for all rows, to each combination of the given values, as
+            ``{"dose": [0, 1]}``; they need not be in the data.
+        :param scale: ``"response"``, or ``"link"`` for the predictor.
+        :param level: probability of the credible interval.
+        :param unconditional: whether intervals allow for uncertain hyperparameters.
+        :param num_samples: posterior draws.
+        :param seed: the GAM's own by default.
+        :return: a row an average: the columns of ``at`` and ``by``, ``estimate``, ``se``,
+            ``lower``, ``upper``; ``class`` (or ``predictor``) where there are several.
+        :raises ValueError: naming the argument or column.
+        """
+        return _effects.avg_predictions(
+            self.fitted,
+            data,
+            by,
+            at,
+            drop=self.missing == "drop",
+            scale=scale,
+            level=level,
+            unconditional=unconditional,
+            num_samples=num_samples,
+            seed=self._seed(seed),
+        )
+
+    def avg_comparisons(
+        self,
+        columns: Column | Sequence[Column] | Mapping[Column, Any],
+        data: Any = None,
+        *,
+        by: Column | Sequence[Column] | None = None,
+        comparison: Literal["difference", "ratio"] = "difference",
+        scale: Scale = "response",
+        level: float = 0.95,
+        unconditional: bool = True,
+        num_samples: int = 1000,
+        seed: int | None = None,
+    ) -> pd.DataFrame:
+        """
+        Average effects of changing a column (``avg_comparisons`` of marginaleffects).
+
+        :param columns: one column, several, or a mapping of each to what is compared. A column of
+            numbers is moved by one, or by the step that is given, as ``{"x": 0.1}``; of a pair
+            ``{"x": (2, 5)}`` the second value is compared with the first. Levels are compared with
+            the first of them, or of those that are given.
+        :param data: rows to average over, as of :meth:`partial_dependence`.
+        :param by: columns of the data: comparisons for each combination of their values.
+        :param comparison: ``"difference"`` of averages, or their ``"ratio"``.
+        :param scale: ``"response"``, or ``"link"`` for the predictor.
+        :param level: probability of the credible interval.
+        :param unconditional: whether intervals allow for uncertain hyperparameters.
+        :param num_samples: posterior draws.
+        :param seed: the GAM's own by default.
+        :return: a row a comparison: ``column``, ``contrast``, the columns of ``by``, ``estimate``,
+            ``se``, ``lower``, ``upper``; ``class`` (or ``predictor``) where there are several.
+        :raises ValueError: naming the argument or column.
+        """
+        return _effects.avg_comparisons(
+            self.fitted,
+            columns,
+            data,
+            by,
+            comparison=comparison,
+            drop=self.missing == "drop",
+            scale=scale,
+            level=level,
+            unconditional=unconditional,
+            num_samples=num_samples,
+            seed=self._seed(seed),
+        )
+
+    # --- summaries and effects ---------------------------------------------------------------
 
     def summary(self) -> Summary:
         """A table of the terms and the fit as a whole; prints as text, and as HTML in notebooks."""
@@ -53,7 +388,7 @@ class Inspector(Averager):
         :return: a row for each variance: ``term``, ``predictor`` where there are several, ``part``
             (``"straight"``, ``"deviation"`` or ``"level"`` of a term that has several),
             ``variance``, ``sd``, and ``lower`` and ``upper`` of the standard deviation. The last
-            row is ``"residual"``, the noise, where the family has its variance. Limits are NaN
+            row is ``"residual"``, the noise, where the family has its variance. Intervals are NaN
             where the marginal likelihood did not choose the variance alone: with
             ``engine="iterncgp"`` and ``criterion="ncv"``, of terms with a shape, and of a residual
             behind a link.
@@ -121,10 +456,10 @@ class Inspector(Averager):
         :param inputs: ``"independent"`` or ``"data"``.
         :param measures: distributions of numeric columns that are known, such as
             ``{"x": gg.measures.Uniform(0, 1)}``; of other columns that of the data is taken.
-        :param bootstrap: whether the limits allow for the data being a sample of the columns'
+        :param bootstrap: whether the intervals allow for the data being a sample of the columns'
             distribution (Bayesian bootstrap of the rows); without it they are those of the
             population that consists of the data.
-        :param level: probability of the limits.
+        :param level: probability of the credible interval.
         :param unconditional: whether they allow for uncertain hyperparameters, as
             :meth:`effects` does.
         :param num_samples: posterior draws; at most 128 with ``scale="response"``, where each needs
@@ -146,7 +481,7 @@ class Inspector(Averager):
             unconditional=unconditional,
             num_samples=num_samples,
             num_points=num_points,
-            seed=self.seed if seed is None else seed,
+            seed=self._seed(seed),
         )
 
     def effects(
@@ -161,7 +496,7 @@ class Inspector(Averager):
         scale: Literal["link", "response"] = "link",
     ) -> pd.DataFrame:
         """
-        An effect, or all of them, with standard errors, pointwise and simultaneous limits.
+        An effect, or all of them, with standard errors, pointwise and simultaneous bands.
 
         With ``scale="response"`` it is the expected response along the effect, as gratia's
         ``add_constant`` and the inverse link make it of a smooth: intercept and this effect
@@ -173,12 +508,12 @@ class Inspector(Averager):
             such as ``"s(g, bs='re')"``; by default every effect, one after the other.
         :param grid: where: values of its column, a dict of columns or a DataFrame; by default an
             even grid over the data. Of all effects a dict or DataFrame.
-        :param level: probability of the limits.
+        :param level: probability of the credible interval.
         :param num_points: of the default grid, per axis.
         :param unconditional: whether uncertainty allows for uncertain hyperparameters, which takes
             some seconds the first time, as those of :meth:`predict` do, and that of one predictor
             of several for the others; :meth:`sample` and :attr:`posterior` take them as known.
-        :param fun: a monotone function through which the estimate and the limits go, such as
+        :param fun: a monotone function through which the estimate and the interval go, such as
             ``numpy.exp``: under a log link an effect is then the factor by which it multiplies
             the expected response, and one of the odds under a logit link. There is no ``se`` then,
             which is the predictor's.
@@ -273,7 +608,7 @@ class Inspector(Averager):
         fun: Transform | None = None,
     ) -> pd.DataFrame:
         """
-        What can be read as single numbers, on the predictor's scale.
+        Coefficients: effects that are single numbers, on the predictor's scale.
 
         - The intercept: the predictor where every effect is zero, which each is on average over
           the data; offsets left out. With ``reference`` it is the predictor at the reference levels
@@ -287,7 +622,7 @@ class Inspector(Averager):
         :param reference: a level of the only factor, or levels by column (or name of the term), as
             ``{"clinic": "north"}``: the table then is of treatment contrasts. ``{}`` names none, so
             that straight lines alone move.
-        :param level: probability of the limits.
+        :param level: probability of the credible interval.
         :param unconditional: whether uncertainty allows for uncertain hyperparameters, as in
             :meth:`effects`.
         :param fun: as in :meth:`effects`: the exponential of a slope is a ratio, of means under a
@@ -307,7 +642,7 @@ class Inspector(Averager):
 
         :param term: its name.
         :param grid: where; by default an even grid over the data.
-        :param level: probability of the limits.
+        :param level: probability of the credible interval.
         :param num_points: of the default grid.
         :return: as :meth:`effects`.
         :raises ValueError: no smooth of one number, or a bad argument, naming it.
@@ -333,7 +668,7 @@ class Inspector(Averager):
         ``group_means=True`` adds those of the means, and the column is ``estimate``.
 
         :param term: the factor's name, or the label of the smooth (``"s(x):g"``).
-        :param level: probability of the limits.
+        :param level: probability of the credible interval.
         :param grid: for curves, where.
         :param num_points: of the default grid.
         :param fun: as in :meth:`effects`; the exponential of a difference is a ratio.
@@ -365,8 +700,7 @@ class Inspector(Averager):
         :raises ValueError: an unknown effect, or a bad argument, naming it.
         :raises TypeError: ``term`` is no name.
         """
-        seed = self.seed if seed is None else seed
-        return _effects.sample_effect(self.fitted, term, grid, num_samples, seed)
+        return _effects.sample_effect(self.fitted, term, grid, num_samples, self._seed(seed))
 
     def draw(
         self,
