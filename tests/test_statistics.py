@@ -14,7 +14,7 @@ from gpflow.kernels import Matern52, Product
 
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, s, te
-from gpflow_gam.gam.components import build_kernel, learn_encoder, plan
+from gpflow_gam.gam.components import build_kernel, learn_encoder, plan_columns
 from gpflow_gam.gam.fits.data import make_rows
 from gpflow_gam.gam.frames import Table
 from gpflow_gam.kernels import Factor, Indicator
@@ -118,7 +118,7 @@ def prepared(number: int = 150):
     table = Table(sample(number))
     encoder = learn_encoder(TERMS, [], table)
     X = encoder.encode(table)
-    components = tuple(plan(TERMS, table, encoder, X))
+    components = tuple(plan_columns(TERMS, table, encoder, HeldColumns(X)))
     return components, build_kernel(components, 1.0), X, np.asarray(table.values("y"))[:, None]
 
 

@@ -200,6 +200,7 @@ def from_parts(
         result = FitResult(**header["result"], history=arrays["history"])
         data = _data_from_parts(spec, header, arrays)
         stored = (header["solution"], arrays) if "solution" in header else None
+        dropped = header["dropped"]
     model = build_model(spec, data)
     gone = isinstance(data, MissingData)
     # of Gaussian data q is no variable, but a function of sums
@@ -222,7 +223,6 @@ def from_parts(
             solution = solution_from_parts(stored, model, MissingRows(places))
             if spec.variational == "exact":
                 assign_posterior(model, solution.q)
-    dropped = header["dropped"]
     return FittedGAM(spec, model, data, result, dropped, solution, None if gone else stored)
 
 

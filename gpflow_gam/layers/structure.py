@@ -18,7 +18,7 @@ from scipy.special import ndtri
 from scipy.stats import qmc
 
 from ..gam import families
-from ..gam.components import Component, build_kernel, learn_encoder, plan
+from ..gam.components import Component, build_kernel, learn_encoder, plan_columns
 from ..gam.components.inducing import LATITUDE, LONGITUDE, inducing_each
 from ..gam.families import Family
 from ..gam.families import family as as_family
@@ -40,6 +40,7 @@ from ..kernels import AdditiveKernel, ZeroMean
 from ..kernels.mapped import OnColumns
 from ..likelihoods.expectations import constant_predictor
 from ..measures import Discrete, Nodes
+from ..optimizers.binned.columns import HeldColumns
 
 Kind = Literal["number", "level", "cycle", "multiplier", "latitude", "longitude"]
 _NUM_ROWS = 2048
@@ -162,7 +163,8 @@ def build_structure(
 def _planned(terms: Terms, table: Table, encoder: Encoder, X: AnyNDArray) -> tuple[Component, ...]:
     """Components, all of them penalised: features move, and so do their natural sizes."""
     return tuple(
-        dataclasses.replace(c, shrink=True) for c in plan(terms, table, encoder, X, None, 0)
+        dataclasses.replace(c, shrink=True)
+        for c in plan_columns(terms, table, encoder, HeldColumns(X))
     )
 
 

@@ -3,7 +3,7 @@
 from .component import By, Component, Margin
 from .inducing import shaped_term
 from .kernels import STRAIGHT, build_inducing, build_kernel, interaction_margin
-from .plan import INTERCEPT, entering, keys_of, learn_encoder, plan, plan_columns
+from .plan import INTERCEPT, entering, keys_of, learn_encoder, plan_columns
 from .priors import positive_parameter
 
 __all__ = [
@@ -18,7 +18,6 @@ __all__ = [
     "interaction_margin",
     "keys_of",
     "learn_encoder",
-    "plan",
     "plan_columns",
     "positive_parameter",
     "shaped_term",

@@ -9,7 +9,7 @@ import numpy as np
 from gpflow.base import AnyNDArray
 
 from ...measures import NUM_NODES, Empirical
-from ...optimizers.binned.columns import Columns, HeldColumns
+from ...optimizers.binned.columns import Columns
 from ...threads import one_blas_thread
 from ..frames import (
     Encoder,
@@ -159,28 +159,18 @@ def learn_encoder(terms: Terms, extra: Iterable[tuple[Column, str]], table: Tabl
     return Encoder(columns)
 
 
-def plan(
-    terms: Terms,
-    table: Table,
-    encoder: Encoder,
-    X: AnyNDArray,
-    weights: AnyNDArray | None = None,
-    seed: int = 0,
+@one_blas_thread()  # for clusters
+def plan_columns(
+    terms: Terms, table: Table, encoder: Encoder, columns: Columns, seed: int = 0
 ) -> list[Component]:
     """
     The components of the predictor, the intercept first.
 
     Everything is settled by the distinct values (or the bins that stand for them) and their total
     weights, so that a row of weight two is the same as the row twice.
+
+    :raises ValueError: a column that does not vary, or by too little to be squared, naming it.
     """
-    return plan_columns(terms, table, encoder, HeldColumns(X, weights), seed)
-
-
-@one_blas_thread()  # for clusters
-def plan_columns(
-    terms: Terms, table: Table, encoder: Encoder, columns: Columns, seed: int = 0
-) -> list[Component]:
-    """As :func:`plan`, of columns that memory need not hold."""
     components = [Component(INTERCEPT, "", "constant", inducing=((),))]
     for term in terms:
         manner = seed, _is_free(term, terms), _selects(term, terms)

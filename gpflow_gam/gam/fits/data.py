@@ -23,7 +23,6 @@ from ..components import Component
 from ..families.encoding import Described
 from ..frames import Encoder
 from ..terms import Column
-from .deviance import Discrepancies
 from .specification import Specification
 
 Marginal = tuple[AnyNDArray, AnyNDArray]
@@ -34,6 +33,29 @@ _GONE = (
     "this GAM was loaded from a file without its data (save(data=False)), and what was asked for "
     "needs them; load a file that holds them, or fit again."
 )
+
+
+class Pearson(NamedTuple):
+    """Pearson's statistic at the posterior mean of the predictor."""
+
+    statistic: float
+    """Sum of squared Pearson residuals."""
+
+    variance: float
+    """Their sum's variance, where the family holds and its mean is known."""
+
+    number: float
+    """How many rows are in it, weights counted."""
+
+
+class Discrepancies(NamedTuple):
+    """What one pass over the rows finds of how far responses are from the fit."""
+
+    deviance: tuple[float, float] | None
+    """At the posterior mean of the predictor, and the null model's; None where none is defined."""
+
+    pearson: Pearson | None
+    """None where the family's variance is no function of its mean."""
 
 
 @dataclasses.dataclass(frozen=True)

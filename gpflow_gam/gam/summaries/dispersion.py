@@ -10,7 +10,7 @@ import numpy as np
 from ...likelihoods import Quasi
 from ...likelihoods.base import unwrapped
 from ..fits import FittedGAM
-from ..fits.deviance import Discrepancies, Pearson
+from ..fits.data import Discrepancies, Pearson
 from ..fits.fit import refit
 from .components import effective_dof
 
