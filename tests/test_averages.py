@@ -11,7 +11,7 @@ import rscript
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, random_effect, s, ti
 from gpflow_gam.gam.effects import inducing_moments
-from gpflow_gam.gam.effects.hyperparameters import joint_moments
+from gpflow_gam.gam.effects.posterior import joint_moments
 
 QUICK = {"max_iterations": 12, "progress": False}
 GRID = [0.1, 0.5, 0.9]

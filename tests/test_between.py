@@ -12,7 +12,7 @@ from scipy.special import log_softmax
 
 import gpflow_gam as gg
 from gpflow_gam import linear
-from gpflow_gam.gam.effects.between import between_moments
+from gpflow_gam.gam.effects.posterior import between_moments
 from gpflow_gam.optimizers.binned import cavities
 from gpflow_gam.optimizers.binned.cavities import CoupledMeans, between_predictors
 
@@ -43,7 +43,7 @@ def fixed(data):
 
 def without_draws(monkeypatch):
     """Hyperparameters are taken as known, predictors not."""
-    module = importlib.import_module("gpflow_gam.gam.effects.hyperparameters")
+    module = importlib.import_module("gpflow_gam.gam.effects.posterior")
     monkeypatch.setattr(module, "_draw", lambda fit: [])
     monkeypatch.setattr(module, "_DRAWS", {})
 

@@ -9,7 +9,7 @@ from scipy.stats import norm
 
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, s, ti
-from gpflow_gam.gam.effects.hyperparameters import joint_moments
+from gpflow_gam.gam.effects.posterior import joint_moments
 
 QUICK = {"max_iterations": 12, "progress": False}
 TERMS = s("x", k=8) + linear("z") + factor("g")

@@ -9,8 +9,8 @@ from scipy.stats import norm
 
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, s, te
-from gpflow_gam.gam.effects import critical_values, simultaneous_limits
-from gpflow_gam.gam.effects.hyperparameters import joint_moments
+from gpflow_gam.gam.effects import critical_values, simultaneous_bands
+from gpflow_gam.gam.effects.posterior import joint_moments
 
 QUICK = {"max_iterations": 12, "progress": False}
 GRID = np.linspace(0.05, 0.95, 12)
@@ -106,17 +106,17 @@ def test_simultaneous_limits_by_ranks():
     """Of independent normals the level is known, and functions of draws have those of limits."""
     rng = np.random.default_rng(0)
     draws = rng.standard_normal((20_000, 5)) * np.array([1.0, 2.0, 0.1, 1.0, 3.0])
-    lower, upper = simultaneous_limits(draws, 0.9)
+    lower, upper = simultaneous_bands(draws, 0.9)
     z = norm.ppf(0.5 + 0.5 * 0.9 ** (1 / 5))
     np.testing.assert_allclose(upper, z * np.array([1.0, 2.0, 0.1, 1.0, 3.0]), rtol=0.03)
     inside = np.all((draws >= lower) & (draws <= upper), axis=1).mean()
     assert inside == pytest.approx(0.9, abs=2e-3)
-    for end, other in zip(simultaneous_limits(np.exp(draws), 0.9), (lower, upper)):
+    for end, other in zip(simultaneous_bands(np.exp(draws), 0.9), (lower, upper)):
         np.testing.assert_allclose(end, np.exp(other))
     # what does not vary does not widen what does
     still = np.concatenate([draws[:, :1], np.zeros((20_000, 30))], axis=1)
-    assert simultaneous_limits(still, 0.9)[1][0] == pytest.approx(norm.ppf(0.95), rel=0.03)
-    both = simultaneous_limits(np.stack([draws, -draws], axis=-1), 0.9)
+    assert simultaneous_bands(still, 0.9)[1][0] == pytest.approx(norm.ppf(0.95), rel=0.03)
+    both = simultaneous_bands(np.stack([draws, -draws], axis=-1), 0.9)
     np.testing.assert_allclose(both[1][:, 1], -both[0][:, 0])
 
 

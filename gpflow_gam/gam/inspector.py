@@ -14,7 +14,7 @@ from ..posteriors import SparseAdditivePosterior
 from . import effects as _effects
 from .comparison import LeaveOneOut, leave_one_out
 from .effects import EffectTable
-from .effects.transform import Transform
+from .effects.effect import Transform
 from .fits import FittedGAM, prediction
 from .fits.model import Model
 from .fits.prediction import Selection, part_of
@@ -680,7 +680,7 @@ class Inspector:
             bad argument, naming it.
         :raises TypeError: ``term`` is no name.
         """
-        found = _effects.differences(
+        found = _effects.effect(
             self.fitted, term, level, grid, num_points, self.seed, group_means=group_means
         )
         return _effects.transformed(found.frame(), fun)

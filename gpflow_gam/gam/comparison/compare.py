@@ -9,8 +9,7 @@ from typing import Any, Protocol
 import pandas as pd
 from tabulate import tabulate
 
-from .leave_one_out import LeaveOneOut, total
-from .response import check_same
+from .leave_one_out import LeaveOneOut, check_same, total
 
 _NOTE = (
     "elpd: log predictive density of {left_out}, and its difference from the best one's with the\n"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,14 +27,227 @@ from ...optimizers.binned.cavities import (
     sites_of,
 )
 from ...posteriors import SparseAdditivePosterior
+from ...posteriors.shaped import Projection
 from ...threads import one_blas_thread
 from ..effects import inducing_moments
 from ..fits import FittedGAM
+from ..fits.data import CodedData
 from ..summaries.components import effective_dof
 from ..summaries.summary import as_html, as_text
-from .folds import described, folds_of
-from .response import Observed, observed_of
-from .shaped import ShapedCavities
+from ..terms import Column, as_column
+
+
+def folds_of(fit: FittedGAM, groups: Any) -> Neighbourhoods:
+    """Neighbourhoods of a fit's rows."""
+    column = as_column(groups)
+    if column is not None:
+        return Neighbourhoods.of_labels(_labels(fit, column))
+    number = fit.number
+    if fit.dropped and hasattr(groups, "__len__") and len(groups) == number + fit.dropped:
+        raise ValueError(
+            f"groups must have one entry for each of the {number} rows that were fitted; got "
+            f"{len(groups)}, with the {fit.dropped} that were left out for missing values. Leave "
+            "them out here too."
+        )
+    return Neighbourhoods.of(groups, number)
+
+
+def _labels(fit: FittedGAM, column: Column) -> Any:
+    """A column of the data, as the fit holds it."""
+    keys = list(fit.spec.encoder.columns)
+    found = [i for i, (name, _) in enumerate(keys) if name == column]
+    for place in found:
+        if not isinstance(fit.data, CodedData):
+            return fit.X[:, place]
+        bins = fit.data.columns.coded.get((place,))
+        if bins is not None and bins.exact:
+            return bins.codes
+    if found:
+        raise ValueError(
+            f"groups: of {column!r} the fit holds ranges of values alone, as there are many rows; "
+            "pass the labels of all rows."
+        )
+    names = dict.fromkeys(str(name) for name, _ in keys)
+    raise ValueError(
+        f"groups: the fit holds no column {column!r}, which no term reads (there are "
+        f"{', '.join(names)}); pass its values, as in groups=data[{column!r}]."
+    )
+
+
+def described(folds: Neighbourhoods | None) -> str:
+    """What is left out at a time, in words."""
+    if folds is None:
+        return "one row at a time"
+    sizes = np.array([len(part) for part in folds.out])
+    if folds.out is folds.predicted:
+        return f"{len(folds)} groups of {sizes.min()} to {sizes.max()} rows"
+    return f"each row with its neighbourhood, {sizes.min()} to {sizes.max()} rows"
+
+
+_BLOCK = 2**17
+"""Rows at a time."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Observed:
+    """What was predicted."""
+
+    response: Column
+    number: int
+    values: str
+    weights: str
+    discrete: bool
+    folds: str = ""
+
+
+def observed_of(fit: FittedGAM) -> Observed:
+    """What a fit predicts."""
+    spec = fit.spec
+    Y = fit.data.responses
+    values = hashlib.blake2b(repr(spec.levels).encode() if spec.levels else b"", digest_size=16)
+    for start in range(0, len(Y), _BLOCK):
+        block = np.asarray(Y[start : start + _BLOCK], dtype=np.float64)
+        values.update(np.ascontiguousarray(block + 0.0).tobytes())  # of two zeros one
+    weights = hashlib.blake2b(digest_size=16)
+    for _, part in fit.data.weights():
+        weights.update(np.ascontiguousarray(part, dtype=np.float64).tobytes())
+    return Observed(
+        spec.response, fit.number, values.hexdigest(), weights.hexdigest(), spec.family.discrete
+    )
+
+
+def check_same(names: list[str], all_observed: list[Observed]) -> None:
+    """Raises ValueError, naming two of them, unless all fits predict the same rows."""
+    first = all_observed[0]
+    for name, other in zip(names[1:], all_observed[1:]):
+        pair = f"compare: {names[0]!r} and {name!r}"
+        if first.number != other.number:
+            raise ValueError(
+                f"{pair} were fitted to {first.number} and {other.number} rows; fit both to the "
+                "same rows (such as those complete in the columns of both)."
+            )
+        if first.discrete != other.discrete:
+            which = name if first.discrete else names[0]
+            raise ValueError(
+                f"{pair}: the family of {which!r} has densities of responses and the other one "
+                "probabilities, which have no unit in common; compare families of one kind."
+            )
+        if first.values != other.values:
+            raise ValueError(
+                f"{pair} were fitted to different responses ({first.response!r} and "
+                f"{other.response!r}), or to rows in another order; densities of transformed or "
+                "other responses cannot be compared. Fit both to the same column of the same rows."
+            )
+        if first.weights != other.weights:
+            raise ValueError(f"{pair} were fitted with different weights; give both the same.")
+        if first.folds != other.folds:
+            raise ValueError(
+                f"{pair}: different rows were left out together; call loo with the same groups."
+            )
+
+
+_DRAWS = 1000
+"""Of functions, behind variances."""
+_DRAWS_EACH = 400
+"""The same, where each neighbourhood has draws of its own."""
+_TOGETHER = 1024
+"""Rows at a time."""
+_LEVER = 0.1
+"""
+Share of what is known of a row that it has said itself, from which on it is projected anew without
+itself. These shares add up to the degrees of freedom: such rows are few, however many there are.
+"""
+
+
+class ShapedCavities:
+    r"""
+    The predictor of rows without sites, under inequalities.
+
+    What a fit says under a shape is the Gaussian of functions of any shape, projected on the cone
+    of those that have it (:class:`~gpflow_gam.posteriors.shaped.Projection`): the estimate is
+    the projected mean, variances are those of projected draws around it. Without a row it is the
+    same of the Gaussian without the row's site.
+    """
+
+    def __init__(
+        self, posterior: RowPosterior, sites: Sites, inequalities: Sequence[AnyNDArray]
+    ) -> None:
+        self._posterior, self._sites, self._inequalities = posterior, sites, inequalities
+
+    def _projection(self, output: int, mean: AnyNDArray, covariance: AnyNDArray) -> Projection:
+        return Projection(mean, covariance, self._inequalities[output])
+
+    def one_by_one(self) -> Iterator[tuple[AnyNDArray, Cavity]]:
+        r"""
+        Every row without its own site.
+
+        A draw u of the Gaussian is the optimum of data with noise added, and so is its projection,
+        which is linear in them as long as the inequalities that hold it stay the same ones. With
+        :math:`h, h_A` the variance at the row without and with those held to equality, w and s
+        the site's precision and shift, and :math:`a_A` the projected draw there, it is
+
+        .. math:: (a_A - h_A b) / (1 - w h_A), \quad b = s + w (a - \mu) / (1 + \sqrt{1 - w h})
+
+        without the row: by Sherman & Morrison (1950), a - mu being the draw's deviation from the
+        mean. A row that says much of its predictor may decide which inequalities hold it: these few
+        are projected anew.
+        """
+        own, number = self._posterior, len(self._sites.weight)
+        outputs = range(self._sites.weight.shape[1])
+        found = [self._projection(i, *own.moments(i)).draws(_DRAWS) for i in outputs]
+        for start in range(0, number, _TOGETHER):
+            which = np.arange(start, min(start + _TOGETHER, number))
+            phi, left = own.features(which)
+            mean, var, posterior = (np.zeros((len(which), len(outputs))) for _ in range(3))
+            heavy = np.zeros(len(which), bool)
+            for i, draws in enumerate(found):
+                w, s = self._sites.weight[which, i], self._sites.shift[which, i]
+                of_mean, spread = np.zeros(len(which)), np.zeros(len(which))
+                z = draws.root @ own.of(i, phi)  # [P, n]
+                centre = own.moments(i)[0] @ own.of(i, phi)
+                h = np.sum(np.square(z), axis=0)
+                with np.errstate(divide="ignore", invalid="ignore"):
+                    turned = w / (1.0 + np.sqrt(1.0 - w * h))
+                    for some, held in draws.touching:  # the mean's first
+                        h_A = np.maximum(h - np.sum(np.square(held.T @ z), axis=0), 0.0)
+                        b = s + turned * (draws.free[some] @ z)
+                        f = (centre + draws.projected[some] @ z - h_A * b) / (1.0 - w * h_A)
+                        if some[0] == 0:
+                            of_mean, f = f[0], f[1:]
+                        spread += np.sum(np.square(f - of_mean), axis=0)
+                mean[:, i], var[:, i] = of_mean, spread / (len(draws.free) - 1)
+                posterior[:, i] = centre + draws.projected[0] @ z
+                heavy |= np.abs(w * h) > _LEVER
+            for n in np.flatnonzero(heavy):
+                mean[n], var[n] = self._anew(which[n : n + 1], phi[:, n : n + 1])
+            yield which, own.trusted(mean, var, posterior, phi, left)
+
+    def by_neighbourhood(
+        self, neighbourhoods: Neighbourhoods
+    ) -> Iterator[tuple[AnyNDArray, Cavity]]:
+        """Every row without the sites of its neighbourhood, projected for each anew."""
+        own, outputs = self._posterior, range(self._sites.weight.shape[1])
+        estimates = [self._projection(i, *own.moments(i)).mean for i in outputs]
+        for out, which in zip(neighbourhoods.out, neighbourhoods.predicted):
+            phi, left = own.features(which)
+            known = [estimate @ own.of(i, phi) for i, estimate in enumerate(estimates)]
+            mean, var = self._anew(out, phi)
+            yield which, own.trusted(mean, var, np.stack(known, axis=1), phi, left)
+
+    def _anew(self, out: AnyNDArray, phi: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
+        """
+        Mean and variance [n, L] without some rows' sites, projected anew; NaN where there are none.
+        """
+        own, gone = self._posterior, self._posterior.features(out)[0]
+        mean, var = np.full((2, phi.shape[1], self._sites.weight.shape[1]), np.nan)
+        for i in range(mean.shape[1]):
+            free = own.without(i, gone, self._sites.weight[out, i], self._sites.shift[out, i])
+            if free is not None:
+                projection, at = self._projection(i, *free), own.of(i, phi)
+                mean[:, i] = projection.mean @ at
+                var[:, i] = np.sum(at * (projection.covariance(_DRAWS_EACH) @ at), axis=0)
+        return mean, var
+
 
 Blocks = Iterator[tuple[AnyNDArray, Cavity]]
 
@@ -118,12 +332,7 @@ class LeaveOneOut:
 
 
 def total(pointwise: AnyNDArray, weights: AnyNDArray) -> tuple[float, float]:
-    """
-    The sum of what rows have, each as often as it counts, and its standard error.
-
-    :param pointwise: [N].
-    :param weights: how often each row counts, [N].
-    """
+    """The sum of what rows have, each as often as it counts, and its standard error."""
     counts = weights > 0.0
     x, w = pointwise[counts], weights[counts]
     number = float(np.sum(w))
@@ -208,11 +417,7 @@ def _left_out(fit: FittedGAM, folds: Neighbourhoods | None) -> LeaveOneOut:
 
 
 class _Data:
-    """
-    The rows of a fit by number.
-
-    :param fit: the fit.
-    """
+    """The rows of a fit by number."""
 
     def __init__(self, fit: FittedGAM) -> None:
         self._rows = None if fit.solution is None else fit.solution.rows
@@ -305,11 +510,7 @@ def _dense(fit: FittedGAM) -> tuple[RowPosterior, Sites]:
 
 
 def _laplace(fit: FittedGAM) -> Cavity:
-    """
-    Of Laplace's posterior, whose sites are the likelihood's curvature at its mean.
-
-    :raises ValueError: several predictors, whose sites are not one a predictor.
-    """
+    """Of Laplace's posterior, whose sites are the likelihood's curvature at its mean."""
     if fit.num_predictors > 1:
         raise ValueError(
             f"loo: engine='iterncgp' leaves out rows of one predictor only; family "

@@ -1,41 +1,33 @@
-"""What the components of a fitted GAM look like, with bands."""
+"""
+Components of a fitted GAM with their uncertainty: curves, slopes, differences, averages, indices.
 
-from .averaged import averaged
-from .bands import critical_values, max_deviations, simultaneous_limits
-from .coefficients import coefficients
-from .differences import Differences, differences
-from .effect import derivative, effect, sample_effect
-from .grid import make_grid
-from .hyperparameters import averaged_log_density, hyperparameter_draws, joint_moments
-from .joint import inducing_moments
-from .response import response_effect
-from .scenarios import avg_comparisons, avg_predictions, partial_dependence
-from .sobol import sobol
-from .table import EffectTable
-from .transform import applied, transformed
+Users call them as methods of :class:`gpflow_gam.GAM`, which say what arguments mean.
+"""
+
+from .averaged import averaged as averaged
+from .averages import avg_comparisons as avg_comparisons
+from .averages import avg_predictions as avg_predictions
+from .averages import partial_dependence as partial_dependence
+from .bands import critical_values as critical_values
+from .bands import max_deviations as max_deviations
+from .bands import simultaneous_bands as simultaneous_bands
+from .coefficients import coefficients as coefficients
+from .effect import EffectTable, applied, make_grid, sample_effect, transformed
+from .effect import derivative as derivative
+from .effect import differences as differences
+from .effect import effect as effect
+from .posterior import averaged_log_density, hyperparameter_draws, inducing_moments, joint_moments
+from .response import response_effect as response_effect
+from .sobol import sobol as sobol
 
 __all__ = [
-    "Differences",
     "EffectTable",
     "applied",
-    "averaged",
     "averaged_log_density",
-    "avg_comparisons",
-    "avg_predictions",
-    "coefficients",
-    "critical_values",
-    "derivative",
-    "differences",
-    "effect",
     "hyperparameter_draws",
     "inducing_moments",
     "joint_moments",
     "make_grid",
-    "max_deviations",
-    "partial_dependence",
-    "response_effect",
     "sample_effect",
-    "simultaneous_limits",
-    "sobol",
     "transformed",
 ]

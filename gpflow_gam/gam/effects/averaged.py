@@ -13,9 +13,7 @@ from ...optimizers.laplace import HyperparameterDraw
 from ...threads import each, one_blas_thread
 from ..components import Component
 from ..fits import FittedGAM
-from .between import between_moments
-from .hyperparameters import fitted_draw, hyperparameter_draws
-from .joint import inducing_moments
+from .posterior import between_moments, fitted_draw, hyperparameter_draws, inducing_moments
 
 _SCALED = ("constant", "line", "levels", "random")
 """Forms of components whose kernels differ between draws by their variance alone."""
@@ -43,9 +41,6 @@ class Averaged:
     itself: outside a column's data and in empty corners of several columns' data, of single
     functions of several columns, and where a fitted variance has vanished, whose features cannot
     carry what the draws have.
-
-    :param fit: the fit.
-    :param draws: of its hyperparameters, at least one.
     """
 
     def __init__(self, fit: FittedGAM, draws: list[HyperparameterDraw]) -> None:
@@ -73,10 +68,6 @@ class Averaged:
         Mean of the sum of components at rows, and its variances, [N, L] each.
 
         The first variance is at the fitted hyperparameters, the second the averaged one.
-
-        :param names: of the components that count, at least one; all by default.
-        :param between: whether the second allows for the other predictors being uncertain, as
-            :func:`~gpflow_gam.gam.effects.joint_moments` takes it.
         """
         own = self._names if names is None else list(names)
         chosen = [self._names.index(name) for name in own]
@@ -231,8 +222,6 @@ def averaged(fit: FittedGAM) -> Averaged | None:
     The averaged posterior, kept as long as the fit.
 
     None where nothing is known of other hyperparameters: see :func:`hyperparameter_draws`.
-
-    :param fit: a fitted GAM.
     """
     if fit not in _AVERAGED:
         draws = hyperparameter_draws(fit)

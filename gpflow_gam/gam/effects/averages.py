@@ -1,11 +1,14 @@
-"""Averages over rows of the expected response, also where columns are set, with joint draws."""
+"""Averages over rows, also where columns are set: partial dependence, predictions, comparisons."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import scipy.sparse
 from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
@@ -15,19 +18,18 @@ from ...likelihoods.predictive import expected_response
 from ...posteriors import InducingMoments
 from ...threads import one_blas_thread
 from ..fits import FittedGAM
-from .hyperparameters import hyperparameter_draws
-from .joint import inducing_moments
+from ..fits.extrapolation import CENTRAL, meaningful, warn_if_far
+from ..fits.formula import in_memory
+from ..frames import Holes, LevelColumn, NumericColumn, Table, filled
+from ..terms import Column, as_columns, variables_of
+from .bands import simultaneous_bands
+from .posterior import hyperparameter_draws, inducing_moments
 from .response import with_outputs
 
 
 @dataclasses.dataclass(frozen=True)
 class Averages:
-    """
-    Averages of K quantities over B groups of rows, in G settings of columns.
-
-    :param estimate: [G, B, K].
-    :param draws: from their joint posterior, [S, G, B, K].
-    """
+    """Averages of K quantities over B groups of rows, in G settings of columns."""
 
     estimate: AnyNDArray
     draws: AnyNDArray
@@ -35,13 +37,7 @@ class Averages:
 
 @dataclasses.dataclass(frozen=True)
 class _Places:
-    """
-    Where a component is needed.
-
-    :param name: of the component.
-    :param X: different rows [U, D], as far as the component reads them.
-    :param index: which of them each row is, [N], or in each setting, [G, N].
-    """
+    """Where a component is needed."""
 
     name: str
     X: AnyNDArray
@@ -64,13 +60,6 @@ def averages(
     Estimates are at the fitted hyperparameters: means over rows of what is predicted. Draws are of
     whole functions, one for all rows and settings, at draws of the hyperparameters, so that sums
     and differences of averages have the uncertainty that they have.
-
-    :param settings: the same rows of X [N, D] in each setting.
-    :param weights: of rows in the groups, [B, N]; each group's are divided by their sum.
-    :param scale: ``"response"`` or ``"link"``, in the response's unit.
-    :param unconditional: whether draws allow for uncertain hyperparameters.
-    :param num_samples: S, at least; about as many at each draw of the hyperparameters.
-    :param seed: of the draws.
     """
     shares = scipy.sparse.csr_matrix(weights / weights.sum(axis=1, keepdims=True))
     known = [np.asarray(fit.model.mean_function(X)) for X in settings]
@@ -205,3 +194,412 @@ def _component_draws(
             values = values + np.sqrt(rest)[:, None] * noise
         found.append(values)
     return found
+
+
+_ROWS = 2000
+"""Rows of the fit's data that stand for them, evenly spread."""
+_MOST = 10**6
+"""Rows times settings of columns that are looked at in one call."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Population:
+    """Rows over which is averaged."""
+
+    X: AnyNDArray
+    weights: AnyNDArray
+    table: Table | None = None
+
+
+def population(
+    fit: FittedGAM, data: Any = None, names: Iterable[Column] = (), drop: bool = False
+) -> Population:
+    """
+    The rows that ``data`` are, or those of the fit that count: all, or 2000, evenly spread.
+
+    Frequency weights count, of ``data`` where they hold the fit's column of weights.
+    """
+    if data is None:
+        rows = fit.even_rows(_ROWS)
+        return Population(fit.X[rows], fit.weights[rows])
+    table = in_memory(data)
+    columns = table.columns()
+    for name in names:  # which value does not matter: it is set
+        columns[name] = np.repeat(_any_value(fit, name), table.num_rows)
+    table = Table(columns)
+    if fit.spec.weights is not None and fit.spec.weights in table:
+        table = table.counted([fit.spec.weights])
+    if drop:
+        lacking = Holes().add(filled(table, fit.spec.fills), fit.spec.inputs)
+        table = table.rows(~lacking) if lacking.any() else table
+    if table.num_rows == 0:
+        raise ValueError("data has no complete rows that count to average over.")
+    weights = np.ones(table.num_rows)
+    if fit.spec.weights is not None and fit.spec.weights in table:
+        weights = NumericColumn(fit.spec.weights, "the weights").encode(table)
+        if np.any(weights < 0.0):
+            raise ValueError(
+                f"weights {fit.spec.weights!r} must not be negative; got {weights.min():g} in row "
+                f"{int(weights.argmin())}."
+            )
+    X = fit.encode(table)
+    warn_if_far(fit, X)
+    return Population(X, weights, table)
+
+
+# --- columns that are set ------------------------------------------------------------------------
+
+
+def readers_of(fit: FittedGAM, name: Column) -> dict[int, NumericColumn | LevelColumn]:
+    """How the model reads a column, by its place in X."""
+    spec = fit.spec
+    if spec.design is not None and name in spec.design.variables:
+        raise ValueError(
+            f"column {name!r} is what the formula makes {', '.join(spec.design.made)} of, which "
+            "would stay as they are; make these columns in the data."
+        )
+    read = {c for component in spec.components for c in component.columns}
+    read |= {spec.place(c) for c in spec.offset}
+    every = list(enumerate(spec.encoder.columns.values()))
+    found = {i: reader for i, reader in every if i in read and reader.name == name}
+    computed = [
+        r.name for i, r in every if i in read - set(found) and name in variables_of([r.name])
+    ]
+    if found and computed:
+        raise ValueError(
+            f"column {name!r} is also what {', '.join(map(str, computed))} is computed of, which "
+            "would stay as it is; make these columns in the data."
+        )
+    if not found:
+        there = dict.fromkeys(repr(reader.name) for i, reader in every if i in read)
+        raise ValueError(f"no term reads a column {name!r}; there are {', '.join(there)}.")
+    return found
+
+
+def _any_value(fit: FittedGAM, name: Column) -> Any:
+    """A value that a column may have."""
+    found = readers_of(fit, name)
+    for reader in found.values():
+        if isinstance(reader, LevelColumn):
+            return reader.levels[0]
+    margins = (m for c in fit.spec.components for m in c.margins if m.column in found)
+    return _shown(found, np.array([next((m.centre for m in margins), 0.0)]))[0]
+
+
+def set_columns(
+    fit: FittedGAM, rows: Population, points: Mapping[Column, Sequence[Any]]
+) -> list[AnyNDArray]:
+    """The rows with columns set, in one setting after the other."""
+    if not points:
+        return [rows.X]
+    number = len(next(iter(points.values())))
+    if number * len(rows.X) > _MOST:
+        raise ValueError(
+            f"{len(rows.X)} rows of data in {number} settings are more than {_MOST} to average "
+            "over; pass fewer rows, such as data.sample(2000), or fewer values."
+        )
+    encoded = {place: v for name, own in points.items() for place, v in _codes(fit, name, own)}
+    found = [rows.X.copy() for _ in range(number)]
+    for place, values in encoded.items():
+        for X, value in zip(found, values):
+            X[:, place] = value
+    warn_if_far(fit, np.concatenate([X[:1] for X in found]))
+    return found
+
+
+def _codes(fit: FittedGAM, name: Column, values: Sequence[Any]) -> list[tuple[int, AnyNDArray]]:
+    """Values of a column as X has them, by place."""
+    found = []
+    for place, reader in readers_of(fit, name).items():
+        column: Any = list(values)
+        if isinstance(reader, LevelColumn):
+            column = pd.Series(column, dtype=object)
+        table = Table({name: column})
+        if table.missing(name).any():
+            raise ValueError(f"column {name!r} cannot be set to a missing value.")
+        found.append((place, reader.encode(table)))
+    return found
+
+
+def combined(at: Mapping[Column, Any] | None) -> dict[Column, list[Any]]:
+    """All combinations of values of columns."""
+    if at is None:
+        return {}
+    if not isinstance(at, Mapping):
+        raise TypeError(f"at must map columns to values, as {{'x': [0, 1]}}; got {at!r}.")
+    lists = {name: listed(values) for name, values in at.items()}
+    empty = next((name for name, values in lists.items() if not values), None)
+    if empty is not None:
+        raise ValueError(f"at: column {empty!r} has no values.")
+    return dict(zip(lists, map(list, zip(*itertools.product(*lists.values())))))
+
+
+def listed(values: Any) -> list[Any]:
+    """One value, or several, as a list."""
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+        return [values]
+    return list(values)
+
+
+def points_of(grid: Any, names: list[Column]) -> dict[Column, list[Any]]:
+    """A user's grid, as values of each column."""
+    if isinstance(grid, Mapping) or hasattr(grid, "columns"):
+        table = Table(grid)
+        points = {name: list(table.raw(name)) for name in names}
+    elif len(names) == 1:
+        points = {names[0]: listed(grid)}
+    else:
+        raise ValueError(
+            f"grid must be a dict or DataFrame with the columns {', '.join(map(repr, names))}; "
+            f"got {type(grid).__name__}."
+        )
+    if not points[names[0]]:
+        raise ValueError("grid has no points.")
+    return points
+
+
+def axis_of(fit: FittedGAM, name: Column, number: int) -> list[Any]:
+    """All levels of a column, or even values over the data of the fit."""
+    readers = readers_of(fit, name)
+    for reader in readers.values():
+        if isinstance(reader, LevelColumn):
+            return list(reader.levels)
+    ends = [m.ends for c in fit.spec.components for m in c.margins if m.column in readers]
+    if not ends:  # of what multiplies a term, or an offset
+        values = [fit.marginal(place)[0] for place in readers]
+        ends = [(float(np.min(v)), float(np.max(v))) for v in values]
+    low, high = min(e[0] for e in ends), max(e[1] for e in ends)
+    return list(_shown(readers, np.linspace(low, high, number)))
+
+
+def _shown(readers: Mapping[int, NumericColumn | LevelColumn], values: AnyNDArray) -> AnyNDArray:
+    """Numbers of a column as users know them."""
+    reader = next(iter(readers.values()))
+    assert isinstance(reader, NumericColumn)
+    return reader.shown(values)
+
+
+# --- groups --------------------------------------------------------------------------------------
+
+
+def groups_of(
+    fit: FittedGAM, rows: Population, by: Column | Sequence[Column] | None
+) -> tuple[pd.DataFrame, AnyNDArray]:
+    """The groups' labels, a row each, and the weights of rows in them, [B, N]."""
+    if by is None:
+        return pd.DataFrame(index=range(1)), rows.weights[None]
+    names = as_columns("by", by)
+    labels = pd.DataFrame({name: _labels(fit, rows, name) for name in names})
+    keys = pd.DataFrame({name: _in_order(fit, rows, name, labels[name]) for name in names})
+    grouped = keys.groupby(names, sort=True, observed=True, dropna=False)
+    codes = grouped.ngroup().to_numpy()
+    first = np.array([np.flatnonzero(codes == b)[0] for b in range(codes.max() + 1)])
+    weights = np.where(codes == np.arange(len(first))[:, None], rows.weights, 0.0)
+    counts = weights.sum(axis=1) > 0.0
+    return labels.iloc[first[counts]].reset_index(drop=True), weights[counts]
+
+
+def _in_order(fit: FittedGAM, rows: Population, name: Column, labels: Any) -> Any:
+    """Labels that sort as their categories do, those of the rows or of the fit."""
+    levels = None if rows.table is None else rows.table.levels(name)
+    if levels is None and (name, "level") in fit.spec.encoder.columns:
+        levels = fit.spec.encoder.levels(name)
+        levels = (*levels, *sorted(set(labels.dropna()).difference(levels), key=str))
+    return labels if levels is None else pd.Categorical(labels, categories=levels)
+
+
+def _labels(fit: FittedGAM, rows: Population, name: Column) -> Any:
+    if rows.table is not None:
+        return rows.table.values(name)
+    try:
+        ((place, reader),) = list(readers_of(fit, name).items())[:1]
+    except ValueError as error:
+        raise ValueError(f"by: {error} Pass data= to group rows by other columns.") from None
+    values = rows.X[:, place]
+    if isinstance(reader, NumericColumn):
+        return values
+    return np.array(reader.levels, dtype=object)[values.astype(int)]
+
+
+_POINTS = {1: 50, 2: 15}
+"""Of a default grid, on each axis."""
+_COMPARISONS = ("difference", "ratio")
+
+
+def partial_dependence(
+    fit: FittedGAM,
+    columns: Column | Sequence[Column],
+    grid: Any = None,
+    data: Any = None,
+    *,
+    drop: bool = False,
+    level: float = 0.95,
+    num_points: int | None = None,
+    **options: Any,
+) -> pd.DataFrame:
+    """The table of :meth:`gpflow_gam.GAM.partial_dependence`."""
+    check(level, **options)
+    names = as_columns("columns", columns)
+    if not names or len(set(names)) < len(names):
+        raise ValueError(f"columns must name one column or several different ones; got {names!r}.")
+    rows = population(fit, data, names, drop)
+    if grid is None:
+        number = num_points or _POINTS.get(len(names), 7)
+        axes = [axis_of(fit, name, number) for name in names]
+        points = dict(zip(names, map(list, zip(*itertools.product(*axes)))))
+    else:
+        points = points_of(grid, names)
+    found = averages(fit, set_columns(fit, rows, points), rows.weights[None], **options)
+    frame = _frame(fit, pd.DataFrame(points), found, level, options)
+    several = len(found.estimate) > 1
+    low, high = simultaneous_bands(found.draws[:, :, 0], level) if several else (None, None)
+    for end, values, side in (("lower", low, np.minimum), ("upper", high, np.maximum)):
+        own = frame[end].to_numpy()
+        frame[f"{end}_simultaneous"] = own if values is None else side(own, values.T.ravel())
+    return frame
+
+
+def avg_predictions(
+    fit: FittedGAM,
+    data: Any = None,
+    by: Column | Sequence[Column] | None = None,
+    at: Mapping[Column, Any] | None = None,
+    *,
+    drop: bool = False,
+    level: float = 0.95,
+    **options: Any,
+) -> pd.DataFrame:
+    """The table of :meth:`gpflow_gam.GAM.avg_predictions`."""
+    check(level, **options)
+    points = combined(at)
+    rows = population(fit, data, points, drop)
+    groups, weights = groups_of(fit, rows, by)
+    found = averages(fit, set_columns(fit, rows, points), weights, **options)
+    settings = pd.DataFrame(points) if points else pd.DataFrame(index=range(1))
+    return _frame(fit, settings.merge(groups, how="cross"), found, level, options)
+
+
+def avg_comparisons(
+    fit: FittedGAM,
+    columns: Column | Sequence[Column] | Mapping[Column, Any],
+    data: Any = None,
+    by: Column | Sequence[Column] | None = None,
+    *,
+    comparison: str = "difference",
+    drop: bool = False,
+    level: float = 0.95,
+    **options: Any,
+) -> pd.DataFrame:
+    """The table of :meth:`gpflow_gam.GAM.avg_comparisons`."""
+    check(level, **options)
+    if comparison not in _COMPARISONS:
+        raise ValueError(
+            f"comparison must be one of {', '.join(_COMPARISONS)}; got {comparison!r}."
+        )
+    whole = columns if isinstance(columns, Mapping) else {}
+    asked = {name: whole.get(name) for name in as_columns("columns", columns)}
+    if not asked:
+        raise ValueError("columns must name at least one column; got none.")
+    frames = []
+    for name, change in asked.items():
+        fixed = not _is_step(fit, name, change)
+        rows = population(fit, data, [name] if fixed else [], drop)
+        groups, weights = groups_of(fit, rows, by)
+        settings, labels = _compared(fit, rows, name, change, comparison)
+        found = averages(fit, settings, weights, **options)
+        compare = np.subtract if comparison == "difference" else np.divide
+        compared = Averages(
+            compare(found.estimate[1:], found.estimate[:1]),
+            compare(found.draws[:, 1:], found.draws[:, :1]),
+        )
+        contrasts = pd.DataFrame({"column": [name] * len(labels), "contrast": labels})
+        own = contrasts.merge(groups, how="cross")
+        frames.append(_frame(fit, own, compared, level, options, comparison))
+    return pd.concat(frames, ignore_index=True)
+
+
+def check(level: float, scale: str = "response", num_samples: int = 1000, **_: Any) -> None:
+    """Raises ValueError for options out of range, naming them."""
+    if scale not in ("response", "link"):
+        raise ValueError(f"scale must be 'response' or 'link'; got {scale!r}.")
+    if not 0.0 < level < 1.0:
+        raise ValueError(f"level must be a probability between 0 and 1; got {level}.")
+    if isinstance(num_samples, bool) or int(num_samples) != num_samples or num_samples < 2:
+        raise ValueError(f"num_samples must be a whole number from 2 on; got {num_samples!r}.")
+
+
+def _is_step(fit: FittedGAM, name: Column, change: Any) -> bool:
+    """Whether a column is moved from where it is, and not set."""
+    levels = any(isinstance(r, LevelColumn) for r in readers_of(fit, name).values())
+    number = isinstance(change, (int, float, np.number)) and not isinstance(change, bool)
+    if number and levels:
+        raise ValueError(
+            f"columns: {name!r} holds levels, which have no steps; name two of them, as "
+            f"{{{name!r}: (first, second)}}."
+        )
+    return number or (change is None and not levels)
+
+
+def _compared(
+    fit: FittedGAM, rows: Population, name: Column, change: Any, comparison: str
+) -> tuple[list[AnyNDArray], list[str]]:
+    """Settings, of which others are compared with the first, and what comparisons are called."""
+    sign = "-" if comparison == "difference" else "/"
+    if _is_step(fit, name, change):
+        step = 1.0 if change is None else float(change)
+        if step == 0.0 or not np.isfinite(step):
+            raise ValueError(f"columns: a step of {name!r} must be a number but zero; got {step}.")
+        moved = rows.X.copy()
+        for place in readers_of(fit, name):
+            moved[:, place] += step
+        warn_if_far(fit, moved)
+        label = f"({name} + {step:g}) {sign} {name}"
+        return [rows.X, moved], [label]
+    if change is None:
+        values = axis_of(fit, name, 2)
+    else:
+        values = listed(change)
+        if len(values) < 2:
+            raise ValueError(
+                f"columns: {name!r} needs two values to compare, or more that are compared with "
+                f"the first; got {change!r}."
+            )
+    labels = [f"{value} {sign} {values[0]}" for value in values[1:]]
+    return set_columns(fit, rows, {name: values}), labels
+
+
+def _frame(
+    fit: FittedGAM,
+    labels: pd.DataFrame,
+    found: Averages,
+    level: float,
+    options: Mapping[str, Any],
+    comparison: str = "",
+) -> pd.DataFrame:
+    """A row an average, one class or predictor after the other."""
+    tail = 0.5 * (1.0 - level)
+    lower, upper = np.quantile(found.draws, [tail, 1.0 - tail], axis=0)
+    se = found.draws.std(axis=0)
+    if comparison == "ratio" or (fit.spec.family.heavy_tailed and options.get("scale") != "link"):
+        beyond = 0.5 * (1.0 - CENTRAL)
+        low, high = np.quantile(found.draws, [beyond, 1.0 - beyond], axis=0)
+        se = meaningful(se, low, high, positive=comparison != "difference")
+    parts = {
+        "estimate": found.estimate,
+        "se": se,
+        "lower": lower,
+        "upper": upper,
+    }
+    K = found.estimate.shape[-1]
+    if options.get("scale") == "link":
+        names: Sequence[Any] = fit.spec.predictor_names
+    else:
+        names = fit.spec.levels or range(K)
+    what = "predictor" if options.get("scale") == "link" else "class"
+    frames = []
+    for k in range(K):
+        frame = labels.copy()
+        if K > 1:
+            frame[what] = [names[k]] * len(frame)
+        frames.append(frame.assign(**{n: v[..., k].ravel() for n, v in parts.items()}))
+    return pd.concat(frames, ignore_index=True)

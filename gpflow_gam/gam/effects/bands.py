@@ -22,10 +22,6 @@ def critical_values(covariance: AnyNDArray, level: float, seed: int) -> tuple[fl
 
     The second is the ``level`` quantile of ``max_n |z_n| / sd(z_n)`` for ``z ~ N(0, covariance)``,
     by simulation (Ruppert, Wand & Carroll 2003, section 6.5).
-
-    :param covariance: [N, N].
-    :param level: probability.
-    :param seed: of the simulation.
     """
     pointwise = float(norm.ppf(0.5 + 0.5 * level))
     deviations = max_deviations(covariance, seed)
@@ -34,17 +30,13 @@ def critical_values(covariance: AnyNDArray, level: float, seed: int) -> tuple[fl
     return pointwise, max(pointwise, float(np.quantile(deviations, level)))
 
 
-def simultaneous_limits(draws: AnyNDArray, level: float) -> tuple[AnyNDArray, AnyNDArray]:
+def simultaneous_bands(draws: AnyNDArray, level: float) -> tuple[AnyNDArray, AnyNDArray]:
     """
     Limits between which a whole draw lies with probability ``level``.
 
     By ranks (Besag, Green, Higdon & Mengersen 1995, section 6.3): as far in from the extremes, in
     draws and the same at every point, as that share of them allows. Monotone functions of the draws
     give the functions of the limits.
-
-    :param draws: [S, n], or [S, n, K] of K functions, each with limits of its own.
-    :param level: of the limits' joint probability.
-    :return: [n] or [n, K] each.
     """
     S = len(draws)
     flat = draws.reshape(S, draws.shape[1], -1)
@@ -60,12 +52,7 @@ def simultaneous_limits(draws: AnyNDArray, level: float) -> tuple[AnyNDArray, An
 
 
 def max_deviations(covariance: AnyNDArray, seed: int) -> AnyNDArray:
-    """
-    Draws of ``max_n |z_n| / sd(z_n)``; none where no value varies.
-
-    :param covariance: of the values z, [n, n].
-    :param seed: of what is drawn.
-    """
+    """Draws of ``max_n |z_n| / sd(z_n)``; none where no value varies."""
     sd = np.sqrt(np.maximum(np.diag(covariance), 0.0))
     alive = sd > 1e-6 * max(sd.max(initial=0.0), 1e-300)
     if not alive.any():

@@ -15,8 +15,8 @@ from ..components import Component
 from ..fits import FittedGAM
 from ..terms import Column
 from ..terms.base import Level
-from .grid import make_grid
-from .hyperparameters import joint_moments
+from .effect import make_grid
+from .posterior import joint_moments
 
 _LEVELS = 300
 """Levels of which a joint covariance is held at a time."""
@@ -43,16 +43,7 @@ def coefficients(
     unconditional: bool = True,
     most: int | None = None,
 ) -> pd.DataFrame:
-    """
-    What :meth:`gpflow_gam.GAM.coefficients` returns.
-
-    :param fit: a fitted GAM.
-    :param reference: as of that method.
-    :param level: probability of the limits.
-    :param unconditional: whether uncertainty allows for uncertain hyperparameters.
-    :param most: terms of more levels are left out.
-    :raises ValueError: ``level`` is no probability, or ``reference`` names no factor or level.
-    """
+    """The table of :meth:`gpflow_gam.GAM.coefficients`."""
     if not 0.0 < level < 1.0:
         raise ValueError(f"level must be a probability between 0 and 1; got {level}.")
     references = None if reference is None else _references(fit, reference)

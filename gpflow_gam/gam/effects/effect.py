@@ -1,20 +1,224 @@
-"""Effects and their slopes, from the joint posterior."""
+"""Effects, slopes and differences between levels at points of a grid, as tables with bands."""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from gpflow.base import AnyNDArray
 
-from ..components import Component
+from ..components import Component, Margin
 from ..fits import FittedGAM
+from ..frames import LevelColumn, NumericColumn, Table
 from ..terms import Column
-from .bands import normal_draws
-from .grid import make_grid
-from .hyperparameters import joint_moments, pointwise_moments
-from .shaped import shaped_draws
-from .table import EffectTable
+from .bands import critical_values, normal_draws
+from .posterior import joint_moments, pointwise_moments, shaped_draws
+
+Transform = Callable[[Any], Any]
+"""A monotone function of an array, value by value."""
+
+CENTRED = "estimate_centred"
+"""What estimates are called that leave the means of levels out."""
+_LIMITS = ("", "_simultaneous")
+
+
+def transformed(frame: pd.DataFrame, fun: Transform | None) -> pd.DataFrame:
+    """
+    A table with its estimates and limits through ``fun``, without ``se``.
+
+    A standard error is the predictor's own, and one of what ``fun`` makes of it would say little.
+    """
+    if fun is None:
+        return frame
+    estimate = "estimate" if "estimate" in frame else CENTRED
+    found = {estimate: applied(fun, frame[estimate].to_numpy())}
+    for which in _LIMITS:
+        if f"lower{which}" in frame:
+            ends = [applied(fun, frame[f"{e}{which}"].to_numpy()) for e in ("lower", "upper")]
+            # a function that falls swaps them
+            found |= {f"lower{which}": np.minimum(*ends), f"upper{which}": np.maximum(*ends)}
+    return frame.assign(**found).drop(columns="se")
+
+
+def applied(fun: Transform, values: AnyNDArray) -> AnyNDArray:
+    """``fun(values)``, of the same shape."""
+    if not callable(fun):
+        raise TypeError(f"fun must be a function such as numpy.exp; got {fun!r}.")
+    found = np.asarray(fun(values), dtype=np.float64)
+    if found.shape != values.shape:
+        raise ValueError(
+            f"fun must give a number for each of {values.shape}; got shape {found.shape}."
+        )
+    if np.any(np.isnan(found) & ~np.isnan(values)):
+        at = float(values[np.isnan(found)][0])
+        raise ValueError(f"fun is not a number at {at:g}, where an effect or a limit of it is.")
+    return found
+
+
+_POINTS = {1: 100, 2: 40}
+_BEYOND = 3
+"""Values on each axis after the second."""
+
+
+class Grid:
+    """Points at which a component is looked at."""
+
+    def __init__(
+        self,
+        columns: dict[Column, AnyNDArray],
+        X: AnyNDArray,
+        axes: tuple[AnyNDArray, ...] | None = None,
+    ) -> None:
+        self.columns, self.X, self.axes = columns, X, axes
+
+
+def make_grid(
+    fit: FittedGAM, component: Component, grid: Any = None, num_points: int | None = None
+) -> Grid:
+    """The points of a user's grid, or an even grid over the data."""
+    readers = [_reader(fit, m) for m in component.margins]
+    names = [r.name for r in readers]
+    if grid is None:
+        axes = [_axis(fit, component, m, num_points) for m in component.margins]
+        points = np.array(list(itertools.product(*axes)))
+        columns = {r.name: _shown(r, points[:, i]) for i, r in enumerate(readers)}
+        shown = tuple(np.asarray(a) for a in axes)
+        return Grid(columns, component.full(points, fit.spec.encoder.width), shown)
+    table = _as_table(grid, names)
+    values = np.column_stack([r.encode(table) for r in readers])
+    columns = {r.name: table.values(r.name) for r in readers}
+    return Grid(columns, component.full(values, fit.spec.encoder.width))
+
+
+def _reader(fit: FittedGAM, margin: Margin) -> NumericColumn | LevelColumn:
+    return list(fit.spec.encoder.columns.values())[margin.column]
+
+
+def _as_table(grid: Any, names: list[Column]) -> Table:
+    if isinstance(grid, dict) or hasattr(grid, "columns"):
+        table = Table(grid)
+        for name in names:
+            table.raw(name)  # raises where there is none
+        return table
+    if len(names) > 1:
+        raise ValueError(
+            f"grid must be a dict or DataFrame with the columns {', '.join(map(repr, names))}; "
+            f"got {type(grid).__name__}."
+        )
+    values = np.asarray(grid)
+    if values.ndim != 1:
+        raise ValueError(f"grid must be one-dimensional; got shape {values.shape}.")
+    return Table({names[0]: values})
+
+
+def _axis(
+    fit: FittedGAM, component: Component, margin: Margin, num_points: int | None
+) -> AnyNDArray:
+    reader = _reader(fit, margin)
+    if isinstance(reader, LevelColumn):
+        return np.array(margin.nodes)
+    position = component.margins.index(margin)
+    smooth_axes = len(component.margins)
+    number = num_points or (_POINTS.get(smooth_axes, 40) if position < 2 else _BEYOND)
+    low, high = margin.ends
+    if margin.kind == "cyclic" and margin.period is not None:
+        low = 0.0 if low >= 0.0 and high <= margin.period else low
+        return np.linspace(low, low + margin.period, number)
+    if position >= 2:
+        values, by = fit.X[:, margin.column], component.by
+        if by is not None and by.code is not None:
+            values = values[fit.X[:, by.column] == by.code]
+        return np.quantile(values, np.linspace(0.1, 0.9, number))
+    return np.linspace(low, high, number)
+
+
+def _shown(reader: NumericColumn | LevelColumn, values: AnyNDArray) -> AnyNDArray:
+    """Values as users know them."""
+    if isinstance(reader, NumericColumn):
+        return reader.shown(values)
+    labels = np.empty(len(values), dtype=object)
+    labels[:] = [reader.levels[int(v)] for v in values]
+    return labels
+
+
+@dataclasses.dataclass(frozen=True)
+class EffectTable:
+    """An effect on the predictor's scale."""
+
+    name: str
+    component: Component
+    columns: dict[Column, AnyNDArray]
+    estimate: AnyNDArray
+    variance: AnyNDArray
+    joint: Callable[[], AnyNDArray]
+    level: float
+    seed: int
+    predictors: tuple[str, ...] = ("",)
+    axes: tuple[AnyNDArray, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.level < 1.0:
+            raise ValueError(f"level must be a probability between 0 and 1; got {self.level}.")
+
+    @classmethod
+    def known(
+        cls,
+        name: str,
+        component: Component,
+        columns: dict[Column, AnyNDArray],
+        estimate: AnyNDArray,
+        covariance: AnyNDArray,
+        *others: Any,
+    ) -> EffectTable:
+        """Of a covariance [L, n, n] that is there already."""
+        variance = np.diagonal(covariance, axis1=1, axis2=2).T
+        return cls(name, component, columns, estimate, variance, lambda: covariance, *others)
+
+    @functools.cached_property
+    def covariance(self) -> AnyNDArray:
+        """Of all points, [L, n, n]."""
+        return self.joint()
+
+    @property
+    def se(self) -> AnyNDArray:
+        """Posterior standard deviations, [n, L]."""
+        se: AnyNDArray = np.sqrt(np.maximum(self.variance, 0.0))
+        return se
+
+    def critical(self, predictor: int = 0) -> tuple[float, float]:
+        """Standard errors on each side of pointwise and of simultaneous limits."""
+        return critical_values(self.covariance[predictor], self.level, self.seed)
+
+    def frame(self) -> pd.DataFrame:
+        """
+        Columns of the grid, ``estimate``, ``se``, and four limits.
+
+        ``lower`` to ``upper`` holds the effect at each point with probability ``level``;
+        ``lower_simultaneous`` to ``upper_simultaneous`` the whole of it.
+        """
+        frames = []
+        for i, predictor in enumerate(self.predictors):
+            estimate, se = self.estimate[:, i], self.se[:, i]
+            pointwise, simultaneous = self.critical(i)
+            several: dict[Column, str] = (
+                {"predictor": predictor} if len(self.predictors) > 1 else {}
+            )
+            numbers: dict[Column, AnyNDArray] = {
+                "estimate": estimate,
+                "se": se,
+                "lower": estimate - pointwise * se,
+                "upper": estimate + pointwise * se,
+                "lower_simultaneous": estimate - simultaneous * se,
+                "upper_simultaneous": estimate + simultaneous * se,
+            }
+            frames.append(pd.DataFrame(self.columns | several | numbers))
+        return pd.concat(frames, ignore_index=True)
+
 
 _STEP = 1e-3
 """Half the width of a central difference against the column's span."""
@@ -31,18 +235,7 @@ def effect(
     seed: int = 0,
     unconditional: bool = True,
 ) -> EffectTable:
-    """
-    A component at the points of a grid.
-
-    :param fit: a fitted GAM.
-    :param term: its name.
-    :param grid: values of its column, a dict of columns, a DataFrame; by default an even grid.
-    :param level: probability of the limits.
-    :param num_points: of the default grid on each axis.
-    :param seed: of the simulation behind simultaneous limits.
-    :param unconditional: whether uncertainty allows for uncertain hyperparameters.
-    :raises ValueError: an unknown name, or a grid that does not suit.
-    """
+    """A component at the points of a grid."""
     component = effect_component(fit, term)
     where = make_grid(fit, component, grid, num_points)
     blocks = [(component.name, where.X)]
@@ -92,16 +285,6 @@ def derivative(
     The slope of a component of one numeric column.
 
     By central differences of the joint posterior, so that bands come with it.
-
-    :param fit: a fitted GAM.
-    :param term: the component's name.
-    :param grid: values of its column, a dict of columns, a DataFrame; by default an even grid.
-    :param level: probability of the limits.
-    :param num_points: of the default grid on each axis.
-    :param seed: of what is drawn.
-    :param unconditional: whether uncertainty allows for uncertain hyperparameters.
-    :raises ValueError: a component of several columns or of levels, or one that has no slope
-        (``bs="matern12"``).
     """
     component = effect_component(fit, term)
     margins = component.margins
@@ -130,13 +313,6 @@ def sample_effect(
     Joint posterior draws of a component, [S, n], or [S, n, L] for several predictors.
 
     Those of a component that has a shape have it, and are not normal.
-
-    :param fit: a fitted GAM.
-    :param term: the component's name.
-    :param grid: values of its column, a dict of columns, a DataFrame; by default an even grid.
-    :param num_samples: S.
-    :param seed: of what is drawn.
-    :raises ValueError: as :func:`effect`, or ``num_samples`` < 1.
     """
     if num_samples < 1:
         raise ValueError(f"num_samples must be at least 1; got {num_samples}.")
@@ -165,14 +341,7 @@ def contrast(
     seed: int,
     axes: tuple[AnyNDArray, ...] | None = None,
 ) -> EffectTable:
-    """
-    Linear combinations of a component's values.
-
-    :param name: what they are.
-    :param columns: where they are, [m] each.
-    :param A: of which values they are made, [m, n].
-    :param moments: of the values, mean [n, L] and covariance [L, n, n].
-    """
+    """Linear combinations of a component's values."""
     own, names = predictors(fit, component)
     mean, covariance = A @ moments[0][:, own], A @ moments[1][own] @ A.T
     return EffectTable.known(name, component, columns, mean, covariance, level, seed, names, axes)
@@ -185,11 +354,170 @@ def predictors(fit: FittedGAM, component: Component) -> tuple[list[int], tuple[s
 
 
 def effect_component(fit: FittedGAM, term: str) -> Component:
-    """
-    The component that is the effect called ``term``.
-
-    :raises ValueError: there is none, there are several of them, or it is the intercept.
-    """
+    """The component that is the effect called ``term``."""
     if term == fit.spec.intercept:
         raise ValueError("the intercept is no effect of a column; see summary().")
     return fit.spec.component(term)
+
+
+class Differences:
+    """Differences between levels."""
+
+    def __init__(self, tables: list[tuple[Any, Any, EffectTable]], centred: bool = False) -> None:
+        self.tables, self.centred = tables, centred
+
+    def frame(self) -> pd.DataFrame:
+        """One table: ``level_1``, ``level_2``, and the columns of an effect."""
+        frames = []
+        for first, second, table in self.tables:
+            frame = table.frame()
+            if self.centred:
+                frame = frame.rename(columns={"estimate": CENTRED})
+            frame.insert(0, "level_2", [second] * len(frame))
+            frame.insert(0, "level_1", [first] * len(frame))
+            frames.append(frame)
+        return pd.concat(frames, ignore_index=True)
+
+
+def differences(
+    fit: FittedGAM,
+    term: str,
+    level: float = 0.95,
+    grid: Any = None,
+    num_points: int | None = None,
+    seed: int = 0,
+    unconditional: bool = True,
+    group_means: bool = False,
+) -> Differences:
+    """``f(level_1) - f(level_2)`` for every pair of levels of a factor, or of a ``by=`` factor."""
+    found = fit.spec.called(term)
+    if len(found) > 1:  # a curve for each level
+        return _curve_differences(
+            fit, found, level, grid, num_points, seed, unconditional, group_means
+        )
+    component = effect_component(fit, term)
+    if component.form in ("curves", "deviations"):
+        return _level_differences(
+            fit, component, level, grid, num_points, seed, unconditional, group_means
+        )
+    if component.form not in ("levels", "means", "random", "areas"):
+        raise ValueError(f"differences: {term!r} has no levels to compare.")
+    where = make_grid(fit, component)
+    moments = joint_moments(fit, [(component.name, where.X)], unconditional)
+    (labels,) = where.columns.values()
+    tables = []
+    for i, j in itertools.combinations(range(len(labels)), 2):
+        a = np.zeros((1, len(labels)))
+        a[0, i], a[0, j] = 1.0, -1.0
+        table = contrast(fit, component, component.name, {}, a, moments, level, seed)
+        tables.append((labels[i], labels[j], table))
+    return Differences(tables)
+
+
+def _means(fit: FittedGAM, component: Component, place: int) -> list[Component]:
+    """The components that have the means of a factor's levels, beside curves of a component."""
+    entered = component.predictors_of(fit.num_predictors)
+    return [
+        c
+        for c in fit.spec.components
+        if c.form in ("levels", "means", "random")
+        and c.by is None
+        and c.margins[0].column == place
+        and set(entered) <= set(c.predictors_of(fit.num_predictors))
+    ]
+
+
+def _require_means(fit: FittedGAM, component: Component, place: int) -> None:
+    if not _means(fit, component, place):
+        name = list(fit.spec.encoder.columns)[place][0]
+        raise ValueError(
+            f"group_means=True: no term has the means of the levels of {name!r}; add "
+            f"factor({name!r}) to the terms, or leave group_means out."
+        )
+
+
+def _mean_blocks(
+    fit: FittedGAM, means: Sequence[Component], codes: AnyNDArray
+) -> list[tuple[str, AnyNDArray]]:
+    """The means of some levels, a block a component."""
+    width = fit.spec.encoder.width
+    return [(c.name, c.full(codes[:, None], width)) for c in means]
+
+
+def _curve_differences(
+    fit: FittedGAM,
+    curves: Sequence[Component],
+    level: float,
+    grid: Any,
+    num_points: int | None,
+    seed: int,
+    unconditional: bool,
+    group_means: bool,
+) -> Differences:
+    # on the values that the data of all levels cover
+    first = curves[0]
+    assert first.by is not None
+    if group_means:
+        _require_means(fit, first, first.by.column)
+    if grid is None and len(first.margins) == 1 and first.margins[0].kind != "levels":
+        ends = np.array([c.margins[0].ends for c in curves])
+        name = fit.spec.term(first.term).columns[0]
+        grid = {name: np.linspace(ends.min(), ends.max(), num_points or 100)}
+    wheres = [make_grid(fit, c, grid, num_points) for c in curves]
+    n, K = len(wheres[0].X), len(curves)
+    means = _means(fit, first, first.by.column) if group_means else []
+    codes = np.array([c.by.code for c in curves if c.by is not None], dtype=np.float64)
+    blocks = [(c.name, w.X) for c, w in zip(curves, wheres)] + _mean_blocks(fit, means, codes)
+    moments = joint_moments(fit, blocks, unconditional)
+    tables = []
+    for i, j in itertools.combinations(range(K), 2):
+        sign = np.zeros(K)
+        sign[i], sign[j] = 1.0, -1.0
+        # of the curves at each point, and of what has their means
+        A = np.concatenate(
+            [np.kron(sign, np.eye(n)), *[np.tile(sign, (n, 1))] * len(means)], axis=1
+        )
+        name, where = f"{curves[i].name} - {curves[j].name}", wheres[i]
+        table = contrast(fit, curves[i], name, where.columns, A, moments, level, seed, where.axes)
+        tables.append((_level(curves[i]), _level(curves[j]), table))
+    return Differences(tables, centred=first.form != "own" and not group_means)
+
+
+def _level_differences(
+    fit: FittedGAM,
+    component: Component,
+    level: float,
+    grid: Any,
+    num_points: int | None,
+    seed: int,
+    unconditional: bool,
+    group_means: bool,
+) -> Differences:
+    """Of one component that has a curve for each level, whose own mean is part of it."""
+    number, factor = sorted(component.margins, key=lambda m: m.kind == "levels")
+    name = list(fit.spec.encoder.columns)[number.column][0]
+    shown = make_grid(fit, dataclasses.replace(component, margins=(number,)), grid, num_points)
+    at = dict(shown.columns)
+    n = len(at[name])
+    every = list(fit.spec.encoder.columns)[factor.column][0]
+    levels = fit.spec.encoder.levels(every)
+    means = _means(fit, component, factor.column)
+    added = means if group_means else []
+    A = np.concatenate([np.eye(n), -np.eye(n), *[np.tile([1.0, -1.0], (n, 1))] * len(added)], 1)
+    tables = []
+    for codes in itertools.combinations(factor.nodes, 2):
+        first, second = (levels[int(code)] for code in codes)
+        both = np.empty(2 * n, dtype=object)
+        both[:n], both[n:] = first, second
+        where = make_grid(fit, component, {name: np.tile(at[name], 2), every: both})
+        blocks = [(component.name, where.X), *_mean_blocks(fit, added, np.array(codes))]
+        moments = joint_moments(fit, blocks, unconditional)
+        what = f"{component.name}={first} - {component.name}={second}"
+        table = contrast(fit, component, what, at, A, moments, level, seed, shown.axes)
+        tables.append((first, second, table))
+    return Differences(tables, centred=bool(means) and not group_means)
+
+
+def _level(component: Component) -> str:
+    assert component.by is not None
+    return component.by.level

@@ -21,11 +21,9 @@ from ..components import Component
 from ..fits import FittedGAM
 from ..fits.extrapolation import response_errors
 from ..terms import Column
-from .bands import critical_values, normal_draws, simultaneous_limits
-from .effect import effect_component
-from .grid import make_grid
-from .hyperparameters import joint_moments
-from .joint import inducing_moments
+from .bands import critical_values, normal_draws, simultaneous_bands
+from .effect import effect_component, make_grid
+from .posterior import inducing_moments, joint_moments
 
 _DRAWS = 4000
 _ENTRIES = 2**22
@@ -47,16 +45,6 @@ def response_effect(
     Estimates and limits are those of a prediction from the intercept and this effect alone. With
     one predictor simultaneous limits are the images of the predictor's; otherwise they are of joint
     draws.
-
-    :param fit: a fitted GAM.
-    :param term: the component's name.
-    :param grid: values of its column, a dict of columns, a DataFrame; by default an even grid.
-    :param level: probability of the limits.
-    :param num_points: of the default grid on each axis.
-    :param seed: of what is drawn.
-    :param unconditional: whether uncertainty allows for uncertain hyperparameters.
-    :return: as :meth:`gpflow_gam.GAM.effects`; ``class`` where the response has several.
-    :raises ValueError: as :func:`effect`.
     """
     if not 0.0 < level < 1.0:
         raise ValueError(f"level must be a probability between 0 and 1; got {level}.")
@@ -91,7 +79,7 @@ def response_effect(
             away = _joint_draws(moments, blocks, A, S, seed)
         F = mean + np.stack(away, axis=-1)
         draws = np.asarray(conditional_response(likelihood, where.X, F))
-        low, high = simultaneous_limits(draws, level)
+        low, high = simultaneous_bands(draws, level)
         low, high = np.minimum(low, lower), np.maximum(high, upper)
     parts = {
         "estimate": estimate,
@@ -107,11 +95,7 @@ def response_effect(
 def classes_frame(
     fit: FittedGAM, columns: dict[Column, AnyNDArray], parts: dict[str, AnyNDArray]
 ) -> pd.DataFrame:
-    """
-    Numbers [n] beside the columns of a grid, or [n, K], one class after the other.
-
-    :param parts: by the column's name.
-    """
+    """Numbers [n] beside the columns of a grid, or [n, K], one class after the other."""
     first = next(iter(parts.values()))
     if first.ndim == 1:
         return pd.DataFrame(columns | parts)

@@ -19,8 +19,7 @@ from ...sensitivity.pick_freeze import Response, pick_freeze
 from ...sensitivity.table import check_options, response_table
 from ...sensitivity.variances import REPLICATES, bootstrapped_nodes, bootstrapped_weights
 from ..fits import FittedGAM
-from .hyperparameters import hyperparameter_draws
-from .joint import inducing_moments
+from .posterior import hyperparameter_draws, inducing_moments
 
 _ROWS = 2000
 """Rows that stand for the data's joint distribution."""
@@ -44,21 +43,7 @@ def sobol(
     num_points: int = 2048,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """
-    Sobol indices as :meth:`gpflow_gam.GAM.sobol` returns them.
-
-    :param fit: a fitted GAM.
-    :param scale: as of that method, as are all that follow.
-    :param inputs: ``"independent"`` or ``"data"``.
-    :param measures: by column.
-    :param bootstrap: of the rows.
-    :param level: of the credible intervals.
-    :param unconditional: whether uncertainty allows for uncertain hyperparameters.
-    :param num_samples: posterior draws.
-    :param num_points: past a link.
-    :param seed: of what is drawn.
-    :raises ValueError: naming the argument.
-    """
+    """The table of :meth:`gpflow_gam.GAM.sobol`."""
     check_options(level, num_samples)
     for argument, value, allowed in (
         ("scale", scale, ("link", "response")),

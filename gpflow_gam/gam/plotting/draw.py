@@ -16,7 +16,7 @@ from scipy.spatial import cKDTree
 from ...threads import one_blas_thread
 from ..components import Component
 from ..effects import applied
-from ..effects.transform import Transform
+from ..effects.effect import Transform
 from ..fits import FittedGAM
 from ..terms import MarkovField
 from ..terms.markov import Polygons

@@ -11,7 +11,7 @@ from scipy.stats import norm
 
 from ..components import Component, Margin
 from ..effects import EffectTable, applied, effect, make_grid
-from ..effects.transform import Transform
+from ..effects.effect import Transform
 from ..fits import FittedGAM
 from ..frames import LevelColumn, NumericColumn
 from ..summaries.components import effective_dof

@@ -14,8 +14,8 @@ from scipy.stats import rankdata
 
 from ..components import STRAIGHT, Component
 from ..effects import inducing_moments
-from ..effects.grid import make_grid
-from ..effects.hyperparameters import joint_moments
+from ..effects.effect import make_grid
+from ..effects.posterior import joint_moments
 from ..fits import FittedGAM
 from ..fits.fit import WITHOUT_NOISE, has_single_rows
 from .components import effective_dof

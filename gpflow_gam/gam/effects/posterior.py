@@ -1,4 +1,4 @@
-"""What not knowing the hyperparameters adds to the uncertainty of an effect."""
+"""The posterior behind effects, at the fitted hyperparameters and averaged over them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,63 @@ from ...optimizers.laplace import HyperparameterDraw, draw_solutions
 from ...posteriors import InducingMoments, ShapedMoments
 from ...posteriors.inducing import Block, JointParts
 from ...threads import SMALL, one_blas_thread
+from ..components import Component, build_inducing
 from ..fits import FittedGAM
+from ..fits.fitted import between_of
 from ..fits.prediction import density_of_rows
-from .between import between_moments
-from .joint import inducing_moments
+
+_MOMENTS: weakref.WeakKeyDictionary[FittedGAM, InducingMoments] = weakref.WeakKeyDictionary()
+
+
+def inducing_moments(fit: FittedGAM) -> InducingMoments:
+    """The moments of a fit at its hyperparameters."""
+    if fit not in _MOMENTS:
+        known = fit.free_moments if fit.shaped is None else fit.shaped
+        if known is not None:
+            return known
+        # not the fit itself: what is kept for as long as the fit is must not keep it
+        inducing = None
+        if isinstance(fit.model, IterNCGP):
+            kernel = fit.model.kernel
+            inducing = build_inducing(fit.spec.components, kernel, fit.spec.encoder.width)
+        _MOMENTS[fit] = InducingMoments.of(fit.posterior, inducing)
+    return _MOMENTS[fit]
+
+
+_BETWEEN: weakref.WeakKeyDictionary[FittedGAM, InducingMoments | None] = weakref.WeakKeyDictionary()
+
+
+def between_moments(fit: FittedGAM) -> InducingMoments | None:
+    """
+    What predictors add to each other's covariances, as moments whose mean is zero.
+
+    Kept as long as the fit. None where they add nothing or nothing is known of it: of one
+    predictor, of terms with a shape, and of fits that keep no sums over rows, of which IterNCGP's
+    posterior has its predictors together already. See
+    :func:`gpflow_gam.optimizers.binned.cavities.between_predictors`.
+    """
+    if fit not in _BETWEEN:
+        _BETWEEN[fit] = _found(fit)
+    return _BETWEEN[fit]
+
+
+def _found(fit: FittedGAM) -> InducingMoments | None:
+    solution, model = fit.solution, fit.model
+    if solution is None or isinstance(model, IterNCGP) or fit.shaped is not None:
+        return None
+    covariance = between_of(solution, model)
+    if covariance is None:
+        return None
+    fitted = inducing_moments(fit)
+    return InducingMoments(
+        model.kernel,
+        fitted.inducing_variable,
+        np.zeros_like(solution.q.mean),
+        covariance,
+        values=solution.values,
+        roots=solution.q.roots,
+    )
+
 
 _PROJECTED = 256
 """Draws behind the covariance at each draw of the hyperparameters, of which there are many."""
@@ -36,18 +89,12 @@ def joint_moments(
     """
     Mean [n, L] and covariance [L, n, n] of components at points, in the response's unit.
 
-    :param fit: a fitted GAM.
-    :param blocks: components and rows of X, each component once.
-    :param unconditional: whether the covariance allows for uncertain hyperparameters:
-        ``E[Cov(f | theta)] + Cov(E[f | theta])`` over draws of theta, around the mean at the fitted
-        ones (Wood, Pya & Saefken 2016, section 4, who linearise what is drawn here).
-        Variances are those of the draws; of what inducing values leave open, correlations between
-        points are taken from the fitted hyperparameters.
-    :param left_open: whether the covariance has what inducing values leave open. Where they are
-        all there is, as of a slope or of the levels of the data, that is what jitter adds.
-    :param between: whether the covariance of each predictor allows for the others being uncertain,
-        beside uncertain hyperparameters. For what is computed of several predictors together it
-        must not: that they make up for each other is in no covariance between them.
+    If ``unconditional``, the covariance allows for uncertain hyperparameters:
+    ``E[Cov(f | theta)] + Cov(E[f | theta])`` over draws of theta, around the mean at the fitted
+    ones (Wood, Pya & Saefken 2016, section 4, who linearise what is drawn here). Of the residual
+    that inducing values leave, which ``left_open`` adds, correlations between points are those at
+    the fitted hyperparameters. Without ``between`` the covariance of a predictor takes the other
+    predictors as known: for functions of several predictors, whose covariances are not kept.
     """
     mean, covariance = _moments(fit, blocks, unconditional, left_open)
     if unconditional and between:
@@ -130,8 +177,6 @@ def hyperparameter_draws(fit: FittedGAM) -> list[HyperparameterDraw]:
     The posterior of the inducing values at draws of the hyperparameters, kept as long as the fit.
 
     Empty for fits without sums over rows, whose q says nothing of other hyperparameters.
-
-    :param fit: a fitted GAM.
     """
     if fit not in _DRAWS:
         _DRAWS[fit] = _draw(fit)
@@ -139,13 +184,7 @@ def hyperparameter_draws(fit: FittedGAM) -> list[HyperparameterDraw]:
 
 
 def averaged_log_density(fit: FittedGAM, X: AnyNDArray, Y: AnyNDArray) -> AnyNDArray:
-    """
-    log p(y | data) of each row, [N], averaged over draws of the hyperparameters.
-
-    :param fit: a fitted GAM.
-    :param X: [N, D].
-    :param Y: [N, K], as the likelihood takes it.
-    """
+    """log p(y | data) of each row, [N], averaged over draws of the hyperparameters."""
     draws, parts = hyperparameter_draws(fit), []
     if not draws:
         return density_of_rows(fit, X, Y)
@@ -186,3 +225,30 @@ def _shaped(draw: HyperparameterDraw) -> HyperparameterDraw:
 def fitted_draw(fit: FittedGAM) -> HyperparameterDraw:
     """The fitted hyperparameters, as if they had been drawn."""
     return HyperparameterDraw(inducing_moments(fit), lambda: fit.likelihood)
+
+
+def shaped_draws(
+    fit: FittedGAM, component: Component, X: AnyNDArray, num_samples: int, seed: int
+) -> AnyNDArray:
+    """
+    Joint posterior draws of a component, each with its shape, [S, n, L], in the response's unit.
+
+    They are spread over draws of the hyperparameters, in a random order.
+    """
+    rng = np.random.default_rng(seed)
+    fitted = inducing_moments(fit)
+    tangents = fitted.tangents(component.name, X)
+    members = [d.moments for d in hyperparameter_draws(fit)] or [fitted]
+    numbers = np.bincount(np.arange(num_samples) % len(members), minlength=len(members))
+    found = []
+    with one_blas_thread():
+        for moments, number in zip(members, numbers):
+            if number:
+                V = moments.sample(int(number), int(rng.integers(2**31)))
+                phi, _ = moments.features_and_prior(component.name, tangents)
+                own = V[:, moments.block(component.name)]
+                found.append(np.einsum("mn,sml->snl", phi, own, optimize=True))
+    draws = np.concatenate(found)[rng.permutation(num_samples)]
+    factor: AnyNDArray = np.asarray(fit.units[0])
+    whole: AnyNDArray = factor * draws
+    return whole
