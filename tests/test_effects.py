@@ -16,9 +16,9 @@ import gpflow_gam as gg
 from gpflow_gam import effects, factor, linear, random_effect, s, ti
 from gpflow_gam.gam.effects import (
     critical_values,
-    hyperparameters,
     inducing_moments,
     max_deviations,
+    posterior,
 )
 from gpflow_gam.gam.frames import Table
 from gpflow_gam.gam.summaries.components import _tail, effective_dof, variance_shares
@@ -171,7 +171,7 @@ def test_density_at_one_set_of_hyperparameters(data, family, monkeypatch):
     offset = None if family == "heteroskedastic" else "o"  # which takes none
     model = gg.GAM(s("x", k=6) + linear("z"), family=family, offset=offset)
     model.fit(data, y="count", **QUICK)
-    monkeypatch.setattr(hyperparameters, "hyperparameter_draws", lambda fit: [])
+    monkeypatch.setattr(posterior, "hyperparameter_draws", lambda fit: [])
     averaged = model.log_density(data, unconditional=True)
     np.testing.assert_allclose(averaged, model.log_density(data), atol=1e-8)
 
@@ -179,7 +179,7 @@ def test_density_at_one_set_of_hyperparameters(data, family, monkeypatch):
 def test_density_averaged_over_hyperparameters(by_level, data):
     """A loop over the draws, with the covariances of the components between them."""
     fit = by_level.fitted
-    draws = hyperparameters.hyperparameter_draws(fit)
+    draws = posterior.hyperparameter_draws(fit)
     rows = data.iloc[::17]
     X, Y = fit.encode(Table(rows)), rows[["y"]].to_numpy()
     densities = []
