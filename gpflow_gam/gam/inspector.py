@@ -680,7 +680,7 @@ class Inspector:
             bad argument, naming it.
         :raises TypeError: ``term`` is no name.
         """
-        found = _effects.effect(
+        found = _effects.differences(
             self.fitted, term, level, grid, num_points, self.seed, group_means=group_means
         )
         return _effects.transformed(found.frame(), fun)
