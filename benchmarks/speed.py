@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).with_suffix("")))
 
 from cases import CASES, Plan
 from recording import add_option, record
-from report import BETTER, HEADLINES, figure, recorded, table
+from report import BETTER, HEADLINES, recorded, table
 from running import METHODS, OF_MGCV, GivenUp, Record, Settings, measure, missing, ours
 
 
@@ -141,8 +141,7 @@ def main() -> None:
             print(f"\n{table(name, result['records'])}\n", flush=True)
             if not given.quick and recorded(name, result["records"]):
                 store(name, result["records"], given, absent)
-    figure(result["records"], given.out / "speed.png")
-    print(f"{given.out / 'speed.json'}, {given.out / 'speed.png'}")
+    print(given.out / "speed.json")
 
 
 if __name__ == "__main__":

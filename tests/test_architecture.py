@@ -8,6 +8,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
+from size import AT_MOST, ROOT, total
 
 PACKAGE = Path(__file__).parent.parent / "gpflow_gam"
 
@@ -95,3 +96,12 @@ def test_the_gam_is_seen_only_where_it_is_used(graph):
 
 def test_no_module_imports_itself_by_way_of_others(graph):
     TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
+
+
+@pytest.mark.parametrize("folder", AT_MOST)
+def test_lines_and_files_stay_few(folder):
+    """``tox -e size`` says where they are."""
+    lines, files = total(ROOT / folder)
+    most_lines, most_files = AT_MOST[folder]
+    assert lines <= most_lines
+    assert files <= most_files

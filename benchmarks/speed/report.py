@@ -1,20 +1,14 @@
-"""Medians, ratios, a table and a figure of what was measured."""
+"""Medians, ratios and a table of what was measured."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
-from running import METHODS, Record
+from running import Record
 from tabulate import tabulate
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 QUANTITIES = {
     "state": "state, s",
@@ -56,8 +50,6 @@ BETTER = {
 """Columns in which one can win or lose, in the record."""
 BASELINES = (("bam", "bam1"), ("gam",), ("ebm",))
 """What a ratio is to: the faster of the first of these that a size has."""
-COLOURS = dict(zip(METHODS, ("#c8102e", "#1f4e79", "#4f81bd", "#9dc3e6", "#5a8f3c", "#b8860b")))
-MARKERS = dict(zip(METHODS, "ospD^v"))
 HEADLINES = {"predict": "predict"}
 """What a case is about, where that is not its fit."""
 NAMES = {"imports": {"first": "import, s"}, "crossval": {"first": "five fits, s"}}
@@ -166,81 +158,3 @@ def _shown(value: Any) -> str:
         return f"{value:g}"
     digits = max(0, 2 - math.floor(math.log10(abs(value))))
     return f"{value:.{min(digits, 4)}f}"
-
-
-def figure(records: Sequence[Record], path: Path) -> None:
-    """Seconds against size, a panel a case of several sizes; the others in one panel together."""
-    found = {
-        key: {**numbers, "first": numbers[HEADLINES.get(key[0], "first")]}
-        for key, numbers in medians(records).items()
-        if HEADLINES.get(key[0], "first") in numbers
-    }
-    cases = list(dict.fromkeys(case for case, _, _ in found))
-    sizes = {c: sorted({size for case, size, _ in found if case == c}) for c in cases}
-    several = [c for c in cases if len(sizes[c]) > 1]
-    single = [c for c in cases if len(sizes[c]) == 1]
-    number = len(several) + bool(single)
-    if not number:
-        return
-    across = min(number, 3)
-    down = -(-number // across)
-    fig, axes = plt.subplots(
-        down, across, figsize=(4.8 * across, 3.9 * down), squeeze=False, constrained_layout=True
-    )
-    for ax in axes.flat[number:]:
-        ax.axis("off")
-    units = {r["case"]: r["unit"] for r in records}
-    for ax, case in zip(axes.flat, several):
-        _lines(ax, case, found, units[case])
-    if single:
-        _points(axes.flat[number - 1], single, found, sizes)
-    fig.savefig(path, dpi=130)
-    plt.close(fig)
-
-
-def _lines(ax: Any, case: str, found: dict[Key, dict[str, float]], unit: str) -> None:
-    for method in METHODS:
-        style = {"color": COLOURS[method], "marker": MARKERS[method], "markersize": 5}
-        for quantity, look in (("first", "-"), ("again", ":")):
-            points = sorted(
-                (size, n[quantity])
-                for (c, size, m), n in found.items()
-                if c == case and m == method and quantity in n
-            )
-            if not points or (quantity == "again" and method != "ours"):
-                continue
-            label = method if quantity == "first" else f"{method}, again"
-            ax.plot(*zip(*points), linestyle=look, label=label, **style)
-    ax.set(xscale="log", yscale="log", title=case, xlabel=unit, ylabel="seconds")
-    _ticks(ax.xaxis)
-    _ticks(ax.yaxis)
-    ax.grid(which="major", color="0.88")
-    ax.legend(frameon=False, fontsize=9)
-
-
-def _ticks(axis: Any) -> None:
-    """At powers of ten over decades; also between them, as plain numbers, over less."""
-    low, high = axis.get_view_interval()
-    if high < 40.0 * low:
-        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.set_minor_formatter(NullFormatter())
-
-
-def _points(
-    ax: Any, cases: list[str], found: dict[Key, dict[str, float]], sizes: dict[str, list[int]]
-) -> None:
-    for method in METHODS:
-        points = [
-            (found[c, sizes[c][0], method]["first"], i)
-            for i, c in enumerate(cases)
-            if (c, sizes[c][0], method) in found
-        ]
-        if points:
-            style = {"color": COLOURS[method], "marker": MARKERS[method]}
-            ax.plot(*zip(*points), linestyle="", label=method, alpha=0.85, **style)
-    ax.set(xscale="log", xlabel="seconds", title="cases of one size", ylim=(len(cases) - 0.5, -0.5))
-    ax.set_yticks(range(len(cases)), cases)
-    _ticks(ax.xaxis)
-    ax.grid(axis="both", color="0.88")
-    ax.legend(frameon=False, fontsize=9)
