@@ -2,13 +2,12 @@
 
 from .component import By, Component, Margin
 from .inducing import shaped_term
-from .kernels import STRAIGHT, build_inducing, build_kernel, interaction_margin
+from .kernels import build_inducing, build_kernel, interaction_margin
 from .plan import INTERCEPT, entering, keys_of, learn_encoder, plan_columns
 from .priors import positive_parameter
 
 __all__ = [
     "INTERCEPT",
-    "STRAIGHT",
     "By",
     "Component",
     "Margin",

@@ -37,7 +37,6 @@ NUM_KNOTS = 6
 """Where the speed of an adaptive smooth is learnt."""
 _MEMORY = 10.0
 """Spacings of values that count as the span of what forgets quickly."""
-ROUGH = ("ou", "rw")
 NUM_SPLINES = {1: 24, 2: 9, 3: 6}
 """How many splines a column has unless told, by the number of columns of numbers; 4 beyond."""
 

@@ -30,6 +30,7 @@ from ...kernels import (
     kernel_columns,
 )
 from ...measures import Discrete
+from ..terms.kinds import KINDS, has_line
 from .component import By, Component, Margin
 from .inducing import bases_of
 from .priors import (
@@ -51,17 +52,7 @@ from .priors import (
     positive_parameter,
 )
 
-_STATIONARY = {
-    "se": gpflow.kernels.SquaredExponential,
-    "matern12": gpflow.kernels.Matern12,
-    "matern32": gpflow.kernels.Matern32,
-    "matern52": gpflow.kernels.Matern52,
-    "ou": gpflow.kernels.Matern12,
-    "ad": gpflow.kernels.SquaredExponential,
-    "sos": gpflow.kernels.Matern52,
-}
-STRAIGHT = ("se", "matern12", "matern32", "matern52", "ad", "iou")
-"""Kinds with a straight part of their own."""
+_STATIONARY = {name: kind.kernel for name, kind in KINDS.items() if kind.kernel is not None}
 
 
 def build_kernel(
@@ -222,7 +213,7 @@ def _trends(component: Component, size: float, prior: VariancePrior) -> list[Ker
         return []
     found: list[Kernel] = []
     for margin in component.margins:
-        if margin.kind in STRAIGHT:
+        if has_line(margin.kind):
             line = _line(margin.centre, [margin.column])
             found.append(_set_variance(line, (size / margin.span) ** 2, prior))
     return found

@@ -35,12 +35,12 @@ from ..terms import (
     Terms,
 )
 from ..terms.base import column_of
+from ..terms.kinds import KINDS
 from .component import By, Component, Form, Margin
 from .inducing import (
     LATITUDE,
     LONGITUDE,
     NUM_INDUCING_ADAPTIVE,
-    ROUGH,
     Seen,
     curve_inducing,
     curve_nodes,
@@ -280,7 +280,7 @@ def _component(
         margins = globe_margins(margins, data.points)
         nodes, weights = globe_nodes(data.points, data.weights, seed)
         Z = globe_inducing(data.points, data.weights, k, seed)
-    elif isinstance(term, Smooth) and kind in ROUGH:
+    elif isinstance(term, Smooth) and kind in KINDS and KINDS[kind].rough:
         if kind == "ou":
             margins = (short_memory(margins[0], data.points),)
         Z = rough_inducing(term, data.points)

@@ -16,6 +16,7 @@ from ..components import Component, Margin
 from ..fits import FittedGAM
 from ..frames import LevelColumn, NumericColumn, Table
 from ..terms import Column
+from ..terms.kinds import KINDS
 from .bands import critical_values, normal_draws
 from .posterior import joint_moments, pointwise_moments, shaped_draws
 
@@ -291,7 +292,7 @@ def derivative(
     if len(margins) != 1 or margins[0].kind == "levels":
         raise ValueError(f"derivatives: {term!r} is not a function of one numeric column.")
     kind = margins[0].kind
-    if kind in ("matern12", "ou", "rw"):
+    if kind in KINDS and not KINDS[kind].has_slope:
         raise ValueError(f"derivatives: {term!r} has bs={kind!r}, whose draws have no slope.")
     where = make_grid(fit, component, grid, num_points)
     column, n = margins[0].column, len(where.X)

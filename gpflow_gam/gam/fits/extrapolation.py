@@ -11,8 +11,9 @@ from scipy.special import ndtr
 
 from ...errors import ExtrapolationWarning, HeavyTailWarning, warn_caller
 from ...likelihoods.predictive import response_interval
-from ..components import STRAIGHT, Component
+from ..components import Component
 from ..frames import NumericColumn, Table
+from ..terms.kinds import KINDS, has_line
 from .fitted import FittedGAM
 
 _FAR = 0.25
@@ -86,11 +87,9 @@ def _beyond(component: Component, column: int) -> str:
         return "the line goes on as if nothing changed"
     if component.form == "own":
         return "the function is what its kernel makes of it"
-    if kind == "rw":
-        return "the walk goes on from where it was, and says less and less"
-    if kind == "iou":
-        return "the curve goes on along its slope, and says less and less"
-    if component.form in ("smooth", "tensor") and kind in STRAIGHT:
+    if kind in KINDS and KINDS[kind].outside:
+        return KINDS[kind].outside
+    if component.form in ("smooth", "tensor") and has_line(kind):
         return "the function goes back to its straight part, and says little"
     return "the function goes back to zero, its prior mean, and says little"
 

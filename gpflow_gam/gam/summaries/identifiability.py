@@ -12,12 +12,13 @@ import pandas as pd
 from gpflow.base import AnyNDArray
 from scipy.stats import rankdata
 
-from ..components import STRAIGHT, Component
+from ..components import Component
 from ..effects import inducing_moments
 from ..effects.effect import make_grid
 from ..effects.posterior import joint_moments
 from ..fits import FittedGAM
 from ..fits.fit import WITHOUT_NOISE, has_single_rows
+from ..terms.kinds import has_line
 from .components import effective_dof
 
 _CONCURVITY_ROWS = 2000
@@ -168,7 +169,7 @@ def overlapping(fit: FittedGAM) -> list[tuple[str, str]]:
 def _within(component: Component) -> str | None:
     """The function, at most one of a column, that a component contains: a line or levels."""
     if component.form == "line" or (
-        component.form == "smooth" and component.margins[0].kind in STRAIGHT
+        component.form == "smooth" and has_line(component.margins[0].kind)
     ):
         return "line"
     return "levels" if component.form in ("levels", "means", "random") else None

@@ -53,3 +53,8 @@ KINDS = {
     )
 }
 """What ``bs`` may be, by name."""
+
+
+def has_line(name: str) -> bool:
+    """Whether a margin's kind has a straight part of its own; levels and lines have none."""
+    return name in KINDS and KINDS[name].has_line
