@@ -213,8 +213,9 @@ def test_means_that_are_made_by_a_tail():
     assert expected > 50.0 * np.exp(median[worst])
     assert said(lambda: gam.predict(data)) == []  # once a fit
     # what overflows is infinite, and not NaN
+    predictors = np.array([[0.0], [1.0]]), np.array([[1e4], [1e6]])
     mean, sd = gg.likelihoods.predictive.summarised_response(
-        gam.fitted.likelihood, np.zeros((2, 1)), [[0.0], [1.0]], [[1e4], [1e6]]
+        gam.fitted.likelihood, np.zeros((2, 1)), *predictors
     )[:2]
     assert not np.any(np.isnan([mean, sd]))
     assert np.all(np.isinf(sd))
