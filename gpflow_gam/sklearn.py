@@ -50,7 +50,7 @@ class _GAMEstimator(BaseEstimator):  # type: ignore[misc]
         missing: str = "error",
         variational: str | None = None,
         max_iterations: int = 1000,
-        tolerance: float = 1e-3,
+        tolerance: float = 1e-2,
         random_state: int | np.random.RandomState | None = 0,
     ) -> None:
         self.terms = terms

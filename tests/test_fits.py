@@ -266,9 +266,9 @@ def test_smooth_curves_need_no_fine_nodes():
 
 
 def test_a_fit_that_fine_nodes_do_not_do_for_says_so(monkeypatch):
-    monkeypatch.setattr(components, "_FINE", {})
-    monkeypatch.setattr(components, "_FINE_OF_MANY", 1.0)
-    monkeypatch.setattr(components, "_FINE_TOLERANCE", 1e-6)
+    monkeypatch.setattr(components, "_REFINED", {})
+    monkeypatch.setattr(components, "_REFINED_OF_MANY", 1.0)
+    monkeypatch.setattr(components, "_REFINED_TOLERANCE", 1e-6)
     monkeypatch.setattr(components, "_ALL_VALUES", {1: 0})
     with pytest.warns(gg.ConvergenceWarning, match="off by up to .* of its standard errors"):
         gam = gg.GAM("s(x) + s(z, k=8)", family="poisson").fit(narrow(400, "poisson"), y="y")

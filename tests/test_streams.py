@@ -26,7 +26,7 @@ from gpflow_gam.gam.fits.specification import Roles
 from gpflow_gam.gam.frames import Table, blocks_of, concatenated, recut
 from gpflow_gam.optimizers.binned import bins
 from gpflow_gam.optimizers.binned import passes as rows_module
-from gpflow_gam.optimizers.binned.bins import BinSums, Coder, Grid, RowSample, summarise
+from gpflow_gam.optimizers.binned.bins import Coder, Grid, RowSample, summarise
 from gpflow_gam.optimizers.binned.columns import HeldColumns
 from gpflow_gam.optimizers.minimizers import tracker
 from gpflow_gam.storage import Store, Stored
@@ -449,9 +449,10 @@ def test_summaries_of_shares_are_those_of_the_whole(few, rng):
         assert sums.counts.sum() == 4000
         bins = [coder.bins(sums) for coder in parts]
         codes = np.concatenate([b.codes for b in bins])
-        own = BinSums.of(grid, X[:, list(columns)])
-        np.testing.assert_array_equal(sums.cells, own.cells)
-        means = [X[codes == g][:, list(columns)].mean(axis=0) for g in range(len(own.cells))]
+        one = Coder(grid, len(X))
+        one.add(X[:, list(columns)])
+        np.testing.assert_array_equal(sums.cells, one.sums().cells)
+        means = [X[codes == g][:, list(columns)].mean(axis=0) for g in range(len(sums.cells))]
         np.testing.assert_allclose(bins[0].points, means, rtol=1e-10, atol=1e-12)
         np.testing.assert_array_equal(bins[0].points, bins[1].points)
         if 1 in columns:  # what is exact is so to the last bit
@@ -503,7 +504,7 @@ def test_the_weight_of_rows_by_bins_and_levels(rng):
         expected = [w[has & (X[:, 0] == value)].sum() for value in range(4)]
         np.testing.assert_array_equal(columns.mass((0,), (1, code)), expected)
         counts = X[has & (w > 0.0), 0]
-        assert columns.reach(0, (1, code)) == (counts.min(), counts.max())
+        assert columns.value_range(0, (1, code)) == (counts.min(), counts.max())
     np.testing.assert_array_equal(columns.mass((0,)), np.bincount(X[:, 0].astype(int), w))
     assert columns.size(0) == pytest.approx(np.sqrt(np.average(X[:, 0] ** 2, weights=w)))
 

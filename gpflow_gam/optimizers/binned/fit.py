@@ -45,7 +45,7 @@ def fit_rows(
     rows: Rows,
     *,
     max_iterations: int = 1000,
-    tolerance: float = 1e-3,
+    tolerance: float = 1e-2,
     max_seconds: float | TimeBudget | None = None,
     callback: Callback | None = None,
     progress: bool | None = None,
