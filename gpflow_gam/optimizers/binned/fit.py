@@ -154,7 +154,7 @@ def _fit_collapsed(
                 bound.loss,
                 u,
                 left,
-                tolerance,
+                0.1 * tolerance,  # an iteration's gain says less of what is left than a round's
                 tracker,
                 record=True,
                 best_seen=set_best,
