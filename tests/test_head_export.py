@@ -63,6 +63,29 @@ def test_keras_writes_what_is_around_heads(tmp_path: Path) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-6)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["archive", "saved_model"])
+def test_an_export_archive_and_tensorflow_write_heads(way: str, tmp_path: Path) -> None:
+    inputs, where = keras.Input((3,)), str(tmp_path / "m")
+    model = keras.Model(
+        inputs, [h(inputs) for h in (head(gg.te(0, 1)), head(likelihood="poisson"))]
+    )
+    if way == "archive":
+        archive = keras.export.ExportArchive()
+        archive.track(model)
+        archive.add_endpoint("run", model.call, [tf.TensorSpec((None, 3), tf.float32)])
+        archive.write_out(where, verbose=False)
+        loaded = tf.saved_model.load(where)
+        found = loaded.run(X)
+    else:
+        tf.saved_model.save(model, where)
+        loaded = tf.saved_model.load(where)
+        outputs = loaded.signatures["serving_default"](tf.constant(X))
+        found = [outputs[name] for name in sorted(outputs)]
+    for a, b in zip(found, model(X), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
+
+
 # --- as we write them ----------------------------------------------------------------------------
 
 
@@ -337,3 +360,36 @@ def test_tables_of_other_layers_and_keys_of_inputs(invalid: Any, tmp_path: Path)
     np.testing.assert_array_equal(
         np.delete(served.predict(data)["mean"], 2), found["mean"][[0, 1, 3]]
     )
+
+
+def test_a_function_of_the_users_keeps_its_trace() -> None:
+    """A layer that is a tf.function answers as ever once it was asked for features in vain."""
+
+    class Compiled(keras.layers.Layer):
+        def __init__(self, inner: AdditiveGP) -> None:
+            super().__init__()
+            self.inner = inner
+
+        @tf.function(autograph=False)
+        def call(self, inputs: Any) -> Any:
+            return self.inner(inputs)
+
+        def compute_output_spec(self, inputs: Any) -> Any:
+            return self.inner.compute_output_spec(inputs)
+
+    inputs = keras.Input((3,))
+    one = head()
+    model = keras.Model(inputs, Compiled(one)(inputs))
+    with pytest.raises(ValueError, match="outside of a tf.function"):
+        servable(model)
+    np.testing.assert_array_equal(model(X), one(X))
+    with pytest.raises(ValueError, match="outside of a tf.function"):  # now that it is traced
+        servable(model)
+
+
+def test_a_head_that_was_never_adapted(tmp_path: Path) -> None:
+    inputs = keras.Input((3,))
+    raw = head(normalization="adapt")
+    model = keras.Model(inputs, raw(inputs))
+    with pytest.raises(ValueError, match=r"does not know its features yet: call adapt"):
+        gg.serving.export(model, tmp_path / "m")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from gpflow.utilities import parameter_dict
-from head_cases import X, Y, additive, moved_model, network, scramble
+from head_cases import X, Y, additive, compiled, moved_model, network, scramble, small
 
 import gpflow_gam as gg
 from gpflow_gam.layers import AdditiveGP
@@ -215,3 +215,12 @@ for name, value in found.items():
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=200, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_inducing_inputs_move_when_free() -> None:
+    head = small(frozen=(), normalization=None)
+    before = np.array(head.model.inducing_variable["s(0)"])
+    inputs = keras.Input((3,))
+    compiled(keras.Model(inputs, head(inputs)), head).fit(X, Y, epochs=1, batch_size=45, verbose=0)
+    assert np.max(np.abs(np.array(head.model.inducing_variable["s(0)"]) - before)) > 1e-3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import gpflow
@@ -288,3 +289,13 @@ def test_a_loss_finds_the_head_whose_output_it_is_given() -> None:
     fresh = keras.losses.deserialize(keras.losses.serialize(one.loss))
     with pytest.raises(ValueError, match="there are 2 layers 'gp'"):
         fresh(Y, np.array(one(X)))
+
+
+def test_a_kl_weight_is_kept(tmp_path: Path) -> None:
+    model, head = build(kl_weight=np.float32(0.25), name="tempered")
+    assert AdditiveGP.from_config(head.get_config()).kl_weight == 0.25
+    model.save(tmp_path / "m.keras")
+    loaded = keras.models.load_model(tmp_path / "m.keras")
+    assert loaded.get_layer("tempered").kl_weight == 0.25
+    with pytest.raises(AttributeError):
+        head.kl_weight = 1.0

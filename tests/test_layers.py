@@ -456,3 +456,51 @@ def test_own_objects_cannot_be_saved(tmp_path: Path) -> None:
     own = additive(gg.s(0, kernel=gpflow.kernels.Matern32()))
     with pytest.raises(ValueError, match="kernel of your own"):
         own.get_config()
+
+
+@pytest.mark.slow
+def test_iterncgp_on_frozen_features(tmp_path: Path) -> None:
+    keras.utils.set_random_seed(5)
+    inputs = keras.Input((3,))
+    backbone = keras.Model(inputs, keras.layers.Dense(2)(inputs))
+    features = backbone(X).numpy()
+    head = IterNCGP(gg.s(0) + gg.s(1), "softmax", num_classes=3, name="newton")
+    with pytest.raises(ValueError, match="has no posterior yet"):
+        head.posterior()
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"call fit\(features, y\) first"):
+        head(features)
+    result = head.fit(features, LABELS, hyperparameters=False, progress=False)
+    assert result.converged
+    likelihood = gg.likelihoods.FixedSoftmax(3)
+    wanted = gg.models.IterNCGP(
+        (head.scaled(features), LABELS[:, None].astype(float)),
+        head.kernel,
+        likelihood,
+        mean_function=head._gp.mean_function,
+        solver="newton",
+    )
+    gg.optimizers.fit(wanted, hyperparameters=False, progress=False)
+    mean, var = wanted.predict_f(head.scaled(features))
+    moments = head(features).numpy()
+    np.testing.assert_allclose(moments[..., 0], mean, atol=1e-8)
+    np.testing.assert_allclose(moments[..., 1], var, atol=1e-8)
+
+    model = keras.Model(backbone.inputs, head(backbone.output, output="response"))
+    p = model(X).numpy()
+    assert np.mean(p.argmax(axis=1) == LABELS) > 0.5  # of three, at hyperparameters as they start
+    model.save(tmp_path / "net.keras")
+    again = keras.models.load_model(tmp_path / "net.keras")
+    np.testing.assert_array_equal(again(X), p)
+    assert again.get_layer("newton").trainable_weights == []
+    gg.serving.export(keras.Model(inputs, head(backbone.output)), tmp_path / "served")
+    served = gg.serving.load(tmp_path / "served").predict(X.astype(np.float32))
+    np.testing.assert_allclose(served["mean"], moments[..., 0], rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(served["response"], p, rtol=1e-8, atol=1e-8)
+    other = IterNCGP(
+        gg.s(0) + gg.s(1), "softmax", num_classes=3, name="newton", sizes=head.get_config()["sizes"]
+    )
+    saved = tf.train.Checkpoint(head).write(str(tmp_path / "checkpoint"))
+    tf.train.Checkpoint(other).read(saved).assert_existing_objects_matched()
+    np.testing.assert_array_equal(other(features), head(features))
+    with pytest.raises(ValueError, match="needs a new layer"):
+        head.fit(features[:50], LABELS[:50], hyperparameters=False, progress=False)

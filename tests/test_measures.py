@@ -154,3 +154,13 @@ def test_nodes_take_another_measures_points():
     assert w @ x[:, 0] == pytest.approx(3.8)
     with pytest.raises(ValueError, match="room for"):
         held.assign(Discrete([0.0, 1.0, 2.0, 3.0]))
+
+
+def test_transport_takes_the_ends_of_the_unit_interval():
+    u = np.array([[0.0], [np.nextafter(1.0, 0.0)]])
+    for measure, _ in MEASURES.values():
+        (first,), (last,) = measure.transport(u)
+        least, most = (-np.inf, np.inf) if measure.bounds is None else np.ravel(measure.bounds)
+        assert np.isfinite(first)
+        assert np.isfinite(last)
+        assert least <= first < last <= most

@@ -459,3 +459,19 @@ def _operations(path: Path) -> dict[str, str]:
     return {
         key: t.name for part in (signature.inputs, signature.outputs) for key, t in part.items()
     }
+
+
+def test_seeds_of_tensors_draw_as_many(rng):
+    model = model_of("svgp")
+    posterior, X = model.posterior(), rng.uniform(size=(4, 2))
+
+    @tf.function(autograph=False)
+    def draw(number: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        return posterior.sample_f(X, number, seed=seed)
+
+    found = draw(tf.constant(3), tf.constant(1, tf.int64))
+    np.testing.assert_allclose(
+        found, posterior.sample_f(X, tf.constant(3), seed=tf.constant(1, tf.int64))
+    )
+    with pytest.raises(ValueError, match="num_samples must be at least 1"):
+        posterior.sample_f(X, tf.constant(0), seed=1)

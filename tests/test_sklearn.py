@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 import tensorflow as tf
 from sklearn.base import clone
+from sklearn.compose import make_column_transformer
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -352,3 +353,14 @@ def test_ordered_classes_keep_their_order():
     sorted_ = GAMClassifier("s(0)", "categorical").fit(X, y)
     assert sorted_.classes_.tolist() == sorted(grades)  # as all of scikit-learn's
     assert sorted_.score(X, text) > 0.8
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_text_through_a_pipeline_and_folds():
+    X, y = shops()
+    X.loc[X.index[0], "town"] = "York"  # in one fold only
+    scale = make_column_transformer(
+        (StandardScaler(), ["size"]), remainder="passthrough", verbose_feature_names_out=False
+    ).set_output(transform="pandas")
+    model = make_pipeline(scale, GAMRegressor())
+    assert cross_val_score(model, X, y, cv=2).min() > 0.5
