@@ -92,6 +92,20 @@ def test_standard_errors_are_those_of_the_draws(gam, data):
     np.testing.assert_allclose(limits["upper"], estimate + norm.ppf(0.95) * se)
 
 
+def test_standard_errors_where_a_variance_has_vanished():
+    """The draws have what the fitted deviation, of variance zero, has no features for."""
+    rng = np.random.default_rng(2)
+    x, u = rng.uniform(size=(2, 30_000))
+    data = pd.DataFrame({"x": x, "z": 0.9 * x + 0.1 * u})
+    data["count"] = rng.poisson(np.exp(np.sin(5.0 * data["z"]) + 2.0 * x - 0.5))
+    gam = gg.GAM(s("x") + s("z"), "poisson").fit(data, "count", **QUIET)
+    sds = gam.variance_components().set_index(["term", "part"])["sd"]
+    assert sds["s(x)", "deviation"] < 0.01 * sds["s(x)", "straight"]
+    some = data.head(300)
+    want = np.sqrt(by_draws(gam, some)[1][:, 0])
+    np.testing.assert_allclose(gam.predict(some, "link", se=True)[1], want, rtol=0.05)
+
+
 def test_predictions_of_terms_and_effects_are_the_same(gam, data):
     some = data.head(40)
     terms, errors = gam.predict(some, "terms", se=True)

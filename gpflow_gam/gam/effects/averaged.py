@@ -10,6 +10,7 @@ from gpflow.base import AnyNDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from ...optimizers.laplace import HyperparameterDraw
+from ...posteriors.inducing import InducingMoments
 from ...threads import each, one_blas_thread
 from ..components import Component
 from ..fits import FittedGAM
@@ -21,8 +22,8 @@ _RIDGE = 1e-8
 """Against the largest feature: what inducing inputs see less of than this is left as it is."""
 _ROWS = 8192
 """Whose features are held at once, by each thread: they stay in its core's cache."""
-_LOST, _CHECKED = 0.03, 50
-"""Share of the predictor's variance that the fitted features may lose, at so many rows."""
+_LOST, _TRIED, _CHECKED = 0.1, 0.005, 50
+"""Mean relative errors of variances: most, and that others are tried for; rows that are checked."""
 _SPREAD = 10.0
 """Sum of the weights of inducing inputs at a point, in absolute value: more is extrapolation."""
 
@@ -38,9 +39,10 @@ class Averaged:
     inducing inputs are then read off at the fitted hyperparameters, which is as cheap as one
     posterior. Standard errors are then within about 1 % of what the draws themselves give, and
     mostly within 5 % for functions of several columns. Where that would not do every draw is asked
-    itself: outside a column's data and in empty corners of several columns' data, of single
-    functions of several columns, and where a fitted variance has vanished, whose features cannot
-    carry what the draws have.
+    itself: outside a column's data and in empty corners of several columns' data, and of single
+    functions of several columns. Where a fitted variance has vanished, its features cannot carry
+    what the draws have: the features of the draw with the largest prior variance are taken if they
+    carry more. If neither do, every draw is asked at every row.
     """
 
     def __init__(self, fit: FittedGAM, draws: list[HyperparameterDraw]) -> None:
@@ -48,18 +50,38 @@ class Averaged:
         self._moments, between = inducing_moments(fit), between_moments(fit)
         self._between = None if between is None else between.covariance
         self._names = list(fit.spec.names)
-        roots = self._moments.roots
-        with one_blas_thread():
-            self._solvers = [
-                None if c.form in _SCALED else _projection(root)
-                for c, root in zip(self._components, roots)
-            ]
-            self._covariance, self._ratios = self._average()
-            self._lost = False
+        every = [self._moments, *(draw.moments for draw in draws)]
+        fitted = [self._moments] * len(self._components)
+        largest = [
+            max(every, key=lambda m, c=c: float(np.sum(np.square(m.roots[c]))))
+            for c in range(len(self._components))
+        ]
+        if fit.data.available:  # where columns go together as they do in the data
+            X = fit.X[fit.even_rows(_CHECKED)]
+        else:
             X = self._typical_rows(fit.spec.encoder.width)
-            mean, _, found = self.link(X)
-            drawn = self._drawn(self._names, X, mean)
-            self._lost = bool(np.sum(np.abs(found - drawn)) > _LOST * np.sum(drawn))
+        self._lost = False
+        with one_blas_thread():
+            lost = self._carry_by(fitted, X)
+            if lost > _TRIED:
+                before = lost
+                lost = self._carry_by(largest, X)
+                if lost > before:
+                    lost = self._carry_by(fitted, X)
+        self._lost = lost > _LOST
+
+    def _carry_by(self, carriers: list[InducingMoments], X: AnyNDArray) -> float:
+        """Take components' features of these moments; the mean relative error of variances at X."""
+        self._carriers = carriers
+        self._solvers = [
+            None if component.form in _SCALED else _projection(moments.roots[c])
+            for c, (component, moments) in enumerate(zip(self._components, carriers))
+        ]
+        self._covariance, self._ratios = self._average()
+        mean, _, approximate = self.link(X)
+        drawn = self._drawn(self._names, X, mean)
+        away = np.abs(approximate - drawn) / np.maximum(drawn, np.finfo(float).tiny)
+        return float(np.mean(away))
 
     def link(
         self, X: AnyNDArray, names: Sequence[str] | None = None, between: bool = False
@@ -84,14 +106,14 @@ class Averaged:
         beside = np.zeros_like(uncertain)
 
         def evaluate(rows: slice) -> None:
-            features, opens = self._features(X[rows], chosen)
-            phi = np.concatenate(features)
+            features, opens, own_phi = self._features(X[rows], chosen)
+            phi = np.concatenate(own_phi)
             if added is not None:
                 beside[rows] = _squares(phi, added)
             mean[rows] = phi.T @ centre
-            known[rows] = _squares(phi, covariances[0]) + opens.T @ enters
-            uncertain[rows] = _squares(phi, covariances[1])
-            uncertain[rows] += opens.T @ (self._ratios[chosen][:, None] * enters)
+            known[rows] = _squares(phi, covariances[0]) + opens[0].T @ enters
+            uncertain[rows] = _squares(np.concatenate(features), covariances[1])
+            uncertain[rows] += opens[1].T @ (self._ratios[chosen][:, None] * enters)
             for c, own_features in zip(chosen, features):
                 asked[rows] |= self._lost | self._beyond(c, X[rows], own_features)
 
@@ -113,13 +135,13 @@ class Averaged:
         beside = np.zeros_like(variance)
 
         def evaluate(rows: slice) -> None:
-            features, opens = self._features(X[rows], range(count))
-            for c, (phi, left) in enumerate(zip(features, opens)):
+            features, opens, own_phi = self._features(X[rows], range(count))
+            for c, (phi, fitted_phi, left) in enumerate(zip(features, own_phi, opens[1])):
                 own, component = self._moments.block(self._names[c]), self._components[c]
-                mean[rows, c] = phi.T @ self._moments.mean[own]
+                mean[rows, c] = fitted_phi.T @ self._moments.mean[own]
                 inner = _squares(phi, self._covariance[:, own, own])
                 if self._between is not None:
-                    beside[rows, c] = _squares(phi, self._between[:, own, own])
+                    beside[rows, c] = _squares(fitted_phi, self._between[:, own, own])
                 enters = self._moments.entering([component.name])
                 variance[rows, c] = inner + self._ratios[c] * left[:, None] * enters
                 always = self._lost or len(component.margins) > 1
@@ -137,12 +159,27 @@ class Averaged:
         each(ask, [(c, rows) for c in range(count) for rows in _parts(len(places[c]))])
         return mean, variance + beside
 
-    def _features(self, X: AnyNDArray, which: Sequence[int]) -> tuple[list[AnyNDArray], AnyNDArray]:
-        """Features [M_c, N] of components by their place, and what they leave open, [C, N]."""
-        moments, names = self._moments, [self._names[c] for c in which]
-        found = [moments.features_and_prior(n, moments.tangents(n, X)) for n in names]
-        left = [prior - np.sum(np.square(phi), axis=0) for phi, prior in found]
-        return [phi for phi, _ in found], np.maximum(np.stack(left), 0.0)
+    def _features(
+        self, X: AnyNDArray, which: Sequence[int]
+    ) -> tuple[list[AnyNDArray], AnyNDArray, list[AnyNDArray]]:
+        """
+        Features [M_c, N] of components that carry draws; residual variances; features of the fit.
+
+        Residual variances are [2, C, N], at the fit's features and at those that carry.
+        """
+        carried: list[AnyNDArray] = []
+        fitted: list[AnyNDArray] = []
+        residual = np.empty((2, len(which), len(X)))
+        for i, c in enumerate(which):
+            for j, moments in enumerate((self._moments, self._carriers[c])):
+                if j and moments is self._moments:
+                    residual[1, i] = residual[0, i]
+                else:
+                    name = self._names[c]
+                    phi, prior = moments.features_and_prior(name, moments.tangents(name, X))
+                    residual[j, i] = prior - np.sum(np.square(phi), axis=0)
+                (carried if j else fitted).append(phi)
+        return carried, np.maximum(residual, 0.0), fitted
 
     def _beyond(self, c: int, X: AnyNDArray, phi: AnyNDArray) -> AnyNDArray:
         """Rows at which a component is not settled by its inducing values, [N]."""
@@ -189,27 +226,34 @@ class Averaged:
         """
         The covariance of V, [L, P, P], and how prior variances compare with the fitted ones, [C].
         """
-        fitted, count = self._moments, len(self._draws)
-        blocks = [fitted.block(name) for name in self._names]
-        sizes = [float(np.sum(np.square(root))) for root in fitted.roots]
-        covariance, ratios = np.zeros_like(fitted.covariance), np.zeros(len(blocks))
-        for draw in self._draws:
-            mean, spread = draw.moments.mean.copy(), draw.moments.covariance.copy()
+        count = len(self._draws)
+        blocks = [self._moments.block(name) for name in self._names]
+        covariance, ratios = np.zeros_like(self._moments.covariance), np.zeros(len(blocks))
+
+        def carry(moments: InducingMoments) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
+            """Mean and covariance of V for the features that carry, and ratios of variances."""
+            mean, spread = moments.mean.copy(), moments.covariance.copy()
+            sizes = np.ones(len(blocks))
             for c, (own, solve) in enumerate(zip(blocks, self._solvers)):
-                root = draw.moments.roots[c]
-                ratio = float(np.sum(np.square(root))) / sizes[c]
-                ratios[c] += ratio / count
+                root, carrier = moments.roots[c], self._carriers[c].roots[c]
+                sizes[c] = float(np.sum(np.square(root))) / float(np.sum(np.square(carrier)))
                 if solve is None:
-                    mean[own] *= np.sqrt(ratio)
-                    spread[:, own, :] *= np.sqrt(ratio)
-                    spread[:, :, own] *= np.sqrt(ratio)
+                    mean[own] *= np.sqrt(sizes[c])
+                    spread[:, own, :] *= np.sqrt(sizes[c])
+                    spread[:, :, own] *= np.sqrt(sizes[c])
                     continue
                 # what the inducing inputs hardly see stays as it is
-                A = np.eye(len(root)) + solve @ (root - fitted.roots[c])
+                A = np.eye(len(root)) + solve @ (root - carrier)
                 mean[own] = A @ mean[own]
                 spread[:, own, :] = A @ spread[:, own, :]
                 spread[:, :, own] = spread[:, :, own] @ A.T
-            away = (mean - fitted.mean).T
+            return mean, spread, sizes
+
+        centre = carry(self._moments)[0]
+        for draw in self._draws:
+            mean, spread, sizes = carry(draw.moments)
+            ratios += sizes / count
+            away = (mean - centre).T
             covariance += (spread + away[:, :, None] * away[:, None, :]) / count
         return covariance, ratios
 
