@@ -209,7 +209,7 @@ def main() -> None:
     print(tabulate([list(row.values()) for row in means], HEADER, floatfmt=digits))
     record(
         "coverage",
-        "Do the 95 % bands cover?",
+        "Coverage of 95 % bands",
         means,
         arguments,
         within=["family", "effect"],

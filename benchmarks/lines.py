@@ -213,7 +213,7 @@ def show_selection(options: argparse.Namespace) -> None:
         )
     record(
         "lines_selection",
-        "Of twenty effects, which ten are there?",
+        "Selection of ten effects among twenty",
         recorded,
         options,
         better=dict.fromkeys(list(recorded[0])[1:], "lower"),

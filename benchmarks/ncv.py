@@ -120,7 +120,7 @@ def main() -> None:
     print(tabulate(rows, header, disable_numparse=True))
     record(
         "ncv",
-        "Noise that remembers: which smoothness do the ELBO and neighbourhoods choose?",
+        "Autocorrelated noise: smoothness chosen by the ELBO and by NCV",
         results,
         options,
         within=["memory"],

@@ -336,7 +336,7 @@ def main() -> None:
     }
     record(
         "reliability",
-        "How often does the front door fail?",
+        "Failures of random GAMs, damaged files and killed processes",
         counts_of(result) + details_of(result["random"]),
         options,
         peers=["hypothesis"],

@@ -91,7 +91,7 @@ def gaussian(plan: Plan) -> list[Cell]:
 
 
 def binary(plan: Plan) -> list[Cell]:
-    """The same with yes and no."""
+    """Binary responses on eight smooths."""
     methods = ("ours", "bam", "bam1", "pygam", "ebm")
     sizes = plan.sizes(100_000)
     return [
