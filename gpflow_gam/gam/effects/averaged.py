@@ -53,7 +53,7 @@ class Averaged:
         every = [self._moments, *(draw.moments for draw in draws)]
         fitted = [self._moments] * len(self._components)
         largest = [
-            max(every, key=lambda m, c=c: float(np.sum(np.square(m.roots[c]))))
+            every[int(np.argmax([np.sum(np.square(m.roots[c])) for m in every]))]
             for c in range(len(self._components))
         ]
         if fit.data.available:  # where columns go together as they do in the data
