@@ -103,7 +103,7 @@ def test_standard_errors_where_a_variance_has_vanished():
     assert sds["s(x)", "deviation"] < 0.01 * sds["s(x)", "straight"]
     some = data.head(300)
     want = np.sqrt(by_draws(gam, some)[1][:, 0])
-    np.testing.assert_allclose(gam.predict(some, "link", se=True)[1], want, rtol=0.05)
+    np.testing.assert_allclose(gam.predict(some, "link", se=True)[1], want, rtol=0.01)
 
 
 def test_predictions_of_terms_and_effects_are_the_same(gam, data):

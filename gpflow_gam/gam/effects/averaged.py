@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from gpflow.base import AnyNDArray
@@ -18,14 +19,33 @@ from .posterior import between_moments, fitted_draw, hyperparameter_draws, induc
 
 _SCALED = ("constant", "line", "levels", "random")
 """Forms of components whose kernels differ between draws by their variance alone."""
-_RIDGE = 1e-8
-"""Against the largest feature: what inducing inputs see less of than this is left as it is."""
+_RIDGE = 1e-10
+"""Against the largest feature: what rows have less of than this is left as it is."""
 _ROWS = 8192
 """Whose features are held at once, by each thread: they stay in its core's cache."""
-_LOST, _TRIED, _CHECKED = 0.1, 0.005, 50
-"""Mean relative errors of variances: most, and that others are tried for; rows that are checked."""
+_CARRIED = 1e-7
+"""The error of second moments, relative, at which no better features are looked for."""
+_SETTLED = 1e-6
+"""Of prior variances: if less is open at nodes, it is rounding."""
+_LOST, _CHECKED = 0.1, 50
+"""Most mean relative error of variances, and the rows where it is measured."""
+_NODES = 400
+"""Most nodes at which draws' features are compared."""
 _SPREAD = 10.0
 """Sum of the weights of inducing inputs at a point, in absolute value: more is extrapolation."""
+
+
+class _Carrier(NamedTuple):
+    """
+    The features that stand for a component's at all hyperparameters.
+
+    What takes V of the fit and of each draw to V for them, and how prior variances that inducing
+    inputs leave open compare, on average over draws.
+    """
+
+    moments: InducingMoments
+    maps: list[AnyNDArray]
+    ratio: float = 1.0
 
 
 class Averaged:
@@ -41,47 +61,65 @@ class Averaged:
     mostly within 5 % for functions of several columns. Where that would not do every draw is asked
     itself: outside a column's data and in empty corners of several columns' data, and of single
     functions of several columns. Where a fitted variance has vanished, its features cannot carry
-    what the draws have: the features of the draw with the largest prior variance are taken if they
-    carry more. If neither do, every draw is asked at every row.
+    what the draws have: each component takes the features, of the fit or of a draw, that carry all
+    draws best. If that is not enough every draw is asked at every row.
     """
 
     def __init__(self, fit: FittedGAM, draws: list[HyperparameterDraw]) -> None:
         self._components, self._draws = fit.spec.components, draws
         self._moments, between = inducing_moments(fit), between_moments(fit)
         self._between = None if between is None else between.covariance
-        self._names = list(fit.spec.names)
-        every = [self._moments, *(draw.moments for draw in draws)]
-        fitted = [self._moments] * len(self._components)
-        largest = [
-            every[int(np.argmax([np.sum(np.square(m.roots[c])) for m in every]))]
-            for c in range(len(self._components))
-        ]
-        if fit.data.available:  # where columns go together as they do in the data
-            X = fit.X[fit.even_rows(_CHECKED)]
-        else:
-            X = self._typical_rows(fit.spec.encoder.width)
+        self._names, self._width = list(fit.spec.names), fit.spec.encoder.width
+        self._every = [self._moments, *(draw.moments for draw in draws)]
         self._lost = False
         with one_blas_thread():
-            lost = self._carry_by(fitted, X)
-            if lost > _TRIED:
-                before = lost
-                lost = self._carry_by(largest, X)
-                if lost > before:
-                    lost = self._carry_by(fitted, X)
-        self._lost = lost > _LOST
-
-    def _carry_by(self, carriers: list[InducingMoments], X: AnyNDArray) -> float:
-        """Take components' features of these moments; the mean relative error of variances at X."""
-        self._carriers = carriers
-        self._solvers = [
-            None if component.form in _SCALED else _projection(moments.roots[c])
-            for c, (component, moments) in enumerate(zip(self._components, carriers))
-        ]
-        self._covariance, self._ratios = self._average()
-        mean, _, approximate = self.link(X)
-        drawn = self._drawn(self._names, X, mean)
+            self._carriers = [self._carrier(c) for c in range(len(self._components))]
+            self._solvers = [
+                _least_squares(carrier.moments.roots[c].T) if len(component.margins) > 1 else None
+                for c, (carrier, component) in enumerate(zip(self._carriers, self._components))
+            ]
+            self._ratios = np.array([carrier.ratio for carrier in self._carriers])
+            self._covariance = self._average()
+            # not the data's rows, which files may leave out: what is read off must be the same
+            checked = self._typical_rows()
+            mean, _, approximate = self.link(checked)
+            drawn = self._drawn(self._names, checked, mean)
         away = np.abs(approximate - drawn) / np.maximum(drawn, np.finfo(float).tiny)
-        return float(np.mean(away))
+        self._lost = float(np.mean(away)) > _LOST
+
+    def _carrier(self, c: int) -> _Carrier:
+        """The features of a component, of the fit or of a draw, that carry all others best."""
+        every = self._every
+        traces = np.array([np.sum(np.square(m.roots[c])) for m in every])
+        if self._components[c].form in _SCALED:
+            sizes = traces / traces[0]
+            maps = [np.sqrt(size) * np.eye(len(every[0].roots[c])) for size in sizes]
+            return _Carrier(every[0], maps, float(np.mean(sizes[1:])))
+        X, name = self._nodes(c), self._names[c]
+        own = self._moments.block(name)
+        pairs = [m.features_and_prior(name, m.tangents(name, X)) for m in every]
+        features = [phi for phi, _ in pairs]
+        left = np.array([np.sum(prior) - np.sum(np.square(phi)) for phi, prior in pairs])
+        second = [m.covariance[:, own, own] + _outer(m.mean[own].T) for m in every]
+        total = sum(float(np.sum(_squares(phi, S))) for phi, S in zip(features, second))
+        # the widest priors first, as they have most of what others have
+        widths = [-float(np.sum(np.log(np.diag(m.roots[c])))) for m in every]
+        best, least = _Carrier(every[0], []), np.inf
+        for j in [0, *(np.argsort(widths[1:]) + 1)]:
+            phi = features[j]
+            solve = _least_squares(phi)
+            # what these features hardly have stays as it is
+            maps = [np.eye(len(phi)) + solve @ (other - phi).T for other in features]
+            missed = [other - A.T @ phi for other, A in zip(features, maps)]
+            error = sum(float(np.sum(_squares(e, S))) for e, S in zip(missed, second))
+            if error < least:
+                # where inducing inputs settle all nodes nothing is left to compare
+                sizes = left if left[j] > _SETTLED * np.sum(pairs[j][1]) else traces
+                ratio = float(np.mean(sizes[1:])) / float(sizes[j])
+                best, least = _Carrier(every[j], maps, ratio), error
+            if error < _CARRIED * total:
+                break
+        return best
 
     def link(
         self, X: AnyNDArray, names: Sequence[str] | None = None, between: bool = False
@@ -171,7 +209,7 @@ class Averaged:
         fitted: list[AnyNDArray] = []
         residual = np.empty((2, len(which), len(X)))
         for i, c in enumerate(which):
-            for j, moments in enumerate((self._moments, self._carriers[c])):
+            for j, moments in enumerate((self._moments, self._carriers[c].moments)):
                 if j and moments is self._moments:
                     residual[1, i] = residual[0, i]
                 else:
@@ -208,54 +246,43 @@ class Averaged:
             total += inner + open_ + np.square(away)
         return total / len(self._draws)
 
-    def _typical_rows(self, width: int) -> AnyNDArray:
-        """Rows of X, of nodes of each component, where the draws check the approximation."""
-        X = np.zeros((_CHECKED, width))
+    def _nodes(self, c: int) -> AnyNDArray:
+        """Rows of X at nodes of a component, [n, D]; what is not of it is zero."""
+        component = self._components[c]
+        margins = component.margins
+        nodes = [(node,) for node in margins[0].nodes] if len(margins) == 1 else component.nodes
+        points = np.array(nodes or component.inducing)
+        if component.form == "constant" or not points.size:
+            return np.zeros((1, self._width))
+        even = np.unique(np.linspace(0, len(points) - 1, _NODES).astype(int))
+        return component.full(points[even], self._width)
+
+    def _typical_rows(self) -> AnyNDArray:
+        """Rows of X at nodes of all components, where the draws check the approximation."""
+        X = np.zeros((_CHECKED, self._width))
         for c, component in enumerate(self._components):
-            margins = component.margins
-            nodes = [(node,) for node in margins[0].nodes] if len(margins) == 1 else component.nodes
-            points = np.array(nodes or component.inducing)
-            if component.form != "constant" and points.size:
-                # in an order of its own, so that columns are not in step
-                which = np.random.default_rng(c).integers(len(points), size=_CHECKED)
-                columns = list(component.columns)
-                X[:, columns] = component.full(points[which], width)[:, columns]
+            nodes, columns = self._nodes(c), list(component.columns)
+            # in an order of its own, so that columns are not in step
+            which = np.random.default_rng(c).integers(len(nodes), size=_CHECKED)
+            X[:, columns] = nodes[which][:, columns]
         return X
 
-    def _average(self) -> tuple[AnyNDArray, AnyNDArray]:
-        """
-        The covariance of V, [L, P, P], and how prior variances compare with the fitted ones, [C].
-        """
-        count = len(self._draws)
+    def _average(self) -> AnyNDArray:
+        """The covariance of V for the features that carry, [L, P, P]."""
         blocks = [self._moments.block(name) for name in self._names]
-        covariance, ratios = np.zeros_like(self._moments.covariance), np.zeros(len(blocks))
-
-        def carry(moments: InducingMoments) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
-            """Mean and covariance of V for the features that carry, and ratios of variances."""
+        covariance, centre = np.zeros_like(self._moments.covariance), self._moments.mean
+        for d, moments in enumerate(self._every):
             mean, spread = moments.mean.copy(), moments.covariance.copy()
-            sizes = np.ones(len(blocks))
-            for c, (own, solve) in enumerate(zip(blocks, self._solvers)):
-                root, carrier = moments.roots[c], self._carriers[c].roots[c]
-                sizes[c] = float(np.sum(np.square(root))) / float(np.sum(np.square(carrier)))
-                if solve is None:
-                    mean[own] *= np.sqrt(sizes[c])
-                    spread[:, own, :] *= np.sqrt(sizes[c])
-                    spread[:, :, own] *= np.sqrt(sizes[c])
-                    continue
-                # what the inducing inputs hardly see stays as it is
-                A = np.eye(len(root)) + solve @ (root - carrier)
+            for own, carrier in zip(blocks, self._carriers):
+                A = carrier.maps[d]
                 mean[own] = A @ mean[own]
                 spread[:, own, :] = A @ spread[:, own, :]
                 spread[:, :, own] = spread[:, :, own] @ A.T
-            return mean, spread, sizes
-
-        centre = carry(self._moments)[0]
-        for draw in self._draws:
-            mean, spread, sizes = carry(draw.moments)
-            ratios += sizes / count
-            away = (mean - centre).T
-            covariance += (spread + away[:, :, None] * away[:, None, :]) / count
-        return covariance, ratios
+            if d == 0:  # the fit is where draws' means are compared
+                centre = mean
+            else:
+                covariance += (spread + _outer((mean - centre).T)) / len(self._draws)
+        return covariance
 
 
 _AVERAGED: weakref.WeakKeyDictionary[FittedGAM, Averaged | None] = weakref.WeakKeyDictionary()
@@ -280,12 +307,12 @@ def _parts(number: int) -> list[slice]:
     return [slice(start, start + _ROWS) for start in range(0, number, _ROWS)]
 
 
-def _projection(root: AnyNDArray) -> AnyNDArray:
-    """What takes values at inducing inputs to the V that has them, nearly, [M, M]."""
-    gram = root.T @ root
+def _least_squares(phi: AnyNDArray) -> AnyNDArray:
+    """What takes values at N rows to the V that has them, nearly, [M, N], from features [M, N]."""
+    gram = phi @ phi.T
     gram[np.diag_indices_from(gram)] += _RIDGE * float(np.max(np.diag(gram)))
-    found: AnyNDArray = cho_solve(cho_factor(gram, lower=True), root.T)
-    return found
+    solved: AnyNDArray = cho_solve(cho_factor(gram, lower=True), phi)
+    return solved
 
 
 def _outside(component: Component, X: AnyNDArray) -> AnyNDArray:
@@ -299,6 +326,11 @@ def _outside(component: Component, X: AnyNDArray) -> AnyNDArray:
             found |= (values < low) | (values > high)
     by = component.by
     return found if by is None or by.code is None else found & (X[:, by.column] == by.code)
+
+
+def _outer(means: AnyNDArray) -> AnyNDArray:
+    """Outer products of each row, [L, P] to [L, P, P]."""
+    return means[:, :, None] * means[:, None, :]
 
 
 def _squares(phi: AnyNDArray, covariance: AnyNDArray) -> AnyNDArray:
