@@ -27,7 +27,7 @@ test = [
     "pytest-xdist>=3.5",
     "tensorboard>=2.18",
 ]
-docs = [*plot, "sphinx>=7.3", "furo>=2024.1.29", "myst-parser>=3"]
+docs = [*plot, "sphinx>=7.3", "furo>=2024.1.29", "myst-parser>=3", "sphinx-design>=0.6"]
 
 setup(
     name="gpflow_gam",

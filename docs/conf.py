@@ -15,6 +15,7 @@ project = "gpflow_gam"
 release = version = __version__
 extensions = [
     "myst_parser",  # the page of results
+    "sphinx_design",  # cards
     "sphinx.ext.autodoc",
     "sphinx.ext.doctest",
     "sphinx.ext.mathjax",

@@ -203,7 +203,8 @@ def test_readme_from_keras(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     exec(compile(readme_blocks()[3], "README.md", "exec"), names)
-    scores = names["model"].evaluate(names["images"], names["labels"], return_dict=True, verbose=0)
+    images = names["images"] / 16.0
+    scores = names["model"].evaluate(images, names["labels"], return_dict=True, verbose=0)
     assert scores["accuracy"] > 0.9
-    served = gg.serving.load("served/1").predict(names["images"][:200])["response"]
+    served = gg.serving.load("served/1").predict(images[:200])["response"]
     assert np.mean(served.argmax(axis=1) == names["labels"][:200]) > 0.9
