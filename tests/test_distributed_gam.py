@@ -16,7 +16,7 @@ from gpflow.utilities import deepcopy
 import gpflow_gam as gg
 from gpflow_gam import s
 from gpflow_gam.communicator import Communicator
-from gpflow_gam.distribute.gam import StopSync
+from gpflow_gam.distribute.fit import StopSync
 from gpflow_gam.optimizers.binned import bins
 from gpflow_gam.optimizers.binned.bins import RowSample
 from gpflow_gam.optimizers.binned.passes import Rows, bytes_of_pass, packed, unpacked

@@ -19,7 +19,7 @@ import gpflow_gam as gg
 from gpflow_gam import factor, s
 from gpflow_gam.optimizers.binned import components
 from gpflow_gam.optimizers.binned import fit as optimizers_rows
-from gpflow_gam.optimizers.binned.columns import HeldColumns
+from gpflow_gam.optimizers.binned.bins import HeldColumns
 from gpflow_gam.optimizers.binned.components import identity
 from gpflow_gam.optimizers.binned.rounds import Rounds
 from gpflow_gam.threads import one_blas_thread
@@ -72,14 +72,14 @@ def link(gam: gg.GAM, data: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
 
 def test_a_column_is_binned_once(monkeypatch):
     seen: list[int] = []
-    original = gg.optimizers.binned.columns.bin_columns
+    original = gg.optimizers.binned.bins.bin_columns
 
     def counted(values: np.ndarray, *others: object) -> object:
         if values.shape[1]:
             seen.append(len(values))
         return original(values, *others)
 
-    monkeypatch.setattr(gg.optimizers.binned.columns, "bin_columns", counted)
+    monkeypatch.setattr(gg.optimizers.binned.bins, "bin_columns", counted)
     gg.GAM(TERMS + s("x", by="z", k=6), family="poisson").fit(table(300), y="y")
     assert len(seen) == 3
 

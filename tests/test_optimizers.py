@@ -15,7 +15,7 @@ from gpflow.kernels import SquaredExponential
 
 import gpflow_gam as gg
 from gpflow_gam.likelihoods.expectations import constant_predictor, expectation_gradients
-from gpflow_gam.optimizers import minibatch
+from gpflow_gam.optimizers import sites
 from gpflow_gam.optimizers.binned import fit, rounds
 from gpflow_gam.optimizers.minimizers import LBFGS, StopFit, Tracker, other_optimum
 from gpflow_gam.optimizers.sites import data_sites, elbo_at_sites
@@ -180,7 +180,7 @@ def test_minibatches_are_as_sure_as_all_rows_are(monkeypatch):
 
     Counted as nothing, standard errors are .96 of what they are with them.
     """
-    monkeypatch.setattr(minibatch, "POLISH_ROWS", 0)
+    monkeypatch.setattr(sites, "POLISH_ROWS", 0)
     rng = np.random.default_rng(0)
     X = rng.uniform(size=(600, 1))
     Y = np.sin(4.0 * X) + 0.2 * rng.standard_t(1.5, size=X.shape)
@@ -465,17 +465,17 @@ def test_minibatches_reach_the_hyperparameters_of_all_data(all_data_fit, monkeyp
         assert result.converged
 
     begun = []
-    epochs = minibatch._epochs
+    epochs = sites._epochs
 
     def once(*arguments):
         """The second fit goes on from where the first one's epochs ended."""
         begun.append(begun[0] if begun else epochs(*arguments))
         return begun[0]
 
-    monkeypatch.setattr(minibatch, "_epochs", once)
+    monkeypatch.setattr(sites, "_epochs", once)
     options = {"batch_size": 1000, "learning_rate": 0.02}
     with monkeypatch.context() as context:
-        context.setattr(minibatch, "POLISH_ROWS", 10_000)
+        context.setattr(sites, "POLISH_ROWS", 10_000)
         result = gg.optimizers.fit(model, data, **options)
     check(result, 0.15, 0.5)
     ended = "minibatches ended without a trend (the last 5 epochs gained"
@@ -528,8 +528,8 @@ def test_a_budget_too_short_for_an_epoch_says_so():
 
 
 def test_noise_without_an_optimum_is_no_convergence(monkeypatch):
-    monkeypatch.setattr(minibatch, "POLISH_ROWS", 0)
-    monkeypatch.setattr(minibatch, "_SEEN", 1e-12)
+    monkeypatch.setattr(sites, "POLISH_ROWS", 0)
+    monkeypatch.setattr(sites, "_SEEN", 1e-12)
     model, data = poisson(vi.OptimalPrecision())
     result = gg.optimizers.fit(model, data, batch_size=50, patience=2)
     assert not result.converged
@@ -537,7 +537,7 @@ def test_noise_without_an_optimum_is_no_convergence(monkeypatch):
 
 
 def test_an_interruption_within_an_epoch_leaves_the_best_epoch(monkeypatch):
-    batches, epochs = minibatch._batches, []
+    batches, epochs = sites._batches, []
 
     def interrupted(rng, rows, size):
         epochs.append(0)
@@ -546,7 +546,7 @@ def test_an_interruption_within_an_epoch_leaves_the_best_epoch(monkeypatch):
                 raise KeyboardInterrupt
             yield batch
 
-    monkeypatch.setattr(minibatch, "_batches", interrupted)
+    monkeypatch.setattr(sites, "_batches", interrupted)
     model, data = poisson(vi.OptimalPrecision())
     seen = []
 
@@ -563,21 +563,21 @@ def test_an_interruption_within_an_epoch_leaves_the_best_epoch(monkeypatch):
 
 def test_trend_is_told_from_noise(rng):
     noise = rng.standard_normal(10)
-    assert minibatch.trend(noise[:9], 5) is None
-    still, rising = minibatch.trend(noise, 5), minibatch.trend(noise + 2.0 * np.arange(10), 5)
+    assert sites.trend(noise[:9], 5) is None
+    still, rising = sites.trend(noise, 5), sites.trend(noise + 2.0 * np.arange(10), 5)
     assert still.gain < 2.0 * still.error
     assert rising.gain == pytest.approx(still.gain + 10.0)
     assert rising.error == pytest.approx(still.error), "a rise is no noise"
     errors, gains = [], []
     for _ in range(400):
-        now = minibatch.trend(rng.standard_normal(10), 5)
+        now = sites.trend(rng.standard_normal(10), 5)
         errors.append(now.error)
         gains.append(now.gain)
     assert np.std(gains) == pytest.approx(np.sqrt(np.mean(np.square(errors))), rel=0.15)
 
 
 def test_an_epoch_sees_every_row_once(rng):
-    batches = list(minibatch._batches(rng, 105, 20))
+    batches = list(sites._batches(rng, 105, 20))
     assert sorted(np.concatenate(batches)) == list(range(105))
     assert {len(b) for b in batches} == {17, 18}
 

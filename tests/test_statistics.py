@@ -22,14 +22,12 @@ from gpflow_gam.kernels.fixed_inputs import fixed_input_kernel
 from gpflow_gam.kernels.functional import parameters_of
 from gpflow_gam.optimizers.binned import bins, passes
 from gpflow_gam.optimizers.binned import passes as rows_module
-from gpflow_gam.optimizers.binned.bins import Bins, bin_columns
-from gpflow_gam.optimizers.binned.collapsed import CollapsedBound
-from gpflow_gam.optimizers.binned.columns import HeldColumns
+from gpflow_gam.optimizers.binned.bins import Bins, HeldColumns, bin_columns
 from gpflow_gam.optimizers.binned.components import row_component
 from gpflow_gam.optimizers.binned.evidence import Evidence, PseudoData
 from gpflow_gam.optimizers.binned.passes import Rows
 from gpflow_gam.optimizers.binned.rounds import FitState, Rounds
-from gpflow_gam.optimizers.binned.solution import present_posterior
+from gpflow_gam.optimizers.binned.solution import CollapsedBound, present_posterior
 from gpflow_gam.optimizers.sites import sweep
 from gpflow_gam.threads import each
 

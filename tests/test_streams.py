@@ -24,11 +24,10 @@ from gpflow_gam.gam.fits.reading import (
 )
 from gpflow_gam.gam.fits.specification import Roles
 from gpflow_gam.gam.frames import Table, blocks_of, concatenated, recut
+from gpflow_gam.optimizers import minimizers
 from gpflow_gam.optimizers.binned import bins
 from gpflow_gam.optimizers.binned import passes as rows_module
-from gpflow_gam.optimizers.binned.bins import Coder, Grid, RowSample, summarise
-from gpflow_gam.optimizers.binned.columns import HeldColumns
-from gpflow_gam.optimizers.minimizers import tracker
+from gpflow_gam.optimizers.binned.bins import Coder, Grid, HeldColumns, RowSample, summarise
 from gpflow_gam.storage import Store, Stored
 
 N = 5000
@@ -587,6 +586,6 @@ def test_the_bar_tells_passes_and_rows(few, capsys, monkeypatch):
     last = f"ELBO {gam.fitted.result.history[-2]:.4f}"
     assert f"pass 3, 5,000 of 5,000 rows, {last}" in shown
     assert f"ELBO {gam.fitted.result.elbo:.4f}" in shown
-    monkeypatch.setattr(tracker, "_in_notebook", lambda: True)
-    with tracker.progress_bar("reading", " rows", None) as bar:
+    monkeypatch.setattr(minimizers, "_in_notebook", lambda: True)
+    with minimizers.progress_bar("reading", " rows", None) as bar:
         assert not bar.disable

@@ -1,7 +1,7 @@
 """Training on several devices and hosts, with checkpoints that a restarted run goes on from."""
 
-from .checkpoint import FailedStepError
 from .fit import DistributedFit, StepProgress, fit
+from .training import FailedStepError
 from .workers import LostWorkerError
 
 __all__ = ["DistributedFit", "FailedStepError", "LostWorkerError", "StepProgress", "fit"]

@@ -40,7 +40,7 @@ from ..kernels import AdditiveKernel, ZeroMean
 from ..kernels.mapped import OnColumns
 from ..likelihoods.expectations import constant_predictor
 from ..measures import Discrete, Nodes
-from ..optimizers.binned.columns import HeldColumns
+from ..optimizers.binned.bins import HeldColumns
 
 Kind = Literal["number", "level", "cycle", "multiplier", "latitude", "longitude"]
 _NUM_ROWS = 2048

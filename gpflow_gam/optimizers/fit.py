@@ -19,11 +19,17 @@ from ..models.base import check_precision
 from ..variational import OptimalPrecision, VariationalFamily
 from .binned.fit import fit_rows
 from .binned.passes import Rows
-from .minibatch import fit_minibatches
-from .minimizers import FitResult, TimeBudget, Tracker, fit_lbfgs
-from .minimizers.tracker import Callback, OnInterrupt, check_options
+from .minimizers import (
+    Callback,
+    FitResult,
+    OnInterrupt,
+    TimeBudget,
+    Tracker,
+    check_options,
+    fit_lbfgs,
+)
 from .newton import fit_newton
-from .sites import SiteSums, collected, fit_sites, q_from, sites_at
+from .sites import SiteSums, collected, fit_minibatches, fit_sites, q_from, sites_at
 
 _MAX_START_ROWS = 20_000
 _MAX_START_SIZE = 2_000

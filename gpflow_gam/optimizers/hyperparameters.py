@@ -13,8 +13,7 @@ from scipy.optimize import brentq
 
 from ..errors import NotPositiveDefinite
 from .binned.evidence import slices
-from .minimizers import descend
-from .minimizers.descent import Loss
+from .minimizers import Loss, descend
 
 _bijectors = tfp.bijectors
 _distributions = tfp.distributions

@@ -22,13 +22,11 @@ from ..models import AdditiveSGPR, AdditiveSVGP
 from ..posteriors import InducingMoments
 from ..posteriors.inducing import Block
 from ..threads import SMALL, one_blas_thread
-from .binned.collapsed import CollapsedBound
 from .binned.evidence import GaussianPosterior
 from .binned.shaped import ShapeCriterion
-from .binned.solution import Solution
+from .binned.solution import CollapsedBound, Solution
 from .hyperparameters import Hyperparameters, differenced
-from .minimizers import Traced, descend
-from .minimizers.descent import Loss
+from .minimizers import Loss, Traced, descend
 
 _NUM_DRAWS = 32
 _MAX_SD = 1.0

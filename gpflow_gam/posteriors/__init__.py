@@ -1,6 +1,5 @@
 """Posteriors of additive models."""
 
-from . import dispatch as _dispatch  # noqa: F401  registers with GPflow
 from .actions import ActionPosterior
 from .base import AdditivePosterior
 from .data import DataAdditivePosterior

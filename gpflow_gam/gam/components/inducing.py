@@ -12,7 +12,7 @@ from ...errors import ResolutionWarning, warn_caller
 from ...kernels.mapped import unit_vectors
 from ...kernels.shaped import Basis, LevelBasis, SplineBasis, grid
 from ...measures import NUM_NODES, bin_means, cluster_means, weighted_quantiles
-from ...optimizers.binned.columns import Columns, Level
+from ...optimizers.binned.bins import Columns, Level
 from ..terms import FactorSmooth, Smooth, Tensor, Term
 from ..terms.smooth import LEAST_SPLINES
 from .component import NUM_INDUCING, Component, Form, Margin

@@ -9,7 +9,7 @@ import numpy as np
 from gpflow.base import AnyNDArray
 
 from ...measures import NUM_NODES, Empirical
-from ...optimizers.binned.columns import Columns
+from ...optimizers.binned.bins import Columns
 from ...threads import one_blas_thread
 from ..frames import (
     Encoder,

@@ -17,7 +17,7 @@ from ...optimizers import Checkpoint, FitResult, Solution, TimeBudget
 from ...optimizers.binned.bins import FEW_ROWS, FINE_BINS
 from ...optimizers.binned.cavities import Neighbourhoods
 from ...optimizers.binned.evidence import PseudoData
-from ...optimizers.minimizers.tracker import check_on_interrupt
+from ...optimizers.minimizers import check_on_interrupt
 from ..components import Component, entering, plan_columns, shaped_term
 from ..families import Family
 from ..frames import Table

@@ -19,6 +19,7 @@ from ...optimizers.binned.bins import (
     NUM_BINS,
     Bins,
     BinSums,
+    CodedColumns,
     Coder,
     ColumnGrid,
     Grid,
@@ -27,8 +28,7 @@ from ...optimizers.binned.bins import (
     margin_bins,
     summarise,
 )
-from ...optimizers.binned.columns import CodedColumns
-from ...optimizers.minimizers.tracker import progress_bar
+from ...optimizers.minimizers import progress_bar
 from ...storage import Inputs, Store
 from ...threads import each
 from ..components import keys_of, learn_encoder

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...communicator import Communicator
-from ...optimizers.binned.columns import CodedColumns
+from ...optimizers.binned.bins import CodedColumns
 from ...optimizers.binned.passes import bytes_of_pass
 from ...storage import Stored
 from ..families import Family

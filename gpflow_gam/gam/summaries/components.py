@@ -17,7 +17,7 @@ from scipy.stats import norm
 from ...kernels import CentredLinear, kernel_columns
 from ...newton.curvatures import curvature
 from ...optimizers.hyperparameters import profile_limits
-from ...optimizers.minimizers.descent import Loss
+from ...optimizers.minimizers import Loss
 from ...posteriors import InducingMoments, ShapedMoments
 from ...sensitivity.dependent import draw_covariances
 from ...threads import one_blas_thread

@@ -20,13 +20,11 @@ from ...likelihoods.support import checked_observations
 from ...models import AdditiveSGPR, AdditiveSVGP
 from ...threads import SMALL, one_blas_thread
 from ..hyperparameters import differenced
-from ..minimizers import FitResult, StopFit, TimeBudget, Tracker, descend
-from ..minimizers.tracker import Callback, OnInterrupt
+from ..minimizers import Callback, FitResult, OnInterrupt, StopFit, TimeBudget, Tracker, descend
 from .cavities import Batch, Neighbourhoods, Sites, divided_out, signs_of, sites_of
-from .collapsed import CollapsedBound
 from .evidence import added
 from .rounds import Evaluation, Rounds
-from .solution import Solution
+from .solution import CollapsedBound, Solution
 
 
 class LeftOutDensity:

@@ -19,16 +19,24 @@ from ...kernels.fixed_inputs import fixed_input_kernel
 from ...kernels.shaped import shaped_part
 from ...models import AdditiveSGPR, AdditiveSVGP
 from ...threads import SMALL, one_blas_thread
-from ..minimizers import FitResult, StopFit, TimeBudget, Tracker, descend, other_optimum
-from ..minimizers.tracker import Callback, OnInterrupt, check_options
+from ..minimizers import (
+    Callback,
+    FitResult,
+    OnInterrupt,
+    StopFit,
+    TimeBudget,
+    Tracker,
+    check_options,
+    descend,
+    other_optimum,
+)
 from .checkpoint import Checkpoint, Snapshot, fingerprint
-from .collapsed import CollapsedBound
 from .components import RowComponent, encoded, features_at_bins, times
 from .evidence import PseudoData, slices
 from .passes import Rows
 from .rounds import MANY_ROWS, START_ROWS, Evaluation, FitState, Point, Rounds, StartError
 from .shaped import has_shapes, learn_under_shapes
-from .solution import Solution, assign_posterior
+from .solution import CollapsedBound, Solution, assign_posterior
 
 _MEASURED = 1000
 """Number of rows at which the errors of bins and nodes are measured."""

@@ -19,8 +19,7 @@ from ...kernels.functional import parameters_of
 from ...likelihoods import MeanLink, Quasi
 from ...likelihoods.base import unwrapped
 from ..hyperparameters import Hyperparameters, differenced, places_of
-from ..minimizers import StopFit, Tracker, descend, other_optimum
-from ..minimizers.descent import Loss
+from ..minimizers import Loss, StopFit, Tracker, descend, other_optimum
 from .checkpoint import Snapshot
 from .evidence import (
     Evidence,

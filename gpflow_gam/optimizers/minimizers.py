@@ -1,0 +1,770 @@
+"""Minimising a function of some variables by L-BFGS, followed by a tracker that keeps the best."""
+
+from __future__ import annotations
+
+import math
+import numbers
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+import tensorflow as tf
+from gpflow.base import AnyNDArray, RegressionData
+from gpflow.models import BayesianModel
+from gpflow.optimizers import Scipy
+from scipy.optimize import minimize
+from tensorflow.python.framework import ops
+from tqdm.auto import tqdm
+
+from ..errors import NotPositiveDefinite
+from ..posteriors import AdditivePosterior
+
+
+class TimeBudget:
+    """
+    A time limit whose clock starts when it is made.
+
+    Whatever takes ``max_seconds`` takes one of these, too: what shares it ends together.
+    """
+
+    def __init__(
+        self, max_seconds: float | None = None, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        if max_seconds is not None:
+            number = isinstance(max_seconds, numbers.Real) and not isinstance(max_seconds, bool)
+            if not (number and max_seconds > 0.0):
+                raise ValueError(
+                    f"max_seconds must be positive; got {max_seconds!r}. Leave it out for no limit."
+                )
+        self.max_seconds = None if max_seconds is None else float(max_seconds)
+        self._clock = clock
+        self._start = clock()
+
+    @classmethod
+    def of(cls, value: float | TimeBudget | None) -> TimeBudget:
+        """A budget that runs already, or one that starts now."""
+        return value if isinstance(value, TimeBudget) else cls(value)
+
+    @property
+    def seconds(self) -> float:
+        """Time since the start."""
+        return self._clock() - self._start
+
+    @property
+    def left(self) -> float:
+        """Seconds until the limit, not less than zero; infinite where there is none."""
+        return math.inf if self.max_seconds is None else max(self.max_seconds - self.seconds, 0.0)
+
+    @property
+    def spent(self) -> bool:
+        """True if time is up."""
+        return self.max_seconds is not None and self.seconds > self.max_seconds
+
+    def __str__(self) -> str:
+        return "no limit" if self.max_seconds is None else f"{self.max_seconds:g} s"
+
+
+def progress_bar(
+    what: str, unit: str, progress: bool | None, total: int | None = None, **options: Any
+) -> Any:
+    """A bar of tqdm's."""
+    disable = None if progress is None else not progress
+    if disable is None and _in_notebook():
+        disable = False  # what a notebook writes to is no terminal, and tqdm would not draw
+    return tqdm(desc=what, unit=unit, disable=disable, total=total, **options)
+
+
+def _in_notebook() -> bool:
+    """True if tqdm draws widgets here."""
+    return any(kind.__module__ == "tqdm.notebook" for kind in tqdm.__mro__)
+
+
+@dataclass(frozen=True)
+class FitProgress:
+    """The state of a running fit, as callbacks see it."""
+
+    iteration: int
+    """Iterations done, counted from 1."""
+
+    elbo: float
+    """The objective now (an epoch's mean under minibatches; the log posterior at a Newton step)."""
+
+    seconds: float
+    """Time since the fit began."""
+
+    posterior: Callable[[], AdditivePosterior] | None = field(
+        default=None, repr=False, compare=False
+    )
+    """Makes the posterior of what has been computed so far, a snapshot. It is to be called while
+    the callback runs (later it raises RuntimeError), and takes time only where it is. ``None`` in
+    fits that are not of an ``IterNCGP``: they change a model, which predicts for itself."""
+
+
+Callback = Callable[[FitProgress], bool | str | None]
+"""Called once an iteration; a true return value ends the fit, and a text says why."""
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """The result of a fit: how it ended, its objective and its history."""
+
+    converged: bool
+    """Whether the objective had stopped improving."""
+
+    message: str
+    """Why it ended, in words."""
+
+    elbo: float
+    """The objective at the end: the ELBO, plus the log-densities of priors where there are any. NaN
+    where hyperparameters were held and the fit had no need of it."""
+
+    num_iterations: int
+    """How many iterations there were."""
+
+    seconds: float
+    """How long it took."""
+
+    method: str
+    """What was done."""
+
+    history: AnyNDArray = field(repr=False, default_factory=lambda: np.zeros(0))
+    """The objective after each iteration: under minibatches the mean of each epoch, then the steps
+    on all data; under Newton steps the log posterior
+    log p(y | f) + log p(f), without its constant."""
+
+    sweeps: float | None = None
+    """Passes over the kernel's entries, where kernel matrices are not held."""
+
+    steps: list[dict[str, Any]] = field(repr=False, default_factory=list)
+    """Of Newton steps, a dict each: the fields of :class:`~gpflow_gam.newton.solvers.StepReport`,
+    ``seconds`` and ``round``; ``pandas.DataFrame(result.steps)`` is a
+    table."""
+
+    discretisation: float | None = None
+    """How much rounding inputs to bins adds to the noise, as a share of it, measured at a thousand
+    rows: posterior means move by about its square root in posterior standard deviations. 0 where
+    nothing was rounded, None for fits that do not. Predictions are at exact inputs, always."""
+
+    interpolation: float | None = None
+    """About by how many nats it matters that curves are summed up at nodes, and are interpolated
+    between: the squares of what is lost there, in standard deviations of rows, added up. None for
+    fits that do not."""
+
+    interpolation_by: dict[str, float] = field(repr=False, default_factory=dict)
+    """The same of each component by itself."""
+
+    interpolation_shift: float | None = None
+    """By how many of its standard errors that moves an effect, at most and to first order."""
+
+    ended: bool = False
+    """Whether time, the callback or Ctrl-C asked for the end."""
+
+
+_REDRAW = 0.1
+"""Seconds between two looks of the bar within a pass."""
+
+
+OnInterrupt = Literal["raise", "keep"]
+"""What becomes of a fit that Ctrl-C ends: see :func:`~gpflow_gam.optimizers.fit`."""
+INTERRUPTED = "interrupted; what was best so far is kept"
+
+
+def check_on_interrupt(value: object) -> None:
+    """Raise ValueError if it is none of the choices."""
+    if value not in get_args(OnInterrupt):
+        raise ValueError(f"on_interrupt must be 'raise' or 'keep'; got {value!r}.")
+
+
+class StopFit(Exception):
+    """Ends a fit from inside an optimiser; carries why."""
+
+    def __init__(self, message: str, converged: bool = False) -> None:
+        super().__init__(message)
+        self.message = message
+        self.converged = converged
+
+
+class Tracker:
+    """Follows one fit and keeps its best parameters."""
+
+    def __init__(
+        self,
+        variables: Sequence[tf.Variable],
+        method: str,
+        max_seconds: float | TimeBudget | None,
+        callback: Callback | None,
+        progress: bool | None,
+        on_interrupt: OnInterrupt = "raise",
+        objective: str = "ELBO",
+    ) -> None:
+        check_on_interrupt(on_interrupt)
+        self.variables = list(variables)
+        self.method, self._objective = method, objective
+        self.budget = TimeBudget.of(max_seconds)
+        self.on_interrupt = on_interrupt
+        self.callback = callback
+        self.history: list[float] = []
+        self.stopped: bool | str | None = False
+        """Whether the callback has asked for the end, or why."""
+        self.ended = False
+        """Whether time, the callback or Ctrl-C has ended the fit."""
+        self._best: tuple[float, list[AnyNDArray]] = (-np.inf, [])
+        self._bar = progress_bar(method, "it", progress)
+        self._passes, self._shown, self._drawn = 0, "", 0.0
+
+    def __enter__(self) -> Tracker:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._bar.close()
+
+    @property
+    def max_seconds(self) -> float | None:
+        """The time budget; None where there is none."""
+        return self.budget.max_seconds
+
+    @property
+    def seconds(self) -> float:
+        """Time since the budget's start."""
+        return self.budget.seconds
+
+    @property
+    def best(self) -> float:
+        """The best objective recorded."""
+        return self._best[0]
+
+    def record(self, elbo: float) -> None:
+        """Record one iteration's objective; raises StopFit where the fit has to end."""
+        self.append(elbo, f"{self._objective} {elbo:.4f}")
+        self.check()
+
+    def append(
+        self,
+        objective: float,
+        shown: str,
+        posterior: Callable[[], AdditivePosterior] | None = None,
+    ) -> None:
+        """Record one iteration's objective, whether or not the fit has to end."""
+        self.history.append(objective)
+        if objective > self._best[0]:
+            self._best = (objective, [v.numpy() for v in self.variables])
+        self._shown = shown
+        self._bar.set_postfix_str(shown, refresh=False)
+        self._bar.update()
+        if self.callback is not None:
+            progress = FitProgress(len(self.history), objective, self.seconds, posterior)
+            self.stopped = self.callback(progress)
+
+    def watch(self, rows: int) -> Callable[[int], None]:
+        """A pass over rows begins."""
+        self._passes += 1
+
+        def passing(seen: int) -> None:
+            if self.history:
+                self.check()
+            now = time.perf_counter()
+            if self._bar.disable or (now - self._drawn < _REDRAW and seen < rows):
+                return
+            self._drawn = now
+            text = f"pass {self._passes}, {seen:,} of {rows:,} rows"
+            text += f", {self._shown}" if self._shown else ""
+            self._bar.set_postfix_str(text, refresh=True)
+
+        return passing
+
+    def check(self) -> None:
+        self.ended = bool(self.stopped) or self.budget.spent
+        if self.stopped:
+            why = self.stopped if isinstance(self.stopped, str) else "stopped by the callback"
+            raise StopFit(why)
+        if self.ended:
+            raise StopFit(f"time budget of {self.budget} used up")
+
+    def interrupted(self) -> str:
+        """Called where Ctrl-C has been caught, and the fit has something to keep."""
+        if self.on_interrupt != "keep":
+            raise  # on, as it came
+        self.ended = True
+        return INTERRUPTED
+
+    def restart(self) -> None:
+        """Forget the objective so far: what follows is another one. The clock goes on."""
+        self.history.clear()
+        self._best = (-np.inf, [])
+
+    def restore_best(self) -> None:
+        """Put the variables back to the best iteration."""
+        for variable, value in zip(self.variables, self._best[1]):
+            variable.assign(value)
+
+    def result(self, converged: bool, message: str, elbo: float, **details: Any) -> FitResult:
+        """The fit's report; ``details`` are the fields that only some fits have."""
+        history = np.array(self.history)
+        return FitResult(
+            converged,
+            message,
+            elbo,
+            len(history),
+            self.seconds,
+            self.method,
+            history,
+            # also where a callback asked at what was the last iteration
+            ended=self.ended or bool(self.stopped),
+            **details,
+        )
+
+
+def check_options(
+    max_iterations: int,
+    batch_size: int | None,
+    learning_rate: float,
+    rho: float,
+    tolerance: float,
+    patience: int,
+) -> None:
+    """Raise ValueError if an option is out of range, naming it."""
+    if max_iterations < 1:
+        raise ValueError(f"max_iterations must be at least 1; got {max_iterations}.")
+    if batch_size is not None and batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1; got {batch_size}.")
+    if not (np.isfinite(learning_rate) and learning_rate > 0.0):
+        raise ValueError(f"learning_rate must be positive; got {learning_rate}.")
+    if not 0.0 < rho <= 1.0:
+        raise ValueError(f"rho must be in (0, 1]; got {rho}.")
+    if not tolerance > 0.0:
+        raise ValueError(f"tolerance must be positive; got {tolerance}.")
+    if patience < 2:
+        raise ValueError(f"patience must be at least 2, to tell a trend; got {patience}.")
+
+
+_LEG = 8
+"""Iterations of L-BFGS after which it begins anew in other coordinates."""
+_FIRST_LEG = 3
+"""The same of the first, which leaves a start that may be far from all that follows."""
+_STEPS = 60
+"""Iterations of a search for another optimum."""
+_FARTHEST = 2.0
+"""Longest first step of a search, in any (logarithmic) hyperparameter."""
+
+Loss = Callable[[AnyNDArray], tuple[float, AnyNDArray]]
+
+
+class _BackAgain(Exception):
+    """A search for another optimum is on its way back to the one that is known."""
+
+
+def descend(
+    loss: Loss,
+    start: AnyNDArray,
+    steps: int,
+    tolerance: float,
+    tracker: Tracker | None,
+    record: bool = False,
+    best_seen: Callable[[AnyNDArray], None] | None = None,
+    metric: Callable[[AnyNDArray], AnyNDArray | None] = lambda _: None,
+    anew: Callable[[AnyNDArray], None] = lambda _: None,
+) -> tuple[AnyNDArray, bool, str]:
+    """
+    L-BFGS from ``start``, in coordinates in which its first step is Newton's by ``metric``.
+
+    Every few iterations it begins anew in the coordinates of the best point so far: where variances
+    are on their way to zero, how the loss curves soon is not what it was.
+
+    A trial step that cannot be evaluated counts as one too far: it is given a value as far above
+    the best one as the slope there promised to go below, so that the line search tries a ninth of
+    the step (Moré & Thuente 1994, case 1).
+
+    Shapes: start [K], metric [K, K].
+    """
+    best: tuple[float, AnyNDArray, AnyNDArray] | None = None
+
+    def guarded(x: AnyNDArray) -> tuple[float, AnyNDArray]:
+        nonlocal best
+        if tracker is not None:
+            tracker.check()
+        try:
+            value, gradient = loss(x)
+        except NotPositiveDefinite:
+            if best is None:
+                raise
+            value, gradient = np.inf, np.zeros_like(x)
+        if not (np.isfinite(value) and np.all(np.isfinite(gradient))):
+            if best is None:
+                raise NotPositiveDefinite
+            return best[0] + abs(float(best[2] @ (x - best[1]))), np.zeros_like(x)
+        if best is None or value < best[0]:
+            best = value, x.copy(), gradient
+            if best_seen is not None:
+                best_seen(best[1])
+        return value, gradient
+
+    guarded(start)
+    assert best is not None
+    last, taken = best[0], 0
+
+    def after(_: AnyNDArray) -> None:
+        nonlocal last, taken
+        assert best is not None
+        taken += 1
+        if record and tracker is not None:
+            tracker.record(-best[0])
+        # not SciPy's own test, which is relative to a value that depends on the response's unit
+        gain, last = last - best[0], best[0]
+        if gain < 1e-2 * tolerance:
+            raise StopIteration
+
+    # one that goes on where another was left does as that would have done
+    leg = _LEG if record and tracker is not None and tracker.history else _FIRST_LEG
+    while taken < steps:
+        value, origin, gradient = best
+        anew(origin)
+        curvature = metric(origin)
+        axes = _axes(gradient, curvature)
+
+        def along(
+            z: AnyNDArray,
+            origin: AnyNDArray = origin,
+            axes: AnyNDArray = axes,
+            first: tuple[float, AnyNDArray] = (value, gradient),
+        ) -> tuple[float, AnyNDArray]:
+            value, gradient = guarded(origin + axes @ z) if z.any() else first
+            return value, axes.T @ gradient
+
+        outcome = minimize(
+            along,
+            np.zeros_like(start),
+            jac=True,
+            method="L-BFGS-B",
+            callback=after,
+            options={
+                "maxiter": steps - taken if curvature is None else min(leg, steps - taken),
+                "maxfun": 20 * steps,
+                "ftol": 0.0,
+                "gtol": 1e-9,
+                "maxcor": 20,
+                "maxls": 40,
+            },
+        )
+        leg = _LEG
+        if outcome.status != 1:
+            return best[1], True, "converged"
+    return best[1], False, f"iteration limit of {steps} reached"
+
+
+def other_optimum(
+    loss: Loss,
+    result: AnyNDArray,
+    trials: Sequence[tuple[int, float, float]],
+    tolerance: float,
+    tracker: Tracker | None,
+    metric: Callable[[AnyNDArray], AnyNDArray | None],
+) -> AnyNDArray | None:
+    """
+    A better optimum than the one at ``found``; None where none is seen.
+
+    Short lengthscales are often an optimum of their own: noise that is taken for quick changes.
+    Long ones may be, where inducing inputs are uneven. And a variance that is on its way to zero
+    feels no slope that would lead it back. Each trial sets one coordinate, the rest held. Where
+    that is not much worse, another search begins there, and ends where it comes back; otherwise it
+    costs one evaluation.
+
+    Shapes: found [K].
+    """
+    value, best = loss(result)[0], None
+    for k, point, slack in trials:
+        start = (result if best is None else best).copy()
+        start[k] = point
+
+        def seen(x: AnyNDArray, k: int = k, point: float = point) -> None:
+            if abs(x[k] - result[k]) < 0.5 * abs(point - result[k]):
+                raise _BackAgain
+
+        try:
+            if loss(start)[0] > value + slack:
+                continue
+            there, _, _ = descend(loss, start, _STEPS, tolerance, tracker, False, seen, metric)
+        except (NotPositiveDefinite, _BackAgain):
+            continue
+        now = loss(there)[0]
+        if now < value - tolerance:
+            value, best = now, there
+    return best
+
+
+def _axes(gradient: AnyNDArray, metric: AnyNDArray | None) -> AnyNDArray:
+    """
+    Directions [K, K], as columns, in which a step of length one down the slope is Newton's.
+
+    SciPy's first step has length one whatever the slope.
+    """
+    if metric is None:
+        return np.eye(len(gradient))
+    try:
+        root = np.linalg.cholesky(metric)
+    except np.linalg.LinAlgError:  # rounding has left no direction in which it says anything
+        return np.eye(len(gradient))
+    axes: AnyNDArray = np.linalg.solve(root.T, np.eye(len(gradient)))
+    slope = axes.T @ gradient
+    length = float(np.linalg.norm(slope))
+    if not np.isfinite(length) or length == 0.0:
+        return axes
+    longest = float(np.max(np.abs(axes @ slope)))
+    return axes * length * min(1.0, _FARTHEST / longest)
+
+
+_ATTRIBUTE = "_gradient_op_type"
+
+
+def forget_traced(function: Any) -> None:
+    """:func:`forget_gradients` of whatever has been traced of a function."""
+    for concrete in getattr(function, "_list_all_concrete_functions", list)():
+        forget_gradients(concrete.graph)
+
+
+def forget_gradients(graph: tf.Graph) -> None:
+    """
+    Let go of a graph that holds its own gradients.
+
+    In a graph, ``tf.custom_gradient`` puts the rule of each of its results into a list of the whole
+    process, for ever, and with it all that the rule refers to: the graph, and what that was made
+    from. TFP's softplus, through which GPflow reads positive parameters, is one. Rules are looked
+    up while gradients are traced: of a graph that has them they are not needed any more.
+    """
+    rules = getattr(ops.gradient_registry, "_registry", None)
+    if rules is None:  # of another TensorFlow: memory is all that is lost
+        return
+    for operation in graph.get_operations():
+        if operation.type == "IdentityN" and _ATTRIBUTE in operation.node_def.attr:
+            rules.pop(operation.node_def.attr[_ATTRIBUTE].s.decode(), None)
+
+
+class Traced:
+    """
+    A function compiled at its first call, for arguments of the same shapes ever after.
+
+    TensorFlow counts the traces of a line of code over the whole program, and warns of retracing
+    when several models are fitted one after the other: it looks only at calls through
+    ``tf.function`` itself, not at those of the concrete function that is called here. After
+    ``tf.config.run_functions_eagerly(True)`` nothing is compiled, as nowhere in TensorFlow: for a
+    look inside with a debugger, and quicker where a fit is so small that compiling is most of it.
+    Nobody may differentiate it from outside: see :func:`forget_gradients`.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = tf.function(function, autograph=False)
+        self._concrete: Callable[..., Any] | None = None
+
+    def __call__(self, *arguments: tf.Tensor) -> Any:
+        if tf.config.functions_run_eagerly():
+            return self._function(*arguments)
+        if self._concrete is None:
+            concrete = self._function.get_concrete_function(*arguments)
+            forget_gradients(concrete.graph)
+            self._concrete = concrete
+        return self._concrete(*arguments)
+
+
+Closure = Callable[[], tf.Tensor]
+
+
+_AS_WRITTEN = {"autograph": False}
+"""How GPflow is to compile: it has no control flow over tensors that AutoGraph would look for."""
+_STEP = 1e-4
+"""How small, against what still counts in all, a single step has to be to end a run."""
+
+
+class _Guarded(Scipy):
+    """
+    GPflow's SciPy optimiser, for which a trial step that cannot be evaluated is one too far.
+
+    Far out on a line search a kernel matrix may not factorise, or a loss overflow. SciPy's line
+    search takes neither an exception nor an infinity, so it is given a value as far above the
+    best one as the slope there promised to go below: its interpolation then tries a ninth of the
+    step (Moré & Thuente 1994, case 1). Where the slope is next to nothing, so is that penalty, and
+    SciPy may settle on such a step: ``failed`` says whether the last one was.
+    """
+
+    failed = False
+    tracker: Tracker | None = None
+    """Is asked before each evaluation whether time is up."""
+
+    def eval_func(
+        self, *args: Any, **kwargs: Any
+    ) -> Callable[[AnyNDArray], tuple[AnyNDArray, AnyNDArray]]:
+        evaluate = super().eval_func(*args, **kwargs)
+        best: tuple[float, AnyNDArray, AnyNDArray] | None = None  # loss, where, gradient
+
+        def guarded(x: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
+            nonlocal best
+            if self.tracker is not None:
+                self.tracker.check()
+            try:
+                loss, gradient = evaluate(x)
+            except tf.errors.InvalidArgumentError:
+                if best is None:
+                    raise
+                loss, gradient = np.array(np.inf), np.zeros_like(x)
+            self.failed = not (np.isfinite(loss) and np.all(np.isfinite(gradient)))
+            if self.failed:
+                if best is None:
+                    raise tf.errors.InvalidArgumentError(
+                        None,
+                        None,
+                        f"the loss is {float(loss)} where the fit starts, or its "
+                        "gradient is not finite.",
+                    )
+                promised = abs(float(best[2] @ (x - best[1])))
+                return np.array(best[0] + promised), np.zeros_like(x)
+            if best is None or loss < best[0]:
+                best = float(loss), np.array(x), gradient
+            return loss, gradient
+
+        return guarded
+
+
+class Ended(NamedTuple):
+    """The end of a run of L-BFGS."""
+
+    converged: bool
+    message: str
+    slope: float | None = None
+    """Where a line search found nothing lower: the norm of the gradient there."""
+
+
+class LBFGS:
+    """
+    Minimises one loss over some variables, several times if need be.
+
+    Around GPflow's SciPy optimiser, whose compiled function is used again from run to run.
+    """
+
+    def __init__(self, loss: Closure, variables: Sequence[tf.Variable]) -> None:
+        self.variables = list(variables)
+        self._seen = tf.Variable(0.0, dtype=tf.float64, trainable=False)
+        self._scipy = _Guarded()
+        self._loss = loss
+
+    def _watch(self) -> tf.Tensor:
+        value = self._loss()
+        self._seen.assign(tf.cast(value, tf.float64))  # for the history: SciPy passes no value
+        return value
+
+    def value(self) -> float:
+        """The loss where the variables are: of the function that SciPy is given, compiled once."""
+        evaluate = Scipy.eval_func(self._scipy, self._watch, self.variables, _AS_WRITTEN)
+        here = np.asarray(self._scipy.initial_parameters(self.variables), dtype=np.float64)
+        result = float(evaluate(here)[0])
+        self._let_go()
+        return result
+
+    def _let_go(self) -> None:
+        """Forget gradient rules that compiled functions need no more."""
+        for compiled in self._scipy.compile_cache.values():
+            forget_traced(compiled)
+
+    def converge(
+        self, tracker: Tracker, *, max_iterations: int, tolerance: float
+    ) -> tuple[bool, str]:
+        """
+        Runs, each with a fresh memory of curvature, until one gains less than ``tolerance``.
+
+        A single small step is no sign of convergence: the first one follows the raw gradient, and
+        later ones may have a bad memory. So a run goes on until its steps are tiny.
+
+        A run may also end because its line search finds nothing lower, which a bad memory may be
+        guilty of, or the rounding of the loss. Another one tells, and it is the optimum where that
+        gains less than ``tolerance`` and the slope promises no more to a step of length one.
+        """
+        tracker.check()
+        value, begun = self.value(), len(tracker.history)
+        while True:
+            left = max_iterations - (len(tracker.history) - begun)
+            if left <= 0:
+                return False, f"iteration limit of {max_iterations} reached"
+            ended = self.run(tracker, max_iterations=left, tolerance=_STEP * tolerance)
+            now = self.value()
+            gain, value = value - now, now
+            level = ended.converged or (ended.slope is not None and ended.slope < tolerance)
+            if gain < tolerance and level:
+                return True, f"the last run of L-BFGS gained {gain:.2g}"
+            if not ended.converged and (ended.slope is None or gain < tolerance):
+                return False, ended.message
+
+    def run(self, tracker: Tracker, *, max_iterations: int, tolerance: float) -> Ended:
+        """One run."""
+        last: list[Any] = [v.numpy() for v in self.variables]
+        scale = tracker.best if tracker.history else self.value()
+
+        def after(step: int, moved: Sequence[tf.Variable], values: Sequence[Any]) -> None:
+            nonlocal last
+            if self._scipy.failed:
+                return  # SciPy has settled on a step that cannot be evaluated
+            last = [tf.identity(v).numpy() for v in values]
+            self._assign(last)
+            tracker.record(-float(self._seen.numpy()))
+
+        options = {
+            "maxiter": max_iterations,
+            "maxfun": 20 * max_iterations,
+            # SciPy's test is relative to the value; ask for an absolute improvement.
+            "ftol": tolerance / max(abs(scale), 1.0),
+            "gtol": 1e-9,
+            "maxcor": 20,
+            "maxls": 40,
+        }
+        self._scipy.tracker = tracker
+        try:
+            outcome = self._scipy.minimize(
+                self._watch,
+                self.variables,
+                step_callback=after,
+                tf_fun_args=_AS_WRITTEN,
+                options=options,
+            )
+        except BaseException:  # it may come in the middle of a trial step
+            self._assign(last)
+            raise
+        finally:
+            self._let_go()
+        if self._scipy.failed:
+            self._assign(last)
+        if outcome.status == 1:
+            return Ended(False, f"iteration limit of {max_iterations} reached")
+        slope = None if outcome.success else float(np.linalg.norm(outcome.jac))
+        return Ended(bool(outcome.success), str(outcome.message), slope)
+
+    def _assign(self, values: Sequence[Any]) -> None:
+        for variable, value in zip(self.variables, values):
+            variable.assign(value)
+
+
+def fit_lbfgs(
+    model: BayesianModel,
+    data: RegressionData | None,
+    tracker: Tracker,
+    max_iterations: int,
+    tolerance: float,
+) -> FitResult:
+    """Minimise the training loss of a model; ended early, it stays at the last iterate."""
+    arguments = () if data is None else (data,)
+    closure = model.training_loss_closure(*arguments, compile=False)
+    with tracker:
+        if not model.trainable_variables:
+            return tracker.result(True, "nothing is trainable", -float(closure()))
+        try:
+            converged, message = LBFGS(closure, model.trainable_variables).converge(
+                tracker, max_iterations=max_iterations, tolerance=tolerance
+            )
+        except StopFit as stop:
+            converged, message = stop.converged, stop.message
+        except KeyboardInterrupt:
+            converged, message = False, tracker.interrupted()
+        return tracker.result(converged, message, -float(model.training_loss(*arguments)))
