@@ -46,20 +46,14 @@ def relative_jitter(jitter: float | None, dtype: tf.DType) -> float:
 
 def own_jitter(jitter: float, kernel: Kernel, dtype: tf.DType) -> float:
     """
-    The share of a component with this kernel, at most ``jitter``.
-
-    What is added is variance that no data can take away. A millionth of a prior variance is little
-    beside what inducing inputs of a smooth leave open, but not beside what is known of a factor's
-    levels after a million rows.
+    The share of a component, at most ``jitter``: less of levels, of which data may know much more.
     """
     return min(jitter, _LEVELS) if dtype == tf.float64 and only_levels(kernel) else jitter
 
 
 def mean_variance(variances: tf.Tensor) -> tf.Tensor:
     """
-    The size [..., 1] of a function with these variances [..., N]: their mean.
-
-    Exactly zero where it is too small to be told from it.
+    Mean [..., 1] of variances [..., N], exactly zero where it is too small to be told from it.
     """
     mean = tf.reduce_mean(variances, axis=-1, keepdims=True)
     limits = np.finfo(variances.dtype.as_numpy_dtype)
@@ -68,11 +62,7 @@ def mean_variance(variances: tf.Tensor) -> tf.Tensor:
 
 def jittered(K: tf.Tensor, jitter: float, size: tf.Tensor | None = None) -> tf.Tensor:
     """
-    ``K + jitter * size * I`` for each matrix of K [..., M, M].
-
-    A response in other units is the same problem with another variance, so what is added has to
-    follow the variance. Where that is zero, I is added: the matrix is zero, and has a factor all
-    the same.
+    ``K + jitter * size * I`` for each matrix of K [..., M, M]; I is added to a matrix of zeros.
     """
     diag = tf.linalg.diag_part(K)
     if size is None:
@@ -86,10 +76,8 @@ def open_variances(variances: tf.Tensor, left: tf.Tensor) -> tf.Tensor:
     """
     Sizes [..., N] of what inducing inputs leave open at points, of which jitter is a share.
 
-    Each point's own variance a priori: the mean of all would be that of an outlier, and its jitter
-    more than all that is known of the rest. Exactly zero where nothing is left, as of lines and
-    levels, whose draws at equal rows are equal. In single precision rounding is as large as the
-    largest.
+    A point's own variance a priori, as the mean may be an outlier's; zero where nothing is left, as
+    of lines and levels. In single precision rounding is as large as the largest.
     """
     mean = mean_variance(variances)
     if variances.dtype == tf.float32:
@@ -102,9 +90,8 @@ def sampling_root(covariance: tf.Tensor, size: tf.Tensor, message: str) -> tf.Te
     """
     A square root [..., N, N] of covariances that rounding may have left slightly indefinite.
 
-    Differences of covariances have errors of the size of what was subtracted. Where those exceed
-    the jitter, as in single precision, the symmetric root without the negative eigenvalues takes
-    the place of the Cholesky factor.
+    Where errors of differences exceed the jitter, it is the symmetric root without negative
+    eigenvalues.
     """
     jitter = relative_jitter(None, covariance.dtype)
     size = tf.broadcast_to(size, tf.shape(covariance)[:-1])
@@ -349,12 +336,7 @@ class InducingBlocks:
 def kuu_additive(
     inducing_variable: AdditiveInducingVariables, kernel: AdditiveKernel, *, jitter: float = 0.0
 ) -> tf.Tensor:
-    """
-    blockdiag_c(K_c + jitter trace(K_c) / M_c I), K_c = k_c(Z_c, Z_c), in component order.
-
-    As :meth:`InducingBlocks.cholesky` has it, nothing added where K_c is diagonal and less for
-    levels: GPflow's models on our pair are then the same models.
-    """
+    """blockdiag_c(K_c) with the jitter of :meth:`InducingBlocks.cholesky`, in component order."""
     blocks = InducingBlocks(inducing_variable, kernel, double=False)
     singles: list[tf.Tensor] = [None] * kernel.num_components
     for group, K in zip(blocks.groups, blocks.kuu()):
@@ -405,11 +387,7 @@ def _kuf_other(
 
 
 def only_levels(kernel: Kernel) -> bool:
-    """
-    True for a kernel on finitely many levels: of a factor, of regions, of a constant.
-
-    Inducing inputs at all its levels then say all there is to know of it.
-    """
+    """True for a kernel on finitely many levels, which inducing inputs at all of them settle."""
     if type(kernel) in (Sum, Product):
         return all(only_levels(part) for part in kernel.kernels)
     if type(kernel) in (ZeroMean, OnColumns):

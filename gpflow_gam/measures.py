@@ -115,11 +115,7 @@ _SKEW = 1e-6
 def weighted_quantiles(
     values: AnyNDArray, weights: AnyNDArray | None, levels: AnyNDArray | Sequence[float]
 ) -> AnyNDArray:
-    """
-    Quantiles of values, of which each counts by its weight; linear in between.
-
-    A value of weight two is the value twice.
-    """
+    """Quantiles of values that count by their weights (two: the value twice), linear in between."""
     distinct, inverse = np.unique(values, return_inverse=True)
     mass = np.bincount(inverse.ravel(), weights)
     middle = np.cumsum(mass) - 0.5 * mass
@@ -129,11 +125,7 @@ def weighted_quantiles(
 def bin_means(
     values: AnyNDArray, weights: AnyNDArray, number: int
 ) -> tuple[AnyNDArray, AnyNDArray]:
-    """
-    Means and weights of bins of equal weight.
-
-    A value where a bin ends is in part in both: else rounding, or the column's sign, would decide.
-    """
+    """Means and weights of bins of equal weight; a value where a bin ends is in part in both."""
     ends = np.cumsum(weights) / weights.sum()
     cuts = np.unique(np.concatenate([[0.0], ends, np.linspace(0.0, 1.0, number + 1)]))
     length = np.diff(cuts)
@@ -169,10 +161,7 @@ def cluster_means(
 
 def _orientation(standard: AnyNDArray, weights: AnyNDArray) -> AnyNDArray:
     """
-    Signs [d] that turn columns the same way, whichever way they come.
-
-    By the first of a column's odd moments that is not zero: its skewness, its covariances with
-    columns that are turned already, and those with the squares of others.
+    Signs [d] that turn columns the same way, whichever way they come: by their first odd moment.
     """
     turned, share = standard.copy(), weights / weights.sum()
     signs = np.ones(standard.shape[1])

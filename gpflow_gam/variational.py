@@ -55,16 +55,12 @@ class WhitenedGaussian(abc.ABC):
         """``phi_n' (S - I) phi_m`` with all components summed, [L, N, N]."""
 
     @abc.abstractmethod
-    def component_quadratic(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
-        """``phi_c' (S_cc - I) phi_c``, [L, C, N] in component order."""
+    def changes(self) -> list[tf.Tensor]:
+        """``S_cc - I`` of each group, [L, G, M, M]."""
 
     @abc.abstractmethod
-    def component_quadratic_full(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
-        """``phi_cn' (S_cc - I) phi_cm``, [L, C, N, N] in component order."""
-
-    @abc.abstractmethod
-    def cross_quadratic(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
-        """``phi_cn' (S - I)_cd phi_dn``, [L, N, C, C] in component order."""
+    def between(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
+        """``phi_c' S_cd phi_d`` of components c != d, [L, N, C, C] in component order."""
 
     @abc.abstractmethod
     def sample(self, num_samples: int, seed: AnyNDArray | None = None) -> tf.Tensor:
@@ -100,6 +96,26 @@ class WhitenedGaussian(abc.ABC):
         parts = [tf.matmul(f, m, transpose_a=True) for f, m in zip(phi, means)]
         return self.layout.restore_components(parts)
 
+    def component_quadratic(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
+        """``phi_c' (S_cc - I) phi_c``, [L, C, N] in component order."""
+        return self._by_component(
+            [tf.reduce_sum(f * tf.matmul(S, f[None]), axis=-2) for S, f in zip(self.changes(), phi)]
+        )
+
+    def component_quadratic_full(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
+        """``phi_cn' (S_cc - I) phi_cm``, [L, C, N, N] in component order."""
+        return self._by_component(
+            [
+                tf.matmul(f[None], tf.matmul(S, f[None]), transpose_a=True)
+                for S, f in zip(self.changes(), phi)
+            ]
+        )
+
+    def cross_quadratic(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
+        """``phi_cn' (S - I)_cd phi_dn``, [L, N, C, C] in component order."""
+        own = tf.transpose(self.component_quadratic(phi), [0, 2, 1])
+        return tf.linalg.set_diag(self.between(phi), own)
+
     def _by_component(self, parts: Sequence[tf.Tensor]) -> tf.Tensor:
         """Group parts [L, G, ...] -> [L, C, ...] in component order."""
         return self.layout.restore_components(parts, axis=1)
@@ -123,9 +139,14 @@ def _gram(x: tf.Tensor) -> tf.Tensor:
     return tf.matmul(x, x, transpose_a=True)
 
 
-def _normal(
-    shape: Sequence[int | tf.Tensor], dtype: tf.DType, seed: AnyNDArray | None
+def _less_identity(S: tf.Tensor) -> tf.Tensor:
+    return tf.linalg.set_diag(S, tf.linalg.diag_part(S) - 1.0)
+
+
+def standard_normal(
+    shape: object, dtype: tf.DType, seed: AnyNDArray | tf.Tensor | None
 ) -> tf.Tensor:
+    """Standard normal draws, stateless where there is a seed."""
     if seed is None:
         return tf.random.normal(shape, dtype=dtype)
     return tf.random.stateless_normal(shape, seed=seed, dtype=dtype)
@@ -135,9 +156,8 @@ class BlockGaussian(WhitenedGaussian):
     """
     S = E (I - G'G) E', at a cost linear in the number of components.
 
-    The coupling enters the variance of a sum as ONE squared norm of a sum over components,
-    ``| sum_c H_c phi_c |^2`` with H = G E', so that the marginals cost N P (M + R); summing over
-    pairs of components would cost N P^2.
+    The coupling enters the variance of a sum as ONE squared norm ``| sum_c H_c phi_c |^2``, H = G
+    E', so that marginals cost N P (M + R); summing over pairs of components would cost N P^2.
     """
 
     def __init__(
@@ -170,76 +190,56 @@ class BlockGaussian(WhitenedGaussian):
             total = total - tf.add_n(lost)
         return total
 
-    def _scaled(self, phi: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """E_c' phi_c, [L, G, M, N]."""
-        assert self.scale is not None
-        return [tf.matmul(E, f[None], transpose_a=True) for E, f in zip(self.scale, phi)]
-
     def _coupled(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
         """sum_c H_c phi_c, [L, R, N]."""
         rows = self.layout.concat(self._rows())  # [L, P, R]
         return tf.matmul(rows, self.layout.concat(phi)[None], transpose_a=True)
 
+    def _scale_changes(self) -> list[tf.Tensor]:
+        """
+        E_c E_c' - I of each group, [L, G, M, M]: a fifth faster than a difference of sums of
+        squares.
+        """
+        return [_less_identity(tf.matmul(E, E, transpose_b=True)) for E in self.scale or ()]
+
+    def changes(self) -> list[tf.Tensor]:
+        parts = self._scale_changes()
+        if self.coupling is None:
+            return parts
+        lost = [tf.matmul(H, H, transpose_b=True) for H in self._rows()]
+        return [p - h for p, h in zip(parts, lost)] if parts else [-h for h in lost]
+
     def total_quadratic(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
-        parts: list[tf.Tensor] = []
-        if self.scale is not None:
-            # phi'(E E' - I) phi in one product of [M, M] and [M, N] and one pass over [G, M, N]:
-            # a fifth faster than the difference of two sums of squares
-            for E, f in zip(self.scale, phi):
-                change = tf.matmul(E, E, transpose_b=True)
-                change = tf.linalg.set_diag(change, tf.linalg.diag_part(change) - 1.0)
-                parts.append(tf.reduce_sum(f * tf.matmul(change, f[None]), axis=[1, 2]))
+        parts = [
+            tf.reduce_sum(f * tf.matmul(change, f[None]), axis=[1, 2])
+            for change, f in zip(self._scale_changes(), phi)
+        ]
         if self.coupling is not None:
             parts.append(-_norms(self._coupled(phi)))
         return tf.add_n(parts)
 
     def total_quadratic_full(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
-        parts: list[tf.Tensor] = []
-        if self.scale is not None:
-            for own, f in zip(self._scaled(phi), phi):
-                parts.append(tf.reduce_sum(_gram(own), axis=1) - tf.reduce_sum(_gram(f), axis=0))
+        parts = [
+            tf.reduce_sum(tf.matmul(f[None], tf.matmul(change, f[None]), transpose_a=True), axis=1)
+            for change, f in zip(self._scale_changes(), phi)
+        ]
         if self.coupling is not None:
             parts.append(-_gram(self._coupled(phi)))
         return tf.add_n(parts)
 
-    def _coupled_components(self, phi: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """H_c phi_c of each group, [L, G, R, N]."""
-        return [tf.matmul(H, f[None], transpose_a=True) for H, f in zip(self._rows(), phi)]
-
-    def _component_changes(
-        self, phi: Sequence[tf.Tensor], of: Callable[[tf.Tensor], tf.Tensor]
-    ) -> tf.Tensor:
-        """Squares ``of`` the features under q less those under the prior, [L, C, ...]."""
-        parts: list[Any] = [0.0] * len(phi)  # scale or coupling or both are there
-        if self.scale is not None:
-            parts = [of(s) - of(f) for s, f in zip(self._scaled(phi), phi)]
-        if self.coupling is not None:
-            parts = [p - of(h) for p, h in zip(parts, self._coupled_components(phi))]
-        return self._by_component(parts)
-
-    def component_quadratic(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
-        return self._component_changes(phi, _norms)
-
-    def component_quadratic_full(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
-        return self._component_changes(phi, _gram)
-
-    def cross_quadratic(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
-        L, C = self.mean.shape[1], self.layout.num_components
-        N = tf.shape(phi[0])[-1]
-        total = tf.zeros([L, N, C, C], dtype=self.mean.dtype)
-        if self.scale is not None:
-            own = [_norms(s) - _norms(f) for s, f in zip(self._scaled(phi), phi)]
-            total += tf.linalg.diag(tf.transpose(self._by_component(own), [0, 2, 1]))
-        if self.coupling is not None:
-            h = self._by_component(self._coupled_components(phi))  # [L, C, R, N]
-            total -= tf.einsum("lcrn,ldrn->lncd", h, h)
-        return total
+    def between(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
+        if self.coupling is None:
+            L, C = self.mean.shape[1], self.layout.num_components
+            return tf.zeros([L, tf.shape(phi[0])[-1], C, C], dtype=self.mean.dtype)
+        rows = [tf.matmul(H, f[None], transpose_a=True) for H, f in zip(self._rows(), phi)]
+        h = self._by_component(rows)  # [L, C, R, N]
+        return -tf.einsum("lcrn,ldrn->lncd", h, h)
 
     def sample(self, num_samples: int, seed: AnyNDArray | None = None) -> tf.Tensor:
         # (I - G'G)^1/2 = I - G' U diag((1 - sqrt(1 - s)) / s) U' G with G G' = U diag(s) U':
         # the square root costs R^3, not P^3.
         L, P = self.mean.shape[1], self.layout.total
-        noise = _normal([L, P, num_samples], self.mean.dtype, seed)
+        noise = standard_normal([L, P, num_samples], self.mean.dtype, seed)
         if self.coupling is not None:
             G = self.coupling
             s, U = tf.linalg.eigh(tf.matmul(G, G, transpose_b=True))
@@ -302,36 +302,19 @@ class DenseGaussian(WhitenedGaussian):
         own = tf.add_n([tf.reduce_sum(_gram(f), axis=0) for f in phi])
         return _gram(self._scaled(phi)) - own
 
-    def _blocks(self) -> list[tf.Tensor]:
-        """S_cc of each group, [L, G, M, M]."""
-        return [tf.matmul(F, F, transpose_b=True) for F in self.layout.split(self.factor)]
+    def changes(self) -> list[tf.Tensor]:
+        blocks = self.layout.split(self.factor)
+        return [_less_identity(tf.matmul(F, F, transpose_b=True)) for F in blocks]
 
-    def component_quadratic(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
-        parts = [
-            tf.reduce_sum(f * tf.matmul(S, f[None]), axis=-2) - _norms(f)
-            for S, f in zip(self._blocks(), phi)
-        ]
-        return self._by_component(parts)
-
-    def component_quadratic_full(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
-        parts = [
-            tf.matmul(f[None], tf.matmul(S, f[None]), transpose_a=True) - _gram(f)
-            for S, f in zip(self._blocks(), phi)
-        ]
-        return self._by_component(parts)
-
-    def cross_quadratic(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
-        scaled = [
-            tf.matmul(F, f[None], transpose_a=True)
-            for F, f in zip(self.layout.split(self.factor), phi)
-        ]
+    def between(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
+        blocks = self.layout.split(self.factor)
+        scaled = [tf.matmul(F, f[None], transpose_a=True) for F, f in zip(blocks, phi)]
         h = self._by_component(scaled)  # [L, C, P, N]
-        own = tf.transpose(self.layout.restore_components([_norms(f) for f in phi]))
-        return tf.einsum("lcpn,ldpn->lncd", h, h) - tf.linalg.diag(own)
+        return tf.einsum("lcpn,ldpn->lncd", h, h)
 
     def sample(self, num_samples: int, seed: AnyNDArray | None = None) -> tf.Tensor:
         L, P = self.mean.shape[1], self.layout.total
-        noise = _normal([L, P, num_samples], self.mean.dtype, seed)
+        noise = standard_normal([L, P, num_samples], self.mean.dtype, seed)
         return self.mean[None] + tf.transpose(tf.matmul(self.factor, noise), [2, 1, 0])
 
     def covariance(self) -> tf.Tensor:
@@ -688,10 +671,9 @@ def factor_analysis(
     """
     The blocks D and the B [P, R] that minimise ``KL[N(0, (D + B B')^-1) || N(0, A^-1)]``.
 
-    ``2 KL = tr(A Q^-1) + log|Q| + const`` with ``Q = D + B B'`` is the likelihood of factor
-    analysis with A for the sample covariance and blocks for the specific variances. Given D, the
-    best B is an eigendecomposition (Tipping & Bishop 1999); given B, an EM step improves D (Rubin
-    & Thayer 1982). No sweep increases the KL. A sweep costs O(P^3).
+    It is the likelihood of factor analysis with A for the sample covariance and blocks for specific
+    variances: given D, B is an eigendecomposition (Tipping & Bishop 1999); given B, an EM step
+    improves D (Rubin & Thayer 1982). No sweep, of O(P^3), increases the KL.
     """
     stops = np.cumsum(sizes)
     places = [slice(stop - size, stop) for stop, size in zip(stops, sizes)]
@@ -824,9 +806,7 @@ class CoupledCovariance(VariationalFamily):
         return DenseGaussian(self.layout, mean, log_det, factor)
 
     def _separated(self, factor: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """
-        The factor with the prior of components that do not enter, and its log-determinant.
-        """
+        """The factor with the prior of components that do not enter, and its log-determinant."""
         assert self._members is not None
         enters = np.repeat(self._members, self.layout.sizes, axis=1).astype(np.float64)
         own = self.layout.to_components(factor)  # lower triangular

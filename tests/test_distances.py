@@ -145,7 +145,7 @@ def test_a_model_far_from_the_origin_is_that_at_it(name, rng):
                 mean, var = model.predict_f(at)
             numbers = [mean, var, tape.gradient(mean, at), *model.predict_components(at)]
             numbers += posterior.predict_f(at, full_cov=True)
-            numbers += posterior.joint_components({posterior.names[0]: at})
+            numbers += posterior.joint_parts({posterior.names[0]: at})
             with tf.GradientTape() as tape:
                 bound = model.elbo()
             slopes = tape.gradient(bound, model.kernel.trainable_variables)
@@ -193,7 +193,7 @@ def test_the_other_engine_far_from_the_origin_is_that_at_it(rng):
                     *sparse.predict_f(here[:5]),
                     full.elbo(),
                     *full.predict_components(here[:5]),
-                    *full.posterior().joint_components(joint),
+                    *full.posterior().joint_parts(joint),
                     gpflow.covariances.Kuf(inducing, kernel(), here),
                 ]
             )

@@ -625,7 +625,7 @@ def test_actions_of_some_rows_predict_as_those_of_all_in_form(dtype, rng):
         lambda p: p.predict_components(new),
         lambda p: p.predict_components(new, full_cov=True),
         lambda p: p.predict_variance_parts(new),
-        lambda p: p.joint_components({"a": new, "b": new[:4]}),
+        lambda p: p.joint_parts({"a": new, "b": new[:4]}),
     ):
         for a, b in zip(predict(few), predict(all_)):
             np.testing.assert_allclose(a, b, atol=1e-10 if dtype is np.float64 else 1e-5)

@@ -135,11 +135,7 @@ class Reader:
         return next_element(self._iterator)
 
     def position(self) -> bytes:
-        """
-        TensorFlow's state of the iterator: positions in files, rows in shuffle buffers.
-
-        Empty where it keeps none, as of datasets that Python makes (``from_generator``).
-        """
+        """TensorFlow's state of the iterator; empty where it keeps none (``from_generator``)."""
         if self._iterator is None:
             return b""
         with tempfile.TemporaryDirectory() as folder:
@@ -173,11 +169,7 @@ class Reader:
 
 
 class Batches(abc.ABC):
-    """
-    A source of batches, whose shares add up to the same batch however many replicas there are.
-
-    A source that begins at a later step gives what one that began at the first gives there.
-    """
+    """A source of batches that follow from the step alone, however many replicas share them."""
 
     num_data: int | None = None
     structure: Share

@@ -102,8 +102,8 @@ class StopSync:
     """
     A fit's callback on every worker, in which all decide together whether they go on.
 
-    Time budgets and Ctrl-C are asked about there too: once an iteration, after the reduction of its
-    pass over the rows. In between nobody stops, since the others would wait.
+    Budgets and Ctrl-C are asked about once an iteration: if one stopped in between others would
+    wait.
     """
 
     def __init__(
@@ -121,11 +121,7 @@ class StopSync:
 
     def __call__(self, progress: FitProgress) -> bool | str:
         """
-        Whether the fit ends, and why.
-
-        :raises RuntimeError: the workers' fits are not the same any more, or the callback of
-            another worker failed.
-        :raises KeyboardInterrupt: Ctrl-C on one of the workers, unless ``on_interrupt="keep"``.
+        Whether the fit ends, and why; RuntimeError if workers went apart or one's callback failed.
         """
         failed: Exception | None = None
         asked = False

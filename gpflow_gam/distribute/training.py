@@ -84,9 +84,7 @@ class TrainableModel:
 
     def step(self, shares: dict[int, Share]) -> tuple[float, float]:
         """
-        Take a step on the shares of this worker's replicas.
-
-        :return: the loss of the whole batch, and how many numbers of its gradient are not finite.
+        Take a step on local shares: the whole batch's loss, and how many gradients are not finite.
         """
         flat = {replica: tf.nest.flatten(share) for replica, share in shares.items()}
         report = self._step(*self._workers.distributed(flat))
@@ -257,10 +255,7 @@ def _by_path(model: AdditiveSVGP) -> dict[str, tf.Variable]:
 
 def _mark_trainable_on_replicas(model: AdditiveSVGP) -> None:
     """
-    Make ``gpflow.set_trainable`` hold on replicas.
-
-    It writes to the variable that stands for all of them, which asks the first replica's when it
-    is read: so under a strategy every parameter stays trainable.
+    Make ``gpflow.set_trainable`` hold on replicas, whose first is asked whether it is trainable.
     """
     for variable in _by_path(model).values():
         flag = vars(variable).get("_trainable")
@@ -270,11 +265,7 @@ def _mark_trainable_on_replicas(model: AdditiveSVGP) -> None:
 
 
 def _by_layer(model: keras.Model) -> dict[str, tf.Variable]:
-    """
-    Paths with their automatic numbers counted anew from 0, metrics left out.
-
-    What is ``dense`` in one process is ``dense_7`` in one that made seven others before.
-    """
+    """Paths without metrics, numbered anew: ``dense`` may be ``dense_7`` in another process."""
     metrics = {id(v) for v in model.metrics_variables}
     variables = [v for v in model.variables if id(v) not in metrics]
     parts = {part for v in variables for part in v.path.split("/")}
@@ -301,11 +292,7 @@ def _name_and_number(part: str) -> tuple[str, int]:
 
 
 class Metrics:
-    """
-    A compiled model's metrics; each replica adds up those of its own rows.
-
-    Made in the strategy's scope. Reports are computed from the sums over replicas.
-    """
+    """A compiled model's metrics; each replica adds up its own rows', reports are of their sums."""
 
     def __init__(self, model: keras.Model, workers: Workers) -> None:
         self._model, self._workers = model, workers
@@ -367,9 +354,7 @@ class Metrics:
 
 class Validation:
     """
-    Held-out rows, the same on all workers, evaluated as Keras's ``evaluate`` does.
-
-    Replicas take whole batches in turn, so that each batch's loss is what it is on one device.
+    Held-out rows, the same on all workers; replicas evaluate whole batches, as one device does.
     """
 
     def __init__(self, data: Any, batch_size: int, workers: Workers) -> None:
@@ -461,13 +446,7 @@ class FailedStepError(RuntimeError):
 
 
 class FitState:
-    """
-    Steps done, reports of epochs, and the checkpoint from which a restarted fit goes on.
-
-    :param folder: of the checkpoint; None for none.
-    :param steps_per_epoch: None where nobody knows.
-    :param metrics: None where there is nothing to report but the loss.
-    """
+    """Steps done, reports of epochs, and the checkpoint from which a restarted fit goes on."""
 
     def __init__(
         self,

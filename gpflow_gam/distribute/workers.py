@@ -138,8 +138,8 @@ class Workers:
 
     def scope(self) -> AbstractContextManager[Any]:
         """
-        The strategy's scope, in which empty variables (components without inducing inputs have
-        them) are each worker's own: TensorFlow dies of sending the chief's to the others.
+        The strategy's scope; empty variables are each worker's own, as TensorFlow dies of sending
+        one.
         """
         stack = ExitStack()
         stack.enter_context(self.strategy.scope())

@@ -17,7 +17,8 @@ from gpflow.utilities import positive
 from ..autograph import as_written
 from ..kernels import AdditiveKernel
 from ..likelihoods.support import checked_data
-from ..posteriors import DataAdditivePosterior
+from ..newton.operators import LatentKernels
+from ..posteriors import ActionPosterior
 from .base import AdditiveModel, check_kernel, check_precision
 
 
@@ -129,20 +130,21 @@ class AdditiveVGP(AdditiveModel, InternalDataTrainingLossMixin):
         expected = self.likelihood.variational_expectations(X, mean, tf.transpose(var), Y)
         return tf.cast(tf.reduce_sum(tf.cast(expected, K.dtype)) - kl, X.dtype)
 
-    def _weights(self) -> tuple[tf.Tensor, tf.Tensor]:
+    def _weights(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         H, _ = self._projection(self._covariance())
-        return tf.cast(self.q_alpha, H.dtype), H
+        E = tf.transpose(H, [1, 0, 2])
+        return tf.transpose(tf.cast(self.q_alpha, H.dtype)), E, E
 
     def posterior(
         self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
-    ) -> DataAdditivePosterior:
-        return DataAdditivePosterior(
-            self.kernel,
+    ) -> ActionPosterior:
+        return ActionPosterior(
+            LatentKernels((self.kernel,), self.num_latent_gps),
             self.data[0],
             self._weights,
-            self.num_latent_gps,
             self.mean_function,
             precompute_cache=precompute_cache,
+            independent=True,
         )
 
 

@@ -44,10 +44,9 @@ def is_untouched(model: AdditiveSVGP) -> bool:
 
 def start_from_null_model(model: AdditiveSVGP, data: RegressionData) -> None:
     """
-    Set q to the posterior that the sites at the null model give.
+    Set q to the posterior that the sites at the null model give, if it has up to 2000 values.
 
-    A first step from the prior mean overflows under a log link as soon as counts are large. Does
-    nothing where q has P > 2000 values, whose dense precision would cost more than it saves.
+    A first step from the prior mean overflows under a log link as soon as counts are large.
     """
     family = model.variational
     if family.layout.total > _MAX_START_SIZE:
@@ -85,12 +84,7 @@ def dense_model(model: AdditiveSVGP) -> AdditiveSVGP:
 
 
 def match_dense(model: AdditiveSVGP, dense: AdditiveSVGP) -> None:
-    """
-    Bring the q of a dense model into the model's family: a warm start.
-
-    From the null model L-BFGS stops nats short: q, in coordinates that the prior whitens, holds
-    the hyperparameters where they are.
-    """
+    """Set q to a dense model's: from the null model L-BFGS stops nats short, held by the prior."""
     cholesky = model.blocks.cholesky()
     mean = dense.variational.whitened(cholesky).mean
     Lambda, _ = dense.variational.sites(cholesky)  # type: ignore[operator]

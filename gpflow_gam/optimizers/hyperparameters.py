@@ -30,10 +30,7 @@ _STEP = 1e-3
 
 class Hyperparameters:
     """
-    Parameters in the unconstrained coordinates in which they are optimised, one vector.
-
-    Values are read off the parameters once and written back once: in between, functions are given
-    values and set nothing.
+    Parameters as one vector of unconstrained coordinates, which functions take and do not set.
     """
 
     def __init__(self, parameters: Sequence[Parameter]) -> None:
@@ -142,9 +139,8 @@ class Hyperparameters:
         """
         Where other optima may lie: a coordinate, its value there, how much worse it may look.
 
-        Lengthscales: at their priors' modes where they are below, unless that is much worse, and at
-        half of what they are, where that is better at once. Variances that have vanished: at a
-        small one, where that is better at once.
+        Lengthscales at their priors' modes, if not much worse, or halved; vanished variances at
+        small ones.
         """
         modes, found = self.prior_modes(u), []
         for k in np.flatnonzero(self._log_normal):
@@ -171,10 +167,9 @@ class Hyperparameters:
         """
         Slopes [K] that turn log-logistic priors of variances into priors of their logarithms.
 
-        GPflow's objective adds the density of a variance, under which a flat prior leaves variances
-        at their maximum likelihood. Averages over hyperparameters need the density of the
-        coordinates, and one under which variances next to zero have little mass: flat in standard
-        deviations (Gelman 2006, "Prior distributions for variance parameters").
+        GPflow adds the density of a variance, under which a flat prior leaves it at its maximum
+        likelihood. Averages need the density of coordinates, and one with little mass next to zero:
+        flat in standard deviations (Gelman 2006, "Prior distributions for variance parameters").
         """
         found = np.zeros(len(self))
         found[self._log_logistic] = np.maximum(1.5 - 1.0 / self._width, 0.0)
@@ -279,10 +274,8 @@ def profile_limits(
     """
     Limits of one coordinate by the profile of a loss, which is minimised over all others.
 
-    They are where it has risen by ``z^2 / 2``, as minus a normal log density has at ``z`` standard
-    deviations (Bates, Mächler, Bolker & Walker 2015); infinite where it never has.
-
-    Shapes: optimum [K], metric [K, K].
+    Where it has risen by ``z^2 / 2`` (Bates, Mächler, Bolker & Walker 2015); infinite if it never
+    has.
     """
     profile = _Profile(loss, optimum, place, metric)
     return optimum[place] - profile.distance(-1.0, z), optimum[place] + profile.distance(1.0, z)

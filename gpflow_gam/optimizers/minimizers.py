@@ -14,7 +14,6 @@ import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray, RegressionData
 from gpflow.models import BayesianModel
-from gpflow.optimizers import Scipy
 from scipy.optimize import minimize
 from tensorflow.python.framework import ops
 from tqdm.auto import tqdm
@@ -354,6 +353,8 @@ _STEPS = 60
 _FARTHEST = 2.0
 """Longest first step of a search, in any (logarithmic) hyperparameter."""
 
+_STUCK = "the line search found nothing lower"
+
 Loss = Callable[[AnyNDArray], tuple[float, AnyNDArray]]
 
 
@@ -367,7 +368,7 @@ def descend(
     steps: int,
     tolerance: float,
     tracker: Tracker | None,
-    record: bool = False,
+    record: Callable[[AnyNDArray, float], None] | None = None,
     best_seen: Callable[[AnyNDArray], None] | None = None,
     metric: Callable[[AnyNDArray], AnyNDArray | None] = lambda _: None,
     anew: Callable[[AnyNDArray], None] = lambda _: None,
@@ -375,19 +376,17 @@ def descend(
     """
     L-BFGS from ``start``, in coordinates in which its first step is Newton's by ``metric``.
 
-    Every few iterations it begins anew in the coordinates of the best point so far: where variances
-    are on their way to zero, how the loss curves soon is not what it was.
-
-    A trial step that cannot be evaluated counts as one too far: it is given a value as far above
-    the best one as the slope there promised to go below, so that the line search tries a ninth of
-    the step (Moré & Thuente 1994, case 1).
-
-    Shapes: start [K], metric [K, K].
+    It begins anew every few iterations, as curvature changes where variances go to zero. A trial
+    step that cannot be evaluated counts as one too far: it is given a value as far above the best
+    one as the slope there promised to go below, so that the line search tries a ninth of the step
+    (Moré & Thuente 1994, case 1). Where the slope is next to nothing SciPy may settle there, which
+    is no iteration. ``record`` takes the best point and value after each one.
     """
     best: tuple[float, AnyNDArray, AnyNDArray] | None = None
+    failed = False
 
     def guarded(x: AnyNDArray) -> tuple[float, AnyNDArray]:
-        nonlocal best
+        nonlocal best, failed
         if tracker is not None:
             tracker.check()
         try:
@@ -396,7 +395,8 @@ def descend(
             if best is None:
                 raise
             value, gradient = np.inf, np.zeros_like(x)
-        if not (np.isfinite(value) and np.all(np.isfinite(gradient))):
+        failed = not (np.isfinite(value) and np.all(np.isfinite(gradient)))
+        if failed:
             if best is None:
                 raise NotPositiveDefinite
             return best[0] + abs(float(best[2] @ (x - best[1]))), np.zeros_like(x)
@@ -413,16 +413,18 @@ def descend(
     def after(_: AnyNDArray) -> None:
         nonlocal last, taken
         assert best is not None
+        if failed:
+            raise StopIteration
         taken += 1
-        if record and tracker is not None:
-            tracker.record(-best[0])
+        if record is not None:
+            record(best[1], best[0])
         # not SciPy's own test, which is relative to a value that depends on the response's unit
         gain, last = last - best[0], best[0]
         if gain < 1e-2 * tolerance:
             raise StopIteration
 
     # one that goes on where another was left does as that would have done
-    leg = _LEG if record and tracker is not None and tracker.history else _FIRST_LEG
+    leg = _LEG if record is not None and tracker is not None and tracker.history else _FIRST_LEG
     while taken < steps:
         value, origin, gradient = best
         anew(origin)
@@ -455,7 +457,7 @@ def descend(
         )
         leg = _LEG
         if outcome.status != 1:
-            return best[1], True, "converged"
+            return best[1], True, _STUCK if outcome.status == 2 else "converged"
     return best[1], False, f"iteration limit of {steps} reached"
 
 
@@ -468,15 +470,11 @@ def other_optimum(
     metric: Callable[[AnyNDArray], AnyNDArray | None],
 ) -> AnyNDArray | None:
     """
-    A better optimum than the one at ``found``; None where none is seen.
+    A better optimum than ``result`` [K]; None where none is seen.
 
-    Short lengthscales are often an optimum of their own: noise that is taken for quick changes.
-    Long ones may be, where inducing inputs are uneven. And a variance that is on its way to zero
-    feels no slope that would lead it back. Each trial sets one coordinate, the rest held. Where
-    that is not much worse, another search begins there, and ends where it comes back; otherwise it
-    costs one evaluation.
-
-    Shapes: found [K].
+    Short lengthscales may be an optimum (noise taken for quick changes), long ones, too (between
+    uneven inducing inputs), and a variance near zero feels no slope. Each trial sets one
+    coordinate: where that is not much worse a search begins there, and ends where it comes back.
     """
     value, best = loss(result)[0], None
     for k, point, slack in trials:
@@ -490,7 +488,7 @@ def other_optimum(
         try:
             if loss(start)[0] > value + slack:
                 continue
-            there, _, _ = descend(loss, start, _STEPS, tolerance, tracker, False, seen, metric)
+            there, _, _ = descend(loss, start, _STEPS, tolerance, tracker, None, seen, metric)
         except (NotPositiveDefinite, _BackAgain):
             continue
         now = loss(there)[0]
@@ -500,11 +498,7 @@ def other_optimum(
 
 
 def _axes(gradient: AnyNDArray, metric: AnyNDArray | None) -> AnyNDArray:
-    """
-    Directions [K, K], as columns, in which a step of length one down the slope is Newton's.
-
-    SciPy's first step has length one whatever the slope.
-    """
+    """Directions [K, K], as columns, in which a unit step, as SciPy's first is, is Newton's."""
     if metric is None:
         return np.eye(len(gradient))
     try:
@@ -523,20 +517,13 @@ def _axes(gradient: AnyNDArray, metric: AnyNDArray | None) -> AnyNDArray:
 _ATTRIBUTE = "_gradient_op_type"
 
 
-def forget_traced(function: Any) -> None:
-    """:func:`forget_gradients` of whatever has been traced of a function."""
-    for concrete in getattr(function, "_list_all_concrete_functions", list)():
-        forget_gradients(concrete.graph)
-
-
 def forget_gradients(graph: tf.Graph) -> None:
     """
     Let go of a graph that holds its own gradients.
 
-    In a graph, ``tf.custom_gradient`` puts the rule of each of its results into a list of the whole
-    process, for ever, and with it all that the rule refers to: the graph, and what that was made
-    from. TFP's softplus, through which GPflow reads positive parameters, is one. Rules are looked
-    up while gradients are traced: of a graph that has them they are not needed any more.
+    In a graph ``tf.custom_gradient`` (as of TFP's softplus) puts rules into a list of the whole
+    process, for ever, and with them all that they refer to. A graph that has its gradients needs
+    them no more.
     """
     rules = getattr(ops.gradient_registry, "_registry", None)
     if rules is None:  # of another TensorFlow: memory is all that is lost
@@ -550,12 +537,9 @@ class Traced:
     """
     A function compiled at its first call, for arguments of the same shapes ever after.
 
-    TensorFlow counts the traces of a line of code over the whole program, and warns of retracing
-    when several models are fitted one after the other: it looks only at calls through
-    ``tf.function`` itself, not at those of the concrete function that is called here. After
-    ``tf.config.run_functions_eagerly(True)`` nothing is compiled, as nowhere in TensorFlow: for a
-    look inside with a debugger, and quicker where a fit is so small that compiling is most of it.
-    Nobody may differentiate it from outside: see :func:`forget_gradients`.
+    TensorFlow warns of retracing a line of code when several models are fitted: not of concrete
+    functions, as here. After ``tf.config.run_functions_eagerly(True)`` nothing is compiled. Nobody
+    may differentiate it from outside: see :func:`forget_gradients`.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -572,62 +556,50 @@ class Traced:
         return self._concrete(*arguments)
 
 
-Closure = Callable[[], tf.Tensor]
+class VectorLoss:
+    """A loss of variables and its gradient, compiled, as a function of one vector [K]."""
+
+    def __init__(self, loss: Callable[[], tf.Tensor], variables: Sequence[tf.Variable]) -> None:
+        self.variables = list(variables)
+        self._ends = np.cumsum([int(tf.size(v)) for v in self.variables])
+
+        @Traced
+        def evaluate() -> tuple[tf.Tensor, list[tf.Tensor]]:
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch(self.variables)
+                value = loss()
+            gradients = tape.gradient(value, self.variables, unconnected_gradients="zero")
+            return value, [tf.convert_to_tensor(g) for g in gradients]
+
+        self._evaluate = evaluate
+
+    def get(self) -> AnyNDArray:
+        return np.concatenate([np.ravel(v.numpy()) for v in self.variables]).astype(np.float64)
+
+    def set(self, u: AnyNDArray) -> None:
+        for variable, part in zip(self.variables, np.split(u, self._ends[:-1])):
+            variable.assign(part.reshape(variable.shape).astype(variable.dtype.as_numpy_dtype))
+
+    def here(self) -> tuple[float, AnyNDArray]:
+        """Value and gradient where the variables are."""
+        value, gradients = self._evaluate()
+        flat = np.concatenate([np.ravel(g.numpy()) for g in gradients])
+        return float(value), flat.astype(np.float64)
+
+    def __call__(self, u: AnyNDArray) -> tuple[float, AnyNDArray]:
+        """Value and gradient at u; NotPositiveDefinite where there are none."""
+        self.set(u)
+        try:
+            value, gradient = self.here()
+        except tf.errors.InvalidArgumentError:
+            raise NotPositiveDefinite from None
+        if not np.isfinite(value):
+            raise NotPositiveDefinite
+        return value, gradient
 
 
-_AS_WRITTEN = {"autograph": False}
-"""How GPflow is to compile: it has no control flow over tensors that AutoGraph would look for."""
 _STEP = 1e-4
 """How small, against what still counts in all, a single step has to be to end a run."""
-
-
-class _Guarded(Scipy):
-    """
-    GPflow's SciPy optimiser, for which a trial step that cannot be evaluated is one too far.
-
-    Far out on a line search a kernel matrix may not factorise, or a loss overflow. SciPy's line
-    search takes neither an exception nor an infinity, so it is given a value as far above the
-    best one as the slope there promised to go below: its interpolation then tries a ninth of the
-    step (Moré & Thuente 1994, case 1). Where the slope is next to nothing, so is that penalty, and
-    SciPy may settle on such a step: ``failed`` says whether the last one was.
-    """
-
-    failed = False
-    tracker: Tracker | None = None
-    """Is asked before each evaluation whether time is up."""
-
-    def eval_func(
-        self, *args: Any, **kwargs: Any
-    ) -> Callable[[AnyNDArray], tuple[AnyNDArray, AnyNDArray]]:
-        evaluate = super().eval_func(*args, **kwargs)
-        best: tuple[float, AnyNDArray, AnyNDArray] | None = None  # loss, where, gradient
-
-        def guarded(x: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
-            nonlocal best
-            if self.tracker is not None:
-                self.tracker.check()
-            try:
-                loss, gradient = evaluate(x)
-            except tf.errors.InvalidArgumentError:
-                if best is None:
-                    raise
-                loss, gradient = np.array(np.inf), np.zeros_like(x)
-            self.failed = not (np.isfinite(loss) and np.all(np.isfinite(gradient)))
-            if self.failed:
-                if best is None:
-                    raise tf.errors.InvalidArgumentError(
-                        None,
-                        None,
-                        f"the loss is {float(loss)} where the fit starts, or its "
-                        "gradient is not finite.",
-                    )
-                promised = abs(float(best[2] @ (x - best[1])))
-                return np.array(best[0] + promised), np.zeros_like(x)
-            if best is None or loss < best[0]:
-                best = float(loss), np.array(x), gradient
-            return loss, gradient
-
-        return guarded
 
 
 class Ended(NamedTuple):
@@ -640,35 +612,10 @@ class Ended(NamedTuple):
 
 
 class LBFGS:
-    """
-    Minimises one loss over some variables, several times if need be.
+    """Minimises one loss over some variables, several times if need be."""
 
-    Around GPflow's SciPy optimiser, whose compiled function is used again from run to run.
-    """
-
-    def __init__(self, loss: Closure, variables: Sequence[tf.Variable]) -> None:
-        self.variables = list(variables)
-        self._seen = tf.Variable(0.0, dtype=tf.float64, trainable=False)
-        self._scipy = _Guarded()
-        self._loss = loss
-
-    def _watch(self) -> tf.Tensor:
-        value = self._loss()
-        self._seen.assign(tf.cast(value, tf.float64))  # for the history: SciPy passes no value
-        return value
-
-    def value(self) -> float:
-        """The loss where the variables are: of the function that SciPy is given, compiled once."""
-        evaluate = Scipy.eval_func(self._scipy, self._watch, self.variables, _AS_WRITTEN)
-        here = np.asarray(self._scipy.initial_parameters(self.variables), dtype=np.float64)
-        result = float(evaluate(here)[0])
-        self._let_go()
-        return result
-
-    def _let_go(self) -> None:
-        """Forget gradient rules that compiled functions need no more."""
-        for compiled in self._scipy.compile_cache.values():
-            forget_traced(compiled)
+    def __init__(self, loss: Callable[[], tf.Tensor], variables: Sequence[tf.Variable]) -> None:
+        self._loss = VectorLoss(loss, variables)
 
     def converge(
         self, tracker: Tracker, *, max_iterations: int, tolerance: float
@@ -676,21 +623,19 @@ class LBFGS:
         """
         Runs, each with a fresh memory of curvature, until one gains less than ``tolerance``.
 
-        A single small step is no sign of convergence: the first one follows the raw gradient, and
-        later ones may have a bad memory. So a run goes on until its steps are tiny.
-
-        A run may also end because its line search finds nothing lower, which a bad memory may be
-        guilty of, or the rounding of the loss. Another one tells, and it is the optimum where that
-        gains less than ``tolerance`` and the slope promises no more to a step of length one.
+        A single small step is no sign of convergence (the first follows the raw gradient), so that
+        runs go on until steps are tiny. Nor is a line search that finds nothing lower, by a bad
+        memory or rounding: another run tells, and the slope, which has to promise less than
+        ``tolerance`` to a unit step.
         """
         tracker.check()
-        value, begun = self.value(), len(tracker.history)
+        value, begun = self._loss.here()[0], len(tracker.history)
         while True:
             left = max_iterations - (len(tracker.history) - begun)
             if left <= 0:
                 return False, f"iteration limit of {max_iterations} reached"
             ended = self.run(tracker, max_iterations=left, tolerance=_STEP * tolerance)
-            now = self.value()
+            now = self._loss.here()[0]
             gain, value = value - now, now
             level = ended.converged or (ended.slope is not None and ended.slope < tolerance)
             if gain < tolerance and level:
@@ -699,51 +644,33 @@ class LBFGS:
                 return False, ended.message
 
     def run(self, tracker: Tracker, *, max_iterations: int, tolerance: float) -> Ended:
-        """One run."""
-        last: list[Any] = [v.numpy() for v in self.variables]
-        scale = tracker.best if tracker.history else self.value()
+        """One run, which ends with an iteration that gains less than ``tolerance``."""
+        loss = self._loss
+        last = loss.get()
 
-        def after(step: int, moved: Sequence[tf.Variable], values: Sequence[Any]) -> None:
+        def record(x: AnyNDArray, value: float) -> None:
             nonlocal last
-            if self._scipy.failed:
-                return  # SciPy has settled on a step that cannot be evaluated
-            last = [tf.identity(v).numpy() for v in values]
-            self._assign(last)
-            tracker.record(-float(self._seen.numpy()))
+            last = x
+            loss.set(x)
+            tracker.record(-value)
 
-        options = {
-            "maxiter": max_iterations,
-            "maxfun": 20 * max_iterations,
-            # SciPy's test is relative to the value; ask for an absolute improvement.
-            "ftol": tolerance / max(abs(scale), 1.0),
-            "gtol": 1e-9,
-            "maxcor": 20,
-            "maxls": 40,
-        }
-        self._scipy.tracker = tracker
         try:
-            outcome = self._scipy.minimize(
-                self._watch,
-                self.variables,
-                step_callback=after,
-                tf_fun_args=_AS_WRITTEN,
-                options=options,
+            last, converged, message = descend(
+                loss, last, max_iterations, 100.0 * tolerance, tracker, record
             )
-        except BaseException:  # it may come in the middle of a trial step
-            self._assign(last)
-            raise
-        finally:
-            self._let_go()
-        if self._scipy.failed:
-            self._assign(last)
-        if outcome.status == 1:
-            return Ended(False, f"iteration limit of {max_iterations} reached")
-        slope = None if outcome.success else float(np.linalg.norm(outcome.jac))
-        return Ended(bool(outcome.success), str(outcome.message), slope)
-
-    def _assign(self, values: Sequence[Any]) -> None:
-        for variable, value in zip(self.variables, values):
-            variable.assign(value)
+        except NotPositiveDefinite:
+            loss.set(last)
+            raise tf.errors.InvalidArgumentError(
+                None,
+                None,
+                f"the loss is {loss.here()[0]} where the fit starts, or its gradient is not "
+                "finite.",
+            ) from None
+        finally:  # an error may come in the middle of a trial step
+            loss.set(last)
+        if message != _STUCK:
+            return Ended(converged, message)
+        return Ended(False, message, float(np.linalg.norm(loss.here()[1])))
 
 
 def fit_lbfgs(

@@ -41,9 +41,8 @@ def fit_newton(
     """
     Find the mode and the posterior around it; a further call goes on where this one ended.
 
-    Ended by a budget or a callback, it leaves the posterior of what was computed, or the one of
-    before the call where that has the higher bound. A call that was ended before it got anywhere
-    takes one step all the same. Where an error comes out, Ctrl-C too, the model is what it was.
+    Ended by a budget or a callback, it leaves the posterior of what was computed, or that of before
+    if its bound is higher, and takes one step at least. After an error the model is what it was.
     """
     with tracker, _restore_on_error(model):
         newton = _Newton(model, tracker, max_iterations, max_sweeps)
@@ -304,11 +303,9 @@ def _learn(newton: _Newton, max_rounds: int, tolerance: float) -> tuple[bool, st
     """
     Mode and hyperparameters in turn.
 
-    Each round maximises the bound at held actions and pseudo-observations by L-BFGS, then finds the
-    mode, and with it new ones, at the parameters reached. Of a new model with many rows the first
-    round learns from a quarter of them instead, whose products take a sixteenth. A round whose new
-    bound is worse than the old is taken back. Ended early it leaves what the next call needs to
-    take the steps that were to come.
+    Each round maximises the bound at held actions by L-BFGS, then finds the mode, and new actions,
+    there. A new model with many rows learns from a quarter of them first, whose products take a
+    sixteenth. Rounds that lose are taken back. What the next call needs is kept.
     """
     model, number = newton.model, 0
     learning: _Learning = model.unfinished or _Learning(model)
@@ -391,10 +388,7 @@ def _of_some_rows(model: IterNCGP) -> IterNCGP:
 
 def _learn_from_some(newton: _Newton, some: IterNCGP, max_rounds: int, tolerance: float) -> str:
     """
-    Hyperparameters that some of the rows choose, which are left in the model's.
-
-    Its steps are in the history of the whole fit, with their number of rows, and its sweeps are
-    counted by what they take.
+    Hyperparameters that some rows choose, set in the model; sweeps are counted by what they take.
     """
     share = (int(some.data[0].shape[0]) / int(newton.model.data[0].shape[0])) ** 2
     left = (newton.max_sweeps - newton.sweeps) / share

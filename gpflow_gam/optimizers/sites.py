@@ -17,8 +17,8 @@ from ..likelihoods.expectations import expectation_gradients
 from ..likelihoods.support import checked_data
 from ..models import AdditiveSVGP
 from ..rows import DEFAULT_BLOCK, sum_over_rows
-from ..variational import DenseGaussian, OptimalPrecision, WhitenedGaussian, from_precision
-from .minimizers import LBFGS, FitResult, StopFit, Traced, Tracker, fit_lbfgs, forget_traced
+from ..variational import DenseGaussian, OptimalPrecision, WhitenedGaussian, double, from_precision
+from .minimizers import LBFGS, FitResult, StopFit, Traced, Tracker, fit_lbfgs
 
 Rows = tuple[tf.Tensor, ...]
 
@@ -35,10 +35,7 @@ class DataSites(NamedTuple):
 
 class SiteSums(NamedTuple):
     """
-    Sums of the sites of all observations, in group order.
-
-    In double precision, whatever the data's: where data are many or tell much, I + Lambda is
-    beyond single precision.
+    Sums of the sites of all observations, in group order: I + Lambda is beyond single precision.
     """
 
     precision: tf.Tensor
@@ -55,10 +52,7 @@ def sites_at(
     var: tf.Tensor,
     signed: bool | tf.Tensor = False,
 ) -> tuple[tf.Tensor, DataSites, tf.Tensor]:
-    """
-    The sites of observations whose predictor is N(mean, var), m(x) included (Khan & Lin 2017).
-    Shapes: mean and var [N, L].
-    """
+    """Sites of observations of predictors N(mean, var) [N, L], with m(x) (Khan & Lin 2017)."""
     X, Y = data
     expected, g, w = expectation_gradients(model.likelihood, X, mean, var, Y)
     negative = tf.reduce_sum(tf.cast(w < 0.0, w.dtype))
@@ -69,8 +63,8 @@ def sites_at(
 def sums_of(model: AdditiveSVGP, features: Features, sites: DataSites) -> SiteSums:
     """The sums over rows of which the features are given."""
     phi = model.blocks.layout.concat(features.phi)
-    weight = _double(tf.transpose(sites.weight))[:, None, :]
-    shift = tf.matmul(phi, _double(sites.shift))
+    weight = double(tf.transpose(sites.weight))[:, None, :]
+    shift = tf.matmul(phi, double(sites.shift))
     own = phi[None]
     members = model.blocks.layout.spread(model.kernel.members)
     if members is not None:
@@ -99,10 +93,7 @@ def q_from(model: AdditiveSVGP, sums: SiteSums) -> DenseGaussian:
 
 def elbo_at_sites(model: AdditiveSVGP, data: RegressionData, sites: DataSites) -> tf.Tensor:
     """
-    The bound as a function of hyperparameters, each observation's site held fixed.
-
-    Tighter than at a fixed mean and covariance, and for a Gaussian likelihood the collapsed bound
-    itself (Adam, Chang, Khan & Solin 2021). In double precision, as its optimisers need.
+    The bound as a function of hyperparameters at fixed sites (Adam, Chang, Khan & Solin 2021).
     """
     X, Y = data
     blocks = model.blocks
@@ -114,7 +105,7 @@ def elbo_at_sites(model: AdditiveSVGP, data: RegressionData, sites: DataSites) -
     q = q_from(model, sums_of(model, features, sites))
     mean, var = model.marginals(features, q, X)
     expected = model.likelihood.variational_expectations(X, mean, var, Y)
-    return tf.reduce_sum(_double(expected)) - q.kl()
+    return tf.reduce_sum(double(expected)) - q.kl()
 
 
 class Sweep(NamedTuple):
@@ -145,7 +136,7 @@ def sweep(
         mean, var = model.marginals(features, form(inputs[number:]), X)
         expected, sites, negative = sites_at(model, (X, Y), mean, var, signed)
         sums = sums_of(model, features, sites)
-        return (tf.reduce_sum(_double(expected)), *sums, _double(negative))
+        return (tf.reduce_sum(double(expected)), *sums, double(negative))
 
     expected, precision, shift, negative = sum_over_rows(part, data, (*cholesky, *q.tensors()))
     return Sweep(expected, SiteSums(precision, shift), negative)
@@ -168,10 +159,6 @@ def data_sites(
         parts.append(sites_at(model, rows, mean, var, signed)[1])
     weights, shifts = zip(*parts)
     return DataSites(tf.concat(weights, axis=0), tf.concat(shifts, axis=0))
-
-
-def _double(x: tf.Tensor) -> tf.Tensor:
-    return tf.cast(x, tf.float64)
 
 
 _LEAST = -0.5
@@ -274,9 +261,7 @@ def site_step(
     The step of :class:`NaturalGradient`, for use inside compiled functions.
 
     Where the KL counts ``kl_weight``, the optimum is that of the data counted ``1 / kl_weight``
-    times: the sites take all of the data's term, and the prior's precision is added as it is.
-
-    Shapes: X [N, D], Y [N, K].
+    times.
     """
     family = check_sites(model)
     cholesky = model.blocks.cholesky()
@@ -299,8 +284,8 @@ def site_step(
 
 def _kept(precision: tf.Tensor, shift: tf.Tensor, mean: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """
-    A site whose eigenvalues are at least :data:`_LEAST`, and the same slopes at a mean. Shapes:
-    precision [L, P, P], shift and mean [P, L].
+    A site [L, P, P] of eigenvalues from :data:`_LEAST` on, and a shift of the same slopes at a
+    mean.
     """
 
     def raised() -> tuple[tf.Tensor, tf.Tensor]:
@@ -364,8 +349,7 @@ class _Sites:
     """
     Natural-gradient steps at fixed hyperparameters until the bound stands still.
 
-    First with negative weights as 0, with which every step leads to a posterior; then, from where
-    the best is near, with what they are, or q would be too sure.
+    Negative weights count last: with zeros every step leads to a posterior, which is too sure.
     """
 
     def __init__(self, model: AdditiveSVGP, data: RegressionData) -> None:
@@ -496,12 +480,7 @@ class Trend(NamedTuple):
 
 
 def trend(values: Sequence[float], epochs: int) -> Trend | None:
-    """
-    The last ``epochs`` values against those before.
-
-    The noise of a value is taken from differences of successive ones, to which a steady rise adds
-    little (von Neumann 1941); a spread around the mean would hide the rise in itself.
-    """
+    """The last ``epochs`` values against those before, noise by differences (von Neumann 1941)."""
     if len(values) < 2 * epochs:
         return None
     last = np.asarray(values[-2 * epochs :])
@@ -525,16 +504,11 @@ def fit_minibatches(
     """
     Epochs of minibatch steps until their ELBO has no trend, then some steps on all rows.
 
-    An epoch's mean ELBO is noisy. So the last epochs are compared with those before, and count as
-    better where they are by more than the standard error of that comparison. Where they are not,
-    the learning rate is lowered tenfold, and with it the noise; the second time the epochs end.
-    Where sites have negative weights, these count from the first time on, unless the ELBO falls by
-    that, and the rate is lowered the next. Up to :data:`POLISH_ROWS` rows the rest, which noise
-    hid, is gained on all data. Beyond, such an end counts as converged only where the noise was
-    below one nat.
-
-    A time budget that runs out, or an interruption, leaves the parameters at the end of the best
-    epoch (those of now where there is none), or on all data at the best.
+    The last epochs are compared with those before, by the standard error of the difference. Without
+    a gain the learning rate is lowered tenfold; the second time the epochs end. Negative weights of
+    sites count from the first time on, unless the ELBO falls by that. Up to :data:`POLISH_ROWS`
+    rows the rest is gained on all data; beyond, an end counts as converged if the noise was below
+    one nat. A budget or interruption leaves the parameters of the best epoch.
     """
     rows = int(data[0].shape[0])
     num_data, model.num_data = model.num_data, rows
@@ -647,22 +621,19 @@ def _polish(
 def _gradient_step(
     model: AdditiveSVGP, adam: keras.optimizers.Optimizer, variables: list[tf.Variable]
 ) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
-    @tf.function(autograph=False, reduce_retracing=True)
     def step(X: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape() as tape:
             loss = model.training_loss((X, Y))
         adam.apply(tape.gradient(loss, variables, unconnected_gradients="zero"), variables)
         return -loss
 
-    traced = 0
+    by_size: dict[int, Traced] = {}  # batches have two sizes at most
 
     def compiled(X: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
-        nonlocal traced
-        loss = step(X, Y)
-        if step.experimental_get_tracing_count() > traced:
-            traced = step.experimental_get_tracing_count()
-            forget_traced(step)
-        return loss
+        size = int(X.shape[0])
+        if size not in by_size:
+            by_size[size] = Traced(step)
+        return by_size[size](X, Y)
 
     return compiled
 

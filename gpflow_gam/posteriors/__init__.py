@@ -2,7 +2,6 @@
 
 from .actions import ActionPosterior
 from .base import AdditivePosterior
-from .data import DataAdditivePosterior
 from .inducing import AugmentedMoments, InducingMoments
 from .shaped import ShapedMoments, ShapedPosterior, ShapedValues
 from .sparse import SparseAdditivePosterior
@@ -11,7 +10,6 @@ __all__ = [
     "ActionPosterior",
     "AdditivePosterior",
     "AugmentedMoments",
-    "DataAdditivePosterior",
     "InducingMoments",
     "ShapedMoments",
     "ShapedPosterior",

@@ -1,4 +1,4 @@
-"""The posterior of a GP that has asked its data a number of questions."""
+"""The posterior of an additive model in terms of its data points."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from gpflow.utilities import deepcopy
 from ..covariances import jittered, mean_variance, relative_jitter
 from ..kernels.functional import with_precise_distances
 from ..newton.operators import LatentKernels, cross_product, over_rows
-from .base import AdditivePosterior, Cache, cache_type, seeds, standard_normal
+from ..variational import double, standard_normal
+from .base import AdditivePosterior, Cache, cache_type, seeds
 
 Weights = Callable[[], tuple[tf.Tensor, tf.Tensor, tf.Tensor]]
 
@@ -40,6 +41,7 @@ class ActionPosterior(AdditivePosterior):
         they are those of the function's own run.)
     :param X_actions: inputs [M, D] of the data that actions ask, where these are some of the data
         only: E and E0 are then of those.
+    :param independent: whether q has independent outputs, as that of Adam et al. 2018, Appendix B.
     :raises ValueError: the latent functions' kernels have different components.
     """
 
@@ -53,6 +55,7 @@ class ActionPosterior(AdditivePosterior):
         precompute_cache: PrecomputeCacheType | str | None = None,
         snapshot: bool = False,
         X_actions: tf.Tensor | None = None,
+        independent: bool = False,
     ) -> None:
         kind = cache_type(precompute_cache)
         live: ActionPosterior | None = None
@@ -63,7 +66,8 @@ class ActionPosterior(AdditivePosterior):
         super().__init__(latents.kernels[0], X_data, mean_function=mean_function)
         self.latents = latents
         self.num_latent_gps = latents.num_outputs
-        self.couples_outputs = latents.num_outputs > 1
+        self.couples_outputs = latents.num_outputs > 1 and not independent
+        self._independent = independent
         self._weights = weights
         self._X_actions = X_actions
         # out of sight: its parameters are none of the snapshot's
@@ -107,7 +111,7 @@ class ActionPosterior(AdditivePosterior):
     def _seen(self, X: tf.Tensor, v: tf.Tensor, E: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """k_q(x, X) v_q [Q, N] and k_q(x, X) E_q [Q, N, R]."""
         if self._X_actions is not None:
-            mean = cross_product(self.latents, X, self.X_data, _double(v)[..., None])
+            mean = cross_product(self.latents, X, self.X_data, double(v)[..., None])
             h = cross_product(self.latents, X, self._X_actions, _right(E))
             return mean[..., 0], h
         h = cross_product(self.latents, X, self.X_data, _columns(v, E))
@@ -115,11 +119,11 @@ class ActionPosterior(AdditivePosterior):
 
     def _mixing(self) -> tf.Tensor | None:
         mixing = self.latents.mixing
-        return None if mixing is None else _double(mixing)
+        return None if mixing is None else double(mixing)
 
     def _prior(self, values: list[tf.Tensor]) -> tf.Tensor:
         """Prior (co)variances of the kernels, [...] each -> of the outputs, [L, ...]."""
-        stacked = _double(tf.stack(values))
+        stacked = double(tf.stack(values))
         if self.latents.shared:
             stacked = tf.repeat(stacked, self.latents.num_latents, axis=0)
         mixing = self._mixing()
@@ -141,6 +145,8 @@ class ActionPosterior(AdditivePosterior):
     def _with_outputs(
         self, cache: Cache, X: tf.Tensor, cov: tf.Tensor, full_cov: bool
     ) -> tf.Tensor:
+        if self._independent:
+            return super()._with_outputs(cache, X, cov, full_cov)
         if X.shape.rank == 2:
             return self._between_outputs(cache, X, full_cov)
         shape, L = tf.shape(X), self.num_latent_gps
@@ -153,7 +159,7 @@ class ActionPosterior(AdditivePosterior):
         return tf.reshape(flat, tf.concat([shape[:-2], one], axis=0))
 
     def _total_with_outputs(self, cache: Cache, X: tf.Tensor, full_cov: bool) -> MeanAndVariance:
-        if X.shape.rank != 2:
+        if X.shape.rank != 2 or self._independent:
             return super()._total_with_outputs(cache, X, full_cov)
         v, E, _ = cache
         mean, h = self._seen(X, v, E)  # once for both: it is what takes the time
@@ -172,7 +178,7 @@ class ActionPosterior(AdditivePosterior):
     def _covariance_of(self, h: tf.Tensor, values: list[tf.Tensor]) -> tf.Tensor:
         """Covariances between outputs, from the h of :meth:`_seen` and prior (co)variances."""
         h = self.latents.mixed(h)
-        stacked = _double(tf.stack(values))
+        stacked = double(tf.stack(values))
         Q = self.latents.num_latents
         if self.latents.shared:
             stacked = tf.repeat(stacked, Q, axis=0)
@@ -222,7 +228,7 @@ class ActionPosterior(AdditivePosterior):
         """k_qc(x, X) v_q [Q, C, N] and k_qc(x, X) E_q [Q, C, N, R]."""
         self._check_components()
         if self._X_actions is not None:
-            mean = self._component_products(X, self.X_data, _double(v)[..., None])
+            mean = self._component_products(X, self.X_data, double(v)[..., None])
             return mean[..., 0], self._component_products(X, self._X_actions, _right(E))
         h = self._component_products(X, self.X_data, _columns(v, E))
         return h[..., 0], h[..., 1:]
@@ -233,7 +239,7 @@ class ActionPosterior(AdditivePosterior):
 
         def block(x: tf.Tensor) -> tf.Tensor:
             parts = [k.K_components(x, points) for k in kernels]  # [C, n, N] each
-            return tf.matmul(_double(tf.stack(parts)), V)
+            return tf.matmul(double(tf.stack(parts)), V)
 
         columns = int(tf.convert_to_tensor(points).shape[0]) * kernels[0].num_components
         return over_rows(block, X, columns, V.dtype, axis=2)
@@ -280,19 +286,6 @@ class ActionPosterior(AdditivePosterior):
         mean = tf.transpose(self.latents.mixed(mean))
         return tf.cast(mean, X.dtype), tf.cast(self._covariance_of(h, priors), X.dtype)
 
-    def joint_components(self, points: Mapping[str, TensorType]) -> MeanAndVariance:
-        """
-        Joint moments of components, each at points of its own.
-
-        :param points: component name -> rows [M_c, D]; P rows in all.
-        :return: mean [P, L] and covariance [L, P, P], one component after the other.
-        :raises ValueError: outputs whose kernels have different components.
-        """
-        dtype = self.X_data.dtype
-        mean, prior, h = self.joint_parts(points)
-        covariance = prior - tf.matmul(h, h, transpose_b=True)
-        return tf.cast(mean, dtype), tf.cast(covariance, dtype)
-
     def joint_parts(
         self, points: Mapping[str, TensorType]
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -307,12 +300,12 @@ class ActionPosterior(AdditivePosterior):
         v, E, _ = self._active_cache()
         parts = [(self.X_data, _columns(v, E))]
         if self._X_actions is not None:
-            parts = [(self.X_data, _double(v)[..., None]), (self._X_actions, _right(E))]
+            parts = [(self.X_data, double(v)[..., None]), (self._X_actions, _right(E))]
         seen, priors = [], []
         for name, rows in points.items():
             X = self._points(rows)
             kernels = [with_precise_distances(k[name]) for k in self.latents.kernels]
-            result = [tf.matmul(_double(tf.stack([k(X, x) for k in kernels])), V) for x, V in parts]
+            result = [tf.matmul(double(tf.stack([k(X, x) for k in kernels])), V) for x, V in parts]
             seen.append(tf.concat(result, axis=2))
             priors.append(self._prior([k(X) for k in kernels]))
         h = self.latents.mixed(tf.concat(seen, axis=1))  # [L, P, 1 + R]
@@ -328,14 +321,11 @@ class ActionPosterior(AdditivePosterior):
         seed: int | tf.Tensor | None,
     ) -> tf.Tensor:
         """
-        Prior draws A z, changed by what the actions tell: ``A (I - B B')^(1/2) z``, B = A^-1 h.
-
-        The root needs the eigenvectors of B'B [R, R] only; no matrix over all points, components
-        and outputs is factorised.
+        Prior draws A z changed by what actions tell, ``A (I - B B')^(1/2) z`` with B = A^-1 h.
         """
         v, E, _ = cache
         mean, h = self._seen_components(X, v, E)  # [Q, C, N], [Q, C, N, R]
-        K = _double(tf.stack([k.K_components(X) for k in self.latents.kernels]))
+        K = double(tf.stack([k.K_components(X) for k in self.latents.kernels]))
         size = mean_variance(tf.linalg.diag_part(K))
         # its entries are rounded as those of X's precision
         A = tf.debugging.check_numerics(
@@ -344,29 +334,28 @@ class ActionPosterior(AdditivePosterior):
         )
         Q, C, N = self.latents.num_latents, self.kernel.num_components, tf.shape(X)[0]
         A = tf.broadcast_to(A, [Q, C, N, N])
-        B = tf.linalg.triangular_solve(A, h)
-        z = _double(standard_normal([Q, C, N, num_samples], X.dtype, seeds(seed, 1)[0]))
-        values, vectors = tf.linalg.eigh(tf.einsum("qcnr,qcns->rs", B, B))
+        z = double(standard_normal([Q, C, N, num_samples], X.dtype, seeds(seed, 1)[0]))
+        groups = Q if self._independent else 1  # of outputs that are drawn together
+        rows = Q // groups * C * N
+        B = tf.reshape(tf.linalg.triangular_solve(A, h), [groups, rows, tf.shape(h)[-1]])
+        noise = tf.reshape(z, [groups, rows, num_samples])
+        values, vectors = tf.linalg.eigh(tf.matmul(B, B, transpose_a=True))
         values = tf.clip_by_value(values, tf.zeros([], K.dtype), tf.ones([], K.dtype))
         # 1 - sqrt(1 - x), over x, without cancellation
         shrink = 1.0 / (1.0 + tf.sqrt(1.0 - values))
-        inner = tf.einsum("sr,qcns,qcnk->rk", vectors, B, z)
-        inner = tf.einsum("sr,rk->sk", vectors, shrink[:, None] * inner)
-        away = tf.matmul(A, z - tf.einsum("qcnr,rk->qcnk", B, inner))
+        inner = tf.matmul(vectors, tf.matmul(B, noise, transpose_a=True), transpose_a=True)
+        inner = tf.matmul(vectors, shrink[..., None] * inner)
+        away = tf.matmul(A, tf.reshape(noise - tf.matmul(B, inner), tf.shape(z)))
         alive = tf.where(size > 0.0, tf.ones_like(size), tf.zeros_like(size))
         draws = mean[..., None] + alive[..., None] * away
         return tf.cast(tf.transpose(self.latents.mixed(draws), [3, 1, 2, 0]), X.dtype)
 
 
-def _double(x: TensorType) -> tf.Tensor:
-    return tf.cast(tf.convert_to_tensor(x), tf.float64)
-
-
 def _columns(v: tf.Tensor, E: tf.Tensor) -> tf.Tensor:
     """v and E as right-hand sides, [Q, N, 1 + R]."""
-    return tf.concat([_double(v)[..., None], _right(E)], axis=2)
+    return tf.concat([double(v)[..., None], _right(E)], axis=2)
 
 
 def _right(E: tf.Tensor) -> tf.Tensor:
     """E as right-hand sides, [Q, N, R]."""
-    return tf.transpose(_double(E), [1, 2, 0])
+    return tf.transpose(double(E), [1, 2, 0])

@@ -252,9 +252,8 @@ class AdditivePosterior(AbstractPosterior, abc.ABC):
 
 def _expand_outputs(cov: tf.Tensor, full_cov: bool) -> tf.Tensor:
     """
-    Outputs are independent: [..., N, L] -> [..., N, L, L], [..., L, N, N] -> [..., N, L, N, L].
-
-    GPflow's own helper takes no leading dimensions where both covariances are asked.
+    GPflow's ``expand_independent_outputs`` for leading dimensions: [..., L, N, N] -> [..., N, L, N,
+    L].
     """
     if not full_cov:
         return tf.linalg.diag(cov)
@@ -284,15 +283,6 @@ def seeds(seed: int | tf.Tensor | None, number: int) -> list[AnyNDArray | tf.Ten
         return list(tf.unstack(tf.random.split(pair, number), num=number))
     state = np.random.SeedSequence(int(seed)).generate_state(2 * number)
     return [row.astype(np.int32) for row in state.reshape(number, 2).astype(np.int64) % (2**31)]
-
-
-def standard_normal(
-    shape: object, dtype: tf.DType, seed: AnyNDArray | tf.Tensor | None
-) -> tf.Tensor:
-    """Standard normal draws, stateless where there is a seed."""
-    if seed is None:
-        return tf.random.normal(shape, dtype=dtype)
-    return tf.random.stateless_normal(shape, seed=seed, dtype=dtype)
 
 
 def cache_type(value: PrecomputeCacheType | str | None) -> PrecomputeCacheType:

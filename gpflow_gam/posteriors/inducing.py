@@ -19,7 +19,6 @@ from ..kernels.functional import parameters_of, with_values
 from ..variational import WhitenedGaussian
 from .actions import ActionPosterior
 from .base import AdditivePosterior
-from .data import DataAdditivePosterior
 from .sparse import SparseAdditivePosterior
 
 Block = tuple[str, AnyNDArray]
@@ -47,14 +46,11 @@ class InducingMoments:
     """
     Components ``f_c(x) = phi_c(x)' V_c`` of normal whitened inducing values V, plus the rest.
 
-    The rest has the prior's residual covariance given V. A plot needs one component at hundreds of
-    points, and its covariance there: that is cheap from these moments, and dear from draws of all
-    components together. They hold for the values that the kernel's parameters have when they are
-    made, or for ``values``.
-
-    V has mean [P, L] and covariance [L, P, P], in the components' order; roots are the Cholesky
-    factors of k_c(Z_c, Z_c), [M_c, M_c] each. Where outputs are correlated, ``shared`` is
-    B [L, P, R]: what was learnt takes B_l B_k' from the prior covariance of outputs l and k.
+    A component at hundreds of points, and its covariance there, are cheap from these moments and
+    dear from joint draws. They hold for the parameters' values when they are made, or for
+    ``values``. V has mean [P, L] and covariance [L, P, P], in the components' order; roots are
+    factors of k_c(Z_c, Z_c). With correlated outputs ``shared`` is B [L, P, R]: data take B_l B_k'
+    from the prior covariance.
     """
 
     def __init__(
@@ -103,13 +99,11 @@ class InducingMoments:
     @classmethod
     def of_values(
         cls,
-        posterior: ActionPosterior | DataAdditivePosterior,
+        posterior: ActionPosterior,
         inducing_variable: AdditiveInducingVariables,
     ) -> InducingMoments:
         """
-        Moments of a posterior without inducing values: of its components at given inputs.
-
-        What is read off is the posterior itself as far as the inputs pin the components down.
+        Moments of a posterior without inducing values, as far as given inputs pin components down.
         """
         kernel = posterior.kernel
         names = kernel.names
@@ -117,11 +111,8 @@ class InducingMoments:
         points = {name: inducing_rows(kernel, inducing_variable, name, width) for name in names}
         roots = inducing_roots(kernel, inducing_variable)
         root = block_diag(*roots)
-        if isinstance(posterior, ActionPosterior):
-            mean, prior, h = (np.asarray(t) for t in posterior.joint_parts(points))
-            covariance = prior - h @ h.swapaxes(1, 2)
-        else:
-            mean, covariance = (np.asarray(t) for t in posterior.joint_components(points))
+        mean, prior, h = (np.asarray(t) for t in posterior.joint_parts(points))
+        covariance = prior - h @ h.swapaxes(1, 2)
         shared = None
         if posterior.couples_outputs and posterior.latents.mixing is None:
             shared = np.stack([solve_triangular(root, one, lower=True) for one in h])
@@ -171,9 +162,7 @@ class InducingMoments:
 
     def joint(self, blocks: Sequence[Block]) -> tuple[AnyNDArray, AnyNDArray]:
         """
-        Mean [n, L] and covariance [L, n, n] of components at points, one block after the other.
-
-        Blocks of one component have to be given as one block of all its points.
+        Mean [n, L] and covariance [L, n, n] at points of distinct components, block after block.
         """
         parts = self.joint_parts(blocks, [self.tangents(c, X) for c, X in blocks])
         return parts.mean, parts.inner + self.residual_covariance(blocks)
@@ -218,10 +207,7 @@ class InducingMoments:
     def total(
         self, X: AnyNDArray, tangents: Sequence[FixedInputKernel] | None = None
     ) -> tuple[AnyNDArray, AnyNDArray]:
-        """
-        Mean [N, L] and variance [N, L] of the sum of all components, without m(x). Shapes: X [N,
-        D].
-        """
+        """Mean and variance [N, L] of the sum of all components at X [N, D], without m(x)."""
         phi, left = self.all_features(X, tangents)
         inner = np.sum(phi * (self.covariance @ phi), axis=1)
         return phi.T @ self.mean, inner.T + left.T @ self.entering()
@@ -275,10 +261,7 @@ class InducingMoments:
     def features_at(
         self, points: Mapping[str, AnyNDArray]
     ) -> dict[str, tuple[AnyNDArray, AnyNDArray]]:
-        """
-        Features [M_c, N_c] and prior variances [N_c] of components, each at points of its own.
-        Shapes: points [N_c, D].
-        """
+        """Features [M_c, N_c] and prior variances [N_c] of components at points of their own."""
         return {
             name: self.features_and_prior(name, self.tangents(name, X))
             for name, X in points.items()
@@ -304,12 +287,7 @@ class InducingMoments:
 
     def residual_pivots(self, name: str, X: AnyNDArray) -> list[int]:
         """
-        Points that pin down what inducing values leave open of a component, at most 100 of them.
-
-        Those of a partial Cholesky factor, which asks for a column of the kernel at a time: none
-        where inducing inputs settle the function.
-
-        Shapes: X [N, D].
+        At most 100 rows of X that pin down what inducing values leave open (partial Cholesky).
         """
         phi, prior = self.features_and_prior(name, self.tangents(name, X))
         rest: AnyNDArray = np.maximum(prior - np.sum(np.square(phi), axis=0), 0.0)
@@ -329,10 +307,7 @@ class InducingMoments:
     def residual_factor(
         self, name: str, X: AnyNDArray, phi: AnyNDArray, prior: AnyNDArray, pivots: Sequence[int]
     ) -> tuple[AnyNDArray, AnyNDArray]:
-        """
-        Factor of a component's residual covariance at many points, for draws of it. Shapes: X
-        [N, D], phi [M_c, N], prior [N].
-        """
+        """Factor of a component's residual covariance at many points X [N, D], for draws of it."""
         rest: AnyNDArray = np.maximum(prior - np.sum(np.square(phi), axis=0), 0.0)
         least = NEGLIGIBLE * float(np.max(prior, initial=0.0))
         root = np.zeros((len(rest), 0))
@@ -361,10 +336,7 @@ class InducingMoments:
     def all_features(
         self, X: AnyNDArray, tangents: Sequence[FixedInputKernel] | None = None
     ) -> tuple[AnyNDArray, AnyNDArray]:
-        """
-        Features of all components [P, N], in their order, and what these leave open, [C, N].
-        Shapes: X [N, D].
-        """
+        """Features of all components [P, N] at X, and variances that these leave open, [C, N]."""
         tangents = self.all_tangents(X) if tangents is None else tangents
         result = [self.features_and_prior(n, t) for n, t in zip(self._source.names, tangents)]
         left = [prior - np.sum(np.square(phi), axis=0) for phi, prior in result]
@@ -373,14 +345,10 @@ class InducingMoments:
 
 class AugmentedMoments(InducingMoments):
     r"""
-    A posterior with more inducing inputs, where the present ones leave much variance.
+    A posterior with more inducing inputs S_c [R_c, D], where present ones leave much variance.
 
-    What inducing values V_c leave open of a component has its prior, independent of them. With
-    further inputs S_c, whose whitened features given V_c are :math:`C^{-1} (k_c(S_c, x) -
-    \phi_c(S_c)' \phi_c(x))`, C C' being the covariance left open at S_c, the component is a
-    function of V_c and of as many standard normal variables.
-
-    Shapes: points [R_c, D].
+    Their whitened features given V_c are :math:`C^{-1} (k_c(S_c, x) - \phi_c(S_c)' \phi_c(x))`, C
+    C' being the covariance left open at S_c, of standard normal variables independent of V_c.
     """
 
     def __init__(self, moments: InducingMoments, points: Mapping[str, AnyNDArray]) -> None:

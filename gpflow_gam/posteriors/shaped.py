@@ -30,8 +30,7 @@ _NULL_DRAWS = 1000
 @dataclasses.dataclass(frozen=True)
 class ProjectedDraws:
     """
-    Draws ``x = mean + root u`` of a Gaussian, the mean itself in front. Shapes: root [P, P], free
-    and projected [S, P], touching [P, r].
+    Draws ``x = mean + root u``, the mean first: free and projected [S, P], walls touched [P, r].
     """
 
     root: AnyNDArray
@@ -44,15 +43,11 @@ class Projection:
     """
     N(mean, covariance) projected on the cone of x with ``rows x >= 0``.
 
-    A draw becomes the point of the cone that is nearest to it in the Gaussian's own metric, which
-    takes along what is correlated with what the inequalities bind. Projected draws concentrate as
-    those of the Gaussian do, and so do bands around a function that is in the cone (Lin & Dunson
+    A draw becomes the nearest point of the cone in the Gaussian's own metric. Projected draws
+    concentrate as the Gaussian's do, and so do bands around a function in the cone (Lin & Dunson
     2014, "Bayesian monotone regression using Gaussian process projection"; Sen, Patra & Dunson
-    2018). A Gaussian that is truncated instead is pushed away from where a function is flat, the
-    farther the more inequalities there are (Zhou, Ray, Pati & Bhattacharya 2024, "A mass-shifting
-    phenomenon of truncated multivariate normal priors").
-
-    Shapes: mean [P], covariance [P, P].
+    2018). A truncated Gaussian is pushed away from where a function is flat (Zhou, Ray, Pati &
+    Bhattacharya 2024, "A mass-shifting phenomenon of truncated multivariate normal priors").
     """
 
     def __init__(self, mean: AnyNDArray, covariance: AnyNDArray, rows: AnyNDArray) -> None:
@@ -109,9 +104,7 @@ class Projection:
         return result
 
     def covariance(self, number: int, seed: int = 0) -> AnyNDArray:
-        """
-        ``E[(x - m) (x - m)']`` of projected draws x around the projection m of the mean, [P, P].
-        """
+        """``E[(x - m) (x - m)']`` of projected draws x around the projected mean m, [P, P]."""
         r, P = self._W.shape
         half = np.random.default_rng(seed).standard_normal((max(-(-number // 2), 2 * r), P))
         half = half @ self._W.T
@@ -155,10 +148,7 @@ class Projection:
 
     def p_value(self, seed: int = 0) -> float:
         """
-        The probability that noise alone is as far from the cone as the mean is.
-
-        Noise around the cone's tip, where it is farthest out: the p-value of the likelihood-ratio
-        test of the inequalities (Robertson, Wright & Dykstra 1988).
+        The likelihood-ratio test of the inequalities, at the cone's tip (Robertson et al. 1988).
         """
         distance = float(np.sum(np.square(self._step)))
         if distance <= 1e-12:
@@ -176,11 +166,6 @@ def constraint_evidence(mean: AnyNDArray, covariance: AnyNDArray, rows: AnyNDArr
     standard normal prior, it is the ratio of their densities at zero (Dickey 1971),
 
     .. math:: \log N(0; B \mu, B S B') - \log N(0; 0, B B')
-
-    What the mean loses on its way to the cone is in it, and what it no longer has to pay for
-    freedom that inequalities leave it none of.
-
-    Shapes: mean [P], covariance [P, P].
     """
     root = cholesky(covariance, lower=True)
     walls = rows @ root  # of u, where x = root u
@@ -208,15 +193,9 @@ _BANK = 2000
 
 class ShapedValues:
     """
-    Normal inducing values V, projected on what is not negative of them.
+    Normal inducing values V, projected all together on what is not negative of them.
 
-    All components are projected together: what is correlated with one that has a shape goes along.
-
-    :param mean: of V, [P, L], in the components' order.
-    :param covariance: of V, [L, P, P].
-    :param rows: what is not negative of V, [n_c, P], by the component's place.
-    :param enters: whether values of V enter outputs, [P, L], where not all do.
-    :param number: of the draws behind covariances.
+    ``rows`` [n_c, P] are those, by a component's place; ``enters`` [P, L]: whether V enter outputs.
     """
 
     def __init__(
@@ -266,12 +245,7 @@ class ShapedValues:
         return draws if self._enters is None else draws * self._enters
 
     def degrees_of_freedom(self, block: slice) -> AnyNDArray:
-        """
-        Degrees of freedom of some values V, for each output, [L].
-
-        The trace of how their estimate follows the data (Meyer & Woodroofe 2000): what inequalities
-        hold fast follows none.
-        """
+        """Traces [L] of how estimates of values V follow the data (Meyer & Woodroofe 2000)."""
         free = self._free[1]
         smoothers = [p.derivative @ (np.eye(len(S)) - S) for p, S in zip(self._projections, free)]
         return np.array([np.trace(F[block, block]) for F in smoothers])
@@ -349,12 +323,7 @@ def acting_nodes(moments: InducingMoments) -> dict[str, AnyNDArray]:
 
 
 class ShapedPosterior(SparseAdditivePosterior):
-    """
-    As :class:`~gpflow_gam.posteriors.SparseAdditivePosterior`, whose draws have the shapes.
-
-    q(V) is the Gaussian of the projected moments; draws are projected ones. They are made in numpy;
-    a graph holds 2000 of them, and draws from these.
-    """
+    """A sparse posterior whose draws have the shapes; a graph draws from 2000 that it holds."""
 
     def __init__(self, *arguments: Any, moments: ShapedValues, **options: Any) -> None:
         self._moments = moments

@@ -22,8 +22,8 @@ from ..covariances import Features, InducingBlocks, open_variances, sampling_roo
 from ..inducing_variables import AdditiveInducingVariables
 from ..kernels import AdditiveKernel
 from ..layout import BlockLayout
-from ..variational import Form, VariationalFamily, WhitenedGaussian
-from .base import AdditivePosterior, Cache, seeds, standard_normal
+from ..variational import Form, VariationalFamily, WhitenedGaussian, standard_normal
+from .base import AdditivePosterior, Cache, seeds
 
 QOfCholesky = Callable[[list[tf.Tensor]], WhitenedGaussian]
 
@@ -31,8 +31,6 @@ QOfCholesky = Callable[[list[tf.Tensor]], WhitenedGaussian]
 class SparseAdditivePosterior(AdditivePosterior):
     """
     Components given a Gaussian over all whitened inducing values (Adam et al. 2018, section 3.2).
-
-    Computed in double precision, returned in that of the inputs.
     """
 
     def __init__(
@@ -101,9 +99,7 @@ class SparseAdditivePosterior(AdditivePosterior):
         return tf.cast(mean, X.dtype), tf.cast(self._entering(cov, 0), X.dtype)
 
     def _entering(self, x: tf.Tensor, output: int) -> tf.Tensor:
-        """
-        Values of components, zero in outputs that they do not enter. Shapes: x [L, C, N, ...].
-        """
+        """Values of components [L, C, N, ...], zero in outputs that they do not enter."""
         members = self.kernel.members
         if members is None:
             return x

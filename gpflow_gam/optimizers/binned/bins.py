@@ -25,10 +25,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 def kept(start: int, stop: int, halvings: int) -> AnyNDArray:
     """
-    Numbers of the rows in a sample that has been halved so many times, [n], ascending.
-
-    Row i stays if ``i / golden ratio`` has a fractional part below ``2^-halvings``: a coarser
-    sample is part of every finer one, and gaps are about ``2^halvings`` everywhere.
+    Numbers [n] of rows i whose ``i / golden ratio`` has a fractional part below ``2^-halvings``.
     """
     if halvings == 0:
         return np.arange(start, stop)
@@ -40,11 +37,7 @@ def kept(start: int, stop: int, halvings: int) -> AnyNDArray:
 
 @dataclasses.dataclass(frozen=True)
 class RowSample:
-    """
-    An even sample of rows, the same however they arrive.
-
-    Samples of any parts of the rows merge, in any order, into the sample of all.
-    """
+    """An even sample of rows; samples of parts, in any order, merge into the sample of all."""
 
     indices: AnyNDArray  # row numbers over all parts, [n], ascending
     values: AnyNDArray  # [n, D]
@@ -165,10 +158,8 @@ class ColumnGrid:
     @classmethod
     def of(cls, summary: Summary, column: int, number: int = NUM_BINS) -> ColumnGrid:
         """
-        Bins of a column of a summary: up to 1024 distinct values, or about ``number`` intervals.
-
-        Intervals end at quantiles and at even steps of the range: none is wide, with many rows or
-        with few.
+        Bins of up to 1024 distinct values, or about ``number`` intervals, by quantiles and even
+        steps.
         """
         distinct, least = summary.distinct[column], float(summary.least[column])
         if distinct is not None:
@@ -225,8 +216,8 @@ class ColumnGrid:
     @functools.cached_property
     def _table(self) -> tuple[AnyNDArray, int, float, float] | None:
         """
-        Even steps of the range: the number of places below each, the largest number within one,
-        the start of the first and the inverse of their width; None if places are too uneven.
+        Places below each of many even steps, the most in one, first start, 1 / width; None if
+        uneven.
         """
         if len(self.places) < 16:
             return None
@@ -367,13 +358,7 @@ _DENSE = 2**22
 
 
 class Coder:
-    """
-    Codes of N rows in a grid, and sums of their bins, from blocks of rows.
-
-    Bins are numbered in the order in which their cells appear; :meth:`bins` sorts them and drops
-    empty ones. Sums may be merged with those of other rows before. Without ``keep`` there are sums
-    alone.
-    """
+    """Codes of N rows in a grid (with ``keep``), and sums of their bins, from blocks of rows."""
 
     def __init__(self, grid: Grid, number: int, keep: bool = True) -> None:
         self.grid = grid
@@ -465,11 +450,7 @@ def bin_columns(
     values: AnyNDArray, number: int | None = NUM_BINS, levels: Collection[int] = ()
 ) -> Bins:
     """
-    Joint bins of the columns of values [N, d]: their distinct rows, or occupied cells of a grid.
-
-    Up to 4096 rows every distinct row is a bin; with ``number=None`` however many there are.
-
-    :param levels: which of the columns are codes of levels, with a bin each.
+    Joint bins of values [N, d]: distinct rows (up to 4096 rows, or ``number=None``) or grid cells.
     """
     N, d = values.shape
     if d == 0:
@@ -566,11 +547,7 @@ class Columns(abc.ABC):
 
 class HeldColumns(Columns):
     """
-    Columns of a matrix X [N, D] in memory, whose bins are computed once.
-
-    :param weights: [N].
-    :param number: of bins of a column with many values; None for a bin a value.
-    :param levels: columns that are codes of levels, with a bin each.
+    Columns of X [N, D] in memory, whose bins are computed once; a bin a value for ``number=None``.
     """
 
     def __init__(
@@ -605,13 +582,7 @@ class HeldColumns(Columns):
 
 class CodedColumns(Columns):
     """
-    Columns of which memory holds codes: of all rows, or of this process's share of them.
-
-    :param X: columns that are read as they are.
-    :param coded: joint bins, by their columns.
-    :param ranges: least and greatest values over all rows, [K] each, by column and column of K
-        levels; of a column by itself, K = 1, with None.
-    :param weights: [N].
+    Columns of which memory holds codes, perhaps of a share of the rows; ``ranges`` are of all rows.
     """
 
     X: Inputs

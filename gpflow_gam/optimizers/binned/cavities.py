@@ -36,11 +36,7 @@ class Batch:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Neighbourhoods:
-    """
-    Folds: rows that are left out together, and the rows that are predicted without them.
-
-    Every row is predicted in one fold, where it is left out itself (Wood 2024).
-    """
+    """Folds: rows left out together, and rows predicted without them, each row once (Wood 2024)."""
 
     out: tuple[AnyNDArray, ...]  # rows left out, one array a fold
     predicted: tuple[AnyNDArray, ...]  # rows predicted, one array a fold
@@ -189,16 +185,11 @@ class CoupledMeans:
     r"""
     Means of several predictors without some rows, by one Newton step of all predictors together.
 
-    The means maximise the bound at given covariances: :math:`\mu = \sum_n g_n \otimes \phi_n`, with
-    ``g_n`` the slopes of row n's expectation in the means of its L predictors. These change with
-    the means of *all* of them, by the curvature :math:`C_n`, of which the sites of single
-    predictors have the diagonal. With :math:`H = I + \sum_n C_n \otimes \phi_n \phi_n'` the step
-    without rows A is :math:`-(H - \sum_A C_n \otimes \phi_n \phi_n')^{-1} \sum_A g_n \otimes
-    \phi_n`. With one predictor it divides out the site.
-
-    :param enters: which features enter which predictor, 1 or 0, [P, L].
-    :param slopes: g_n, [N, L].
-    :param curvature: C_n, [N, L, L].
+    At given covariances the means are :math:`\mu = \sum_n g_n \otimes \phi_n`, g_n [N, L] being
+    slopes of row n's expectation, with curvature :math:`C_n` [N, L, L] in *all* means. With
+    :math:`H = I + \sum_n C_n \otimes \phi_n \phi_n'` the step without rows A is :math:`-(H - \sum_A
+    C_n \otimes \phi_n \phi_n')^{-1} \sum_A g_n \otimes \phi_n`. ``enters`` [P, L] says which
+    features enter a predictor.
     """
 
     def __init__(self, enters: AnyNDArray, slopes: AnyNDArray, curvature: AnyNDArray) -> None:
@@ -231,10 +222,8 @@ class CoupledMeans:
 
     def excess_covariance(self) -> AnyNDArray:
         """
-        Covariance of each predictor beyond that with the others held, [L, P, P].
-
-        It is the diagonal blocks of H^-1, the linear response of means to a perturbation
-        (Giordano, Broderick & Jordan 2018), less the inverses of those of H.
+        Blocks of H^-1 (Giordano, Broderick & Jordan 2018) less the inverses of H's blocks, [L, P,
+        P].
         """
         P, L = self._P, self._L
         whole, _ = lapack.dpotri(self._root, lower=1)  # a lower triangle
@@ -321,10 +310,7 @@ def sites_of(
     signed: bool = True,
 ) -> tuple[Sites, GaussianPosterior]:
     """
-    The sites of all rows at q, and their posterior, which is q where the fit has converged.
-
-    :param signed: whether negative weights count: see :meth:`Rows.sites`. With them there may be no
-        posterior (NotPositiveDefinite) where q is not their fixed point.
+    Sites of all rows at q, and their posterior, which is q at the optimum; see :meth:`Rows.sites`.
     """
     shape = rows.number, rows.num_outputs
     weight, shift, curvature = np.zeros(shape), np.zeros(shape), []
@@ -339,12 +325,7 @@ def sites_of(
 
 class RowPosterior:
     """
-    The predictor at rows as ``phi_n' V`` plus a residual, for a normal V.
-
-    :param features: gives ``phi`` [P, n] and residual variances [n, L] of rows by number.
-    :param mean: of V, [P, L].
-    :param covariance: of V, [L, P, P].
-    :param enters: which of V enter which predictor, 1 or 0, [P, L].
+    The predictor at rows: ``phi_n' V`` plus a residual, V with mean [P, L], covariance [L, P, P].
     """
 
     def __init__(
@@ -503,15 +484,9 @@ def divided_out(
     """
     Mean and variance [F, m] of ``z'e`` for e ~ N(u, I) with the sites of some z'e divided out.
 
-    Then e has precision ``I - sum_k w_k z_k z_k'`` and mean times precision ``u - sum_k s_k z_k``.
-    NaN where that is not positive definite.
-
-    :param predicted: z of the rows predicted, [F, m, P].
-    :param out: z of the rows left out, [F, k, P].
-    :param u: [P].
-    :param root_weight: square roots of the absolute weights, [F, k].
-    :param shift: s_k, [F, k].
-    :param sign: signs of the weights, [F, k]; None if none is negative.
+    Then e has precision ``I - sum_k w_k z_k z_k'`` and mean times precision ``u - sum_k s_k z_k``;
+    NaN where that is not positive definite. Shapes: predicted [F, m, P], out [F, k, P], roots of
+    absolute weights, shift s and signs of the weights (None if none is negative) [F, k].
     """
     predicted, out, u, r, s = (
         tf.convert_to_tensor(a) for a in (predicted, out, u, root_weight, shift)
@@ -585,21 +560,14 @@ _NOTHING = 1e-9
 def between_predictors(
     rows: Rows, likelihood: Likelihood, values: Values, q: GaussianPosterior
 ) -> AnyNDArray | None:
-    r"""
-    Covariance of each predictor's inducing values beyond that of q, [L, P, P].
+    """
+    Covariance of each predictor's inducing values beyond that of q, [L, P, P], or None.
 
-    In q the predictors of a likelihood are independent: the variance of each is that with the
-    others known, which is too small where they can replace each other, as logits of classes can.
-    With the others unknown it follows from the linear response of all means (Giordano, Broderick &
-    Jordan 2018): :math:`H^{-1}`, where :math:`H = I + \sum_n C_n \otimes \phi_n \phi_n'` and C_n is
-    row n's curvature in the means of its predictors. It is never smaller.
-
-    Where only differences of predictors matter, as under a softmax, the data say nothing of what
-    components that enter all predictors have in common. Effects are relative to the other
-    predictors, and nothing is added to these components.
-
-    :return: None if there is nothing to add (of one predictor, of classes with the same terms), or
-        it is not known (of rows in other processes, of too many inducing values).
+    In q predictors are independent: the variance of each is that with the others known, which is
+    too small where they can replace each other, as logits of classes can. With the others unknown
+    it is the linear response of all means (Giordano, Broderick & Jordan 2018). Where only
+    differences of predictors matter, as under a softmax, nothing is added to components that enter
+    all of them.
     """
     L = q.mean.shape[1]
     if L == 1 or not rows.communicator.alone or L * len(q.mean) > _MAX_BETWEEN:

@@ -218,12 +218,7 @@ _GOLDEN = 0.5 * (np.sqrt(5.0) - 1.0)
 
 
 def fingerprint(rows: Rows, start: AnyNDArray) -> Fingerprint:
-    """
-    Sums that identify the rows, the components and the start of a fit.
-
-    Of each column they are its sum, a sum with weights that differ from row to row, and the sum of
-    its absolute values, which bounds rounding.
-    """
+    """Sums that identify the rows, the components and the start of a fit."""
     columns = {"responses": rows.Y, "offsets": rows.mean, "inputs or weights": rows.X}
     sums = {
         what: (_summed(values[at] for at in rows.blocks()), _DATA)

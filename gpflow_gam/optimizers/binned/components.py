@@ -165,14 +165,7 @@ def row_component(
     outputs: tuple[int, ...] | None = None,
     refined: bool = False,
 ) -> RowComponent:
-    """
-    A component at rows.
-
-    :param Z: inducing inputs as rows of X, [M, D].
-    :param columns: of X that it is a function of, without those of ``by``.
-    :param mass: number of rows in each bin, [G]; those of ``bins`` by default.
-    :param refined: whether nodes are for functions that are rougher than usual.
-    """
+    """A component at rows. Z [M, D] are rows of X; ``columns`` those it reads, but for ``by``."""
     points = bins.points
     shaped = shaped_part(kernel)
     if shaped is None:
@@ -296,8 +289,7 @@ def _nodes(
 
 def _candidates(points: AnyNDArray, levels: Sequence[int], limit: int) -> AnyNDArray:
     """
-    Points among which nodes are chosen: in each combination of levels, half of even ranks, half far
-    from all others, without which a long tail of few points would be extrapolated into.
+    Points of each combination of levels: half of even ranks, half far from all others, for tails.
     """
     if len(points) <= limit:
         return np.arange(len(points))

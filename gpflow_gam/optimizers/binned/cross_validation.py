@@ -33,12 +33,10 @@ class LeftOutDensity:
 
     .. math:: \sum_n w_n \log \int p(y_n | f) \, q_{-G(n)}(f_n) \, df
 
-    with :math:`q_{-G}` the posterior without the sites of the rows in G: exact for Gaussian data.
-    Each of several predictors has sites of its own, while ``GAM.loo`` moves their means together.
-    Coordinates are those of :class:`Rounds`, whose likelihood is set at each evaluation. TensorFlow
-    differentiates, eagerly, between the kernels' matrices and the density.
-
-    :param sites: of the rows, which stay; None for those of Gaussian data, which follow the noise.
+    with :math:`q_{-G}` the posterior without the sites of the rows in G: exact for Gaussian data,
+    whose sites (None) follow the noise. TensorFlow differentiates, eagerly, between the kernels'
+    matrices and the density; coordinates are those of :class:`Rounds`, whose likelihood is set at
+    each evaluation.
     """
 
     def __init__(
@@ -125,8 +123,7 @@ class LeftOutDensity:
 
     def _whitened(self, inputs: list[list[tf.Tensor]]) -> list[tf.Tensor]:
         """
-        Features in which q is standard normal, [L, N, P], and its mean there, [L, P]; residual
-        variances, square roots of absolute weights, and shifts of sites, [N, L] each.
+        Whitened features [L, N, P], means [L, P], residuals, roots of weights and shifts [N, L].
         """
         features, residuals, entering = [], [], []
         L, components = int(self._mean.shape[1]), self.rounds.rows.components
@@ -343,9 +340,7 @@ class _Search:
         stop: bool = False,
     ) -> tuple[AnyNDArray, bool, str]:
         """
-        The best optimum from several starts, whether the last search converged, and why it ended.
-
-        :param stop: whether to pass on exceptions that end the fit.
+        The best end of searches from several starts, whether the last converged, and why it ended.
         """
         if not len(starts[0]):
             return starts[0], True, "nothing is trainable"
@@ -383,13 +378,16 @@ class _Search:
         def set_best(at: AnyNDArray) -> None:
             best[0] = at
 
+        def record(_: AnyNDArray, value: float) -> None:
+            self.tracker.record(-value)
+
         value = target.loss(x)[0]
         while True:
             left = self.max_iterations - len(self.tracker.history)
             if left <= 0:
                 return value, x, False, f"iteration limit of {self.max_iterations} reached"
             x, converged, message = descend(
-                target.loss, x, left, self.tolerance, self.tracker, True, set_best, metric
+                target.loss, x, left, self.tolerance, self.tracker, record, set_best, metric
             )
             now = target.loss(x)[0]
             gain, value = value - now, now
@@ -399,10 +397,7 @@ class _Search:
 
 def _smooth(rounds: Rounds, x: AnyNDArray) -> AnyNDArray:
     """
-    Coordinates with hyperparameters at their priors' modes.
-
-    The criterion may have an optimum there, besides one near the ELBO's, which takes correlation
-    between neighbours for a function.
+    Coordinates at priors' modes: near the ELBO's optimum correlated rows may pass for a function.
     """
     u, phi = rounds.split(x)
     return np.concatenate([rounds.hyperparameters.prior_modes(u), phi])

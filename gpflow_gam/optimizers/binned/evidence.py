@@ -134,16 +134,10 @@ class Evidence:
     .. math:: \log Z = -\tfrac12 \log|I + \Lambda| + \tfrac12 \eta' (I + \Lambda)^{-1} \eta
               - \tfrac12 \sum_n w_n \sum_c (k_c(x_n, x_n) - |\phi_c(x_n)|^2)
 
-    summed over latent outputs, with :math:`\Lambda = \sum_n w_n \phi_n \phi_n'` and :math:`\eta =
-    \sum_n s_n \phi_n` from the pseudo-data: the collapsed bound of Titsias (2009) with a precision
-    for each row. Where the sites are those of q, its gradient in hyperparameters is the ELBO's
-    (Adam, Chang, Khan & Solin 2021).
-
-    Matrices are small and gradients are written out (for the Cholesky factor see Murray 2016).
-    ``scale`` multiplies weights and shifts. All methods raise NotPositiveDefinite where a matrix
-    does not factorise.
-
-    :param jitter: added to the diagonal of k_c(Z_c, Z_c), relative to its mean.
+    with :math:`\Lambda = \sum_n w_n \phi_n \phi_n'` and :math:`\eta = \sum_n s_n \phi_n`: the
+    collapsed bound of Titsias (2009) with a precision for each row. Where sites are those of q, its
+    gradient in hyperparameters is the ELBO's (Adam, Chang, Khan & Solin 2021). For the slopes of
+    Cholesky factors see Murray (2016). ``scale`` multiplies weights and shifts.
     """
 
     def __init__(self, places: Sequence[Places], jitter: float) -> None:
@@ -177,8 +171,7 @@ class Evidence:
 
     def response(self, data: PseudoData, values: Values, shifts: AnyNDArray) -> AnyNDArray:
         """
-        ``s_i' Phi' S Phi s_j`` for shifts s_i [K, R, L]: their effects on each other through the
-        posterior mean, [K, K].
+        ``s_i' Phi' S Phi s_j`` of shifts s [K, R, L]: effects through the posterior mean, [K, K].
         """
         features = [self.features(values, c) for c in range(len(self))]
         at_data = Projection(features, data, 1.0)
@@ -354,18 +347,12 @@ def average_information(
     scale: float = 1.0,
 ) -> AnyNDArray:
     r"""
-    The average information of hyperparameters, [K, K].
+    The average information :math:`\tfrac12 r' C_i P C_j r` of hyperparameters, [K, K].
 
-    .. math:: H_{ij} = \tfrac12 r' C_i P C_j r
-
-    with :math:`C_i` the derivative of the values' prior covariance, P the inverse of the
-    pseudo-data's covariance and r its product with the data (Gilmour, Thompson & Cullis 1995): the
-    mean of observed and expected information, of which the traces cancel. It is never negative, and
-    costs one evaluation of a component for each of its hyperparameters.
-
-    :param values: of the kernels' parameters, by their ``id``.
-    :param moved: for each coordinate the components that change with it, and the values of all
-        parameters where it is ``step`` larger.
+    C_i is the derivative of the values' covariance, P the inverse of the pseudo-data's, r its
+    product with the data (Gilmour, Thompson & Cullis 1995): never negative, one evaluation a
+    hyperparameter. For each coordinate ``moved`` has its components, and all values where it is
+    ``step`` larger.
     """
     features = [evidence.features(lookup(values), c) for c in range(len(evidence))]
     at_data = Projection(features, data, scale)
@@ -406,14 +393,10 @@ def evidence_hessian(
     scale: float = 1.0,
 ) -> AnyNDArray:
     """
-    Second derivatives of the evidence, [K, K].
+    Second derivatives of the evidence, [K, K]; arguments as of :func:`average_information`.
 
-    The evidence is a function of the components' features, and these of hyperparameters. Features
-    are differenced, a component at a time; their interaction through the posterior is written out.
-    (Differences of whole gradients evaluate every component for every hyperparameter.)
-
-    :param pullback: at ``values``.
-    :param moved: as :func:`average_information`, with the pullback there.
+    Features are differenced, a component at a time, and their interaction through the posterior is
+    written out: differences of gradients evaluate every component for every hyperparameter.
     """
     here = EvidenceEvaluation(evidence, data, lookup(values), scale)
     bars, masses = here.feature_slopes(), here.masses

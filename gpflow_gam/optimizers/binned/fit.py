@@ -164,7 +164,7 @@ def _fit_collapsed(
                 left,
                 0.1 * tolerance,  # an iteration's gain says less of what is left than a round's
                 tracker,
-                record=True,
+                record=lambda _, value: tracker.record(-value),
                 best_seen=set_best,
                 metric=bound.metric,
                 anew=record,
@@ -285,22 +285,14 @@ def _fit_sites(
 
 def _short_of_constant(rounds: Rounds, now: Evaluation, constant: AnyNDArray) -> float:
     """
-    How far the ELBO is below that of a constant predictor without components, in nats.
-
-    A likelihood with parameters may explain all data as noise, and be stuck there. Components that
-    vanish cost little, so that an ELBO far below that is no fit.
+    Nats below a constant predictor: a likelihood may be stuck with all data explained as noise.
     """
     there = rounds.rows.sweep_at(rounds.likelihood, constant, np.zeros_like(constant)).expected
     return there - _PRICE * (1 + len(rounds.rows.components)) - now.elbo
 
 
 def _discretisation(model: AdditiveSGPR | AdditiveSVGP, solution: Solution) -> float:
-    """
-    The variance that rounding inputs to bins adds, relative to the noise.
-
-    The change of a row's predictor in its bin is like noise beside that of its site, of variance
-    1 / w_n: the mean of w_n times its square, at :data:`_MEASURED` rows.
-    """
+    """The variance that rounding inputs to bins adds, as a share of the noise 1 / w_n of sites."""
     rows = solution.rows
     if all(c.bins.exact for c in rows.components):
         return 0.0
@@ -322,10 +314,7 @@ def _interpolation_loss(
     model: AdditiveSGPR | AdditiveSVGP, solution: Solution
 ) -> tuple[float, dict[str, float]]:
     """
-    The effect of interpolation between nodes in nats, about, and that of each component.
-
-    It is sum_n w_n E_q[(delta_n' v)^2], with delta_n the interpolation error of row n's features,
-    at :data:`_MEASURED` rows: sums are of functions that differ by so much from those that predict.
+    About sum_n w_n E_q[(delta_n' v)^2] in nats, and of each component; delta_n: features' errors.
     """
     rows, names = solution.rows, model.kernel.names
     between = _interpolated(rows)
@@ -360,9 +349,8 @@ def _interpolation_shift(model: AdditiveSGPR | AdditiveSVGP, solution: Solution)
     """
     The largest shift of an effect by interpolation between nodes, in standard errors.
 
-    Sums are of features ``phi_n - delta_n``, as if pseudo-responses were off by ``delta_n' E[v]``,
-    which moves E[v] by ``Cov[v] sum_n w_n phi_n delta_n' E[v]``. The loss in nats bounds its square
-    and is far larger if errors change sign between nodes. Measured at :data:`_SHIFTED` rows.
+    Sums are of features ``phi_n - delta_n``, which moves E[v] by ``Cov[v] sum_n w_n phi_n delta_n'
+    E[v]``: much less than the loss, which bounds it, where errors change sign between nodes.
     """
     rows, q = solution.rows, solution.q
     between, some = _interpolated(rows), rows.known(_SHIFTED)

@@ -48,13 +48,7 @@ Watch = Callable[[int], None]
 
 
 class Tables:
-    """
-    Moments of the predictor at rows, from tables by bin and by pair of bins.
-
-    :param q: over whitened inducing values, with the factors of the prior at ``values``.
-    :param number: of rows that will be looked up: for few, features are gathered instead.
-    :param means_only: whether no variances are needed.
-    """
+    """Moments of the predictor at ``number`` rows, from tables by bin and by pair of bins."""
 
     def __init__(
         self,
@@ -127,8 +121,7 @@ class Tables:
 
     def _made(self, pairs: Sequence[Pair]) -> dict[Pair, list[tuple[int, AnyNDArray]]]:
         """
-        Twice the covariances of the bins of each pair, flat, for each output that both enter; of
-        too many bins their left halves, [G, M].
+        Twice the covariances of pairs of bins, flat, by output; of many bins left halves, [G, M].
         """
         features, places, S = self._features, self._places, self._S
         tables: dict[Pair, list[tuple[int, AnyNDArray]]] = {}
@@ -338,17 +331,9 @@ class Rows:
     """
     The rows of data, or this process's share of them, for passes that read a block at a time.
 
-    Rows are numbered over all processes, one share after the other. Blocks, marginals and means are
-    of the rows here; sums are of all rows, the same bits on every process, and take one reduction
-    a pass.
-
-    :param components: in the kernel's order; bins, nodes and all that is no row's are of all rows.
-    :param X: [n, D], for likelihoods that read inputs.
-    :param Y: [n, K], as the likelihood takes it.
-    :param mean: the mean function at the rows, [n, L].
-    :param sample: numbers [s] and exact inputs [s, D] of some rows, if X is not exact.
-    :param start: the number of the first row here.
-    :param total: N, over all processes; n by default.
+    Rows are numbered over all N of all processes, one share after the other, the first here being
+    ``start``. Blocks and marginals are of the rows here; sums are of all, the same bits on every
+    process. X [n, D], Y [n, K], m(x) [n, L]; ``sample`` has numbers and exact inputs of some rows.
     """
 
     def __init__(
@@ -442,8 +427,8 @@ class Rows:
         Expectations over a block of rows with moments [n, L], and its sites' weights and shifts.
 
         If a likelihood is not log-concave, rows far from their predictions have negative weights.
-        Only with these is q optimal (without, its variance is too small), but far from the optimum
-        they lead astray: they are taken as 0 unless ``signed``, and count last.
+        Only with these is q optimal, but far from the optimum they lead astray: they count last,
+        with ``signed``.
         """
         terms = expectations(
             likelihood, self.X[at], mean + self.mean[at], var, self.Y[at], variables
@@ -461,10 +446,8 @@ class Rows:
         signed: bool = False,
     ) -> Sweep:
         """
-        Sums of the sites of all rows at q.
-
-        :param tune: whether derivatives in the likelihood's parameters are needed.
-        :param signed: whether negative weights count: see :meth:`sites`.
+        Sums of the sites of all rows at q; ``tune`` adds derivatives in the likelihood's
+        parameters.
         """
         return self._swept(likelihood, self.marginals(values, q), tune, watch, signed)
 
@@ -515,11 +498,7 @@ class Rows:
     def posterior(
         self, values: Values, roots: Sequence[AnyNDArray], weight: RowArray, shift: RowArray
     ) -> GaussianPosterior:
-        """
-        The posterior of given sites [n, L], with features at the bins themselves.
-
-        :param roots: Cholesky factors of k_c(Z_c, Z_c), [M_c, M_c] each.
-        """
+        """The posterior of given sites [n, L], with features at the bins themselves."""
         features = [phi.T for phi, _ in features_at_bins(self.components, values, roots)]
         sums = Sums(self.components, features, self.num_outputs)
         data = self._gathered(sums, weight, shift)
@@ -565,15 +544,7 @@ def unpacked(parts: Sequence[AnyNDArray], like: PseudoData) -> PseudoData:
 
 
 def bytes_of_pass(nodes: int, outputs: int, points: int, parameters: int | None = None) -> int:
-    """
-    Bytes that a process contributes to the one reduction of a pass over rows.
-
-    :param nodes: R, of all components.
-    :param outputs: L, the number of predictors.
-    :param points: E, of residual variance, of all components.
-    :param parameters: K, trainable parameters of the likelihood; None for the one pass over
-        Gaussian data, which gives sums alone.
-    """
+    """Bytes a process sends in a pass: R nodes, L predictors, E residual points, K parameters."""
     sums = outputs * (nodes * (nodes + 1) // 2 + nodes + points)
     if parameters is None:
         return 8 * sums

@@ -74,9 +74,9 @@ class AitkenStep:
     """
     Length of the next step of a fixed-point iteration.
 
-    Near the fixed point the distance shrinks by the same factor each round, a factor near one if
-    components can replace each other. Every other round then goes to the limit of the geometric
-    series (Aitken); the ELBO decides whether that step is kept.
+    Near the fixed point the distance shrinks by the same factor each round, one near 1 if
+    components can replace each other: every other round goes to the limit of the geometric series
+    (Aitken).
     """
 
     last: float = 0.0  # gain of the last round, if it and the one before went to their targets
@@ -170,10 +170,9 @@ class Rounds:
     Fits sites, hyperparameters and the likelihood's parameters to rows.
 
     A round is one pass over the rows, which sums the sites at the present q, and a search for
-    better hyperparameters at those sites, which reads no row. Its fixed point is the ELBO's: at the
-    sites of q the evidence of the pseudo-data and the ELBO have the same gradient (Adam, Chang,
-    Khan & Solin 2021). The ELBO, which every pass gives, decides whether a round is kept or
-    shortened.
+    better hyperparameters at those sites, which reads no row: there the evidence of the pseudo-data
+    and the ELBO have the same gradient (Adam, Chang, Khan & Solin 2021). The ELBO decides whether
+    to keep it.
     """
 
     def __init__(
@@ -238,9 +237,8 @@ class Rounds:
 
     def start(self, constant: AnyNDArray) -> Point:
         """
-        The point at the sites of a constant predictor [L], which the null model has.
-
-        Of likelihoods that know a predictor for each response, it is at the sites there.
+        The point at sites of a constant predictor [L], or at the likelihood's guess for each
+        response.
         """
         base = unwrapped(self.likelihood)
         base = base.base if isinstance(base, Quasi) else base
@@ -266,15 +264,7 @@ class Rounds:
         rough: bool = False,
         record: Callable[[FitState], None] = lambda _: None,
     ) -> tuple[Evaluation, bool, str]:
-        """
-        Rounds until one gains less than ``tolerance`` nats.
-
-        :param begin: after the last round of an earlier run, what follows is the same.
-        :param rough: whether to end with the first round that has learnt hyperparameters.
-        :param record: called with the state after every round.
-        :return: the last evaluation, whether it has converged, and why it ended. Time that is up,
-            or Ctrl-C if the tracker keeps what there is, ends a fit like any other limit.
-        """
+        """Rounds until one gains less than ``tolerance`` nats; ``rough``: until one has learnt."""
         now: Evaluation | None = None
         at, limit = begin, min(max_rounds, _MAX_ROUNDS)
         aitken = dataclasses.replace(begin.aitken)
@@ -330,9 +320,8 @@ class Rounds:
 
     def converged_at(self, x: AnyNDArray, data: PseudoData, tolerance: float) -> Evaluation:
         """
-        The evaluation at fixed coordinates x [K], once sites that begin at ``data`` have converged.
-
-        Its ELBO lacks the priors. The model's parameters are set to x.
+        The evaluation at fixed coordinates x [K], which are set, and converged sites; without
+        priors.
         """
         self.set(x)
         fixed = Rounds(self.kernel, self.likelihood, self.rows, None, learns=False)
@@ -340,9 +329,7 @@ class Rounds:
         return fixed.run(begin, 0.1 * tolerance, _PASSES)[0]
 
     def _with_negative(self, now: Evaluation, at: FitState) -> tuple[Evaluation, FitState]:
-        """
-        The same point with the sites' negative weights, which count last.
-        """
+        """The same point with the sites' negative weights, which count last."""
         there = self.evaluate(now.point, signed=True)
         return there, dataclasses.replace(at, signed=True, settled=True, gain=1.0)
 
@@ -376,9 +363,7 @@ class Rounds:
         self, now: Evaluation, learns: bool, settled: bool, moves: bool, tolerance: float
     ) -> Point:
         """
-        The sites of the last pass, with better hyperparameters and likelihood parameters.
-
-        :param moves: whether sites still move, so that vanished effects may come back.
+        The last pass's sites, better parameters; vanished effects come back while sites still move.
         """
         data = now.sweep.data
         u = now.point.u
@@ -429,11 +414,11 @@ class Rounds:
         self, now: Evaluation, target: Point, share: float, learns: bool, signed: bool
     ) -> tuple[Evaluation | None, float]:
         """
-        The target, or the largest share of the way at which the ELBO does not fall, and the share.
+        The largest share of the way to the target at which the ELBO does not fall, and the share.
 
-        :param learns: whether to give up (with a share of 1) if the target loses next to nothing
-            and the first hundredth of the way gains nothing. Of sites alone that says nothing:
-            those of likelihoods that are not log-concave go too far.
+        With ``learns`` it gives up, with a share of 1, if the target loses next to nothing and a
+        hundredth of the way gains nothing: of sites alone that says nothing, as they may go too
+        far.
         """
         slack = 1e-10 * abs(now.elbo)
         for _ in range(_MAX_HALVINGS):
@@ -454,9 +439,8 @@ class Rounds:
 
     def _by_block(self, now: Evaluation, target: Point, signed: bool) -> Evaluation | None:
         """
-        Steps to the target in its parts, one after the other; None if none of them gains.
-
-        One part that leads astray makes steps in all of them short, which is not convergence.
+        Steps to the target part by part: one that leads astray makes joint steps short. None: no
+        gain.
         """
         best = now
         for part in ("data", "u", "phi"):

@@ -37,11 +37,9 @@ class ShapeCriterion:
     """
     Gain of the evidence where the active inequalities of shapes are equalities.
 
-    A function without a shape pays for freedom that one with a shape does not have: its evidence
-    prefers variances at which the other is too stiff. Hyperparameters under a shape therefore
-    maximise the evidence of what the active inequalities leave free, with
-    :func:`~gpflow_gam.posteriors.shaped.constraint_evidence` added (as the smoothing parameters of
-    Pya & Wood 2015 go by the degrees of freedom of the constrained fit).
+    A function without a shape pays for freedom that one with a shape lacks, so that its evidence
+    prefers variances at which the other is too stiff. Under a shape :func:`constraint_evidence` is
+    added (smoothing parameters of Pya & Wood 2015 go by the constrained degrees of freedom, too).
     """
 
     def __init__(self, model: AdditiveSGPR | AdditiveSVGP, solution: Solution) -> None:
@@ -135,11 +133,7 @@ def learn_under_shapes(
     tracker: Tracker,
     tolerance: float,
 ) -> tuple[FitResult, Solution]:
-    """
-    Go on from a fit without shapes to the hyperparameters of components under their shapes.
-
-    Those of other components, of noise and of the likelihood stay.
-    """
+    """Learn the hyperparameters of components with shapes under these; all others stay."""
     solution = dataclasses.replace(solution, unshaped=solution.optimum)
     if not ShapeCriterion(model, solution).places or result.ended:
         return result, solution
@@ -177,11 +171,7 @@ def _searched(
     tracker: Tracker,
     tolerance: float,
 ) -> AnyNDArray:
-    """
-    Better coordinates [K] of shaped components, one component after the other.
-
-    By Nelder & Mead's simplices, as the criterion jumps where other inequalities become active.
-    """
+    """Better coordinates [K], component by component: Nelder & Mead's, as the criterion jumps."""
     best = np.array(solution.optimum)
     for place in criterion.places:
 

@@ -31,10 +31,8 @@ class CollapsedBound:
     """
     The collapsed bound of Gaussian data (Titsias 2009): one pass over rows, then none.
 
-    Its coordinates are those of the kernel's hyperparameters, then of a trainable noise variance.
-
-    :param sums: of the pass, if they are known: of sites of unit noise, and the sum of the data's
-        squares with their number.
+    Coordinates are the kernel's hyperparameters, then a trainable noise variance. ``sums``, if
+    known, are those of sites of unit noise, and the sum of the data's squares with their number.
     """
 
     def __init__(
@@ -231,9 +229,8 @@ class Solution:
         self, model: AdditiveSGPR | AdditiveSVGP, x: AnyNDArray, tolerance: float
     ) -> tuple[Solution, float] | None:
         """
-        The solution at other coordinates, to which the model is set, and its ELBO.
-
-        None if sites do not converge there.
+        Set the model to other coordinates; the solution there and its ELBO, None without
+        convergence.
         """
         if self.bound is not None:
             self.bound.set(x)
@@ -341,13 +338,7 @@ def solution_of_sums(
     error: tuple[float, float] | None = None,
     curvature: AnyNDArray | None = None,
 ) -> Solution:
-    """
-    A solution from its parts, with rows that need have no more than components.
-
-    :param optimum: coordinates of what was learnt, [K].
-    :param error: of a collapsed bound, the sum of the data's squares and their number.
-    :param curvature: of sum_n E_q[log p(y_n)] in the likelihood's parameters, [K, K].
-    """
+    """A solution from its parts, with rows that may have no more than components."""
     if error is not None:
         bound = CollapsedBound(model, rows, sums=(data, error))
         values = bound.rounds.values(optimum[: len(bound.kernel)])
